@@ -1,0 +1,183 @@
+//! Errors that say whose fault it is.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{KEY_MAX, Limit, MESSAGE_MAX, VALUE_MAX};
+
+/// The host broke the contract of the server; nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    /// A connection number at or above the limit, or one that is not open.
+    NoSuchConn,
+    /// A connection number that is open already.
+    ConnInUse,
+    /// A job number at or above the limit, or one that is not known.
+    NoSuchJob,
+    /// A job number in use already.
+    JobInUse,
+    /// A rank that the job does not have.
+    NoSuchRank,
+    /// A rank that has a connection already, or has exited.
+    RankTaken,
+    /// A job of no ranks.
+    EmptyJob,
+    /// A job id that is empty, too long, or holds a byte that either protocol reserves.
+    BadJobId,
+    /// The limit leaves no room for what the host asked for. The second number is the limit's size.
+    Full(Limit, u32),
+    /// Attributes and programs come before the job's first connection; a key or value is at most
+    /// [`KEY_MAX`] and [`VALUE_MAX`] bytes.
+    BadAttribute,
+    /// A slab that is shorter than the limits say.
+    ShortSlab,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fault::NoSuchConn => "no such connection",
+            Fault::ConnInUse => "the connection number is in use",
+            Fault::NoSuchJob => "no such job",
+            Fault::JobInUse => "the job number is in use",
+            Fault::NoSuchRank => "the job has no such rank",
+            Fault::RankTaken => "the rank is connected already or has exited",
+            Fault::EmptyJob => "a job needs at least one rank",
+            Fault::BadJobId => "the job id is empty, too long, or holds a reserved character",
+            Fault::Full(limit, size) => {
+                return write!(f, "the limit {} of {size} is used up", limit.name());
+            }
+            Fault::BadAttribute => "the attribute is too long or too late",
+            Fault::ShortSlab => "a slab is shorter than its limit",
+        })
+    }
+}
+
+impl core::error::Error for Fault {}
+
+/// A client's bytes are not PMI. The connection cannot go on, because where the next message starts is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Malformed {
+    /// The length prefix of a PMI-2 message is not six characters of decimal digits and blanks.
+    Length,
+    /// A message longer than [`MESSAGE_MAX`], or than the buffer of the host that holds it.
+    TooLong,
+    /// A message that does not begin with `cmd=` or `mcmd=`.
+    NoCommand,
+    /// A first message other than `cmd=init` or `cmd=initack`.
+    Introduction,
+    /// A PMI-1 `mcmd` block or PMI-2 message whose parts contradict each other.
+    Structure,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Malformed::Length => "a PMI-2 message without a six-digit length",
+            Malformed::TooLong => return write!(f, "a message over {MESSAGE_MAX} bytes"),
+            Malformed::NoCommand => "a message that is not PMI",
+            Malformed::Introduction => "the first message is neither init nor initack",
+            Malformed::Structure => "a message whose parts contradict each other",
+        })
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// Why a client's request was not carried out. The client gets [`rc`](Refusal::rc) and the text as `errmsg`;
+/// nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// The limit leaves no room. The second number is the limit's size.
+    Full(Limit, u32),
+    /// What is left of the limit is reserved for ranks that used less than this one. The second number is this
+    /// rank's share.
+    Share(Limit, u32),
+    /// A command before `init` or after `finalize`.
+    NotInitialized,
+    /// A second `init` or `fullinit`, or an `initack` on a connection that has a rank.
+    Initialized,
+    /// A version of PMI other than 1.x and 2.x.
+    Version,
+    /// A rank that the job does not have, that is connected already, or that has exited.
+    Rank,
+    /// A command without a field that it needs.
+    MissingField,
+    /// A field whose value is not of its kind.
+    BadField,
+    /// An empty key.
+    EmptyKey,
+    /// A key over [`KEY_MAX`] bytes.
+    KeyLength,
+    /// A value over [`VALUE_MAX`] bytes.
+    ValueLength,
+    /// A value that the asking client's protocol cannot carry.
+    Unprintable,
+    /// A key that nobody has put.
+    NoKey,
+    /// A key-value space that does not exist or is closed to this job.
+    NoKvs,
+    /// A barrier group that is malformed or without the asking rank.
+    BadGroup,
+    /// A rank that waits in that fence already.
+    InFence,
+    /// A command that the server does not know or does not offer.
+    Unsupported,
+}
+
+impl Refusal {
+    /// The error code of pmi2.h (`PMI2_ERR_…`) that a client gets as `rc`; PMI-1 clients test for nonzero only.
+    pub const fn rc(self) -> i32 {
+        match self {
+            Refusal::NotInitialized => 1,
+            Refusal::Full(..) | Refusal::Share(..) => 2,
+            Refusal::Rank
+            | Refusal::MissingField
+            | Refusal::BadField
+            | Refusal::NoKvs
+            | Refusal::BadGroup => 3,
+            Refusal::EmptyKey | Refusal::NoKey => 4,
+            Refusal::KeyLength => 5,
+            Refusal::Unprintable => 6,
+            Refusal::ValueLength => 7,
+            Refusal::Initialized | Refusal::Version | Refusal::InFence | Refusal::Unsupported => 14,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::Full(limit, size) => {
+                let name = limit.name();
+                return write!(f, "limit {name} ({size}) is used up, raise it with --limit {name}=N");
+            }
+            Refusal::Share(limit, size) => {
+                let name = limit.name();
+                return write!(
+                    f,
+                    "limit {name}: this rank's share ({size}) and the common rest are used up, \
+                     raise it with --limit {name}=N"
+                );
+            }
+            Refusal::NotInitialized => "not initialized",
+            Refusal::Initialized => "initialized already",
+            Refusal::Version => "only PMI versions 1 and 2 are spoken",
+            Refusal::Rank => "no such rank, or it is connected already",
+            Refusal::MissingField => "a needed field is missing",
+            Refusal::BadField => "a field has a value that is not of its kind",
+            Refusal::EmptyKey => "the key is empty",
+            Refusal::KeyLength => return write!(f, "the key is longer than {KEY_MAX} bytes"),
+            Refusal::ValueLength => return write!(f, "the value is longer than {VALUE_MAX} bytes"),
+            Refusal::Unprintable => "the value holds a byte that this protocol cannot carry",
+            Refusal::NoKey => "key not found",
+            Refusal::NoKvs => "no such key-value space, or not connected to its job",
+            Refusal::BadGroup => "the group is malformed or this rank is not in it",
+            Refusal::InFence => "this rank waits in that fence already",
+            Refusal::Unsupported => "command not supported",
+        })
+    }
+}
+
+impl core::error::Error for Refusal {}

@@ -1,0 +1,33 @@
+//! The protocol core of hydrant: a process manager's PMI-1 and PMI-2 server, and the client that asks it,
+//! as state machines without I/O.
+//!
+//! The crate knows no operating system. It has no clock, no randomness and no allocator: time is an argument,
+//! memory is lent by the caller in slabs whose sizes follow from [`Limits`]. `Server::handle` is the only
+//! way in, `Server::poll` the only way out.
+//!
+//! Modules are stacked in floors and import only from floors below their own:
+//!
+//! | floor | modules | know |
+//! |---|---|---|
+//! | 0 | [`ids`], [`limits`], [`time`], [`fault`], [`trace`] | words that everyone uses |
+//! | 1 | [`wire`] | containers without protocol; messages without state |
+//! | 4 | [`server`] | the two state machines |
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod fault;
+pub mod ids;
+pub mod limits;
+pub mod server;
+pub mod time;
+pub mod trace;
+pub mod wire;
+
+pub use fault::{Fault, Malformed, Refusal};
+pub use ids::{ConnId, JobId, Rank};
+pub use limits::{Limit, Limits};
+pub use server::{Input, Output};
+pub use time::Time;

@@ -1,0 +1,125 @@
+//! How much of everything there may be.
+
+use serde::{Deserialize, Serialize};
+
+/// Longest key in bytes; what PMI-1's `get_maxes` announces and pmi2.h calls `PMI2_MAX_KEYLEN`.
+pub const KEY_MAX: u32 = 64;
+/// Longest value in bytes; PMI-1's `vallen_max` and pmi2.h's `PMI2_MAX_VALLEN`.
+pub const VALUE_MAX: u32 = 1024;
+/// Longest job id (PMI-1's kvsname) in bytes that the core gives out.
+pub const JOBID_MAX: usize = 64;
+/// What PMI-1's `get_maxes` announces as `kvsname_max`.
+pub const KVSNAME_MAX: u32 = 256;
+/// Longest message in bytes, of either protocol and with its framing; pmi2.h's `PMII_MAX_COMMAND_LEN`.
+pub const MESSAGE_MAX: u32 = 64 * 1024;
+/// Replies that one connection may be owed at once (more than one only where threads share it).
+pub const OWED_MAX: usize = 4;
+/// The buffer that the server needs for any output, in bytes.
+pub const OUTPUT_MAX: usize = 2560;
+
+/// The size of every table, fixed when a server is made.
+///
+/// A limit is a count of entries unless its name says bytes. Exhausting one refuses the request that asked for
+/// more, with an error that carries the limit's [name](Limit::name), and leaves everything stored as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Jobs at the same time.
+    pub jobs: u32,
+    /// Ranks, of all jobs together.
+    pub ranks: u32,
+    /// Client connections: one a rank, and some for those who have not said who they are.
+    pub conns: u32,
+    /// Key-value pairs and attributes, of all jobs together.
+    pub keys: u32,
+    /// Bytes of key-value log: a header a pair, its key and its value, in steps of four.
+    pub kvs_bytes: u32,
+    /// Group barriers at the same time (the barrier of a whole job needs none).
+    pub groups: u32,
+}
+
+impl Limits {
+    /// Limits that suit a job of `ranks` ranks on a host with virtual memory: room for 64 pairs and 64 KiB a rank,
+    /// as far as 32-bit offsets reach.
+    pub fn for_ranks(ranks: u32) -> Limits {
+        let spare = 64;
+        Limits {
+            jobs: 1,
+            ranks,
+            conns: ranks.saturating_add(spare),
+            keys: ranks.saturating_mul(64).saturating_add(1024),
+            kvs_bytes: (u64::from(ranks) * 64 * 1024 + (1 << 20)).min(u64::from(u32::MAX) / 4 * 3) as u32,
+            groups: 64,
+        }
+    }
+
+    /// The size of one limit.
+    pub fn of(&self, limit: Limit) -> u32 {
+        match limit {
+            Limit::Jobs => self.jobs,
+            Limit::Ranks => self.ranks,
+            Limit::Conns => self.conns,
+            Limit::Keys => self.keys,
+            Limit::KvsBytes => self.kvs_bytes,
+            Limit::Groups => self.groups,
+            Limit::Owed => OWED_MAX as u32,
+        }
+    }
+
+    /// Changes one limit; false when it is not the host's to change.
+    pub fn set(&mut self, limit: Limit, size: u32) -> bool {
+        let field = match limit {
+            Limit::Jobs => &mut self.jobs,
+            Limit::Ranks => &mut self.ranks,
+            Limit::Conns => &mut self.conns,
+            Limit::Keys => &mut self.keys,
+            Limit::KvsBytes => &mut self.kvs_bytes,
+            Limit::Groups => &mut self.groups,
+            Limit::Owed => return false,
+        };
+        *field = size;
+        true
+    }
+}
+
+/// Names a limit, in errors and on a host's command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limit {
+    /// [`Limits::jobs`]
+    Jobs,
+    /// [`Limits::ranks`]
+    Ranks,
+    /// [`Limits::conns`]
+    Conns,
+    /// [`Limits::keys`]
+    Keys,
+    /// [`Limits::kvs_bytes`]
+    KvsBytes,
+    /// [`Limits::groups`]
+    Groups,
+    /// [`OWED_MAX`]
+    Owed,
+}
+
+impl Limit {
+    /// Every limit.
+    pub const ALL: [Limit; 7] =
+        [Limit::Jobs, Limit::Ranks, Limit::Conns, Limit::Keys, Limit::KvsBytes, Limit::Groups, Limit::Owed];
+
+    /// The name that errors use and that hosts take to set it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Limit::Jobs => "jobs",
+            Limit::Ranks => "ranks",
+            Limit::Conns => "conns",
+            Limit::Keys => "keys",
+            Limit::KvsBytes => "kvs-bytes",
+            Limit::Groups => "groups",
+            Limit::Owed => "replies-owed",
+        }
+    }
+
+    /// The limit with that name.
+    pub fn from_name(name: &str) -> Option<Limit> {
+        Limit::ALL.into_iter().find(|limit| limit.name() == name)
+    }
+}

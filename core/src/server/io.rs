@@ -1,0 +1,177 @@
+//! The one way in and the one way out, as values. All of it is serde, so that one recording replays on every host.
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Malformed;
+use crate::ids::{ConnId, JobId, Rank};
+use crate::trace::{Cause, Exit};
+
+/// What the host tells the core.
+///
+/// Order of calling: [`Job`](Input::Job), then its [`Program`](Input::Program)s and [`Attr`](Input::Attr)ibutes,
+/// then connections and exits in any order, then [`Forget`](Input::Forget).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input<'a> {
+    /// A job is to be served.
+    Job(JobSpec<'a>),
+    /// Ranks `first..first + count` of the job run program number `appnum` (0 where nothing is said).
+    Program {
+        /// The job.
+        job: JobId,
+        /// Its first rank of this program.
+        first: Rank,
+        /// How many ranks.
+        count: u32,
+        /// The program's number on the command line.
+        appnum: u32,
+    },
+    /// A job attribute, which PMI-1 clients read from the key-value space.
+    Attr {
+        /// The job.
+        job: JobId,
+        /// The attribute's name.
+        #[serde(borrow)]
+        key: &'a [u8],
+        /// Its value.
+        #[serde(borrow)]
+        value: &'a [u8],
+    },
+    /// A client connected.
+    Opened {
+        /// The number that the host gives it, free until now.
+        conn: ConnId,
+        /// Whose it is where the host knows (`PMI_FD`); others introduce themselves (`PMI_PORT`).
+        rank: Option<(JobId, Rank)>,
+    },
+    /// A client's bytes: all that the host holds and the core has not [consumed](Consumed) yet.
+    Bytes {
+        /// The connection.
+        conn: ConnId,
+        /// From the first byte not consumed.
+        #[serde(borrow)]
+        bytes: &'a [u8],
+        /// Whether the host's buffer is full, so that a message not whole by now never will be.
+        full: bool,
+    },
+    /// The host could not write all of a reply: no more for this connection for now.
+    Blocked {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// The host can write to the connection again.
+    Writable {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// The connection is closed, by whichever side. Its number is free again.
+    Closed {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// A rank's process has ended.
+    Exited {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// Nothing happened, but time passed.
+    Tick,
+    /// The job is over: every process has exited. Its connections are let go and what it stored is dropped.
+    Forget {
+        /// The job.
+        job: JobId,
+    },
+}
+
+/// A job as the host describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec<'a> {
+    /// The number that the host gives it, free until now.
+    pub job: JobId,
+    /// The job id that clients see (PMI-1's kvsname): printable ASCII without blanks, `;` and `=`, at most
+    /// [`crate::limits::JOBID_MAX`] bytes.
+    pub name: &'a str,
+    /// Its number of ranks.
+    pub size: u32,
+    /// `universeSize`: how many processes there may be in all, where that is known.
+    pub universe: Option<u32>,
+    /// Whether a rank that fails ends the job. Otherwise the survivors go on and fences count the living.
+    pub cleanup: bool,
+    /// Milliseconds after which a waiting fence is reported ([`Output::Late`]); 0 for never.
+    pub fence_warning: u64,
+}
+
+/// What the server did with an input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Consumed {
+    /// How many of the bytes are done with; the host hands in the rest again, with what follows them.
+    pub bytes: u32,
+    /// Whether a whole message waits behind them until the connection's replies are taken: hand the rest in
+    /// again after the next reply to this connection, also when no more bytes come.
+    pub again: bool,
+}
+
+/// What the core tells the host. Borrows from the buffer that was passed to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Output<'b> {
+    /// Bytes to write to a connection.
+    Bytes {
+        /// The connection.
+        conn: ConnId,
+        /// One whole reply.
+        #[serde(borrow)]
+        bytes: &'b [u8],
+    },
+    /// The connection cannot go on: the host closes it and then says [`Input::Closed`].
+    Close {
+        /// The connection.
+        conn: ConnId,
+        /// What was wrong with its bytes.
+        why: Closing,
+    },
+    /// A client has become a rank of a job.
+    Joined {
+        /// The connection.
+        conn: ConnId,
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+    },
+    /// The job has to end: the host ends its processes. Said once a job.
+    End {
+        /// The job.
+        job: JobId,
+        /// Why.
+        cause: Cause,
+        /// What the aborting rank said.
+        #[serde(borrow)]
+        message: &'b str,
+    },
+    /// A fence waits for longer than [`JobSpec::fence_warning`]. Said once a fence.
+    Late {
+        /// The job.
+        job: JobId,
+        /// How many ranks have arrived.
+        arrived: u32,
+        /// How many must.
+        size: u32,
+        /// The missing ones, as `0-3,7`, cut short with `,...`.
+        #[serde(borrow)]
+        missing: &'b str,
+    },
+}
+
+/// Why the core wants a connection closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Closing {
+    /// Its bytes are not PMI.
+    Malformed(Malformed),
+    /// Its introduction was turned down, and it has been told so.
+    TurnedDown,
+    /// Its job is over.
+    JobOver,
+}

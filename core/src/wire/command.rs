@@ -1,0 +1,208 @@
+//! What a client can ask, whichever protocol it speaks.
+
+use serde::{Deserialize, Serialize};
+
+use super::token::Text;
+
+/// A request. Text fields borrow from the message; [`Text`] undoes the protocol's escapes as it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// `cmd=init pmi_version= pmi_subversion=`, a PMI-1 line in both protocols.
+    Init {
+        /// The protocol that is spoken from the reply on: 1 or 2.
+        version: u32,
+        /// Its subversion.
+        subversion: u32,
+    },
+    /// PMI-1 over `PMI_PORT`: `cmd=initack pmiid=`, before `init`.
+    InitAck {
+        /// `PMI_ID`: the rank.
+        pmiid: u32,
+    },
+    /// PMI-2's second step.
+    FullInit {
+        /// `pmirank`, or `srcid` where that is missing.
+        rank: Option<u32>,
+        /// `pmijobid`
+        jobid: Option<Text<'a>>,
+        /// Whether several threads will share the connection, with `thrid` to tell their messages apart.
+        threaded: bool,
+    },
+    /// PMI-1 `get_maxes`.
+    GetMaxes,
+    /// PMI-1 `get_universe_size`.
+    GetUniverseSize,
+    /// PMI-1 `get_appnum`.
+    GetAppnum,
+    /// PMI-1 `get_my_kvsname`, PMI-2 `job-getid`.
+    GetJobId,
+    /// `put`, `kvs-put`.
+    Put {
+        /// PMI-1 `kvsname`.
+        kvs: Option<Text<'a>>,
+        /// The key.
+        key: Text<'a>,
+        /// The value; in PMI-1 everything behind `value=` to the end of the line.
+        value: Text<'a>,
+    },
+    /// `get`, `kvs-get`.
+    Get {
+        /// PMI-1 `kvsname`, PMI-2 `jobid`; the client's own where missing or empty.
+        kvs: Option<Text<'a>>,
+        /// The key.
+        key: Text<'a>,
+    },
+    /// `barrier_in`, `kvs-fence`.
+    Fence {
+        /// PMI-1.2 `group=`; the whole job where missing.
+        group: Option<Group<'a>>,
+    },
+    /// `info-putnodeattr`
+    PutNodeAttr {
+        /// The attribute's name.
+        key: Text<'a>,
+        /// Its value.
+        value: Text<'a>,
+    },
+    /// `info-getnodeattr`
+    GetNodeAttr {
+        /// The attribute's name.
+        key: Text<'a>,
+        /// Whether to hold the reply until someone puts it.
+        wait: bool,
+    },
+    /// `info-getjobattr`
+    GetJobAttr {
+        /// The attribute's name.
+        key: Text<'a>,
+    },
+    /// `publish_name`, `name-publish`
+    Publish {
+        /// PMI-1 `service`, PMI-2 `name`.
+        name: Text<'a>,
+        /// What a lookup returns.
+        port: Text<'a>,
+    },
+    /// `unpublish_name`, `name-unpublish`
+    Unpublish {
+        /// PMI-1 `service`, PMI-2 `name`.
+        name: Text<'a>,
+    },
+    /// `lookup_name`, `name-lookup`
+    Lookup {
+        /// PMI-1 `service`, PMI-2 `name`.
+        name: Text<'a>,
+    },
+    /// `job-connect`
+    Connect {
+        /// The job to connect to.
+        jobid: Text<'a>,
+    },
+    /// `job-disconnect`
+    Disconnect {
+        /// The job to disconnect from.
+        jobid: Text<'a>,
+    },
+    /// `ring`
+    Ring {
+        /// `ring-count`: ranks below and at the sender.
+        count: u32,
+        /// `ring-left`
+        left: Text<'a>,
+        /// `ring-right`
+        right: Text<'a>,
+    },
+    /// `abort`
+    Abort {
+        /// PMI-1 and MPICH 5 `exitcode`; may be negative.
+        code: Option<i32>,
+        /// Whether the whole job ends: PMI-2 `isworld`, true where missing.
+        world: bool,
+        /// `message` or `msg`, empty where missing.
+        message: Text<'a>,
+    },
+    /// `finalize`
+    Finalize,
+}
+
+impl Command<'_> {
+    /// Which reply the command gets.
+    pub fn op(&self) -> Op {
+        match self {
+            Command::Init { .. } => Op::Init,
+            Command::InitAck { .. } => Op::InitAck,
+            Command::FullInit { .. } => Op::FullInit,
+            Command::GetMaxes => Op::GetMaxes,
+            Command::GetUniverseSize => Op::GetUniverseSize,
+            Command::GetAppnum => Op::GetAppnum,
+            Command::GetJobId => Op::GetJobId,
+            Command::Put { .. } => Op::Put,
+            Command::Get { .. } => Op::Get,
+            Command::Fence { .. } => Op::Fence,
+            Command::PutNodeAttr { .. } => Op::PutNodeAttr,
+            Command::GetNodeAttr { .. } => Op::GetNodeAttr,
+            Command::GetJobAttr { .. } => Op::GetJobAttr,
+            Command::Publish { .. } => Op::Publish,
+            Command::Unpublish { .. } => Op::Unpublish,
+            Command::Lookup { .. } => Op::Lookup,
+            Command::Connect { .. } => Op::Connect,
+            Command::Disconnect { .. } => Op::Disconnect,
+            Command::Ring { .. } => Op::Ring,
+            Command::Abort { .. } => Op::Abort,
+            Command::Finalize => Op::Finalize,
+        }
+    }
+}
+
+/// The kind of a [`Command`], which also names its reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "each is the command of the same name")]
+pub enum Op {
+    #[default]
+    Init,
+    InitAck,
+    FullInit,
+    GetMaxes,
+    GetUniverseSize,
+    GetAppnum,
+    GetJobId,
+    Put,
+    Get,
+    Fence,
+    PutNodeAttr,
+    GetNodeAttr,
+    GetJobAttr,
+    Publish,
+    Unpublish,
+    Lookup,
+    Spawn,
+    Connect,
+    Disconnect,
+    Ring,
+    Abort,
+    Finalize,
+}
+
+/// The members of a PMI-1.2 barrier and the tag that tells barriers of the same members apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group<'a> {
+    /// Who takes part.
+    pub members: Members<'a>,
+    /// The number behind the colon; 0 where missing.
+    pub tag: u32,
+}
+
+/// Who takes part in a group barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Members<'a> {
+    /// `WORLD`: every rank of the job.
+    World,
+    /// `NODE`: the job's ranks on the sender's node.
+    Node,
+    /// `0,1,5`: these ranks; at least one, each checked to be a number.
+    Ranks(RankList<'a>),
+}
+
+/// A comma-separated list of ranks that is known to be well-formed and not empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankList<'a>(pub(super) &'a [u8]);

@@ -1,0 +1,176 @@
+//! Text as it stands in a message, with the protocol's escapes undone while it is read.
+
+use core::fmt;
+
+/// How a protocol lets a value hold its own separators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Escape {
+    /// Every byte stands for itself.
+    None,
+    /// `;;` stands for `;`. Slurm's PMI-2 client writes it so.
+    Semicolon,
+    /// `\x` stands for `x`. PMI-1 allows it in any value.
+    Backslash,
+}
+
+/// A field's value, borrowed from a message.
+#[derive(Clone, Copy)]
+pub struct Text<'a> {
+    raw: &'a [u8],
+    escape: Escape,
+}
+
+impl<'a> Text<'a> {
+    /// Bytes that stand for themselves.
+    pub const fn plain(raw: &'a [u8]) -> Text<'a> {
+        Text { raw, escape: Escape::None }
+    }
+
+    /// Bytes as they stand in a message.
+    pub const fn escaped(raw: &'a [u8], escape: Escape) -> Text<'a> {
+        Text { raw, escape }
+    }
+
+    /// The text in pieces that need no more undoing; none of them is empty.
+    pub fn parts(&self) -> Parts<'a> {
+        Parts { rest: self.raw, escape: self.escape }
+    }
+
+    /// Length in bytes, escapes undone.
+    pub fn len(&self) -> usize {
+        self.parts().map(<[u8]>::len).sum()
+    }
+
+    /// Whether there is nothing.
+    pub const fn is_empty(&self) -> bool {
+        self.raw.is_empty()
+    }
+
+    /// The bytes, where no escape stands in them.
+    pub fn as_plain(&self) -> Option<&'a [u8]> {
+        let mut parts = self.parts();
+        match (parts.next(), parts.next()) {
+            (None, _) => Some(&[]),
+            (Some(only), None) if only.len() == self.raw.len() => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The bytes as UTF-8, where no escape stands in them.
+    pub fn as_str(&self) -> Option<&'a str> {
+        core::str::from_utf8(self.as_plain()?).ok()
+    }
+
+    /// Copies the text, escapes undone, to the front of `buf`; nothing when it does not fit.
+    pub fn copy_to<'b>(&self, buf: &'b mut [u8]) -> Option<&'b [u8]> {
+        let mut at = 0;
+        for part in self.parts() {
+            buf.get_mut(at..at + part.len())?.copy_from_slice(part);
+            at += part.len();
+        }
+        buf.get(..at)
+    }
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Text<'a> {
+        Text::plain(text.as_bytes())
+    }
+}
+
+impl PartialEq<[u8]> for Text<'_> {
+    fn eq(&self, mut other: &[u8]) -> bool {
+        for part in self.parts() {
+            match other.strip_prefix(part) {
+                Some(rest) => other = rest,
+                None => return false,
+            }
+        }
+        other.is_empty()
+    }
+}
+
+impl PartialEq for Text<'_> {
+    fn eq(&self, other: &Text<'_>) -> bool {
+        self.parts().flatten().eq(other.parts().flatten())
+    }
+}
+
+impl Eq for Text<'_> {}
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for part in self.parts() {
+            write!(f, "{}", part.escape_ascii())?;
+        }
+        f.write_str("\"")
+    }
+}
+
+/// The pieces of a [`Text`].
+#[derive(Clone, Debug)]
+pub struct Parts<'a> {
+    rest: &'a [u8],
+    escape: Escape,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (part, skip) = match self.escape {
+            Escape::None => (self.rest, self.rest.len()),
+            // The first of a pair of semicolons ends a piece that includes it; the second is passed over.
+            Escape::Semicolon => match self.rest.iter().position(|&b| b == b';') {
+                Some(at) => (&self.rest[..=at], (at + 2).min(self.rest.len())),
+                None => (self.rest, self.rest.len()),
+            },
+            // A piece starts with the escaped byte and runs up to the next backslash.
+            Escape::Backslash => {
+                let start = usize::from(self.rest[0] == b'\\' && self.rest.len() > 1);
+                let len = self.rest[start + 1..]
+                    .iter()
+                    .position(|&b| b == b'\\')
+                    .map_or(self.rest.len(), |at| start + 1 + at);
+                (&self.rest[start..len], len)
+            }
+        };
+        self.rest = &self.rest[skip..];
+        Some(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn undone(raw: &str, escape: Escape) -> std::string::String {
+        let text = Text::escaped(raw.as_bytes(), escape);
+        let bytes: Vec<u8> = text.parts().flatten().copied().collect();
+        assert_eq!(bytes.len(), text.len());
+        assert!(text == *bytes.as_slice());
+        std::string::String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn escapes_are_undone() {
+        assert_eq!(undone("a;;b=c;;;;d", Escape::Semicolon), "a;b=c;;d");
+        assert_eq!(undone(";;", Escape::Semicolon), ";");
+        assert_eq!(undone(r"a\ b\\c\", Escape::Backslash), r"a b\c\");
+        assert_eq!(undone(r"\\\\", Escape::Backslash), r"\\");
+        assert_eq!(undone(r"a;;\b", Escape::None), r"a;;\b");
+        assert_eq!(undone("", Escape::Semicolon), "");
+    }
+
+    #[test]
+    fn only_unescaped_text_is_plain() {
+        assert_eq!(Text::escaped(b"a;;b", Escape::Semicolon).as_plain(), None);
+        assert_eq!(Text::escaped(br"\a", Escape::Backslash).as_plain(), None);
+        assert_eq!(Text::escaped(b"ab", Escape::Semicolon).as_plain(), Some(&b"ab"[..]));
+    }
+}
