@@ -11,13 +11,14 @@
 //! |---|---|---|
 //! | 0 | [`ids`], [`limits`], [`time`], [`fault`], [`trace`] | words that everyone uses |
 //! | 1 | [`wire`] | containers without protocol; messages without state |
-//! | 4 | [`server`] | the two state machines |
+//! | 4 | [`server`], [`client`] | the two state machines |
 #![no_std]
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
 extern crate std;
 
+pub mod client;
 pub mod fault;
 pub mod ids;
 pub mod limits;
