@@ -62,20 +62,20 @@ impl<'a> Pairs<'a> {
     }
 
     /// The next key, its `=` passed, or its whole token when it has none.
+    #[inline]
     fn key(&mut self) -> Option<(&'a [u8], bool)> {
-        let end = self.rest.iter().position(|&b| b == b'=' || self.separates(b)).unwrap_or(self.rest.len());
+        let separator = match self.separator {
+            Separator::Blank => b' ',
+            Separator::Line => b'\n',
+            Separator::Semicolon => b';',
+        };
+        // A line feed separates blank-separated pairs too, in the answer of several lines.
+        let other = if separator == b' ' { b'\n' } else { separator };
+        let end = self.rest.iter().position(|&b| b == b'=' || b == separator || b == other)?;
         let (key, from) = self.rest.split_at(end);
         let (&mark, after) = from.split_first()?;
         self.rest = after;
         Some((key, mark == b'='))
-    }
-
-    fn separates(&self, byte: u8) -> bool {
-        match self.separator {
-            Separator::Blank => byte == b' ' || byte == b'\n',
-            Separator::Line => byte == b'\n',
-            Separator::Semicolon => byte == b';',
-        }
     }
 
     /// Where the value that `rest` begins with ends; `None` when a needed separator is missing.
@@ -109,6 +109,7 @@ impl<'a> Pairs<'a> {
 impl<'a> Iterator for Pairs<'a> {
     type Item = (&'a [u8], Text<'a>);
 
+    #[inline]
     fn next(&mut self) -> Option<(&'a [u8], Text<'a>)> {
         loop {
             let (key, has_value) = self.key()?;
