@@ -93,16 +93,24 @@ impl<'a> Pairs<'a> {
                     at += 2;
                 }
             }
-            Separator::Blank => {
-                let mut escaped = false;
-                let end = self.rest.iter().position(|&b| {
-                    let ends = !escaped && (b == b' ' || b == b'\n');
-                    escaped = !escaped && b == b'\\' && self.escape == Escape::Backslash;
-                    ends
-                });
-                Some(end.unwrap_or(self.rest.len()))
-            }
+            Separator::Blank => Some(self.word_end()),
         }
+    }
+
+    /// Where the first blank or line feed stands that is not escaped.
+    fn word_end(&self) -> usize {
+        let end = scan::find(b' ', self.rest).unwrap_or(self.rest.len());
+        let word = self.rest.get(..end).unwrap_or_default();
+        if scan::find(b'\\', word).is_none() && scan::find(b'\n', word).is_none() {
+            return end;
+        }
+        let mut escaped = false;
+        let end = self.rest.iter().position(|&b| {
+            let ends = !escaped && (b == b' ' || b == b'\n');
+            escaped = !escaped && b == b'\\' && self.escape == Escape::Backslash;
+            ends
+        });
+        end.unwrap_or(self.rest.len())
     }
 }
 
