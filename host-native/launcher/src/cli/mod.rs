@@ -114,8 +114,8 @@ fn parse_run(
 /// has options of the job.
 fn expand(grammar: &Grammar, called: &str, words: &[Word]) -> Result<Vec<Segment>, Stop> {
     let mut segments = grammar.segments(words, &At::Argument(words.len() + 1))?;
-    let files = segments[0].options.iter().filter(|given| given.id == "configfile");
-    if let Some(file) = files.last().map(|given| Path::new(given.value()).to_owned()) {
+    let mut files = segments[0].options.iter().filter(|given| given.id == "configfile");
+    if let Some(file) = files.next_back().map(|given| Path::new(given.value()).to_owned()) {
         segments = from_file(grammar, segments, &file)?;
     } else if segments.len() == 1 && segments[0].command.is_empty() {
         return Err(UsageError::Nothing { called: called.to_owned() }.into());
