@@ -2,7 +2,41 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::scan;
+use super::spawn::Spawn;
 use super::token::Text;
+use crate::fault::{Malformed, Refusal};
+
+/// A decoded request with what its reply must repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// What is asked.
+    pub command: Command<'a>,
+    /// PMI-2: which thread of the client asks.
+    pub thrid: Option<Text<'a>>,
+}
+
+/// Why a frame is no [`Message`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undecoded<'a> {
+    /// The connection cannot go on.
+    Malformed(Malformed),
+    /// This one command gets a refusal, and the connection goes on.
+    Refused {
+        /// What was asked; [`Op::Unknown`] where nobody knows.
+        op: Op,
+        /// What is wrong with it.
+        refusal: Refusal,
+        /// As [`Message::thrid`].
+        thrid: Option<Text<'a>>,
+    },
+}
+
+impl From<Malformed> for Undecoded<'_> {
+    fn from(malformed: Malformed) -> Self {
+        Undecoded::Malformed(malformed)
+    }
+}
 
 /// A request. Text fields borrow from the message; [`Text`] undoes the protocol's escapes as it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +127,8 @@ pub enum Command<'a> {
         /// PMI-1 `service`, PMI-2 `name`.
         name: Text<'a>,
     },
+    /// `mcmd=spawn`, `spawn`
+    Spawn(Spawn<'a>),
     /// `job-connect`
     Connect {
         /// The job to connect to.
@@ -145,6 +181,7 @@ impl Command<'_> {
             Command::Publish { .. } => Op::Publish,
             Command::Unpublish { .. } => Op::Unpublish,
             Command::Lookup { .. } => Op::Lookup,
+            Command::Spawn(_) => Op::Spawn,
             Command::Connect { .. } => Op::Connect,
             Command::Disconnect { .. } => Op::Disconnect,
             Command::Ring { .. } => Op::Ring,
@@ -181,6 +218,9 @@ pub enum Op {
     Ring,
     Abort,
     Finalize,
+    /// A command that is not known. Its reply is named `unknown_result` (PMI-1) or `unknown-response` (PMI-2):
+    /// a client that compares names fails either way, and nothing has to keep the name until the reply is sent.
+    Unknown,
 }
 
 /// The members of a PMI-1.2 barrier and the tag that tells barriers of the same members apart.
@@ -203,6 +243,38 @@ pub enum Members<'a> {
     Ranks(RankList<'a>),
 }
 
+impl<'a> Group<'a> {
+    /// Reads `WORLD:tag`, `NODE:tag` or `r0,r1,…:tag`.
+    pub(super) fn decode(text: Text<'a>) -> Result<Group<'a>, Refusal> {
+        let raw = text.as_plain().ok_or(Refusal::BadGroup)?;
+        let mut halves = raw.splitn(2, |&b| b == b':');
+        let members = match halves.next().unwrap_or_default() {
+            b"WORLD" => Members::World,
+            b"NODE" => Members::Node,
+            list => Members::Ranks(RankList::new(list).ok_or(Refusal::BadGroup)?),
+        };
+        let tag = halves.next().map_or(Some(0), scan::number).ok_or(Refusal::BadGroup)?;
+        Ok(Group { members, tag })
+    }
+}
+
 /// A comma-separated list of ranks that is known to be well-formed and not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankList<'a>(pub(super) &'a [u8]);
+
+impl<'a> RankList<'a> {
+    /// `list` when it is one number or several with commas between them.
+    pub fn new(list: &'a [u8]) -> Option<RankList<'a>> {
+        list.split(|&b| b == b',').all(|rank| scan::number(rank).is_some()).then_some(RankList(list))
+    }
+
+    /// The list as it stands in a message.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// The ranks, at least one, as the client ordered them.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.0.split(|&b| b == b',').filter_map(scan::number)
+    }
+}

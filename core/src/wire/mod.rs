@@ -1,14 +1,25 @@
 //! Messages: bytes to typed commands and replies, and back. Knows no state.
 //!
-//! Both protocols decode into one [`Command`] and one [`Reply`] vocabulary, borrowed from the bytes.
+//! Both protocols decode into one [`Command`] and one [`Reply`] vocabulary, borrowed from the bytes:
+//! [`next_frame`] finds where a message ends, [`decode`] says what it asks, and [`encode_reply`] writes the answer.
 
 pub mod command;
+mod fields;
+pub mod frame;
 pub mod reply;
+mod scan;
+pub mod spawn;
 pub mod token;
+pub mod v1;
+pub mod v2;
+mod write;
 
-pub use command::{Command, Group, Op};
-pub use reply::Reply;
+pub use command::{Command, Group, Members, Message, Op, RankList, Undecoded};
+pub use frame::{Frame, Framing, next_frame};
+pub use reply::{Codes, Failure, Reply};
+pub use spawn::{Program, Spawn, SpawnProgram};
 pub use token::Text;
+pub use write::Unsent;
 
 use serde::{Deserialize, Serialize};
 
@@ -20,4 +31,34 @@ pub enum Protocol {
     V1,
     /// PMI-2: counted messages of `key=value;`.
     V2,
+}
+
+/// Reads a request, in whichever protocol its frame is.
+///
+/// # Errors
+/// See [`Undecoded`].
+pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
+    match frame.kind {
+        frame::Kind::Counted => v2::decode(frame),
+        frame::Kind::Line | frame::Kind::Block => v1::decode(frame),
+    }
+}
+
+/// Writes a reply to the front of `buf` and returns what it wrote. PMI-2 repeats the command's `thrid`; the
+/// replies to [`Op::Init`] and [`Op::InitAck`] are lines in both protocols.
+///
+/// A text that the protocol cannot carry is answered with [`crate::Refusal::Unprintable`] instead.
+///
+/// # Errors
+/// [`Unsent::DoesNotFit`], and `buf` holds nothing of use.
+pub fn encode_reply<'b>(
+    protocol: Protocol,
+    reply: &Reply<'_>,
+    thrid: Option<Text<'_>>,
+    buf: &'b mut [u8],
+) -> Result<&'b [u8], Unsent> {
+    match protocol {
+        Protocol::V1 => v1::encode_reply(reply, buf),
+        Protocol::V2 => v2::encode_reply(reply, thrid, buf),
+    }
 }

@@ -1,6 +1,7 @@
 //! What a server answers, whichever protocol it is asked in.
 
 use super::command::Op;
+use super::scan;
 use super::token::Text;
 use crate::fault::Refusal;
 
@@ -55,6 +56,22 @@ pub enum Reply<'a> {
     Missing(Op),
     /// To [`Op::Lookup`]: the port.
     Port(Text<'a>),
+    /// To [`Op::Spawn`]: started, as far as the codes say so.
+    Spawned {
+        /// The new job.
+        jobid: Text<'a>,
+        /// Of each process.
+        codes: Codes<'a>,
+    },
+    /// To [`Op::Ring`].
+    Ring {
+        /// `ring-count`: ranks below the receiver.
+        count: u32,
+        /// `ring-left`
+        left: Text<'a>,
+        /// `ring-right`
+        right: Text<'a>,
+    },
     /// To [`Op::Fence`].
     Fence {
         /// The group's tag, where the command named a group.
@@ -73,4 +90,81 @@ pub enum Failure<'a> {
     Refusal(Refusal),
     /// What a client reads: `rc`, and `errmsg` (PMI-1: `msg`) or an empty text.
     Remote(i32, Text<'a>),
+}
+
+/// One error code for each process of a spawn; 0 is success.
+#[derive(Clone, Copy)]
+pub struct Codes<'a>(List<'a>);
+
+#[derive(Clone, Copy)]
+enum List<'a> {
+    Same { code: i32, count: u32 },
+    Given(&'a [i32]),
+    Message(&'a [u8]),
+}
+
+impl<'a> Codes<'a> {
+    /// The same code for `count` processes.
+    pub const fn same(code: i32, count: u32) -> Codes<'a> {
+        Codes(List::Same { code, count })
+    }
+
+    /// These codes.
+    pub const fn new(codes: &'a [i32]) -> Codes<'a> {
+        Codes(List::Given(codes))
+    }
+
+    /// From `a,b,…`, or from nothing: Slurm's server leaves the field out.
+    pub(super) fn decode(list: &'a [u8]) -> Option<Codes<'a>> {
+        let mut codes = list.split(|&b| b == b',');
+        (list.is_empty() || codes.all(|code| scan::integer(code).is_some()))
+            .then_some(Codes(List::Message(list)))
+    }
+
+    /// The codes in the processes' order.
+    pub fn iter(&self) -> impl Iterator<Item = i32> + use<'a> {
+        let (same, given, message) = match self.0 {
+            List::Same { code, count } => ((code, count), &[][..], &[][..]),
+            List::Given(codes) => ((0, 0), codes, &[][..]),
+            List::Message(list) => ((0, 0), &[][..], list),
+        };
+        (0..same.1)
+            .map(move |_| same.0)
+            .chain(given.iter().copied())
+            .chain(message.split(|&b| b == b',').filter_map(scan::integer))
+    }
+}
+
+impl PartialEq for Codes<'_> {
+    fn eq(&self, other: &Codes<'_>) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Codes<'_> {}
+
+impl core::fmt::Debug for Codes<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl Reply<'_> {
+    /// What it answers.
+    pub fn op(&self) -> Op {
+        match *self {
+            Reply::Init { .. } => Op::Init,
+            Reply::InitAck { .. } => Op::InitAck,
+            Reply::FullInit { .. } => Op::FullInit,
+            Reply::Maxes { .. } => Op::GetMaxes,
+            Reply::UniverseSize(_) => Op::GetUniverseSize,
+            Reply::Appnum(_) => Op::GetAppnum,
+            Reply::JobId(_) => Op::GetJobId,
+            Reply::Port(_) => Op::Lookup,
+            Reply::Spawned { .. } => Op::Spawn,
+            Reply::Ring { .. } => Op::Ring,
+            Reply::Fence { .. } => Op::Fence,
+            Reply::Found(op, _) | Reply::Missing(op) | Reply::Done(op) | Reply::Refused(op, _) => op,
+        }
+    }
 }

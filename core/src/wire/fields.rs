@@ -1,0 +1,191 @@
+//! The `key=value` pairs of a message.
+
+use super::scan;
+use super::token::{Escape, Text};
+use crate::fault::Refusal;
+
+/// How pairs are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Separator {
+    /// PMI-1 line: a blank, or the line feed in an answer of several lines.
+    Blank,
+    /// PMI-1 block: a line each.
+    Line,
+    /// PMI-2: each ends with a semicolon.
+    Semicolon,
+}
+
+/// The pairs of a message in their order. What has no `=` is passed over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pairs<'a> {
+    rest: &'a [u8],
+    separator: Separator,
+    escape: Escape,
+    /// The key whose value runs to the end of the line.
+    last: &'static [u8],
+}
+
+impl<'a> Pairs<'a> {
+    /// Of a PMI-1 line. The value of `last` runs to the end of it.
+    pub(super) fn line(rest: &'a [u8], last: &'static [u8]) -> Pairs<'a> {
+        Pairs { rest, separator: Separator::Blank, escape: Escape::Backslash, last }
+    }
+
+    /// Of a PMI-1 reply, in which nothing is escaped.
+    pub(super) fn reply(rest: &'a [u8], last: &'static [u8]) -> Pairs<'a> {
+        Pairs { rest, separator: Separator::Blank, escape: Escape::None, last }
+    }
+
+    /// Of PMI-1 blocks.
+    pub(super) fn block(rest: &'a [u8]) -> Pairs<'a> {
+        Pairs { rest, separator: Separator::Line, escape: Escape::Backslash, last: b"" }
+    }
+
+    /// Of a PMI-2 message.
+    pub(super) fn counted(rest: &'a [u8]) -> Pairs<'a> {
+        Pairs { rest, separator: Separator::Semicolon, escape: Escape::Semicolon, last: b"" }
+    }
+
+    /// The bytes that are still to be read.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// The same pairs, ending at `len` bytes.
+    pub(super) fn truncated(self, len: usize) -> Pairs<'a> {
+        Pairs { rest: self.rest.get(..len).unwrap_or(self.rest), ..self }
+    }
+
+    /// The same pairs without the first `len` bytes.
+    pub(super) fn skipped(self, len: usize) -> Pairs<'a> {
+        Pairs { rest: self.rest.get(len..).unwrap_or_default(), ..self }
+    }
+
+    /// The next key, its `=` passed, or its whole token when it has none.
+    fn key(&mut self) -> Option<(&'a [u8], bool)> {
+        let end = self.rest.iter().position(|&b| b == b'=' || self.separates(b)).unwrap_or(self.rest.len());
+        let (key, from) = self.rest.split_at(end);
+        let (&mark, after) = from.split_first()?;
+        self.rest = after;
+        Some((key, mark == b'='))
+    }
+
+    fn separates(&self, byte: u8) -> bool {
+        match self.separator {
+            Separator::Blank => byte == b' ' || byte == b'\n',
+            Separator::Line => byte == b'\n',
+            Separator::Semicolon => byte == b';',
+        }
+    }
+
+    /// Where the value that `rest` begins with ends; `None` when a needed separator is missing.
+    fn value_end(&self) -> Option<usize> {
+        match self.separator {
+            Separator::Line => Some(scan::find(b'\n', self.rest).unwrap_or(self.rest.len())),
+            // What stands behind the last semicolon is junk, as MPICH 4.0.2 sends it.
+            Separator::Semicolon => {
+                let mut at = 0;
+                loop {
+                    at += scan::find(b';', self.rest.get(at..)?)?;
+                    if self.rest.get(at + 1) != Some(&b';') {
+                        return Some(at);
+                    }
+                    at += 2;
+                }
+            }
+            Separator::Blank => {
+                let mut escaped = false;
+                let end = self.rest.iter().position(|&b| {
+                    let ends = !escaped && (b == b' ' || b == b'\n');
+                    escaped = !escaped && b == b'\\' && self.escape == Escape::Backslash;
+                    ends
+                });
+                Some(end.unwrap_or(self.rest.len()))
+            }
+        }
+    }
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (&'a [u8], Text<'a>);
+
+    fn next(&mut self) -> Option<(&'a [u8], Text<'a>)> {
+        loop {
+            let (key, has_value) = self.key()?;
+            if !has_value {
+                continue;
+            }
+            let end = match self.separator {
+                Separator::Blank if !self.last.is_empty() && key == self.last => self.rest.len(),
+                _ => self.value_end()?,
+            };
+            let (value, after) = self.rest.split_at(end);
+            self.rest = after.get(1..).unwrap_or_default();
+            return Some((key, Text::escaped(value, self.escape)));
+        }
+    }
+}
+
+/// A message's pairs, read once for the keys that its command knows.
+#[derive(Debug)]
+pub(super) struct Fields<'a> {
+    pairs: Pairs<'a>,
+    /// Known after [`Fields::pick`].
+    pub(super) thrid: Option<Text<'a>>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(pairs: Pairs<'a>) -> Fields<'a> {
+        Fields { pairs, thrid: None }
+    }
+
+    /// The pairs themselves.
+    pub(super) fn pairs(&self) -> Pairs<'a> {
+        self.pairs
+    }
+
+    /// The values of `keys`, whatever their order; the first one where a key stands twice.
+    pub(super) fn pick<const N: usize>(&mut self, keys: [&[u8]; N]) -> [Option<Text<'a>>; N] {
+        let mut values = [None; N];
+        for (key, value) in self.pairs {
+            if let Some(i) = keys.iter().position(|&known| known == key) {
+                if let Some(slot) = values.get_mut(i) {
+                    slot.get_or_insert(value);
+                }
+            } else if key == b"thrid" {
+                self.thrid.get_or_insert(value);
+            }
+        }
+        values
+    }
+}
+
+/// A field that must be there.
+pub(super) fn need<T>(field: Option<T>) -> Result<T, Refusal> {
+    field.ok_or(Refusal::MissingField)
+}
+
+/// A field that may be missing, or empty with the same meaning.
+pub(super) fn filled(field: Option<Text<'_>>) -> Option<Text<'_>> {
+    field.filter(|text| !text.is_empty())
+}
+
+/// A number of digits alone.
+pub(super) fn number(text: Text<'_>) -> Result<u32, Refusal> {
+    text.as_plain().and_then(scan::number).ok_or(Refusal::BadField)
+}
+
+/// A number that may be negative.
+pub(super) fn integer(text: Text<'_>) -> Result<i32, Refusal> {
+    text.as_plain().and_then(scan::integer).ok_or(Refusal::BadField)
+}
+
+/// `TRUE` or `FALSE`; `missing` where there is no such field.
+pub(super) fn boolean(field: Option<Text<'_>>, missing: bool) -> Result<bool, Refusal> {
+    match field.map(|text| text.as_plain()) {
+        None => Ok(missing),
+        Some(Some(b"TRUE")) => Ok(true),
+        Some(Some(b"FALSE")) => Ok(false),
+        Some(_) => Err(Refusal::BadField),
+    }
+}

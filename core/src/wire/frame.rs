@@ -1,0 +1,177 @@
+//! Where one message ends and the next begins.
+//!
+//! Framing keeps no state: it looks at all bytes that are not consumed yet, so that it does not matter how they
+//! were split on their way. What cannot become a message is told at once, not when a buffer is full.
+
+use super::scan;
+use crate::fault::Malformed;
+use crate::limits::MESSAGE_MAX;
+
+/// Characters in the length that precedes a PMI-2 message.
+pub(super) const PREFIX: u32 = 6;
+/// What every message begins with, but for PMI-1 blocks.
+const CMD: &[u8] = b"cmd=";
+/// What a PMI-1 block begins with.
+const MCMD: &[u8] = b"mcmd=";
+
+/// How a connection's messages are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// PMI-1, and the first exchange of PMI-2: lines, and blocks of lines from `mcmd=` to `endcmd`.
+    Line,
+    /// PMI-2 after `init`: six characters of decimal length, right- or left-aligned, and that many bytes.
+    Counted,
+}
+
+/// What a [`Frame`] was framed as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One line, its line feed cut off.
+    Line,
+    /// Several lines: all `mcmd=` blocks of one spawn, or the four lines that answer `initack`.
+    Block,
+    /// A counted message, cut at the first NUL.
+    Counted,
+}
+
+/// One whole message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The message without its framing; begins with `cmd=` or `mcmd=`.
+    pub body: &'a [u8],
+    /// Bytes that the message took with its framing: where the next one begins.
+    pub len: u32,
+    /// How it was framed.
+    pub kind: Kind,
+}
+
+/// The first message in `bytes`, or `None` when it is not whole yet.
+///
+/// `bytes` begins where the previous frame ended. At most [`MESSAGE_MAX`] bytes are looked at.
+///
+/// # Errors
+/// The bytes are not, and will not become, a message. The connection cannot go on.
+pub fn next_frame(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, Malformed> {
+    match framing {
+        Framing::Counted => counted(bytes),
+        Framing::Line if may_begin(bytes, MCMD) && bytes.len() >= MCMD.len() => block(bytes),
+        Framing::Line if may_begin(bytes, CMD) || may_begin(bytes, MCMD) => line(bytes),
+        Framing::Line => Err(Malformed::NoCommand),
+    }
+}
+
+/// [`next_frame`] for the asking side: the answer to `initack` is one frame of four lines, or of one when it is
+/// a refusal.
+///
+/// # Errors
+/// As [`next_frame`].
+pub fn next_reply(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, Malformed> {
+    let first = match next_frame(bytes, framing)? {
+        Some(frame) if frame.kind == Kind::Line => frame,
+        other => return Ok(other),
+    };
+    let mut words = first.body.split(|&b| b == b' ');
+    if words.next() != Some(b"cmd=initack") || words.any(|word| word.starts_with(b"rc=") && word != b"rc=0") {
+        return Ok(Some(first));
+    }
+    let mut end = first.len as usize;
+    for _ in 0..3 {
+        let rest = bytes.get(end..).unwrap_or_default();
+        if !may_begin(rest, b"cmd=set ") {
+            return Err(Malformed::Structure);
+        }
+        match line(rest)? {
+            Some(next) => end += next.len as usize,
+            None => return Ok(None),
+        }
+    }
+    frame(bytes, end - 1, end, Kind::Block).map(Some)
+}
+
+/// Whether `bytes` begins with `word` as far as it goes.
+fn may_begin(bytes: &[u8], word: &[u8]) -> bool {
+    bytes.iter().zip(word).all(|(a, b)| a == b)
+}
+
+fn frame(bytes: &[u8], body: usize, len: usize, kind: Kind) -> Result<Frame<'_>, Malformed> {
+    match u32::try_from(len) {
+        Ok(len) if len <= MESSAGE_MAX => Ok(Frame { body: bytes.get(..body).unwrap_or_default(), len, kind }),
+        _ => Err(Malformed::TooLong),
+    }
+}
+
+/// The bytes that may belong to one message.
+fn window(bytes: &[u8]) -> &[u8] {
+    bytes.get(..MESSAGE_MAX as usize).unwrap_or(bytes)
+}
+
+fn line(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
+    match scan::find(b'\n', window(bytes)) {
+        Some(end) => frame(bytes, end, end + 1, Kind::Line).map(Some),
+        None if bytes.len() >= MESSAGE_MAX as usize => Err(Malformed::TooLong),
+        None => Ok(None),
+    }
+}
+
+/// The blocks of one spawn. Their number stands in each of them as `totspawns`; a block without is the only one.
+fn block(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
+    let mut total = None;
+    let mut ended = 0;
+    let mut within = false;
+    let mut at = 0;
+    loop {
+        let rest = window(bytes).get(at..).unwrap_or_default();
+        if !within && !may_begin(rest, MCMD) {
+            return Err(Malformed::Structure);
+        }
+        let Some(len) = scan::find(b'\n', rest) else {
+            let full = bytes.len() >= MESSAGE_MAX as usize;
+            return if full { Err(Malformed::TooLong) } else { Ok(None) };
+        };
+        let line = rest.get(..len).unwrap_or_default();
+        at += len + 1;
+        within = true;
+        if let Some(digits) = line.strip_prefix(b"totspawns=") {
+            let number = scan::number(digits).filter(|&n| n > 0).ok_or(Malformed::Structure)?;
+            if *total.get_or_insert(number) != number {
+                return Err(Malformed::Structure);
+            }
+        } else if line == b"endcmd" {
+            ended += 1;
+            within = false;
+            if ended >= total.unwrap_or(1) {
+                return frame(bytes, at, at, Kind::Block).map(Some);
+            }
+        }
+    }
+}
+
+fn counted(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
+    let (prefix, rest) = bytes.split_at(bytes.len().min(PREFIX as usize));
+    let Some(len) = length(prefix)? else { return Ok(None) };
+    if len > MESSAGE_MAX - PREFIX {
+        return Err(Malformed::TooLong);
+    }
+    if (len as usize) < CMD.len() || !may_begin(rest, CMD) {
+        return Err(Malformed::NoCommand);
+    }
+    let Some(body) = rest.get(..len as usize) else { return Ok(None) };
+    // MPICH 4.0.2 counts six bytes too many and sends what happens to stand behind the message:
+    // `20    cmd=kvs-fence;\0;valu`.
+    let end = scan::find(0, body).unwrap_or(body.len());
+    Ok(Some(Frame { body: body.get(..end).unwrap_or_default(), len: PREFIX + len, kind: Kind::Counted }))
+}
+
+/// The length that `prefix` says; `None` while it is shorter than six characters.
+///
+/// MPICH writes `    14`, Slurm `14    `.
+fn length(prefix: &[u8]) -> Result<Option<u32>, Malformed> {
+    let digits = prefix.trim_ascii_start().trim_ascii_end();
+    if prefix.iter().any(|&b| b != b' ' && !b.is_ascii_digit()) || digits.contains(&b' ') {
+        return Err(Malformed::Length);
+    }
+    if prefix.len() < PREFIX as usize {
+        return Ok(None);
+    }
+    scan::number(digits).ok_or(Malformed::Length).map(Some)
+}

@@ -1,0 +1,357 @@
+//! A request to start processes, borrowed from its message.
+
+use super::fields::{self, Pairs, need};
+use super::scan;
+use super::token::Text;
+use crate::fault::Refusal;
+
+/// What a spawn asks for: programs, and pairs that their job finds in its key-value space from the start.
+///
+/// Everything was checked when the message was decoded: counts agree with what is there, so that iterating
+/// meets no error.
+#[derive(Clone, Copy)]
+pub struct Spawn<'a> {
+    source: Source<'a>,
+}
+
+/// A program to start, as a client's host describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program<'a> {
+    /// The command to run.
+    pub command: Text<'a>,
+    /// How many processes.
+    pub maxprocs: u32,
+    /// Its arguments, without the command's own name; each may be empty.
+    pub args: &'a [Text<'a>],
+    /// Info keys and their values.
+    pub info: &'a [(Text<'a>, Text<'a>)],
+}
+
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Message(Message<'a>),
+    Given { programs: &'a [Program<'a>], preput: &'a [(Text<'a>, Text<'a>)] },
+}
+
+#[derive(Clone, Copy)]
+struct Message<'a> {
+    pairs: Pairs<'a>,
+    words: &'static Words,
+    count: u32,
+}
+
+/// What the protocols call the same things.
+struct Words {
+    /// Begins the part of one program.
+    part: &'static [u8],
+    command: &'static [u8],
+    maxprocs: &'static [u8],
+    argc: &'static [u8],
+    /// The first argument's number follows.
+    arg: (&'static [u8], u32),
+    infos: &'static [u8],
+    info: (&'static [u8], &'static [u8]),
+    preputs: &'static [u8],
+    preput: (&'static [u8], &'static [u8]),
+}
+
+const BLOCKS: Words = Words {
+    part: b"mcmd",
+    command: b"execname",
+    maxprocs: b"nprocs",
+    argc: b"argcnt",
+    arg: (b"arg", 1),
+    infos: b"info_num",
+    info: (b"info_key_", b"info_val_"),
+    preputs: b"preput_num",
+    preput: (b"preput_key_", b"preput_val_"),
+};
+
+const COUNTED: Words = Words {
+    part: b"subcmd",
+    command: b"subcmd",
+    maxprocs: b"maxprocs",
+    argc: b"argc",
+    arg: (b"argv", 0),
+    infos: b"infokeycount",
+    info: (b"infokey", b"infoval"),
+    preputs: b"preputcount",
+    preput: (b"ppkey", b"ppval"),
+};
+
+impl<'a> Spawn<'a> {
+    /// A spawn to be encoded: at least one program.
+    pub const fn new(programs: &'a [Program<'a>], preput: &'a [(Text<'a>, Text<'a>)]) -> Spawn<'a> {
+        Spawn { source: Source::Given { programs, preput } }
+    }
+
+    /// From PMI-1's blocks, `mcmd=spawn` included.
+    pub(super) fn blocks(body: &'a [u8]) -> Result<Spawn<'a>, Refusal> {
+        let pairs = Pairs::block(body);
+        let total = first(pairs, b"totspawns").map_or(Ok(1), fields::number)?;
+        Spawn::checked(Message { pairs, words: &BLOCKS, count: total })
+    }
+
+    /// From what follows `cmd=spawn;` in a PMI-2 message.
+    pub(super) fn counted(pairs: Pairs<'a>) -> Result<Spawn<'a>, Refusal> {
+        let count = pairs.clone().find(|(key, _)| *key == b"ncmds").map(|(_, value)| fields::number(value));
+        Spawn::checked(Message { pairs, words: &COUNTED, count: need(count)?? })
+    }
+
+    fn checked(message: Message<'a>) -> Result<Spawn<'a>, Refusal> {
+        let words = message.words;
+        let head = message.head();
+        check(words.preputs, head, Numbered::new(head, words.preput.0, Some(words.preput.1), 0))?;
+        let mut programs = 0;
+        for pairs in message.parts() {
+            programs += 1;
+            let part = SpawnProgram { source: Part::Message { pairs, words } };
+            for field in [words.command, words.maxprocs] {
+                need(first(pairs, field))?;
+            }
+            if part.command().is_empty() || part.maxprocs() == 0 {
+                return Err(Refusal::BadField);
+            }
+            check(words.argc, pairs, Numbered::new(pairs, words.arg.0, None, words.arg.1))?;
+            check(words.infos, pairs, Numbered::new(pairs, words.info.0, Some(words.info.1), 0))?;
+        }
+        match programs.cmp(&message.count) {
+            core::cmp::Ordering::Less => Err(Refusal::MissingField),
+            core::cmp::Ordering::Equal if programs > 0 => Ok(Spawn { source: Source::Message(message) }),
+            _ => Err(Refusal::BadField),
+        }
+    }
+
+    /// How many programs [`programs`](Spawn::programs) has; at least one.
+    pub fn count(&self) -> u32 {
+        match self.source {
+            Source::Message(message) => message.count,
+            Source::Given { programs, .. } => programs.len() as u32,
+        }
+    }
+
+    /// The programs, in the order in which their processes are numbered.
+    pub fn programs(&self) -> impl Iterator<Item = SpawnProgram<'a>> + use<'a> {
+        let (message, given) = match self.source {
+            Source::Message(message) => (Some(message), &[][..]),
+            Source::Given { programs, .. } => (None, programs),
+        };
+        let parts = message.into_iter().flat_map(|message| {
+            message
+                .parts()
+                .map(move |pairs| SpawnProgram { source: Part::Message { pairs, words: message.words } })
+        });
+        parts.chain(given.iter().map(|program| SpawnProgram { source: Part::Given(program) }))
+    }
+
+    /// What the new job finds in its key-value space.
+    pub fn preput(&self) -> impl Iterator<Item = (Text<'a>, Text<'a>)> + use<'a> {
+        let (message, given) = match self.source {
+            Source::Message(message) => (Some(message), &[][..]),
+            Source::Given { preput, .. } => (None, preput),
+        };
+        let numbered = message.into_iter().flat_map(|message| {
+            let (key, value) = message.words.preput;
+            Numbered::new(message.head(), key, Some(value), 0)
+        });
+        numbered.chain(given.iter().copied())
+    }
+}
+
+impl<'a> Message<'a> {
+    /// What belongs to all programs: PMI-1's first block, and in PMI-2 what stands before the first program.
+    fn head(&self) -> Pairs<'a> {
+        if self.words.part == COUNTED.part {
+            let before = Parts { rest: self.pairs, part: self.words.part }.start();
+            return self.pairs.truncated(before);
+        }
+        self.parts().next().unwrap_or(self.pairs)
+    }
+
+    fn parts(&self) -> Parts<'a> {
+        let mut parts = Parts { rest: self.pairs, part: self.words.part };
+        parts.skip_to_start();
+        parts
+    }
+}
+
+/// The parts of a message that belong to one program each.
+#[derive(Clone)]
+struct Parts<'a> {
+    rest: Pairs<'a>,
+    part: &'static [u8],
+}
+
+impl<'a> Parts<'a> {
+    /// How many bytes stand before the next start of a part.
+    fn start(&self) -> usize {
+        let mut pairs = self.rest;
+        let all = pairs.rest().len();
+        loop {
+            let before = all - pairs.rest().len();
+            match pairs.next() {
+                Some((key, _)) if key == self.part => return before,
+                Some(_) => {}
+                None => return all,
+            }
+        }
+    }
+
+    fn skip_to_start(&mut self) {
+        self.rest = self.rest.skipped(self.start());
+    }
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Pairs<'a>;
+
+    fn next(&mut self) -> Option<Pairs<'a>> {
+        let all = self.rest;
+        self.rest.next()?;
+        let first = all.rest().len() - self.rest.rest().len();
+        let len = first + self.start();
+        self.skip_to_start();
+        Some(all.truncated(len))
+    }
+}
+
+/// One program of a [`Spawn`].
+#[derive(Clone, Copy)]
+pub struct SpawnProgram<'a> {
+    source: Part<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    Message { pairs: Pairs<'a>, words: &'static Words },
+    Given(&'a Program<'a>),
+}
+
+impl<'a> SpawnProgram<'a> {
+    /// The command to run, not empty.
+    pub fn command(&self) -> Text<'a> {
+        match self.source {
+            Part::Message { pairs, words } => first(pairs, words.command).unwrap_or(Text::plain(b"")),
+            Part::Given(program) => program.command,
+        }
+    }
+
+    /// How many processes, at least one.
+    pub fn maxprocs(&self) -> u32 {
+        match self.source {
+            Part::Message { pairs, words } => {
+                first(pairs, words.maxprocs).and_then(|text| fields::number(text).ok()).unwrap_or(0)
+            }
+            Part::Given(program) => program.maxprocs,
+        }
+    }
+
+    /// Its arguments, without the command's own name; each may be empty.
+    pub fn args(&self) -> impl Iterator<Item = Text<'a>> + use<'a> {
+        let (numbered, given) = match self.source {
+            Part::Message { pairs, words } => {
+                (Some(Numbered::new(pairs, words.arg.0, None, words.arg.1)), &[][..])
+            }
+            Part::Given(program) => (None, program.args),
+        };
+        numbered.into_iter().flatten().map(|(arg, _)| arg).chain(given.iter().copied())
+    }
+
+    /// Info keys and their values.
+    pub fn info(&self) -> impl Iterator<Item = (Text<'a>, Text<'a>)> + use<'a> {
+        let (numbered, given) = match self.source {
+            Part::Message { pairs, words } => {
+                (Some(Numbered::new(pairs, words.info.0, Some(words.info.1), 0)), &[][..])
+            }
+            Part::Given(program) => (None, program.info),
+        };
+        numbered.into_iter().flatten().chain(given.iter().copied())
+    }
+}
+
+/// The first value of a key.
+fn first<'a>(mut pairs: Pairs<'a>, wanted: &[u8]) -> Option<Text<'a>> {
+    pairs.find(|(key, _)| *key == wanted).map(|(_, value)| value)
+}
+
+/// Fields that have a number at their end and stand in its order: `arg1`, `arg2`, or `infokey0`, `infoval0`, ….
+/// Without a second name, the second text is empty.
+struct Numbered<'a> {
+    pairs: Pairs<'a>,
+    key: &'static [u8],
+    value: Option<&'static [u8]>,
+    next: u32,
+}
+
+impl<'a> Numbered<'a> {
+    fn new(pairs: Pairs<'a>, key: &'static [u8], value: Option<&'static [u8]>, first: u32) -> Numbered<'a> {
+        Numbered { pairs, key, value, next: first }
+    }
+
+    fn find(&mut self, name: &[u8]) -> Option<Text<'a>> {
+        let number = self.next;
+        let wanted = |key: &[u8]| key.strip_prefix(name).and_then(scan::number) == Some(number);
+        self.pairs.find(|(key, _)| wanted(key)).map(|(_, value)| value)
+    }
+}
+
+impl<'a> Iterator for Numbered<'a> {
+    type Item = (Text<'a>, Text<'a>);
+
+    fn next(&mut self) -> Option<(Text<'a>, Text<'a>)> {
+        let key = self.find(self.key)?;
+        let value = match self.value {
+            Some(name) => self.find(name)?,
+            None => Text::plain(b""),
+        };
+        self.next = self.next.saturating_add(1);
+        Some((key, value))
+    }
+}
+
+/// Whether there are as many numbered fields as the field `count` says (none where it is missing).
+fn check<'a>(count: &[u8], pairs: Pairs<'a>, numbered: Numbered<'a>) -> Result<(), Refusal> {
+    let said = first(pairs, count).map_or(Ok(0), fields::number)?;
+    let there = numbered.count();
+    match u32::try_from(there).map_err(|_| Refusal::BadField)?.cmp(&said) {
+        core::cmp::Ordering::Less => Err(Refusal::MissingField),
+        core::cmp::Ordering::Equal => Ok(()),
+        core::cmp::Ordering::Greater => Err(Refusal::BadField),
+    }
+}
+
+impl PartialEq for SpawnProgram<'_> {
+    fn eq(&self, other: &SpawnProgram<'_>) -> bool {
+        self.command() == other.command()
+            && self.maxprocs() == other.maxprocs()
+            && self.args().eq(other.args())
+            && self.info().eq(other.info())
+    }
+}
+
+impl Eq for SpawnProgram<'_> {}
+
+impl PartialEq for Spawn<'_> {
+    fn eq(&self, other: &Spawn<'_>) -> bool {
+        self.programs().eq(other.programs()) && self.preput().eq(other.preput())
+    }
+}
+
+impl Eq for Spawn<'_> {}
+
+impl core::fmt::Debug for SpawnProgram<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:?} x {}", self.command(), self.maxprocs())?;
+        self.args().try_for_each(|arg| write!(f, " {arg:?}"))?;
+        self.info().try_for_each(|(key, value)| write!(f, " {key:?}={value:?}"))
+    }
+}
+
+impl core::fmt::Debug for Spawn<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Spawn {")?;
+        self.programs().try_for_each(|program| write!(f, " ({program:?})"))?;
+        self.preput().try_for_each(|(key, value)| write!(f, " {key:?}={value:?}"))?;
+        f.write_str(" }")
+    }
+}

@@ -1,0 +1,227 @@
+//! Commands of PMI-1.
+
+use crate::fault::{Malformed, Refusal};
+use crate::wire::command::{Command, Group, Members, Message, Op, Undecoded};
+use crate::wire::fields::{Fields, Pairs, filled, integer, need, number};
+use crate::wire::frame::{Frame, Kind};
+use crate::wire::spawn::Spawn;
+use crate::wire::token::Text;
+use crate::wire::write::{Style, Unsent, Writer};
+
+/// Reads a line or block.
+///
+/// # Errors
+/// See [`Undecoded`].
+pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
+    let (op, result) = match frame.kind {
+        Kind::Block => (Op::Spawn, spawn(frame.body)),
+        _ => {
+            let line = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
+            let end = line.iter().position(|&b| b == b' ').unwrap_or(line.len());
+            let (name, rest) = line.split_at(end);
+            let op = op(name);
+            // Servers disagree where a value ends; flux reads the one of `put` to the end of the line, which loses
+            // nothing. The message of `abort` is free text.
+            let last: &[u8] = match op {
+                Op::Put => b"value",
+                Op::Abort => b"message",
+                _ => b"",
+            };
+            (op, command(op, Fields::new(Pairs::line(rest, last))))
+        }
+    };
+    match result {
+        Ok(command) => Ok(Message { command, thrid: None }),
+        Err(refusal) => Err(Undecoded::Refused { op, refusal, thrid: None }),
+    }
+}
+
+fn op(name: &[u8]) -> Op {
+    match name {
+        b"init" => Op::Init,
+        b"initack" => Op::InitAck,
+        b"get_maxes" => Op::GetMaxes,
+        b"get_universe_size" => Op::GetUniverseSize,
+        b"get_appnum" => Op::GetAppnum,
+        b"get_my_kvsname" => Op::GetJobId,
+        b"put" => Op::Put,
+        b"get" => Op::Get,
+        b"barrier_in" => Op::Fence,
+        b"publish_name" => Op::Publish,
+        b"unpublish_name" => Op::Unpublish,
+        b"lookup_name" => Op::Lookup,
+        b"finalize" => Op::Finalize,
+        b"abort" => Op::Abort,
+        _ => Op::Unknown,
+    }
+}
+
+fn spawn(body: &[u8]) -> Result<Command<'_>, Refusal> {
+    match Pairs::block(body).next() {
+        Some((b"mcmd", name)) if name == *b"spawn".as_slice() => Spawn::blocks(body).map(Command::Spawn),
+        _ => Err(Refusal::Unsupported),
+    }
+}
+
+fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
+    Ok(match op {
+        Op::Init => {
+            let [version, subversion] = fields.pick([b"pmi_version", b"pmi_subversion"]);
+            Command::Init { version: number(need(version)?)?, subversion: subversion.map_or(Ok(0), number)? }
+        }
+        Op::InitAck => {
+            let [pmiid] = fields.pick([b"pmiid"]);
+            Command::InitAck { pmiid: number(need(pmiid)?)? }
+        }
+        Op::GetMaxes => Command::GetMaxes,
+        Op::GetUniverseSize => Command::GetUniverseSize,
+        Op::GetAppnum => Command::GetAppnum,
+        Op::GetJobId => Command::GetJobId,
+        Op::Put => {
+            let [kvs, key, value] = fields.pick([b"kvsname", b"key", b"value"]);
+            Command::Put { kvs: filled(kvs), key: need(key)?, value: need(value)? }
+        }
+        Op::Get => {
+            let [kvs, key] = fields.pick([b"kvsname", b"key"]);
+            Command::Get { kvs: filled(kvs), key: need(key)? }
+        }
+        Op::Fence => {
+            let [group] = fields.pick([b"group"]);
+            Command::Fence { group: group.map(Group::decode).transpose()? }
+        }
+        Op::Publish => {
+            let [name, port] = fields.pick([b"service", b"port"]);
+            Command::Publish { name: need(name)?, port: need(port)? }
+        }
+        Op::Unpublish => {
+            let [name] = fields.pick([b"service"]);
+            Command::Unpublish { name: need(name)? }
+        }
+        Op::Lookup => {
+            let [name] = fields.pick([b"service"]);
+            Command::Lookup { name: need(name)? }
+        }
+        Op::Abort => {
+            // Nobody waits for a refusal, so whatever can be read is taken.
+            let [code, message] = fields.pick([b"exitcode", b"message"]);
+            Command::Abort {
+                code: code.and_then(|code| integer(code).ok()),
+                world: true,
+                message: message.unwrap_or(Text::plain(b"")),
+            }
+        }
+        Op::Finalize => Command::Finalize,
+        _ => return Err(Refusal::Unsupported),
+    })
+}
+
+/// Writes a command.
+///
+/// # Errors
+/// [`Unsent::Unsupported`] for a command of PMI-2 alone; see [`Unsent`].
+pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Unsent> {
+    let mut w = Writer::new(buf, Style::EscapedLine);
+    match command {
+        Command::Init { version, subversion } => {
+            w.raw(b"cmd=init pmi_version=").number(*version);
+            w.raw(b" pmi_subversion=").number(*subversion)
+        }
+        Command::InitAck { pmiid } => w.raw(b"cmd=initack pmiid=").number(*pmiid),
+        Command::GetMaxes => w.raw(b"cmd=get_maxes"),
+        Command::GetUniverseSize => w.raw(b"cmd=get_universe_size"),
+        Command::GetAppnum => w.raw(b"cmd=get_appnum"),
+        Command::GetJobId => w.raw(b"cmd=get_my_kvsname"),
+        Command::Put { kvs, key, value } => {
+            w.raw(b"cmd=put");
+            field(&mut w, b" kvsname=", kvs);
+            w.raw(b" key=").text(key).raw(b" value=").text(value)
+        }
+        Command::Get { kvs, key } => {
+            w.raw(b"cmd=get");
+            field(&mut w, b" kvsname=", kvs);
+            w.raw(b" key=").text(key)
+        }
+        Command::Fence { group } => {
+            w.raw(b"cmd=barrier_in");
+            match group {
+                None => &mut w,
+                Some(Group { members, tag }) => {
+                    w.raw(b" group=");
+                    match members {
+                        Members::World => w.raw(b"WORLD"),
+                        Members::Node => w.raw(b"NODE"),
+                        Members::Ranks(list) => w.raw(list.as_bytes()),
+                    };
+                    w.raw(b":").number(*tag)
+                }
+            }
+        }
+        Command::Publish { name, port } => {
+            w.raw(b"cmd=publish_name service=").text(name).raw(b" port=").text(port)
+        }
+        Command::Unpublish { name } => w.raw(b"cmd=unpublish_name service=").text(name),
+        Command::Lookup { name } => w.raw(b"cmd=lookup_name service=").text(name),
+        Command::Abort { code, message, world: _ } => {
+            w.raw(b"cmd=abort");
+            if let Some(code) = code {
+                w.raw(b" exitcode=").integer(*code);
+            }
+            w.raw(b" message=").text(message)
+        }
+        Command::Finalize => w.raw(b"cmd=finalize"),
+        Command::Spawn(spawn) => {
+            blocks(&mut w, spawn);
+            return w.finish();
+        }
+        Command::FullInit { .. }
+        | Command::PutNodeAttr { .. }
+        | Command::GetNodeAttr { .. }
+        | Command::GetJobAttr { .. }
+        | Command::Connect { .. }
+        | Command::Disconnect { .. }
+        | Command::Ring { .. } => return Err(Unsent::Unsupported),
+    };
+    w.raw(b"\n");
+    w.finish()
+}
+
+fn field(w: &mut Writer<'_>, name: &[u8], value: &Option<Text<'_>>) {
+    if let Some(value) = value {
+        w.raw(name).text(value);
+    }
+}
+
+fn blocks(w: &mut Writer<'_>, spawn: &Spawn<'_>) {
+    for (number, program) in (1..).zip(spawn.programs()) {
+        w.raw(b"mcmd=spawn\nnprocs=").number(program.maxprocs());
+        w.raw(b"\nexecname=").text(&program.command());
+        w.raw(b"\ntotspawns=").number(spawn.count());
+        w.raw(b"\nspawnssofar=").number(number);
+        let mut argc = 0;
+        for arg in program.args() {
+            argc += 1;
+            w.raw(b"\narg").number(argc).raw(b"=").text(&arg);
+        }
+        w.raw(b"\nargcnt=").number(argc);
+        if number == 1 {
+            let pairs = [&b"preput_num"[..], b"preput_key_", b"preput_val_"];
+            numbered(w, pairs, spawn.preput());
+        }
+        numbered(w, [b"info_num", b"info_key_", b"info_val_"], program.info());
+        w.raw(b"\nendcmd\n");
+    }
+}
+
+fn numbered<'a>(
+    w: &mut Writer<'_>,
+    [count, key, value]: [&[u8]; 3],
+    pairs: impl Iterator<Item = (Text<'a>, Text<'a>)>,
+) {
+    let mut there = 0;
+    for (name, text) in pairs {
+        w.raw(b"\n").raw(key).number(there).raw(b"=").text(&name);
+        w.raw(b"\n").raw(value).number(there).raw(b"=").text(&text);
+        there += 1;
+    }
+    w.raw(b"\n").raw(count).raw(b"=").number(there);
+}

@@ -1,0 +1,254 @@
+//! Commands of PMI-2.
+
+use crate::fault::{Malformed, Refusal};
+use crate::wire::command::{Command, Message, Op, Undecoded};
+use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, need, number};
+use crate::wire::frame::{Frame, Kind};
+use crate::wire::spawn::Spawn;
+use crate::wire::token::Text;
+use crate::wire::v1;
+use crate::wire::write::{Style, Unsent, Writer};
+
+/// Reads a counted message, or the line `init`.
+///
+/// # Errors
+/// See [`Undecoded`].
+pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
+    if frame.kind != Kind::Counted {
+        return v1::decode(frame);
+    }
+    let body = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
+    let end = body.iter().position(|&b| b == b';').unwrap_or(body.len());
+    let (name, rest) = body.split_at(end);
+    let op = op(name);
+    let mut fields = Fields::new(Pairs::counted(rest.get(1..).unwrap_or_default()));
+    match command(op, &mut fields) {
+        Ok(command) => Ok(Message { command, thrid: fields.thrid }),
+        Err(refusal) => Err(Undecoded::Refused { op, refusal, thrid: fields.thrid }),
+    }
+}
+
+fn op(name: &[u8]) -> Op {
+    match name {
+        b"fullinit" => Op::FullInit,
+        b"finalize" => Op::Finalize,
+        b"abort" => Op::Abort,
+        b"job-getid" => Op::GetJobId,
+        b"job-connect" => Op::Connect,
+        b"job-disconnect" => Op::Disconnect,
+        b"kvs-put" => Op::Put,
+        b"kvs-get" => Op::Get,
+        b"kvs-fence" => Op::Fence,
+        b"info-putnodeattr" => Op::PutNodeAttr,
+        b"info-getnodeattr" => Op::GetNodeAttr,
+        b"info-getjobattr" => Op::GetJobAttr,
+        b"name-publish" => Op::Publish,
+        b"name-unpublish" => Op::Unpublish,
+        b"name-lookup" => Op::Lookup,
+        b"spawn" => Op::Spawn,
+        b"ring" => Op::Ring,
+        _ => Op::Unknown,
+    }
+}
+
+fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
+    Ok(match op {
+        Op::FullInit => full_init(fields)?,
+        Op::Put | Op::PutNodeAttr => {
+            let [key, value] = fields.pick([b"key", b"value"]);
+            let (key, value) = (need(key)?, need(value)?);
+            match op {
+                Op::Put => Command::Put { kvs: None, key, value },
+                _ => Command::PutNodeAttr { key, value },
+            }
+        }
+        Op::Get => {
+            let [kvs, key] = fields.pick([b"jobid", b"key"]);
+            Command::Get { kvs: filled(kvs), key: need(key)? }
+        }
+        Op::GetNodeAttr => {
+            let [key, wait] = fields.pick([b"key", b"wait"]);
+            Command::GetNodeAttr { key: need(key)?, wait: boolean(wait, false)? }
+        }
+        Op::GetJobAttr => Command::GetJobAttr { key: need(fields.pick([b"key"])[0])? },
+        Op::Publish => {
+            let [name, port] = fields.pick([b"name", b"port"]);
+            Command::Publish { name: need(name)?, port: need(port)? }
+        }
+        Op::Unpublish => Command::Unpublish { name: need(fields.pick([b"name"])[0])? },
+        Op::Lookup => Command::Lookup { name: need(fields.pick([b"name"])[0])? },
+        Op::Connect => Command::Connect { jobid: need(fields.pick([b"jobid"])[0])? },
+        Op::Disconnect => Command::Disconnect { jobid: need(fields.pick([b"jobid"])[0])? },
+        Op::Ring => {
+            let [count, left, right] = fields.pick([b"ring-count", b"ring-left", b"ring-right"]);
+            Command::Ring { count: number(need(count)?)?, left: need(left)?, right: need(right)? }
+        }
+        Op::Abort => abort(fields),
+        Op::Spawn => {
+            fields.pick([]);
+            Command::Spawn(Spawn::counted(fields.pairs())?)
+        }
+        _ => {
+            fields.pick([]);
+            match op {
+                Op::Finalize => Command::Finalize,
+                Op::GetJobId => Command::GetJobId,
+                Op::Fence => Command::Fence { group: None },
+                _ => return Err(Refusal::Unsupported),
+            }
+        }
+    })
+}
+
+/// MPICH says `pmirank` alone, Slurm's library `pmijobid`, `pmirank` and `threaded`, or `srcid` where it found
+/// `PMI_ID`.
+fn full_init<'a>(fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
+    let [rank, srcid, jobid, threaded] = fields.pick([b"pmirank", b"srcid", b"pmijobid", b"threaded"]);
+    Ok(Command::FullInit {
+        rank: rank.or(srcid).map(number).transpose()?,
+        jobid: filled(jobid),
+        threaded: boolean(threaded, false)?,
+    })
+}
+
+/// MPICH 5 says `exitcode` and `message`, MPICH 4 and Slurm's library `isworld` and `msg`. Nobody waits for a
+/// refusal, so whatever can be read is taken.
+fn abort<'a>(fields: &mut Fields<'a>) -> Command<'a> {
+    let [code, world, message, msg] = fields.pick([b"exitcode", b"isworld", b"message", b"msg"]);
+    Command::Abort {
+        code: code.and_then(|code| integer(code).ok()),
+        world: boolean(world, true).unwrap_or(true),
+        message: message.or(msg).unwrap_or(Text::plain(b"")),
+    }
+}
+
+/// Writes a command; `init` as a line.
+///
+/// # Errors
+/// [`Unsent::Unsupported`] for a command of PMI-1 alone, a `put` into a space other than one's own, or a fence of
+/// a group; see [`Unsent`].
+pub fn encode<'b>(
+    command: &Command<'_>,
+    thrid: Option<Text<'_>>,
+    buf: &'b mut [u8],
+) -> Result<&'b [u8], Unsent> {
+    if matches!(command, Command::Init { .. }) {
+        return v1::encode(command, buf);
+    }
+    let mut w = Writer::new(buf, Style::Counted);
+    w.raw(b"      cmd=").raw(name(command).ok_or(Unsent::Unsupported)?).raw(b";");
+    if let Some(thrid) = thrid {
+        w.raw(b"thrid=").text(&thrid).raw(b";");
+    }
+    put(&mut w, command);
+    w.count();
+    w.finish()
+}
+
+fn name(command: &Command<'_>) -> Option<&'static [u8]> {
+    Some(match command {
+        Command::FullInit { .. } => b"fullinit",
+        Command::GetJobId => b"job-getid",
+        Command::Put { kvs: None, .. } => b"kvs-put",
+        Command::Get { .. } => b"kvs-get",
+        Command::Fence { group: None } => b"kvs-fence",
+        Command::PutNodeAttr { .. } => b"info-putnodeattr",
+        Command::GetNodeAttr { .. } => b"info-getnodeattr",
+        Command::GetJobAttr { .. } => b"info-getjobattr",
+        Command::Publish { .. } => b"name-publish",
+        Command::Unpublish { .. } => b"name-unpublish",
+        Command::Lookup { .. } => b"name-lookup",
+        Command::Spawn(_) => b"spawn",
+        Command::Connect { .. } => b"job-connect",
+        Command::Disconnect { .. } => b"job-disconnect",
+        Command::Ring { .. } => b"ring",
+        Command::Abort { .. } => b"abort",
+        Command::Finalize => b"finalize",
+        _ => return None,
+    })
+}
+
+fn field(w: &mut Writer<'_>, name: &[u8], value: &Text<'_>) {
+    w.raw(name).raw(b"=").text(value).raw(b";");
+}
+
+fn flag(value: bool) -> Text<'static> {
+    Text::plain(if value { b"TRUE" } else { b"FALSE" })
+}
+
+fn put(w: &mut Writer<'_>, command: &Command<'_>) {
+    match command {
+        Command::FullInit { rank, jobid, threaded } => {
+            if let Some(jobid) = jobid {
+                field(w, b"pmijobid", jobid);
+            }
+            if let Some(rank) = rank {
+                w.raw(b"pmirank=").number(*rank).raw(b";");
+            }
+            field(w, b"threaded", &flag(*threaded));
+        }
+        Command::Put { key, value, .. } | Command::PutNodeAttr { key, value } => {
+            field(w, b"key", key);
+            field(w, b"value", value);
+        }
+        Command::Get { kvs, key } => {
+            if let Some(kvs) = kvs {
+                field(w, b"jobid", kvs);
+            }
+            field(w, b"key", key);
+        }
+        Command::GetNodeAttr { key, wait } => {
+            field(w, b"key", key);
+            field(w, b"wait", &flag(*wait));
+        }
+        Command::GetJobAttr { key } => field(w, b"key", key),
+        Command::Publish { name, port } => {
+            field(w, b"name", name);
+            field(w, b"port", port);
+        }
+        Command::Unpublish { name } | Command::Lookup { name } => field(w, b"name", name),
+        Command::Connect { jobid } | Command::Disconnect { jobid } => field(w, b"jobid", jobid),
+        Command::Ring { count, left, right } => {
+            w.raw(b"ring-count=").number(*count).raw(b";");
+            field(w, b"ring-left", left);
+            field(w, b"ring-right", right);
+        }
+        Command::Abort { code, world, message } => {
+            if let Some(code) = code {
+                w.raw(b"exitcode=").integer(*code).raw(b";");
+            }
+            field(w, b"isworld", &flag(*world));
+            // Slurm's server and hydra 4 read `msg`, hydra 5 reads `message`.
+            field(w, b"msg", message);
+            field(w, b"message", message);
+        }
+        Command::Spawn(spawn) => put_spawn(w, spawn),
+        _ => {}
+    }
+}
+
+fn put_spawn(w: &mut Writer<'_>, spawn: &Spawn<'_>) {
+    w.raw(b"ncmds=").number(spawn.count()).raw(b";");
+    numbered(w, [b"preputcount", b"ppkey", b"ppval"], || spawn.preput());
+    for program in spawn.programs() {
+        field(w, b"subcmd", &program.command());
+        w.raw(b"maxprocs=").number(program.maxprocs());
+        w.raw(b";argc=").number(program.args().count() as u32).raw(b";");
+        for (i, arg) in (0..).zip(program.args()) {
+            w.raw(b"argv").number(i).raw(b"=").text(&arg).raw(b";");
+        }
+        numbered(w, [b"infokeycount", b"infokey", b"infoval"], || program.info());
+    }
+}
+
+fn numbered<'a, I: Iterator<Item = (Text<'a>, Text<'a>)>>(
+    w: &mut Writer<'_>,
+    [count, key, value]: [&[u8]; 3],
+    pairs: impl Fn() -> I,
+) {
+    w.raw(count).raw(b"=").number(pairs().count() as u32).raw(b";");
+    for (i, (name, text)) in (0..).zip(pairs()) {
+        w.raw(key).number(i).raw(b"=").text(&name).raw(b";");
+        w.raw(value).number(i).raw(b"=").text(&text).raw(b";");
+    }
+}

@@ -1,0 +1,224 @@
+//! Replies of PMI-2.
+
+use crate::fault::{Malformed, Refusal};
+use crate::wire::command::Op;
+use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, number};
+use crate::wire::frame::{Frame, Kind};
+use crate::wire::reply::{Codes, Failure, Reply};
+use crate::wire::token::Text;
+use crate::wire::v1;
+use crate::wire::write::{Style, Unsent, Writer};
+
+/// A reply and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<'a> {
+    /// What was answered.
+    pub reply: Reply<'a>,
+    /// The `thrid` of the command.
+    pub thrid: Option<Text<'a>>,
+}
+
+/// Writes a reply, the command's `thrid` right behind its name; the one to `init` as a line. A text that the
+/// message cannot carry makes it a refusal ([`Refusal::Unprintable`]), and a reply that PMI-2 does not have one
+/// of [`Refusal::Unsupported`].
+///
+/// # Errors
+/// [`Unsent::DoesNotFit`].
+pub fn encode_reply<'b>(
+    reply: &Reply<'_>,
+    thrid: Option<Text<'_>>,
+    buf: &'b mut [u8],
+) -> Result<&'b [u8], Unsent> {
+    if matches!(reply.op(), Op::Init | Op::InitAck) {
+        return v1::encode_reply(reply, buf);
+    }
+    let mut w = Writer::new(&mut *buf, Style::Counted);
+    let refusal = match put(&mut w, reply, thrid).and_then(|()| w.finish()) {
+        Ok(bytes) => {
+            let len = bytes.len();
+            return buf.get(..len).ok_or(Unsent::DoesNotFit);
+        }
+        Err(Unsent::DoesNotFit) => return Err(Unsent::DoesNotFit),
+        Err(Unsent::Unprintable) => Refusal::Unprintable,
+        Err(Unsent::Unsupported) => Refusal::Unsupported,
+    };
+    let mut w = Writer::new(buf, Style::Counted);
+    put(&mut w, &Reply::Refused(reply.op(), Failure::Refusal(refusal)), thrid)?;
+    w.finish()
+}
+
+fn name(op: Op) -> &'static [u8] {
+    match op {
+        Op::FullInit => b"fullinit-response",
+        Op::Finalize => b"finalize-response",
+        Op::GetJobId => b"job-getid-response",
+        Op::Connect => b"job-connect-response",
+        Op::Disconnect => b"job-disconnect-response",
+        Op::Put => b"kvs-put-response",
+        Op::Get => b"kvs-get-response",
+        Op::Fence => b"kvs-fence-response",
+        Op::PutNodeAttr => b"info-putnodeattr-response",
+        Op::GetNodeAttr => b"info-getnodeattr-response",
+        Op::GetJobAttr => b"info-getjobattr-response",
+        Op::Publish => b"name-publish-response",
+        Op::Unpublish => b"name-unpublish-response",
+        Op::Lookup => b"name-lookup-response",
+        Op::Spawn => b"spawn-response",
+        Op::Ring => b"ring-response",
+        Op::Init
+        | Op::InitAck
+        | Op::GetMaxes
+        | Op::GetUniverseSize
+        | Op::GetAppnum
+        | Op::Abort
+        | Op::Unknown => b"unknown-response",
+    }
+}
+
+fn put(w: &mut Writer<'_>, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Result<(), Unsent> {
+    w.raw(b"      cmd=").raw(name(reply.op())).raw(b";");
+    if let Some(thrid) = thrid {
+        w.raw(b"thrid=").text(&thrid).raw(b";");
+    }
+    match reply {
+        Reply::Refused(_, Failure::Refusal(refusal)) => {
+            w.raw(b"rc=").integer(refusal.rc()).raw(b";errmsg=").display(refusal).raw(b";");
+        }
+        Reply::Refused(_, Failure::Remote(rc, message)) => {
+            w.raw(b"rc=").integer(*rc).raw(b";errmsg=").text(message).raw(b";");
+        }
+        _ => {
+            w.raw(b"rc=0;");
+            success(w, reply)?;
+        }
+    }
+    w.count();
+    Ok(())
+}
+
+fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
+    match reply {
+        // Slurm's PMI2_Init fails where one of these is missing.
+        Reply::FullInit { rank, size, appnum, spawner } => {
+            w.raw(b"pmi-version=2;pmi-subversion=0;rank=").number(*rank);
+            w.raw(b";size=").number(*size).raw(b";appnum=").number(*appnum);
+            w.raw(b";debugged=FALSE;pmiverbose=FALSE;");
+            if let Some(spawner) = spawner {
+                w.raw(b"spawner-jobid=").text(spawner).raw(b";");
+            }
+        }
+        Reply::JobId(jobid) => {
+            w.raw(b"jobid=").text(jobid).raw(b";");
+        }
+        Reply::Found(Op::Get | Op::GetNodeAttr | Op::GetJobAttr, value) => {
+            w.raw(b"found=TRUE;value=").text(value).raw(b";");
+        }
+        Reply::Missing(Op::Get | Op::GetNodeAttr | Op::GetJobAttr) => {
+            w.raw(b"found=FALSE;");
+        }
+        // MPICH reads `port`, Slurm's library `value`.
+        Reply::Port(port) => {
+            w.raw(b"port=").text(port).raw(b";value=").text(port).raw(b";");
+        }
+        Reply::Spawned { jobid, codes } => {
+            w.raw(b"jobid=").text(jobid);
+            for (i, code) in codes.iter().enumerate() {
+                w.raw(if i == 0 { b";errcodes=" } else { b"," }).integer(code);
+            }
+            w.raw(b";");
+        }
+        Reply::Ring { count, left, right } => {
+            w.raw(b"ring-count=").number(*count).raw(b";ring-left=").text(left);
+            w.raw(b";ring-right=").text(right).raw(b";");
+        }
+        Reply::Done(Op::Connect | Op::Disconnect) => {
+            w.raw(b"kvscopy=FALSE;");
+        }
+        Reply::Fence { tag: None } | Reply::Done(_) => {}
+        _ => return Err(Unsent::Unsupported),
+    }
+    Ok(())
+}
+
+/// Reads a counted reply, or the line that answers `init`.
+///
+/// # Errors
+/// Not a reply of PMI-2, or one without a field that it needs.
+pub fn decode_reply<'a>(frame: &Frame<'a>) -> Result<Answer<'a>, Malformed> {
+    if frame.kind != Kind::Counted {
+        return v1::decode_reply(frame).map(|reply| Answer { reply, thrid: None });
+    }
+    let body = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
+    let end = body.iter().position(|&b| b == b';').unwrap_or(body.len());
+    let (name, rest) = body.split_at(end);
+    let op = op(name).ok_or(Malformed::NoCommand)?;
+    let mut fields = Fields::new(Pairs::counted(rest.get(1..).unwrap_or_default()));
+    let [rc, message] = fields.pick([b"rc", b"errmsg"]);
+    let thrid = fields.thrid;
+    let rc = rc.and_then(|rc| integer(rc).ok()).ok_or(Malformed::Structure)?;
+    let reply = if rc == 0 {
+        read(op, &mut fields).ok_or(Malformed::Structure)?
+    } else {
+        match (op, filled(message)) {
+            // hydra 5 has no word for a missing key: `cmd=kvs-get-response;rc=1;`.
+            (Op::Get | Op::GetNodeAttr | Op::GetJobAttr, None) => Reply::Missing(op),
+            (_, message) => Reply::Refused(op, Failure::Remote(rc, message.unwrap_or(Text::plain(b"")))),
+        }
+    };
+    Ok(Answer { reply, thrid })
+}
+
+fn op(name: &[u8]) -> Option<Op> {
+    Some(match name {
+        b"fullinit-response" => Op::FullInit,
+        b"finalize-response" => Op::Finalize,
+        b"job-getid-response" => Op::GetJobId,
+        b"job-connect-response" => Op::Connect,
+        b"job-disconnect-response" => Op::Disconnect,
+        b"kvs-put-response" => Op::Put,
+        b"kvs-get-response" => Op::Get,
+        b"kvs-fence-response" => Op::Fence,
+        b"info-putnodeattr-response" => Op::PutNodeAttr,
+        b"info-getnodeattr-response" => Op::GetNodeAttr,
+        b"info-getjobattr-response" => Op::GetJobAttr,
+        b"name-publish-response" => Op::Publish,
+        b"name-unpublish-response" => Op::Unpublish,
+        b"name-lookup-response" => Op::Lookup,
+        b"spawn-response" => Op::Spawn,
+        b"ring-response" => Op::Ring,
+        b"unknown-response" => Op::Unknown,
+        _ => return None,
+    })
+}
+
+fn read<'a>(op: Op, fields: &mut Fields<'a>) -> Option<Reply<'a>> {
+    let plain = |field: Option<Text<'_>>| field.and_then(|text| number(text).ok());
+    Some(match op {
+        Op::FullInit => {
+            let [rank, size, appnum, spawner] = fields.pick([b"rank", b"size", b"appnum", b"spawner-jobid"]);
+            // Slurm's server says `appnum=-1` where there is but one program.
+            let appnum = plain(appnum).unwrap_or(0);
+            Reply::FullInit { rank: plain(rank)?, size: plain(size)?, appnum, spawner: filled(spawner) }
+        }
+        Op::GetJobId => Reply::JobId(fields.pick([b"jobid"])[0]?),
+        Op::Get | Op::GetNodeAttr | Op::GetJobAttr => {
+            let [found, value] = fields.pick([b"found", b"value"]);
+            if boolean(found, value.is_some()).ok()? { Reply::Found(op, value?) } else { Reply::Missing(op) }
+        }
+        Op::Lookup => {
+            let [port, value] = fields.pick([b"port", b"value"]);
+            Reply::Port(port.or(value)?)
+        }
+        Op::Spawn => {
+            let [jobid, codes] = fields.pick([b"jobid", b"errcodes"]);
+            let codes = codes.unwrap_or(Text::plain(b"")).as_plain()?;
+            Reply::Spawned { jobid: jobid.unwrap_or(Text::plain(b"")), codes: Codes::decode(codes)? }
+        }
+        Op::Ring => {
+            let [count, left, right] = fields.pick([b"ring-count", b"ring-left", b"ring-right"]);
+            Reply::Ring { count: plain(count)?, left: left?, right: right? }
+        }
+        Op::Fence => Reply::Fence { tag: None },
+        _ => Reply::Done(op),
+    })
+}

@@ -1,0 +1,199 @@
+//! Writing a message into a buffer that may be too short.
+
+use core::fmt;
+
+use super::token::Text;
+
+/// Why a message could not be encoded; the buffer's content is then meaningless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsent {
+    /// It is longer than the buffer, or than [`crate::limits::MESSAGE_MAX`].
+    DoesNotFit,
+    /// A text holds a byte that the protocol cannot carry: a NUL, or in PMI-1 a line feed.
+    Unprintable,
+    /// The protocol has no such command.
+    Unsupported,
+}
+
+impl fmt::Display for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unsent::DoesNotFit => "the message is longer than its buffer",
+            Unsent::Unprintable => "a text holds a byte that the protocol cannot carry",
+            Unsent::Unsupported => "the protocol has no such command",
+        })
+    }
+}
+
+impl core::error::Error for Unsent {}
+
+/// What a protocol does with the bytes of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// Replies of PMI-1: as they are, because its clients do not agree on escapes.
+    Line,
+    /// Commands of PMI-1: `\` before each blank and backslash.
+    EscapedLine,
+    /// PMI-2: each semicolon twice.
+    Counted,
+}
+
+impl Style {
+    fn prefix(self, byte: u8) -> Option<u8> {
+        match (self, byte) {
+            (Style::EscapedLine, b' ' | b'\\') => Some(b'\\'),
+            (Style::Counted, b';') => Some(b';'),
+            _ => None,
+        }
+    }
+
+    fn carries(self, bytes: &[u8]) -> bool {
+        // Without early exit, so that it is vectorised.
+        let line = self != Style::Counted;
+        !bytes.iter().fold(false, |bad, &b| bad | (b == 0) | (line & (b == b'\n')))
+    }
+}
+
+/// A cursor over a buffer. Failures are kept until [`Writer::finish`], so that callers need not look at each step.
+#[derive(Debug)]
+pub(super) struct Writer<'b> {
+    buf: &'b mut [u8],
+    at: usize,
+    style: Style,
+    failed: Option<Unsent>,
+}
+
+impl<'b> Writer<'b> {
+    pub(super) fn new(buf: &'b mut [u8], style: Style) -> Writer<'b> {
+        Writer { buf, at: 0, style, failed: None }
+    }
+
+    /// Bytes as they are.
+    pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+        match self.buf.get_mut(self.at..).and_then(|room| room.get_mut(..bytes.len())) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.at += bytes.len();
+            }
+            None => self.fail(Unsent::DoesNotFit),
+        }
+        self
+    }
+
+    /// Bytes with the style's escapes.
+    pub(super) fn escaped(&mut self, bytes: &[u8]) -> &mut Self {
+        if !self.style.carries(bytes) {
+            self.fail(Unsent::Unprintable);
+        }
+        if self.style == Style::Line {
+            return self.raw(bytes);
+        }
+        let mut rest = bytes;
+        while let Some(at) = rest.iter().position(|&b| self.style.prefix(b).is_some()) {
+            let (before, from) = rest.split_at(at);
+            self.raw(before);
+            if let Some((&special, after)) = from.split_first() {
+                let prefix = self.style.prefix(special).unwrap_or(special);
+                self.raw(&[prefix, special]);
+                rest = after;
+            }
+        }
+        self.raw(rest)
+    }
+
+    /// A text, from its own escapes into the style's.
+    pub(super) fn text(&mut self, text: &Text<'_>) -> &mut Self {
+        for part in text.parts() {
+            self.escaped(part);
+        }
+        self
+    }
+
+    /// A number in decimal.
+    pub(super) fn number(&mut self, number: u32) -> &mut Self {
+        let mut digits = [b'0'; 10];
+        let mut rest = number;
+        let mut start = digits.len();
+        loop {
+            start -= 1;
+            digits[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                return self.raw(&digits[start..]);
+            }
+        }
+    }
+
+    /// A number that may be negative.
+    pub(super) fn integer(&mut self, number: i32) -> &mut Self {
+        if number < 0 {
+            self.raw(b"-");
+        }
+        self.number(number.unsigned_abs())
+    }
+
+    /// What `value` displays, blanks as underscores in PMI-1.
+    pub(super) fn display(&mut self, value: &dyn fmt::Display) -> &mut Self {
+        // The writer keeps its own failures; fmt has none of its own to report.
+        let _ = fmt::write(self, format_args!("{value}"));
+        self
+    }
+
+    /// A text that ends at the next blank: blanks as underscores in PMI-1.
+    pub(super) fn token(&mut self, text: &Text<'_>) -> &mut Self {
+        for part in text.parts() {
+            self.underscored(part);
+        }
+        self
+    }
+
+    fn underscored(&mut self, bytes: &[u8]) {
+        if self.style == Style::Counted {
+            self.escaped(bytes);
+            return;
+        }
+        for (i, word) in bytes.split(|&b| b == b' ').enumerate() {
+            if i > 0 {
+                self.raw(b"_");
+            }
+            self.escaped(word);
+        }
+    }
+
+    /// Notes that the message cannot be sent. A text that cannot be carried weighs more than one too long,
+    /// because a longer buffer would not help.
+    pub(super) fn fail(&mut self, why: Unsent) {
+        if self.failed != Some(Unsent::Unprintable) {
+            self.failed = Some(why);
+        }
+    }
+
+    /// Puts the length of what follows into the first six bytes, right-aligned as MPICH writes it.
+    pub(super) fn count(&mut self) -> &mut Self {
+        const PREFIX: usize = super::frame::PREFIX as usize;
+        let mut rest = self.at.saturating_sub(PREFIX);
+        let Some(prefix) = self.buf.first_chunk_mut::<PREFIX>() else { return self };
+        for place in prefix.iter_mut().rev() {
+            *place = if rest > 0 { b'0' + (rest % 10) as u8 } else { b' ' };
+            rest /= 10;
+        }
+        self
+    }
+
+    /// The message, when all of it was written.
+    pub(super) fn finish(self) -> Result<&'b [u8], Unsent> {
+        let Writer { buf, at, failed, .. } = self;
+        match failed {
+            Some(why) => Err(why),
+            None if at > crate::limits::MESSAGE_MAX as usize => Err(Unsent::DoesNotFit),
+            None => buf.get(..at).ok_or(Unsent::DoesNotFit),
+        }
+    }
+}
+
+impl fmt::Write for Writer<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.underscored(text.as_bytes());
+        Ok(())
+    }
+}
