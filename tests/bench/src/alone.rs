@@ -102,11 +102,7 @@ impl Core<'_> {
     }
 
     fn fence(&self, rank: u32) -> (ConnId, Vec<u8>) {
-        let body = match self.pmi {
-            Pmi::V1 => "cmd=barrier_in",
-            Pmi::V2 => "cmd=kvs-fence;",
-        };
-        (ConnId(rank), self.pmi.message(body))
+        (ConnId(rank), self.pmi.message(self.pmi.fence()))
     }
 
     /// Nanoseconds a command; every command of a batch must have been answered by its end.

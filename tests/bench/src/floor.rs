@@ -38,8 +38,8 @@ impl Drop for Children {
     }
 }
 
-/// A server that answers each request of `size` ranks with prepared bytes of the right length and does nothing else:
-/// one epoll loop in one thread, one read and one write a request. The first request of each is their barrier.
+/// The measured exchange with a server that does nothing: it answers every request with prepared bytes of the right
+/// length, in one epoll loop of one thread, with one read and one write each. Only fences are held until all have come.
 pub(crate) fn echo(size: u32, pmi: Pmi, limit: Duration) -> Result<Moments> {
     let (report, theirs) = std::io::pipe()?;
     let mut ranks = Children(Vec::new());
@@ -77,8 +77,9 @@ fn serve(epoll: impl AsFd, sockets: &mut [File], pmi: Pmi, limit: Duration) -> R
         ),
     };
     let (release, answer) = (pmi.message(&release), pmi.message(&answer));
+    let fence = pmi.message(pmi.fence());
     let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
-    let (mut waiting, mut open) = (sockets.len(), sockets.len());
+    let (mut open, mut fenced) = (sockets.len(), 0);
     let mut buffer = [0; 4096];
     let mut events = Vec::with_capacity(256);
     while open > 0 {
@@ -88,14 +89,16 @@ fn serve(epoll: impl AsFd, sockets: &mut [File], pmi: Pmi, limit: Duration) -> R
         }
         for event in events.drain(..) {
             let at = usize::try_from(event.data.u64())?;
-            if sockets[at].read(&mut buffer)? == 0 {
+            let request = sockets[at].read(&mut buffer)?;
+            if request == 0 {
                 epoll::delete(&epoll, &sockets[at])?;
                 open -= 1;
-            } else if waiting == 0 {
+            } else if buffer[..request] != *fence {
                 sockets[at].write_all(&answer)?;
             } else {
-                waiting -= 1;
-                if waiting == 0 {
+                fenced += 1;
+                if fenced == sockets.len() {
+                    fenced = 0;
                     for socket in &mut *sockets {
                         socket.write_all(&release)?;
                     }

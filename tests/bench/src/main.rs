@@ -6,8 +6,8 @@
 //! | row | time | floor |
 //! |---|---|---|
 //! | launch true | of the whole command, from its start to its end | a command that `posix_spawn`s as many processes and reaps them |
-//! | exchange | from the first rank's put to the last rank's last get: put, fence, everybody gets everything | - |
-//! | get | of that the gets, divided by their number | an epoll loop that answers as many requests of the same clients with prepared bytes |
+//! | exchange | from the first rank's put to the last rank's last get: put, fence, everybody gets everything | the same clients with an epoll loop that answers with prepared bytes and only counts fences |
+//! | get | of that the gets, divided by their number | the same |
 //! | core | of one command of 128 ranks: `handle` and `poll`, message decoded and reply encoded; n is the number of keys stored | - |
 //!
 //! A missed target is printed and is no failure. Exit code 1 when something could not be run.

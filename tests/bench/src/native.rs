@@ -93,7 +93,7 @@ impl Plan {
             unit: "ms",
             hydrant: hydrant[0].median(),
             hydra: hydra[0].median(),
-            floor: None,
+            floor: floor[0].median(),
             target: at_target(Target::OfHydra(of_hydra)),
         };
         let get = Row {

@@ -30,6 +30,14 @@ impl Pmi {
         }
     }
 
+    /// The fence's body.
+    pub(crate) const fn fence(self) -> &'static str {
+        match self {
+            Pmi::V1 => "cmd=barrier_in",
+            Pmi::V2 => "cmd=kvs-fence;",
+        }
+    }
+
     /// A whole message with that body: the words between the separators.
     pub(crate) fn message(self, body: &str) -> Vec<u8> {
         match self {
@@ -113,10 +121,7 @@ impl Client {
     /// Hydra answers a PMI-2 fence at once and holds the first get behind it instead until every rank has
     /// fenced. So the gets behind a fence are right everywhere, but only [`sync`](Client::sync) is a barrier.
     pub(crate) fn fence(&mut self) -> Result<()> {
-        self.ask(match self.pmi {
-            Pmi::V1 => "cmd=barrier_in",
-            Pmi::V2 => "cmd=kvs-fence;",
-        })
+        self.ask(self.pmi.fence())
     }
 
     /// A barrier under every process manager, the way MPICH makes one of PMI-2.
