@@ -2,15 +2,17 @@
 //! as state machines without I/O.
 //!
 //! The crate knows no operating system. It has no clock, no randomness and no allocator: time is an argument,
-//! memory is lent by the caller in slabs whose sizes follow from [`Limits`]. `Server::handle` is the only
-//! way in, `Server::poll` the only way out.
+//! memory is lent by the caller as [`Slabs`] whose sizes follow from [`Limits`]. [`Server::handle`] is the only
+//! way in, [`Server::poll`] the only way out.
 //!
 //! Modules are stacked in floors and import only from floors below their own:
 //!
 //! | floor | modules | know |
 //! |---|---|---|
 //! | 0 | [`ids`], [`limits`], [`time`], [`fault`], [`trace`] | words that everyone uses |
-//! | 1 | [`wire`] | containers without protocol; messages without state |
+//! | 1 | [`store`], [`wire`] | containers without protocol; messages without state |
+//! | 2 | [`tables`] | one job each, never the wire |
+//! | 3 | [`slabs`], [`snapshot`] | the whole state, as memory and as bytes |
 //! | 4 | [`server`], [`client`] | the two state machines |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -23,6 +25,10 @@ pub mod fault;
 pub mod ids;
 pub mod limits;
 pub mod server;
+pub mod slabs;
+pub mod snapshot;
+pub mod store;
+pub mod tables;
 pub mod time;
 pub mod trace;
 pub mod wire;
@@ -30,5 +36,6 @@ pub mod wire;
 pub use fault::{Fault, Malformed, Refusal};
 pub use ids::{ConnId, JobId, Rank};
 pub use limits::{Limit, Limits};
-pub use server::{Input, Output};
+pub use server::{Input, Output, Server};
+pub use slabs::Slabs;
 pub use time::Time;

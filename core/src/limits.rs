@@ -14,7 +14,11 @@ pub const KVSNAME_MAX: u32 = 256;
 pub const MESSAGE_MAX: u32 = 64 * 1024;
 /// Replies that one connection may be owed at once (more than one only where threads share it).
 pub const OWED_MAX: usize = 4;
-/// The buffer that the server needs for any output, in bytes.
+/// Longest thread id of PMI-2 (`thrid`) in bytes.
+pub const THRID_MAX: usize = 23;
+/// How much of an abort message is kept, in bytes.
+pub const MESSAGE_TEXT_MAX: usize = 200;
+/// The buffer that [`crate::Server::poll`] needs for any output, in bytes.
 pub const OUTPUT_MAX: usize = 2560;
 
 /// The size of every table, fixed when a server is made.

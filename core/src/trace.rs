@@ -4,6 +4,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fault::Malformed;
 use crate::ids::Rank;
 
 /// How a process ended.
@@ -68,6 +69,27 @@ impl Cause {
             | Cause::NoFinalize { rank, .. }
             | Cause::Died { rank, .. }
             | Cause::Absent { rank, .. } => rank,
+        }
+    }
+}
+
+/// Why the core wants a connection closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Closing {
+    /// Its bytes are not PMI.
+    Malformed(Malformed),
+    /// Its introduction was turned down, and it has been told so.
+    TurnedDown,
+    /// Its job is over.
+    JobOver,
+}
+
+impl fmt::Display for Closing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Closing::Malformed(what) => what.fmt(f),
+            Closing::TurnedDown => f.write_str("its introduction was turned down"),
+            Closing::JobOver => f.write_str("its job is over"),
         }
     }
 }

@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::Malformed;
 use crate::ids::{ConnId, JobId, Rank};
-use crate::trace::{Cause, Exit};
+use crate::trace::{Cause, Closing, Exit};
 
 /// What the host tells the core.
 ///
@@ -40,8 +39,10 @@ pub enum Input<'a> {
     Opened {
         /// The number that the host gives it, free until now.
         conn: ConnId,
+        /// The job that it came for.
+        job: JobId,
         /// Whose it is where the host knows (`PMI_FD`); others introduce themselves (`PMI_PORT`).
-        rank: Option<(JobId, Rank)>,
+        rank: Option<Rank>,
     },
     /// A client's bytes: all that the host holds and the core has not [consumed](Consumed) yet.
     Bytes {
@@ -96,10 +97,12 @@ pub struct JobSpec<'a> {
     pub name: &'a str,
     /// Its number of ranks.
     pub size: u32,
-    /// `universeSize`: how many processes there may be in all, where that is known.
+    /// `universeSize`: how many processes there may be in all; the job's size where nothing is known.
     pub universe: Option<u32>,
     /// Whether a rank that fails ends the job. Otherwise the survivors go on and fences count the living.
     pub cleanup: bool,
+    /// The PMI-1 subversion to answer: 2 offers group barriers, 1 suits clients that insist on 1.1.
+    pub pmi1_subversion: u32,
     /// Milliseconds after which a waiting fence is reported ([`Output::Late`]); 0 for never.
     pub fence_warning: u64,
 }
@@ -163,15 +166,4 @@ pub enum Output<'b> {
         #[serde(borrow)]
         missing: &'b str,
     },
-}
-
-/// Why the core wants a connection closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Closing {
-    /// Its bytes are not PMI.
-    Malformed(Malformed),
-    /// Its introduction was turned down, and it has been told so.
-    TurnedDown,
-    /// Its job is over.
-    JobOver,
 }

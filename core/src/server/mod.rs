@@ -1,5 +1,211 @@
 //! The state machine that answers clients.
+//!
+//! [`Server::handle`] takes what happened and [`Server::poll`] gives what is to be done about it. Output is state,
+//! not a queue: a client is owed a few replies at most, a fence that completes marks its ranks ready, and `poll`
+//! writes each reply when the host can send it. So nothing can overflow, and a slow reader holds up nobody.
 
-mod io;
+mod attrs;
+mod dispatch;
+pub mod io;
+mod jobs;
+mod poll;
+#[cfg(test)]
+mod tests;
 
-pub use io::{Closing, Consumed, Input, JobSpec, Output};
+pub use io::{Consumed, Input, JobSpec, Output};
+
+use crate::fault::Fault;
+use crate::ids::{ConnId, JobId, Rank};
+use crate::limits::{Limit, Limits};
+use crate::slabs::{Conn, Job, Lengths, RankSlot, Slabs, What};
+use crate::snapshot;
+use crate::store::{Log, Ready};
+use crate::tables::fence::Groups;
+use crate::tables::kvs::Kvs;
+use crate::time::Time;
+
+/// The server of one node's ranks.
+#[derive(Debug)]
+pub struct Server<'s> {
+    limits: Limits,
+    jobs: &'s mut [Job],
+    ranks: &'s mut [RankSlot],
+    conns: &'s mut [Conn],
+    kvs: Kvs<'s>,
+    groups: Groups<'s>,
+    /// Connections with something to say that the host can write to.
+    ready: Ready<'s>,
+    /// Whether a job or a group may have something to say.
+    news: bool,
+    wake: Option<Time>,
+}
+
+impl<'s> Server<'s> {
+    /// A server without jobs, in `slabs` cut to `limits`. `seed` spreads the hash table; any number will do.
+    ///
+    /// # Errors
+    /// [`Fault::ShortSlab`] when a slab is shorter than [`Lengths::of`] says.
+    pub fn new(limits: Limits, slabs: Slabs<'s>, seed: u32) -> Result<Server<'s>, Fault> {
+        let need = Lengths::of(&limits);
+        let Slabs { jobs, ranks, conns, log, index, groups, bits } = slabs;
+        let short = Fault::ShortSlab;
+        let jobs = jobs.get_mut(..need.jobs).ok_or(short)?;
+        let ranks = ranks.get_mut(..need.ranks).ok_or(short)?;
+        let conns = conns.get_mut(..need.conns).ok_or(short)?;
+        let log = log.get_mut(..need.log).ok_or(short)?;
+        let groups = groups.get_mut(..need.groups).ok_or(short)?;
+        let bits = bits.get_mut(..need.bits).ok_or(short)?;
+        jobs.fill(Job::default());
+        ranks.fill(RankSlot::default());
+        conns.fill(Conn::default());
+        let (ready, sets) = bits.split_at_mut(Ready::words(limits.conns));
+        Ok(Server {
+            limits,
+            jobs,
+            ranks,
+            conns,
+            kvs: Kvs::new(Log::new(log, index, limits.keys, seed).ok_or(short)?, &limits),
+            groups: Groups::new(groups, sets, limits.ranks).ok_or(short)?,
+            ready: Ready::new(ready, limits.conns).ok_or(short)?,
+            news: false,
+            wake: None,
+        })
+    }
+
+    /// Takes in what happened. The only way in.
+    ///
+    /// # Errors
+    /// A [`Fault`] is the host's mistake; nothing was changed. Clients' mistakes are no errors here: they get
+    /// their reply, or [`Output::Close`].
+    pub fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
+        match input {
+            Input::Bytes { conn, bytes, full } => return self.bytes(now, conn, bytes, full),
+            Input::Job(spec) => self.open_job(&spec)?,
+            Input::Program { job, first, count, appnum } => self.set_program(job, first, count, appnum)?,
+            Input::Attr { job, key, value } => self.set_attr(job, key, value)?,
+            Input::Opened { conn, job, rank } => self.open_conn(conn, job, rank)?,
+            Input::Blocked { conn } => {
+                self.conn_mut(conn)?.blocked = true;
+                self.ready.remove(conn.0);
+            }
+            Input::Writable { conn } => {
+                self.conn_mut(conn)?.blocked = false;
+                self.check_ready(conn);
+            }
+            Input::Closed { conn } => self.close_conn(conn)?,
+            Input::Exited { job, rank, exit } => self.exit(job, rank, exit)?,
+            Input::Forget { job } => self.forget(job)?,
+            Input::Tick => self.tick(now),
+        }
+        Ok(Consumed::default())
+    }
+
+    /// When the host has to say [`Input::Tick`], if nothing else happens before.
+    pub fn wake(&self) -> Option<Time> {
+        self.wake
+    }
+
+    /// The limits that it was made with.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Writes the whole state to the front of `buf`: equal states give equal bytes.
+    ///
+    /// # Errors
+    /// [`Fault::ShortSlab`] when `buf` is too short.
+    pub fn snapshot<'b>(&self, buf: &'b mut [u8]) -> Result<&'b [u8], Fault> {
+        let (groups, sets) = self.groups.state();
+        snapshot::write(
+            &snapshot::State {
+                limits: self.limits,
+                jobs: self.jobs,
+                ranks: self.ranks,
+                conns: self.conns,
+                kvs: self.kvs.state(),
+                groups,
+                sets,
+                turn: self.ready.turn(),
+                wake: self.wake,
+            },
+            buf,
+        )
+    }
+
+    fn job(&self, job: JobId) -> Result<&Job, Fault> {
+        self.jobs.get(job.index()).filter(|slot| !slot.name.is_empty()).ok_or(Fault::NoSuchJob)
+    }
+
+    fn conn(&self, conn: ConnId) -> Result<&Conn, Fault> {
+        self.conns.get(conn.index()).filter(|slot| slot.job.is_some()).ok_or(Fault::NoSuchConn)
+    }
+
+    fn conn_mut(&mut self, conn: ConnId) -> Result<&mut Conn, Fault> {
+        self.conns.get_mut(conn.index()).filter(|slot| slot.job.is_some()).ok_or(Fault::NoSuchConn)
+    }
+
+    fn open_conn(&mut self, conn: ConnId, job: JobId, rank: Option<Rank>) -> Result<(), Fault> {
+        let spec = self.job(job)?;
+        let slot = rank.map(|rank| spec.slot(rank).ok_or(Fault::NoSuchRank)).transpose()?;
+        let full = Fault::Full(Limit::Conns, self.limits.conns);
+        if self.conns.get(conn.index()).ok_or(full)?.job.is_some() {
+            return Err(Fault::ConnInUse);
+        }
+        if let Some(slot) = slot {
+            let slot = &mut self.ranks[slot];
+            if slot.conn.is_some() || slot.exit.is_some() {
+                return Err(Fault::RankTaken);
+            }
+            slot.conn = Some(conn);
+        }
+        self.jobs[job.index()].begun = true;
+        self.conns[conn.index()] = Conn { job: Some(job), rank, ..Conn::default() };
+        Ok(())
+    }
+
+    fn close_conn(&mut self, conn: ConnId) -> Result<(), Fault> {
+        let Conn { job, rank, .. } = *self.conn(conn)?;
+        if let Some(slot) = self.rank_slot(job, rank)
+            && slot.conn == Some(conn)
+        {
+            slot.conn = None;
+        }
+        self.ready.remove(conn.0);
+        self.conns[conn.index()] = Conn::default();
+        Ok(())
+    }
+
+    fn rank_slot(&mut self, job: Option<JobId>, rank: Option<Rank>) -> Option<&mut RankSlot> {
+        let slot = self.jobs.get(job?.index())?.slot(rank?)?;
+        self.ranks.get_mut(slot)
+    }
+
+    /// Puts a connection among the ready ones when it has something to say and the host can write to it.
+    fn check_ready(&mut self, conn: ConnId) {
+        let Some(slot) = self.conns.get(conn.index()) else { return };
+        let says = slot.joined_unsaid
+            || slot.closing_unsaid
+            || slot.owed.iter().any(|owed| matches!(owed.what, What::Answer(_)));
+        if says && !slot.blocked {
+            self.ready.insert(conn.0);
+        } else {
+            self.ready.remove(conn.0);
+        }
+    }
+
+    fn tick(&mut self, now: Time) {
+        let jobs = &mut *self.jobs;
+        let fences = jobs.iter_mut().filter_map(|job| job.fence.check(now, job.fence_warning)).min();
+        let groups = self.groups.check(now, |job| jobs.get(job.index()).map_or(0, |job| job.fence_warning));
+        self.wake = [fences, groups].into_iter().flatten().min();
+        self.news = true;
+    }
+
+    /// A fence has begun that will be late in `limit` milliseconds.
+    fn wake_after(&mut self, now: Time, limit: u64) {
+        if limit > 0 {
+            let due = now.after(limit);
+            self.wake = Some(self.wake.map_or(due, |wake| wake.min(due)));
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The memory that a server works in, lent by the host, and what stands in it.
+//!
+//! Every slot's empty state is its `Default`, and a slab of empty slots is what [`crate::Server::new`] makes of
+//! whatever it is handed.
+
+use core::sync::atomic::AtomicU32;
+
+use heapless::{String, Vec};
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Refusal;
+use crate::ids::{ConnId, JobId, Rank};
+use crate::limits::{JOBID_MAX, Limits, MESSAGE_TEXT_MAX, OWED_MAX, THRID_MAX};
+use crate::store::{Ready, log};
+use crate::tables::fence::{Fence, Group, Groups};
+use crate::tables::kvs::{Amount, Spaces};
+use crate::trace::{Cause, Closing, Exit};
+use crate::wire::{Op, Protocol};
+
+/// Slices that a server lives in. Each must be at least as long as [`Lengths::of`] says for the limits.
+#[derive(Debug)]
+pub struct Slabs<'s> {
+    /// One slot a job.
+    pub jobs: &'s mut [Job],
+    /// One slot a rank, of all jobs.
+    pub ranks: &'s mut [RankSlot],
+    /// One slot a connection.
+    pub conns: &'s mut [Conn],
+    /// The key-value log.
+    pub log: &'s mut [u8],
+    /// The index into it. Behind a shared reference, so that a host may lend it to other processes too.
+    pub index: &'s [AtomicU32],
+    /// One slot a group barrier.
+    pub groups: &'s mut [Group],
+    /// Sets of ranks and connections.
+    pub bits: &'s mut [u32],
+}
+
+/// How many elements each slab needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// Of [`Slabs::jobs`].
+    pub jobs: usize,
+    /// Of [`Slabs::ranks`].
+    pub ranks: usize,
+    /// Of [`Slabs::conns`].
+    pub conns: usize,
+    /// Of [`Slabs::log`].
+    pub log: usize,
+    /// Of [`Slabs::index`].
+    pub index: usize,
+    /// Of [`Slabs::groups`].
+    pub groups: usize,
+    /// Of [`Slabs::bits`].
+    pub bits: usize,
+}
+
+impl Lengths {
+    /// What these limits need.
+    pub const fn of(limits: &Limits) -> Lengths {
+        Lengths {
+            jobs: limits.jobs as usize,
+            ranks: limits.ranks as usize,
+            conns: limits.conns as usize,
+            log: limits.kvs_bytes as usize,
+            index: log::index_len(limits.keys),
+            groups: limits.groups as usize,
+            bits: Ready::words(limits.conns) + Groups::words(limits.groups, limits.ranks),
+        }
+    }
+
+    /// Bytes of all slabs together.
+    pub const fn bytes(&self) -> usize {
+        self.jobs * size_of::<Job>()
+            + self.ranks * size_of::<RankSlot>()
+            + self.conns * size_of::<Conn>()
+            + self.log
+            + self.index * size_of::<AtomicU32>()
+            + self.groups * size_of::<Group>()
+            + self.bits * size_of::<u32>()
+    }
+}
+
+/// A job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// The job id that clients see; an empty one marks a free slot.
+    pub name: String<JOBID_MAX, u8>,
+    /// Its first slot in [`Slabs::ranks`].
+    pub first: u32,
+    /// Its number of ranks.
+    pub size: u32,
+    /// `universeSize`
+    pub universe: u32,
+    /// Whether a rank that fails ends the job.
+    pub cleanup: bool,
+    /// What `init` answers to PMI-1 clients.
+    pub pmi1_subversion: u32,
+    /// Milliseconds after which a waiting fence is late; 0 for never.
+    pub fence_warning: u64,
+    /// Its key-value spaces.
+    pub spaces: Spaces,
+    /// What is set aside for each of its ranks there.
+    pub share: Amount,
+    /// The fence of all its ranks.
+    pub fence: Fence,
+    /// How many of its processes have ended.
+    pub gone: u32,
+    /// How many of those fences no longer wait for, because the job goes on without them.
+    pub unawaited: u32,
+    /// Whether a connection has been opened for it.
+    pub begun: bool,
+    /// Why it has to end, once it has to.
+    pub ending: Option<Cause>,
+    /// Whether the host still has to be told so.
+    pub ending_unsaid: bool,
+    /// What the aborting rank said.
+    pub message: String<MESSAGE_TEXT_MAX, u8>,
+}
+
+impl Job {
+    /// Its slots in [`Slabs::ranks`].
+    pub fn slots(&self) -> core::ops::Range<usize> {
+        self.first as usize..(self.first + self.size) as usize
+    }
+
+    /// The slot of one of its ranks.
+    pub fn slot(&self, rank: Rank) -> Option<usize> {
+        (rank.0 < self.size).then(|| self.first as usize + rank.index())
+    }
+}
+
+/// A rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankSlot {
+    /// Its connection, if it has one.
+    pub conn: Option<ConnId>,
+    /// How far it has come.
+    pub phase: RankPhase,
+    /// How its process ended, once it has.
+    pub exit: Option<Exit>,
+    /// Whether it waits in its job's fence.
+    pub in_fence: bool,
+    /// Whether it failed in a job that goes on without it.
+    pub dead: bool,
+    /// Which program of the command line it is.
+    pub appnum: u32,
+    /// What it has put.
+    pub used: Amount,
+}
+
+/// How far a rank has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RankPhase {
+    /// It has not initialized PMI.
+    #[default]
+    New,
+    /// It is between init and finalize.
+    Initialized,
+    /// It has finalized.
+    Finalized,
+}
+
+/// A connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conn {
+    /// The job that it came for; none marks a free slot.
+    pub job: Option<JobId>,
+    /// Whose it is, once that is known.
+    pub rank: Option<Rank>,
+    /// How far the introduction has come.
+    pub phase: Phase,
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// Whether the host cannot write to it now.
+    pub blocked: bool,
+    /// Whether the host has to be told whose it is.
+    pub joined_unsaid: bool,
+    /// Why it cannot go on, once that is so.
+    pub closing: Option<Closing>,
+    /// Whether the host has to be told so.
+    pub closing_unsaid: bool,
+    /// Replies that are owed, oldest request first.
+    pub owed: Vec<Owed, OWED_MAX, u8>,
+}
+
+/// How far a connection's introduction has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Nothing but `initack` has come.
+    #[default]
+    Opened,
+    /// `init` has come; PMI-2 wants `fullinit` now.
+    Greeted,
+    /// Every command is welcome.
+    Ready,
+    /// `finalize` has come; another `init` may.
+    Finalized,
+}
+
+/// A reply that a connection is owed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owed {
+    /// PMI-2's thread id, to be echoed; empty where none came.
+    pub thrid: String<THRID_MAX, u8>,
+    /// What will be said, or waited for.
+    pub what: What,
+}
+
+/// What a reply will say, or waits for. Everything that it names stays where it is until the reply is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// Waits for the job's fence.
+    Fence,
+    /// Waits for a group's fence with this tag.
+    GroupFence {
+        /// The group.
+        group: u32,
+        /// To be echoed.
+        tag: u32,
+    },
+    /// Waits for a node attribute; the number is the record that stands for the wish.
+    NodeAttr(u32),
+    /// To be said: everything below.
+    Answer(Answer),
+}
+
+/// A reply in terms of the server's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// The version that is spoken from here on.
+    Init {
+        /// 1 or 2.
+        version: u32,
+        /// Its subversion.
+        subversion: u32,
+    },
+    /// Rank, size and appnum to PMI-1.
+    InitAck,
+    /// The same to PMI-2.
+    FullInit,
+    /// The lengths of names, keys and values.
+    Maxes,
+    /// The universe's size, to PMI-1.
+    UniverseSize,
+    /// Which program of the command line.
+    Appnum,
+    /// The job's name.
+    JobId,
+    /// The value of the record at that offset.
+    Record(Op, u32),
+    /// `universeSize`, to those who ask by name.
+    Universe(Op),
+    /// `PMI_dead_processes`
+    Dead(Op),
+    /// Nobody has put it.
+    Missing(Op),
+    /// The fence is complete.
+    Fence(Option<u32>),
+    /// It is done.
+    Done(Op),
+    /// It is not done.
+    Refused(Op, Refusal),
+}

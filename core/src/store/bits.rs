@@ -1,0 +1,75 @@
+//! Sets of small numbers, one bit each.
+
+/// Words that a set of the numbers below `len` needs.
+pub const fn words(len: u32) -> usize {
+    len.div_ceil(32) as usize
+}
+
+/// Whether `n` is in the set; numbers beyond it are not.
+pub fn contains(set: &[u32], n: u32) -> bool {
+    set.get((n / 32) as usize).is_some_and(|word| word & (1 << (n % 32)) != 0)
+}
+
+/// Puts `n` into the set; whether it was not there. A number beyond the set stays out.
+pub fn insert(set: &mut [u32], n: u32) -> bool {
+    let Some(word) = set.get_mut((n / 32) as usize) else { return false };
+    let new = *word & (1 << (n % 32)) == 0;
+    *word |= 1 << (n % 32);
+    new
+}
+
+/// Takes `n` out of the set; whether it was there.
+pub fn remove(set: &mut [u32], n: u32) -> bool {
+    let Some(word) = set.get_mut((n / 32) as usize) else { return false };
+    let old = *word & (1 << (n % 32)) != 0;
+    *word &= !(1 << (n % 32));
+    old
+}
+
+/// Puts every number below `len` into the set.
+pub fn fill(set: &mut [u32], len: u32) {
+    set.fill(0);
+    let whole = (len / 32) as usize;
+    set[..whole].fill(u32::MAX);
+    if !len.is_multiple_of(32) {
+        set[whole] = (1 << (len % 32)) - 1;
+    }
+}
+
+/// How many numbers the set holds.
+pub fn count(set: &[u32]) -> u32 {
+    set.iter().map(|word| word.count_ones()).sum()
+}
+
+/// The set's numbers, smallest first.
+pub fn iter(set: &[u32]) -> impl Iterator<Item = u32> + '_ {
+    (0u32..).zip(set).flat_map(|(at, &word)| {
+        let mut rest = word;
+        core::iter::from_fn(move || {
+            let bit = (rest != 0).then(|| rest.trailing_zeros())?;
+            rest &= rest - 1;
+            Some(at * 32 + bit)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn behaves_like_a_set() {
+        let mut set = [0; 3];
+        assert!(insert(&mut set, 0) && insert(&mut set, 31) && insert(&mut set, 95));
+        assert!(!insert(&mut set, 31), "a second insert is no news");
+        assert!(!insert(&mut set, 96), "a number beyond the set stays out");
+        assert_eq!(iter(&set).collect::<Vec<_>>(), [0, 31, 95]);
+        assert!(remove(&mut set, 31) && !remove(&mut set, 31));
+        assert_eq!((count(&set), contains(&set, 95), contains(&set, 31)), (2, true, false));
+        for len in [0, 1, 32, 33, 96] {
+            fill(&mut set, len);
+            assert_eq!(iter(&set).collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The set of connections that have something to say, found in constant time however many there are.
+
+use super::bits;
+
+/// Levels that any `u32` capacity can need: each holds a 32nd of the one below.
+const LEVELS: usize = 7;
+
+/// A set of numbers below a fixed capacity that hands them out in turn.
+///
+/// Level 0 has a bit a number; a bit of each level above says whether the word below it has any.
+#[derive(Debug)]
+pub struct Ready<'s> {
+    words: &'s mut [u32],
+    start: [u32; LEVELS + 1],
+    levels: usize,
+    capacity: u32,
+    cursor: u32,
+}
+
+impl<'s> Ready<'s> {
+    /// Words that a set of the numbers below `capacity` needs.
+    pub const fn words(capacity: u32) -> usize {
+        let mut total = 0;
+        let mut len = capacity;
+        loop {
+            len = len.div_ceil(32);
+            total += len as usize;
+            if len <= 1 {
+                return total;
+            }
+        }
+    }
+
+    /// An empty set over the first [`Ready::words`] of `words`; nothing when they are too few.
+    pub fn new(words: &'s mut [u32], capacity: u32) -> Option<Ready<'s>> {
+        let words = words.get_mut(..Ready::words(capacity))?;
+        words.fill(0);
+        let mut start = [0; LEVELS + 1];
+        let mut levels = 0;
+        let mut len = capacity;
+        loop {
+            len = len.div_ceil(32);
+            start[levels + 1] = start[levels] + len;
+            levels += 1;
+            if len <= 1 {
+                return Some(Ready { words, start, levels, capacity, cursor: 0 });
+            }
+        }
+    }
+
+    fn level(&mut self, level: usize) -> &mut [u32] {
+        &mut self.words[self.start[level] as usize..self.start[level + 1] as usize]
+    }
+
+    /// Puts a number in.
+    pub fn insert(&mut self, n: u32) {
+        debug_assert!(n < self.capacity);
+        let mut at = n;
+        for level in 0..self.levels {
+            if !bits::insert(self.level(level), at) {
+                return;
+            }
+            at /= 32;
+        }
+    }
+
+    /// Takes a number out.
+    pub fn remove(&mut self, n: u32) {
+        let mut at = n;
+        for level in 0..self.levels {
+            let set = self.level(level);
+            bits::remove(set, at);
+            at /= 32;
+            if set.get(at as usize).is_none_or(|&word| word != 0) {
+                return;
+            }
+        }
+    }
+
+    /// A number of the set, each in its turn: the smallest one not below the last one [passed](Ready::pass).
+    pub fn next(&self) -> Option<u32> {
+        self.not_below(self.cursor).or_else(|| self.not_below(0))
+    }
+
+    /// Whose turn is next.
+    pub const fn turn(&self) -> u32 {
+        self.cursor
+    }
+
+    /// Gives the numbers above `n` their turn.
+    pub fn pass(&mut self, n: u32) {
+        self.cursor = if n + 1 < self.capacity { n + 1 } else { 0 };
+    }
+
+    fn not_below(&self, from: u32) -> Option<u32> {
+        let mut at = from;
+        for level in 0..self.levels {
+            let word = self.start[level] + at / 32;
+            if word < self.start[level + 1] {
+                let found = self.words[word as usize] & (u32::MAX << (at % 32));
+                if found != 0 {
+                    return Some(self.descend(level, at / 32 * 32 + found.trailing_zeros()));
+                }
+            }
+            at = at / 32 + 1;
+        }
+        None
+    }
+
+    fn descend(&self, level: usize, found: u32) -> u32 {
+        (0..level)
+            .rev()
+            .fold(found, |at, level| at * 32 + self.words[(self.start[level] + at) as usize].trailing_zeros())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::vec;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_set(
+            capacity in 1u32..5000,
+            steps in proptest::collection::vec((any::<bool>(), any::<u32>()), 1..200),
+        ) {
+            let mut words = vec![u32::MAX; Ready::words(capacity)];
+            let mut ready = Ready::new(&mut words, capacity).unwrap();
+            let mut model = BTreeSet::new();
+            let mut cursor = 0;
+            for (insert, n) in steps {
+                let n = n % capacity;
+                if insert {
+                    ready.insert(n);
+                    model.insert(n);
+                } else {
+                    ready.remove(n);
+                    model.remove(&n);
+                }
+                let expected = model.range(cursor..).next().or(model.first()).copied();
+                prop_assert_eq!(ready.next(), expected);
+                if let Some(turn) = expected {
+                    ready.pass(turn);
+                    cursor = (turn + 1) % capacity;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_capacity_is_an_empty_set() {
+        assert_eq!(Ready::new(&mut [], 0).unwrap().next(), None);
+    }
+}

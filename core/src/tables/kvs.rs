@@ -1,0 +1,224 @@
+//! Key-value spaces over one log, with every rank's share kept free for it.
+//!
+//! A job has three spaces: what its ranks put, the attributes of this node, and the attributes of the job. When a
+//! job comes, half of what nobody has a claim to is divided among its ranks; the other half is for whoever asks
+//! first. So no rank can use up what another is owed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Refusal;
+use crate::limits::{KEY_MAX, Limit, Limits, VALUE_MAX};
+use crate::store::log::{Key, Log, Record, Slot, record_len};
+
+/// Which of a job's spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// `kvs-put`, `kvs-get`
+    Kvs,
+    /// `info-putnodeattr`, `info-getnodeattr`
+    Node,
+    /// `info-getjobattr`
+    Job,
+}
+
+/// A job's spaces: a number that no other job has had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spaces(u32);
+
+impl Spaces {
+    fn of(self, kind: Kind) -> u32 {
+        self.0.wrapping_mul(4).wrapping_add(kind as u32)
+    }
+}
+
+/// Bytes and keys: used by a rank, or set aside for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amount {
+    /// Bytes of log.
+    pub bytes: u32,
+    /// Distinct keys.
+    pub keys: u32,
+}
+
+impl Amount {
+    /// What of `self` is not used yet.
+    fn less(self, used: Amount) -> Amount {
+        Amount { bytes: self.bytes.saturating_sub(used.bytes), keys: self.keys.saturating_sub(used.keys) }
+    }
+}
+
+/// Who puts, and what it may take.
+#[derive(Debug)]
+pub struct Owner<'a> {
+    /// A number to keep with the record.
+    pub id: u32,
+    /// What it has used so far.
+    pub used: &'a mut Amount,
+    /// What is set aside for it.
+    pub share: Amount,
+}
+
+/// All key-value spaces.
+#[derive(Debug)]
+pub struct Kvs<'s> {
+    log: Log<'s>,
+    reserved: Amount,
+    limits: Amount,
+    next: u32,
+}
+
+/// What stood under a key before a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing, or a value.
+    Known,
+    /// Nothing but waiting gets, which name the record at this offset.
+    Wanted(u32),
+}
+
+/// Bytes in pieces, as the wire hands them over.
+pub trait Pieces<'a>: Iterator<Item = &'a [u8]> + Clone {}
+impl<'a, I: Iterator<Item = &'a [u8]> + Clone> Pieces<'a> for I {}
+
+impl<'s> Kvs<'s> {
+    /// Empty spaces over `log`, whose size is `limits`.
+    pub fn new(log: Log<'s>, limits: &Limits) -> Kvs<'s> {
+        let limits = Amount { bytes: limits.kvs_bytes, keys: limits.keys };
+        Kvs { log, reserved: Amount::default(), limits, next: 0 }
+    }
+
+    /// All of it, for saving: the log, and what is set aside and counted beside it.
+    pub fn state(&self) -> (&[u8], Amount, u32) {
+        (self.log.as_bytes(), self.reserved, self.next)
+    }
+
+    fn common(&self) -> Amount {
+        Amount { bytes: self.log.bytes_left(), keys: self.log.keys_left() }.less(self.reserved)
+    }
+
+    /// Spaces for a job of `ranks` ranks, and the share that is set aside for each of them.
+    pub fn open(&mut self, ranks: u32) -> (Spaces, Amount) {
+        self.next = self.next.wrapping_add(1);
+        let common = self.common();
+        let share = Amount { bytes: common.bytes / 2 / ranks.max(1), keys: common.keys / 2 / ranks.max(1) };
+        self.reserved.bytes += share.bytes * ranks;
+        self.reserved.keys += share.keys * ranks;
+        (Spaces(self.next), share)
+    }
+
+    /// Frees what is still set aside for an owner that will put no more.
+    pub fn release(&mut self, owner: Owner<'_>) {
+        let rest = owner.share.less(*owner.used);
+        self.reserved = self.reserved.less(rest);
+        *owner.used = Amount {
+            bytes: owner.used.bytes.max(owner.share.bytes),
+            keys: owner.used.keys.max(owner.share.keys),
+        };
+    }
+
+    /// Drops everything; only when no job is left.
+    pub fn clear(&mut self) {
+        self.log.clear();
+        self.reserved = Amount::default();
+    }
+
+    /// Stores a value under a key, replacing an older one, or a wish for the key where there is no value. Without
+    /// an owner it is the host that stores, at the cost of what is common.
+    pub fn put<'k, 'v>(
+        &mut self,
+        (spaces, kind): (Spaces, Kind),
+        owner: Option<Owner<'_>>,
+        key: impl Pieces<'k>,
+        value: Option<impl Pieces<'v>>,
+    ) -> Result<(u32, Before), Refusal> {
+        let key = self.checked_key(spaces, kind, key)?;
+        let value_len = match &value {
+            Some(value) => u32::try_from(value.clone().map(<[u8]>::len).sum::<usize>()).unwrap_or(u32::MAX),
+            None => 0,
+        };
+        if value_len > VALUE_MAX {
+            return Err(Refusal::ValueLength);
+        }
+        let slot = self.log.find(&key);
+        let cost = Amount {
+            bytes: record_len(key.len(), value_len),
+            keys: u32::from(!matches!(slot, Slot::Taken { .. })),
+        };
+        let (id, used, share) = match owner {
+            Some(owner) => (owner.id, Some(owner.used), owner.share),
+            None => (u32::MAX, None, Amount::default()),
+        };
+        let before = used.as_deref().copied().unwrap_or_default();
+        let after = Amount { bytes: before.bytes.saturating_add(cost.bytes), keys: before.keys + cost.keys };
+        let mine = share.less(before);
+        // Of the cost, what exceeds the rest of the share comes out of the common half.
+        let (over, common) = (cost.less(mine), self.common());
+        let left = Amount { bytes: self.log.bytes_left(), keys: self.log.keys_left() };
+        for (limit, cost, left, over, common, share, size) in [
+            (
+                Limit::KvsBytes,
+                cost.bytes,
+                left.bytes,
+                over.bytes,
+                common.bytes,
+                share.bytes,
+                self.limits.bytes,
+            ),
+            (Limit::Keys, cost.keys, left.keys, over.keys, common.keys, share.keys, self.limits.keys),
+        ] {
+            if cost > left {
+                return Err(Refusal::Full(limit, size));
+            }
+            if over > common {
+                return Err(Refusal::Share(limit, share));
+            }
+        }
+        let wanted = match slot {
+            Slot::Taken { record, .. } if self.log.record(record).is_some_and(|record| record.wanted) => {
+                Before::Wanted(record)
+            }
+            _ => Before::Known,
+        };
+        let record = self
+            .log
+            .append(&key, slot, id, value)
+            .ok_or(Refusal::Full(Limit::KvsBytes, self.limits.bytes))?;
+        self.reserved = self.reserved.less(mine.less(share.less(after)));
+        if let Some(used) = used {
+            *used = after;
+        }
+        Ok((record, wanted))
+    }
+
+    /// The newest record of a key, with a value or wanted.
+    pub fn find<'k>(
+        &self,
+        (spaces, kind): (Spaces, Kind),
+        key: impl Pieces<'k>,
+    ) -> Result<Option<u32>, Refusal> {
+        let key = self.checked_key(spaces, kind, key)?;
+        Ok(match self.log.find(&key) {
+            Slot::Taken { record, .. } => Some(record),
+            Slot::Free { .. } | Slot::None => None,
+        })
+    }
+
+    /// The record at an offset that a put or a look-up gave.
+    pub fn record(&self, offset: u32) -> Option<Record<'_>> {
+        self.log.record(offset)
+    }
+
+    fn checked_key<'k, I: Pieces<'k>>(
+        &self,
+        spaces: Spaces,
+        kind: Kind,
+        pieces: I,
+    ) -> Result<Key<I>, Refusal> {
+        let key = self.log.key(spaces.of(kind), pieces);
+        match key.len() {
+            0 => Err(Refusal::EmptyKey),
+            1..=KEY_MAX => Ok(key),
+            _ => Err(Refusal::KeyLength),
+        }
+    }
+}
