@@ -1,3 +1,10 @@
 //! The `hydrant` command as a library: plans a job, launches it and serves it.
 
+mod engine;
+mod error;
+mod launch;
 pub mod plan;
+pub mod slabs;
+
+pub use engine::run;
+pub use error::RunError;

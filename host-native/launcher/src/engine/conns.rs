@@ -176,6 +176,11 @@ impl Conn {
         self.again = again;
     }
 
+    /// Whether a whole message waits for a reply to be taken.
+    pub(crate) fn has_more(&self) -> bool {
+        self.again
+    }
+
     /// What is to be handed in again now that a reply has been taken.
     pub(crate) fn take_again(&mut self) -> Option<Vec<u8>> {
         (!self.is_blocked() && std::mem::take(&mut self.again)).then(|| std::mem::take(&mut self.inbox))
