@@ -202,6 +202,7 @@ impl Conn {
         let unsent = std::mem::take(&mut self.unsent);
         self.sent += self.write(&unsent[self.sent..]);
         if self.sent == unsent.len() {
+            self.sent = 0;
             return Sent::All;
         }
         self.unsent = unsent;

@@ -319,7 +319,8 @@ mod tests {
         bench.write(0, &piece);
         assert_eq!(bench.output(), "");
         bench.write(0, &piece);
-        assert_eq!(bench.output().len(), LINE_MAX + 4);
+        // A pipe takes less than that at once.
+        assert_eq!(bench.output().len() + bench.output().len(), LINE_MAX + 4);
         bench.write(0, b"y\n");
         assert_eq!(bench.output(), "y\n");
     }
