@@ -7,10 +7,9 @@ use std::mem::ManuallyDrop;
 use std::net::TcpStream;
 use std::os::fd::{FromRawFd, RawFd};
 
-use hydrant_core::Malformed;
+use hydrant_core::client::{self, Client, Start};
 use hydrant_core::limits::MESSAGE_MAX;
-use hydrant_core::wire::frame::next_reply;
-use hydrant_core::wire::{Command, Failure, Framing, Op, Protocol, Reply, Text, Unsent, v1, v2};
+use hydrant_core::wire::{Command, Failure, Op, Protocol, Reply, Text};
 
 /// Why the process manager could not be reached or did not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -29,16 +28,16 @@ pub(super) enum LinkError {
     Broken { op: Op, error: io::Error },
     #[error("the process manager closed the connection in {0:?}")]
     Closed(Op),
-    #[error("the process manager's answer to {op:?} is not PMI: {why}")]
-    Malformed { op: Op, why: Malformed },
-    #[error("the process manager answered {got:?} to {op:?}")]
-    Unexpected { op: Op, got: Op },
+    #[error("{op:?} failed: {why}")]
+    Client { op: Op, why: client::Error },
+    #[error("the process manager's answer to {0:?} is longer than PMI allows")]
+    TooLong(Op),
+    #[error("the process manager answered {0:?} with something else")]
+    Unexpected(Op),
     #[error("the process manager speaks PMI-{got}, not PMI-{asked}; try --pmi {got}")]
     Version { asked: u32, got: u32 },
     #[error("the process manager refused {op:?} with rc {rc}: {text}")]
     Refused { op: Op, rc: i32, text: String },
-    #[error("cannot ask for {op:?}: {why}")]
-    Unsent { op: Op, why: Unsent },
 }
 
 /// Where the process manager is.
@@ -77,6 +76,9 @@ impl Server {
     }
 }
 
+/// Room for any request of a probe: a value of 1024 bytes, each of them escaped, and names.
+const REQUEST_MAX: usize = 4096;
+
 trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
@@ -85,8 +87,8 @@ pub(super) struct Link {
     stream: ManuallyDrop<Box<dyn Stream>>,
     /// Read and not yet consumed.
     input: Vec<u8>,
+    client: Client,
     protocol: Protocol,
-    framing: Framing,
     rank: u32,
     size: u32,
     jobid: String,
@@ -95,8 +97,10 @@ pub(super) struct Link {
 impl Link {
     /// Connects and introduces this process.
     pub(super) fn join(server: &Server, protocol: Protocol) -> Result<Link, LinkError> {
-        let (stream, rank, size): (Box<dyn Stream>, u32, u32) = match server {
-            Server::Fd { fd, rank, size } => (Box::new(inherited(*fd)?), *rank, *size),
+        let (stream, start): (Box<dyn Stream>, Start) = match server {
+            Server::Fd { fd, rank, size } => {
+                (Box::new(inherited(*fd)?), Start::Fd { rank: *rank, size: *size })
+            }
             Server::Port { address, id } => {
                 let connect = || {
                     let stream = TcpStream::connect(address)?;
@@ -105,49 +109,32 @@ impl Link {
                 };
                 let stream =
                     connect().map_err(|error| LinkError::Connect { address: address.clone(), error })?;
-                (Box::new(stream), *id, 0)
+                (Box::new(stream), Start::Port { id: *id })
             }
         };
         let mut link = Link {
             stream: ManuallyDrop::new(stream),
             input: Vec::new(),
+            client: Client::new(protocol, start),
             protocol,
-            framing: Framing::Line,
-            rank,
-            size,
+            rank: 0,
+            size: 0,
             jobid: String::new(),
         };
-        link.introduce(matches!(server, Server::Port { .. }))?;
+        link.introduce()?;
         Ok(link)
     }
 
-    fn introduce(&mut self, by_port: bool) -> Result<(), LinkError> {
-        if by_port && self.protocol == Protocol::V1 {
-            let ack = Command::InitAck { pmiid: self.rank };
-            (self.rank, self.size) = self.ask(&ack, |reply| match reply {
-                Reply::InitAck { rank, size, .. } => Some((*rank, *size)),
-                _ => None,
-            })?;
+    fn introduce(&mut self) -> Result<(), LinkError> {
+        let mut buffer = [0; 64];
+        while let Some(bytes) =
+            self.client.introduce(&mut buffer).map_err(|why| self.failed(Op::Init, why))?
+        {
+            self.stream.write_all(bytes).map_err(|error| LinkError::Broken { op: Op::Init, error })?;
+            self.answer(Op::Init, |_| Some(()))?;
         }
-        let (asked, subversion) = match self.protocol {
-            Protocol::V1 => (1, 1),
-            Protocol::V2 => (2, 0),
-        };
-        let got = self.ask(&Command::Init { version: asked, subversion }, |reply| match reply {
-            Reply::Init { version, .. } => Some(*version),
-            _ => None,
-        })?;
-        if got != asked {
-            return Err(LinkError::Version { asked, got });
-        }
-        if self.protocol == Protocol::V2 {
-            self.framing = Framing::Counted;
-            let full = Command::FullInit { rank: Some(self.rank), jobid: None, threaded: false };
-            (self.rank, self.size) = self.ask(&full, |reply| match reply {
-                Reply::FullInit { rank, size, .. } => Some((*rank, *size)),
-                _ => None,
-            })?;
-        }
+        let identity = self.client.identity().ok_or(LinkError::Unexpected(Op::Init))?;
+        (self.rank, self.size) = (identity.rank, identity.size);
         self.jobid = self.ask(&Command::GetJobId, |reply| match reply {
             Reply::JobId(id) => Some(text(id)),
             _ => None,
@@ -197,54 +184,56 @@ impl Link {
 
     /// Asks for the end of the job. There is no answer, and nothing to do where it cannot be asked.
     pub(super) fn abort(&mut self, code: i32, message: &str) {
+        let mut buffer = [0; REQUEST_MAX];
         let message = Text::from(message.lines().next().unwrap_or_default());
-        let _ = self.send(&Command::Abort { code: Some(code), world: true, message });
+        let abort = Command::Abort { code: Some(code), world: true, message };
+        if let Ok(bytes) = self.client.request(&abort, &mut buffer) {
+            let _ = self.stream.write_all(bytes);
+        }
     }
 
+    /// Sends a request and has `read` take what is wanted from the reply to it.
     fn ask<T>(
         &mut self,
         command: &Command<'_>,
         read: impl FnOnce(&Reply<'_>) -> Option<T>,
     ) -> Result<T, LinkError> {
-        self.send(command)?;
         let op = command.op();
+        let mut buffer = [0; REQUEST_MAX];
+        let bytes = self.client.request(command, &mut buffer).map_err(|why| LinkError::Client { op, why })?;
+        self.stream.write_all(bytes).map_err(|error| LinkError::Broken { op, error })?;
+        self.answer(op, read)
+    }
+
+    fn answer<T>(&mut self, op: Op, read: impl FnOnce(&Reply<'_>) -> Option<T>) -> Result<T, LinkError> {
         loop {
-            let frame =
-                next_reply(&self.input, self.framing).map_err(|why| LinkError::Malformed { op, why })?;
-            let Some(frame) = frame else {
-                self.receive(op)?;
-                continue;
-            };
-            let reply = match self.framing {
-                Framing::Line => v1::decode_reply(&frame),
-                Framing::Counted => v2::decode_reply(&frame).map(|answer| answer.reply),
-            };
-            let reply = reply.map_err(|why| LinkError::Malformed { op, why })?;
-            let result = match (reply, read(&reply)) {
-                (_, Some(result)) => Ok(result),
-                (Reply::Refused(_, failure), None) => Err(refused(op, failure)),
-                (other, None) => Err(LinkError::Unexpected { op, got: other.op() }),
-            };
-            let used = frame.len as usize;
-            self.input.drain(..used);
-            return result;
+            match self.client.receive(&self.input) {
+                Ok(None) => self.receive(op)?,
+                Err(why) => return Err(self.failed(op, why)),
+                Ok(Some(received)) => {
+                    let result = match received.reply {
+                        Reply::Refused(op, failure) => Err(refused(op, failure)),
+                        reply => read(&reply).ok_or(LinkError::Unexpected(op)),
+                    };
+                    self.input.drain(..received.consumed as usize);
+                    return result;
+                }
+            }
         }
     }
 
-    fn send(&mut self, command: &Command<'_>) -> Result<(), LinkError> {
-        let op = command.op();
-        let mut buffer = [0; 4096];
-        let bytes = match self.framing {
-            Framing::Line => v1::encode(command, &mut buffer),
-            Framing::Counted => v2::encode(command, None, &mut buffer),
-        };
-        let bytes = bytes.map_err(|why| LinkError::Unsent { op, why })?;
-        self.stream.write_all(bytes).map_err(|error| LinkError::Broken { op, error })
+    fn failed(&self, op: Op, why: client::Error) -> LinkError {
+        match why {
+            client::Error::Version(got) => {
+                LinkError::Version { asked: if self.protocol == Protocol::V1 { 1 } else { 2 }, got }
+            }
+            why => LinkError::Client { op, why },
+        }
     }
 
     fn receive(&mut self, op: Op) -> Result<(), LinkError> {
         if self.input.len() > MESSAGE_MAX as usize {
-            return Err(LinkError::Malformed { op, why: Malformed::TooLong });
+            return Err(LinkError::TooLong(op));
         }
         let mut buffer = [0; 4096];
         loop {
