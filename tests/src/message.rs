@@ -49,7 +49,11 @@ impl Message {
                 _ => at += 1,
             }
         }
-        if start == body.len() { Ok(Message { counted: true, fields }) } else { Err("no final semicolon".to_owned()) }
+        if start == body.len() {
+            Ok(Message { counted: true, fields })
+        } else {
+            Err("no final semicolon".to_owned())
+        }
     }
 
     /// What comes behind `cmd=`.
