@@ -13,13 +13,14 @@
 //! | 1 | [`store`], [`wire`] | containers without protocol; messages without state |
 //! | 2 | [`tables`] | one job each, never the wire |
 //! | 3 | [`slabs`], [`snapshot`] | the whole state, as memory and as bytes |
-//! | 4 | [`server`] | the two state machines |
+//! | 4 | [`server`], [`client`] | the two state machines |
 #![no_std]
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
 extern crate std;
 
+pub mod client;
 pub mod fault;
 pub mod ids;
 pub mod limits;

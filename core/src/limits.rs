@@ -18,7 +18,7 @@ pub const OWED_MAX: usize = 4;
 pub const THRID_MAX: usize = 23;
 /// How much of an abort message is kept, in bytes.
 pub const MESSAGE_TEXT_MAX: usize = 200;
-/// The buffer that the server needs for any output, in bytes.
+/// The buffer that [`crate::Server::poll`] needs for any output, in bytes.
 pub const OUTPUT_MAX: usize = 2560;
 
 /// The size of every table, fixed when a server is made.

@@ -189,3 +189,57 @@ pub(super) fn boolean(field: Option<Text<'_>>, missing: bool) -> Result<bool, Re
         Some(_) => Err(Refusal::BadField),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::String;
+    use std::vec::Vec;
+
+    fn read(pairs: Pairs<'_>) -> Vec<(String, String)> {
+        pairs
+            .map(|(key, value)| {
+                let value: Vec<u8> = value.parts().flatten().copied().collect();
+                (String::from_utf8(key.to_vec()).unwrap(), String::from_utf8(value).unwrap())
+            })
+            .collect()
+    }
+
+    fn pair(key: &str, value: &str) -> (String, String) {
+        (key.into(), value.into())
+    }
+
+    #[test]
+    fn slurm_doubles_semicolons() {
+        // 41    cmd=kvs-put;key=semi-0;value=a;;b=c;;;;d;
+        let pairs = Pairs::counted(b"key=semi-0;value=a;;b=c;;;;d;");
+        assert_eq!(read(pairs), [pair("key", "semi-0"), pair("value", "a;b=c;;d")]);
+        assert_eq!(read(Pairs::counted(b"a=;b=;;;c=;")), [pair("a", ""), pair("b", ";"), pair("c", "")]);
+    }
+
+    #[test]
+    fn junk_behind_the_last_semicolon_is_passed_over() {
+        // The end of MPICH 4.0.2's spawn: infokeycount=0;0.1$;\0
+        assert_eq!(read(Pairs::counted(b"infokeycount=0;0.1$;")), [pair("infokeycount", "0")]);
+        assert_eq!(read(Pairs::counted(b"key=a;value=b")), [pair("key", "a")]);
+        assert_eq!(read(Pairs::counted(b";;x;;a=b;")), [pair("a", "b")]);
+        assert_eq!(read(Pairs::counted(b"a=b;;")), []);
+    }
+
+    #[test]
+    fn lines_may_escape() {
+        let pairs = Pairs::line(br"  key=a\ b  flag value=\\ x\", b"");
+        assert_eq!(read(pairs), [pair("key", "a b"), pair("value", r"\")]);
+        let last = Pairs::line(br"key=a value=b c=d\ \\ ", b"value");
+        assert_eq!(read(last), [pair("key", "a"), pair("value", r"b c=d \ ")]);
+        assert_eq!(read(Pairs::reply(br"a=b\ c=d\", b"")), [pair("a", r"b\"), pair("c", r"d\")]);
+    }
+
+    #[test]
+    fn the_first_of_two_counts_in_any_order() {
+        let mut fields = Fields::new(Pairs::counted(b"b=1;thrid=9;a=2;b=3;"));
+        let [a, b, c] = fields.pick([b"a", b"b", b"c"]).map(|text| text.and_then(|text| text.as_plain()));
+        assert_eq!((a, b, c), (Some(&b"2"[..]), Some(&b"1"[..]), None));
+        assert_eq!(fields.thrid.unwrap().as_str(), Some("9"));
+    }
+}

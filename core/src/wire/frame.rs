@@ -175,3 +175,111 @@ fn length(prefix: &[u8]) -> Result<Option<u32>, Malformed> {
     }
     scan::number(digits).ok_or(Malformed::Length).map(Some)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn whole(bytes: &[u8], framing: Framing) -> Frame<'_> {
+        next_frame(bytes, framing).unwrap().unwrap()
+    }
+
+    #[test]
+    fn lengths_of_either_alignment() {
+        for bytes in [&b"    14cmd=job-getid;    13cmd"[..], b"14    cmd=job-getid;", b"000014cmd=job-getid;"]
+        {
+            let frame = whole(bytes, Framing::Counted);
+            assert_eq!((frame.body, frame.len), (&b"cmd=job-getid;"[..], 20));
+        }
+    }
+
+    #[test]
+    fn mpich_402_counts_six_bytes_too_many() {
+        for bytes in [&b"20    cmd=kvs-fence;\x00;valu"[..], b"20    cmd=kvs-fence;\0\0\0\0\0\0"] {
+            let frame = whole(bytes, Framing::Counted);
+            assert_eq!((frame.body, frame.len as usize), (&b"cmd=kvs-fence;"[..], bytes.len()));
+        }
+    }
+
+    #[test]
+    fn rubbish_is_told_at_once() {
+        for (bytes, why) in [
+            (&b"G"[..], Malformed::Length),
+            (b"14x", Malformed::Length),
+            (b"-1", Malformed::Length),
+            (b"1 4   ", Malformed::Length),
+            (b"1 4", Malformed::Length),
+            (b"      ", Malformed::Length),
+            (b"     3", Malformed::NoCommand),
+            (b"    14c=", Malformed::NoCommand),
+            (b" 65531", Malformed::TooLong),
+            (b"999999", Malformed::TooLong),
+        ] {
+            assert_eq!(next_frame(bytes, Framing::Counted), Err(why), "{}", bytes.escape_ascii());
+        }
+        for bytes in [&b"G"[..], b"cmx", b"mcmd\n", b"\n", b"\0", b" cmd=init\n", b"    14cmd"] {
+            assert_eq!(next_frame(bytes, Framing::Line), Err(Malformed::NoCommand));
+        }
+    }
+
+    #[test]
+    fn a_message_has_a_longest_length() {
+        let mut line = std::vec![b'x'; MESSAGE_MAX as usize];
+        line[..4].copy_from_slice(b"cmd=");
+        assert_eq!(next_frame(&line[..line.len() - 1], Framing::Line), Ok(None));
+        assert_eq!(next_frame(&line, Framing::Line), Err(Malformed::TooLong));
+        *line.last_mut().unwrap() = b'\n';
+        assert_eq!(whole(&line, Framing::Line).len, MESSAGE_MAX);
+
+        let mut block = Vec::from(&b"mcmd=spawn\n"[..]);
+        block.resize(MESSAGE_MAX as usize, b'\n');
+        assert_eq!(next_frame(&block, Framing::Line), Err(Malformed::TooLong));
+
+        let mut counted = Vec::from(&b" 65530cmd="[..]);
+        assert_eq!(next_frame(&counted, Framing::Counted), Ok(None));
+        counted.resize(MESSAGE_MAX as usize, b'x');
+        assert_eq!(whole(&counted, Framing::Counted).len, MESSAGE_MAX);
+    }
+
+    #[test]
+    fn one_spawn_is_one_frame() {
+        let one = "mcmd=spawn\nnprocs=1\nexecname=endcmd\ntotspawns=2\nspawnssofar=1\nendcmd\n";
+        let two = "mcmd=spawn\ntotspawns=2\nspawnssofar=2\nendcmd\n";
+        let both = std::format!("{one}{two}cmd=finalize\n");
+        let frame = whole(both.as_bytes(), Framing::Line);
+        assert_eq!((frame.kind, frame.len as usize), (Kind::Block, one.len() + two.len()));
+        for end in 0..one.len() + two.len() {
+            assert_eq!(next_frame(&both.as_bytes()[..end], Framing::Line), Ok(None), "{end}");
+        }
+        let alone = whole(b"mcmd=spawn\nendcmd\ncmd=finalize\n", Framing::Line);
+        assert_eq!(alone.len, 18);
+    }
+
+    #[test]
+    fn blocks_that_contradict_each_other() {
+        for block in [
+            &b"mcmd=spawn\ntotspawns=2\nendcmd\ncmd=fin"[..],
+            b"mcmd=spawn\ntotspawns=2\nendcmd\nmcmd=spawn\ntotspawns=3\n",
+            b"mcmd=spawn\ntotspawns=0\n",
+            b"mcmd=spawn\ntotspawns=x\n",
+        ] {
+            assert_eq!(next_frame(block, Framing::Line), Err(Malformed::Structure));
+        }
+    }
+
+    #[test]
+    fn the_answer_to_initack_is_four_lines() {
+        let lines = b"cmd=initack rc=0\ncmd=set size=2\ncmd=set rank=1\ncmd=set debug=0\n";
+        let mut more = lines.to_vec();
+        more.extend_from_slice(b"cmd=response");
+        assert_eq!(next_reply(&more, Framing::Line).unwrap().unwrap().len as usize, lines.len());
+        for end in 0..lines.len() {
+            assert_eq!(next_reply(&lines[..end], Framing::Line), Ok(None));
+        }
+        let refusal = b"cmd=initack rc=3 msg=no_such_rank\n";
+        assert_eq!(next_reply(refusal, Framing::Line).unwrap().unwrap().len as usize, refusal.len());
+        let other = b"cmd=initack rc=0\ncmd=response";
+        assert_eq!(next_reply(other, Framing::Line), Err(Malformed::Structure));
+    }
+}

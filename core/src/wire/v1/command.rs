@@ -225,3 +225,106 @@ fn numbered<'a>(
     }
     w.raw(b"\n").raw(count).raw(b"=").number(there);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::RankList;
+    use crate::wire::frame::{Framing, next_frame};
+    use std::vec::Vec;
+
+    fn asks(line: &str) -> Result<Command<'_>, (Op, Refusal)> {
+        let frame = next_frame(line.as_bytes(), Framing::Line).unwrap().unwrap();
+        assert_eq!(frame.len as usize, line.len());
+        match decode(&frame) {
+            Ok(message) => Ok(message.command),
+            Err(Undecoded::Refused { op, refusal, .. }) => Err((op, refusal)),
+            Err(Undecoded::Malformed(why)) => panic!("{why}"),
+        }
+    }
+
+    #[test]
+    fn captured_lines() {
+        let kvs = Some(Text::from("kvs_7983_0_1613086391_vm"));
+        for (line, command) in [
+            ("cmd=init pmi_version=1 pmi_subversion=1\n", Command::Init { version: 1, subversion: 1 }),
+            ("cmd=init pmi_version=2 pmi_subversion=0\n", Command::Init { version: 2, subversion: 0 }),
+            ("cmd=initack pmiid=1\n", Command::InitAck { pmiid: 1 }),
+            ("cmd=get_maxes\n", Command::GetMaxes),
+            ("cmd=get_appnum\n", Command::GetAppnum),
+            ("cmd=get_universe_size\n", Command::GetUniverseSize),
+            ("cmd=get_my_kvsname\n", Command::GetJobId),
+            (
+                "cmd=get kvsname=kvs_7983_0_1613086391_vm key=PMI_process_mapping\n",
+                Command::Get { kvs, key: "PMI_process_mapping".into() },
+            ),
+            (
+                "cmd=put kvsname=kvs_7983_0_1613086391_vm key=-bcast-1-0 value=2F6465\n",
+                Command::Put { kvs, key: "-bcast-1-0".into(), value: "2F6465".into() },
+            ),
+            ("cmd=barrier_in\n", Command::Fence { group: None }),
+            ("cmd=finalize\n", Command::Finalize),
+            (
+                "cmd=abort exitcode=7 message=abort\n",
+                Command::Abort { code: Some(7), world: true, message: "abort".into() },
+            ),
+        ] {
+            assert_eq!(asks(line), Ok(command));
+        }
+    }
+
+    #[test]
+    fn put_takes_the_rest_of_the_line() {
+        let put = Command::Put { kvs: None, key: "k".into(), value: "a b=c  \r".into() };
+        assert_eq!(asks("cmd=put kvsname= key=k value=a b=c  \r\n"), Ok(put));
+        let empty = Command::Put { kvs: None, key: "".into(), value: "".into() };
+        assert_eq!(asks("cmd=put key= value=\n"), Ok(empty));
+    }
+
+    #[test]
+    fn abort_is_read_as_far_as_it_can_be() {
+        let free = Command::Abort { code: Some(-1), world: true, message: "of rank 3, by rank 3".into() };
+        assert_eq!(asks("cmd=abort exitcode=-1 message=of rank 3, by rank 3\n"), Ok(free));
+        let bare = Command::Abort { code: None, world: true, message: "".into() };
+        assert_eq!(asks("cmd=abort\n"), Ok(bare));
+        assert_eq!(asks("cmd=abort exitcode=x\n"), Ok(bare));
+    }
+
+    #[test]
+    fn groups() {
+        for (line, members, tag) in [
+            ("cmd=barrier_in group=WORLD:3\n", Members::World, 3),
+            ("cmd=barrier_in group=NODE\n", Members::Node, 0),
+            // hydra dies on a list of one.
+            ("cmd=barrier_in group=5:0\n", Members::Ranks(RankList::new(b"5").unwrap()), 0),
+            ("cmd=barrier_in group=0,1,5:9\n", Members::Ranks(RankList::new(b"0,1,5").unwrap()), 9),
+        ] {
+            assert_eq!(asks(line), Ok(Command::Fence { group: Some(Group { members, tag }) }));
+        }
+        for group in
+            ["", ":1", "0,,1:1", "0,1,:1", "0:x", "0:", "-1:0", "WORLD:1:2", "world:1", "4294967296:0"]
+        {
+            let line = std::format!("cmd=barrier_in group={group}\n");
+            assert_eq!(asks(&line), Err((Op::Fence, Refusal::BadGroup)), "{line}");
+        }
+        let ranks: Vec<u32> = RankList::new(b"0,1,5").unwrap().iter().collect();
+        assert_eq!(ranks, [0, 1, 5]);
+    }
+
+    #[test]
+    fn refusals_name_what_was_asked() {
+        for (line, refused) in [
+            ("cmd=\n", (Op::Unknown, Refusal::Unsupported)),
+            ("cmd=create_kvs\n", (Op::Unknown, Refusal::Unsupported)),
+            ("cmd=init\n", (Op::Init, Refusal::MissingField)),
+            ("cmd=init pmi_version=one\n", (Op::Init, Refusal::BadField)),
+            ("cmd=initack pmiid=-1\n", (Op::InitAck, Refusal::BadField)),
+            ("cmd=put key=a\n", (Op::Put, Refusal::MissingField)),
+            ("cmd=get kvsname=a key\n", (Op::Get, Refusal::MissingField)),
+            ("cmd=lookup_name\n", (Op::Lookup, Refusal::MissingField)),
+            ("mcmd=other\nendcmd\n", (Op::Spawn, Refusal::Unsupported)),
+        ] {
+            assert_eq!(asks(line), Err(refused), "{line}");
+        }
+    }
+}

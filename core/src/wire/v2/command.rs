@@ -252,3 +252,109 @@ fn numbered<'a, I: Iterator<Item = (Text<'a>, Text<'a>)>>(
         w.raw(value).number(i).raw(b"=").text(&text).raw(b";");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::{Framing, next_frame};
+
+    fn asks(bytes: &[u8]) -> Result<Message<'_>, Undecoded<'_>> {
+        let frame = next_frame(bytes, Framing::Counted).unwrap().unwrap();
+        assert_eq!(frame.len as usize, bytes.len());
+        decode(&frame)
+    }
+
+    fn joins(rank: u32, jobid: Option<&'static str>) -> Command<'static> {
+        Command::FullInit { rank: Some(rank), jobid: jobid.map(Text::from), threaded: false }
+    }
+
+    #[test]
+    fn each_library_says_who_it_is_in_its_own_way() {
+        for (bytes, command) in [
+            (&b"    23cmd=fullinit;pmirank=1;"[..], joins(1, None)),
+            (b"44    cmd=fullinit;pmirank=0;threaded=FALSE;\0\0\0\0\0\0", joins(0, None)),
+            (b"54    cmd=fullinit;pmijobid=29.149;pmirank=0;threaded=FALSE;", joins(0, Some("29.149"))),
+            (b"36    cmd=fullinit;srcid=1;threaded=FALSE;", joins(1, None)),
+        ] {
+            assert_eq!(asks(bytes), Ok(Message { command, thrid: None }));
+        }
+    }
+
+    #[test]
+    fn captured_messages() {
+        let get = |kvs, key| Command::Get { kvs: Some(Text::from(kvs)), key: Text::from(key) };
+        for (bytes, command) in [
+            (&b"    13cmd=finalize;"[..], Command::Finalize),
+            (b"20    cmd=job-getid;\0\0\0\0\0\0", Command::GetJobId),
+            (b"20    cmd=kvs-fence;\0;valu", Command::Fence { group: None }),
+            (b"43    cmd=kvs-get;jobid=29.144;srcid=-1;key=bc-0;", get("29.144", "bc-0")),
+            (b"    35cmd=kvs-get;jobid=kvs0;key=b-0-0-0;", get("kvs0", "b-0-0-0")),
+            (
+                b"41    cmd=kvs-put;key=semi-0;value=a;;b=c;;;;d;",
+                Command::Put { kvs: None, key: "semi-0".into(), value: "a;b=c;;d".into() },
+            ),
+            (
+                b"52    cmd=info-getnodeattr;key=-bcast-1-0;wait=TRUE;\0\0\0\0\0\0",
+                Command::GetNodeAttr { key: "-bcast-1-0".into(), wait: true },
+            ),
+            (
+                b"41    cmd=info-getnodeattr;key=nope;wait=FALSE;",
+                Command::GetNodeAttr { key: "nope".into(), wait: false },
+            ),
+            (
+                b"45    cmd=info-putnodeattr;key=na;value=hello-node;",
+                Command::PutNodeAttr { key: "na".into(), value: "hello-node".into() },
+            ),
+            (
+                b"37    cmd=info-getjobattr;key=universeSize;",
+                Command::GetJobAttr { key: "universeSize".into() },
+            ),
+            (
+                b"55    cmd=ring;ring-count=1;ring-left=ring0;ring-right=ring0;",
+                Command::Ring { count: 1, left: "ring0".into(), right: "ring0".into() },
+            ),
+        ] {
+            assert_eq!(asks(bytes), Ok(Message { command, thrid: None }));
+        }
+    }
+
+    #[test]
+    fn abort_in_both_dialects() {
+        let message = "application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1".into();
+        let abort =
+            |code, world, message| Message { command: Command::Abort { code, world, message }, thrid: None };
+        let mpich4 =
+            b"93    cmd=abort;isworld=TRUE;msg=application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1;\
+            \x7f\x00\x00\xd0\xe7\xa4";
+        assert_eq!(asks(mpich4), Ok(abort(None, true, message)));
+        let mpich5 = b"    40cmd=abort;exitcode=-1;message=all of it;";
+        assert_eq!(asks(mpich5), Ok(abort(Some(-1), true, "all of it".into())));
+        assert_eq!(asks(b"    25cmd=abort;isworld=FALSE; "), Ok(abort(None, false, "".into())));
+        assert_eq!(asks(b"    27cmd=abort;exitcode=;isworld"), Ok(abort(None, true, "".into())));
+    }
+
+    #[test]
+    fn threads_are_told_apart_wherever_thrid_stands() {
+        for bytes in [&b"    29cmd=kvs-get;thrid=0x7f;key=a;"[..], b"    29cmd=kvs-get;key=a;thrid=0x7f;"] {
+            let command = Command::Get { kvs: None, key: "a".into() };
+            assert_eq!(asks(bytes), Ok(Message { command, thrid: Some("0x7f".into()) }));
+        }
+        let refused = asks(b"    23cmd=pset-list;thrid=ab;");
+        let (op, refusal) = (Op::Unknown, Refusal::Unsupported);
+        assert_eq!(refused, Err(Undecoded::Refused { op, refusal, thrid: Some("ab".into()) }));
+    }
+
+    #[test]
+    fn refusals_name_what_was_asked() {
+        for (bytes, op, refusal) in [
+            (&b"     4cmd="[..], Op::Unknown, Refusal::Unsupported),
+            (b"    22cmd=kvs-put;key=abcd;x", Op::Put, Refusal::MissingField),
+            (b"    25cmd=kvs-put;key=a;value=b", Op::Put, Refusal::MissingField),
+            (b"    24cmd=fullinit;pmirank=-1;", Op::FullInit, Refusal::BadField),
+            (b"    37cmd=info-getnodeattr;key=na;wait=yes;", Op::GetNodeAttr, Refusal::BadField),
+            (b"    44cmd=ring;ring-count=x;ring-left=;ring-right;", Op::Ring, Refusal::BadField),
+        ] {
+            assert_eq!(asks(bytes), Err(Undecoded::Refused { op, refusal, thrid: None }));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+use std::string::ToString;
+
+use super::*;
+use crate::wire::{Failure, Text};
+
+/// Expects that `client` says `request`, and answers `reply` in every split.
+fn exchange<'a>(
+    client: &mut Client,
+    said: Result<Option<&[u8]>, Error>,
+    request: &str,
+    reply: &'a str,
+) -> Reply<'a> {
+    assert_eq!(
+        said.unwrap().unwrap().escape_ascii().to_string(),
+        request.as_bytes().escape_ascii().to_string()
+    );
+    for end in 0..reply.len() {
+        assert_eq!(client.receive(&reply.as_bytes()[..end]), Ok(None), "{end}");
+    }
+    let received = client.receive(reply.as_bytes()).unwrap().unwrap();
+    assert_eq!(received.consumed as usize, reply.len());
+    assert!(!client.is_waiting());
+    received.reply
+}
+
+macro_rules! introduce {
+    ($client:ident, $request:expr, $reply:expr) => {{
+        let mut buf = [0; 64];
+        let said = $client.introduce(&mut buf).map(|said| said.map(<[u8]>::to_vec));
+        exchange(&mut $client, said.as_ref().map(Option::as_deref).map_err(|&why| why), $request, $reply)
+    }};
+}
+
+macro_rules! ask {
+    ($client:ident, $command:expr, $request:expr, $reply:expr) => {{
+        let mut buf = [0; 256];
+        let said = $client.request(&$command, &mut buf).map(<[u8]>::to_vec);
+        exchange(&mut $client, said.as_deref().map(Some).map_err(|&why| why), $request, $reply)
+    }};
+}
+
+#[test]
+fn pmi1_over_an_inherited_descriptor() {
+    let mut client = Client::new(Protocol::V1, Start::Fd { rank: 1, size: 2 });
+    assert_eq!(client.identity(), None);
+    introduce!(
+        client,
+        "cmd=init pmi_version=1 pmi_subversion=1\n",
+        "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n"
+    );
+    assert_eq!(client.introduce(&mut []), Ok(None));
+    assert_eq!(client.identity(), Some(Identity { rank: 1, size: 2, appnum: None }));
+    assert_eq!(client.subversion(), 2);
+    let get = Command::Get { kvs: Some("kvs0".into()), key: "a".into() };
+    let found =
+        ask!(client, get, "cmd=get kvsname=kvs0 key=a\n", "cmd=get_result rc=0 msg=success value=b c\n");
+    assert_eq!(found, Reply::Found(Op::Get, "b c".into()));
+    ask!(client, Command::Finalize, "cmd=finalize\n", "cmd=finalize_ack\n");
+    assert_eq!(client.request(&get, &mut [0; 64]), Err(Error::Over));
+    assert_eq!(client.receive(b"cmd=finalize_ack\n"), Err(Error::Over));
+}
+
+#[test]
+fn pmi1_over_a_port() {
+    let mut client = Client::new(Protocol::V1, Start::Port { id: 1 });
+    introduce!(
+        client,
+        "cmd=initack pmiid=1\n",
+        "cmd=initack rc=0\ncmd=set size=2\ncmd=set rank=1\ncmd=set debug=0\n"
+    );
+    assert_eq!(client.identity(), None);
+    introduce!(
+        client,
+        "cmd=init pmi_version=1 pmi_subversion=1\n",
+        "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"
+    );
+    assert_eq!(client.identity(), Some(Identity { rank: 1, size: 2, appnum: Some(0) }));
+}
+
+#[test]
+fn pmi2_over_either() {
+    for start in [Start::Fd { rank: 1, size: 2 }, Start::Port { id: 1 }] {
+        let mut client = Client::new(Protocol::V2, start);
+        introduce!(
+            client,
+            "cmd=init pmi_version=2 pmi_subversion=0\n",
+            "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n"
+        );
+        assert_eq!(client.identity(), None);
+        introduce!(
+            client,
+            "    38cmd=fullinit;pmirank=1;threaded=FALSE;",
+            "114   cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=1;size=2;appnum=-1;\
+             debugged=FALSE;pmiverbose=FALSE;"
+        );
+        assert_eq!(client.identity(), Some(Identity { rank: 1, size: 2, appnum: Some(0) }));
+        let id = ask!(
+            client,
+            Command::GetJobId,
+            "    14cmd=job-getid;",
+            "    39cmd=job-getid-response;jobid=kvs0;rc=0;"
+        );
+        assert_eq!(id, Reply::JobId("kvs0".into()));
+        let unknown = ask!(
+            client,
+            Command::Fence { group: None },
+            "    14cmd=kvs-fence;",
+            "    37cmd=unknown-response;rc=14;errmsg=no;"
+        );
+        assert_eq!(unknown, Reply::Refused(Op::Fence, Failure::Remote(14, Text::from("no"))));
+        let mut buf = [0; 96];
+        let abort = Command::Abort { code: Some(3), world: true, message: "m".into() };
+        assert!(client.request(&abort, &mut buf).is_ok());
+        assert!(!client.is_waiting());
+        assert_eq!(client.introduce(&mut buf), Err(Error::Over));
+    }
+}
+
+#[test]
+fn a_refused_introduction_ends_it() {
+    let mut client = Client::new(Protocol::V1, Start::Port { id: 9 });
+    let reply = introduce!(client, "cmd=initack pmiid=9\n", "cmd=initack rc=3 msg=no_such_rank\n");
+    assert_eq!(reply, Reply::Refused(Op::InitAck, Failure::Remote(3, "no_such_rank".into())));
+    assert_eq!(client.introduce(&mut [0; 64]), Err(Error::TurnedDown));
+    assert_eq!(client.request(&Command::GetMaxes, &mut [0; 64]), Err(Error::TurnedDown));
+}
+
+#[test]
+fn what_fails_without_harm() {
+    let mut client = Client::new(Protocol::V1, Start::Fd { rank: 0, size: 1 });
+    assert_eq!(client.request(&Command::GetMaxes, &mut [0; 64]), Err(Error::OutOfOrder));
+    assert_eq!(client.receive(b""), Err(Error::OutOfOrder));
+    assert_eq!(client.introduce(&mut [0; 8]), Err(Error::Unsent(Unsent::DoesNotFit)));
+    assert!(client.introduce(&mut [0; 64]).is_ok());
+    assert_eq!(client.introduce(&mut [0; 64]), Err(Error::Busy));
+    assert!(client.receive(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n").is_ok());
+    let ring = Command::Ring { count: 0, left: "".into(), right: "".into() };
+    assert_eq!(client.request(&ring, &mut [0; 64]), Err(Error::Unsent(Unsent::Unsupported)));
+    let put = Command::Put { kvs: None, key: "k".into(), value: "a\nb".into() };
+    assert_eq!(client.request(&put, &mut [0; 64]), Err(Error::Unsent(Unsent::Unprintable)));
+    assert_eq!(client.request(&Command::InitAck { pmiid: 0 }, &mut [0; 64]), Err(Error::OutOfOrder));
+    assert!(client.request(&Command::GetMaxes, &mut [0; 64]).is_ok());
+    assert_eq!(client.request(&Command::GetMaxes, &mut [0; 64]), Err(Error::Busy));
+}
+
+#[test]
+fn what_ends_the_conversation() {
+    for (reply, why) in [
+        (&b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"[..], Error::Version(1)),
+        (b"cmd=finalize_ack rc=0\n", Error::Unasked(Op::Finalize)),
+        (b"HTTP", Error::Malformed(Malformed::NoCommand)),
+        (b"cmd=response_to_init rc=0\n", Error::Malformed(Malformed::Structure)),
+    ] {
+        let mut client = Client::new(Protocol::V2, Start::Port { id: 0 });
+        assert!(client.introduce(&mut [0; 64]).is_ok());
+        assert_eq!(client.receive(reply), Err(why));
+        assert_eq!(client.introduce(&mut [0; 64]), Err(Error::Over));
+    }
+}

@@ -1,0 +1,213 @@
+//! The options, declared once: what is parsed, what help says and what the man page says come from here.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Command};
+use hydrant_core::Limit;
+
+use super::help;
+use super::value::{self, Assignment, Universe};
+use crate::plan::Bind;
+use crate::probe;
+
+/// Where `--pmi-port` listens when no address is given: loopback, any free port.
+pub(super) const PMI_PORT_DEFAULT: &str = "127.0.0.1:0";
+
+/// Options that hold for the whole job.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options of the whole job, before its first program")]
+pub(super) struct JobArgs {
+    /// Set a variable in the environment of every rank
+    ///
+    /// `NAME=VALUE` in one word is understood as well. Given twice for one name, the later one holds.
+    #[arg(long, value_name = "NAME VALUE", value_parser = value::assignment(), action = ArgAction::Append)]
+    pub(super) genv: Vec<Assignment>,
+
+    /// Of hydrant's own environment, pass on these variables only
+    ///
+    /// Separated by commas; may be given several times. A variable that is not set is passed over.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', action = ArgAction::Append)]
+    #[arg(overrides_with_all = ["genvnone", "genvall"])]
+    pub(super) genvlist: Vec<OsString>,
+
+    /// Pass on nothing of hydrant's own environment
+    ///
+    /// What --genv and --env set is passed all the same. Of --genvall, --genvlist and --genvnone the last one holds.
+    #[arg(long, overrides_with_all = ["genvlist", "genvall"])]
+    pub(super) genvnone: bool,
+
+    /// Pass on hydrant's whole environment (this is the default)
+    #[arg(long, overrides_with_all = ["genvlist", "genvnone"])]
+    pub(super) genvall: bool,
+
+    /// Start each line of output with the rank that wrote it, as `[3] `
+    #[arg(short = 'l', long)]
+    pub(super) prepend_rank: bool,
+
+    /// Write each rank's standard output to a file named by this pattern
+    ///
+    /// In the pattern %r is the rank, %p the process id, %h the host, %a the number of the program (from 0),
+    /// %g the group (always 0) and %% a percent sign.
+    #[arg(long, value_name = "PATTERN", value_parser = value::pattern)]
+    pub(super) outfile_pattern: Option<String>,
+
+    /// Write each rank's standard error to a file named by this pattern
+    ///
+    /// The pattern is written as for --outfile-pattern.
+    #[arg(long, value_name = "PATTERN", value_parser = value::pattern)]
+    pub(super) errfile_pattern: Option<String>,
+
+    /// Bind ranks to processors: none, core, hwthread or user:CPUS
+    ///
+    /// `core` gives each rank a core with all its hardware threads, `hwthread` one hardware thread, both round robin.
+    /// `user:0+2,1+3` lists processor numbers as the kernel counts them: + joins those of one rank, a comma starts the
+    /// next rank's, and the list starts over when there are more ranks.
+    #[arg(long, value_name = "HOW", value_parser = value::bind, default_value = "none")]
+    pub(super) bind_to: Bind,
+
+    /// What MPI_UNIVERSE_SIZE says: a number of processes, SYSTEM (processors here) or INFINITE (unset)
+    #[arg(long, value_name = "N", value_parser = value::universe)]
+    pub(super) usize: Option<Universe>,
+
+    /// Read the programs from a file, one to a line
+    ///
+    /// A line is written as it would be on the command line: options, program, arguments. Quotes and backslash work as in
+    /// a shell, # starts a comment, a backslash at the end continues the line. Options of the whole job may stand before
+    /// --configfile or on the file's first line; no program may be named beside it.
+    #[arg(long, value_name = "FILE")]
+    pub(super) configfile: Option<PathBuf>,
+
+    /// Let the other ranks go on when one fails
+    ///
+    /// Otherwise a rank that exits with an error, dies, or leaves without finalizing ends the job.
+    #[arg(long)]
+    pub(super) disable_auto_cleanup: bool,
+
+    /// Serve PMI over TCP instead of an inherited socket
+    ///
+    /// Ranks then find PMI_PORT and PMI_ID in their environment instead of PMI_FD. The address is IP:PORT, port 0 is any
+    /// free one. On a loopback address only processes of the same user are let in; any other address lets in whoever can
+    /// reach it.
+    #[arg(long, value_name = "ADDR:PORT", value_parser = value::address)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = PMI_PORT_DEFAULT)]
+    pub(super) pmi_port: Option<SocketAddr>,
+
+    /// After how many seconds a waiting fence names the ranks it waits for
+    ///
+    /// A fence is what MPI_Init and PMI barriers wait in. Fractions are understood; 0 is never.
+    #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "30")]
+    pub(super) fence_warning: Duration,
+
+    /// Change the size of one of the server's tables
+    ///
+    /// Each is fixed when the job starts and follows from the number of ranks. A request beyond it is refused with an
+    /// error that names the limit; what is stored stays. The names are listed below, under "Limits".
+    #[arg(long, value_name = "NAME=N", value_parser = value::limit, action = ArgAction::Append)]
+    pub(super) limit: Vec<(Limit, u32)>,
+
+    /// Say on standard error what is done
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+}
+
+/// Options of one program.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options of one program, before its name")]
+pub(super) struct ProgramArgs {
+    /// How many ranks run the program
+    #[arg(short, long = "np", value_name = "N", value_parser = value::ranks, default_value = "1")]
+    pub(super) n: u32,
+
+    /// Set a variable in the environment of this program's ranks
+    ///
+    /// Holds over --genv. `NAME=VALUE` in one word is understood as well.
+    #[arg(long, value_name = "NAME VALUE", value_parser = value::assignment(), action = ArgAction::Append)]
+    pub(super) env: Vec<Assignment>,
+
+    /// Of hydrant's own environment, pass on these variables only
+    ///
+    /// This and the two below hold over --genvlist, --genvnone and --genvall for this program.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', action = ArgAction::Append)]
+    #[arg(overrides_with_all = ["envnone", "envall"])]
+    pub(super) envlist: Vec<OsString>,
+
+    /// Pass on nothing of hydrant's own environment
+    #[arg(long, overrides_with_all = ["envlist", "envall"])]
+    pub(super) envnone: bool,
+
+    /// Pass on hydrant's whole environment
+    #[arg(long, overrides_with_all = ["envlist", "envnone"])]
+    pub(super) envall: bool,
+
+    /// Start the program in this directory
+    ///
+    /// A program named with a relative path is looked up from there.
+    #[arg(long, value_name = "DIR")]
+    pub(super) wdir: Option<PathBuf>,
+}
+
+/// What stands before the first program.
+#[derive(Args, Clone, Debug)]
+pub(super) struct FirstArgs {
+    #[command(flatten)]
+    pub(super) program: ProgramArgs,
+    #[command(flatten)]
+    pub(super) job: JobArgs,
+}
+
+/// `run`, under the name that it is called by.
+pub(super) fn run(name: &'static str, called: &str) -> Command {
+    FirstArgs::augment_args(Command::new(name))
+        .bin_name(called.to_owned())
+        .about("Start a job and serve it")
+        .long_about(help::RUN_ABOUT)
+        .override_usage(format!(
+            "{called} [OPTIONS] PROGRAM [ARGS]... [: [OPTIONS] PROGRAM [ARGS]...]...\n       \
+             {called} [OPTIONS] --configfile FILE"
+        ))
+        .after_long_help(help::run_after(called))
+        .after_help(format!("'{called} --help' says more, with examples."))
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_version_flag(true)
+        .next_help_heading(None::<&str>)
+        .arg(version_flag())
+        .args_override_self(true)
+        .max_term_width(help::WIDTH)
+}
+
+/// The whole command.
+pub(super) fn hydrant() -> Command {
+    let probe = probe::Options::augment_args(Command::new("probe"))
+        .about("A rank that checks and times the exchange: what to run for a first try")
+        .long_about(help::PROBE_ABOUT)
+        .after_long_help(help::PROBE_AFTER)
+        .max_term_width(help::WIDTH);
+    Command::new("hydrant")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("A process manager for parallel (MPI) jobs")
+        .long_about(help::ABOUT)
+        .after_long_help(help::AFTER)
+        .after_help(
+            "'hydrant --help' says more, with examples; 'hydrant help run' lists the options of a job.",
+        )
+        .disable_version_flag(true)
+        .arg(version_flag())
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .max_term_width(help::WIDTH)
+        .subcommand(run("run", "hydrant run"))
+        .subcommand(probe)
+}
+
+/// mpiexec calls it `-info` too.
+fn version_flag() -> clap::Arg {
+    clap::Arg::new("version")
+        .short('V')
+        .long("version")
+        .visible_alias("info")
+        .action(ArgAction::Version)
+        .help("Print the version")
+}

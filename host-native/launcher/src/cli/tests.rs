@@ -1,0 +1,342 @@
+//! Command lines as users write them, and what becomes of them.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::*;
+use crate::plan::Bind;
+
+fn words(line: &str) -> Vec<OsString> {
+    line.split_whitespace().map(OsString::from).collect()
+}
+
+fn action(words: Vec<OsString>) -> Result<Action, CliError> {
+    let environment = [
+        ("PATH", "/bin"),
+        ("HOME", "/home/u"),
+        ("PMI_RANK", "7"),
+        ("PMI_DEBUG", "1"),
+        ("PMIX_RANK", "7"),
+        ("PRTE_LAUNCHED", "1"),
+        ("MPI_LOCALNRANKS", "9"),
+        ("OMPI_COMM_WORLD_RANK", "7"),
+        ("OMPI_MCA_btl", "self"),
+        ("I_MPI_PMI", "pmi2"),
+        ("SLURM_JOB_ID", "12"),
+    ];
+    parse(words, environment.map(|(name, value)| (name.into(), value.into())).to_vec())
+}
+
+fn planned(line: &str) -> Plan {
+    match action(words(line)) {
+        Ok(Action::Run(plan)) => *plan,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+/// The first line of the error that a line is refused with.
+fn refused(line: &str) -> String {
+    match action(words(line)) {
+        Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn env(program: &Program) -> Vec<String> {
+    let shown = |(name, value): &(OsString, OsString)| format!("{}={}", name.display(), value.display());
+    program.env.iter().map(shown).collect()
+}
+
+/// A configuration file that is removed again.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> File {
+        let path = std::env::temp_dir().join(format!("hydrant-cli-{}-{name}", std::process::id()));
+        std::fs::File::create(&path)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .expect("a temporary file");
+        File(path)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_program_alone_is_one_rank() {
+    let plan = planned("hydrant run ./a.out");
+    assert_eq!(plan.size(), 1);
+    assert_eq!(plan.programs[0].command, "./a.out");
+    assert_eq!(
+        plan.options,
+        Options {
+            prepend_rank: false,
+            universe: None,
+            outfile_pattern: None,
+            errfile_pattern: None,
+            bind: Bind::None,
+            cleanup: true,
+            verbose: false,
+            pmi_port: None,
+            fence_warning: Duration::from_secs(30),
+            limits: Vec::new(),
+        }
+    );
+}
+
+#[test]
+fn every_option_with_one_dash_and_with_two() {
+    let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -usize 64 -outfile-pattern o.%r \
+               -errfile-pattern e.%r -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
+               -fence-warning 2.5 -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
+    let plan = planned(one);
+    let Program { ranks, command, args, wdir, .. } = &plan.programs[0];
+    assert_eq!((*ranks, command.to_str(), args.len()), (3, Some("./a.out"), 0));
+    assert_eq!(wdir.as_deref(), Some(Path::new("/tmp")));
+    assert_eq!(env(&plan.programs[0]), ["A=1", "B=2"]);
+    assert_eq!(
+        plan.options,
+        Options {
+            prepend_rank: true,
+            universe: Some(64),
+            outfile_pattern: Some("o.%r".to_owned()),
+            errfile_pattern: Some("e.%r".to_owned()),
+            bind: Bind::User(vec![vec![0, 2], vec![1]]),
+            cleanup: false,
+            verbose: true,
+            pmi_port: Some("127.0.0.1:7000".parse().unwrap()),
+            fence_warning: Duration::from_millis(2500),
+            limits: vec![(hydrant_core::Limit::Keys, 9), (hydrant_core::Limit::KvsBytes, 4096)],
+        }
+    );
+    assert_eq!(planned(&one.replace("mpiexec", "hydrant run").replace(" -", " --")), plan);
+    let equals =
+        one.replace("-np 3", "-n=3").replace("-genv A 1", "-genv=A=1").replace("-usize 64", "--usize=64");
+    assert_eq!(planned(&equals), plan);
+}
+
+#[test]
+fn the_name_decides_whether_run_is_said() {
+    for called in ["mpiexec", "/usr/bin/mpiexec", "mpirun", "mpiexec.hydrant"] {
+        assert_eq!(planned(&format!("{called} -n 2 run x")).programs[0].command, "run", "{called}");
+    }
+    assert_eq!(planned("/opt/bin/hydrant run -n 2 probe").programs[0].command, "probe");
+}
+
+#[test]
+fn what_stands_behind_a_program_is_its_own() {
+    let plan = planned("hydrant run -n 2 ./a.out -n 5 -l --help -- -genv : -n 3 ./b -configfile x");
+    assert_eq!(plan.programs[0].args, ["-n", "5", "-l", "--help", "--", "-genv"]);
+    assert_eq!(plan.programs[1].args, ["-configfile", "x"]);
+    assert!(!plan.options.prepend_rank);
+    assert_eq!(planned("hydrant run -n 2 -- -odd -x").programs[0].command, "-odd");
+    assert_eq!(planned("hydrant run a ::").programs[0].args, ["::"]);
+}
+
+#[test]
+fn programs_are_numbered_as_they_are_written() {
+    let plan = planned("mpiexec -l -n 1 a 1 : -n 2 -wdir /x b : c : -np 4 d");
+    let ranks: Vec<u32> = plan.programs.iter().map(|program| program.ranks).collect();
+    assert_eq!(ranks, [1, 2, 1, 4]);
+    assert_eq!(plan.size(), 8);
+    let wdirs: Vec<bool> = plan.programs.iter().map(|program| program.wdir.is_some()).collect();
+    assert_eq!(wdirs, [false, true, false, false]);
+}
+
+#[test]
+fn a_colon_can_be_a_value() {
+    let plan = planned("mpiexec -genvnone -env IFS : a : b");
+    assert_eq!(env(&plan.programs[0]), ["IFS=:"]);
+    assert_eq!(plan.programs.len(), 2);
+}
+
+#[test]
+fn values_may_look_like_options() {
+    let plan = planned("mpiexec -genvnone -env A -n -env B -- -wdir -x a");
+    assert_eq!(env(&plan.programs[0]), ["A=-n", "B=--"]);
+    assert_eq!(plan.programs[0].wdir.as_deref(), Some(Path::new("-x")));
+}
+
+#[test]
+fn given_twice_the_later_holds() {
+    let plan = planned("mpiexec -n 2 -usize 3 -n 4 -usize INFINITE -l -l a");
+    assert_eq!((plan.size(), plan.options.universe), (4, None));
+}
+
+#[test]
+fn an_address_behind_pmi_port_is_optional() {
+    let port = |line: &str| {
+        let plan = planned(line);
+        assert_eq!(plan.programs[0].command, "a");
+        plan.options.pmi_port.map(|address| address.to_string())
+    };
+    assert_eq!(port("hydrant run --pmi-port a").as_deref(), Some("127.0.0.1:0"));
+    assert_eq!(port("hydrant run --pmi-port 0.0.0.0:9 a").as_deref(), Some("0.0.0.0:9"));
+    assert_eq!(port("hydrant run --pmi-port=:9 -n 2 a").as_deref(), Some("127.0.0.1:9"));
+    assert_eq!(port("hydrant run -pmi-port -n 2 a").as_deref(), Some("127.0.0.1:0"));
+    assert_eq!(port("hydrant run a"), None);
+}
+
+#[test]
+fn the_environment_is_inherited_without_another_launchers_names() {
+    let all = [
+        "PATH=/bin",
+        "HOME=/home/u",
+        "PMI_DEBUG=1",
+        "OMPI_MCA_btl=self",
+        "I_MPI_PMI=pmi2",
+        "SLURM_JOB_ID=12",
+    ];
+    assert_eq!(env(&planned("mpiexec a").programs[0]), all);
+    assert_eq!(env(&planned("mpiexec -genvnone -genvall a").programs[0]), all);
+    assert_eq!(env(&planned("mpiexec -genvlist HOME -genvall a").programs[0]), all);
+}
+
+#[test]
+fn lists_name_what_is_inherited() {
+    let of = |line: &str| env(&planned(line).programs[0]);
+    assert_eq!(of("mpiexec -genvlist HOME,NONE,PMI_DEBUG,PMI_RANK a"), ["HOME=/home/u", "PMI_DEBUG=1"]);
+    assert_eq!(of("mpiexec -genvlist HOME -genvlist PATH a"), ["PATH=/bin", "HOME=/home/u"]);
+    assert_eq!(of("mpiexec -genvnone a"), [""; 0]);
+    assert_eq!(of("mpiexec -genvlist HOME -genvnone a"), [""; 0]);
+    assert_eq!(of("mpiexec -genvlist HOME -genvnone -genvlist PATH a"), ["PATH=/bin"]);
+}
+
+#[test]
+fn a_program_says_for_itself_what_it_inherits() {
+    let plan = planned("mpiexec -genv G 1 -genvlist HOME -envnone a : -envlist PATH b : c : -envall d");
+    let envs: Vec<Vec<String>> = plan.programs.iter().map(env).collect();
+    assert_eq!(envs[0], ["G=1"]);
+    assert_eq!(envs[1], ["PATH=/bin", "G=1"]);
+    assert_eq!(envs[2], ["HOME=/home/u", "G=1"]);
+    assert_eq!(envs[3].len(), 7);
+}
+
+#[test]
+fn assignments_hold_over_what_is_inherited_and_the_programs_over_the_jobs() {
+    let line = "mpiexec -genvlist HOME -genv HOME /g -genv A 1 -genv A 2 -env A 3 -env B x=y -env PMIX_MCA_a 1 a : b";
+    let plan = planned(line);
+    assert_eq!(env(&plan.programs[0]), ["HOME=/g", "A=3", "B=x=y", "PMIX_MCA_a=1"]);
+    assert_eq!(env(&plan.programs[1]), ["HOME=/g", "A=2"]);
+}
+
+#[test]
+fn bytes_that_are_not_unicode_reach_the_program() {
+    use std::os::unix::ffi::OsStringExt;
+    let odd = OsString::from_vec(b"x\xff=\xfe".to_vec());
+    let mut line = words("mpiexec -genvnone -env");
+    line.extend([odd.clone(), odd.clone(), odd.clone()]);
+    let Ok(Action::Run(plan)) = action(line) else { panic!("refused") };
+    assert_eq!(plan.programs[0].env[0].0.len() + plan.programs[0].env[0].1.len(), 3);
+    assert_eq!((&plan.programs[0].command, &plan.programs[0].args[0]), (&odd, &odd));
+}
+
+#[test]
+fn a_file_stands_for_the_rest_of_the_line() {
+    let file = File::new("good", "# two programs\n-usize 9 -n 2 ./a 'x y'\n\n-n 3 -env A '1 2' ./b # last\n");
+    let plan = planned(&format!("mpiexec -genvnone -l -configfile {}", file.0.display()));
+    assert_eq!(plan.programs[0].args, ["x y"]);
+    assert_eq!((plan.size(), env(&plan.programs[1])), (5, vec!["A=1 2".to_owned()]));
+    assert_eq!((plan.options.prepend_rank, plan.options.universe), (true, Some(9)));
+}
+
+#[test]
+fn help_and_version_need_no_program() {
+    let printed = |line: &str| match action(words(line)) {
+        Ok(Action::Print(text)) => text,
+        other => panic!("{line}: {other:?}"),
+    };
+    for line in ["hydrant run --help", "hydrant run -help", "hydrant run -n 2 -help", "hydrant help run"] {
+        assert!(printed(line).contains("Limits"), "{line}");
+    }
+    assert!(printed("mpiexec -help").contains("mpiexec -n 4 ./a.out"));
+    assert!(
+        !printed("mpiexec --help").contains("hydrant run"),
+        "help speaks of the command as it was called"
+    );
+    assert!(printed("mpiexec -h").len() < printed("mpiexec --help").len());
+    for line in ["hydrant -V", "hydrant --version", "hydrant --info", "mpiexec -version", "mpiexec -info"] {
+        assert_eq!(printed(line), format!("hydrant {}\n", env!("CARGO_PKG_VERSION")), "{line}");
+    }
+}
+
+#[test]
+fn errors_say_what_where_and_what_to_do() {
+    let lines = [
+        "mpiexec",
+        "hydrant run",
+        "hydrant run -n 4",
+        "hydrant run -n",
+        "hydrant run -n x a",
+        "hydrant run -n 0 a",
+        "hydrant run -n 2 a : -n -1 b",
+        "hydrant run -n4 a",
+        "hydrant run --genvlst A a",
+        "hydrant run -zzz a",
+        "hydrant run -l=1 a",
+        "mpiexec -f hosts -n 2 a",
+        "mpiexec -ppn 2 a",
+        "mpiexec -map-by socket a",
+        "mpiexec -n 2 a : -l b",
+        "mpiexec -n 2 a : -genv A 1 b",
+        "mpiexec : a",
+        "mpiexec a :",
+        "mpiexec a : -n 2",
+        "mpiexec a : : b",
+        "mpiexec -env A",
+        "mpiexec -genv PMI_RANK 3 a",
+        "mpiexec -bind-to socket a",
+        "mpiexec -outfile-pattern o.%d a",
+        "mpiexec -limit replies-owed=9 a",
+        "mpiexec -limit keys=many a",
+        "mpiexec -fence-warning soon a",
+        "mpiexec -usize 0 a",
+        "mpiexec --pmi-port=nowhere a",
+        "mpiexec -n 4294967295 a : b",
+        "mpiexec -configfile /nonexistent/job",
+        "mpiexec -configfile job a",
+        "mpiexec -n 2 -configfile job",
+        "mpiexec -configfile job : b",
+        "hydrant probe --keys many",
+        "hydrant rnu",
+    ];
+    let texts: Vec<String> = lines.iter().map(|line| format!("{line}\n  {}", refused(line))).collect();
+    insta::assert_snapshot!(texts.join("\n"));
+}
+
+#[test]
+fn errors_in_a_file_name_its_line() {
+    let lines = |name: &str, text: &str| {
+        let file = File::new(name, text);
+        refused(&format!("mpiexec -configfile {}", file.0.display()))
+            .replace(&file.0.display().to_string(), "FILE")
+    };
+    insta::assert_snapshot!(
+        [
+            lines("value", "-n 2 a\n# b\n-n x b"),
+            lines("late", "-n 2 a\n-l b"),
+            lines("none", "-n 2 a\n-n 3\n"),
+            lines("nested", "-configfile x"),
+            lines("empty", "# nothing\n"),
+            lines("quote", "a\n\nb 'c"),
+            lines("wants", "a\n-env A"),
+        ]
+        .join("\n")
+    );
+}
+
+#[test]
+fn help_reads_as_reviewed() {
+    let fixed = |command: Command| command.term_width(100).render_long_help().to_string();
+    insta::assert_snapshot!("help_hydrant", fixed(args::hydrant()));
+    insta::assert_snapshot!("help_run", fixed(args::run("run", "hydrant run")));
+    insta::assert_snapshot!(
+        "help_run_short",
+        args::run("run", "mpiexec").term_width(100).render_help().to_string()
+    );
+}

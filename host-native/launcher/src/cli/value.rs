@@ -1,0 +1,206 @@
+//! What stands behind an option: text to value, with errors that say what would have been right.
+
+use std::ffi::{OsStr, OsString};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use hydrant_core::{Limit, Limits};
+
+use super::environment;
+use crate::plan::Bind;
+
+/// A variable to be set: `NAME=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Assignment {
+    pub(super) name: OsString,
+    pub(super) value: OsString,
+}
+
+/// `--usize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Universe {
+    Size(u32),
+    /// As many processes as there are processors here.
+    System,
+    /// No size is told.
+    Infinite,
+}
+
+/// Parser of `NAME=VALUE`.
+pub(super) fn assignment() -> impl TypedValueParser<Value = Assignment> {
+    OsStringValueParser::new().try_map(|word| split_assignment(&word))
+}
+
+fn split_assignment(word: &OsStr) -> Result<Assignment, String> {
+    let bytes = word.as_bytes();
+    let equals = bytes.iter().position(|&byte| byte == b'=').ok_or("write NAME VALUE or NAME=VALUE")?;
+    let (name, value) = (&bytes[..equals], &bytes[equals + 1..]);
+    if name.is_empty() {
+        return Err("a variable has a name: write NAME VALUE or NAME=VALUE".to_owned());
+    }
+    if let Some(own) = environment::OWN.iter().find(|own| own.as_bytes() == name) {
+        return Err(format!("hydrant sets {own} itself, to each rank's own value"));
+    }
+    Ok(Assignment { name: OsString::from_vec(name.to_vec()), value: OsString::from_vec(value.to_vec()) })
+}
+
+/// `-n`.
+pub(super) fn ranks(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("give the number of ranks, a whole number from 1 up".to_owned()),
+        Ok(ranks) => Ok(ranks),
+    }
+}
+
+/// `--usize`.
+pub(super) fn universe(text: &str) -> Result<Universe, String> {
+    match text {
+        "SYSTEM" => Ok(Universe::System),
+        "INFINITE" => Ok(Universe::Infinite),
+        _ => match text.parse() {
+            Ok(0) | Err(_) => {
+                Err("give a number of processes from 1 up, SYSTEM for the processors here, or INFINITE"
+                    .to_owned())
+            }
+            Ok(size) => Ok(Universe::Size(size)),
+        },
+    }
+}
+
+/// `--outfile-pattern`, `--errfile-pattern`.
+pub(super) fn pattern(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("give a file name, where %r stands for the rank".to_owned());
+    }
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c == '%' && !matches!(chars.next(), Some('r' | 'g' | 'h' | 'p' | 'a' | '%')) {
+            return Err(
+                "behind % stands r (rank), p (process id), h (host), a (program), g (group) or %".to_owned()
+            );
+        }
+    }
+    Ok(text.to_owned())
+}
+
+/// `--bind-to`.
+pub(super) fn bind(text: &str) -> Result<Bind, String> {
+    match text {
+        "none" => Ok(Bind::None),
+        "core" => Ok(Bind::Core),
+        "hwthread" => Ok(Bind::Hwthread),
+        _ => match text.strip_prefix("user:") {
+            Some(sets) => sets
+                .split(',')
+                .map(|set| set.split('+').map(str::parse).collect())
+                .collect::<Result<_, _>>()
+                .map(Bind::User)
+                .map_err(|_| "behind user: stand processor numbers, as in user:0+2,1+3".to_owned()),
+            None => Err("ranks can be bound to none, core, hwthread or user:0+2,1+3".to_owned()),
+        },
+    }
+}
+
+/// `--pmi-port`: `IP:PORT`, or `:PORT` and `localhost:PORT` for loopback.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    let loopback = text.strip_prefix("localhost").unwrap_or(text).strip_prefix(':');
+    if let Some(port) = loopback.and_then(|port| port.parse().ok()) {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    text.parse().map_err(|_| "give an address to listen at as IP:PORT, for example 127.0.0.1:0".to_owned())
+}
+
+/// `--fence-warning`.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "give a number of seconds, for example 30 or 0.5; 0 is never".to_owned())
+}
+
+/// `--limit`.
+pub(super) fn limit(text: &str) -> Result<(Limit, u32), String> {
+    let (name, size) = text.split_once('=').ok_or("write NAME=N, for example keys=100000")?;
+    let known = Limit::from_name(name).filter(|limit| Limits::for_ranks(1).set(*limit, 1));
+    let limit = known.ok_or_else(|| format!("no limit is called '{name}'; there are {}", limit_names()))?;
+    let size = size.parse().map_err(|_| format!("a limit is a whole number up to {}", u32::MAX))?;
+    Ok((limit, size))
+}
+
+/// The limits that can be set.
+pub(super) fn limits() -> impl Iterator<Item = Limit> {
+    Limit::ALL.into_iter().filter(|limit| Limits::for_ranks(1).set(*limit, 1))
+}
+
+fn limit_names() -> String {
+    limits().map(Limit::name).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_assignment_is_cut_at_its_first_equals_sign() {
+        let Assignment { name, value } = split_assignment(OsStr::new("OPTS=-Da=b")).unwrap();
+        assert_eq!((name.to_str(), value.to_str()), (Some("OPTS"), Some("-Da=b")));
+        assert_eq!(split_assignment(OsStr::new("EMPTY=")).unwrap().value, "");
+        assert!(split_assignment(OsStr::new("=x")).is_err());
+    }
+
+    #[test]
+    fn the_launcher_alone_sets_what_tells_a_rank_who_it_is() {
+        let error = split_assignment(OsStr::new("PMI_RANK=3")).unwrap_err();
+        assert!(error.contains("PMI_RANK"), "{error}");
+        assert!(split_assignment(OsStr::new("PMIX_MCA_gds=hash")).is_ok());
+    }
+
+    #[test]
+    fn patterns_hold_known_letters_only() {
+        assert!(pattern("out.%r.%h-100%%").is_ok());
+        assert!(pattern("out.%d").is_err());
+        assert!(pattern("out.%").is_err());
+        assert!(pattern("").is_err());
+    }
+
+    #[test]
+    fn bindings() {
+        assert_eq!(bind("user:0+2,1").unwrap(), Bind::User(vec![vec![0, 2], vec![1]]));
+        for wrong in ["user:", "user:0+,1", "user:a", "socket", "user:-1", ""] {
+            assert!(bind(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_loopback_unless_they_say_otherwise() {
+        assert_eq!(address(":5000").unwrap().to_string(), "127.0.0.1:5000");
+        assert_eq!(address("localhost:0").unwrap().to_string(), "127.0.0.1:0");
+        assert_eq!(address("0.0.0.0:7").unwrap().to_string(), "0.0.0.0:7");
+        assert_eq!(address("[::1]:7").unwrap().to_string(), "[::1]:7");
+        for wrong in ["", ":", "5000", ":70000", "host.example:1"] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn seconds_may_be_fractions_but_never_negative() {
+        assert_eq!(seconds("0.25").unwrap(), Duration::from_millis(250));
+        assert_eq!(seconds("0").unwrap(), Duration::ZERO);
+        for wrong in ["-1", "NaN", "inf", "1e30", "soon", ""] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_limit_that_the_host_may_set_has_its_name_here() {
+        for known in limits() {
+            assert_eq!(limit(&format!("{}=7", known.name())).unwrap(), (known, 7));
+        }
+        assert!(limit("replies-owed=8").unwrap_err().contains("kvs-bytes"));
+        assert!(limit("keys").is_err());
+        assert!(limit("keys=-1").is_err());
+        assert!(limit("keys=4294967296").is_err());
+    }
+}

@@ -1,0 +1,286 @@
+//! The PMI connections: sockets, and what is on its way.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+/// All PMI connections, by their number.
+#[derive(Debug)]
+pub(crate) struct Conns {
+    all: Vec<Conn>,
+    free: Vec<u32>,
+    /// The most there may be.
+    limit: u32,
+    /// The connection of each rank.
+    of_rank: Vec<Option<u32>>,
+    /// Connections that had not said who they are, from the oldest on, with the time they came. Some of them may have
+    /// said so since.
+    unnamed: VecDeque<(u32, u64)>,
+}
+
+/// One connection.
+#[derive(Debug, Default)]
+pub(crate) struct Conn {
+    fd: Option<OwnedFd>,
+    opened: u64,
+    rank: Option<u32>,
+    /// Bytes that the core has not consumed. Without memory of its own unless a message came in pieces.
+    inbox: Vec<u8>,
+    /// The rest of a reply that the socket did not take, from `sent` on.
+    unsent: Vec<u8>,
+    sent: usize,
+    /// A whole message waits in `inbox` until a reply has been taken.
+    again: bool,
+    /// The client is gone: what it sent is still heard, what it is told is dropped.
+    deaf: bool,
+}
+
+/// What became of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It is gone, and the core may be asked for the next.
+    All,
+    /// The socket is full, the rest waits here.
+    Blocked,
+}
+
+/// What a socket had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// So many bytes stand in the buffer, with those that were waiting.
+    Bytes(usize),
+    /// Nothing for now.
+    Nothing,
+    /// The client closed its end.
+    End,
+}
+
+impl Conns {
+    pub(crate) fn new(ranks: u32, limit: u32) -> Conns {
+        let of_rank = vec![None; ranks as usize];
+        Conns { all: Vec::new(), free: Vec::new(), limit, of_rank, unnamed: VecDeque::new() }
+    }
+
+    /// Takes a socket in; nothing when there are as many as there may be.
+    pub(crate) fn open(&mut self, fd: OwnedFd, rank: Option<u32>, now: u64) -> Option<u32> {
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None if self.all.len() < self.limit as usize => {
+                self.all.push(Conn::default());
+                self.all.len() as u32 - 1
+            }
+            None => return None,
+        };
+        self.all[id as usize] = Conn { fd: Some(fd), opened: now, ..Conn::default() };
+        match rank {
+            Some(rank) => self.name(id, rank),
+            None => self.unnamed.push_back((id, now)),
+        }
+        Some(id)
+    }
+
+    /// The connection has become a rank's.
+    pub(crate) fn name(&mut self, id: u32, rank: u32) {
+        self.all[id as usize].rank = Some(rank);
+        self.of_rank[rank as usize] = Some(id);
+    }
+
+    /// The connection is over; its socket closes.
+    pub(crate) fn close(&mut self, id: u32) {
+        let conn = std::mem::take(&mut self.all[id as usize]);
+        if conn.fd.is_some() {
+            self.free.push(id);
+        }
+        if let Some(rank) = conn.rank {
+            self.of_rank[rank as usize] = None;
+        }
+    }
+
+    /// An open connection.
+    pub(crate) fn get(&mut self, id: u32) -> Option<&mut Conn> {
+        self.all.get_mut(id as usize).filter(|conn| conn.fd.is_some())
+    }
+
+    pub(crate) fn of_rank(&self, rank: u32) -> Option<u32> {
+        self.of_rank[rank as usize]
+    }
+
+    /// Whether one more can be taken in.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.all.len() < self.limit as usize
+    }
+
+    /// The oldest connection that has not said who it is, and when it came.
+    pub(crate) fn oldest_unnamed(&mut self) -> Option<(u32, u64)> {
+        while let Some(&(id, opened)) = self.unnamed.front() {
+            let conn = &self.all[id as usize];
+            if conn.fd.is_some() && conn.rank.is_none() && conn.opened == opened {
+                return Some((id, opened));
+            }
+            self.unnamed.pop_front();
+        }
+        None
+    }
+
+    /// All connections that have not said who they are.
+    pub(crate) fn unnamed(&self) -> Vec<u32> {
+        let open = |&(id, _): &(u32, u64)| {
+            let conn = &self.all[id as usize];
+            (conn.fd.is_some() && conn.rank.is_none()).then_some(id)
+        };
+        self.unnamed.iter().filter_map(open).collect()
+    }
+}
+
+impl Conn {
+    /// The socket.
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        self.fd.as_ref().expect("only open connections are handed out")
+    }
+
+    pub(crate) fn rank(&self) -> Option<u32> {
+        self.rank
+    }
+
+    /// Whether a reply waits for the socket. Nothing is read meanwhile.
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Puts what was waiting to the front of `buffer` and reads once behind it.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Received {
+        let held = self.inbox.len();
+        buffer[..held].copy_from_slice(&self.inbox);
+        loop {
+            return match recv(self.fd(), &mut buffer[held..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => Received::End,
+                Ok((len, _)) => Received::Bytes(held + len),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Received::Nothing,
+                // Whatever else it says, nothing more will come.
+                Err(_) => Received::End,
+            };
+        }
+    }
+
+    /// Keeps what the core did not consume.
+    pub(crate) fn keep(&mut self, rest: &[u8], again: bool) {
+        self.inbox.clear();
+        if rest.is_empty() {
+            // Most messages come whole, and most connections never need this memory again.
+            self.inbox = Vec::new();
+        }
+        self.inbox.extend_from_slice(rest);
+        self.again = again;
+    }
+
+    /// What is to be handed in again now that a reply has been taken.
+    pub(crate) fn take_again(&mut self) -> Option<Vec<u8>> {
+        (!self.is_blocked() && std::mem::take(&mut self.again)).then(|| std::mem::take(&mut self.inbox))
+    }
+
+    /// Sends a reply.
+    pub(crate) fn send(&mut self, reply: &[u8]) -> Sent {
+        let sent = self.write(reply);
+        if sent == reply.len() {
+            return Sent::All;
+        }
+        self.unsent.extend_from_slice(&reply[sent..]);
+        self.sent = 0;
+        Sent::Blocked
+    }
+
+    /// Sends on.
+    pub(crate) fn flush(&mut self) -> Sent {
+        let unsent = std::mem::take(&mut self.unsent);
+        self.sent += self.write(&unsent[self.sent..]);
+        if self.sent == unsent.len() {
+            return Sent::All;
+        }
+        self.unsent = unsent;
+        Sent::Blocked
+    }
+
+    /// Writes as much as the socket takes; all of it where nobody is there to take it.
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() && !self.deaf {
+            match send(self.fd(), &bytes[at..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(len) => at += len,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return at,
+                Err(_) => self.deaf = true,
+            }
+        }
+        bytes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn a_full_socket_keeps_the_rest_of_one_reply() {
+        let (ours, theirs) = pair();
+        let mut conns = Conns::new(1, 1);
+        let id = conns.open(ours, Some(0), 0).unwrap();
+        let conn = conns.get(id).unwrap();
+        let reply = [b'r'; 2560];
+        let mut replies = 1;
+        while conn.send(&reply) == Sent::All {
+            replies += 1;
+        }
+        assert!(conn.is_blocked());
+        let mut read = 0;
+        let mut buffer = vec![0; 1 << 20];
+        while read < replies * reply.len() {
+            read += recv(&theirs, &mut buffer[..], RecvFlags::empty()).unwrap().0;
+            conn.flush();
+        }
+        assert!(!conn.is_blocked());
+        drop(theirs);
+        // Nobody is there: replies vanish, and what had been sent before is still read.
+        assert_eq!(conn.send(&reply), Sent::All);
+        assert_eq!(conn.receive(&mut buffer), Received::End);
+    }
+
+    #[test]
+    fn leftovers_come_first() {
+        let (ours, theirs) = pair();
+        let mut conns = Conns::new(1, 1);
+        let id = conns.open(ours, None, 0).unwrap();
+        let conn = conns.get(id).unwrap();
+        let mut buffer = [0; 64];
+        assert_eq!(conn.receive(&mut buffer), Received::Nothing);
+        send(&theirs, b"cmd=", SendFlags::empty()).unwrap();
+        assert_eq!(conn.receive(&mut buffer), Received::Bytes(4));
+        conn.keep(b"cmd=", false);
+        send(&theirs, b"init", SendFlags::empty()).unwrap();
+        assert_eq!(conn.receive(&mut buffer), Received::Bytes(8));
+        assert_eq!(&buffer[..8], b"cmd=init");
+    }
+
+    #[test]
+    fn numbers_are_used_again_and_the_oldest_stranger_is_known() {
+        let mut conns = Conns::new(2, 2);
+        let a = conns.open(pair().0, None, 5).unwrap();
+        let b = conns.open(pair().0, None, 6).unwrap();
+        assert!(!conns.has_room() && conns.open(pair().0, None, 7).is_none());
+        conns.name(a, 1);
+        assert_eq!((conns.of_rank(1), conns.oldest_unnamed()), (Some(a), Some((b, 6))));
+        conns.close(b);
+        assert_eq!(conns.oldest_unnamed(), None);
+        assert_eq!(conns.open(pair().0, None, 8), Some(b));
+        assert_eq!((conns.oldest_unnamed(), conns.unnamed()), (Some((b, 8)), vec![b]));
+        conns.close(a);
+        assert_eq!(conns.of_rank(1), None);
+    }
+}

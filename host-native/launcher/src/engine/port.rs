@@ -1,0 +1,184 @@
+//! The TCP port that `PMI_PORT` names, and who may connect to it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::process::geteuid;
+
+use crate::error::RunError;
+
+/// Connections that wait to be accepted; the system has a lower limit of its own, as a rule 4,096.
+const BACKLOG: i32 = 8192;
+
+/// A listening port.
+#[derive(Debug)]
+pub(crate) struct Port {
+    listener: TcpListener,
+    addr: SocketAddr,
+}
+
+impl Port {
+    /// Listens at `addr`; port 0 is any free one.
+    pub(crate) fn open(addr: SocketAddr) -> Result<Port, RunError> {
+        let open = || {
+            let listener = TcpListener::bind(addr)?;
+            listener.set_nonblocking(true)?;
+            // Every rank of a large job connects at the same time.
+            rustix::net::listen(&listener, BACKLOG)?;
+            let addr = listener.local_addr()?;
+            Ok(Port { listener, addr })
+        };
+        open().map_err(|why: io::Error| RunError::Listen { addr, why })
+    }
+
+    /// `host:port` as ranks can reach it.
+    pub(crate) fn for_ranks(&self, host: &str) -> String {
+        if self.addr.ip().is_unspecified() {
+            return format!("{host}:{}", self.addr.port());
+        }
+        match self.addr.ip() {
+            // Clients look for the colon before the port.
+            IpAddr::V6(ip) => format!("{ip}:{}", self.addr.port()),
+            IpAddr::V4(ip) => format!("{ip}:{}", self.addr.port()),
+        }
+    }
+
+    /// Takes in whoever waits; those that may not come in are gone again.
+    pub(crate) fn accept(&self, admitted: &mut Vec<TcpStream>) -> io::Result<()> {
+        let mut local = Vec::new();
+        let result = loop {
+            match self.listener.accept() {
+                Ok((stream, peer)) => {
+                    // A small reply must not wait for the acknowledgement of the one before.
+                    if stream.set_nodelay(true).is_err() {
+                        continue;
+                    }
+                    match stream.local_addr() {
+                        Ok(here) if is_local(peer.ip(), here.ip()) => local.push((stream, peer, here)),
+                        Ok(_) => admitted.push(stream),
+                        Err(_) => {}
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                Err(error) if is_peers(&error) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        if !local.is_empty() {
+            let table = Table::read()?;
+            let me = geteuid().as_raw();
+            let mine = |&(_, peer, here): &(TcpStream, SocketAddr, SocketAddr)| table.owner(peer, here) == Some(me);
+            admitted.extend(local.into_iter().filter(mine).map(|(stream, ..)| stream));
+        }
+        result
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// Whether the other end is on this machine, so that the system knows whose it is.
+fn is_local(peer: IpAddr, here: IpAddr) -> bool {
+    peer.to_canonical().is_loopback() || peer.to_canonical() == here.to_canonical()
+}
+
+/// Errors of a connection that was not to be, not of the port.
+fn is_peers(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NetworkDown, NetworkUnreachable};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | NetworkDown | NetworkUnreachable)
+}
+
+/// The system's table of TCP sockets.
+struct Table(String);
+
+impl Table {
+    fn read() -> io::Result<Table> {
+        let mut text = std::fs::read_to_string("/proc/net/tcp")?;
+        // Missing where IPv6 is switched off.
+        text.push_str(&std::fs::read_to_string("/proc/net/tcp6").unwrap_or_default());
+        Ok(Table(text))
+    }
+
+    /// The user whose socket is connected from `local` to `remote`.
+    fn owner(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+        let (local, remote) = (hex(local), hex(remote));
+        self.0.lines().find_map(|line| {
+            let mut fields = line.split_ascii_whitespace().skip(1);
+            // Then state, queues, timer and retransmissions.
+            (fields.next()? == local && fields.next()? == remote).then_some(())?;
+            fields.nth(4)?.parse().ok()
+        })
+    }
+}
+
+/// An address as the table spells it: each 32-bit word of the address in the machine's byte order, then the port.
+fn hex(addr: SocketAddr) -> String {
+    let words = |octets: &[u8]| -> String {
+        let word = |c: &[u8]| u32::from_ne_bytes([c[0], c[1], c[2], c[3]]);
+        octets.chunks_exact(4).map(|chunk| format!("{:08X}", word(chunk))).collect()
+    };
+    let ip = match addr.ip() {
+        IpAddr::V4(ip) => words(&ip.octets()),
+        IpAddr::V6(ip) => words(&ip.octets()),
+    };
+    format!("{ip}:{:04X}", addr.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn the_same_user_is_let_in() {
+        for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)] {
+            let Ok(port) = Port::open(SocketAddr::new(ip, 0)) else {
+                assert!(ip.is_ipv6(), "this machine has no IPv4 loopback");
+                continue;
+            };
+            let client = TcpStream::connect(port.addr).unwrap();
+            let mut admitted = Vec::new();
+            while admitted.is_empty() {
+                port.accept(&mut admitted).unwrap();
+            }
+            assert_eq!(admitted[0].peer_addr().unwrap(), client.local_addr().unwrap());
+        }
+    }
+
+    #[test]
+    fn the_table_tells_whose_a_socket_is() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let table = Table::read().unwrap();
+        let (from, to) = (client.local_addr().unwrap(), listener.local_addr().unwrap());
+        assert_eq!(table.owner(from, to), Some(geteuid().as_raw()));
+        assert_eq!(table.owner(to, SocketAddr::from(([127, 0, 0, 1], 1))), None);
+        drop(listener.accept().unwrap());
+        assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn foreign_sockets_are_recognised() {
+        let line = "   1: 0100007F:9C4A 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 1 1";
+        let table = Table(line.to_owned());
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        assert_eq!(table.owner(at(0x9C4A), at(0x1F90)), Some(1001));
+        assert_eq!(table.owner(at(0x1F90), at(0x9C4A)), None);
+    }
+
+    #[test]
+    fn a_name_is_given_where_the_address_is_none() {
+        let port = Port::open("0.0.0.0:0".parse().unwrap()).unwrap();
+        assert_eq!(port.for_ranks("node7"), format!("node7:{}", port.addr.port()));
+        let port = Port::open("127.0.0.1:0".parse().unwrap()).unwrap();
+        assert_eq!(port.for_ranks("node7"), port.addr.to_string());
+        let taken = Port::open(port.addr).unwrap_err();
+        assert!(taken.to_string().starts_with("cannot serve PMI_PORT at 127.0.0.1:"), "{taken}");
+    }
+}

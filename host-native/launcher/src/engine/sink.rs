@@ -1,0 +1,422 @@
+//! Where output goes: the launcher's own standard output and error, and files.
+//!
+//! The event loop must not stand still because somebody reads slowly, and the descriptors it was given are shared
+//! with others who would be surprised by `O_NONBLOCK`. So a pipe or terminal is opened once more, which gives a
+//! description of its own that may be non-blocking; a socket is written to with `MSG_DONTWAIT`; a file never blocks.
+//! Where opening again is not allowed (a terminal of another user, say), little is written at a time and only after
+//! the system said that there is room.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use rustix::termios::isatty;
+
+use super::poller::{Interest, Poller, Token};
+
+/// From here on a sink that is not being read holds back the ranks that write to it, in bytes.
+const HIGH_WATER: usize = 256 * 1024;
+/// What may be written to a descriptor that blocks once the system says that there is room: a pipe then takes at
+/// least a page, a terminal fewer.
+const POLLED_CHUNK: usize = 256;
+
+/// The number of a sink.
+pub(crate) type SinkId = usize;
+
+/// All sinks of a job.
+#[derive(Debug)]
+pub(crate) struct Sinks {
+    all: Vec<Sink>,
+    stdout: SinkId,
+    stderr: SinkId,
+    files: HashMap<PathBuf, SinkId>,
+    /// Written to since the last flush.
+    dirty: Vec<SinkId>,
+    /// With room again, or closed, since somebody last asked.
+    changed: Vec<SinkId>,
+}
+
+/// One place that output goes to.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    target: OwnedFd,
+    how: How,
+    /// A person looks at it.
+    terminal: bool,
+    /// Not written yet, from `start` on.
+    buffer: Vec<u8>,
+    start: usize,
+    /// The stream that left it in the middle of a line.
+    open_line: Option<u32>,
+    /// Streams that wait until there is room.
+    held: Vec<u32>,
+    waiting: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// Never blocks, by itself or because it is a description of our own.
+    Write,
+    /// A socket.
+    Send,
+    /// Blocks, and is asked before.
+    Polled,
+}
+
+/// Whether a sink takes bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It does.
+    Open,
+    /// Nobody reads it any more: the ranks that write to it shall find out as if it were theirs.
+    Closed,
+    /// It failed for another reason, and output was lost.
+    Failed(Errno),
+}
+
+impl Sinks {
+    /// The launcher's own standard output and error, which are one sink where they lead to the same place: their
+    /// lines would split each other's otherwise.
+    pub(crate) fn new() -> io::Result<Sinks> {
+        Sinks::over(rustix::stdio::stdout(), rustix::stdio::stderr())
+    }
+
+    fn over(stdout: BorrowedFd<'_>, stderr: BorrowedFd<'_>) -> io::Result<Sinks> {
+        let mut all = vec![Sink::shared(stdout)?];
+        let (a, b) = (fstat(stdout)?, fstat(stderr)?);
+        if (a.st_dev, a.st_ino) != (b.st_dev, b.st_ino) {
+            all.push(Sink::shared(stderr)?);
+        }
+        let stderr = all.len() - 1;
+        Ok(Sinks { all, stdout: 0, stderr, files: HashMap::new(), dirty: Vec::new(), changed: Vec::new() })
+    }
+
+    pub(crate) fn stdout(&self) -> SinkId {
+        self.stdout
+    }
+
+    pub(crate) fn stderr(&self) -> SinkId {
+        self.stderr
+    }
+
+    /// A file of this name, made empty when it is first asked for.
+    pub(crate) fn file(&mut self, path: PathBuf) -> io::Result<SinkId> {
+        if let Some(&sink) = self.files.get(&path) {
+            return Ok(sink);
+        }
+        // Non-blocking, because the name may be a pipe's.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = open(&path, flags | OFlags::NOCTTY, Mode::from_raw_mode(0o666))?;
+        self.all.push(Sink::new(fd, How::Write, false));
+        self.files.insert(path, self.all.len() - 1);
+        Ok(self.all.len() - 1)
+    }
+
+    pub(crate) fn get(&self, sink: SinkId) -> &Sink {
+        &self.all[sink]
+    }
+
+    /// Adds a stream's bytes.
+    pub(crate) fn put(&mut self, sink: SinkId, stream: u32, bytes: &[u8]) {
+        let to = &mut self.all[sink];
+        if bytes.is_empty() || to.state != State::Open {
+            return;
+        }
+        if to.start == to.buffer.len() {
+            self.dirty.push(sink);
+        }
+        to.buffer.extend_from_slice(bytes);
+        to.open_line = (bytes.last() != Some(&b'\n')).then_some(stream);
+    }
+
+    /// A line of the launcher's own on standard error.
+    pub(crate) fn say(&mut self, line: &str) {
+        let sink = self.stderr;
+        if self.all[sink].open_line.is_some() {
+            self.put(sink, LAUNCHER, b"\n");
+        }
+        for line in line.lines() {
+            self.put(sink, LAUNCHER, format!("hydrant: {line}\n").as_bytes());
+        }
+    }
+
+    /// A stream waits until the sink has room.
+    pub(crate) fn hold(&mut self, sink: SinkId, stream: u32) {
+        self.all[sink].held.push(stream);
+    }
+
+    /// Writes what can be written of all that was added since the last time.
+    pub(crate) fn flush(&mut self, poller: &Poller) {
+        while let Some(sink) = self.dirty.pop() {
+            self.flush_one(sink, poller);
+        }
+    }
+
+    /// Writes what can be written to one sink.
+    pub(crate) fn flush_one(&mut self, id: SinkId, poller: &Poller) {
+        let sink = &mut self.all[id];
+        sink.write();
+        let wait = !sink.is_empty();
+        if wait != sink.waiting {
+            sink.waiting = wait;
+            if !wait {
+                poller.remove(&sink.target);
+            } else if let Err(errno) = poller.add(&sink.target, Token::Sink(id as u32), Interest::Write) {
+                sink.fail(State::Failed(errno));
+            }
+        }
+        if sink.state != State::Open || (!sink.is_full() && !sink.held.is_empty()) {
+            self.changed.push(id);
+        }
+    }
+
+    /// A sink that has room again for the streams it held up, or takes nothing any more.
+    pub(crate) fn changed(&mut self) -> Option<SinkId> {
+        self.changed.pop()
+    }
+
+    /// The streams that waited for a sink, which wait no more.
+    pub(crate) fn release(&mut self, sink: SinkId) -> Vec<u32> {
+        std::mem::take(&mut self.all[sink].held)
+    }
+
+    /// Whether all that was added has been written.
+    pub(crate) fn are_empty(&self) -> bool {
+        self.all.iter().all(Sink::is_empty)
+    }
+
+    /// The first failure other than a closed reader.
+    pub(crate) fn failure(&self) -> Option<(SinkId, Errno)> {
+        self.all.iter().enumerate().find_map(|(id, sink)| match sink.state {
+            State::Failed(errno) => Some((id, errno)),
+            _ => None,
+        })
+    }
+
+    /// What a sink is called in messages.
+    pub(crate) fn name(&self, sink: SinkId) -> String {
+        if sink == self.stdout {
+            return "standard output".to_owned();
+        }
+        let path = self.files.iter().find(|(_, id)| **id == sink);
+        path.map_or_else(|| "standard error".to_owned(), |(path, _)| path.display().to_string())
+    }
+}
+
+/// The launcher's own lines, as if from a stream.
+const LAUNCHER: u32 = u32::MAX;
+
+impl Sink {
+    fn new(target: OwnedFd, how: How, terminal: bool) -> Sink {
+        Sink {
+            target,
+            how,
+            terminal,
+            buffer: Vec::new(),
+            start: 0,
+            open_line: None,
+            held: Vec::new(),
+            waiting: false,
+            state: State::Open,
+        }
+    }
+
+    /// A sink over a descriptor that others have too.
+    fn shared(fd: BorrowedFd<'_>) -> io::Result<Sink> {
+        let terminal = isatty(fd);
+        let kind = FileType::from_raw_mode(fstat(fd)?.st_mode);
+        // Above standard error, and closed on exec.
+        let copy = || rustix::io::fcntl_dupfd_cloexec(fd, 3);
+        let (target, how) = match kind {
+            FileType::Socket => (copy()?, How::Send),
+            FileType::Fifo => reopen(fd).map_or_else(|_| Ok((copy()?, How::Polled)), Ok::<_, Errno>)?,
+            _ if terminal => reopen(fd).map_or_else(|_| Ok((copy()?, How::Polled)), Ok::<_, Errno>)?,
+            _ => (copy()?, How::Write),
+        };
+        Ok(Sink::new(target, how, terminal))
+    }
+
+    /// Whether a person looks at it.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// Whether it holds so much that ranks have to wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.buffer.len() - self.start >= HIGH_WATER
+    }
+
+    /// The stream that left it in the middle of a line.
+    pub(crate) fn open_line(&self) -> Option<u32> {
+        self.open_line
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start == self.buffer.len()
+    }
+
+    fn fail(&mut self, state: State) {
+        self.state = state;
+        self.buffer = Vec::new();
+        self.start = 0;
+    }
+
+    fn write(&mut self) {
+        while self.start < self.buffer.len() {
+            let bytes = &self.buffer[self.start..];
+            let written = match self.how {
+                How::Write => rustix::io::write(&self.target, bytes),
+                How::Send => send(&self.target, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+                How::Polled if has_room(self.target.as_fd()) => {
+                    rustix::io::write(&self.target, &bytes[..bytes.len().min(POLLED_CHUNK)])
+                }
+                How::Polled => Err(Errno::AGAIN),
+            };
+            match written {
+                Ok(len) => self.start += len,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(Errno::PIPE | Errno::CONNRESET) => return self.fail(State::Closed),
+                Err(errno) => return self.fail(State::Failed(errno)),
+            }
+        }
+        if self.start == self.buffer.len() {
+            self.buffer.clear();
+            self.start = 0;
+            // Room for a burst is given back.
+            self.buffer.shrink_to(HIGH_WATER);
+        } else if self.start >= HIGH_WATER {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
+    }
+}
+
+/// A non-blocking description of our own for the pipe or terminal behind `fd`.
+fn reopen(fd: BorrowedFd<'_>) -> Result<(OwnedFd, How), Errno> {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok((open(path, flags, Mode::empty())?, How::Write))
+}
+
+fn has_room(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
+    // An error or hangup counts as room: the write then says what it is.
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+}
+
+/// The name that a pattern gives for a rank.
+pub(crate) fn expand(
+    pattern: &str,
+    rank: u32,
+    appnum: u32,
+    host: &str,
+    pid: impl Fn() -> u32,
+) -> Result<PathBuf, String> {
+    let mut path = String::with_capacity(pattern.len() + 8);
+    let mut rest = pattern.chars();
+    while let Some(c) = rest.next() {
+        if c != '%' {
+            path.push(c);
+            continue;
+        }
+        match rest.next() {
+            Some('r') => path.push_str(&rank.to_string()),
+            Some('g') => path.push('0'),
+            Some('h') => path.push_str(host),
+            Some('p') => path.push_str(&pid().to_string()),
+            Some('a') => path.push_str(&appnum.to_string()),
+            Some('%') => path.push('%'),
+            other => return Err(other.map(String::from).unwrap_or_default()),
+        }
+    }
+    Ok(path.into())
+}
+
+/// For tests: sinks over files of the test's own.
+#[cfg(test)]
+pub(super) fn sinks_over(stdout: &File, stderr: &File) -> Sinks {
+    Sinks::over(stdout.as_fd(), stderr.as_fd()).expect("the descriptors are open")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn pipe() -> (File, File) {
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        (read.into(), write.into())
+    }
+
+    #[test]
+    fn a_slow_reader_holds_nobody_up_and_loses_nothing() {
+        let poller = Poller::new().unwrap();
+        let (mut out_read, out) = pipe();
+        let (_err_read, err) = pipe();
+        let mut sinks = sinks_over(&out, &err);
+        let flags = rustix::fs::fcntl_getfl(&out).unwrap();
+        let line = [b'x'; 4095];
+        let mut lines = 0;
+        while !sinks.get(0).is_full() {
+            sinks.put(0, 0, &line);
+            sinks.put(0, 0, b"\n");
+            lines += 1;
+            sinks.flush(&poller);
+        }
+        assert!(lines * 4096 >= HIGH_WATER && sinks.changed().is_none());
+        sinks.hold(0, 5);
+        // What others see of the shared descriptor is unchanged.
+        assert_eq!(rustix::fs::fcntl_getfl(&out).unwrap(), flags);
+        let mut read = vec![0; 65536];
+        let mut total = 0;
+        while !sinks.are_empty() {
+            total += out_read.read(&mut read).unwrap();
+            sinks.flush_one(0, &poller);
+        }
+        assert_eq!(sinks.changed(), Some(0));
+        assert_eq!(sinks.release(0), [5]);
+        drop((sinks, out));
+        total += std::io::copy(&mut out_read, &mut io::sink()).unwrap() as usize;
+        assert_eq!(total, lines * 4096);
+    }
+
+    #[test]
+    fn a_reader_that_leaves_closes_the_sink() {
+        let poller = Poller::new().unwrap();
+        let ((read, out), (_err_read, err)) = (pipe(), pipe());
+        let mut sinks = sinks_over(&out, &err);
+        drop(read);
+        sinks.put(0, 0, b"lost\n");
+        sinks.flush(&poller);
+        assert_eq!((sinks.changed(), sinks.get(0).state()), (Some(0), State::Closed));
+        assert!(sinks.are_empty() && sinks.failure().is_none());
+    }
+
+    #[test]
+    fn one_place_is_one_sink() {
+        let (_read, out) = pipe();
+        let sinks = sinks_over(&out, &out.try_clone().unwrap());
+        assert_eq!(sinks.stdout(), sinks.stderr());
+    }
+
+    #[test]
+    fn patterns_name_files() {
+        let name = |pattern| expand(pattern, 3, 1, "node7", || 42);
+        assert_eq!(name("out.%r-%g-%h-%p-%a.100%%").unwrap(), PathBuf::from("out.3-0-node7-42-1.100%"));
+        assert_eq!(name("%x"), Err("x".to_owned()));
+        assert_eq!(name("%"), Err(String::new()));
+    }
+}

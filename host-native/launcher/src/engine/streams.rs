@@ -1,0 +1,338 @@
+//! The ranks' standard output and error, passed on in whole lines.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use memchr::memrchr;
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::poller::{Interest, Poller, Token};
+use super::sink::{SinkId, Sinks, State};
+
+/// Longest line that is kept whole, in bytes: what a rank may make the launcher hold without ending a line.
+const LINE_MAX: usize = 64 * 1024;
+/// How long an unfinished line waits for its end on a terminal, in milliseconds: a prompt has none.
+const PROMPT_DELAY: u64 = 50;
+
+/// All output streams of a job. A rank's standard output is number `2 * rank`, its standard error the next.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    all: Vec<Stream>,
+    /// With `[rank] ` before each line.
+    labels: bool,
+    /// With one rank and no labels nothing has to be put together.
+    whole_lines: bool,
+    open: usize,
+    /// Streams with an unfinished line bound for a terminal.
+    prompts: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    fd: Option<OwnedFd>,
+    sink: SinkId,
+    /// An unfinished line.
+    partial: Vec<u8>,
+    /// When it shall be shown even so.
+    show_at: Option<u64>,
+    /// Not read, because the sink is full.
+    held: bool,
+    /// How many bytes are read before it is closed; set when its rank is gone.
+    remaining: Option<usize>,
+}
+
+impl Streams {
+    pub(crate) fn new(ranks: u32, labels: bool) -> Streams {
+        let all = (0..2 * ranks).map(|_| Stream::default()).collect();
+        Streams { all, labels, whole_lines: labels || ranks > 1, open: 0, prompts: Vec::new() }
+    }
+
+    /// A pipe for a stream; the end that is returned is the rank's.
+    pub(crate) fn open(&mut self, id: u32, poller: &Poller) -> Result<OwnedFd, Errno> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Only this end: the other one is the rank's standard output, which blocks.
+        fcntl_setfl(&read, OFlags::NONBLOCK)?;
+        poller.add(&read, Token::Stream(id), Interest::Read)?;
+        self.all[id as usize].fd = Some(read);
+        self.open += 1;
+        Ok(write)
+    }
+
+    /// Where a stream goes; said before anything is read.
+    pub(crate) fn direct(&mut self, id: u32, sink: SinkId) {
+        self.all[id as usize].sink = sink;
+    }
+
+    /// Whether all streams have ended.
+    pub(crate) fn are_closed(&self) -> bool {
+        self.open == 0
+    }
+
+    /// Reads a stream once, unless its sink is full.
+    pub(crate) fn read(&mut self, id: u32, now: u64, buffer: &mut [u8], sinks: &mut Sinks, poller: &Poller) {
+        let stream = &mut self.all[id as usize];
+        let Some(fd) = stream.fd.as_ref().filter(|_| !stream.held) else { return };
+        if sinks.get(stream.sink).is_full() {
+            sinks.flush_one(stream.sink, poller);
+        }
+        if sinks.get(stream.sink).state() != State::Open {
+            return self.close(id, sinks);
+        }
+        if sinks.get(stream.sink).is_full() {
+            poller.remove(fd);
+            stream.held = true;
+            return sinks.hold(stream.sink, id);
+        }
+        let room = stream.remaining.unwrap_or(usize::MAX).min(buffer.len());
+        match rustix::io::read(fd, &mut buffer[..room]) {
+            Ok(0) => self.close(id, sinks),
+            Ok(len) => {
+                stream.remaining = stream.remaining.map(|remaining| remaining - len);
+                let done = stream.remaining == Some(0);
+                self.take(id, now, &buffer[..len], sinks);
+                if done {
+                    self.close(id, sinks);
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR) if stream.remaining.is_none() => {}
+            Err(_) => self.close(id, sinks),
+        }
+    }
+
+    /// The ranks are gone: what their pipes hold now is read, and no more, since a process that they left behind
+    /// may keep a pipe open for ever.
+    pub(crate) fn finish(&mut self, now: u64, buffer: &mut [u8], sinks: &mut Sinks, poller: &Poller) {
+        for id in 0..self.all.len() as u32 {
+            let stream = &mut self.all[id as usize];
+            if let Some(fd) = &stream.fd {
+                stream.remaining = Some(rustix::io::ioctl_fionread(fd).map_or(0, |len| len as usize));
+                self.read_rest(id, now, buffer, sinks, poller);
+            }
+        }
+    }
+
+    fn read_rest(&mut self, id: u32, now: u64, buffer: &mut [u8], sinks: &mut Sinks, poller: &Poller) {
+        while self.all[id as usize].fd.is_some() && !self.all[id as usize].held {
+            self.read(id, now, buffer, sinks, poller);
+        }
+    }
+
+    /// A sink has room again, or takes nothing any more: the streams that it held up go on.
+    pub(crate) fn resume(&mut self, sink: SinkId, now: u64, buffer: &mut [u8], sinks: &mut Sinks, poller: &Poller) {
+        let dead = sinks.get(sink).state() != State::Open;
+        for id in sinks.release(sink) {
+            let stream = &mut self.all[id as usize];
+            stream.held = false;
+            let Some(fd) = &stream.fd else { continue };
+            if dead || poller.add(fd, Token::Stream(id), Interest::Read).is_err() {
+                self.close(id, sinks);
+            } else if stream.remaining.is_some() {
+                self.read_rest(id, now, buffer, sinks, poller);
+            }
+        }
+        if dead {
+            // The rank finds out at its next write, as if the sink were its own output.
+            for id in 0..self.all.len() as u32 {
+                if self.all[id as usize].sink == sink {
+                    self.close(id, sinks);
+                }
+            }
+        }
+    }
+
+    /// When [`show`](Streams::show) has something to do.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.prompts.iter().filter_map(|&id| self.all[id as usize].show_at).min()
+    }
+
+    /// Shows unfinished lines that have waited long enough.
+    pub(crate) fn show(&mut self, now: u64, sinks: &mut Sinks) {
+        let mut prompts = std::mem::take(&mut self.prompts);
+        prompts.retain(|&id| match self.all[id as usize].show_at {
+            None => false,
+            Some(at) if at > now => true,
+            Some(_) => {
+                self.pass_partial(id, sinks);
+                false
+            }
+        });
+        self.prompts = prompts;
+    }
+
+    fn take(&mut self, id: u32, now: u64, bytes: &[u8], sinks: &mut Sinks) {
+        let stream = &mut self.all[id as usize];
+        if !self.whole_lines {
+            return sinks.put(stream.sink, id, bytes);
+        }
+        let (lines, rest) = bytes.split_at(memrchr(b'\n', bytes).map_or(0, |at| at + 1));
+        if !lines.is_empty() {
+            let partial = std::mem::take(&mut stream.partial);
+            stream.show_at = None;
+            self.pass(id, &partial, lines, sinks);
+        }
+        let stream = &mut self.all[id as usize];
+        stream.partial.extend_from_slice(rest);
+        if stream.partial.len() >= LINE_MAX {
+            self.pass_partial(id, sinks);
+        } else if !rest.is_empty() && stream.show_at.is_none() && sinks.get(stream.sink).is_terminal() {
+            stream.show_at = Some(now + PROMPT_DELAY);
+            if !self.prompts.contains(&id) {
+                self.prompts.push(id);
+            }
+        }
+    }
+
+    fn pass_partial(&mut self, id: u32, sinks: &mut Sinks) {
+        let partial = std::mem::take(&mut self.all[id as usize].partial);
+        self.all[id as usize].show_at = None;
+        if !partial.is_empty() {
+            self.pass(id, &partial, &[], sinks);
+        }
+    }
+
+    /// Passes on a line's beginning and what follows it, with labels.
+    fn pass(&self, id: u32, beginning: &[u8], lines: &[u8], sinks: &mut Sinks) {
+        let sink = self.all[id as usize].sink;
+        let mut goes_on = sinks.get(sink).open_line() == Some(id);
+        // Another's unfinished line stays as it is in a file; for a reader of labels or a person it gets an end.
+        if !goes_on
+            && sinks.get(sink).open_line().is_some()
+            && (self.labels || sinks.get(sink).is_terminal())
+        {
+            sinks.put(sink, id, b"\n");
+        }
+        if !self.labels {
+            sinks.put(sink, id, beginning);
+            return sinks.put(sink, id, lines);
+        }
+        let label = format!("[{}] ", id / 2);
+        let mut first = true;
+        let mut pieces = lines.split_inclusive(|&byte| byte == b'\n');
+        loop {
+            let piece = pieces.next();
+            if piece.is_none() && !first {
+                break;
+            }
+            if !std::mem::take(&mut goes_on) {
+                sinks.put(sink, id, label.as_bytes());
+            }
+            if std::mem::take(&mut first) {
+                sinks.put(sink, id, beginning);
+            }
+            sinks.put(sink, id, piece.unwrap_or_default());
+        }
+    }
+
+    fn close(&mut self, id: u32, sinks: &mut Sinks) {
+        if self.all[id as usize].fd.take().is_some() {
+            self.open -= 1;
+            self.pass_partial(id, sinks);
+        }
+    }
+}
+
+/// `/dev/null`, which ranks other than 0 read.
+pub(crate) fn null() -> io::Result<OwnedFd> {
+    Ok(std::fs::File::open("/dev/null")?.as_fd().try_clone_to_owned()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::sink::sinks_over;
+    use std::fs::File;
+    use std::io::{Read, Write};
+
+    struct Bench {
+        poller: Poller,
+        sinks: Sinks,
+        streams: Streams,
+        out: File,
+        ranks: Vec<File>,
+    }
+
+    impl Bench {
+        fn new(ranks: u32, labels: bool) -> Bench {
+            let poller = Poller::new().unwrap();
+            let (out, to) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+            fcntl_setfl(&out, OFlags::NONBLOCK).unwrap();
+            let to = File::from(to);
+            let sinks = sinks_over(&to, &File::open("/dev/null").unwrap());
+            let mut streams = Streams::new(ranks, labels);
+            let open = |rank| File::from(streams.open(2 * rank, &poller).unwrap());
+            let ranks = (0..ranks).map(open).collect();
+            Bench { poller, sinks, streams, out: out.into(), ranks }
+        }
+
+        fn write(&mut self, rank: usize, bytes: &[u8]) {
+            self.ranks[rank].write_all(bytes).unwrap();
+            self.streams.read(2 * rank as u32, 0, &mut [0; 70_000], &mut self.sinks, &self.poller);
+        }
+
+        fn output(&mut self) -> String {
+            self.sinks.flush(&self.poller);
+            let mut text = vec![0; 1 << 20];
+            let len = self.out.read(&mut text).unwrap_or(0);
+            String::from_utf8_lossy(&text[..len]).into_owned()
+        }
+    }
+
+    #[test]
+    fn lines_are_not_split_by_other_ranks() {
+        let mut bench = Bench::new(2, false);
+        bench.write(0, b"one, ");
+        bench.write(1, b"other\npart");
+        assert_eq!(bench.output(), "other\n");
+        bench.write(0, b"two\n\nthree");
+        assert_eq!(bench.output(), "one, two\n\n");
+        bench.ranks.clear();
+        bench.streams.finish(0, &mut [0; 100], &mut bench.sinks, &bench.poller);
+        assert!(bench.streams.are_closed());
+        assert_eq!(bench.output(), "threepart");
+    }
+
+    #[test]
+    fn labels_start_each_line() {
+        let mut bench = Bench::new(2, true);
+        bench.write(1, b"a\n\nb");
+        bench.write(1, b"c\n");
+        assert_eq!(bench.output(), "[1] a\n[1] \n[1] bc\n");
+        bench.write(0, b"end");
+        bench.write(1, b"start");
+        bench.ranks.clear();
+        bench.streams.finish(0, &mut [0; 100], &mut bench.sinks, &bench.poller);
+        assert_eq!(bench.output(), "[0] end\n[1] start");
+    }
+
+    #[test]
+    fn a_line_without_end_is_passed_on_in_pieces() {
+        let mut bench = Bench::new(2, true);
+        let piece = vec![b'x'; LINE_MAX / 2];
+        bench.write(0, &piece);
+        assert_eq!(bench.output(), "");
+        bench.write(0, &piece);
+        assert_eq!(bench.output().len(), LINE_MAX + 4);
+        bench.write(0, b"y\n");
+        assert_eq!(bench.output(), "y\n");
+    }
+
+    #[test]
+    fn one_rank_needs_no_lines() {
+        let mut bench = Bench::new(1, false);
+        bench.write(0, b"Enter a number: ");
+        assert_eq!(bench.output(), "Enter a number: ");
+    }
+
+    #[test]
+    fn a_process_left_behind_does_not_keep_a_stream_open() {
+        let mut bench = Bench::new(1, false);
+        bench.ranks[0].write_all(b"last words").unwrap();
+        // Read in small pieces while the pipe stays open.
+        bench.streams.finish(0, &mut [0; 3], &mut bench.sinks, &bench.poller);
+        assert!(bench.streams.are_closed());
+        assert_eq!(bench.output(), "last words");
+        assert_eq!(bench.ranks[0].write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}

@@ -1,0 +1,144 @@
+//! Why a job could not be run.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use hydrant_core::Fault;
+
+/// Why a job could not be run. Whatever had been started is ended before this is returned.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The command names no file in the `PATH` that its ranks get, or no file at all.
+    #[error("cannot start {}: not found{}", command.display(), hint(searched))]
+    NotFound {
+        /// The command as the plan names it.
+        command: OsString,
+        /// The `PATH` that was searched, where the command holds no slash.
+        searched: Option<OsString>,
+    },
+    /// The file is there, but it is no program that this user may run.
+    #[error("cannot start {}: {why}", path.display())]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+        /// What speaks against it.
+        why: io::Error,
+    },
+    /// The ranks' directory cannot be entered.
+    #[error("cannot use the working directory {}: {why}", dir.display())]
+    WorkingDir {
+        /// The directory.
+        dir: PathBuf,
+        /// What speaks against it.
+        why: io::Error,
+    },
+    /// An argument, a name or a variable that holds a NUL byte cannot be handed to a process.
+    #[error("{what} holds a NUL byte, which no process can be given")]
+    Nul {
+        /// What holds it.
+        what: &'static str,
+    },
+    /// The system did not start a rank's process.
+    #[error("cannot start rank {rank} ({}): {why}", command.display())]
+    Spawn {
+        /// The first rank that was not started.
+        rank: u32,
+        /// Its command.
+        command: OsString,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// The job needs more open files than the process may have.
+    #[error(
+        "a job of {ranks} ranks needs {needed} open files, but the hard limit is {limit}; raise it \
+         (ulimit -Hn, or LimitNOFILE of the service that this runs in) or start fewer ranks"
+    )]
+    OpenFiles {
+        /// Ranks of the job.
+        ranks: u32,
+        /// Descriptors that the launcher needs.
+        needed: u64,
+        /// The hard limit `RLIMIT_NOFILE`.
+        limit: u64,
+    },
+    /// A processor that ranks shall be bound to is not one that the launcher may use.
+    #[error("cannot bind to processor {cpu}: this process may use {allowed} only")]
+    Processor {
+        /// The processor's number.
+        cpu: u32,
+        /// The allowed ones, as a list of ranges.
+        allowed: String,
+    },
+    /// `user` binding without a processor.
+    #[error("cannot bind: an empty set of processors")]
+    NoProcessor,
+    /// A file for a rank's output cannot be written.
+    #[error("cannot open {} for the output of rank {rank}: {why}", path.display())]
+    OutputFile {
+        /// The rank.
+        rank: u32,
+        /// The file that its pattern names.
+        path: PathBuf,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// A pattern of file names holds an unknown `%` code.
+    #[error("the file name pattern {pattern:?} holds %{code}, which is none of %r %g %h %p %a %%")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What follows its percent sign; nothing at its end.
+        code: String,
+    },
+    /// The address for `PMI_PORT` cannot be listened on.
+    #[error("cannot serve PMI_PORT at {addr}: {why}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// A job without ranks, or with more than 32-bit numbers count.
+    #[error("a job of {0} ranks cannot be run")]
+    Size(u64),
+    /// A system call failed that has no reason to.
+    #[error("{what}: {why}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// The core turned down the job.
+    #[error("the job cannot be served: {0}")]
+    Core(#[from] Fault),
+}
+
+impl RunError {
+    /// The exit code that shells use for the same error: 127 for a command that is not found, 126 for one that
+    /// cannot be run, otherwise 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            RunError::NotFound { .. } => 127,
+            RunError::NotExecutable { .. } | RunError::WorkingDir { .. } => 126,
+            _ => 1,
+        }
+    }
+
+    /// For `map_err`: names what was attempted.
+    pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> RunError {
+        move |why| RunError::System { what, why: why.into() }
+    }
+}
+
+fn hint(searched: &Option<OsString>) -> String {
+    match searched {
+        Some(path) => format!(
+            " in the ranks' PATH ({}); a program in the working directory is named with a slash, as ./a.out",
+            path.display()
+        ),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,217 @@
+//! From a plan to running processes.
+
+mod bind;
+mod cstrings;
+mod nofile;
+mod resolve;
+mod spawn;
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use rustix::process::Pid;
+
+use crate::error::RunError;
+use crate::plan::Plan;
+use bind::Binding;
+use cstrings::{CStrings, EnvBlock, c_string};
+pub(crate) use nofile::OpenFiles;
+use spawn::{Attributes, Request, spawn};
+
+/// The number that every rank finds its PMI socket under.
+const PMI_FD: RawFd = 3;
+
+/// How ranks find their server.
+#[derive(Clone, Debug)]
+pub(crate) enum Service {
+    /// By an inherited socket.
+    Fd,
+    /// By TCP, at this `host:port`.
+    Port(String),
+}
+
+/// A job's programs, checked and ready to start.
+pub(crate) struct Launcher {
+    programs: Vec<Image>,
+    binding: Binding,
+    attributes: Attributes,
+}
+
+/// One program in the form that the system takes.
+struct Image {
+    /// The rank after its last one.
+    end: u32,
+    command: OsString,
+    path: CString,
+    argv: CStrings,
+    /// For a script without `#!` line, which the shell runs, as `execvp` does.
+    shell: CStrings,
+    env: EnvBlock,
+    wdir: Option<CString>,
+}
+
+/// The descriptors that a rank gets.
+pub(crate) struct Stdio<'a> {
+    /// Its standard input; the launcher's own when missing.
+    pub(crate) stdin: Option<BorrowedFd<'a>>,
+    /// Its standard output.
+    pub(crate) stdout: BorrowedFd<'a>,
+    /// Its standard error.
+    pub(crate) stderr: BorrowedFd<'a>,
+    /// Its end of the PMI socket.
+    pub(crate) pmi: Option<BorrowedFd<'a>>,
+}
+
+impl Launcher {
+    /// Finds every program and checks all that can be checked before the first process is started.
+    ///
+    /// `keep_ignored` are signals that the launcher ignores and the ranks shall go on to.
+    pub(crate) fn new(
+        plan: &Plan,
+        jobid: &str,
+        host: &OsStr,
+        service: &Service,
+        keep_ignored: &[i32],
+    ) -> Result<Launcher, RunError> {
+        let size = plan.size();
+        let mut end = 0;
+        let programs = plan.programs.iter().map(|program| {
+            end += program.ranks;
+            if let Some(dir) = &program.wdir {
+                resolve::check_wdir(dir)?;
+            }
+            let path = c_string(resolve::resolve(program)?.as_os_str(), "the command")?;
+            let mut argv = vec![c_string(&program.command, "the command")?];
+            for arg in &program.args {
+                argv.push(c_string(arg, "an argument")?);
+            }
+            let mut shell = vec![c"sh".to_owned(), path.clone()];
+            shell.extend(argv.iter().skip(1).cloned());
+            let wdir = program.wdir.as_ref().map(|dir| c_string(dir.as_os_str(), "the working directory"));
+            Ok(Image {
+                end,
+                command: program.command.clone(),
+                path,
+                argv: CStrings::new(argv),
+                shell: CStrings::new(shell),
+                env: environment(&program.env, size, jobid, host, service)?,
+                wdir: wdir.transpose()?,
+            })
+        });
+        Ok(Launcher {
+            programs: programs.collect::<Result<_, RunError>>()?,
+            binding: Binding::new(&plan.options.bind)?,
+            attributes: Attributes::new(keep_ignored).map_err(RunError::system("posix_spawnattr"))?,
+        })
+    }
+
+    /// The number and the command of the program that a rank runs.
+    pub(crate) fn program(&self, rank: u32) -> (u32, &OsStr) {
+        let appnum = self.appnum(rank);
+        (appnum as u32, &self.programs[appnum].command)
+    }
+
+    fn appnum(&self, rank: u32) -> usize {
+        self.programs.partition_point(|image| image.end <= rank)
+    }
+
+    /// Starts a rank.
+    pub(crate) fn start(&mut self, rank: u32, stdio: &Stdio<'_>) -> Result<Pid, RunError> {
+        self.binding.enter(rank)?;
+        let result = self.spawn(rank, stdio);
+        self.binding.leave();
+        result.map_err(|why| RunError::Spawn { rank, command: self.program(rank).1.to_owned(), why })
+    }
+
+    fn spawn(&mut self, rank: u32, stdio: &Stdio<'_>) -> io::Result<Pid> {
+        let appnum = self.appnum(rank);
+        let image = &mut self.programs[appnum];
+        let mut fds = Vec::with_capacity(4);
+        fds.extend(stdio.stdin.map(|fd| (fd, 0)));
+        fds.extend([(stdio.stdout, 1), (stdio.stderr, 2)]);
+        // Last, because PMI_FD may be the number of any of the others here.
+        fds.extend(stdio.pmi.map(|fd| (fd, PMI_FD)));
+        let mut request = Request {
+            path: &image.path,
+            argv: image.argv.pointers(),
+            envp: image.env.for_rank(rank),
+            wdir: image.wdir.as_deref(),
+            fds: &fds,
+        };
+        // SAFETY: both lists end with a null pointer and lead to strings that `image` keeps.
+        match unsafe { spawn(&self.attributes, &request) } {
+            Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
+                request.path = c"/bin/sh";
+                request.argv = image.shell.pointers();
+                // SAFETY: as above.
+                unsafe { spawn(&self.attributes, &request) }
+            }
+            result => result,
+        }
+    }
+}
+
+/// A program's environment and what the launcher adds for each rank.
+fn environment(
+    env: &[(OsString, OsString)],
+    size: u32,
+    jobid: &str,
+    host: &OsStr,
+    service: &Service,
+) -> Result<EnvBlock, RunError> {
+    let mut own: Vec<(&str, OsString)> = vec![
+        ("PMI_SIZE", size.to_string().into()),
+        ("PMI_JOBID", jobid.into()),
+        ("MPI_LOCALNRANKS", size.to_string().into()),
+        ("PMI_HOSTNAME", host.to_owned()),
+    ];
+    let mut numbered = vec!["PMI_RANK", "MPI_LOCALRANKID"];
+    match service {
+        Service::Fd => own.push(("PMI_FD", PMI_FD.to_string().into())),
+        Service::Port(address) => {
+            own.push(("PMI_PORT", address.into()));
+            numbered.push("PMI_ID");
+        }
+    }
+    let mut shared = Vec::with_capacity(env.len() + own.len());
+    for (name, value) in env {
+        let ours = |n: &str| OsStr::new(n) == name;
+        if !own.iter().any(|(n, _)| ours(n)) && !numbered.iter().any(|n| ours(n)) {
+            shared.push(variable(name, value)?);
+        }
+    }
+    for (name, value) in &own {
+        shared.push(variable(OsStr::new(name), value)?);
+    }
+    Ok(EnvBlock::new(shared, &numbered))
+}
+
+fn variable(name: &OsStr, value: &OsStr) -> Result<CString, RunError> {
+    let mut text = name.as_bytes().to_vec();
+    text.push(b'=');
+    text.extend_from_slice(value.as_bytes());
+    c_string(&OsString::from_vec(text), "an environment variable")
+}
+
+/// Marks every descriptor above standard error close-on-exec, so that none that the launcher itself was given reaches
+/// a rank.
+pub(crate) fn keep_descriptors() -> Result<(), RunError> {
+    // SAFETY: the call takes three numbers and changes a flag of descriptors only.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if done == 0 {
+        return Ok(());
+    }
+    // Before Linux 5.11.
+    let fail = RunError::system("cannot list the open descriptors");
+    for entry in std::fs::read_dir("/proc/self/fd").map_err(&fail)? {
+        let name = entry.map_err(&fail)?.file_name();
+        let Some(fd) = name.to_str().and_then(|name| name.parse::<RawFd>().ok()).filter(|&fd| fd > 2) else {
+            continue;
+        };
+        // SAFETY: the call sets a flag, and fails on a number that is not open.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    Ok(())
+}

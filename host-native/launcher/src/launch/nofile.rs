@@ -1,0 +1,64 @@
+//! Room for the job's descriptors.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::error::RunError;
+
+/// The soft limit of open files, raised for the launcher alone: ranks get the one that the user gave, since programs
+/// that use `select` fail on descriptors over 1,023.
+#[derive(Debug)]
+pub(crate) struct OpenFiles {
+    before: Rlimit,
+    raised: Option<Rlimit>,
+}
+
+impl OpenFiles {
+    /// Makes room for `needed` descriptors, or says that there is none.
+    pub(crate) fn reserve(ranks: u32, needed: u64) -> Result<OpenFiles, RunError> {
+        let before = getrlimit(Resource::Nofile);
+        let raised = raise(before, needed).map_err(|limit| RunError::OpenFiles { ranks, needed, limit })?;
+        let files = OpenFiles { before, raised };
+        files.set(files.raised)?;
+        Ok(files)
+    }
+
+    /// Does `start` under the user's own limit.
+    pub(crate) fn lowered<T>(&self, start: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
+        if self.raised.is_none() {
+            return start();
+        }
+        self.set(Some(self.before))?;
+        let result = start();
+        self.set(self.raised)?;
+        result
+    }
+
+    fn set(&self, limit: Option<Rlimit>) -> Result<(), RunError> {
+        limit.map_or(Ok(()), |limit| setrlimit(Resource::Nofile, limit)).map_err(RunError::system("setrlimit"))
+    }
+}
+
+/// The limit to set, if any; the hard limit where that is too low.
+fn raise(before: Rlimit, needed: u64) -> Result<Option<Rlimit>, u64> {
+    match before {
+        Rlimit { current: None, .. } => Ok(None),
+        Rlimit { current: Some(soft), .. } if soft >= needed => Ok(None),
+        Rlimit { maximum: Some(hard), .. } if hard < needed => Err(hard),
+        Rlimit { maximum, .. } => Ok(Some(Rlimit { current: Some(needed), maximum })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_grows_up_to_the_hard_one() {
+        let limit = |current, maximum| Rlimit { current, maximum };
+        assert_eq!(raise(limit(Some(1024), Some(4096)), 1024), Ok(None));
+        assert_eq!(raise(limit(Some(1024), Some(4096)), 4096), Ok(Some(limit(Some(4096), Some(4096)))));
+        assert_eq!(raise(limit(Some(1024), None), 5000), Ok(Some(limit(Some(5000), None))));
+        assert_eq!(raise(limit(Some(1024), Some(4096)), 4097), Err(4096));
+        assert_eq!(raise(limit(None, None), u64::MAX), Ok(None));
+    }
+}

@@ -1,0 +1,112 @@
+//! Which file a command names.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+use crate::error::RunError;
+use crate::plan::Program;
+
+/// Where a shell looks without `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Checks that the ranks' directory can be entered.
+pub(crate) fn check_wdir(dir: &Path) -> Result<(), RunError> {
+    let fail = |why| RunError::WorkingDir { dir: dir.to_owned(), why };
+    if !std::fs::metadata(dir).map_err(fail)?.is_dir() {
+        return Err(fail(io::ErrorKind::NotADirectory.into()));
+    }
+    access(dir, Access::EXEC_OK).map_err(|errno| fail(errno.into()))
+}
+
+/// The file to start for a program: what its command says where it holds a slash, else the first match in the `PATH`
+/// of its own environment. Relative to the ranks' directory.
+pub(crate) fn resolve(program: &Program) -> Result<PathBuf, RunError> {
+    let command = program.command.as_os_str();
+    let wdir = program.wdir.as_deref().unwrap_or(Path::new(""));
+    if command.as_bytes().contains(&b'/') {
+        let path = wdir.join(command);
+        return match executable(&path) {
+            Ok(()) => Ok(command.into()),
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                Err(RunError::NotFound { command: command.to_owned(), searched: None })
+            }
+            Err(why) => Err(RunError::NotExecutable { path, why }),
+        };
+    }
+    let found = program.env.iter().rfind(|(name, _)| name == "PATH");
+    let search = found.map_or_else(|| OsString::from(DEFAULT_PATH), |(_, value)| value.clone());
+    let mut denied = None;
+    for dir in search.as_bytes().split(|&byte| byte == b':') {
+        // An empty entry is the current directory, and needs a slash lest the name be looked up again.
+        let dir = if dir.is_empty() { Path::new(".") } else { Path::new(OsStr::from_bytes(dir)) };
+        let path = dir.join(command);
+        match executable(&wdir.join(&path)) {
+            Ok(()) if !command.is_empty() => return Ok(path),
+            Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
+                denied.get_or_insert(RunError::NotExecutable { path, why });
+            }
+            _ => {}
+        }
+    }
+    Err(denied.unwrap_or(RunError::NotFound { command: command.to_owned(), searched: Some(search) }))
+}
+
+fn executable(path: &Path) -> io::Result<()> {
+    let kind = std::fs::metadata(path)?.file_type();
+    if kind.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !kind.is_file() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a regular file"));
+    }
+    Ok(access(path, Access::EXEC_OK)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(command: &str, path: Option<&str>, wdir: Option<&str>) -> Program {
+        let env = path.map(|path| ("PATH".into(), path.into()));
+        Program {
+            ranks: 1,
+            command: command.into(),
+            args: Vec::new(),
+            env: env.into_iter().collect(),
+            wdir: wdir.map(PathBuf::from),
+        }
+    }
+
+    #[test]
+    fn the_ranks_own_path_is_searched() {
+        let found = resolve(&program("sh", Some("/nowhere:/bin"), None)).unwrap();
+        assert_eq!(found, Path::new("/bin/sh"));
+        assert_eq!(resolve(&program("sh", None, None)).unwrap().file_name(), Some(OsStr::new("sh")));
+        let missing = resolve(&program("sh", Some("/nowhere"), None)).unwrap_err();
+        assert!(matches!(missing, RunError::NotFound { searched: Some(_), .. }), "{missing}");
+        assert_eq!(missing.exit_code(), 127);
+        assert!(resolve(&program("", Some("/bin"), None)).is_err());
+    }
+
+    #[test]
+    fn relative_names_start_at_the_ranks_directory() {
+        assert_eq!(resolve(&program("./sh", None, Some("/bin"))).unwrap(), Path::new("./sh"));
+        assert_eq!(resolve(&program("sh", Some(""), Some("/bin"))).unwrap(), Path::new("./sh"));
+        assert_eq!(resolve(&program("sh", Some("bin"), Some("/"))).unwrap(), Path::new("bin/sh"));
+    }
+
+    #[test]
+    fn what_is_no_program_is_named() {
+        let error = resolve(&program("/etc/passwd", None, None)).unwrap_err();
+        assert_eq!(error.to_string(), "cannot start /etc/passwd: Permission denied (os error 13)");
+        assert_eq!(error.exit_code(), 126);
+        assert!(matches!(resolve(&program("/bin/", None, None)).unwrap_err(), RunError::NotExecutable { .. }));
+        assert!(check_wdir(Path::new("/etc/passwd")).is_err());
+        assert!(check_wdir(Path::new("/nowhere")).is_err());
+        assert!(check_wdir(Path::new("/")).is_ok());
+    }
+}

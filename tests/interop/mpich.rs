@@ -1,0 +1,122 @@
+//! MPICH 5.0.2 with mpi4py, and MPICH 4.0.2. Both speak PMI-1 and exchange their addresses through it.
+
+use hydrant_tests::Job;
+use hydrant_tests::peers::{Peer, clients_dir, python};
+
+const SIZES: [u32; 4] = [2, 3, 8, 16];
+
+/// What the library says of itself: several MPIs share one library name, so this is not to be taken for granted.
+fn library(peer: Peer) -> &'static str {
+    match peer {
+        Peer::Mpich5 => "MPICH 5.0.2",
+        _ => "MPICH 4.0.2",
+    }
+}
+
+fn hello(peer: Peer) {
+    if !peer.there() {
+        return;
+    }
+    let program = peer.program("mpi_hello");
+    for size in SIZES {
+        let outcome = Job::hydrant(&format!("-n {size}")).arg(&program).run();
+        outcome.code(0).says(&format!(" of {size}, program 0, "), size as usize);
+        outcome.says(library(peer), size as usize);
+        for rank in 0..size {
+            outcome.says(&format!("rank {rank} of "), 1);
+        }
+    }
+}
+
+fn ring(peer: Peer) {
+    if !peer.there() {
+        return;
+    }
+    let program = peer.program("mpi_ring");
+    for size in SIZES {
+        let sum = 5 * size * (size - 1) / 2;
+        let outcome = Job::hydrant(&format!("-n {size}")).arg(&program).run();
+        outcome.code(0).says(&format!("ring of {size}: {sum}\n"), 1);
+    }
+}
+
+fn allreduce(peer: Peer) {
+    if !peer.there() {
+        return;
+    }
+    let program = peer.program("mpi_allreduce");
+    for size in SIZES {
+        let outcome = Job::hydrant(&format!("-n {size}")).arg(&program).run();
+        outcome.code(0).says(&format!("allreduce of {size}: 0 wrong\n"), 1);
+    }
+}
+
+/// Both ways to find the server, and the attributes that come by way of it.
+fn port_and_attributes(peer: Peer) {
+    if !peer.there() {
+        return;
+    }
+    let (program, library) = (peer.program("mpi_hello"), library(peer));
+    for way in ["", "--pmi-port"] {
+        let job = Job::hydrant(&format!("{way} -usize 7 -n 2")).arg(&program);
+        let outcome = job.args([":", "-n", "1"]).arg(&program).run();
+        let lines = [0, 1].map(|rank| format!("rank {rank} of 3, program 0, universe 7, {library}"));
+        let last = format!("rank 2 of 3, program 1, universe 7, {library}");
+        assert_eq!(outcome.code(0).lines(), [&lines[0], &lines[1], &last], "{way} {outcome}");
+    }
+}
+
+#[test]
+fn mpich5_hello() {
+    hello(Peer::Mpich5);
+}
+
+#[test]
+fn mpich5_ring() {
+    ring(Peer::Mpich5);
+}
+
+#[test]
+fn mpich5_allreduce() {
+    allreduce(Peer::Mpich5);
+}
+
+#[test]
+fn mpich5_port_and_attributes() {
+    port_and_attributes(Peer::Mpich5);
+}
+
+#[test]
+fn mpich4_hello() {
+    hello(Peer::Mpich4);
+}
+
+#[test]
+fn mpich4_ring() {
+    ring(Peer::Mpich4);
+}
+
+#[test]
+fn mpich4_allreduce() {
+    allreduce(Peer::Mpich4);
+}
+
+#[test]
+fn mpich4_port_and_attributes() {
+    port_and_attributes(Peer::Mpich4);
+}
+
+#[test]
+fn mpi4py_hello_and_allreduce() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    for size in [2_u32, 4] {
+        let job = Job::hydrant(&format!("-n {size}")).arg(python()).arg(clients_dir().join("mpi_hello.py"));
+        let outcome = job.run();
+        let sum = size * (size - 1) / 2;
+        let lines: Vec<String> =
+            (0..size).map(|rank| format!("rank {rank} of {size}, sum {sum}, MPICH Version: 5.0.2")).collect();
+        assert_eq!(outcome.code(0).lines(), lines, "{outcome}");
+    }
+}

@@ -1,0 +1,180 @@
+//! The smallest host of the core: memory for its slabs, and connections without sockets.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU32;
+
+use hydrant_core::limits::{Limits, OUTPUT_MAX};
+use hydrant_core::server::{Consumed, Input, JobSpec, Output};
+use hydrant_core::slabs::{Conn, Job, Lengths, RankSlot};
+use hydrant_core::tables::fence::Group;
+use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Slabs, Time};
+
+/// The job that [`Host::job`] opens.
+pub const JOB: JobId = JobId(0);
+
+/// Slabs on the heap.
+#[derive(Debug)]
+pub struct Memory {
+    jobs: Vec<Job>,
+    ranks: Vec<RankSlot>,
+    conns: Vec<Conn>,
+    log: Vec<u8>,
+    index: Vec<AtomicU32>,
+    groups: Vec<Group>,
+    bits: Vec<u32>,
+}
+
+impl Memory {
+    /// As much as the limits need.
+    pub fn new(limits: &Limits) -> Memory {
+        let need = Lengths::of(limits);
+        Memory {
+            jobs: vec![Job::default(); need.jobs],
+            ranks: vec![RankSlot::default(); need.ranks],
+            conns: vec![Conn::default(); need.conns],
+            log: vec![0; need.log],
+            index: (0..need.index).map(|_| AtomicU32::new(0)).collect(),
+            groups: vec![Group::default(); need.groups],
+            bits: vec![0; need.bits],
+        }
+    }
+
+    /// Lends it.
+    pub fn slabs(&mut self) -> Slabs<'_> {
+        Slabs {
+            jobs: &mut self.jobs,
+            ranks: &mut self.ranks,
+            conns: &mut self.conns,
+            log: &mut self.log,
+            index: &self.index,
+            groups: &mut self.groups,
+            bits: &mut self.bits,
+        }
+    }
+}
+
+/// A server, its clients' bytes that it has not consumed, and what it said.
+#[derive(Debug)]
+pub struct Host<'s> {
+    /// The server.
+    pub server: Server<'s>,
+    /// Replies to each connection that the test has not taken yet.
+    pub replies: BTreeMap<ConnId, Vec<Vec<u8>>>,
+    /// Everything else that it said.
+    pub events: Vec<String>,
+    pending: BTreeMap<ConnId, Vec<u8>>,
+    buffer: Box<[u8]>,
+}
+
+impl<'s> Host<'s> {
+    /// A server in that memory.
+    ///
+    /// # Errors
+    /// The server's own.
+    pub fn new(limits: Limits, memory: &'s mut Memory) -> Result<Host<'s>, Fault> {
+        Ok(Host {
+            server: Server::new(limits, memory.slabs(), 7)?,
+            replies: BTreeMap::new(),
+            events: Vec::new(),
+            pending: BTreeMap::new(),
+            buffer: vec![0; OUTPUT_MAX].into(),
+        })
+    }
+
+    /// Opens a job of one node, with the attribute that tells so.
+    ///
+    /// # Errors
+    /// The server's own.
+    pub fn job(&mut self, name: &str, size: u32) -> Result<(), Fault> {
+        let mapping = format!("(vector,(0,1,{size}))");
+        self.tell(Input::Job(JobSpec {
+            job: JOB,
+            name,
+            size,
+            universe: None,
+            cleanup: true,
+            pmi1_subversion: 2,
+            fence_warning: 0,
+        }))?;
+        self.tell(Input::Attr { job: JOB, key: b"PMI_process_mapping", value: mapping.as_bytes() })?;
+        Ok(())
+    }
+
+    /// Opens a connection, whose number is the rank's where that is known.
+    ///
+    /// # Errors
+    /// The server's own.
+    pub fn open(&mut self, conn: u32, rank: Option<u32>) -> Result<(), Fault> {
+        let conn = ConnId(conn);
+        self.pending.remove(&conn);
+        self.tell(Input::Opened { conn, job: JOB, rank: rank.map(Rank) }).map(drop)
+    }
+
+    /// Tells the server something, and takes down what it has to say.
+    ///
+    /// # Errors
+    /// The server's own.
+    pub fn tell(&mut self, input: Input<'_>) -> Result<Consumed, Fault> {
+        let consumed = self.server.handle(Time(0), input)?;
+        while let Some(output) = self.server.poll(&mut self.buffer) {
+            match output {
+                Output::Bytes { conn, bytes } => {
+                    self.replies.entry(conn).or_default().push(bytes.to_vec());
+                }
+                Output::Joined { .. } => {}
+                other => self.events.push(format!("{other:?}")),
+            }
+        }
+        Ok(consumed)
+    }
+
+    /// A client's bytes arrive.
+    ///
+    /// # Errors
+    /// The server's own.
+    pub fn arrive(&mut self, conn: u32, bytes: &[u8]) -> Result<(), Fault> {
+        let conn = ConnId(conn);
+        let mut held = self.pending.remove(&conn).unwrap_or_default();
+        held.extend_from_slice(bytes);
+        loop {
+            let consumed = self.tell(Input::Bytes { conn, bytes: &held, full: false })?;
+            held.drain(..consumed.bytes as usize);
+            // Whatever was owed has been taken, so what had to wait for that can go on.
+            if !consumed.again || consumed.bytes == 0 {
+                break;
+            }
+        }
+        self.pending.insert(conn, held);
+        Ok(())
+    }
+
+    /// The replies to a connection since the last time.
+    pub fn take(&mut self, conn: u32) -> Vec<Vec<u8>> {
+        self.replies.remove(&ConnId(conn)).unwrap_or_default()
+    }
+
+    /// How many bytes of a connection the server has not consumed.
+    pub fn unconsumed(&self, conn: u32) -> usize {
+        self.pending.get(&ConnId(conn)).map_or(0, Vec::len)
+    }
+
+    /// Says one message, and gives the one reply that it must get at once.
+    pub fn ask(&mut self, conn: u32, bytes: &[u8]) -> Vec<u8> {
+        self.arrive(conn, bytes).expect("the connection is open");
+        let mut replies = self.take(conn);
+        let shown = bytes.escape_ascii();
+        assert_eq!(replies.len(), 1, "one reply to {shown}, not {replies:?} ({:?})", self.events);
+        replies.remove(0)
+    }
+
+    /// The whole state as bytes.
+    pub fn snapshot(&self, room: usize) -> Vec<u8> {
+        let mut buf = vec![0; room];
+        self.server.snapshot(&mut buf).expect("the test made room").to_vec()
+    }
+}
+
+/// A PMI-2 message with its count.
+pub fn counted(body: &str) -> Vec<u8> {
+    format!("{:<6}{body}", body.len()).into_bytes()
+}

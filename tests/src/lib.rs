@@ -1,0 +1,11 @@
+//! What the tests share: finding real MPI libraries and building programs against them, starting jobs under a
+//! watchdog, and reading captured exchanges.
+
+pub mod host;
+pub mod job;
+pub mod message;
+pub mod peers;
+pub mod terminal;
+pub mod transcript;
+
+pub use job::{Job, Outcome, Running};

@@ -1,0 +1,123 @@
+//! Messages as a reader of protocols sees them: a name and fields. Knows nothing of the core, which it is to judge.
+
+use std::fmt;
+
+/// One message, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Whether it is PMI-2 in its counted form.
+    pub counted: bool,
+    /// `cmd` and everything behind it, in order, escapes undone.
+    pub fields: Vec<(String, Vec<u8>)>,
+}
+
+impl Message {
+    /// Takes a whole message apart: a line with its line feed, or a counted message with its count. Several lines,
+    /// as answer `initack`, make one message.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Message, String> {
+        if bytes.starts_with(b"cmd=") { Message::lines(bytes) } else { Message::counted(bytes) }
+    }
+
+    fn lines(bytes: &[u8]) -> Result<Message, String> {
+        let text = bytes.strip_suffix(b"\n").ok_or("no line feed at the end")?;
+        let words = text.split(|&b| b == b'\n' || b == b' ').filter(|word| !word.is_empty());
+        let fields = words.map(|word| field(word, unescape_backslash)).collect::<Result<_, _>>()?;
+        Ok(Message { counted: false, fields })
+    }
+
+    fn counted(bytes: &[u8]) -> Result<Message, String> {
+        let (count, body) = bytes.split_at_checked(6).ok_or("shorter than its count")?;
+        let count = std::str::from_utf8(count).ok().and_then(|text| text.trim().parse::<usize>().ok());
+        if count != Some(body.len()) {
+            return Err(format!("the count is {count:?}, the message has {} bytes", body.len()));
+        }
+        // MPICH 4.0.2 counts some bytes behind the message, which begin with a NUL.
+        let body = body.split(|&b| b == 0).next().unwrap_or_default();
+        let mut fields = Vec::new();
+        let (mut start, mut at) = (0, 0);
+        while at < body.len() {
+            match (body[at], body.get(at + 1)) {
+                (b';', Some(b';')) => at += 2,
+                (b';', _) => {
+                    fields.push(field(&body[start..at], unescape_semicolon)?);
+                    at += 1;
+                    start = at;
+                }
+                _ => at += 1,
+            }
+        }
+        if start == body.len() { Ok(Message { counted: true, fields }) } else { Err("no final semicolon".to_owned()) }
+    }
+
+    /// What comes behind `cmd=`.
+    pub fn name(&self) -> &str {
+        match self.fields.first() {
+            Some((key, name)) if key == "cmd" => std::str::from_utf8(name).unwrap_or_default(),
+            _ => "",
+        }
+    }
+
+    /// A field's value.
+    pub fn get(&self, key: &str) -> Option<&[u8]> {
+        self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_slice())
+    }
+
+    /// A field's value as text; empty where the field is missing.
+    pub fn text(&self, key: &str) -> String {
+        String::from_utf8_lossy(self.get(key).unwrap_or_default()).into_owned()
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = self.fields.iter().map(|(key, value)| format!("{key}={}", value.escape_ascii()));
+        f.write_str(&fields.collect::<Vec<_>>().join(if self.counted { ";" } else { " " }))
+    }
+}
+
+fn field(word: &[u8], unescape: fn(&[u8]) -> Vec<u8>) -> Result<(String, Vec<u8>), String> {
+    let at = word.iter().position(|&b| b == b'=');
+    let at = at.ok_or_else(|| format!("{:?} is no key=value", word.escape_ascii().to_string()))?;
+    Ok((String::from_utf8_lossy(&word[..at]).into_owned(), unescape(&word[at + 1..])))
+}
+
+fn unescape_semicolon(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut bytes = value.iter().copied();
+    while let Some(byte) = bytes.next() {
+        out.push(byte);
+        if byte == b';' {
+            bytes.next();
+        }
+    }
+    out
+}
+
+fn unescape_backslash(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut bytes = value.iter().copied();
+    while let Some(byte) = bytes.next() {
+        out.extend(if byte == b'\\' { bytes.next() } else { Some(byte) });
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_are_taken_apart() {
+        let line = Message::parse(b"cmd=put kvsname=k key=a value=b=c\\d\n").unwrap();
+        assert_eq!((line.name(), line.text("value").as_str()), ("put", "b=cd"));
+        let counted = Message::parse(b"34    cmd=kvs-put;key=a;value=b;;c;\0junk").unwrap();
+        assert_eq!((counted.name(), counted.text("value").as_str()), ("kvs-put", "b;c"));
+        assert_eq!(counted.to_string(), "cmd=kvs-put;key=a;value=b;c");
+        assert!(Message::parse(b"10    cmd=x;").is_err());
+        assert!(Message::parse(b"5     cmd=x").is_err());
+        assert!(Message::parse(b"cmd=x").is_err());
+    }
+}

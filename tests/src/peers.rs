@@ -1,0 +1,125 @@
+//! Real MPI libraries and process managers: where `tests/install` put them, and programs built against them.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use crate::job::target_dir;
+
+/// A real implementation that tests run against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// MPICH 5.0.2 from PyPI, with mpi4py. Speaks PMI-1.
+    Mpich5,
+    /// MPICH 4.0.2 from Debian. Speaks PMI-1.
+    Mpich4,
+    /// Intel MPI from PyPI. Speaks PMI-1, or PMI-2 through Slurm's library.
+    Intel,
+    /// Slurm's libpmi2 from Debian. Speaks PMI-2.
+    SlurmPmi2,
+}
+
+impl Peer {
+    /// Its name in `HYDRANT_TESTS_ALLOW_MISSING`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Peer::Mpich5 => "mpich5",
+            Peer::Mpich4 => "mpich4",
+            Peer::Intel => "intel",
+            Peer::SlurmPmi2 => "slurm-pmi2",
+        }
+    }
+
+    /// A file that is there when the peer is.
+    fn witness(self) -> PathBuf {
+        match self {
+            Peer::Mpich5 => peers_dir().join("mpich/installed"),
+            Peer::Mpich4 => "/usr/bin/mpicc.mpich".into(),
+            Peer::Intel => peers_dir().join("impi/installed"),
+            Peer::SlurmPmi2 => "/usr/include/slurm/pmi2.h".into(),
+        }
+    }
+
+    /// Whether to go on with this peer. A missing one fails the test, unless `HYDRANT_TESTS_ALLOW_MISSING` (a comma
+    /// list of names, or `all`) says that it may be missing: then this says so on standard error.
+    #[track_caller]
+    pub fn there(self) -> bool {
+        let witness = self.witness();
+        if witness.exists() {
+            return true;
+        }
+        let allowed = std::env::var("HYDRANT_TESTS_ALLOW_MISSING").unwrap_or_default();
+        let skip = allowed.split(',').any(|name| name == self.name() || name == "all");
+        let (name, witness) = (self.name(), witness.display());
+        assert!(
+            skip,
+            "{name} is missing (no {witness}): run tests/install, or allow it with HYDRANT_TESTS_ALLOW_MISSING={name}"
+        );
+        eprintln!("SKIPPED: {name} is missing (no {witness})");
+        false
+    }
+
+    /// The command that builds C programs against it, and what goes behind the source.
+    fn compiler(self) -> (PathBuf, &'static [&'static str]) {
+        match self {
+            Peer::Mpich5 => (peers_dir().join("mpich/bin/mpicc"), &[]),
+            Peer::Mpich4 => ("/usr/bin/mpicc.mpich".into(), &[]),
+            Peer::Intel => panic!("the package from PyPI brings no compiler wrapper, only its own programs"),
+            Peer::SlurmPmi2 => ("cc".into(), &["-lpmi2"]),
+        }
+    }
+
+    /// The program `tests/clients/NAME.c` built against it, once a run of the tests.
+    pub fn program(self, name: &str) -> PathBuf {
+        type Built = HashMap<(Peer, String), PathBuf>;
+        static BUILT: LazyLock<Mutex<Built>> = LazyLock::new(Mutex::default);
+        let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        built.entry((self, name.to_owned())).or_insert_with(|| self.build(name)).clone()
+    }
+
+    fn build(self, name: &str) -> PathBuf {
+        let dir = target_dir().join("clients").join(self.name());
+        fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        // Built aside and renamed, because other test programs build the same at the same time.
+        let aside = dir.join(format!("{name}.{}", std::process::id()));
+        let (compiler, behind) = self.compiler();
+        let mut command = Command::new(compiler);
+        command.env_remove("LD_LIBRARY_PATH").args(["-O1", "-Wall", "-o"]).arg(&aside);
+        command.arg(clients_dir().join(format!("{name}.c"))).args(behind);
+        let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+        let program = dir.join(name);
+        fs::rename(&aside, &program).unwrap_or_else(|e| panic!("{}: {e}", program.display()));
+        program
+    }
+}
+
+/// Where `tests/install` puts what comes from PyPI.
+pub fn peers_dir() -> PathBuf {
+    target_dir().join("peers")
+}
+
+/// The sources of the programs.
+pub fn clients_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
+}
+
+/// The Python that has mpi4py and MPICH 5.0.2.
+pub fn python() -> PathBuf {
+    peers_dir().join("mpich/bin/python")
+}
+
+/// The folder of Intel MPI's own programs.
+pub fn intel_bin() -> PathBuf {
+    peers_dir().join("impi/bin")
+}
+
+/// The folder of Intel MPI's libraries, which its programs do not find by themselves.
+pub fn intel_lib() -> PathBuf {
+    peers_dir().join("impi/lib")
+}
+
+/// Slurm's PMI-2 client library.
+pub const SLURM_LIBPMI2: &str = "/usr/lib/x86_64-linux-gnu/libpmi2.so.0";
