@@ -4,9 +4,11 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{KEY_MAX, Limit, MESSAGE_MAX, VALUE_MAX};
+use crate::limits::{
+    KEY_MAX, Limit, MESSAGE_MAX, NAME_MAX, PORT_MAX, PSET_NAME_MAX, SPAWN_PROGRAMS_MAX, VALUE_MAX,
+};
 
-/// The host broke the contract of the server; nothing was changed.
+/// The host broke the contract of [`crate::Server::handle`]; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
     /// A connection number at or above the limit, or one that is not open.
@@ -30,6 +32,10 @@ pub enum Fault {
     /// Attributes and programs come before the job's first connection; a key or value is at most
     /// [`KEY_MAX`] and [`VALUE_MAX`] bytes.
     BadAttribute,
+    /// A spawn that is not known, or has been answered.
+    NoSuchSpawn,
+    /// A process set that cannot be: its name is empty, too long, reserved or taken, or its ranks are not the job's.
+    BadPset,
     /// A slab that is shorter than the limits say.
     ShortSlab,
 }
@@ -49,6 +55,8 @@ impl fmt::Display for Fault {
                 return write!(f, "the limit {} of {size} is used up", limit.name());
             }
             Fault::BadAttribute => "the attribute is too long or too late",
+            Fault::NoSuchSpawn => "no such spawn",
+            Fault::BadPset => "the process set's name or ranks cannot be",
             Fault::ShortSlab => "a slab is shorter than its limit",
         })
     }
@@ -114,14 +122,36 @@ pub enum Refusal {
     ValueLength,
     /// A value that the asking client's protocol cannot carry.
     Unprintable,
-    /// A key that nobody has put.
-    NoKey,
     /// A key-value space that does not exist or is closed to this job.
     NoKvs,
     /// A barrier group that is malformed or without the asking rank.
     BadGroup,
     /// A rank that waits in that fence already.
     InFence,
+    /// A job that does not exist.
+    NoJob,
+    /// A job that this one is not connected to.
+    NotConnected,
+    /// A name that is empty or over [`NAME_MAX`] bytes, or a port over [`PORT_MAX`].
+    NameLength,
+    /// A name that is published already.
+    NameTaken,
+    /// A name that nobody has published.
+    NoName,
+    /// A spawn of too many programs.
+    Programs,
+    /// A spawn on a host that starts no processes.
+    NoSpawn,
+    /// A spawn of which nothing was started; the codes say why.
+    NotStarted,
+    /// A process set's name that is empty, over [`PSET_NAME_MAX`] bytes, or of the reserved `mpi://`.
+    PsetName,
+    /// A process set of that name with other members that exists already.
+    PsetTaken,
+    /// A process set that does not exist or that the asking rank is not in.
+    NoPset,
+    /// A process set with a member that has died.
+    PsetDead,
     /// A command that the server does not know or does not offer.
     Unsupported,
 }
@@ -136,12 +166,27 @@ impl Refusal {
             | Refusal::MissingField
             | Refusal::BadField
             | Refusal::NoKvs
+            | Refusal::NoJob
+            | Refusal::NotConnected
+            | Refusal::Programs
+            | Refusal::NoPset
+            | Refusal::PsetName
             | Refusal::BadGroup => 3,
-            Refusal::EmptyKey | Refusal::NoKey => 4,
+            Refusal::EmptyKey => 4,
+            Refusal::NameLength => 8,
             Refusal::KeyLength => 5,
             Refusal::Unprintable => 6,
             Refusal::ValueLength => 7,
-            Refusal::Initialized | Refusal::Version | Refusal::InFence | Refusal::Unsupported => 14,
+            Refusal::Initialized
+            | Refusal::Version
+            | Refusal::InFence
+            | Refusal::NameTaken
+            | Refusal::NoName
+            | Refusal::NoSpawn
+            | Refusal::NotStarted
+            | Refusal::PsetTaken
+            | Refusal::PsetDead
+            | Refusal::Unsupported => 14,
         }
     }
 }
@@ -171,10 +216,27 @@ impl fmt::Display for Refusal {
             Refusal::KeyLength => return write!(f, "the key is longer than {KEY_MAX} bytes"),
             Refusal::ValueLength => return write!(f, "the value is longer than {VALUE_MAX} bytes"),
             Refusal::Unprintable => "the value holds a byte that this protocol cannot carry",
-            Refusal::NoKey => "key not found",
             Refusal::NoKvs => "no such key-value space, or not connected to its job",
             Refusal::BadGroup => "the group is malformed or this rank is not in it",
             Refusal::InFence => "this rank waits in that fence already",
+            Refusal::NoJob => "no such job",
+            Refusal::NotConnected => "not connected to that job",
+            Refusal::NameLength => {
+                return write!(f, "a name has 1 to {NAME_MAX} bytes and a port at most {PORT_MAX}");
+            }
+            Refusal::NameTaken => "the name is published already",
+            Refusal::NoName => "nobody has published that name",
+            Refusal::Programs => {
+                return write!(f, "a spawn may start {SPAWN_PROGRAMS_MAX} programs at most");
+            }
+            Refusal::NoSpawn => "this host starts no processes",
+            Refusal::NotStarted => "nothing was started, errcodes say why",
+            Refusal::PsetName => {
+                return write!(f, "a process set's name has 1 to {PSET_NAME_MAX} bytes and is not mpi://");
+            }
+            Refusal::PsetTaken => "a process set of that name has other members",
+            Refusal::NoPset => "no such process set, or this rank is not in it",
+            Refusal::PsetDead => "a member of the process set has died",
             Refusal::Unsupported => "command not supported",
         })
     }

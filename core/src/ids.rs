@@ -32,6 +32,10 @@ index! {
     Rank
 }
 index! {
+    /// A spawn in the making, below [`crate::Limits::spawns`].
+    SpawnId
+}
+index! {
     /// A client connection. Chosen by the host, below [`crate::Limits::conns`]; free for reuse once closed.
     ConnId
 }

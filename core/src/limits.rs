@@ -18,7 +18,15 @@ pub const OWED_MAX: usize = 4;
 pub const THRID_MAX: usize = 23;
 /// How much of an abort message is kept, in bytes.
 pub const MESSAGE_TEXT_MAX: usize = 200;
-/// The buffer that [`crate::Server::poll`] needs for any output, in bytes.
+/// Longest published name in bytes.
+pub const NAME_MAX: usize = 127;
+/// Longest port of a published name in bytes, NUL not counted; MPICH's `MPI_MAX_PORT_NAME` is 1,024 with it.
+pub const PORT_MAX: usize = 1023;
+/// Longest name of a process set in bytes, NUL not counted (MPI 4.1, 11.3.2 wants at least 63).
+pub const PSET_NAME_MAX: usize = 127;
+/// Programs that one spawn may start.
+pub const SPAWN_PROGRAMS_MAX: u32 = 256;
+/// The buffer that [`crate::Server::poll`] needs for any reply, in bytes.
 pub const OUTPUT_MAX: usize = 2560;
 
 /// The size of every table, fixed when a server is made.
@@ -35,25 +43,44 @@ pub struct Limits {
     pub conns: u32,
     /// Key-value pairs and attributes, of all jobs together.
     pub keys: u32,
-    /// Bytes of key-value log: a header a pair, its key and its value, in steps of four.
+    /// Bytes of key-value log: [`HEADER`](crate::store::HEADER) bytes a pair, its key and its value, in steps of four.
     pub kvs_bytes: u32,
     /// Group barriers at the same time (the barrier of a whole job needs none).
     pub groups: u32,
+    /// Published names, and names that lookups wait for.
+    pub names: u32,
+    /// Spawns in the making; none on a host that starts no processes.
+    pub spawns: u32,
+    /// Bytes of one spawn's request, at most [`MESSAGE_MAX`].
+    pub spawn_bytes: u32,
+    /// Process sets beside `mpi://WORLD` and `mpi://SELF`, of all jobs together.
+    pub psets: u32,
 }
 
 impl Limits {
-    /// Limits that suit a job of `ranks` ranks on a host with virtual memory: room for 64 pairs and 64 KiB a rank,
-    /// as far as 32-bit offsets reach.
+    /// Limits that suit a job of `ranks` ranks on a host with virtual memory: room for 64 pairs and 64 KiB a rank
+    /// as far as 32-bit offsets reach, and for 1,024 more ranks in 63 jobs that it may spawn.
     pub fn for_ranks(ranks: u32) -> Limits {
-        let spare = 64;
+        let spawned = 1024;
+        let strangers = 64;
+        let all = ranks.saturating_add(spawned);
         Limits {
-            jobs: 1,
-            ranks,
-            conns: ranks.saturating_add(spare),
-            keys: ranks.saturating_mul(64).saturating_add(1024),
-            kvs_bytes: (u64::from(ranks) * 64 * 1024 + (1 << 20)).min(u64::from(u32::MAX) / 4 * 3) as u32,
+            jobs: 64,
+            ranks: all,
+            conns: all.saturating_add(strangers),
+            keys: all.saturating_mul(64),
+            kvs_bytes: (u64::from(all) * 64 * 1024).min(u64::from(u32::MAX) / 4 * 3) as u32,
             groups: 64,
+            names: 64,
+            spawns: 64,
+            spawn_bytes: MESSAGE_MAX,
+            psets: 256,
         }
+    }
+
+    /// The buffer that [`crate::Server::poll`] needs for any output, in bytes.
+    pub const fn output_max(&self) -> usize {
+        if self.spawn_bytes as usize > OUTPUT_MAX { self.spawn_bytes as usize } else { OUTPUT_MAX }
     }
 
     /// The size of one limit.
@@ -65,6 +92,10 @@ impl Limits {
             Limit::Keys => self.keys,
             Limit::KvsBytes => self.kvs_bytes,
             Limit::Groups => self.groups,
+            Limit::Names => self.names,
+            Limit::Spawns => self.spawns,
+            Limit::SpawnBytes => self.spawn_bytes,
+            Limit::Psets => self.psets,
             Limit::Owed => OWED_MAX as u32,
         }
     }
@@ -78,6 +109,10 @@ impl Limits {
             Limit::Keys => &mut self.keys,
             Limit::KvsBytes => &mut self.kvs_bytes,
             Limit::Groups => &mut self.groups,
+            Limit::Names => &mut self.names,
+            Limit::Spawns => &mut self.spawns,
+            Limit::SpawnBytes => &mut self.spawn_bytes,
+            Limit::Psets => &mut self.psets,
             Limit::Owed => return false,
         };
         *field = size;
@@ -100,14 +135,33 @@ pub enum Limit {
     KvsBytes,
     /// [`Limits::groups`]
     Groups,
+    /// [`Limits::names`]
+    Names,
+    /// [`Limits::spawns`]
+    Spawns,
+    /// [`Limits::spawn_bytes`]
+    SpawnBytes,
+    /// [`Limits::psets`]
+    Psets,
     /// [`OWED_MAX`]
     Owed,
 }
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Limit; 7] =
-        [Limit::Jobs, Limit::Ranks, Limit::Conns, Limit::Keys, Limit::KvsBytes, Limit::Groups, Limit::Owed];
+    pub const ALL: [Limit; 11] = [
+        Limit::Jobs,
+        Limit::Ranks,
+        Limit::Conns,
+        Limit::Keys,
+        Limit::KvsBytes,
+        Limit::Groups,
+        Limit::Names,
+        Limit::Spawns,
+        Limit::SpawnBytes,
+        Limit::Psets,
+        Limit::Owed,
+    ];
 
     /// The name that errors use and that hosts take to set it.
     pub const fn name(self) -> &'static str {
@@ -118,6 +172,10 @@ impl Limit {
             Limit::Keys => "keys",
             Limit::KvsBytes => "kvs-bytes",
             Limit::Groups => "groups",
+            Limit::Names => "names",
+            Limit::Spawns => "spawns",
+            Limit::SpawnBytes => "spawn-bytes",
+            Limit::Psets => "psets",
             Limit::Owed => "replies-owed",
         }
     }

@@ -9,11 +9,16 @@ use heapless::{String, Vec};
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
-use crate::ids::{ConnId, JobId, Rank};
+use crate::ids::{ConnId, JobId, Rank, SpawnId};
 use crate::limits::{JOBID_MAX, Limits, MESSAGE_TEXT_MAX, OWED_MAX, THRID_MAX};
 use crate::store::{Ready, log};
+use crate::tables::connect::Connections;
 use crate::tables::fence::{Fence, Group, Groups};
 use crate::tables::kvs::{Amount, Spaces};
+use crate::tables::names::{Name, NameRef};
+use crate::tables::psets::{Pset, Psets, Which};
+use crate::tables::spawn::Spawning;
+use crate::time::Time;
 use crate::trace::{Cause, Closing, Exit};
 use crate::wire::{Op, Protocol};
 
@@ -32,6 +37,14 @@ pub struct Slabs<'s> {
     pub index: &'s [AtomicU32],
     /// One slot a group barrier.
     pub groups: &'s mut [Group],
+    /// One slot a name.
+    pub names: &'s mut [Name],
+    /// One slot a spawn.
+    pub spawns: &'s mut [Spawning],
+    /// The requests of spawns.
+    pub requests: &'s mut [u8],
+    /// One slot a process set.
+    pub psets: &'s mut [Pset],
     /// Sets of ranks and connections.
     pub bits: &'s mut [u32],
 }
@@ -51,6 +64,14 @@ pub struct Lengths {
     pub index: usize,
     /// Of [`Slabs::groups`].
     pub groups: usize,
+    /// Of [`Slabs::names`].
+    pub names: usize,
+    /// Of [`Slabs::spawns`].
+    pub spawns: usize,
+    /// Of [`Slabs::requests`].
+    pub requests: usize,
+    /// Of [`Slabs::psets`].
+    pub psets: usize,
     /// Of [`Slabs::bits`].
     pub bits: usize,
 }
@@ -65,7 +86,14 @@ impl Lengths {
             log: limits.kvs_bytes as usize,
             index: log::index_len(limits.keys),
             groups: limits.groups as usize,
-            bits: Ready::words(limits.conns) + Groups::words(limits.groups, limits.ranks),
+            names: limits.names as usize,
+            spawns: limits.spawns as usize,
+            requests: limits.spawns as usize * limits.spawn_bytes as usize,
+            psets: limits.psets as usize,
+            bits: Ready::words(limits.conns)
+                + Groups::words(limits.groups, limits.ranks)
+                + Psets::words(limits.psets, limits.ranks)
+                + Connections::words(limits.jobs),
         }
     }
 
@@ -77,6 +105,10 @@ impl Lengths {
             + self.log
             + self.index * size_of::<AtomicU32>()
             + self.groups * size_of::<Group>()
+            + self.names * size_of::<Name>()
+            + self.spawns * size_of::<Spawning>()
+            + self.requests
+            + self.psets * size_of::<Pset>()
             + self.bits * size_of::<u32>()
     }
 }
@@ -96,6 +128,10 @@ pub struct Job {
     pub cleanup: bool,
     /// What `init` answers to PMI-1 clients.
     pub pmi1_subversion: u32,
+    /// The job that spawned it; empty where none did.
+    pub spawner: String<JOBID_MAX, u8>,
+    /// Milliseconds that a look-up waits for a name.
+    pub lookup_wait: u64,
     /// Milliseconds after which a waiting fence is late; 0 for never.
     pub fence_warning: u64,
     /// Its key-value spaces.
@@ -104,6 +140,8 @@ pub struct Job {
     pub share: Amount,
     /// The fence of all its ranks.
     pub fence: Fence,
+    /// How many ranks have come to the ring.
+    pub ring: u32,
     /// How many of its processes have ended.
     pub gone: u32,
     /// How many of those fences no longer wait for, because the job goes on without them.
@@ -143,10 +181,34 @@ pub struct RankSlot {
     pub in_fence: bool,
     /// Whether it failed in a job that goes on without it.
     pub dead: bool,
+    /// How it asked to be ended alone, once it has.
+    pub abort: Option<Aborted>,
+    /// What it brought to the ring, while it waits there.
+    pub ring: Option<RingPart>,
     /// Which program of the command line it is.
     pub appnum: u32,
     /// What it has put.
     pub used: Amount,
+}
+
+/// How a rank asked to be ended alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Aborted {
+    /// The exit code it asked for.
+    pub code: Option<i32>,
+    /// Whether the host still has to be told so.
+    pub unsaid: bool,
+}
+
+/// What a rank brings to the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingPart {
+    /// How many it counts for.
+    pub count: u32,
+    /// The record for its left neighbour.
+    pub left: u32,
+    /// The record for its right neighbour.
+    pub right: u32,
 }
 
 /// How far a rank has come.
@@ -221,6 +283,17 @@ pub enum What {
     },
     /// Waits for a node attribute; the number is the record that stands for the wish.
     NodeAttr(u32),
+    /// Waits for a name to be published.
+    Lookup {
+        /// The slot where it will be.
+        at: u32,
+        /// When to give up.
+        until: Time,
+    },
+    /// Waits for the others of the ring.
+    Ring,
+    /// Waits for the host to start processes.
+    Spawn(SpawnId),
     /// To be said: everything below.
     Answer(Answer),
 }
@@ -249,10 +322,22 @@ pub enum Answer {
     JobId,
     /// The value of the record at that offset.
     Record(Op, u32),
-    /// `universeSize`, to those who ask by name.
-    Universe(Op),
-    /// `PMI_dead_processes`
-    Dead(Op),
+    /// An attribute that the server knows itself.
+    Attr(Op, Attr),
+    /// The port of a published name.
+    Port(NameRef),
+    /// What became of a spawn.
+    Spawned(SpawnId),
+    /// The place in the ring, and the neighbours' records.
+    Ring(RingPart),
+    /// How many process sets.
+    PsetCount(u32),
+    /// The name of a process set.
+    PsetName(Which),
+    /// The size of a process set.
+    PsetInfo(u32),
+    /// Its members from that rank on.
+    PsetMembers(Which, u32),
     /// Nobody has put it.
     Missing(Op),
     /// The fence is complete.
@@ -261,4 +346,23 @@ pub enum Answer {
     Done(Op),
     /// It is not done.
     Refused(Op, Refusal),
+}
+
+/// Attributes that a server knows itself. What the host [says](crate::Input::Attr) comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Attr {
+    /// `universeSize`
+    Universe,
+    /// `PMI_dead_processes`: ranks that died in a job that goes on, as `1,3-5`.
+    Dead,
+    /// `hasNameServ`: 1.
+    NameServ,
+    /// `physTopology`: `complete`, as all ranks share a node.
+    Topology,
+    /// `isHeterogeneous`: 0.
+    Heterogeneous,
+    /// `localRanksCount`: the job's ranks on this node.
+    LocalCount,
+    /// `localRanks`: which they are, with commas between them.
+    LocalRanks,
 }

@@ -7,6 +7,9 @@ use crate::limits::Limits;
 use crate::slabs::{Conn, Job, RankSlot};
 use crate::tables::fence::Group;
 use crate::tables::kvs::Amount;
+use crate::tables::names::Name;
+use crate::tables::psets::Pset;
+use crate::tables::spawn::Spawning;
 use crate::time::Time;
 
 /// Everything that decides what a server says next. The index of the log and the set of ready connections follow
@@ -27,6 +30,14 @@ pub struct State<'a> {
     pub groups: &'a [Group],
     /// Their sets.
     pub sets: &'a [u32],
+    /// All name slots.
+    pub names: &'a [Name],
+    /// All spawn slots, and their texts.
+    pub spawns: (&'a [Spawning], &'a [u8]),
+    /// All process sets, their members, and the last one's number.
+    pub psets: (&'a [Pset], &'a [u32], u32),
+    /// Which jobs are connected.
+    pub connections: &'a [u32],
     /// Which connection's turn it is.
     pub turn: u32,
     /// When the next tick matters.

@@ -3,7 +3,7 @@
 use super::Server;
 use super::dispatch::Asker;
 use crate::fault::Refusal;
-use crate::slabs::{Answer, What};
+use crate::slabs::{Answer, Attr, What};
 use crate::tables::kvs::{Before, Kind};
 use crate::wire::{Op, Text};
 
@@ -32,6 +32,7 @@ impl Server<'_> {
         let wished = |record| self.kvs.record(record).is_some_and(|record| record.wanted);
         Ok(match found {
             Some(record) if !wished(record) => What::Answer(Answer::Record(Op::GetNodeAttr, record)),
+            None if let Some(attr) = node_attr(key) => What::Answer(Answer::Attr(Op::GetNodeAttr, attr)),
             _ if !wait => What::Answer(Answer::Missing(Op::GetNodeAttr)),
             Some(wish) => What::NodeAttr(wish),
             None => What::NodeAttr(self.store(asker, Kind::Node, key, None)?.0),
@@ -44,10 +45,27 @@ impl Server<'_> {
         if let Some(record) = self.kvs.find((spaces, Kind::Job), key.parts())? {
             return Ok(Answer::Record(op, record));
         }
-        Ok(match key.as_plain() {
-            Some(b"universeSize") => Answer::Universe(op),
-            Some(b"PMI_dead_processes") => Answer::Dead(op),
-            _ => Answer::Missing(op),
-        })
+        Ok(job_attr(key).map_or(Answer::Missing(op), |attr| Answer::Attr(op, attr)))
+    }
+}
+
+/// pmi2.h also names `memPoolType` and `cartCoords`: there is no pool, and no Cartesian network.
+fn node_attr(key: Text<'_>) -> Option<Attr> {
+    match key.as_plain()? {
+        b"localRanksCount" => Some(Attr::LocalCount),
+        b"localRanks" => Some(Attr::LocalRanks),
+        _ => None,
+    }
+}
+
+/// pmi2.h also names `physTopologyLevels` and `cartDims`, which a complete network does not have.
+fn job_attr(key: Text<'_>) -> Option<Attr> {
+    match key.as_plain()? {
+        b"universeSize" => Some(Attr::Universe),
+        b"PMI_dead_processes" => Some(Attr::Dead),
+        b"hasNameServ" => Some(Attr::NameServ),
+        b"physTopology" => Some(Attr::Topology),
+        b"isHeterogeneous" => Some(Attr::Heterogeneous),
+        _ => None,
     }
 }

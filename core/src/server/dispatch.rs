@@ -6,11 +6,11 @@ use super::Server;
 use super::io::Consumed;
 use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
-use crate::slabs::{Answer, Conn, Owed, Phase, RankPhase, RankSlot, What};
+use crate::slabs::{Aborted, Answer, Conn, Job, Owed, Phase, RankPhase, What};
 use crate::tables::kvs::{Before, Kind, Owner};
 use crate::time::Time;
 use crate::trace::{Cause, Closing};
-use crate::wire::{self, Command, Framing, Group, Members, Message, Op, Protocol, Text, Undecoded};
+use crate::wire::{self, Command, Framing, Message, Op, Protocol, Text, Undecoded};
 
 /// Who asks.
 #[derive(Clone, Copy)]
@@ -66,8 +66,8 @@ impl Server<'_> {
             Err(Undecoded::Refused { op, refusal, thrid }) => (thrid, Err((op, refusal))),
             Err(Undecoded::Malformed(malformed)) => return Err(malformed),
         };
-        if let Ok(Command::Abort { code, message, .. }) = command {
-            self.abort(conn, code, message);
+        if let Ok(Command::Abort { code, world, message }) = command {
+            self.abort(conn, code, world, message);
             return Ok(true);
         }
         if crowded {
@@ -80,7 +80,7 @@ impl Server<'_> {
         let kept = keep(thrid);
         let result = match command {
             _ if kept.is_none() => Err(Refusal::BadField),
-            Ok(command) => self.command(now, conn, &command),
+            Ok(command) => self.command(now, conn, &command, frame),
             Err((_, refusal)) => Err(refusal),
         };
         let what = result.unwrap_or_else(|why| What::Answer(Answer::Refused(op, why)));
@@ -96,35 +96,44 @@ impl Server<'_> {
     /// What a command leads to beyond its own reply, once that is owed.
     fn settle(&mut self, now: Time, conn: ConnId, what: What) {
         let Some(Asker { job, .. }) = self.asker(conn) else { return };
-        let limit = self.jobs[job.index()].fence_warning;
         match what {
             What::Fence => self.check_fence(job),
+            What::Ring => self.check_ring(job),
             What::GroupFence { group, .. } => {
                 if self.groups.is_complete(group) {
                     self.complete_group(job, group);
                 }
             }
-            What::NodeAttr(_) | What::Answer(_) => return,
+            What::Spawn(_) | What::Lookup { .. } | What::NodeAttr(_) | What::Answer(_) => return,
         }
-        self.wake_after(now, limit);
+        let warning = self.jobs[job.index()].fence_warning;
+        if warning > 0 {
+            self.wake_after(now, warning);
+        }
         self.check_absent(job);
     }
 
-    fn close(&mut self, conn: ConnId, why: Closing) {
+    pub(super) fn close(&mut self, conn: ConnId, why: Closing) {
         let slot = &mut self.conns[conn.index()];
         slot.closing = Some(why);
         slot.closing_unsaid = true;
         self.check_ready(conn);
     }
 
-    fn asker(&self, conn: ConnId) -> Option<Asker> {
+    pub(super) fn asker(&self, conn: ConnId) -> Option<Asker> {
         let Conn { job, rank, .. } = *self.conns.get(conn.index())?;
         let (job, rank) = (job?, rank?);
         let index = self.jobs.get(job.index())?.slot(rank)?;
         Some(Asker { conn, job, rank, index })
     }
 
-    fn command(&mut self, now: Time, conn: ConnId, command: &Command<'_>) -> Result<What, Refusal> {
+    fn command(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        command: &Command<'_>,
+        frame: &wire::Frame<'_>,
+    ) -> Result<What, Refusal> {
         match *command {
             Command::Init { version, .. } => return self.init(conn, version).map(What::Answer),
             Command::InitAck { pmiid } => return self.init_ack(conn, pmiid).map(What::Answer),
@@ -154,116 +163,48 @@ impl Server<'_> {
                 self.ranks[asker.index].phase = RankPhase::Finalized;
                 Answer::Done(Op::Finalize)
             }
-            _ => return Err(Refusal::Unsupported),
+            Command::Publish { name, port } => self.publish(asker, name, port)?,
+            Command::Unpublish { name } => self.unpublish(name)?,
+            Command::Lookup { name } => return self.lookup(now, asker, name),
+            Command::Spawn(spawn) => return self.spawn(asker, &spawn, frame),
+            Command::Connect { jobid } => self.connect(asker, jobid)?,
+            Command::Disconnect { jobid } => self.disconnect(asker, jobid)?,
+            Command::Ring { count, left, right } => return self.ring(asker, count, left, right),
+            Command::PsetCount => self.pset_count(asker),
+            Command::PsetName { index } => self.pset_name(asker, index)?,
+            Command::PsetInfo { name } => self.pset_info(asker, name)?,
+            Command::PsetMembers { name, from } => self.pset_members(asker, name, from)?,
+            Command::PsetDefine { name, members } => self.pset_define(asker, name, members)?,
+            Command::Init { .. }
+            | Command::InitAck { .. }
+            | Command::FullInit { .. }
+            | Command::Abort { .. } => return Err(Refusal::Unsupported),
         }))
     }
 
-    fn init(&mut self, conn: ConnId, version: u32) -> Result<Answer, Refusal> {
-        let slot = &mut self.conns[conn.index()];
-        if !matches!(slot.phase, Phase::Opened | Phase::Finalized) {
-            return Err(Refusal::Initialized);
-        }
-        match version {
-            1 if slot.rank.is_none() => {
-                // Without initack nobody can tell who this is.
-                self.close(conn, Closing::TurnedDown);
-                Err(Refusal::Rank)
-            }
-            1 => {
-                slot.protocol = Protocol::V1;
-                self.join(conn);
-                let subversion =
-                    self.asker(conn).map_or(1, |asker| self.jobs[asker.job.index()].pmi1_subversion);
-                Ok(Answer::Init { version: 1, subversion })
-            }
-            2 => {
-                slot.protocol = Protocol::V2;
-                slot.phase = Phase::Greeted;
-                Ok(Answer::Init { version: 2, subversion: 0 })
-            }
-            _ => Err(Refusal::Version),
-        }
-    }
-
-    fn init_ack(&mut self, conn: ConnId, pmiid: u32) -> Result<Answer, Refusal> {
-        if self.conns[conn.index()].phase != Phase::Opened {
-            return Err(Refusal::Initialized);
-        }
-        self.claim(conn, Rank(pmiid))?;
-        Ok(Answer::InitAck)
-    }
-
-    fn full_init(
-        &mut self,
-        conn: ConnId,
-        rank: Option<u32>,
-        jobid: Option<Text<'_>>,
-    ) -> Result<Answer, Refusal> {
-        let slot = &self.conns[conn.index()];
-        match slot.phase {
-            Phase::Greeted => {}
-            Phase::Opened | Phase::Finalized => return Err(Refusal::NotInitialized),
-            Phase::Ready => return Err(Refusal::Initialized),
-        }
-        // A connection that the host handed out is that rank's, whatever number the client found somewhere.
-        if slot.rank.is_none() {
-            let job = slot.job.and_then(|job| self.jobs.get(job.index())).ok_or(Refusal::NoKvs)?;
-            if jobid.is_some_and(|jobid| !jobid.is_empty() && jobid != *job.name.as_bytes()) {
-                self.close(conn, Closing::TurnedDown);
-                return Err(Refusal::NoKvs);
-            }
-            let rank = rank.ok_or(Refusal::MissingField)?;
-            self.claim(conn, Rank(rank))?;
-        }
-        self.join(conn);
-        Ok(Answer::FullInit)
-    }
-
-    /// A client says which rank it is. Each rank is let in once.
-    fn claim(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
-        let Conn { job, rank: known, .. } = self.conns[conn.index()];
-        if known == Some(rank) {
-            return Ok(());
-        }
-        match self.rank_slot(job, Some(rank)) {
-            Some(slot) if known.is_none() && slot.conn.is_none() && slot.exit.is_none() => {
-                slot.conn = Some(conn);
-                self.conns[conn.index()].rank = Some(rank);
-                Ok(())
-            }
-            _ => {
-                self.close(conn, Closing::TurnedDown);
-                Err(Refusal::Rank)
-            }
-        }
-    }
-
-    fn join(&mut self, conn: ConnId) {
-        let slot = &mut self.conns[conn.index()];
-        slot.phase = Phase::Ready;
-        slot.joined_unsaid = true;
-        let (job, rank) = (slot.job, slot.rank);
-        if let Some(slot) = self.rank_slot(job, rank) {
-            slot.phase = RankPhase::Initialized;
-        }
-    }
-
-    fn abort(&mut self, conn: ConnId, code: Option<i32>, message: Text<'_>) {
-        let Some(Asker { job, rank, .. }) = self.asker(conn) else {
+    fn abort(&mut self, conn: ConnId, code: Option<i32>, world: bool, message: Text<'_>) {
+        let Some(Asker { job, rank, index, .. }) = self.asker(conn) else {
             self.close(conn, Closing::Malformed(Malformed::Introduction));
             return;
         };
-        if self.jobs[job.index()].ending.is_some() {
+        let state = &mut self.jobs[job.index()];
+        let slot = &mut self.ranks[index];
+        if state.ending.is_some() || slot.abort.is_some() {
             return;
         }
-        let kept = &mut self.jobs[job.index()].message;
+        state.message.clear();
         for &byte in message.parts().flatten() {
             let printable = if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '?' };
-            if kept.push(printable).is_err() {
+            if state.message.push(printable).is_err() {
                 break;
             }
         }
-        self.end_job(job, Cause::Abort { rank, code });
+        if world {
+            self.end_job(job, Cause::Abort { rank, code });
+        } else {
+            slot.abort = Some(Aborted { code, unsaid: true });
+            self.news = true;
+        }
     }
 
     fn put(
@@ -293,9 +234,14 @@ impl Server<'_> {
     }
 
     fn get(&mut self, asker: Asker, kvs: Option<Text<'_>>, key: Text<'_>) -> Result<Answer, Refusal> {
-        self.own_kvs(asker, kvs)?;
-        let spaces = self.jobs[asker.job.index()].spaces;
-        match self.kvs.find((spaces, Kind::Kvs), key.parts())? {
+        let job = match kvs {
+            Some(kvs) if !kvs.is_empty() => self.named(kvs).ok_or(Refusal::NoKvs)?,
+            _ => asker.job,
+        };
+        if !self.connections.connected(asker.job, job) {
+            return Err(Refusal::NoKvs);
+        }
+        match self.kvs.find((self.jobs[job.index()].spaces, Kind::Kvs), key.parts())? {
             Some(record) => Ok(Answer::Record(Op::Get, record)),
             // PMI-1 has no job attributes: they are keys like any other.
             None if self.conns[asker.conn.index()].protocol == Protocol::V1 => {
@@ -305,6 +251,7 @@ impl Server<'_> {
         }
     }
 
+    /// Ranks put into their own job's space alone.
     fn own_kvs(&self, asker: Asker, kvs: Option<Text<'_>>) -> Result<(), Refusal> {
         let own = self.jobs[asker.job.index()].name.as_bytes();
         match kvs {
@@ -313,27 +260,24 @@ impl Server<'_> {
         }
     }
 
-    fn fence(&mut self, now: Time, asker: Asker) -> Result<What, Refusal> {
-        let RankSlot { in_fence, .. } = &mut self.ranks[asker.index];
-        if core::mem::replace(in_fence, true) {
-            return Err(Refusal::InFence);
-        }
-        self.jobs[asker.job.index()].fence.arrive(now);
-        Ok(What::Fence)
+    /// The job with that job id.
+    fn named(&self, jobid: Text<'_>) -> Option<JobId> {
+        let named = |job: &Job| !job.name.is_empty() && jobid == *job.name.as_bytes();
+        self.jobs.iter().position(named).map(|at| JobId(at as u32))
     }
 
-    fn group_fence(&mut self, now: Time, asker: Asker, group: &Group<'_>) -> Result<What, Refusal> {
-        let job = &self.jobs[asker.job.index()];
-        let ranks = &self.ranks[job.slots()];
-        let gone = |rank: u32| !job.cleanup && ranks[rank as usize].exit.is_some();
-        let (size, tag, rank) = (job.size, group.tag, asker.rank.0);
-        let group = match group.members {
-            Members::World | Members::Node => {
-                self.groups.arrive(asker.job, size, 0..size, tag, rank, gone, now)?
-            }
-            Members::Ranks(list) => self.groups.arrive(asker.job, size, list.iter(), tag, rank, gone, now)?,
-        };
-        Ok(What::GroupFence { group, tag })
+    fn connect(&mut self, asker: Asker, jobid: Text<'_>) -> Result<Answer, Refusal> {
+        let other = self.named(jobid).ok_or(Refusal::NoJob)?;
+        self.connections.connect(asker.job, other);
+        Ok(Answer::Done(Op::Connect))
+    }
+
+    fn disconnect(&mut self, asker: Asker, jobid: Text<'_>) -> Result<Answer, Refusal> {
+        let other = self.named(jobid).ok_or(Refusal::NoJob)?;
+        match self.connections.disconnect(asker.job, other) {
+            true => Ok(Answer::Done(Op::Disconnect)),
+            false => Err(Refusal::NotConnected),
+        }
     }
 }
 

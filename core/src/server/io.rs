@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ConnId, JobId, Rank};
+use crate::ids::{ConnId, JobId, Rank, SpawnId};
 use crate::trace::{Cause, Closing, Exit};
+use crate::wire::Protocol;
 
 /// What the host tells the core.
 ///
@@ -34,6 +35,29 @@ pub enum Input<'a> {
         /// Its value.
         #[serde(borrow)]
         value: &'a [u8],
+    },
+    /// A process set of a job: ranks `first..first + count`.
+    Pset {
+        /// The job.
+        job: JobId,
+        /// The set's name; `mpi://WORLD` and `mpi://SELF` are there without being defined.
+        #[serde(borrow)]
+        name: &'a str,
+        /// Its first rank.
+        first: Rank,
+        /// How many ranks.
+        count: u32,
+    },
+    /// A spawn has been carried out, or could not be.
+    Launched {
+        /// Which one.
+        spawn: SpawnId,
+        /// Whether the processes of its job run. Otherwise none does, and the job has been forgotten if there was
+        /// one.
+        started: bool,
+        /// A code for each program: 0, or the `errno` of its failure.
+        #[serde(borrow)]
+        codes: &'a [u8],
     },
     /// A client connected.
     Opened {
@@ -103,11 +127,15 @@ pub struct JobSpec<'a> {
     pub cleanup: bool,
     /// The PMI-1 subversion to answer: 2 offers group barriers, 1 suits clients that insist on 1.1.
     pub pmi1_subversion: u32,
+    /// The spawn that it comes from.
+    pub spawn: Option<SpawnId>,
+    /// Milliseconds that a look-up waits for a name that nobody has published yet.
+    pub lookup_wait: u64,
     /// Milliseconds after which a waiting fence is reported ([`Output::Late`]); 0 for never.
     pub fence_warning: u64,
 }
 
-/// What the server did with an input.
+/// What [`crate::Server::handle`] did with an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Consumed {
     /// How many of the bytes are done with; the host hands in the rest again, with what follows them.
@@ -117,7 +145,8 @@ pub struct Consumed {
     pub again: bool,
 }
 
-/// What the core tells the host. Borrows from the buffer that was passed to the server.
+/// What the core tells the host. Borrows from the buffer that was passed to
+/// [`crate::Server::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Output<'b> {
     /// Bytes to write to a connection.
@@ -143,6 +172,33 @@ pub enum Output<'b> {
         job: JobId,
         /// The rank.
         rank: Rank,
+    },
+    /// Processes have to be started: the host makes a job of them ([`JobSpec::spawn`]), starts them, and then says
+    /// [`Input::Launched`].
+    Spawn {
+        /// Which spawn.
+        spawn: SpawnId,
+        /// The job that asks.
+        job: JobId,
+        /// The rank that asks.
+        rank: Rank,
+        /// The language of the request.
+        protocol: Protocol,
+        /// The request as it came, for [`crate::wire::decode_spawn`].
+        #[serde(borrow)]
+        request: &'b [u8],
+    },
+    /// A rank asked to be ended alone: the host ends its process.
+    Kill {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// The exit code it asked for, where it did.
+        code: Option<i32>,
+        /// What it said.
+        #[serde(borrow)]
+        message: &'b str,
     },
     /// The job has to end: the host ends its processes. Said once a job.
     End {

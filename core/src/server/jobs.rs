@@ -5,9 +5,9 @@ use heapless::String;
 use super::Server;
 use super::io::JobSpec;
 use crate::fault::Fault;
-use crate::ids::{JobId, Rank};
+use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::Limit;
-use crate::slabs::{Answer, Job, RankPhase, RankSlot, What};
+use crate::slabs::{Job, RankPhase, RankSlot};
 use crate::tables::kvs::{Kind, Owner};
 use crate::trace::{Cause, Closing, Exit};
 
@@ -28,6 +28,10 @@ impl Server<'_> {
         }
         let name = String::try_from(spec.name).map_err(|_| Fault::BadJobId)?;
         let first = self.free_ranks(spec.size).ok_or(full(Limit::Ranks))?;
+        let spawner = match spec.spawn {
+            Some(spawn) => self.check_spawned(spawn, spec.size)?,
+            None => String::new(),
+        };
         let (spaces, share) = self.kvs.open(spec.size);
         let job = Job {
             name,
@@ -36,6 +40,8 @@ impl Server<'_> {
             universe: spec.universe.unwrap_or(spec.size),
             cleanup: spec.cleanup,
             pmi1_subversion: spec.pmi1_subversion,
+            spawner,
+            lookup_wait: spec.lookup_wait,
             fence_warning: spec.fence_warning,
             spaces,
             share,
@@ -43,6 +49,9 @@ impl Server<'_> {
         };
         self.ranks[job.slots()].fill(RankSlot::default());
         self.jobs[spec.job.index()] = job;
+        if let Some(spawn) = spec.spawn {
+            self.begin_spawned(spawn, spec.job);
+        }
         Ok(())
     }
 
@@ -102,13 +111,15 @@ impl Server<'_> {
         self.kvs.release(Owner { id: index as u32, used: &mut slot.used, share });
         self.jobs[job.index()].gone += 1;
         let signalled = matches!(exit, Exit::Signal(_) | Exit::Lost);
+        let aborted = slot.abort.is_some();
         let cause = match phase {
+            _ if aborted => Some(Cause::Abort { rank, code: None }),
             RankPhase::Initialized => Some(Cause::NoFinalize { rank, exit }),
             RankPhase::New if signalled => Some(Cause::Died { rank, exit }),
             RankPhase::New | RankPhase::Finalized => None,
         };
         match cause {
-            Some(cause) if cleanup => self.end_job(job, cause),
+            Some(cause) if cleanup && !aborted => self.end_job(job, cause),
             Some(_) => {
                 self.ranks[index].dead = true;
                 self.bury(job, rank);
@@ -117,38 +128,6 @@ impl Server<'_> {
             None => self.bury(job, rank),
         }
         Ok(())
-    }
-
-    /// The job goes on without the rank: no fence waits for it.
-    fn bury(&mut self, job: JobId, rank: Rank) {
-        let Some(slot) = self.jobs[job.index()].slot(rank) else { return };
-        let state = &mut self.jobs[job.index()];
-        state.unawaited += 1;
-        if core::mem::take(&mut self.ranks[slot].in_fence) {
-            state.fence.arrived -= 1;
-        }
-        self.check_fence(job);
-        self.groups.bury(job, rank.0);
-        while let Some(group) = self.groups.complete(job) {
-            self.complete_group(job, group);
-        }
-    }
-
-    /// Ends the job when somebody waits in a fence for a rank whose process is gone.
-    pub(super) fn check_absent(&mut self, job: JobId) {
-        let state = &self.jobs[job.index()];
-        if state.gone == 0 || !state.cleanup || state.ending.is_some() {
-            return;
-        }
-        let ranks = &self.ranks[state.slots()];
-        let gone = |rank: u32| ranks[rank as usize].exit.is_some();
-        let missed = |&rank: &u32| gone(rank) && !ranks[rank as usize].in_fence;
-        let absent = (0..state.size).find(|rank| state.fence.arrived > 0 && missed(rank));
-        if let Some(rank) = absent.or_else(|| self.groups.waits_for(job, gone))
-            && let Some(exit) = ranks[rank as usize].exit
-        {
-            self.end_job(job, Cause::Absent { rank: Rank(rank), exit });
-        }
     }
 
     /// Has the host end the job, unless it is ending already.
@@ -161,47 +140,6 @@ impl Server<'_> {
         }
     }
 
-    /// Lets the job's fence go when everybody it waits for has arrived.
-    pub(super) fn check_fence(&mut self, job: JobId) {
-        let state = &mut self.jobs[job.index()];
-        if state.fence.arrived == 0 || state.fence.arrived < state.size - state.unawaited {
-            return;
-        }
-        state.fence.arrived = 0;
-        for index in state.slots() {
-            self.ranks[index].in_fence = false;
-            self.answer_rank(index, |what| (what == What::Fence).then_some(Answer::Fence(None)));
-        }
-    }
-
-    /// Lets a group go that everybody it waits for has joined.
-    pub(super) fn complete_group(&mut self, job: JobId, at: u32) {
-        for rank in 0..self.jobs[job.index()].size {
-            if !self.groups.has_member(at, rank) {
-                continue;
-            }
-            if let Some(index) = self.jobs[job.index()].slot(Rank(rank)) {
-                self.answer_rank(index, |what| match what {
-                    What::GroupFence { group, tag } if group == at => Some(Answer::Fence(Some(tag))),
-                    _ => None,
-                });
-            }
-        }
-        self.groups.end(at);
-    }
-
-    /// Turns what a rank waits for into an answer, where `answer` has one.
-    pub(super) fn answer_rank(&mut self, index: usize, answer: impl Fn(What) -> Option<Answer>) {
-        let Some(conn) = self.ranks[index].conn else { return };
-        let Some(slot) = self.conns.get_mut(conn.index()) else { return };
-        for owed in &mut slot.owed {
-            if let Some(answer) = answer(owed.what) {
-                owed.what = What::Answer(answer);
-            }
-        }
-        self.check_ready(conn);
-    }
-
     pub(super) fn forget(&mut self, job: JobId) -> Result<(), Fault> {
         let Job { share, .. } = *self.job(job)?;
         for index in self.jobs[job.index()].slots() {
@@ -212,16 +150,19 @@ impl Server<'_> {
             *slot = RankSlot::default();
         }
         for at in 0..self.limits.conns {
-            let conn = &mut self.conns[at as usize];
-            if conn.job == Some(job) {
-                conn.owed.clear();
+            if self.conns[at as usize].job == Some(job) {
+                self.drop_owed(ConnId(at));
+                let conn = &mut self.conns[at as usize];
                 conn.joined_unsaid = false;
                 conn.closing_unsaid |= conn.closing.is_none();
                 conn.closing.get_or_insert(Closing::JobOver);
-                self.check_ready(crate::ConnId(at));
+                self.check_ready(ConnId(at));
             }
         }
         self.groups.forget(job);
+        self.psets.forget(job);
+        self.connections.forget(job);
+        self.names.forget(self.jobs[job.index()].spaces);
         self.jobs[job.index()] = Job::default();
         if self.jobs.iter().all(|job| job.name.is_empty()) {
             self.kvs.clear();

@@ -6,9 +6,14 @@
 
 mod attrs;
 mod dispatch;
+mod fences;
+mod intro;
 pub mod io;
 mod jobs;
+mod names;
 mod poll;
+mod psets;
+mod spawn;
 #[cfg(test)]
 mod tests;
 
@@ -17,11 +22,15 @@ pub use io::{Consumed, Input, JobSpec, Output};
 use crate::fault::Fault;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
-use crate::slabs::{Conn, Job, Lengths, RankSlot, Slabs, What};
+use crate::slabs::{Answer, Conn, Job, Lengths, RankSlot, Slabs, What};
 use crate::snapshot;
 use crate::store::{Log, Ready};
+use crate::tables::connect::Connections;
 use crate::tables::fence::Groups;
 use crate::tables::kvs::Kvs;
+use crate::tables::names::Names;
+use crate::tables::psets::Psets;
+use crate::tables::spawn::Spawns;
 use crate::time::Time;
 
 /// The server of one node's ranks.
@@ -33,6 +42,10 @@ pub struct Server<'s> {
     conns: &'s mut [Conn],
     kvs: Kvs<'s>,
     groups: Groups<'s>,
+    names: Names<'s>,
+    spawns: Spawns<'s>,
+    psets: Psets<'s>,
+    connections: Connections<'s>,
     /// Connections with something to say that the host can write to.
     ready: Ready<'s>,
     /// Whether a job or a group may have something to say.
@@ -47,25 +60,34 @@ impl<'s> Server<'s> {
     /// [`Fault::ShortSlab`] when a slab is shorter than [`Lengths::of`] says.
     pub fn new(limits: Limits, slabs: Slabs<'s>, seed: u32) -> Result<Server<'s>, Fault> {
         let need = Lengths::of(&limits);
-        let Slabs { jobs, ranks, conns, log, index, groups, bits } = slabs;
+        let Slabs { jobs, ranks, conns, log, index, groups, names, spawns, requests, psets, bits } = slabs;
         let short = Fault::ShortSlab;
         let jobs = jobs.get_mut(..need.jobs).ok_or(short)?;
         let ranks = ranks.get_mut(..need.ranks).ok_or(short)?;
         let conns = conns.get_mut(..need.conns).ok_or(short)?;
         let log = log.get_mut(..need.log).ok_or(short)?;
         let groups = groups.get_mut(..need.groups).ok_or(short)?;
+        let names = names.get_mut(..need.names).ok_or(short)?;
+        let spawns = spawns.get_mut(..need.spawns).ok_or(short)?;
+        let psets = psets.get_mut(..need.psets).ok_or(short)?;
         let bits = bits.get_mut(..need.bits).ok_or(short)?;
         jobs.fill(Job::default());
         ranks.fill(RankSlot::default());
         conns.fill(Conn::default());
-        let (ready, sets) = bits.split_at_mut(Ready::words(limits.conns));
+        let (ready, bits) = bits.split_at_mut(Ready::words(limits.conns));
+        let (group_sets, bits) = bits.split_at_mut(Groups::words(limits.groups, limits.ranks));
+        let (pset_sets, rows) = bits.split_at_mut(Psets::words(limits.psets, limits.ranks));
         Ok(Server {
             limits,
             jobs,
             ranks,
             conns,
             kvs: Kvs::new(Log::new(log, index, limits.keys, seed).ok_or(short)?, &limits),
-            groups: Groups::new(groups, sets, limits.ranks).ok_or(short)?,
+            groups: Groups::new(groups, group_sets, limits.ranks).ok_or(short)?,
+            names: Names::new(names),
+            spawns: Spawns::new(spawns, requests, limits.spawn_bytes).ok_or(short)?,
+            psets: Psets::new(psets, pset_sets, limits.ranks).ok_or(short)?,
+            connections: Connections::new(rows, limits.jobs).ok_or(short)?,
             ready: Ready::new(ready, limits.conns).ok_or(short)?,
             news: false,
             wake: None,
@@ -83,6 +105,8 @@ impl<'s> Server<'s> {
             Input::Job(spec) => self.open_job(&spec)?,
             Input::Program { job, first, count, appnum } => self.set_program(job, first, count, appnum)?,
             Input::Attr { job, key, value } => self.set_attr(job, key, value)?,
+            Input::Pset { job, name, first, count } => self.host_pset(job, name, first, count)?,
+            Input::Launched { spawn, started, codes } => self.launched(spawn, started, codes)?,
             Input::Opened { conn, job, rank } => self.open_conn(conn, job, rank)?,
             Input::Blocked { conn } => {
                 self.conn_mut(conn)?.blocked = true;
@@ -125,6 +149,10 @@ impl<'s> Server<'s> {
                 kvs: self.kvs.state(),
                 groups,
                 sets,
+                names: self.names.state(),
+                spawns: self.spawns.state(),
+                psets: self.psets.state(),
+                connections: self.connections.state(),
                 turn: self.ready.turn(),
                 wake: self.wake,
             },
@@ -171,8 +199,20 @@ impl<'s> Server<'s> {
             slot.conn = None;
         }
         self.ready.remove(conn.0);
+        self.drop_owed(conn);
         self.conns[conn.index()] = Conn::default();
         Ok(())
+    }
+
+    /// Nobody will hear what this connection is owed.
+    fn drop_owed(&mut self, conn: ConnId) {
+        while let Some(owed) = self.conns[conn.index()].owed.pop() {
+            match owed.what {
+                What::Lookup { at, .. } => self.names.leave(at),
+                What::Spawn(spawn) | What::Answer(Answer::Spawned(spawn)) => self.drop_spawn(spawn),
+                _ => {}
+            }
+        }
     }
 
     fn rank_slot(&mut self, job: Option<JobId>, rank: Option<Rank>) -> Option<&mut RankSlot> {
@@ -197,15 +237,14 @@ impl<'s> Server<'s> {
         let jobs = &mut *self.jobs;
         let fences = jobs.iter_mut().filter_map(|job| job.fence.check(now, job.fence_warning)).min();
         let groups = self.groups.check(now, |job| jobs.get(job.index()).map_or(0, |job| job.fence_warning));
-        self.wake = [fences, groups].into_iter().flatten().min();
+        let lookups = self.expire_lookups(now);
+        self.wake = [fences, groups, lookups].into_iter().flatten().min();
         self.news = true;
     }
 
-    /// A fence has begun that will be late in `limit` milliseconds.
-    fn wake_after(&mut self, now: Time, limit: u64) {
-        if limit > 0 {
-            let due = now.after(limit);
-            self.wake = Some(self.wake.map_or(due, |wake| wake.min(due)));
-        }
+    /// Something is due in so many milliseconds.
+    fn wake_after(&mut self, now: Time, millis: u64) {
+        let due = now.after(millis);
+        self.wake = Some(self.wake.map_or(due, |wake| wake.min(due)));
     }
 }

@@ -3,11 +3,12 @@
 use super::Server;
 use super::io::Output;
 use crate::fault::Refusal;
-use crate::ids::{ConnId, JobId};
-use crate::limits::{KEY_MAX, KVSNAME_MAX, OUTPUT_MAX, VALUE_MAX};
-use crate::slabs::{Answer, Conn, Job, What};
+use crate::ids::{ConnId, JobId, Rank, SpawnId};
+use crate::limits::{KEY_MAX, KVSNAME_MAX, VALUE_MAX};
+use crate::slabs::{Answer, Attr, Conn, Job, RingPart, What};
 use crate::tables::fence::Late;
-use crate::wire::{self, Failure, Op, Reply, Text};
+use crate::tables::spawn::Stage;
+use crate::wire::{self, Codes, Failure, Op, Reply, Text};
 
 /// Room for a list of ranks.
 const LIST_MAX: usize = 1024;
@@ -16,12 +17,18 @@ impl Server<'_> {
     /// The next thing for the host to do, written into `buf` as far as it has bytes. The only way out.
     ///
     /// Call it until it gives nothing. Connections have their turns; jobs that have to end come first. Nothing is
-    /// given either while `buf` is shorter than [`OUTPUT_MAX`].
+    /// given either while `buf` is shorter than [`output_max`](crate::Limits::output_max).
     pub fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Option<Output<'b>> {
-        if buf.len() < OUTPUT_MAX {
+        if buf.len() < self.limits.output_max() {
             return None;
         }
         if self.news {
+            if let Some(spawn) = self.spawns.untold() {
+                return self.say_spawn(spawn, buf);
+            }
+            if let Some(index) = self.ranks.iter().position(|rank| rank.abort.is_some_and(|it| it.unsaid)) {
+                return self.say_kill(index, buf);
+            }
             if let Some(job) = self.jobs.iter().position(|job| job.ending_unsaid) {
                 return self.say_ending(JobId(job as u32), buf);
             }
@@ -41,10 +48,29 @@ impl Server<'_> {
     fn say_ending<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let state = &mut self.jobs[job.index()];
         state.ending_unsaid = false;
-        let message = buf.get_mut(..state.message.len())?;
-        message.copy_from_slice(state.message.as_bytes());
-        let message = core::str::from_utf8(message).unwrap_or_default();
+        let message = copy_text(&state.message, buf)?;
         Some(Output::End { job, cause: state.ending?, message })
+    }
+
+    fn say_spawn<'b>(&mut self, spawn: SpawnId, buf: &'b mut [u8]) -> Option<Output<'b>> {
+        let protocol = self.protocol_of(spawn);
+        let text = self.spawns.text(spawn);
+        let request = buf.get_mut(..text.len())?;
+        request.copy_from_slice(text);
+        let slot = self.spawns.get_mut(spawn)?;
+        slot.stage = Stage::Told;
+        let (job, rank) = slot.parent?;
+        Some(Output::Spawn { spawn, job, rank, protocol, request })
+    }
+
+    fn say_kill<'b>(&mut self, index: usize, buf: &'b mut [u8]) -> Option<Output<'b>> {
+        let job = self.jobs.iter().position(|job| job.slots().contains(&index))?;
+        let state = &self.jobs[job];
+        let rank = Rank(index as u32 - state.first);
+        let message = copy_text(&state.message, buf)?;
+        let abort = self.ranks[index].abort.as_mut()?;
+        abort.unsaid = false;
+        Some(Output::Kill { job: JobId(job as u32), rank, code: abort.code, message })
     }
 
     fn say_late<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
@@ -55,14 +81,14 @@ impl Server<'_> {
             .zip(ranks)
             .filter(|(_, rank)| !rank.in_fence && (state.cleanup || rank.exit.is_none()))
             .map(|(rank, _)| rank);
-        let missing = list_ranks(missing, buf.get_mut(..LIST_MAX)?);
+        let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
         Some(Output::Late { job, arrived: state.fence.arrived, size: state.size - state.unawaited, missing })
     }
 
     fn say_late_group<'b>(&mut self, at: u32, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let group = self.groups.get(at)?;
         let (job, arrived, size) = (group.job?, group.fence.arrived, group.need);
-        let missing = list_ranks(self.groups.missing(at), buf.get_mut(..LIST_MAX)?);
+        let missing = name_ranks(self.groups.missing(at), buf.get_mut(..LIST_MAX)?);
         Some(Output::Late { job, arrived, size, missing })
     }
 
@@ -74,6 +100,9 @@ impl Server<'_> {
         } else if let Some((at, answer)) = conn.next_answer() {
             let len = self.encode(id, at, answer, buf);
             self.conns[id.index()].owed.remove(at);
+            if let Answer::Spawned(spawn) = answer {
+                self.spawns.free(spawn);
+            }
             Some(Output::Bytes { conn: id, bytes: &buf[..len] })
         } else {
             conn.closing_unsaid = false;
@@ -89,8 +118,12 @@ impl Server<'_> {
         let mut scratch = [0; LIST_MAX];
         let reply = self.reply(conn, answer, &mut scratch);
         let thrid = conn.owed.get(at).map(|owed| owed.thrid.as_str()).filter(|thrid| !thrid.is_empty());
-        let written = wire::encode_reply(conn.protocol, &reply, thrid.map(Text::from), buf);
-        written.map_or(0, <[u8]>::len)
+        let mut write = |reply: &Reply<'_>| {
+            wire::encode_reply(conn.protocol, reply, thrid.map(Text::from), buf).map(<[u8]>::len)
+        };
+        // Of all that can be stored, only a port full of semicolons is too long for a reply.
+        let too_long = Failure::Refusal(Refusal::Unprintable);
+        write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), too_long))).unwrap_or(0)
     }
 
     /// An answer's full text. Lists are written into `scratch`.
@@ -110,7 +143,10 @@ impl Server<'_> {
         match answer {
             Answer::Init { version, subversion } => Reply::Init { version, subversion },
             Answer::InitAck => Reply::InitAck { rank: rank.0, size, appnum: slot.appnum },
-            Answer::FullInit => Reply::FullInit { rank: rank.0, size, appnum: slot.appnum, spawner: None },
+            Answer::FullInit => {
+                let spawner = (!job.spawner.is_empty()).then(|| Text::from(job.spawner.as_str()));
+                Reply::FullInit { rank: rank.0, size, appnum: slot.appnum, spawner }
+            }
             Answer::Maxes => Reply::Maxes { kvsname: KVSNAME_MAX, key: KEY_MAX, value: VALUE_MAX },
             Answer::UniverseSize => Reply::UniverseSize(universe),
             Answer::Appnum => Reply::Appnum(slot.appnum),
@@ -119,20 +155,68 @@ impl Server<'_> {
                 Some(record) => Reply::Found(op, Text::plain(record.value)),
                 None => Reply::Missing(op),
             },
-            Answer::Universe(op) => {
-                let mut list = List { buf: scratch, len: 0 };
-                // A number always fits.
-                let _ = list.number(universe);
-                Reply::Found(op, Text::from(list.into_str()))
+            Answer::Attr(op, attr) => self.attr(op, attr, job, scratch),
+            Answer::Port(name) => match self.names.port(name) {
+                Some(port) => Reply::Port(Text::plain(port)),
+                None => Reply::Refused(Op::Lookup, Failure::Refusal(Refusal::NoName)),
+            },
+            Answer::Spawned(spawn) => self.spawned(spawn),
+            Answer::Ring(RingPart { count, left, right }) => {
+                let text = |record| Text::plain(self.kvs.record(record).map_or(&[], |record| record.value));
+                Reply::Ring { count, left: text(left), right: text(right) }
             }
-            Answer::Dead(op) => {
-                let dead = (0u32..).zip(&self.ranks[job.slots()]).filter(|(_, rank)| rank.dead);
-                Reply::Found(op, Text::from(list_ranks(dead.map(|(rank, _)| rank), scratch)))
+            Answer::PsetCount(count) => Reply::PsetCount(count),
+            Answer::PsetName(which) => Reply::PsetName(Text::from(self.psets.name(which))),
+            Answer::PsetInfo(size) => Reply::PsetInfo { size },
+            Answer::PsetMembers(which, from) => {
+                let members = (from..size).filter(|&other| self.psets.contains(which, rank.0, other));
+                let (members, next) = list_ranks(members, scratch);
+                Reply::PsetMembers { members: Text::from(members), next }
             }
             Answer::Missing(op) => Reply::Missing(op),
             Answer::Fence(tag) => Reply::Fence { tag },
             Answer::Done(op) => Reply::Done(op),
             Answer::Refused(op, why) => Reply::Refused(op, Failure::Refusal(why)),
+        }
+    }
+
+    fn spawned(&self, spawn: SpawnId) -> Reply<'_> {
+        let codes = Codes::new(self.spawns.text(spawn));
+        match self.spawns.get(spawn) {
+            Some(slot) if slot.stage == Stage::Done(true) => {
+                Reply::Spawned { jobid: Text::from(slot.name.as_str()), codes }
+            }
+            _ => Reply::NotSpawned { why: Failure::Refusal(Refusal::NotStarted), codes },
+        }
+    }
+
+    fn attr<'a>(&'a self, op: Op, attr: Attr, job: &Job, scratch: &'a mut [u8]) -> Reply<'a> {
+        let ranks = || (0u32..).zip(&self.ranks[job.slots()]);
+        let mut list = List { buf: scratch, len: 0 };
+        let whole = match attr {
+            Attr::Universe => list.number(job.universe),
+            Attr::LocalCount => list.number(job.size),
+            Attr::NameServ => list.push(b"1"),
+            Attr::Heterogeneous => list.push(b"0"),
+            Attr::Topology => list.push(b"complete"),
+            Attr::LocalRanks => (0..job.size).try_for_each(|rank| {
+                if rank > 0 {
+                    list.push(b",")?;
+                }
+                list.number(rank)
+            }),
+            Attr::Dead => {
+                let dead = ranks().filter(|(_, rank)| rank.dead).map(|(rank, _)| rank);
+                let (dead, more) = list_ranks(dead, list.buf);
+                // A list cut short would say of the others that they live.
+                let whole = more.is_none();
+                return if whole { Reply::Found(op, Text::from(dead)) } else { Reply::Missing(op) };
+            }
+        };
+        // What does not fit into a value is not there.
+        match whole {
+            Some(()) => Reply::Found(op, Text::from(list.into_str())),
+            None => Reply::Missing(op),
         }
     }
 }
@@ -142,7 +226,7 @@ impl Conn {
     fn next_answer(&self) -> Option<(usize, Answer)> {
         self.owed.iter().enumerate().find_map(|(at, owed)| match owed.what {
             What::Answer(answer) => Some((at, answer)),
-            What::Fence | What::GroupFence { .. } | What::NodeAttr(_) => None,
+            _ => None,
         })
     }
 }
@@ -159,9 +243,15 @@ impl Answer {
             Answer::Appnum => Op::GetAppnum,
             Answer::JobId => Op::GetJobId,
             Answer::Fence(_) => Op::Fence,
+            Answer::Port(_) => Op::Lookup,
+            Answer::Spawned(_) => Op::Spawn,
+            Answer::Ring(_) => Op::Ring,
+            Answer::PsetCount(_) => Op::PsetCount,
+            Answer::PsetName(_) => Op::PsetName,
+            Answer::PsetInfo(_) => Op::PsetInfo,
+            Answer::PsetMembers(..) => Op::PsetMembers,
             Answer::Record(op, _)
-            | Answer::Universe(op)
-            | Answer::Dead(op)
+            | Answer::Attr(op, _)
             | Answer::Missing(op)
             | Answer::Done(op)
             | Answer::Refused(op, _) => op,
@@ -169,29 +259,48 @@ impl Answer {
     }
 }
 
-/// Ranks in rising order as `0-3,7`; when the buffer is full, `,...` stands for the rest.
-fn list_ranks(ranks: impl Iterator<Item = u32>, buf: &mut [u8]) -> &str {
-    const MORE: &[u8] = b",...";
-    let room = buf.len().saturating_sub(MORE.len());
+/// Ranks in rising order as `0-3,7`, as many as fit, and the first that does not.
+fn list_ranks(ranks: impl Iterator<Item = u32>, buf: &mut [u8]) -> (&str, Option<u32>) {
     let mut list = List { buf, len: 0 };
     let mut ranks = ranks.peekable();
+    let mut next = None;
     while let Some(first) = ranks.next() {
         let mut last = first;
-        while ranks.next_if_eq(&(last + 1)).is_some() {
+        while ranks.next_if_eq(&last.wrapping_add(1)).is_some() {
             last += 1;
         }
         let start = list.len;
         let written = (start == 0 || list.push(b",").is_some())
             && list.number(first).is_some()
             && (last == first || (list.push(b"-").is_some() && list.number(last).is_some()));
-        if !written || list.len > room {
+        if !written {
             list.len = start;
-            // There is room: everything before ended at or before it.
-            let _ = list.push(MORE);
+            next = Some(first);
             break;
         }
     }
+    (list.into_str(), next)
+}
+
+/// The same for people: when the buffer is full, `,...` stands for the rest.
+fn name_ranks(ranks: impl Iterator<Item = u32>, buf: &mut [u8]) -> &str {
+    const MORE: &[u8] = b",...";
+    let room = buf.len().saturating_sub(MORE.len());
+    let Some(front) = buf.get_mut(..room) else { return "" };
+    let (listed, next) = list_ranks(ranks, front);
+    let len = listed.len();
+    let mut list = List { buf, len };
+    if next.is_some() {
+        // Room was kept for it.
+        let _ = list.push(MORE);
+    }
     list.into_str()
+}
+
+fn copy_text<'b>(text: &str, buf: &'b mut [u8]) -> Option<&'b str> {
+    let copy = buf.get_mut(..text.len())?;
+    copy.copy_from_slice(text.as_bytes());
+    core::str::from_utf8(copy).ok()
 }
 
 struct List<'b> {
@@ -232,7 +341,7 @@ mod tests {
     #[test]
     fn ranks_are_listed_in_ranges() {
         let list = |ranks: &[u32], room: usize| {
-            std::string::String::from(list_ranks(ranks.iter().copied(), &mut std::vec![0; room]))
+            std::string::String::from(name_ranks(ranks.iter().copied(), &mut std::vec![0; room]))
         };
         assert_eq!(list(&[], 9), "");
         assert_eq!(list(&[0, 1, 2, 3, 7], 32), "0-3,7");

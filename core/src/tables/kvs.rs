@@ -1,8 +1,9 @@
 //! Key-value spaces over one log, with every rank's share kept free for it.
 //!
-//! A job has three spaces: what its ranks put, the attributes of this node, and the attributes of the job. When a
-//! job comes, half of what nobody has a claim to is divided among its ranks; the other half is for whoever asks
-//! first. So no rank can use up what another is owed.
+//! A job has a space for what its ranks put, one for the attributes of this node, one for the attributes of the job,
+//! and one for its ring. Half of the log is divided among all ranks that there can be, and a rank's part is set
+//! aside for it when its job comes; the other half is for whoever asks first. So no rank can use up what another is
+//! owed.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,8 @@ pub enum Kind {
     Node,
     /// `info-getjobattr`
     Job,
+    /// What the ranks of a ring hand to their neighbours.
+    Ring,
 }
 
 /// A job's spaces: a number that no other job has had.
@@ -26,6 +29,12 @@ pub enum Kind {
 pub struct Spaces(u32);
 
 impl Spaces {
+    /// A number for tests.
+    #[cfg(test)]
+    pub(crate) const fn test(number: u32) -> Spaces {
+        Spaces(number)
+    }
+
     fn of(self, kind: Kind) -> u32 {
         self.0.wrapping_mul(4).wrapping_add(kind as u32)
     }
@@ -64,6 +73,8 @@ pub struct Kvs<'s> {
     log: Log<'s>,
     reserved: Amount,
     limits: Amount,
+    /// A rank's part of the half that is divided.
+    part: Amount,
     next: u32,
 }
 
@@ -83,8 +94,10 @@ impl<'a, I: Iterator<Item = &'a [u8]> + Clone> Pieces<'a> for I {}
 impl<'s> Kvs<'s> {
     /// Empty spaces over `log`, whose size is `limits`.
     pub fn new(log: Log<'s>, limits: &Limits) -> Kvs<'s> {
+        let ranks = limits.ranks.max(1);
+        let part = Amount { bytes: limits.kvs_bytes / 2 / ranks, keys: limits.keys / 2 / ranks };
         let limits = Amount { bytes: limits.kvs_bytes, keys: limits.keys };
-        Kvs { log, reserved: Amount::default(), limits, next: 0 }
+        Kvs { log, reserved: Amount::default(), limits, part, next: 0 }
     }
 
     /// All of it, for saving: the log, and what is set aside and counted beside it.
@@ -96,14 +109,46 @@ impl<'s> Kvs<'s> {
         Amount { bytes: self.log.bytes_left(), keys: self.log.keys_left() }.less(self.reserved)
     }
 
-    /// Spaces for a job of `ranks` ranks, and the share that is set aside for each of them.
+    /// Spaces for a job of `ranks` ranks, and the share that is set aside for each of them: less than its part
+    /// only where jobs that are over have left too little.
     pub fn open(&mut self, ranks: u32) -> (Spaces, Amount) {
         self.next = self.next.wrapping_add(1);
-        let common = self.common();
-        let share = Amount { bytes: common.bytes / 2 / ranks.max(1), keys: common.keys / 2 / ranks.max(1) };
+        let share = self.share(ranks);
         self.reserved.bytes += share.bytes * ranks;
         self.reserved.keys += share.keys * ranks;
         (Spaces(self.next), share)
+    }
+
+    fn share(&self, ranks: u32) -> Amount {
+        let (common, ranks) = (self.common(), ranks.max(1));
+        Amount {
+            bytes: self.part.bytes.min(common.bytes / ranks),
+            keys: self.part.keys.min(common.keys / ranks),
+        }
+    }
+
+    /// Whether the host can put pairs of keys and values with these lengths for a job of `ranks` ranks that is
+    /// still to come.
+    ///
+    /// # Errors
+    /// Why not: a length or a limit.
+    pub fn check(&self, ranks: u32, pairs: impl Iterator<Item = (u32, u32)>) -> Result<(), Refusal> {
+        let share = self.share(ranks);
+        let common = self.common().less(Amount { bytes: share.bytes * ranks, keys: share.keys * ranks });
+        let mut cost = Amount::default();
+        for (key, value) in pairs {
+            check_key(key)?;
+            check_value(value)?;
+            cost.bytes = cost.bytes.saturating_add(record_len(key, value));
+            cost.keys = cost.keys.saturating_add(1);
+        }
+        if cost.bytes > common.bytes {
+            return Err(Refusal::Full(Limit::KvsBytes, self.limits.bytes));
+        }
+        if cost.keys > common.keys {
+            return Err(Refusal::Full(Limit::Keys, self.limits.keys));
+        }
+        Ok(())
     }
 
     /// Frees what is still set aside for an owner that will put no more.
@@ -136,9 +181,7 @@ impl<'s> Kvs<'s> {
             Some(value) => u32::try_from(value.clone().map(<[u8]>::len).sum::<usize>()).unwrap_or(u32::MAX),
             None => 0,
         };
-        if value_len > VALUE_MAX {
-            return Err(Refusal::ValueLength);
-        }
+        check_value(value_len)?;
         let slot = self.log.find(&key);
         let cost = Amount {
             bytes: record_len(key.len(), value_len),
@@ -215,10 +258,18 @@ impl<'s> Kvs<'s> {
         pieces: I,
     ) -> Result<Key<I>, Refusal> {
         let key = self.log.key(spaces.of(kind), pieces);
-        match key.len() {
-            0 => Err(Refusal::EmptyKey),
-            1..=KEY_MAX => Ok(key),
-            _ => Err(Refusal::KeyLength),
-        }
+        check_key(key.len()).map(|()| key)
     }
+}
+
+fn check_key(len: u32) -> Result<(), Refusal> {
+    match len {
+        0 => Err(Refusal::EmptyKey),
+        1..=KEY_MAX => Ok(()),
+        _ => Err(Refusal::KeyLength),
+    }
+}
+
+fn check_value(len: u32) -> Result<(), Refusal> {
+    if len <= VALUE_MAX { Ok(()) } else { Err(Refusal::ValueLength) }
 }

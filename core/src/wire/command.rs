@@ -148,6 +148,32 @@ pub enum Command<'a> {
         /// `ring-right`
         right: Text<'a>,
     },
+    /// `pset-count`: how many process sets the sender is in.
+    PsetCount,
+    /// `pset-name`: the name of one of them.
+    PsetName {
+        /// `index`, from 0.
+        index: u32,
+    },
+    /// `pset-info`: the size of one of them.
+    PsetInfo {
+        /// The set's name.
+        name: Text<'a>,
+    },
+    /// `pset-members`: who is in it.
+    PsetMembers {
+        /// The set's name.
+        name: Text<'a>,
+        /// The smallest rank to tell of, because a long list comes in several replies.
+        from: u32,
+    },
+    /// `pset-define`: a new set.
+    PsetDefine {
+        /// The set's name.
+        name: Text<'a>,
+        /// Ranks of the sender's job.
+        members: RankRanges<'a>,
+    },
     /// `abort`
     Abort {
         /// PMI-1 and MPICH 5 `exitcode`; may be negative.
@@ -185,6 +211,11 @@ impl Command<'_> {
             Command::Connect { .. } => Op::Connect,
             Command::Disconnect { .. } => Op::Disconnect,
             Command::Ring { .. } => Op::Ring,
+            Command::PsetCount => Op::PsetCount,
+            Command::PsetName { .. } => Op::PsetName,
+            Command::PsetInfo { .. } => Op::PsetInfo,
+            Command::PsetMembers { .. } => Op::PsetMembers,
+            Command::PsetDefine { .. } => Op::PsetDefine,
             Command::Abort { .. } => Op::Abort,
             Command::Finalize => Op::Finalize,
         }
@@ -216,6 +247,11 @@ pub enum Op {
     Connect,
     Disconnect,
     Ring,
+    PsetCount,
+    PsetName,
+    PsetInfo,
+    PsetMembers,
+    PsetDefine,
     Abort,
     Finalize,
     /// A command that is not known. Its reply is named `unknown_result` (PMI-1) or `unknown-response` (PMI-2):
@@ -276,5 +312,48 @@ impl<'a> RankList<'a> {
     /// The ranks, at least one, as the client ordered them.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.0.split(|&b| b == b',').filter_map(scan::number)
+    }
+}
+
+/// Ranks as `0-3,7`: numbers and ranges with commas between them, known to be well-formed and not empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankRanges<'a>(&'a [u8]);
+
+impl<'a> RankRanges<'a> {
+    /// `list` when it is well-formed.
+    pub fn new(list: &'a [u8]) -> Option<RankRanges<'a>> {
+        list.split(|&b| b == b',').all(|part| range(part).is_some()).then_some(RankRanges(list))
+    }
+
+    /// The list as it stands in a message.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// The ranks as the client ordered them.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.0.split(|&b| b == b',').filter_map(range).flatten()
+    }
+}
+
+fn range(part: &[u8]) -> Option<core::ops::RangeInclusive<u32>> {
+    let mut ends = part.splitn(2, |&b| b == b'-');
+    let first = scan::number(ends.next()?)?;
+    let last = ends.next().map_or(Some(first), scan::number)?;
+    (first <= last).then_some(first..=last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn ranges_of_ranks_are_checked() {
+        let ranks = |list: &'static str| RankRanges::new(list.as_bytes()).map(|ranks| ranks.iter().collect());
+        assert_eq!(ranks("7,0-3,3"), Some(Vec::from([7, 0, 1, 2, 3, 3])));
+        for bad in ["", ",", "1,", "3-1", "-1", "1-", "1--2", "a", "1 2", "99999999999"] {
+            assert_eq!(ranks(bad), None, "{bad}");
+        }
     }
 }

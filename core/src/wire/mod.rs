@@ -14,7 +14,7 @@ pub mod v1;
 pub mod v2;
 mod write;
 
-pub use command::{Command, Group, Members, Message, Op, RankList, Undecoded};
+pub use command::{Command, Group, Members, Message, Op, RankList, RankRanges, Undecoded};
 pub use frame::{Frame, Framing, next_frame};
 pub use reply::{Codes, Failure, Reply};
 pub use spawn::{Program, Spawn, SpawnProgram};
@@ -41,6 +41,19 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     match frame.kind {
         frame::Kind::Counted => v2::decode(frame),
         frame::Kind::Line | frame::Kind::Block => v1::decode(frame),
+    }
+}
+
+/// Reads a spawn request again that has been decoded before: a frame's body in that protocol.
+pub fn decode_spawn(protocol: Protocol, body: &[u8]) -> Option<Spawn<'_>> {
+    let kind = match protocol {
+        Protocol::V1 => frame::Kind::Block,
+        Protocol::V2 => frame::Kind::Counted,
+    };
+    let len = u32::try_from(body.len()).ok()?;
+    match decode(&Frame { body, len, kind }).ok()?.command {
+        Command::Spawn(spawn) => Some(spawn),
+        _ => None,
     }
 }
 

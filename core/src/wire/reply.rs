@@ -60,7 +60,14 @@ pub enum Reply<'a> {
     Spawned {
         /// The new job.
         jobid: Text<'a>,
-        /// Of each process.
+        /// Of each program.
+        codes: Codes<'a>,
+    },
+    /// To [`Op::Spawn`]: nothing was started.
+    NotSpawned {
+        /// Why.
+        why: Failure<'a>,
+        /// Of each program.
         codes: Codes<'a>,
     },
     /// To [`Op::Ring`].
@@ -71,6 +78,22 @@ pub enum Reply<'a> {
         left: Text<'a>,
         /// `ring-right`
         right: Text<'a>,
+    },
+    /// To [`Op::PsetCount`].
+    PsetCount(u32),
+    /// To [`Op::PsetName`].
+    PsetName(Text<'a>),
+    /// To [`Op::PsetInfo`]: its number of ranks.
+    PsetInfo {
+        /// How many ranks are in the set.
+        size: u32,
+    },
+    /// To [`Op::PsetMembers`].
+    PsetMembers {
+        /// Ranks in rising order, as `0-3,7`.
+        members: Text<'a>,
+        /// Where to ask on, when these were not all.
+        next: Option<u32>,
     },
     /// To [`Op::Fence`].
     Fence {
@@ -92,25 +115,25 @@ pub enum Failure<'a> {
     Remote(i32, Text<'a>),
 }
 
-/// One error code for each process of a spawn; 0 is success.
+/// One error code for each program of a spawn; 0 is success, others are the `errno` of the failure.
 #[derive(Clone, Copy)]
 pub struct Codes<'a>(List<'a>);
 
 #[derive(Clone, Copy)]
 enum List<'a> {
     Same { code: i32, count: u32 },
-    Given(&'a [i32]),
+    Given(&'a [u8]),
     Message(&'a [u8]),
 }
 
 impl<'a> Codes<'a> {
-    /// The same code for `count` processes.
+    /// The same code for `count` programs.
     pub const fn same(code: i32, count: u32) -> Codes<'a> {
         Codes(List::Same { code, count })
     }
 
     /// These codes.
-    pub const fn new(codes: &'a [i32]) -> Codes<'a> {
+    pub const fn new(codes: &'a [u8]) -> Codes<'a> {
         Codes(List::Given(codes))
     }
 
@@ -121,7 +144,7 @@ impl<'a> Codes<'a> {
             .then_some(Codes(List::Message(list)))
     }
 
-    /// The codes in the processes' order.
+    /// The codes in the programs' order.
     pub fn iter(&self) -> impl Iterator<Item = i32> + use<'a> {
         let (same, given, message) = match self.0 {
             List::Same { code, count } => ((code, count), &[][..], &[][..]),
@@ -130,7 +153,7 @@ impl<'a> Codes<'a> {
         };
         (0..same.1)
             .map(move |_| same.0)
-            .chain(given.iter().copied())
+            .chain(given.iter().map(|&code| i32::from(code)))
             .chain(message.split(|&b| b == b',').filter_map(scan::integer))
     }
 }
@@ -161,7 +184,11 @@ impl Reply<'_> {
             Reply::Appnum(_) => Op::GetAppnum,
             Reply::JobId(_) => Op::GetJobId,
             Reply::Port(_) => Op::Lookup,
-            Reply::Spawned { .. } => Op::Spawn,
+            Reply::Spawned { .. } | Reply::NotSpawned { .. } => Op::Spawn,
+            Reply::PsetCount(_) => Op::PsetCount,
+            Reply::PsetName(_) => Op::PsetName,
+            Reply::PsetInfo { .. } => Op::PsetInfo,
+            Reply::PsetMembers { .. } => Op::PsetMembers,
             Reply::Ring { .. } => Op::Ring,
             Reply::Fence { .. } => Op::Fence,
             Reply::Found(op, _) | Reply::Missing(op) | Reply::Done(op) | Reply::Refused(op, _) => op,

@@ -52,14 +52,21 @@ fn replies_of_pmi1() {
         (R::Port("p#1$".into()), "cmd=lookup_result rc=0 info=ok port=p#1$\n"),
         (R::Done(Op::Finalize), "cmd=finalize_ack rc=0\n"),
         (
-            R::Spawned { jobid: "j".into(), codes: Codes::new(&[0, -1, 5]) },
-            "cmd=spawn_result rc=0 errcodes=0,-1,5\n",
+            R::Spawned { jobid: "j".into(), codes: Codes::new(&[0, 2, 125]) },
+            "cmd=spawn_result rc=0 errcodes=0,2,125\n",
         ),
         (
             refused(Op::Put, Refusal::Full(Limit::Keys, 64)),
             "cmd=put_result rc=2 msg=limit_keys_(64)_is_used_up,_raise_it_with_--limit_keys=N\n",
         ),
-        (refused(Op::Lookup, Refusal::NoKey), "cmd=lookup_result rc=4 info=failed msg=key_not_found\n"),
+        (
+            refused(Op::Lookup, Refusal::NoName),
+            "cmd=lookup_result rc=14 info=failed msg=nobody_has_published_that_name\n",
+        ),
+        (
+            R::NotSpawned { why: Failure::Refusal(Refusal::NotStarted), codes: Codes::new(&[2, 125]) },
+            "cmd=spawn_result rc=14 msg=nothing_was_started,_errcodes_say_why errcodes=2,125\n",
+        ),
         (refused(Op::Unknown, Refusal::Unsupported), "cmd=unknown_result rc=14 msg=command_not_supported\n"),
         // What a line cannot carry, and what PMI-1 does not have.
         (
@@ -212,7 +219,7 @@ fn parts() -> impl Strategy<Value = Parts> {
     let texts = [text(), text(), text(), text()];
     let numbers = any::<[u32; 3]>().prop_map(|[m, n, k]| [m, n, k.max(1)]);
     let lists = [vec(text(), 0..4), vec(text(), 0..4)];
-    (0u8..24, texts, numbers, any::<i32>(), any::<[bool; 2]>(), lists)
+    (0u8..29, texts, numbers, any::<i32>(), any::<[bool; 2]>(), lists)
         .prop_map(|(op, texts, numbers, code, flags, lists)| Parts { op, texts, numbers, code, flags, lists })
 }
 
@@ -253,11 +260,16 @@ fn command<'a>(
         20 => Command::Disconnect { jobid: a },
         21 => Command::Ring { count: m, left: a, right: b },
         22 => Command::Abort { code: parts.flags[0].then_some(parts.code), world: true, message: a },
+        23 => Command::PsetCount,
+        24 => Command::PsetName { index: m },
+        25 => Command::PsetInfo { name: a },
+        26 => Command::PsetMembers { name: a, from: m },
+        27 => Command::PsetDefine { name: a, members: RankRanges::new(b"7,0-3,12").unwrap() },
         _ => Command::Spawn(Spawn::new(programs, preput)),
     }
 }
 
-fn reply<'a>(parts: &'a Parts, codes: &'a [i32]) -> Reply<'a> {
+fn reply<'a>(parts: &'a Parts, codes: &'a [u8]) -> Reply<'a> {
     let [a, b, _, _] = parts.texts.each_ref().map(|text| Text::plain(text));
     let [m, n, k] = parts.numbers;
     let filled = |text: Text<'a>| (!text.is_empty()).then_some(text);
@@ -281,11 +293,20 @@ fn reply<'a>(parts: &'a Parts, codes: &'a [i32]) -> Reply<'a> {
         16 => Reply::Done(Op::Publish),
         17 => Reply::Done(Op::Connect),
         18 => Reply::Done(Op::Finalize),
+        19 => Reply::PsetCount(m),
+        20 => Reply::PsetName(a),
+        21 => Reply::PsetInfo { size: m },
+        22 => Reply::PsetMembers { members: a, next: parts.flags[0].then_some(m) },
+        23 => Reply::NotSpawned { why: Failure::Remote(parts.code | 1, a), codes: Codes::new(codes) },
         op => {
-            let of = [Op::Put, Op::Get, Op::Lookup, Op::Spawn, Op::Unknown][usize::from(op) - 19];
+            let of = [Op::Put, Op::Get, Op::Lookup, Op::Spawn, Op::Unknown][usize::from(op) - 24];
             Reply::Refused(of, Failure::Remote(parts.code | 1, a))
         }
     }
+}
+
+fn is_pset(op: Op) -> bool {
+    matches!(op, Op::PsetCount | Op::PsetName | Op::PsetInfo | Op::PsetMembers | Op::PsetDefine)
 }
 
 fn check_command(command: Command<'_>, protocol: Protocol) {
@@ -306,7 +327,8 @@ fn check_command(command: Command<'_>, protocol: Protocol) {
                     );
             let only_v2 =
                 matches!(command.op(), Op::FullInit | Op::PutNodeAttr | Op::GetNodeAttr | Op::GetJobAttr)
-                    || matches!(command.op(), Op::Connect | Op::Disconnect | Op::Ring);
+                    || matches!(command.op(), Op::Connect | Op::Disconnect | Op::Ring)
+                    || is_pset(command.op());
             assert!(if protocol == Protocol::V1 { only_v2 } else { only_v1 }, "{command:?}");
             return;
         }
@@ -346,11 +368,12 @@ fn check_reply(reply: Reply<'_>, protocol: Protocol) {
     match (decoded, reply) {
         // Not in this protocol, and told so.
         (Reply::Refused(_, Failure::Remote(rc, _)), reply)
-            if rc == unsupported && !matches!(reply, Reply::Refused(..)) =>
+            if rc == unsupported && !matches!(reply, Reply::Refused(..) | Reply::NotSpawned { .. }) =>
         {
             let op = reply.op();
             let only_v2 = matches!(op, Op::FullInit | Op::GetNodeAttr | Op::GetJobAttr | Op::Ring)
-                || matches!(reply, Reply::Done(Op::Connect));
+                || matches!(reply, Reply::Done(Op::Connect))
+                || is_pset(op);
             let only_v1 = matches!(op, Op::GetMaxes | Op::GetUniverseSize | Op::GetAppnum)
                 || matches!(reply, Reply::Fence { tag: Some(_) });
             assert!(if protocol == Protocol::V1 { only_v2 } else { only_v1 }, "{reply:?}");
@@ -360,6 +383,26 @@ fn check_reply(reply: Reply<'_>, protocol: Protocol) {
             let text = if protocol == Protocol::V1 { underscored(&text) } else { text };
             assert_eq!((a, x), (b, y));
             assert!(said == *text.as_slice());
+        }
+        // A line holds its reason as one word, and nothing started may have no codes.
+        (
+            Reply::NotSpawned { why: Failure::Remote(x, _), codes: a },
+            Reply::NotSpawned { why: Failure::Remote(y, _), codes: b },
+        ) => assert_eq!((x, a), (y, b)),
+        (Reply::Refused(Op::Spawn, Failure::Remote(x, _)), Reply::NotSpawned { why, codes }) => {
+            assert_eq!(
+                (
+                    Failure::Remote(
+                        x,
+                        match why {
+                            Failure::Remote(_, text) => text,
+                            _ => "".into(),
+                        }
+                    ),
+                    codes.iter().count()
+                ),
+                (why, 0)
+            );
         }
         // A refused get without a word, or with the usual ones, is a miss.
         (Reply::Missing(Op::Get), Reply::Refused(Op::Get, Failure::Remote(..))) => {}
@@ -481,7 +524,7 @@ proptest! {
     }
 
     #[test]
-    fn replies_round_trip(parts in parts(), codes in vec(any::<i32>(), 0..5)) {
+    fn replies_round_trip(parts in parts(), codes in vec(any::<u8>(), 0..5)) {
         for protocol in [Protocol::V1, Protocol::V2] {
             check_reply(reply(&parts, &codes), protocol);
         }

@@ -179,7 +179,12 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
         | Command::GetJobAttr { .. }
         | Command::Connect { .. }
         | Command::Disconnect { .. }
-        | Command::Ring { .. } => return Err(Unsent::Unsupported),
+        | Command::Ring { .. }
+        | Command::PsetCount
+        | Command::PsetName { .. }
+        | Command::PsetInfo { .. }
+        | Command::PsetMembers { .. }
+        | Command::PsetDefine { .. } => return Err(Unsent::Unsupported),
     };
     w.raw(b"\n");
     w.finish()

@@ -29,7 +29,7 @@ pub fn encode_reply<'b>(reply: &Reply<'_>, buf: &'b mut [u8]) -> Result<&'b [u8]
         Err(Unsent::Unsupported) => Refusal::Unsupported,
     };
     let mut w = Writer::new(buf, Style::Line);
-    refused(&mut w, reply.op(), &Failure::Refusal(refusal));
+    refused(&mut w, reply.op(), &Failure::Refusal(refusal), Codes::same(0, 0));
     w.finish()
 }
 
@@ -56,6 +56,11 @@ fn name(op: Op) -> &'static [u8] {
         | Op::Connect
         | Op::Disconnect
         | Op::Ring
+        | Op::PsetCount
+        | Op::PsetName
+        | Op::PsetInfo
+        | Op::PsetMembers
+        | Op::PsetDefine
         | Op::Abort
         | Op::Unknown => b"unknown_result",
     }
@@ -75,7 +80,11 @@ fn start(w: &mut Writer<'_>, op: Op) {
 
 fn put(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
     if let Reply::Refused(op, failure) = reply {
-        refused(w, *op, failure);
+        refused(w, *op, failure, Codes::same(0, 0));
+        return Ok(());
+    }
+    if let Reply::NotSpawned { why, codes } = reply {
+        refused(w, Op::Spawn, why, *codes);
         return Ok(());
     }
     if let Reply::Missing(op @ Op::Get) = reply {
@@ -103,9 +112,7 @@ fn put(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
         Reply::Found(Op::Get, value) => w.raw(b" value=").text(value),
         Reply::Port(port) => w.raw(b" port=").text(port),
         Reply::Spawned { jobid: _, codes } => {
-            for (i, code) in codes.iter().enumerate() {
-                w.raw(if i == 0 { b" errcodes=" } else { b"," }).integer(code);
-            }
+            put_codes(w, codes);
             &mut *w
         }
         Reply::Fence { tag: Some(tag) } => w.raw(b" tag=").number(*tag),
@@ -114,14 +121,25 @@ fn put(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
         | Reply::Refused(..)
         | Reply::FullInit { .. }
         | Reply::Found(..)
+        | Reply::NotSpawned { .. }
+        | Reply::PsetCount(_)
+        | Reply::PsetName(_)
+        | Reply::PsetInfo { .. }
+        | Reply::PsetMembers { .. }
         | Reply::Ring { .. } => return Err(Unsent::Unsupported),
     };
     w.raw(b"\n");
     Ok(())
 }
 
+fn put_codes(w: &mut Writer<'_>, codes: &Codes<'_>) {
+    for (i, code) in codes.iter().enumerate() {
+        w.raw(if i == 0 { b" errcodes=" } else { b"," }).integer(code);
+    }
+}
+
 /// `msg` is the key that every PMI-1 client reads; MPICH 5 would take `errmsg` as well.
-fn refused(w: &mut Writer<'_>, op: Op, failure: &Failure<'_>) {
+fn refused(w: &mut Writer<'_>, op: Op, failure: &Failure<'_>, codes: Codes<'_>) {
     w.raw(b"cmd=").raw(name(op)).raw(b" rc=");
     match failure {
         Failure::Refusal(refusal) => w.integer(refusal.rc()),
@@ -135,6 +153,7 @@ fn refused(w: &mut Writer<'_>, op: Op, failure: &Failure<'_>) {
         Failure::Remote(_, message) if message.is_empty() => &mut *w,
         Failure::Remote(_, message) => w.raw(b" msg=").token(message),
     };
+    put_codes(w, &codes);
     w.raw(b"\n");
 }
 
@@ -163,10 +182,12 @@ pub fn decode_reply<'a>(frame: &Frame<'a>) -> Result<Reply<'a>, Malformed> {
     };
     if rc != 0 {
         let message = message.unwrap_or(Text::plain(b""));
-        return Ok(if op == Op::Get && is_miss(&message) {
-            Reply::Missing(op)
-        } else {
-            Reply::Refused(op, Failure::Remote(rc, message))
+        let why = Failure::Remote(rc, message);
+        let codes = fields.pick([b"errcodes"])[0].and_then(|codes| Codes::decode(codes.as_plain()?));
+        return Ok(match (op, codes) {
+            (Op::Get, _) if is_miss(&message) => Reply::Missing(op),
+            (Op::Spawn, Some(codes)) => Reply::NotSpawned { why, codes },
+            _ => Reply::Refused(op, why),
         });
     }
     success(op, &mut fields).ok_or(Malformed::Structure)

@@ -1,7 +1,7 @@
 //! Commands of PMI-2.
 
 use crate::fault::{Malformed, Refusal};
-use crate::wire::command::{Command, Message, Op, Undecoded};
+use crate::wire::command::{Command, Message, Op, RankRanges, Undecoded};
 use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
 use crate::wire::spawn::Spawn;
@@ -47,6 +47,11 @@ fn op(name: &[u8]) -> Op {
         b"name-lookup" => Op::Lookup,
         b"spawn" => Op::Spawn,
         b"ring" => Op::Ring,
+        b"pset-count" => Op::PsetCount,
+        b"pset-name" => Op::PsetName,
+        b"pset-info" => Op::PsetInfo,
+        b"pset-members" => Op::PsetMembers,
+        b"pset-define" => Op::PsetDefine,
         _ => Op::Unknown,
     }
 }
@@ -83,6 +88,17 @@ fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> 
             let [count, left, right] = fields.pick([b"ring-count", b"ring-left", b"ring-right"]);
             Command::Ring { count: number(need(count)?)?, left: need(left)?, right: need(right)? }
         }
+        Op::PsetName => Command::PsetName { index: number(need(fields.pick([b"index"])[0])?)? },
+        Op::PsetInfo => Command::PsetInfo { name: need(fields.pick([b"name"])[0])? },
+        Op::PsetMembers => {
+            let [name, from] = fields.pick([b"name", b"from"]);
+            Command::PsetMembers { name: need(name)?, from: from.map_or(Ok(0), number)? }
+        }
+        Op::PsetDefine => {
+            let [name, members] = fields.pick([b"name", b"members"]);
+            let members = need(members)?.as_plain().and_then(RankRanges::new);
+            Command::PsetDefine { name: need(name)?, members: members.ok_or(Refusal::BadField)? }
+        }
         Op::Abort => abort(fields),
         Op::Spawn => {
             fields.pick([]);
@@ -94,6 +110,7 @@ fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> 
                 Op::Finalize => Command::Finalize,
                 Op::GetJobId => Command::GetJobId,
                 Op::Fence => Command::Fence { group: None },
+                Op::PsetCount => Command::PsetCount,
                 _ => return Err(Refusal::Unsupported),
             }
         }
@@ -162,6 +179,11 @@ fn name(command: &Command<'_>) -> Option<&'static [u8]> {
         Command::Connect { .. } => b"job-connect",
         Command::Disconnect { .. } => b"job-disconnect",
         Command::Ring { .. } => b"ring",
+        Command::PsetCount => b"pset-count",
+        Command::PsetName { .. } => b"pset-name",
+        Command::PsetInfo { .. } => b"pset-info",
+        Command::PsetMembers { .. } => b"pset-members",
+        Command::PsetDefine { .. } => b"pset-define",
         Command::Abort { .. } => b"abort",
         Command::Finalize => b"finalize",
         _ => return None,
@@ -212,6 +234,18 @@ fn put(w: &mut Writer<'_>, command: &Command<'_>) {
             w.raw(b"ring-count=").number(*count).raw(b";");
             field(w, b"ring-left", left);
             field(w, b"ring-right", right);
+        }
+        Command::PsetName { index } => {
+            w.raw(b"index=").number(*index).raw(b";");
+        }
+        Command::PsetInfo { name } => field(w, b"name", name),
+        Command::PsetMembers { name, from } => {
+            field(w, b"name", name);
+            w.raw(b"from=").number(*from).raw(b";");
+        }
+        Command::PsetDefine { name, members } => {
+            field(w, b"name", name);
+            w.raw(b"members=").raw(members.as_bytes()).raw(b";");
         }
         Command::Abort { code, world, message } => {
             if let Some(code) = code {

@@ -65,6 +65,11 @@ fn name(op: Op) -> &'static [u8] {
         Op::Lookup => b"name-lookup-response",
         Op::Spawn => b"spawn-response",
         Op::Ring => b"ring-response",
+        Op::PsetCount => b"pset-count-response",
+        Op::PsetName => b"pset-name-response",
+        Op::PsetInfo => b"pset-info-response",
+        Op::PsetMembers => b"pset-members-response",
+        Op::PsetDefine => b"pset-define-response",
         Op::Init
         | Op::InitAck
         | Op::GetMaxes
@@ -81,11 +86,10 @@ fn put(w: &mut Writer<'_>, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Result
         w.raw(b"thrid=").text(&thrid).raw(b";");
     }
     match reply {
-        Reply::Refused(_, Failure::Refusal(refusal)) => {
-            w.raw(b"rc=").integer(refusal.rc()).raw(b";errmsg=").display(refusal).raw(b";");
-        }
-        Reply::Refused(_, Failure::Remote(rc, message)) => {
-            w.raw(b"rc=").integer(*rc).raw(b";errmsg=").text(message).raw(b";");
+        Reply::Refused(_, why) => failure(w, why),
+        Reply::NotSpawned { why, codes } => {
+            failure(w, why);
+            put_codes(w, codes);
         }
         _ => {
             w.raw(b"rc=0;");
@@ -94,6 +98,28 @@ fn put(w: &mut Writer<'_>, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Result
     }
     w.count();
     Ok(())
+}
+
+fn failure(w: &mut Writer<'_>, why: &Failure<'_>) {
+    match why {
+        Failure::Refusal(refusal) => {
+            w.raw(b"rc=").integer(refusal.rc()).raw(b";errmsg=").display(refusal).raw(b";");
+        }
+        Failure::Remote(rc, message) => {
+            w.raw(b"rc=").integer(*rc).raw(b";errmsg=").text(message).raw(b";");
+        }
+    }
+}
+
+fn put_codes(w: &mut Writer<'_>, codes: &Codes<'_>) {
+    let mut first = true;
+    for code in codes.iter() {
+        w.raw(if first { b"errcodes=" } else { b"," }).integer(code);
+        first = false;
+    }
+    if !first {
+        w.raw(b";");
+    }
 }
 
 fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
@@ -121,15 +147,27 @@ fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
             w.raw(b"port=").text(port).raw(b";value=").text(port).raw(b";");
         }
         Reply::Spawned { jobid, codes } => {
-            w.raw(b"jobid=").text(jobid);
-            for (i, code) in codes.iter().enumerate() {
-                w.raw(if i == 0 { b";errcodes=" } else { b"," }).integer(code);
-            }
-            w.raw(b";");
+            w.raw(b"jobid=").text(jobid).raw(b";");
+            put_codes(w, codes);
         }
         Reply::Ring { count, left, right } => {
             w.raw(b"ring-count=").number(*count).raw(b";ring-left=").text(left);
             w.raw(b";ring-right=").text(right).raw(b";");
+        }
+        Reply::PsetCount(count) => {
+            w.raw(b"count=").number(*count).raw(b";");
+        }
+        Reply::PsetName(name) => {
+            w.raw(b"name=").text(name).raw(b";");
+        }
+        Reply::PsetInfo { size } => {
+            w.raw(b"size=").number(*size).raw(b";");
+        }
+        Reply::PsetMembers { members, next } => {
+            w.raw(b"members=").text(members).raw(b";");
+            if let Some(next) = next {
+                w.raw(b"next=").number(*next).raw(b";");
+            }
         }
         Reply::Done(Op::Connect | Op::Disconnect) => {
             w.raw(b"kvscopy=FALSE;");
@@ -160,6 +198,13 @@ pub fn decode_reply<'a>(frame: &Frame<'a>) -> Result<Answer<'a>, Malformed> {
         read(op, &mut fields).ok_or(Malformed::Structure)?
     } else {
         match (op, filled(message)) {
+            (Op::Spawn, message) => {
+                let why = Failure::Remote(rc, message.unwrap_or(Text::plain(b"")));
+                match fields.pick([b"errcodes"])[0].and_then(|codes| Codes::decode(codes.as_plain()?)) {
+                    Some(codes) => Reply::NotSpawned { why, codes },
+                    None => Reply::Refused(op, why),
+                }
+            }
             // hydra 5 has no word for a missing key: `cmd=kvs-get-response;rc=1;`.
             (Op::Get | Op::GetNodeAttr | Op::GetJobAttr, None) => Reply::Missing(op),
             (_, message) => Reply::Refused(op, Failure::Remote(rc, message.unwrap_or(Text::plain(b"")))),
@@ -186,6 +231,11 @@ fn op(name: &[u8]) -> Option<Op> {
         b"name-lookup-response" => Op::Lookup,
         b"spawn-response" => Op::Spawn,
         b"ring-response" => Op::Ring,
+        b"pset-count-response" => Op::PsetCount,
+        b"pset-name-response" => Op::PsetName,
+        b"pset-info-response" => Op::PsetInfo,
+        b"pset-members-response" => Op::PsetMembers,
+        b"pset-define-response" => Op::PsetDefine,
         b"unknown-response" => Op::Unknown,
         _ => return None,
     })
@@ -217,6 +267,13 @@ fn read<'a>(op: Op, fields: &mut Fields<'a>) -> Option<Reply<'a>> {
         Op::Ring => {
             let [count, left, right] = fields.pick([b"ring-count", b"ring-left", b"ring-right"]);
             Reply::Ring { count: plain(count)?, left: left?, right: right? }
+        }
+        Op::PsetCount => Reply::PsetCount(plain(fields.pick([b"count"])[0])?),
+        Op::PsetName => Reply::PsetName(fields.pick([b"name"])[0]?),
+        Op::PsetInfo => Reply::PsetInfo { size: plain(fields.pick([b"size"])[0])? },
+        Op::PsetMembers => {
+            let [members, next] = fields.pick([b"members", b"next"]);
+            Reply::PsetMembers { members: members?, next: plain(next) }
         }
         Op::Fence => Reply::Fence { tag: None },
         _ => Reply::Done(op),

@@ -1,5 +1,7 @@
 //! The server from the outside: bytes in, bytes out.
 
+mod dynamic;
+
 use core::sync::atomic::AtomicU32;
 use std::boxed::Box;
 use std::collections::VecDeque;
@@ -14,7 +16,18 @@ use crate::trace::{Cause, Closing, Exit};
 
 const JOB: JobId = JobId(0);
 
-const SMALL: Limits = Limits { jobs: 1, ranks: 4, conns: 6, keys: 32, kvs_bytes: 4096, groups: 2 };
+const SMALL: Limits = Limits {
+    jobs: 1,
+    ranks: 4,
+    conns: 6,
+    keys: 32,
+    kvs_bytes: 4096,
+    groups: 2,
+    names: 2,
+    spawns: 2,
+    spawn_bytes: 512,
+    psets: 3,
+};
 
 fn leak<T: Clone + Default>(len: usize) -> &'static mut [T] {
     Box::leak(vec![T::default(); len].into_boxed_slice())
@@ -39,6 +52,10 @@ impl Host {
             log: leak(need.log),
             index: Box::leak(index.into_boxed_slice()),
             groups: leak(need.groups),
+            names: leak(need.names),
+            spawns: leak(need.spawns),
+            requests: leak(need.requests),
+            psets: leak(need.psets),
             bits: leak(need.bits),
         };
         let server = Server::new(limits, slabs, 7).unwrap();
@@ -137,6 +154,8 @@ fn spec(size: u32) -> JobSpec<'static> {
         universe: Some(9),
         cleanup: true,
         pmi1_subversion: 2,
+        spawn: None,
+        lookup_wait: 0,
         fence_warning: 1000,
     }
 }

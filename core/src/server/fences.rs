@@ -1,0 +1,162 @@
+//! Fences, group barriers and rings: who waits for whom.
+
+use super::Server;
+use super::dispatch::Asker;
+use crate::fault::Refusal;
+use crate::ids::{JobId, Rank};
+use crate::slabs::{Answer, RankSlot, RingPart, What};
+use crate::tables::kvs::Kind;
+use crate::time::Time;
+use crate::trace::Cause;
+use crate::wire::{Group, Members, Text};
+
+impl Server<'_> {
+    pub(super) fn fence(&mut self, now: Time, asker: Asker) -> Result<What, Refusal> {
+        let RankSlot { in_fence, .. } = &mut self.ranks[asker.index];
+        if core::mem::replace(in_fence, true) {
+            return Err(Refusal::InFence);
+        }
+        self.jobs[asker.job.index()].fence.arrive(now);
+        Ok(What::Fence)
+    }
+
+    pub(super) fn group_fence(
+        &mut self,
+        now: Time,
+        asker: Asker,
+        group: &Group<'_>,
+    ) -> Result<What, Refusal> {
+        let job = &self.jobs[asker.job.index()];
+        let ranks = &self.ranks[job.slots()];
+        let gone = |rank: u32| !job.cleanup && ranks[rank as usize].exit.is_some();
+        let (size, tag, rank) = (job.size, group.tag, asker.rank.0);
+        let group = match group.members {
+            Members::World | Members::Node => {
+                self.groups.arrive(asker.job, size, 0..size, tag, rank, gone, now)?
+            }
+            Members::Ranks(list) => self.groups.arrive(asker.job, size, list.iter(), tag, rank, gone, now)?,
+        };
+        Ok(What::GroupFence { group, tag })
+    }
+
+    /// A rank's part of a ring (pmi2.h, `PMIX_Ring`): a count, and texts for its neighbours.
+    pub(super) fn ring(
+        &mut self,
+        asker: Asker,
+        count: u32,
+        left: Text<'_>,
+        right: Text<'_>,
+    ) -> Result<What, Refusal> {
+        if self.ranks[asker.index].ring.is_some() {
+            return Err(Refusal::InFence);
+        }
+        let rank = asker.rank.0.to_le_bytes();
+        let mut keep = |side: u8, text: Text<'_>| {
+            let key = [rank[0], rank[1], rank[2], rank[3], side];
+            self.store(asker, Kind::Ring, Text::plain(&key), Some(text)).map(|(record, _)| record)
+        };
+        let to_left = keep(b'l', left)?;
+        let to_right = if left == right { to_left } else { keep(b'r', right)? };
+        self.ranks[asker.index].ring = Some(RingPart { count, left: to_left, right: to_right });
+        self.jobs[asker.job.index()].ring += 1;
+        Ok(What::Ring)
+    }
+
+    /// Closes the ring when everybody it waits for is there: each rank gets the counts below it and what its
+    /// neighbours hold for it.
+    pub(super) fn check_ring(&mut self, job: JobId) {
+        let state = &self.jobs[job.index()];
+        if state.ring == 0 || state.ring < state.size - state.unawaited {
+            return;
+        }
+        let slots = state.slots();
+        let parts = |ranks: &[RankSlot]| ranks.iter().filter_map(|rank| rank.ring).next();
+        let ranks = &self.ranks[slots.clone()];
+        let last = ranks.iter().rev().find_map(|rank| rank.ring);
+        let (Some(first), Some(mut before)) = (parts(ranks), last) else { return };
+        let mut below = 0u32;
+        for index in slots {
+            let Some(part) = self.ranks[index].ring.take() else { continue };
+            let slots = self.jobs[job.index()].slots();
+            let after = parts(&self.ranks[index + 1..slots.end]).unwrap_or(first);
+            let place = RingPart { count: below, left: before.right, right: after.left };
+            self.answer_rank(index, |what| (what == What::Ring).then_some(Answer::Ring(place)));
+            below = below.wrapping_add(part.count);
+            before = part;
+        }
+        self.jobs[job.index()].ring = 0;
+    }
+
+    /// The job goes on without the rank: no fence waits for it.
+    pub(super) fn bury(&mut self, job: JobId, rank: Rank) {
+        let Some(slot) = self.jobs[job.index()].slot(rank) else { return };
+        let state = &mut self.jobs[job.index()];
+        state.unawaited += 1;
+        if core::mem::take(&mut self.ranks[slot].in_fence) {
+            state.fence.arrived -= 1;
+        }
+        self.check_fence(job);
+        self.groups.bury(job, rank.0);
+        while let Some(group) = self.groups.complete(job) {
+            self.complete_group(job, group);
+        }
+    }
+
+    /// Ends the job when somebody waits in a fence for a rank whose process is gone.
+    pub(super) fn check_absent(&mut self, job: JobId) {
+        let state = &self.jobs[job.index()];
+        if state.gone == 0 || !state.cleanup || state.ending.is_some() {
+            return;
+        }
+        let ranks = &self.ranks[state.slots()];
+        let gone = |rank: u32| ranks[rank as usize].exit.is_some();
+        let missed = |&rank: &u32| gone(rank) && !ranks[rank as usize].in_fence;
+        let absent = (0..state.size).find(|rank| state.fence.arrived > 0 && missed(rank));
+        if let Some(rank) = absent.or_else(|| self.groups.waits_for(job, gone))
+            && let Some(exit) = ranks[rank as usize].exit
+        {
+            self.end_job(job, Cause::Absent { rank: Rank(rank), exit });
+        }
+    }
+
+    /// Lets the job's fence go when everybody it waits for has arrived.
+    pub(super) fn check_fence(&mut self, job: JobId) {
+        let state = &mut self.jobs[job.index()];
+        if state.fence.arrived == 0 || state.fence.arrived < state.size - state.unawaited {
+            return;
+        }
+        state.fence.arrived = 0;
+        for index in state.slots() {
+            self.ranks[index].in_fence = false;
+            self.answer_rank(index, |what| (what == What::Fence).then_some(Answer::Fence(None)));
+        }
+    }
+
+    /// Lets a group go that everybody it waits for has joined.
+    pub(super) fn complete_group(&mut self, job: JobId, at: u32) {
+        for rank in 0..self.jobs[job.index()].size {
+            if !self.groups.has_member(at, rank) {
+                continue;
+            }
+            if let Some(index) = self.jobs[job.index()].slot(Rank(rank)) {
+                self.answer_rank(index, |what| match what {
+                    What::GroupFence { group, tag } if group == at => Some(Answer::Fence(Some(tag))),
+                    _ => None,
+                });
+            }
+        }
+        self.groups.end(at);
+    }
+
+    /// Turns what a rank waits for into an answer, where `answer` has one.
+    pub(super) fn answer_rank(&mut self, index: usize, answer: impl Fn(What) -> Option<Answer>) {
+        let Some(conn) = self.ranks[index].conn else { return };
+        let Some(slot) = self.conns.get_mut(conn.index()) else { return };
+        for owed in &mut slot.owed {
+            if let Some(answer) = answer(owed.what) {
+                owed.what = What::Answer(answer);
+            }
+        }
+        self.check_ready(conn);
+    }
+}

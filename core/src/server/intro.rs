@@ -1,0 +1,100 @@
+//! Introductions: how a connection becomes a rank's.
+
+use super::Server;
+use crate::fault::Refusal;
+use crate::ids::{ConnId, Rank};
+use crate::slabs::{Answer, Conn, Phase, RankPhase};
+use crate::trace::Closing;
+use crate::wire::{Protocol, Text};
+
+impl Server<'_> {
+    pub(super) fn init(&mut self, conn: ConnId, version: u32) -> Result<Answer, Refusal> {
+        let slot = &mut self.conns[conn.index()];
+        if !matches!(slot.phase, Phase::Opened | Phase::Finalized) {
+            return Err(Refusal::Initialized);
+        }
+        match version {
+            1 if slot.rank.is_none() => {
+                // Without initack nobody can tell who this is.
+                self.close(conn, Closing::TurnedDown);
+                Err(Refusal::Rank)
+            }
+            1 => {
+                slot.protocol = Protocol::V1;
+                self.join(conn);
+                let subversion =
+                    self.asker(conn).map_or(1, |asker| self.jobs[asker.job.index()].pmi1_subversion);
+                Ok(Answer::Init { version: 1, subversion })
+            }
+            2 => {
+                slot.protocol = Protocol::V2;
+                slot.phase = Phase::Greeted;
+                Ok(Answer::Init { version: 2, subversion: 0 })
+            }
+            _ => Err(Refusal::Version),
+        }
+    }
+
+    pub(super) fn init_ack(&mut self, conn: ConnId, pmiid: u32) -> Result<Answer, Refusal> {
+        if self.conns[conn.index()].phase != Phase::Opened {
+            return Err(Refusal::Initialized);
+        }
+        self.claim(conn, Rank(pmiid))?;
+        Ok(Answer::InitAck)
+    }
+
+    pub(super) fn full_init(
+        &mut self,
+        conn: ConnId,
+        rank: Option<u32>,
+        jobid: Option<Text<'_>>,
+    ) -> Result<Answer, Refusal> {
+        let slot = &self.conns[conn.index()];
+        match slot.phase {
+            Phase::Greeted => {}
+            Phase::Opened | Phase::Finalized => return Err(Refusal::NotInitialized),
+            Phase::Ready => return Err(Refusal::Initialized),
+        }
+        // A connection that the host handed out is that rank's, whatever number the client found somewhere.
+        if slot.rank.is_none() {
+            let job = slot.job.and_then(|job| self.jobs.get(job.index())).ok_or(Refusal::NoKvs)?;
+            if jobid.is_some_and(|jobid| !jobid.is_empty() && jobid != *job.name.as_bytes()) {
+                self.close(conn, Closing::TurnedDown);
+                return Err(Refusal::NoKvs);
+            }
+            let rank = rank.ok_or(Refusal::MissingField)?;
+            self.claim(conn, Rank(rank))?;
+        }
+        self.join(conn);
+        Ok(Answer::FullInit)
+    }
+
+    /// A client says which rank it is. Each rank is let in once.
+    fn claim(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
+        let Conn { job, rank: known, .. } = self.conns[conn.index()];
+        if known == Some(rank) {
+            return Ok(());
+        }
+        match self.rank_slot(job, Some(rank)) {
+            Some(slot) if known.is_none() && slot.conn.is_none() && slot.exit.is_none() => {
+                slot.conn = Some(conn);
+                self.conns[conn.index()].rank = Some(rank);
+                Ok(())
+            }
+            _ => {
+                self.close(conn, Closing::TurnedDown);
+                Err(Refusal::Rank)
+            }
+        }
+    }
+
+    fn join(&mut self, conn: ConnId) {
+        let slot = &mut self.conns[conn.index()];
+        slot.phase = Phase::Ready;
+        slot.joined_unsaid = true;
+        let (job, rank) = (slot.job, slot.rank);
+        if let Some(slot) = self.rank_slot(job, rank) {
+            slot.phase = RankPhase::Initialized;
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Spawn, names, connections, rings, attributes, aborts and process sets.
+
+use super::*;
+use crate::SpawnId;
+use crate::wire;
+
+const MANY: Limits = Limits { jobs: 3, ranks: 8, conns: 10, kvs_bytes: 8192, keys: 64, ..SMALL };
+
+/// Two jobs of two ranks, on connections 0, 1 and 2, 3.
+fn two_jobs(lookup_wait: u64) -> Host {
+    let mut host = Host::with_limits(MANY);
+    for (job, name) in [(JobId(0), "kvs_0"), (JobId(1), "kvs_1")] {
+        host.job(JobSpec { job, name, lookup_wait, ..spec(2) });
+        for rank in 0..2 {
+            let conn = job.0 * 2 + rank;
+            host.tell(Input::Opened { conn: ConnId(conn), job, rank: Some(Rank(rank)) });
+            host.join_v2(conn, "");
+        }
+    }
+    host
+}
+
+impl Host {
+    /// Asks, and wants that reply.
+    fn expects(&mut self, conn: u32, command: &str, reply: &str) {
+        self.asks(conn, &format!("cmd={command}"));
+        let name = command.split(';').next().unwrap_or_default();
+        let (from, text) = self.replies.pop_front().unwrap();
+        assert_eq!(from, ConnId(conn));
+        let body = text.split_once("cmd=").unwrap().1;
+        assert!(body.starts_with(&format!("{name}-response;rc={reply}")), "{command}: {body}");
+    }
+}
+
+#[test]
+fn names_are_for_every_job_and_go_with_their_own() {
+    let mut host = two_jobs(0);
+    host.expects(0, "name-lookup;name=svc;", "14;errmsg=nobody");
+    host.expects(0, "name-publish;name=svc;port=tag#0$x;", "0;");
+    host.expects(2, "name-publish;name=svc;port=other;", "14;errmsg=the name is published already;");
+    host.expects(2, "name-lookup;name=svc;", "0;port=tag#0$x;value=tag#0$x;");
+    host.expects(3, "name-unpublish;name=svc;", "0;");
+    host.expects(3, "name-unpublish;name=svc;", "14;errmsg=nobody");
+    host.expects(0, "name-publish;name=svc;port=again;", "0;");
+    host.tell(Input::Forget { job: JobId(0) });
+    host.expects(2, "name-lookup;name=svc;", "14;");
+}
+
+#[test]
+fn a_lookup_waits_until_somebody_publishes_or_its_time_is_up() {
+    let mut host = two_jobs(500);
+    host.now = Time(100);
+    host.asks(0, "cmd=name-lookup;name=svc;");
+    host.asks(2, "cmd=name-lookup;name=none;");
+    assert_eq!(host.server.wake(), Some(Time(600)));
+    host.silent();
+    host.asks(3, "cmd=name-publish;name=svc;port=here;");
+    host.replies.make_contiguous().sort_by_key(|(conn, _)| conn.0);
+    host.gets(0, "cmd=name-lookup-response;rc=0;port=here;value=here;");
+    host.replies.clear();
+    host.now = Time(600);
+    host.tell(Input::Tick);
+    host.gets(2, "cmd=name-lookup-response;rc=14;errmsg=nobody has published that name;");
+    // Nothing is left of what nobody waits for.
+    host.expects(2, "name-publish;name=other;port=x;", "0;");
+}
+
+#[test]
+fn a_key_value_space_opens_by_connecting() {
+    let mut host = two_jobs(0);
+    host.expects(2, "kvs-put;key=k;value=v;", "0;");
+    host.expects(0, "kvs-get;jobid=kvs_1;key=k;", "3;errmsg=no such key-value space");
+    host.expects(0, "job-connect;jobid=kvs_9;", "3;errmsg=no such job;");
+    host.expects(0, "job-disconnect;jobid=kvs_1;", "3;errmsg=not connected");
+    host.expects(0, "job-connect;jobid=kvs_0;", "0;kvscopy=FALSE;");
+    host.expects(0, "job-connect;jobid=kvs_1;", "0;kvscopy=FALSE;");
+    host.expects(0, "job-connect;jobid=kvs_1;", "0;kvscopy=FALSE;");
+    host.expects(1, "kvs-get;jobid=kvs_1;key=k;", "0;found=TRUE;value=v;");
+    host.expects(3, "kvs-get;jobid=kvs_0;key=k;", "0;found=FALSE;");
+    host.expects(3, "job-disconnect;jobid=kvs_0;", "0;kvscopy=FALSE;");
+    host.expects(0, "kvs-get;jobid=kvs_1;key=k;", "3;");
+    host.expects(0, "job-disconnect;jobid=kvs_0;", "3;errmsg=not connected");
+}
+
+#[test]
+fn a_ring_hands_texts_to_neighbours_and_counts_from_below() {
+    let mut host = Host::v2(3);
+    for _ in 0..2 {
+        host.asks(1, "cmd=ring;ring-count=2;ring-left=l1;ring-right=r1;");
+        host.asks(0, "cmd=ring;ring-count=1;ring-left=l0;ring-right=r0;");
+        host.silent();
+        host.asks(2, "cmd=ring;ring-count=1;ring-left=l2;ring-right=r2;");
+        host.replies.make_contiguous().sort_by_key(|(conn, _)| conn.0);
+        host.gets(0, "cmd=ring-response;rc=0;ring-count=0;ring-left=r2;ring-right=l1;");
+        host.gets(1, "cmd=ring-response;rc=0;ring-count=1;ring-left=r0;ring-right=l2;");
+        host.gets(2, "cmd=ring-response;rc=0;ring-count=3;ring-left=r1;ring-right=l0;");
+    }
+    let mut alone = Host::v2(1);
+    alone.asks(0, "cmd=ring;ring-count=1;ring-left=me;ring-right=me;");
+    alone.gets(0, "cmd=ring-response;rc=0;ring-count=0;ring-left=me;ring-right=me;");
+}
+
+#[test]
+fn attributes_are_true_or_not_found() {
+    let mut host = Host::v2(3);
+    for (attr, reply) in [
+        ("universeSize", "0;found=TRUE;value=9;"),
+        ("hasNameServ", "0;found=TRUE;value=1;"),
+        ("physTopology", "0;found=TRUE;value=complete;"),
+        ("isHeterogeneous", "0;found=TRUE;value=0;"),
+        ("PMI_dead_processes", "0;found=TRUE;value=;"),
+        ("physTopologyLevels", "0;found=FALSE;"),
+        ("cartDims", "0;found=FALSE;"),
+        ("no-such-attribute", "0;found=FALSE;"),
+    ] {
+        host.expects(0, &format!("info-getjobattr;key={attr};"), reply);
+    }
+    for (attr, reply) in [
+        ("localRanksCount", "0;found=TRUE;value=3;"),
+        ("localRanks", "0;found=TRUE;value=0,1,2;"),
+        ("cartCoords", "0;found=FALSE;"),
+        ("memPoolType", "0;found=FALSE;"),
+    ] {
+        host.expects(0, &format!("info-getnodeattr;key={attr};"), reply);
+    }
+}
+
+#[test]
+fn a_rank_may_abort_alone() {
+    let mut host = Host::v2(3);
+    host.asks(0, "cmd=kvs-fence;");
+    host.asks(2, "cmd=abort;isworld=FALSE;msg=leaving;exitcode=4;");
+    let killed = Output::Kill { job: JOB, rank: Rank(2), code: Some(4), message: "leaving" };
+    assert_eq!(host.events.pop(), Some(format!("{killed:?}")));
+    host.exits(2, Exit::Signal(15));
+    host.silent();
+    host.asks(1, "cmd=kvs-fence;");
+    assert_eq!(host.replies.len(), 2, "the fence counts the living");
+    host.replies.clear();
+    host.expects(0, "info-getjobattr;key=PMI_dead_processes;", "0;found=TRUE;value=2;");
+}
+
+const SPAWN: &str = "cmd=spawn;ncmds=2;preputcount=1;ppkey0=PARENT;ppval0=port;\
+    subcmd=./a;maxprocs=2;argc=1;argv0=;infokeycount=0;subcmd=./b;maxprocs=1;argc=0;infokeycount=0;";
+
+fn spawned(spawn: Option<SpawnId>) -> JobSpec<'static> {
+    JobSpec { job: JobId(2), name: "kvs_child", spawn, ..spec(3) }
+}
+
+#[test]
+fn a_spawn_is_told_to_the_host_and_answered_by_it() {
+    let mut host = two_jobs(0);
+    host.asks(1, SPAWN);
+    let event = host.events.pop().unwrap();
+    assert!(
+        event.starts_with("Spawn { spawn: SpawnId(0), job: JobId(0), rank: Rank(1), protocol: V2"),
+        "{event}"
+    );
+    let request = SPAWN.as_bytes();
+    let spawn = wire::decode_spawn(wire::Protocol::V2, request).unwrap();
+    assert_eq!(spawn.programs().map(|program| program.maxprocs()).collect::<Vec<_>>(), [2, 1]);
+    host.silent();
+    host.job(spawned(Some(SpawnId(0))));
+    host.tell(Input::Launched { spawn: SpawnId(0), started: true, codes: &[0, 0] });
+    host.gets(1, "cmd=spawn-response;rc=0;jobid=kvs_child;errcodes=0,0;");
+    host.tell(Input::Opened { conn: ConnId(4), job: JobId(2), rank: Some(Rank(0)) });
+    host.says(4, "cmd=init pmi_version=2 pmi_subversion=0\n");
+    host.replies.clear();
+    host.expects(
+        4,
+        "fullinit;pmirank=0;",
+        "0;pmi-version=2;pmi-subversion=0;rank=0;size=3;appnum=0;\
+        debugged=FALSE;pmiverbose=FALSE;spawner-jobid=kvs_0;",
+    );
+    host.expects(4, "kvs-get;key=PARENT;", "0;found=TRUE;value=port;");
+}
+
+#[test]
+fn a_spawn_that_fails_is_an_error_with_codes() {
+    let mut host = two_jobs(0);
+    host.asks(0, SPAWN);
+    host.events.clear();
+    host.tell(Input::Launched { spawn: SpawnId(0), started: false, codes: &[2, 125] });
+    let (_, reply) = host.replies.pop_front().unwrap();
+    assert!(
+        reply.contains("cmd=spawn-response;rc=14;errmsg=") && reply.ends_with(";errcodes=2,125;"),
+        "{reply}"
+    );
+    let again =
+        host.server.handle(host.now, Input::Launched { spawn: SpawnId(0), started: false, codes: &[2, 125] });
+    assert_eq!(again, Err(Fault::NoSuchSpawn));
+}
+
+#[test]
+fn spawns_have_limits_and_are_dropped_with_who_asked() {
+    let mut host = two_jobs(0);
+    host.asks(0, SPAWN);
+    host.asks(1, SPAWN);
+    host.events.clear();
+    host.expects(2, &SPAWN["cmd=".len()..], "2;errmsg=limit spawns (2) is used up");
+    let long = SPAWN.replace("port", &"x".repeat(500));
+    host.tell(Input::Closed { conn: ConnId(0) });
+    let before = host.snapshot();
+    let late = Input::Job(spawned(Some(SpawnId(7))));
+    assert_eq!(host.server.handle(host.now, late), Err(Fault::NoSuchSpawn));
+    assert_eq!(host.snapshot(), before);
+    host.tell(Input::Launched { spawn: SpawnId(0), started: false, codes: &[1, 1] });
+    host.silent();
+    host.expects(2, &long["cmd=".len()..], "2;errmsg=limit spawn-bytes (512)");
+    host.asks(2, SPAWN);
+    assert!(host.events.pop().unwrap().starts_with("Spawn { spawn: SpawnId(0), job: JobId(1)"));
+}
+
+#[test]
+fn process_sets_are_counted_by_those_who_are_in_them() {
+    let mut host = Host::with_limits(MANY);
+    host.job(JobSpec { cleanup: false, ..spec(3) });
+    host.tell(Input::Pset { job: JOB, name: "app://ocean", first: Rank(0), count: 2 });
+    for rank in 0..3 {
+        host.open(rank, Some(rank));
+        host.join_v2(rank, "");
+    }
+    host.expects(0, "pset-count;", "0;count=3;");
+    host.expects(2, "pset-count;", "0;count=2;");
+    host.expects(0, "pset-name;index=0;", "0;name=mpi://WORLD;");
+    host.expects(0, "pset-name;index=2;", "0;name=app://ocean;");
+    host.expects(2, "pset-name;index=2;", "3;errmsg=no such process set");
+    host.expects(0, "pset-info;name=mpi://world;", "0;size=3;");
+    host.expects(0, "pset-info;name=mpi://SELF;", "0;size=1;");
+    host.expects(2, "pset-info;name=app://ocean;", "3;");
+    host.expects(2, "pset-define;name=mine;members=1-2;", "0;");
+    host.expects(1, "pset-define;name=mine;members=2,1;", "0;");
+    host.expects(1, "pset-define;name=mine;members=0-2;", "14;errmsg=a process set of that name");
+    host.expects(1, "pset-define;name=mpi://x;members=0;", "3;");
+    host.expects(1, "pset-define;name=x;members=3;", "3;");
+    host.expects(1, "pset-name;index=3;", "0;name=mine;");
+    host.expects(1, "pset-members;name=mine;", "0;members=1-2;");
+    host.expects(1, "pset-members;name=mine;from=2;", "0;members=2;");
+    host.exits(2, Exit::Signal(9));
+    host.expects(1, "pset-count;", "0;count=4;");
+    host.expects(1, "pset-info;name=mine;", "14;errmsg=a member of the process set has died;");
+    host.expects(1, "pset-info;name=mpi://WORLD;", "14;");
+    host.expects(1, "pset-info;name=app://ocean;", "0;size=2;");
+}

@@ -1,0 +1,104 @@
+//! Which jobs are connected: whose key-value spaces are open to whom.
+//!
+//! Connecting joins everybody connected to the one side with everybody connected to the other (pmi2.h,
+//! `PMI2_Job_Connect`); disconnecting parts the two jobs alone.
+
+use crate::ids::JobId;
+use crate::store::bits;
+
+/// A symmetric relation among jobs, a row of bits a job.
+#[derive(Debug)]
+pub struct Connections<'s> {
+    rows: &'s mut [u32],
+    jobs: u32,
+}
+
+impl<'s> Connections<'s> {
+    /// Words that `jobs` jobs need.
+    pub const fn words(jobs: u32) -> usize {
+        jobs as usize * bits::words(jobs)
+    }
+
+    /// Nobody is connected; nothing when `rows` is shorter than [`Connections::words`].
+    pub fn new(rows: &'s mut [u32], jobs: u32) -> Option<Connections<'s>> {
+        let rows = rows.get_mut(..Connections::words(jobs))?;
+        rows.fill(0);
+        Some(Connections { rows, jobs })
+    }
+
+    /// Whether a job may read the other's key-value space: always its own.
+    pub fn connected(&self, a: JobId, b: JobId) -> bool {
+        a == b || bits::contains(self.row(a), b.0)
+    }
+
+    /// Connects all that `a` is connected to with all that `b` is connected to.
+    pub fn connect(&mut self, a: JobId, b: JobId) {
+        for i in (0..self.jobs).map(JobId) {
+            for j in (0..self.jobs).map(JobId) {
+                if i != j && self.connected(a, i) && self.connected(b, j) {
+                    self.set(i, j, true);
+                }
+            }
+        }
+    }
+
+    /// Parts two jobs; whether they were connected.
+    pub fn disconnect(&mut self, a: JobId, b: JobId) -> bool {
+        let connected = a != b && self.connected(a, b);
+        if connected {
+            self.set(a, b, false);
+        }
+        connected
+    }
+
+    /// Parts a job from all others.
+    pub fn forget(&mut self, job: JobId) {
+        for other in (0..self.jobs).map(JobId) {
+            self.set(job, other, false);
+        }
+    }
+
+    /// The rows, for saving.
+    pub fn state(&self) -> &[u32] {
+        self.rows
+    }
+
+    fn set(&mut self, a: JobId, b: JobId, connected: bool) {
+        for (row, column) in [(a, b), (b, a)] {
+            let words = bits::words(self.jobs);
+            let row = &mut self.rows[row.index() * words..][..words];
+            if connected {
+                bits::insert(row, column.0);
+            } else {
+                bits::remove(row, column.0);
+            }
+        }
+    }
+
+    fn row(&self, job: JobId) -> &[u32] {
+        let words = bits::words(self.jobs);
+        self.rows.get(job.index() * words..).and_then(|rows| rows.get(..words)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connecting_joins_both_sides() {
+        let mut rows = [0; Connections::words(5)];
+        let mut jobs = Connections::new(&mut rows, 5).unwrap();
+        let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(JobId);
+        jobs.connect(a, b);
+        jobs.connect(c, d);
+        assert!(jobs.connected(b, a) && !jobs.connected(b, c) && jobs.connected(e, e));
+        jobs.connect(b, c);
+        assert!(jobs.connected(a, d) && jobs.connected(d, b) && !jobs.connected(a, e));
+        assert!(jobs.disconnect(d, a) && !jobs.disconnect(a, d), "once parted, parted");
+        assert!(jobs.connected(a, c) && jobs.connected(b, d));
+        jobs.forget(b);
+        assert!(!jobs.connected(a, b) && !jobs.connected(b, d) && jobs.connected(c, d));
+        assert!(!jobs.disconnect(a, a), "a job cannot part from itself");
+    }
+}

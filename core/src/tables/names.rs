@@ -1,0 +1,203 @@
+//! Published names, and names that somebody waits for.
+
+use heapless::Vec;
+use serde::{Deserialize, Serialize};
+
+use super::kvs::{Pieces, Spaces};
+use crate::fault::Refusal;
+use crate::limits::{Limit, NAME_MAX, PORT_MAX};
+
+/// A name: published, waited for, or a free slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Name {
+    name: Vec<u8, NAME_MAX, u8>,
+    port: Vec<u8, PORT_MAX, u16>,
+    /// The job that published it.
+    owner: Option<Spaces>,
+    /// How many lookups wait for it.
+    waiting: u32,
+    /// Which publication this is: a slot that is used again gets another number.
+    serial: u32,
+}
+
+/// A publication: its slot, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameRef {
+    /// The slot.
+    pub at: u32,
+    serial: u32,
+}
+
+/// All names.
+#[derive(Debug)]
+pub struct Names<'s> {
+    slots: &'s mut [Name],
+}
+
+impl<'s> Names<'s> {
+    /// No names, in as many slots.
+    pub fn new(slots: &'s mut [Name]) -> Names<'s> {
+        slots.fill(Name::default());
+        Names { slots }
+    }
+
+    /// Publishes a name for a job.
+    ///
+    /// # Errors
+    /// [`Refusal::NameLength`], [`Refusal::NameTaken`], or [`Refusal::Full`]; nothing is changed.
+    pub fn publish<'a>(
+        &mut self,
+        owner: Spaces,
+        name: impl Pieces<'a>,
+        port: impl Pieces<'a>,
+    ) -> Result<NameRef, Refusal> {
+        let port = collect(port).ok_or(Refusal::NameLength)?;
+        let at = self.place(name)?;
+        let slot = &mut self.slots[at];
+        if slot.owner.is_some() {
+            return Err(Refusal::NameTaken);
+        }
+        slot.port = port;
+        slot.owner = Some(owner);
+        slot.serial = slot.serial.wrapping_add(1);
+        Ok(NameRef { at: at as u32, serial: slot.serial })
+    }
+
+    /// Withdraws a name, whoever published it.
+    ///
+    /// # Errors
+    /// [`Refusal::NoName`]
+    pub fn unpublish<'a>(&mut self, name: impl Pieces<'a>) -> Result<(), Refusal> {
+        let at = self.find(name).filter(|&at| self.slots[at].owner.is_some()).ok_or(Refusal::NoName)?;
+        self.withdraw(at);
+        Ok(())
+    }
+
+    /// Whether lookups wait for it.
+    pub fn is_awaited(&self, name: NameRef) -> bool {
+        self.slots.get(name.at as usize).is_some_and(|slot| slot.waiting > 0)
+    }
+
+    /// A name's publication, if it is published.
+    pub fn lookup<'a>(&self, name: impl Pieces<'a>) -> Option<NameRef> {
+        let at = self.find(name).filter(|&at| self.slots[at].owner.is_some())?;
+        Some(NameRef { at: at as u32, serial: self.slots[at].serial })
+    }
+
+    /// Counts in a lookup that waits for a name that is not published; the slot that it will be published in.
+    ///
+    /// # Errors
+    /// [`Refusal::NameLength`] or [`Refusal::Full`]; nothing is changed.
+    pub fn wait<'a>(&mut self, name: impl Pieces<'a>) -> Result<u32, Refusal> {
+        let at = self.place(name)?;
+        self.slots[at].waiting += 1;
+        Ok(at as u32)
+    }
+
+    /// A lookup that [waited](Names::wait) does not any more.
+    pub fn leave(&mut self, at: u32) {
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            slot.waiting = slot.waiting.saturating_sub(1);
+            if slot.waiting == 0 && slot.owner.is_none() {
+                slot.name.clear();
+            }
+        }
+    }
+
+    /// The port of a publication, unless it has been withdrawn.
+    pub fn port(&self, name: NameRef) -> Option<&[u8]> {
+        let slot = self.slots.get(name.at as usize)?;
+        (slot.owner.is_some() && slot.serial == name.serial).then_some(&slot.port)
+    }
+
+    /// Withdraws all names of a job.
+    pub fn forget(&mut self, owner: Spaces) {
+        for at in 0..self.slots.len() {
+            if self.slots[at].owner == Some(owner) {
+                self.withdraw(at);
+            }
+        }
+    }
+
+    /// The slots, for saving.
+    pub fn state(&self) -> &[Name] {
+        self.slots
+    }
+
+    fn withdraw(&mut self, at: usize) {
+        let slot = &mut self.slots[at];
+        slot.owner = None;
+        slot.port.clear();
+        if slot.waiting == 0 {
+            slot.name.clear();
+        }
+    }
+
+    /// The slot of a name, found or made.
+    fn place<'a>(&mut self, name: impl Pieces<'a>) -> Result<usize, Refusal> {
+        let kept = collect(name.clone()).filter(|name: &Vec<u8, NAME_MAX, u8>| !name.is_empty());
+        let kept = kept.ok_or(Refusal::NameLength)?;
+        if let Some(at) = self.find(name) {
+            return Ok(at);
+        }
+        let full = Refusal::Full(Limit::Names, self.slots.len() as u32);
+        let at = self.slots.iter().position(|slot| slot.name.is_empty()).ok_or(full)?;
+        self.slots[at].name = kept;
+        Ok(at)
+    }
+
+    fn find<'a>(&self, name: impl Pieces<'a>) -> Option<usize> {
+        self.slots
+            .iter()
+            .position(|slot| !slot.name.is_empty() && slot.name.iter().eq(name.clone().flatten()))
+    }
+}
+
+fn collect<'a, const N: usize, L: heapless::LenType>(pieces: impl Pieces<'a>) -> Option<Vec<u8, N, L>> {
+    let mut kept = Vec::new();
+    for piece in pieces {
+        kept.extend_from_slice(piece).ok()?;
+    }
+    Some(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::iter::once;
+
+    #[test]
+    fn a_name_is_published_once_and_goes_with_its_job() {
+        let mut slots = [const { None }; 2].map(|_: Option<()>| Name::default());
+        let mut names = Names::new(&mut slots);
+        let (mine, yours) = (Spaces::test(1), Spaces::test(2));
+        let first = names.publish(mine, once(&b"a"[..]), once(&b"port"[..])).unwrap();
+        assert_eq!(names.publish(yours, once(&b"a"[..]), once(&b"x"[..])), Err(Refusal::NameTaken));
+        assert_eq!(names.port(first), Some(&b"port"[..]));
+        let slot = names.wait(once(&b"b"[..])).unwrap();
+        assert_eq!(names.wait(once(&b"c"[..])), Err(Refusal::Full(Limit::Names, 2)));
+        assert_eq!(names.publish(yours, once(&b"b"[..]), once(&b"y"[..])).unwrap().at, slot);
+        names.forget(mine);
+        assert_eq!((names.port(first), names.lookup(once(&b"a"[..]))), (None, None));
+        assert_eq!(names.unpublish(once(&b"a"[..])), Err(Refusal::NoName));
+        assert_eq!(names.unpublish(once(&b"b"[..])), Ok(()));
+        assert_eq!(names.wait(once(&b"b"[..])), Ok(slot), "who waits keeps the place");
+        names.leave(slot);
+        names.leave(slot);
+        assert!(names.wait(once(&b"c"[..])).is_ok() && names.wait(once(&b"d"[..])).is_ok());
+        let again = names.publish(mine, once(&b"c"[..]), once(&b"z"[..])).unwrap();
+        assert!(again != first && names.port(first).is_none());
+    }
+
+    #[test]
+    fn lengths_are_checked() {
+        let mut slots = [Name::default()];
+        let mut names = Names::new(&mut slots);
+        let long = [b'x'; PORT_MAX + 1];
+        let job = Spaces::test(1);
+        assert_eq!(names.publish(job, once(&b""[..]), once(&b"p"[..])), Err(Refusal::NameLength));
+        assert_eq!(names.publish(job, once(&long[..=NAME_MAX]), once(&b"p"[..])), Err(Refusal::NameLength));
+        assert_eq!(names.publish(job, once(&b"n"[..]), once(&long[..])), Err(Refusal::NameLength));
+        assert!(names.publish(job, once(&long[..NAME_MAX]), once(&long[..PORT_MAX])).is_ok());
+    }
+}

@@ -1,0 +1,231 @@
+//! Process sets: who is in which.
+//!
+//! Sets are only ever added and never change, so a rank may count those that it is in: the index of a set, in the
+//! order of definition, stays what it is as long as the job lives. `mpi://WORLD` and `mpi://SELF` are in every
+//! rank's list without being stored.
+
+use heapless::String;
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Refusal;
+use crate::ids::JobId;
+use crate::limits::{Limit, PSET_NAME_MAX};
+use crate::store::bits;
+
+/// The name of the set of all ranks of a job.
+pub const WORLD: &str = "mpi://WORLD";
+/// The name of the set of oneself.
+pub const SELF: &str = "mpi://SELF";
+const RESERVED: &str = "mpi://";
+
+/// A set's slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pset {
+    name: String<PSET_NAME_MAX, u8>,
+    /// Whose ranks; a slot without is free.
+    job: Option<JobId>,
+    /// In which order it was defined.
+    serial: u32,
+}
+
+/// One of the sets that a rank is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Which {
+    /// All ranks of its job.
+    World,
+    /// Itself.
+    Itself,
+    /// A stored one.
+    Stored(u32),
+}
+
+/// All process sets of a server.
+#[derive(Debug)]
+pub struct Psets<'s> {
+    slots: &'s mut [Pset],
+    /// A set of ranks for each slot, and one for a candidate.
+    sets: &'s mut [u32],
+    words: usize,
+    serial: u32,
+}
+
+impl<'s> Psets<'s> {
+    /// Words of sets that `psets` sets among `ranks` ranks need.
+    pub const fn words(psets: u32, ranks: u32) -> usize {
+        (psets as usize + 1) * bits::words(ranks)
+    }
+
+    /// No sets; nothing when `sets` is shorter than [`Psets::words`].
+    pub fn new(slots: &'s mut [Pset], sets: &'s mut [u32], ranks: u32) -> Option<Psets<'s>> {
+        let sets = sets.get_mut(..Psets::words(slots.len() as u32, ranks))?;
+        slots.fill(Pset::default());
+        Some(Psets { slots, sets, words: bits::words(ranks), serial: 0 })
+    }
+
+    /// Defines a set of a job's ranks. Defining the same set again is well.
+    ///
+    /// # Errors
+    /// [`Refusal::PsetName`], [`Refusal::BadGroup`] for no ranks or ranks that the job does not have,
+    /// [`Refusal::PsetTaken`], [`Refusal::Full`]; nothing is changed.
+    pub fn define(
+        &mut self,
+        job: JobId,
+        size: u32,
+        name: &str,
+        members: impl Iterator<Item = u32>,
+    ) -> Result<(), Refusal> {
+        let kept = String::try_from(name).map_err(|_| Refusal::PsetName)?;
+        let printable = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';');
+        let reserved = name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
+        if name.is_empty() || reserved || !printable {
+            return Err(Refusal::PsetName);
+        }
+        let candidate = &mut self.sets[..self.words];
+        candidate.fill(0);
+        for member in members {
+            if member >= size {
+                return Err(Refusal::BadGroup);
+            }
+            bits::insert(candidate, member);
+        }
+        if bits::count(candidate) == 0 {
+            return Err(Refusal::BadGroup);
+        }
+        if let Some(at) = self.named(job, name) {
+            let same = self.set(at) == &self.sets[..self.words];
+            return if same { Ok(()) } else { Err(Refusal::PsetTaken) };
+        }
+        let full = Refusal::Full(Limit::Psets, self.slots.len() as u32);
+        let at = self.slots.iter().position(|slot| slot.job.is_none()).ok_or(full)?;
+        let (candidate, sets) = self.sets.split_at_mut(self.words);
+        sets[at * self.words..][..self.words].copy_from_slice(candidate);
+        self.serial = self.serial.wrapping_add(1);
+        self.slots[at] = Pset { name: kept, job: Some(job), serial: self.serial };
+        Ok(())
+    }
+
+    /// How many sets a rank is in.
+    pub fn count(&self, job: JobId, rank: u32) -> u32 {
+        2 + self.of(job, rank).count() as u32
+    }
+
+    /// The set with that index among those that a rank is in.
+    pub fn nth(&self, job: JobId, rank: u32, index: u32) -> Option<Which> {
+        match index {
+            0 => Some(Which::World),
+            1 => Some(Which::Itself),
+            _ => {
+                // In the order of definition: the next serial number again and again.
+                let mut last = 0;
+                let mut found = None;
+                for _ in 2..=index {
+                    let next = self.of(job, rank).filter(|&at| self.slots[at].serial > last);
+                    let at = next.min_by_key(|&at| self.slots[at].serial)?;
+                    last = self.slots[at].serial;
+                    found = Some(Which::Stored(at as u32));
+                }
+                found
+            }
+        }
+    }
+
+    /// The set of that name among those that a rank is in. `mpi://` names may be in any case.
+    pub fn find(&self, job: JobId, rank: u32, name: &str) -> Option<Which> {
+        if name.eq_ignore_ascii_case(WORLD) {
+            Some(Which::World)
+        } else if name.eq_ignore_ascii_case(SELF) {
+            Some(Which::Itself)
+        } else {
+            let at = self.named(job, name).filter(|&at| bits::contains(self.set(at), rank))?;
+            Some(Which::Stored(at as u32))
+        }
+    }
+
+    /// A set's name.
+    pub fn name(&self, which: Which) -> &str {
+        match which {
+            Which::World => WORLD,
+            Which::Itself => SELF,
+            Which::Stored(at) => self.slots.get(at as usize).map_or("", |slot| &slot.name),
+        }
+    }
+
+    /// Whether a rank of the set's job is in it. `asker` is who means [`SELF`].
+    pub fn contains(&self, which: Which, asker: u32, rank: u32) -> bool {
+        match which {
+            Which::World => true,
+            Which::Itself => rank == asker,
+            Which::Stored(at) => bits::contains(self.set(at as usize), rank),
+        }
+    }
+
+    /// Drops the sets of a job that is over.
+    pub fn forget(&mut self, job: JobId) {
+        self.slots.iter_mut().filter(|slot| slot.job == Some(job)).for_each(|slot| *slot = Pset::default());
+    }
+
+    /// The slots, their sets, and the last serial number, for saving.
+    pub fn state(&self) -> (&[Pset], &[u32], u32) {
+        // The candidate is scratch space.
+        (self.slots, &self.sets[self.words..], self.serial)
+    }
+
+    fn of(&self, job: JobId, rank: u32) -> impl Iterator<Item = usize> + '_ {
+        (0..self.slots.len())
+            .filter(move |&at| self.slots[at].job == Some(job) && bits::contains(self.set(at), rank))
+    }
+
+    fn named(&self, job: JobId, name: &str) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.job == Some(job) && slot.name == name)
+    }
+
+    fn set(&self, at: usize) -> &[u32] {
+        &self.sets[(1 + at) * self.words..][..self.words]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::String;
+    use std::vec::Vec;
+
+    const JOB: JobId = JobId(0);
+
+    fn names(psets: &Psets<'_>, rank: u32) -> Vec<String> {
+        let nth = |index| psets.name(psets.nth(JOB, rank, index).unwrap()).into();
+        (0..psets.count(JOB, rank)).map(nth).collect()
+    }
+
+    #[test]
+    fn a_rank_sees_its_own_sets_and_indices_stay() {
+        let (mut slots, mut sets) = ([const { None }; 4].map(|_: Option<()>| Pset::default()), [0; 5]);
+        let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
+        psets.define(JobId(1), 8, "other", 0..8).unwrap();
+        psets.define(JOB, 8, "low", 0..4).unwrap();
+        psets.define(JOB, 8, "odd", [1, 3, 5].into_iter()).unwrap();
+        assert_eq!(names(&psets, 1), [WORLD, SELF, "low", "odd"]);
+        assert_eq!(names(&psets, 5), [WORLD, SELF, "odd"]);
+        assert_eq!(psets.nth(JOB, 5, 3), None);
+        psets.forget(JobId(1));
+        psets.define(JOB, 8, "late", 1..6).unwrap();
+        assert_eq!(names(&psets, 1), [WORLD, SELF, "low", "odd", "late"], "a freed slot does not reorder");
+        assert_eq!(psets.find(JOB, 0, "odd"), None, "a set that one is not in is not there");
+        assert_eq!(psets.find(JOB, 0, "MPI://self"), Some(Which::Itself));
+    }
+
+    #[test]
+    fn a_name_means_one_set() {
+        let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+        let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
+        assert_eq!(psets.define(JOB, 8, "a", 0..2), Ok(()));
+        assert_eq!(psets.define(JOB, 8, "a", [1, 0, 1].into_iter()), Ok(()));
+        assert_eq!(psets.define(JOB, 8, "a", 0..3), Err(Refusal::PsetTaken));
+        assert_eq!(psets.define(JOB, 8, "Mpi://mine", 0..3), Err(Refusal::PsetName));
+        assert_eq!(psets.define(JOB, 8, "", 0..3), Err(Refusal::PsetName));
+        assert_eq!(psets.define(JOB, 8, "b", 0..9), Err(Refusal::BadGroup));
+        assert_eq!(psets.define(JOB, 8, "b", 0..0), Err(Refusal::BadGroup));
+        assert_eq!(psets.define(JOB, 8, "b", 0..8), Ok(()));
+        assert_eq!(psets.define(JOB, 8, "c", 0..8), Err(Refusal::Full(Limit::Psets, 2)));
+    }
+}
