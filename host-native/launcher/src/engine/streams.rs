@@ -278,7 +278,7 @@ mod tests {
         }
 
         fn output(&mut self) -> String {
-            self.sinks.flush(&self.poller);
+            self.sinks.flush_one(0, &self.poller);
             let mut text = vec![0; 1 << 20];
             let len = self.out.read(&mut text).unwrap_or(0);
             String::from_utf8_lossy(&text[..len]).into_owned()
