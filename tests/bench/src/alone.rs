@@ -11,7 +11,7 @@ use hydrant_core::slabs::{Lengths, Slabs};
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 
 use crate::pmi::Pmi;
-use crate::rank::value;
+use crate::rank::{key, value};
 use crate::table::{Row, Samples, Target};
 
 const RANKS: u32 = 128;
@@ -84,21 +84,22 @@ impl Core<'_> {
         Ok(())
     }
 
-    fn put(&self, key: u32) -> (ConnId, Vec<u8>) {
-        let value = value(key);
+    fn put(&self, number: u32) -> (ConnId, Vec<u8>) {
+        let (key, value) = (key(number), value(number));
         let body = match self.pmi {
-            Pmi::V1 => format!("cmd=put kvsname={NAME} key=b-{key} value={value}"),
-            Pmi::V2 => format!("cmd=kvs-put;key=b-{key};value={value};"),
+            Pmi::V1 => format!("cmd=put kvsname={NAME} key={key} value={value}"),
+            Pmi::V2 => format!("cmd=kvs-put;key={key};value={value};"),
         };
-        (ConnId(key % RANKS), self.pmi.message(&body))
+        (ConnId(number % RANKS), self.pmi.message(&body))
     }
 
-    fn get(&self, key: u32) -> (ConnId, Vec<u8>) {
+    fn get(&self, number: u32) -> (ConnId, Vec<u8>) {
+        let key = key(number);
         let body = match self.pmi {
-            Pmi::V1 => format!("cmd=get kvsname={NAME} key=b-{key}"),
-            Pmi::V2 => format!("cmd=kvs-get;jobid={NAME};key=b-{key};"),
+            Pmi::V1 => format!("cmd=get kvsname={NAME} key={key}"),
+            Pmi::V2 => format!("cmd=kvs-get;jobid={NAME};key={key};"),
         };
-        (ConnId(key % RANKS), self.pmi.message(&body))
+        (ConnId(number % RANKS), self.pmi.message(&body))
     }
 
     fn fence(&self, rank: u32) -> (ConnId, Vec<u8>) {

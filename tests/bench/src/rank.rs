@@ -13,6 +13,9 @@ use crate::pmi::{Client, Pmi};
 /// Length of every exchanged value in bytes.
 pub(crate) const VALUE_LEN: usize = 64;
 
+/// Digits of a number in keys and values.
+const DIGITS: usize = 6;
+
 /// Nanoseconds of the monotonic clock, which all processes of a machine share.
 pub(crate) type Nanos = u64;
 
@@ -79,9 +82,22 @@ impl FromStr for Moments {
     }
 }
 
+/// The key that a rank puts.
+pub(crate) fn key(rank: u32) -> String {
+    format!("b-{rank:0DIGITS$}")
+}
+
 /// The value that a rank puts: it tells whose it is, and PMI reserves none of its characters.
 pub(crate) fn value(rank: u32) -> String {
-    format!("{rank}:{:A>width$}", "", width = VALUE_LEN - 1 - rank.to_string().len())
+    format!("{rank:0DIGITS$}:{:A>1$}", "", VALUE_LEN - DIGITS - 1)
+}
+
+/// Writes a number at the front of `to`, as [`key`] and [`value`] do.
+fn write_digits(to: &mut [u8], mut number: u32) {
+    for digit in to[..DIGITS].iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
 }
 
 /// The rank's connection, as its process manager left it.
@@ -98,21 +114,29 @@ fn number<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(variable: 
     text.parse().with_context(|| format!("{variable} is {text:?}"))
 }
 
-/// What the rank will get, made before the clock runs: messages and values, starting with the next rank's so that not
-/// all ask for the same at the same time.
-struct Gets(Vec<(Vec<u8>, String)>);
+/// One request and the value that it should bring. Only the digits change from get to get, in place: what the client
+/// does and touches itself should not hide what it waits for.
+struct Gets {
+    message: Vec<u8>,
+    expected: Vec<u8>,
+    /// Where the key's digits stand in the message.
+    at: usize,
+}
 
 impl Gets {
-    fn new(client: &Client, rank: u32, size: u32) -> Gets {
-        let others = (1..=size).map(|i| (rank + i) % size);
-        Gets(others.map(|other| (client.get_message(&format!("b-{other}")), value(other))).collect())
+    fn new(client: &Client) -> Result<Gets> {
+        let message = client.get_message(&key(0));
+        let at = message.windows(DIGITS).position(|window| window == [b'0'; DIGITS]).context("no key")?;
+        Ok(Gets { message, expected: value(0).into(), at })
     }
 
-    /// Gets everything and counts what was not as expected.
-    fn run(&self, client: &mut Client) -> Result<u64> {
+    /// Gets everybody's value, starting with the next rank's so that not all ask for the same, and counts what is wrong.
+    fn run(&mut self, client: &mut Client, rank: u32, size: u32) -> Result<u64> {
         let mut errors = 0;
-        for (message, expected) in &self.0 {
-            errors += u64::from(client.get(message)? != Some(expected.as_bytes()));
+        for other in (rank + 1..size).chain(0..=rank) {
+            write_digits(&mut self.message[self.at..], other);
+            write_digits(&mut self.expected, other);
+            errors += u64::from(client.get(&self.message)? != Some(&self.expected));
         }
         Ok(errors)
     }
@@ -120,14 +144,14 @@ impl Gets {
 
 /// Put, fence, and get what everybody put.
 fn exchange(client: &mut Client, rank: u32, size: u32) -> Result<Moments> {
-    let (key, mine, gets) = (format!("b-{rank}"), value(rank), Gets::new(client, rank, size));
+    let (key, mine, mut gets) = (key(rank), value(rank), Gets::new(client)?);
     client.sync()?;
     let start = now();
     client.put(&key, &mine)?;
     let put = now();
     client.fence()?;
     let fence = now();
-    let errors = gets.run(client)?;
+    let errors = gets.run(client, rank, size)?;
     Ok(Moments { start, put, fence, end: now(), errors })
 }
 
