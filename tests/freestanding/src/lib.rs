@@ -9,8 +9,7 @@ use core::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::{Limits, OUTPUT_MAX};
 use hydrant_core::server::{Input, JobSpec, Output};
-use hydrant_core::slabs::{Conn, Job, Lengths, RankSlot};
-use hydrant_core::tables::fence::Group;
+use hydrant_core::slabs::{Conn, Group, Job, Lengths, RankSlot};
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Slabs, Time};
 
 const RANKS: u32 = 2;
