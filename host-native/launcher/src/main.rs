@@ -8,7 +8,14 @@ use hydrant::probe;
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().collect(), std::env::vars_os().collect()) {
-        Ok(Action::Run(_plan)) => ExitCode::FAILURE,
+        Ok(Action::Run(plan)) => match hydrant::run(&plan) {
+            Ok(code) => ExitCode::from(code),
+            Err(error) => {
+                // Where even standard error is closed, the exit code has to say it.
+                let _ = writeln!(std::io::stderr(), "hydrant: {error}");
+                ExitCode::from(error.exit_code())
+            }
+        },
         Ok(Action::Probe(options)) => probe::main(&options),
         Ok(Action::Print(text)) => {
             // A reader that has seen enough, `| head`, is no error.

@@ -176,6 +176,11 @@ impl Conn {
         self.again = again;
     }
 
+    /// Whether a whole message waits for a reply to be taken.
+    pub(crate) fn has_more(&self) -> bool {
+        self.again
+    }
+
     /// What is to be handed in again now that a reply has been taken.
     pub(crate) fn take_again(&mut self) -> Option<Vec<u8>> {
         (!self.is_blocked() && std::mem::take(&mut self.again)).then(|| std::mem::take(&mut self.inbox))
@@ -197,6 +202,7 @@ impl Conn {
         let unsent = std::mem::take(&mut self.unsent);
         self.sent += self.write(&unsent[self.sent..]);
         if self.sent == unsent.len() {
+            self.sent = 0;
             return Sent::All;
         }
         self.unsent = unsent;

@@ -81,7 +81,6 @@ impl Interest {
 }
 
 /// Descriptors waited for. A closed descriptor leaves by itself.
-#[derive(Debug)]
 pub(crate) struct Poller {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
@@ -113,7 +112,11 @@ impl Poller {
     }
 
     /// Replaces `tokens` by what is ready, after at most `timeout`; without one, waits for as long as it takes.
-    pub(crate) fn wait(&mut self, timeout: Option<Duration>, tokens: &mut Vec<Token>) -> Result<(), RunError> {
+    pub(crate) fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        tokens: &mut Vec<Token>,
+    ) -> Result<(), RunError> {
         tokens.clear();
         self.events.clear();
         // In whole milliseconds, rounded up so that a deadline has passed on return: all that older kernels know.

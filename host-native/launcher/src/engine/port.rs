@@ -68,7 +68,8 @@ impl Port {
         if !local.is_empty() {
             let table = Table::read()?;
             let me = geteuid().as_raw();
-            let mine = |&(_, peer, here): &(TcpStream, SocketAddr, SocketAddr)| table.owner(peer, here) == Some(me);
+            let mine =
+                |&(_, peer, here): &(TcpStream, SocketAddr, SocketAddr)| table.owner(peer, here) == Some(me);
             admitted.extend(local.into_iter().filter(mine).map(|(stream, ..)| stream));
         }
         result
@@ -89,7 +90,10 @@ fn is_local(peer: IpAddr, here: IpAddr) -> bool {
 /// Errors of a connection that was not to be, not of the port.
 fn is_peers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NetworkDown, NetworkUnreachable};
-    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | NetworkDown | NetworkUnreachable)
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted | NetworkDown | NetworkUnreachable
+    )
 }
 
 /// The system's table of TCP sockets.
@@ -165,7 +169,8 @@ mod tests {
     #[cfg(target_endian = "little")]
     #[test]
     fn foreign_sockets_are_recognised() {
-        let line = "   1: 0100007F:9C4A 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 1 1";
+        let line =
+            "   1: 0100007F:9C4A 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 1 1";
         let table = Table(line.to_owned());
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
         assert_eq!(table.owner(at(0x9C4A), at(0x1F90)), Some(1001));

@@ -1,7 +1,6 @@
 //! Signals as events: blocked in the launcher and read from a descriptor, so that none interrupts anything.
 
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;

@@ -7,7 +7,6 @@
 //! the system said that there is room.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -200,6 +199,11 @@ impl Sinks {
         })
     }
 
+    /// Whether somebody stopped reading standard output or error.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.all.iter().any(|sink| sink.state == State::Closed)
+    }
+
     /// What a sink is called in messages.
     pub(crate) fn name(&self, sink: SinkId) -> String {
         if sink == self.stdout {
@@ -323,7 +327,7 @@ pub(crate) fn expand(
     rank: u32,
     appnum: u32,
     host: &str,
-    pid: impl Fn() -> u32,
+    mut pid: impl FnMut() -> u32,
 ) -> Result<PathBuf, String> {
     let mut path = String::with_capacity(pattern.len() + 8);
     let mut rest = pattern.chars();
@@ -347,13 +351,14 @@ pub(crate) fn expand(
 
 /// For tests: sinks over files of the test's own.
 #[cfg(test)]
-pub(super) fn sinks_over(stdout: &File, stderr: &File) -> Sinks {
+pub(super) fn sinks_over(stdout: &impl AsFd, stderr: &impl AsFd) -> Sinks {
     Sinks::over(stdout.as_fd(), stderr.as_fd()).expect("the descriptors are open")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Read;
 
     fn pipe() -> (File, File) {
@@ -389,7 +394,7 @@ mod tests {
         assert_eq!(sinks.changed(), Some(0));
         assert_eq!(sinks.release(0), [5]);
         drop((sinks, out));
-        total += std::io::copy(&mut out_read, &mut io::sink()).unwrap() as usize;
+        total += io::copy(&mut out_read, &mut io::sink()).unwrap() as usize;
         assert_eq!(total, lines * 4096);
     }
 

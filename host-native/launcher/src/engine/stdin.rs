@@ -72,7 +72,9 @@ impl Stdin {
     /// reads no more.
     pub(crate) fn started(&self) -> Result<(), Errno> {
         match self {
-            Stdin::Inherited => dup2_stdin(open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?),
+            Stdin::Inherited => {
+                dup2_stdin(open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+            }
             Stdin::Pumped(_) => Ok(()),
         }
     }

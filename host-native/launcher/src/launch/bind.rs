@@ -47,7 +47,11 @@ impl Binding {
 }
 
 /// The sets in the order in which ranks get them. `siblings` gives the hardware threads of a processor's core.
-fn sets(bind: &Bind, own: &CpuSet, siblings: impl Fn(usize) -> Option<String>) -> Result<Vec<CpuSet>, RunError> {
+fn sets(
+    bind: &Bind,
+    own: &CpuSet,
+    siblings: impl Fn(usize) -> Option<String>,
+) -> Result<Vec<CpuSet>, RunError> {
     let allowed = || (0..CpuSet::MAX_CPU).filter(|&cpu| own.is_set(cpu));
     Ok(match bind {
         Bind::None => Vec::new(),

@@ -88,7 +88,10 @@ mod tests {
     fn each_rank_has_its_own_numbers() {
         let shared = vec![CString::new("A=1").unwrap(), CString::new("B=").unwrap()];
         let mut block = EnvBlock::new(shared, &["PMI_RANK", "X"]);
-        assert_eq!(strings(block.for_rank(4_294_967_295)), ["A=1", "B=", "PMI_RANK=4294967295", "X=4294967295"]);
+        assert_eq!(
+            strings(block.for_rank(4_294_967_295)),
+            ["A=1", "B=", "PMI_RANK=4294967295", "X=4294967295"]
+        );
         assert_eq!(strings(block.for_rank(7)), ["A=1", "B=", "PMI_RANK=7", "X=7"]);
     }
 }

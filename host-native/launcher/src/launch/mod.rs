@@ -199,7 +199,8 @@ fn variable(name: &OsStr, value: &OsStr) -> Result<CString, RunError> {
 /// a rank.
 pub(crate) fn keep_descriptors() -> Result<(), RunError> {
     // SAFETY: the call takes three numbers and changes a flag of descriptors only.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    let done =
+        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if done == 0 {
         return Ok(());
     }

@@ -34,7 +34,9 @@ impl OpenFiles {
     }
 
     fn set(&self, limit: Option<Rlimit>) -> Result<(), RunError> {
-        limit.map_or(Ok(()), |limit| setrlimit(Resource::Nofile, limit)).map_err(RunError::system("setrlimit"))
+        limit
+            .map_or(Ok(()), |limit| setrlimit(Resource::Nofile, limit))
+            .map_err(RunError::system("setrlimit"))
     }
 }
 

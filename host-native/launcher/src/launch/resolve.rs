@@ -104,7 +104,10 @@ mod tests {
         let error = resolve(&program("/etc/passwd", None, None)).unwrap_err();
         assert_eq!(error.to_string(), "cannot start /etc/passwd: Permission denied (os error 13)");
         assert_eq!(error.exit_code(), 126);
-        assert!(matches!(resolve(&program("/bin/", None, None)).unwrap_err(), RunError::NotExecutable { .. }));
+        assert!(matches!(
+            resolve(&program("/bin/", None, None)).unwrap_err(),
+            RunError::NotExecutable { .. }
+        ));
         assert!(check_wdir(Path::new("/etc/passwd")).is_err());
         assert!(check_wdir(Path::new("/nowhere")).is_err());
         assert!(check_wdir(Path::new("/")).is_ok());

@@ -1,0 +1,52 @@
+//! The core's memory on a host with an allocator: slabs on the heap, as long as the limits say.
+
+use std::ptr;
+use std::sync::atomic::AtomicU32;
+
+use hydrant_core::slabs::{Conn, Job, Lengths, RankSlot};
+use hydrant_core::tables::fence::Group;
+use hydrant_core::{Limits, Slabs};
+
+/// Slabs to lend to a server. What it does not use costs no memory, since the long ones come zeroed from the system.
+#[derive(Debug)]
+pub struct HeapSlabs {
+    jobs: Vec<Job>,
+    ranks: Vec<RankSlot>,
+    conns: Vec<Conn>,
+    log: Vec<u8>,
+    index: Vec<u32>,
+    groups: Vec<Group>,
+    bits: Vec<u32>,
+}
+
+impl HeapSlabs {
+    /// Slabs for these limits.
+    pub fn new(limits: &Limits) -> HeapSlabs {
+        let lengths = Lengths::of(limits);
+        HeapSlabs {
+            jobs: vec![Job::default(); lengths.jobs],
+            ranks: vec![RankSlot::default(); lengths.ranks],
+            conns: vec![Conn::default(); lengths.conns],
+            log: vec![0; lengths.log],
+            index: vec![0; lengths.index],
+            groups: vec![Group::default(); lengths.groups],
+            bits: vec![0; lengths.bits],
+        }
+    }
+
+    /// Lends them out.
+    pub fn lend(&mut self) -> Slabs<'_> {
+        let index = ptr::from_mut(self.index.as_mut_slice()) as *const [AtomicU32];
+        Slabs {
+            jobs: &mut self.jobs,
+            ranks: &mut self.ranks,
+            conns: &mut self.conns,
+            log: &mut self.log,
+            // SAFETY: an AtomicU32 has the size, alignment and bit patterns of a u32, and the slice stays borrowed
+            // exclusively through `self` for as long as the result lives, so that nobody sees it as plain numbers.
+            index: unsafe { &*index },
+            groups: &mut self.groups,
+            bits: &mut self.bits,
+        }
+    }
+}
