@@ -1,9 +1,9 @@
 //! How much memory the core needs, and what happens when some of it is used up.
 
 use hydrant_core::limits::{KEY_MAX, VALUE_MAX};
-use hydrant_core::server::Input;
+use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::slabs::Lengths;
-use hydrant_core::{ConnId, Fault, Limit, Limits, Rank};
+use hydrant_core::{ConnId, Fault, JobId, Limit, Limits, Rank};
 use hydrant_tests::host::{Host, JOB, Memory, counted};
 use hydrant_tests::message::Message;
 
@@ -11,7 +11,8 @@ const INIT: &[u8] = b"cmd=init pmi_version=2 pmi_subversion=0\n";
 const FENCE: &str = "cmd=kvs-fence;";
 
 /// A small job's limits.
-const SMALL: Limits = Limits { jobs: 1, ranks: 2, conns: 2, keys: 16, kvs_bytes: 2048, groups: 1 };
+const SMALL: Limits =
+    Limits { jobs: 1, ranks: 2, conns: 2, keys: 16, kvs_bytes: 2048, groups: 1, ..Limits::NONE };
 
 /// Asks in PMI-2 and takes the reply apart.
 fn ask(host: &mut Host<'_>, conn: u32, body: &str) -> Message {
@@ -67,8 +68,15 @@ fn eight_ranks_with_64_keys_fit_24_kib() {
     const KEYS: u32 = 64;
     // A business card of MPICH or Intel MPI is a key of at most 20 bytes and a value of at most 100; the job's
     // mapping takes one key more.
-    let limits =
-        Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: KEYS + 1, kvs_bytes: 12 * 1024, groups: 1 };
+    let limits = Limits {
+        jobs: 1,
+        ranks: RANKS,
+        conns: RANKS,
+        keys: KEYS + 1,
+        kvs_bytes: 12 * 1024,
+        groups: 1,
+        ..Limits::NONE
+    };
     let bytes = Lengths::of(&limits).bytes();
     println!("slabs of {RANKS} ranks with {KEYS} keys: {bytes} bytes");
     assert!(bytes <= 24 * 1024, "{bytes} bytes");
@@ -105,6 +113,7 @@ fn a_hundred_thousand_ranks_work() {
         keys: RANKS + 1,
         kvs_bytes: RANKS * 64,
         groups: 1,
+        ..Limits::NONE
     };
     let bytes = Lengths::of(&limits).bytes();
     println!("slabs of {RANKS} ranks with a key each: {bytes} bytes, {} a rank", bytes / RANKS as usize);
@@ -131,15 +140,7 @@ fn the_hosts_own_limits_are_refused_by_name_and_change_nothing() {
     let mut host = joined(SMALL, &mut memory, 1);
     let before = host.snapshot(1 << 16);
     let spec = |host: &mut Host<'_>, job: u32, size| {
-        let spec = hydrant_core::server::JobSpec {
-            job: hydrant_core::JobId(job),
-            name: "other",
-            size,
-            universe: None,
-            cleanup: true,
-            pmi1_subversion: 1,
-            fence_warning: 0,
-        };
+        let spec = JobSpec::new(JobId(job), "other", size);
         host.tell(Input::Job(spec)).expect_err("there is no room")
     };
     assert_eq!(spec(&mut host, 1, 1), Fault::Full(Limit::Jobs, 1));

@@ -58,6 +58,20 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Room for nothing, to start from.
+    pub const NONE: Limits = Limits {
+        jobs: 0,
+        ranks: 0,
+        conns: 0,
+        keys: 0,
+        kvs_bytes: 0,
+        groups: 0,
+        names: 0,
+        spawns: 0,
+        spawn_bytes: 0,
+        psets: 0,
+    };
+
     /// Limits that suit a job of `ranks` ranks on a host with virtual memory: room for 64 pairs and 64 KiB a rank
     /// as far as 32-bit offsets reach, and for 1,024 more ranks in 63 jobs that it may spawn.
     pub fn for_ranks(ranks: u32) -> Limits {

@@ -13,14 +13,19 @@ use crate::ids::{ConnId, JobId, Rank, SpawnId};
 use crate::limits::{JOBID_MAX, Limits, MESSAGE_TEXT_MAX, OWED_MAX, THRID_MAX};
 use crate::store::{Ready, log};
 use crate::tables::connect::Connections;
-use crate::tables::fence::{Fence, Group, Groups};
+use crate::tables::fence::{Fence, Groups};
 use crate::tables::kvs::{Amount, Spaces};
-use crate::tables::names::{Name, NameRef};
-use crate::tables::psets::{Pset, Psets, Which};
-use crate::tables::spawn::Spawning;
+use crate::tables::names::NameRef;
+use crate::tables::psets::{Psets, Which};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, Exit};
 use crate::wire::{Op, Protocol};
+
+/// The tables' slots, named here so that hosts need no table.
+pub use crate::tables::fence::Group;
+pub use crate::tables::names::Name;
+pub use crate::tables::psets::Pset;
+pub use crate::tables::spawn::Spawning;
 
 /// Slices that a server lives in. Each must be at least as long as [`Lengths::of`] says for the limits.
 #[derive(Debug)]

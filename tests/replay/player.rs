@@ -197,7 +197,18 @@ pub(crate) fn play(family: &str, transcripts: &[Transcript], mut split: Split) -
     let all_captured = transcripts.len() == size as usize;
     let puts = if all_captured { Vec::new() } else { put_by_others(transcripts) };
     let mut players = players(transcripts, size, &puts);
-    let limits = Limits { jobs: 1, ranks: size, conns: size + 1, keys: 64, kvs_bytes: 1 << 16, groups: 2 };
+    let limits = Limits {
+        jobs: 1,
+        ranks: size,
+        conns: size + 1,
+        keys: 64,
+        kvs_bytes: 1 << 16,
+        groups: 2,
+        names: 4,
+        spawns: 2,
+        spawn_bytes: 4096,
+        psets: 4,
+    };
     let mut memory = Memory::new(&limits);
     let mut host = Host::new(limits, &mut memory).expect("the memory is as large as the limits say");
     host.job(&jobid, size).expect("the limits have room for the job");

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
 
-use hydrant_core::limits::{Limits, OUTPUT_MAX};
+use hydrant_core::limits::Limits;
 use hydrant_core::server::{Consumed, Input, JobSpec, Output};
-use hydrant_core::slabs::{Conn, Job, Lengths, RankSlot};
-use hydrant_core::tables::fence::Group;
+use hydrant_core::slabs::{Conn, Group, Job, Lengths, Name, Pset, RankSlot, Spawning};
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Slabs, Time};
 
 /// The job that [`Host::job`] opens.
@@ -21,6 +20,10 @@ pub struct Memory {
     log: Vec<u8>,
     index: Vec<AtomicU32>,
     groups: Vec<Group>,
+    names: Vec<Name>,
+    spawns: Vec<Spawning>,
+    requests: Vec<u8>,
+    psets: Vec<Pset>,
     bits: Vec<u32>,
 }
 
@@ -35,6 +38,10 @@ impl Memory {
             log: vec![0; need.log],
             index: (0..need.index).map(|_| AtomicU32::new(0)).collect(),
             groups: vec![Group::default(); need.groups],
+            names: vec![Name::default(); need.names],
+            spawns: vec![Spawning::default(); need.spawns],
+            requests: vec![0; need.requests],
+            psets: vec![Pset::default(); need.psets],
             bits: vec![0; need.bits],
         }
     }
@@ -48,6 +55,10 @@ impl Memory {
             log: &mut self.log,
             index: &self.index,
             groups: &mut self.groups,
+            names: &mut self.names,
+            spawns: &mut self.spawns,
+            requests: &mut self.requests,
+            psets: &mut self.psets,
             bits: &mut self.bits,
         }
     }
@@ -77,7 +88,7 @@ impl<'s> Host<'s> {
             replies: BTreeMap::new(),
             events: Vec::new(),
             pending: BTreeMap::new(),
-            buffer: vec![0; OUTPUT_MAX].into(),
+            buffer: vec![0; limits.output_max()].into(),
         })
     }
 
@@ -87,15 +98,7 @@ impl<'s> Host<'s> {
     /// The server's own.
     pub fn job(&mut self, name: &str, size: u32) -> Result<(), Fault> {
         let mapping = format!("(vector,(0,1,{size}))");
-        self.tell(Input::Job(JobSpec {
-            job: JOB,
-            name,
-            size,
-            universe: None,
-            cleanup: true,
-            pmi1_subversion: 2,
-            fence_warning: 0,
-        }))?;
+        self.tell(Input::Job(JobSpec::new(JOB, name, size)))?;
         self.tell(Input::Attr { job: JOB, key: b"PMI_process_mapping", value: mapping.as_bytes() })?;
         Ok(())
     }

@@ -135,6 +135,24 @@ pub struct JobSpec<'a> {
     pub fence_warning: u64,
 }
 
+impl<'a> JobSpec<'a> {
+    /// A job with the usual behaviour: failures end it, PMI-1 is answered as 1.2, and nothing is waited for or
+    /// warned of.
+    pub const fn new(job: JobId, name: &'a str, size: u32) -> JobSpec<'a> {
+        JobSpec {
+            job,
+            name,
+            size,
+            universe: None,
+            cleanup: true,
+            pmi1_subversion: 2,
+            spawn: None,
+            lookup_wait: 0,
+            fence_warning: 0,
+        }
+    }
+}
+
 /// What [`crate::Server::handle`] did with an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Consumed {

@@ -3,8 +3,7 @@
 use std::ptr;
 use std::sync::atomic::AtomicU32;
 
-use hydrant_core::slabs::{Conn, Job, Lengths, RankSlot};
-use hydrant_core::tables::fence::Group;
+use hydrant_core::slabs::{Conn, Group, Job, Lengths, Name, Pset, RankSlot, Spawning};
 use hydrant_core::{Limits, Slabs};
 
 /// Slabs to lend to a server. What it does not use costs no memory, since the long ones come zeroed from the system.
@@ -16,6 +15,10 @@ pub struct HeapSlabs {
     log: Vec<u8>,
     index: Vec<u32>,
     groups: Vec<Group>,
+    names: Vec<Name>,
+    spawns: Vec<Spawning>,
+    requests: Vec<u8>,
+    psets: Vec<Pset>,
     bits: Vec<u32>,
 }
 
@@ -30,6 +33,10 @@ impl HeapSlabs {
             log: vec![0; lengths.log],
             index: vec![0; lengths.index],
             groups: vec![Group::default(); lengths.groups],
+            names: vec![Name::default(); lengths.names],
+            spawns: vec![Spawning::default(); lengths.spawns],
+            requests: vec![0; lengths.requests],
+            psets: vec![Pset::default(); lengths.psets],
             bits: vec![0; lengths.bits],
         }
     }
@@ -46,6 +53,10 @@ impl HeapSlabs {
             // exclusively through `self` for as long as the result lives, so that nobody sees it as plain numbers.
             index: unsafe { &*index },
             groups: &mut self.groups,
+            names: &mut self.names,
+            spawns: &mut self.spawns,
+            requests: &mut self.requests,
+            psets: &mut self.psets,
             bits: &mut self.bits,
         }
     }

@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hydrant_core::limits::OUTPUT_MAX;
 use hydrant_core::server::JobSpec;
 use hydrant_core::slabs::{Lengths, Slabs};
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
@@ -62,15 +61,7 @@ impl Core<'_> {
 
     fn join(&mut self) -> Result<()> {
         let universe = None;
-        let spec = JobSpec {
-            job: JOB,
-            name: NAME,
-            size: RANKS,
-            universe,
-            cleanup: true,
-            pmi1_subversion: 2,
-            fence_warning: 0,
-        };
+        let spec = JobSpec { universe, ..JobSpec::new(JOB, NAME, RANKS) };
         self.server.handle(Time(0), Input::Job(spec))?;
         for rank in 0..RANKS {
             let conn = ConnId(rank);
@@ -143,7 +134,7 @@ fn sample(pmi: Pmi, keys: u32) -> Result<[f64; 3]> {
     // Half of the room is set aside in equal shares for the ranks, and the keys are spread equally.
     let room = keys + keys / 10 + 1024;
     let kvs_bytes = room * 256;
-    let limits = Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: room, kvs_bytes, groups: 1 };
+    let limits = Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: room, kvs_bytes, ..Limits::NONE };
     let need = Lengths::of(&limits);
     let index: Vec<AtomicU32> = (0..need.index).map(|_| AtomicU32::new(0)).collect();
     let slabs = Slabs {
@@ -153,10 +144,14 @@ fn sample(pmi: Pmi, keys: u32) -> Result<[f64; 3]> {
         log: &mut vec![0; need.log],
         index: &index,
         groups: &mut vec![Default::default(); need.groups],
+        names: &mut [],
+        spawns: &mut [],
+        requests: &mut [],
+        psets: &mut [],
         bits: &mut vec![0; need.bits],
     };
     let server = Server::new(limits, slabs, 1)?;
-    let mut core = Core { server, pmi, output: vec![0; OUTPUT_MAX].into() };
+    let mut core = Core { server, pmi, output: vec![0; limits.output_max()].into() };
     core.join()?;
     core.sample(keys)
 }

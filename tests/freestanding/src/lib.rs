@@ -9,12 +9,11 @@ use core::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::{Limits, OUTPUT_MAX};
 use hydrant_core::server::{Input, JobSpec, Output};
-use hydrant_core::slabs::{Conn, Job, Lengths, RankSlot};
-use hydrant_core::tables::fence::Group;
+use hydrant_core::slabs::{Conn, Group, Job, Lengths, RankSlot};
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Slabs, Time};
 
 const RANKS: u32 = 2;
-const LIMITS: Limits = Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: 16, kvs_bytes: 1024, groups: 1 };
+const LIMITS: Limits = Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: 16, kvs_bytes: 1024, groups: 1, ..Limits::NONE };
 const NEED: Lengths = Lengths::of(&LIMITS);
 
 /// What each rank says, in PMI-1 and in PMI-2.
@@ -43,19 +42,15 @@ fn serve() -> Result<u32, Fault> {
         log: &mut log,
         index: &index,
         groups: &mut groups,
+        names: &mut [],
+        spawns: &mut [],
+        requests: &mut [],
+        psets: &mut [],
         bits: &mut bits,
     };
     let mut server = Server::new(LIMITS, slabs, black_box(1))?;
     let job = JobId(0);
-    let spec = JobSpec {
-        job,
-        name: "kvs",
-        size: RANKS,
-        universe: None,
-        cleanup: true,
-        pmi1_subversion: 2,
-        fence_warning: 0,
-    };
+    let spec = JobSpec::new(job, "kvs", RANKS);
     server.handle(Time(0), Input::Job(spec))?;
     for rank in 0..RANKS {
         server.handle(Time(0), Input::Opened { conn: ConnId(rank), job, rank: Some(Rank(rank)) })?;

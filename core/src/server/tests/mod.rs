@@ -147,17 +147,7 @@ impl Host {
 }
 
 fn spec(size: u32) -> JobSpec<'static> {
-    JobSpec {
-        job: JOB,
-        name: "kvs_1",
-        size,
-        universe: Some(9),
-        cleanup: true,
-        pmi1_subversion: 2,
-        spawn: None,
-        lookup_wait: 0,
-        fence_warning: 1000,
-    }
+    JobSpec { universe: Some(9), fence_warning: 1000, ..JobSpec::new(JOB, "kvs_1", size) }
 }
 
 #[test]

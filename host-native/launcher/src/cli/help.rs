@@ -145,6 +145,10 @@ fn limits() -> String {
 
 fn counted(limit: Limit) -> &'static str {
     match limit {
+        Limit::Names => "published names, and names that look-ups wait for",
+        Limit::Spawns => "spawns at the same time",
+        Limit::SpawnBytes => "bytes of one spawn's request",
+        Limit::Psets => "process sets beside mpi://WORLD and mpi://SELF",
         Limit::Jobs => "jobs at the same time",
         Limit::Ranks => "ranks of all jobs",
         Limit::Conns => "connections of clients, those included that have not said who they are",

@@ -16,7 +16,7 @@ mod streams;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use hydrant_core::limits::{JOBID_MAX, MESSAGE_MAX, OUTPUT_MAX};
+use hydrant_core::limits::{JOBID_MAX, MESSAGE_MAX};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Input, JobId, Limits, Rank, Server, Time};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -102,7 +102,7 @@ struct Engine<'p, 's> {
     /// Where everything is read into.
     buffer: Vec<u8>,
     /// Where the core writes to.
-    reply: Box<[u8; OUTPUT_MAX]>,
+    reply: Box<[u8]>,
 }
 
 impl<'p, 's> Engine<'p, 's> {
@@ -152,7 +152,7 @@ impl<'p, 's> Engine<'p, 's> {
             kill_at: None,
             draining: false,
             buffer: vec![0; BUFFER],
-            reply: Box::new([0; OUTPUT_MAX]),
+            reply: vec![0; limits.output_max()].into(),
             host,
             poller,
         };
@@ -243,13 +243,10 @@ fn needed_files(plan: &Plan, ranks: u32, limits: &Limits) -> u64 {
 fn open_job(server: &mut Server<'_>, plan: &Plan, ranks: u32, jobid: &str) -> Result<(), RunError> {
     let begin = Time(0);
     let spec = JobSpec {
-        job: JOB,
-        name: jobid,
-        size: ranks,
         universe: plan.options.universe,
         cleanup: plan.options.cleanup,
-        pmi1_subversion: 2,
         fence_warning: plan.options.fence_warning.as_millis().try_into().unwrap_or(u64::MAX),
+        ..JobSpec::new(JOB, jobid, ranks)
     };
     server.handle(begin, Input::Job(spec))?;
     let mut first = 0;

@@ -61,6 +61,14 @@ impl Procs {
         }
     }
 
+    /// Ends one rank and whatever it started.
+    pub(crate) fn end_one(&mut self, rank: u32) {
+        let proc = &mut self.all[rank as usize];
+        if let Some(pid) = proc.pid.filter(|_| proc.group) {
+            proc.group = kill_process_group(pid, Signal::KILL) != Err(Errno::SRCH);
+        }
+    }
+
     /// A rank that has ended since the last call; waits for one where asked to.
     pub(crate) fn reap(&mut self, block: bool) -> Option<(u32, Exit)> {
         let options = if block { WaitOptions::empty() } else { WaitOptions::NOHANG };

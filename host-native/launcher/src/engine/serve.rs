@@ -2,6 +2,7 @@
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::trace::Closing;
+use hydrant_core::wire::decode_spawn;
 use hydrant_core::{ConnId, Input, Output, Rank, Time};
 use rustix::fd::OwnedFd;
 
@@ -109,6 +110,13 @@ impl Engine<'_, '_> {
                         self.sinks.say(&format!("rank {rank} has joined"));
                     }
                 }
+                Some(Output::Spawn { spawn, protocol, request, .. }) => {
+                    let programs = decode_spawn(protocol, request).map_or(0, |spawn| spawn.count());
+                    let codes = vec![libc::ENOSYS as u8; programs as usize];
+                    let now = Time(self.start.elapsed().as_millis() as u64);
+                    self.server.handle(now, Input::Launched { spawn, started: false, codes: &codes })?;
+                }
+                Some(Output::Kill { rank, .. }) => self.procs.end_one(rank.0),
                 Some(Output::End { cause, message, .. }) => {
                     let message = message.to_owned();
                     self.end(cause, message);

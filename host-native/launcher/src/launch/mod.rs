@@ -118,14 +118,14 @@ impl Launcher {
     }
 
     /// Starts a rank.
-    pub(crate) fn start(&mut self, rank: u32, stdio: &Stdio<'_>) -> Result<Pid, RunError> {
+    pub(crate) fn start(&mut self, rank: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> Result<Pid, RunError> {
         self.binding.enter(rank)?;
-        let result = self.spawn(rank, stdio);
+        let result = self.spawn(rank, stdio, files);
         self.binding.leave();
         result.map_err(|why| RunError::Spawn { rank, command: self.program(rank).1.to_owned(), why })
     }
 
-    fn spawn(&mut self, rank: u32, stdio: &Stdio<'_>) -> io::Result<Pid> {
+    fn spawn(&mut self, rank: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> io::Result<Pid> {
         let appnum = self.appnum(rank);
         let image = &mut self.programs[appnum];
         let mut fds = Vec::with_capacity(4);
@@ -139,6 +139,7 @@ impl Launcher {
             envp: image.env.for_rank(rank),
             wdir: image.wdir.as_deref(),
             fds: &fds,
+            files,
         };
         // SAFETY: both lists end with a null pointer and lead to strings that `image` keeps.
         match unsafe { spawn(&self.attributes, &request) } {

@@ -1,5 +1,7 @@
 //! Room for the job's descriptors.
 
+use std::io;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::RunError;
@@ -17,27 +19,24 @@ impl OpenFiles {
     pub(crate) fn reserve(ranks: u32, needed: u64) -> Result<OpenFiles, RunError> {
         let before = getrlimit(Resource::Nofile);
         let raised = raise(before, needed).map_err(|limit| RunError::OpenFiles { ranks, needed, limit })?;
-        let files = OpenFiles { before, raised };
-        files.set(files.raised)?;
-        Ok(files)
+        set(raised).map_err(RunError::system("setrlimit"))?;
+        Ok(OpenFiles { before, raised })
     }
 
     /// Does `start` under the user's own limit.
-    pub(crate) fn lowered<T>(&self, start: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
+    pub(crate) fn lowered<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         if self.raised.is_none() {
             return start();
         }
-        self.set(Some(self.before))?;
+        set(Some(self.before))?;
         let result = start();
-        self.set(self.raised)?;
+        set(self.raised)?;
         result
     }
+}
 
-    fn set(&self, limit: Option<Rlimit>) -> Result<(), RunError> {
-        limit
-            .map_or(Ok(()), |limit| setrlimit(Resource::Nofile, limit))
-            .map_err(RunError::system("setrlimit"))
-    }
+fn set(limit: Option<Rlimit>) -> io::Result<()> {
+    limit.map_or(Ok(()), |limit| setrlimit(Resource::Nofile, limit).map_err(io::Error::from))
 }
 
 /// The limit to set, if any; the hard limit where that is too low.

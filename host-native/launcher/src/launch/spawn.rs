@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use rustix::process::Pid;
 
+use super::nofile::OpenFiles;
+
 /// What every process of a job has in common: its own process group, no blocked signals, default dispositions.
 pub(crate) struct Attributes(libc::posix_spawnattr_t);
 
@@ -90,6 +92,8 @@ pub(crate) struct Request<'a> {
     /// Its descriptors and their numbers, given in this order: a number that is given may be a descriptor's own only
     /// where that descriptor comes no later. All others must be close-on-exec.
     pub(crate) fds: &'a [(BorrowedFd<'a>, RawFd)],
+    /// What the process may open is the user's limit, not the launcher's own.
+    pub(crate) files: &'a OpenFiles,
 }
 
 /// Starts a process and returns when its program runs or could not be run.
@@ -105,17 +109,20 @@ pub(crate) unsafe fn spawn(attributes: &Attributes, request: &Request<'_>) -> io
         actions.dup2(fd, target)?;
     }
     let mut pid = 0;
-    // SAFETY: both objects are initialised, the path is NUL-terminated, the arrays are what the caller promises; the
-    // call changes neither arrays nor strings, whose `*mut` is history.
-    check(unsafe {
-        libc::posix_spawn(
-            &raw mut pid,
-            request.path.as_ptr(),
-            &raw const actions.0,
-            &raw const attributes.0,
-            request.argv.as_ptr().cast(),
-            request.envp.as_ptr().cast(),
-        )
+    // Not lowered before: the actions turn down numbers over the limit that is in force while they are written.
+    request.files.lowered(|| {
+        // SAFETY: both objects are initialised, the path is NUL-terminated, the arrays are what the caller promises;
+        // the call changes neither arrays nor strings, whose `*mut` is history.
+        check(unsafe {
+            libc::posix_spawn(
+                &raw mut pid,
+                request.path.as_ptr(),
+                &raw const actions.0,
+                &raw const attributes.0,
+                request.argv.as_ptr().cast(),
+                request.envp.as_ptr().cast(),
+            )
+        })
     })?;
     Ok(Pid::from_raw(pid).expect("a started process has a pid above zero"))
 }
