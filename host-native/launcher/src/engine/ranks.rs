@@ -49,8 +49,7 @@ impl Engine<'_, '_> {
         };
         let (stdout, stderr) = (stdout.as_fd(), stderr.as_fd());
         let stdio = Stdio { stdin, stdout, stderr, pmi: pmi.as_ref().map(AsFd::as_fd) };
-        let launcher = &mut self.launcher;
-        let pid = self.files.lowered(|| launcher.start(rank, &stdio))?;
+        let pid = self.launcher.start(rank, &stdio, &self.files)?;
         self.procs.started(rank, pid);
         if rank == 0 {
             self.stdin.started().map_err(RunError::system("cannot let go of standard input"))?;

@@ -117,15 +117,15 @@ impl Launcher {
         self.programs.partition_point(|image| image.end <= rank)
     }
 
-    /// Starts a rank.
-    pub(crate) fn start(&mut self, rank: u32, stdio: &Stdio<'_>) -> Result<Pid, RunError> {
+    /// Starts a rank, under the limits that `files` found.
+    pub(crate) fn start(&mut self, rank: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> Result<Pid, RunError> {
         self.binding.enter(rank)?;
-        let result = self.spawn(rank, stdio);
+        let result = self.spawn(rank, stdio, files);
         self.binding.leave();
         result.map_err(|why| RunError::Spawn { rank, command: self.program(rank).1.to_owned(), why })
     }
 
-    fn spawn(&mut self, rank: u32, stdio: &Stdio<'_>) -> io::Result<Pid> {
+    fn spawn(&mut self, rank: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> io::Result<Pid> {
         let appnum = self.appnum(rank);
         let image = &mut self.programs[appnum];
         let mut fds = Vec::with_capacity(4);
@@ -141,12 +141,12 @@ impl Launcher {
             fds: &fds,
         };
         // SAFETY: both lists end with a null pointer and lead to strings that `image` keeps.
-        match unsafe { spawn(&self.attributes, &request) } {
+        match unsafe { spawn(&self.attributes, files, &request) } {
             Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
                 request.path = c"/bin/sh";
                 request.argv = image.shell.pointers();
                 // SAFETY: as above.
-                unsafe { spawn(&self.attributes, &request) }
+                unsafe { spawn(&self.attributes, files, &request) }
             }
             result => result,
         }

@@ -1,5 +1,7 @@
 //! Room for the job's descriptors.
 
+use std::io;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::RunError;
@@ -17,26 +19,20 @@ impl OpenFiles {
     pub(crate) fn reserve(ranks: u32, needed: u64) -> Result<OpenFiles, RunError> {
         let before = getrlimit(Resource::Nofile);
         let raised = raise(before, needed).map_err(|limit| RunError::OpenFiles { ranks, needed, limit })?;
-        let files = OpenFiles { before, raised };
-        files.set(files.raised)?;
-        Ok(files)
+        if let Some(raised) = raised {
+            setrlimit(Resource::Nofile, raised)
+                .map_err(RunError::system("cannot raise the limit of open files"))?;
+        }
+        Ok(OpenFiles { before, raised })
     }
 
     /// Does `start` under the user's own limit.
-    pub(crate) fn lowered<T>(&self, start: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
-        if self.raised.is_none() {
-            return start();
-        }
-        self.set(Some(self.before))?;
+    pub(crate) fn lowered<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let Some(raised) = self.raised else { return start() };
+        setrlimit(Resource::Nofile, self.before)?;
         let result = start();
-        self.set(self.raised)?;
+        setrlimit(Resource::Nofile, raised)?;
         result
-    }
-
-    fn set(&self, limit: Option<Rlimit>) -> Result<(), RunError> {
-        limit
-            .map_or(Ok(()), |limit| setrlimit(Resource::Nofile, limit))
-            .map_err(RunError::system("setrlimit"))
     }
 }
 

@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use rustix::process::Pid;
 
+use super::nofile::OpenFiles;
+
 /// What every process of a job has in common: its own process group, no blocked signals, default dispositions.
 pub(crate) struct Attributes(libc::posix_spawnattr_t);
 
@@ -92,11 +94,15 @@ pub(crate) struct Request<'a> {
     pub(crate) fds: &'a [(BorrowedFd<'a>, RawFd)],
 }
 
-/// Starts a process and returns when its program runs or could not be run.
+/// Starts a process, under the limits that `files` found, and returns when its program runs or could not be run.
 ///
 /// # Safety
 /// `argv` and `envp` end with a null pointer, and each pointer before leads to a NUL-terminated string.
-pub(crate) unsafe fn spawn(attributes: &Attributes, request: &Request<'_>) -> io::Result<Pid> {
+pub(crate) unsafe fn spawn(
+    attributes: &Attributes,
+    files: &OpenFiles,
+    request: &Request<'_>,
+) -> io::Result<Pid> {
     let mut actions = Actions::new()?;
     if let Some(dir) = request.wdir {
         actions.chdir(dir)?;
@@ -105,18 +111,22 @@ pub(crate) unsafe fn spawn(attributes: &Attributes, request: &Request<'_>) -> io
         actions.dup2(fd, target)?;
     }
     let mut pid = 0;
+    // Lowered only now, because the actions above do not take descriptors over the limit.
     // SAFETY: both objects are initialised, the path is NUL-terminated, the arrays are what the caller promises; the
     // call changes neither arrays nor strings, whose `*mut` is history.
-    check(unsafe {
-        libc::posix_spawn(
-            &raw mut pid,
-            request.path.as_ptr(),
-            &raw const actions.0,
-            &raw const attributes.0,
-            request.argv.as_ptr().cast(),
-            request.envp.as_ptr().cast(),
-        )
-    })?;
+    let start = || {
+        check(unsafe {
+            libc::posix_spawn(
+                &raw mut pid,
+                request.path.as_ptr(),
+                &raw const actions.0,
+                &raw const attributes.0,
+                request.argv.as_ptr().cast(),
+                request.envp.as_ptr().cast(),
+            )
+        })
+    };
+    files.lowered(start)?;
     Ok(Pid::from_raw(pid).expect("a started process has a pid above zero"))
 }
 
