@@ -111,10 +111,9 @@ pub(crate) unsafe fn spawn(
         actions.dup2(fd, target)?;
     }
     let mut pid = 0;
-    // Lowered only now, because the actions above do not take descriptors over the limit.
-    // SAFETY: both objects are initialised, the path is NUL-terminated, the arrays are what the caller promises; the
-    // call changes neither arrays nor strings, whose `*mut` is history.
     let start = || {
+        // SAFETY: both objects are initialised, the path is NUL-terminated, the arrays are what the caller promises;
+        // the call changes neither arrays nor strings, whose `*mut` is history.
         check(unsafe {
             libc::posix_spawn(
                 &raw mut pid,
@@ -126,6 +125,7 @@ pub(crate) unsafe fn spawn(
             )
         })
     };
+    // Lowered only now, because the actions above do not take descriptors over the limit.
     files.lowered(start)?;
     Ok(Pid::from_raw(pid).expect("a started process has a pid above zero"))
 }
