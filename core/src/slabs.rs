@@ -12,10 +12,13 @@ use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{JOBID_MAX, Limits, MESSAGE_TEXT_MAX, OWED_MAX, THRID_MAX};
 use crate::store::{Ready, log};
-use crate::tables::fence::{Fence, Group, Groups};
+use crate::tables::fence::{Fence, Groups};
 use crate::tables::kvs::{Amount, Spaces};
 use crate::trace::{Cause, Closing, Exit};
 use crate::wire::{Op, Protocol};
+
+/// A group barrier's slot, named here so that hosts need no table.
+pub use crate::tables::fence::Group;
 
 /// Slices that a server lives in. Each must be at least as long as [`Lengths::of`] says for the limits.
 #[derive(Debug)]

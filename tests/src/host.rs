@@ -5,8 +5,7 @@ use std::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::{Limits, OUTPUT_MAX};
 use hydrant_core::server::{Consumed, Input, JobSpec, Output};
-use hydrant_core::slabs::{Conn, Job, Lengths, RankSlot};
-use hydrant_core::tables::fence::Group;
+use hydrant_core::slabs::{Conn, Group, Job, Lengths, RankSlot};
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Slabs, Time};
 
 /// The job that [`Host::job`] opens.

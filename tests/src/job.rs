@@ -57,6 +57,7 @@ pub fn hydrant_bin() -> &'static Path {
 pub struct Job {
     command: Command,
     input: Option<Vec<u8>>,
+    hold_input: bool,
     patience: Duration,
     mark: String,
 }
@@ -69,7 +70,7 @@ impl Job {
         let mut command = Command::new(program);
         // Cargo's own library path would lead MPI libraries astray.
         command.env_remove("LD_LIBRARY_PATH").env(MARK, &mark).process_group(0);
-        Job { command, input: None, patience: PATIENCE, mark }
+        Job { command, input: None, hold_input: false, patience: PATIENCE, mark }
     }
 
     /// `hydrant run ARGS`, the arguments separated by blanks; [`Job::arg`] adds those that hold blanks.
@@ -113,13 +114,20 @@ impl Job {
         self
     }
 
+    /// Leaves its standard input open until [`Running::end_input`]: what a rank may wait for.
+    pub fn hold_input(mut self) -> Job {
+        self.hold_input = true;
+        self.input(Vec::new())
+    }
+
     /// Starts it.
     pub fn start(mut self) -> Running {
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
         self.command.stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() });
         let shown = format!("{:?}", self.command);
         let mut child = self.command.spawn().unwrap_or_else(|e| panic!("starting {shown}: {e}"));
-        let writer = self.input.map(|bytes| {
+        let input = self.input.filter(|_| !self.hold_input);
+        let writer = input.map(|bytes| {
             let mut pipe = child.stdin.take().expect("standard input is piped");
             // A job that ends without reading everything is no failure of the test.
             thread::spawn(move || drop(pipe.write_all(&bytes)))
@@ -228,6 +236,12 @@ impl Running {
     pub fn await_stderr(&self, text: &str) -> &Running {
         let came = self.stderr.until(self.deadline, |bytes| String::from_utf8_lossy(bytes).contains(text));
         assert!(came, "no {text:?} in the errors of {}\n{}", self.shown, self.streams());
+        self
+    }
+
+    /// Ends its standard input.
+    pub fn end_input(&mut self) -> &mut Running {
+        drop(self.child.stdin.take());
         self
     }
 

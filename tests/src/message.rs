@@ -18,42 +18,62 @@ impl Message {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(bytes: &[u8]) -> Result<Message, String> {
-        if bytes.starts_with(b"cmd=") { Message::lines(bytes) } else { Message::counted(bytes) }
+        let (message, junk) = Message::captured(bytes)?;
+        if junk.is_empty() {
+            Ok(message)
+        } else {
+            Err(format!("junk in it: {:?}", junk.escape_ascii().to_string()))
+        }
+    }
+
+    /// The same for what a real client said, who may count leftovers of its buffer behind the message; also those.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn captured(bytes: &[u8]) -> Result<(Message, &[u8]), String> {
+        if bytes.starts_with(b"cmd=") { Ok((Message::lines(bytes)?, &[])) } else { Message::counted(bytes) }
     }
 
     fn lines(bytes: &[u8]) -> Result<Message, String> {
         let text = bytes.strip_suffix(b"\n").ok_or("no line feed at the end")?;
-        let words = text.split(|&b| b == b'\n' || b == b' ').filter(|word| !word.is_empty());
-        let fields = words.map(|word| field(word, unescape_backslash)).collect::<Result<_, _>>()?;
+        let mut fields: Vec<(String, Vec<u8>)> = Vec::new();
+        for word in text.split(|&b| b == b'\n' || b == b' ').filter(|word| !word.is_empty()) {
+            match (field(word, unescape_backslash), fields.last_mut()) {
+                (Ok(field), _) => fields.push(field),
+                // Abort messages hold blanks.
+                (Err(_), Some((_, value))) => {
+                    value.push(b' ');
+                    value.extend_from_slice(word);
+                }
+                (Err(e), None) => return Err(e),
+            }
+        }
         Ok(Message { counted: false, fields })
     }
 
-    fn counted(bytes: &[u8]) -> Result<Message, String> {
+    fn counted(bytes: &[u8]) -> Result<(Message, &[u8]), String> {
         let (count, body) = bytes.split_at_checked(6).ok_or("shorter than its count")?;
         let count = std::str::from_utf8(count).ok().and_then(|text| text.trim().parse::<usize>().ok());
         if count != Some(body.len()) {
             return Err(format!("the count is {count:?}, the message has {} bytes", body.len()));
         }
-        // MPICH 4.0.2 counts some bytes behind the message, which begin with a NUL.
-        let body = body.split(|&b| b == 0).next().unwrap_or_default();
         let mut fields = Vec::new();
         let (mut start, mut at) = (0, 0);
         while at < body.len() {
             match (body[at], body.get(at + 1)) {
                 (b';', Some(b';')) => at += 2,
                 (b';', _) => {
-                    fields.push(field(&body[start..at], unescape_semicolon)?);
+                    match field(&body[start..at], unescape_semicolon) {
+                        Ok(field) if !field.0.contains('\0') => fields.push(field),
+                        _ => break,
+                    }
                     at += 1;
                     start = at;
                 }
                 _ => at += 1,
             }
         }
-        if start == body.len() {
-            Ok(Message { counted: true, fields })
-        } else {
-            Err("no final semicolon".to_owned())
-        }
+        Ok((Message { counted: true, fields }, &body[start..]))
     }
 
     /// What comes behind `cmd=`.
@@ -117,8 +137,9 @@ mod tests {
     fn both_forms_are_taken_apart() {
         let line = Message::parse(b"cmd=put kvsname=k key=a value=b=c\\d\n").unwrap();
         assert_eq!((line.name(), line.text("value").as_str()), ("put", "b=cd"));
-        let counted = Message::parse(b"34    cmd=kvs-put;key=a;value=b;;c;\0junk").unwrap();
+        let (counted, junk) = Message::captured(b"34    cmd=kvs-put;key=a;value=b;;c;\0junk").unwrap();
         assert_eq!((counted.name(), counted.text("value").as_str()), ("kvs-put", "b;c"));
+        assert_eq!(junk, b"\0junk");
         assert_eq!(counted.to_string(), "cmd=kvs-put;key=a;value=b;c");
         assert!(Message::parse(b"10    cmd=x;").is_err());
         assert!(Message::parse(b"5     cmd=x").is_err());

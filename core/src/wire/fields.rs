@@ -62,20 +62,20 @@ impl<'a> Pairs<'a> {
     }
 
     /// The next key, its `=` passed, or its whole token when it has none.
+    #[inline]
     fn key(&mut self) -> Option<(&'a [u8], bool)> {
-        let end = self.rest.iter().position(|&b| b == b'=' || self.separates(b)).unwrap_or(self.rest.len());
+        let separator = match self.separator {
+            Separator::Blank => b' ',
+            Separator::Line => b'\n',
+            Separator::Semicolon => b';',
+        };
+        // A line feed separates blank-separated pairs too, in the answer of several lines.
+        let other = if separator == b' ' { b'\n' } else { separator };
+        let end = self.rest.iter().position(|&b| b == b'=' || b == separator || b == other)?;
         let (key, from) = self.rest.split_at(end);
         let (&mark, after) = from.split_first()?;
         self.rest = after;
         Some((key, mark == b'='))
-    }
-
-    fn separates(&self, byte: u8) -> bool {
-        match self.separator {
-            Separator::Blank => byte == b' ' || byte == b'\n',
-            Separator::Line => byte == b'\n',
-            Separator::Semicolon => byte == b';',
-        }
     }
 
     /// Where the value that `rest` begins with ends; `None` when a needed separator is missing.
@@ -93,22 +93,31 @@ impl<'a> Pairs<'a> {
                     at += 2;
                 }
             }
-            Separator::Blank => {
-                let mut escaped = false;
-                let end = self.rest.iter().position(|&b| {
-                    let ends = !escaped && (b == b' ' || b == b'\n');
-                    escaped = !escaped && b == b'\\' && self.escape == Escape::Backslash;
-                    ends
-                });
-                Some(end.unwrap_or(self.rest.len()))
-            }
+            Separator::Blank => Some(self.word_end()),
         }
+    }
+
+    /// Where the first blank or line feed stands that is not escaped.
+    fn word_end(&self) -> usize {
+        let end = scan::find(b' ', self.rest).unwrap_or(self.rest.len());
+        let word = self.rest.get(..end).unwrap_or_default();
+        if scan::find(b'\\', word).is_none() && scan::find(b'\n', word).is_none() {
+            return end;
+        }
+        let mut escaped = false;
+        let end = self.rest.iter().position(|&b| {
+            let ends = !escaped && (b == b' ' || b == b'\n');
+            escaped = !escaped && b == b'\\' && self.escape == Escape::Backslash;
+            ends
+        });
+        end.unwrap_or(self.rest.len())
     }
 }
 
 impl<'a> Iterator for Pairs<'a> {
     type Item = (&'a [u8], Text<'a>);
 
+    #[inline]
     fn next(&mut self) -> Option<(&'a [u8], Text<'a>)> {
         loop {
             let (key, has_value) = self.key()?;

@@ -62,3 +62,6 @@ pub fn encode_reply<'b>(
         Protocol::V2 => v2::encode_reply(reply, thrid, buf),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::scan;
 use super::token::Text;
 
 /// Why a message could not be encoded; the buffer's content is then meaningless.
@@ -39,11 +40,14 @@ pub(super) enum Style {
 }
 
 impl Style {
-    fn prefix(self, byte: u8) -> Option<u8> {
-        match (self, byte) {
-            (Style::EscapedLine, b' ' | b'\\') => Some(b'\\'),
-            (Style::Counted, b';') => Some(b';'),
-            _ => None,
+    /// Where the first byte stands that needs something before it, and what.
+    fn special(self, bytes: &[u8]) -> Option<(usize, &'static [u8])> {
+        match self {
+            Style::Line => None,
+            Style::EscapedLine => {
+                bytes.iter().position(|&b| b == b' ' || b == b'\\').map(|at| (at, &b"\\"[..]))
+            }
+            Style::Counted => scan::find(b';', bytes).map(|at| (at, &b";"[..])),
         }
     }
 
@@ -69,6 +73,7 @@ impl<'b> Writer<'b> {
     }
 
     /// Bytes as they are.
+    #[inline]
     pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         match self.buf.get_mut(self.at..).and_then(|room| room.get_mut(..bytes.len())) {
             Some(room) => {
@@ -85,18 +90,12 @@ impl<'b> Writer<'b> {
         if !self.style.carries(bytes) {
             self.fail(Unsent::Unprintable);
         }
-        if self.style == Style::Line {
-            return self.raw(bytes);
-        }
         let mut rest = bytes;
-        while let Some(at) = rest.iter().position(|&b| self.style.prefix(b).is_some()) {
+        while let Some((at, prefix)) = self.style.special(rest) {
             let (before, from) = rest.split_at(at);
-            self.raw(before);
-            if let Some((&special, after)) = from.split_first() {
-                let prefix = self.style.prefix(special).unwrap_or(special);
-                self.raw(&[prefix, special]);
-                rest = after;
-            }
+            let (special, after) = from.split_at(1);
+            self.raw(before).raw(prefix).raw(special);
+            rest = after;
         }
         self.raw(rest)
     }

@@ -3,8 +3,7 @@
 use std::ptr;
 use std::sync::atomic::AtomicU32;
 
-use hydrant_core::slabs::{Conn, Job, Lengths, RankSlot};
-use hydrant_core::tables::fence::Group;
+use hydrant_core::slabs::{Conn, Group, Job, Lengths, RankSlot};
 use hydrant_core::{Limits, Slabs};
 
 /// Slabs to lend to a server. What it does not use costs no memory, since the long ones come zeroed from the system.

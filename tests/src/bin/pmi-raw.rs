@@ -5,10 +5,11 @@
 //! | step | does |
 //! |---|---|
 //! | `only R,S…` / `all` | the following steps are for these ranks (by `PMI_RANK`) / for every rank |
-//! | `send TEXT` | writes TEXT to the server; `\n`, `\0`, `\r`, `\\` are undone, `%r` is the rank, `%s` `PMI_SIZE` |
+//! | `send TEXT` | writes TEXT to the server; `\n`, `\0`, `\r`, `\\` are undone, `%r` is the rank, `%s` `PMI_SIZE`, `%j` `PMI_JOBID`, `%p` `PMI_PORT` |
 //! | `frame TEXT` | the same as a PMI-2 message, its length in front |
 //! | `expect TEXT` | reads one message; it must hold each of TEXT's fields (by blanks in PMI-1, `;` in PMI-2) |
 //! | `refused TEXT` | reads one message; its `rc` must not be 0 and its `msg` or `errmsg` must hold TEXT |
+//! | `ack1` | says by `initack` which rank it is, as PMI-1 over a port begins, replies included |
 //! | `init1` / `init2` | the introduction of PMI-1 / PMI-2 as every library does it, replies included |
 //! | `fence1` / `fence2` | a whole fence |
 //! | `end1` / `end2` | finalize, with its reply |
@@ -126,6 +127,8 @@ fn unescape(text: &str) -> Vec<u8> {
                 ('\\', Some('0')) => out.push(0),
                 ('%', Some('r')) => out.extend(rank().bytes()),
                 ('%', Some('s')) => out.extend(variable("PMI_SIZE").unwrap_or_default().bytes()),
+                ('%', Some('j')) => out.extend(variable("PMI_JOBID").unwrap_or_default().bytes()),
+                ('%', Some('p')) => out.extend(variable("PMI_PORT").unwrap_or_default().bytes()),
                 (_, other) => out.extend(other.map(String::from).unwrap_or_default().bytes()),
             },
             (c, false) => out.extend(String::from(c).bytes()),
@@ -164,6 +167,13 @@ fn refused(server: &mut Server, why: &str) {
 /// The steps that stand for several, in the words of the others.
 fn whole(name: &str) -> &'static [(&'static str, &'static str)] {
     match name {
+        "ack1" => &[
+            ("send", r"cmd=initack pmiid=%r\n"),
+            ("expect", "cmd=initack rc=0 rank=%r"),
+            ("expect", "cmd=set size=%s"),
+            ("expect", "cmd=set rank=%r"),
+            ("expect", "cmd=set debug=0"),
+        ],
         "init1" => &[
             ("send", r"cmd=init pmi_version=1 pmi_subversion=1\n"),
             ("expect", "cmd=response_to_init rc=0 pmi_version=1"),

@@ -102,7 +102,7 @@ fn environment() -> String {
     list(&mut text, &TUNABLES.map(str::to_owned));
     text.push_str(
         "A variable that is named with --env or --genv passes whatever it is called, but for those that hydrant sets:\n  \
-         PMI_RANK, PMI_SIZE, PMI_JOBID, PMI_SPAWNED  who the rank is\n  \
+         PMI_RANK, PMI_SIZE, PMI_JOBID               who the rank is\n  \
          PMI_FD                                      where it is served\n  \
          PMI_PORT, PMI_ID                            the same with --pmi-port\n  \
          MPI_LOCALRANKID, MPI_LOCALNRANKS            its number here, and how many\n  \
@@ -126,7 +126,10 @@ every rank; a second interrupt (Ctrl-C) kills the job.
 const EXIT_CODES: &str = "\
 0      every rank exited with 0
 N      what the first rank that failed exited with; 128+S when signal S ended it
+1      hydrant itself could not go on; it says why
 2      the command line was wrong; nothing was started
+126    a program is there but cannot be run; nothing was started
+127    a program was not found; nothing was started
 ";
 
 fn limits() -> String {

@@ -1,7 +1,7 @@
 //! The command line: from words to a [`Plan`], or to what is printed instead.
 //!
-//! `run` and mpiexec's name go through [`words`], which turns mpiexec's grammar into clap's; everything else is
-//! clap's own. The options are declared once, in [`args`], for parsing, help and man page.
+//! `run` and mpiexec's name go through `words`, which turns mpiexec's grammar into clap's; everything else is
+//! clap's own. The options are declared once, in `args`, for parsing, help and man page.
 
 mod args;
 mod configfile;

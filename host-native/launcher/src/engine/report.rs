@@ -41,9 +41,14 @@ impl Outcome {
         if matches!(signal, Signal::USR1 | Signal::USR2) {
             return false;
         }
-        self.signal.get_or_insert(signal);
         self.interrupts += u32::from(signal == Signal::INT);
-        signal == Signal::INT && self.interrupts > 1
+        let too_many = signal == Signal::INT && self.interrupts > 1;
+        if too_many {
+            self.signal = Some(signal);
+        } else {
+            self.signal.get_or_insert(signal);
+        }
+        too_many
     }
 
     /// A rank ended.

@@ -117,7 +117,7 @@ impl Launcher {
         self.programs.partition_point(|image| image.end <= rank)
     }
 
-    /// Starts a rank, under the limits that `files` found.
+    /// Starts a rank.
     pub(crate) fn start(&mut self, rank: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> Result<Pid, RunError> {
         self.binding.enter(rank)?;
         let result = self.spawn(rank, stdio, files);
@@ -139,14 +139,15 @@ impl Launcher {
             envp: image.env.for_rank(rank),
             wdir: image.wdir.as_deref(),
             fds: &fds,
+            files,
         };
         // SAFETY: both lists end with a null pointer and lead to strings that `image` keeps.
-        match unsafe { spawn(&self.attributes, files, &request) } {
+        match unsafe { spawn(&self.attributes, &request) } {
             Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
                 request.path = c"/bin/sh";
                 request.argv = image.shell.pointers();
                 // SAFETY: as above.
-                unsafe { spawn(&self.attributes, files, &request) }
+                unsafe { spawn(&self.attributes, &request) }
             }
             result => result,
         }

@@ -19,21 +19,24 @@ impl OpenFiles {
     pub(crate) fn reserve(ranks: u32, needed: u64) -> Result<OpenFiles, RunError> {
         let before = getrlimit(Resource::Nofile);
         let raised = raise(before, needed).map_err(|limit| RunError::OpenFiles { ranks, needed, limit })?;
-        if let Some(raised) = raised {
-            setrlimit(Resource::Nofile, raised)
-                .map_err(RunError::system("cannot raise the limit of open files"))?;
-        }
+        set(raised).map_err(RunError::system("setrlimit"))?;
         Ok(OpenFiles { before, raised })
     }
 
     /// Does `start` under the user's own limit.
     pub(crate) fn lowered<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let Some(raised) = self.raised else { return start() };
-        setrlimit(Resource::Nofile, self.before)?;
+        if self.raised.is_none() {
+            return start();
+        }
+        set(Some(self.before))?;
         let result = start();
-        setrlimit(Resource::Nofile, raised)?;
+        set(self.raised)?;
         result
     }
+}
+
+fn set(limit: Option<Rlimit>) -> io::Result<()> {
+    limit.map_or(Ok(()), |limit| setrlimit(Resource::Nofile, limit).map_err(io::Error::from))
 }
 
 /// The limit to set, if any; the hard limit where that is too low.

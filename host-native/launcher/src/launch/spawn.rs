@@ -92,17 +92,15 @@ pub(crate) struct Request<'a> {
     /// Its descriptors and their numbers, given in this order: a number that is given may be a descriptor's own only
     /// where that descriptor comes no later. All others must be close-on-exec.
     pub(crate) fds: &'a [(BorrowedFd<'a>, RawFd)],
+    /// What the process may open is the user's limit, not the launcher's own.
+    pub(crate) files: &'a OpenFiles,
 }
 
-/// Starts a process, under the limits that `files` found, and returns when its program runs or could not be run.
+/// Starts a process and returns when its program runs or could not be run.
 ///
 /// # Safety
 /// `argv` and `envp` end with a null pointer, and each pointer before leads to a NUL-terminated string.
-pub(crate) unsafe fn spawn(
-    attributes: &Attributes,
-    files: &OpenFiles,
-    request: &Request<'_>,
-) -> io::Result<Pid> {
+pub(crate) unsafe fn spawn(attributes: &Attributes, request: &Request<'_>) -> io::Result<Pid> {
     let mut actions = Actions::new()?;
     if let Some(dir) = request.wdir {
         actions.chdir(dir)?;
@@ -111,7 +109,8 @@ pub(crate) unsafe fn spawn(
         actions.dup2(fd, target)?;
     }
     let mut pid = 0;
-    let start = || {
+    // Not lowered before: the actions turn down numbers over the limit that is in force while they are written.
+    request.files.lowered(|| {
         // SAFETY: both objects are initialised, the path is NUL-terminated, the arrays are what the caller promises;
         // the call changes neither arrays nor strings, whose `*mut` is history.
         check(unsafe {
@@ -124,9 +123,7 @@ pub(crate) unsafe fn spawn(
                 request.envp.as_ptr().cast(),
             )
         })
-    };
-    // Lowered only now, because the actions above do not take descriptors over the limit.
-    files.lowered(start)?;
+    })?;
     Ok(Pid::from_raw(pid).expect("a started process has a pid above zero"))
 }
 

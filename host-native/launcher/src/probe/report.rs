@@ -1,0 +1,89 @@
+//! What rank 0 prints.
+
+use std::collections::HashSet;
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use super::Options;
+use super::card::Card;
+
+/// How long a rank's steps took, each the sum over all rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Times {
+    pub(super) init: Duration,
+    pub(super) put: Duration,
+    pub(super) fence: Duration,
+    pub(super) get: Duration,
+}
+
+impl Times {
+    /// Reads what `to_string` wrote: microseconds.
+    pub(super) fn parse(text: &str) -> Option<Times> {
+        let mut parts = text.split(',').map(|part| part.parse().map(Duration::from_micros));
+        let mut next = || parts.next()?.ok();
+        Some(Times { init: next()?, put: next()?, fence: next()?, get: next()? })
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [init, put, fence, get] =
+            [self.init, self.put, self.fence, self.get].map(|time| time.as_micros());
+        write!(f, "{init},{put},{fence},{get}")
+    }
+}
+
+/// A rank in the table.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) rank: u32,
+    pub(super) card: Card,
+    pub(super) times: Times,
+}
+
+/// The table of all ranks and a line that sums it up.
+pub(super) fn table(rows: &[Row], options: &Options) -> String {
+    let mut cells =
+        vec![["rank", "host", "pid", "init us", "put us", "fence us", "get us"].map(str::to_owned).to_vec()];
+    for Row { rank, card, times } in rows {
+        let mut line = vec![rank.to_string(), card.host.clone(), card.pid.to_string()];
+        line.extend([times.init, times.put, times.fence, times.get].map(|time| time.as_micros().to_string()));
+        cells.push(line);
+    }
+    let widths: Vec<usize> = (0..7)
+        .map(|column| cells.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for line in &cells {
+        for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
+            // Names to the left, numbers to the right.
+            let _ = match column {
+                0 => write!(text, "{cell:>width$}"),
+                1 => write!(text, "  {cell:<width$}"),
+                _ => write!(text, "  {cell:>width$}"),
+            };
+        }
+        text.push('\n');
+    }
+    text.push_str(&summary(rows, options));
+    text
+}
+
+fn summary(rows: &[Row], options: &Options) -> String {
+    let ranks = rows.len();
+    let hosts = rows.iter().map(|row| &row.card.host).collect::<HashSet<_>>().len();
+    let cards = (ranks as u64).pow(2) * u64::from(options.rounds);
+    let values = cards * u64::from(options.keys);
+    let bytes = options.bytes;
+    format!(
+        "{ranks} {} on {hosts} {} exchanged {cards} {} and {values} {} of {bytes} bytes, all right\n",
+        plural("rank", ranks as u64),
+        plural("host", hosts as u64),
+        plural("card", cards),
+        plural("value", values),
+    )
+}
+
+fn plural(word: &str, count: u64) -> String {
+    if count == 1 { word.to_owned() } else { format!("{word}s") }
+}

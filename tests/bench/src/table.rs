@@ -1,0 +1,168 @@
+//! Medians, and the table that they end in.
+
+use std::fmt;
+
+/// Times of one thing, of which the median counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Samples {
+    times: Vec<f64>,
+    failed: bool,
+}
+
+impl Samples {
+    pub(crate) fn push(&mut self, time: f64) {
+        self.times.push(time);
+    }
+
+    /// Takes a time that may be missing: then there is no median, and whether to go on is to be asked of
+    /// [`failed`](Samples::failed).
+    pub(crate) fn push_if(&mut self, time: Option<f64>) {
+        match time {
+            Some(time) => self.push(time),
+            None => self.failed = true,
+        }
+    }
+
+    /// Whether a time is missing.
+    pub(crate) fn failed(&self) -> bool {
+        self.failed
+    }
+
+    /// The middle one, or the mean of the middle two; `None` without samples or when one is missing.
+    pub(crate) fn median(&self) -> Option<f64> {
+        if self.failed {
+            return None;
+        }
+        let mut sorted = self.times.clone();
+        sorted.sort_by(f64::total_cmp);
+        let upper = *sorted.get(sorted.len() / 2)?;
+        Some(if sorted.len() % 2 == 1 { upper } else { (sorted[sorted.len() / 2 - 1] + upper) / 2.0 })
+    }
+}
+
+/// What hydrant's figure is held against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// At most so many times the floor.
+    OfFloor(f64),
+    /// At most so many times hydra.
+    OfHydra(f64),
+    /// At most so much, in the row's unit.
+    AtMost(f64),
+}
+
+/// A line of the table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Row {
+    /// What was measured.
+    pub(crate) what: String,
+    /// Of how many: processes, or keys stored.
+    pub(crate) n: u32,
+    /// The unit of the figures.
+    pub(crate) unit: &'static str,
+    pub(crate) hydrant: Option<f64>,
+    pub(crate) hydra: Option<f64>,
+    pub(crate) floor: Option<f64>,
+    pub(crate) target: Option<Target>,
+}
+
+impl Row {
+    /// Whether the target is met; `None` without a target or a figure.
+    pub(crate) fn met(&self) -> Option<bool> {
+        let hydrant = self.hydrant?;
+        Some(match self.target? {
+            Target::OfFloor(most) => hydrant <= most * self.floor?,
+            Target::OfHydra(most) => hydrant <= most * self.hydra?,
+            Target::AtMost(most) => hydrant <= most,
+        })
+    }
+
+    fn cells(&self) -> [String; 9] {
+        let figure =
+            |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.*}", if x < 10.0 { 2 } else { 1 }));
+        let ratio = |a: Option<f64>, b: Option<f64>| match (a, b) {
+            (Some(a), Some(b)) => format!("{:.2}", a / b),
+            _ => "-".into(),
+        };
+        let target = self.target.map_or(String::new(), |target| {
+            let verdict = match self.met() {
+                Some(true) => "ok",
+                Some(false) => "MISS",
+                None => "not measured",
+            };
+            match target {
+                Target::OfFloor(most) => format!("<= {most:.2} floor: {verdict}"),
+                Target::OfHydra(most) => format!("<= {most:.2} hydra: {verdict}"),
+                Target::AtMost(most) => format!("<= {most} {}: {verdict}", self.unit),
+            }
+        });
+        [
+            self.what.clone(),
+            self.n.to_string(),
+            self.unit.into(),
+            figure(self.hydrant),
+            figure(self.hydra),
+            figure(self.floor),
+            ratio(self.hydrant, self.hydra),
+            ratio(self.hydrant, self.floor),
+            target,
+        ]
+    }
+}
+
+const HEAD: [&str; 9] =
+    ["measured", "n", "unit", "hydrant", "hydra", "floor", "of hydra", "of floor", "target"];
+
+/// The rows in aligned columns.
+pub(crate) struct Table<'a>(pub(crate) &'a [Row]);
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = vec![HEAD.map(String::from)];
+        lines.extend(self.0.iter().map(Row::cells));
+        let widths: [usize; 9] =
+            std::array::from_fn(|i| lines.iter().map(|line| line[i].len()).max().unwrap_or(0));
+        for line in &lines {
+            let mut text = String::new();
+            for (i, (cell, &width)) in line.iter().zip(&widths).enumerate() {
+                let left = matches!(i, 0 | 2 | 8);
+                let cell = if left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+                text.push_str(&cell);
+                text.push_str("  ");
+            }
+            writeln!(f, "{}", text.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_is_the_middle() {
+        let of = |times: &[f64]| Samples { times: times.to_vec(), failed: false }.median();
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(of(&[4.0, 1.0, 2.0, 30.0]), Some(3.0));
+
+        let mut samples = Samples::default();
+        samples.push_if(Some(1.0));
+        assert_eq!(samples.median(), Some(1.0));
+        samples.push_if(None);
+        assert!(samples.failed());
+        assert_eq!(samples.median(), None);
+    }
+
+    #[test]
+    fn targets_compare_with_what_they_name() {
+        let row = Row { hydrant: Some(11.0), hydra: Some(20.0), floor: Some(10.0), ..Row::default() };
+        let met = |target| Row { target: Some(target), ..row.clone() }.met();
+        assert_eq!(met(Target::OfFloor(1.1)), Some(true));
+        assert_eq!(met(Target::OfFloor(1.0)), Some(false));
+        assert_eq!(met(Target::OfHydra(0.5)), Some(false));
+        assert_eq!(met(Target::AtMost(11.0)), Some(true));
+        assert_eq!(Row { floor: None, target: Some(Target::OfFloor(1.0)), ..row }.met(), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! `PMI_PORT`: who may come in, and what strangers can do.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use hydrant_tests::{Job, Running};
+
+use crate::{RAW, raw, steps_of};
+
+/// A job whose rank 0 says its port and then waits for the end of its input; the others wait in a fence.
+fn waiting(options: &str) -> Running {
+    let steps = r"ack1
+        init1
+        only 0
+        say port=%p.
+        count
+        all
+        fence1
+        end1
+        say done";
+    raw(&format!("--pmi-port {options}"), steps).hold_input().start()
+}
+
+fn port_of(job: &Running) -> SocketAddr {
+    let said = job.await_stdout("\n", 1).stdout();
+    let port = said.split_once("port=").and_then(|(_, rest)| rest.split_once(".\n"));
+    let port = port.unwrap_or_else(|| panic!("no port in {said:?}")).0;
+    port.parse().unwrap_or_else(|e| panic!("{port}: {e}"))
+}
+
+/// Says something to the port, and gives what it answers until it closes the connection.
+fn stranger(port: SocketAddr, says: &[u8]) -> String {
+    let mut stream = TcpStream::connect(port).expect("the port is open");
+    stream.write_all(says).expect("nothing was refused yet");
+    let mut heard = Vec::new();
+    // A reset is as good an end as any.
+    let _ = stream.read_to_end(&mut heard);
+    String::from_utf8_lossy(&heard).into_owned()
+}
+
+#[test]
+fn it_is_on_loopback_unless_asked_otherwise() {
+    let mut job = waiting("-n 2");
+    assert!(port_of(&job).ip().is_loopback());
+    job.end_input();
+    job.wait().code(0).says("done", 2).quiet();
+}
+
+#[test]
+fn the_address_can_be_chosen() {
+    let steps = "ack1\ninit1\nsay %p\nend1";
+    let outcome = raw("--pmi-port=127.0.0.2:0 -n 2", steps).run();
+    outcome.code(0).says("127.0.0.2:", 2).quiet();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+    let taken = taken.local_addr().map(|addr| (taken, addr)).expect("a listener has an address");
+    let outcome = raw(&format!("--pmi-port={} -n 2", taken.1), "say started").run();
+    assert_ne!(outcome.status.code(), Some(0), "{outcome}");
+    outcome.says("started", 0).warns(&taken.1.to_string());
+}
+
+#[test]
+fn rubbish_costs_only_its_own_connection() {
+    let mut job = waiting("-n 3");
+    let port = port_of(&job);
+    assert_eq!(stranger(port, b"GET / HTTP/1.1\r\n\r\n"), "");
+    assert_eq!(stranger(port, b"cmd=get_maxes\n"), "");
+    assert_eq!(stranger(port, &[0xff; 4096]), "");
+    assert_eq!(stranger(port, &[b'c'; 100_000]), "");
+    job.end_input();
+    job.wait().code(0).says("done", 3);
+}
+
+#[test]
+fn silence_costs_only_its_own_connection() {
+    let mut job = waiting("-n 3");
+    let port = port_of(&job);
+    let silent: Vec<TcpStream> =
+        (0..8).map(|_| TcpStream::connect(port).expect("the port is open")).collect();
+    let mut half = TcpStream::connect(port).expect("the port is open");
+    half.write_all(b"cmd=initack pmi").expect("nothing was refused yet");
+    job.end_input();
+    job.wait().code(0).says("done", 3);
+    drop((silent, half));
+}
+
+#[test]
+fn a_rank_is_let_in_once() {
+    let mut job = waiting("-n 2");
+    let port = port_of(&job).to_string();
+    let other = Job::new(RAW).env("PMI_PORT", &port).env("PMI_ID", "1").env("PMI_SIZE", "2");
+    let steps = r"send cmd=initack pmiid=1\n
+        refused connected already
+        eof";
+    steps_of(other, steps).run().code(0);
+    let other = Job::new(RAW).env("PMI_PORT", &port).env("PMI_ID", "1");
+    let steps = r"send cmd=init pmi_version=2 pmi_subversion=0\n
+        expect cmd=response_to_init rc=0 pmi_version=2
+        frame cmd=fullinit;pmirank=1;
+        refused connected already
+        eof";
+    steps_of(other, steps).run().code(0);
+    let nobody = Job::new(RAW).env("PMI_PORT", &port).env("PMI_ID", "9");
+    steps_of(nobody, "send cmd=initack pmiid=9\\n\nrefused no such rank\neof").run().code(0);
+    job.end_input();
+    job.wait().code(0).says("done", 2);
+}
+
+#[test]
+fn slurms_and_mpichs_ways_to_say_who_one_is() {
+    for fields in ["pmirank=%r;", "srcid=%r;threaded=FALSE;", "pmijobid=%j;pmirank=%r;threaded=FALSE;"] {
+        let steps = format!(
+            "send cmd=init pmi_version=2 pmi_subversion=0\\n
+            expect cmd=response_to_init rc=0
+            frame cmd=fullinit;{fields}
+            expect cmd=fullinit-response;rc=0;rank=%r;size=3;
+            fence2
+            end2"
+        );
+        raw("--pmi-port -n 3", &steps).run().code(0).quiet();
+    }
+}
+
+/// Another user of the machine cannot even knock. Needs root to become somebody else.
+#[test]
+fn other_users_are_turned_away() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut job = waiting("-n 2");
+    let port = port_of(&job);
+    // A copy, because others may not enter where the original lies.
+    let copy = std::env::temp_dir().join(format!("pmi-raw-{}", std::process::id()));
+    std::fs::copy(RAW, &copy).expect("there is room for a copy");
+    let other = Job::new("setpriv").words("--reuid=65534 --regid=65534 --clear-groups").arg(&copy);
+    let other = other.dir("/").env("PMI_PORT", port.to_string()).env("PMI_ID", "0");
+    let outcome = steps_of(other, "send cmd=initack pmiid=0\\n\neof\nsay closed").run();
+    std::fs::remove_file(&copy).expect("the copy is there");
+    outcome.code(0).says("closed", 1);
+    job.end_input();
+    job.wait().code(0).says("done", 2);
+}

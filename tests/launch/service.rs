@@ -1,0 +1,179 @@
+//! What ranks are served, through both protocols, seen from a raw client.
+
+use crate::raw;
+
+#[test]
+fn who_a_rank_is() {
+    let ask = r"init1
+        send cmd=get_appnum\n
+        expect cmd=appnum rc=0 appnum=0
+        send cmd=get_universe_size\n
+        expect cmd=universe_size rc=0 size=3
+        send cmd=get_my_kvsname\n
+        expect cmd=my_kvsname rc=0 kvsname=%j
+        end1";
+    let other = ask.replace("appnum=0", "appnum=1");
+    let job = raw("-n 1", ask).words(": -n 2").arg(crate::RAW);
+    crate::steps_of(job, &other).run().code(0).quiet();
+}
+
+#[test]
+fn local_ranks_are_counted() {
+    let script = r#"echo "$MPI_LOCALRANKID/$MPI_LOCALNRANKS $PMI_RANK/$PMI_SIZE""#;
+    let outcome = crate::shell("-n 3", script).run();
+    assert_eq!(outcome.code(0).lines(), ["0/3 0/3", "1/3 1/3", "2/3 2/3"]);
+}
+
+#[test]
+fn oversize_keys_and_values_get_an_rc_and_cost_nothing_else() {
+    let (key, value) = ("k".repeat(65), "v".repeat(1025));
+    let steps = format!(
+        r"init1
+        send cmd=put kvsname=%j key={key} value=v\n
+        refused key is longer than 64
+        send cmd=put kvsname=%j key=k value={value}\n
+        refused value is longer than 1024
+        send cmd=put kvsname=%j key=%r value=fine\n
+        expect cmd=put_result rc=0
+        fence1
+        send cmd=get kvsname=%j key=0\n
+        expect cmd=get_result rc=0 value=fine
+        end1"
+    );
+    raw("-n 2", &steps).run().code(0).quiet();
+    let steps = format!(
+        r"init2
+        frame cmd=kvs-put;key={key};value=v;
+        refused key is longer than 64
+        frame cmd=kvs-put;key=k;value={value};
+        refused value is longer than 1024
+        fence2
+        end2"
+    );
+    raw("-n 2", &steps).run().code(0).quiet();
+}
+
+#[test]
+fn an_unknown_kvsname_gets_an_rc() {
+    let steps = r"init1
+        send cmd=get kvsname=nobodys key=k\n
+        refused no such key-value space
+        send cmd=put kvsname=nobodys key=k value=v\n
+        refused no such key-value space
+        fence1
+        end1";
+    raw("-n 2", steps).run().code(0).quiet();
+}
+
+#[test]
+fn get_before_any_fence_and_of_nothing() {
+    let steps = r"init2
+        frame cmd=kvs-get;key=nothing;
+        expect cmd=kvs-get-response;rc=0;found=FALSE;
+        frame cmd=info-getjobattr;key=no-such-attribute;
+        expect cmd=info-getjobattr-response;rc=0;found=FALSE;
+        frame cmd=kvs-put;key=mine%r;value=v%r;
+        expect cmd=kvs-put-response;rc=0;
+        frame cmd=kvs-get;key=mine%r;
+        expect cmd=kvs-get-response;rc=0;found=TRUE;value=v%r;
+        fence2
+        end2";
+    raw("-n 2", steps).run().code(0).quiet();
+}
+
+#[test]
+fn a_value_with_semicolons_survives() {
+    let steps = r"init2
+        frame cmd=kvs-put;key=k%r;value=a;;b=c;;;;d;
+        expect cmd=kvs-put-response;rc=0;
+        fence2
+        frame cmd=kvs-get;key=k1;
+        expect cmd=kvs-get-response;rc=0;found=TRUE;value=a;;b=c;;;;d;
+        end2";
+    raw("-n 2", steps).run().code(0).quiet();
+}
+
+#[test]
+fn commands_that_are_not_offered_get_an_rc() {
+    let steps = r"init2
+        frame cmd=no-such-command;a=b;
+        refused not supported
+        fence2
+        end2";
+    raw("-n 2", steps).run().code(0).quiet();
+}
+
+#[test]
+fn half_a_message_costs_only_its_sender() {
+    let steps = r"init1
+        only 0
+        send cmd=put kvsname=%j ke
+        say half
+        forever
+        only 1,2
+        send cmd=put kvsname=%j key=k%r value=v%r\n
+        expect cmd=put_result rc=0
+        send cmd=barrier_in group=1,2:5\n
+        expect cmd=barrier_out rc=0 tag=5
+        send cmd=get kvsname=%j key=k1\n
+        expect cmd=get_result rc=0 value=v1
+        end1
+        say done";
+    let job = raw("-n 3", steps).start();
+    job.await_stdout("half", 1).await_stdout("done", 2).signal(rustix::process::Signal::TERM);
+    job.wait().code(143);
+}
+
+#[test]
+fn rubbish_ends_its_senders_connection() {
+    let steps = r"init1
+        only 0
+        send this is no message\n
+        eof
+        say closed
+        exit 3
+        all
+        fence1
+        say never";
+    raw("-n 2", steps).run().code(3).says("closed", 1).says("never", 0);
+}
+
+#[test]
+fn bytes_in_any_split_and_several_messages_at_once() {
+    let steps = r"send cmd=init pmi_ver
+        send sion=1 pmi_subversion=1\ncmd=get_maxes\ncmd=get_app
+        expect cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2
+        expect cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024
+        send num\n
+        expect cmd=appnum rc=0 appnum=0
+        fence1
+        end1";
+    raw("-n 3", steps).run().code(0).quiet();
+}
+
+#[test]
+fn a_late_fence_names_who_is_missing() {
+    let steps = r"init1
+        only 0
+        count
+        all
+        fence1
+        end1
+        say done";
+    let mut job = raw("--fence-warning 0.2 -n 4", steps).hold_input().start();
+    job.await_stderr("3 of 4 ranks have come, it waits for 0\n");
+    job.end_input();
+    job.wait().code(0).says("done", 4);
+}
+
+#[test]
+fn the_probe_checks_and_tells() {
+    let probe = hydrant_tests::job::hydrant_bin();
+    for way in ["", "--pmi-port"] {
+        let outcome = hydrant_tests::Job::hydrant(&format!("{way} -n 5")).arg(probe).arg("probe").run();
+        for word in ["init", "put", "fence", "get"] {
+            assert!(outcome.code(0).stdout.contains(word), "{word} in {outcome}");
+        }
+        outcome.quiet();
+    }
+}
