@@ -179,7 +179,7 @@ impl<'p, 's> Engine<'p, 's> {
                     Token::Conn(id) => self.conn_ready(id)?,
                     Token::Stream(id) => self.stream_ready(id),
                     Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
-                    Token::Terminal | Token::Stdin => self.stdin.pump(&self.poller),
+                    Token::Terminal | Token::Stdin => self.stdin.pump(self.now(), &self.poller),
                 }
             }
             // Last, so that what a rank said before it ended has been heard.
@@ -199,7 +199,8 @@ impl<'p, 's> Engine<'p, 's> {
     fn timeout(&mut self) -> Option<Duration> {
         let stranger = self.conns.oldest_unnamed().map(|(_, opened)| opened + serve::INTRODUCTION_TIME);
         let wake = self.server.wake().map(|Time(at)| at);
-        let at = [stranger, wake, self.kill_at, self.port_pause, self.streams.deadline()];
+        let (line, input) = (self.streams.deadline(), self.stdin.deadline());
+        let at = [stranger, wake, self.kill_at, self.port_pause, line, input];
         let at = at.into_iter().flatten().min()?;
         Some(Duration::from_millis(at.saturating_sub(self.now())))
     }
@@ -217,6 +218,9 @@ impl<'p, 's> Engine<'p, 's> {
         }
         if self.port_pause.is_some_and(|at| at <= now) {
             self.resume_port()?;
+        }
+        if self.stdin.deadline().is_some_and(|at| at <= now) {
+            self.stdin.pump(now, &self.poller);
         }
         self.drop_strangers(now)?;
         self.streams.show(now, &mut self.sinks);

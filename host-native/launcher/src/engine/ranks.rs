@@ -89,7 +89,8 @@ impl Engine<'_, '_> {
     fn go_on(&mut self) {
         self.procs.signal(Signal::CONT);
         // Perhaps in the foreground now.
-        self.stdin.pump(&self.poller);
+        let now = self.now();
+        self.stdin.pump(now, &self.poller);
     }
 
     fn forward(&mut self, signal: Signal) {
