@@ -6,6 +6,7 @@ use hydrant_core::slabs::Lengths;
 use hydrant_core::{ConnId, Fault, Limit, Limits, Rank};
 use hydrant_tests::host::{Host, JOB, Memory, counted};
 use hydrant_tests::message::Message;
+use hydrant_tests::tell;
 
 const INIT: &[u8] = b"cmd=init pmi_version=2 pmi_subversion=0\n";
 const FENCE: &str = "cmd=kvs-fence;";
@@ -70,7 +71,7 @@ fn eight_ranks_with_64_keys_fit_24_kib() {
     let limits =
         Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: KEYS + 1, kvs_bytes: 12 * 1024, groups: 1 };
     let bytes = Lengths::of(&limits).bytes();
-    println!("slabs of {RANKS} ranks with {KEYS} keys: {bytes} bytes");
+    tell(&format!("slabs of {RANKS} ranks with {KEYS} keys: {bytes} bytes"));
     assert!(bytes <= 24 * 1024, "{bytes} bytes");
 
     let mut memory = Memory::new(&limits);
@@ -107,7 +108,10 @@ fn a_hundred_thousand_ranks_work() {
         groups: 1,
     };
     let bytes = Lengths::of(&limits).bytes();
-    println!("slabs of {RANKS} ranks with a key each: {bytes} bytes, {} a rank", bytes / RANKS as usize);
+    tell(&format!(
+        "slabs of {RANKS} ranks with a key each: {bytes} bytes, {} a rank",
+        bytes / RANKS as usize
+    ));
     let mut memory = Memory::new(&limits);
     let mut host = joined(limits, &mut memory, RANKS);
     for rank in 0..RANKS {
