@@ -23,7 +23,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("{}", error.to_string().trim_end());
+            let _ = writeln!(std::io::stderr(), "{}", error.to_string().trim_end());
             ExitCode::from(cli::EXIT_USAGE)
         }
     }

@@ -4,16 +4,36 @@ use std::fmt;
 
 /// Times of one thing, of which the median counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Samples(Vec<f64>);
+pub(crate) struct Samples {
+    times: Vec<f64>,
+    failed: bool,
+}
 
 impl Samples {
-    pub(crate) fn push(&mut self, sample: f64) {
-        self.0.push(sample);
+    pub(crate) fn push(&mut self, time: f64) {
+        self.times.push(time);
     }
 
-    /// The middle one, or the mean of the middle two; `None` without samples.
+    /// Takes a time that may be missing: then there is no median, and whether to go on is to be asked of
+    /// [`failed`](Samples::failed).
+    pub(crate) fn push_if(&mut self, time: Option<f64>) {
+        match time {
+            Some(time) => self.push(time),
+            None => self.failed = true,
+        }
+    }
+
+    /// Whether a time is missing.
+    pub(crate) fn failed(&self) -> bool {
+        self.failed
+    }
+
+    /// The middle one, or the mean of the middle two; `None` without samples or when one is missing.
     pub(crate) fn median(&self) -> Option<f64> {
-        let mut sorted = self.0.clone();
+        if self.failed {
+            return None;
+        }
+        let mut sorted = self.times.clone();
         sorted.sort_by(f64::total_cmp);
         let upper = *sorted.get(sorted.len() / 2)?;
         Some(if sorted.len() % 2 == 1 { upper } else { (sorted[sorted.len() / 2 - 1] + upper) / 2.0 })
@@ -122,10 +142,17 @@ mod tests {
 
     #[test]
     fn median_is_the_middle() {
-        let of = |samples: &[f64]| Samples(samples.to_vec()).median();
+        let of = |times: &[f64]| Samples { times: times.to_vec(), failed: false }.median();
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(of(&[4.0, 1.0, 2.0, 30.0]), Some(3.0));
+
+        let mut samples = Samples::default();
+        samples.push_if(Some(1.0));
+        assert_eq!(samples.median(), Some(1.0));
+        samples.push_if(None);
+        assert!(samples.failed());
+        assert_eq!(samples.median(), None);
     }
 
     #[test]

@@ -50,7 +50,8 @@ pub(super) struct JobArgs {
     /// Write each rank's standard output to a file named by this pattern
     ///
     /// In the pattern %r is the rank, %p the process id, %h the host, %a the number of the program (from 0),
-    /// %g the group (always 0) and %% a percent sign.
+    /// %g the group (always 0) and %% a percent sign. An existing file is replaced; ranks whose file names agree share
+    /// the file.
     #[arg(long, value_name = "PATTERN", value_parser = value::pattern)]
     pub(super) outfile_pattern: Option<String>,
 

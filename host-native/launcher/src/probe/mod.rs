@@ -6,6 +6,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -65,9 +66,9 @@ pub fn main(options: &Options) -> ExitCode {
     let server = match Server::from_environment(std::env::var_os) {
         Ok(Some(server)) => server,
         Ok(None) => {
-            println!(
+            print(
                 "1 rank on 1 host, without a process manager: nothing to exchange. \
-                 To start 4 of them: hydrant run -n 4 hydrant probe"
+                 To start 4 of them: hydrant run -n 4 hydrant probe\n",
             );
             return ExitCode::SUCCESS;
         }
@@ -84,16 +85,20 @@ pub fn main(options: &Options) -> ExitCode {
         }
     };
     match Probe::new(&mut link, options).run(begun) {
-        Ok(Some(table)) => print!("{table}"),
+        Ok(Some(table)) => print(&table),
         Ok(None) => {}
         Err(error) => {
-            let text = format!("hydrant probe: rank {}: {error}", link.rank());
-            eprintln!("{text}");
-            link.abort(1, &text);
+            eprintln!("hydrant probe: rank {}: {error}", link.rank());
+            link.abort(1, &error.to_string());
             return ExitCode::FAILURE;
         }
     }
     ExitCode::SUCCESS
+}
+
+/// A reader that has gone away is no failure of the exchange.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// One rank's part.
