@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::Limits;
 use hydrant_core::server::{Consumed, Input, JobSpec, Output};
-use hydrant_core::slabs::{Conn, Group, Job, Lengths, Name, Pset, RankSlot, Spawning};
+use hydrant_core::slabs::{Conn, Errand, Group, Job, Lengths, Name, Pset, RankSlot};
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Slabs, Time};
 
 /// The job that [`Host::job`] opens.
@@ -21,7 +21,7 @@ pub struct Memory {
     index: Vec<AtomicU32>,
     groups: Vec<Group>,
     names: Vec<Name>,
-    spawns: Vec<Spawning>,
+    spawns: Vec<Errand>,
     requests: Vec<u8>,
     psets: Vec<Pset>,
     bits: Vec<u32>,
@@ -39,7 +39,7 @@ impl Memory {
             index: (0..need.index).map(|_| AtomicU32::new(0)).collect(),
             groups: vec![Group::default(); need.groups],
             names: vec![Name::default(); need.names],
-            spawns: vec![Spawning::default(); need.spawns],
+            spawns: vec![Errand::default(); need.spawns],
             requests: vec![0; need.requests],
             psets: vec![Pset::default(); need.psets],
             bits: vec![0; need.bits],

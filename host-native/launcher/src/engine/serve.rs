@@ -116,6 +116,10 @@ impl Engine<'_, '_> {
                     let now = Time(self.start.elapsed().as_millis() as u64);
                     self.server.handle(now, Input::Launched { spawn, started: false, codes: &codes })?;
                 }
+                Some(Output::Names { errand, .. }) => {
+                    let now = Time(self.start.elapsed().as_millis() as u64);
+                    self.server.handle(now, Input::Named { errand, rc: 14, text: b"no name service" })?;
+                }
                 Some(Output::Kill { rank, .. }) => self.procs.end_one(rank.0),
                 Some(Output::End { cause, message, .. }) => {
                     let message = message.to_owned();
