@@ -6,6 +6,7 @@ use hydrant_core::slabs::Lengths;
 use hydrant_core::{ConnId, Fault, JobId, Limit, Limits, Rank};
 use hydrant_tests::host::{Host, JOB, Memory, counted};
 use hydrant_tests::message::Message;
+use hydrant_tests::tell;
 
 const INIT: &[u8] = b"cmd=init pmi_version=2 pmi_subversion=0\n";
 const FENCE: &str = "cmd=kvs-fence;";
@@ -78,7 +79,7 @@ fn eight_ranks_with_64_keys_fit_24_kib() {
         ..Limits::NONE
     };
     let bytes = Lengths::of(&limits).bytes();
-    println!("slabs of {RANKS} ranks with {KEYS} keys: {bytes} bytes");
+    tell(&format!("slabs of {RANKS} ranks with {KEYS} keys: {bytes} bytes"));
     assert!(bytes <= 24 * 1024, "{bytes} bytes");
 
     let mut memory = Memory::new(&limits);
@@ -116,7 +117,10 @@ fn a_hundred_thousand_ranks_work() {
         ..Limits::NONE
     };
     let bytes = Lengths::of(&limits).bytes();
-    println!("slabs of {RANKS} ranks with a key each: {bytes} bytes, {} a rank", bytes / RANKS as usize);
+    tell(&format!(
+        "slabs of {RANKS} ranks with a key each: {bytes} bytes, {} a rank",
+        bytes / RANKS as usize
+    ));
     let mut memory = Memory::new(&limits);
     let mut host = joined(limits, &mut memory, RANKS);
     for rank in 0..RANKS {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -63,8 +62,7 @@ fn nothing_allocates_in_web_assembly() {
     assert!(exports.iter().any(|export| export.name == "hydrant_exercise"), "the entry is gone: {exports:?}");
     assert!(names.iter().any(|name| name.contains("hydrant_core")), "no names to look at: {names:?}");
     no_allocator(names);
-    writeln!(std::io::stderr(), "the core as WebAssembly: {} bytes", bytes.len())
-        .expect("standard error is open");
+    hydrant_tests::tell(&format!("the core as WebAssembly: {} bytes", bytes.len()));
 }
 
 #[test]

@@ -147,3 +147,30 @@ fn called_mpiexec_it_is_hydrant_run() {
     fs::remove_dir_all(&dir).expect("the folder is there");
     outcome.code(0).says("done", 3).quiet();
 }
+
+#[test]
+fn ranks_are_bound_to_the_processors_that_were_named() {
+    let allowed = |status: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.map(|list| list.trim().to_owned()).unwrap_or_default()
+    };
+    let mine = allowed(&fs::read_to_string("/proc/self/status").expect("Linux has /proc"));
+    let last = mine.rsplit([',', '-']).next().unwrap_or_default();
+    let outcome = Job::hydrant(&format!("-bind-to user:{last} -n 2 cat /proc/self/status")).run();
+    outcome.code(0).says(&format!("Cpus_allowed_list:\t{last}\n"), 2);
+    let outcome = Job::hydrant("-bind-to hwthread -n 1 cat /proc/self/status").run();
+    assert!(allowed(&outcome.code(0).stdout).parse::<u32>().is_ok(), "one processor: {outcome}");
+    let outcome = Job::hydrant("-n 1 cat /proc/self/status").run();
+    assert_eq!(allowed(&outcome.code(0).stdout), mine);
+    Job::hydrant("-bind-to user:99999 -n 1 true").run().code(1).warns("99999");
+}
+
+#[test]
+fn a_job_is_read_from_a_file() {
+    let file = std::env::temp_dir().join(format!("hydrant-tests-config-{}", std::process::id()));
+    let text = "# two programs\n-n 1 -wdir / sh -c 'echo \"$PMI_RANK in $PWD\"'\n-n 2 sh -c 'echo \"$PMI_RANK of $PMI_SIZE\"'\n";
+    fs::write(&file, text).expect("the temporary folder can be written");
+    let outcome = Job::hydrant("-configfile").arg(&file).run();
+    fs::remove_file(&file).expect("the file is there");
+    assert_eq!(outcome.code(0).lines(), ["0 in /", "1 of 3", "2 of 3"]);
+}

@@ -177,3 +177,28 @@ fn the_probe_checks_and_tells() {
         outcome.quiet();
     }
 }
+
+/// Sizes at which other servers hang.
+#[test]
+fn hundreds_of_ranks_meet_in_a_fence() {
+    for size in [280, 320] {
+        let outcome = raw(&format!("-n {size}"), "init2\nfence2\nfence2\nend2\nsay done").run();
+        outcome.code(0).says("done", size).quiet();
+    }
+}
+
+#[test]
+fn a_limit_that_is_used_up_is_named_and_nothing_is_lost() {
+    let steps = format!(
+        "init1
+        send cmd=put kvsname=%j key=small value=v\\n
+        expect cmd=put_result rc=0
+        send cmd=put kvsname=%j key=large value={}\\n
+        refused limit kvs-bytes
+        send cmd=get kvsname=%j key=small\\n
+        expect cmd=get_result rc=0 value=v
+        end1",
+        "x".repeat(900)
+    );
+    raw("--limit kvs-bytes=800 -n 1", &steps).run().code(0).quiet();
+}

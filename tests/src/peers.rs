@@ -57,7 +57,7 @@ impl Peer {
             skip,
             "{name} is missing (no {witness}): run tests/install, or allow it with HYDRANT_TESTS_ALLOW_MISSING={name}"
         );
-        eprintln!("SKIPPED: {name} is missing (no {witness})");
+        crate::tell(&format!("SKIPPED: {name} is missing (no {witness})"));
         false
     }
 

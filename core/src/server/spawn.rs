@@ -1,12 +1,12 @@
 //! Spawns: a rank asks, the host starts, the rank is told.
 
-use heapless::String;
+use heapless::{String, Vec};
 
 use super::Server;
-use super::dispatch::Asker;
+use super::dispatch::{Asker, contiguous};
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, SpawnId};
-use crate::limits::{JOBID_MAX, SPAWN_PROGRAMS_MAX};
+use crate::limits::{JOBID_MAX, KEY_MAX, SPAWN_PROGRAMS_MAX};
 use crate::slabs::{Answer, What};
 use crate::tables::kvs::Kind;
 use crate::tables::spawn::Stage;
@@ -33,8 +33,7 @@ impl Server<'_> {
         let slot = self.spawns.get(spawn).filter(|slot| slot.stage == Stage::Told);
         let (parent, _) = slot.and_then(|slot| slot.parent).ok_or(Fault::NoSuchSpawn)?;
         let request = self.request(spawn).ok_or(Fault::NoSuchSpawn)?;
-        let len = |text: wire::Text<'_>| u32::try_from(text.len()).unwrap_or(u32::MAX);
-        let lengths = request.preput().map(|(key, value)| (len(key), len(value)));
+        let lengths = request.preput().map(|(key, value)| (key.len(), value.len()));
         self.kvs.check(size, lengths).map_err(|why| match why {
             Refusal::Full(limit, size) => Fault::Full(limit, size),
             _ => Fault::BadAttribute,
@@ -52,8 +51,11 @@ impl Server<'_> {
         }
         let Some(request) = wire::decode_spawn(protocol, self.spawns.text(spawn)) else { return };
         for (key, value) in request.preput() {
-            // Checked before the job was made.
-            let _ = self.kvs.put((state.spaces, Kind::Kvs), None, key.parts(), Some(value.parts()));
+            let mut room = [0; KEY_MAX as usize];
+            // Both were checked before the job was made.
+            if let Ok(key) = contiguous(&key, &mut room) {
+                let _ = self.kvs.put((state.spaces, Kind::Kvs), None, key, Some(value.parts()));
+            }
         }
     }
 
@@ -65,9 +67,11 @@ impl Server<'_> {
             Stage::Told => !started,
             Stage::Asked | Stage::Done(_) => false,
         };
-        if !in_order || !self.spawns.finish(spawn, started, codes) {
+        if !in_order || codes.len() != slot.programs as usize {
             return Err(Fault::NoSuchSpawn);
         }
+        let times = self.code_counts(spawn);
+        self.spawns.finish(spawn, started, codes.iter().copied().zip(times));
         match conn {
             Some(conn) => {
                 for owed in &mut self.conns[conn.index()].owed {
@@ -80,6 +84,18 @@ impl Server<'_> {
             None => self.spawns.free(spawn),
         }
         Ok(())
+    }
+
+    /// How often each program's code is said: PMI-2 clients want one a program, those of PMI-1 one a process.
+    fn code_counts(&self, spawn: SpawnId) -> Vec<u32, { SPAWN_PROGRAMS_MAX as usize }, u16> {
+        let by_process = self.protocol_of(spawn) == Protocol::V1;
+        let count = |maxprocs| if by_process { maxprocs } else { 1 };
+        let mut counts = Vec::new();
+        for program in self.request(spawn).iter().flat_map(Spawn::programs) {
+            // No more programs than that are taken.
+            let _ = counts.push(count(program.maxprocs()));
+        }
+        counts
     }
 
     /// Nobody waits for the spawn's reply any more.

@@ -150,7 +150,7 @@ impl<'p, 's> Engine<'p, 's> {
                     Token::Conn(id) => self.conn_ready(id)?,
                     Token::Stream(id) => self.stream_ready(id),
                     Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
-                    Token::Terminal | Token::Stdin => self.stdin.pump(&self.poller),
+                    Token::Terminal | Token::Stdin => self.stdin.pump(self.now(), &self.poller),
                 }
             }
             // Last, so that what a rank said before it ended has been heard.
@@ -172,7 +172,10 @@ impl<'p, 's> Engine<'p, 's> {
         let wake = self.server.wake().map(|Time(at)| at);
         let of_jobs = self.jobs.iter().flat_map(|job| [job.kill_at, job.port_pause]);
         let doomed = self.doomed.iter().map(|doomed| Some(doomed.at));
-        let at = [stranger, wake, self.streams.deadline()].into_iter().chain(of_jobs).chain(doomed);
+        let at = [stranger, wake, self.streams.deadline(), self.stdin.deadline()]
+            .into_iter()
+            .chain(of_jobs)
+            .chain(doomed);
         let at = at.flatten().min()?;
         Some(Duration::from_millis(at.saturating_sub(self.now())))
     }
@@ -186,6 +189,9 @@ impl<'p, 's> Engine<'p, 's> {
         }
         self.end_doomed(now);
         self.resume_ports(now)?;
+        if self.stdin.deadline().is_some_and(|at| at <= now) {
+            self.stdin.pump(now, &self.poller);
+        }
         self.drop_strangers(now)?;
         self.streams.show(now, &mut self.sinks);
         Ok(())

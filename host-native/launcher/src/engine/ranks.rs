@@ -116,7 +116,8 @@ impl Engine<'_, '_> {
     fn go_on(&mut self) {
         self.procs.signal_all(Signal::CONT);
         // Perhaps in the foreground now.
-        self.stdin.pump(&self.poller);
+        let now = self.now();
+        self.stdin.pump(now, &self.poller);
     }
 
     fn forward(&mut self, signal: Signal) {

@@ -19,6 +19,10 @@ use super::poller::{Interest, Poller, Token};
 /// Read from the terminal at once, in bytes; rank 0 has to take them before more is read.
 const CHUNK: usize = 4096;
 
+/// How often the launcher looks whether it has come to the foreground while there is input, in milliseconds. A shell
+/// need not tell a job that was not stopped.
+const LOOK_AGAIN: u64 = 200;
+
 /// What rank 0 reads.
 #[derive(Debug)]
 pub(crate) enum Stdin {
@@ -38,6 +42,8 @@ pub(crate) struct Pump {
     buffer: Vec<u8>,
     start: usize,
     ended: bool,
+    /// There is input, and the launcher is in the background: when to look again, in milliseconds.
+    look_again: Option<u64>,
 }
 
 impl Stdin {
@@ -57,6 +63,7 @@ impl Stdin {
             buffer: Vec::new(),
             start: 0,
             ended: false,
+            look_again: None,
         }))
     }
 
@@ -79,16 +86,25 @@ impl Stdin {
         }
     }
 
+    /// Whether there is input that will be the launcher's once it comes to the foreground: when to look again.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        match self {
+            Stdin::Inherited => None,
+            Stdin::Pumped(pump) => pump.look_again,
+        }
+    }
+
     /// The terminal may have input, the launcher may have come to the foreground, or rank 0 may have read or left.
-    pub(crate) fn pump(&mut self, poller: &Poller) {
+    pub(crate) fn pump(&mut self, now: u64, poller: &Poller) {
         if let Stdin::Pumped(pump) = self {
-            pump.run(poller);
+            pump.run(now, poller);
         }
     }
 }
 
 impl Pump {
-    fn run(&mut self, poller: &Poller) {
+    fn run(&mut self, now: u64, poller: &Poller) {
+        self.look_again = None;
         loop {
             if self.pipe.is_none() {
                 return;
@@ -107,9 +123,11 @@ impl Pump {
             match read_terminal(&mut self.buffer) {
                 Ok(0) => self.ended = true,
                 Ok(_) => self.start = 0,
-                // Nothing there, or in the background.
                 Err(Errno::AGAIN | Errno::INTR) => break,
-                Err(Errno::IO) if !foreground() => break,
+                Err(Errno::IO) if !foreground() => {
+                    self.look_again = Some(now + LOOK_AGAIN);
+                    break;
+                }
                 Err(_) => return self.stop(poller),
             }
         }
@@ -154,8 +172,11 @@ fn read_terminal(buffer: &mut Vec<u8>) -> Result<usize, Errno> {
     let terminal = stdin();
     let mut fds = [PollFd::new(&terminal, PollFlags::IN)];
     let ready = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-    if ready == 0 || !foreground() {
+    if ready == 0 {
         return Err(Errno::AGAIN);
+    }
+    if !foreground() {
+        return Err(Errno::IO);
     }
     buffer.resize(CHUNK, 0);
     let len = rustix::io::read(terminal, &mut *buffer).inspect_err(|_| buffer.clear())?;
