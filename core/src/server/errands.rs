@@ -35,10 +35,8 @@ impl Server<'_> {
             return Ok(());
         }
         let room = if rc == 0 { room } else { room.min(MESSAGE_TEXT_MAX) };
-        let text = text.get(..room).unwrap_or(text);
-        if !self.errands.finish(errand, Stage::Named(rc), text) {
-            return Err(Fault::NoSuchErrand);
-        }
+        let text = text.iter().take(room).map(|&byte| (byte, 1));
+        self.errands.finish(errand, Stage::Named(rc), text);
         self.answer_errand(errand, |op| Answer::Errand(op, errand));
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Spawns: a rank asks, the host starts, the rank is told.
 
-use heapless::String;
+use heapless::{String, Vec};
 
 use super::Server;
 use super::dispatch::{Asker, contiguous};
@@ -10,7 +10,7 @@ use crate::limits::{JOBID_MAX, KEY_MAX, SPAWN_PROGRAMS_MAX};
 use crate::slabs::{Answer, What};
 use crate::tables::errands::{Stage, Task};
 use crate::tables::kvs::Kind;
-use crate::wire::{self, Frame, Op, Spawn};
+use crate::wire::{self, Frame, Op, Protocol, Spawn};
 
 impl Server<'_> {
     /// Keeps the request as it came, so that the host can read it, until the reply is taken.
@@ -71,12 +71,25 @@ impl Server<'_> {
             Stage::Told => !started,
             _ => false,
         };
-        let whole = codes.len() == programs as usize;
-        if !in_order || !whole || !self.errands.finish(spawn, Stage::Launched(started), codes) {
+        if !in_order || codes.len() != programs as usize {
             return Err(Fault::NoSuchErrand);
         }
+        let times = self.code_counts(spawn);
+        self.errands.finish(spawn, Stage::Launched(started), codes.iter().copied().zip(times));
         self.answer_errand(spawn, |op| Answer::Errand(op, spawn));
         Ok(())
+    }
+
+    /// How often each program's code is said: PMI-2 clients want one a program, those of PMI-1 one a process.
+    fn code_counts(&self, spawn: ErrandId) -> Vec<u32, { SPAWN_PROGRAMS_MAX as usize }, u16> {
+        let by_process = self.protocol_of(spawn) == Protocol::V1;
+        let count = |maxprocs| if by_process { maxprocs } else { 1 };
+        let mut counts = Vec::new();
+        for program in self.request(spawn).iter().flat_map(Spawn::programs) {
+            // No more programs than that are taken.
+            let _ = counts.push(count(program.maxprocs()));
+        }
+        counts
     }
 
     fn request(&self, spawn: ErrandId) -> Option<Spawn<'_>> {

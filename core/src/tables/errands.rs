@@ -120,30 +120,33 @@ impl<'s> Errands<'s> {
         self.slots.iter().position(asked).map(|at| ErrandId(at as u32))
     }
 
-    /// Its request; once it is done, what became of it instead: a code for each program of a spawn, a name's port, or
+    /// Its request; once it is done, what became of it instead: codes of a spawn, a name's port, or
     /// why there is none.
     pub fn text(&self, errand: ErrandId) -> &[u8] {
         let len = self.get(errand).map_or(0, |slot| slot.len as usize);
         self.text.get(errand.index() * self.room..).and_then(|text| text.get(..len)).unwrap_or_default()
     }
 
-    /// The most bytes that [`finish`](Errands::finish) takes.
+    /// The most bytes that [`finish`](Errands::finish) keeps.
     pub fn room(&self) -> usize {
         self.room
     }
 
-    /// Keeps what became of it; false, and nothing is changed, when there is no such errand, it is done already, or
-    /// the text is too long.
-    pub fn finish(&mut self, errand: ErrandId, stage: Stage, text: &[u8]) -> bool {
+    /// Puts what became of it in the place of the request: bytes, each as often as it says, as far as there is room.
+    pub fn finish(&mut self, errand: ErrandId, stage: Stage, text: impl Iterator<Item = (u8, u32)>) {
         let room = self.room;
-        let Some(slot) = self.get_mut(errand).filter(|slot| !slot.stage.is_done()) else { return false };
-        if text.len() > room {
-            return false;
+        let Some(slot) = self.slots.get_mut(errand.index()) else { return };
+        let Some(mut rest) = self.text.get_mut(errand.index() * room..).and_then(|text| text.get_mut(..room))
+        else {
+            return;
+        };
+        for (byte, times) in text {
+            let (front, back) = rest.split_at_mut(rest.len().min(times as usize));
+            front.fill(byte);
+            rest = back;
         }
+        slot.len = (room - rest.len()) as u32;
         slot.stage = stage;
-        slot.len = text.len() as u32;
-        self.text[errand.index() * room..][..text.len()].copy_from_slice(text);
-        true
     }
 
     /// Frees the slot.
