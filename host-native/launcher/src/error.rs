@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use hydrant_core::Fault;
 
+use crate::universe::UniverseError;
+
 /// Why a job could not be run. Whatever had been started is ended before this is returned.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -116,6 +118,9 @@ pub enum RunError {
         /// What speaks against it.
         why: Fault,
     },
+    /// The daemon that keeps names cannot be joined.
+    #[error("cannot join the universe: {0}")]
+    Universe(#[from] Box<UniverseError>),
     /// A job without ranks, or with more than 32-bit numbers count.
     #[error("a job of {0} ranks cannot be run")]
     Size(u64),
