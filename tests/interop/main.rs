@@ -1,5 +1,7 @@
 //! Real, unmodified MPI libraries and PMI clients under `hydrant run`.
 
+mod dynamic;
+mod functions;
 mod intel;
 mod mpich;
 mod slurm;
