@@ -10,13 +10,11 @@ use crate::{RAW, raw};
 /// Says `got NAME` for every signal that comes, and goes on.
 const LISTENER: &str = "
 import signal, sys
-def got(number, frame):
-    print('got', signal.Signals(number).name, flush=True)
-for name in sys.argv[1:]:
-    signal.signal(signal.Signals[name], got)
+names = [signal.Signals[name] for name in sys.argv[1:]]
+signal.pthread_sigmask(signal.SIG_BLOCK, names)
 print('up', flush=True)
 while True:
-    signal.pause()
+    print('got', signal.Signals(signal.sigwait(names)).name, flush=True)
 ";
 
 #[test]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use hydrant_core::limits::Limits;
-use hydrant_core::server::Input;
+use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::trace::Exit;
-use hydrant_core::{ConnId, Rank};
+use hydrant_core::{ConnId, JobId, Rank};
 use hydrant_tests::host::{Host, JOB, Memory, counted};
 use hydrant_tests::message::Message;
 use hydrant_tests::transcript::{Side, Transcript};
@@ -49,6 +49,8 @@ pub(crate) struct Exchange {
     pub(crate) steps: BTreeMap<u32, Vec<(char, Vec<u8>)>>,
     /// What the server told its host.
     pub(crate) events: Vec<String>,
+    /// Whether a captured rank broke off in the middle.
+    pub(crate) broken_off: bool,
     /// How many ranks the job had.
     pub(crate) size: u32,
     /// The job id that the clients were told.
@@ -198,8 +200,8 @@ pub(crate) fn play(family: &str, transcripts: &[Transcript], mut split: Split) -
     let puts = if all_captured { Vec::new() } else { put_by_others(transcripts) };
     let mut players = players(transcripts, size, &puts);
     let limits = Limits {
-        jobs: 1,
-        ranks: size,
+        jobs: 2,
+        ranks: size + 8,
         conns: size + 1,
         keys: 64,
         kvs_bytes: 1 << 16,
@@ -228,6 +230,7 @@ pub(crate) fn play(family: &str, transcripts: &[Transcript], mut split: Split) -
         for piece in split.pieces(&bytes) {
             host.arrive(rank, piece).expect("the connection is open");
         }
+        launch(&mut host);
         assert_eq!(host.unconsumed(rank), 0, "{family} rank {rank}: {} is not whole?", bytes.escape_ascii());
         for player in &mut players {
             for reply in host.take(player.rank) {
@@ -237,15 +240,35 @@ pub(crate) fn play(family: &str, transcripts: &[Transcript], mut split: Split) -
         }
     }
     let over = !host.events.is_empty();
+    // Where a captured rank broke off in the middle, others may have waited for it there as well.
+    let broken_off = players.iter().any(|player| player.captured && !player.has_left());
+    let over = over || broken_off;
     let stuck: Vec<u32> = players.iter().filter(|player| player.waiting).map(|player| player.rank).collect();
-    assert!(over || stuck.is_empty(), "{family}: ranks {stuck:?} wait for ever\n{:?}", players[0].done);
-    for player in players.iter().filter(|_| !over) {
+    assert!(over || stuck.is_empty(), "{family}: ranks {stuck:?} wait for ever");
+    for player in players.iter().filter(|player| !player.waiting || !over) {
         close(&mut host, player);
     }
     let events = std::mem::take(&mut host.events);
     let captured = players.into_iter().filter(|player| player.captured);
     let steps = captured.map(|player| (player.rank, player.done)).collect();
-    Exchange { steps, events, size, jobid, put_by_others: puts }
+    Exchange { steps, events, broken_off, size, jobid, put_by_others: puts }
+}
+
+/// The job that a spawn makes.
+pub(crate) const CHILD: &str = "kvs_child";
+
+/// Starts what the server wants started, as far as the server can tell.
+fn launch(host: &mut Host<'_>) {
+    for spawned in std::mem::take(&mut host.spawns) {
+        let child = JobSpec {
+            spawn: Some(spawned.spawn),
+            ..JobSpec::new(JobId(1), CHILD, spawned.ranks.iter().sum())
+        };
+        host.tell(Input::Job(child)).expect("the limits have room for the spawned job");
+        let codes = vec![0; spawned.ranks.len()];
+        let launched = Input::Launched { spawn: spawned.spawn, started: true, codes: &codes };
+        host.tell(launched).expect("the server asked for it");
+    }
 }
 
 fn close(host: &mut Host<'_>, player: &Player) {
@@ -255,6 +278,12 @@ fn close(host: &mut Host<'_>, player: &Player) {
 }
 
 impl Player {
+    /// Whether its last words are those of a rank that leaves.
+    fn has_left(&self) -> bool {
+        let last = self.messages.last().map(|(_, bytes)| captured(bytes));
+        last.is_some_and(|message| matches!(message.name(), "finalize" | "abort"))
+    }
+
     /// When its next message was sent.
     fn time(&self) -> f64 {
         self.messages[self.next].0

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hydrant_tests::message::Message;
 use hydrant_tests::transcript::Transcript;
 
-use crate::player::{Exchange, captured};
+use crate::player::{CHILD, Exchange, captured};
 
 /// What a command gets.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,8 @@ enum Answer {
     Done(&'static str, &'static [&'static str]),
     /// A value that was put before, or word that there is none.
     Value(&'static str),
+    /// What the neighbours said.
+    Ring,
     /// A refusal, because the server does not offer it.
     NotOffered(&'static str),
     /// Nothing.
@@ -46,8 +48,8 @@ const ANSWERS: &[(&str, Answer)] = &[
     ("kvs-get", Answer::Value("kvs-get-response")),
     ("info-getnodeattr", Answer::Value("info-getnodeattr-response")),
     ("info-getjobattr", Answer::Value("info-getjobattr-response")),
-    ("spawn", Answer::NotOffered("spawn-response")),
-    ("ring", Answer::NotOffered("ring-response")),
+    ("spawn", Answer::Done("spawn-response", &["jobid", "errcodes"])),
+    ("ring", Answer::Ring),
     ("job-connect", Answer::NotOffered("job-connect-response")),
     ("job-disconnect", Answer::NotOffered("job-disconnect-response")),
     ("name-publish", Answer::NotOffered("name-publish-response")),
@@ -146,13 +148,14 @@ impl Run<'_> {
         }
         // In the end of a job that was aborted some wait for ever.
         let Some(reply) = reply else {
-            let over = !self.exchange.events.is_empty();
+            let over = !self.exchange.events.is_empty() || self.exchange.broken_off;
             return if over { Ok(()) } else { Err("a reply must come".to_owned()) };
         };
         let name = match *answer {
             // PMI-1's has another name.
             Answer::Done("finalize-response", _) if !question.counted => "finalize_ack",
             Answer::Done(name, _) | Answer::Value(name) | Answer::NotOffered(name) => name,
+            Answer::Ring => "ring-response",
             Answer::Silence => "",
         };
         same("the name", reply.name(), name)?;
@@ -164,6 +167,7 @@ impl Run<'_> {
         match answer {
             Answer::Done(_, fields) => self.done(question, reply, fields),
             Answer::Value(_) => self.value(question, reply),
+            Answer::Ring => self.ring(reply),
             Answer::NotOffered(_) => refused(reply),
             Answer::Silence => Ok(()),
         }
@@ -179,7 +183,10 @@ impl Run<'_> {
         let own = [
             ("rank", self.rank.to_string()),
             ("size", self.exchange.size.to_string()),
-            ("jobid", self.exchange.jobid.clone()),
+            (
+                "jobid",
+                if question.name() == "spawn" { CHILD.to_owned() } else { self.exchange.jobid.clone() },
+            ),
             ("kvsname", self.exchange.jobid.clone()),
             ("pmi_version", question.text("pmi_version")),
         ];
@@ -190,6 +197,23 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Each hears what its neighbours handed to its side; the count is that of the ranks below.
+    fn ring(&self, reply: &Message) -> Result<(), String> {
+        same("rc", &reply.text("rc"), "0")?;
+        let size = self.exchange.size;
+        let said = |rank: u32| {
+            let steps = self.exchange.steps.get(&(rank % size))?;
+            let said = steps.iter().filter(|(who, _)| *who == 'C').map(|(_, bytes)| captured(bytes));
+            said.into_iter().find(|message| message.name() == "ring")
+        };
+        let heard =
+            |rank: u32, field: &str| said(rank).map(|message| message.text(field)).unwrap_or_default();
+        same("ring-left", &reply.text("ring-left"), &heard(self.rank + size - 1, "ring-right"))?;
+        same("ring-right", &reply.text("ring-right"), &heard(self.rank + 1, "ring-left"))?;
+        let below = (0..self.rank).map(|rank| heard(rank, "ring-count").parse::<u32>().unwrap_or(0));
+        same("ring-count", &reply.text("ring-count"), &below.sum::<u32>().to_string())
     }
 
     fn value(&self, question: &Message, reply: &Message) -> Result<(), String> {
@@ -204,6 +228,8 @@ impl Run<'_> {
             }
             ("get" | "info-getjobattr", "universeSize") => Some(self.exchange.size.to_string().into_bytes()),
             ("get" | "info-getjobattr", "PMI_dead_processes") => Some(Vec::new()),
+            ("info-getjobattr", "hasNameServ") => Some(b"1".to_vec()),
+            ("info-getjobattr", "physTopology") => Some(b"complete".to_vec()),
             ("info-getjobattr", _) => None,
             (name, _) => self.puts.get(&(name == "info-getnodeattr", key)).cloned(),
         };

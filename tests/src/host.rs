@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicU32;
 use hydrant_core::limits::Limits;
 use hydrant_core::server::{Consumed, Input, JobSpec, Output};
 use hydrant_core::slabs::{Conn, Group, Job, Lengths, Name, Pset, RankSlot, Spawning};
-use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Slabs, Time};
+use hydrant_core::wire::decode_spawn;
+use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Slabs, SpawnId, Time};
 
 /// The job that [`Host::job`] opens.
 pub const JOB: JobId = JobId(0);
@@ -64,6 +65,15 @@ impl Memory {
     }
 }
 
+/// A spawn that the server asks its host for.
+#[derive(Debug)]
+pub struct Spawned {
+    /// Which one.
+    pub spawn: SpawnId,
+    /// How many ranks of each program.
+    pub ranks: Vec<u32>,
+}
+
 /// A server, its clients' bytes that it has not consumed, and what it said.
 #[derive(Debug)]
 pub struct Host<'s> {
@@ -73,6 +83,8 @@ pub struct Host<'s> {
     pub replies: BTreeMap<ConnId, Vec<Vec<u8>>>,
     /// Everything else that it said.
     pub events: Vec<String>,
+    /// Spawns that it asked for and the test has not answered.
+    pub spawns: Vec<Spawned>,
     pending: BTreeMap<ConnId, Vec<u8>>,
     buffer: Box<[u8]>,
 }
@@ -87,6 +99,7 @@ impl<'s> Host<'s> {
             server: Server::new(limits, memory.slabs(), 7)?,
             replies: BTreeMap::new(),
             events: Vec::new(),
+            spawns: Vec::new(),
             pending: BTreeMap::new(),
             buffer: vec![0; limits.output_max()].into(),
         })
@@ -125,6 +138,11 @@ impl<'s> Host<'s> {
                     self.replies.entry(conn).or_default().push(bytes.to_vec());
                 }
                 Output::Joined { .. } => {}
+                Output::Spawn { spawn, protocol, request, .. } => {
+                    let request = decode_spawn(protocol, request).expect("the server has read it before");
+                    let ranks = request.programs().map(|program| program.maxprocs()).collect();
+                    self.spawns.push(Spawned { spawn, ranks });
+                }
                 other => self.events.push(format!("{other:?}")),
             }
         }

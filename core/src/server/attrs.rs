@@ -1,8 +1,9 @@
 //! Attributes of nodes and jobs.
 
 use super::Server;
-use super::dispatch::Asker;
+use super::dispatch::{Asker, contiguous};
 use crate::fault::Refusal;
+use crate::limits::KEY_MAX;
 use crate::slabs::{Answer, Attr, What};
 use crate::tables::kvs::{Before, Kind};
 use crate::wire::{Op, Text};
@@ -28,7 +29,8 @@ impl Server<'_> {
     /// With `wait`, an attribute that nobody has put is stored as a wish, for which the reply waits.
     pub(super) fn get_node_attr(&mut self, asker: Asker, key: Text<'_>, wait: bool) -> Result<What, Refusal> {
         let spaces = self.jobs[asker.job.index()].spaces;
-        let found = self.kvs.find((spaces, Kind::Node), key.parts())?;
+        let mut room = [0; KEY_MAX as usize];
+        let found = self.kvs.find((spaces, Kind::Node), contiguous(&key, &mut room)?)?;
         let wished = |record| self.kvs.record(record).is_some_and(|record| record.wanted);
         Ok(match found {
             Some(record) if !wished(record) => What::Answer(Answer::Record(Op::GetNodeAttr, record)),
@@ -42,7 +44,8 @@ impl Server<'_> {
     /// Job attributes are what the host said and what the server knows itself.
     pub(super) fn get_job_attr(&self, asker: Asker, op: Op, key: Text<'_>) -> Result<Answer, Refusal> {
         let spaces = self.jobs[asker.job.index()].spaces;
-        if let Some(record) = self.kvs.find((spaces, Kind::Job), key.parts())? {
+        let mut room = [0; KEY_MAX as usize];
+        if let Some(record) = self.kvs.find((spaces, Kind::Job), contiguous(&key, &mut room)?)? {
             return Ok(Answer::Record(op, record));
         }
         Ok(job_attr(key).map_or(Answer::Missing(op), |attr| Answer::Attr(op, attr)))

@@ -6,6 +6,7 @@ use super::Server;
 use super::io::Consumed;
 use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
+use crate::limits::KEY_MAX;
 use crate::slabs::{Aborted, Answer, Conn, Job, Owed, Phase, RankPhase, What};
 use crate::tables::kvs::{Before, Kind, Owner};
 use crate::time::Time;
@@ -230,7 +231,9 @@ impl Server<'_> {
         let job = &self.jobs[asker.job.index()];
         let used = &mut self.ranks[asker.index].used;
         let owner = Owner { id: asker.index as u32, used, share: job.share };
-        self.kvs.put((job.spaces, kind), Some(owner), key.parts(), value.map(|value| value.parts()))
+        let mut room = [0; KEY_MAX as usize];
+        let key = contiguous(&key, &mut room)?;
+        self.kvs.put((job.spaces, kind), Some(owner), key, value.map(|value| value.parts()))
     }
 
     fn get(&mut self, asker: Asker, kvs: Option<Text<'_>>, key: Text<'_>) -> Result<Answer, Refusal> {
@@ -241,7 +244,9 @@ impl Server<'_> {
         if !self.connections.connected(asker.job, job) {
             return Err(Refusal::NoKvs);
         }
-        match self.kvs.find((self.jobs[job.index()].spaces, Kind::Kvs), key.parts())? {
+        let mut room = [0; KEY_MAX as usize];
+        let spaces = self.jobs[job.index()].spaces;
+        match self.kvs.find((spaces, Kind::Kvs), contiguous(&key, &mut room)?)? {
             Some(record) => Ok(Answer::Record(Op::Get, record)),
             // PMI-1 has no job attributes: they are keys like any other.
             None if self.conns[asker.conn.index()].protocol == Protocol::V1 => {
@@ -286,6 +291,14 @@ fn framing(conn: &Conn) -> Framing {
     match (conn.protocol, conn.phase) {
         (Protocol::V2, Phase::Greeted | Phase::Ready) => Framing::Counted,
         _ => Framing::Line,
+    }
+}
+
+/// A key's bytes. Those of one with escapes are put together in `room`.
+pub(super) fn contiguous<'k>(key: &Text<'k>, room: &'k mut [u8]) -> Result<&'k [u8], Refusal> {
+    match key.as_plain() {
+        Some(bytes) => Ok(bytes),
+        None => key.copy_to(room).ok_or(Refusal::KeyLength),
     }
 }
 

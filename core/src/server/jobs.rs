@@ -90,13 +90,11 @@ impl Server<'_> {
             return Err(Fault::BadAttribute);
         }
         let space = (job.spaces, Kind::Job);
-        self.kvs.put(space, None, core::iter::once(key), Some(core::iter::once(value))).map(|_| ()).map_err(
-            |why| match why {
-                crate::Refusal::Full(limit, size) => Fault::Full(limit, size),
-                crate::Refusal::Share(limit, _) => Fault::Full(limit, self.limits.of(limit)),
-                _ => Fault::BadAttribute,
-            },
-        )
+        self.kvs.put(space, None, key, Some(core::iter::once(value))).map(|_| ()).map_err(|why| match why {
+            crate::Refusal::Full(limit, size) => Fault::Full(limit, size),
+            crate::Refusal::Share(limit, _) => Fault::Full(limit, self.limits.of(limit)),
+            _ => Fault::BadAttribute,
+        })
     }
 
     pub(super) fn exit(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Fault> {

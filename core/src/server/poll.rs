@@ -115,8 +115,12 @@ impl Server<'_> {
     /// Writes a reply; its length.
     fn encode(&self, id: ConnId, at: usize, answer: Answer, buf: &mut [u8]) -> usize {
         let conn = &self.conns[id.index()];
-        let mut scratch = [0; LIST_MAX];
-        let reply = self.reply(conn, answer, &mut scratch);
+        // Lists are made in the back of the buffer, which their replies leave free.
+        let (buf, scratch) = match answer {
+            Answer::Attr(..) | Answer::PsetMembers(..) => buf.split_at_mut(buf.len() - LIST_MAX),
+            _ => (buf, &mut [][..]),
+        };
+        let reply = self.reply(conn, answer, scratch);
         let thrid = conn.owed.get(at).map(|owed| owed.thrid.as_str()).filter(|thrid| !thrid.is_empty());
         let mut write = |reply: &Reply<'_>| {
             wire::encode_reply(conn.protocol, reply, thrid.map(Text::from), buf).map(<[u8]>::len)

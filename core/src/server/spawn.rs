@@ -3,10 +3,10 @@
 use heapless::String;
 
 use super::Server;
-use super::dispatch::Asker;
+use super::dispatch::{Asker, contiguous};
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, SpawnId};
-use crate::limits::{JOBID_MAX, SPAWN_PROGRAMS_MAX};
+use crate::limits::{JOBID_MAX, KEY_MAX, SPAWN_PROGRAMS_MAX};
 use crate::slabs::{Answer, What};
 use crate::tables::kvs::Kind;
 use crate::tables::spawn::Stage;
@@ -33,8 +33,7 @@ impl Server<'_> {
         let slot = self.spawns.get(spawn).filter(|slot| slot.stage == Stage::Told);
         let (parent, _) = slot.and_then(|slot| slot.parent).ok_or(Fault::NoSuchSpawn)?;
         let request = self.request(spawn).ok_or(Fault::NoSuchSpawn)?;
-        let len = |text: wire::Text<'_>| u32::try_from(text.len()).unwrap_or(u32::MAX);
-        let lengths = request.preput().map(|(key, value)| (len(key), len(value)));
+        let lengths = request.preput().map(|(key, value)| (key.len(), value.len()));
         self.kvs.check(size, lengths).map_err(|why| match why {
             Refusal::Full(limit, size) => Fault::Full(limit, size),
             _ => Fault::BadAttribute,
@@ -52,8 +51,11 @@ impl Server<'_> {
         }
         let Some(request) = wire::decode_spawn(protocol, self.spawns.text(spawn)) else { return };
         for (key, value) in request.preput() {
-            // Checked before the job was made.
-            let _ = self.kvs.put((state.spaces, Kind::Kvs), None, key.parts(), Some(value.parts()));
+            let mut room = [0; KEY_MAX as usize];
+            // Both were checked before the job was made.
+            if let Ok(key) = contiguous(&key, &mut room) {
+                let _ = self.kvs.put((state.spaces, Kind::Kvs), None, key, Some(value.parts()));
+            }
         }
     }
 

@@ -31,25 +31,12 @@ pub struct Log<'s> {
     seed: u32,
 }
 
-/// A key in its space, hashed once for any number of look-ups. Its bytes may come in pieces.
-#[derive(Clone, Debug)]
-pub struct Key<I> {
+/// A key in its space, hashed once for any number of look-ups.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'k> {
     space: u32,
     hash: u32,
-    len: u32,
-    pieces: I,
-}
-
-impl<'k, I: Iterator<Item = &'k [u8]> + Clone> Key<I> {
-    /// Length in bytes.
-    pub const fn len(&self) -> u32 {
-        self.len
-    }
-
-    /// Whether there are no bytes.
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
+    bytes: &'k [u8],
 }
 
 /// What a look-up found.
@@ -141,23 +128,12 @@ impl<'s> Log<'s> {
     }
 
     /// Hashes a key for look-ups in `space`.
-    pub fn key<'k, I: Iterator<Item = &'k [u8]> + Clone>(&self, space: u32, pieces: I) -> Key<I> {
-        // FNV-1a, then a finalizer that spreads the high bits into the ones that the index uses.
-        let mut hash = 0x811c_9dc5 ^ self.seed ^ space.wrapping_mul(0x9e37_79b1);
-        let mut len = 0u32;
-        for piece in pieces.clone() {
-            len = len.saturating_add(u32::try_from(piece.len()).unwrap_or(u32::MAX));
-            for &byte in piece {
-                hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-            }
-        }
-        hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
-        hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
-        Key { space, hash: hash ^ (hash >> 16), len, pieces }
+    pub fn key<'k>(&self, space: u32, bytes: &'k [u8]) -> Key<'k> {
+        Key { space, hash: hash(self.seed ^ space.wrapping_mul(0x9e37_79b1), bytes), bytes }
     }
 
     /// Looks a key up.
-    pub fn find<'k, I: Iterator<Item = &'k [u8]> + Clone>(&self, key: &Key<I>) -> Slot {
+    pub fn find(&self, key: &Key<'_>) -> Slot {
         let mask = self.index.len() - 1;
         let mut at = key.hash as usize & mask;
         // The index is never full, but a look-up ends even if it were.
@@ -173,21 +149,12 @@ impl<'s> Log<'s> {
         Slot::None
     }
 
-    fn is_at<'k, I: Iterator<Item = &'k [u8]> + Clone>(&self, offset: u32, key: &Key<I>) -> bool {
-        let at = offset as usize;
-        if self.word(at) != key.hash || self.word(at + 4) != key.space {
-            return false;
-        }
-        let Some(mut rest) = self.bytes.get(at + 16..at + 16 + usize::from(self.half(at + 8))) else {
-            return false;
-        };
-        for piece in key.pieces.clone() {
-            match rest.strip_prefix(piece) {
-                Some(tail) => rest = tail,
-                None => return false,
-            }
-        }
-        rest.is_empty()
+    fn is_at(&self, offset: u32, key: &Key<'_>) -> bool {
+        let Some(record) = self.bytes.get(offset as usize..) else { return false };
+        let Some((header, rest)) = record.split_first_chunk::<{ HEADER as usize }>() else { return false };
+        word(header, 0) == key.hash
+            && word(header, 4) == key.space
+            && rest.get(..usize::from(half(header, 8))) == Some(key.bytes)
     }
 
     /// Appends a record and points the index at it. `slot` is what [`Log::find`] said of this key, with nothing
@@ -195,17 +162,13 @@ impl<'s> Log<'s> {
     ///
     /// Returns the record's offset; nothing, and nothing is changed, when keys or bytes run out or a length is
     /// over 65,534.
-    pub fn append<'k, 'v, I, V>(
+    pub fn append<'v>(
         &mut self,
-        key: &Key<I>,
+        key: &Key<'_>,
         slot: Slot,
         owner: u32,
-        value: Option<V>,
-    ) -> Option<u32>
-    where
-        I: Iterator<Item = &'k [u8]> + Clone,
-        V: Iterator<Item = &'v [u8]> + Clone,
-    {
+        value: Option<impl Iterator<Item = &'v [u8]> + Clone>,
+    ) -> Option<u32> {
         let (at, new) = match slot {
             Slot::Taken { at, .. } => (at, 0),
             Slot::Free { at } if self.keys < self.keys_max => (at, 1),
@@ -215,12 +178,12 @@ impl<'s> Log<'s> {
             Some(pieces) => u32::try_from(pieces.clone().map(<[u8]>::len).sum::<usize>()).ok()?,
             None => 0,
         };
-        let (key_half, value_half) = (u16::try_from(key.len).ok()?, u16::try_from(value_len).ok()?);
+        let (key_half, value_half) = (u16::try_from(key.bytes.len()).ok()?, u16::try_from(value_len).ok()?);
         if value_half == WANTED {
             return None;
         }
         let start = self.len;
-        let end = start.checked_add(record_len(key.len, value_len))?;
+        let end = start.checked_add(record_len(u32::from(key_half), value_len))?;
         let record = self.bytes.get_mut(start as usize..end as usize)?;
         record[..4].copy_from_slice(&key.hash.to_le_bytes());
         record[4..8].copy_from_slice(&key.space.to_le_bytes());
@@ -228,10 +191,7 @@ impl<'s> Log<'s> {
         let value_half = if value.is_some() { value_half } else { WANTED };
         record[10..12].copy_from_slice(&value_half.to_le_bytes());
         record[12..16].copy_from_slice(&owner.to_le_bytes());
-        let mut rest = &mut record[16..];
-        for piece in key.pieces.clone() {
-            rest = fill_front(rest, piece);
-        }
+        let mut rest = fill_front(&mut record[16..], key.bytes);
         for piece in value.into_iter().flatten() {
             rest = fill_front(rest, piece);
         }
@@ -244,36 +204,38 @@ impl<'s> Log<'s> {
 
     /// The record at an offset that [`Log::find`] or [`Log::append`] gave.
     pub fn record(&self, offset: u32) -> Option<Record<'_>> {
-        let at = offset as usize;
-        if offset >= self.len {
-            return None;
-        }
-        let key_end = at + 16 + usize::from(self.half(at + 8));
-        let value_len = self.half(at + 10);
-        let wanted = value_len == WANTED;
-        let value_end = key_end + if wanted { 0 } else { usize::from(value_len) };
-        Some(Record {
-            space: self.word(at + 4),
-            owner: self.word(at + 12),
-            key: self.bytes.get(at + 16..key_end)?,
-            value: self.bytes.get(key_end..value_end)?,
-            wanted,
-        })
+        let record = self.as_bytes().get(offset as usize..)?;
+        let (header, rest) = record.split_first_chunk::<{ HEADER as usize }>()?;
+        let (key, rest) = rest.split_at_checked(usize::from(half(header, 8)))?;
+        let len = half(header, 10);
+        let wanted = len == WANTED;
+        let value = rest.get(..if wanted { 0 } else { usize::from(len) })?;
+        Some(Record { space: word(header, 4), owner: word(header, 12), key, value, wanted })
     }
+}
 
-    fn word(&self, at: usize) -> u32 {
-        match self.bytes.get(at..at + 4) {
-            Some(&[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]),
-            _ => 0,
-        }
-    }
+fn word(header: &[u8; HEADER as usize], at: usize) -> u32 {
+    u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+}
 
-    fn half(&self, at: usize) -> u16 {
-        match self.bytes.get(at..at + 2) {
-            Some(&[a, b]) => u16::from_le_bytes([a, b]),
-            _ => 0,
-        }
+fn half(header: &[u8; HEADER as usize], at: usize) -> u16 {
+    u16::from_le_bytes([header[at], header[at + 1]])
+}
+
+/// MurmurHash3's 32-bit function, which 32-bit processors compute as well as others.
+fn hash(seed: u32, bytes: &[u8]) -> u32 {
+    let scramble = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
+    let (words, rest) = bytes.as_chunks::<4>();
+    let mut hash = seed;
+    for &word in words {
+        hash ^= scramble(u32::from_le_bytes(word));
+        hash = hash.rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64);
     }
+    let tail = rest.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
+    hash ^= scramble(tail) ^ bytes.len() as u32;
+    hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
+    hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
+    hash ^ (hash >> 16)
 }
 
 fn fill_front<'b>(buf: &'b mut [u8], piece: &[u8]) -> &'b mut [u8] {
@@ -290,26 +252,39 @@ mod tests {
     use std::vec::Vec;
 
     fn put(log: &mut Log<'_>, space: u32, key: &str, value: &str) -> Option<u32> {
-        let key = log.key(space, core::iter::once(key.as_bytes()));
+        let key = log.key(space, key.as_bytes());
         let slot = log.find(&key);
         log.append(&key, slot, 7, Some(core::iter::once(value.as_bytes())))
     }
 
     fn get<'a>(log: &'a Log<'_>, space: u32, key: &str) -> Option<&'a [u8]> {
-        match log.find(&log.key(space, core::iter::once(key.as_bytes()))) {
+        match log.find(&log.key(space, key.as_bytes())) {
             Slot::Taken { record, .. } => log.record(record).map(|record| record.value),
             Slot::Free { .. } | Slot::None => None,
         }
     }
 
     #[test]
-    fn pieces_make_the_same_key_as_the_whole() {
+    fn the_hash_is_murmurs() {
+        // The published check values of MurmurHash3_x86_32.
+        assert_eq!(hash(0, b""), 0);
+        assert_eq!(hash(1, b""), 0x514e_28b7);
+        assert_eq!(hash(0, b"\0\0\0\0"), 0x2362_f9de);
+        assert_eq!(hash(0x9747_b28c, b"aaa"), 0x283e_0130);
+        assert_eq!(hash(0x9747_b28c, b"Hello, world!"), 0x2488_4cba);
+    }
+
+    #[test]
+    fn a_record_says_what_was_put() {
         let (mut bytes, index) = ([0; 256], [const { AtomicU32::new(0) }; 16]);
         let mut log = Log::new(&mut bytes, &index, 8, 1).unwrap();
-        put(&mut log, 1, "a;b", "v");
-        let key = log.key(1, [&b"a;"[..], b"b"].into_iter());
-        assert!(matches!(log.find(&key), Slot::Taken { record: 0, .. }));
-        assert_eq!(get(&log, 2, "a;b"), None, "another space is another key");
+        let key = log.key(3, b"key");
+        let slot = log.find(&key);
+        let at = log.append(&key, slot, 9, Some([&b"in"[..], b" pieces"].into_iter())).unwrap();
+        let (key, value) = (&b"key"[..], &b"in pieces"[..]);
+        assert_eq!(log.record(at), Some(Record { space: 3, owner: 9, key, value, wanted: false }));
+        assert_eq!((log.record(log.len()), log.record(u32::MAX)), (None, None));
+        assert_eq!(get(&log, 2, "key"), None, "another space is another key");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
 use crate::limits::{KEY_MAX, Limit, Limits, VALUE_MAX};
-use crate::store::log::{Key, Log, Record, Slot, record_len};
+use crate::store::log::{Log, Record, Slot, record_len};
 
 /// Which of a job's spaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,13 +132,12 @@ impl<'s> Kvs<'s> {
     ///
     /// # Errors
     /// Why not: a length or a limit.
-    pub fn check(&self, ranks: u32, pairs: impl Iterator<Item = (u32, u32)>) -> Result<(), Refusal> {
+    pub fn check(&self, ranks: u32, pairs: impl Iterator<Item = (usize, usize)>) -> Result<(), Refusal> {
         let share = self.share(ranks);
         let common = self.common().less(Amount { bytes: share.bytes * ranks, keys: share.keys * ranks });
         let mut cost = Amount::default();
         for (key, value) in pairs {
-            check_key(key)?;
-            check_value(value)?;
+            let (key, value) = (check_key(key)?, check_value(value)?);
             cost.bytes = cost.bytes.saturating_add(record_len(key, value));
             cost.keys = cost.keys.saturating_add(1);
         }
@@ -169,22 +168,22 @@ impl<'s> Kvs<'s> {
 
     /// Stores a value under a key, replacing an older one, or a wish for the key where there is no value. Without
     /// an owner it is the host that stores, at the cost of what is common.
-    pub fn put<'k, 'v>(
+    pub fn put<'v>(
         &mut self,
         (spaces, kind): (Spaces, Kind),
         owner: Option<Owner<'_>>,
-        key: impl Pieces<'k>,
+        key: &[u8],
         value: Option<impl Pieces<'v>>,
     ) -> Result<(u32, Before), Refusal> {
-        let key = self.checked_key(spaces, kind, key)?;
+        let key_len = check_key(key.len())?;
+        let key = self.log.key(spaces.of(kind), key);
         let value_len = match &value {
-            Some(value) => u32::try_from(value.clone().map(<[u8]>::len).sum::<usize>()).unwrap_or(u32::MAX),
+            Some(value) => check_value(value.clone().map(<[u8]>::len).sum())?,
             None => 0,
         };
-        check_value(value_len)?;
         let slot = self.log.find(&key);
         let cost = Amount {
-            bytes: record_len(key.len(), value_len),
+            bytes: record_len(key_len, value_len),
             keys: u32::from(!matches!(slot, Slot::Taken { .. })),
         };
         let (id, used, share) = match owner {
@@ -234,13 +233,9 @@ impl<'s> Kvs<'s> {
     }
 
     /// The newest record of a key, with a value or wanted.
-    pub fn find<'k>(
-        &self,
-        (spaces, kind): (Spaces, Kind),
-        key: impl Pieces<'k>,
-    ) -> Result<Option<u32>, Refusal> {
-        let key = self.checked_key(spaces, kind, key)?;
-        Ok(match self.log.find(&key) {
+    pub fn find(&self, (spaces, kind): (Spaces, Kind), key: &[u8]) -> Result<Option<u32>, Refusal> {
+        check_key(key.len())?;
+        Ok(match self.log.find(&self.log.key(spaces.of(kind), key)) {
             Slot::Taken { record, .. } => Some(record),
             Slot::Free { .. } | Slot::None => None,
         })
@@ -250,26 +245,17 @@ impl<'s> Kvs<'s> {
     pub fn record(&self, offset: u32) -> Option<Record<'_>> {
         self.log.record(offset)
     }
-
-    fn checked_key<'k, I: Pieces<'k>>(
-        &self,
-        spaces: Spaces,
-        kind: Kind,
-        pieces: I,
-    ) -> Result<Key<I>, Refusal> {
-        let key = self.log.key(spaces.of(kind), pieces);
-        check_key(key.len()).map(|()| key)
-    }
 }
 
-fn check_key(len: u32) -> Result<(), Refusal> {
-    match len {
-        0 => Err(Refusal::EmptyKey),
-        1..=KEY_MAX => Ok(()),
+/// A key's length, where it may be one.
+fn check_key(len: usize) -> Result<u32, Refusal> {
+    match u32::try_from(len) {
+        Ok(0) => Err(Refusal::EmptyKey),
+        Ok(len @ 1..=KEY_MAX) => Ok(len),
         _ => Err(Refusal::KeyLength),
     }
 }
 
-fn check_value(len: u32) -> Result<(), Refusal> {
-    if len <= VALUE_MAX { Ok(()) } else { Err(Refusal::ValueLength) }
+fn check_value(len: usize) -> Result<u32, Refusal> {
+    u32::try_from(len).ok().filter(|&len| len <= VALUE_MAX).ok_or(Refusal::ValueLength)
 }

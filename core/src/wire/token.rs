@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use super::scan;
+
 /// How a protocol lets a value hold its own separators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
@@ -26,9 +28,17 @@ impl<'a> Text<'a> {
         Text { raw, escape: Escape::None }
     }
 
-    /// Bytes as they stand in a message.
-    pub const fn escaped(raw: &'a [u8], escape: Escape) -> Text<'a> {
-        Text { raw, escape }
+    /// Bytes as they stand in a message. Most hold no escape, which is found out once and here.
+    pub fn escaped(raw: &'a [u8], escape: Escape) -> Text<'a> {
+        let mark = match escape {
+            Escape::None => return Text::plain(raw),
+            Escape::Semicolon => b';',
+            Escape::Backslash => b'\\',
+        };
+        match scan::find(mark, raw) {
+            Some(_) => Text { raw, escape },
+            None => Text::plain(raw),
+        }
     }
 
     /// The text in pieces that need no more undoing; none of them is empty.
@@ -38,7 +48,10 @@ impl<'a> Text<'a> {
 
     /// Length in bytes, escapes undone.
     pub fn len(&self) -> usize {
-        self.parts().map(<[u8]>::len).sum()
+        match self.escape {
+            Escape::None => self.raw.len(),
+            _ => self.parts().map(<[u8]>::len).sum(),
+        }
     }
 
     /// Whether there is nothing.
@@ -48,12 +61,7 @@ impl<'a> Text<'a> {
 
     /// The bytes, where no escape stands in them.
     pub fn as_plain(&self) -> Option<&'a [u8]> {
-        let mut parts = self.parts();
-        match (parts.next(), parts.next()) {
-            (None, _) => Some(&[]),
-            (Some(only), None) if only.len() == self.raw.len() => Some(only),
-            _ => None,
-        }
+        (self.escape == Escape::None).then_some(self.raw)
     }
 
     /// The bytes as UTF-8, where no escape stands in them.
