@@ -10,11 +10,11 @@ use hydrant_tests::peers::{Peer, clients_dir, python};
 const WAYS: [&str; 2] = ["", "--pmi-port"];
 
 /// A folder of its own for a test, which goes with it.
-pub struct Folder(pub PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
     /// Empty, in the system's folder for such things.
-    pub fn new(name: &str) -> Folder {
+    pub(crate) fn new(name: &str) -> Folder {
         let folder = std::env::temp_dir().join(format!("hydrant-tests-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         Folder(folder)

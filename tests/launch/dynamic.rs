@@ -415,3 +415,77 @@ fn rings_that_cannot_be_are_refused() {
     );
     raw("-n 2", &steps).run().code(0).quiet();
 }
+
+/// A rank counts the sets that it is in. Sets come at the end and stay; one with a dead member says so.
+#[test]
+fn process_sets_are_those_one_is_in() {
+    let steps = r"init2
+        frame cmd=pset-name;index=0;
+        expect cmd=pset-name-response;rc=0;name=mpi://WORLD;
+        frame cmd=pset-name;index=1;
+        expect cmd=pset-name-response;rc=0;name=mpi://SELF;
+        frame cmd=pset-info;name=mpi://WORLD;
+        expect cmd=pset-info-response;rc=0;size=3;
+        frame cmd=pset-info;name=mpi://SELF;
+        expect cmd=pset-info-response;rc=0;size=1;
+        frame cmd=pset-info;name=nobodys;
+        refused no such process set
+        frame cmd=pset-define;name=mpi://MINE;members=0;
+        refused is not mpi://
+        frame cmd=pset-define;name=late;members=0-7;
+        refused malformed
+        fence2
+        only 1
+        frame cmd=pset-define;name=late;members=1-2;
+        expect cmd=pset-define-response;rc=0;
+        frame cmd=pset-define;name=late;members=0-1;
+        refused has other members
+        all
+        fence2
+        only 0
+        frame cmd=pset-info;name=late;
+        refused no such process set
+        only 2
+        frame cmd=pset-members;name=late;
+        expect cmd=pset-members-response;rc=0;members=1-2;
+        all
+        end2";
+    raw("-n 3", steps).run().code(0).quiet();
+}
+
+#[test]
+fn programs_have_process_sets_that_the_user_names() {
+    let steps = |size: u32| {
+        format!(
+            "init2\nframe cmd=pset-info;name=app://ocean;\n{}\nfence2\nend2",
+            match size {
+                0 => "refused no such process set".to_owned(),
+                size => format!("expect cmd=pset-info-response;rc=0;size={size};"),
+            }
+        )
+    };
+    let job = raw("--pset app://ocean -n 2", &steps(2)).words(": -n 1").arg(RAW);
+    crate::steps_of(job, &steps(0)).run().code(0).quiet();
+}
+
+#[test]
+fn a_set_with_a_dead_member_says_so() {
+    let steps = r"only 1
+        kill 9
+        all
+        init2
+        only 0
+        frame cmd=pset-define;name=pair;members=0,2;
+        expect cmd=pset-define-response;rc=0;
+        all
+        fence2
+        frame cmd=pset-info;name=mpi://WORLD;
+        refused has died
+        frame cmd=pset-name;index=0;
+        expect cmd=pset-name-response;rc=0;name=mpi://WORLD;
+        frame cmd=pset-info;name=pair;
+        expect cmd=pset-info-response;rc=0;size=2;
+        end2
+        say done";
+    raw("-disable-auto-cleanup -n 3", steps).run().code(137).says("done", 2);
+}
