@@ -44,13 +44,15 @@ pub(super) struct JobArgs {
     pub(super) genvall: bool,
 
     /// Start each line of output with the rank that wrote it, as `[3] `
+    ///
+    /// Lines of the first spawned job start with `[1:3] `, of the second with `[2:3] `.
     #[arg(short = 'l', long)]
     pub(super) prepend_rank: bool,
 
     /// Write each rank's standard output to a file named by this pattern
     ///
     /// In the pattern %r is the rank, %p the process id, %h the host, %a the number of the program (from 0),
-    /// %g the group (always 0) and %% a percent sign. An existing file is replaced; ranks whose file names agree share
+    /// %g the job (0, and from 1 on those that are spawned) and %% a percent sign. An existing file is replaced; ranks whose file names agree share
     /// the file.
     #[arg(long, value_name = "PATTERN", value_parser = value::pattern)]
     pub(super) outfile_pattern: Option<String>,
@@ -102,6 +104,18 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "30")]
     pub(super) fence_warning: Duration,
 
+    /// How many seconds a look-up waits for a name that nobody has published yet
+    ///
+    /// MPI_Lookup_name fails when they are over. Fractions are understood; 0 is not at all.
+    #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "0")]
+    pub(super) lookup_wait: Duration,
+
+    /// Which version of PMI-1 is answered: 1.2, or 1.1 for clients that insist on it
+    ///
+    /// 1.2 offers barriers of groups of ranks. flux's client library wants 1.1.
+    #[arg(long, value_name = "1.1|1.2", value_parser = value::pmi1_version, default_value = "1.2")]
+    pub(super) pmi1_version: u32,
+
     /// Change the size of one of the server's tables
     ///
     /// Each is fixed when the job starts and follows from the number of ranks. A request beyond it is refused with an
@@ -148,6 +162,13 @@ pub(super) struct ProgramArgs {
     /// A program named with a relative path is looked up from there.
     #[arg(long, value_name = "DIR")]
     pub(super) wdir: Option<PathBuf>,
+
+    /// Put this program's ranks into a process set of this name
+    ///
+    /// May be given several times. Programs that stand side by side may share a set. Every rank is in mpi://WORLD,
+    /// mpi://SELF, hydrant://node/HOST and hydrant://app/N (the number of its program) anyway.
+    #[arg(long, value_name = "NAME", action = ArgAction::Append)]
+    pub(super) pset: Vec<String>,
 }
 
 /// What stands before the first program.

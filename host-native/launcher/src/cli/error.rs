@@ -137,6 +137,16 @@ pub enum UsageError {
         /// Where it stands.
         at: At,
     },
+    /// A process set of programs that are no neighbours.
+    #[error(
+        "{at}: --pset '{name}' is an earlier program's too, but not its neighbour's: a set is a run of ranks, write its programs side by side"
+    )]
+    ScatteredPset {
+        /// Where the option stands.
+        at: At,
+        /// The set.
+        name: String,
+    },
     /// More ranks than can be numbered.
     #[error("{at}: more than {} ranks in all", u32::MAX)]
     TooManyRanks {

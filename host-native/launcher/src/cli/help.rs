@@ -103,6 +103,7 @@ fn environment() -> String {
     text.push_str(
         "A variable that is named with --env or --genv passes whatever it is called, but for those that hydrant sets:\n  \
          PMI_RANK, PMI_SIZE, PMI_JOBID               who the rank is\n  \
+         PMI_SPAWNED                                 1 where another job asked for it\n  \
          PMI_FD                                      where it is served\n  \
          PMI_PORT, PMI_ID                            the same with --pmi-port\n  \
          MPI_LOCALRANKID, MPI_LOCALNRANKS            its number here, and how many\n  \

@@ -179,7 +179,23 @@ fn plan(segments: &[Segment], environment: &Environment) -> Result<Plan, Stop> {
             .checked_add(program.ranks)
             .ok_or_else(|| UsageError::TooManyRanks { at: segment.at.clone() })?;
     }
+    check_psets(segments, &programs)?;
     Ok(Plan { programs, options: of_job(job) })
+}
+
+/// A process set is a run of ranks: a name may stand at several programs only where they are neighbours.
+fn check_psets(segments: &[Segment], programs: &[Program]) -> Result<(), UsageError> {
+    for (index, program) in programs.iter().enumerate().skip(2) {
+        let is_new = |name: &&String| !programs[index - 1].psets.contains(name);
+        let known = |name: &&String| programs[..index - 1].iter().any(|before| before.psets.contains(name));
+        if let Some(name) = program.psets.iter().filter(is_new).find(known) {
+            let options = &segments[index].options;
+            let given = options.iter().find(|given| given.id == "pset" && given.value() == name.as_str());
+            let at = given.map_or(&segments[index].at, |given| &given.at).clone();
+            return Err(UsageError::ScatteredPset { at, name: name.clone() });
+        }
+    }
+    Ok(())
 }
 
 fn of_job(job: JobArgs) -> Options {
@@ -200,6 +216,8 @@ fn of_job(job: JobArgs) -> Options {
         verbose: job.verbose,
         pmi_port: job.pmi_port,
         fence_warning: job.fence_warning,
+        lookup_wait: job.lookup_wait,
+        pmi1_subversion: job.pmi1_version,
         limits: job.limit,
     }
 }
@@ -212,6 +230,8 @@ fn finish(segment: &Segment, program: ProgramArgs, job: &JobArgs, environment: &
         args: args.to_vec(),
         env: environment::build(environment, job, &program),
         wdir: program.wdir,
+        path: None,
+        psets: program.pset,
     }
 }
 

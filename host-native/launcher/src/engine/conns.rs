@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
+use hydrant_core::JobId;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
@@ -13,8 +14,8 @@ pub(crate) struct Conns {
     free: Vec<u32>,
     /// The most there may be.
     limit: u32,
-    /// The connection of each rank.
-    of_rank: Vec<Option<u32>>,
+    /// The connection of each process.
+    of_process: Vec<Option<u32>>,
     /// Connections that had not said who they are, from the oldest on, with the time they came. Some of them may have
     /// said so since.
     unnamed: VecDeque<(u32, u64)>,
@@ -25,7 +26,9 @@ pub(crate) struct Conns {
 pub(crate) struct Conn {
     fd: Option<OwnedFd>,
     opened: u64,
-    rank: Option<u32>,
+    /// The job that it came for.
+    job: JobId,
+    process: Option<u32>,
     /// Bytes that the core has not consumed. Without memory of its own unless a message came in pieces.
     inbox: Vec<u8>,
     /// The rest of a reply that the socket did not take, from `sent` on.
@@ -58,13 +61,20 @@ pub(crate) enum Received {
 }
 
 impl Conns {
-    pub(crate) fn new(ranks: u32, limit: u32) -> Conns {
-        let of_rank = vec![None; ranks as usize];
-        Conns { all: Vec::new(), free: Vec::new(), limit, of_rank, unnamed: VecDeque::new() }
+    pub(crate) fn new(limit: u32) -> Conns {
+        let of_process = Vec::new();
+        Conns { all: Vec::new(), free: Vec::new(), limit, of_process, unnamed: VecDeque::new() }
+    }
+
+    /// There may be processes up to this number.
+    pub(crate) fn make_room(&mut self, processes: u32) {
+        if self.of_process.len() < processes as usize {
+            self.of_process.resize(processes as usize, None);
+        }
     }
 
     /// Takes a socket in; nothing when there are as many as there may be.
-    pub(crate) fn open(&mut self, fd: OwnedFd, rank: Option<u32>, now: u64) -> Option<u32> {
+    pub(crate) fn open(&mut self, fd: OwnedFd, job: JobId, process: Option<u32>, now: u64) -> Option<u32> {
         let id = match self.free.pop() {
             Some(id) => id,
             None if self.all.len() < self.limit as usize => {
@@ -73,18 +83,18 @@ impl Conns {
             }
             None => return None,
         };
-        self.all[id as usize] = Conn { fd: Some(fd), opened: now, ..Conn::default() };
-        match rank {
-            Some(rank) => self.name(id, rank),
+        self.all[id as usize] = Conn { fd: Some(fd), opened: now, job, ..Conn::default() };
+        match process {
+            Some(process) => self.name(id, process),
             None => self.unnamed.push_back((id, now)),
         }
         Some(id)
     }
 
-    /// The connection has become a rank's.
-    pub(crate) fn name(&mut self, id: u32, rank: u32) {
-        self.all[id as usize].rank = Some(rank);
-        self.of_rank[rank as usize] = Some(id);
+    /// The connection has become a process's.
+    pub(crate) fn name(&mut self, id: u32, process: u32) {
+        self.all[id as usize].process = Some(process);
+        self.of_process[process as usize] = Some(id);
     }
 
     /// The connection is over; its socket closes.
@@ -93,8 +103,8 @@ impl Conns {
         if conn.fd.is_some() {
             self.free.push(id);
         }
-        if let Some(rank) = conn.rank {
-            self.of_rank[rank as usize] = None;
+        if let Some(process) = conn.process {
+            self.of_process[process as usize] = None;
         }
     }
 
@@ -103,8 +113,17 @@ impl Conns {
         self.all.get_mut(id as usize).filter(|conn| conn.fd.is_some())
     }
 
-    pub(crate) fn of_rank(&self, rank: u32) -> Option<u32> {
-        self.of_rank[rank as usize]
+    pub(crate) fn of_process(&self, process: u32) -> Option<u32> {
+        self.of_process[process as usize]
+    }
+
+    /// The open connections that came for a job.
+    pub(crate) fn of_job(&self, job: JobId) -> Vec<u32> {
+        let of_job = |id: &u32| {
+            let conn = &self.all[*id as usize];
+            conn.fd.is_some() && conn.job == job
+        };
+        (0..self.all.len() as u32).filter(of_job).collect()
     }
 
     /// Whether one more can be taken in.
@@ -116,7 +135,7 @@ impl Conns {
     pub(crate) fn oldest_unnamed(&mut self) -> Option<(u32, u64)> {
         while let Some(&(id, opened)) = self.unnamed.front() {
             let conn = &self.all[id as usize];
-            if conn.fd.is_some() && conn.rank.is_none() && conn.opened == opened {
+            if conn.fd.is_some() && conn.process.is_none() && conn.opened == opened {
                 return Some((id, opened));
             }
             self.unnamed.pop_front();
@@ -124,11 +143,11 @@ impl Conns {
         None
     }
 
-    /// All connections that have not said who they are.
-    pub(crate) fn unnamed(&self) -> Vec<u32> {
+    /// All connections that came for a job and have not said who they are.
+    pub(crate) fn unnamed(&self, job: JobId) -> Vec<u32> {
         let open = |&(id, _): &(u32, u64)| {
             let conn = &self.all[id as usize];
-            (conn.fd.is_some() && conn.rank.is_none()).then_some(id)
+            (conn.fd.is_some() && conn.process.is_none() && conn.job == job).then_some(id)
         };
         self.unnamed.iter().filter_map(open).collect()
     }
@@ -140,8 +159,8 @@ impl Conn {
         self.fd.as_ref().expect("only open connections are handed out")
     }
 
-    pub(crate) fn rank(&self) -> Option<u32> {
-        self.rank
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.process
     }
 
     /// Whether a reply waits for the socket. Nothing is read meanwhile.

@@ -14,8 +14,8 @@ use crate::error::RunError;
 pub(crate) enum Token {
     /// Signals have come.
     Signals,
-    /// Somebody connects to the PMI port.
-    Listener,
+    /// Somebody connects to the PMI port of the job of this number.
+    Listener(u32),
     /// The PMI connection of this number.
     Conn(u32),
     /// The output stream of this number.
@@ -32,7 +32,7 @@ impl Token {
     fn encode(self) -> u64 {
         let (kind, number) = match self {
             Token::Signals => (0, 0),
-            Token::Listener => (1, 0),
+            Token::Listener(number) => (1, number),
             Token::Conn(number) => (2, number),
             Token::Stream(number) => (3, number),
             Token::Sink(number) => (4, number),
@@ -46,7 +46,7 @@ impl Token {
         let number = data as u32;
         match data >> 32 {
             0 => Token::Signals,
-            1 => Token::Listener,
+            1 => Token::Listener(number),
             2 => Token::Conn(number),
             3 => Token::Stream(number),
             4 => Token::Sink(number),
@@ -141,7 +141,7 @@ mod tests {
     fn tokens_survive_the_kernel() {
         for token in [
             Token::Signals,
-            Token::Listener,
+            Token::Listener(3),
             Token::Conn(0),
             Token::Conn(u32::MAX),
             Token::Stream(7),

@@ -1,7 +1,5 @@
 //! Room for the job's descriptors.
 
-use std::io;
-
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::RunError;
@@ -17,26 +15,29 @@ pub(crate) struct OpenFiles {
 impl OpenFiles {
     /// Makes room for `needed` descriptors, or says that there is none.
     pub(crate) fn reserve(ranks: u32, needed: u64) -> Result<OpenFiles, RunError> {
-        let before = getrlimit(Resource::Nofile);
-        let raised = raise(before, needed).map_err(|limit| RunError::OpenFiles { ranks, needed, limit })?;
-        set(raised).map_err(RunError::system("setrlimit"))?;
-        Ok(OpenFiles { before, raised })
+        let mut files = OpenFiles { before: getrlimit(Resource::Nofile), raised: None };
+        files.grow(ranks, needed)?;
+        Ok(files)
     }
 
-    /// Does `start` under the user's own limit.
-    pub(crate) fn lowered<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if self.raised.is_none() {
-            return start();
+    /// Makes room for `needed` descriptors in all, or says that there is none; what there is stays.
+    pub(crate) fn grow(&mut self, ranks: u32, needed: u64) -> Result<(), RunError> {
+        let raised =
+            raise(self.before, needed).map_err(|limit| RunError::OpenFiles { ranks, needed, limit })?;
+        let now = self.raised.and_then(|limit| limit.current);
+        if let Some(limit) = raised.filter(|limit| limit.current > now) {
+            setrlimit(Resource::Nofile, limit).map_err(RunError::system("setrlimit"))?;
+            self.raised = raised;
         }
-        set(Some(self.before))?;
-        let result = start();
-        set(self.raised)?;
-        result
+        Ok(())
     }
-}
 
-fn set(limit: Option<Rlimit>) -> io::Result<()> {
-    limit.map_or(Ok(()), |limit| setrlimit(Resource::Nofile, limit).map_err(io::Error::from))
+    /// The limit that ranks get, where it is not the launcher's own.
+    pub(crate) fn of_child(&self) -> Option<libc::rlimit> {
+        let number = |limit: Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
+        let Rlimit { current, maximum } = self.before;
+        self.raised.map(|_| libc::rlimit { rlim_cur: number(current), rlim_max: number(maximum) })
+    }
 }
 
 /// The limit to set, if any; the hard limit where that is too low.
