@@ -335,17 +335,7 @@ impl<'b> List<'b> {
     }
 
     fn number(&mut self, number: u32) -> Option<()> {
-        let mut digits = [0; 10];
-        let mut at = digits.len();
-        let mut rest = number;
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                return self.push(&digits[at..]);
-            }
-        }
+        self.push(wire::decimal(number, &mut [0; 10]))
     }
 
     fn into_str(self) -> &'b str {

@@ -20,6 +20,7 @@ pub use reply::{Codes, Failure, Reply};
 pub use spawn::{Program, Spawn, SpawnProgram};
 pub use token::Text;
 pub use write::Unsent;
+pub(crate) use write::decimal;
 
 use serde::{Deserialize, Serialize};
 
