@@ -110,6 +110,7 @@ impl<'s> Server<'s> {
             Input::Launched { spawn, started, codes } => self.launched(spawn, started, codes)?,
             Input::Named { errand, rc, text } => self.seen_to(errand, rc, text)?,
             Input::Opened { conn, job, rank } => self.open_conn(conn, job, rank)?,
+            Input::Vouched { conn, rank } => self.conn_mut(conn)?.vouched = Some(rank),
             Input::Blocked { conn } => {
                 self.conn_mut(conn)?.blocked = true;
                 self.ready.remove(conn.0);
