@@ -5,4 +5,3 @@ mod functions;
 mod intel;
 mod mpich;
 mod slurm;
-mod universe;
