@@ -73,6 +73,14 @@ fn children_have_children() {
     }
 }
 
+/// Arguments that are empty or hold what protocols and shells give a meaning.
+#[test]
+fn arguments_arrive_as_they_are() {
+    let Some(job) = job("-n 1", "mpi_spawn", "args") else { return };
+    let outcome = job.run();
+    outcome.code(0).quiet().says(" with 10:[][a  b ][;x;;y][][k=v][100%][\\n]['\"`$][é][] env=-\n", 1);
+}
+
 #[test]
 fn programs_with_info() {
     let folder = Folder::new("wdir");
@@ -164,4 +172,28 @@ fn jobs_meet_at_a_port() {
     let Some(client) = job("-n 3", "mpi_names", "connect") else { return };
     client.arg(&file).run().code(0).quiet().says("client of 3 met server of 2\n", 1);
     server.wait().code(0).quiet().says("server of 2 met client of 3\n", 1);
+}
+
+#[test]
+fn sessions_again_and_again() {
+    for way in WAYS {
+        let Some(job) = job(&format!("{way} -n 3"), "mpi_sessions", "1 3") else { return };
+        let outcome = job.run();
+        outcome.code(0).quiet().says("psets: mpi://world mpi://self", 9);
+        for round in 0..3 {
+            outcome.says(&format!("round {round} of 1 threads: size 3\n"), 3);
+        }
+    }
+}
+
+#[test]
+fn sessions_from_several_threads() {
+    for way in WAYS {
+        let Some(job) = job(&format!("{way} -n 3"), "mpi_sessions", "4 3") else { return };
+        let outcome = job.run();
+        outcome.code(0).quiet();
+        for round in 0..3 {
+            outcome.says(&format!("round {round} of 4 threads: size 3\n"), 3);
+        }
+    }
 }

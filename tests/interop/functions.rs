@@ -30,6 +30,15 @@ fn each(test: &str, check: impl Fn(&Outcome, u32)) {
 }
 
 #[test]
+fn init_twice_rank_and_size() {
+    each("init", |outcome, size| {
+        for rank in 0..size {
+            outcome.says(&format!("rank {rank} of {size} appnum 0, {size} on this node, job named\n"), 1);
+        }
+    });
+}
+
+#[test]
 fn put_fence_get() {
     each("kvs", |outcome, size| {
         outcome.says("kvs of rank ", size as usize);
@@ -88,6 +97,15 @@ fn names() {
     each("names", |outcome, size| {
         outcome.says("names of rank ", size as usize);
     });
+}
+
+#[test]
+fn aborting_oneself_leaves_the_others() {
+    for way in WAYS {
+        let Some(outcome) = run(&format!("{way} -n 4"), "pmi2_jobs", "one") else { return };
+        assert_ne!(outcome.status.code(), Some(0), "{outcome}");
+        outcome.says(" survived\n", 3).warns("rank 3").warns("this rank; alone");
+    }
 }
 
 #[test]

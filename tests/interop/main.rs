@@ -5,3 +5,4 @@ mod functions;
 mod intel;
 mod mpich;
 mod slurm;
+mod universe;

@@ -147,6 +147,28 @@ fn the_dead_are_listed() {
     raw("-disable-auto-cleanup -n 7", steps).run().code(137).says("done", 4);
 }
 
+/// MPICH's Sessions and a second `PMI2_Init` do so, without a finalize in between.
+#[test]
+fn introducing_oneself_again_changes_nothing() {
+    let put = r"send cmd=put kvsname=%j key=k%r value=v%r\n
+        expect cmd=put_result rc=0";
+    let get = r"send cmd=get kvsname=%j key=k0\n
+        expect cmd=get_result rc=0 value=v0";
+    let steps = format!("init1\n{put}\ninit1\nfence1\ninit1\n{get}\nfence1\nend1\nsay done");
+    raw("-n 3", &steps).run().code(0).quiet().says("done", 3);
+    let steps = r"init2
+        frame cmd=kvs-put;key=k%r;value=v%r;
+        expect cmd=kvs-put-response;rc=0;
+        init2
+        fence2
+        init2
+        frame cmd=kvs-get;key=k0;
+        expect cmd=kvs-get-response;rc=0;found=TRUE;value=v0;
+        end2
+        say done";
+    raw("-n 3", steps).run().code(0).quiet().says("done", 3);
+}
+
 /// Rank 0 is held back until the others wait; what it puts then must be there behind the fence.
 #[test]
 fn a_fence_waits_for_everybody() {
@@ -210,6 +232,36 @@ fn an_oversize_message_costs_only_its_sender() {
 }
 
 #[test]
+fn a_child_knows_its_parent_through_both_protocols() {
+    let child1 = ["init1", r"send cmd=get kvsname=%%j key=parent\\n", "expect cmd=get_result rc=0 value=%j"];
+    let child1 = [&child1[..], &["fence1", "end1", "say child %%r of %%s"]].concat();
+    let child2 = [
+        r"send cmd=init pmi_version=2 pmi_subversion=0\\n",
+        "expect cmd=response_to_init rc=0",
+        "frame cmd=fullinit;pmirank=%%r;",
+        "expect cmd=fullinit-response;rc=0;rank=%%r;size=3;appnum=0;spawner-jobid=%j;",
+        "frame cmd=kvs-get;key=parent;",
+        "expect cmd=kvs-get-response;rc=0;found=TRUE;value=%j;",
+        "fence2",
+        "end2",
+        "say child %%r of %%s",
+    ];
+    for child in [&child1[..], &child2[..]] {
+        // One code a process, or MPICH's client gives up.
+        let one =
+            format!("init1\n{}\nexpect cmd=spawn_result rc=0 errcodes=0,0,0\nend1", spawn1(3, RAW, child));
+        let two = format!("init2\n{}\nexpect cmd=spawn-response;rc=0;\nend2", spawn2(3, RAW, child));
+        for parent in [one, two] {
+            let outcome = raw("-n 1", &parent).run();
+            outcome.code(0).quiet();
+            for rank in 0..3 {
+                outcome.says(&format!("child {rank} of 3\n"), 1);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_program_that_cannot_be_started_is_its_spawners_error() {
     let steps = format!(
         "init1\n{}\nrefused nothing was started\nfence1\nend1\nsay one",
@@ -260,6 +312,16 @@ fn a_parent_that_aborts_leaves_its_child() {
     job.await_stdout("child up", 1);
     job.end_input();
     job.wait().code(4).says("child done", 1).warns("leaving");
+}
+
+#[test]
+fn a_spawn_beyond_a_limit_is_refused_by_name() {
+    let steps =
+        format!("init2\n{}\nrefused limit jobs\nfence2\nend2\nsay done", spawn2(1, RAW, &["init2", "end2"]));
+    raw("--limit jobs=1 -n 1", &steps).run().code(0).says("done", 1);
+    let steps =
+        format!("init2\n{}\nrefused limit ranks\nfence2\nend2\nsay done", spawn2(9, RAW, &["init2", "end2"]));
+    raw("--limit ranks=4 -n 1", &steps).run().code(0).says("done", 1);
 }
 
 #[test]
