@@ -47,12 +47,7 @@ impl World<'_> {
             }
             Step::Burst { conn: at, ref asks } => {
                 let Some(conn) = conn(self, at) else { return };
-                let moves = |ask: &Ask| matches!(ask, Ask::Init { .. } | Ask::Finalize);
-                let asks = asks.iter().filter(|ask| !moves(ask)).filter_map(|ask| self.request(conn, ask));
-                let requests: Vec<_> = asks.collect();
-                if self.model.conn(conn).pending.len() < 4 {
-                    self.says(conn, requests);
-                }
+                self.burst(conn, asks);
             }
             Step::Everybody { job: at, but, ref ask } => {
                 let Some(job) = job(self, at) else { return };
@@ -68,12 +63,7 @@ impl World<'_> {
             }
             Step::Overfull { conn: at, ref ask } => {
                 let Some(conn) = conn(self, at) else { return };
-                let Some(request) = self.request(conn, ask) else { return };
-                let state = self.model.conn(conn);
-                if state.pending.is_empty() && state.closing.is_none() {
-                    self.model.closing(conn, Closing::Malformed(Malformed::TooLong));
-                    self.feed(conn, &request.bytes[..request.bytes.len() - 1], true);
-                }
+                self.overfill(conn, ask);
             }
             Step::Blocked { conn: at } => {
                 if let Some(conn) = conn(self, at) {
@@ -94,6 +84,26 @@ impl World<'_> {
             Step::Mistake { which, at } => self.mistake(which, u32::from(at)),
         }
         self.last = self.snapshot();
+    }
+
+    /// Several messages at once.
+    fn burst(&mut self, conn: u32, asks: &[Ask]) {
+        let moves = |ask: &Ask| matches!(ask, Ask::Init { .. } | Ask::Finalize);
+        let asks = asks.iter().filter(|ask| !moves(ask)).filter_map(|ask| self.request(conn, ask));
+        let requests: Vec<_> = asks.collect();
+        if self.model.conn(conn).pending.len() < 4 {
+            self.says(conn, requests);
+        }
+    }
+
+    /// A message that fills the host's buffer and has no end.
+    fn overfill(&mut self, conn: u32, ask: &Ask) {
+        let Some(request) = self.request(conn, ask) else { return };
+        let state = self.model.conn(conn);
+        if state.pending.is_empty() && state.closing.is_none() {
+            self.model.closing(conn, Closing::Malformed(Malformed::TooLong));
+            self.feed(conn, &request.bytes[..request.bytes.len() - 1], true);
+        }
     }
 
     fn free_job(&self) -> u32 {
@@ -284,14 +294,15 @@ impl World<'_> {
         let (size, programs) = (sizes.iter().sum(), sizes.len());
         let plan = JobPlan {
             size: 1,
-            cleanup: how % 2 == 0,
+            cleanup: how.is_multiple_of(2),
             waits: true,
             warns: false,
             v2: which,
             port: 0,
             attrs: 0,
         };
-        let mut started = how % 4 != 0 && self.add_job(job, plan, size, Some((serial, spawn))).is_ok();
+        let mut started =
+            !how.is_multiple_of(4) && self.add_job(job, plan, size, Some((serial, spawn))).is_ok();
         if started && how % 4 == 3 {
             self.forget(job);
             started = false;
