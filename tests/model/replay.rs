@@ -69,6 +69,6 @@ impl Tape {
             assert_eq!(outputs.next(), None, "{input:?} leads to less");
         }
         let mut state = vec![0; end.len() + 1];
-        assert_eq!(server.snapshot(&mut state), Ok(end), "the same inputs, another state");
+        assert!(server.snapshot(&mut state) == Ok(end), "the same inputs, another state");
     }
 }
