@@ -186,6 +186,8 @@ pub struct RankSlot {
     pub in_fence: bool,
     /// Whether it failed in a job that goes on without it.
     pub dead: bool,
+    /// Whether it ended, well or badly, in a job that goes on without it: nobody waits for it any more.
+    pub buried: bool,
     /// How it asked to be ended alone, once it has.
     pub abort: Option<Aborted>,
     /// What it brought to the ring, while it waits there.
@@ -241,7 +243,9 @@ pub struct Conn {
     pub protocol: Protocol,
     /// Whether the host cannot write to it now.
     pub blocked: bool,
-    /// Whether the host has to be told whose it is.
+    /// Whether it has become a rank's.
+    pub joined: bool,
+    /// Whether the host has to be told so.
     pub joined_unsaid: bool,
     /// Why it cannot go on, once that is so.
     pub closing: Option<Closing>,

@@ -62,6 +62,7 @@ impl Server<'_> {
         let slot = &self.conns[conn.index()];
         let opened = slot.phase == Phase::Opened;
         let crowded = slot.owed.is_full();
+        let counted = framing(slot) == Framing::Counted;
         let (thrid, command) = match wire::decode(frame) {
             Ok(Message { thrid, command }) => (thrid, Ok(command)),
             Err(Undecoded::Refused { op, refusal, thrid }) => (thrid, Err((op, refusal))),
@@ -77,6 +78,9 @@ impl Server<'_> {
         let op = command.as_ref().map_or_else(|(op, _)| *op, Command::op);
         if opened && !matches!(op, Op::Init | Op::InitAck) {
             return Err(Malformed::Introduction);
+        }
+        if counted && frame.kind != wire::frame::Kind::Counted && op != Op::Init {
+            return Err(Malformed::Length);
         }
         let kept = keep(thrid);
         let result = match command {
@@ -190,7 +194,8 @@ impl Server<'_> {
         };
         let state = &mut self.jobs[job.index()];
         let slot = &mut self.ranks[index];
-        if state.ending.is_some() || slot.abort.is_some() {
+        // A process that has ended needs no end of its own any more.
+        if state.ending.is_some() || slot.abort.is_some() || (slot.exit.is_some() && !world) {
             return;
         }
         state.message.clear();
@@ -249,7 +254,7 @@ impl Server<'_> {
         match self.kvs.find((spaces, Kind::Kvs), contiguous(&key, &mut room)?)? {
             Some(record) => Ok(Answer::Record(Op::Get, record)),
             // PMI-1 has no job attributes: they are keys like any other.
-            None if self.conns[asker.conn.index()].protocol == Protocol::V1 => {
+            None if job == asker.job && self.conns[asker.conn.index()].protocol == Protocol::V1 => {
                 self.get_job_attr(asker, Op::Get, key)
             }
             None => Ok(Answer::Missing(Op::Get)),

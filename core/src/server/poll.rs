@@ -8,6 +8,7 @@ use crate::limits::{KEY_MAX, KVSNAME_MAX, VALUE_MAX};
 use crate::slabs::{Answer, Attr, Conn, Job, RingPart, What};
 use crate::tables::fence::Late;
 use crate::tables::spawn::Stage;
+use crate::trace::Cause;
 use crate::wire::{self, Codes, Failure, Op, Reply, Text};
 
 /// Room for a list of ranks.
@@ -48,8 +49,11 @@ impl Server<'_> {
     fn say_ending<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let state = &mut self.jobs[job.index()];
         state.ending_unsaid = false;
-        let message = copy_text(&state.message, buf)?;
-        Some(Output::End { job, cause: state.ending?, message })
+        let cause = state.ending?;
+        // Another rank may have said something and been ended alone before.
+        let said = if matches!(cause, Cause::Abort { .. }) { &*state.message } else { "" };
+        let message = copy_text(said, buf)?;
+        Some(Output::End { job, cause, message })
     }
 
     fn say_spawn<'b>(&mut self, spawn: SpawnId, buf: &'b mut [u8]) -> Option<Output<'b>> {
@@ -77,10 +81,8 @@ impl Server<'_> {
         let state = &mut self.jobs[job.index()];
         state.fence.late = Late::Said;
         let ranks = &self.ranks[state.slots()];
-        let missing = (0u32..)
-            .zip(ranks)
-            .filter(|(_, rank)| !rank.in_fence && (state.cleanup || rank.exit.is_none()))
-            .map(|(rank, _)| rank);
+        let missing =
+            (0u32..).zip(ranks).filter(|(_, rank)| !rank.in_fence && !rank.buried).map(|(rank, _)| rank);
         let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
         Some(Output::Late { job, arrived: state.fence.arrived, size: state.size - state.unawaited, missing })
     }
@@ -88,7 +90,9 @@ impl Server<'_> {
     fn say_late_group<'b>(&mut self, at: u32, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let group = self.groups.get(at)?;
         let (job, arrived, size) = (group.job?, group.fence.arrived, group.need);
-        let missing = name_ranks(self.groups.missing(at), buf.get_mut(..LIST_MAX)?);
+        let ranks = &self.ranks[self.jobs[job.index()].slots()];
+        let missing = self.groups.missing(at).filter(|&rank| !ranks[rank as usize].buried);
+        let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
         Some(Output::Late { job, arrived, size, missing })
     }
 

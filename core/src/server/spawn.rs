@@ -23,7 +23,8 @@ impl Server<'_> {
         if spawn.count() > SPAWN_PROGRAMS_MAX {
             return Err(Refusal::Programs);
         }
-        let id = self.spawns.ask((asker.job, asker.rank), asker.conn, spawn.count(), frame.body)?;
+        let spawner = self.jobs[asker.job.index()].name.clone();
+        let id = self.spawns.ask((asker.job, asker.rank), spawner, asker.conn, spawn.count(), frame.body)?;
         self.news = true;
         Ok(What::Spawn(id))
     }
@@ -31,14 +32,14 @@ impl Server<'_> {
     /// Whether a job of `size` ranks can come from that spawn, with its pairs; the name of the job that asked.
     pub(super) fn check_spawned(&self, spawn: SpawnId, size: u32) -> Result<String<JOBID_MAX, u8>, Fault> {
         let slot = self.spawns.get(spawn).filter(|slot| slot.stage == Stage::Told);
-        let (parent, _) = slot.and_then(|slot| slot.parent).ok_or(Fault::NoSuchSpawn)?;
+        let spawner = slot.map(|slot| slot.spawner.clone()).ok_or(Fault::NoSuchSpawn)?;
         let request = self.request(spawn).ok_or(Fault::NoSuchSpawn)?;
         let lengths = request.preput().map(|(key, value)| (key.len(), value.len()));
         self.kvs.check(size, lengths).map_err(|why| match why {
             Refusal::Full(limit, size) => Fault::Full(limit, size),
             _ => Fault::BadAttribute,
         })?;
-        Ok(self.jobs[parent.index()].name.clone())
+        Ok(spawner)
     }
 
     /// Puts the spawn's pairs into its job's space.

@@ -12,6 +12,8 @@ use crate::limits::{JOBID_MAX, Limit};
 pub struct Spawning {
     /// Who asked; a slot without is free.
     pub parent: Option<(JobId, Rank)>,
+    /// The name of the job that asked, which may be over before the spawn is.
+    pub spawner: String<JOBID_MAX, u8>,
     /// Where the reply goes, as long as that connection is open.
     pub conn: Option<ConnId>,
     /// How far it is.
@@ -61,6 +63,7 @@ impl<'s> Spawns<'s> {
     pub fn ask(
         &mut self,
         parent: (JobId, Rank),
+        spawner: String<JOBID_MAX, u8>,
         conn: ConnId,
         programs: u32,
         request: &[u8],
@@ -76,7 +79,8 @@ impl<'s> Spawns<'s> {
         self.text[at * self.room..][..request.len()].copy_from_slice(request);
         let (parent, conn) = (Some(parent), Some(conn));
         let len = request.len() as u32;
-        self.slots[at] = Spawning { parent, conn, stage: Stage::Asked, len, programs, name: String::new() };
+        let (stage, name) = (Stage::Asked, String::new());
+        self.slots[at] = Spawning { parent, spawner, conn, stage, len, programs, name };
         Ok(SpawnId(at as u32))
     }
 
