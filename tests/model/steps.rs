@@ -3,7 +3,7 @@
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Closing, Exit};
 use hydrant_core::wire::Op;
-use hydrant_core::{ConnId, Input, JobId, Malformed, Rank, Refusal, SpawnId};
+use hydrant_core::{ConnId, ErrandId, Input, JobId, Malformed, Rank, Refusal};
 
 use crate::commands::{Ask, JobPlan, Step, key, pset, text};
 use crate::encode;
@@ -134,7 +134,7 @@ impl World<'_> {
         id: u32,
         plan: JobPlan,
         size: u32,
-        spawn: Option<(u64, SpawnId)>,
+        spawn: Option<(u64, ErrandId)>,
     ) -> Result<(), hydrant_core::Fault> {
         self.counter += 1;
         let name = format!("job-{}", self.counter);
@@ -309,10 +309,11 @@ impl World<'_> {
         }
         let codes = vec![if started { 0 } else { 2 }; programs];
         let name = started.then(|| self.model.jobs[&job].name.clone());
-        let wrong = Input::Launched { spawn, started, codes: &[0; 7] };
+        let wrong = Input::Launched { spawn, started, full: None, codes: &[0; 7] };
         assert!(self.tell(wrong).is_err(), "a code for each program is wanted");
         self.model.launched(serial, name, &codes);
-        self.tell(Input::Launched { spawn, started, codes: &codes }).expect("the host was told to");
+        self.tell(Input::Launched { spawn, started, full: None, codes: &codes })
+            .expect("the host was told to");
         for rank in 0..if started { size } else { 0 } {
             self.open(job, rank, false, how % 4 == 1, true);
         }
@@ -337,8 +338,8 @@ impl World<'_> {
             7 => Input::Exited { job, rank: Rank(99), exit: Exit::Lost },
             8 => Input::Job(JobSpec::new(JobId(free), &name, 1)),
             9 => Input::Job(JobSpec::new(JobId(free), "empty", 0)),
-            10 => Input::Job(JobSpec { spawn: Some(SpawnId(99)), ..JobSpec::new(JobId(free), "child", 1) }),
-            11 => Input::Launched { spawn: SpawnId(99), started: false, codes: &[] },
+            10 => Input::Job(JobSpec { spawn: Some(ErrandId(99)), ..JobSpec::new(JobId(free), "child", 1) }),
+            11 => Input::Launched { spawn: ErrandId(99), started: false, full: None, codes: &[] },
             _ => return,
         };
         assert!(self.tell(input).is_err(), "{input:?} is a mistake");
