@@ -367,6 +367,12 @@ impl World<'_> {
             self.launch(0, 0);
         }
         self.tick(1_000_000);
+        // Every set still has the place that it was given.
+        for index in 0..6 {
+            for conn in self.model.conns.keys().copied().collect::<Vec<_>>() {
+                self.ask(conn, &Ask::PsetName { index }, u8::MAX);
+            }
+        }
         for job in self.model.jobs.keys().copied().collect::<Vec<_>>() {
             let alive = |world: &Self, rank: u32| world.model.jobs[&job].ranks[rank as usize].exit.is_none();
             let ranks = 0..self.model.jobs[&job].size();

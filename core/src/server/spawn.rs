@@ -1,6 +1,6 @@
 //! Spawns: a rank asks, the host starts, the rank is told.
 
-use heapless::String;
+use heapless::{String, Vec};
 
 use super::Server;
 use super::dispatch::{Asker, contiguous};
@@ -68,9 +68,11 @@ impl Server<'_> {
             Stage::Told => !started,
             Stage::Asked | Stage::Done(_) => false,
         };
-        if !in_order || !self.spawns.finish(spawn, started, codes) {
+        if !in_order || codes.len() != slot.programs as usize {
             return Err(Fault::NoSuchSpawn);
         }
+        let times = self.code_counts(spawn);
+        self.spawns.finish(spawn, started, codes.iter().copied().zip(times));
         match conn {
             Some(conn) => {
                 for owed in &mut self.conns[conn.index()].owed {
@@ -83,6 +85,18 @@ impl Server<'_> {
             None => self.spawns.free(spawn),
         }
         Ok(())
+    }
+
+    /// How often each program's code is said: PMI-2 clients want one a program, those of PMI-1 one a process.
+    fn code_counts(&self, spawn: SpawnId) -> Vec<u32, { SPAWN_PROGRAMS_MAX as usize }, u16> {
+        let by_process = self.protocol_of(spawn) == Protocol::V1;
+        let count = |maxprocs| if by_process { maxprocs } else { 1 };
+        let mut counts = Vec::new();
+        for program in self.request(spawn).iter().flat_map(Spawn::programs) {
+            // No more programs than that are taken.
+            let _ = counts.push(count(program.maxprocs()));
+        }
+        counts
     }
 
     /// Nobody waits for the spawn's reply any more.

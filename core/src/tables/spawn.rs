@@ -100,26 +100,27 @@ impl<'s> Spawns<'s> {
         self.slots.iter().position(asked).map(|at| SpawnId(at as u32))
     }
 
-    /// Its request; once it is done, a code for each program instead.
+    /// Its request; once it is done, codes instead.
     pub fn text(&self, spawn: SpawnId) -> &[u8] {
         let len = self.get(spawn).map_or(0, |slot| slot.len as usize);
         self.text.get(spawn.index() * self.room..).and_then(|text| text.get(..len)).unwrap_or_default()
     }
 
-    /// Keeps a code for each program; whether they are as many as were asked for and the spawn is not done yet.
-    pub fn finish(&mut self, spawn: SpawnId, started: bool, codes: &[u8]) -> bool {
+    /// Puts codes in the place of the request, each as often as it says, as far as there is room.
+    pub fn finish(&mut self, spawn: SpawnId, started: bool, codes: impl Iterator<Item = (u8, u32)>) {
         let room = self.room;
-        let Some(slot) = self.slots.get_mut(spawn.index()).filter(|slot| slot.parent.is_some()) else {
-            return false;
+        let Some(slot) = self.slots.get_mut(spawn.index()) else { return };
+        let Some(mut rest) = self.text.get_mut(spawn.index() * room..).and_then(|text| text.get_mut(..room))
+        else {
+            return;
         };
-        if codes.len() != slot.programs as usize || codes.len() > room || matches!(slot.stage, Stage::Done(_))
-        {
-            return false;
+        for (code, times) in codes {
+            let (front, back) = rest.split_at_mut(rest.len().min(times as usize));
+            front.fill(code);
+            rest = back;
         }
+        slot.len = (room - rest.len()) as u32;
         slot.stage = Stage::Done(started);
-        slot.len = slot.programs;
-        self.text[spawn.index() * room..][..codes.len()].copy_from_slice(codes);
-        true
     }
 
     /// Frees the slot.

@@ -60,7 +60,7 @@ pub enum Reply<'a> {
     Spawned {
         /// The new job.
         jobid: Text<'a>,
-        /// Of each program.
+        /// Of each program, or of each process.
         codes: Codes<'a>,
     },
     /// To [`Op::Spawn`]: nothing was started.
@@ -115,7 +115,7 @@ pub enum Failure<'a> {
     Remote(i32, Text<'a>),
 }
 
-/// One error code for each program of a spawn; 0 is success, others are the `errno` of the failure.
+/// One error code for each program of a spawn, in PMI-1 for each process; 0 is success, others are the `errno` of the failure.
 #[derive(Clone, Copy)]
 pub struct Codes<'a>(List<'a>);
 

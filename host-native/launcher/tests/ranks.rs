@@ -6,7 +6,8 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 
 use common::{Job, Scratch, hydrant, run, sorted, text};
-use rustix::process::{Signal, WaitOptions, waitpid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, waitpid};
 
 #[test]
 fn the_first_failure_is_the_exit_code() {
@@ -210,4 +211,19 @@ fn a_process_left_behind_keeps_nobody_waiting() {
     let (status, _, _) = job.end();
     rustix::process::kill_process(rustix::process::Pid::from_raw(left).unwrap(), Signal::KILL).unwrap();
     assert_eq!((status.code(), rest.as_str()), (Some(0), "last words"));
+}
+
+#[test]
+fn a_killed_launcher_leaves_no_rank_behind() {
+    let mut job = Job::start(&["-n", "2"], "echo $$; exec sleep 1000");
+    let ranks = [job.line(), job.line()].map(|pid| {
+        let pid = Pid::from_raw(pid.parse().expect("a rank says its pid")).expect("above zero");
+        pidfd_open(pid, PidfdFlags::empty()).expect("the rank runs")
+    });
+    job.signal(Signal::KILL);
+    for rank in &ranks {
+        let mut exits = [PollFd::new(rank, PollFlags::IN)];
+        let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
+        assert_eq!(poll(&mut exits, Some(&timeout)), Ok(1), "the rank outlives the launcher");
+    }
 }

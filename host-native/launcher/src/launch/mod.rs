@@ -103,7 +103,8 @@ impl Launcher {
         Ok(Launcher {
             programs: programs.collect::<Result<_, RunError>>()?,
             binding: Binding::new(&plan.options.bind)?,
-            attributes: Attributes::new(keep_ignored).map_err(RunError::system("posix_spawnattr"))?,
+            attributes: Attributes::new(keep_ignored)
+                .map_err(RunError::system("cannot read signal dispositions"))?,
         })
     }
 
@@ -142,12 +143,12 @@ impl Launcher {
             files,
         };
         // SAFETY: both lists end with a null pointer and lead to strings that `image` keeps.
-        match unsafe { spawn(&self.attributes, &request) } {
+        match unsafe { spawn(&mut self.attributes, &request) } {
             Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
                 request.path = c"/bin/sh";
                 request.argv = image.shell.pointers();
                 // SAFETY: as above.
-                unsafe { spawn(&self.attributes, &request) }
+                unsafe { spawn(&mut self.attributes, &request) }
             }
             result => result,
         }

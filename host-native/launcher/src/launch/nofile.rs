@@ -1,7 +1,5 @@
 //! Room for the job's descriptors.
 
-use std::io;
-
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::RunError;
@@ -19,24 +17,18 @@ impl OpenFiles {
     pub(crate) fn reserve(ranks: u32, needed: u64) -> Result<OpenFiles, RunError> {
         let before = getrlimit(Resource::Nofile);
         let raised = raise(before, needed).map_err(|limit| RunError::OpenFiles { ranks, needed, limit })?;
-        set(raised).map_err(RunError::system("setrlimit"))?;
+        if let Some(limit) = raised {
+            setrlimit(Resource::Nofile, limit).map_err(RunError::system("setrlimit"))?;
+        }
         Ok(OpenFiles { before, raised })
     }
 
-    /// Does `start` under the user's own limit.
-    pub(crate) fn lowered<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if self.raised.is_none() {
-            return start();
-        }
-        set(Some(self.before))?;
-        let result = start();
-        set(self.raised)?;
-        result
+    /// The limit that ranks get, where it is not the launcher's own.
+    pub(crate) fn of_child(&self) -> Option<libc::rlimit> {
+        let number = |limit: Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
+        let Rlimit { current, maximum } = self.before;
+        self.raised.map(|_| libc::rlimit { rlim_cur: number(current), rlim_max: number(maximum) })
     }
-}
-
-fn set(limit: Option<Rlimit>) -> io::Result<()> {
-    limit.map_or(Ok(()), |limit| setrlimit(Resource::Nofile, limit).map_err(io::Error::from))
 }
 
 /// The limit to set, if any; the hard limit where that is too low.

@@ -1,81 +1,49 @@
-//! `posix_spawn`: a process is made without copying the launcher's page tables, so that starting one costs the same
-//! however much memory the server has.
+//! Starting a process as `vfork` does: the child borrows the launcher's memory until its program runs, so that
+//! starting one costs the same however much memory the server has.
+//!
+//! `posix_spawn` works the same way, but maps a stack, reads limits and visits every signal for each process, and
+//! cannot have the child killed when the launcher is.
 
-use std::ffi::{CStr, c_char, c_int, c_short};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::process::Pid;
 
 use super::nofile::OpenFiles;
 
-/// What every process of a job has in common: its own process group, no blocked signals, default dispositions.
-pub(crate) struct Attributes(libc::posix_spawnattr_t);
+/// Bytes of stack for what the child does before its program runs.
+const STACK: usize = 64 * 1024;
+const SIGNALS: c_int = 64;
+
+/// What every process of a job has in common: its own process group, no blocked signals, default dispositions, and
+/// that it does not outlive the launcher.
+pub(crate) struct Attributes {
+    /// Signals that the launcher ignores and the processes shall not.
+    reset: Vec<c_int>,
+    stack: Box<[u128]>,
+    launcher: libc::pid_t,
+}
 
 impl Attributes {
     /// `keep` stays ignored where the launcher ignores it (SIGHUP under `nohup`).
     pub(crate) fn new(keep: &[c_int]) -> io::Result<Attributes> {
-        let mut raw = MaybeUninit::uninit();
-        // SAFETY: `raw` is storage for the object that the call initialises.
-        check(unsafe { libc::posix_spawnattr_init(raw.as_mut_ptr()) })?;
-        // SAFETY: initialised by the call above, which succeeded.
-        let mut attributes = Attributes(unsafe { raw.assume_init() });
-        let attr = &raw mut attributes.0;
-        let flags = libc::POSIX_SPAWN_SETPGROUP | libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK;
-        // SAFETY: `attr` is initialised; the sets live for the calls, which copy them; every signal number that is
-        // passed is one of the system's own.
-        unsafe {
-            let (mut defaults, mut mask) = (std::mem::zeroed(), std::mem::zeroed());
-            libc::sigfillset(&raw mut defaults);
-            libc::sigemptyset(&raw mut mask);
-            for &signal in keep {
-                libc::sigdelset(&raw mut defaults, signal);
+        let mut reset = Vec::new();
+        for signal in (1..=SIGNALS).filter(|signal| !keep.contains(signal)) {
+            let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+            // SAFETY: only reads the disposition into storage for it; a number that is no signal is an error.
+            let known = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) } == 0;
+            // SAFETY: all zeros is a disposition, and the call has filled in the true one where it succeeded.
+            if known && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN {
+                reset.push(signal);
             }
-            check(libc::posix_spawnattr_setflags(attr, flags as c_short))?;
-            check(libc::posix_spawnattr_setpgroup(attr, 0))?;
-            check(libc::posix_spawnattr_setsigdefault(attr, &raw const defaults))?;
-            check(libc::posix_spawnattr_setsigmask(attr, &raw const mask))?;
         }
-        Ok(attributes)
-    }
-}
-
-impl Drop for Attributes {
-    fn drop(&mut self) {
-        // SAFETY: initialised in `new`, destroyed once. The call has no way to fail.
-        unsafe { libc::posix_spawnattr_destroy(&raw mut self.0) };
-    }
-}
-
-/// What the process does between its birth and its program.
-struct Actions(libc::posix_spawn_file_actions_t);
-
-impl Actions {
-    fn new() -> io::Result<Actions> {
-        let mut raw = MaybeUninit::uninit();
-        // SAFETY: `raw` is storage for the object that the call initialises.
-        check(unsafe { libc::posix_spawn_file_actions_init(raw.as_mut_ptr()) })?;
-        // SAFETY: initialised by the call above, which succeeded.
-        Ok(Actions(unsafe { raw.assume_init() }))
-    }
-
-    fn chdir(&mut self, dir: &CStr) -> io::Result<()> {
-        // SAFETY: `self.0` is initialised, `dir` is NUL-terminated and copied by the call.
-        check(unsafe { libc::posix_spawn_file_actions_addchdir_np(&raw mut self.0, dir.as_ptr()) })
-    }
-
-    /// Gives the process `fd` as number `target`, without close-on-exec even where the two are equal.
-    fn dup2(&mut self, fd: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
-        // SAFETY: `self.0` is initialised; the numbers are only looked at in the child.
-        check(unsafe { libc::posix_spawn_file_actions_adddup2(&raw mut self.0, fd.as_raw_fd(), target) })
-    }
-}
-
-impl Drop for Actions {
-    fn drop(&mut self) {
-        // SAFETY: initialised in `new`, destroyed once. The call has no way to fail.
-        unsafe { libc::posix_spawn_file_actions_destroy(&raw mut self.0) };
+        // SAFETY: the call cannot fail and changes nothing.
+        let launcher = unsafe { libc::getpid() };
+        Ok(Attributes { reset, stack: vec![0; STACK / size_of::<u128>()].into(), launcher })
     }
 }
 
@@ -96,38 +64,113 @@ pub(crate) struct Request<'a> {
     pub(crate) files: &'a OpenFiles,
 }
 
+/// What the child needs, made before it is.
+struct Child<'a> {
+    attributes: &'a Attributes,
+    request: &'a Request<'a>,
+    limit: Option<libc::rlimit>,
+    no_signals: libc::sigset_t,
+    /// Why its program does not run, written by the child.
+    error: AtomicI32,
+}
+
 /// Starts a process and returns when its program runs or could not be run.
 ///
 /// # Safety
 /// `argv` and `envp` end with a null pointer, and each pointer before leads to a NUL-terminated string.
-pub(crate) unsafe fn spawn(attributes: &Attributes, request: &Request<'_>) -> io::Result<Pid> {
-    let mut actions = Actions::new()?;
-    if let Some(dir) = request.wdir {
-        actions.chdir(dir)?;
+pub(crate) unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::Result<Pid> {
+    let top = attributes.stack.as_mut_ptr_range().end.cast::<c_void>();
+    let mut sets = [MaybeUninit::<libc::sigset_t>::zeroed(); 3];
+    let [none, all, before] = sets.each_mut().map(MaybeUninit::as_mut_ptr);
+    // SAFETY: each call fills in or reads a set of its own. With all signals blocked none is handled on the child's
+    // stack, where the launcher's handlers have no business.
+    unsafe {
+        libc::sigemptyset(none);
+        libc::sigfillset(all);
+        check(libc::sigprocmask(libc::SIG_SETMASK, all, before))?;
     }
-    for &(fd, target) in request.fds {
-        actions.dup2(fd, target)?;
+    // SAFETY: all zeros is a set of signals, and the first call above has filled it in.
+    let no_signals = unsafe { sets[0].assume_init() };
+    let limit = request.files.of_child();
+    let child = Child { attributes, request, limit, no_signals, error: AtomicI32::new(0) };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the child runs `run_child` on a stack that nobody else uses, in this memory; CLONE_VFORK suspends this
+    // thread until the child has become another program or is gone, so that `child` and the stack outlive its use of
+    // them and nothing is touched from two sides. The launcher has no other threads.
+    let pid = unsafe { libc::clone(run_child, top, flags, (&raw const child).cast_mut().cast()) };
+    let failed = if pid < 0 { Some(io::Error::last_os_error()) } else { child.failure() };
+    // SAFETY: restores what the first call has saved. It cannot fail with these arguments.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, sets[2].as_ptr(), ptr::null_mut()) };
+    if let Some(error) = failed {
+        if pid > 0 {
+            // SAFETY: waits for the child just made, which has exited; its status is of no interest.
+            unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
+        }
+        return Err(error);
     }
-    let mut pid = 0;
-    // Not lowered before: the actions turn down numbers over the limit that is in force while they are written.
-    request.files.lowered(|| {
-        // SAFETY: both objects are initialised, the path is NUL-terminated, the arrays are what the caller promises;
-        // the call changes neither arrays nor strings, whose `*mut` is history.
-        check(unsafe {
-            libc::posix_spawn(
-                &raw mut pid,
-                request.path.as_ptr(),
-                &raw const actions.0,
-                &raw const attributes.0,
-                request.argv.as_ptr().cast(),
-                request.envp.as_ptr().cast(),
-            )
-        })
-    })?;
     Ok(Pid::from_raw(pid).expect("a started process has a pid above zero"))
 }
 
-/// These functions return the error number instead of setting it.
+impl Child<'_> {
+    fn failure(&self) -> Option<io::Error> {
+        let error = self.error.load(Ordering::Relaxed);
+        (error != 0).then(|| io::Error::from_raw_os_error(error))
+    }
+
+    /// Makes the process what it shall be and runs its program. Returns only when something fails.
+    ///
+    /// # Safety
+    /// Only in the child of [`spawn`]: it allocates nothing, takes no lock and does not unwind.
+    unsafe fn become_program(&self) -> io::Result<()> {
+        let Request { path, argv, envp, wdir, fds, .. } = self.request;
+        // SAFETY: system calls on this process alone, with pointers that the launcher keeps while it is suspended:
+        // to the limit and the dispositions in this frame or in `self`, to NUL-terminated strings, and to lists that
+        // end with a null pointer.
+        unsafe {
+            check(libc::setpgid(0, 0))?;
+            check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+            if libc::getppid() != self.attributes.launcher {
+                // The launcher died before the child could ask to be told.
+                libc::_exit(1);
+            }
+            if let Some(dir) = wdir {
+                check(libc::chdir(dir.as_ptr()))?;
+            }
+            for (fd, target) in fds.iter() {
+                let fd = fd.as_raw_fd();
+                check(if fd == *target {
+                    libc::fcntl(fd, libc::F_SETFD, 0)
+                } else {
+                    libc::dup2(fd, *target)
+                })?;
+            }
+            if let Some(limit) = &self.limit {
+                check(libc::setrlimit(libc::RLIMIT_NOFILE, limit))?;
+            }
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = libc::SIG_DFL;
+            for &signal in &self.attributes.reset {
+                check(libc::sigaction(signal, &raw const action, ptr::null_mut()))?;
+            }
+            check(libc::sigprocmask(libc::SIG_SETMASK, &raw const self.no_signals, ptr::null_mut()))?;
+            check(libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()))
+        }
+    }
+}
+
+/// What the child does first.
+extern "C" fn run_child(child: *mut c_void) -> c_int {
+    // SAFETY: `spawn` passes a `Child` that it keeps until this process has left its memory.
+    let child = unsafe { &*child.cast_const().cast::<Child<'_>>() };
+    // SAFETY: this is the child of `spawn`.
+    let failed = unsafe { child.become_program() };
+    let error = failed.err().and_then(|error| error.raw_os_error()).unwrap_or(libc::EINVAL);
+    child.error.store(error, Ordering::Relaxed);
+    // SAFETY: ends the process without running anything of the launcher's.
+    unsafe { libc::_exit(127) }
+}
+
+/// System calls that set the error number.
 fn check(result: c_int) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
