@@ -32,6 +32,10 @@ impl World<'_> {
             Step::Exit { job: at, rank, how } => {
                 job(self, at).into_iter().for_each(|job| self.exit(job, u32::from(rank), how));
             }
+            Step::Leave { job: at, rank } => {
+                let Some(job) = job(self, at) else { return };
+                self.leave(job, u32::from(rank));
+            }
             Step::Open { job: at, rank, port, v2, joins } => {
                 let Some(job) = job(self, at) else { return };
                 self.open(job, u32::from(rank), port, v2, joins);
@@ -103,6 +107,14 @@ impl World<'_> {
         if state.pending.is_empty() && state.closing.is_none() {
             self.model.closing(conn, Closing::Malformed(Malformed::TooLong));
             self.feed(conn, &request.bytes[..request.bytes.len() - 1], true);
+        }
+    }
+
+    fn leave(&mut self, job: u32, rank: u32) {
+        let conn = self.model.jobs[&job].ranks.get(rank as usize).and_then(|process| process.conn);
+        if let Some(conn) = conn {
+            self.ask(conn, &Ask::Abort { code: Some(1), world: false, message: 0 }, u8::MAX);
+            self.exit(job, rank, 2);
         }
     }
 
@@ -356,6 +368,12 @@ impl World<'_> {
             self.launch(0, 0);
         }
         self.tick(1_000_000);
+        // Every set still has the place that it was given.
+        for index in 0..6 {
+            for conn in self.model.conns.keys().copied().collect::<Vec<_>>() {
+                self.ask(conn, &Ask::PsetName { index }, u8::MAX);
+            }
+        }
         for job in self.model.jobs.keys().copied().collect::<Vec<_>>() {
             let alive = |world: &Self, rank: u32| world.model.jobs[&job].ranks[rank as usize].exit.is_none();
             let ranks = 0..self.model.jobs[&job].size();
