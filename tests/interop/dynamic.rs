@@ -1,4 +1,4 @@
-//! Spawning, names, ports and sessions by MPICH 5.0.2 and mpi4py. (MPICH 4.0.2 as Debian builds it refuses to spawn
+//! Errand, names, ports and sessions by MPICH 5.0.2 and mpi4py. (MPICH 4.0.2 as Debian builds it refuses to spawn
 //! before it asks anybody.)
 
 use std::fs;

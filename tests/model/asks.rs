@@ -130,7 +130,8 @@ impl Model {
         let job = state.job;
         let say = match request.ask {
             Ask::Init { version } => {
-                if !matches!(state.stage, Stage::Opened | Stage::Finalized) {
+                let spoken = if state.v2 { 2 } else { 1 };
+                if state.stage != Stage::Opened && version != spoken {
                     return Err(Refusal::Initialized);
                 }
                 match version {
@@ -168,9 +169,8 @@ impl Model {
         let state = self.conn(conn);
         let job = state.job;
         match state.stage {
-            Stage::Greeted => {}
+            Stage::Greeted | Stage::Ready => {}
             Stage::Opened | Stage::Finalized => return Err(Refusal::NotInitialized),
-            Stage::Ready => return Err(Refusal::Initialized),
         }
         if state.rank.is_none() {
             if named.is_some_and(|named| named != self.jobs[&job].name) {
@@ -198,7 +198,8 @@ impl Model {
         match self.job(job).ranks.get_mut(rank as usize) {
             Some(process) if known.is_none() && process.conn.is_none() && process.exit.is_none() => {
                 process.conn = Some(conn);
-                self.conn(conn).rank = Some(rank);
+                let state = self.conn(conn);
+                (state.rank, state.joined, state.joined_unsaid) = (Some(rank), true, true);
                 Ok(())
             }
             _ => {
@@ -211,7 +212,8 @@ impl Model {
     fn join(&mut self, conn: u32) {
         let state = self.conn(conn);
         state.stage = Stage::Ready;
-        state.joined_unsaid = true;
+        state.joined_unsaid |= !state.joined;
+        state.joined = true;
         let (job, rank) = (state.job, state.rank.expect("whoever joins is a rank"));
         self.job(job).ranks[rank as usize].phase = Phase::Initialized;
     }

@@ -45,6 +45,11 @@ pub(crate) enum Step {
         rank: u8,
         how: u8,
     },
+    /// A process asks to be ended alone, and is.
+    Leave {
+        job: u8,
+        rank: u8,
+    },
     /// A connection is opened, and introduced when `joins`.
     Open {
         job: u8,
@@ -249,7 +254,7 @@ fn dynamic() -> impl Strategy<Value = Ask> {
         3 => (0u8..7).prop_map(|name| Ask::Lookup { name }),
         3 => (prop::collection::vec(1u8..3, 1..3), prop::option::of((0u8..14, 0u8..12)))
             .prop_map(|(sizes, preput)| Ask::Spawn { sizes, preput }),
-        2 => (0u8..5).prop_map(|job| Ask::Connect { job }),
+        4 => (0u8..5).prop_map(|job| Ask::Connect { job }),
         1 => (0u8..5).prop_map(|job| Ask::Disconnect { job }),
         1 => Just(Ask::PsetCount),
         1 => (0u8..6).prop_map(|index| Ask::PsetName { index }),
@@ -287,6 +292,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => plan().prop_map(Step::Job),
         1 => job.clone().prop_map(|job| Step::Forget { job }),
         4 => (job.clone(), 0u8..5, 0u8..4).prop_map(|(job, rank, how)| Step::Exit { job, rank, how }),
+        2 => (job.clone(), 0u8..5).prop_map(|(job, rank)| Step::Leave { job, rank }),
         3 => (job.clone(), 0u8..5, any::<[bool; 3]>())
             .prop_map(|(job, rank, [port, v2, joins])| Step::Open { job, rank, port, v2, joins }),
         1 => conn.clone().prop_map(|conn| Step::Close { conn }),
@@ -301,7 +307,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => conn.prop_map(|conn| Step::Writable { conn }),
         2 => (0u16..1500).prop_map(|millis| Step::Tick { millis }),
         3 => (0u8..3, 0u8..4).prop_map(|(spawn, how)| Step::Launch { spawn, how }),
-        2 => (job, 0u8..10, 0u8..5, 0u8..5)
+        4 => (job, prop_oneof![1 => 0u8..10, 3 => 2u8..6], 0u8..3, 0u8..5)
             .prop_map(|(job, name, first, count)| Step::Pset { job, name, first, count }),
         1 => (0u8..12, 0u8..8).prop_map(|(which, at)| Step::Mistake { which, at }),
     ]

@@ -78,7 +78,7 @@ fn encode(ask: &Ask, job: Option<&str>, counted: bool, thrid: Option<&str>) -> R
         Ask::GetJobAttr { .. } => Command::GetJobAttr { key: ta },
         Ask::Publish { .. } => Command::Publish { name: ta, port: tb },
         Ask::Unpublish { .. } => Command::Unpublish { name: ta },
-        Ask::Lookup { .. } => Command::Lookup { name: ta },
+        Ask::Lookup { .. } => Command::Lookup { name: ta, wait: None },
         Ask::Spawn { preput, .. } => {
             Command::Spawn(Spawn::new(&programs, if preput.is_some() { &pairs } else { &[] }))
         }

@@ -138,6 +138,7 @@ impl Model {
             stage: Stage::Opened,
             v2: false,
             blocked: false,
+            joined: false,
             joined_unsaid: false,
             closing: None,
             closing_unsaid: false,
@@ -210,13 +211,18 @@ impl Model {
 
     /// The host is done with a spawn.
     pub(crate) fn launched(&mut self, serial: u64, job: Option<String>, codes: &[u8]) {
-        let codes = codes.iter().map(|&code| i32::from(code)).collect();
+        let spawn = self.spawns.iter_mut().find(|spawn| spawn.serial == serial);
+        let spawn = spawn.expect("the step chose one");
+        // PMI-1 has a code a process.
+        let times = |size: u32| if spawn.request.starts_with(b"mcmd=") { size as usize } else { 1 };
+        let each = codes.iter().zip(&spawn.sizes);
+        let codes =
+            each.flat_map(|(&code, &size)| std::iter::repeat_n(i32::from(code), times(size))).collect();
         let say = match job {
             Some(job) => Say::Spawned { job, codes },
             None => Say::NotSpawned { codes },
         };
-        let spawn = self.spawns.iter_mut().find(|spawn| spawn.serial == serial);
-        spawn.expect("the step chose one").result = Some(say);
+        spawn.result = Some(say);
         for (_, wait) in self.conns.values_mut().flat_map(|conn| &mut conn.owed) {
             if *wait == Wait::Spawn(serial) {
                 *wait = Wait::Say(Say::Launched(serial));

@@ -163,6 +163,7 @@ pub(crate) struct Conn {
     pub(crate) stage: Stage,
     pub(crate) v2: bool,
     pub(crate) blocked: bool,
+    pub(crate) joined: bool,
     pub(crate) joined_unsaid: bool,
     pub(crate) closing: Option<Closing>,
     pub(crate) closing_unsaid: bool,

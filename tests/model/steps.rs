@@ -3,7 +3,7 @@
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Closing, Exit};
 use hydrant_core::wire::Op;
-use hydrant_core::{ConnId, Input, JobId, Malformed, Rank, Refusal, SpawnId};
+use hydrant_core::{ConnId, ErrandId, Input, JobId, Malformed, Rank, Refusal};
 
 use crate::commands::{Ask, JobPlan, Step, key, pset, text};
 use crate::encode;
@@ -31,6 +31,10 @@ impl World<'_> {
             Step::Forget { job: at } => job(self, at).into_iter().for_each(|job| self.forget(job)),
             Step::Exit { job: at, rank, how } => {
                 job(self, at).into_iter().for_each(|job| self.exit(job, u32::from(rank), how));
+            }
+            Step::Leave { job: at, rank } => {
+                let Some(job) = job(self, at) else { return };
+                self.leave(job, u32::from(rank));
             }
             Step::Open { job: at, rank, port, v2, joins } => {
                 let Some(job) = job(self, at) else { return };
@@ -106,6 +110,14 @@ impl World<'_> {
         }
     }
 
+    fn leave(&mut self, job: u32, rank: u32) {
+        let conn = self.model.jobs[&job].ranks.get(rank as usize).and_then(|process| process.conn);
+        if let Some(conn) = conn {
+            self.ask(conn, &Ask::Abort { code: Some(1), world: false, message: 0 }, u8::MAX);
+            self.exit(job, rank, 2);
+        }
+    }
+
     fn free_job(&self) -> u32 {
         (0..).find(|id| !self.model.jobs.contains_key(id)).expect("numbers do not end")
     }
@@ -134,7 +146,7 @@ impl World<'_> {
         id: u32,
         plan: JobPlan,
         size: u32,
-        spawn: Option<(u64, SpawnId)>,
+        spawn: Option<(u64, ErrandId)>,
     ) -> Result<(), hydrant_core::Fault> {
         self.counter += 1;
         let name = format!("job-{}", self.counter);
@@ -309,10 +321,11 @@ impl World<'_> {
         }
         let codes = vec![if started { 0 } else { 2 }; programs];
         let name = started.then(|| self.model.jobs[&job].name.clone());
-        let wrong = Input::Launched { spawn, started, codes: &[0; 7] };
+        let wrong = Input::Launched { spawn, started, full: None, codes: &[0; 7] };
         assert!(self.tell(wrong).is_err(), "a code for each program is wanted");
         self.model.launched(serial, name, &codes);
-        self.tell(Input::Launched { spawn, started, codes: &codes }).expect("the host was told to");
+        self.tell(Input::Launched { spawn, started, full: None, codes: &codes })
+            .expect("the host was told to");
         for rank in 0..if started { size } else { 0 } {
             self.open(job, rank, false, how % 4 == 1, true);
         }
@@ -337,8 +350,8 @@ impl World<'_> {
             7 => Input::Exited { job, rank: Rank(99), exit: Exit::Lost },
             8 => Input::Job(JobSpec::new(JobId(free), &name, 1)),
             9 => Input::Job(JobSpec::new(JobId(free), "empty", 0)),
-            10 => Input::Job(JobSpec { spawn: Some(SpawnId(99)), ..JobSpec::new(JobId(free), "child", 1) }),
-            11 => Input::Launched { spawn: SpawnId(99), started: false, codes: &[] },
+            10 => Input::Job(JobSpec { spawn: Some(ErrandId(99)), ..JobSpec::new(JobId(free), "child", 1) }),
+            11 => Input::Launched { spawn: ErrandId(99), started: false, full: None, codes: &[] },
             _ => return,
         };
         assert!(self.tell(input).is_err(), "{input:?} is a mistake");
@@ -355,6 +368,12 @@ impl World<'_> {
             self.launch(0, 0);
         }
         self.tick(1_000_000);
+        // Every set still has the place that it was given.
+        for index in 0..6 {
+            for conn in self.model.conns.keys().copied().collect::<Vec<_>>() {
+                self.ask(conn, &Ask::PsetName { index }, u8::MAX);
+            }
+        }
         for job in self.model.jobs.keys().copied().collect::<Vec<_>>() {
             let alive = |world: &Self, rank: u32| world.model.jobs[&job].ranks[rank as usize].exit.is_none();
             let ranks = 0..self.model.jobs[&job].size();

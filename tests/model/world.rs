@@ -3,7 +3,7 @@
 use hydrant::slabs::HeapSlabs;
 use hydrant_core::server::Consumed;
 use hydrant_core::wire::decode_spawn;
-use hydrant_core::{ConnId, Fault, Input, Limits, Output, Server, SpawnId, Time};
+use hydrant_core::{ConnId, ErrandId, Fault, Input, Limits, Output, Server, Time};
 
 use crate::replay::Tape;
 use crate::says::{Say, hear};
@@ -94,6 +94,7 @@ impl<'s> World<'s> {
                     state.closing_unsaid = false;
                     closed.push(conn.0);
                 }
+                Output::Names { .. } => panic!("these jobs' names are the server's own"),
                 Output::Joined { conn, job, rank } => {
                     let state = self.model.conn(conn.0);
                     assert!(state.joined_unsaid && !state.blocked, "{conn} has not joined");
@@ -226,8 +227,8 @@ impl<'s> World<'s> {
         self.last = self.snapshot();
     }
 
-    pub(crate) fn spawn_id(&self, serial: u64) -> SpawnId {
+    pub(crate) fn spawn_id(&self, serial: u64) -> ErrandId {
         let spawn = self.model.spawns.iter().find(|spawn| spawn.serial == serial);
-        SpawnId(spawn.and_then(|spawn| spawn.id).expect("the host was told of it"))
+        ErrandId(spawn.and_then(|spawn| spawn.id).expect("the host was told of it"))
     }
 }

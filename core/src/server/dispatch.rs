@@ -109,7 +109,7 @@ impl Server<'_> {
                     self.complete_group(job, group);
                 }
             }
-            What::Spawn(_) | What::Lookup { .. } | What::NodeAttr(_) | What::Answer(_) => return,
+            What::Errand(..) | What::Lookup { .. } | What::NodeAttr(_) | What::Answer(_) => return,
         }
         let warning = self.jobs[job.index()].fence_warning;
         if warning > 0 {
@@ -168,9 +168,14 @@ impl Server<'_> {
                 self.ranks[asker.index].phase = RankPhase::Finalized;
                 Answer::Done(Op::Finalize)
             }
+            Command::Publish { .. } | Command::Unpublish { .. } | Command::Lookup { .. }
+                if self.jobs[asker.job.index()].remote_names =>
+            {
+                return self.remote_name(asker, command.op(), frame);
+            }
             Command::Publish { name, port } => self.publish(asker, name, port)?,
             Command::Unpublish { name } => self.unpublish(name)?,
-            Command::Lookup { name } => return self.lookup(now, asker, name),
+            Command::Lookup { name, wait } => return self.lookup(now, asker, name, wait),
             Command::Spawn(spawn) => return self.spawn(asker, &spawn, frame),
             Command::Connect { jobid } => self.connect(asker, jobid)?,
             Command::Disconnect { jobid } => self.disconnect(asker, jobid)?,

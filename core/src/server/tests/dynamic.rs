@@ -1,7 +1,7 @@
 //! Spawn, names, connections, rings, attributes, aborts and process sets.
 
 use super::*;
-use crate::SpawnId;
+use crate::ErrandId;
 use crate::wire;
 
 const MANY: Limits = Limits { jobs: 3, ranks: 8, conns: 10, kvs_bytes: 8192, keys: 64, ..SMALL };
@@ -149,7 +149,7 @@ fn a_rank_may_abort_alone() {
 const SPAWN: &str = "cmd=spawn;ncmds=2;preputcount=1;ppkey0=PARENT;ppval0=port;\
     subcmd=./a;maxprocs=2;argc=1;argv0=;infokeycount=0;subcmd=./b;maxprocs=1;argc=0;infokeycount=0;";
 
-fn spawned(spawn: Option<SpawnId>) -> JobSpec<'static> {
+fn spawned(spawn: Option<ErrandId>) -> JobSpec<'static> {
     JobSpec { job: JobId(2), name: "kvs_child", spawn, ..spec(3) }
 }
 
@@ -159,15 +159,15 @@ fn a_spawn_is_told_to_the_host_and_answered_by_it() {
     host.asks(1, SPAWN);
     let event = host.events.pop().unwrap();
     assert!(
-        event.starts_with("Spawn { spawn: SpawnId(0), job: JobId(0), rank: Rank(1), protocol: V2"),
+        event.starts_with("Spawn { spawn: ErrandId(0), job: JobId(0), rank: Rank(1), protocol: V2"),
         "{event}"
     );
     let request = SPAWN.as_bytes();
     let spawn = wire::decode_spawn(wire::Protocol::V2, request).unwrap();
     assert_eq!(spawn.programs().map(|program| program.maxprocs()).collect::<Vec<_>>(), [2, 1]);
     host.silent();
-    host.job(spawned(Some(SpawnId(0))));
-    host.tell(Input::Launched { spawn: SpawnId(0), started: true, codes: &[0, 0] });
+    host.job(spawned(Some(ErrandId(0))));
+    host.tell(Input::Launched { spawn: ErrandId(0), started: true, full: None, codes: &[0, 0] });
     host.gets(1, "cmd=spawn-response;rc=0;jobid=kvs_child;errcodes=0,0;");
     host.tell(Input::Opened { conn: ConnId(4), job: JobId(2), rank: Some(Rank(0)) });
     host.says(4, "cmd=init pmi_version=2 pmi_subversion=0\n");
@@ -186,15 +186,17 @@ fn a_spawn_that_fails_is_an_error_with_codes() {
     let mut host = two_jobs(0);
     host.asks(0, SPAWN);
     host.events.clear();
-    host.tell(Input::Launched { spawn: SpawnId(0), started: false, codes: &[2, 125] });
+    host.tell(Input::Launched { spawn: ErrandId(0), started: false, full: None, codes: &[2, 125] });
     let (_, reply) = host.replies.pop_front().unwrap();
     assert!(
         reply.contains("cmd=spawn-response;rc=14;errmsg=") && reply.ends_with(";errcodes=2,125;"),
         "{reply}"
     );
-    let again =
-        host.server.handle(host.now, Input::Launched { spawn: SpawnId(0), started: false, codes: &[2, 125] });
-    assert_eq!(again, Err(Fault::NoSuchSpawn));
+    let again = host.server.handle(
+        host.now,
+        Input::Launched { spawn: ErrandId(0), started: false, full: None, codes: &[2, 125] },
+    );
+    assert_eq!(again, Err(Fault::NoSuchErrand));
 }
 
 #[test]
@@ -207,14 +209,14 @@ fn spawns_have_limits_and_are_dropped_with_who_asked() {
     let long = SPAWN.replace("port", &"x".repeat(500));
     host.tell(Input::Closed { conn: ConnId(0) });
     let before = host.snapshot();
-    let late = Input::Job(spawned(Some(SpawnId(7))));
-    assert_eq!(host.server.handle(host.now, late), Err(Fault::NoSuchSpawn));
+    let late = Input::Job(spawned(Some(ErrandId(7))));
+    assert_eq!(host.server.handle(host.now, late), Err(Fault::NoSuchErrand));
     assert_eq!(host.snapshot(), before);
-    host.tell(Input::Launched { spawn: SpawnId(0), started: false, codes: &[1, 1] });
+    host.tell(Input::Launched { spawn: ErrandId(0), started: false, full: None, codes: &[1, 1] });
     host.silent();
     host.expects(2, &long["cmd=".len()..], "2;errmsg=limit spawn-bytes (512)");
     host.asks(2, SPAWN);
-    assert!(host.events.pop().unwrap().starts_with("Spawn { spawn: SpawnId(0), job: JobId(1)"));
+    assert!(host.events.pop().unwrap().starts_with("Spawn { spawn: ErrandId(0), job: JobId(1)"));
 }
 
 #[test]
@@ -339,7 +341,7 @@ fn a_spawned_job_is_told_its_spawner_whatever_became_of_it() {
     host.tell(Input::Forget { job: JobId(0) });
     host.job(JobSpec { name: "kvs_next", ..spec(1) });
     host.events.clear();
-    host.job(spawned(Some(SpawnId(0))));
+    host.job(spawned(Some(ErrandId(0))));
     host.tell(Input::Opened { conn: ConnId(4), job: JobId(2), rank: Some(Rank(0)) });
     host.says(4, "cmd=init pmi_version=2 pmi_subversion=0\n");
     host.replies.clear();

@@ -1,6 +1,7 @@
 //! The server from the outside: bytes in, bytes out.
 
 mod dynamic;
+mod names;
 
 use core::sync::atomic::AtomicU32;
 use std::boxed::Box;

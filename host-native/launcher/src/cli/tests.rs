@@ -85,6 +85,7 @@ fn a_program_alone_is_one_rank() {
             pmi_port: None,
             fence_warning: Duration::from_secs(30),
             lookup_wait: Duration::ZERO,
+            name_service: None,
             pmi1_subversion: 2,
             limits: Vec::new(),
         }
@@ -95,7 +96,8 @@ fn a_program_alone_is_one_rank() {
 fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
-               -fence-warning 2.5 -lookup-wait 1.5 -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
+               -fence-warning 2.5 -lookup-wait 1.5 -universe /run/u \
+               -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
     let plan = planned(one);
     let Program { ranks, command, args, wdir, .. } = &plan.programs[0];
     assert_eq!((*ranks, command.to_str(), args.len()), (3, Some("./a.out"), 0));
@@ -115,6 +117,7 @@ fn every_option_with_one_dash_and_with_two() {
             pmi_port: Some("127.0.0.1:7000".parse().unwrap()),
             fence_warning: Duration::from_millis(2500),
             lookup_wait: Duration::from_millis(1500),
+            name_service: Some(PathBuf::from("/run/u")),
             pmi1_subversion: 1,
             limits: vec![(hydrant_core::Limit::Keys, 9), (hydrant_core::Limit::KvsBytes, 4096)],
         }

@@ -1,20 +1,21 @@
 //! Runs a job and those that it spawns: one process, one event loop, no threads.
 
-mod conns;
+pub(crate) mod conns;
 mod jobs;
 mod open;
 mod output;
-mod poller;
+pub(crate) mod poller;
 mod port;
 mod procs;
 mod ranks;
 mod report;
 mod serve;
-mod signals;
+pub(crate) mod signals;
 mod sink;
 mod spawn;
 mod stdin;
 mod streams;
+mod universe;
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ use crate::error::RunError;
 use crate::launch::{OpenFiles, check, keep_descriptors};
 use crate::plan::Plan;
 use crate::slabs::HeapSlabs;
+use crate::universe::Universe;
 use conns::Conns;
 use jobs::Jobs;
 use poller::{Interest, Poller, Token};
@@ -93,6 +95,8 @@ struct Engine<'p, 's> {
     streams: Streams,
     sinks: Sinks,
     verdict: Verdict,
+    /// Where names are kept that other runs see too.
+    universe: Option<Universe>,
     /// Where everything is read into.
     buffer: Vec<u8>,
     /// Where the core writes to.
@@ -109,6 +113,8 @@ impl<'p, 's> Engine<'p, 's> {
     ) -> Result<Engine<'p, 's>, RunError> {
         let poller = Poller::new()?;
         poller.add(&signals, Token::Signals, Interest::Read).map_err(RunError::system("epoll"))?;
+        let path = plan.options.name_service.as_deref();
+        let universe = path.map(|path| Universe::join(path, JobId::default(), &poller)).transpose();
         Ok(Engine {
             plan,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -126,6 +132,7 @@ impl<'p, 's> Engine<'p, 's> {
             streams: Streams::new(plan.options.prepend_rank),
             sinks: Sinks::new().map_err(RunError::system("cannot use standard output and error"))?,
             verdict: Verdict::default(),
+            universe: universe.map_err(Box::new)?,
             buffer: vec![0; BUFFER],
             reply: vec![0; limits.output_max()].into(),
             poller,
@@ -150,6 +157,7 @@ impl<'p, 's> Engine<'p, 's> {
                     Token::Conn(id) => self.conn_ready(id)?,
                     Token::Stream(id) => self.stream_ready(id),
                     Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
+                    Token::Universe(number) => self.universe_ready(number)?,
                     Token::Terminal | Token::Stdin => self.stdin.pump(self.now(), &self.poller),
                 }
             }
@@ -172,7 +180,8 @@ impl<'p, 's> Engine<'p, 's> {
         let wake = self.server.wake().map(|Time(at)| at);
         let of_jobs = self.jobs.iter().flat_map(|job| [job.kill_at, job.port_pause]);
         let doomed = self.doomed.iter().map(|doomed| Some(doomed.at));
-        let at = [stranger, wake, self.streams.deadline(), self.stdin.deadline()]
+        let names = self.universe.as_ref().and_then(Universe::deadline);
+        let at = [stranger, wake, names, self.streams.deadline(), self.stdin.deadline()]
             .into_iter()
             .chain(of_jobs)
             .chain(doomed);
@@ -187,6 +196,7 @@ impl<'p, 's> Engine<'p, 's> {
             self.server.handle(Time(now), Input::Tick)?;
             self.outputs()?;
         }
+        self.expire_names(now)?;
         self.end_doomed(now);
         self.resume_ports(now)?;
         if self.stdin.deadline().is_some_and(|at| at <= now) {

@@ -24,6 +24,8 @@ pub(crate) enum Token {
     Sink(u32),
     /// The terminal has input.
     Terminal,
+    /// The connection of this number to the daemon that keeps names.
+    Universe(u32),
     /// Rank 0's standard input takes bytes again, or is closed.
     Stdin,
 }
@@ -38,6 +40,7 @@ impl Token {
             Token::Sink(number) => (4, number),
             Token::Terminal => (5, 0),
             Token::Stdin => (6, 0),
+            Token::Universe(number) => (7, number),
         };
         kind << 32 | u64::from(number)
     }
@@ -51,7 +54,8 @@ impl Token {
             3 => Token::Stream(number),
             4 => Token::Sink(number),
             5 => Token::Terminal,
-            _ => Token::Stdin,
+            6 => Token::Stdin,
+            _ => Token::Universe(number),
         }
     }
 }
@@ -148,6 +152,7 @@ mod tests {
             Token::Sink(1),
             Token::Terminal,
             Token::Stdin,
+            Token::Universe(2),
         ] {
             assert_eq!(Token::decode(token.encode()), token);
         }

@@ -10,6 +10,7 @@ use super::conns::{Received, Sent};
 use super::poller::{Interest, Token};
 use crate::error::RunError;
 use crate::launch::Asked;
+use crate::universe::Request;
 
 /// How long a client may take to say who it is, in milliseconds.
 pub(super) const INTRODUCTION_TIME: u64 = 10_000;
@@ -122,6 +123,11 @@ impl Engine<'_, '_> {
                     let asked = Asked::read(protocol, request);
                     self.spawn(spawn, (job, rank), &asked)?;
                 }
+                Some(Output::Names { errand, job, rank, protocol, request }) => {
+                    let body = request.to_vec();
+                    let wait = self.plan.options.lookup_wait.as_millis().try_into().unwrap_or(u32::MAX);
+                    self.ask_universe(Request { errand, job, rank, protocol, body, wait });
+                }
                 Some(Output::Kill { job, rank, code, message }) => {
                     let message = message.to_owned();
                     self.end_one(job, rank.0, code, &message);
@@ -143,6 +149,7 @@ impl Engine<'_, '_> {
                 }
                 None => match self.again.pop() {
                     Some(id) => self.hand_in_again(id)?,
+                    None if self.pass_name()? => {}
                     None => return Ok(()),
                 },
             }
