@@ -140,7 +140,8 @@ fn a_limit_refuses_a_spawn_and_says_its_name() {
         let output = spawn(&options, &[(2, &["echo", "started"], &[])]);
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         assert_eq!(output.status.code(), Some(0), "{err}");
-        assert!(out.starts_with("cmd=spawn_result rc=14") && out.ends_with("errcodes=28,28\n"), "{out}");
+        let refused = format!("cmd=spawn_result rc=2 msg=limit_{limit}_");
+        assert!(out.starts_with(&refused) && out.ends_with("errcodes=28,28\n"), "{out}");
         assert!(err.contains(&format!("raise it with --limit {limit}=N")), "{err}");
     }
 }
