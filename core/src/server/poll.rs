@@ -132,7 +132,7 @@ impl Server<'_> {
         let mut write = |reply: &Reply<'_>| {
             wire::encode_reply(conn.protocol, reply, thrid.map(Text::from), buf).map(<[u8]>::len)
         };
-        // Of all that can be stored, only a port full of semicolons is too long for a reply.
+        // Whatever can be stored fits into a reply, but for a list of codes that the host made too long.
         let too_long = Failure::Refusal(Refusal::Unprintable);
         write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), too_long))).unwrap_or(0)
     }
