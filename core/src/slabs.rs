@@ -188,6 +188,8 @@ pub struct RankSlot {
     pub in_fence: bool,
     /// Whether it failed in a job that goes on without it.
     pub dead: bool,
+    /// Whether it ended, well or badly, in a job that goes on without it: nobody waits for it any more.
+    pub buried: bool,
     /// How it asked to be ended alone, once it has.
     pub abort: Option<Aborted>,
     /// What it brought to the ring, while it waits there.
@@ -196,14 +198,6 @@ pub struct RankSlot {
     pub appnum: u32,
     /// What it has put.
     pub used: Amount,
-}
-
-impl RankSlot {
-    /// Whether the job goes on without the rank, so that no fence waits for it. `cleanup` is whether a rank that fails
-    /// ends its job: one that asked to be ended alone does not.
-    pub fn is_unawaited(&self, cleanup: bool) -> bool {
-        self.exit.is_some() && (!cleanup || self.abort.is_some())
-    }
 }
 
 /// How a rank asked to be ended alone.
@@ -245,15 +239,15 @@ pub struct Conn {
     pub job: Option<JobId>,
     /// Whose it is, once that is known.
     pub rank: Option<Rank>,
-    /// Whose process the host says it comes from.
-    pub vouched: Option<Rank>,
     /// How far the introduction has come.
     pub phase: Phase,
     /// What is spoken.
     pub protocol: Protocol,
     /// Whether the host cannot write to it now.
     pub blocked: bool,
-    /// Whether the host has to be told whose it is.
+    /// Whether it has become a rank's.
+    pub joined: bool,
+    /// Whether the host has to be told so.
     pub joined_unsaid: bool,
     /// Why it cannot go on, once that is so.
     pub closing: Option<Closing>,

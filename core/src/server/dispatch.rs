@@ -199,7 +199,8 @@ impl Server<'_> {
         };
         let state = &mut self.jobs[job.index()];
         let slot = &mut self.ranks[index];
-        if state.ending.is_some() || slot.abort.is_some() {
+        // A process that has ended needs no end of its own any more.
+        if state.ending.is_some() || slot.abort.is_some() || (slot.exit.is_some() && !world) {
             return;
         }
         state.message.clear();
@@ -258,7 +259,7 @@ impl Server<'_> {
         match self.kvs.find((spaces, Kind::Kvs), contiguous(&key, &mut room)?)? {
             Some(record) => Ok(Answer::Record(Op::Get, record)),
             // PMI-1 has no job attributes: they are keys like any other.
-            None if self.conns[asker.conn.index()].protocol == Protocol::V1 => {
+            None if job == asker.job && self.conns[asker.conn.index()].protocol == Protocol::V1 => {
                 self.get_job_attr(asker, Op::Get, key)
             }
             None => Ok(Answer::Missing(Op::Get)),

@@ -1,5 +1,7 @@
 //! What the host is asked to see to: how its answers reach who asked. Spawns, and names that several servers share.
 
+use heapless::String;
+
 use super::Server;
 use super::dispatch::Asker;
 use crate::fault::{Fault, Refusal};
@@ -12,7 +14,8 @@ use crate::wire::{Frame, Op, Protocol};
 impl Server<'_> {
     /// Keeps a request about a name as it came, so that the host can read it, until the reply is taken.
     pub(super) fn remote_name(&mut self, asker: Asker, op: Op, frame: &Frame<'_>) -> Result<What, Refusal> {
-        let id = self.errands.ask((asker.job, asker.rank), asker.conn, Task::Name, frame.body)?;
+        let id =
+            self.errands.ask((asker.job, asker.rank), String::new(), asker.conn, Task::Name, frame.body)?;
         self.news = true;
         Ok(What::Errand(op, id))
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ConnId, ErrandId, JobId, Rank};
+use crate::limits::Limit;
 use crate::trace::{Cause, Closing, Exit};
 use crate::wire::Protocol;
 
@@ -55,6 +56,8 @@ pub enum Input<'a> {
         /// Whether the processes of its job run. Otherwise none does, and the job has been forgotten if there was
         /// one.
         started: bool,
+        /// The limit that left no room for its job, where that is why nothing was started.
+        full: Option<Limit>,
         /// A code for each program: 0, or the `errno` of its failure.
         #[serde(borrow)]
         codes: &'a [u8],
@@ -78,15 +81,6 @@ pub enum Input<'a> {
         job: JobId,
         /// Whose it is where the host knows (`PMI_FD`); others introduce themselves (`PMI_PORT`).
         rank: Option<Rank>,
-    },
-    /// The host has found out that a connection without rank comes from a rank's own process. It may claim that rank
-    /// though it has a connection, which is given up for it: MPICH opens another one each time that its sessions come
-    /// and go.
-    Vouched {
-        /// The connection.
-        conn: ConnId,
-        /// Whose process it is.
-        rank: Rank,
     },
     /// A client's bytes: all that the host holds and the core has not [consumed](Consumed) yet.
     Bytes {

@@ -107,10 +107,9 @@ impl<'s> Server<'s> {
             Input::Program { job, first, count, appnum } => self.set_program(job, first, count, appnum)?,
             Input::Attr { job, key, value } => self.set_attr(job, key, value)?,
             Input::Pset { job, name, first, count } => self.host_pset(job, name, first, count)?,
-            Input::Launched { spawn, started, codes } => self.launched(spawn, started, codes)?,
+            Input::Launched { spawn, started, full, codes } => self.launched(spawn, started, full, codes)?,
             Input::Named { errand, rc, text } => self.seen_to(errand, rc, text)?,
             Input::Opened { conn, job, rank } => self.open_conn(conn, job, rank)?,
-            Input::Vouched { conn, rank } => self.conn_mut(conn)?.vouched = Some(rank),
             Input::Blocked { conn } => {
                 self.conn_mut(conn)?.blocked = true;
                 self.ready.remove(conn.0);

@@ -8,6 +8,7 @@ use crate::limits::{KEY_MAX, KVSNAME_MAX, VALUE_MAX};
 use crate::slabs::{Answer, Attr, Conn, Job, RingPart, What};
 use crate::tables::errands::{Stage, Task};
 use crate::tables::fence::Late;
+use crate::trace::Cause;
 use crate::wire::{self, Codes, Failure, Op, Reply, Text};
 
 /// Room for a list of ranks.
@@ -48,8 +49,11 @@ impl Server<'_> {
     fn say_ending<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let state = &mut self.jobs[job.index()];
         state.ending_unsaid = false;
-        let message = copy_text(&state.message, buf)?;
-        Some(Output::End { job, cause: state.ending?, message })
+        let cause = state.ending?;
+        // Another rank may have said something and been ended alone before.
+        let said = if matches!(cause, Cause::Abort { .. }) { &*state.message } else { "" };
+        let message = copy_text(said, buf)?;
+        Some(Output::End { job, cause, message })
     }
 
     fn say_errand<'b>(&mut self, errand: ErrandId, buf: &'b mut [u8]) -> Option<Output<'b>> {
@@ -80,10 +84,8 @@ impl Server<'_> {
         let state = &mut self.jobs[job.index()];
         state.fence.late = Late::Said;
         let ranks = &self.ranks[state.slots()];
-        let missing = (0u32..)
-            .zip(ranks)
-            .filter(|(_, rank)| !rank.in_fence && !rank.is_unawaited(state.cleanup))
-            .map(|(rank, _)| rank);
+        let missing =
+            (0u32..).zip(ranks).filter(|(_, rank)| !rank.in_fence && !rank.buried).map(|(rank, _)| rank);
         let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
         Some(Output::Late { job, arrived: state.fence.arrived, size: state.size - state.unawaited, missing })
     }
@@ -91,7 +93,9 @@ impl Server<'_> {
     fn say_late_group<'b>(&mut self, at: u32, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let group = self.groups.get(at)?;
         let (job, arrived, size) = (group.job?, group.fence.arrived, group.need);
-        let missing = name_ranks(self.groups.missing(at), buf.get_mut(..LIST_MAX)?);
+        let ranks = &self.ranks[self.jobs[job.index()].slots()];
+        let missing = self.groups.missing(at).filter(|&rank| !ranks[rank as usize].buried);
+        let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
         Some(Output::Late { job, arrived, size, missing })
     }
 
@@ -128,7 +132,7 @@ impl Server<'_> {
         let mut write = |reply: &Reply<'_>| {
             wire::encode_reply(conn.protocol, reply, thrid.map(Text::from), buf).map(<[u8]>::len)
         };
-        // Of all that can be stored, only a port full of semicolons is too long for a reply.
+        // Whatever can be stored fits into a reply, but for a list of codes that the host made too long.
         let too_long = Failure::Refusal(Refusal::Unprintable);
         write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), too_long))).unwrap_or(0)
     }
@@ -194,7 +198,12 @@ impl Server<'_> {
             Some(slot) if slot.stage == Stage::Launched(true) => {
                 Reply::Spawned { jobid: Text::from(slot.name.as_str()), codes }
             }
-            _ => Reply::NotSpawned { why: Failure::Refusal(Refusal::NotStarted), codes },
+            slot => {
+                let full = slot.and_then(|slot| slot.full);
+                let why =
+                    full.map_or(Refusal::NotStarted, |limit| Refusal::Full(limit, self.limits.of(limit)));
+                Reply::NotSpawned { why: Failure::Refusal(why), codes }
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use super::Server;
 use super::dispatch::{Asker, contiguous};
 use crate::fault::{Fault, Refusal};
 use crate::ids::{ErrandId, JobId};
-use crate::limits::{JOBID_MAX, KEY_MAX, SPAWN_PROGRAMS_MAX};
+use crate::limits::{JOBID_MAX, KEY_MAX, Limit, SPAWN_PROGRAMS_MAX};
 use crate::slabs::{Answer, What};
 use crate::tables::errands::{Stage, Task};
 use crate::tables::kvs::Kind;
@@ -24,7 +24,8 @@ impl Server<'_> {
             return Err(Refusal::Programs);
         }
         let task = Task::Spawn(spawn.count());
-        let id = self.errands.ask((asker.job, asker.rank), asker.conn, task, frame.body)?;
+        let spawner = self.jobs[asker.job.index()].name.clone();
+        let id = self.errands.ask((asker.job, asker.rank), spawner, asker.conn, task, frame.body)?;
         self.news = true;
         Ok(What::Errand(Op::Spawn, id))
     }
@@ -32,14 +33,14 @@ impl Server<'_> {
     /// Whether a job of `size` ranks can come from that spawn, with its pairs; the name of the job that asked.
     pub(super) fn check_spawned(&self, spawn: ErrandId, size: u32) -> Result<String<JOBID_MAX, u8>, Fault> {
         let slot = self.errands.get(spawn).filter(|slot| slot.stage == Stage::Told);
-        let (parent, _) = slot.and_then(|slot| slot.parent).ok_or(Fault::NoSuchErrand)?;
+        let spawner = slot.map(|slot| slot.spawner.clone()).ok_or(Fault::NoSuchErrand)?;
         let request = self.request(spawn).ok_or(Fault::NoSuchErrand)?;
         let lengths = request.preput().map(|(key, value)| (key.len(), value.len()));
         self.kvs.check(size, lengths).map_err(|why| match why {
             Refusal::Full(limit, size) => Fault::Full(limit, size),
             _ => Fault::BadAttribute,
         })?;
-        Ok(self.jobs[parent.index()].name.clone())
+        Ok(spawner)
     }
 
     /// Puts the spawn's pairs into its job's space.
@@ -60,7 +61,13 @@ impl Server<'_> {
         }
     }
 
-    pub(super) fn launched(&mut self, spawn: ErrandId, started: bool, codes: &[u8]) -> Result<(), Fault> {
+    pub(super) fn launched(
+        &mut self,
+        spawn: ErrandId,
+        started: bool,
+        full: Option<Limit>,
+        codes: &[u8],
+    ) -> Result<(), Fault> {
         let slot = self.errands.get(spawn).ok_or(Fault::NoSuchErrand)?;
         let programs = match slot.task {
             Task::Spawn(programs) => programs,
@@ -75,6 +82,9 @@ impl Server<'_> {
             return Err(Fault::NoSuchErrand);
         }
         let times = self.code_counts(spawn);
+        if let Some(slot) = self.errands.get_mut(spawn) {
+            slot.full = full;
+        }
         self.errands.finish(spawn, Stage::Launched(started), codes.iter().copied().zip(times));
         self.answer_errand(spawn, |op| Answer::Errand(op, spawn));
         Ok(())

@@ -12,6 +12,8 @@ use crate::limits::{JOBID_MAX, Limit};
 pub struct Errand {
     /// Who asked; a slot without is free.
     pub parent: Option<(JobId, Rank)>,
+    /// The name of the job that asks for a spawn, which may be over before the spawn is.
+    pub spawner: String<JOBID_MAX, u8>,
     /// Where the reply goes, as long as that connection is open.
     pub conn: Option<ConnId>,
     /// What is asked.
@@ -22,6 +24,8 @@ pub struct Errand {
     len: u32,
     /// The name of a spawn's job, once that is known.
     pub name: String<JOBID_MAX, u8>,
+    /// The limit that a spawn failed at.
+    pub full: Option<Limit>,
 }
 
 /// What the host is asked for.
@@ -85,6 +89,7 @@ impl<'s> Errands<'s> {
     pub fn ask(
         &mut self,
         parent: (JobId, Rank),
+        spawner: String<JOBID_MAX, u8>,
         conn: ConnId,
         task: Task,
         request: &[u8],
@@ -100,7 +105,8 @@ impl<'s> Errands<'s> {
         self.text[at * self.room..][..request.len()].copy_from_slice(request);
         let (parent, conn) = (Some(parent), Some(conn));
         let len = request.len() as u32;
-        self.slots[at] = Errand { parent, conn, task, stage: Stage::Asked, len, name: String::new() };
+        let (stage, name) = (Stage::Asked, String::new());
+        self.slots[at] = Errand { parent, spawner, conn, task, stage, len, name, full: None };
         Ok(ErrandId(at as u32))
     }
 

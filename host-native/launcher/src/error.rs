@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use hydrant_core::Fault;
+use hydrant_core::{Fault, Limit};
 
 use crate::universe::UniverseError;
 
@@ -170,6 +170,15 @@ impl RunError {
             _ => libc::EINVAL,
         };
         errno.try_into().unwrap_or(u8::MAX)
+    }
+
+    /// The limit that leaves no room, where that is what is wrong.
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        match self {
+            RunError::Core { why: Fault::Full(limit, _) }
+            | RunError::Pset { why: Fault::Full(limit, _), .. } => Some(*limit),
+            _ => None,
+        }
     }
 
     /// For `map_err`: names what was attempted.

@@ -111,7 +111,7 @@ fn what_nobody_asked_is_the_hosts_fault() {
     for input in [
         Input::Named { errand: ErrandId(0), rc: 0, text: b"" },
         Input::Named { errand: ErrandId(2), rc: 0, text: b"" },
-        Input::Launched { spawn: ErrandId(1), started: false, codes: &[] },
+        Input::Launched { spawn: ErrandId(1), started: false, full: None, codes: &[] },
         Input::Job(JobSpec { job: JobId(0), name: "x", spawn: Some(ErrandId(1)), ..spec(1) }),
     ] {
         assert!(host.server.handle(host.now, input).is_err(), "{input:?}");

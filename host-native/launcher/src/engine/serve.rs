@@ -161,7 +161,7 @@ impl Engine<'_, '_> {
         let process = self.conns.get(id).and_then(|conn| conn.process());
         let rank = process.and_then(|process| self.jobs.of(process)).map(|(job, rank)| job.rank_name(rank));
         match rank {
-            Some(rank) if !matches!(why, Closing::JobOver | Closing::Replaced) => {
+            Some(rank) if why != Closing::JobOver => {
                 self.sinks.say(&format!("closed the PMI connection of {rank}: {why}"));
             }
             None if self.plan.options.verbose => {
@@ -200,7 +200,7 @@ impl Engine<'_, '_> {
     /// Somebody connects to the port of a job.
     pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
         let now = self.now();
-        let Some(job) = self.jobs.get_mut(id).filter(|job| !job.draining) else { return Ok(()) };
+        let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
         let Some(port) = &job.port else { return Ok(()) };
         let mut admitted = Vec::new();
         if let Err(error) = port.accept(&mut admitted) {
