@@ -128,9 +128,9 @@ impl Server<'_> {
             _ => (buf, &mut [][..]),
         };
         let reply = self.reply(conn, answer, scratch);
-        let thrid = conn.owed.get(at).map(|owed| owed.thrid.as_str()).filter(|thrid| !thrid.is_empty());
+        let thrid = conn.owed.get(at).map(|owed| owed.thrid.as_slice()).filter(|thrid| !thrid.is_empty());
         let mut write = |reply: &Reply<'_>| {
-            wire::encode_reply(conn.protocol, reply, thrid.map(Text::from), buf).map(<[u8]>::len)
+            wire::encode_reply(conn.protocol, reply, thrid.map(Text::plain), buf).map(<[u8]>::len)
         };
         // Whatever can be stored fits into a reply, but for a list of codes that the host made too long.
         let too_long = Failure::Refusal(Refusal::Unprintable);
