@@ -11,7 +11,7 @@ pub const SESSION_MAX: usize = OWED_MAX;
 /// How many of them may be such as wait for others, so that the request which ends their waiting gets through.
 const WAITING_MAX: usize = SESSION_MAX - 1;
 
-/// Which request of a [`Session`] it is. Free for another one as soon as the reply has come.
+/// Which request of a [`Session`] it is, until it is [released](Session::release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u8);
 
@@ -35,6 +35,15 @@ pub struct Settled<'a> {
     pub received: Received<'a>,
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+enum Slot {
+    #[default]
+    Free,
+    UnderWay(Asked),
+    /// The reply has come, and its owner has not taken it yet.
+    Settled,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     op: Op,
@@ -54,10 +63,10 @@ enum Threads {
 /// A conversation in which several requests are under way at once, in PMI-2.
 ///
 /// Order of calling: any number of [`Session::request`], as long as they are not [`Error::Busy`], and
-/// [`Session::receive`] until each has its reply. Last a request of [`Command::Finalize`] or [`Command::Abort`].
+/// [`Session::receive`] until each has its reply, and [`Session::release`] once that was taken. Last a request of [`Command::Finalize`] or [`Command::Abort`].
 #[derive(Clone, Debug)]
 pub struct Session {
-    asked: [Option<Asked>; SESSION_MAX],
+    slots: [Slot; SESSION_MAX],
     threads: Threads,
     /// Nothing more is to be asked.
     closing: bool,
@@ -72,8 +81,8 @@ impl Session {
     pub fn new(client: &Client) -> Result<Session, Error> {
         match (client.protocol, client.state) {
             (Protocol::V2, State::Ready) if !client.is_waiting() => {
-                let asked = [None; SESSION_MAX];
-                Ok(Session { asked, threads: Threads::Unknown, closing: false, over: false })
+                let slots = [Slot::Free; SESSION_MAX];
+                Ok(Session { slots, threads: Threads::Unknown, closing: false, over: false })
             }
             _ => Err(Error::OutOfOrder),
         }
@@ -81,7 +90,14 @@ impl Session {
 
     /// Whether a reply is still to come.
     pub fn is_waiting(&self) -> bool {
-        self.asked.iter().any(Option::is_some)
+        self.under_way().next().is_some()
+    }
+
+    fn under_way(&self) -> impl Iterator<Item = (Ticket, Asked)> {
+        (0_u8..).zip(&self.slots).filter_map(|(index, slot)| match slot {
+            Slot::UnderWay(asked) => Some((Ticket(index), *asked)),
+            _ => None,
+        })
     }
 
     /// Writes a request. There is no ticket for [`Command::Abort`], which has no reply.
@@ -112,25 +128,38 @@ impl Session {
         let thrid = ticket.thrid();
         let thrid = (self.threads != Threads::Untold).then_some(Text::plain(&thrid));
         let bytes = v2::encode(command, thrid, buf)?;
-        if let Some(slot) = self.asked.get_mut(ticket.index()) {
-            *slot = Some(asked);
-        }
+        self.set(ticket, Slot::UnderWay(asked));
         self.closing = op == Op::Finalize;
         Ok((Some(ticket), bytes))
     }
 
+    fn set(&mut self, ticket: Ticket, to: Slot) {
+        if let Some(slot) = self.slots.get_mut(ticket.index()) {
+            *slot = to;
+        }
+    }
+
+    /// Says that the reply of that request was taken, so that there is room for another. Before the reply has come
+    /// this changes nothing.
+    pub fn release(&mut self, ticket: Ticket) {
+        if let Some(Slot::Settled) = self.slots.get(ticket.index()) {
+            self.set(ticket, Slot::Free);
+        }
+    }
+
     /// A free ticket, if this may be asked now.
     fn room(&self, new: Asked) -> Option<Ticket> {
-        let under_way = || self.asked.iter().flatten();
         let held_up = match self.threads {
             Threads::Unknown => self.is_waiting(),
             Threads::Told => false,
-            Threads::Untold => under_way().any(|asked| asked.op == new.op),
+            Threads::Untold => self.under_way().any(|(_, asked)| asked.op == new.op),
         };
-        if held_up || (new.waits && under_way().filter(|asked| asked.waits).count() >= WAITING_MAX) {
+        if held_up || (new.waits && self.under_way().filter(|(_, asked)| asked.waits).count() >= WAITING_MAX)
+        {
             return None;
         }
-        (0_u8..).zip(&self.asked).find(|(_, slot)| slot.is_none()).map(|(index, _)| Ticket(index))
+        let mut slots = (0_u8..).zip(&self.slots);
+        slots.find(|(_, slot)| matches!(slot, Slot::Free)).map(|(index, _)| Ticket(index))
     }
 
     /// Reads a reply from all bytes that the caller has received and not dropped yet; `None` when it is not whole.
@@ -145,7 +174,7 @@ impl Session {
         }
         let settled = self.read(bytes);
         if settled.is_err() {
-            self.asked = [None; SESSION_MAX];
+            self.slots = [Slot::Free; SESSION_MAX];
             self.over = true;
         }
         settled
@@ -157,8 +186,8 @@ impl Session {
         };
         let answer = v2::decode_reply(&frame).map_err(Error::Malformed)?;
         let unasked = Error::Unasked(answer.reply.op());
-        let ticket = self.owner(&answer.reply, answer.thrid).ok_or(unasked)?;
-        let asked = self.asked.get_mut(ticket.index()).and_then(Option::take).ok_or(unasked)?;
+        let (ticket, asked) = self.owner(&answer.reply, answer.thrid).ok_or(unasked)?;
+        self.set(ticket, Slot::Settled);
         if self.threads == Threads::Unknown {
             self.threads = if answer.thrid.is_some() { Threads::Told } else { Threads::Untold };
         }
@@ -172,14 +201,11 @@ impl Session {
     }
 
     /// Whose reply it is: the thread's that it names, or else that of the only request it can answer.
-    fn owner(&self, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Option<Ticket> {
-        let answers = |asked: &Asked| {
-            asked.op == reply.op() || (reply.op() == Op::Unknown && matches!(reply, Reply::Refused(..)))
-        };
-        let mut owners = (0_u8..).zip(&self.asked).filter_map(|(index, slot)| {
-            let ticket = Ticket(index);
+    fn owner(&self, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Option<(Ticket, Asked)> {
+        let unknown = reply.op() == Op::Unknown && matches!(reply, Reply::Refused(..));
+        let mut owners = self.under_way().filter(|(ticket, asked)| {
             let named = thrid.is_none_or(|thrid| thrid == ticket.thrid()[..]);
-            slot.as_ref().filter(|asked| named && answers(asked)).map(|_| ticket)
+            named && (unknown || asked.op == reply.op())
         });
         let owner = owners.next();
         owner.filter(|_| owners.next().is_none())
@@ -230,6 +256,7 @@ mod tests {
         }
         let Settled { ticket, received } = session.receive(message)?.unwrap();
         assert_eq!(received.consumed as usize, message.len());
+        session.release(ticket);
         Ok((ticket.index(), received.reply))
     }
 
@@ -270,6 +297,21 @@ mod tests {
         assert_eq!(ask(&mut session, wait("d")).unwrap().0, 1);
         let refused = message("cmd=unknown-response;thrid=3;rc=14;errmsg=no;");
         assert!(matches!(tell(&mut session, &refused), Ok((3, Reply::Refused(Op::PutNodeAttr, _)))));
+    }
+
+    #[test]
+    fn a_place_is_kept_until_its_reply_was_taken() {
+        let mut session = known(true);
+        ask(&mut session, wait("a")).unwrap();
+        let found = message("cmd=info-getnodeattr-response;thrid=0;rc=0;found=TRUE;value=x;");
+        let ticket = session.receive(&found).unwrap().unwrap().ticket;
+        assert!(!session.is_waiting());
+        assert_eq!(ask(&mut session, wait("b")).unwrap().0, 1);
+        session.release(ticket);
+        assert_eq!(ask(&mut session, wait("c")).unwrap().0, 0);
+        // Too early: its reply has not come.
+        session.release(ticket);
+        assert_eq!(ask(&mut session, wait("d")).unwrap().0, 2);
     }
 
     #[test]
