@@ -1,8 +1,9 @@
 //! The exchanges in docs/protocol.md are what the core says.
 
+use hydrant::slabs::HeapSlabs;
 use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::{JobId, Limits, Rank};
-use hydrant_tests::host::{Host, JOB, Memory};
+use hydrant_tests::host::{Host, JOB};
 
 const SIZE: u32 = 4;
 const LIMITS: Limits = Limits {
@@ -63,7 +64,7 @@ fn launch(host: &mut Host<'_>) {
         let job = JobSpec { spawn: Some(spawn.spawn), ..JobSpec::new(JobId(1), "kvs_77_1_node", size) };
         host.tell(Input::Job(job)).expect("there is room");
         let codes = vec![0; spawn.ranks.len()];
-        host.tell(Input::Launched { spawn: spawn.spawn, started: true, codes: &codes })
+        host.tell(Input::Launched { spawn: spawn.spawn, started: true, full: None, codes: &codes })
             .expect("it is asked for");
     }
 }
@@ -73,7 +74,7 @@ fn documented_exchanges_are_true() {
     let exchanges = exchanges();
     assert!(exchanges.len() >= 5, "the document shows {} exchanges", exchanges.len());
     for exchange in exchanges {
-        let mut memory = Memory::new(&LIMITS);
+        let mut memory = HeapSlabs::new(&LIMITS);
         let mut host = Host::new(LIMITS, &mut memory).expect("the memory is as large as the limits say");
         let introduces = exchange[0].1.starts_with("cmd=init");
         start(&mut host, !introduces && !exchange[0].1.starts_with("mcmd="));

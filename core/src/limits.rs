@@ -49,9 +49,11 @@ pub struct Limits {
     pub groups: u32,
     /// Published names, and names that lookups wait for.
     pub names: u32,
-    /// Spawns in the making; none on a host that starts no processes.
+    /// Requests that the host carries out, at the same time: spawns, and requests about names where those are the
+    /// host's business ([`JobSpec::remote_names`](crate::server::JobSpec::remote_names)). None on a host that does
+    /// neither.
     pub spawns: u32,
-    /// Bytes of one spawn's request, at most [`MESSAGE_MAX`].
+    /// Bytes of one such request, and of what comes of it, at most [`MESSAGE_MAX`].
     pub spawn_bytes: u32,
     /// Process sets beside `mpi://WORLD` and `mpi://SELF`, of all jobs together.
     pub psets: u32,

@@ -1,5 +1,8 @@
 //! Real, unmodified MPI libraries and PMI clients under `hydrant run`.
 
+mod dynamic;
+mod functions;
 mod intel;
 mod mpich;
 mod slurm;
+mod universe;

@@ -1,5 +1,6 @@
 //! Whole jobs under `hydrant run`, as a user and a shell see them.
 
+mod dynamic;
 mod failures;
 mod io;
 mod port;

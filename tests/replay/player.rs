@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use hydrant::slabs::HeapSlabs;
 use hydrant_core::limits::Limits;
 use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::trace::Exit;
 use hydrant_core::{ConnId, JobId, Rank};
-use hydrant_tests::host::{Host, JOB, Memory, counted};
+use hydrant_tests::host::{Host, JOB, counted};
 use hydrant_tests::message::Message;
 use hydrant_tests::transcript::{Side, Transcript};
 
@@ -211,7 +212,7 @@ pub(crate) fn play(family: &str, transcripts: &[Transcript], mut split: Split) -
         spawn_bytes: 4096,
         psets: 4,
     };
-    let mut memory = Memory::new(&limits);
+    let mut memory = HeapSlabs::new(&limits);
     let mut host = Host::new(limits, &mut memory).expect("the memory is as large as the limits say");
     host.job(&jobid, size).expect("the limits have room for the job");
     for player in &players {
@@ -266,7 +267,7 @@ fn launch(host: &mut Host<'_>) {
         };
         host.tell(Input::Job(child)).expect("the limits have room for the spawned job");
         let codes = vec![0; spawned.ranks.len()];
-        let launched = Input::Launched { spawn: spawned.spawn, started: true, codes: &codes };
+        let launched = Input::Launched { spawn: spawned.spawn, started: true, full: None, codes: &codes };
         host.tell(launched).expect("the server asked for it");
     }
 }

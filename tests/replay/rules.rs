@@ -14,6 +14,8 @@ enum Answer {
     Done(&'static str, &'static [&'static str]),
     /// A value that was put before, or word that there is none.
     Value(&'static str),
+    /// The new job's name, or in PMI-1 a code a process: MPICH's client gives up when it gets more or fewer.
+    Spawn,
     /// What the neighbours said.
     Ring,
     /// A refusal, because the server does not offer it.
@@ -48,7 +50,7 @@ const ANSWERS: &[(&str, Answer)] = &[
     ("kvs-get", Answer::Value("kvs-get-response")),
     ("info-getnodeattr", Answer::Value("info-getnodeattr-response")),
     ("info-getjobattr", Answer::Value("info-getjobattr-response")),
-    ("spawn", Answer::Done("spawn-response", &["jobid", "errcodes"])),
+    ("spawn", Answer::Spawn),
     ("ring", Answer::Ring),
     ("job-connect", Answer::NotOffered("job-connect-response")),
     ("job-disconnect", Answer::NotOffered("job-disconnect-response")),
@@ -156,6 +158,8 @@ impl Run<'_> {
             Answer::Done("finalize-response", _) if !question.counted => "finalize_ack",
             Answer::Done(name, _) | Answer::Value(name) | Answer::NotOffered(name) => name,
             Answer::Ring => "ring-response",
+            Answer::Spawn if !question.counted => "spawn_result",
+            Answer::Spawn => "spawn-response",
             Answer::Silence => "",
         };
         same("the name", reply.name(), name)?;
@@ -168,6 +172,7 @@ impl Run<'_> {
             Answer::Done(_, fields) => self.done(question, reply, fields),
             Answer::Value(_) => self.value(question, reply),
             Answer::Ring => self.ring(reply),
+            Answer::Spawn => self.spawn(question, reply),
             Answer::NotOffered(_) => refused(reply),
             Answer::Silence => Ok(()),
         }
@@ -197,6 +202,16 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    fn spawn(&self, question: &Message, reply: &Message) -> Result<(), String> {
+        if question.counted {
+            return self.done(question, reply, &["jobid", "errcodes"]);
+        }
+        same("rc", &reply.text("rc"), "0")?;
+        let counts = question.fields.iter().filter(|(key, _)| key == "nprocs");
+        let counts = counts.map(|(_, count)| String::from_utf8_lossy(count).parse::<usize>().unwrap_or(0));
+        same("errcodes", &reply.text("errcodes"), &vec!["0"; counts.sum()].join(","))
     }
 
     /// Each hears what its neighbours handed to its side; the count is that of the ranks below.

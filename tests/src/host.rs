@@ -1,75 +1,21 @@
-//! The smallest host of the core: memory for its slabs, and connections without sockets.
+//! The smallest host of the core: connections without sockets.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU32;
 
+use hydrant::slabs::HeapSlabs;
 use hydrant_core::limits::Limits;
 use hydrant_core::server::{Consumed, Input, JobSpec, Output};
-use hydrant_core::slabs::{Conn, Group, Job, Lengths, Name, Pset, RankSlot, Spawning};
 use hydrant_core::wire::decode_spawn;
-use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Slabs, SpawnId, Time};
+use hydrant_core::{ConnId, ErrandId, Fault, JobId, Rank, Server, Time};
 
 /// The job that [`Host::job`] opens.
 pub const JOB: JobId = JobId(0);
-
-/// Slabs on the heap.
-#[derive(Debug)]
-pub struct Memory {
-    jobs: Vec<Job>,
-    ranks: Vec<RankSlot>,
-    conns: Vec<Conn>,
-    log: Vec<u8>,
-    index: Vec<AtomicU32>,
-    groups: Vec<Group>,
-    names: Vec<Name>,
-    spawns: Vec<Spawning>,
-    requests: Vec<u8>,
-    psets: Vec<Pset>,
-    bits: Vec<u32>,
-}
-
-impl Memory {
-    /// As much as the limits need.
-    pub fn new(limits: &Limits) -> Memory {
-        let need = Lengths::of(limits);
-        Memory {
-            jobs: vec![Job::default(); need.jobs],
-            ranks: vec![RankSlot::default(); need.ranks],
-            conns: vec![Conn::default(); need.conns],
-            log: vec![0; need.log],
-            index: (0..need.index).map(|_| AtomicU32::new(0)).collect(),
-            groups: vec![Group::default(); need.groups],
-            names: vec![Name::default(); need.names],
-            spawns: vec![Spawning::default(); need.spawns],
-            requests: vec![0; need.requests],
-            psets: vec![Pset::default(); need.psets],
-            bits: vec![0; need.bits],
-        }
-    }
-
-    /// Lends it.
-    pub fn slabs(&mut self) -> Slabs<'_> {
-        Slabs {
-            jobs: &mut self.jobs,
-            ranks: &mut self.ranks,
-            conns: &mut self.conns,
-            log: &mut self.log,
-            index: &self.index,
-            groups: &mut self.groups,
-            names: &mut self.names,
-            spawns: &mut self.spawns,
-            requests: &mut self.requests,
-            psets: &mut self.psets,
-            bits: &mut self.bits,
-        }
-    }
-}
 
 /// A spawn that the server asks its host for.
 #[derive(Debug)]
 pub struct Spawned {
     /// Which one.
-    pub spawn: SpawnId,
+    pub spawn: ErrandId,
     /// How many ranks of each program.
     pub ranks: Vec<u32>,
 }
@@ -94,9 +40,9 @@ impl<'s> Host<'s> {
     ///
     /// # Errors
     /// The server's own.
-    pub fn new(limits: Limits, memory: &'s mut Memory) -> Result<Host<'s>, Fault> {
+    pub fn new(limits: Limits, memory: &'s mut HeapSlabs) -> Result<Host<'s>, Fault> {
         Ok(Host {
-            server: Server::new(limits, memory.slabs(), 7)?,
+            server: Server::new(limits, memory.lend(), 7)?,
             replies: BTreeMap::new(),
             events: Vec::new(),
             spawns: Vec::new(),

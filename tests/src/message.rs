@@ -31,7 +31,11 @@ impl Message {
     /// # Errors
     /// What is wrong with it.
     pub fn captured(bytes: &[u8]) -> Result<(Message, &[u8]), String> {
-        if bytes.starts_with(b"cmd=") { Ok((Message::lines(bytes)?, &[])) } else { Message::counted(bytes) }
+        match bytes {
+            [b'c', b'm', b'd', b'=', ..] => Ok((Message::lines(bytes)?, &[])),
+            [b'm', b'c', b'm', b'd', b'=', ..] => Ok((Message::blocks(bytes)?, &[])),
+            _ => Message::counted(bytes),
+        }
     }
 
     fn lines(bytes: &[u8]) -> Result<Message, String> {
@@ -48,6 +52,14 @@ impl Message {
                 (Err(e), None) => return Err(e),
             }
         }
+        Ok(Message { counted: false, fields })
+    }
+
+    /// PMI-1's spawn, a block a program: fields stand on lines of their own, blanks are theirs, and nothing is escaped.
+    fn blocks(bytes: &[u8]) -> Result<Message, String> {
+        let text = bytes.strip_suffix(b"endcmd\n").ok_or("no endcmd at the end")?;
+        let lines = text.split(|&b| b == b'\n').filter(|line| !line.is_empty() && *line != b"endcmd");
+        let fields = lines.map(|line| field(line, <[u8]>::to_vec)).collect::<Result<Vec<_>, _>>()?;
         Ok(Message { counted: false, fields })
     }
 
@@ -76,10 +88,12 @@ impl Message {
         Ok((Message { counted: true, fields }, &body[start..]))
     }
 
-    /// What comes behind `cmd=`.
+    /// What comes behind `cmd=` or `mcmd=`.
     pub fn name(&self) -> &str {
         match self.fields.first() {
-            Some((key, name)) if key == "cmd" => std::str::from_utf8(name).unwrap_or_default(),
+            Some((key, name)) if key == "cmd" || key == "mcmd" => {
+                std::str::from_utf8(name).unwrap_or_default()
+            }
             _ => "",
         }
     }
@@ -141,6 +155,10 @@ mod tests {
         assert_eq!((counted.name(), counted.text("value").as_str()), ("kvs-put", "b;c"));
         assert_eq!(junk, b"\0junk");
         assert_eq!(counted.to_string(), "cmd=kvs-put;key=a;value=b;c");
+        let blocks =
+            Message::parse(b"mcmd=spawn\narg1= a  \\b\nendcmd\nmcmd=spawn\narg1=\nendcmd\n").unwrap();
+        assert_eq!((blocks.name(), blocks.text("arg1").as_str()), ("spawn", " a  \\b"));
+        assert_eq!(blocks.fields.len(), 4);
         assert!(Message::parse(b"10    cmd=x;").is_err());
         assert!(Message::parse(b"5     cmd=x").is_err());
         assert!(Message::parse(b"cmd=x").is_err());

@@ -62,6 +62,7 @@ impl Server<'_> {
         let slot = &self.conns[conn.index()];
         let opened = slot.phase == Phase::Opened;
         let crowded = slot.owed.is_full();
+        let counted = framing(slot) == Framing::Counted;
         let (thrid, command) = match wire::decode(frame) {
             Ok(Message { thrid, command }) => (thrid, Ok(command)),
             Err(Undecoded::Refused { op, refusal, thrid }) => (thrid, Err((op, refusal))),
@@ -77,6 +78,9 @@ impl Server<'_> {
         let op = command.as_ref().map_or_else(|(op, _)| *op, Command::op);
         if opened && !matches!(op, Op::Init | Op::InitAck) {
             return Err(Malformed::Introduction);
+        }
+        if counted && frame.kind != wire::frame::Kind::Counted && op != Op::Init {
+            return Err(Malformed::Length);
         }
         let kept = keep(thrid);
         let result = match command {
@@ -105,7 +109,7 @@ impl Server<'_> {
                     self.complete_group(job, group);
                 }
             }
-            What::Spawn(_) | What::Lookup { .. } | What::NodeAttr(_) | What::Answer(_) => return,
+            What::Errand(..) | What::Lookup { .. } | What::NodeAttr(_) | What::Answer(_) => return,
         }
         let warning = self.jobs[job.index()].fence_warning;
         if warning > 0 {
@@ -164,9 +168,14 @@ impl Server<'_> {
                 self.ranks[asker.index].phase = RankPhase::Finalized;
                 Answer::Done(Op::Finalize)
             }
+            Command::Publish { .. } | Command::Unpublish { .. } | Command::Lookup { .. }
+                if self.jobs[asker.job.index()].remote_names =>
+            {
+                return self.remote_name(asker, command.op(), frame);
+            }
             Command::Publish { name, port } => self.publish(asker, name, port)?,
             Command::Unpublish { name } => self.unpublish(name)?,
-            Command::Lookup { name } => return self.lookup(now, asker, name),
+            Command::Lookup { name, wait } => return self.lookup(now, asker, name, wait),
             Command::Spawn(spawn) => return self.spawn(asker, &spawn, frame),
             Command::Connect { jobid } => self.connect(asker, jobid)?,
             Command::Disconnect { jobid } => self.disconnect(asker, jobid)?,
@@ -190,7 +199,8 @@ impl Server<'_> {
         };
         let state = &mut self.jobs[job.index()];
         let slot = &mut self.ranks[index];
-        if state.ending.is_some() || slot.abort.is_some() {
+        // A process that has ended needs no end of its own any more.
+        if state.ending.is_some() || slot.abort.is_some() || (slot.exit.is_some() && !world) {
             return;
         }
         state.message.clear();
@@ -249,7 +259,7 @@ impl Server<'_> {
         match self.kvs.find((spaces, Kind::Kvs), contiguous(&key, &mut room)?)? {
             Some(record) => Ok(Answer::Record(Op::Get, record)),
             // PMI-1 has no job attributes: they are keys like any other.
-            None if self.conns[asker.conn.index()].protocol == Protocol::V1 => {
+            None if job == asker.job && self.conns[asker.conn.index()].protocol == Protocol::V1 => {
                 self.get_job_attr(asker, Op::Get, key)
             }
             None => Ok(Answer::Missing(Op::Get)),

@@ -10,7 +10,10 @@ use crate::wire::{Protocol, Text};
 impl Server<'_> {
     pub(super) fn init(&mut self, conn: ConnId, version: u32) -> Result<Answer, Refusal> {
         let slot = &mut self.conns[conn.index()];
-        if !matches!(slot.phase, Phase::Opened | Phase::Finalized) {
+        // MPICH introduces itself each time that its sessions come and go, Slurm's library at each PMI2_Init. (Over
+        // PMI_PORT both open another connection for it, which is turned away: a rank is let in once.)
+        let again = slot.phase != Phase::Opened;
+        if again && version != slot.protocol.version() {
             return Err(Refusal::Initialized);
         }
         match version {
@@ -51,9 +54,8 @@ impl Server<'_> {
     ) -> Result<Answer, Refusal> {
         let slot = &self.conns[conn.index()];
         match slot.phase {
-            Phase::Greeted => {}
+            Phase::Greeted | Phase::Ready => {}
             Phase::Opened | Phase::Finalized => return Err(Refusal::NotInitialized),
-            Phase::Ready => return Err(Refusal::Initialized),
         }
         // A connection that the host handed out is that rank's, whatever number the client found somewhere.
         if slot.rank.is_none() {
@@ -78,7 +80,10 @@ impl Server<'_> {
         match self.rank_slot(job, Some(rank)) {
             Some(slot) if known.is_none() && slot.conn.is_none() && slot.exit.is_none() => {
                 slot.conn = Some(conn);
-                self.conns[conn.index()].rank = Some(rank);
+                let slot = &mut self.conns[conn.index()];
+                slot.rank = Some(rank);
+                slot.joined = true;
+                slot.joined_unsaid = true;
                 Ok(())
             }
             _ => {
@@ -91,7 +96,8 @@ impl Server<'_> {
     fn join(&mut self, conn: ConnId) {
         let slot = &mut self.conns[conn.index()];
         slot.phase = Phase::Ready;
-        slot.joined_unsaid = true;
+        slot.joined_unsaid |= !slot.joined;
+        slot.joined = true;
         let (job, rank) = (slot.job, slot.rank);
         if let Some(slot) = self.rank_slot(job, rank) {
             slot.phase = RankPhase::Initialized;

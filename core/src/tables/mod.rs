@@ -1,8 +1,8 @@
 //! What a server keeps, one job a module. None of them sees the wire.
 
 pub mod connect;
+pub mod errands;
 pub mod fence;
 pub mod kvs;
 pub mod names;
 pub mod psets;
-pub mod spawn;

@@ -28,10 +28,24 @@ impl fmt::Display for Unsent {
 
 impl core::error::Error for Unsent {}
 
+/// A number's digits, in the back of `room`.
+pub(crate) fn decimal(number: u32, room: &mut [u8; 10]) -> &[u8] {
+    let mut rest = number;
+    let mut start = room.len();
+    loop {
+        start -= 1;
+        room[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            return &room[start..];
+        }
+    }
+}
+
 /// What a protocol does with the bytes of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Replies of PMI-1: as they are, because its clients do not agree on escapes.
+    /// Replies and blocks of PMI-1: as they are, because its clients do not agree on escapes.
     Line,
     /// Commands of PMI-1: `\` before each blank and backslash.
     EscapedLine,
@@ -110,17 +124,7 @@ impl<'b> Writer<'b> {
 
     /// A number in decimal.
     pub(super) fn number(&mut self, number: u32) -> &mut Self {
-        let mut digits = [b'0'; 10];
-        let mut rest = number;
-        let mut start = digits.len();
-        loop {
-            start -= 1;
-            digits[start] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                return self.raw(&digits[start..]);
-            }
-        }
+        self.raw(decimal(number, &mut [0; 10]))
     }
 
     /// A number that may be negative.

@@ -5,7 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use hydrant_core::Fault;
+use hydrant_core::{Fault, Limit};
+
+use crate::universe::UniverseError;
 
 /// Why a job could not be run. Whatever had been started is ended before this is returned.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +102,25 @@ pub enum RunError {
         /// What the system said.
         why: io::Error,
     },
+    /// What `PMI_process_mapping` would have to say is longer than a value may be.
+    #[error(
+        "the layout of the ranks takes {len} bytes to describe, and PMI has room for 1024: start fewer ranks or lay them out more evenly"
+    )]
+    Mapping {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// A process set cannot be defined.
+    #[error("the process set {name:?} cannot be defined: {why}{}", raise(why))]
+    Pset {
+        /// Its name.
+        name: String,
+        /// What speaks against it.
+        why: Fault,
+    },
+    /// The daemon that keeps names cannot be joined.
+    #[error("cannot join the universe: {0}")]
+    Universe(#[from] Box<UniverseError>),
     /// A job without ranks, or with more than 32-bit numbers count.
     #[error("a job of {0} ranks cannot be run")]
     Size(u64),
@@ -112,8 +133,12 @@ pub enum RunError {
         why: io::Error,
     },
     /// The core turned down the job.
-    #[error("the job cannot be served: {0}")]
-    Core(#[from] Fault),
+    #[error("the job cannot be served: {why}{}", raise(why))]
+    Core {
+        /// What it says.
+        #[from]
+        why: Fault,
+    },
 }
 
 impl RunError {
@@ -127,9 +152,46 @@ impl RunError {
         }
     }
 
+    /// The `errno` that says the same to whoever asked for the job.
+    pub(crate) fn errno(&self) -> u8 {
+        let number = |why: &io::Error, otherwise| why.raw_os_error().unwrap_or(otherwise);
+        let errno = match self {
+            RunError::NotFound { .. } => libc::ENOENT,
+            RunError::NotExecutable { why, .. } => number(why, libc::EACCES),
+            RunError::WorkingDir { why, .. } => number(why, libc::ENOTDIR),
+            RunError::Spawn { why, .. }
+            | RunError::OutputFile { why, .. }
+            | RunError::Listen { why, .. }
+            | RunError::System { why, .. } => number(why, libc::EIO),
+            RunError::OpenFiles { .. } => libc::EAGAIN,
+            RunError::Core { why: Fault::Full(..) } | RunError::Pset { why: Fault::Full(..), .. } => {
+                libc::ENOSPC
+            }
+            _ => libc::EINVAL,
+        };
+        errno.try_into().unwrap_or(u8::MAX)
+    }
+
+    /// The limit that leaves no room, where that is what is wrong.
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        match self {
+            RunError::Core { why: Fault::Full(limit, _) }
+            | RunError::Pset { why: Fault::Full(limit, _), .. } => Some(*limit),
+            _ => None,
+        }
+    }
+
     /// For `map_err`: names what was attempted.
     pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> RunError {
         move |why| RunError::System { what, why: why.into() }
+    }
+}
+
+/// What to do about a limit.
+fn raise(fault: &Fault) -> String {
+    match fault {
+        Fault::Full(limit, _) => format!("; raise it with --limit {}=N", limit.name()),
+        _ => String::new(),
     }
 }
 

@@ -7,6 +7,20 @@ use std::time::Duration;
 
 use hydrant_core::Limit;
 
+/// Variables that the launcher sets itself and nobody else may.
+pub(crate) const OWN_VARIABLES: [&str; 10] = [
+    "PMI_FD",
+    "PMI_PORT",
+    "PMI_ID",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "PMI_SPAWNED",
+    "PMI_JOBID",
+    "PMI_HOSTNAME",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+];
+
 /// A job that is ready to launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -36,6 +50,11 @@ pub struct Program {
     pub env: Vec<(OsString, OsString)>,
     /// The directory it starts in; the launcher's own when missing.
     pub wdir: Option<PathBuf>,
+    /// Directories, separated by colons, where the command is looked up before the `PATH`.
+    pub path: Option<OsString>,
+    /// Process sets that its ranks are in, beside those that every program has. A name that stands at adjacent
+    /// programs is one set.
+    pub psets: Vec<String>,
 }
 
 /// What holds for the whole job.
@@ -45,8 +64,8 @@ pub struct Options {
     pub prepend_rank: bool,
     /// `universeSize`, where the user named it.
     pub universe: Option<u32>,
-    /// File name pattern for standard output instead of the launcher's own; `%r` rank, `%g` group id (0), `%h` host,
-    /// `%p` pid, `%a` appnum, `%%` a percent sign.
+    /// File name pattern for standard output instead of the launcher's own; `%r` rank, `%g` job (0, and from 1 those
+    /// that are spawned), `%h` host, `%p` pid, `%a` appnum, `%%` a percent sign.
     pub outfile_pattern: Option<String>,
     /// The same for standard error.
     pub errfile_pattern: Option<String>,
@@ -60,6 +79,12 @@ pub struct Options {
     pub pmi_port: Option<SocketAddr>,
     /// After which a waiting fence names the ranks that it waits for; zero for never.
     pub fence_warning: Duration,
+    /// How long a look-up waits for a name that nobody has published yet.
+    pub lookup_wait: Duration,
+    /// The subversion of PMI-1 that is answered: 2 offers group barriers, 1 suits clients that insist on 1.1.
+    pub pmi1_subversion: u32,
+    /// The socket of the daemon that keeps the names of several runs; where missing, this run keeps its own.
+    pub name_service: Option<PathBuf>,
     /// Limits that the user set by name.
     pub limits: Vec<(Limit, u32)>,
 }

@@ -209,7 +209,7 @@ fn a_process_left_behind_keeps_nobody_waiting() {
     let mut rest = String::new();
     job.stdout.read_to_string(&mut rest).unwrap();
     let (status, _, _) = job.end();
-    rustix::process::kill_process(rustix::process::Pid::from_raw(left).unwrap(), Signal::KILL).unwrap();
+    rustix::process::kill_process(Pid::from_raw(left).unwrap(), Signal::KILL).unwrap();
     assert_eq!((status.code(), rest.as_str()), (Some(0), "last words"));
 }
 

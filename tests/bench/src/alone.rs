@@ -1,12 +1,11 @@
 //! The core by itself: nanoseconds from a client's bytes to the reply's, without a system call.
 
 use std::hint::black_box;
-use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use hydrant::slabs::HeapSlabs;
 use hydrant_core::server::JobSpec;
-use hydrant_core::slabs::{Lengths, Slabs};
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 
 use crate::pmi::Pmi;
@@ -135,22 +134,8 @@ fn sample(pmi: Pmi, keys: u32) -> Result<[f64; 3]> {
     let room = keys + keys / 10 + 1024;
     let kvs_bytes = room * 256;
     let limits = Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: room, kvs_bytes, ..Limits::NONE };
-    let need = Lengths::of(&limits);
-    let index: Vec<AtomicU32> = (0..need.index).map(|_| AtomicU32::new(0)).collect();
-    let slabs = Slabs {
-        jobs: &mut vec![Default::default(); need.jobs],
-        ranks: &mut vec![Default::default(); need.ranks],
-        conns: &mut vec![Default::default(); need.conns],
-        log: &mut vec![0; need.log],
-        index: &index,
-        groups: &mut vec![Default::default(); need.groups],
-        names: &mut [],
-        spawns: &mut [],
-        requests: &mut [],
-        psets: &mut [],
-        bits: &mut vec![0; need.bits],
-    };
-    let server = Server::new(limits, slabs, 1)?;
+    let mut memory = HeapSlabs::new(&limits);
+    let server = Server::new(limits, memory.lend(), 1)?;
     let mut core = Core { server, pmi, output: vec![0; limits.output_max()].into() };
     core.join()?;
     core.sample(keys)

@@ -1,6 +1,7 @@
 //! The server from the outside: bytes in, bytes out.
 
 mod dynamic;
+mod names;
 
 use core::sync::atomic::AtomicU32;
 use std::boxed::Box;
@@ -439,7 +440,6 @@ fn a_refusal_changes_nothing_but_the_reply_owed() {
         ("cmd=kvs-put;key=;value=v;".into(), 4),
         ("cmd=kvs-put;value=v;".into(), 3),
         ("cmd=kvs-get;jobid=other;key=k;".into(), 3),
-        ("cmd=fullinit;pmirank=0;".into(), 14),
         ("cmd=no-such-command;".into(), 14),
     ] {
         host.asks(0, &body);
@@ -487,4 +487,27 @@ fn jobs_one_after_the_other_find_nothing_of_each_other() {
     host.join_v2(0, "");
     host.asks(0, "cmd=kvs-get;key=k;");
     host.gets(0, "cmd=kvs-get-response;rc=0;found=FALSE;");
+}
+
+#[test]
+fn a_client_may_introduce_itself_again() {
+    let mut host = Host::v2(1);
+    host.join_v2(0, "pmirank=0;");
+    host.asks(0, "cmd=job-getid;");
+    host.gets(0, "cmd=job-getid-response;rc=0;jobid=kvs_1;");
+    host.says(0, "cmd=init pmi_version=1 pmi_subversion=1\n");
+    let (_, reply) = host.replies.pop_front().unwrap();
+    assert!(reply.contains("rc=14"), "but not in the other protocol: {reply}");
+    host.says(0, "cmd=barrier_in\n");
+    assert!(host.events.pop().unwrap().contains("Malformed(Length)"), "nor say anything else in a line");
+
+    let mut host = Host::new(1);
+    let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
+    for line in
+        [init, "cmd=barrier_in\n", init, "cmd=barrier_in\n", "cmd=finalize\n", init, "cmd=barrier_in\n"]
+    {
+        host.says(0, line);
+        let (_, reply) = host.replies.pop_front().unwrap();
+        assert!(reply.contains("rc=0"), "{line}{reply}");
+    }
 }

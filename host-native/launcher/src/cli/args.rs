@@ -12,6 +12,7 @@ use super::help;
 use super::value::{self, Assignment, Universe};
 use crate::plan::Bind;
 use crate::probe;
+use crate::universe;
 
 /// Where `--pmi-port` listens when no address is given: loopback, any free port.
 pub(super) const PMI_PORT_DEFAULT: &str = "127.0.0.1:0";
@@ -44,13 +45,15 @@ pub(super) struct JobArgs {
     pub(super) genvall: bool,
 
     /// Start each line of output with the rank that wrote it, as `[3] `
+    ///
+    /// Lines of the first spawned job start with `[1:3] `, of the second with `[2:3] `.
     #[arg(short = 'l', long)]
     pub(super) prepend_rank: bool,
 
     /// Write each rank's standard output to a file named by this pattern
     ///
     /// In the pattern %r is the rank, %p the process id, %h the host, %a the number of the program (from 0),
-    /// %g the group (always 0) and %% a percent sign. An existing file is replaced; ranks whose file names agree share
+    /// %g the job (0, and from 1 on those that are spawned) and %% a percent sign. An existing file is replaced; ranks whose file names agree share
     /// the file.
     #[arg(long, value_name = "PATTERN", value_parser = value::pattern)]
     pub(super) outfile_pattern: Option<String>,
@@ -102,6 +105,25 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "30")]
     pub(super) fence_warning: Duration,
 
+    /// How many seconds a look-up waits for a name that nobody has published yet
+    ///
+    /// MPI_Lookup_name fails when they are over. Fractions are understood; 0 is not at all.
+    #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "0")]
+    pub(super) lookup_wait: Duration,
+
+    /// Share published names with the other runs that join the same `hydrant serve`
+    ///
+    /// PATH is the socket that it says it listens at. Without this option, names are known in this job and in those
+    /// that it spawns.
+    #[arg(long, value_name = "PATH", value_parser = universe::path())]
+    pub(super) universe: Option<PathBuf>,
+
+    /// Which version of PMI-1 is answered: 1.2, or 1.1 for clients that insist on it
+    ///
+    /// 1.2 offers barriers of groups of ranks. flux's client library wants 1.1.
+    #[arg(long, value_name = "1.1|1.2", value_parser = value::pmi1_version, default_value = "1.2")]
+    pub(super) pmi1_version: u32,
+
     /// Change the size of one of the server's tables
     ///
     /// Each is fixed when the job starts and follows from the number of ranks. A request beyond it is refused with an
@@ -148,6 +170,13 @@ pub(super) struct ProgramArgs {
     /// A program named with a relative path is looked up from there.
     #[arg(long, value_name = "DIR")]
     pub(super) wdir: Option<PathBuf>,
+
+    /// Put this program's ranks into a process set of this name
+    ///
+    /// May be given several times. Programs that stand side by side may share a set. Every rank is in mpi://WORLD,
+    /// mpi://SELF, hydrant://node/HOST and hydrant://app/N (the number of its program) anyway.
+    #[arg(long, value_name = "NAME", action = ArgAction::Append)]
+    pub(super) pset: Vec<String>,
 }
 
 /// What stands before the first program.
@@ -186,6 +215,11 @@ pub(super) fn hydrant() -> Command {
         .long_about(help::PROBE_ABOUT)
         .after_long_help(help::PROBE_AFTER)
         .max_term_width(help::WIDTH);
+    let serve = universe::Options::augment_args(Command::new("serve"))
+        .about("Keep the names that separate runs publish for each other")
+        .long_about(help::SERVE_ABOUT)
+        .after_long_help(help::SERVE_AFTER)
+        .max_term_width(help::WIDTH);
     Command::new("hydrant")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A process manager for parallel (MPI) jobs")
@@ -201,6 +235,7 @@ pub(super) fn hydrant() -> Command {
         .max_term_width(help::WIDTH)
         .subcommand(run("run", "hydrant run"))
         .subcommand(probe)
+        .subcommand(serve)
 }
 
 /// mpiexec calls it `-info` too.

@@ -3,27 +3,13 @@
 //! Inherited variables pass unless they belong to another launcher: a rank must not take itself for somebody else's.
 //! MPICH refuses to start when `PMIX_RANK` or `PRTE_LAUNCHED` reach it from outside, and Intel MPI asks
 //! `HYDRA_BSTRAP_PGID` and `PALS_PMI` who started it. What the user assigns by name passes whatever it is called,
-//! except for [`OWN`].
+//! except for [`OWN_VARIABLES`](crate::plan::OWN_VARIABLES).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::args::{JobArgs, ProgramArgs};
 use super::value::Assignment;
-
-/// Variables that the launcher sets itself and nobody else may.
-pub(super) const OWN: [&str; 10] = [
-    "PMI_FD",
-    "PMI_PORT",
-    "PMI_ID",
-    "PMI_RANK",
-    "PMI_SIZE",
-    "PMI_SPAWNED",
-    "PMI_JOBID",
-    "PMI_HOSTNAME",
-    "MPI_LOCALRANKID",
-    "MPI_LOCALNRANKS",
-];
 
 /// Names and beginnings of names that belong to a launcher, be it another or an outer one of our own.
 pub(super) const FOREIGN: [&str; 12] = [

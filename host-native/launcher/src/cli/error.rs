@@ -137,6 +137,19 @@ pub enum UsageError {
         /// Where it stands.
         at: At,
     },
+    /// A process set of programs that are no neighbours.
+    #[error(
+        "{at}: {option} '{name}' stands at an earlier program too, but not at the one before: a process set is a run of \
+         ranks, so write its programs side by side"
+    )]
+    ScatteredPset {
+        /// Where the option stands.
+        at: At,
+        /// The option.
+        option: String,
+        /// The set.
+        name: String,
+    },
     /// More ranks than can be numbered.
     #[error("{at}: more than {} ranks in all", u32::MAX)]
     TooManyRanks {

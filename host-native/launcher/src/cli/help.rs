@@ -19,6 +19,7 @@ Examples:
   hydrant run -n 4 ./a.out         four ranks of an MPI program
   hydrant run -n 4 hydrant probe   four ranks that check and time the exchange itself
   hydrant run --help               every option of a job, with examples
+  hydrant serve &                  names that separate runs publish for each other
   hydrant help probe               what the probe measures
 
 Called mpiexec or mpirun (by a link of that name), hydrant is 'hydrant run'.";
@@ -50,12 +51,38 @@ Exit codes:
   1  a value was wrong or missing (the rank and the key are named), or the process manager failed
   2  an option was wrong";
 
+pub(super) const SERVE_ABOUT: &str = "\
+Keep the names that separate runs publish for each other: what one run publishes by MPI_Publish_name, another one finds by \
+MPI_Lookup_name, when both are told by --universe where this daemon listens. A name is kept until it is withdrawn or the job \
+that published it is over.
+
+The daemon listens on a Unix socket in the file system, on this machine and for its own user alone: a process of another user \
+is turned away. It runs in the foreground until an interrupt (Ctrl-C) or SIGTERM ends it, and then removes its socket. What a \
+daemon left behind that was killed is replaced; where one is alive, a second one refuses to start.";
+
+pub(super) const SERVE_AFTER: &str = "\
+Examples:
+  hydrant serve --universe ~/names &
+  hydrant run --universe ~/names -n 1 ./server &
+  hydrant run --universe ~/names --lookup-wait 10 -n 4 ./client
+
+In the background:
+  It says 'hydrant serve: listening at PATH' on standard output once it does; wait for that line before the first run starts.
+  'setsid hydrant serve >serve.log 2>&1 &' outlives the terminal; 'systemd-run --user hydrant serve' has the system look after it.
+  SIGTERM to its process, as by 'kill %1' in the shell that started it, ends it.
+
+Exit codes:
+  0  a signal ended it
+  1  it could not begin, or not go on; it says why
+  2  an option was wrong";
+
 /// Behind the options of `run`.
 pub(super) fn run_after(called: &str) -> String {
     let mut text = String::new();
     section(&mut text, "Examples", &examples(called));
     section(&mut text, "Environment of a rank", &environment());
     section(&mut text, "Input, output, signals", STREAMS);
+    section(&mut text, "Jobs that ranks spawn", SPAWNS);
     section(&mut text, "Exit codes", EXIT_CODES);
     section(&mut text, "Limits", &limits());
     text.truncate(text.trim_end().len());
@@ -103,6 +130,7 @@ fn environment() -> String {
     text.push_str(
         "A variable that is named with --env or --genv passes whatever it is called, but for those that hydrant sets:\n  \
          PMI_RANK, PMI_SIZE, PMI_JOBID               who the rank is\n  \
+         PMI_SPAWNED                                 1 where another job asked for it\n  \
          PMI_FD                                      where it is served\n  \
          PMI_PORT, PMI_ID                            the same with --pmi-port\n  \
          MPI_LOCALRANKID, MPI_LOCALNRANKS            its number here, and how many\n  \
@@ -120,13 +148,26 @@ fn list(text: &mut String, names: &[String]) {
 
 const STREAMS: &str = "\
 Standard input goes to rank 0. Output is passed on line by line. HUP, INT, QUIT, TERM, USR1 and USR2 are handed to \
-every rank; a second interrupt (Ctrl-C) kills the job.
+every rank of every job; a second interrupt (Ctrl-C) kills them.
+";
+
+const SPAWNS: &str = "\
+What MPI_Comm_spawn asks for runs on this machine, with the options of the job that it came from, and ends by itself: hydrant \
+stays until the last job is over. Either all of a spawn is started or nothing; what fails is said on standard error and the \
+spawner gets an errno for each program (125 for one that was not started because of another). Info keys:
+wdir     the directory to start in; otherwise the spawner's
+path     directories, separated by ':', where the command is looked up before PATH
+soft     how many will do, as 1:4,8 or 2:16:2; the most up to maxprocs are started
+env      variables, NAME=VALUE, one to a line, beside those of the spawner's program
+host     names of this machine only
+file     a file of lines KEY=VALUE with these keys; those that are given directly hold over it
+Others are ignored.
 ";
 
 const EXIT_CODES: &str = "\
-0      every rank exited with 0
+0      every rank of every job exited with 0
 N      what the first rank that failed exited with; 128+S when signal S ended it
-1      hydrant itself could not go on; it says why
+1      a job had to be ended, or hydrant itself could not go on; it says why
 2      the command line was wrong; nothing was started
 126    a program is there but cannot be run; nothing was started
 127    a program was not found; nothing was started
@@ -146,7 +187,7 @@ fn limits() -> String {
 fn counted(limit: Limit) -> &'static str {
     match limit {
         Limit::Names => "published names, and names that look-ups wait for",
-        Limit::Spawns => "spawns at the same time",
+        Limit::Spawns => "spawns, and with --universe requests about names, at the same time",
         Limit::SpawnBytes => "bytes of one spawn's request",
         Limit::Psets => "process sets beside mpi://WORLD and mpi://SELF",
         Limit::Jobs => "jobs at the same time",

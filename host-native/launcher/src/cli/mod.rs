@@ -24,6 +24,7 @@ pub use error::{At, UsageError};
 
 use crate::plan::{Options, Plan, Program};
 use crate::probe;
+use crate::universe;
 use args::{FirstArgs, JobArgs, ProgramArgs};
 use environment::Environment;
 use value::Universe;
@@ -36,6 +37,8 @@ pub enum Action {
     Run(Box<Plan>),
     /// Be a rank of the built-in probe.
     Probe(probe::Options),
+    /// Keep the names of several runs.
+    Serve(universe::Options),
     /// Print this text, help or version, on standard output.
     Print(String),
 }
@@ -77,6 +80,9 @@ pub fn parse(words: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> Re
     }
     match args::hydrant().try_get_matches_from(words) {
         Ok(matches) => match matches.subcommand() {
+            Some(("serve", matches)) => {
+                universe::Options::from_arg_matches(matches).map(Action::Serve).map_err(CliError::Other)
+            }
             Some(("probe", matches)) => {
                 probe::Options::from_arg_matches(matches).map(Action::Probe).map_err(CliError::Other)
             }
@@ -179,7 +185,24 @@ fn plan(segments: &[Segment], environment: &Environment) -> Result<Plan, Stop> {
             .checked_add(program.ranks)
             .ok_or_else(|| UsageError::TooManyRanks { at: segment.at.clone() })?;
     }
+    check_psets(segments, &programs)?;
     Ok(Plan { programs, options: of_job(job) })
+}
+
+/// A process set is a run of ranks: a name may stand at several programs only where they are neighbours.
+fn check_psets(segments: &[Segment], programs: &[Program]) -> Result<(), UsageError> {
+    for (index, program) in programs.iter().enumerate().skip(2) {
+        let is_new = |name: &&String| !programs[index - 1].psets.contains(name);
+        let known = |name: &&String| programs[..index - 1].iter().any(|before| before.psets.contains(name));
+        if let Some(name) = program.psets.iter().filter(is_new).find(known) {
+            let options = segments[index].options.iter();
+            let given = options.rev().find(|given| given.id == "pset" && given.value() == name.as_str());
+            let given = given.expect("a program is in the sets that its options name");
+            let (at, option) = (given.at.clone(), given.spelled.clone());
+            return Err(UsageError::ScatteredPset { at, option, name: error::shown(OsStr::new(name)) });
+        }
+    }
+    Ok(())
 }
 
 fn of_job(job: JobArgs) -> Options {
@@ -200,6 +223,9 @@ fn of_job(job: JobArgs) -> Options {
         verbose: job.verbose,
         pmi_port: job.pmi_port,
         fence_warning: job.fence_warning,
+        lookup_wait: job.lookup_wait,
+        name_service: job.universe,
+        pmi1_subversion: job.pmi1_version,
         limits: job.limit,
     }
 }
@@ -212,6 +238,8 @@ fn finish(segment: &Segment, program: ProgramArgs, job: &JobArgs, environment: &
         args: args.to_vec(),
         env: environment::build(environment, job, &program),
         wdir: program.wdir,
+        path: None,
+        psets: program.pset,
     }
 }
 

@@ -8,8 +8,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use hydrant_core::{Limit, Limits};
 
-use super::environment;
-use crate::plan::Bind;
+use crate::plan::{Bind, OWN_VARIABLES};
 
 /// A variable to be set: `NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +39,7 @@ fn split_assignment(word: &OsStr) -> Result<Assignment, String> {
     if name.is_empty() {
         return Err("a variable has a name: write NAME VALUE or NAME=VALUE".to_owned());
     }
-    if let Some(own) = environment::OWN.iter().find(|own| own.as_bytes() == name) {
+    if let Some(own) = OWN_VARIABLES.iter().find(|own| own.as_bytes() == name) {
         return Err(format!("hydrant sets {own} itself, to each rank's own value"));
     }
     Ok(Assignment { name: OsString::from_vec(name.to_vec()), value: OsString::from_vec(value.to_vec()) })
@@ -78,7 +77,7 @@ pub(super) fn pattern(text: &str) -> Result<String, String> {
     while let Some(c) = chars.next() {
         if c == '%' && !matches!(chars.next(), Some('r' | 'g' | 'h' | 'p' | 'a' | '%')) {
             return Err(
-                "behind % stands r (rank), p (process id), h (host), a (program), g (group) or %".to_owned()
+                "behind % stands r (rank), p (process id), h (host), a (program), g (job) or %".to_owned()
             );
         }
     }
@@ -118,6 +117,15 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .ok_or_else(|| "give a number of seconds, for example 30 or 0.5; 0 is never".to_owned())
+}
+
+/// `--pmi1-version`: its subversion.
+pub(super) fn pmi1_version(text: &str) -> Result<u32, String> {
+    match text {
+        "1.1" => Ok(1),
+        "1.2" => Ok(2),
+        _ => Err("there are 1.1 and 1.2".to_owned()),
+    }
 }
 
 /// `--limit`.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
+use hydrant_core::JobId;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
@@ -13,8 +14,8 @@ pub(crate) struct Conns {
     free: Vec<u32>,
     /// The most there may be.
     limit: u32,
-    /// The connection of each rank.
-    of_rank: Vec<Option<u32>>,
+    /// The connection of each process.
+    of_process: Vec<Option<u32>>,
     /// Connections that had not said who they are, from the oldest on, with the time they came. Some of them may have
     /// said so since.
     unnamed: VecDeque<(u32, u64)>,
@@ -25,7 +26,9 @@ pub(crate) struct Conns {
 pub(crate) struct Conn {
     fd: Option<OwnedFd>,
     opened: u64,
-    rank: Option<u32>,
+    /// The job that it came for.
+    job: JobId,
+    process: Option<u32>,
     /// Bytes that the core has not consumed. Without memory of its own unless a message came in pieces.
     inbox: Vec<u8>,
     /// The rest of a reply that the socket did not take, from `sent` on.
@@ -58,13 +61,20 @@ pub(crate) enum Received {
 }
 
 impl Conns {
-    pub(crate) fn new(ranks: u32, limit: u32) -> Conns {
-        let of_rank = vec![None; ranks as usize];
-        Conns { all: Vec::new(), free: Vec::new(), limit, of_rank, unnamed: VecDeque::new() }
+    pub(crate) fn new(limit: u32) -> Conns {
+        let of_process = Vec::new();
+        Conns { all: Vec::new(), free: Vec::new(), limit, of_process, unnamed: VecDeque::new() }
+    }
+
+    /// There may be processes up to this number.
+    pub(crate) fn make_room(&mut self, processes: u32) {
+        if self.of_process.len() < processes as usize {
+            self.of_process.resize(processes as usize, None);
+        }
     }
 
     /// Takes a socket in; nothing when there are as many as there may be.
-    pub(crate) fn open(&mut self, fd: OwnedFd, rank: Option<u32>, now: u64) -> Option<u32> {
+    pub(crate) fn open(&mut self, fd: OwnedFd, job: JobId, process: Option<u32>, now: u64) -> Option<u32> {
         let id = match self.free.pop() {
             Some(id) => id,
             None if self.all.len() < self.limit as usize => {
@@ -73,18 +83,18 @@ impl Conns {
             }
             None => return None,
         };
-        self.all[id as usize] = Conn { fd: Some(fd), opened: now, ..Conn::default() };
-        match rank {
-            Some(rank) => self.name(id, rank),
+        self.all[id as usize] = Conn { fd: Some(fd), opened: now, job, ..Conn::default() };
+        match process {
+            Some(process) => self.name(id, process),
             None => self.unnamed.push_back((id, now)),
         }
         Some(id)
     }
 
-    /// The connection has become a rank's.
-    pub(crate) fn name(&mut self, id: u32, rank: u32) {
-        self.all[id as usize].rank = Some(rank);
-        self.of_rank[rank as usize] = Some(id);
+    /// The connection has become a process's.
+    pub(crate) fn name(&mut self, id: u32, process: u32) {
+        self.all[id as usize].process = Some(process);
+        self.of_process[process as usize] = Some(id);
     }
 
     /// The connection is over; its socket closes.
@@ -93,8 +103,11 @@ impl Conns {
         if conn.fd.is_some() {
             self.free.push(id);
         }
-        if let Some(rank) = conn.rank {
-            self.of_rank[rank as usize] = None;
+        // The process may have opened another one.
+        if let Some(process) = conn.process
+            && self.of_process[process as usize] == Some(id)
+        {
+            self.of_process[process as usize] = None;
         }
     }
 
@@ -103,8 +116,17 @@ impl Conns {
         self.all.get_mut(id as usize).filter(|conn| conn.fd.is_some())
     }
 
-    pub(crate) fn of_rank(&self, rank: u32) -> Option<u32> {
-        self.of_rank[rank as usize]
+    pub(crate) fn of_process(&self, process: u32) -> Option<u32> {
+        self.of_process[process as usize]
+    }
+
+    /// The open connections that came for a job.
+    pub(crate) fn of_job(&self, job: JobId) -> Vec<u32> {
+        let of_job = |id: &u32| {
+            let conn = &self.all[*id as usize];
+            conn.fd.is_some() && conn.job == job
+        };
+        (0..self.all.len() as u32).filter(of_job).collect()
     }
 
     /// Whether one more can be taken in.
@@ -116,7 +138,7 @@ impl Conns {
     pub(crate) fn oldest_unnamed(&mut self) -> Option<(u32, u64)> {
         while let Some(&(id, opened)) = self.unnamed.front() {
             let conn = &self.all[id as usize];
-            if conn.fd.is_some() && conn.rank.is_none() && conn.opened == opened {
+            if conn.fd.is_some() && conn.process.is_none() && conn.opened == opened {
                 return Some((id, opened));
             }
             self.unnamed.pop_front();
@@ -124,11 +146,11 @@ impl Conns {
         None
     }
 
-    /// All connections that have not said who they are.
-    pub(crate) fn unnamed(&self) -> Vec<u32> {
+    /// All connections that came for a job and have not said who they are.
+    pub(crate) fn unnamed(&self, job: JobId) -> Vec<u32> {
         let open = |&(id, _): &(u32, u64)| {
             let conn = &self.all[id as usize];
-            (conn.fd.is_some() && conn.rank.is_none()).then_some(id)
+            (conn.fd.is_some() && conn.process.is_none() && conn.job == job).then_some(id)
         };
         self.unnamed.iter().filter_map(open).collect()
     }
@@ -140,8 +162,8 @@ impl Conn {
         self.fd.as_ref().expect("only open connections are handed out")
     }
 
-    pub(crate) fn rank(&self) -> Option<u32> {
-        self.rank
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.process
     }
 
     /// Whether a reply waits for the socket. Nothing is read meanwhile.
@@ -229,6 +251,8 @@ mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+    const JOB: JobId = JobId(2);
+
     fn pair() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
     }
@@ -236,8 +260,9 @@ mod tests {
     #[test]
     fn a_full_socket_keeps_the_rest_of_one_reply() {
         let (ours, theirs) = pair();
-        let mut conns = Conns::new(1, 1);
-        let id = conns.open(ours, Some(0), 0).unwrap();
+        let mut conns = Conns::new(1);
+        conns.make_room(1);
+        let id = conns.open(ours, JOB, Some(0), 0).unwrap();
         let conn = conns.get(id).unwrap();
         let reply = [b'r'; 2560];
         let mut replies = 1;
@@ -261,8 +286,8 @@ mod tests {
     #[test]
     fn leftovers_come_first() {
         let (ours, theirs) = pair();
-        let mut conns = Conns::new(1, 1);
-        let id = conns.open(ours, None, 0).unwrap();
+        let mut conns = Conns::new(1);
+        let id = conns.open(ours, JOB, None, 0).unwrap();
         let conn = conns.get(id).unwrap();
         let mut buffer = [0; 64];
         assert_eq!(conn.receive(&mut buffer), Received::Nothing);
@@ -276,17 +301,20 @@ mod tests {
 
     #[test]
     fn numbers_are_used_again_and_the_oldest_stranger_is_known() {
-        let mut conns = Conns::new(2, 2);
-        let a = conns.open(pair().0, None, 5).unwrap();
-        let b = conns.open(pair().0, None, 6).unwrap();
-        assert!(!conns.has_room() && conns.open(pair().0, None, 7).is_none());
+        let mut conns = Conns::new(2);
+        conns.make_room(2);
+        let a = conns.open(pair().0, JOB, None, 5).unwrap();
+        let b = conns.open(pair().0, JOB, None, 6).unwrap();
+        assert!(!conns.has_room() && conns.open(pair().0, JOB, None, 7).is_none());
         conns.name(a, 1);
-        assert_eq!((conns.of_rank(1), conns.oldest_unnamed()), (Some(a), Some((b, 6))));
+        assert_eq!((conns.of_process(1), conns.oldest_unnamed()), (Some(a), Some((b, 6))));
         conns.close(b);
         assert_eq!(conns.oldest_unnamed(), None);
-        assert_eq!(conns.open(pair().0, None, 8), Some(b));
-        assert_eq!((conns.oldest_unnamed(), conns.unnamed()), (Some((b, 8)), vec![b]));
+        assert_eq!(conns.open(pair().0, JOB, None, 8), Some(b));
+        assert_eq!((conns.oldest_unnamed(), conns.unnamed(JOB)), (Some((b, 8)), vec![b]));
+        assert_eq!((conns.unnamed(JobId(0)), conns.of_job(JobId(0))), (Vec::new(), Vec::new()));
+        assert_eq!(conns.of_job(JOB), [a, b]);
         conns.close(a);
-        assert_eq!(conns.of_rank(1), None);
+        assert_eq!((conns.of_process(1), conns.of_job(JOB)), (None, vec![b]));
     }
 }

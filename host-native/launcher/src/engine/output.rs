@@ -1,51 +1,43 @@
 //! Where each rank's output goes, and the end of it.
 
-use std::path::PathBuf;
-
+use hydrant_core::JobId;
 use rustix::process::Pid;
 
 use super::Engine;
-use super::sink::{SinkId, expand};
+use super::sink::expand;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
     /// Opens the files for output whose names are known before any rank is.
-    pub(super) fn open_files(&mut self) -> Result<(), RunError> {
-        for rank in 0..self.ranks {
-            self.open_files_for(rank, None)?;
-        }
-        Ok(())
+    pub(super) fn open_files(&mut self, id: JobId) -> Result<(), RunError> {
+        (0..self.jobs[id].ranks).try_for_each(|rank| self.open_files_for(id, rank, None))
     }
 
     /// Opens the files whose names hold a pid.
-    pub(super) fn open_files_of(&mut self, rank: u32, pid: Pid) -> Result<(), RunError> {
-        self.open_files_for(rank, Some(pid))
+    pub(super) fn open_files_of(&mut self, id: JobId, rank: u32, pid: Pid) -> Result<(), RunError> {
+        self.open_files_for(id, rank, Some(pid))
     }
 
-    fn open_files_for(&mut self, rank: u32, pid: Option<Pid>) -> Result<(), RunError> {
-        let options = &self.plan.options;
-        for (stream, pattern) in
-            [(2 * rank, &options.outfile_pattern), (2 * rank + 1, &options.errfile_pattern)]
-        {
+    fn open_files_for(&mut self, id: JobId, rank: u32, pid: Option<Pid>) -> Result<(), RunError> {
+        let (options, job) = (&self.plan.options, &self.jobs[id]);
+        let first = 2 * (job.first + rank);
+        for (stream, pattern) in [(first, &options.outfile_pattern), (first + 1, &options.errfile_pattern)] {
             let Some(pattern) = pattern else { continue };
             let mut needs_pid = false;
             let number = pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
-            let appnum = self.launcher.program(rank).0;
-            let path = expand(pattern, rank, appnum, &self.host, || {
+            let appnum = job.launcher.program(rank).0;
+            let path = expand(pattern, (job.ordinal, rank), appnum, &self.host, || {
                 needs_pid = true;
                 number
             });
             let path = path.map_err(|code| RunError::Pattern { pattern: pattern.clone(), code })?;
             if needs_pid == pid.is_some() {
-                let sink = self.open_file(rank, path)?;
+                let opened = self.sinks.file(path.clone());
+                let sink = opened.map_err(|why| RunError::OutputFile { rank, path, why })?;
                 self.streams.direct(stream, sink);
             }
         }
         Ok(())
-    }
-
-    fn open_file(&mut self, rank: u32, path: PathBuf) -> Result<SinkId, RunError> {
-        self.sinks.file(path.clone()).map_err(|why| RunError::OutputFile { rank, path, why })
     }
 
     /// A rank has written something.
@@ -64,17 +56,38 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// All ranks are gone: passes on what they wrote last, then says how it ended. Whether all is done.
-    pub(super) fn drain(&mut self) -> bool {
-        if !std::mem::replace(&mut self.draining, true) {
+    /// Lets go of the jobs whose ranks are all gone, once what they wrote last has been passed on. Whether nothing is
+    /// left to do.
+    pub(super) fn settle(&mut self) -> Result<bool, RunError> {
+        for id in self.jobs.ids(|job| !job.is_starting() && job.running == 0) {
+            self.drain(id)?;
+        }
+        let over = self.jobs.iter().next().is_none();
+        if over && !self.verdict.is_reported() {
+            self.report_losses();
+            self.flush();
+        }
+        Ok(over && self.sinks.are_empty() || self.verdict.gave_up())
+    }
+
+    /// Passes on what a job's ranks wrote last, then says how it ended.
+    fn drain(&mut self, id: JobId) -> Result<(), RunError> {
+        let job = &mut self.jobs[id];
+        let processes = job.processes();
+        if !std::mem::replace(&mut job.draining, true) {
             let now = self.now();
-            self.streams.finish(now, &mut self.buffer, &mut self.sinks, &self.poller);
+            let (sinks, poller) = (&mut self.sinks, &self.poller);
+            self.streams.finish(processes.clone(), now, &mut self.buffer, sinks, poller);
+            self.flush();
+            self.forget(id)?;
+            self.tell_undone(id)?;
+        }
+        if self.streams.are_closed(processes.clone()) {
+            self.report(id);
+            self.jobs.remove(id);
+            self.streams.clear(processes, &mut self.sinks);
             self.flush();
         }
-        if self.streams.are_closed() && !self.outcome.is_reported() {
-            self.report();
-            self.flush();
-        }
-        self.outcome.is_reported() && self.sinks.are_empty() || self.outcome.gave_up()
+        Ok(())
     }
 }

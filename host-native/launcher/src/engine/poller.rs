@@ -14,8 +14,8 @@ use crate::error::RunError;
 pub(crate) enum Token {
     /// Signals have come.
     Signals,
-    /// Somebody connects to the PMI port.
-    Listener,
+    /// Somebody connects to the PMI port of the job of this number.
+    Listener(u32),
     /// The PMI connection of this number.
     Conn(u32),
     /// The output stream of this number.
@@ -24,6 +24,8 @@ pub(crate) enum Token {
     Sink(u32),
     /// The terminal has input.
     Terminal,
+    /// The connection of this number to the daemon that keeps names.
+    Universe(u32),
     /// Rank 0's standard input takes bytes again, or is closed.
     Stdin,
 }
@@ -32,12 +34,13 @@ impl Token {
     fn encode(self) -> u64 {
         let (kind, number) = match self {
             Token::Signals => (0, 0),
-            Token::Listener => (1, 0),
+            Token::Listener(number) => (1, number),
             Token::Conn(number) => (2, number),
             Token::Stream(number) => (3, number),
             Token::Sink(number) => (4, number),
             Token::Terminal => (5, 0),
             Token::Stdin => (6, 0),
+            Token::Universe(number) => (7, number),
         };
         kind << 32 | u64::from(number)
     }
@@ -46,12 +49,13 @@ impl Token {
         let number = data as u32;
         match data >> 32 {
             0 => Token::Signals,
-            1 => Token::Listener,
+            1 => Token::Listener(number),
             2 => Token::Conn(number),
             3 => Token::Stream(number),
             4 => Token::Sink(number),
             5 => Token::Terminal,
-            _ => Token::Stdin,
+            6 => Token::Stdin,
+            _ => Token::Universe(number),
         }
     }
 }
@@ -141,13 +145,14 @@ mod tests {
     fn tokens_survive_the_kernel() {
         for token in [
             Token::Signals,
-            Token::Listener,
+            Token::Listener(3),
             Token::Conn(0),
             Token::Conn(u32::MAX),
             Token::Stream(7),
             Token::Sink(1),
             Token::Terminal,
             Token::Stdin,
+            Token::Universe(2),
         ] {
             assert_eq!(Token::decode(token.encode()), token);
         }

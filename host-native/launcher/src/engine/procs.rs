@@ -1,6 +1,7 @@
 //! The ranks' processes. Each leads a process group of its own, with whatever it starts.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use hydrant_core::trace::Exit;
 use rustix::io::Errno;
@@ -8,7 +9,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, kill_process_group, test_kill_process_group, wait,
 };
 
-/// All processes of a job.
+/// All processes, by their number in the launcher.
 #[derive(Debug)]
 pub(crate) struct Procs {
     all: Vec<Proc>,
@@ -22,16 +23,27 @@ struct Proc {
     exit: Option<Exit>,
     /// Somebody may be left in the group, so that its number is not given to strangers.
     group: bool,
+    /// It asked to be ended, with this exit code.
+    asked: Option<u8>,
 }
 
 impl Procs {
-    pub(crate) fn new(ranks: u32) -> Procs {
-        Procs { all: vec![Proc::default(); ranks as usize], by_pid: HashMap::new(), running: 0 }
+    pub(crate) fn new() -> Procs {
+        Procs { all: Vec::new(), by_pid: HashMap::new(), running: 0 }
     }
 
-    pub(crate) fn started(&mut self, rank: u32, pid: Pid) {
-        self.all[rank as usize] = Proc { pid: Some(pid), exit: None, group: true };
-        self.by_pid.insert(pid, rank);
+    /// There shall be processes of these numbers, which are nobody's.
+    pub(crate) fn make_room(&mut self, processes: Range<u32>) {
+        let Range { start, end } = processes;
+        if self.all.len() < end as usize {
+            self.all.resize(end as usize, Proc::default());
+        }
+        self.all[start as usize..end as usize].fill(Proc::default());
+    }
+
+    pub(crate) fn started(&mut self, process: u32, pid: Pid) {
+        self.all[process as usize] = Proc { pid: Some(pid), group: true, ..Proc::default() };
+        self.by_pid.insert(pid, process);
         self.running += 1;
     }
 
@@ -40,19 +52,26 @@ impl Procs {
         self.running
     }
 
-    /// The rank's process, of which nothing may be left.
-    pub(crate) fn pid(&self, rank: u32) -> Option<Pid> {
-        self.all[rank as usize].pid
+    /// The system's number of a process, of which nothing may be left.
+    pub(crate) fn pid(&self, process: u32) -> Option<Pid> {
+        self.all[process as usize].pid
     }
 
-    /// How many have ended and fit `which`.
-    pub(crate) fn ended(&self, which: impl Fn(Exit) -> bool) -> u32 {
-        self.all.iter().filter(|proc| proc.exit.is_some_and(&which)).count() as u32
+    /// How many of these have ended and fit `which`.
+    pub(crate) fn ended(&self, processes: Range<u32>, which: impl Fn(Exit) -> bool) -> u32 {
+        let processes = &self.all[processes.start as usize..processes.end as usize];
+        processes.iter().filter(|proc| proc.exit.is_some_and(&which)).count() as u32
     }
 
-    /// Sends a signal to every rank and whatever it started.
-    pub(crate) fn signal(&mut self, signal: Signal) {
-        for proc in self.all.iter_mut().filter(|proc| proc.group) {
+    /// Sends a signal to every process and whatever it started.
+    pub(crate) fn signal_all(&mut self, signal: Signal) {
+        self.signal(0..self.all.len() as u32, signal);
+    }
+
+    /// Sends a signal to these processes and whatever they started.
+    pub(crate) fn signal(&mut self, processes: Range<u32>, signal: Signal) {
+        let processes = &mut self.all[processes.start as usize..processes.end as usize];
+        for proc in processes.iter_mut().filter(|proc| proc.group) {
             if let Some(pid) = proc.pid {
                 // A rank that changed its user cannot be signalled, and there is nobody to tell but the operator who
                 // sees it stay.
@@ -61,15 +80,17 @@ impl Procs {
         }
     }
 
-    /// Ends one rank and whatever it started.
-    pub(crate) fn end_one(&mut self, rank: u32) {
-        let proc = &mut self.all[rank as usize];
-        if let Some(pid) = proc.pid.filter(|_| proc.group) {
-            proc.group = kill_process_group(pid, Signal::KILL) != Err(Errno::SRCH);
-        }
+    /// A process has asked to be ended, which counts as that exit code.
+    pub(crate) fn ask(&mut self, process: u32, code: u8) {
+        self.all[process as usize].asked.get_or_insert(code);
     }
 
-    /// A rank that has ended since the last call; waits for one where asked to.
+    /// What a process asked to be ended with.
+    pub(crate) fn asked(&self, process: u32) -> Option<u8> {
+        self.all[process as usize].asked
+    }
+
+    /// A process that has ended since the last call; waits for one where asked to.
     pub(crate) fn reap(&mut self, block: bool) -> Option<(u32, Exit)> {
         let options = if block { WaitOptions::empty() } else { WaitOptions::NOHANG };
         loop {
@@ -80,19 +101,19 @@ impl Procs {
                 Ok(None) | Err(_) => return None,
             };
             // Others are what the launcher's own process had started before it became one.
-            let Some(rank) = self.by_pid.remove(&pid) else { continue };
+            let Some(process) = self.by_pid.remove(&pid) else { continue };
             let exit = exit(status);
-            let proc = &mut self.all[rank as usize];
+            let proc = &mut self.all[process as usize];
             proc.exit = Some(exit);
             proc.group = test_kill_process_group(pid).is_ok();
             self.running -= 1;
-            return Some((rank, exit));
+            return Some((process, exit));
         }
     }
 
     /// Ends everything at once and waits until it has ended.
     pub(crate) fn kill_and_wait(&mut self) {
-        self.signal(Signal::KILL);
+        self.signal_all(Signal::KILL);
         while self.running > 0 && self.reap(true).is_some() {}
     }
 }

@@ -3,12 +3,12 @@
 use std::os::fd::AsFd;
 
 use hydrant_core::trace::{Cause, Exit};
-use hydrant_core::{Input, Rank, Time};
+use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
+use super::Engine;
 use super::signals::Event;
-use super::{Engine, JOB};
 use crate::error::RunError;
 use crate::launch::Stdio;
 
@@ -17,47 +17,74 @@ const BATCH: u32 = 16;
 /// How long ranks that are asked to end may take before they are made to, in milliseconds.
 const GRACE: u64 = 500;
 
+/// A rank that has asked to be ended and is made to if it has not gone by then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doomed {
+    pub(super) at: u64,
+    process: u32,
+    pid: Pid,
+}
+
 impl Engine<'_, '_> {
-    /// Starts the next few ranks.
+    /// Starts the next few ranks of each job that is not complete.
     pub(super) fn start_some(&mut self) -> Result<(), RunError> {
-        let until = self.ranks.min(self.next.saturating_add(BATCH));
-        while self.next < until {
-            self.start(self.next)?;
-            self.next += 1;
+        for id in self.jobs.ids(|job| job.is_starting()) {
+            let job = &self.jobs[id];
+            let until = job.ranks.min(job.next.saturating_add(BATCH));
+            while let Some(rank) = self.jobs.get(id).map(|job| job.next).filter(|&next| next < until) {
+                match self.start(id, rank) {
+                    Ok(()) => self.jobs[id].next += 1,
+                    Err(error) if self.jobs[id].spawn.is_some() => self.undo(id, rank, &error),
+                    Err(error) => return Err(error),
+                }
+            }
+            if until == self.jobs[id].ranks {
+                self.started(id)?;
+            }
         }
         Ok(())
     }
 
-    fn start(&mut self, rank: u32) -> Result<(), RunError> {
+    fn start(&mut self, id: JobId, rank: u32) -> Result<(), RunError> {
+        let job = &self.jobs[id];
+        let (process, by_port) = (job.first + rank, job.port.is_some());
+        let reads = job.ordinal == 0 && rank == 0;
         let pipe = RunError::system("cannot make a pipe for a rank's output");
-        let stdout = self.streams.open(2 * rank, &self.poller).map_err(&pipe)?;
-        let stderr = self.streams.open(2 * rank + 1, &self.poller).map_err(&pipe)?;
-        let pmi = match self.port {
-            Some(_) => None,
-            None => {
+        let stdout = self.streams.open(2 * process, &self.poller).map_err(&pipe)?;
+        let stderr = self.streams.open(2 * process + 1, &self.poller).map_err(&pipe)?;
+        let pmi = match by_port {
+            true => None,
+            false => {
                 let flags = SocketFlags::CLOEXEC;
                 let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
                     .map_err(RunError::system("cannot make a rank's PMI socket"))?;
-                self.open_conn(ours, Some(rank))?;
+                if self.open_conn(ours, id, Some(rank))?.is_none() {
+                    let limits = self.server.limits();
+                    return Err(Fault::Full(Limit::Conns, limits.conns).into());
+                }
                 Some(theirs)
             }
         };
-        let pumped = if rank == 0 { self.stdin.for_rank_0() } else { None };
+        let pumped = if reads { self.stdin.for_rank_0() } else { None };
         let stdin = match &pumped {
             Some(pipe) => Some(pipe.as_fd()),
-            None => (rank != 0).then(|| self.null.as_fd()),
+            None => (!reads).then(|| self.null.as_fd()),
         };
         let (stdout, stderr) = (stdout.as_fd(), stderr.as_fd());
         let stdio = Stdio { stdin, stdout, stderr, pmi: pmi.as_ref().map(AsFd::as_fd) };
-        let pid = self.launcher.start(rank, &stdio, &self.files)?;
-        self.procs.started(rank, pid);
-        if rank == 0 {
+        let job = &mut self.jobs[id];
+        let pid = job.launcher.start(rank, &stdio, &self.files)?;
+        job.running += 1;
+        self.procs.started(process, pid);
+        if reads {
             self.stdin.started().map_err(RunError::system("cannot let go of standard input"))?;
         }
-        self.open_files_of(rank, pid)?;
+        self.open_files_of(id, rank, pid)?;
         if self.plan.options.verbose {
-            let program = self.launcher.program(rank).1.display().to_string();
-            self.sinks.say(&format!("started rank {rank} as pid {}: {program}", pid.as_raw_nonzero()));
+            let job = &self.jobs[id];
+            let (who, program) = (job.rank_name(rank), job.launcher.program(rank).1.display());
+            let line = format!("started {who} as pid {}: {program}", pid.as_raw_nonzero());
+            self.sinks.say(&line);
         }
         Ok(())
     }
@@ -69,13 +96,13 @@ impl Engine<'_, '_> {
         for event in events {
             match event {
                 Event::Child => {
-                    while let Some((rank, exit)) = self.procs.reap(false) {
-                        self.ended(rank, exit)?;
+                    while let Some((process, exit)) = self.procs.reap(false) {
+                        self.ended(process, exit)?;
                     }
                 }
                 Event::Stop => {
                     self.flush();
-                    self.procs.signal(Signal::TSTP);
+                    self.procs.signal_all(Signal::TSTP);
                     self.signals.stop_here();
                     self.go_on();
                 }
@@ -87,60 +114,106 @@ impl Engine<'_, '_> {
     }
 
     fn go_on(&mut self) {
-        self.procs.signal(Signal::CONT);
+        self.procs.signal_all(Signal::CONT);
         // Perhaps in the foreground now.
         let now = self.now();
         self.stdin.pump(now, &self.poller);
     }
 
     fn forward(&mut self, signal: Signal) {
-        let again = self.outcome.interrupted(signal);
+        let again = self.verdict.interrupted(signal);
         if self.plan.options.verbose {
             self.sinks.say(&format!("passing {} on", super::signals::name(signal.as_raw() as u8)));
         }
         if matches!(signal, Signal::USR1 | Signal::USR2) {
-            return self.procs.signal(signal);
+            return self.procs.signal_all(signal);
         }
         // Whatever has not been started by now shall not be.
-        self.next = self.ranks;
+        self.jobs.iter_mut().for_each(|job| job.next = job.ranks);
         if again {
             self.kill();
         } else {
-            self.procs.signal(signal);
+            self.procs.signal_all(signal);
         }
-        if self.draining {
+        if self.procs.running() == 0 {
             // Nobody is left but a reader that does not read.
-            self.outcome.give_up();
+            self.verdict.give_up();
         }
     }
 
-    /// A rank's process has ended.
-    fn ended(&mut self, rank: u32, exit: Exit) -> Result<(), RunError> {
+    /// A process has ended.
+    fn ended(&mut self, process: u32, exit: Exit) -> Result<(), RunError> {
+        let Some((job, rank)) = self.jobs.of(process) else { return Ok(()) };
+        let (id, who) = (job.id, job.rank_name(rank));
         if self.plan.options.verbose {
-            self.sinks.say(&format!("rank {rank} {exit}"));
+            self.sinks.say(&format!("{who} {exit}"));
         }
-        self.hear_out(rank)?;
-        self.outcome.ended(rank, exit);
+        self.hear_out(id, process)?;
+        let job = &mut self.jobs[id];
+        job.running -= 1;
+        if job.undone.is_none() {
+            let counts = self.procs.asked(process).map_or(exit, Exit::Code);
+            if job.outcome.ended(rank, counts) {
+                self.verdict.failed(super::procs::code(counts));
+            }
+        }
+        self.drop_lookups(id, Rank(rank));
         let now = Time(self.now());
-        self.server.handle(now, Input::Exited { job: JOB, rank: Rank(rank), exit })?;
+        self.server.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
         self.outputs()
     }
 
-    /// The job has to end.
-    pub(super) fn end(&mut self, cause: Cause, message: String) {
-        let finished = self.procs.ended(|_| true);
-        self.outcome.end(cause, message, self.procs.running(), finished);
-        self.next = self.ranks;
-        if self.procs.running() > 0 {
-            self.kill_at = Some(self.now() + GRACE);
+    /// A job has to end.
+    pub(super) fn end(&mut self, id: JobId, cause: Cause, message: String) {
+        let at = self.now() + GRACE;
+        let Some(job) = self.jobs.get_mut(id).filter(|job| job.undone.is_none()) else { return };
+        let finished = self.procs.ended(job.processes(), |_| true);
+        let code = job.outcome.end(cause, message, job.running, finished);
+        self.verdict.failed(code);
+        job.next = job.ranks;
+        if job.running > 0 {
+            job.kill_at = Some(at);
         }
-        self.procs.signal(Signal::TERM);
+        self.procs.signal(job.processes(), Signal::TERM);
         // One that is stopped would not notice.
-        self.procs.signal(Signal::CONT);
+        self.procs.signal(job.processes(), Signal::CONT);
+    }
+
+    /// A rank has to end alone.
+    pub(super) fn end_one(&mut self, id: JobId, rank: u32, code: Option<i32>, message: &str) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let process = job.first + rank;
+        // What had to be ended did not succeed.
+        let code = (code.unwrap_or(1) as u8).max(1);
+        let colon = if message.is_empty() { "" } else { ": " };
+        let line = format!("{} aborted itself with code {code}{colon}{message}", job.rank_name(rank));
+        self.sinks.say(&line);
+        self.procs.ask(process, code);
+        self.procs.signal(process..process + 1, Signal::TERM);
+        self.procs.signal(process..process + 1, Signal::CONT);
+        if let Some(pid) = self.procs.pid(process) {
+            self.doomed.push(Doomed { at: self.now() + GRACE, process, pid });
+        }
+    }
+
+    /// Ends those at once who have had their time to do it themselves.
+    pub(super) fn end_doomed(&mut self, now: u64) {
+        let due = |doomed: &Doomed| doomed.at <= now;
+        for Doomed { process, pid, .. } in self.doomed.iter().copied().filter(due) {
+            // The number may be another's by now.
+            if self.procs.pid(process) == Some(pid) {
+                self.procs.signal(process..process + 1, Signal::KILL);
+            }
+        }
+        self.doomed.retain(|doomed| !due(doomed));
+        for job in self.jobs.iter_mut().filter(|job| job.kill_at.is_some_and(|at| at <= now)) {
+            job.kill_at = None;
+            self.procs.signal(job.processes(), Signal::KILL);
+        }
     }
 
     /// Ends everything at once.
     pub(super) fn kill(&mut self) {
-        self.procs.signal(Signal::KILL);
+        self.procs.signal_all(Signal::KILL);
     }
 }

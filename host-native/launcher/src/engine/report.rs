@@ -1,23 +1,34 @@
-//! What became of a job, as an exit code and in words.
+//! What became of the jobs, as an exit code and in words.
 
 use std::fmt::Write;
 
+use hydrant_core::JobId;
 use hydrant_core::trace::{Cause, Exit};
 use rustix::process::Signal;
 
 use super::Engine;
+use super::jobs::Job;
 use super::procs::code;
 use super::signals::name;
 
-/// What has gone wrong so far.
+/// What has gone wrong in a job so far.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// The first rank that failed by itself, and how.
     first: Option<(u32, Exit)>,
     end: Option<End>,
+}
+
+/// What is to be said of all jobs together.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// The exit code of what failed first.
+    first: Option<u8>,
     /// The first signal that was passed on and may end a job.
     signal: Option<Signal>,
     interrupts: u32,
+    /// It has been said that the user ended it.
+    signal_said: bool,
     reported: bool,
     gave_up: bool,
     /// Output was lost.
@@ -36,6 +47,27 @@ struct End {
 }
 
 impl Outcome {
+    /// A rank ended; whether its failure is the first.
+    pub(super) fn ended(&mut self, rank: u32, exit: Exit) -> bool {
+        let first = self.end.is_none() && self.first.is_none() && exit != Exit::Code(0);
+        if first {
+            self.first = Some((rank, exit));
+        }
+        first
+    }
+
+    /// The core wants the job ended, `running` ranks with it; the exit code for that.
+    pub(super) fn end(&mut self, cause: Cause, message: String, running: u32, finished: u32) -> u8 {
+        self.end.insert(End { cause, message, ended: running, finished }).code()
+    }
+
+    /// Whether the job is being ended.
+    pub(super) fn is_ending(&self) -> bool {
+        self.end.is_some()
+    }
+}
+
+impl Verdict {
     /// A signal came; whether it is one interrupt too many.
     pub(super) fn interrupted(&mut self, signal: Signal) -> bool {
         if matches!(signal, Signal::USR1 | Signal::USR2) {
@@ -51,16 +83,14 @@ impl Outcome {
         too_many
     }
 
-    /// A rank ended.
-    pub(super) fn ended(&mut self, rank: u32, exit: Exit) {
-        if self.end.is_none() && exit != Exit::Code(0) {
-            self.first.get_or_insert((rank, exit));
-        }
+    /// Whether the user wants everything to end.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.signal.is_some()
     }
 
-    /// The core wants the job ended, `running` ranks with it.
-    pub(super) fn end(&mut self, cause: Cause, message: String, running: u32, finished: u32) {
-        self.end = Some(End { cause, message, ended: running, finished });
+    /// A rank failed, or a job had to be ended. The first one counts.
+    pub(super) fn failed(&mut self, code: u8) {
+        self.first.get_or_insert(code);
     }
 
     pub(super) fn give_up(&mut self) {
@@ -75,15 +105,14 @@ impl Outcome {
         self.reported
     }
 
-    /// The job's exit code.
+    /// The launcher's exit code.
     pub(super) fn code(&self) -> u8 {
         let by_signal = self.signal.map(|signal| code(Exit::Signal(signal.as_raw() as u8)));
-        match (self.first, &self.end, by_signal) {
+        match (self.first, by_signal) {
             // Whoever had to interrupt it twice wants to know no more than that.
-            (_, _, Some(by_signal)) if self.interrupts > 1 || self.gave_up => by_signal,
-            (Some((_, exit)), _, _) => code(exit),
-            (None, Some(end), _) => end.code(),
-            (None, None, _) => u8::from(self.lost),
+            (_, Some(by_signal)) if self.interrupts > 1 || self.gave_up => by_signal,
+            (Some(first), _) => first,
+            (None, _) => u8::from(self.lost),
         }
     }
 }
@@ -140,56 +169,65 @@ impl End {
 }
 
 impl Engine<'_, '_> {
-    /// Says on standard error how the job ended, unless it ended well or as the user wanted it to.
-    pub(super) fn report(&mut self) {
-        self.outcome.reported = true;
+    /// Says on standard error what was lost of the jobs' output.
+    pub(super) fn report_losses(&mut self) {
+        self.verdict.reported = true;
         if let Some((sink, errno)) = self.sinks.failure() {
-            self.outcome.lost = true;
+            self.verdict.lost = true;
             let line = format!("output was lost, cannot write {}: {errno}", self.sinks.name(sink));
             self.sinks.say(&line);
         }
+    }
+
+    /// Says on standard error how a job ended, unless it ended well or as the user wanted it to.
+    pub(super) fn report(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(id).filter(|job| job.undone.is_none()) else { return };
         let by_signal = |exit: Exit| match exit {
             Exit::Signal(signal) => Some(i32::from(signal)),
             _ => None,
         };
-        let died_by = self.outcome.first.and_then(|(_, exit)| by_signal(exit));
-        if let Some(signal) = self.outcome.signal
-            && (self.outcome.interrupts > 1 || died_by == Some(signal.as_raw()))
+        let died_by = job.outcome.first.and_then(|(_, exit)| by_signal(exit));
+        if let Some(signal) = self.verdict.signal
+            && (self.verdict.interrupts > 1 || died_by == Some(signal.as_raw()))
         {
-            let line = format!("the job was ended by {}", name(signal.as_raw() as u8));
-            return self.sinks.say(&line);
+            if !std::mem::replace(&mut self.verdict.signal_said, true) {
+                let line = format!("the job was ended by {}", name(signal.as_raw() as u8));
+                self.sinks.say(&line);
+            }
+            return;
         }
         // A reader that had enough is no failure worth words, as in any pipeline of a shell.
         if died_by == Some(Signal::PIPE.as_raw()) && self.sinks.is_cut_off() {
             return;
         }
-        let text = match (&self.outcome.end, self.outcome.first) {
+        let text = match (&job.outcome.end, job.outcome.first) {
             (Some(end), _) => {
                 let rank = end.cause.rank().0;
-                let (what, others) = (end.what(), end.others(self.ranks));
-                format!("rank {rank} {what}\n  {}\n  {others}", self.describe(rank))
+                let (who, what, others) = (job.rank_name(rank), end.what(), end.others(job.ranks));
+                format!("{who} {what}\n  {}\n  {others}", self.describe(job, rank))
             }
-            (None, Some((rank, exit))) => self.failures(rank, exit),
+            (None, Some((rank, exit))) => self.failures(job, rank, exit),
             (None, None) => return,
         };
         self.sinks.say(&text);
     }
 
     /// The rank's process in words.
-    fn describe(&self, rank: u32) -> String {
-        let pid = self.procs.pid(rank).map_or(0, |pid| pid.as_raw_nonzero().get());
-        let program = self.launcher.program(rank).1.display();
-        format!("rank {rank} on {}, pid {pid}, program {program}", self.host)
+    fn describe(&self, job: &Job, rank: u32) -> String {
+        let pid = self.procs.pid(job.first + rank).map_or(0, |pid| pid.as_raw_nonzero().get());
+        let (who, program) = (job.rank_name(rank), job.launcher.program(rank).1.display());
+        format!("{who} on {}, pid {pid}, program {program}", self.host)
     }
 
     /// Ranks failed that the others did not need.
-    fn failures(&self, rank: u32, exit: Exit) -> String {
-        let what = match exit {
-            Exit::Signal(signal) => format!("died by {}", name(signal)),
-            exit => exit.to_string(),
+    fn failures(&self, job: &Job, rank: u32, exit: Exit) -> String {
+        let what = match (self.procs.asked(job.first + rank), exit) {
+            (Some(code), _) => format!("aborted itself with code {code}"),
+            (None, Exit::Signal(signal)) => format!("died by {}", name(signal)),
+            (None, exit) => exit.to_string(),
         };
-        let mut text = format!("{} {what}", self.describe(rank));
-        let others = self.procs.ended(|exit| exit != Exit::Code(0)) - 1;
+        let mut text = format!("{} {what}", self.describe(job, rank));
+        let others = self.procs.ended(job.processes(), |exit| exit != Exit::Code(0)).saturating_sub(1);
         if others > 0 {
             let ranks = if others == 1 { "rank" } else { "ranks" };
             // Writing to a string cannot fail.
@@ -223,23 +261,29 @@ mod tests {
     #[test]
     fn the_first_failure_counts() {
         let mut outcome = Outcome::default();
-        assert_eq!(outcome.code(), 0);
-        outcome.ended(0, Exit::Code(0));
-        outcome.ended(1, Exit::Code(3));
-        outcome.ended(2, Exit::Code(4));
-        assert_eq!(outcome.code(), 3);
-        outcome.end(Cause::Absent { rank: Rank(0), exit: Exit::Code(0) }, String::new(), 1, 3);
-        outcome.ended(3, Exit::Signal(15));
-        assert_eq!(outcome.code(), 3);
+        assert!(!outcome.ended(0, Exit::Code(0)));
+        assert!(outcome.ended(1, Exit::Code(3)));
+        assert!(!outcome.ended(2, Exit::Code(4)));
+        let absent = Cause::Absent { rank: Rank(0), exit: Exit::Code(0) };
+        assert_eq!(outcome.end(absent, String::new(), 1, 3), 1);
+        let mut ended = Outcome::default();
+        ended.end(absent, String::new(), 1, 0);
+        assert!(!ended.ended(3, Exit::Signal(15)));
+        let mut verdict = Verdict::default();
+        assert_eq!(verdict.code(), 0);
+        verdict.failed(3);
+        verdict.failed(1);
+        assert_eq!(verdict.code(), 3);
     }
 
     #[test]
     fn a_second_interrupt_is_the_users_will() {
-        let mut outcome = Outcome::default();
-        assert!(!outcome.interrupted(Signal::USR1) && !outcome.interrupted(Signal::INT));
-        assert!(!outcome.interrupted(Signal::TERM) && outcome.interrupted(Signal::INT));
-        outcome.ended(0, Exit::Signal(9));
-        assert_eq!(outcome.code(), 130);
+        let mut verdict = Verdict::default();
+        assert!(!verdict.interrupted(Signal::USR1) && !verdict.is_interrupted());
+        assert!(!verdict.interrupted(Signal::INT));
+        assert!(!verdict.interrupted(Signal::TERM) && verdict.interrupted(Signal::INT));
+        verdict.failed(137);
+        assert_eq!(verdict.code(), 130);
     }
 
     #[test]

@@ -2,14 +2,15 @@
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::trace::Closing;
-use hydrant_core::wire::decode_spawn;
-use hydrant_core::{ConnId, Input, Output, Rank, Time};
+use hydrant_core::{ConnId, Input, JobId, Output, Rank, Time};
 use rustix::fd::OwnedFd;
 
+use super::Engine;
 use super::conns::{Received, Sent};
 use super::poller::{Interest, Token};
-use super::{Engine, JOB};
 use crate::error::RunError;
+use crate::launch::Asked;
+use crate::universe::Request;
 
 /// How long a client may take to say who it is, in milliseconds.
 pub(super) const INTRODUCTION_TIME: u64 = 10_000;
@@ -17,20 +18,26 @@ pub(super) const INTRODUCTION_TIME: u64 = 10_000;
 const PORT_REST: u64 = 100;
 
 impl Engine<'_, '_> {
-    /// Takes in a socket whose other end is, or may become, a rank's.
-    pub(super) fn open_conn(&mut self, fd: OwnedFd, rank: Option<u32>) -> Result<(), RunError> {
+    /// Takes in a socket whose other end is, or may become, a rank's; its number, where there is room.
+    pub(super) fn open_conn(
+        &mut self,
+        fd: OwnedFd,
+        job: JobId,
+        rank: Option<u32>,
+    ) -> Result<Option<u32>, RunError> {
         let now = self.now();
         if !self.conns.has_room()
             && let Some((oldest, _)) = self.conns.oldest_unnamed()
         {
             self.close_conn(oldest)?;
         }
-        let Some(id) = self.conns.open(fd, rank, now) else { return Ok(()) };
+        let process = rank.map(|rank| self.jobs[job].first + rank);
+        let Some(id) = self.conns.open(fd, job, process, now) else { return Ok(None) };
         let conn = self.conns.get(id).expect("it was opened just now");
         self.poller.add(conn.fd(), Token::Conn(id), Interest::Read).map_err(RunError::system("epoll"))?;
-        let opened = Input::Opened { conn: ConnId(id), job: JOB, rank: rank.map(Rank) };
+        let opened = Input::Opened { conn: ConnId(id), job, rank: rank.map(Rank) };
         self.server.handle(Time(now), opened)?;
-        Ok(())
+        Ok(Some(id))
     }
 
     /// A connection can be read or written to.
@@ -104,32 +111,45 @@ impl Engine<'_, '_> {
                     self.server.handle(now, Input::Blocked { conn })?;
                 }
                 Some(Output::Close { conn, why }) => self.turn_away(conn.0, why)?,
-                Some(Output::Joined { conn, rank, .. }) => {
-                    self.conns.name(conn.0, rank.0);
+                Some(Output::Joined { conn, job, rank }) => {
+                    let Some(job) = self.jobs.get(job) else { continue };
+                    self.conns.name(conn.0, job.first + rank.0);
                     if self.plan.options.verbose {
-                        self.sinks.say(&format!("rank {rank} has joined"));
+                        let line = format!("{} has joined", job.rank_name(rank.0));
+                        self.sinks.say(&line);
                     }
                 }
-                Some(Output::Spawn { spawn, protocol, request, .. }) => {
-                    let programs = decode_spawn(protocol, request).map_or(0, |spawn| spawn.count());
-                    let codes = vec![libc::ENOSYS as u8; programs as usize];
-                    let now = Time(self.start.elapsed().as_millis() as u64);
-                    self.server.handle(now, Input::Launched { spawn, started: false, codes: &codes })?;
+                Some(Output::Spawn { spawn, job, rank, protocol, request }) => {
+                    let asked = Asked::read(protocol, request);
+                    self.spawn(spawn, (job, rank), &asked)?;
                 }
-                Some(Output::Kill { rank, .. }) => self.procs.end_one(rank.0),
-                Some(Output::End { cause, message, .. }) => {
+                Some(Output::Names { errand, job, rank, protocol, request }) => {
+                    let body = request.to_vec();
+                    let wait = self.plan.options.lookup_wait.as_millis().try_into().unwrap_or(u32::MAX);
+                    self.ask_universe(Request { errand, job, rank, protocol, body, wait });
+                }
+                Some(Output::Kill { job, rank, code, message }) => {
                     let message = message.to_owned();
-                    self.end(cause, message);
+                    self.end_one(job, rank.0, code, &message);
                 }
-                Some(Output::Late { arrived, size, missing, .. }) => {
+                Some(Output::End { job, cause, message }) => {
+                    let message = message.to_owned();
+                    self.end(job, cause, message);
+                }
+                Some(Output::Late { job, arrived, size, missing }) => {
                     let seconds = self.plan.options.fence_warning.as_secs_f64();
+                    let of_job = match self.jobs.get(job).map_or(0, |job| job.ordinal) {
+                        0 => String::new(),
+                        ordinal => format!(" of spawned job {ordinal}"),
+                    };
                     self.sinks.say(&format!(
-                        "a fence has been waiting for {seconds} s: {arrived} of {size} ranks have come, \
+                        "a fence{of_job} has been waiting for {seconds} s: {arrived} of {size} ranks have come, \
                          it waits for {missing}"
                     ));
                 }
                 None => match self.again.pop() {
                     Some(id) => self.hand_in_again(id)?,
+                    None if self.pass_name()? => {}
                     None => return Ok(()),
                 },
             }
@@ -138,25 +158,21 @@ impl Engine<'_, '_> {
 
     /// The core cannot go on with a connection.
     fn turn_away(&mut self, id: u32, why: Closing) -> Result<(), RunError> {
-        let rank = self.conns.get(id).and_then(|conn| conn.rank());
-        let reason = match why {
-            Closing::Malformed(malformed) => malformed.to_string(),
-            Closing::TurnedDown => "its introduction was turned down".to_owned(),
-            Closing::JobOver => "the job is over".to_owned(),
-        };
+        let process = self.conns.get(id).and_then(|conn| conn.process());
+        let rank = process.and_then(|process| self.jobs.of(process)).map(|(job, rank)| job.rank_name(rank));
         match rank {
             Some(rank) if why != Closing::JobOver => {
-                self.sinks.say(&format!("closed the PMI connection of rank {rank}: {reason}"));
+                self.sinks.say(&format!("closed the PMI connection of {rank}: {why}"));
             }
             None if self.plan.options.verbose => {
-                self.sinks.say(&format!("closed a connection that was no rank's: {reason}"));
+                self.sinks.say(&format!("closed a connection that was no rank's: {why}"));
             }
             _ => {}
         }
         self.close_conn(id)
     }
 
-    fn close_conn(&mut self, id: u32) -> Result<(), RunError> {
+    pub(super) fn close_conn(&mut self, id: u32) -> Result<(), RunError> {
         self.conns.close(id);
         let now = Time(self.now());
         self.server.handle(now, Input::Closed { conn: ConnId(id) })?;
@@ -164,15 +180,15 @@ impl Engine<'_, '_> {
     }
 
     /// Hears out a rank whose process has ended: its last words may be on their way.
-    pub(super) fn hear_out(&mut self, rank: u32) -> Result<(), RunError> {
-        if self.port.is_some() {
+    pub(super) fn hear_out(&mut self, job: JobId, process: u32) -> Result<(), RunError> {
+        if self.jobs[job].port.is_some() {
             // It may not even have been let in.
-            self.accept()?;
-            for id in self.conns.unnamed() {
+            self.accept(job)?;
+            for id in self.conns.unnamed(job) {
                 while self.read_conn(id)? {}
             }
         }
-        let Some(id) = self.conns.of_rank(rank) else { return Ok(()) };
+        let Some(id) = self.conns.of_process(process) else { return Ok(()) };
         // Nobody takes a reply that is waiting, and that will be noticed now.
         if self.conns.get(id).is_some_and(|conn| conn.is_blocked()) {
             self.flush_conn(id)?;
@@ -181,25 +197,32 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// Somebody connects to the port.
-    pub(super) fn accept(&mut self) -> Result<(), RunError> {
-        let Some(port) = &self.port else { return Ok(()) };
+    /// Somebody connects to the port of a job.
+    pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
+        let now = self.now();
+        let Some(job) = self.jobs.get_mut(id).filter(|job| !job.draining) else { return Ok(()) };
+        let Some(port) = &job.port else { return Ok(()) };
         let mut admitted = Vec::new();
         if let Err(error) = port.accept(&mut admitted) {
             self.sinks.say(&format!("cannot take in connections for a while: {error}"));
             self.poller.remove(port);
-            self.port_pause = Some(self.now() + PORT_REST);
+            job.port_pause = Some(now + PORT_REST);
         }
         for stream in admitted {
-            self.open_conn(stream.into(), None)?;
+            self.open_conn(stream.into(), id, None)?;
         }
         Ok(())
     }
 
-    pub(super) fn resume_port(&mut self) -> Result<(), RunError> {
-        self.port_pause = None;
-        let Some(port) = &self.port else { return Ok(()) };
-        self.poller.add(port, Token::Listener, Interest::Read).map_err(RunError::system("epoll"))
+    /// Listens on the ports again that have rested.
+    pub(super) fn resume_ports(&mut self, now: u64) -> Result<(), RunError> {
+        for job in self.jobs.iter_mut().filter(|job| job.port_pause.is_some_and(|at| at <= now)) {
+            job.port_pause = None;
+            let Some(port) = &job.port else { continue };
+            let token = Token::Listener(job.id.0);
+            self.poller.add(port, token, Interest::Read).map_err(RunError::system("epoll"))?;
+        }
+        Ok(())
     }
 
     /// Closes connections that did not say in time who they are.

@@ -44,7 +44,10 @@ pub(crate) struct Sinks {
 /// One place that output goes to.
 #[derive(Debug)]
 pub(crate) struct Sink {
-    target: OwnedFd,
+    /// Missing while nobody writes to it.
+    target: Option<OwnedFd>,
+    /// How many streams may write to it, where it is a file; the launcher's own stay without.
+    users: Option<u32>,
     how: How,
     /// A person looks at it.
     terminal: bool,
@@ -105,17 +108,33 @@ impl Sinks {
         self.stderr
     }
 
-    /// A file of this name, made empty when it is first asked for.
+    /// A file of this name for one more stream, made empty when it is first asked for.
     pub(crate) fn file(&mut self, path: PathBuf) -> io::Result<SinkId> {
-        if let Some(&sink) = self.files.get(&path) {
+        let known = self.files.get(&path).copied();
+        if let Some(sink) = known.filter(|&sink| self.all[sink].target.is_some()) {
+            let users = &mut self.all[sink].users;
+            *users = users.map(|users| users + 1);
             return Ok(sink);
         }
         // Non-blocking, because the name may be a pipe's.
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = open(&path, flags | OFlags::NOCTTY, Mode::from_raw_mode(0o666))?;
-        self.all.push(Sink::new(fd, How::Write, false));
-        self.files.insert(path, self.all.len() - 1);
-        Ok(self.all.len() - 1)
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let begin = if known.is_some() { OFlags::APPEND } else { OFlags::TRUNC };
+        let fd = open(&path, flags | begin, Mode::from_raw_mode(0o666))?;
+        let id = known.unwrap_or_else(|| {
+            self.all.push(Sink::new(None, How::Write, false));
+            self.files.insert(path, self.all.len() - 1);
+            self.all.len() - 1
+        });
+        let sink = &mut self.all[id];
+        (sink.target, sink.users) = (Some(fd), Some(1));
+        Ok(id)
+    }
+
+    /// A stream writes no more to a sink: a file that nobody else writes to is closed.
+    pub(crate) fn leave(&mut self, id: SinkId) {
+        let sink = &mut self.all[id];
+        sink.users = sink.users.map(|users| users.saturating_sub(1));
+        sink.close_unused();
     }
 
     pub(crate) fn get(&self, sink: SinkId) -> &Sink {
@@ -165,12 +184,17 @@ impl Sinks {
         let wait = !sink.is_empty();
         if wait != sink.waiting {
             sink.waiting = wait;
-            if !wait {
-                poller.remove(&sink.target);
-            } else if let Err(errno) = poller.add(&sink.target, Token::Sink(id as u32), Interest::Write) {
-                sink.fail(State::Failed(errno));
+            match &sink.target {
+                Some(target) if !wait => poller.remove(target),
+                Some(target) => {
+                    if let Err(errno) = poller.add(target, Token::Sink(id as u32), Interest::Write) {
+                        sink.fail(State::Failed(errno));
+                    }
+                }
+                None => {}
             }
         }
+        sink.close_unused();
         if sink.state != State::Open || (!sink.is_full() && !sink.held.is_empty()) {
             self.changed.push(id);
         }
@@ -218,9 +242,10 @@ impl Sinks {
 const LAUNCHER: u32 = u32::MAX;
 
 impl Sink {
-    fn new(target: OwnedFd, how: How, terminal: bool) -> Sink {
+    fn new(target: Option<OwnedFd>, how: How, terminal: bool) -> Sink {
         Sink {
             target,
+            users: None,
             how,
             terminal,
             buffer: Vec::new(),
@@ -244,7 +269,7 @@ impl Sink {
             _ if terminal => reopen(fd).map_or_else(|_| Ok((copy()?, How::Polled)), Ok::<_, Errno>)?,
             _ => (copy()?, How::Write),
         };
-        Ok(Sink::new(target, how, terminal))
+        Ok(Sink::new(Some(target), how, terminal))
     }
 
     /// Whether a person looks at it.
@@ -270,6 +295,12 @@ impl Sink {
         self.start == self.buffer.len()
     }
 
+    fn close_unused(&mut self) {
+        if self.users == Some(0) && self.is_empty() {
+            self.target = None;
+        }
+    }
+
     fn fail(&mut self, state: State) {
         self.state = state;
         self.buffer = Vec::new();
@@ -277,13 +308,13 @@ impl Sink {
     }
 
     fn write(&mut self) {
-        while self.start < self.buffer.len() {
+        while let Some(target) = self.target.as_ref().filter(|_| self.start < self.buffer.len()) {
             let bytes = &self.buffer[self.start..];
             let written = match self.how {
-                How::Write => rustix::io::write(&self.target, bytes),
-                How::Send => send(&self.target, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
-                How::Polled if has_room(self.target.as_fd()) => {
-                    rustix::io::write(&self.target, &bytes[..bytes.len().min(POLLED_CHUNK)])
+                How::Write => rustix::io::write(target, bytes),
+                How::Send => send(target, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+                How::Polled if has_room(target.as_fd()) => {
+                    rustix::io::write(target, &bytes[..bytes.len().min(POLLED_CHUNK)])
                 }
                 How::Polled => Err(Errno::AGAIN),
             };
@@ -324,7 +355,7 @@ fn has_room(fd: BorrowedFd<'_>) -> bool {
 /// The name that a pattern gives for a rank.
 pub(crate) fn expand(
     pattern: &str,
-    rank: u32,
+    (job, rank): (u32, u32),
     appnum: u32,
     host: &str,
     mut pid: impl FnMut() -> u32,
@@ -338,7 +369,7 @@ pub(crate) fn expand(
         }
         match rest.next() {
             Some('r') => path.push_str(&rank.to_string()),
-            Some('g') => path.push('0'),
+            Some('g') => path.push_str(&job.to_string()),
             Some('h') => path.push_str(host),
             Some('p') => path.push_str(&pid().to_string()),
             Some('a') => path.push_str(&appnum.to_string()),
@@ -419,7 +450,7 @@ mod tests {
 
     #[test]
     fn patterns_name_files() {
-        let name = |pattern| expand(pattern, 3, 1, "node7", || 42);
+        let name = |pattern| expand(pattern, (0, 3), 1, "node7", || 42);
         assert_eq!(name("out.%r-%g-%h-%p-%a.100%%").unwrap(), PathBuf::from("out.3-0-node7-42-1.100%"));
         assert_eq!(name("%x"), Err("x".to_owned()));
         assert_eq!(name("%"), Err(String::new()));

@@ -1,6 +1,8 @@
 //! The ranks' standard output and error, passed on in whole lines.
 
+use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use memchr::memrchr;
@@ -16,15 +18,12 @@ const LINE_MAX: usize = 64 * 1024;
 /// How long an unfinished line waits for its end on a terminal, in milliseconds: a prompt has none.
 const PROMPT_DELAY: u64 = 50;
 
-/// All output streams of a job. A rank's standard output is number `2 * rank`, its standard error the next.
+/// All output streams. A process's standard output is number `2 * process`, its standard error the next.
 #[derive(Debug)]
 pub(crate) struct Streams {
     all: Vec<Stream>,
-    /// With `[rank] ` before each line.
+    /// With `[rank] ` before each line, for spawned jobs `[job:rank] `.
     labels: bool,
-    /// With one rank and no labels nothing has to be put together.
-    whole_lines: bool,
-    open: usize,
     /// Streams with an unfinished line bound for a terminal.
     prompts: Vec<u32>,
 }
@@ -32,6 +31,7 @@ pub(crate) struct Streams {
 #[derive(Debug, Default)]
 struct Stream {
     fd: Option<OwnedFd>,
+    label: Label,
     sink: SinkId,
     /// An unfinished line.
     partial: Vec<u8>,
@@ -43,11 +43,45 @@ struct Stream {
     remaining: Option<usize>,
 }
 
+/// Who wrote a line.
+#[derive(Clone, Copy, Debug, Default)]
+struct Label {
+    job: u32,
+    rank: u32,
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Label { job: 0, rank } => write!(f, "[{rank}] "),
+            Label { job, rank } => write!(f, "[{job}:{rank}] "),
+        }
+    }
+}
+
 impl Streams {
-    pub(crate) fn new(ranks: u32, labels: bool, sinks: &Sinks) -> Streams {
-        let to = |sink| Stream { sink, ..Stream::default() };
-        let all = (0..ranks).flat_map(|_| [to(sinks.stdout()), to(sinks.stderr())]).collect();
-        Streams { all, labels, whole_lines: labels || ranks > 1, open: 0, prompts: Vec::new() }
+    pub(crate) fn new(labels: bool) -> Streams {
+        Streams { all: Vec::new(), labels, prompts: Vec::new() }
+    }
+
+    /// There shall be processes of these numbers, the ranks of a job.
+    pub(crate) fn make_room(&mut self, processes: Range<u32>, job: u32, sinks: &Sinks) {
+        if self.all.len() < 2 * processes.end as usize {
+            self.all.resize_with(2 * processes.end as usize, Stream::default);
+        }
+        for (rank, process) in (0..).zip(processes) {
+            for (id, sink) in [(2 * process, sinks.stdout()), (2 * process + 1, sinks.stderr())] {
+                self.all[id as usize] = Stream { sink, label: Label { job, rank }, ..Stream::default() };
+            }
+        }
+    }
+
+    /// The job of these processes is over, and its streams are closed.
+    pub(crate) fn clear(&mut self, processes: Range<u32>, sinks: &mut Sinks) {
+        for id in streams(&processes) {
+            let stream = std::mem::take(&mut self.all[id]);
+            sinks.leave(stream.sink);
+        }
     }
 
     /// A pipe for a stream; the end that is returned is the rank's.
@@ -57,7 +91,6 @@ impl Streams {
         fcntl_setfl(&read, OFlags::NONBLOCK)?;
         poller.add(&read, Token::Stream(id), Interest::Read)?;
         self.all[id as usize].fd = Some(read);
-        self.open += 1;
         Ok(write)
     }
 
@@ -66,9 +99,9 @@ impl Streams {
         self.all[id as usize].sink = sink;
     }
 
-    /// Whether all streams have ended.
-    pub(crate) fn are_closed(&self) -> bool {
-        self.open == 0
+    /// Whether all streams of these processes have ended.
+    pub(crate) fn are_closed(&self, processes: Range<u32>) -> bool {
+        self.all[streams(&processes)].iter().all(|stream| stream.fd.is_none())
     }
 
     /// Reads a stream once, unless its sink is full.
@@ -102,10 +135,17 @@ impl Streams {
         }
     }
 
-    /// The ranks are gone: what their pipes hold now is read, and no more, since a process that they left behind
-    /// may keep a pipe open for ever.
-    pub(crate) fn finish(&mut self, now: u64, buffer: &mut [u8], sinks: &mut Sinks, poller: &Poller) {
-        for id in 0..self.all.len() as u32 {
+    /// These processes are gone: what their pipes hold now is read, and no more, since a process that they left
+    /// behind may keep a pipe open for ever.
+    pub(crate) fn finish(
+        &mut self,
+        processes: Range<u32>,
+        now: u64,
+        buffer: &mut [u8],
+        sinks: &mut Sinks,
+        poller: &Poller,
+    ) {
+        for id in 2 * processes.start..2 * processes.end {
             let stream = &mut self.all[id as usize];
             if let Some(fd) = &stream.fd {
                 stream.remaining = Some(rustix::io::ioctl_fionread(fd).map_or(0, |len| len as usize));
@@ -170,8 +210,10 @@ impl Streams {
     }
 
     fn take(&mut self, id: u32, now: u64, bytes: &[u8], sinks: &mut Sinks) {
+        // With one rank and no labels nothing has to be put together.
+        let whole_lines = self.labels || self.all.len() > 2;
         let stream = &mut self.all[id as usize];
-        if !self.whole_lines {
+        if !whole_lines {
             return sinks.put(stream.sink, id, bytes);
         }
         let (lines, rest) = bytes.split_at(memrchr(b'\n', bytes).map_or(0, |at| at + 1));
@@ -213,7 +255,7 @@ impl Streams {
             sinks.put(sink, id, beginning);
             return sinks.put(sink, id, lines);
         }
-        let label = format!("[{}] ", id / 2);
+        let label = self.all[id as usize].label.to_string();
         let mut first = true;
         let mut pieces = lines.split_inclusive(|&byte| byte == b'\n');
         loop {
@@ -233,10 +275,14 @@ impl Streams {
 
     fn close(&mut self, id: u32, sinks: &mut Sinks) {
         if self.all[id as usize].fd.take().is_some() {
-            self.open -= 1;
             self.pass_partial(id, sinks);
         }
     }
+}
+
+/// The streams of these processes.
+fn streams(processes: &Range<u32>) -> Range<usize> {
+    2 * processes.start as usize..2 * processes.end as usize
 }
 
 /// `/dev/null`, which ranks other than 0 read.
@@ -266,7 +312,8 @@ mod tests {
             fcntl_setfl(&out, OFlags::NONBLOCK).unwrap();
             let to = File::from(to);
             let sinks = sinks_over(&to, &File::open("/dev/null").unwrap());
-            let mut streams = Streams::new(ranks, labels, &sinks);
+            let mut streams = Streams::new(labels);
+            streams.make_room(0..ranks, 0, &sinks);
             let open = |rank| File::from(streams.open(2 * rank, &poller).unwrap());
             let ranks = (0..ranks).map(open).collect();
             Bench { poller, sinks, streams, out: out.into(), ranks }
@@ -294,8 +341,8 @@ mod tests {
         bench.write(0, b"two\n\nthree");
         assert_eq!(bench.output(), "one, two\n\n");
         bench.ranks.clear();
-        bench.streams.finish(0, &mut [0; 100], &mut bench.sinks, &bench.poller);
-        assert!(bench.streams.are_closed());
+        bench.streams.finish(0..2, 0, &mut [0; 100], &mut bench.sinks, &bench.poller);
+        assert!(bench.streams.are_closed(0..2));
         assert_eq!(bench.output(), "threepart");
     }
 
@@ -308,7 +355,7 @@ mod tests {
         bench.write(0, b"end");
         bench.write(1, b"start");
         bench.ranks.clear();
-        bench.streams.finish(0, &mut [0; 100], &mut bench.sinks, &bench.poller);
+        bench.streams.finish(0..2, 0, &mut [0; 100], &mut bench.sinks, &bench.poller);
         assert_eq!(bench.output(), "[0] end\n[1] start");
     }
 
@@ -337,8 +384,8 @@ mod tests {
         let mut bench = Bench::new(1, false);
         bench.ranks[0].write_all(b"last words").unwrap();
         // Read in small pieces while the pipe stays open.
-        bench.streams.finish(0, &mut [0; 3], &mut bench.sinks, &bench.poller);
-        assert!(bench.streams.are_closed());
+        bench.streams.finish(0..bench.ranks.len() as u32, 0, &mut [0; 3], &mut bench.sinks, &bench.poller);
+        assert!(bench.streams.are_closed(0..1));
         assert_eq!(bench.output(), "last words");
         assert_eq!(bench.ranks[0].write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }

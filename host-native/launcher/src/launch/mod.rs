@@ -1,9 +1,11 @@
 //! From a plan to running processes.
 
+mod asked;
 mod bind;
 mod cstrings;
 mod nofile;
 mod resolve;
+mod soft;
 mod spawn;
 
 use std::ffi::{CString, OsStr, OsString};
@@ -14,7 +16,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use rustix::process::Pid;
 
 use crate::error::RunError;
-use crate::plan::Plan;
+use crate::plan::{Bind, Program};
+pub(crate) use asked::Asked;
 use bind::Binding;
 use cstrings::{CStrings, EnvBlock, c_string};
 pub(crate) use nofile::OpenFiles;
@@ -22,6 +25,8 @@ use spawn::{Attributes, Request, spawn};
 
 /// The number that every rank finds its PMI socket under.
 const PMI_FD: RawFd = 3;
+/// Has libgfortran write the preconnected units without a buffer.
+const GFORTRAN_UNBUFFERED: &str = "GFORTRAN_UNBUFFERED_PRECONNECTED";
 
 /// How ranks find their server.
 #[derive(Clone, Debug)]
@@ -64,45 +69,65 @@ pub(crate) struct Stdio<'a> {
     pub(crate) pmi: Option<BorrowedFd<'a>>,
 }
 
+/// A program that has been checked.
+pub(crate) struct Checked {
+    command: OsString,
+    path: CString,
+    argv: Vec<CString>,
+    wdir: Option<CString>,
+}
+
+/// Finds a program and checks all that can be checked before it is started.
+pub(crate) fn check(program: &Program) -> Result<Checked, RunError> {
+    if let Some(dir) = &program.wdir {
+        resolve::check_wdir(dir)?;
+    }
+    let path = c_string(resolve::resolve(program)?.as_os_str(), "the command")?;
+    let mut argv = vec![c_string(&program.command, "the command")?];
+    for arg in &program.args {
+        argv.push(c_string(arg, "an argument")?);
+    }
+    let wdir = program.wdir.as_ref().map(|dir| c_string(dir.as_os_str(), "the working directory"));
+    Ok(Checked { command: program.command.clone(), path, argv, wdir: wdir.transpose()? })
+}
+
+/// What the ranks of a job are told of it.
+pub(crate) struct Setting<'a> {
+    /// The job's name.
+    pub(crate) jobid: &'a str,
+    /// This machine's.
+    pub(crate) host: &'a OsStr,
+    /// Where they find their server.
+    pub(crate) service: Service,
+    /// Whether another job asked for this one.
+    pub(crate) spawned: bool,
+}
+
 impl Launcher {
-    /// Finds every program and checks all that can be checked before the first process is started.
+    /// For these programs and what they were found to be.
     ///
     /// `keep_ignored` are signals that the launcher ignores and the ranks shall go on to.
     pub(crate) fn new(
-        plan: &Plan,
-        jobid: &str,
-        host: &OsStr,
-        service: &Service,
+        programs: &[Program],
+        checked: Vec<Checked>,
+        bind: &Bind,
+        setting: &Setting<'_>,
         keep_ignored: &[i32],
     ) -> Result<Launcher, RunError> {
-        let size = plan.size();
+        let size = programs.iter().map(|program| program.ranks).sum();
         let mut end = 0;
-        let programs = plan.programs.iter().map(|program| {
+        let images = programs.iter().zip(checked).map(|(program, checked)| {
             end += program.ranks;
-            if let Some(dir) = &program.wdir {
-                resolve::check_wdir(dir)?;
-            }
-            let path = c_string(resolve::resolve(program)?.as_os_str(), "the command")?;
-            let mut argv = vec![c_string(&program.command, "the command")?];
-            for arg in &program.args {
-                argv.push(c_string(arg, "an argument")?);
-            }
+            let Checked { command, path, argv, wdir } = checked;
             let mut shell = vec![c"sh".to_owned(), path.clone()];
             shell.extend(argv.iter().skip(1).cloned());
-            let wdir = program.wdir.as_ref().map(|dir| c_string(dir.as_os_str(), "the working directory"));
-            Ok(Image {
-                end,
-                command: program.command.clone(),
-                path,
-                argv: CStrings::new(argv),
-                shell: CStrings::new(shell),
-                env: environment(&program.env, size, jobid, host, service)?,
-                wdir: wdir.transpose()?,
-            })
+            let env = environment(&program.env, size, setting)?;
+            let (argv, shell) = (CStrings::new(argv), CStrings::new(shell));
+            Ok(Image { end, command, path, argv, shell, env, wdir })
         });
         Ok(Launcher {
-            programs: programs.collect::<Result<_, RunError>>()?,
-            binding: Binding::new(&plan.options.bind)?,
+            programs: images.collect::<Result<_, RunError>>()?,
+            binding: Binding::new(bind)?,
             attributes: Attributes::new(keep_ignored)
                 .map_err(RunError::system("cannot read signal dispositions"))?,
         })
@@ -156,21 +181,22 @@ impl Launcher {
 }
 
 /// A program's environment and what the launcher adds for each rank.
-fn environment(
-    env: &[(OsString, OsString)],
-    size: u32,
-    jobid: &str,
-    host: &OsStr,
-    service: &Service,
-) -> Result<EnvBlock, RunError> {
+fn environment(env: &[(OsString, OsString)], size: u32, setting: &Setting<'_>) -> Result<EnvBlock, RunError> {
     let mut own: Vec<(&str, OsString)> = vec![
         ("PMI_SIZE", size.to_string().into()),
-        ("PMI_JOBID", jobid.into()),
+        ("PMI_JOBID", setting.jobid.into()),
         ("MPI_LOCALNRANKS", size.to_string().into()),
-        ("PMI_HOSTNAME", host.to_owned()),
+        ("PMI_HOSTNAME", setting.host.to_owned()),
     ];
+    if setting.spawned {
+        own.push(("PMI_SPAWNED", "1".into()));
+    }
+    // Output through a pipe comes as it is written, as on a terminal; that is for the user to change.
+    if !env.iter().any(|(name, _)| name == GFORTRAN_UNBUFFERED) {
+        own.push((GFORTRAN_UNBUFFERED, "y".into()));
+    }
     let mut numbered = vec!["PMI_RANK", "MPI_LOCALRANKID"];
-    match service {
+    match &setting.service {
         Service::Fd => own.push(("PMI_FD", PMI_FD.to_string().into())),
         Service::Port(address) => {
             own.push(("PMI_PORT", address.into()));

@@ -15,12 +15,21 @@ pub(crate) struct OpenFiles {
 impl OpenFiles {
     /// Makes room for `needed` descriptors, or says that there is none.
     pub(crate) fn reserve(ranks: u32, needed: u64) -> Result<OpenFiles, RunError> {
-        let before = getrlimit(Resource::Nofile);
-        let raised = raise(before, needed).map_err(|limit| RunError::OpenFiles { ranks, needed, limit })?;
-        if let Some(limit) = raised {
+        let mut files = OpenFiles { before: getrlimit(Resource::Nofile), raised: None };
+        files.grow(ranks, needed)?;
+        Ok(files)
+    }
+
+    /// Makes room for `needed` descriptors in all, or says that there is none; what there is stays.
+    pub(crate) fn grow(&mut self, ranks: u32, needed: u64) -> Result<(), RunError> {
+        let raised =
+            raise(self.before, needed).map_err(|limit| RunError::OpenFiles { ranks, needed, limit })?;
+        let now = self.raised.and_then(|limit| limit.current);
+        if let Some(limit) = raised.filter(|limit| limit.current > now) {
             setrlimit(Resource::Nofile, limit).map_err(RunError::system("setrlimit"))?;
+            self.raised = raised;
         }
-        Ok(OpenFiles { before, raised })
+        Ok(())
     }
 
     /// The limit that ranks get, where it is not the launcher's own.

@@ -22,11 +22,18 @@ pub(crate) fn check_wdir(dir: &Path) -> Result<(), RunError> {
     access(dir, Access::EXEC_OK).map_err(|errno| fail(errno.into()))
 }
 
-/// The file to start for a program: what its command says where it holds a slash, else the first match in the `PATH`
-/// of its own environment. Relative to the ranks' directory.
+/// The file to start for a program: the first match in the directories that it names itself; else what its command
+/// says where it holds a slash, or the first match in the `PATH` of its own environment. Relative to the ranks'
+/// directory.
 pub(crate) fn resolve(program: &Program) -> Result<PathBuf, RunError> {
     let command = program.command.as_os_str();
     let wdir = program.wdir.as_deref().unwrap_or(Path::new(""));
+    let mut denied = None;
+    if let Some(search) = program.path.as_ref().filter(|_| Path::new(command).is_relative())
+        && let Some(path) = look_up(command, wdir, search, &mut denied)
+    {
+        return Ok(path);
+    }
     if command.as_bytes().contains(&b'/') {
         let path = wdir.join(command);
         return match executable(&path) {
@@ -39,20 +46,29 @@ pub(crate) fn resolve(program: &Program) -> Result<PathBuf, RunError> {
     }
     let found = program.env.iter().rfind(|(name, _)| name == "PATH");
     let search = found.map_or_else(|| OsString::from(DEFAULT_PATH), |(_, value)| value.clone());
-    let mut denied = None;
+    match look_up(command, wdir, &search, &mut denied) {
+        Some(path) => Ok(path),
+        None => {
+            Err(denied.unwrap_or(RunError::NotFound { command: command.to_owned(), searched: Some(search) }))
+        }
+    }
+}
+
+/// The first match in a list of directories; the first that may not be run is kept as well.
+fn look_up(command: &OsStr, wdir: &Path, search: &OsStr, denied: &mut Option<RunError>) -> Option<PathBuf> {
     for dir in search.as_bytes().split(|&byte| byte == b':') {
         // An empty entry is the current directory, and needs a slash lest the name be looked up again.
         let dir = if dir.is_empty() { Path::new(".") } else { Path::new(OsStr::from_bytes(dir)) };
         let path = dir.join(command);
         match executable(&wdir.join(&path)) {
-            Ok(()) if !command.is_empty() => return Ok(path),
+            Ok(()) if !command.is_empty() => return Some(path),
             Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
                 denied.get_or_insert(RunError::NotExecutable { path, why });
             }
             _ => {}
         }
     }
-    Err(denied.unwrap_or(RunError::NotFound { command: command.to_owned(), searched: Some(search) }))
+    None
 }
 
 fn executable(path: &Path) -> io::Result<()> {
@@ -78,6 +94,8 @@ mod tests {
             args: Vec::new(),
             env: env.into_iter().collect(),
             wdir: wdir.map(PathBuf::from),
+            path: None,
+            psets: Vec::new(),
         }
     }
 
@@ -90,6 +108,16 @@ mod tests {
         assert!(matches!(missing, RunError::NotFound { searched: Some(_), .. }), "{missing}");
         assert_eq!(missing.exit_code(), 127);
         assert!(resolve(&program("", Some("/bin"), None)).is_err());
+    }
+
+    #[test]
+    fn a_programs_own_directories_come_first() {
+        let own = Program { path: Some("/nowhere:/".into()), ..program("bin/sh", None, None) };
+        assert_eq!(resolve(&own).unwrap(), Path::new("/bin/sh"));
+        let own = Program { path: Some("/bin".into()), ..program("sh", Some("/nowhere"), None) };
+        assert_eq!(resolve(&own).unwrap(), Path::new("/bin/sh"));
+        let beside = Program { path: Some("/nowhere".into()), ..program("sh", Some("/bin"), None) };
+        assert_eq!(resolve(&beside).unwrap(), Path::new("/bin/sh"));
     }
 
     #[test]

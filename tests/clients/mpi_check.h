@@ -1,0 +1,50 @@
+/* What every program here needs: MPI errors and wrong results end it with the place. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHECK(what)                                                                   \
+    do {                                                                              \
+        if (!(what)) {                                                                \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);        \
+            fflush(NULL);                                                             \
+            MPI_Abort(MPI_COMM_WORLD, 97);                                            \
+        }                                                                             \
+    } while (0)
+
+/* A call that has to succeed, whatever the error handler. */
+#define OK(call) CHECK((call) == MPI_SUCCESS)
+
+/* Says a line in one piece, so that the lines of several processes stay whole. */
+#define SAY(...)                                                     \
+    do {                                                             \
+        char said_[4096];                                            \
+        int length_ = snprintf(said_, sizeof said_ - 1, __VA_ARGS__); \
+        CHECK(length_ >= 0 && length_ < (int)sizeof said_ - 1);      \
+        said_[length_++] = '\n';                                     \
+        CHECK(write(1, said_, length_) == length_);                  \
+    } while (0)
+
+static inline int rank_in(MPI_Comm comm)
+{
+    int rank;
+    OK(MPI_Comm_rank(comm, &rank));
+    return rank;
+}
+
+static inline int size_of(MPI_Comm comm)
+{
+    int size;
+    OK(MPI_Comm_size(comm, &size));
+    return size;
+}
+
+/* An integer attribute of MPI_COMM_WORLD, -1 where it is not set. */
+static inline int attribute(int key)
+{
+    int *value, set;
+    OK(MPI_Comm_get_attr(MPI_COMM_WORLD, key, &value, &set));
+    return set ? *value : -1;
+}

@@ -1,0 +1,85 @@
+/* Sessions from several threads at once, and again after all of them were finalized.
+ *
+ *   mpi_sessions THREADS ROUNDS
+ */
+#include "mpi_check.h"
+#include <ctype.h>
+#include <pthread.h>
+
+/* The sets of one session, those of a name that the standard gives in its case. */
+static void say_psets(MPI_Session session)
+{
+    int count;
+    char all[2048] = "";
+    OK(MPI_Session_get_num_psets(session, MPI_INFO_NULL, &count));
+    for (int i = 0; i < count; i++) {
+        char name[MPI_MAX_PSET_NAME_LEN];
+        int length = sizeof name;
+        OK(MPI_Session_get_nth_pset(session, MPI_INFO_NULL, i, &length, name));
+        strcat(all, " ");
+        strcat(all, name);
+    }
+    for (char *c = all; *c; c++)
+        *c = tolower(*c);
+    SAY("psets:%s", all);
+}
+
+/* A communicator from a set of processes; its size. */
+static int sum_over(MPI_Session session, const char *pset, const char *tag)
+{
+    MPI_Group group;
+    MPI_Comm comm;
+    int one = 1, sum = 0, size, rank;
+    OK(MPI_Group_from_session_pset(session, pset, &group));
+    OK(MPI_Group_size(group, &size));
+    OK(MPI_Group_rank(group, &rank));
+    CHECK(rank >= 0 && rank < size);
+    OK(MPI_Comm_create_from_group(group, tag, MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm));
+    OK(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm));
+    CHECK(sum == size);
+    OK(MPI_Group_free(&group));
+    OK(MPI_Comm_free(&comm));
+    return size;
+}
+
+static int size_seen;
+
+static void *thread(void *number)
+{
+    MPI_Session session;
+    MPI_Info info;
+    char tag[64];
+    OK(MPI_Info_create(&info));
+    OK(MPI_Info_set(info, "thread_level", "MPI_THREAD_MULTIPLE"));
+    OK(MPI_Session_init(info, MPI_ERRORS_RETURN, &session));
+    OK(MPI_Info_free(&info));
+    if (*(int *)number == 0)
+        say_psets(session);
+    snprintf(tag, sizeof tag, "org.example.world.%d", *(int *)number);
+    int size = sum_over(session, "mpi://WORLD", tag);
+    snprintf(tag, sizeof tag, "org.example.self.%d", *(int *)number);
+    CHECK(sum_over(session, "mpi://SELF", tag) == 1);
+    OK(MPI_Session_finalize(&session));
+    if (*(int *)number == 0)
+        size_seen = size;
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t threads[16];
+    int numbers[16];
+    CHECK(argc == 3);
+    int count = atoi(argv[1]), rounds = atoi(argv[2]);
+    CHECK(count <= 16);
+    for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < count; i++) {
+            numbers[i] = i;
+            CHECK(pthread_create(&threads[i], NULL, thread, &numbers[i]) == 0);
+        }
+        for (int i = 0; i < count; i++)
+            CHECK(pthread_join(threads[i], NULL) == 0);
+        SAY("round %d of %d threads: size %d", round, count, size_seen);
+    }
+    return 0;
+}

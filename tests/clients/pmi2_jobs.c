@@ -1,0 +1,175 @@
+/* The functions of pmi2.h that reach beyond one job: spawn, connect, abort.
+ *
+ *   spawn            several programs with arguments, info and preputs, then their spaces from outside
+ *   many             every rank spawns at the same time
+ *   missing          programs that are not there
+ *   connect PIPE     connect and disconnect, wrong uses included
+ *   one              the last rank aborts itself alone; the others go on
+ *   world            rank 0 aborts everybody
+ *
+ * A spawned process tells what it got and puts it into its job's space.
+ */
+#include "pmi2_check.h"
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static char *self;
+
+static void child(int argc, char **argv)
+{
+    char value[PMI2_MAX_VALLEN] = "", key[32], dir[512], text[1024] = "";
+    for (int i = 1; i < argc; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "[%s]", argv[i]);
+    CHECK(getcwd(dir, sizeof dir) != NULL);
+    check_value(NULL, PMI2_ID_NULL, "preput one", "first;value");
+    check_value(jobid, PMI2_ID_NULL, "preput two", "");
+    snprintf(key, sizeof key, "child-%d", rank);
+    snprintf(value, sizeof value, "%d of %d", rank, size);
+    OK(PMI2_KVS_Put(key, value));
+    OK(PMI2_KVS_Fence());
+    const char *env = getenv("HYDRANT_TESTS_ENV");
+    SAY("child %d of %d program %d in %s env=%s with %d:%s", rank, size, appnum, dir, env ? env : "-", argc - 1, text);
+}
+
+#define PAIR(k, v) {.key = (char *)(k), .value = (char *)(v)}
+
+static const MPID_Info preput_one = PAIR("preput one", "first;value"), preput_two = PAIR("preput two", "");
+static const MPID_Info *preputs[] = {&preput_one, &preput_two};
+
+static int spawn(int count, const char *commands[], const char **argvs[], const int procs[], const int infos[],
+                 const MPID_Info *info[], char *job, int room, int errors[])
+{
+    int argcs[8] = {0};
+    for (int i = 0; i < count; i++)
+        while (argvs && argvs[i] && argvs[i][argcs[i]])
+            argcs[i]++;
+    return PMI2_Job_Spawn(count, commands, argcs, argvs, procs, infos, info, 2, preputs, job, room, errors);
+}
+
+static void spawn_two(void)
+{
+    const char *commands[] = {self, strrchr(self, '/') + 1}, **argvs[2];
+    const char *first[] = {"", "two words", "semi;colon", "", NULL}, *second[] = {NULL};
+    char path[512], job[256] = "";
+    const MPID_Info of_first[] = {PAIR("wdir", "/"), PAIR("env", "HYDRANT_TESTS_ENV=of;info"), PAIR("no-such-key", "x")};
+    const MPID_Info of_second[] = {PAIR("path", path)};
+    const MPID_Info *info[] = {of_first, of_second};
+    int procs[] = {2, 1}, infos[] = {3, 1}, errors[3] = {-1, -1, -1};
+    snprintf(path, sizeof path, "%.*s", (int)(strrchr(self, '/') - self), self);
+    argvs[0] = first, argvs[1] = second;
+    OK(spawn(2, commands, argvs, procs, infos, info, job, sizeof job, errors));
+    CHECK(*job && strcmp(job, jobid) && errors[0] == 0 && errors[1] == 0);
+    SAY("spawned");
+}
+
+static void spawn_many(void)
+{
+    const char *commands[] = {self}, *none[] = {NULL}, **argvs[] = {none};
+    int procs[] = {2}, infos[] = {0}, errors[2] = {-1, -1};
+    const MPID_Info *info[] = {NULL};
+    char job[256] = "", key[32], other[256];
+    int length;
+    OK(PMI2_KVS_Fence());
+    OK(spawn(1, commands, argvs, procs, infos, info, job, sizeof job, errors));
+    CHECK(*job && strcmp(job, jobid) && errors[0] == 0);
+    snprintf(key, sizeof key, "spawned-by-%d", rank);
+    OK(PMI2_KVS_Put(key, job));
+    OK(PMI2_KVS_Fence());
+    for (int i = 0; i < size; i++) {
+        snprintf(key, sizeof key, "spawned-by-%d", i);
+        OK(PMI2_KVS_Get(NULL, i, key, other, sizeof other, &length));
+        CHECK((strcmp(other, job) == 0) == (i == rank));
+    }
+    SAY("rank %d spawned", rank);
+}
+
+/* The library has no codes for a spawn that failed, but it has to fail. */
+static void spawn_missing(void)
+{
+    const char *commands[] = {self, "/no/such/program"}, *none[] = {NULL}, **argvs[] = {none, none};
+    int procs[] = {1, 1}, infos[] = {0, 0}, errors[2] = {0, 0};
+    const MPID_Info *info[] = {NULL, NULL};
+    char job[256] = "";
+    FAILS(spawn(2, commands, argvs, procs, infos, info, job, sizeof job, errors));
+    FAILS(spawn(1, commands + 1, argvs, procs, infos, info, job, sizeof job, errors));
+    FAILS(spawn(1, (const char *[]){""}, argvs, procs, infos, info, job, sizeof job, errors));
+    procs[0] = 0;
+    FAILS(spawn(1, commands, argvs, procs, infos, info, job, sizeof job, errors));
+    OK(PMI2_KVS_Fence());
+    SAY("rank %d goes on", rank);
+}
+
+static void connect(const char *pipe)
+{
+    const char *commands[] = {self}, *args[] = {"stay", pipe, NULL}, **argvs[] = {args};
+    int procs[] = {1}, infos[] = {0}, errors[1] = {-1}, writer;
+    const MPID_Info *info[] = {NULL};
+    char job[256] = "";
+    PMI2_Connect_comm_t comm;
+    memset(&comm, 0, sizeof comm);
+    CHECK(mkfifo(pipe, 0600) == 0);
+    FAILS(PMI2_Job_Connect("no-such-job", &comm));
+    FAILS(PMI2_Job_Disconnect("no-such-job"));
+    FAILS(PMI2_Job_Disconnect(jobid));
+    OK(spawn(1, commands, argvs, procs, infos, info, job, sizeof job, errors));
+    /* Opens when the child has opened its end. */
+    CHECK((writer = open(pipe, O_WRONLY | O_CLOEXEC)) >= 0);
+    FAILS(has_key(job, "preput one") ? PMI2_SUCCESS : PMI2_FAIL);
+    OK(PMI2_Job_Connect(job, &comm));
+    check_value(job, PMI2_ID_NULL, "preput one", "first;value");
+    /* Whoever is connected may connect again. */
+    OK(PMI2_Job_Connect(job, &comm));
+    CHECK(!has_key(NULL, "preput one"));
+    OK(PMI2_Job_Disconnect(job));
+    FAILS(has_key(job, "preput one") ? PMI2_SUCCESS : PMI2_FAIL);
+    FAILS(PMI2_Job_Disconnect(job));
+    OK(PMI2_Job_Connect(job, &comm));
+    check_value(job, PMI2_ID_NULL, "child-0", "0 of 1");
+    CHECK(close(writer) == 0);
+    SAY("connected");
+}
+
+/* The child of `connect` is there until its spawner closes the pipe. */
+static void stay(const char *pipe)
+{
+    char byte;
+    int fd = open(pipe, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, &byte, 1) == 0);
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    self = argv[0];
+    start();
+    if (getenv("PMI_SPAWNED")) {
+        child(argc, argv);
+        if (!strcmp(what, "stay"))
+            stay(argv[2]);
+    } else if (!strcmp(what, "spawn")) {
+        spawn_two();
+    } else if (!strcmp(what, "many")) {
+        spawn_many();
+    } else if (!strcmp(what, "missing")) {
+        spawn_missing();
+    } else if (!strcmp(what, "connect")) {
+        connect(argv[2]);
+    } else if (!strcmp(what, "one")) {
+        if (rank == size - 1) {
+            PMI2_Abort(0, "this rank; alone");
+            exit(7);
+        }
+        for (int i = 0; i < 3; i++)
+            OK(PMI2_KVS_Fence());
+        SAY("rank %d survived", rank);
+    } else if (!strcmp(what, "world")) {
+        if (rank == 0)
+            PMI2_Abort(1, "the whole; world");
+        OK(PMI2_KVS_Fence());
+        SAY("rank %d survived", rank);
+    } else {
+        CHECK(!"a known test");
+    }
+    OK(PMI2_Finalize());
+    return 0;
+}

@@ -1,0 +1,491 @@
+//! What a job's ranks do beyond putting and getting, step by step: group barriers, life after a death, spawned jobs,
+//! connections, names, rings and process sets.
+
+use crate::{RAW, raw};
+
+/// The block by which PMI-1 spawns one program, whose arguments are steps of a raw client. What stands in them as
+/// `\\n` is the child's to undo.
+fn spawn1(procs: u32, program: &str, steps: &[&str]) -> String {
+    let words = steps.iter().flat_map(|step| match step.split_once(' ') {
+        Some((step, text)) => vec![step, text],
+        None => vec![*step],
+    });
+    let args: Vec<String> = words.zip(1..).map(|(word, n)| format!(r"arg{n}={word}\n")).collect();
+    format!(
+        r"send mcmd=spawn\nnprocs={procs}\nexecname={program}\ntotspawns=1\nspawnssofar=1\nargcnt={}\n{}preput_num=1\npreput_key_0=parent\npreput_val_0=%j\ninfo_num=0\nendcmd\n",
+        args.len(),
+        args.concat(),
+    )
+}
+
+/// The same in PMI-2.
+fn spawn2(procs: u32, program: &str, steps: &[&str]) -> String {
+    let words = steps.iter().flat_map(|step| match step.split_once(' ') {
+        Some((step, text)) => vec![step, text],
+        None => vec![*step],
+    });
+    let args: Vec<String> =
+        words.enumerate().map(|(n, word)| format!("argv{n}={};", word.replace(';', ";;"))).collect();
+    format!(
+        "frame cmd=spawn;ncmds=1;preputcount=1;ppkey0=parent;ppval0=%j;subcmd={program};maxprocs={procs};argc={};{}infokeycount=0;",
+        args.len(),
+        args.concat(),
+    )
+}
+
+#[test]
+fn barriers_of_groups() {
+    let steps = r"init1
+        send cmd=barrier_in group=WORLD:3\n
+        expect cmd=barrier_out rc=0 tag=3
+        send cmd=barrier_in group=NODE:4\n
+        expect cmd=barrier_out rc=0 tag=4
+        send cmd=barrier_in group=%r:5\n
+        expect cmd=barrier_out rc=0 tag=5
+        only 0,1
+        send cmd=barrier_in group=0,1:6\n
+        expect cmd=barrier_out rc=0 tag=6
+        only 1,2
+        send cmd=barrier_in group=1,2:6\n
+        expect cmd=barrier_out rc=0 tag=6
+        only 0,2,3
+        send cmd=barrier_in group=3,0,2:7\n
+        expect cmd=barrier_out rc=0 tag=7
+        all
+        send cmd=barrier_in group=0,1,2,3:8\n
+        expect cmd=barrier_out rc=0 tag=8
+        fence1
+        end1
+        say done";
+    for way in ["", "--pmi-port"] {
+        let steps = if way.is_empty() { steps.to_owned() } else { format!("ack1\n{steps}") };
+        raw(&format!("{way} -n 4"), &steps).run().code(0).quiet().says("done", 4);
+    }
+}
+
+/// What stands before a barrier is seen behind it by the whole group, and by those alone who waited.
+#[test]
+fn a_group_sees_what_was_put_before_its_barrier() {
+    let steps = r"init1
+        only 0
+        count
+        only 0,2
+        send cmd=put kvsname=%j key=k%r value=v%r\n
+        expect cmd=put_result rc=0
+        send cmd=barrier_in group=0,2:1\n
+        expect cmd=barrier_out rc=0 tag=1
+        send cmd=get kvsname=%j key=k0\n
+        expect cmd=get_result rc=0 value=v0
+        send cmd=get kvsname=%j key=k2\n
+        expect cmd=get_result rc=0 value=v2
+        only 1
+        say free
+        all
+        fence1
+        end1";
+    let mut job = raw("-n 3", steps).hold_input().start();
+    job.await_stdout("free", 1);
+    job.end_input();
+    job.wait().code(0).quiet();
+}
+
+#[test]
+fn groups_that_cannot_be_are_refused() {
+    let steps = r"init1
+        send cmd=barrier_in group=0,7:1\n
+        refused malformed or this rank is not in it
+        send cmd=barrier_in group=:1\n
+        refused malformed
+        send cmd=barrier_in group=EVERYBODY:1\n
+        refused malformed
+        send cmd=barrier_in group=0,,1:1\n
+        refused malformed
+        only 0
+        send cmd=barrier_in group=1:1\n
+        refused malformed or this rank is not in it
+        all
+        fence1
+        end1";
+    raw("-n 2", steps).run().code(0).quiet();
+}
+
+#[test]
+fn a_group_barrier_counts_the_living() {
+    let steps = r"only 1
+        kill 9
+        all
+        init1
+        fence1
+        send cmd=barrier_in group=0,1,2:1\n
+        expect cmd=barrier_out rc=0 tag=1
+        end1
+        say done";
+    raw("-disable-auto-cleanup -n 3", steps).run().code(137).says("done", 2);
+}
+
+/// Behind a fence that counted them out, the dead are known to everybody, in both protocols.
+#[test]
+fn the_dead_are_listed() {
+    let steps = r"only 1,3,4
+        kill 9
+        only 0
+        init1
+        send cmd=get kvsname=%j key=PMI_process_mapping\n
+        expect cmd=get_result rc=0 value=(vector,(0,1,7))
+        fence1
+        send cmd=get kvsname=%j key=PMI_dead_processes\n
+        expect cmd=get_result rc=0 value=1,3-4
+        end1
+        only 2,5,6
+        init2
+        fence2
+        frame cmd=info-getjobattr;key=PMI_dead_processes;
+        expect cmd=info-getjobattr-response;rc=0;found=TRUE;value=1,3-4;
+        end2
+        all
+        say done";
+    raw("-disable-auto-cleanup -n 7", steps).run().code(137).says("done", 4);
+}
+
+/// MPICH's Sessions and a second `PMI2_Init` do so, without a finalize in between.
+#[test]
+fn introducing_oneself_again_changes_nothing() {
+    let put = r"send cmd=put kvsname=%j key=k%r value=v%r\n
+        expect cmd=put_result rc=0";
+    let get = r"send cmd=get kvsname=%j key=k0\n
+        expect cmd=get_result rc=0 value=v0";
+    let steps = format!("init1\n{put}\ninit1\nfence1\ninit1\n{get}\nfence1\nend1\nsay done");
+    raw("-n 3", &steps).run().code(0).quiet().says("done", 3);
+    let steps = r"init2
+        frame cmd=kvs-put;key=k%r;value=v%r;
+        expect cmd=kvs-put-response;rc=0;
+        init2
+        fence2
+        init2
+        frame cmd=kvs-get;key=k0;
+        expect cmd=kvs-get-response;rc=0;found=TRUE;value=v0;
+        end2
+        say done";
+    raw("-n 3", steps).run().code(0).quiet().says("done", 3);
+}
+
+/// Rank 0 is held back until the others wait; what it puts then must be there behind the fence.
+#[test]
+fn a_fence_waits_for_everybody() {
+    let steps = r"init2
+        only 0
+        count
+        frame cmd=kvs-put;key=late;value=yes;
+        expect cmd=kvs-put-response;rc=0;
+        all
+        only 1,2,3
+        say waiting
+        all
+        fence2
+        frame cmd=kvs-get;key=late;
+        expect cmd=kvs-get-response;rc=0;found=TRUE;value=yes;
+        end2";
+    let mut job = raw("-n 4", steps).hold_input().start();
+    job.await_stdout("waiting", 3);
+    job.end_input();
+    job.wait().code(0).quiet();
+}
+
+/// A node attribute that somebody waits for may come from a later rank.
+#[test]
+fn a_node_attribute_is_waited_for() {
+    let steps = r"init2
+        only 0
+        count
+        frame cmd=info-putnodeattr;key=shared;value=segment;;1;
+        expect cmd=info-putnodeattr-response;rc=0;
+        only 1,2
+        frame cmd=info-getnodeattr;key=shared;wait=FALSE;
+        expect cmd=info-getnodeattr-response;rc=0;found=FALSE;
+        frame cmd=info-getnodeattr;key=shared;wait=TRUE;
+        say waiting
+        expect cmd=info-getnodeattr-response;rc=0;found=TRUE;value=segment;;1;
+        all
+        end2";
+    let mut job = raw("-n 3", steps).hold_input().start();
+    job.await_stdout("waiting", 2);
+    job.end_input();
+    job.wait().code(0).quiet();
+}
+
+/// More than 64 KiB in one message: its sender is turned away, and nobody else notices.
+#[test]
+fn an_oversize_message_costs_only_its_sender() {
+    let huge = "x".repeat(70_000);
+    for message in [
+        format!("init1\nsend cmd=put kvsname=%j key=k value={huge}\\n"),
+        format!("init2\nframe cmd=kvs-put;key=k;value={huge};"),
+    ] {
+        let steps = format!(
+            "only 0\n{message}\neof\nexit 97\nonly 1,2\ninit1\nsend cmd=barrier_in group=1,2:1\\n\n\
+             expect cmd=barrier_out rc=0 tag=1\nend1\nsay done"
+        );
+        let outcome = raw("-disable-auto-cleanup -n 3", &steps).run();
+        // Whether the sender finds out by writing or by reading is a matter of luck.
+        outcome.code(97).says("done", 2).warns("a message over 65536 bytes");
+    }
+}
+
+#[test]
+fn a_child_knows_its_parent_through_both_protocols() {
+    let child1 = ["init1", r"send cmd=get kvsname=%%j key=parent\\n", "expect cmd=get_result rc=0 value=%j"];
+    let child1 = [&child1[..], &["fence1", "end1", "say child %%r of %%s"]].concat();
+    let child2 = [
+        r"send cmd=init pmi_version=2 pmi_subversion=0\\n",
+        "expect cmd=response_to_init rc=0",
+        "frame cmd=fullinit;pmirank=%%r;",
+        "expect cmd=fullinit-response;rc=0;rank=%%r;size=3;appnum=0;spawner-jobid=%j;",
+        "frame cmd=kvs-get;key=parent;",
+        "expect cmd=kvs-get-response;rc=0;found=TRUE;value=%j;",
+        "fence2",
+        "end2",
+        "say child %%r of %%s",
+    ];
+    for child in [&child1[..], &child2[..]] {
+        // One code a process, or MPICH's client gives up.
+        let one =
+            format!("init1\n{}\nexpect cmd=spawn_result rc=0 errcodes=0,0,0\nend1", spawn1(3, RAW, child));
+        let two = format!("init2\n{}\nexpect cmd=spawn-response;rc=0;\nend2", spawn2(3, RAW, child));
+        for parent in [one, two] {
+            let outcome = raw("-n 1", &parent).run();
+            outcome.code(0).quiet();
+            for rank in 0..3 {
+                outcome.says(&format!("child {rank} of 3\n"), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_its_spawners_error() {
+    let steps = format!(
+        "init1\n{}\nrefused nothing was started\nfence1\nend1\nsay one",
+        spawn1(2, "/no/such/program", &[])
+    );
+    raw("-n 2", &steps).run().code(0).says("one", 2);
+    let steps = format!(
+        "init2\n{}\nrefused nothing was started\nfence2\nend2\nsay two",
+        spawn2(2, "/no/such/program", &[])
+    );
+    raw("-n 2", &steps).run().code(0).says("two", 2);
+    // A file that is there but no program.
+    let steps =
+        format!("init2\n{}\nrefused nothing was started\nend2\nsay two", spawn2(1, "/etc/passwd", &[]));
+    raw("-n 1", &steps).run().code(0).says("two", 1);
+}
+
+/// The child's failure is the job's exit code, but not the parent's end.
+#[test]
+fn a_child_that_aborts_ends_only_its_own_job() {
+    let child = ["init2", "only 1", "frame cmd=abort;exitcode=9;message=too much;", "all", "forever"];
+    let steps = format!(
+        "init2\n{}\nexpect cmd=spawn-response;rc=0;\ncount\nend2\nsay parent",
+        spawn2(2, RAW, &child)
+    );
+    let mut job = raw("-n 1", &steps).hold_input().start();
+    job.await_stderr("too much");
+    job.end_input();
+    job.wait().code(9).says("parent", 1);
+}
+
+/// Behind the parent's abort, the child goes on.
+#[test]
+fn a_parent_that_aborts_leaves_its_child() {
+    let child = [
+        "init2",
+        "say child up",
+        "frame cmd=name-lookup;name=never;",
+        "expect rc=14;",
+        "end2",
+        "say child done",
+    ];
+    let steps = format!(
+        "init2\n{}\nexpect cmd=spawn-response;rc=0;\ncount\nframe cmd=abort;exitcode=4;message=leaving;\nforever",
+        spawn2(1, RAW, &child)
+    );
+    let mut job = raw("-n 1", &steps).hold_input().start();
+    job.await_stdout("child up", 1);
+    job.end_input();
+    job.wait().code(4).says("child done", 1).warns("leaving");
+}
+
+#[test]
+fn a_spawn_beyond_a_limit_is_refused_by_name() {
+    let steps =
+        format!("init2\n{}\nrefused limit jobs\nfence2\nend2\nsay done", spawn2(1, RAW, &["init2", "end2"]));
+    raw("--limit jobs=1 -n 1", &steps).run().code(0).says("done", 1);
+    let steps =
+        format!("init2\n{}\nrefused limit ranks\nfence2\nend2\nsay done", spawn2(9, RAW, &["init2", "end2"]));
+    raw("--limit ranks=4 -n 1", &steps).run().code(0).says("done", 1);
+}
+
+#[test]
+fn connections_that_cannot_be_are_refused() {
+    let steps = r"init2
+        frame cmd=job-connect;jobid=nobodys;
+        refused no such job
+        frame cmd=job-disconnect;jobid=nobodys;
+        refused no such job
+        frame cmd=job-disconnect;jobid=%j;
+        refused not connected
+        frame cmd=kvs-get;jobid=nobodys;key=k;
+        refused no such key-value space
+        fence2
+        end2";
+    raw("-n 2", steps).run().code(0).quiet();
+}
+
+#[test]
+fn names_are_published_once_and_end_with_their_job() {
+    let steps = r"init2
+        only 0
+        frame cmd=name-publish;name=svc;port=p;;1;
+        expect cmd=name-publish-response;rc=0;
+        frame cmd=name-publish;name=svc;port=other;
+        refused published already
+        all
+        fence2
+        frame cmd=name-lookup;name=svc;
+        expect cmd=name-lookup-response;rc=0;port=p;;1;value=p;;1;
+        fence2
+        only 1
+        frame cmd=name-unpublish;name=svc;
+        expect cmd=name-unpublish-response;rc=0;
+        frame cmd=name-unpublish;name=svc;
+        refused nobody has published
+        all
+        fence2
+        frame cmd=name-lookup;name=svc;
+        refused nobody has published
+        end2";
+    raw("-n 2", steps).run().code(0).quiet();
+}
+
+#[test]
+fn a_lookup_may_wait() {
+    let steps = r"init2
+        only 0
+        count
+        frame cmd=name-publish;name=svc;port=here;
+        expect cmd=name-publish-response;rc=0;
+        only 1,2
+        frame cmd=name-lookup;name=svc;
+        say waiting
+        expect cmd=name-lookup-response;rc=0;port=here;
+        all
+        fence2
+        end2";
+    let mut job = raw("--lookup-wait 60 -n 3", steps).hold_input().start();
+    job.await_stdout("waiting", 2);
+    job.end_input();
+    job.wait().code(0).quiet();
+    let steps = "init2\nframe cmd=name-lookup;name=none;\nrefused nobody has published\nend2";
+    raw("--lookup-wait 0.1 -n 1", steps).run().code(0).quiet();
+}
+
+#[test]
+fn a_ring_hands_on_what_its_ranks_hold() {
+    let steps = r"init2
+        only 0
+        frame cmd=ring;ring-count=1;ring-left=l0;ring-right=r0;
+        expect cmd=ring-response;rc=0;ring-count=0;ring-left=r2;ring-right=l1;
+        only 1
+        frame cmd=ring;ring-count=2;ring-left=l1;ring-right=r1;
+        expect cmd=ring-response;rc=0;ring-count=1;ring-left=r0;ring-right=l2;
+        only 2
+        frame cmd=ring;ring-count=1;ring-left=l2;ring-right=r2;
+        expect cmd=ring-response;rc=0;ring-count=3;ring-left=r1;ring-right=l0;
+        all
+        end2";
+    raw("-n 3", steps).run().code(0).quiet();
+}
+
+#[test]
+fn rings_that_cannot_be_are_refused() {
+    let long = "x".repeat(1025);
+    let steps = format!(
+        "init2\nframe cmd=ring;ring-count=1;ring-left={long};ring-right=r;\nrefused longer than\n\
+         frame cmd=ring;ring-left=l;ring-right=r;\nrefused missing\n\
+         frame cmd=ring;ring-count=1;ring-left=l;ring-right=l;\nexpect cmd=ring-response;rc=0;\nend2"
+    );
+    raw("-n 2", &steps).run().code(0).quiet();
+}
+
+/// A rank counts the sets that it is in. Sets come at the end and stay; one with a dead member says so.
+#[test]
+fn process_sets_are_those_one_is_in() {
+    let steps = r"init2
+        frame cmd=pset-name;index=0;
+        expect cmd=pset-name-response;rc=0;name=mpi://WORLD;
+        frame cmd=pset-name;index=1;
+        expect cmd=pset-name-response;rc=0;name=mpi://SELF;
+        frame cmd=pset-info;name=mpi://WORLD;
+        expect cmd=pset-info-response;rc=0;size=3;
+        frame cmd=pset-info;name=mpi://SELF;
+        expect cmd=pset-info-response;rc=0;size=1;
+        frame cmd=pset-info;name=nobodys;
+        refused no such process set
+        frame cmd=pset-define;name=mpi://MINE;members=0;
+        refused is not mpi://
+        frame cmd=pset-define;name=late;members=0-7;
+        refused malformed
+        fence2
+        only 1
+        frame cmd=pset-define;name=late;members=1-2;
+        expect cmd=pset-define-response;rc=0;
+        frame cmd=pset-define;name=late;members=0-1;
+        refused has other members
+        all
+        fence2
+        only 0
+        frame cmd=pset-info;name=late;
+        refused no such process set
+        only 2
+        frame cmd=pset-members;name=late;
+        expect cmd=pset-members-response;rc=0;members=1-2;
+        all
+        end2";
+    raw("-n 3", steps).run().code(0).quiet();
+}
+
+#[test]
+fn programs_have_process_sets_that_the_user_names() {
+    let steps = |size: u32| {
+        format!(
+            "init2\nframe cmd=pset-info;name=app://ocean;\n{}\nfence2\nend2",
+            match size {
+                0 => "refused no such process set".to_owned(),
+                size => format!("expect cmd=pset-info-response;rc=0;size={size};"),
+            }
+        )
+    };
+    let job = raw("--pset app://ocean -n 2", &steps(2)).words(": -n 1").arg(RAW);
+    crate::steps_of(job, &steps(0)).run().code(0).quiet();
+}
+
+#[test]
+fn a_set_with_a_dead_member_says_so() {
+    let steps = r"only 1
+        kill 9
+        all
+        init2
+        only 0
+        frame cmd=pset-define;name=pair;members=0,2;
+        expect cmd=pset-define-response;rc=0;
+        all
+        fence2
+        frame cmd=pset-info;name=mpi://WORLD;
+        refused has died
+        frame cmd=pset-name;index=0;
+        expect cmd=pset-name-response;rc=0;name=mpi://WORLD;
+        frame cmd=pset-info;name=pair;
+        expect cmd=pset-info-response;rc=0;size=2;
+        end2
+        say done";
+    raw("-disable-auto-cleanup -n 3", steps).run().code(137).says("done", 2);
+}
