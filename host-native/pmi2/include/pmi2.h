@@ -98,8 +98,8 @@ typedef struct PMI2_Connect_comm {
 /* Joins the job: whether another job spawned this one, the number of processes, this process's rank from 0, and which
  * program of the command line it is (0 where the server does not say).
  *
- * PMI2_ERR_INIT, PMI2_ERR_INVALID_ARG, or PMI2_FAIL when the server cannot be reached, refuses, or speaks no PMI-2.
- * The reason goes to standard error, whatever PMI2_DEBUG says. */
+ * PMI2_ERR_INIT, PMI2_ERR_INVALID_ARG, the server's code when it refuses, or PMI2_FAIL when it cannot be reached or
+ * speaks no PMI-2. The reason goes to standard error, whatever PMI2_DEBUG says. */
 int PMI2_Init(int *spawned, int *size, int *rank, int *appnum);
 
 /* Leaves the job. Without it, the end of the process counts as a failure. The library closes its connection even where
@@ -186,8 +186,8 @@ int PMI2_KVS_Fence(void);
  * same, value holds as much as fits, and vallen is the negative of the length: call again with 1 - *vallen characters.
  * value may be NULL, which counts as a buffer of 0 characters.
  *
- * PMI2_ERR_OTHER when there is no such key (other servers: PMI2_FAIL); PMI2_ERR_INVALID_KEY,
- * PMI2_ERR_INVALID_KEY_LENGTH, PMI2_ERR_INVALID_LENGTH (maxvalue is negative), PMI2_ERR_INVALID_ARG (vallen is NULL;
+ * PMI2_ERR_OTHER when there is no such key; PMI2_ERR_INVALID_KEY, PMI2_ERR_INVALID_KEY_LENGTH,
+ * PMI2_ERR_INVALID_LENGTH (maxvalue is negative), PMI2_ERR_INVALID_ARG (vallen is NULL;
  * no such job, or not connected to it). */
 int PMI2_KVS_Get(const char *jobid, int src_pmi_id, const char key[], char value[], int maxvalue, int *vallen);
 

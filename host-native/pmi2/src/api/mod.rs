@@ -27,11 +27,13 @@ use border::{Out, text};
 /// The exit status of a process that aborted.
 const ABORTED: c_int = 1;
 
-/// Runs a function's body: no panic leaves it, and its error becomes a code. `PMI2_DEBUG` shows the error's words.
+/// Runs a function's body: no panic leaves it, and its error becomes a code. `PMI2_DEBUG` shows the error's words;
+/// those of `PMI2_Init` are always shown, because its caller has nothing but a number to find out what is wrong.
 fn call(name: &'static str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
     let outcome = panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Error::Panicked));
     let Err(error) = outcome else { return Code::Success as c_int };
-    if std::env::var_os("PMI2_DEBUG").is_some_and(|value| !value.is_empty() && value != "0") {
+    let debug = || std::env::var_os("PMI2_DEBUG").is_some_and(|value| !value.is_empty() && value != "0");
+    if name == "PMI2_Init" || debug() {
         explain(name, &error);
     }
     error.code() as c_int
@@ -41,7 +43,7 @@ fn explain(name: &str, error: &Error) {
     eprintln!("hydrant-pmi2: {name}: {error}");
 }
 
-/// Joins the job. Said on standard error when it fails, because the caller has nothing but a number.
+/// Joins the job.
 ///
 /// # Safety
 /// Each pointer is NULL or an `int` to write to.
@@ -55,7 +57,7 @@ pub unsafe extern "C" fn PMI2_Init(
     call("PMI2_Init", || {
         // SAFETY: pointers as pmi2.h wants them.
         let outs = unsafe { [Out::new(spawned)?, Out::new(size)?, Out::new(rank)?, Out::new(appnum)?] };
-        let process = Process::init().inspect_err(|error| explain("PMI2_Init", error))?;
+        let process = Process::init()?;
         let identity = process.identity;
         let number = |number: u32| c_int::try_from(number).unwrap_or(c_int::MAX);
         let values = [

@@ -47,9 +47,11 @@ pub unsafe extern "C" fn PMI2_Nameserv_lookup(
         let (name, room) =
             unsafe { (named(service_name, NO_NAME)?, Room::some(port, port_len, Code::InvalidLength)?) };
         let port =
-            process.connection.ask(&Command::Lookup { name: Text::plain(name) }, |reply| match reply {
-                Reply::Port(port) => Some(bytes(port)),
-                _ => None,
+            process.connection.ask(&Command::Lookup { name: Text::plain(name), wait: None }, |reply| {
+                match reply {
+                    Reply::Port(port) => Some(bytes(port)),
+                    _ => None,
+                }
             })?;
         room.need_text(&port)
     })

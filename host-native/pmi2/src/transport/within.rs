@@ -70,6 +70,7 @@ impl Within {
         let name = format!("singleton_{}", std::process::id());
         for input in [
             Input::Job(JobSpec::new(JOB, &name, 1)),
+            Input::Attr { job: JOB, key: b"PMI_process_mapping", value: b"(vector,(0,1,1))" },
             Input::Opened { conn: CONN, job: JOB, rank: Some(Rank(0)) },
         ] {
             server.handle(Time(0), input).map_err(Error::Within)?;

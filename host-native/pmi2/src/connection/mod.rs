@@ -49,12 +49,15 @@ fn unsent(error: client::Error) -> Error {
 impl Connection {
     /// Connects and introduces this process.
     pub(crate) fn open(environment: &Environment) -> Result<(Connection, Identity), Error> {
+        Connection::introduce(Transport::open(&environment.place)?, environment)
+    }
+
+    fn introduce(transport: Transport, environment: &Environment) -> Result<(Connection, Identity), Error> {
         let start = match environment.place {
             Place::Fd { rank, size, .. } => Start::Fd { rank, size },
             Place::Port { id, .. } => Start::Port { id },
             Place::Alone => Start::Fd { rank: 0, size: 1 },
         };
-        let transport = Transport::open(&environment.place)?;
         let mut client = Client::new(hydrant_core::wire::Protocol::V2, start);
         let jobid = environment.jobid.as_deref().filter(|_| environment.place != Place::Alone);
         let (mut input, mut outgoing) = (Vec::new(), message_buffer());
@@ -213,3 +216,6 @@ pub(crate) fn string(text: &Text<'_>) -> String {
     let bytes: Vec<u8> = text.parts().flatten().copied().collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
+
+#[cfg(test)]
+mod tests;
