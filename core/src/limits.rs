@@ -27,7 +27,7 @@ pub const PSET_NAME_MAX: usize = 127;
 /// Programs that one spawn may start.
 pub const SPAWN_PROGRAMS_MAX: u32 = 256;
 /// The buffer that [`crate::Server::poll`] needs for any reply, in bytes.
-pub const OUTPUT_MAX: usize = 2560;
+pub const OUTPUT_MAX: usize = 4352;
 
 /// The size of every table, fixed when a server is made.
 ///

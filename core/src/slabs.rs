@@ -275,7 +275,7 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owed {
     /// PMI-2's thread id, to be echoed; empty where none came.
-    pub thrid: String<THRID_MAX, u8>,
+    pub thrid: Vec<u8, THRID_MAX, u8>,
     /// What will be said, or waited for.
     pub what: What,
 }

@@ -1,7 +1,6 @@
 //! Replies, as the model expects them and as a client reads them.
 
 use hydrant_core::Refusal;
-use hydrant_core::limits::OUTPUT_MAX;
 use hydrant_core::wire::frame::{self, Kind};
 use hydrant_core::wire::{Codes, Failure, Framing, Op, Reply, Text, v1, v2};
 
@@ -72,25 +71,8 @@ impl Say {
     /// What of an expected reply reaches a client of that protocol.
     pub(crate) fn heard(self, v2: bool) -> Say {
         let carries = |text: &[u8]| v2 || !text.contains(&b'\n');
-        let len = |text: &[u8]| text.len() + text.iter().filter(|&&byte| v2 && byte == b';').count();
         match self {
             Say::Text(op, text) if !carries(&text) => Say::Refused(op, Refusal::Unprintable).heard(v2),
-            Say::Text(Op::Lookup, port)
-                if v2
-                    && "      cmd=name-lookup-response;rc=0;port=;value=;".len() + 2 * len(&port)
-                        > OUTPUT_MAX =>
-            {
-                Say::Refused(Op::Lookup, Refusal::Unprintable).heard(v2)
-            }
-            Say::Ring { count, left, right }
-                if format!("      cmd=ring-response;rc=0;ring-count={count};ring-left=;ring-right=;")
-                    .len()
-                    + len(&left)
-                    + len(&right)
-                    > OUTPUT_MAX =>
-            {
-                Say::Refused(Op::Ring, Refusal::Unprintable).heard(v2)
-            }
             Say::Refused(op, why) => Say::Failed(known(op, v2), why.rc(), why.to_string()),
             Say::Spawned { codes, .. } if !v2 => Say::Spawned { job: String::new(), codes },
             other => other,

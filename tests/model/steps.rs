@@ -2,8 +2,7 @@
 
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Closing, Exit};
-use hydrant_core::wire::Op;
-use hydrant_core::{ConnId, ErrandId, Input, JobId, Malformed, Rank, Refusal};
+use hydrant_core::{ConnId, ErrandId, Input, JobId, Malformed, Rank};
 
 use crate::commands::{Ask, JobPlan, Step, key, pset, text};
 use crate::encode;
@@ -251,10 +250,7 @@ impl World<'_> {
         let (quiet, owed) = (!state.blocked && state.closing.is_none() && idle, state.owed.len());
         let said = self.said.len();
         self.says(conn, vec![request]);
-        // A ring is over where its texts are too long for a reply.
-        let too_long = (Op::Ring, Refusal::Unprintable.rc());
-        if let [(to, why @ Say::Failed(op, rc, _))] = &self.said[said..]
-            && (*op, *rc) != too_long
+        if let [(to, why @ Say::Failed(..))] = &self.said[said..]
             && (quiet, owed, *to) == (true, 0, conn)
             && self.stays(conn)
         {

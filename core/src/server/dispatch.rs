@@ -1,6 +1,6 @@
 //! What a client's messages do.
 
-use heapless::String;
+use heapless::Vec;
 
 use super::Server;
 use super::io::Consumed;
@@ -78,6 +78,10 @@ impl Server<'_> {
         let op = command.as_ref().map_or_else(|(op, _)| *op, Command::op);
         if opened && !matches!(op, Op::Init | Op::InitAck) {
             return Err(Malformed::Introduction);
+        }
+        if op == Op::Init && !self.conns[conn.index()].owed.is_empty() {
+            // What is owed is in the language that was spoken before.
+            return Ok(false);
         }
         if counted && frame.kind != wire::frame::Kind::Counted && op != Op::Init {
             return Err(Malformed::Length);
@@ -313,10 +317,10 @@ pub(super) fn contiguous<'k>(key: &Text<'k>, room: &'k mut [u8]) -> Result<&'k [
 }
 
 /// A thread id to be echoed, empty where none came; nothing when it is too long.
-fn keep<const N: usize>(thrid: Option<Text<'_>>) -> Option<String<N, u8>> {
-    let mut kept = String::new();
-    for &byte in thrid.iter().flat_map(Text::parts).flatten() {
-        kept.push(char::from(byte)).ok()?;
+fn keep<const N: usize>(thrid: Option<Text<'_>>) -> Option<Vec<u8, N, u8>> {
+    let mut kept = Vec::new();
+    for part in thrid.iter().flat_map(Text::parts) {
+        kept.extend_from_slice(part).ok()?;
     }
     Some(kept)
 }

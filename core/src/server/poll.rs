@@ -128,11 +128,11 @@ impl Server<'_> {
             _ => (buf, &mut [][..]),
         };
         let reply = self.reply(conn, answer, scratch);
-        let thrid = conn.owed.get(at).map(|owed| owed.thrid.as_str()).filter(|thrid| !thrid.is_empty());
+        let thrid = conn.owed.get(at).map(|owed| owed.thrid.as_slice()).filter(|thrid| !thrid.is_empty());
         let mut write = |reply: &Reply<'_>| {
-            wire::encode_reply(conn.protocol, reply, thrid.map(Text::from), buf).map(<[u8]>::len)
+            wire::encode_reply(conn.protocol, reply, thrid.map(Text::plain), buf).map(<[u8]>::len)
         };
-        // Of all that can be stored, only a port full of semicolons is too long for a reply.
+        // Whatever can be stored fits into a reply, but for a list of codes that the host made too long.
         let too_long = Failure::Refusal(Refusal::Unprintable);
         write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), too_long))).unwrap_or(0)
     }

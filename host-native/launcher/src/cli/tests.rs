@@ -312,7 +312,9 @@ fn errors_say_what_where_and_what_to_do() {
         "mpiexec -configfile job a",
         "mpiexec -n 2 -configfile job",
         "mpiexec -configfile job : b",
+        "mpiexec -universe= a",
         "hydrant probe --keys many",
+        "hydrant serve --limit keys=9",
         "hydrant rnu",
     ];
     let texts: Vec<String> = lines.iter().map(|line| format!("{line}\n  {}", refused(line))).collect();
@@ -344,6 +346,10 @@ fn errors_in_a_file_name_its_line() {
 fn help_reads_as_reviewed() {
     let fixed = |command: Command| command.term_width(100).render_long_help().to_string();
     insta::assert_snapshot!("help_hydrant", fixed(args::hydrant()));
+    let mut all = args::hydrant();
+    all.build();
+    let serve = all.find_subcommand("serve").expect("it is one of them").clone();
+    insta::assert_snapshot!("help_serve", fixed(serve));
     insta::assert_snapshot!("help_run", fixed(args::run("run", "hydrant run")));
     insta::assert_snapshot!(
         "help_run_short",

@@ -43,6 +43,8 @@ use streams::Streams;
 const OWN_FILES: u64 = 32;
 /// Connections to a job's port that descriptors are kept for beside its ranks' own.
 const STRANGERS: u64 = 64;
+/// Descriptors for look-ups that wait for other runs at the same time; beyond them the system may refuse one.
+const LOOKUPS: u64 = 64;
 /// Reading buffer: room for a message that came in pieces, and a good piece more.
 const BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
 
@@ -224,5 +226,7 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let patterns = [&plan.options.outfile_pattern, &plan.options.errfile_pattern];
     let files = patterns.into_iter().flatten().count() as u64;
     let of_job = if plan.options.pmi_port.is_some() { 1 + STRANGERS } else { 0 };
-    OWN_FILES + jobs * of_job + ranks * (3 + files)
+    // A connection to the daemon for each job, and one for each look-up that waits.
+    let names = if plan.options.name_service.is_some() { jobs + LOOKUPS } else { 0 };
+    OWN_FILES + names + jobs * of_job + ranks * (3 + files)
 }

@@ -200,7 +200,7 @@ impl Engine<'_, '_> {
     /// Somebody connects to the port of a job.
     pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
         let now = self.now();
-        let Some(job) = self.jobs.get_mut(id).filter(|job| !job.draining) else { return Ok(()) };
+        let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
         let Some(port) = &job.port else { return Ok(()) };
         let mut admitted = Vec::new();
         if let Err(error) = port.accept(&mut admitted) {

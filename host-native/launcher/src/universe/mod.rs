@@ -29,10 +29,10 @@ pub struct Options {
     #[arg(long, value_name = "PATH", value_parser = path())]
     pub universe: Option<PathBuf>,
 
-    /// Change how much there may be of something: names or conns
+    /// Change how much there may be of something: names or conns, each 1024 otherwise
     ///
-    /// `names` are those published and those that look-ups wait for. Each run has a connection for each of its jobs
-    /// that publishes, and one for each look-up that waits.
+    /// `names` are those published and those that look-ups wait for, `conns` are connections: each run has one, another
+    /// for each job it spawned that publishes, and one for each look-up that waits.
     #[arg(long, value_name = "NAME=N", value_parser = limit, action = clap::ArgAction::Append)]
     pub limit: Vec<(Limit, u32)>,
 }
