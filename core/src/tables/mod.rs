@@ -2,6 +2,7 @@
 
 pub mod connect;
 pub mod fence;
+pub mod info;
 pub mod kvs;
 pub mod names;
 pub mod psets;
