@@ -196,6 +196,14 @@ pub struct RankSlot {
     pub used: Amount,
 }
 
+impl RankSlot {
+    /// Whether the job goes on without the rank, so that no fence waits for it. `cleanup` is whether a rank that fails
+    /// ends its job: one that asked to be ended alone does not.
+    pub fn is_unawaited(&self, cleanup: bool) -> bool {
+        self.exit.is_some() && (!cleanup || self.abort.is_some())
+    }
+}
+
 /// How a rank asked to be ended alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aborted {
@@ -235,6 +243,8 @@ pub struct Conn {
     pub job: Option<JobId>,
     /// Whose it is, once that is known.
     pub rank: Option<Rank>,
+    /// Whose process the host says it comes from.
+    pub vouched: Option<Rank>,
     /// How far the introduction has come.
     pub phase: Phase,
     /// What is spoken.

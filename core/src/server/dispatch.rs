@@ -62,6 +62,7 @@ impl Server<'_> {
         let slot = &self.conns[conn.index()];
         let opened = slot.phase == Phase::Opened;
         let crowded = slot.owed.is_full();
+        let counted = framing(slot) == Framing::Counted;
         let (thrid, command) = match wire::decode(frame) {
             Ok(Message { thrid, command }) => (thrid, Ok(command)),
             Err(Undecoded::Refused { op, refusal, thrid }) => (thrid, Err((op, refusal))),
@@ -77,6 +78,9 @@ impl Server<'_> {
         let op = command.as_ref().map_or_else(|(op, _)| *op, Command::op);
         if opened && !matches!(op, Op::Init | Op::InitAck) {
             return Err(Malformed::Introduction);
+        }
+        if counted && frame.kind != wire::frame::Kind::Counted && op != Op::Init {
+            return Err(Malformed::Length);
         }
         let kept = keep(thrid);
         let result = match command {

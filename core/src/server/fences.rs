@@ -28,7 +28,7 @@ impl Server<'_> {
     ) -> Result<What, Refusal> {
         let job = &self.jobs[asker.job.index()];
         let ranks = &self.ranks[job.slots()];
-        let gone = |rank: u32| !job.cleanup && ranks[rank as usize].exit.is_some();
+        let gone = |rank: u32| ranks[rank as usize].is_unawaited(job.cleanup);
         let (size, tag, rank) = (job.size, group.tag, asker.rank.0);
         let group = match group.members {
             Members::World | Members::Node => {
@@ -95,23 +95,33 @@ impl Server<'_> {
         if core::mem::take(&mut self.ranks[slot].in_fence) {
             state.fence.arrived -= 1;
         }
+        if self.ranks[slot].ring.take().is_some() {
+            state.ring -= 1;
+        }
         self.check_fence(job);
+        self.check_ring(job);
         self.groups.bury(job, rank.0);
         while let Some(group) = self.groups.complete(job) {
             self.complete_group(job, group);
         }
     }
 
-    /// Ends the job when somebody waits in a fence for a rank whose process is gone.
+    /// Ends the job when somebody waits in a fence or a ring for a rank whose process is gone.
     pub(super) fn check_absent(&mut self, job: JobId) {
         let state = &self.jobs[job.index()];
         if state.gone == 0 || !state.cleanup || state.ending.is_some() {
             return;
         }
         let ranks = &self.ranks[state.slots()];
-        let gone = |rank: u32| ranks[rank as usize].exit.is_some();
-        let missed = |&rank: &u32| gone(rank) && !ranks[rank as usize].in_fence;
-        let absent = (0..state.size).find(|rank| state.fence.arrived > 0 && missed(rank));
+        let gone = |rank: u32| {
+            let slot = &ranks[rank as usize];
+            slot.exit.is_some() && !slot.is_unawaited(state.cleanup)
+        };
+        let missed = |&rank: &u32| {
+            let slot = &ranks[rank as usize];
+            gone(rank) && (state.fence.arrived > 0 && !slot.in_fence || state.ring > 0 && slot.ring.is_none())
+        };
+        let absent = (0..state.size).find(missed);
         if let Some(rank) = absent.or_else(|| self.groups.waits_for(job, gone))
             && let Some(exit) = ranks[rank as usize].exit
         {

@@ -10,7 +10,10 @@ use crate::wire::{Protocol, Text};
 impl Server<'_> {
     pub(super) fn init(&mut self, conn: ConnId, version: u32) -> Result<Answer, Refusal> {
         let slot = &mut self.conns[conn.index()];
-        if !matches!(slot.phase, Phase::Opened | Phase::Finalized) {
+        // MPICH introduces itself once for each time that its sessions come and go, Slurm's library once for each
+        // PMI2_Init, both on the one connection.
+        let again = slot.phase != Phase::Opened;
+        if again && version != slot.protocol.version() {
             return Err(Refusal::Initialized);
         }
         match version {
@@ -51,9 +54,8 @@ impl Server<'_> {
     ) -> Result<Answer, Refusal> {
         let slot = &self.conns[conn.index()];
         match slot.phase {
-            Phase::Greeted => {}
+            Phase::Greeted | Phase::Ready => {}
             Phase::Opened | Phase::Finalized => return Err(Refusal::NotInitialized),
-            Phase::Ready => return Err(Refusal::Initialized),
         }
         // A connection that the host handed out is that rank's, whatever number the client found somewhere.
         if slot.rank.is_none() {
@@ -71,14 +73,22 @@ impl Server<'_> {
 
     /// A client says which rank it is. Each rank is let in once.
     fn claim(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
-        let Conn { job, rank: known, .. } = self.conns[conn.index()];
+        let Conn { job, rank: known, vouched, .. } = self.conns[conn.index()];
         if known == Some(rank) {
             return Ok(());
         }
         match self.rank_slot(job, Some(rank)) {
-            Some(slot) if known.is_none() && slot.conn.is_none() && slot.exit.is_none() => {
-                slot.conn = Some(conn);
+            Some(slot)
+                if known.is_none()
+                    && slot.exit.is_none()
+                    && (slot.conn.is_none() || vouched == Some(rank)) =>
+            {
+                let replaced = slot.conn.replace(conn);
                 self.conns[conn.index()].rank = Some(rank);
+                if let Some(replaced) = replaced {
+                    self.drop_owed(replaced);
+                    self.close(replaced, Closing::Replaced);
+                }
                 Ok(())
             }
             _ => {
@@ -91,10 +101,11 @@ impl Server<'_> {
     fn join(&mut self, conn: ConnId) {
         let slot = &mut self.conns[conn.index()];
         slot.phase = Phase::Ready;
-        slot.joined_unsaid = true;
         let (job, rank) = (slot.job, slot.rank);
         if let Some(slot) = self.rank_slot(job, rank) {
+            let first = slot.phase == RankPhase::New;
             slot.phase = RankPhase::Initialized;
+            self.conns[conn.index()].joined_unsaid |= first;
         }
     }
 }

@@ -68,6 +68,15 @@ pub enum Input<'a> {
         /// Whose it is where the host knows (`PMI_FD`); others introduce themselves (`PMI_PORT`).
         rank: Option<Rank>,
     },
+    /// The host has found out that a connection without rank comes from a rank's own process. It may claim that rank
+    /// though it has a connection, which is given up for it: MPICH opens another one each time that its sessions come
+    /// and go.
+    Vouched {
+        /// The connection.
+        conn: ConnId,
+        /// Whose process it is.
+        rank: Rank,
+    },
     /// A client's bytes: all that the host holds and the core has not [consumed](Consumed) yet.
     Bytes {
         /// The connection.

@@ -108,6 +108,7 @@ impl<'s> Server<'s> {
             Input::Pset { job, name, first, count } => self.host_pset(job, name, first, count)?,
             Input::Launched { spawn, started, codes } => self.launched(spawn, started, codes)?,
             Input::Opened { conn, job, rank } => self.open_conn(conn, job, rank)?,
+            Input::Vouched { conn, rank } => self.conn_mut(conn)?.vouched = Some(rank),
             Input::Blocked { conn } => {
                 self.conn_mut(conn)?.blocked = true;
                 self.ready.remove(conn.0);

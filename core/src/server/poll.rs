@@ -79,7 +79,7 @@ impl Server<'_> {
         let ranks = &self.ranks[state.slots()];
         let missing = (0u32..)
             .zip(ranks)
-            .filter(|(_, rank)| !rank.in_fence && (state.cleanup || rank.exit.is_none()))
+            .filter(|(_, rank)| !rank.in_fence && !rank.is_unawaited(state.cleanup))
             .map(|(rank, _)| rank);
         let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
         Some(Output::Late { job, arrived: state.fence.arrived, size: state.size - state.unawaited, missing })

@@ -36,9 +36,9 @@ impl<'a> Pairs<'a> {
         Pairs { rest, separator: Separator::Blank, escape: Escape::None, last }
     }
 
-    /// Of PMI-1 blocks.
+    /// Of PMI-1 blocks, in which nothing is escaped: MPICH 5 sends `arg1=\n` for a backslash and an n.
     pub(super) fn block(rest: &'a [u8]) -> Pairs<'a> {
-        Pairs { rest, separator: Separator::Line, escape: Escape::Backslash, last: b"" }
+        Pairs { rest, separator: Separator::Line, escape: Escape::None, last: b"" }
     }
 
     /// Of a PMI-2 message.

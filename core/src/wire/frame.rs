@@ -19,7 +19,8 @@ const MCMD: &[u8] = b"mcmd=";
 pub enum Framing {
     /// PMI-1, and the first exchange of PMI-2: lines, and blocks of lines from `mcmd=` to `endcmd`.
     Line,
-    /// PMI-2 after `init`: six characters of decimal length, right- or left-aligned, and that many bytes.
+    /// PMI-2 after `init`: six characters of decimal length, right- or left-aligned, and that many bytes; or a line
+    /// that begins with `cmd=`, which may be another `init`.
     Counted,
 }
 
@@ -53,6 +54,8 @@ pub struct Frame<'a> {
 /// The bytes are not, and will not become, a message. The connection cannot go on.
 pub fn next_frame(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, Malformed> {
     match framing {
+        // Slurm's library introduces itself again, with a line, when PMI2_Init is called twice.
+        Framing::Counted if may_begin(bytes, CMD) => line(bytes),
         Framing::Counted => counted(bytes),
         Framing::Line if may_begin(bytes, MCMD) && bytes.len() >= MCMD.len() => block(bytes),
         Framing::Line if may_begin(bytes, CMD) || may_begin(bytes, MCMD) => line(bytes),

@@ -34,6 +34,16 @@ pub enum Protocol {
     V2,
 }
 
+impl Protocol {
+    /// Its number, as `pmi_version` says it.
+    pub const fn version(self) -> u32 {
+        match self {
+            Protocol::V1 => 1,
+            Protocol::V2 => 2,
+        }
+    }
+}
+
 /// Reads a request, in whichever protocol its frame is.
 ///
 /// # Errors

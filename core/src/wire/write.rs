@@ -45,7 +45,7 @@ pub(crate) fn decimal(number: u32, room: &mut [u8; 10]) -> &[u8] {
 /// What a protocol does with the bytes of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Replies of PMI-1: as they are, because its clients do not agree on escapes.
+    /// Replies and blocks of PMI-1: as they are, because its clients do not agree on escapes.
     Line,
     /// Commands of PMI-1: `\` before each blank and backslash.
     EscapedLine,

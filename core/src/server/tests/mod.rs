@@ -439,7 +439,6 @@ fn a_refusal_changes_nothing_but_the_reply_owed() {
         ("cmd=kvs-put;key=;value=v;".into(), 4),
         ("cmd=kvs-put;value=v;".into(), 3),
         ("cmd=kvs-get;jobid=other;key=k;".into(), 3),
-        ("cmd=fullinit;pmirank=0;".into(), 14),
         ("cmd=no-such-command;".into(), 14),
     ] {
         host.asks(0, &body);
@@ -487,4 +486,51 @@ fn jobs_one_after_the_other_find_nothing_of_each_other() {
     host.join_v2(0, "");
     host.asks(0, "cmd=kvs-get;key=k;");
     host.gets(0, "cmd=kvs-get-response;rc=0;found=FALSE;");
+}
+
+#[test]
+fn a_client_may_introduce_itself_again() {
+    let mut host = Host::v2(1);
+    host.join_v2(0, "pmirank=0;");
+    host.asks(0, "cmd=job-getid;");
+    host.gets(0, "cmd=job-getid-response;rc=0;jobid=kvs_1;");
+    host.says(0, "cmd=init pmi_version=1 pmi_subversion=1\n");
+    let (_, reply) = host.replies.pop_front().unwrap();
+    assert!(reply.contains("rc=14"), "but not in the other protocol: {reply}");
+    host.says(0, "cmd=barrier_in\n");
+    assert!(host.events.pop().unwrap().contains("Malformed(Length)"), "nor say anything else in a line");
+
+    let mut host = Host::new(1);
+    let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
+    for line in
+        [init, "cmd=barrier_in\n", init, "cmd=barrier_in\n", "cmd=finalize\n", init, "cmd=barrier_in\n"]
+    {
+        host.says(0, line);
+        let (_, reply) = host.replies.pop_front().unwrap();
+        assert!(reply.contains("rc=0"), "{line}{reply}");
+    }
+}
+
+#[test]
+fn a_rank_may_connect_again_when_the_host_vouches_for_it() {
+    let mut host = Host::with_limits(SMALL);
+    host.job(spec(2));
+    host.open(0, None);
+    host.says(0, "cmd=initack pmiid=1\n");
+    host.replies.clear();
+    host.open(1, None);
+    host.tell(Input::Vouched { conn: ConnId(1), rank: Rank(1) });
+    host.says(1, "cmd=initack pmiid=1\n");
+    assert!(host.replies.pop_front().unwrap().1.contains("rc=0 rank=1"));
+    let replaced = Output::Close { conn: ConnId(0), why: Closing::Replaced };
+    assert_eq!(host.events.pop(), Some(format!("{replaced:?}")));
+    host.tell(Input::Closed { conn: ConnId(0) });
+    host.says(1, "cmd=init pmi_version=1 pmi_subversion=1\n");
+    host.replies.clear();
+    host.says(1, "cmd=get_my_kvsname\n");
+    host.hears(1, "cmd=my_kvsname rc=0 kvsname=kvs_1\n");
+    host.open(2, None);
+    host.tell(Input::Vouched { conn: ConnId(2), rank: Rank(1) });
+    host.says(2, "cmd=initack pmiid=0\n");
+    assert!(host.replies.pop_front().unwrap().1.contains("rc=0 rank=0"), "another free rank is well");
 }

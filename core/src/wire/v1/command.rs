@@ -120,7 +120,8 @@ fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
 /// # Errors
 /// [`Unsent::Unsupported`] for a command of PMI-2 alone; see [`Unsent`].
 pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Unsent> {
-    let mut w = Writer::new(buf, Style::EscapedLine);
+    let style = if matches!(command, Command::Spawn(_)) { Style::Line } else { Style::EscapedLine };
+    let mut w = Writer::new(buf, style);
     match command {
         Command::Init { version, subversion } => {
             w.raw(b"cmd=init pmi_version=").number(*version);

@@ -139,11 +139,14 @@ pub enum UsageError {
     },
     /// A process set of programs that are no neighbours.
     #[error(
-        "{at}: --pset '{name}' is an earlier program's too, but not its neighbour's: a set is a run of ranks, write its programs side by side"
+        "{at}: {option} '{name}' stands at an earlier program too, but not at the one before: a process set is a run of \
+         ranks, so write its programs side by side"
     )]
     ScatteredPset {
         /// Where the option stands.
         at: At,
+        /// The option.
+        option: String,
         /// The set.
         name: String,
     },

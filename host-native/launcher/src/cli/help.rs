@@ -56,6 +56,7 @@ pub(super) fn run_after(called: &str) -> String {
     section(&mut text, "Examples", &examples(called));
     section(&mut text, "Environment of a rank", &environment());
     section(&mut text, "Input, output, signals", STREAMS);
+    section(&mut text, "Jobs that ranks spawn", SPAWNS);
     section(&mut text, "Exit codes", EXIT_CODES);
     section(&mut text, "Limits", &limits());
     text.truncate(text.trim_end().len());
@@ -121,13 +122,26 @@ fn list(text: &mut String, names: &[String]) {
 
 const STREAMS: &str = "\
 Standard input goes to rank 0. Output is passed on line by line. HUP, INT, QUIT, TERM, USR1 and USR2 are handed to \
-every rank; a second interrupt (Ctrl-C) kills the job.
+every rank of every job; a second interrupt (Ctrl-C) kills them.
+";
+
+const SPAWNS: &str = "\
+What MPI_Comm_spawn asks for runs on this machine, with the options of the job that it came from, and ends by itself: hydrant \
+stays until the last job is over. Either all of a spawn is started or nothing; what fails is said on standard error and the \
+spawner gets an errno for each program (125 for one that was not started because of another). Info keys:
+wdir     the directory to start in; otherwise the spawner's
+path     directories, separated by ':', where the command is looked up before PATH
+soft     how many will do, as 1:4,8 or 2:16:2; the most up to maxprocs are started
+env      variables, NAME=VALUE, one to a line, beside those of the spawner's program
+host     names of this machine only
+file     a file of lines KEY=VALUE with these keys; those that are given directly hold over it
+Others are ignored.
 ";
 
 const EXIT_CODES: &str = "\
-0      every rank exited with 0
+0      every rank of every job exited with 0
 N      what the first rank that failed exited with; 128+S when signal S ended it
-1      hydrant itself could not go on; it says why
+1      a job had to be ended, or hydrant itself could not go on; it says why
 2      the command line was wrong; nothing was started
 126    a program is there but cannot be run; nothing was started
 127    a program was not found; nothing was started

@@ -189,10 +189,11 @@ fn check_psets(segments: &[Segment], programs: &[Program]) -> Result<(), UsageEr
         let is_new = |name: &&String| !programs[index - 1].psets.contains(name);
         let known = |name: &&String| programs[..index - 1].iter().any(|before| before.psets.contains(name));
         if let Some(name) = program.psets.iter().filter(is_new).find(known) {
-            let options = &segments[index].options;
-            let given = options.iter().find(|given| given.id == "pset" && given.value() == name.as_str());
-            let at = given.map_or(&segments[index].at, |given| &given.at).clone();
-            return Err(UsageError::ScatteredPset { at, name: name.clone() });
+            let options = segments[index].options.iter();
+            let given = options.rev().find(|given| given.id == "pset" && given.value() == name.as_str());
+            let given = given.expect("a program is in the sets that its options name");
+            let (at, option) = (given.at.clone(), given.spelled.clone());
+            return Err(UsageError::ScatteredPset { at, option, name: error::shown(OsStr::new(name)) });
         }
     }
     Ok(())

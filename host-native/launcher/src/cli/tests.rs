@@ -84,6 +84,8 @@ fn a_program_alone_is_one_rank() {
             verbose: false,
             pmi_port: None,
             fence_warning: Duration::from_secs(30),
+            lookup_wait: Duration::ZERO,
+            pmi1_subversion: 2,
             limits: Vec::new(),
         }
     );
@@ -93,12 +95,13 @@ fn a_program_alone_is_one_rank() {
 fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
-               -fence-warning 2.5 -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
+               -fence-warning 2.5 -lookup-wait 1.5 -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
     let plan = planned(one);
     let Program { ranks, command, args, wdir, .. } = &plan.programs[0];
     assert_eq!((*ranks, command.to_str(), args.len()), (3, Some("./a.out"), 0));
     assert_eq!(wdir.as_deref(), Some(Path::new("/tmp")));
     assert_eq!(env(&plan.programs[0]), ["A=1", "B=2"]);
+    assert_eq!(plan.programs[0].psets, ["ocean", "all"]);
     assert_eq!(
         plan.options,
         Options {
@@ -111,6 +114,8 @@ fn every_option_with_one_dash_and_with_two() {
             verbose: true,
             pmi_port: Some("127.0.0.1:7000".parse().unwrap()),
             fence_warning: Duration::from_millis(2500),
+            lookup_wait: Duration::from_millis(1500),
+            pmi1_subversion: 1,
             limits: vec![(hydrant_core::Limit::Keys, 9), (hydrant_core::Limit::KvsBytes, 4096)],
         }
     );
@@ -298,6 +303,8 @@ fn errors_say_what_where_and_what_to_do() {
         "mpiexec -usize 0 a",
         "mpiexec --pmi-port=nowhere a",
         "mpiexec -n 4294967295 a : b",
+        "mpiexec -pmi1-version 2 a",
+        "mpiexec -pset x a : b : -n 2 -pset y -pset x c",
         "mpiexec -configfile /nonexistent/job",
         "mpiexec -configfile job a",
         "mpiexec -n 2 -configfile job",

@@ -248,6 +248,8 @@ mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+    const JOB: JobId = JobId(2);
+
     fn pair() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
     }
@@ -255,8 +257,9 @@ mod tests {
     #[test]
     fn a_full_socket_keeps_the_rest_of_one_reply() {
         let (ours, theirs) = pair();
-        let mut conns = Conns::new(1, 1);
-        let id = conns.open(ours, Some(0), 0).unwrap();
+        let mut conns = Conns::new(1);
+        conns.make_room(1);
+        let id = conns.open(ours, JOB, Some(0), 0).unwrap();
         let conn = conns.get(id).unwrap();
         let reply = [b'r'; 2560];
         let mut replies = 1;
@@ -280,8 +283,8 @@ mod tests {
     #[test]
     fn leftovers_come_first() {
         let (ours, theirs) = pair();
-        let mut conns = Conns::new(1, 1);
-        let id = conns.open(ours, None, 0).unwrap();
+        let mut conns = Conns::new(1);
+        let id = conns.open(ours, JOB, None, 0).unwrap();
         let conn = conns.get(id).unwrap();
         let mut buffer = [0; 64];
         assert_eq!(conn.receive(&mut buffer), Received::Nothing);
@@ -295,17 +298,20 @@ mod tests {
 
     #[test]
     fn numbers_are_used_again_and_the_oldest_stranger_is_known() {
-        let mut conns = Conns::new(2, 2);
-        let a = conns.open(pair().0, None, 5).unwrap();
-        let b = conns.open(pair().0, None, 6).unwrap();
-        assert!(!conns.has_room() && conns.open(pair().0, None, 7).is_none());
+        let mut conns = Conns::new(2);
+        conns.make_room(2);
+        let a = conns.open(pair().0, JOB, None, 5).unwrap();
+        let b = conns.open(pair().0, JOB, None, 6).unwrap();
+        assert!(!conns.has_room() && conns.open(pair().0, JOB, None, 7).is_none());
         conns.name(a, 1);
-        assert_eq!((conns.of_rank(1), conns.oldest_unnamed()), (Some(a), Some((b, 6))));
+        assert_eq!((conns.of_process(1), conns.oldest_unnamed()), (Some(a), Some((b, 6))));
         conns.close(b);
         assert_eq!(conns.oldest_unnamed(), None);
-        assert_eq!(conns.open(pair().0, None, 8), Some(b));
-        assert_eq!((conns.oldest_unnamed(), conns.unnamed()), (Some((b, 8)), vec![b]));
+        assert_eq!(conns.open(pair().0, JOB, None, 8), Some(b));
+        assert_eq!((conns.oldest_unnamed(), conns.unnamed(JOB)), (Some((b, 8)), vec![b]));
+        assert_eq!((conns.unnamed(JobId(0)), conns.of_job(JobId(0))), (Vec::new(), Vec::new()));
+        assert_eq!(conns.of_job(JOB), [a, b]);
         conns.close(a);
-        assert_eq!(conns.of_rank(1), None);
+        assert_eq!((conns.of_process(1), conns.of_job(JOB)), (None, vec![b]));
     }
 }

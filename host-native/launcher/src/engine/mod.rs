@@ -213,6 +213,6 @@ fn limits(plan: &Plan, ranks: u32) -> Limits {
 fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let patterns = [&plan.options.outfile_pattern, &plan.options.errfile_pattern];
     let files = patterns.into_iter().flatten().count() as u64;
-    let strangers = if plan.options.pmi_port.is_some() { STRANGERS } else { 0 };
-    OWN_FILES + jobs * (1 + strangers) + ranks * (3 + files)
+    let of_job = if plan.options.pmi_port.is_some() { 1 + STRANGERS } else { 0 };
+    OWN_FILES + jobs * of_job + ranks * (3 + files)
 }
