@@ -245,6 +245,8 @@ pub struct Conn {
     pub rank: Option<Rank>,
     /// Whose process the host says it comes from.
     pub vouched: Option<Rank>,
+    /// Whether it is for queries: beside the rank's own, and without a part in its life.
+    pub aside: bool,
     /// How far the introduction has come.
     pub phase: Phase,
     /// What is spoken.

@@ -4,6 +4,7 @@
 //! not a queue: a client is owed a few replies at most, a fence that completes marks its ranks ready, and `poll`
 //! writes each reply when the host can send it. So nothing can overflow, and a slow reader holds up nobody.
 
+mod aside;
 mod attrs;
 mod dispatch;
 mod fences;
@@ -108,6 +109,7 @@ impl<'s> Server<'s> {
             Input::Pset { job, name, first, count } => self.host_pset(job, name, first, count)?,
             Input::Launched { spawn, started, codes } => self.launched(spawn, started, codes)?,
             Input::Opened { conn, job, rank } => self.open_conn(conn, job, rank)?,
+            Input::Aside { conn, job } => self.open_aside(conn, job)?,
             Input::Vouched { conn, rank } => self.conn_mut(conn)?.vouched = Some(rank),
             Input::Blocked { conn } => {
                 self.conn_mut(conn)?.blocked = true;

@@ -16,6 +16,8 @@ pub(crate) enum Token {
     Signals,
     /// Somebody connects to the PMI port of the job of this number.
     Listener(u32),
+    /// Somebody connects to the query socket of the job of this number.
+    Queries(u32),
     /// The PMI connection of this number.
     Conn(u32),
     /// The output stream of this number.
@@ -38,6 +40,7 @@ impl Token {
             Token::Sink(number) => (4, number),
             Token::Terminal => (5, 0),
             Token::Stdin => (6, 0),
+            Token::Queries(number) => (7, number),
         };
         kind << 32 | u64::from(number)
     }
@@ -51,7 +54,8 @@ impl Token {
             3 => Token::Stream(number),
             4 => Token::Sink(number),
             5 => Token::Terminal,
-            _ => Token::Stdin,
+            6 => Token::Stdin,
+            _ => Token::Queries(number),
         }
     }
 }
@@ -142,6 +146,7 @@ mod tests {
         for token in [
             Token::Signals,
             Token::Listener(3),
+            Token::Queries(4),
             Token::Conn(0),
             Token::Conn(u32::MAX),
             Token::Stream(7),

@@ -153,17 +153,12 @@ impl Engine<'_, '_> {
     fn turn_away(&mut self, id: u32, why: Closing) -> Result<(), RunError> {
         let process = self.conns.get(id).and_then(|conn| conn.process());
         let rank = process.and_then(|process| self.jobs.of(process)).map(|(job, rank)| job.rank_name(rank));
-        let reason = match why {
-            Closing::Malformed(malformed) => malformed.to_string(),
-            Closing::TurnedDown => "its introduction was turned down".to_owned(),
-            Closing::JobOver => "the job is over".to_owned(),
-        };
         match rank {
-            Some(rank) if why != Closing::JobOver => {
-                self.sinks.say(&format!("closed the PMI connection of {rank}: {reason}"));
+            Some(rank) if !matches!(why, Closing::JobOver | Closing::Replaced) => {
+                self.sinks.say(&format!("closed the PMI connection of {rank}: {why}"));
             }
             None if self.plan.options.verbose => {
-                self.sinks.say(&format!("closed a connection that was no rank's: {reason}"));
+                self.sinks.say(&format!("closed a connection that was no rank's: {why}"));
             }
             _ => {}
         }
