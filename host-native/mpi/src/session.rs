@@ -221,18 +221,19 @@ mod tests {
 
     #[test]
     fn hints_that_make_no_sense_are_passed_over() {
+        let hints_of = |asked: &Info| hints(Some(asked)).unwrap();
         let value = |hints: &Info, key| String::from_utf8(hints.get(key).unwrap().unwrap().to_vec()).unwrap();
         let mut asked = empty();
         asked.set(THREAD_LEVEL, b" MPI_THREAD_FUNNELED ").unwrap();
         asked.set(STRICT_FINALIZE, b" true").unwrap();
-        let hints = super::hints(Some(&asked)).unwrap();
+        let hints = hints_of(&asked);
         assert_eq!(
             (value(&hints, THREAD_LEVEL), value(&hints, STRICT_FINALIZE)),
             ("MPI_THREAD_FUNNELED".into(), "true".into())
         );
         asked.set(THREAD_LEVEL, b"mpi_thread_funneled").unwrap();
         asked.set(STRICT_FINALIZE, b"True").unwrap();
-        let hints = super::hints(Some(&asked)).unwrap();
+        let hints = hints_of(&asked);
         assert_eq!(
             (value(&hints, THREAD_LEVEL), value(&hints, STRICT_FINALIZE)),
             ("MPI_THREAD_MULTIPLE".into(), "false".into())
