@@ -140,6 +140,24 @@ static void define(MPI_Session session)
     CHECK(hydrant_pset_define(session, "none", 0, NULL) == MPI_ERR_ARG);
 }
 
+#ifndef STOCK
+#include <sys/wait.h>
+
+/* A process that is forked asks on a connection of its own, and does not come in between. */
+static void in_a_child(MPI_Session session, int count)
+{
+    int status;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(number_of(session) >= count && size_of_pset(session, "mpi://WORLD") == size);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(number_of(session) >= count && size_of_pset(session, "mpi://WORLD") == size);
+}
+#endif
+
 int main(void)
 {
     MPI_Session session, second;
@@ -156,7 +174,9 @@ int main(void)
     CHECK(MPI_Session_get_nth_pset(session, MPI_INFO_NULL, -1, &length, NULL) != MPI_SUCCESS);
     CHECK(MPI_Session_get_nth_pset(session, MPI_INFO_NULL, 1000, &length, NULL) != MPI_SUCCESS);
     OK(MPI_Session_finalize(&second));
-#ifdef STOCK
+#ifndef STOCK
+    in_a_child(session, first);
+#else
     char name[MPI_MAX_PSET_NAME_LEN];
     for (int i = 0; i < first; i++) {
         name_of(session, i, name);

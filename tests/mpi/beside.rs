@@ -1,9 +1,30 @@
 //! In front of MPICH 5.0.2, with its own ABI and with the standard one.
 
+use std::path::PathBuf;
+
 use hydrant_tests::Job;
-use hydrant_tests::peers::{Peer, clients_dir, python};
+use hydrant_tests::peers::{Peer, clients_dir, intel_lib, python};
 
 use crate::programs::{Against, library};
+
+/// Two programs of one job, each in the communicator of its own set.
+fn coupled(against: Against, options: &str, env: &[(&str, PathBuf)]) {
+    let model = against.program("mpi_ocean", false);
+    let mut job = Job::hydrant(&format!("--mpi-psets {options} -n 2 --pset ocean")).arg(&model);
+    for (name, value) in env {
+        job = job.env(name, value);
+    }
+    let outcome = job.words("ocean : -n 3 --pset atmos").arg(&model).arg("atmos").run();
+    outcome.code(0);
+    let wanted = [
+        "atmos: rank 0 of 3, 3 counted",
+        "atmos: rank 1 of 3, 3 counted",
+        "atmos: rank 2 of 3, 3 counted",
+        "ocean: rank 0 of 2, 2 counted",
+        "ocean: rank 1 of 2, 2 counted",
+    ];
+    assert_eq!(outcome.lines(), wanted, "{against:?}");
+}
 
 #[test]
 fn a_coupled_model_of_stock_programs() {
@@ -11,23 +32,21 @@ fn a_coupled_model_of_stock_programs() {
         return;
     }
     for against in Against::LIBRARIES {
-        let model = against.program("mpi_ocean", false);
-        let job =
-            Job::hydrant("--mpi-psets -n 2 --pset ocean").arg(&model).words("ocean : -n 3 --pset atmos");
-        let outcome = job.arg(&model).arg("atmos").run();
-        outcome.code(0).quiet();
-        let wanted = [
-            "atmos: rank 0 of 3, 3 counted",
-            "atmos: rank 1 of 3, 3 counted",
-            "atmos: rank 2 of 3, 3 counted",
-            "ocean: rank 0 of 2, 2 counted",
-            "ocean: rank 1 of 2, 2 counted",
-        ];
-        assert_eq!(outcome.lines(), wanted, "{against:?}");
+        coupled(against, "", &[]);
+        coupled(against, "--pmi-port", &[]);
         // A set that the program is not in is as unknown as with the library alone.
+        let model = against.program("mpi_ocean", false);
         let wrong = Job::hydrant("--mpi-psets -n 2 --pset ocean").arg(&model).arg("atmos").run();
         assert!(!wrong.status.success(), "{wrong}");
         wrong.warns("Fatal error in internal_Group_from_session_pset");
+    }
+}
+
+#[test]
+fn the_same_program_on_intel_mpi() {
+    if Peer::Mpich5.there() && Peer::Intel.there() {
+        let intel = [("LD_LIBRARY_PATH", intel_lib()), ("I_MPI_FABRICS", PathBuf::from("shm"))];
+        coupled(Against::Mpich, "", &intel);
     }
 }
 
@@ -93,4 +112,14 @@ fn an_interpreter_loads_its_library_late() {
     let script = clients_dir().join("mpi_psets.py");
     let job = Job::hydrant("--mpi-psets -n 2 --pset ocean").arg(python()).arg(script).run();
     job.code(0).quiet().says("ocean of 2: 0 1\n", 2);
+}
+
+#[test]
+fn spawned_jobs_have_their_own() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let script = clients_dir().join("mpi_psets_spawn.py");
+    let job = Job::hydrant("--mpi-psets -n 1 --pset ocean").arg(python()).arg(script).run();
+    job.code(0).quiet().says("a job of two\n", 2);
 }
