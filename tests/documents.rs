@@ -64,7 +64,7 @@ fn launch(host: &mut Host<'_>) {
         let job = JobSpec { spawn: Some(spawn.spawn), ..JobSpec::new(JobId(1), "kvs_77_1_node", size) };
         host.tell(Input::Job(job)).expect("there is room");
         let codes = vec![0; spawn.ranks.len()];
-        host.tell(Input::Launched { spawn: spawn.spawn, started: true, codes: &codes })
+        host.tell(Input::Launched { spawn: spawn.spawn, started: true, full: None, codes: &codes })
             .expect("it is asked for");
     }
 }

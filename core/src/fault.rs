@@ -32,8 +32,8 @@ pub enum Fault {
     /// Attributes and programs come before the job's first connection; a key or value is at most
     /// [`KEY_MAX`] and [`VALUE_MAX`] bytes.
     BadAttribute,
-    /// A spawn that is not known, or has been answered.
-    NoSuchSpawn,
+    /// A spawn or a request about a name that is not known, or has been answered.
+    NoSuchErrand,
     /// A process set that cannot be: its name is empty, too long, reserved or taken, or its ranks are not the job's.
     BadPset,
     /// A slab that is shorter than the limits say.
@@ -55,7 +55,7 @@ impl fmt::Display for Fault {
                 return write!(f, "the limit {} of {size} is used up", limit.name());
             }
             Fault::BadAttribute => "the attribute is too long or too late",
-            Fault::NoSuchSpawn => "no such spawn",
+            Fault::NoSuchErrand => "no such spawn or request about a name",
             Fault::BadPset => "the process set's name or ranks cannot be",
             Fault::ShortSlab => "a slab is shorter than its limit",
         })

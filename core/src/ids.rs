@@ -32,8 +32,8 @@ index! {
     Rank
 }
 index! {
-    /// A spawn in the making, below [`crate::Limits::spawns`].
-    SpawnId
+    /// A request that the host carries out, below [`crate::Limits::spawns`].
+    ErrandId
 }
 index! {
     /// A client connection. Chosen by the host, below [`crate::Limits::conns`]; free for reuse once closed.

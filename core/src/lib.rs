@@ -34,7 +34,7 @@ pub mod trace;
 pub mod wire;
 
 pub use fault::{Fault, Malformed, Refusal};
-pub use ids::{ConnId, JobId, Rank, SpawnId};
+pub use ids::{ConnId, ErrandId, JobId, Rank};
 pub use limits::{Limit, Limits};
 pub use server::{Input, Output, Server};
 pub use slabs::Slabs;

@@ -27,7 +27,7 @@ pub const PSET_NAME_MAX: usize = 127;
 /// Programs that one spawn may start.
 pub const SPAWN_PROGRAMS_MAX: u32 = 256;
 /// The buffer that [`crate::Server::poll`] needs for any reply, in bytes.
-pub const OUTPUT_MAX: usize = 2560;
+pub const OUTPUT_MAX: usize = 4352;
 
 /// The size of every table, fixed when a server is made.
 ///
@@ -49,9 +49,11 @@ pub struct Limits {
     pub groups: u32,
     /// Published names, and names that lookups wait for.
     pub names: u32,
-    /// Spawns in the making; none on a host that starts no processes.
+    /// Requests that the host carries out, at the same time: spawns, and requests about names where those are the
+    /// host's business ([`JobSpec::remote_names`](crate::server::JobSpec::remote_names)). None on a host that does
+    /// neither.
     pub spawns: u32,
-    /// Bytes of one spawn's request, at most [`MESSAGE_MAX`].
+    /// Bytes of one such request, and of what comes of it, at most [`MESSAGE_MAX`].
     pub spawn_bytes: u32,
     /// Process sets beside `mpi://WORLD` and `mpi://SELF`, of all jobs together.
     pub psets: u32,

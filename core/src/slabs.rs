@@ -9,7 +9,7 @@ use heapless::{String, Vec};
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
-use crate::ids::{ConnId, JobId, Rank, SpawnId};
+use crate::ids::{ConnId, ErrandId, JobId, Rank};
 use crate::limits::{JOBID_MAX, Limits, MESSAGE_TEXT_MAX, OWED_MAX, THRID_MAX};
 use crate::store::{Ready, log};
 use crate::tables::connect::Connections;
@@ -21,11 +21,11 @@ use crate::time::Time;
 use crate::trace::{Cause, Closing, Exit};
 use crate::wire::{Op, Protocol};
 
+pub use crate::tables::errands::Errand;
 /// The tables' slots, named here so that hosts need no table.
 pub use crate::tables::fence::Group;
 pub use crate::tables::names::Name;
 pub use crate::tables::psets::Pset;
-pub use crate::tables::spawn::Spawning;
 
 /// Slices that a server lives in. Each must be at least as long as [`Lengths::of`] says for the limits.
 #[derive(Debug)]
@@ -44,9 +44,9 @@ pub struct Slabs<'s> {
     pub groups: &'s mut [Group],
     /// One slot a name.
     pub names: &'s mut [Name],
-    /// One slot a spawn.
-    pub spawns: &'s mut [Spawning],
-    /// The requests of spawns.
+    /// One slot a request that the host carries out.
+    pub spawns: &'s mut [Errand],
+    /// The texts of these.
     pub requests: &'s mut [u8],
     /// One slot a process set.
     pub psets: &'s mut [Pset],
@@ -111,7 +111,7 @@ impl Lengths {
             + self.index * size_of::<AtomicU32>()
             + self.groups * size_of::<Group>()
             + self.names * size_of::<Name>()
-            + self.spawns * size_of::<Spawning>()
+            + self.spawns * size_of::<Errand>()
             + self.requests
             + self.psets * size_of::<Pset>()
             + self.bits * size_of::<u32>()
@@ -137,6 +137,8 @@ pub struct Job {
     pub spawner: String<JOBID_MAX, u8>,
     /// Milliseconds that a look-up waits for a name.
     pub lookup_wait: u64,
+    /// Whether names are the host's business.
+    pub remote_names: bool,
     /// Milliseconds after which a waiting fence is late; 0 for never.
     pub fence_warning: u64,
     /// Its key-value spaces.
@@ -186,6 +188,8 @@ pub struct RankSlot {
     pub in_fence: bool,
     /// Whether it failed in a job that goes on without it.
     pub dead: bool,
+    /// Whether it ended, well or badly, in a job that goes on without it: nobody waits for it any more.
+    pub buried: bool,
     /// How it asked to be ended alone, once it has.
     pub abort: Option<Aborted>,
     /// What it brought to the ring, while it waits there.
@@ -194,14 +198,6 @@ pub struct RankSlot {
     pub appnum: u32,
     /// What it has put.
     pub used: Amount,
-}
-
-impl RankSlot {
-    /// Whether the job goes on without the rank, so that no fence waits for it. `cleanup` is whether a rank that fails
-    /// ends its job: one that asked to be ended alone does not.
-    pub fn is_unawaited(&self, cleanup: bool) -> bool {
-        self.exit.is_some() && (!cleanup || self.abort.is_some())
-    }
 }
 
 /// How a rank asked to be ended alone.
@@ -243,8 +239,6 @@ pub struct Conn {
     pub job: Option<JobId>,
     /// Whose it is, once that is known.
     pub rank: Option<Rank>,
-    /// Whose process the host says it comes from.
-    pub vouched: Option<Rank>,
     /// Whether it is for queries: beside the rank's own, and without a part in its life.
     pub aside: bool,
     /// How far the introduction has come.
@@ -253,7 +247,9 @@ pub struct Conn {
     pub protocol: Protocol,
     /// Whether the host cannot write to it now.
     pub blocked: bool,
-    /// Whether the host has to be told whose it is.
+    /// Whether it has become a rank's.
+    pub joined: bool,
+    /// Whether the host has to be told so.
     pub joined_unsaid: bool,
     /// Why it cannot go on, once that is so.
     pub closing: Option<Closing>,
@@ -281,7 +277,7 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owed {
     /// PMI-2's thread id, to be echoed; empty where none came.
-    pub thrid: String<THRID_MAX, u8>,
+    pub thrid: Vec<u8, THRID_MAX, u8>,
     /// What will be said, or waited for.
     pub what: What,
 }
@@ -309,8 +305,8 @@ pub enum What {
     },
     /// Waits for the others of the ring.
     Ring,
-    /// Waits for the host to start processes.
-    Spawn(SpawnId),
+    /// Waits for the host to start processes, or to see to a name.
+    Errand(Op, ErrandId),
     /// To be said: everything below.
     Answer(Answer),
 }
@@ -343,8 +339,8 @@ pub enum Answer {
     Attr(Op, Attr),
     /// The port of a published name.
     Port(NameRef),
-    /// What became of a spawn.
-    Spawned(SpawnId),
+    /// What became of a spawn, or of a name that is the host's business.
+    Errand(Op, ErrandId),
     /// The place in the ring, and the neighbours' records.
     Ring(RingPart),
     /// How many process sets.

@@ -5,11 +5,11 @@ use serde::Serialize;
 use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::slabs::{Conn, Job, RankSlot};
+use crate::tables::errands::Errand;
 use crate::tables::fence::Group;
 use crate::tables::kvs::Amount;
 use crate::tables::names::Name;
 use crate::tables::psets::Pset;
-use crate::tables::spawn::Spawning;
 use crate::time::Time;
 
 /// Everything that decides what a server says next. The index of the log and the set of ready connections follow
@@ -32,8 +32,8 @@ pub struct State<'a> {
     pub sets: &'a [u32],
     /// All name slots.
     pub names: &'a [Name],
-    /// All spawn slots, and their texts.
-    pub spawns: (&'a [Spawning], &'a [u8]),
+    /// All slots of requests that the host carries out, and their texts.
+    pub errands: (&'a [Errand], &'a [u8]),
     /// All process sets, their members, and the last one's number.
     pub psets: (&'a [Pset], &'a [u32], u32),
     /// Which jobs are connected.

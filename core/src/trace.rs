@@ -82,8 +82,6 @@ pub enum Closing {
     TurnedDown,
     /// Its job is over.
     JobOver,
-    /// Its process has opened another one for the same rank.
-    Replaced,
 }
 
 impl fmt::Display for Closing {
@@ -92,7 +90,6 @@ impl fmt::Display for Closing {
             Closing::Malformed(what) => what.fmt(f),
             Closing::TurnedDown => f.write_str("its introduction was turned down"),
             Closing::JobOver => f.write_str("its job is over"),
-            Closing::Replaced => f.write_str("its process has opened another one"),
         }
     }
 }

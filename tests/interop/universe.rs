@@ -14,7 +14,7 @@ use crate::dynamic::Folder;
 fn serve(folder: &Folder) -> (Running, PathBuf) {
     let path = folder.0.join("universe");
     let server = Job::new(hydrant_bin()).args(["serve", "--universe"]).arg(&path).start();
-    server.await_stderr(&path.display().to_string());
+    server.await_stdout(&path.display().to_string(), 1);
     (server, path)
 }
 

@@ -267,7 +267,7 @@ fn launch(host: &mut Host<'_>) {
         };
         host.tell(Input::Job(child)).expect("the limits have room for the spawned job");
         let codes = vec![0; spawned.ranks.len()];
-        let launched = Input::Launched { spawn: spawned.spawn, started: true, codes: &codes };
+        let launched = Input::Launched { spawn: spawned.spawn, started: true, full: None, codes: &codes };
         host.tell(launched).expect("the server asked for it");
     }
 }

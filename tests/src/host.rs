@@ -6,7 +6,7 @@ use hydrant::slabs::HeapSlabs;
 use hydrant_core::limits::Limits;
 use hydrant_core::server::{Consumed, Input, JobSpec, Output};
 use hydrant_core::wire::decode_spawn;
-use hydrant_core::{ConnId, Fault, JobId, Rank, Server, SpawnId, Time};
+use hydrant_core::{ConnId, ErrandId, Fault, JobId, Rank, Server, Time};
 
 /// The job that [`Host::job`] opens.
 pub const JOB: JobId = JobId(0);
@@ -15,7 +15,7 @@ pub const JOB: JobId = JobId(0);
 #[derive(Debug)]
 pub struct Spawned {
     /// Which one.
-    pub spawn: SpawnId,
+    pub spawn: ErrandId,
     /// How many ranks of each program.
     pub ranks: Vec<u32>,
 }

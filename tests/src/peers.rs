@@ -19,6 +19,8 @@ pub enum Peer {
     Intel,
     /// Slurm's libpmi2 from Debian. Speaks PMI-2.
     SlurmPmi2,
+    /// Slurm itself from Debian: srun and the daemons, which a test starts as root.
+    Slurm,
 }
 
 impl Peer {
@@ -29,6 +31,7 @@ impl Peer {
             Peer::Mpich4 => "mpich4",
             Peer::Intel => "intel",
             Peer::SlurmPmi2 => "slurm-pmi2",
+            Peer::Slurm => "slurm",
         }
     }
 
@@ -39,6 +42,7 @@ impl Peer {
             Peer::Mpich4 => "/usr/bin/mpicc.mpich".into(),
             Peer::Intel => peers_dir().join("impi/installed"),
             Peer::SlurmPmi2 => "/usr/include/slurm/pmi2.h".into(),
+            Peer::Slurm => "/usr/sbin/slurmctld".into(),
         }
     }
 
@@ -68,6 +72,7 @@ impl Peer {
             Peer::Mpich4 => ("/usr/bin/mpicc.mpich".into(), &[]),
             Peer::Intel => panic!("the package from PyPI brings no compiler wrapper, only its own programs"),
             Peer::SlurmPmi2 => ("cc".into(), &["-lpmi2"]),
+            Peer::Slurm => panic!("Slurm's library is a peer of its own"),
         }
     }
 
@@ -104,6 +109,14 @@ pub fn peers_dir() -> PathBuf {
 /// The sources of the programs.
 pub fn clients_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
+}
+
+/// The launcher of MPICH 4.0.2 (hydra).
+pub const MPIEXEC_4: &str = "/usr/bin/mpiexec.hydra";
+
+/// The launcher of MPICH 5.0.2 (hydra).
+pub fn mpiexec_5() -> PathBuf {
+    peers_dir().join("mpich/bin/mpiexec")
 }
 
 /// The Python that has mpi4py and MPICH 5.0.2.

@@ -1,17 +1,22 @@
 //! The asking side of PMI-1 and PMI-2, without I/O.
 //!
 //! A [`Client`] writes requests into the caller's buffer and reads replies from the caller's bytes; sending and
-//! receiving them is the caller's business. One request is under way at a time.
+//! receiving them is the caller's business. One request is under way at a time; a [`Session`], which a PMI-2 client
+//! may become after its introduction, has several.
 //!
 //! Order of calling: first [`Client::introduce`], sending what it gives and feeding [`Client::receive`] until that
 //! has a reply, again and again until `introduce` gives nothing more. Then any number of [`Client::request`], each
 //! followed by `receive` until that has the reply. Last a request of [`Command::Finalize`] or [`Command::Abort`].
 
+mod session;
+
 use core::fmt;
+
+pub use session::{SESSION_MAX, Session, Settled, Ticket};
 
 use crate::fault::Malformed;
 use crate::wire::frame::{Framing, next_reply};
-use crate::wire::{Command, Op, Protocol, Reply, Unsent, v1, v2};
+use crate::wire::{Command, Op, Protocol, Reply, Text, Unsent, v1, v2};
 
 /// How the process found its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +155,19 @@ impl Client {
     /// [`Error::Busy`] until the previous step is answered, [`Error::TurnedDown`] when that was a refusal,
     /// [`Error::Over`], [`Error::Unsent`].
     pub fn introduce<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<&'b [u8]>, Error> {
+        self.introduce_to(None, buf)
+    }
+
+    /// As [`Client::introduce`], naming the job (`PMI_JOBID`) where PMI-2 has a field for it: Slurm's server wants
+    /// it. `buf` needs as many bytes more as the job id has, escapes included.
+    ///
+    /// # Errors
+    /// As [`Client::introduce`].
+    pub fn introduce_to<'b>(
+        &mut self,
+        jobid: Option<Text<'_>>,
+        buf: &'b mut [u8],
+    ) -> Result<Option<&'b [u8]>, Error> {
         if self.is_waiting() {
             return Err(Error::Busy);
         }
@@ -159,7 +177,7 @@ impl Client {
                 Protocol::V1 => Command::Init { version: 1, subversion: 1 },
                 Protocol::V2 => Command::Init { version: 2, subversion: 0 },
             },
-            State::FullInit { rank } => Command::FullInit { rank: Some(rank), jobid: None, threaded: false },
+            State::FullInit { rank } => Command::FullInit { rank: Some(rank), jobid, threaded: false },
             State::Ready => return Ok(None),
             State::TurnedDown => return Err(Error::TurnedDown),
             State::Over => return Err(Error::Over),

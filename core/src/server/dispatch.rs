@@ -1,6 +1,6 @@
 //! What a client's messages do.
 
-use heapless::String;
+use heapless::Vec;
 
 use super::Server;
 use super::io::Consumed;
@@ -79,6 +79,10 @@ impl Server<'_> {
         if opened && !matches!(op, Op::Init | Op::InitAck) {
             return Err(Malformed::Introduction);
         }
+        if op == Op::Init && !self.conns[conn.index()].owed.is_empty() {
+            // What is owed is in the language that was spoken before.
+            return Ok(false);
+        }
         if counted && frame.kind != wire::frame::Kind::Counted && op != Op::Init {
             return Err(Malformed::Length);
         }
@@ -109,7 +113,7 @@ impl Server<'_> {
                     self.complete_group(job, group);
                 }
             }
-            What::Spawn(_) | What::Lookup { .. } | What::NodeAttr(_) | What::Answer(_) => return,
+            What::Errand(..) | What::Lookup { .. } | What::NodeAttr(_) | What::Answer(_) => return,
         }
         let warning = self.jobs[job.index()].fence_warning;
         if warning > 0 {
@@ -173,9 +177,14 @@ impl Server<'_> {
                 }
                 Answer::Done(Op::Finalize)
             }
+            Command::Publish { .. } | Command::Unpublish { .. } | Command::Lookup { .. }
+                if self.jobs[asker.job.index()].remote_names =>
+            {
+                return self.remote_name(asker, command.op(), frame);
+            }
             Command::Publish { name, port } => self.publish(asker, name, port)?,
             Command::Unpublish { name } => self.unpublish(name)?,
-            Command::Lookup { name } => return self.lookup(now, asker, name),
+            Command::Lookup { name, wait } => return self.lookup(now, asker, name, wait),
             Command::Spawn(spawn) => return self.spawn(asker, &spawn, frame),
             Command::Connect { jobid } => self.connect(asker, jobid)?,
             Command::Disconnect { jobid } => self.disconnect(asker, jobid)?,
@@ -202,7 +211,8 @@ impl Server<'_> {
         };
         let state = &mut self.jobs[job.index()];
         let slot = &mut self.ranks[index];
-        if state.ending.is_some() || slot.abort.is_some() {
+        // A process that has ended needs no end of its own any more.
+        if state.ending.is_some() || slot.abort.is_some() || (slot.exit.is_some() && !world) {
             return;
         }
         state.message.clear();
@@ -261,7 +271,7 @@ impl Server<'_> {
         match self.kvs.find((spaces, Kind::Kvs), contiguous(&key, &mut room)?)? {
             Some(record) => Ok(Answer::Record(Op::Get, record)),
             // PMI-1 has no job attributes: they are keys like any other.
-            None if self.conns[asker.conn.index()].protocol == Protocol::V1 => {
+            None if job == asker.job && self.conns[asker.conn.index()].protocol == Protocol::V1 => {
                 self.get_job_attr(asker, Op::Get, key)
             }
             None => Ok(Answer::Missing(Op::Get)),
@@ -315,10 +325,10 @@ pub(super) fn contiguous<'k>(key: &Text<'k>, room: &'k mut [u8]) -> Result<&'k [
 }
 
 /// A thread id to be echoed, empty where none came; nothing when it is too long.
-fn keep<const N: usize>(thrid: Option<Text<'_>>) -> Option<String<N, u8>> {
-    let mut kept = String::new();
-    for &byte in thrid.iter().flat_map(Text::parts).flatten() {
-        kept.push(char::from(byte)).ok()?;
+fn keep<const N: usize>(thrid: Option<Text<'_>>) -> Option<Vec<u8, N, u8>> {
+    let mut kept = Vec::new();
+    for part in thrid.iter().flat_map(Text::parts) {
+        kept.extend_from_slice(part).ok()?;
     }
     Some(kept)
 }

@@ -8,10 +8,11 @@ use crate::slabs::{Answer, RankSlot, RingPart, What};
 use crate::tables::kvs::Kind;
 use crate::time::Time;
 use crate::trace::Cause;
-use crate::wire::{Group, Members, Text};
+use crate::wire::{Group, Members, Op, Text};
 
 impl Server<'_> {
     pub(super) fn fence(&mut self, now: Time, asker: Asker) -> Result<What, Refusal> {
+        self.alive(asker)?;
         let RankSlot { in_fence, .. } = &mut self.ranks[asker.index];
         if core::mem::replace(in_fence, true) {
             return Err(Refusal::InFence);
@@ -26,9 +27,10 @@ impl Server<'_> {
         asker: Asker,
         group: &Group<'_>,
     ) -> Result<What, Refusal> {
+        self.alive(asker)?;
         let job = &self.jobs[asker.job.index()];
         let ranks = &self.ranks[job.slots()];
-        let gone = |rank: u32| ranks[rank as usize].is_unawaited(job.cleanup);
+        let gone = |rank: u32| ranks[rank as usize].buried;
         let (size, tag, rank) = (job.size, group.tag, asker.rank.0);
         let group = match group.members {
             Members::World | Members::Node => {
@@ -47,16 +49,23 @@ impl Server<'_> {
         left: Text<'_>,
         right: Text<'_>,
     ) -> Result<What, Refusal> {
+        self.alive(asker)?;
         if self.ranks[asker.index].ring.is_some() {
             return Err(Refusal::InFence);
         }
         let rank = asker.rank.0.to_le_bytes();
-        let mut keep = |side: u8, text: Text<'_>| {
-            let key = [rank[0], rank[1], rank[2], rank[3], side];
-            self.store(asker, Kind::Ring, Text::plain(&key), Some(text)).map(|(record, _)| record)
+        let key = |side: u8| [rank[0], rank[1], rank[2], rank[3], side];
+        let (left_key, right_key) = (key(b'l'), key(b'r'));
+        // Both texts are kept, or none.
+        let pairs = [(&left_key[..], left.len()), (&right_key[..], right.len())];
+        let pairs = pairs.into_iter().take(if left == right { 1 } else { 2 });
+        let job = &self.jobs[asker.job.index()];
+        self.kvs.room((job.spaces, Kind::Ring), self.ranks[asker.index].used, job.share, pairs)?;
+        let mut keep = |key: &[u8], text| {
+            self.store(asker, Kind::Ring, Text::plain(key), Some(text)).map(|(record, _)| record)
         };
-        let to_left = keep(b'l', left)?;
-        let to_right = if left == right { to_left } else { keep(b'r', right)? };
+        let to_left = keep(&left_key, left)?;
+        let to_right = if left == right { to_left } else { keep(&right_key, right)? };
         self.ranks[asker.index].ring = Some(RingPart { count, left: to_left, right: to_right });
         self.jobs[asker.job.index()].ring += 1;
         Ok(What::Ring)
@@ -87,16 +96,26 @@ impl Server<'_> {
         self.jobs[job.index()].ring = 0;
     }
 
-    /// The job goes on without the rank: no fence waits for it.
+    /// Turns away who is [buried](RankSlot::buried): its bytes may come later than its end.
+    fn alive(&self, asker: Asker) -> Result<(), Refusal> {
+        if self.ranks[asker.index].buried { Err(Refusal::Rank) } else { Ok(()) }
+    }
+
+    /// The job goes on without the rank: no fence or ring waits for it, or counts it.
     pub(super) fn bury(&mut self, job: JobId, rank: Rank) {
         let Some(slot) = self.jobs[job.index()].slot(rank) else { return };
         let state = &mut self.jobs[job.index()];
         state.unawaited += 1;
+        self.ranks[slot].buried = true;
         if core::mem::take(&mut self.ranks[slot].in_fence) {
             state.fence.arrived -= 1;
+            let refused = Answer::Refused(Op::Fence, Refusal::Rank);
+            self.answer_rank(slot, |what| (what == What::Fence).then_some(refused));
         }
         if self.ranks[slot].ring.take().is_some() {
-            state.ring -= 1;
+            self.jobs[job.index()].ring -= 1;
+            let refused = Answer::Refused(Op::Ring, Refusal::Rank);
+            self.answer_rank(slot, |what| (what == What::Ring).then_some(refused));
         }
         self.check_fence(job);
         self.check_ring(job);
@@ -106,7 +125,7 @@ impl Server<'_> {
         }
     }
 
-    /// Ends the job when somebody waits in a fence or a ring for a rank whose process is gone.
+    /// Ends the job when somebody waits in a fence or ring for a rank whose process is gone.
     pub(super) fn check_absent(&mut self, job: JobId) {
         let state = &self.jobs[job.index()];
         if state.gone == 0 || !state.cleanup || state.ending.is_some() {
@@ -114,12 +133,12 @@ impl Server<'_> {
         }
         let ranks = &self.ranks[state.slots()];
         let gone = |rank: u32| {
-            let slot = &ranks[rank as usize];
-            slot.exit.is_some() && !slot.is_unawaited(state.cleanup)
+            let rank = &ranks[rank as usize];
+            rank.exit.is_some() && !rank.buried
         };
         let missed = |&rank: &u32| {
-            let slot = &ranks[rank as usize];
-            gone(rank) && (state.fence.arrived > 0 && !slot.in_fence || state.ring > 0 && slot.ring.is_none())
+            let RankSlot { in_fence, ring, .. } = ranks[rank as usize];
+            gone(rank) && (state.fence.arrived > 0 && !in_fence || state.ring > 0 && ring.is_none())
         };
         let absent = (0..state.size).find(missed);
         if let Some(rank) = absent.or_else(|| self.groups.waits_for(job, gone))

@@ -10,8 +10,8 @@ use crate::wire::{Protocol, Text};
 impl Server<'_> {
     pub(super) fn init(&mut self, conn: ConnId, version: u32) -> Result<Answer, Refusal> {
         let slot = &mut self.conns[conn.index()];
-        // MPICH introduces itself once for each time that its sessions come and go, Slurm's library once for each
-        // PMI2_Init, both on the one connection.
+        // MPICH introduces itself each time that its sessions come and go, Slurm's library at each PMI2_Init. (Over
+        // PMI_PORT both open another connection for it, which is turned away: a rank is let in once.)
         let again = slot.phase != Phase::Opened;
         if again && version != slot.protocol.version() {
             return Err(Refusal::Initialized);
@@ -73,7 +73,7 @@ impl Server<'_> {
 
     /// A client says which rank it is. Each rank is let in once.
     fn claim(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
-        let Conn { job, rank: known, vouched, aside, .. } = self.conns[conn.index()];
+        let Conn { job, rank: known, aside, .. } = self.conns[conn.index()];
         if known == Some(rank) {
             return Ok(());
         }
@@ -81,17 +81,12 @@ impl Server<'_> {
             return self.claim_aside(conn, rank);
         }
         match self.rank_slot(job, Some(rank)) {
-            Some(slot)
-                if known.is_none()
-                    && slot.exit.is_none()
-                    && (slot.conn.is_none() || vouched == Some(rank)) =>
-            {
-                let replaced = slot.conn.replace(conn);
-                self.conns[conn.index()].rank = Some(rank);
-                if let Some(replaced) = replaced {
-                    self.drop_owed(replaced);
-                    self.close(replaced, Closing::Replaced);
-                }
+            Some(slot) if known.is_none() && slot.conn.is_none() && slot.exit.is_none() => {
+                slot.conn = Some(conn);
+                let slot = &mut self.conns[conn.index()];
+                slot.rank = Some(rank);
+                slot.joined = true;
+                slot.joined_unsaid = true;
                 Ok(())
             }
             _ => {
@@ -107,11 +102,11 @@ impl Server<'_> {
         if slot.aside {
             return;
         }
+        slot.joined_unsaid |= !slot.joined;
+        slot.joined = true;
         let (job, rank) = (slot.job, slot.rank);
         if let Some(slot) = self.rank_slot(job, rank) {
-            let first = slot.phase == RankPhase::New;
             slot.phase = RankPhase::Initialized;
-            self.conns[conn.index()].joined_unsaid |= first;
         }
     }
 }

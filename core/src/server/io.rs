@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ConnId, JobId, Rank, SpawnId};
+use crate::ids::{ConnId, ErrandId, JobId, Rank};
+use crate::limits::Limit;
 use crate::trace::{Cause, Closing, Exit};
 use crate::wire::Protocol;
 
@@ -51,13 +52,26 @@ pub enum Input<'a> {
     /// A spawn has been carried out, or could not be.
     Launched {
         /// Which one.
-        spawn: SpawnId,
+        spawn: ErrandId,
         /// Whether the processes of its job run. Otherwise none does, and the job has been forgotten if there was
         /// one.
         started: bool,
+        /// The limit that left no room for its job, where that is why nothing was started.
+        full: Option<Limit>,
         /// A code for each program: 0, or the `errno` of its failure.
         #[serde(borrow)]
         codes: &'a [u8],
+    },
+    /// A request about a name ([`Output::Names`]) has been carried out, or could not be.
+    Named {
+        /// Which one.
+        errand: ErrandId,
+        /// 0, or a code of pmi2.h (`PMI2_ERR_…`) that the client gets as `rc`.
+        rc: i32,
+        /// The port that a look-up found; for a failure the reason, of which the client gets the first
+        /// [`MESSAGE_TEXT_MAX`](crate::limits::MESSAGE_TEXT_MAX) bytes; else empty.
+        #[serde(borrow)]
+        text: &'a [u8],
     },
     /// A client connected.
     Opened {
@@ -67,15 +81,6 @@ pub enum Input<'a> {
         job: JobId,
         /// Whose it is where the host knows (`PMI_FD`); others introduce themselves (`PMI_PORT`).
         rank: Option<Rank>,
-    },
-    /// The host has found out that a connection without rank comes from a rank's own process. It may claim that rank
-    /// though it has a connection, which is given up for it: MPICH opens another one each time that its sessions come
-    /// and go.
-    Vouched {
-        /// The connection.
-        conn: ConnId,
-        /// Whose process it is.
-        rank: Rank,
     },
     /// A client connected that has queries alone. It introduces itself by PMI-2 (`init`, then `fullinit` with its
     /// `pmirank`, and with the job's id as `pmijobid` or without), may do so while the rank is connected and again
@@ -147,9 +152,12 @@ pub struct JobSpec<'a> {
     /// The PMI-1 subversion to answer: 2 offers group barriers, 1 suits clients that insist on 1.1.
     pub pmi1_subversion: u32,
     /// The spawn that it comes from.
-    pub spawn: Option<SpawnId>,
-    /// Milliseconds that a look-up waits for a name that nobody has published yet.
+    pub spawn: Option<ErrandId>,
+    /// Milliseconds that a look-up waits for a name that nobody has published yet, unless it says itself how long.
     pub lookup_wait: u64,
+    /// Whether names are the host's business, which hands them to a service that several servers share
+    /// ([`Output::Names`]). Otherwise the jobs of this server share its own.
+    pub remote_names: bool,
     /// Milliseconds after which a waiting fence is reported ([`Output::Late`]); 0 for never.
     pub fence_warning: u64,
 }
@@ -167,6 +175,7 @@ impl<'a> JobSpec<'a> {
             pmi1_subversion: 2,
             spawn: None,
             lookup_wait: 0,
+            remote_names: false,
             fence_warning: 0,
         }
     }
@@ -214,7 +223,7 @@ pub enum Output<'b> {
     /// [`Input::Launched`].
     Spawn {
         /// Which spawn.
-        spawn: SpawnId,
+        spawn: ErrandId,
         /// The job that asks.
         job: JobId,
         /// The rank that asks.
@@ -222,6 +231,21 @@ pub enum Output<'b> {
         /// The language of the request.
         protocol: Protocol,
         /// The request as it came, for [`crate::wire::decode_spawn`].
+        #[serde(borrow)]
+        request: &'b [u8],
+    },
+    /// A job whose [names are the host's business](JobSpec::remote_names) asks for a name to be published, withdrawn or
+    /// looked up: the host does so, and then says [`Input::Named`].
+    Names {
+        /// Which request.
+        errand: ErrandId,
+        /// The job that asks.
+        job: JobId,
+        /// The rank that asks.
+        rank: Rank,
+        /// The language of the request.
+        protocol: Protocol,
+        /// The request as it came, for [`crate::wire::decode_name`].
         #[serde(borrow)]
         request: &'b [u8],
     },

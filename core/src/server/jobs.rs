@@ -42,6 +42,7 @@ impl Server<'_> {
             pmi1_subversion: spec.pmi1_subversion,
             spawner,
             lookup_wait: spec.lookup_wait,
+            remote_names: spec.remote_names,
             fence_warning: spec.fence_warning,
             spaces,
             share,

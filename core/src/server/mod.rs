@@ -7,6 +7,7 @@
 mod aside;
 mod attrs;
 mod dispatch;
+mod errands;
 mod fences;
 mod intro;
 pub mod io;
@@ -27,11 +28,11 @@ use crate::slabs::{Answer, Conn, Job, Lengths, RankSlot, Slabs, What};
 use crate::snapshot;
 use crate::store::{Log, Ready};
 use crate::tables::connect::Connections;
+use crate::tables::errands::Errands;
 use crate::tables::fence::Groups;
 use crate::tables::kvs::Kvs;
 use crate::tables::names::Names;
 use crate::tables::psets::Psets;
-use crate::tables::spawn::Spawns;
 use crate::time::Time;
 
 /// The server of one node's ranks.
@@ -44,7 +45,7 @@ pub struct Server<'s> {
     kvs: Kvs<'s>,
     groups: Groups<'s>,
     names: Names<'s>,
-    spawns: Spawns<'s>,
+    errands: Errands<'s>,
     psets: Psets<'s>,
     connections: Connections<'s>,
     /// Connections with something to say that the host can write to.
@@ -86,7 +87,7 @@ impl<'s> Server<'s> {
             kvs: Kvs::new(Log::new(log, index, limits.keys, seed).ok_or(short)?, &limits),
             groups: Groups::new(groups, group_sets, limits.ranks).ok_or(short)?,
             names: Names::new(names),
-            spawns: Spawns::new(spawns, requests, limits.spawn_bytes).ok_or(short)?,
+            errands: Errands::new(spawns, requests, limits.spawn_bytes).ok_or(short)?,
             psets: Psets::new(psets, pset_sets, limits.ranks).ok_or(short)?,
             connections: Connections::new(rows, limits.jobs).ok_or(short)?,
             ready: Ready::new(ready, limits.conns).ok_or(short)?,
@@ -107,10 +108,10 @@ impl<'s> Server<'s> {
             Input::Program { job, first, count, appnum } => self.set_program(job, first, count, appnum)?,
             Input::Attr { job, key, value } => self.set_attr(job, key, value)?,
             Input::Pset { job, name, first, count } => self.host_pset(job, name, first, count)?,
-            Input::Launched { spawn, started, codes } => self.launched(spawn, started, codes)?,
+            Input::Launched { spawn, started, full, codes } => self.launched(spawn, started, full, codes)?,
+            Input::Named { errand, rc, text } => self.seen_to(errand, rc, text)?,
             Input::Opened { conn, job, rank } => self.open_conn(conn, job, rank)?,
             Input::Aside { conn, job } => self.open_aside(conn, job)?,
-            Input::Vouched { conn, rank } => self.conn_mut(conn)?.vouched = Some(rank),
             Input::Blocked { conn } => {
                 self.conn_mut(conn)?.blocked = true;
                 self.ready.remove(conn.0);
@@ -153,7 +154,7 @@ impl<'s> Server<'s> {
                 groups,
                 sets,
                 names: self.names.state(),
-                spawns: self.spawns.state(),
+                errands: self.errands.state(),
                 psets: self.psets.state(),
                 connections: self.connections.state(),
                 turn: self.ready.turn(),
@@ -212,7 +213,7 @@ impl<'s> Server<'s> {
         while let Some(owed) = self.conns[conn.index()].owed.pop() {
             match owed.what {
                 What::Lookup { at, .. } => self.names.leave(at),
-                What::Spawn(spawn) | What::Answer(Answer::Spawned(spawn)) => self.drop_spawn(spawn),
+                What::Errand(_, errand) | What::Answer(Answer::Errand(_, errand)) => self.drop_errand(errand),
                 _ => {}
             }
         }

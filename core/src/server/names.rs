@@ -28,11 +28,18 @@ impl Server<'_> {
         self.names.unpublish(name.parts()).map(|()| Answer::Done(Op::Unpublish))
     }
 
-    pub(super) fn lookup(&mut self, now: Time, asker: Asker, name: Text<'_>) -> Result<What, Refusal> {
+    /// `wait` is how many milliseconds the asker itself would wait.
+    pub(super) fn lookup(
+        &mut self,
+        now: Time,
+        asker: Asker,
+        name: Text<'_>,
+        wait: Option<u32>,
+    ) -> Result<What, Refusal> {
         if let Some(published) = self.names.lookup(name.parts()) {
             return Ok(What::Answer(Answer::Port(published)));
         }
-        let wait = self.jobs[asker.job.index()].lookup_wait;
+        let wait = wait.map_or(self.jobs[asker.job.index()].lookup_wait, u64::from);
         if wait == 0 {
             return Err(Refusal::NoName);
         }

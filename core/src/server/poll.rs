@@ -3,11 +3,12 @@
 use super::Server;
 use super::io::Output;
 use crate::fault::Refusal;
-use crate::ids::{ConnId, JobId, Rank, SpawnId};
+use crate::ids::{ConnId, ErrandId, JobId, Rank};
 use crate::limits::{KEY_MAX, KVSNAME_MAX, VALUE_MAX};
 use crate::slabs::{Answer, Attr, Conn, Job, RingPart, What};
+use crate::tables::errands::{Stage, Task};
 use crate::tables::fence::Late;
-use crate::tables::spawn::Stage;
+use crate::trace::Cause;
 use crate::wire::{self, Codes, Failure, Op, Reply, Text};
 
 /// Room for a list of ranks.
@@ -23,8 +24,8 @@ impl Server<'_> {
             return None;
         }
         if self.news {
-            if let Some(spawn) = self.spawns.untold() {
-                return self.say_spawn(spawn, buf);
+            if let Some(errand) = self.errands.untold() {
+                return self.say_errand(errand, buf);
             }
             if let Some(index) = self.ranks.iter().position(|rank| rank.abort.is_some_and(|it| it.unsaid)) {
                 return self.say_kill(index, buf);
@@ -48,19 +49,25 @@ impl Server<'_> {
     fn say_ending<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let state = &mut self.jobs[job.index()];
         state.ending_unsaid = false;
-        let message = copy_text(&state.message, buf)?;
-        Some(Output::End { job, cause: state.ending?, message })
+        let cause = state.ending?;
+        // Another rank may have said something and been ended alone before.
+        let said = if matches!(cause, Cause::Abort { .. }) { &*state.message } else { "" };
+        let message = copy_text(said, buf)?;
+        Some(Output::End { job, cause, message })
     }
 
-    fn say_spawn<'b>(&mut self, spawn: SpawnId, buf: &'b mut [u8]) -> Option<Output<'b>> {
-        let protocol = self.protocol_of(spawn);
-        let text = self.spawns.text(spawn);
+    fn say_errand<'b>(&mut self, errand: ErrandId, buf: &'b mut [u8]) -> Option<Output<'b>> {
+        let protocol = self.protocol_of(errand);
+        let text = self.errands.text(errand);
         let request = buf.get_mut(..text.len())?;
         request.copy_from_slice(text);
-        let slot = self.spawns.get_mut(spawn)?;
+        let slot = self.errands.get_mut(errand)?;
         slot.stage = Stage::Told;
         let (job, rank) = slot.parent?;
-        Some(Output::Spawn { spawn, job, rank, protocol, request })
+        Some(match slot.task {
+            Task::Spawn(_) => Output::Spawn { spawn: errand, job, rank, protocol, request },
+            Task::Name => Output::Names { errand, job, rank, protocol, request },
+        })
     }
 
     fn say_kill<'b>(&mut self, index: usize, buf: &'b mut [u8]) -> Option<Output<'b>> {
@@ -77,10 +84,8 @@ impl Server<'_> {
         let state = &mut self.jobs[job.index()];
         state.fence.late = Late::Said;
         let ranks = &self.ranks[state.slots()];
-        let missing = (0u32..)
-            .zip(ranks)
-            .filter(|(_, rank)| !rank.in_fence && !rank.is_unawaited(state.cleanup))
-            .map(|(rank, _)| rank);
+        let missing =
+            (0u32..).zip(ranks).filter(|(_, rank)| !rank.in_fence && !rank.buried).map(|(rank, _)| rank);
         let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
         Some(Output::Late { job, arrived: state.fence.arrived, size: state.size - state.unawaited, missing })
     }
@@ -88,7 +93,9 @@ impl Server<'_> {
     fn say_late_group<'b>(&mut self, at: u32, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let group = self.groups.get(at)?;
         let (job, arrived, size) = (group.job?, group.fence.arrived, group.need);
-        let missing = name_ranks(self.groups.missing(at), buf.get_mut(..LIST_MAX)?);
+        let ranks = &self.ranks[self.jobs[job.index()].slots()];
+        let missing = self.groups.missing(at).filter(|&rank| !ranks[rank as usize].buried);
+        let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
         Some(Output::Late { job, arrived, size, missing })
     }
 
@@ -100,8 +107,8 @@ impl Server<'_> {
         } else if let Some((at, answer)) = conn.next_answer() {
             let len = self.encode(id, at, answer, buf);
             self.conns[id.index()].owed.remove(at);
-            if let Answer::Spawned(spawn) = answer {
-                self.spawns.free(spawn);
+            if let Answer::Errand(_, errand) = answer {
+                self.errands.free(errand);
             }
             Some(Output::Bytes { conn: id, bytes: &buf[..len] })
         } else {
@@ -121,11 +128,11 @@ impl Server<'_> {
             _ => (buf, &mut [][..]),
         };
         let reply = self.reply(conn, answer, scratch);
-        let thrid = conn.owed.get(at).map(|owed| owed.thrid.as_str()).filter(|thrid| !thrid.is_empty());
+        let thrid = conn.owed.get(at).map(|owed| owed.thrid.as_slice()).filter(|thrid| !thrid.is_empty());
         let mut write = |reply: &Reply<'_>| {
-            wire::encode_reply(conn.protocol, reply, thrid.map(Text::from), buf).map(<[u8]>::len)
+            wire::encode_reply(conn.protocol, reply, thrid.map(Text::plain), buf).map(<[u8]>::len)
         };
-        // Of all that can be stored, only a port full of semicolons is too long for a reply.
+        // Whatever can be stored fits into a reply, but for a list of codes that the host made too long.
         let too_long = Failure::Refusal(Refusal::Unprintable);
         write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), too_long))).unwrap_or(0)
     }
@@ -164,7 +171,8 @@ impl Server<'_> {
                 Some(port) => Reply::Port(Text::plain(port)),
                 None => Reply::Refused(Op::Lookup, Failure::Refusal(Refusal::NoName)),
             },
-            Answer::Spawned(spawn) => self.spawned(spawn),
+            Answer::Errand(Op::Spawn, spawn) => self.spawned(spawn),
+            Answer::Errand(op, errand) => self.name_reply(op, errand),
             Answer::Ring(RingPart { count, left, right }) => {
                 let text = |record| Text::plain(self.kvs.record(record).map_or(&[], |record| record.value));
                 Reply::Ring { count, left: text(left), right: text(right) }
@@ -184,13 +192,29 @@ impl Server<'_> {
         }
     }
 
-    fn spawned(&self, spawn: SpawnId) -> Reply<'_> {
-        let codes = Codes::new(self.spawns.text(spawn));
-        match self.spawns.get(spawn) {
-            Some(slot) if slot.stage == Stage::Done(true) => {
+    fn spawned(&self, spawn: ErrandId) -> Reply<'_> {
+        let codes = Codes::new(self.errands.text(spawn));
+        match self.errands.get(spawn) {
+            Some(slot) if slot.stage == Stage::Launched(true) => {
                 Reply::Spawned { jobid: Text::from(slot.name.as_str()), codes }
             }
-            _ => Reply::NotSpawned { why: Failure::Refusal(Refusal::NotStarted), codes },
+            slot => {
+                let full = slot.and_then(|slot| slot.full);
+                let why =
+                    full.map_or(Refusal::NotStarted, |limit| Refusal::Full(limit, self.limits.of(limit)));
+                Reply::NotSpawned { why: Failure::Refusal(why), codes }
+            }
+        }
+    }
+
+    /// What the host said of a name.
+    fn name_reply(&self, op: Op, errand: ErrandId) -> Reply<'_> {
+        let text = Text::plain(self.errands.text(errand));
+        match self.errands.get(errand).map(|slot| slot.stage) {
+            Some(Stage::Named(0)) if op == Op::Lookup => Reply::Port(text),
+            Some(Stage::Named(0)) => Reply::Done(op),
+            Some(Stage::Named(rc)) => Reply::Refused(op, Failure::Remote(rc, text)),
+            _ => Reply::Refused(op, Failure::Refusal(Refusal::NoName)),
         }
     }
 
@@ -248,13 +272,13 @@ impl Answer {
             Answer::JobId => Op::GetJobId,
             Answer::Fence(_) => Op::Fence,
             Answer::Port(_) => Op::Lookup,
-            Answer::Spawned(_) => Op::Spawn,
             Answer::Ring(_) => Op::Ring,
             Answer::PsetCount(_) => Op::PsetCount,
             Answer::PsetName(_) => Op::PsetName,
             Answer::PsetInfo(_) => Op::PsetInfo,
             Answer::PsetMembers(..) => Op::PsetMembers,
-            Answer::Record(op, _)
+            Answer::Errand(op, _)
+            | Answer::Record(op, _)
             | Answer::Attr(op, _)
             | Answer::Missing(op)
             | Answer::Done(op)

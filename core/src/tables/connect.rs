@@ -6,7 +6,7 @@
 use crate::ids::JobId;
 use crate::store::bits;
 
-/// A symmetric relation among jobs, a row of bits a job.
+/// A symmetric relation among jobs, a row of bits a job. Two more rows are scratch space.
 #[derive(Debug)]
 pub struct Connections<'s> {
     rows: &'s mut [u32],
@@ -16,7 +16,7 @@ pub struct Connections<'s> {
 impl<'s> Connections<'s> {
     /// Words that `jobs` jobs need.
     pub const fn words(jobs: u32) -> usize {
-        jobs as usize * bits::words(jobs)
+        (jobs as usize + 2) * bits::words(jobs)
     }
 
     /// Nobody is connected; nothing when `rows` is shorter than [`Connections::words`].
@@ -31,11 +31,22 @@ impl<'s> Connections<'s> {
         a == b || bits::contains(self.row(a), b.0)
     }
 
-    /// Connects all that `a` is connected to with all that `b` is connected to.
+    /// Connects all that `a` is connected to with all that `b` is connected to. Jobs of one side that have parted
+    /// stay apart.
     pub fn connect(&mut self, a: JobId, b: JobId) {
+        // Both sides as they were before: what is set below must not lead on.
+        let words = bits::words(self.jobs);
+        let scratch = self.jobs as usize * words;
+        for (side, of) in [a, b].into_iter().enumerate() {
+            let row = of.index() * words;
+            let copy = scratch + side * words;
+            self.rows.copy_within(row..row + words, copy);
+            bits::insert(&mut self.rows[copy..copy + words], of.0);
+        }
         for i in (0..self.jobs).map(JobId) {
             for j in (0..self.jobs).map(JobId) {
-                if i != j && self.connected(a, i) && self.connected(b, j) {
+                let sides = self.rows[scratch..].split_at(words);
+                if i != j && bits::contains(sides.0, i.0) && bits::contains(sides.1, j.0) {
                     self.set(i, j, true);
                 }
             }
@@ -60,7 +71,7 @@ impl<'s> Connections<'s> {
 
     /// The rows, for saving.
     pub fn state(&self) -> &[u32] {
-        self.rows
+        &self.rows[..self.jobs as usize * bits::words(self.jobs)]
     }
 
     fn set(&mut self, a: JobId, b: JobId, connected: bool) {
@@ -100,5 +111,19 @@ mod tests {
         jobs.forget(b);
         assert!(!jobs.connected(a, b) && !jobs.connected(b, d) && jobs.connected(c, d));
         assert!(!jobs.disconnect(a, a), "a job cannot part from itself");
+    }
+
+    #[test]
+    fn those_who_have_parted_stay_apart_when_others_connect() {
+        let mut rows = [0; Connections::words(4)];
+        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
+            let mut jobs = Connections::new(&mut rows, 4).unwrap();
+            let [a, b, c, d] = order.map(JobId);
+            jobs.connect(a, c);
+            jobs.connect(a, d);
+            jobs.disconnect(c, d);
+            jobs.connect(a, b);
+            assert!(jobs.connected(b, c) && jobs.connected(b, d) && !jobs.connected(c, d), "{order:?}");
+        }
     }
 }

@@ -166,33 +166,9 @@ impl<'s> Kvs<'s> {
         self.reserved = Amount::default();
     }
 
-    /// Stores a value under a key, replacing an older one, or a wish for the key where there is no value. Without
-    /// an owner it is the host that stores, at the cost of what is common.
-    pub fn put<'v>(
-        &mut self,
-        (spaces, kind): (Spaces, Kind),
-        owner: Option<Owner<'_>>,
-        key: &[u8],
-        value: Option<impl Pieces<'v>>,
-    ) -> Result<(u32, Before), Refusal> {
-        let key_len = check_key(key.len())?;
-        let key = self.log.key(spaces.of(kind), key);
-        let value_len = match &value {
-            Some(value) => check_value(value.clone().map(<[u8]>::len).sum())?,
-            None => 0,
-        };
-        let slot = self.log.find(&key);
-        let cost = Amount {
-            bytes: record_len(key_len, value_len),
-            keys: u32::from(!matches!(slot, Slot::Taken { .. })),
-        };
-        let (id, used, share) = match owner {
-            Some(owner) => (owner.id, Some(owner.used), owner.share),
-            None => (u32::MAX, None, Amount::default()),
-        };
-        let before = used.as_deref().copied().unwrap_or_default();
-        let after = Amount { bytes: before.bytes.saturating_add(cost.bytes), keys: before.keys + cost.keys };
-        let mine = share.less(before);
+    /// Whether there is room for a cost of one who has used that much of its share.
+    fn admit(&self, cost: Amount, used: Amount, share: Amount) -> Result<(), Refusal> {
+        let mine = share.less(used);
         // Of the cost, what exceeds the rest of the share comes out of the common half.
         let (over, common) = (cost.less(mine), self.common());
         let left = Amount { bytes: self.log.bytes_left(), keys: self.log.keys_left() };
@@ -215,6 +191,58 @@ impl<'s> Kvs<'s> {
                 return Err(Refusal::Share(limit, share));
             }
         }
+        Ok(())
+    }
+
+    /// Whether one who has used that much of its share can put all of these: different keys, and lengths of values.
+    ///
+    /// # Errors
+    /// Why not: a length or a limit.
+    pub fn room<'k>(
+        &self,
+        (spaces, kind): (Spaces, Kind),
+        used: Amount,
+        share: Amount,
+        pairs: impl Iterator<Item = (&'k [u8], usize)>,
+    ) -> Result<(), Refusal> {
+        let mut all = Amount::default();
+        for (key, value_len) in pairs {
+            let (key_len, value_len) = (check_key(key.len())?, check_value(value_len)?);
+            let slot = self.log.find(&self.log.key(spaces.of(kind), key));
+            let cost = cost(key_len, value_len, slot);
+            all = Amount {
+                bytes: all.bytes.saturating_add(cost.bytes),
+                keys: all.keys.saturating_add(cost.keys),
+            };
+        }
+        self.admit(all, used, share)
+    }
+
+    /// Stores a value under a key, replacing an older one, or a wish for the key where there is no value. Without
+    /// an owner it is the host that stores, at the cost of what is common.
+    pub fn put<'v>(
+        &mut self,
+        (spaces, kind): (Spaces, Kind),
+        owner: Option<Owner<'_>>,
+        key: &[u8],
+        value: Option<impl Pieces<'v>>,
+    ) -> Result<(u32, Before), Refusal> {
+        let key_len = check_key(key.len())?;
+        let key = self.log.key(spaces.of(kind), key);
+        let value_len = match &value {
+            Some(value) => check_value(value.clone().map(<[u8]>::len).sum())?,
+            None => 0,
+        };
+        let slot = self.log.find(&key);
+        let cost = cost(key_len, value_len, slot);
+        let (id, used, share) = match owner {
+            Some(owner) => (owner.id, Some(owner.used), owner.share),
+            None => (u32::MAX, None, Amount::default()),
+        };
+        let before = used.as_deref().copied().unwrap_or_default();
+        let after = Amount { bytes: before.bytes.saturating_add(cost.bytes), keys: before.keys + cost.keys };
+        self.admit(cost, before, share)?;
+        let mine = share.less(before);
         let wanted = match slot {
             Slot::Taken { record, .. } if self.log.record(record).is_some_and(|record| record.wanted) => {
                 Before::Wanted(record)
@@ -245,6 +273,12 @@ impl<'s> Kvs<'s> {
     pub fn record(&self, offset: u32) -> Option<Record<'_>> {
         self.log.record(offset)
     }
+}
+
+/// What a record takes whose key was found at `slot`.
+fn cost(key_len: u32, value_len: u32, slot: Slot) -> Amount {
+    let keys = u32::from(!matches!(slot, Slot::Taken { .. }));
+    Amount { bytes: record_len(key_len, value_len), keys }
 }
 
 /// A key's length, where it may be one.

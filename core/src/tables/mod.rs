@@ -1,9 +1,9 @@
 //! What a server keeps, one job a module. None of them sees the wire.
 
 pub mod connect;
+pub mod errands;
 pub mod fence;
 pub mod info;
 pub mod kvs;
 pub mod names;
 pub mod psets;
-pub mod spawn;

@@ -126,6 +126,9 @@ pub enum Command<'a> {
     Lookup {
         /// PMI-1 `service`, PMI-2 `name`.
         name: Text<'a>,
+        /// PMI-2 `wait`, a field of hydrant's own: how many milliseconds to wait for somebody to publish it; what the
+        /// server waits for by itself where missing.
+        wait: Option<u32>,
     },
     /// `mcmd=spawn`, `spawn`
     Spawn(Spawn<'a>),

@@ -57,15 +57,26 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
 
 /// Reads a spawn request again that has been decoded before: a frame's body in that protocol.
 pub fn decode_spawn(protocol: Protocol, body: &[u8]) -> Option<Spawn<'_>> {
-    let kind = match protocol {
-        Protocol::V1 => frame::Kind::Block,
-        Protocol::V2 => frame::Kind::Counted,
-    };
-    let len = u32::try_from(body.len()).ok()?;
-    match decode(&Frame { body, len, kind }).ok()?.command {
+    match decode_again(protocol, frame::Kind::Block, body)? {
         Command::Spawn(spawn) => Some(spawn),
         _ => None,
     }
+}
+
+/// The same for a request of the name service: publish, unpublish or lookup.
+pub fn decode_name(protocol: Protocol, body: &[u8]) -> Option<Command<'_>> {
+    let command = decode_again(protocol, frame::Kind::Line, body)?;
+    matches!(command.op(), Op::Publish | Op::Unpublish | Op::Lookup).then_some(command)
+}
+
+/// `kind` is that of a PMI-1 frame.
+fn decode_again(protocol: Protocol, kind: frame::Kind, body: &[u8]) -> Option<Command<'_>> {
+    let kind = match protocol {
+        Protocol::V1 => kind,
+        Protocol::V2 => frame::Kind::Counted,
+    };
+    let len = u32::try_from(body.len()).ok()?;
+    decode(&Frame { body, len, kind }).ok().map(|message| message.command)
 }
 
 /// Writes a reply to the front of `buf` and returns what it wrote. PMI-2 repeats the command's `thrid`; the

@@ -255,7 +255,7 @@ fn command<'a>(
         15 => Command::GetJobAttr { key: a },
         16 => Command::Publish { name: a, port: b },
         17 => Command::Unpublish { name: a },
-        18 => Command::Lookup { name: a },
+        18 => Command::Lookup { name: a, wait: parts.flags[0].then_some(m) },
         19 => Command::Connect { jobid: a },
         20 => Command::Disconnect { jobid: a },
         21 => Command::Ring { count: m, left: a, right: b },
@@ -328,6 +328,7 @@ fn check_command(command: Command<'_>, protocol: Protocol) {
             let only_v2 =
                 matches!(command.op(), Op::FullInit | Op::PutNodeAttr | Op::GetNodeAttr | Op::GetJobAttr)
                     || matches!(command.op(), Op::Connect | Op::Disconnect | Op::Ring)
+                    || matches!(command, Command::Lookup { wait: Some(_), .. })
                     || is_pset(command.op());
             assert!(if protocol == Protocol::V1 { only_v2 } else { only_v1 }, "{command:?}");
             return;

@@ -5,7 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use hydrant_core::Fault;
+use hydrant_core::{Fault, Limit};
+
+use crate::universe::UniverseError;
 
 /// Why a job could not be run. Whatever had been started is ended before this is returned.
 #[derive(Debug, thiserror::Error)]
@@ -132,6 +134,9 @@ pub enum RunError {
         /// What speaks against it.
         why: Fault,
     },
+    /// The daemon that keeps names cannot be joined.
+    #[error("cannot join the universe: {0}")]
+    Universe(#[from] Box<UniverseError>),
     /// A job without ranks, or with more than 32-bit numbers count.
     #[error("a job of {0} ranks cannot be run")]
     Size(u64),
@@ -181,6 +186,15 @@ impl RunError {
             _ => libc::EINVAL,
         };
         errno.try_into().unwrap_or(u8::MAX)
+    }
+
+    /// The limit that leaves no room, where that is what is wrong.
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        match self {
+            RunError::Core { why: Fault::Full(limit, _) }
+            | RunError::Pset { why: Fault::Full(limit, _), .. } => Some(*limit),
+            _ => None,
+        }
     }
 
     /// For `map_err`: names what was attempted.

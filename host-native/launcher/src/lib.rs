@@ -7,6 +7,7 @@ mod launch;
 pub mod plan;
 pub mod probe;
 pub mod slabs;
+pub mod universe;
 
 pub use engine::run;
 pub use error::RunError;

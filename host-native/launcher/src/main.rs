@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use hydrant::cli::{self, Action};
-use hydrant::probe;
+use hydrant::{probe, universe};
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().collect(), std::env::vars_os().collect()) {
@@ -17,6 +17,13 @@ fn main() -> ExitCode {
             }
         },
         Ok(Action::Probe(options)) => probe::main(&options),
+        Ok(Action::Serve(options)) => match universe::serve(&options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "hydrant serve: {error}");
+                ExitCode::FAILURE
+            }
+        },
         Ok(Action::Print(text)) => {
             // A reader that has seen enough, `| head`, is no error.
             let _ = std::io::stdout().write_all(text.as_bytes());

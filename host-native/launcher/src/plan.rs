@@ -86,6 +86,8 @@ pub struct Options {
     pub lookup_wait: Duration,
     /// The subversion of PMI-1 that is answered: 2 offers group barriers, 1 suits clients that insist on 1.1.
     pub pmi1_subversion: u32,
+    /// The socket of the daemon that keeps the names of several runs; where missing, this run keeps its own.
+    pub name_service: Option<PathBuf>,
     /// Limits that the user set by name.
     pub limits: Vec<(Limit, u32)>,
 }

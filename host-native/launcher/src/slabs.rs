@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::atomic::AtomicU32;
 
-use hydrant_core::slabs::{Conn, Group, Job, Lengths, Name, Pset, RankSlot, Spawning};
+use hydrant_core::slabs::{Conn, Errand, Group, Job, Lengths, Name, Pset, RankSlot};
 use hydrant_core::{Limits, Slabs};
 
 /// Slabs to lend to a server. What it does not use costs no memory, since the long ones come zeroed from the system.
@@ -16,7 +16,7 @@ pub struct HeapSlabs {
     index: Vec<u32>,
     groups: Vec<Group>,
     names: Vec<Name>,
-    spawns: Vec<Spawning>,
+    spawns: Vec<Errand>,
     requests: Vec<u8>,
     psets: Vec<Pset>,
     bits: Vec<u32>,
@@ -34,7 +34,7 @@ impl HeapSlabs {
             index: vec![0; lengths.index],
             groups: vec![Group::default(); lengths.groups],
             names: vec![Name::default(); lengths.names],
-            spawns: vec![Spawning::default(); lengths.spawns],
+            spawns: vec![Errand::default(); lengths.spawns],
             requests: vec![0; lengths.requests],
             psets: vec![Pset::default(); lengths.psets],
             bits: vec![0; lengths.bits],

@@ -1,7 +1,7 @@
 //! Spawn, names, connections, rings, attributes, aborts and process sets.
 
 use super::*;
-use crate::SpawnId;
+use crate::ErrandId;
 use crate::wire;
 
 const MANY: Limits = Limits { jobs: 3, ranks: 8, conns: 10, kvs_bytes: 8192, keys: 64, ..SMALL };
@@ -149,7 +149,7 @@ fn a_rank_may_abort_alone() {
 const SPAWN: &str = "cmd=spawn;ncmds=2;preputcount=1;ppkey0=PARENT;ppval0=port;\
     subcmd=./a;maxprocs=2;argc=1;argv0=;infokeycount=0;subcmd=./b;maxprocs=1;argc=0;infokeycount=0;";
 
-fn spawned(spawn: Option<SpawnId>) -> JobSpec<'static> {
+fn spawned(spawn: Option<ErrandId>) -> JobSpec<'static> {
     JobSpec { job: JobId(2), name: "kvs_child", spawn, ..spec(3) }
 }
 
@@ -159,15 +159,15 @@ fn a_spawn_is_told_to_the_host_and_answered_by_it() {
     host.asks(1, SPAWN);
     let event = host.events.pop().unwrap();
     assert!(
-        event.starts_with("Spawn { spawn: SpawnId(0), job: JobId(0), rank: Rank(1), protocol: V2"),
+        event.starts_with("Spawn { spawn: ErrandId(0), job: JobId(0), rank: Rank(1), protocol: V2"),
         "{event}"
     );
     let request = SPAWN.as_bytes();
     let spawn = wire::decode_spawn(wire::Protocol::V2, request).unwrap();
     assert_eq!(spawn.programs().map(|program| program.maxprocs()).collect::<Vec<_>>(), [2, 1]);
     host.silent();
-    host.job(spawned(Some(SpawnId(0))));
-    host.tell(Input::Launched { spawn: SpawnId(0), started: true, codes: &[0, 0] });
+    host.job(spawned(Some(ErrandId(0))));
+    host.tell(Input::Launched { spawn: ErrandId(0), started: true, full: None, codes: &[0, 0] });
     host.gets(1, "cmd=spawn-response;rc=0;jobid=kvs_child;errcodes=0,0;");
     host.tell(Input::Opened { conn: ConnId(4), job: JobId(2), rank: Some(Rank(0)) });
     host.says(4, "cmd=init pmi_version=2 pmi_subversion=0\n");
@@ -186,15 +186,17 @@ fn a_spawn_that_fails_is_an_error_with_codes() {
     let mut host = two_jobs(0);
     host.asks(0, SPAWN);
     host.events.clear();
-    host.tell(Input::Launched { spawn: SpawnId(0), started: false, codes: &[2, 125] });
+    host.tell(Input::Launched { spawn: ErrandId(0), started: false, full: None, codes: &[2, 125] });
     let (_, reply) = host.replies.pop_front().unwrap();
     assert!(
         reply.contains("cmd=spawn-response;rc=14;errmsg=") && reply.ends_with(";errcodes=2,125;"),
         "{reply}"
     );
-    let again =
-        host.server.handle(host.now, Input::Launched { spawn: SpawnId(0), started: false, codes: &[2, 125] });
-    assert_eq!(again, Err(Fault::NoSuchSpawn));
+    let again = host.server.handle(
+        host.now,
+        Input::Launched { spawn: ErrandId(0), started: false, full: None, codes: &[2, 125] },
+    );
+    assert_eq!(again, Err(Fault::NoSuchErrand));
 }
 
 #[test]
@@ -207,14 +209,14 @@ fn spawns_have_limits_and_are_dropped_with_who_asked() {
     let long = SPAWN.replace("port", &"x".repeat(500));
     host.tell(Input::Closed { conn: ConnId(0) });
     let before = host.snapshot();
-    let late = Input::Job(spawned(Some(SpawnId(7))));
-    assert_eq!(host.server.handle(host.now, late), Err(Fault::NoSuchSpawn));
+    let late = Input::Job(spawned(Some(ErrandId(7))));
+    assert_eq!(host.server.handle(host.now, late), Err(Fault::NoSuchErrand));
     assert_eq!(host.snapshot(), before);
-    host.tell(Input::Launched { spawn: SpawnId(0), started: false, codes: &[1, 1] });
+    host.tell(Input::Launched { spawn: ErrandId(0), started: false, full: None, codes: &[1, 1] });
     host.silent();
     host.expects(2, &long["cmd=".len()..], "2;errmsg=limit spawn-bytes (512)");
     host.asks(2, SPAWN);
-    assert!(host.events.pop().unwrap().starts_with("Spawn { spawn: SpawnId(0), job: JobId(1)"));
+    assert!(host.events.pop().unwrap().starts_with("Spawn { spawn: ErrandId(0), job: JobId(1)"));
 }
 
 #[test]
@@ -247,4 +249,121 @@ fn process_sets_are_counted_by_those_who_are_in_them() {
     host.expects(1, "pset-info;name=mine;", "14;errmsg=a member of the process set has died;");
     host.expects(1, "pset-info;name=mpi://WORLD;", "14;");
     host.expects(1, "pset-info;name=app://ocean;", "0;size=2;");
+}
+
+/// A job of `size` ranks that goes on without those who die, past PMI-2's introduction.
+fn surviving(size: u32) -> Host {
+    let mut host = Host::with_limits(MANY);
+    host.job(JobSpec { cleanup: false, ..spec(size) });
+    for rank in 0..size {
+        host.open(rank, Some(rank));
+        host.join_v2(rank, "");
+    }
+    host
+}
+
+const RING: &str = "cmd=ring;ring-count=1;ring-left=l;ring-right=r;";
+
+#[test]
+fn a_ring_neither_counts_the_dead_nor_waits_for_them() {
+    let mut host = surviving(3);
+    host.asks(0, RING);
+    host.exits(0, Exit::Signal(9));
+    let (_, reply) = host.replies.pop_front().unwrap();
+    assert!(reply.contains("cmd=ring-response;rc=3;"), "{reply}");
+    host.asks(1, RING);
+    host.silent();
+    host.asks(2, RING);
+    assert_eq!(host.replies.len(), 2);
+    host.replies.clear();
+    host.asks(1, RING);
+    host.silent();
+    host.exits(2, Exit::Signal(9));
+    host.gets(1, "cmd=ring-response;rc=0;ring-count=0;ring-left=r;ring-right=l;");
+}
+
+#[test]
+fn what_a_process_said_before_its_end_counts_no_more() {
+    let mut host = surviving(3);
+    host.exits(0, Exit::Signal(9));
+    host.expects(0, "kvs-fence;", "3;errmsg=");
+    host.expects(0, "ring;ring-count=1;ring-left=l;ring-right=r;", "3;errmsg=");
+    host.asks(0, "cmd=abort;isworld=FALSE;");
+    host.asks(1, "cmd=kvs-fence;");
+    host.silent();
+    host.asks(2, "cmd=kvs-fence;");
+    assert_eq!(host.replies.len(), 2);
+}
+
+#[test]
+fn nobody_waits_for_a_rank_that_aborted_alone() {
+    let mut host = Host::v2(4);
+    host.asks(3, "cmd=abort;isworld=FALSE;msg=leaving;");
+    host.exits(3, Exit::Signal(15));
+    host.events.clear();
+    host.asks(0, "cmd=kvs-fence;");
+    host.silent();
+    host.exits(1, Exit::Signal(11));
+    let event = host.events.pop().unwrap();
+    assert!(event.contains("NoFinalize") && event.ends_with("message: \"\" }"), "{event}");
+}
+
+#[test]
+fn a_ring_that_waits_for_a_process_that_is_gone_ends_its_job() {
+    let mut host = Host::v2(2);
+    host.expects(1, "finalize;", "0;");
+    host.asks(0, RING);
+    host.exits(1, Exit::Code(0));
+    assert!(host.events.pop().unwrap().contains("Absent { rank: Rank(1)"));
+}
+
+#[test]
+fn a_ring_is_refused_whole() {
+    let mut host = Host::with_limits(Limits { kvs_bytes: 256, ..MANY });
+    host.job(spec(2));
+    host.open(0, Some(0));
+    host.join_v2(0, "");
+    let text = "x".repeat(100);
+    let before = host.snapshot();
+    host.expects(
+        0,
+        &format!("ring;ring-count=1;ring-left=l{text};ring-right=r{text};"),
+        "2;errmsg=limit kvs-bytes",
+    );
+    host.expects(0, &format!("ring;ring-count=1;ring-left=l;ring-right={};", "x".repeat(1025)), "7;");
+    assert_eq!(host.snapshot(), before);
+}
+
+#[test]
+fn a_spawned_job_is_told_its_spawner_whatever_became_of_it() {
+    let mut host = two_jobs(0);
+    host.asks(0, SPAWN);
+    host.tell(Input::Forget { job: JobId(0) });
+    host.job(JobSpec { name: "kvs_next", ..spec(1) });
+    host.events.clear();
+    host.job(spawned(Some(ErrandId(0))));
+    host.tell(Input::Opened { conn: ConnId(4), job: JobId(2), rank: Some(Rank(0)) });
+    host.says(4, "cmd=init pmi_version=2 pmi_subversion=0\n");
+    host.replies.clear();
+    host.asks(4, "cmd=fullinit;");
+    let (_, reply) = host.replies.pop_front().unwrap();
+    assert!(reply.ends_with("spawner-jobid=kvs_0;"), "{reply}");
+}
+
+#[test]
+fn attributes_are_not_in_another_jobs_space() {
+    let mut host = Host::with_limits(MANY);
+    host.job(spec(1));
+    host.job(JobSpec { job: JobId(1), name: "kvs_2", ..spec(1) });
+    host.open(0, Some(0));
+    host.says(0, "cmd=init pmi_version=1 pmi_subversion=1\n");
+    host.replies.clear();
+    host.tell(Input::Opened { conn: ConnId(1), job: JobId(1), rank: Some(Rank(0)) });
+    host.join_v2(1, "");
+    host.replies.clear();
+    host.expects(1, &format!("job-connect;jobid={};", spec(1).name), "0;");
+    host.says(0, "cmd=get kvsname=kvs_2 key=universeSize\n");
+    host.hears(0, "cmd=get_result rc=1 msg=key_not_found value=unknown\n");
+    host.says(0, "cmd=get key=universeSize\n");
+    host.hears(0, "cmd=get_result rc=0 value=9\n");
 }

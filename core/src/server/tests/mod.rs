@@ -2,6 +2,7 @@
 
 mod aside;
 mod dynamic;
+mod names;
 
 use core::sync::atomic::AtomicU32;
 use std::boxed::Box;
@@ -510,28 +511,4 @@ fn a_client_may_introduce_itself_again() {
         let (_, reply) = host.replies.pop_front().unwrap();
         assert!(reply.contains("rc=0"), "{line}{reply}");
     }
-}
-
-#[test]
-fn a_rank_may_connect_again_when_the_host_vouches_for_it() {
-    let mut host = Host::with_limits(SMALL);
-    host.job(spec(2));
-    host.open(0, None);
-    host.says(0, "cmd=initack pmiid=1\n");
-    host.replies.clear();
-    host.open(1, None);
-    host.tell(Input::Vouched { conn: ConnId(1), rank: Rank(1) });
-    host.says(1, "cmd=initack pmiid=1\n");
-    assert!(host.replies.pop_front().unwrap().1.contains("rc=0 rank=1"));
-    let replaced = Output::Close { conn: ConnId(0), why: Closing::Replaced };
-    assert_eq!(host.events.pop(), Some(format!("{replaced:?}")));
-    host.tell(Input::Closed { conn: ConnId(0) });
-    host.says(1, "cmd=init pmi_version=1 pmi_subversion=1\n");
-    host.replies.clear();
-    host.says(1, "cmd=get_my_kvsname\n");
-    host.hears(1, "cmd=my_kvsname rc=0 kvsname=kvs_1\n");
-    host.open(2, None);
-    host.tell(Input::Vouched { conn: ConnId(2), rank: Rank(1) });
-    host.says(2, "cmd=initack pmiid=0\n");
-    assert!(host.replies.pop_front().unwrap().1.contains("rc=0 rank=0"), "another free rank is well");
 }

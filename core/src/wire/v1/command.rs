@@ -99,7 +99,7 @@ fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
         }
         Op::Lookup => {
             let [name] = fields.pick([b"service"]);
-            Command::Lookup { name: need(name)? }
+            Command::Lookup { name: need(name)?, wait: None }
         }
         Op::Abort => {
             // Nobody waits for a refusal, so whatever can be read is taken.
@@ -118,7 +118,7 @@ fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
 /// Writes a command.
 ///
 /// # Errors
-/// [`Unsent::Unsupported`] for a command of PMI-2 alone; see [`Unsent`].
+/// [`Unsent::Unsupported`] for a command of PMI-2 alone, and a look-up that says how long to wait is one; see [`Unsent`].
 pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Unsent> {
     let style = if matches!(command, Command::Spawn(_)) { Style::Line } else { Style::EscapedLine };
     let mut w = Writer::new(buf, style);
@@ -161,7 +161,7 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
             w.raw(b"cmd=publish_name service=").text(name).raw(b" port=").text(port)
         }
         Command::Unpublish { name } => w.raw(b"cmd=unpublish_name service=").text(name),
-        Command::Lookup { name } => w.raw(b"cmd=lookup_name service=").text(name),
+        Command::Lookup { name, wait: None } => w.raw(b"cmd=lookup_name service=").text(name),
         Command::Abort { code, message, world: _ } => {
             w.raw(b"cmd=abort");
             if let Some(code) = code {
@@ -175,6 +175,7 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
             return w.finish();
         }
         Command::FullInit { .. }
+        | Command::Lookup { wait: Some(_), .. }
         | Command::PutNodeAttr { .. }
         | Command::GetNodeAttr { .. }
         | Command::GetJobAttr { .. }

@@ -81,7 +81,10 @@ fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> 
             Command::Publish { name: need(name)?, port: need(port)? }
         }
         Op::Unpublish => Command::Unpublish { name: need(fields.pick([b"name"])[0])? },
-        Op::Lookup => Command::Lookup { name: need(fields.pick([b"name"])[0])? },
+        Op::Lookup => {
+            let [name, wait] = fields.pick([b"name", b"wait"]);
+            Command::Lookup { name: need(name)?, wait: wait.map(number).transpose()? }
+        }
         Op::Connect => Command::Connect { jobid: need(fields.pick([b"jobid"])[0])? },
         Op::Disconnect => Command::Disconnect { jobid: need(fields.pick([b"jobid"])[0])? },
         Op::Ring => {
@@ -228,7 +231,13 @@ fn put(w: &mut Writer<'_>, command: &Command<'_>) {
             field(w, b"name", name);
             field(w, b"port", port);
         }
-        Command::Unpublish { name } | Command::Lookup { name } => field(w, b"name", name),
+        Command::Unpublish { name } => field(w, b"name", name),
+        Command::Lookup { name, wait } => {
+            field(w, b"name", name);
+            if let Some(wait) = wait {
+                w.raw(b"wait=").number(*wait).raw(b";");
+            }
+        }
         Command::Connect { jobid } | Command::Disconnect { jobid } => field(w, b"jobid", jobid),
         Command::Ring { count, left, right } => {
             w.raw(b"ring-count=").number(*count).raw(b";");
@@ -332,6 +341,10 @@ mod tests {
                 Command::GetNodeAttr { key: "-bcast-1-0".into(), wait: true },
             ),
             (
+                b"33    cmd=name-lookup;name=s;wait=2500;",
+                Command::Lookup { name: "s".into(), wait: Some(2500) },
+            ),
+            (
                 b"41    cmd=info-getnodeattr;key=nope;wait=FALSE;",
                 Command::GetNodeAttr { key: "nope".into(), wait: false },
             ),
@@ -386,6 +399,7 @@ mod tests {
             (b"    25cmd=kvs-put;key=a;value=b", Op::Put, Refusal::MissingField),
             (b"    24cmd=fullinit;pmirank=-1;", Op::FullInit, Refusal::BadField),
             (b"    37cmd=info-getnodeattr;key=na;wait=yes;", Op::GetNodeAttr, Refusal::BadField),
+            (b"    31cmd=name-lookup;name=s;wait=-1;", Op::Lookup, Refusal::BadField),
             (b"    44cmd=ring;ring-count=x;ring-left=;ring-right;", Op::Ring, Refusal::BadField),
         ] {
             assert_eq!(asks(bytes), Err(Undecoded::Refused { op, refusal, thrid: None }));

@@ -12,6 +12,7 @@ use super::help;
 use super::value::{self, Assignment, Universe};
 use crate::plan::Bind;
 use crate::probe;
+use crate::universe;
 
 /// Where `--pmi-port` listens when no address is given: loopback, any free port.
 pub(super) const PMI_PORT_DEFAULT: &str = "127.0.0.1:0";
@@ -117,6 +118,13 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "0")]
     pub(super) lookup_wait: Duration,
 
+    /// Share published names with the other runs that join the same `hydrant serve`
+    ///
+    /// PATH is the socket that it says it listens at. Without this option, names are known in this job and in those
+    /// that it spawns.
+    #[arg(long, value_name = "PATH", value_parser = universe::path())]
+    pub(super) universe: Option<PathBuf>,
+
     /// Which version of PMI-1 is answered: 1.2, or 1.1 for clients that insist on it
     ///
     /// 1.2 offers barriers of groups of ranks. flux's client library wants 1.1.
@@ -214,6 +222,11 @@ pub(super) fn hydrant() -> Command {
         .long_about(help::PROBE_ABOUT)
         .after_long_help(help::PROBE_AFTER)
         .max_term_width(help::WIDTH);
+    let serve = universe::Options::augment_args(Command::new("serve"))
+        .about("Keep the names that separate runs publish for each other")
+        .long_about(help::SERVE_ABOUT)
+        .after_long_help(help::SERVE_AFTER)
+        .max_term_width(help::WIDTH);
     Command::new("hydrant")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A process manager for parallel (MPI) jobs")
@@ -229,6 +242,7 @@ pub(super) fn hydrant() -> Command {
         .max_term_width(help::WIDTH)
         .subcommand(run("run", "hydrant run"))
         .subcommand(probe)
+        .subcommand(serve)
 }
 
 /// mpiexec calls it `-info` too.

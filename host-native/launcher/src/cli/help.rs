@@ -19,6 +19,7 @@ Examples:
   hydrant run -n 4 ./a.out         four ranks of an MPI program
   hydrant run -n 4 hydrant probe   four ranks that check and time the exchange itself
   hydrant run --help               every option of a job, with examples
+  hydrant serve &                  names that separate runs publish for each other
   hydrant help probe               what the probe measures
 
 Called mpiexec or mpirun (by a link of that name), hydrant is 'hydrant run'.";
@@ -48,6 +49,31 @@ Examples:
 Exit codes:
   0  every value was right
   1  a value was wrong or missing (the rank and the key are named), or the process manager failed
+  2  an option was wrong";
+
+pub(super) const SERVE_ABOUT: &str = "\
+Keep the names that separate runs publish for each other: what one run publishes by MPI_Publish_name, another one finds by \
+MPI_Lookup_name, when both are told by --universe where this daemon listens. A name is kept until it is withdrawn or the job \
+that published it is over.
+
+The daemon listens on a Unix socket in the file system, on this machine and for its own user alone: a process of another user \
+is turned away. It runs in the foreground until an interrupt (Ctrl-C) or SIGTERM ends it, and then removes its socket. What a \
+daemon left behind that was killed is replaced; where one is alive, a second one refuses to start.";
+
+pub(super) const SERVE_AFTER: &str = "\
+Examples:
+  hydrant serve --universe ~/names &
+  hydrant run --universe ~/names -n 1 ./server &
+  hydrant run --universe ~/names --lookup-wait 10 -n 4 ./client
+
+In the background:
+  It says 'hydrant serve: listening at PATH' on standard output once it does; wait for that line before the first run starts.
+  'setsid hydrant serve >serve.log 2>&1 &' outlives the terminal; 'systemd-run --user hydrant serve' has the system look after it.
+  SIGTERM to its process, as by 'kill %1' in the shell that started it, ends it.
+
+Exit codes:
+  0  a signal ended it
+  1  it could not begin, or not go on; it says why
   2  an option was wrong";
 
 /// Behind the options of `run`.
@@ -164,7 +190,7 @@ fn limits() -> String {
 fn counted(limit: Limit) -> &'static str {
     match limit {
         Limit::Names => "published names, and names that look-ups wait for",
-        Limit::Spawns => "spawns at the same time",
+        Limit::Spawns => "spawns, and with --universe requests about names, at the same time",
         Limit::SpawnBytes => "bytes of one spawn's request",
         Limit::Psets => "process sets beside mpi://WORLD and mpi://SELF",
         Limit::Jobs => "jobs at the same time",

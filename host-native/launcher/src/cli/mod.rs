@@ -24,6 +24,7 @@ pub use error::{At, UsageError};
 
 use crate::plan::{Options, Plan, Program};
 use crate::probe;
+use crate::universe;
 use args::{FirstArgs, JobArgs, ProgramArgs};
 use environment::Environment;
 use value::Universe;
@@ -36,6 +37,8 @@ pub enum Action {
     Run(Box<Plan>),
     /// Be a rank of the built-in probe.
     Probe(probe::Options),
+    /// Keep the names of several runs.
+    Serve(universe::Options),
     /// Print this text, help or version, on standard output.
     Print(String),
 }
@@ -77,6 +80,9 @@ pub fn parse(words: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> Re
     }
     match args::hydrant().try_get_matches_from(words) {
         Ok(matches) => match matches.subcommand() {
+            Some(("serve", matches)) => {
+                universe::Options::from_arg_matches(matches).map(Action::Serve).map_err(CliError::Other)
+            }
             Some(("probe", matches)) => {
                 probe::Options::from_arg_matches(matches).map(Action::Probe).map_err(CliError::Other)
             }
@@ -219,6 +225,7 @@ fn of_job(job: JobArgs) -> Options {
         mpi_psets: job.mpi_psets,
         fence_warning: job.fence_warning,
         lookup_wait: job.lookup_wait,
+        name_service: job.universe,
         pmi1_subversion: job.pmi1_version,
         limits: job.limit,
     }

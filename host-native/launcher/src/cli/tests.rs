@@ -86,6 +86,7 @@ fn a_program_alone_is_one_rank() {
             mpi_psets: false,
             fence_warning: Duration::from_secs(30),
             lookup_wait: Duration::ZERO,
+            name_service: None,
             pmi1_subversion: 2,
             limits: Vec::new(),
         }
@@ -96,7 +97,8 @@ fn a_program_alone_is_one_rank() {
 fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
-               -mpi-psets -fence-warning 2.5 -lookup-wait 1.5 -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
+               -mpi-psets -fence-warning 2.5 -lookup-wait 1.5 -universe /run/u \
+               -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
     let plan = planned(one);
     let Program { ranks, command, args, wdir, .. } = &plan.programs[0];
     assert_eq!((*ranks, command.to_str(), args.len()), (3, Some("./a.out"), 0));
@@ -117,6 +119,7 @@ fn every_option_with_one_dash_and_with_two() {
             mpi_psets: true,
             fence_warning: Duration::from_millis(2500),
             lookup_wait: Duration::from_millis(1500),
+            name_service: Some(PathBuf::from("/run/u")),
             pmi1_subversion: 1,
             limits: vec![(hydrant_core::Limit::Keys, 9), (hydrant_core::Limit::KvsBytes, 4096)],
         }
@@ -311,7 +314,9 @@ fn errors_say_what_where_and_what_to_do() {
         "mpiexec -configfile job a",
         "mpiexec -n 2 -configfile job",
         "mpiexec -configfile job : b",
+        "mpiexec -universe= a",
         "hydrant probe --keys many",
+        "hydrant serve --limit keys=9",
         "hydrant rnu",
     ];
     let texts: Vec<String> = lines.iter().map(|line| format!("{line}\n  {}", refused(line))).collect();
@@ -343,6 +348,10 @@ fn errors_in_a_file_name_its_line() {
 fn help_reads_as_reviewed() {
     let fixed = |command: Command| command.term_width(100).render_long_help().to_string();
     insta::assert_snapshot!("help_hydrant", fixed(args::hydrant()));
+    let mut all = args::hydrant();
+    all.build();
+    let serve = all.find_subcommand("serve").expect("it is one of them").clone();
+    insta::assert_snapshot!("help_serve", fixed(serve));
     insta::assert_snapshot!("help_run", fixed(args::run("run", "hydrant run")));
     insta::assert_snapshot!(
         "help_run_short",

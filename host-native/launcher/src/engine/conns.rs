@@ -111,7 +111,10 @@ impl Conns {
         if conn.fd.is_some() {
             self.free.push(id);
         }
-        if let Some(process) = conn.process {
+        // The process may have opened another one.
+        if let Some(process) = conn.process
+            && self.of_process[process as usize] == Some(id)
+        {
             self.of_process[process as usize] = None;
         }
     }

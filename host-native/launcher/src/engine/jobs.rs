@@ -5,7 +5,7 @@
 
 use std::ops::{Index, IndexMut, Range};
 
-use hydrant_core::{JobId, SpawnId};
+use hydrant_core::{ErrandId, JobId};
 
 use super::port::Port;
 use super::query::Query;
@@ -37,7 +37,7 @@ pub(super) struct Job {
     /// When those who were asked to end are made to.
     pub(super) kill_at: Option<u64>,
     /// The spawn that waits until all have been started.
-    pub(super) spawn: Option<SpawnId>,
+    pub(super) spawn: Option<ErrandId>,
     /// It could not be started as a whole, and these are its programs' codes: what was started is to go without a
     /// word.
     pub(super) undone: Option<Vec<u8>>,

@@ -1,21 +1,22 @@
 //! Runs a job and those that it spawns: one process, one event loop, no threads.
 
-mod conns;
+pub(crate) mod conns;
 mod jobs;
 mod open;
 mod output;
-mod poller;
+pub(crate) mod poller;
 mod port;
 mod procs;
 mod query;
 mod ranks;
 mod report;
 mod serve;
-mod signals;
+pub(crate) mod signals;
 mod sink;
 mod spawn;
 mod stdin;
 mod streams;
+mod universe;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ use crate::error::RunError;
 use crate::launch::{OpenFiles, check, find_mpi_library, keep_descriptors};
 use crate::plan::Plan;
 use crate::slabs::HeapSlabs;
+use crate::universe::Universe;
 use conns::Conns;
 use jobs::Jobs;
 use poller::{Interest, Poller, Token};
@@ -43,6 +45,8 @@ use streams::Streams;
 const OWN_FILES: u64 = 32;
 /// Connections to a job's port that descriptors are kept for beside its ranks' own.
 const STRANGERS: u64 = 64;
+/// Descriptors for look-ups that wait for other runs at the same time; beyond them the system may refuse one.
+const LOOKUPS: u64 = 64;
 /// Reading buffer: room for a message that came in pieces, and a good piece more.
 const BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
 
@@ -99,6 +103,8 @@ struct Engine<'p, 's> {
     streams: Streams,
     sinks: Sinks,
     verdict: Verdict,
+    /// Where names are kept that other runs see too.
+    universe: Option<Universe>,
     /// Where everything is read into.
     buffer: Vec<u8>,
     /// Where the core writes to.
@@ -115,6 +121,8 @@ impl<'p, 's> Engine<'p, 's> {
     ) -> Result<Engine<'p, 's>, RunError> {
         let poller = Poller::new()?;
         poller.add(&signals, Token::Signals, Interest::Read).map_err(RunError::system("epoll"))?;
+        let path = plan.options.name_service.as_deref();
+        let universe = path.map(|path| Universe::join(path, JobId::default(), &poller)).transpose();
         Ok(Engine {
             plan,
             preload: None,
@@ -133,6 +141,7 @@ impl<'p, 's> Engine<'p, 's> {
             streams: Streams::new(plan.options.prepend_rank),
             sinks: Sinks::new().map_err(RunError::system("cannot use standard output and error"))?,
             verdict: Verdict::default(),
+            universe: universe.map_err(Box::new)?,
             buffer: vec![0; BUFFER],
             reply: vec![0; limits.output_max()].into(),
             poller,
@@ -158,6 +167,7 @@ impl<'p, 's> Engine<'p, 's> {
                     Token::Conn(id) => self.conn_ready(id)?,
                     Token::Stream(id) => self.stream_ready(id),
                     Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
+                    Token::Universe(number) => self.universe_ready(number)?,
                     Token::Terminal | Token::Stdin => self.stdin.pump(self.now(), &self.poller),
                 }
             }
@@ -180,7 +190,8 @@ impl<'p, 's> Engine<'p, 's> {
         let wake = self.server.wake().map(|Time(at)| at);
         let of_jobs = self.jobs.iter().flat_map(|job| [job.kill_at, job.port_pause]);
         let doomed = self.doomed.iter().map(|doomed| Some(doomed.at));
-        let at = [stranger, wake, self.streams.deadline(), self.stdin.deadline()]
+        let names = self.universe.as_ref().and_then(Universe::deadline);
+        let at = [stranger, wake, names, self.streams.deadline(), self.stdin.deadline()]
             .into_iter()
             .chain(of_jobs)
             .chain(doomed);
@@ -195,6 +206,7 @@ impl<'p, 's> Engine<'p, 's> {
             self.server.handle(Time(now), Input::Tick)?;
             self.outputs()?;
         }
+        self.expire_names(now)?;
         self.end_doomed(now);
         self.resume_ports(now)?;
         if self.stdin.deadline().is_some_and(|at| at <= now) {
@@ -227,5 +239,7 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let files = patterns.into_iter().flatten().count() as u64;
     let of_job = if plan.options.pmi_port.is_some() { 1 + STRANGERS } else { 0 };
     let queries = u64::from(plan.options.mpi_psets);
-    OWN_FILES + jobs * (of_job + queries) + ranks * (3 + files + queries)
+    // A connection to the daemon for each job, and one for each look-up that waits.
+    let names = if plan.options.name_service.is_some() { jobs + LOOKUPS } else { 0 };
+    OWN_FILES + names + jobs * (of_job + queries) + ranks * (3 + files + queries)
 }

@@ -2,7 +2,7 @@
 
 use hydrant_core::limits::{JOBID_MAX, VALUE_MAX};
 use hydrant_core::server::JobSpec;
-use hydrant_core::{Fault, Input, JobId, Limit, Rank, SpawnId, Time};
+use hydrant_core::{ErrandId, Fault, Input, JobId, Limit, Rank, Time};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::jobs::Job;
@@ -21,7 +21,7 @@ impl Engine<'_, '_> {
         &mut self,
         programs: Vec<Program>,
         checked: Vec<Checked>,
-        spawn: Option<SpawnId>,
+        spawn: Option<ErrandId>,
     ) -> Result<JobId, RunError> {
         let ranks = size(&programs)?;
         let id = self.jobs.free_id();
@@ -98,6 +98,7 @@ impl Engine<'_, '_> {
             pmi1_subversion: options.pmi1_subversion,
             spawn: job.spawn,
             lookup_wait: millis(options.lookup_wait),
+            remote_names: self.universe.is_some(),
             fence_warning: millis(options.fence_warning),
             ..JobSpec::new(job.id, &job.name, job.ranks)
         };
@@ -161,6 +162,9 @@ impl Engine<'_, '_> {
     pub(super) fn forget(&mut self, id: JobId) -> Result<(), RunError> {
         for conn in self.conns.of_job(id) {
             self.close_conn(conn)?;
+        }
+        if let Some(universe) = &mut self.universe {
+            universe.forget(id);
         }
         let now = Time(self.now());
         self.server.handle(now, Input::Forget { job: id })?;

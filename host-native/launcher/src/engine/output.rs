@@ -79,7 +79,12 @@ impl Engine<'_, '_> {
             let (sinks, poller) = (&mut self.sinks, &self.poller);
             self.streams.finish(processes.clone(), now, &mut self.buffer, sinks, poller);
             self.flush();
-            self.forget(id)?;
+            // Nobody comes any more.
+            (self.jobs[id].port, self.jobs[id].port_pause) = (None, None);
+            // With the last job the core goes as well.
+            if self.jobs.iter().count() > 1 {
+                self.forget(id)?;
+            }
             self.tell_undone(id)?;
         }
         if self.streams.are_closed(processes.clone()) {

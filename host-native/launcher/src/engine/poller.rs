@@ -26,6 +26,8 @@ pub(crate) enum Token {
     Sink(u32),
     /// The terminal has input.
     Terminal,
+    /// The connection of this number to the daemon that keeps names.
+    Universe(u32),
     /// Rank 0's standard input takes bytes again, or is closed.
     Stdin,
 }
@@ -40,7 +42,8 @@ impl Token {
             Token::Sink(number) => (4, number),
             Token::Terminal => (5, 0),
             Token::Stdin => (6, 0),
-            Token::Queries(number) => (7, number),
+            Token::Universe(number) => (7, number),
+            Token::Queries(number) => (8, number),
         };
         kind << 32 | u64::from(number)
     }
@@ -55,6 +58,7 @@ impl Token {
             4 => Token::Sink(number),
             5 => Token::Terminal,
             6 => Token::Stdin,
+            7 => Token::Universe(number),
             _ => Token::Queries(number),
         }
     }
@@ -153,6 +157,7 @@ mod tests {
             Token::Sink(1),
             Token::Terminal,
             Token::Stdin,
+            Token::Universe(2),
         ] {
             assert_eq!(Token::decode(token.encode()), token);
         }

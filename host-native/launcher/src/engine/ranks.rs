@@ -157,6 +157,7 @@ impl Engine<'_, '_> {
                 self.verdict.failed(super::procs::code(counts));
             }
         }
+        self.drop_lookups(id, Rank(rank));
         let now = Time(self.now());
         self.server.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
         self.outputs()

@@ -10,6 +10,7 @@ use super::conns::{Received, Sent};
 use super::poller::{Interest, Token};
 use crate::error::RunError;
 use crate::launch::Asked;
+use crate::universe::Request;
 
 /// How long a client may take to say who it is, in milliseconds.
 pub(super) const INTRODUCTION_TIME: u64 = 10_000;
@@ -122,6 +123,11 @@ impl Engine<'_, '_> {
                     let asked = Asked::read(protocol, request);
                     self.spawn(spawn, (job, rank), &asked)?;
                 }
+                Some(Output::Names { errand, job, rank, protocol, request }) => {
+                    let body = request.to_vec();
+                    let wait = self.plan.options.lookup_wait.as_millis().try_into().unwrap_or(u32::MAX);
+                    self.ask_universe(Request { errand, job, rank, protocol, body, wait });
+                }
                 Some(Output::Kill { job, rank, code, message }) => {
                     let message = message.to_owned();
                     self.end_one(job, rank.0, code, &message);
@@ -143,6 +149,7 @@ impl Engine<'_, '_> {
                 }
                 None => match self.again.pop() {
                     Some(id) => self.hand_in_again(id)?,
+                    None if self.pass_name()? => {}
                     None => return Ok(()),
                 },
             }
@@ -154,7 +161,7 @@ impl Engine<'_, '_> {
         let process = self.conns.get(id).and_then(|conn| conn.process());
         let rank = process.and_then(|process| self.jobs.of(process)).map(|(job, rank)| job.rank_name(rank));
         match rank {
-            Some(rank) if !matches!(why, Closing::JobOver | Closing::Replaced) => {
+            Some(rank) if why != Closing::JobOver => {
                 self.sinks.say(&format!("closed the PMI connection of {rank}: {why}"));
             }
             None if self.plan.options.verbose => {
@@ -193,7 +200,7 @@ impl Engine<'_, '_> {
     /// Somebody connects to the port of a job.
     pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
         let now = self.now();
-        let Some(job) = self.jobs.get_mut(id).filter(|job| !job.draining) else { return Ok(()) };
+        let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
         let Some(port) = &job.port else { return Ok(()) };
         let mut admitted = Vec::new();
         if let Err(error) = port.accept(&mut admitted) {

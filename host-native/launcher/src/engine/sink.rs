@@ -442,6 +442,31 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_open_while_somebody_writes_to_it() {
+        let poller = Poller::new().unwrap();
+        let ((_out_read, out), (_err_read, err)) = (pipe(), pipe());
+        let mut sinks = sinks_over(&out, &err);
+        let path = std::env::temp_dir().join(format!("hydrant-sink-{}", std::process::id()));
+        let file = sinks.file(path.clone()).unwrap();
+        assert_eq!(sinks.file(path.clone()).unwrap(), file);
+        sinks.leave(file);
+        sinks.put(file, 3, b"one\n");
+        sinks.leave(file);
+        assert!(sinks.get(file).target.is_some(), "it has not been written yet");
+        sinks.flush(&poller);
+        assert!(sinks.get(file).target.is_none());
+        // Whoever comes later goes on behind what is there.
+        assert_eq!(sinks.file(path.clone()).unwrap(), file);
+        sinks.put(file, 5, b"two\n");
+        sinks.flush(&poller);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(text, "one\ntwo\n");
+        sinks.leave(sinks.stdout());
+        assert!(sinks.get(sinks.stdout()).target.is_some());
+    }
+
+    #[test]
     fn one_place_is_one_sink() {
         let (_read, out) = pipe();
         let sinks = sinks_over(&out, &out.try_clone().unwrap());

@@ -1,6 +1,6 @@
 //! Jobs that ranks ask for.
 
-use hydrant_core::{Input, JobId, Rank, SpawnId, Time};
+use hydrant_core::{ErrandId, Input, JobId, Limit, Rank, Time};
 use rustix::process::Signal;
 
 use super::Engine;
@@ -15,19 +15,20 @@ impl Engine<'_, '_> {
     /// Starts what a rank asks for, or says at once why that cannot be: either all of it is started or nothing.
     pub(super) fn spawn(
         &mut self,
-        spawn: SpawnId,
+        spawn: ErrandId,
         (job, rank): (JobId, Rank),
         asked: &[Asked],
     ) -> Result<(), RunError> {
         let spawner = self.jobs.get(job).filter(|job| !job.outcome.is_ending());
         let Some(spawner) = spawner.filter(|_| !self.verdict.is_interrupted()) else {
             // Nothing begins any more.
-            return self.launched(spawn, false, &vec![CANCELED; asked.len()]);
+            return self.launched(spawn, false, None, &vec![CANCELED; asked.len()]);
         };
         let who = spawner.rank_name(rank.0);
         let by = &spawner.programs[spawner.launcher.program(rank.0).0 as usize];
         let (mut programs, mut checked, mut codes) = (Vec::new(), Vec::new(), Vec::new());
         let mut reasons = Vec::new();
+        let mut full = None;
         for asked in asked {
             match prepare(asked, by, &self.host) {
                 Ok((program, found)) => {
@@ -47,6 +48,7 @@ impl Engine<'_, '_> {
                 Ok(_) => return Ok(()),
                 Err(error) => {
                     codes.fill(error.errno());
+                    full = error.limit();
                     reasons.push(error.to_string());
                 }
             }
@@ -54,7 +56,7 @@ impl Engine<'_, '_> {
         for reason in reasons {
             self.sinks.say(&format!("nothing is spawned for {who}: {reason}"));
         }
-        self.launched(spawn, false, &codes)
+        self.launched(spawn, false, full, &codes)
     }
 
     /// All ranks of a job have been started.
@@ -65,7 +67,7 @@ impl Engine<'_, '_> {
         }
         let Some(spawn) = job.spawn.take() else { return Ok(()) };
         let codes = vec![0; job.programs.len()];
-        self.launched(spawn, true, &codes)?;
+        self.launched(spawn, true, None, &codes)?;
         self.outputs()
     }
 
@@ -85,14 +87,20 @@ impl Engine<'_, '_> {
         let job = &mut self.jobs[id];
         if let Some(spawn) = job.spawn.take() {
             let codes = job.undone.clone().unwrap_or_else(|| vec![CANCELED; job.programs.len()]);
-            self.launched(spawn, false, &codes)?;
+            self.launched(spawn, false, None, &codes)?;
         }
         self.outputs()
     }
 
-    fn launched(&mut self, spawn: SpawnId, started: bool, codes: &[u8]) -> Result<(), RunError> {
+    fn launched(
+        &mut self,
+        spawn: ErrandId,
+        started: bool,
+        full: Option<Limit>,
+        codes: &[u8],
+    ) -> Result<(), RunError> {
         let now = Time(self.now());
-        self.server.handle(now, Input::Launched { spawn, started, codes })?;
+        self.server.handle(now, Input::Launched { spawn, started, full, codes })?;
         Ok(())
     }
 }

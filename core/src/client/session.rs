@@ -1,0 +1,370 @@
+//! Requests of several threads over one connection, told apart by PMI-2's `thrid`.
+
+use super::{Client, Error, Received, State};
+use crate::limits::OWED_MAX;
+use crate::wire::frame::{Framing, next_reply};
+use crate::wire::{Command, Op, Protocol, Reply, Text, v2};
+
+/// Requests that may be under way at once: what a server owes one connection at most.
+pub const SESSION_MAX: usize = OWED_MAX;
+
+/// How many of them may be such as wait for others, so that the request which ends their waiting gets through.
+const WAITING_MAX: usize = SESSION_MAX - 1;
+
+/// Which request of a [`Session`] it is, until it is [released](Session::release).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u8);
+
+impl Ticket {
+    /// A number below [`SESSION_MAX`], for the caller's own arrays.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    fn thrid(self) -> [u8; 1] {
+        [b'0' + self.0]
+    }
+}
+
+/// A reply, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled<'a> {
+    /// The request that is no longer under way.
+    pub ticket: Ticket,
+    /// The reply, and the bytes that it took.
+    pub received: Received<'a>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Slot {
+    #[default]
+    Free,
+    UnderWay(Asked),
+    /// The reply has come, and its owner has not taken it yet.
+    Settled,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    op: Op,
+    waits: bool,
+}
+
+/// Whether the server repeats `thrid`. hydrant and hydra do, Slurm does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Threads {
+    /// Nothing was answered yet: one request at a time.
+    Unknown,
+    Told,
+    /// Replies are told apart by what they answer: one request of each command at a time.
+    Untold,
+}
+
+/// A conversation in which several requests are under way at once, in PMI-2.
+///
+/// Order of calling: any number of [`Session::request`], as long as they are not [`Error::Busy`], and
+/// [`Session::receive`] until each has its reply, and [`Session::release`] once that was taken. Last a request of [`Command::Finalize`] or [`Command::Abort`].
+#[derive(Clone, Debug)]
+pub struct Session {
+    slots: [Slot; SESSION_MAX],
+    threads: Threads,
+    /// Nothing more is to be asked.
+    closing: bool,
+    over: bool,
+}
+
+impl Session {
+    /// Goes on from an introduction that is over.
+    ///
+    /// # Errors
+    /// [`Error::OutOfOrder`] when it is not over, or when the client speaks PMI-1.
+    pub fn new(client: &Client) -> Result<Session, Error> {
+        match (client.protocol, client.state) {
+            (Protocol::V2, State::Ready) if !client.is_waiting() => {
+                let slots = [Slot::Free; SESSION_MAX];
+                Ok(Session { slots, threads: Threads::Unknown, closing: false, over: false })
+            }
+            _ => Err(Error::OutOfOrder),
+        }
+    }
+
+    /// Whether a reply is still to come.
+    pub fn is_waiting(&self) -> bool {
+        self.under_way().next().is_some()
+    }
+
+    fn under_way(&self) -> impl Iterator<Item = (Ticket, Asked)> {
+        (0_u8..).zip(&self.slots).filter_map(|(index, slot)| match slot {
+            Slot::UnderWay(asked) => Some((Ticket(index), *asked)),
+            _ => None,
+        })
+    }
+
+    /// Writes a request. There is no ticket for [`Command::Abort`], which has no reply.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] where a reply has to come first: the session is full, all but one of its requests wait for
+    /// other ranks and this one may too, or the server does not tell threads apart. [`Error::OutOfOrder`],
+    /// [`Error::Over`], and [`Error::Unsent`] when the command does not fit the buffer or the protocol.
+    pub fn request<'b>(
+        &mut self,
+        command: &Command<'_>,
+        buf: &'b mut [u8],
+    ) -> Result<(Option<Ticket>, &'b [u8]), Error> {
+        let op = command.op();
+        if self.over || self.closing {
+            return Err(Error::Over);
+        }
+        if matches!(op, Op::Init | Op::InitAck | Op::FullInit) {
+            return Err(Error::OutOfOrder);
+        }
+        if op == Op::Abort {
+            let bytes = v2::encode(command, None, buf)?;
+            self.over = true;
+            return Ok((None, bytes));
+        }
+        let asked = Asked { op, waits: waits(command) };
+        let ticket = self.room(asked).ok_or(Error::Busy)?;
+        let thrid = ticket.thrid();
+        let thrid = (self.threads != Threads::Untold).then_some(Text::plain(&thrid));
+        let bytes = v2::encode(command, thrid, buf)?;
+        self.set(ticket, Slot::UnderWay(asked));
+        self.closing = op == Op::Finalize;
+        Ok((Some(ticket), bytes))
+    }
+
+    fn set(&mut self, ticket: Ticket, to: Slot) {
+        if let Some(slot) = self.slots.get_mut(ticket.index()) {
+            *slot = to;
+        }
+    }
+
+    /// Says that the reply of that request was taken, so that there is room for another. Before the reply has come
+    /// this changes nothing.
+    pub fn release(&mut self, ticket: Ticket) {
+        if let Some(Slot::Settled) = self.slots.get(ticket.index()) {
+            self.set(ticket, Slot::Free);
+        }
+    }
+
+    /// A free ticket, if this may be asked now.
+    fn room(&self, new: Asked) -> Option<Ticket> {
+        let held_up = match self.threads {
+            Threads::Unknown => self.is_waiting(),
+            Threads::Told => false,
+            Threads::Untold => self.under_way().any(|(_, asked)| asked.op == new.op),
+        };
+        if held_up || (new.waits && self.under_way().filter(|(_, asked)| asked.waits).count() >= WAITING_MAX)
+        {
+            return None;
+        }
+        let mut slots = (0_u8..).zip(&self.slots);
+        slots.find(|(_, slot)| matches!(slot, Slot::Free)).map(|(index, _)| Ticket(index))
+    }
+
+    /// Reads a reply from all bytes that the caller has received and not dropped yet; `None` when it is not whole.
+    /// A refusal is a reply too.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] and [`Error::Unasked`] end the conversation; [`Error::Over`] after that,
+    /// [`Error::OutOfOrder`] where nothing is under way.
+    pub fn receive<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Settled<'a>>, Error> {
+        if !self.is_waiting() {
+            return Err(if self.over { Error::Over } else { Error::OutOfOrder });
+        }
+        let settled = self.read(bytes);
+        if settled.is_err() {
+            self.slots = [Slot::Free; SESSION_MAX];
+            self.over = true;
+        }
+        settled
+    }
+
+    fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Settled<'a>>, Error> {
+        let Some(frame) = next_reply(bytes, Framing::Counted).map_err(Error::Malformed)? else {
+            return Ok(None);
+        };
+        let answer = v2::decode_reply(&frame).map_err(Error::Malformed)?;
+        let unasked = Error::Unasked(answer.reply.op());
+        let (ticket, asked) = self.owner(&answer.reply, answer.thrid).ok_or(unasked)?;
+        self.set(ticket, Slot::Settled);
+        if self.threads == Threads::Unknown {
+            self.threads = if answer.thrid.is_some() { Threads::Told } else { Threads::Untold };
+        }
+        let reply = match answer.reply {
+            // A server that does not know the command cannot name its reply after it.
+            Reply::Refused(Op::Unknown, failure) => Reply::Refused(asked.op, failure),
+            reply => reply,
+        };
+        self.over |= asked.op == Op::Finalize;
+        Ok(Some(Settled { ticket, received: Received { reply, consumed: frame.len } }))
+    }
+
+    /// Whose reply it is: the thread's that it names, or else that of the only request it can answer.
+    fn owner(&self, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Option<(Ticket, Asked)> {
+        let unknown = reply.op() == Op::Unknown && matches!(reply, Reply::Refused(..));
+        let mut owners = self.under_way().filter(|(ticket, asked)| {
+            let named = thrid.is_none_or(|thrid| thrid == ticket.thrid()[..]);
+            named && (unknown || asked.op == reply.op())
+        });
+        let owner = owners.next();
+        owner.filter(|_| owners.next().is_none())
+    }
+}
+
+/// Whether the reply may depend on what other ranks, or other threads of this one, do.
+fn waits(command: &Command<'_>) -> bool {
+    match command {
+        Command::GetNodeAttr { wait, .. } => *wait,
+        Command::Fence { .. } | Command::Ring { .. } | Command::Lookup { .. } | Command::Spawn(_) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Start;
+    use std::string::String;
+    use std::vec::Vec;
+
+    fn session() -> Session {
+        let mut client = Client::new(Protocol::V2, Start::Fd { rank: 0, size: 2 });
+        let replies = [
+            "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n",
+            // hydra 5.0.2 leaves the other fields out.
+            "    63cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;pmiverbose=0;",
+        ];
+        assert!(matches!(Session::new(&client), Err(Error::OutOfOrder)));
+        for reply in replies {
+            client.introduce_to(Some("7.0".into()), &mut [0; 64]).unwrap();
+            client.receive(reply.as_bytes()).unwrap().unwrap();
+        }
+        Session::new(&client).unwrap()
+    }
+
+    fn ask(session: &mut Session, command: Command<'_>) -> Result<(usize, String), Error> {
+        let mut buf = [0; 128];
+        let (ticket, bytes) = session.request(&command, &mut buf)?;
+        let text = std::str::from_utf8(bytes).unwrap()[6..].into();
+        Ok((ticket.map_or(SESSION_MAX, Ticket::index), text))
+    }
+
+    fn tell<'a>(session: &mut Session, message: &'a [u8]) -> Result<(usize, Reply<'a>), Error> {
+        for end in 0..message.len() {
+            assert!(matches!(session.receive(&message[..end]), Ok(None)));
+        }
+        let Settled { ticket, received } = session.receive(message)?.unwrap();
+        assert_eq!(received.consumed as usize, message.len());
+        session.release(ticket);
+        Ok((ticket.index(), received.reply))
+    }
+
+    fn message(body: &str) -> Vec<u8> {
+        std::format!("{:>6}{body}", body.len()).into_bytes()
+    }
+
+    fn wait(key: &str) -> Command<'_> {
+        Command::GetNodeAttr { key: key.into(), wait: true }
+    }
+
+    /// A session with a server that is known to repeat `thrid`, or not to.
+    fn known(told: bool) -> Session {
+        let mut session = session();
+        assert_eq!(ask(&mut session, Command::GetJobId).unwrap(), (0, "cmd=job-getid;thrid=0;".into()));
+        assert_eq!(ask(&mut session, Command::Fence { group: None }), Err(Error::Busy));
+        let reply = if told { "thrid=0;rc=0;jobid=7.0;" } else { "rc=0;jobid=7.0;" };
+        let reply = message(&std::format!("cmd=job-getid-response;{reply}"));
+        assert_eq!(tell(&mut session, &reply), Ok((0, Reply::JobId("7.0".into()))));
+        session
+    }
+
+    #[test]
+    fn threads_are_told_apart() {
+        let mut session = known(true);
+        for (i, key) in ["a", "b", "c"].iter().enumerate() {
+            let wanted = std::format!("cmd=info-getnodeattr;thrid={i};key={key};wait=TRUE;");
+            assert_eq!(ask(&mut session, wait(key)), Ok((i, wanted)));
+        }
+        // One place is kept for who ends the waiting.
+        assert_eq!(ask(&mut session, wait("d")), Err(Error::Busy));
+        assert_eq!(ask(&mut session, Command::Fence { group: None }), Err(Error::Busy));
+        let put = Command::PutNodeAttr { key: "b".into(), value: "x".into() };
+        assert_eq!(ask(&mut session, put).unwrap().0, 3);
+        assert_eq!(ask(&mut session, put), Err(Error::Busy));
+        let reply = message("cmd=info-getnodeattr-response;thrid=1;rc=0;found=TRUE;value=x;");
+        assert_eq!(tell(&mut session, &reply), Ok((1, Reply::Found(Op::GetNodeAttr, "x".into()))));
+        assert_eq!(ask(&mut session, wait("d")).unwrap().0, 1);
+        let refused = message("cmd=unknown-response;thrid=3;rc=14;errmsg=no;");
+        assert!(matches!(tell(&mut session, &refused), Ok((3, Reply::Refused(Op::PutNodeAttr, _)))));
+    }
+
+    #[test]
+    fn a_place_is_kept_until_its_reply_was_taken() {
+        let mut session = known(true);
+        ask(&mut session, wait("a")).unwrap();
+        let found = message("cmd=info-getnodeattr-response;thrid=0;rc=0;found=TRUE;value=x;");
+        let ticket = session.receive(&found).unwrap().unwrap().ticket;
+        assert!(!session.is_waiting());
+        assert_eq!(ask(&mut session, wait("b")).unwrap().0, 1);
+        session.release(ticket);
+        assert_eq!(ask(&mut session, wait("c")).unwrap().0, 0);
+        // Too early: its reply has not come.
+        session.release(ticket);
+        assert_eq!(ask(&mut session, wait("d")).unwrap().0, 2);
+    }
+
+    #[test]
+    fn without_thrid_each_command_is_asked_once_at_a_time() {
+        let mut session = known(false);
+        let wanted = "cmd=info-getnodeattr;key=a;wait=TRUE;";
+        assert_eq!(ask(&mut session, wait("a")), Ok((0, wanted.into())));
+        let plain = Command::GetNodeAttr { key: "b".into(), wait: false };
+        assert_eq!(ask(&mut session, plain), Err(Error::Busy));
+        assert_eq!(ask(&mut session, Command::Fence { group: None }), Ok((1, "cmd=kvs-fence;".into())));
+        assert_eq!(
+            tell(&mut session, &message("cmd=kvs-fence-response;rc=0;")),
+            Ok((1, Reply::Fence { tag: None }))
+        );
+        let missing = message("cmd=info-getnodeattr-response;rc=0;found=FALSE;");
+        assert_eq!(tell(&mut session, &missing), Ok((0, Reply::Missing(Op::GetNodeAttr))));
+    }
+
+    #[test]
+    fn what_was_not_asked_ends_the_session() {
+        for wrong in [
+            "cmd=info-getnodeattr-response;thrid=2;rc=0;found=FALSE;",
+            "cmd=info-getnodeattr-response;thrid=9;rc=0;found=FALSE;",
+            "cmd=info-getnodeattr-response;rc=0;found=FALSE;",
+            "cmd=kvs-fence-response;thrid=0;rc=0;",
+            "cmd=nonsense;",
+        ] {
+            let mut session = known(true);
+            ask(&mut session, wait("a")).unwrap();
+            ask(&mut session, wait("b")).unwrap();
+            assert!(tell(&mut session, &message(wrong)).is_err(), "{wrong}");
+            assert_eq!(session.receive(b""), Err(Error::Over));
+            assert_eq!(ask(&mut session, Command::GetJobId), Err(Error::Over));
+        }
+    }
+
+    #[test]
+    fn nothing_follows_an_end() {
+        let mut session = known(true);
+        assert_eq!(session.receive(b""), Err(Error::OutOfOrder));
+        assert_eq!(ask(&mut session, Command::FullInit { rank: None, jobid: None, threaded: false }), {
+            Err(Error::OutOfOrder)
+        });
+        ask(&mut session, wait("a")).unwrap();
+        assert_eq!(ask(&mut session, Command::Finalize).unwrap().0, 1);
+        assert_eq!(ask(&mut session, Command::GetJobId), Err(Error::Over));
+        let reply = message("cmd=finalize-response;thrid=1;rc=0;");
+        assert_eq!(tell(&mut session, &reply), Ok((1, Reply::Done(Op::Finalize))));
+
+        let mut session = known(true);
+        let abort = Command::Abort { code: Some(3), world: true, message: "why".into() };
+        let text = "cmd=abort;exitcode=3;isworld=TRUE;msg=why;message=why;";
+        assert_eq!(ask(&mut session, abort), Ok((SESSION_MAX, text.into())));
+        assert_eq!(session.receive(b""), Err(Error::Over));
+    }
+}

@@ -1,0 +1,168 @@
+//! Names that are the host's business, and look-ups that say how long they wait.
+
+use super::*;
+use crate::ErrandId;
+use crate::limits::{MESSAGE_TEXT_MAX, PORT_MAX};
+use crate::wire::{Command, Protocol, decode_name};
+
+/// Two ranks, 0 of PMI-2 and 1 of PMI-1, whose names the host sees to.
+fn remote(limits: Limits) -> Host {
+    let mut host = Host::with_limits(limits);
+    host.job(JobSpec { remote_names: true, ..spec(2) });
+    for rank in 0..2 {
+        host.open(rank, Some(rank));
+    }
+    host.join_v2(0, "");
+    host.says(1, "cmd=init pmi_version=1 pmi_subversion=1\n");
+    host.replies.clear();
+    host
+}
+
+impl Host {
+    fn named(&mut self, errand: u32, rc: i32, text: &[u8]) {
+        self.tell(Input::Named { errand: ErrandId(errand), rc, text });
+    }
+}
+
+#[test]
+fn the_host_is_asked_in_the_words_of_the_client() {
+    let mut host = remote(SMALL);
+    let counted = "cmd=name-publish;name=a;;b;port=p#1;";
+    host.asks(0, counted);
+    host.says(1, "cmd=lookup_name service=a;b\n");
+    let asked = |id, rank, protocol, request: &str| {
+        let (errand, rank, request) = (ErrandId(id), Rank(rank), request.as_bytes());
+        format!("{:?}", Output::Names { errand, job: JOB, rank, protocol, request })
+    };
+    assert_eq!(host.events.remove(0), asked(0, 0, Protocol::V2, counted));
+    assert_eq!(host.events.remove(0), asked(1, 1, Protocol::V1, "cmd=lookup_name service=a;b"));
+    host.silent();
+    let published = decode_name(Protocol::V2, counted.as_bytes()).unwrap();
+    assert_eq!(published, Command::Publish { name: "a;b".into(), port: "p#1".into() });
+    assert_eq!(decode_name(Protocol::V2, b"cmd=kvs-fence;"), None);
+    // In any order.
+    host.named(1, 0, b"p#1");
+    host.hears(1, "cmd=lookup_result rc=0 info=ok port=p#1\n");
+    host.named(0, 0, b"");
+    host.gets(0, "cmd=name-publish-response;rc=0;");
+    host.asks(0, "cmd=name-lookup;name=a;;b;");
+    host.named(0, 0, b"x;y");
+    host.gets(0, "cmd=name-lookup-response;rc=0;port=x;;y;value=x;;y;");
+    // Nothing of it is this server's own.
+    host.events.clear();
+    host.job_of_its_own();
+    host.asks(2, "cmd=name-lookup;name=a;;b;");
+    host.gets(2, "cmd=name-lookup-response;rc=14;errmsg=nobody has published that name;");
+}
+
+impl Host {
+    /// Connection 2 is the only rank of a job whose names are the server's.
+    fn job_of_its_own(&mut self) {
+        let limits = Limits { jobs: 2, ..SMALL };
+        *self = Host { replies: VecDeque::new(), ..Host::with_limits(limits) };
+        self.job(JobSpec { job: JobId(1), name: "other", ..spec(1) });
+        self.tell(Input::Opened { conn: ConnId(2), job: JobId(1), rank: Some(Rank(0)) });
+        self.join_v2(2, "");
+    }
+}
+
+#[test]
+fn reasons_reach_both_protocols_and_are_cut() {
+    let mut host = remote(SMALL);
+    host.asks(0, "cmd=name-unpublish;name=a;");
+    host.says(1, "cmd=publish_name service=a port=p\n");
+    host.events.clear();
+    host.named(0, 14, b"nobody has published that name");
+    host.gets(0, "cmd=name-unpublish-response;rc=14;errmsg=nobody has published that name;");
+    host.named(1, 14, b"no name service at /x");
+    host.hears(1, "cmd=publish_result rc=14 info=failed msg=no_name_service_at_/x\n");
+    host.asks(0, "cmd=name-unpublish;name=a;");
+    host.named(0, 14, &[b'x'; 400]);
+    let reason = "x".repeat(MESSAGE_TEXT_MAX);
+    host.gets(0, &format!("cmd=name-unpublish-response;rc=14;errmsg={reason};"));
+}
+
+#[test]
+fn a_port_that_cannot_be_kept_is_a_refusal() {
+    for (spawn_bytes, len, reply) in [
+        (512, 512, "rc=0;port="),
+        (512, 513, "rc=2;errmsg=limit spawn-bytes (512) is used up"),
+        (2048, PORT_MAX, "rc=0;port="),
+        (2048, PORT_MAX + 1, "rc=8;errmsg=a name has 1 to"),
+    ] {
+        let mut host = remote(Limits { spawn_bytes, ..SMALL });
+        let empty = host.snapshot();
+        host.asks(0, "cmd=name-lookup;name=a;");
+        host.events.clear();
+        host.named(0, 0, &std::vec![b'p'; len]);
+        let (_, said) = host.replies.pop_front().unwrap();
+        assert!(said.contains(reply), "{len}: {said}");
+        assert_eq!(host.snapshot().len(), empty.len(), "the slot is free again");
+    }
+}
+
+#[test]
+fn what_nobody_asked_is_the_hosts_fault() {
+    let mut host = remote(SMALL);
+    host.asks(0, "cmd=spawn;ncmds=1;preputcount=0;subcmd=a;maxprocs=1;argc=0;infokeycount=0;");
+    host.says(1, "cmd=lookup_name service=a\n");
+    host.events.clear();
+    let before = host.snapshot();
+    for input in [
+        Input::Named { errand: ErrandId(0), rc: 0, text: b"" },
+        Input::Named { errand: ErrandId(2), rc: 0, text: b"" },
+        Input::Launched { spawn: ErrandId(1), started: false, full: None, codes: &[] },
+        Input::Job(JobSpec { job: JobId(0), name: "x", spawn: Some(ErrandId(1)), ..spec(1) }),
+    ] {
+        assert!(host.server.handle(host.now, input).is_err(), "{input:?}");
+        assert_eq!(host.snapshot(), before);
+    }
+    host.named(1, 0, b"p");
+    let again = Input::Named { errand: ErrandId(1), rc: 0, text: b"p" };
+    assert_eq!(host.server.handle(host.now, again), Err(Fault::NoSuchErrand));
+}
+
+#[test]
+fn a_request_goes_with_its_connection() {
+    let mut host = remote(SMALL);
+    host.asks(0, "cmd=name-lookup;name=a;");
+    host.says(1, "cmd=lookup_name service=a\n");
+    host.events.clear();
+    host.asks(0, "cmd=name-lookup;name=b;");
+    let (_, said) = host.replies.pop_front().unwrap();
+    assert!(said.contains("rc=2;errmsg=limit spawns (2) is used up"), "{said}");
+    host.tell(Input::Closed { conn: ConnId(0) });
+    // The host is at it still, and its answer frees the slot.
+    host.named(0, 0, b"late");
+    host.silent();
+    assert_eq!(
+        host.server.handle(host.now, Input::Named { errand: ErrandId(0), rc: 0, text: b"" }),
+        Err(Fault::NoSuchErrand)
+    );
+    let mut none = remote(Limits { spawns: 0, ..SMALL });
+    none.says(1, "cmd=lookup_name service=a\n");
+    let (_, said) = none.replies.pop_front().unwrap();
+    assert!(said.contains("rc=2 info=failed msg=limit_spawns_(0)_is_used_up"), "{said}");
+}
+
+#[test]
+fn a_lookup_says_itself_how_long_it_waits() {
+    let mut host = Host::with_limits(SMALL);
+    host.job(JobSpec { lookup_wait: 500, ..spec(2) });
+    for rank in 0..2 {
+        host.open(rank, Some(rank));
+        host.join_v2(rank, "");
+    }
+    let none = "cmd=name-lookup-response;rc=14;errmsg=nobody has published that name;";
+    host.asks(0, "cmd=name-lookup;name=a;wait=0;");
+    host.gets(0, none);
+    host.asks(0, "cmd=name-lookup;name=a;wait=70;");
+    host.asks(1, "cmd=name-lookup;name=a;");
+    host.silent();
+    assert_eq!(host.server.wake(), Some(Time(70)));
+    host.now = Time(70);
+    host.tell(Input::Tick);
+    host.gets(0, none);
+    host.silent();
+    assert_eq!(host.server.wake(), Some(Time(500)));
+}

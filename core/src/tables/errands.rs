@@ -1,0 +1,170 @@
+//! Errands: requests that the host has to carry out, and what became of them.
+
+use heapless::String;
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Refusal;
+use crate::ids::{ConnId, ErrandId, JobId, Rank};
+use crate::limits::{JOBID_MAX, Limit};
+
+/// An errand's slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Errand {
+    /// Who asked; a slot without is free.
+    pub parent: Option<(JobId, Rank)>,
+    /// The name of the job that asks for a spawn, which may be over before the spawn is.
+    pub spawner: String<JOBID_MAX, u8>,
+    /// Where the reply goes, as long as that connection is open.
+    pub conn: Option<ConnId>,
+    /// What is asked.
+    pub task: Task,
+    /// How far it is.
+    pub stage: Stage,
+    /// How many bytes of the slot's text are in use: the request, later what became of it.
+    len: u32,
+    /// The name of a spawn's job, once that is known.
+    pub name: String<JOBID_MAX, u8>,
+    /// The limit that a spawn failed at.
+    pub full: Option<Limit>,
+}
+
+/// What the host is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Task {
+    /// To start so many programs.
+    Spawn(u32),
+    /// To publish a name, to withdraw it, or to look it up.
+    Name,
+}
+
+impl Default for Task {
+    fn default() -> Task {
+        Task::Spawn(0)
+    }
+}
+
+/// How far an errand is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    /// The host has to be told.
+    #[default]
+    Asked,
+    /// The host is at it.
+    Told,
+    /// A spawn's job is known, and its processes are being started.
+    Begun(JobId),
+    /// The host is done with a spawn, and whether anything was started.
+    Launched(bool),
+    /// The host is done with a name, with this code: 0, or another for a failure.
+    Named(i32),
+}
+
+impl Stage {
+    /// Whether the host is done.
+    pub fn is_done(self) -> bool {
+        matches!(self, Stage::Launched(_) | Stage::Named(_))
+    }
+}
+
+/// All errands of a server, each with room for one request.
+#[derive(Debug)]
+pub struct Errands<'s> {
+    slots: &'s mut [Errand],
+    text: &'s mut [u8],
+    room: usize,
+}
+
+impl<'s> Errands<'s> {
+    /// No errands; nothing when `text` has less than `room` bytes a slot.
+    pub fn new(slots: &'s mut [Errand], text: &'s mut [u8], room: u32) -> Option<Errands<'s>> {
+        let text = text.get_mut(..slots.len().checked_mul(room as usize)?)?;
+        slots.fill(Errand::default());
+        Some(Errands { slots, text, room: room as usize })
+    }
+
+    /// Keeps a request.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSpawn`] for a spawn where there is no slot at all, [`Refusal::Full`]; nothing is changed.
+    pub fn ask(
+        &mut self,
+        parent: (JobId, Rank),
+        spawner: String<JOBID_MAX, u8>,
+        conn: ConnId,
+        task: Task,
+        request: &[u8],
+    ) -> Result<ErrandId, Refusal> {
+        if self.slots.is_empty() && matches!(task, Task::Spawn(_)) {
+            return Err(Refusal::NoSpawn);
+        }
+        let full = Refusal::Full(Limit::Spawns, self.slots.len() as u32);
+        let at = self.slots.iter().position(|slot| slot.parent.is_none()).ok_or(full)?;
+        if request.len() > self.room {
+            return Err(Refusal::Full(Limit::SpawnBytes, self.room as u32));
+        }
+        self.text[at * self.room..][..request.len()].copy_from_slice(request);
+        let (parent, conn) = (Some(parent), Some(conn));
+        let len = request.len() as u32;
+        let (stage, name) = (Stage::Asked, String::new());
+        self.slots[at] = Errand { parent, spawner, conn, task, stage, len, name, full: None };
+        Ok(ErrandId(at as u32))
+    }
+
+    /// An errand that is not over.
+    pub fn get(&self, errand: ErrandId) -> Option<&Errand> {
+        self.slots.get(errand.index()).filter(|slot| slot.parent.is_some())
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, errand: ErrandId) -> Option<&mut Errand> {
+        self.slots.get_mut(errand.index()).filter(|slot| slot.parent.is_some())
+    }
+
+    /// An errand that the host has not been told of.
+    pub fn untold(&self) -> Option<ErrandId> {
+        let asked = |slot: &Errand| slot.parent.is_some() && slot.stage == Stage::Asked;
+        self.slots.iter().position(asked).map(|at| ErrandId(at as u32))
+    }
+
+    /// Its request; once it is done, what became of it instead: codes of a spawn, a name's port, or
+    /// why there is none.
+    pub fn text(&self, errand: ErrandId) -> &[u8] {
+        let len = self.get(errand).map_or(0, |slot| slot.len as usize);
+        self.text.get(errand.index() * self.room..).and_then(|text| text.get(..len)).unwrap_or_default()
+    }
+
+    /// The most bytes that [`finish`](Errands::finish) keeps.
+    pub fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Puts what became of it in the place of the request: bytes, each as often as it says, as far as there is room.
+    pub fn finish(&mut self, errand: ErrandId, stage: Stage, text: impl Iterator<Item = (u8, u32)>) {
+        let room = self.room;
+        let Some(slot) = self.slots.get_mut(errand.index()) else { return };
+        let Some(mut rest) = self.text.get_mut(errand.index() * room..).and_then(|text| text.get_mut(..room))
+        else {
+            return;
+        };
+        for (byte, times) in text {
+            let (front, back) = rest.split_at_mut(rest.len().min(times as usize));
+            front.fill(byte);
+            rest = back;
+        }
+        slot.len = (room - rest.len()) as u32;
+        slot.stage = stage;
+    }
+
+    /// Frees the slot.
+    pub fn free(&mut self, errand: ErrandId) {
+        if let Some(slot) = self.slots.get_mut(errand.index()) {
+            *slot = Errand::default();
+        }
+    }
+
+    /// The slots, and the text of each in use, for saving.
+    pub fn state(&self) -> (&[Errand], &[u8]) {
+        let used = self.slots.iter().rposition(|slot| slot.parent.is_some()).map_or(0, |at| at + 1);
+        (self.slots, &self.text[..used * self.room])
+    }
+}

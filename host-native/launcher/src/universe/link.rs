@@ -1,0 +1,232 @@
+//! One connection of a run to the daemon: requests in a row, each answered before the next is sent.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use hydrant_core::client::{Client, Error, Start};
+use hydrant_core::limits::{NAME_MAX, PORT_MAX};
+use hydrant_core::wire::{Command, Failure, Protocol, Reply, Text, Unsent, decode_name};
+use hydrant_core::{ErrandId, JobId, Rank, Refusal};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+/// How long the daemon may take for an answer, in milliseconds; a look-up may wait in addition.
+const ANSWER_TIME: u64 = 10_000;
+/// Room for any message that the daemon takes, its fields and each byte's escape included.
+const MESSAGE: usize = 2 * (NAME_MAX + PORT_MAX) + 256;
+
+/// A rank's request about a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// Its number for the core.
+    pub(crate) errand: ErrandId,
+    /// The job of the rank.
+    pub(crate) job: JobId,
+    /// The rank.
+    pub(crate) rank: Rank,
+    /// The language of `body`.
+    pub(crate) protocol: Protocol,
+    /// The request as it came.
+    pub(crate) body: Vec<u8>,
+    /// How many milliseconds a look-up waits that does not say so itself.
+    pub(crate) wait: u32,
+}
+
+/// What the core is told of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) errand: ErrandId,
+    pub(crate) rc: i32,
+    pub(crate) text: Vec<u8>,
+}
+
+impl Request {
+    /// What is asked, for the daemon.
+    fn command(&self) -> Option<Command<'_>> {
+        match decode_name(self.protocol, &self.body)? {
+            Command::Lookup { name, wait } => Some(Command::Lookup { name, wait: wait.or(Some(self.wait)) }),
+            other => Some(other),
+        }
+    }
+
+    pub(super) fn is_lookup(&self) -> bool {
+        matches!(self.command(), Some(Command::Lookup { .. }))
+    }
+
+    /// How long an answer may take, in milliseconds.
+    fn patience(&self) -> u64 {
+        match self.command() {
+            Some(Command::Lookup { wait, .. }) => ANSWER_TIME + u64::from(wait.unwrap_or(0)),
+            _ => ANSWER_TIME,
+        }
+    }
+
+    /// The answer to one that cannot be carried out.
+    pub(super) fn failed(&self, why: &str) -> Answer {
+        self.refused(Refusal::NoName.rc(), why.as_bytes().to_vec())
+    }
+
+    fn refused(&self, rc: i32, text: Vec<u8>) -> Answer {
+        Answer { errand: self.errand, rc, text }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    fd: OwnedFd,
+    client: Client,
+    /// What was received and is no whole reply yet.
+    inbox: Vec<u8>,
+    /// What the socket has not taken yet.
+    unsent: Vec<u8>,
+    /// The first of them is under way when `asked`.
+    queue: VecDeque<Request>,
+    asked: bool,
+    /// When what is under way is given up.
+    deadline: Option<u64>,
+}
+
+impl Link {
+    pub(super) fn new(fd: OwnedFd) -> Link {
+        Link {
+            fd,
+            // Any number will do: the daemon knows each connection as rank 0 of a job of its own.
+            client: Client::new(Protocol::V2, Start::Port { id: 0 }),
+            inbox: Vec::new(),
+            unsent: Vec::new(),
+            queue: VecDeque::new(),
+            asked: false,
+            deadline: None,
+        }
+    }
+
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    pub(super) fn push(&mut self, request: Request) {
+        self.queue.push_back(request);
+    }
+
+    /// What it has not answered, the one under way included.
+    pub(super) fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.queue.iter()
+    }
+
+    /// Whether it waits for the socket to take more.
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.deadline
+    }
+
+    /// Does all that can be done without waiting, and adds the answers that have come.
+    ///
+    /// # Errors
+    /// Why the connection is of no use any more.
+    pub(super) fn pump(&mut self, now: u64, answers: &mut Vec<Answer>) -> Result<(), String> {
+        loop {
+            if !self.flush()? {
+                return Ok(());
+            }
+            let more = if self.client.is_waiting() { self.hear(answers)? } else { self.ask(now, answers)? };
+            if !more && !self.read()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends what is to be sent; whether all of it is.
+    fn flush(&mut self) -> Result<bool, String> {
+        while !self.unsent.is_empty() {
+            match send(&self.fd, &self.unsent, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(len) => drop(self.unsent.drain(..len)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(errno) => return Err(reason(errno)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads; whether anything was there.
+    fn read(&mut self) -> Result<bool, String> {
+        let mut buffer = [0; 4096];
+        loop {
+            return match recv(&self.fd, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => Err(reason(Errno::CONNRESET)),
+                Ok((len, _)) => {
+                    self.inbox.extend_from_slice(&buffer[..len]);
+                    Ok(true)
+                }
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(false),
+                Err(errno) => Err(reason(errno)),
+            };
+        }
+    }
+
+    /// Takes a reply, if a whole one is there.
+    fn hear(&mut self, answers: &mut Vec<Answer>) -> Result<bool, String> {
+        let Some(received) = self.client.receive(&self.inbox).map_err(|error| error.to_string())? else {
+            return Ok(false);
+        };
+        self.deadline = None;
+        if std::mem::take(&mut self.asked)
+            && let Some(request) = self.queue.pop_front()
+        {
+            let (rc, text) = match received.reply {
+                Reply::Done(_) => (0, Vec::new()),
+                Reply::Port(port) => (0, bytes(&port)),
+                Reply::Refused(_, Failure::Remote(rc, text)) => (rc, bytes(&text)),
+                other => return Err(format!("it answered {:?}", other.op())),
+            };
+            answers.push(request.refused(rc, text));
+        }
+        self.inbox.drain(..received.consumed as usize);
+        Ok(true)
+    }
+
+    /// Says the next thing; whether there was one.
+    fn ask(&mut self, now: u64, answers: &mut Vec<Answer>) -> Result<bool, String> {
+        if !self.inbox.is_empty() {
+            return Err("it said something that was not asked".to_owned());
+        }
+        let mut buffer = [0; MESSAGE];
+        if let Some(step) = self.client.introduce(&mut buffer).map_err(|error| error.to_string())? {
+            self.unsent.extend_from_slice(step);
+            self.deadline = Some(now + ANSWER_TIME);
+            return Ok(true);
+        }
+        let Some(request) = self.queue.front() else { return Ok(false) };
+        let command = request.command().ok_or("a request is not about a name")?;
+        let refusal = match self.client.request(&command, &mut buffer) {
+            Ok(bytes) => {
+                self.unsent.extend_from_slice(bytes);
+                self.deadline = Some(now + request.patience());
+                self.asked = true;
+                return Ok(true);
+            }
+            Err(Error::Unsent(Unsent::DoesNotFit)) => Refusal::NameLength,
+            Err(Error::Unsent(_)) => Refusal::Unprintable,
+            Err(error) => return Err(error.to_string()),
+        };
+        answers.push(request.refused(refusal.rc(), refusal.to_string().into_bytes()));
+        self.queue.pop_front();
+        Ok(true)
+    }
+}
+
+fn reason(errno: Errno) -> String {
+    match errno {
+        Errno::PIPE | Errno::CONNRESET => "it has closed the connection".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn bytes(text: &Text<'_>) -> Vec<u8> {
+    text.parts().flatten().copied().collect()
+}

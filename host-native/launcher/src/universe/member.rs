@@ -1,0 +1,172 @@
+//! A run's way to the daemon.
+//!
+//! Each job of the run that publishes has a connection of its own, so that its names go with it; each look-up has one
+//! too, so that a look-up that waits holds up nobody. Nothing here ever waits.
+
+use std::path::{Path, PathBuf};
+
+use hydrant_core::JobId;
+
+use super::UniverseError;
+use super::link::{Answer, Link, Request};
+use super::socket::join;
+use crate::engine::poller::{Interest, Poller, Token};
+
+/// The connections of a run.
+#[derive(Debug)]
+pub(crate) struct Universe {
+    path: PathBuf,
+    /// By their number; gaps are free.
+    links: Vec<Option<Line>>,
+    answers: Vec<Answer>,
+    /// What the user should know.
+    news: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Line {
+    link: Link,
+    purpose: Purpose,
+    /// What the poller waits for.
+    interest: Interest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// What this job publishes and withdraws.
+    Names(JobId),
+    /// A single look-up.
+    Lookup,
+}
+
+impl Universe {
+    /// Joins the daemon at `path`; the first job's connection is open from now on.
+    ///
+    /// # Errors
+    /// [`UniverseError::Nobody`], [`UniverseError::Foreign`].
+    pub(crate) fn join(path: &Path, first: JobId, poller: &Poller) -> Result<Universe, UniverseError> {
+        let (links, answers, news) = (Vec::new(), Vec::new(), Vec::new());
+        let mut universe = Universe { path: path.to_owned(), links, answers, news };
+        universe.open(Purpose::Names(first), poller)?;
+        Ok(universe)
+    }
+
+    /// Has a request carried out; it gets exactly one [answer](Universe::answer).
+    pub(crate) fn ask(&mut self, request: Request, now: u64, poller: &Poller) {
+        let purpose = if request.is_lookup() { Purpose::Lookup } else { Purpose::Names(request.job) };
+        let open = |line: &Option<Line>| {
+            purpose != Purpose::Lookup && line.as_ref().is_some_and(|line| line.purpose == purpose)
+        };
+        let number = match self.links.iter().position(open) {
+            Some(number) => Ok(number),
+            None => self.open(purpose, poller),
+        };
+        match number {
+            Ok(number) => {
+                self.line(number).link.push(request);
+                self.pump(number, now, poller);
+            }
+            Err(error) => self.answers.push(request.failed(&error.to_string())),
+        }
+    }
+
+    /// A connection can be read or written to.
+    pub(crate) fn ready(&mut self, number: u32, now: u64, poller: &Poller) {
+        let number = number as usize;
+        if self.links.get(number).is_some_and(Option::is_some) {
+            self.pump(number, now, poller);
+        }
+    }
+
+    /// When something is given up at the latest.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.links.iter().flatten().filter_map(|line| line.link.deadline()).min()
+    }
+
+    /// Gives up what has taken too long.
+    pub(crate) fn expire(&mut self, now: u64) {
+        for number in 0..self.links.len() {
+            let due = |line: &Line| line.link.deadline().is_some_and(|at| at <= now);
+            if self.links[number].as_ref().is_some_and(due) {
+                self.lose(number, "it does not answer");
+            }
+        }
+    }
+
+    /// Nobody waits any more for the look-ups that `whose` fits.
+    pub(crate) fn drop_lookups(&mut self, whose: impl Fn(&Request) -> bool) {
+        for line in &mut self.links {
+            let over = |line: &Line| line.purpose == Purpose::Lookup && line.link.requests().all(&whose);
+            if let Some(line) = line.take_if(|line| over(line)) {
+                self.answers
+                    .extend(line.link.requests().map(|request| request.failed("nobody waits for it")));
+            }
+        }
+    }
+
+    /// A job is over, and so are its names.
+    pub(crate) fn forget(&mut self, job: JobId) {
+        self.drop_lookups(|request| request.job == job);
+        for line in &mut self.links {
+            if let Some(line) = line.take_if(|line| line.purpose == Purpose::Names(job)) {
+                self.answers.extend(line.link.requests().map(|request| request.failed("the job is over")));
+            }
+        }
+    }
+
+    /// An answer that has come.
+    pub(crate) fn answer(&mut self) -> Option<Answer> {
+        self.answers.pop()
+    }
+
+    /// Something that the user should know.
+    pub(crate) fn news(&mut self) -> Option<String> {
+        self.news.pop()
+    }
+
+    fn open(&mut self, purpose: Purpose, poller: &Poller) -> Result<usize, UniverseError> {
+        let link = Link::new(join(&self.path)?);
+        let number = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
+        let interest = Interest::Read;
+        let added = poller.add(link.fd(), Token::Universe(number as u32), interest);
+        added.map_err(|errno| UniverseError::Nobody { path: self.path.clone(), why: errno.into() })?;
+        let line = Some(Line { link, purpose, interest });
+        match self.links.get_mut(number) {
+            Some(free) => *free = line,
+            None => self.links.push(line),
+        }
+        Ok(number)
+    }
+
+    fn line(&mut self, number: usize) -> &mut Line {
+        self.links[number].as_mut().expect("only open connections are numbered here")
+    }
+
+    fn pump(&mut self, number: usize, now: u64, poller: &Poller) {
+        let line = self.links[number].as_mut().expect("only open connections are pumped");
+        if let Err(why) = line.link.pump(now, &mut self.answers) {
+            return self.lose(number, &why);
+        }
+        if line.purpose == Purpose::Lookup && line.link.requests().next().is_none() {
+            self.links[number] = None;
+            return;
+        }
+        let interest = if line.link.is_blocked() { Interest::Write } else { Interest::Read };
+        if interest != std::mem::replace(&mut line.interest, interest)
+            && let Err(errno) = poller.modify(line.link.fd(), Token::Universe(number as u32), interest)
+        {
+            self.lose(number, &errno.to_string());
+        }
+    }
+
+    /// A connection is of no use any more: its requests fail, and its names are gone.
+    fn lose(&mut self, number: usize, why: &str) {
+        let Some(line) = self.links[number].take() else { return };
+        let path = self.path.display();
+        let text = format!("the name service at {path} is lost: {why}");
+        if matches!(line.purpose, Purpose::Names(_)) {
+            self.news.push(format!("{text}; whatever was published there is gone"));
+        }
+        self.answers.extend(line.link.requests().map(|request| request.failed(&text)));
+    }
+}

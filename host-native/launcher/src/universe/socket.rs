@@ -1,0 +1,165 @@
+//! The socket between a daemon and the runs of its user, and nobody else's.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+};
+use rustix::process::{geteuid, umask};
+
+use super::UniverseError;
+
+/// Connections that wait to be accepted; the system has a lower limit of its own, as a rule 4,096.
+const BACKLOG: i32 = 4096;
+
+/// A daemon's socket, removed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Listener {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// Which file it is.
+    file: (u64, u64),
+}
+
+/// Who came to a [`Listener`].
+#[derive(Debug)]
+pub(super) enum Visitor {
+    Admitted(OwnedFd),
+    /// A process of that user.
+    Foreign(u32),
+    Nobody,
+}
+
+impl Listener {
+    /// Listens at `path`, in the place of a daemon that is gone.
+    pub(super) fn open(path: &Path) -> Result<Listener, UniverseError> {
+        let failed = |why: io::Error| UniverseError::Listen { path: path.to_owned(), why };
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match DirBuilder::new().mode(0o700).create(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            _ => {}
+        }
+        // Two daemons that begin at the same time must not both find a stale socket and replace each other's.
+        let held = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| failed(errno.into()))?;
+        match rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => return Err(UniverseError::Busy { dir: dir.to_owned() }),
+            Err(errno) => return Err(failed(errno.into())),
+        }
+        remove_stale(path)?;
+        Listener::bind(path).map_err(failed)
+    }
+
+    fn bind(path: &Path) -> io::Result<Listener> {
+        let fd = socket()?;
+        let before = umask(Mode::from_raw_mode(0o177));
+        let bound = bind(&fd, &SocketAddrUnix::new(path)?);
+        umask(before);
+        bound?;
+        let file = identity(path)?;
+        let listener = Listener { fd, path: path.to_owned(), file };
+        listen(&listener.fd, BACKLOG)?;
+        Ok(listener)
+    }
+
+    /// The next who has come.
+    pub(super) fn accept(&self) -> io::Result<Visitor> {
+        loop {
+            return match accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(fd) => Ok(match user_of(&fd)? {
+                    user if user == geteuid().as_raw() => Visitor::Admitted(fd),
+                    user => Visitor::Foreign(user),
+                }),
+                Err(Errno::AGAIN) => Ok(Visitor::Nobody),
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(errno) => Err(errno.into()),
+            };
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // As long as this one listens nobody replaces the file, but somebody may have removed it.
+        if identity(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes a socket that nobody listens at.
+fn remove_stale(path: &Path) -> Result<(), UniverseError> {
+    let failed = |why: io::Error| UniverseError::Listen { path: path.to_owned(), why };
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(UniverseError::NoSocket { path: path.to_owned() });
+        }
+        Ok(_) => {}
+    }
+    match reach(path) {
+        // One that has too much to do is alive.
+        Ok(_) | Err(Errno::AGAIN) => Err(UniverseError::Taken { path: path.to_owned() }),
+        Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+/// Connects to the user's own daemon at `path`, without ever waiting.
+pub(super) fn join(path: &Path) -> Result<OwnedFd, UniverseError> {
+    let nobody = |why: io::Error| UniverseError::Nobody { path: path.to_owned(), why };
+    let fd = reach(path).map_err(|errno| nobody(errno.into()))?;
+    match user_of(&fd).map_err(nobody)? {
+        user if user == geteuid().as_raw() => Ok(fd),
+        user => Err(UniverseError::Foreign { path: path.to_owned(), user }),
+    }
+}
+
+fn reach(path: &Path) -> Result<OwnedFd, Errno> {
+    let fd = socket()?;
+    connect(&fd, &SocketAddrUnix::new(path)?)?;
+    Ok(fd)
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// The effective user of the process that connected, or that listens.
+///
+/// rustix's `socket_peercred` cannot hold a peer outside of this process's pid namespace, whose number is 0.
+fn user_of(fd: &OwnedFd) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the option's value is a `ucred`, which `peer` is, and `len` says its size; both live for the call.
+    let failed = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
+}

@@ -1,0 +1,215 @@
+//! Attributes of the node and of the job.
+
+use std::ffi::{c_char, c_int};
+
+use hydrant_core::wire::{Command, Reply, Text};
+
+use super::border::{Out, Room, bytes, key, value};
+use super::call;
+use crate::error::{Code, Error};
+use crate::mapping::ranks_beside;
+use crate::process::Process;
+
+/// Asks for an attribute; `None` where there is none of that name.
+fn attribute(process: &Process, command: &Command<'_>) -> Result<Option<Vec<u8>>, Error> {
+    let op = command.op();
+    process.connection.ask(command, |reply| match reply {
+        Reply::Found(of, value) if *of == op => Some(Some(bytes(value))),
+        Reply::Missing(of) if *of == op => Some(None),
+        _ => None,
+    })
+}
+
+/// The integers of a list with commas.
+fn integers(value: &[u8]) -> Result<Vec<c_int>, Error> {
+    let text = str::from_utf8(value).map_err(|_| Error::NotIntegers)?;
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    text.split(',').map(|number| number.trim().parse().map_err(|_| Error::NotIntegers)).collect()
+}
+
+/// Gets an attribute as a text.
+///
+/// # Safety
+/// `value` is NULL or has room for `valuelen` characters; `found` is NULL or an `int` to write to.
+unsafe fn get(
+    process: &Process,
+    command: &Command<'_>,
+    value: *mut c_char,
+    valuelen: c_int,
+    found: *mut c_int,
+) -> Result<(), Error> {
+    // SAFETY: by the caller.
+    let (room, found) = unsafe { (Room::some(value, valuelen, Code::InvalidLength)?, Out::new(found)?) };
+    let value = attribute(process, command)?;
+    found.set(c_int::from(value.is_some()));
+    value.map_or(Ok(()), |value| room.need_text(&value))
+}
+
+/// Gets an attribute as a list of integers.
+///
+/// # Safety
+/// `array` is NULL or has room for `arraylen` integers; `outlen` and `found` are NULL or `int`s to write to.
+unsafe fn get_array(
+    process: &Process,
+    command: &Command<'_>,
+    array: *mut c_int,
+    arraylen: c_int,
+    outlen: *mut c_int,
+    found: *mut c_int,
+) -> Result<(), Error> {
+    // SAFETY: by the caller.
+    let (room, outlen, found) =
+        unsafe { (Room::new(array, arraylen, Code::InvalidLength)?, Out::new(outlen)?, Out::new(found)?) };
+    let value = attribute(process, command)?;
+    let numbers = value.as_deref().map(integers).transpose()?;
+    found.set(c_int::from(numbers.is_some()));
+    let written = room.put(numbers.as_deref().unwrap_or_default());
+    outlen.set(c_int::try_from(written).unwrap_or(c_int::MAX));
+    Ok(())
+}
+
+/// Gets an attribute of the node.
+///
+/// # Safety
+/// `name` is NULL or a string; the rest is as for the value, its length, and one `int`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI2_Info_GetNodeAttr(
+    name: *const c_char,
+    value: *mut c_char,
+    valuelen: c_int,
+    found: *mut c_int,
+    waitfor: c_int,
+) -> c_int {
+    call("PMI2_Info_GetNodeAttr", || {
+        let process = Process::current()?;
+        // SAFETY: pointers as pmi2.h wants them.
+        unsafe {
+            let command = Command::GetNodeAttr { key: key(name)?, wait: waitfor != 0 };
+            get(&process, &command, value, valuelen, found)
+        }
+    })
+}
+
+/// Gets an attribute of the node that is a list of integers.
+///
+/// # Safety
+/// `name` is NULL or a string; `array` is NULL or has room for `arraylen` integers; the rest is NULL or `int`s.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI2_Info_GetNodeAttrIntArray(
+    name: *const c_char,
+    array: *mut c_int,
+    arraylen: c_int,
+    outlen: *mut c_int,
+    found: *mut c_int,
+) -> c_int {
+    call("PMI2_Info_GetNodeAttrIntArray", || {
+        let process = Process::current()?;
+        // SAFETY: pointers as pmi2.h wants them.
+        unsafe {
+            let command = Command::GetNodeAttr { key: key(name)?, wait: false };
+            get_array(&process, &command, array, arraylen, outlen, found)
+        }
+    })
+}
+
+/// Puts an attribute of the node.
+///
+/// # Safety
+/// Each pointer is NULL or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI2_Info_PutNodeAttr(name: *const c_char, value_: *const c_char) -> c_int {
+    call("PMI2_Info_PutNodeAttr", || {
+        let process = Process::current()?;
+        // SAFETY: pointers as pmi2.h wants them.
+        let (key, value) = unsafe { (key(name)?, value(value_)?) };
+        process.connection.tell(&Command::PutNodeAttr { key, value })
+    })
+}
+
+/// Gets an attribute of the job.
+///
+/// # Safety
+/// `name` is NULL or a string; the rest is as for the value, its length, and one `int`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI2_Info_GetJobAttr(
+    name: *const c_char,
+    value: *mut c_char,
+    valuelen: c_int,
+    found: *mut c_int,
+) -> c_int {
+    call("PMI2_Info_GetJobAttr", || {
+        let process = Process::current()?;
+        // SAFETY: pointers as pmi2.h wants them.
+        unsafe {
+            let command = Command::GetJobAttr { key: key(name)? };
+            get(&process, &command, value, valuelen, found)
+        }
+    })
+}
+
+/// Gets an attribute of the job that is a list of integers.
+///
+/// # Safety
+/// `name` is NULL or a string; `array` is NULL or has room for `arraylen` integers; the rest is NULL or `int`s.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI2_Info_GetJobAttrIntArray(
+    name: *const c_char,
+    array: *mut c_int,
+    arraylen: c_int,
+    outlen: *mut c_int,
+    found: *mut c_int,
+) -> c_int {
+    call("PMI2_Info_GetJobAttrIntArray", || {
+        let process = Process::current()?;
+        // SAFETY: pointers as pmi2.h wants them.
+        unsafe {
+            let command = Command::GetJobAttr { key: key(name)? };
+            get_array(&process, &command, array, arraylen, outlen, found)
+        }
+    })
+}
+
+/// How many processes of the job share the node.
+fn node_size(process: &Process) -> Result<c_int, Error> {
+    let count = Command::GetNodeAttr { key: Text::from("localRanksCount"), wait: false };
+    if let Some(value) = attribute(process, &count)? {
+        return integers(&value)?.first().copied().ok_or(Error::NoNodeSize);
+    }
+    // Neither hydra nor Slurm has that attribute, but each tells the whole layout.
+    let mapping = attribute(process, &Command::GetJobAttr { key: Text::from("PMI_process_mapping") })?;
+    let mapping = mapping.and_then(|mapping| String::from_utf8(mapping).ok()).ok_or(Error::NoNodeSize)?;
+    let beside = ranks_beside(&mapping, process.identity.rank, process.identity.size);
+    beside.and_then(|count| c_int::try_from(count).ok()).ok_or(Error::NoNodeSize)
+}
+
+/// Tells how many processes of the job share the node.
+///
+/// # Safety
+/// `size` is NULL or an `int` to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI2_Info_GetSize(size: *mut c_int) -> c_int {
+    call("PMI2_Info_GetSize", || {
+        let process = Process::current()?;
+        // SAFETY: a pointer as pmi2.h wants it.
+        let size = unsafe { Out::new(size)? };
+        size.set(node_size(&process)?);
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::integers;
+
+    #[test]
+    fn lists_of_integers() {
+        assert_eq!(integers(b"0, 1,-7").unwrap(), [0, 1, -7]);
+        assert_eq!(integers(b" ").unwrap(), []);
+        for wrong in ["1,2,x", "1,,2", "1 2", "99999999999", "(0,1)"] {
+            assert!(integers(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+        assert!(integers(b"\xff").is_err());
+    }
+}

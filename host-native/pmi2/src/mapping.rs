@@ -1,0 +1,57 @@
+//! `PMI_process_mapping`: which ranks share a node, where the server has no better word for it.
+
+/// How many of a job's `size` ranks share the node of `rank`, by a mapping like `(vector,(0,4,2))`: blocks of first
+/// node, number of nodes and ranks on each, repeated until all ranks have their place. `None` when it is not one.
+pub(crate) fn ranks_beside(mapping: &str, rank: u32, size: u32) -> Option<u32> {
+    let blocks = blocks(mapping)?;
+    let nodes = || {
+        blocks
+            .iter()
+            .cycle()
+            .flat_map(|&[first, nodes, ranks]| {
+                (0..nodes).flat_map(move |node| (0..ranks).map(move |_| u64::from(first) + u64::from(node)))
+            })
+            .take(size as usize)
+    };
+    let mine = nodes().nth(rank as usize)?;
+    u32::try_from(nodes().filter(|&node| node == mine).count()).ok()
+}
+
+fn blocks(mapping: &str) -> Option<Vec<[u32; 3]>> {
+    let list = mapping.trim().strip_prefix("(vector,")?.strip_suffix(')')?;
+    let mut blocks = Vec::new();
+    for block in list.split_terminator(')') {
+        let numbers = block.trim_start_matches(',').strip_prefix('(')?;
+        let mut numbers = numbers.split(',').map(|number| number.trim().parse().ok());
+        let block = [numbers.next()??, numbers.next()??, numbers.next()??];
+        if block[1] > 0 && block[2] > 0 {
+            blocks.push(block);
+        }
+    }
+    (!blocks.is_empty()).then_some(blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranks_beside;
+
+    #[test]
+    fn ranks_of_a_node() {
+        assert_eq!(ranks_beside("(vector,(0,1,4))", 3, 4), Some(4));
+        // hydra 4.0.2 says so of one node with two ranks.
+        assert_eq!(ranks_beside("(vector,(0,1,1))", 0, 2), Some(2));
+        assert_eq!(ranks_beside("(vector,(0,2,2),(2,1,1))", 0, 5), Some(2));
+        assert_eq!(ranks_beside("(vector,(0,2,2),(2,1,1))", 4, 5), Some(1));
+        assert_eq!(ranks_beside("(vector,(0,2,1))", 1, 5), Some(2));
+        assert_eq!(ranks_beside("(vector,(0,2,1))", 0, 5), Some(3));
+    }
+
+    #[test]
+    fn what_is_no_mapping() {
+        for mapping in ["", "(vector,)", "(vector,(0,1,0))", "(vector,(0,1))", "(vector,(0,x,1))", "(0,1,1)"]
+        {
+            assert_eq!(ranks_beside(mapping, 0, 1), None, "{mapping}");
+        }
+        assert_eq!(ranks_beside("(vector,(0,1,1))", 2, 2), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! Random sequences of everything that clients and a host can do, against a simple model: every reply and every
+//! output is what the model says, and the five invariants of `ARCHITECTURE.md` hold after each step.
+//!
+//! `HYDRANT_MODEL_CASES` says how many sequences; a failure prints the shortest one that was found.
+
+mod asks;
+mod commands;
+mod encode;
+mod gather;
+mod life;
+mod psets;
+mod replay;
+mod says;
+mod state;
+mod steps;
+mod world;
+
+use hydrant::slabs::HeapSlabs;
+use hydrant_core::Limits;
+use proptest::test_runner::{Config, TestRunner};
+
+use commands::{Setup, Step};
+use world::World;
+
+/// Cases of an ordinary run.
+const CASES: u32 = 300;
+
+fn limits(setup: &Setup) -> Limits {
+    let room = Limits {
+        jobs: 4,
+        ranks: 16,
+        conns: 20,
+        keys: 512,
+        kvs_bytes: 1 << 16,
+        groups: 12,
+        names: 12,
+        spawns: 6,
+        spawn_bytes: 2048,
+        psets: 12,
+    };
+    if !setup.small {
+        return room;
+    }
+    let [jobs, ranks, conns, keys, kvs, groups, names, spawns, request, psets] = setup.sizes.map(u32::from);
+    Limits {
+        jobs: 1 + jobs % 3,
+        ranks: 1 + ranks % 8,
+        conns: 1 + conns % 10,
+        keys: keys % 24,
+        kvs_bytes: kvs * 13,
+        groups: groups % 3,
+        names: names % 3,
+        spawns: spawns % 3,
+        spawn_bytes: request * 4,
+        psets: psets % 4,
+    }
+}
+
+fn run(setup: &Setup, steps: &[Step]) {
+    let limits = limits(setup);
+    let mut memory = HeapSlabs::new(&limits);
+    let mut world = World::new(limits, &mut memory);
+    world.open_job(setup.job);
+    for step in steps {
+        world.step(step);
+    }
+    world.quiesce();
+    let end = world.full_snapshot();
+    for split in [false, true] {
+        world.tape.replay(limits, &end, split);
+    }
+}
+
+#[test]
+fn whatever_clients_do_the_server_does_what_the_model_says() {
+    let cases =
+        std::env::var("HYDRANT_MODEL_CASES").ok().map(|cases| cases.parse().expect("a number of cases"));
+    let config = Config {
+        cases: cases.unwrap_or(CASES),
+        failure_persistence: None,
+        max_shrink_iters: 4_000,
+        ..Config::default()
+    };
+    let mut runner = TestRunner::new(config);
+    let result = runner.run(&commands::case(), |(setup, steps)| {
+        run(&setup, &steps);
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}

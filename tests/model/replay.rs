@@ -1,0 +1,74 @@
+//! The same inputs again, on another server: recorded as bytes, and split otherwise.
+
+use hydrant::slabs::HeapSlabs;
+use hydrant_core::server::Consumed;
+use hydrant_core::{Fault, Input, Limits, Output, Server, Time};
+
+use crate::world::SEED;
+
+#[derive(Debug)]
+struct Entry {
+    now: Time,
+    input: Vec<u8>,
+    result: Result<Consumed, Fault>,
+    outputs: Vec<Vec<u8>>,
+}
+
+/// All inputs and outputs of a server.
+#[derive(Debug, Default)]
+pub(crate) struct Tape(Vec<Entry>);
+
+fn saved(value: &impl serde::Serialize) -> Vec<u8> {
+    let mut buf = vec![0; 1 << 17];
+    postcard::to_slice(value, &mut buf).expect("longer than any message").to_vec()
+}
+
+impl Tape {
+    pub(crate) fn input(&mut self, now: Time, input: &Input<'_>, result: Result<Consumed, Fault>) {
+        let bytes = saved(input);
+        assert_eq!(postcard::from_bytes(&bytes).as_ref(), Ok(input), "what is saved is what was said");
+        self.0.push(Entry { now, input: bytes, result, outputs: Vec::new() });
+    }
+
+    pub(crate) fn output(&mut self, output: &Output<'_>) {
+        let bytes = saved(output);
+        assert_eq!(postcard::from_bytes(&bytes).as_ref(), Ok(output), "what is saved is what was said");
+        self.0.last_mut().expect("an input comes first").outputs.push(bytes);
+    }
+
+    /// Plays it to a new server, which must say the same and end in the same state. `split` hands in every
+    /// client's bytes piece by piece.
+    pub(crate) fn replay(&self, limits: Limits, end: &[u8], split: bool) {
+        let mut memory = HeapSlabs::new(&limits);
+        let mut server =
+            Server::new(limits, memory.lend(), SEED).expect("the memory is as large as the limits say");
+        let mut buf = vec![0; limits.output_max()];
+        for entry in &self.0 {
+            let input = postcard::from_bytes(&entry.input).expect("it was read back before");
+            let result = match input {
+                Input::Bytes { conn, bytes, full } if split => {
+                    let mut done = 0;
+                    let mut result = Ok(Consumed::default());
+                    let ends = [1, 5, 7, bytes.len() / 2, bytes.len() - bytes.len().min(1), bytes.len()];
+                    for end in ends.into_iter().filter(|&end| end <= bytes.len()) {
+                        let whole = end == bytes.len();
+                        let piece = bytes.get(done..end).unwrap_or_default();
+                        let input = Input::Bytes { conn, bytes: piece, full: full && whole };
+                        result = server.handle(entry.now, input);
+                        done += result.map_or(0, |consumed| consumed.bytes as usize);
+                    }
+                    result.map(|consumed| Consumed { bytes: done as u32, ..consumed })
+                }
+                input => server.handle(entry.now, input),
+            };
+            assert_eq!(result, entry.result, "{input:?}");
+            let mut outputs = entry.outputs.iter();
+            while let Some(output) = server.poll(&mut buf) {
+                assert_eq!(Some(&saved(&output)), outputs.next(), "{input:?} leads to {output:?}");
+            }
+            assert_eq!(outputs.next(), None, "{input:?} leads to less");
+        }
+        let mut state = vec![0; end.len() + 1];
+        assert!(server.snapshot(&mut state) == Ok(end), "the same inputs, another state");
+    }
+}

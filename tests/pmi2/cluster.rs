@@ -1,0 +1,75 @@
+//! A Slurm of four virtual nodes on this machine, up for as long as a test needs it.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use hydrant_tests::peers::Peer;
+
+use crate::support::succeed;
+
+/// A running one. Dropping it ends it.
+pub(crate) struct Cluster {
+    dir: PathBuf,
+}
+
+fn script(name: &str) -> Command {
+    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("slurm").join(name));
+    command.stdin(Stdio::null());
+    command
+}
+
+impl Cluster {
+    /// The one that runs, or else a new one; `None` where Slurm may be missing.
+    pub(crate) fn running() -> Option<Arc<Cluster>> {
+        Peer::Slurm.there().then(Cluster::shared)
+    }
+
+    fn shared() -> Arc<Cluster> {
+        static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+        let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+        cluster.upgrade().unwrap_or_else(|| {
+            let started = Arc::new(Cluster::start());
+            *cluster = Arc::downgrade(&started);
+            started
+        })
+    }
+
+    fn start() -> Cluster {
+        // A short path: that of munge's socket must fit 108 bytes.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("hydrant-slurm-{}-{number}", std::process::id()));
+        let listeners = [(); 5].map(|()| TcpListener::bind("127.0.0.1:0").expect("loopback has free ports"));
+        let ports = listeners
+            .map(|listener| listener.local_addr().expect("a listener has an address").port().to_string());
+        // Made first, so that a start that fails is cleaned up.
+        let cluster = Cluster { dir };
+        // Into a file: daemons would hold a pipe open.
+        let log = cluster.dir.with_extension("log");
+        let file = fs::File::create(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
+        let mut start = script("start");
+        start.arg(&cluster.dir).args(ports).stdout(Stdio::null()).stderr(file);
+        let status = start.status().unwrap_or_else(|e| panic!("{start:?}: {e}"));
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        assert!(status.success(), "{start:?}: {status}\n{said}");
+        cluster
+    }
+
+    /// What programs find it by, as `SLURM_CONF`.
+    pub(crate) fn conf(&self) -> PathBuf {
+        self.dir.join("slurm.conf")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        succeed(script("stop").arg(&self.dir));
+        // What cannot be removed lies in the folder for temporary files.
+        drop(fs::remove_dir_all(&self.dir));
+        drop(fs::remove_file(self.dir.with_extension("log")));
+    }
+}
