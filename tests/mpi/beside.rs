@@ -88,11 +88,12 @@ fn everything_else_is_the_library_s() {
     for against in Against::LIBRARIES {
         let info = against.program("mpi_info", false);
         Job::hydrant("--mpi-psets -n 2").arg(info).run().code(0).quiet().says("info is well", 2);
-        // Sessions that come and go, from several threads.
+        // Sessions that come and go. One thread each: MPICH by itself may hang when those of several threads overlap, since
+        // it begins and ends with the first and the last of them, which need not be the same in every process.
         let sessions = against.program("mpi_sessions", false);
         let psets = "psets: mpi://world mpi://self hydrant://node/";
-        let job = Job::hydrant("--mpi-psets -n 3").arg(sessions).words("3 2").run();
-        job.code(0).quiet().says("of 3 threads: size 3", 6).says(psets, 6);
+        let job = Job::hydrant("--mpi-psets -n 3").arg(sessions).words("1 3").run();
+        job.code(0).quiet().says("of 1 threads: size 3", 9).says(psets, 9);
         // Without a hydrant that answers, there is nothing to add.
         let sessions = against.program("mpi_sessions", false);
         let job = Job::hydrant("-n 2 -env LD_PRELOAD").arg(library()).arg(sessions).words("1 1").run();
