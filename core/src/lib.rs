@@ -38,4 +38,5 @@ pub use ids::{ConnId, ErrandId, JobId, Rank};
 pub use limits::{Limit, Limits};
 pub use server::{Input, Output, Server};
 pub use slabs::Slabs;
+pub use tables::info;
 pub use time::Time;

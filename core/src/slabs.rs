@@ -239,6 +239,8 @@ pub struct Conn {
     pub job: Option<JobId>,
     /// Whose it is, once that is known.
     pub rank: Option<Rank>,
+    /// Whether it is for queries: beside the rank's own, and without a part in its life.
+    pub aside: bool,
     /// How far the introduction has come.
     pub phase: Phase,
     /// What is spoken.

@@ -139,6 +139,9 @@ impl Server<'_> {
         command: &Command<'_>,
         frame: &wire::Frame<'_>,
     ) -> Result<What, Refusal> {
+        if self.conns[conn.index()].aside {
+            self.check_aside(conn, command)?;
+        }
         match *command {
             Command::Init { version, .. } => return self.init(conn, version).map(What::Answer),
             Command::InitAck { pmiid } => return self.init_ack(conn, pmiid).map(What::Answer),
@@ -165,7 +168,9 @@ impl Server<'_> {
             Command::GetJobAttr { key } => self.get_job_attr(asker, Op::GetJobAttr, key)?,
             Command::Finalize => {
                 self.conns[conn.index()].phase = Phase::Finalized;
-                self.ranks[asker.index].phase = RankPhase::Finalized;
+                if !self.conns[conn.index()].aside {
+                    self.ranks[asker.index].phase = RankPhase::Finalized;
+                }
                 Answer::Done(Op::Finalize)
             }
             Command::Publish { .. } | Command::Unpublish { .. } | Command::Lookup { .. }
@@ -193,6 +198,9 @@ impl Server<'_> {
     }
 
     fn abort(&mut self, conn: ConnId, code: Option<i32>, world: bool, message: Text<'_>) {
+        if self.conns[conn.index()].aside {
+            return self.close(conn, Closing::TurnedDown);
+        }
         let Some(Asker { job, rank, index, .. }) = self.asker(conn) else {
             self.close(conn, Closing::Malformed(Malformed::Introduction));
             return;

@@ -73,9 +73,12 @@ impl Server<'_> {
 
     /// A client says which rank it is. Each rank is let in once.
     fn claim(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
-        let Conn { job, rank: known, .. } = self.conns[conn.index()];
+        let Conn { job, rank: known, aside, .. } = self.conns[conn.index()];
         if known == Some(rank) {
             return Ok(());
+        }
+        if aside {
+            return self.claim_aside(conn, rank);
         }
         match self.rank_slot(job, Some(rank)) {
             Some(slot) if known.is_none() && slot.conn.is_none() && slot.exit.is_none() => {
@@ -96,6 +99,9 @@ impl Server<'_> {
     fn join(&mut self, conn: ConnId) {
         let slot = &mut self.conns[conn.index()];
         slot.phase = Phase::Ready;
+        if slot.aside {
+            return;
+        }
         slot.joined_unsaid |= !slot.joined;
         slot.joined = true;
         let (job, rank) = (slot.job, slot.rank);

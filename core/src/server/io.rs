@@ -82,6 +82,16 @@ pub enum Input<'a> {
         /// Whose it is where the host knows (`PMI_FD`); others introduce themselves (`PMI_PORT`).
         rank: Option<Rank>,
     },
+    /// A client connected that has queries alone. It introduces itself by PMI-2 (`init`, then `fullinit` with its
+    /// `pmirank`, and with the job's id as `pmijobid` or without), may do so while the rank is connected and again
+    /// after it has left, and counts for nothing in the rank's life. It may ask for process sets, attributes, the
+    /// job's id and what was put, may define process sets, and is refused everything else.
+    Aside {
+        /// The number that the host gives it, free until now.
+        conn: ConnId,
+        /// The job that it asks about.
+        job: JobId,
+    },
     /// A client's bytes: all that the host holds and the core has not [consumed](Consumed) yet.
     Bytes {
         /// The connection.

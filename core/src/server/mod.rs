@@ -4,6 +4,7 @@
 //! not a queue: a client is owed a few replies at most, a fence that completes marks its ranks ready, and `poll`
 //! writes each reply when the host can send it. So nothing can overflow, and a slow reader holds up nobody.
 
+mod aside;
 mod attrs;
 mod dispatch;
 mod errands;
@@ -110,6 +111,7 @@ impl<'s> Server<'s> {
             Input::Launched { spawn, started, full, codes } => self.launched(spawn, started, full, codes)?,
             Input::Named { errand, rc, text } => self.seen_to(errand, rc, text)?,
             Input::Opened { conn, job, rank } => self.open_conn(conn, job, rank)?,
+            Input::Aside { conn, job } => self.open_aside(conn, job)?,
             Input::Blocked { conn } => {
                 self.conn_mut(conn)?.blocked = true;
                 self.ready.remove(conn.0);

@@ -3,6 +3,7 @@
 pub mod connect;
 pub mod errands;
 pub mod fence;
+pub mod info;
 pub mod kvs;
 pub mod names;
 pub mod psets;

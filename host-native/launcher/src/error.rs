@@ -110,6 +110,22 @@ pub enum RunError {
         /// Its length in bytes.
         len: usize,
     },
+    /// The library that shows process sets to MPI programs is not where it should be.
+    #[error(
+        "cannot find libhydrant_mpi.so, which --mpi-psets needs, as {}: build it (cargo build -p hydrant-mpi) or say with \
+         HYDRANT_MPI_LIB where it is",
+        named(searched)
+    )]
+    NoMpiLibrary {
+        /// Where it was looked for.
+        searched: Vec<PathBuf>,
+    },
+    /// That library lies where no process can be told to load it from.
+    #[error("cannot have ranks load {}: LD_PRELOAD takes no path with a blank or a colon", library.display())]
+    PreloadPath {
+        /// The library.
+        library: PathBuf,
+    },
     /// A process set cannot be defined.
     #[error("the process set {name:?} cannot be defined: {why}{}", raise(why))]
     Pset {
@@ -193,6 +209,11 @@ fn raise(fault: &Fault) -> String {
         Fault::Full(limit, _) => format!("; raise it with --limit {}=N", limit.name()),
         _ => String::new(),
     }
+}
+
+fn named(paths: &[PathBuf]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    paths.join(" or ")
 }
 
 fn hint(searched: &Option<OsString>) -> String {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hydrant_core::Limit;
 
 /// Variables that the launcher sets itself and nobody else may.
-pub(crate) const OWN_VARIABLES: [&str; 10] = [
+pub(crate) const OWN_VARIABLES: [&str; 11] = [
     "PMI_FD",
     "PMI_PORT",
     "PMI_ID",
@@ -19,6 +19,7 @@ pub(crate) const OWN_VARIABLES: [&str; 10] = [
     "PMI_HOSTNAME",
     "MPI_LOCALRANKID",
     "MPI_LOCALNRANKS",
+    "HYDRANT_QUERY",
 ];
 
 /// A job that is ready to launch.
@@ -77,6 +78,8 @@ pub struct Options {
     pub verbose: bool,
     /// Serve `PMI_PORT` clients at this address instead of handing each rank a connected socket.
     pub pmi_port: Option<SocketAddr>,
+    /// Show process sets to MPI programs: have ranks load `libhydrant_mpi.so` and answer what it asks.
+    pub mpi_psets: bool,
     /// After which a waiting fence names the ranks that it waits for; zero for never.
     pub fence_warning: Duration,
     /// How long a look-up waits for a name that nobody has published yet.

@@ -1,5 +1,6 @@
 //! The server from the outside: bytes in, bytes out.
 
+mod aside;
 mod dynamic;
 mod names;
 

@@ -99,6 +99,13 @@ pub(super) struct JobArgs {
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = PMI_PORT_DEFAULT)]
     pub(super) pmi_port: Option<SocketAddr>,
 
+    /// Show process sets to unchanged MPI programs
+    ///
+    /// Ranks load libhydrant_mpi.so before their MPI library, MPICH 5 or another of its ABI or of MPI's standard one. Their
+    /// MPI_Session_get_num_psets and the calls beside it then know hydrant's sets, too.
+    #[arg(long)]
+    pub(super) mpi_psets: bool,
+
     /// After how many seconds a waiting fence names the ranks it waits for
     ///
     /// A fence is what MPI_Init and PMI barriers wait in. Fractions are understood; 0 is never.

@@ -134,7 +134,10 @@ fn environment() -> String {
          PMI_FD                                      where it is served\n  \
          PMI_PORT, PMI_ID                            the same with --pmi-port\n  \
          MPI_LOCALRANKID, MPI_LOCALNRANKS            its number here, and how many\n  \
-         PMI_HOSTNAME                                the name of this machine\n",
+         PMI_HOSTNAME                                the name of this machine\n  \
+         HYDRANT_QUERY                               with --mpi-psets, where process sets are asked for\n\
+         and LD_PRELOAD, which with --mpi-psets names libhydrant_mpi.so before whatever stands there. HYDRANT_MPI_LIB in \
+         hydrant's own environment says where that library is; otherwise it is beside hydrant, or in the ../lib from there.\n",
     );
     text
 }

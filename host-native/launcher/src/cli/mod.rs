@@ -222,6 +222,7 @@ fn of_job(job: JobArgs) -> Options {
         cleanup: !job.disable_auto_cleanup,
         verbose: job.verbose,
         pmi_port: job.pmi_port,
+        mpi_psets: job.mpi_psets,
         fence_warning: job.fence_warning,
         lookup_wait: job.lookup_wait,
         name_service: job.universe,

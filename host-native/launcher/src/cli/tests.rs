@@ -83,6 +83,7 @@ fn a_program_alone_is_one_rank() {
             cleanup: true,
             verbose: false,
             pmi_port: None,
+            mpi_psets: false,
             fence_warning: Duration::from_secs(30),
             lookup_wait: Duration::ZERO,
             name_service: None,
@@ -96,7 +97,7 @@ fn a_program_alone_is_one_rank() {
 fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
-               -fence-warning 2.5 -lookup-wait 1.5 -universe /run/u \
+               -mpi-psets -fence-warning 2.5 -lookup-wait 1.5 -universe /run/u \
                -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
     let plan = planned(one);
     let Program { ranks, command, args, wdir, .. } = &plan.programs[0];
@@ -115,6 +116,7 @@ fn every_option_with_one_dash_and_with_two() {
             cleanup: false,
             verbose: true,
             pmi_port: Some("127.0.0.1:7000".parse().unwrap()),
+            mpi_psets: true,
             fence_warning: Duration::from_millis(2500),
             lookup_wait: Duration::from_millis(1500),
             name_service: Some(PathBuf::from("/run/u")),

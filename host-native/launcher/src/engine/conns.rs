@@ -91,6 +91,14 @@ impl Conns {
         Some(id)
     }
 
+    /// Takes in a socket for queries, which is no process's and need not become one's.
+    pub(crate) fn open_aside(&mut self, fd: OwnedFd, job: JobId, now: u64) -> Option<u32> {
+        let id = self.open(fd, job, None, now)?;
+        // It was the last to come.
+        self.unnamed.pop_back();
+        Some(id)
+    }
+
     /// The connection has become a process's.
     pub(crate) fn name(&mut self, id: u32, process: u32) {
         self.all[id as usize].process = Some(process);

@@ -8,6 +8,7 @@ use std::ops::{Index, IndexMut, Range};
 use hydrant_core::{ErrandId, JobId};
 
 use super::port::Port;
+use super::query::Query;
 use super::report::Outcome;
 use crate::launch::Launcher;
 use crate::plan::Program;
@@ -30,6 +31,8 @@ pub(super) struct Job {
     pub(super) port: Option<Port>,
     /// The port is not listened on until then, because the system had no room for connections.
     pub(super) port_pause: Option<u64>,
+    /// Where its ranks ask about process sets.
+    pub(super) query: Option<Query>,
     pub(super) outcome: Outcome,
     /// When those who were asked to end are made to.
     pub(super) kill_at: Option<u64>,

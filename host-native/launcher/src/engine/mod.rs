@@ -7,6 +7,7 @@ mod output;
 pub(crate) mod poller;
 mod port;
 mod procs;
+mod query;
 mod ranks;
 mod report;
 mod serve;
@@ -18,13 +19,14 @@ mod streams;
 mod universe;
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{Input, JobId, Limits, Server, Time};
 
 use crate::error::RunError;
-use crate::launch::{OpenFiles, check, keep_descriptors};
+use crate::launch::{OpenFiles, check, find_mpi_library, keep_descriptors};
 use crate::plan::Plan;
 use crate::slabs::HeapSlabs;
 use crate::universe::Universe;
@@ -61,12 +63,14 @@ pub fn run(plan: &Plan) -> Result<u8, RunError> {
     let ranks = open::size(&plan.programs)?;
     keep_descriptors()?;
     let signals = Signals::new()?;
+    let preload = plan.options.mpi_psets.then(find_mpi_library).transpose()?;
     let limits = limits(plan, ranks);
     let files = OpenFiles::reserve(ranks, needed_files(plan, u64::from(ranks), 1))?;
     let mut slabs = HeapSlabs::new(&limits);
     let seed = open::random()?;
     let server = Server::new(limits, slabs.lend(), seed)?;
     let mut engine = Engine::new(plan, signals, files, &limits, server)?;
+    engine.preload = preload;
     let checked = plan.programs.iter().map(check).collect::<Result<_, _>>()?;
     engine.open_job(plan.programs.clone(), checked, None)?;
     let result = engine.run();
@@ -79,6 +83,8 @@ pub fn run(plan: &Plan) -> Result<u8, RunError> {
 /// All that running jobs consist of.
 struct Engine<'p, 's> {
     plan: &'p Plan,
+    /// The library that ranks load first, where process sets are for MPI programs to see.
+    preload: Option<PathBuf>,
     host: String,
     start: Instant,
     poller: Poller,
@@ -119,6 +125,7 @@ impl<'p, 's> Engine<'p, 's> {
         let universe = path.map(|path| Universe::join(path, JobId::default(), &poller)).transpose();
         Ok(Engine {
             plan,
+            preload: None,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             start: Instant::now(),
             signals,
@@ -156,6 +163,7 @@ impl<'p, 's> Engine<'p, 's> {
                 match token {
                     Token::Signals => {}
                     Token::Listener(id) => self.accept(JobId(id))?,
+                    Token::Queries(id) => self.accept_queries(JobId(id))?,
                     Token::Conn(id) => self.conn_ready(id)?,
                     Token::Stream(id) => self.stream_ready(id),
                     Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
@@ -214,6 +222,10 @@ fn limits(plan: &Plan, ranks: u32) -> Limits {
     let mut limits = Limits::for_ranks(ranks);
     // A set for each program, and those that the user named.
     let psets = plan.programs.iter().map(|program| 1 + program.psets.len()).sum::<usize>();
+    if plan.options.mpi_psets {
+        // A connection for a rank's queries beside its own.
+        limits.conns = limits.conns.saturating_add(limits.ranks);
+    }
     limits.psets = limits.psets.saturating_add(psets as u32);
     for &(limit, size) in &plan.options.limits {
         limits.set(limit, size);
@@ -226,7 +238,8 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let patterns = [&plan.options.outfile_pattern, &plan.options.errfile_pattern];
     let files = patterns.into_iter().flatten().count() as u64;
     let of_job = if plan.options.pmi_port.is_some() { 1 + STRANGERS } else { 0 };
+    let queries = u64::from(plan.options.mpi_psets);
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_service.is_some() { jobs + LOOKUPS } else { 0 };
-    OWN_FILES + names + jobs * of_job + ranks * (3 + files)
+    OWN_FILES + names + jobs * (of_job + queries) + ranks * (3 + files + queries)
 }

@@ -8,6 +8,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::jobs::Job;
 use super::poller::{Interest, Token};
 use super::port::Port;
+use super::query::Query;
 use super::report::Outcome;
 use super::{Engine, needed_files};
 use crate::error::RunError;
@@ -34,9 +35,12 @@ impl Engine<'_, '_> {
         });
         let port = port.transpose()?;
         let name = name(&self.host, ordinal)?;
+        let query = options.mpi_psets.then(|| Query::open(&name)).transpose()?;
+        let psets = query.as_ref().zip(self.preload.as_deref());
+        let psets = psets.map(|(query, library)| (query.address(), library.as_os_str()));
         let service = port.as_ref().map_or(Service::Fd, |port| Service::Port(port.for_ranks(&self.host)));
         let host = self.host.as_ref();
-        let setting = Setting { jobid: &name, host, service, spawned: ordinal > 0 };
+        let setting = Setting { jobid: &name, host, service, spawned: ordinal > 0, psets };
         let launcher = Launcher::new(&programs, checked, &options.bind, &setting, self.signals.ignored())?;
         let first = self.jobs.free_stretch(ranks);
         let job = Job {
@@ -51,6 +55,7 @@ impl Engine<'_, '_> {
             running: 0,
             port,
             port_pause: None,
+            query,
             outcome: Outcome::default(),
             kill_at: None,
             spawn,
@@ -138,6 +143,10 @@ impl Engine<'_, '_> {
             self.poller
                 .add(port, Token::Listener(id.0), Interest::Read)
                 .map_err(RunError::system("epoll"))?;
+        }
+        if let Some(query) = &job.query {
+            let token = Token::Queries(id.0);
+            self.poller.add(query, token, Interest::Read).map_err(RunError::system("epoll"))?;
         }
         self.open_files(id)
     }

@@ -16,6 +16,8 @@ pub(crate) enum Token {
     Signals,
     /// Somebody connects to the PMI port of the job of this number.
     Listener(u32),
+    /// Somebody connects to the query socket of the job of this number.
+    Queries(u32),
     /// The PMI connection of this number.
     Conn(u32),
     /// The output stream of this number.
@@ -41,6 +43,7 @@ impl Token {
             Token::Terminal => (5, 0),
             Token::Stdin => (6, 0),
             Token::Universe(number) => (7, number),
+            Token::Queries(number) => (8, number),
         };
         kind << 32 | u64::from(number)
     }
@@ -55,7 +58,8 @@ impl Token {
             4 => Token::Sink(number),
             5 => Token::Terminal,
             6 => Token::Stdin,
-            _ => Token::Universe(number),
+            7 => Token::Universe(number),
+            _ => Token::Queries(number),
         }
     }
 }
@@ -146,6 +150,7 @@ mod tests {
         for token in [
             Token::Signals,
             Token::Listener(3),
+            Token::Queries(4),
             Token::Conn(0),
             Token::Conn(u32::MAX),
             Token::Stream(7),

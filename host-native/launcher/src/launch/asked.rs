@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use hydrant_core::info::value::{list, strip};
 use hydrant_core::wire::{Protocol, Text, decode_spawn};
 
 use super::soft;
@@ -103,14 +104,15 @@ impl Asked {
         match key.as_bytes() {
             b"wdir" => program.wdir = Some(directory.join(value)),
             b"path" => program.path = Some(value.to_owned()),
+            // A list of none names no machine that could be started on.
             b"host" | b"hosts"
-                if !value.as_bytes().split(|&byte| byte == b',').all(|it| is_here(it, here)) =>
+                if !list(value.as_bytes()).all(|it| is_here(it, here))
+                    || strip(value.as_bytes()).is_empty() =>
             {
                 return Err(AskedError::Host { host: value.to_owned(), here: here.to_owned() });
             }
             b"soft" => {
-                let count = value.to_str().ok_or("not a list of numbers");
-                let count = count.and_then(|text| soft::count(text, self.maxprocs));
+                let count = soft::count(value.as_bytes(), self.maxprocs);
                 program.ranks = count.map_err(|why| AskedError::Soft { text: value.to_owned(), why })?;
             }
             b"env" => {
@@ -204,7 +206,7 @@ mod tests {
 
     #[test]
     fn only_this_machine_is_there() {
-        for here in ["node7", "node7.example.org", "localhost,127.0.0.1"] {
+        for here in ["node7", "node7.example.org", "localhost, 127.0.0.1 "] {
             assert!(asked(&[("host", here)]).is_ok(), "{here}");
         }
         for there in ["node8", "node7,node8", ""] {

@@ -4,6 +4,7 @@ mod asked;
 mod bind;
 mod cstrings;
 mod nofile;
+mod preload;
 mod resolve;
 mod soft;
 mod spawn;
@@ -21,10 +22,13 @@ pub(crate) use asked::Asked;
 use bind::Binding;
 use cstrings::{CStrings, EnvBlock, c_string};
 pub(crate) use nofile::OpenFiles;
+pub(crate) use preload::find as find_mpi_library;
 use spawn::{Attributes, Request, spawn};
 
 /// The number that every rank finds its PMI socket under.
 const PMI_FD: RawFd = 3;
+/// Libraries that the system loads into a program before its own.
+const PRELOAD: &str = "LD_PRELOAD";
 /// Has libgfortran write the preconnected units without a buffer.
 const GFORTRAN_UNBUFFERED: &str = "GFORTRAN_UNBUFFERED_PRECONNECTED";
 
@@ -99,6 +103,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) host: &'a OsStr,
     /// Where they find their server.
     pub(crate) service: Service,
+    /// For the process sets of MPI programs: where they are asked for, and the library that asks.
+    pub(crate) psets: Option<(String, &'a OsStr)>,
     /// Whether another job asked for this one.
     pub(crate) spawned: bool,
 }
@@ -194,6 +200,11 @@ fn environment(env: &[(OsString, OsString)], size: u32, setting: &Setting<'_>) -
     // Output through a pipe comes as it is written, as on a terminal; that is for the user to change.
     if !env.iter().any(|(name, _)| name == GFORTRAN_UNBUFFERED) {
         own.push((GFORTRAN_UNBUFFERED, "y".into()));
+    }
+    if let Some((address, library)) = &setting.psets {
+        let others = env.iter().find(|(name, _)| name == PRELOAD).map(|(_, value)| value.as_os_str());
+        own.push(("HYDRANT_QUERY", address.into()));
+        own.push((PRELOAD, preload::before(library, others)));
     }
     let mut numbered = vec!["PMI_RANK", "MPI_LOCALRANKID"];
     match &setting.service {

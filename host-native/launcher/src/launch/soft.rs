@@ -1,25 +1,27 @@
 //! Info key `soft`: how many processes will do (MPI 4.1, 11.8.4).
 
+use hydrant_core::info::value::{integer, list};
+
 /// Of the numbers that `text` lists, the largest up to `most`: one is at least needed.
 ///
 /// The list is of numbers and of ranges `A:B` and `A:B:C`, which is every C-th from A on up to B, or down where C is
 /// negative. What lies outside of 0 to `most` is passed over.
-pub(crate) fn count(text: &str, most: u32) -> Result<u32, &'static str> {
+pub(crate) fn count(text: &[u8], most: u32) -> Result<u32, &'static str> {
     let mut best = 0;
-    for part in text.split(',') {
-        best = best.max(largest(part.trim(), most)?);
+    for part in list(text) {
+        best = best.max(largest(part, most)?);
     }
     if best == 0 { Err("no number in it can be started") } else { Ok(best) }
 }
 
 /// The largest number of a range up to `most`; 0 where there is none.
-fn largest(part: &str, most: u32) -> Result<u32, &'static str> {
-    let number = |text: &str| text.trim().parse::<i32>().map(i64::from);
-    let numbers: Result<Vec<i64>, _> = part.split(':').map(number).collect();
+fn largest(part: &[u8], most: u32) -> Result<u32, &'static str> {
+    let number = |text: &[u8]| integer::<i32>(text).map(i64::from);
+    let numbers: Option<Vec<i64>> = part.split(|&byte| byte == b':').map(number).collect();
     let (from, to, step) = match numbers.as_deref() {
-        Ok(&[only]) => (only, only, 1),
-        Ok(&[from, to]) => (from, to, 1),
-        Ok(&[from, to, step]) if step != 0 => (from, to, step),
+        Some(&[only]) => (only, only, 1),
+        Some(&[from, to]) => (from, to, 1),
+        Some(&[from, to, step]) if step != 0 => (from, to, step),
         _ => return Err("write numbers and ranges, as in 1:4,8 or 2:16:2"),
     };
     let most = i64::from(most);
@@ -46,6 +48,7 @@ mod tests {
             ("1:4,7", 6, 4),
             ("1:4,7", 7, 7),
             ("1:4, 7", 100, 7),
+            (" +1:+4 ,+7 ", 100, 7),
             ("2:16:2", 9, 8),
             ("1:16:5", 9, 6),
             ("9:1:-4", 8, 5),
@@ -53,17 +56,21 @@ mod tests {
             ("-3:2", 8, 2),
             ("0:2147483647", 3, 3),
         ] {
-            assert_eq!(count(text, most), Ok(wanted), "{text} up to {most}");
+            assert_eq!(count(text.as_bytes(), most), Ok(wanted), "{text} up to {most}");
         }
     }
 
     #[test]
     fn nothing_will_do() {
-        for text in ["5", "4:1", "1:4:-1", "0", "-2", "9:5:-4"] {
-            assert!(count(text, 4).is_err(), "{text}");
+        for text in ["5", "4:1", "1:4:-1", "0", "-2", "9:5:-4", "", "  "] {
+            assert!(count(text.as_bytes(), 4).is_err(), "{text}");
         }
-        for text in ["", ",", "1:", "a", "1:2:0", "1:2:3:4", "1-3", "99999999999"] {
-            assert_eq!(count(text, 4), Err("write numbers and ranges, as in 1:4,8 or 2:16:2"), "{text}");
+        for text in [",", "1:", "a", "1:2:0", "1:2:3:4", "1-3", "99999999999"] {
+            assert_eq!(
+                count(text.as_bytes(), 4),
+                Err("write numbers and ranges, as in 1:4,8 or 2:16:2"),
+                "{text}"
+            );
         }
     }
 }

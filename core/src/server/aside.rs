@@ -1,0 +1,57 @@
+//! Connections for queries, which ranks open beside their own.
+
+use super::Server;
+use crate::fault::{Fault, Refusal};
+use crate::ids::{ConnId, JobId, Rank};
+use crate::limits::Limit;
+use crate::slabs::Conn;
+use crate::trace::Closing;
+use crate::wire::Command;
+
+impl Server<'_> {
+    pub(super) fn open_aside(&mut self, conn: ConnId, job: JobId) -> Result<(), Fault> {
+        self.job(job)?;
+        let full = Fault::Full(Limit::Conns, self.limits.conns);
+        let slot = self.conns.get_mut(conn.index()).ok_or(full)?;
+        if slot.job.is_some() {
+            return Err(Fault::ConnInUse);
+        }
+        *slot = Conn { job: Some(job), aside: true, ..Conn::default() };
+        Ok(())
+    }
+
+    /// Queries only: whatever would be the rank's own doing is its own connection's.
+    pub(super) fn check_aside(&mut self, conn: ConnId, command: &Command<'_>) -> Result<(), Refusal> {
+        match *command {
+            Command::Init { version: 2, .. }
+            | Command::FullInit { .. }
+            | Command::GetJobId
+            | Command::Get { .. }
+            | Command::GetNodeAttr { wait: false, .. }
+            | Command::GetJobAttr { .. }
+            | Command::PsetCount
+            | Command::PsetName { .. }
+            | Command::PsetInfo { .. }
+            | Command::PsetMembers { .. }
+            | Command::PsetDefine { .. }
+            | Command::Finalize => Ok(()),
+            // In PMI-1 nothing but its number would say whose it is.
+            Command::Init { .. } | Command::InitAck { .. } => {
+                self.close(conn, Closing::TurnedDown);
+                Err(Refusal::Version)
+            }
+            _ => Err(Refusal::Unsupported),
+        }
+    }
+
+    /// Whose queries they are. Any rank of the job may ask, whether it is connected or not.
+    pub(super) fn claim_aside(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
+        let job = self.conns[conn.index()].job;
+        if self.rank_slot(job, Some(rank)).is_none() {
+            self.close(conn, Closing::TurnedDown);
+            return Err(Refusal::Rank);
+        }
+        self.conns[conn.index()].rank = Some(rank);
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! Where ranks ask beside PMI: a socket for each job, on which an MPI library's helper reads and defines process sets
+//! while the library has PMI's own connection for itself.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use hydrant_core::{ConnId, Input, JobId, Time};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+
+use super::Engine;
+use super::poller::{Interest, Token};
+use crate::error::RunError;
+
+/// A listening socket in the abstract namespace: it has no file that could be left behind.
+#[derive(Debug)]
+pub(super) struct Query {
+    listener: UnixListener,
+    name: String,
+}
+
+impl Query {
+    /// Listens under the job's name, which nobody can foresee.
+    pub(super) fn open(jobid: &str) -> Result<Query, RunError> {
+        let open = || {
+            let name = format!("hydrant/{jobid}");
+            let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+            listener.set_nonblocking(true)?;
+            Ok(Query { listener, name })
+        };
+        open().map_err(RunError::system::<io::Error>("cannot listen for the ranks' queries"))
+    }
+
+    /// What ranks find in `HYDRANT_QUERY`: `@` stands for the abstract namespace.
+    pub(super) fn address(&self) -> String {
+        format!("@{}", self.name)
+    }
+
+    /// The next connection of this user's; others, who see the name too, are gone again.
+    fn accept(&self) -> io::Result<Option<UnixStream>> {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) if socket_peercred(&stream)?.uid == geteuid() => return Ok(Some(stream)),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl AsFd for Query {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Engine<'_, '_> {
+    /// Somebody has a query.
+    pub(super) fn accept_queries(&mut self, id: JobId) -> Result<(), RunError> {
+        while let Some(query) = self.jobs.get(id).and_then(|job| job.query.as_ref()) {
+            match query.accept() {
+                Ok(Some(stream)) => self.open_aside(stream, id)?,
+                Ok(None) => break,
+                Err(error) => {
+                    // Otherwise it would be ready for ever. Who asks from now on is told that nobody is there.
+                    self.sinks.say(&format!("takes no more queries about process sets: {error}"));
+                    self.jobs[id].query = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open_aside(&mut self, stream: UnixStream, job: JobId) -> Result<(), RunError> {
+        let now = self.now();
+        // Without room for it the connection is closed, which its client takes for an answer.
+        let Some(id) = self.conns.open_aside(stream.into(), job, now) else { return Ok(()) };
+        let conn = self.conns.get(id).expect("it was opened just now");
+        self.poller.add(conn.fd(), Token::Conn(id), Interest::Read).map_err(RunError::system("epoll"))?;
+        self.server.handle(Time(now), Input::Aside { conn: ConnId(id), job })?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_connects_by_the_name_that_ranks_are_given() {
+        let query = Query::open(&format!("test-{}", std::process::id())).unwrap();
+        assert!(query.accept().unwrap().is_none());
+        let address = query.address();
+        let name = address.strip_prefix('@').unwrap();
+        let connect = || UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap());
+        let client = connect().unwrap();
+        let accepted = query.accept().unwrap().expect("this user's own connection");
+        assert_eq!(socket_peercred(&accepted).unwrap().pid, rustix::process::getpid());
+        drop((query, client));
+        assert_eq!(connect().unwrap_err().kind(), io::ErrorKind::ConnectionRefused, "nothing is left behind");
+    }
+}
