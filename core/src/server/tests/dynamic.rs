@@ -83,6 +83,20 @@ fn a_key_value_space_opens_by_connecting() {
 }
 
 #[test]
+fn what_was_got_stays_so_when_jobs_part() {
+    let mut host = two_jobs(0);
+    host.expects(2, "kvs-put;key=k;value=v;", "0;");
+    host.expects(0, "job-connect;jobid=kvs_1;", "0;");
+    host.tell(Input::Blocked { conn: ConnId(0) });
+    host.asks(0, "cmd=kvs-get;jobid=kvs_1;key=k;");
+    host.silent();
+    host.expects(3, "job-disconnect;jobid=kvs_0;", "0;");
+    host.tell(Input::Writable { conn: ConnId(0) });
+    host.gets(0, "cmd=kvs-get-response;rc=0;found=TRUE;value=v;");
+    host.expects(0, "kvs-get;jobid=kvs_1;key=k;", "3;");
+}
+
+#[test]
 fn a_ring_hands_texts_to_neighbours_and_counts_from_below() {
     let mut host = Host::v2(3);
     for _ in 0..2 {
