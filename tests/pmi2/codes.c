@@ -4,6 +4,7 @@
  *   pmi2_codes [alone]
  */
 #include "pmi2_check.h"
+#include <fcntl.h>
 
 #define GIVES(code, call)                                                                                         \
     do {                                                                                                          \
@@ -237,8 +238,8 @@ static void test_names(void)
     GIVES(PMI2_ERR_OTHER, PMI2_Nameserv_unpublish(name, NULL));
 }
 
-static int spawn(int count, const char *command, int argc, const char **argv, int procs, int infos, const MPID_Info *info,
-                 int preputs, const MPID_Info *preput, int room)
+static int spawn(int count, const char *command, int argc, const char **argv, int procs, int infos,
+                 const MPID_Info *info, int preputs, const MPID_Info *preput, int room)
 {
     int errors[1] = {0};
     return PMI2_Job_Spawn(count, &command, &argc, &argv, &procs, &infos, &info, preputs, &preput, text, room, errors);
@@ -287,6 +288,9 @@ int main(int argc, char **argv)
     test_uninitialized();
     start();
     CHECK(!alone || (size == 1 && rank == 0 && !spawned && appnum == 0));
+    /* Programs that this one starts do not keep the connection open. */
+    if (getenv("PMI_FD"))
+        CHECK(fcntl(atoi(getenv("PMI_FD")), F_GETFD) == FD_CLOEXEC);
     test_job();
     test_kvs();
     test_attributes();

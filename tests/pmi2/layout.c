@@ -8,7 +8,9 @@
 #define NUMBER(name) {#name, (long)(name), NULL}
 #define WORD(name) {#name, (long)sizeof(name), name}
 #define SIZE(type) {"sizeof " #type, (long)sizeof(type), NULL}
-#define FIELD(type, field) {#type "." #field, (long)offsetof(type, field), NULL}, {"sizeof " #type "." #field, (long)sizeof(((type *)0)->field), NULL}
+#define FIELD(type, field)                                  \
+    {#type "." #field, (long)offsetof(type, field), NULL}, \
+    {"sizeof " #type "." #field, (long)sizeof(((type *)0)->field), NULL}
 #define FUNCTION(name, ...) {#name, _Generic(&name, int (*)(__VA_ARGS__): 1), NULL}
 
 typedef const struct MPID_Info *Pair, **Pairs;

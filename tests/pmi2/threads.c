@@ -66,6 +66,8 @@ static void test_calls(void)
     pthread_t fences;
     CHECK(!pthread_create(&fences, NULL, fencer, NULL));
     all(caller, fences);
+    /* Behind every put of every thread. */
+    OK(PMI2_KVS_Fence());
     CHECK(!pthread_create(&fences, NULL, fencer, NULL));
     all(getter, fences);
 }

@@ -367,4 +367,69 @@ mod tests {
         assert_eq!(ask(&mut session, abort), Ok((SESSION_MAX, text.into())));
         assert_eq!(session.receive(b""), Err(Error::Over));
     }
+
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever the order of requests, replies and releases: each reply goes to the ticket that asked, a ticket
+        /// is never given twice, and those who wait for others never leave one who does not without room.
+        #[test]
+        fn replies_find_their_askers(told: bool, steps in prop::collection::vec((0..3, 0..8_usize), 0..80)) {
+            let mut session = known(told);
+            let mut under_way: Vec<(Ticket, Op)> = Vec::new();
+            let mut settled: Vec<Ticket> = Vec::new();
+            for (step, which) in steps {
+                if step == 0 {
+                    let commands = [
+                        wait("a"),
+                        Command::Fence { group: None },
+                        Command::GetJobId,
+                        Command::Put { kvs: None, key: "k".into(), value: "v".into() },
+                    ];
+                    let command = commands[which % 4];
+                    match session.request(&command, &mut [0; 128]) {
+                        Ok((ticket, _)) => {
+                            let ticket = ticket.unwrap();
+                            prop_assert!(!under_way.iter().any(|(other, _)| *other == ticket));
+                            prop_assert!(!settled.contains(&ticket));
+                            under_way.push((ticket, command.op()));
+                        }
+                        Err(error) => {
+                            prop_assert_eq!(error, Error::Busy);
+                            let quick = under_way.iter().filter(|(_, op)| matches!(op, Op::GetJobId | Op::Put));
+                            let full = quick.count() + settled.len() > 0;
+                            let same = under_way.iter().any(|(_, op)| *op == command.op());
+                            prop_assert!(full || waits(&command) || (!told && same));
+                        }
+                    }
+                } else if step == 1 && !under_way.is_empty() {
+                    let (ticket, op) = under_way.swap_remove(which % under_way.len());
+                    let (name, rest) = match op {
+                        Op::GetNodeAttr => ("info-getnodeattr", "found=FALSE;"),
+                        Op::Fence => ("kvs-fence", ""),
+                        Op::GetJobId => ("job-getid", "jobid=7.0;"),
+                        _ => ("kvs-put", ""),
+                    };
+                    let thrid = if told { std::format!("thrid={};", ticket.index()) } else { String::new() };
+                    let reply = message(&std::format!("cmd={name}-response;{thrid}rc=0;{rest}"));
+                    prop_assert_eq!(session.receive(&reply).unwrap().unwrap().ticket, ticket);
+                    settled.push(ticket);
+                } else if step == 2 && !settled.is_empty() {
+                    session.release(settled.swap_remove(which % settled.len()));
+                }
+                prop_assert_eq!(session.is_waiting(), !under_way.is_empty());
+            }
+        }
+
+        #[test]
+        fn no_bytes_confuse_it(bytes in prop::collection::vec(any::<u8>(), 0..64), framed: bool) {
+            let mut session = known(true);
+            ask(&mut session, wait("a")).unwrap();
+            let mut all = Vec::from(&b"    60cmd=info-getnodeattr-response;"[..]);
+            all.extend(&bytes);
+            // Either answer is good; what matters is that there is one.
+            let heard = session.receive(if framed { &all } else { &bytes }).is_ok();
+            prop_assert_eq!(heard, session.request(&Command::GetJobId, &mut [0; 64]).is_ok());
+        }
+    }
 }

@@ -79,10 +79,6 @@ impl Server<'_> {
         if opened && !matches!(op, Op::Init | Op::InitAck) {
             return Err(Malformed::Introduction);
         }
-        if op == Op::Init && !self.conns[conn.index()].owed.is_empty() {
-            // What is owed is in the language that was spoken before.
-            return Ok(false);
-        }
         if counted && frame.kind != wire::frame::Kind::Counted && op != Op::Init {
             return Err(Malformed::Length);
         }

@@ -17,7 +17,7 @@
  * ORDER OF CALLING
  *
  *   PMI2_Init first, PMI2_Finalize last, once each in a process's life (PMI2_Init may be repeated in between, and then
- *   tells the same again). PMI2_Initialized at any time. Everything else returns PMI2_ERR_INIT before and after.
+ *   tells the same again; one that failed after it had reached the server cannot be repeated). PMI2_Initialized at any time. Everything else returns PMI2_ERR_INIT before and after.
  *
  * THREADS
  *

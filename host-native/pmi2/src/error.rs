@@ -60,6 +60,8 @@ pub(crate) enum Error {
     Uninitialized,
     #[error("PMI2_Finalize was called; a process is initialised once")]
     Finalized,
+    #[error("PMI2_Init failed before, and the server's socket is closed")]
+    Failed,
     #[error("{1}")]
     Argument(Code, &'static str),
     #[error("{name}='{value}' in the environment, which is not {wanted}")]
@@ -102,6 +104,7 @@ impl Error {
         match self {
             Error::Uninitialized
             | Error::Finalized
+            | Error::Failed
             | Error::Variable { .. }
             | Error::NoVariable { .. }
             | Error::NotOpen(_) => Code::Init,

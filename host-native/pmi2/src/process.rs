@@ -8,6 +8,7 @@ use hydrant_core::wire::{Command, Reply};
 use crate::connection::{Connection, string};
 use crate::environment::{Environment, Place};
 use crate::error::Error;
+use crate::transport::Transport;
 
 /// A process that has called `PMI2_Init`.
 pub(crate) struct Process {
@@ -22,6 +23,8 @@ pub(crate) struct Process {
 enum Stage {
     Fresh,
     Ready(Arc<Process>),
+    /// Its socket is closed, and its number may be somebody else's by now: there is no second try.
+    Failed,
     Finalized,
 }
 
@@ -34,17 +37,25 @@ impl Process {
         match &*stage {
             Stage::Ready(process) => Ok(Arc::clone(process)),
             Stage::Finalized => Err(Error::Finalized),
+            Stage::Failed => Err(Error::Failed),
             Stage::Fresh => {
-                let process = Arc::new(Process::join()?);
+                let environment = Environment::read(std::env::var_os)?;
+                let transport = Transport::open(&environment.place)?;
+                let process = match Process::join(&environment, transport) {
+                    Ok(process) => Arc::new(process),
+                    Err(error) => {
+                        *stage = Stage::Failed;
+                        return Err(error);
+                    }
+                };
                 *stage = Stage::Ready(Arc::clone(&process));
                 Ok(process)
             }
         }
     }
 
-    fn join() -> Result<Process, Error> {
-        let environment = Environment::read(std::env::var_os)?;
-        let (connection, identity) = Connection::open(&environment)?;
+    fn join(environment: &Environment, transport: Transport) -> Result<Process, Error> {
+        let (connection, identity) = Connection::introduce(transport, environment)?;
         // The first request of all: its reply tells whether the server repeats `thrid`.
         let jobid = connection.ask(&Command::GetJobId, |reply| match reply {
             Reply::JobId(id) => Some(string(id)),
@@ -56,14 +67,14 @@ impl Process {
 
     /// Whether `PMI2_Init` has succeeded; as pmi2.h says, `PMI2_Finalize` does not take that back.
     pub(crate) fn was_initialized() -> bool {
-        STAGE.read().is_ok_and(|stage| !matches!(*stage, Stage::Fresh))
+        STAGE.read().is_ok_and(|stage| matches!(*stage, Stage::Ready(_) | Stage::Finalized))
     }
 
     /// The process as it is between `PMI2_Init` and `PMI2_Finalize`.
     pub(crate) fn current() -> Result<Arc<Process>, Error> {
         match &*STAGE.read().map_err(|_| Error::Panicked)? {
             Stage::Ready(process) => Ok(Arc::clone(process)),
-            Stage::Fresh => Err(Error::Uninitialized),
+            Stage::Fresh | Stage::Failed => Err(Error::Uninitialized),
             Stage::Finalized => Err(Error::Finalized),
         }
     }

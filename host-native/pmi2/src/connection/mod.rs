@@ -47,12 +47,11 @@ fn unsent(error: client::Error) -> Error {
 }
 
 impl Connection {
-    /// Connects and introduces this process.
-    pub(crate) fn open(environment: &Environment) -> Result<(Connection, Identity), Error> {
-        Connection::introduce(Transport::open(&environment.place)?, environment)
-    }
-
-    fn introduce(transport: Transport, environment: &Environment) -> Result<(Connection, Identity), Error> {
+    /// Introduces this process to the server at the other end.
+    pub(crate) fn introduce(
+        transport: Transport,
+        environment: &Environment,
+    ) -> Result<(Connection, Identity), Error> {
         let start = match environment.place {
             Place::Fd { rank, size, .. } => Start::Fd { rank, size },
             Place::Port { id, .. } => Start::Port { id },

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::buffer::spare_capacity;
-use rustix::io::{Errno, fcntl_getfd, retry_on_intr};
+use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use crate::environment::Place;
@@ -27,9 +27,12 @@ impl Transport {
     pub(crate) fn open(place: &Place) -> Result<Transport, Error> {
         match place {
             Place::Fd { fd, .. } => {
-                // SAFETY: not -1, by `Environment::read`, and borrowed for one call that fails where it is not open.
-                let open = fcntl_getfd(unsafe { BorrowedFd::borrow_raw(*fd) });
-                open.map_err(|_| Error::NotOpen(*fd))?;
+                // SAFETY: not -1, by `Environment::read`, and borrowed for calls that fail where it is not open.
+                let inherited = unsafe { BorrowedFd::borrow_raw(*fd) };
+                // Programs that this one starts have no business with it, and would keep it open.
+                let closing =
+                    fcntl_getfd(inherited).and_then(|flags| fcntl_setfd(inherited, flags | FdFlags::CLOEXEC));
+                closing.map_err(|_| Error::NotOpen(*fd))?;
                 // SAFETY: open, and `PMI_FD` hands it over to the PMI library of this process.
                 Ok(Transport::Socket(unsafe { OwnedFd::from_raw_fd(*fd) }))
             }
