@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU32;
 
 use hydrant_core::slabs::{Conn, Errand, Group, Job, Lengths, Name, Pset, RankSlot};
 use hydrant_core::{Limits, Slabs};
+use rustix::mm::{Advice, madvise};
 
 /// Slabs to lend to a server. What it does not use costs no memory, since the long ones come zeroed from the system.
 #[derive(Debug)]
@@ -26,11 +27,13 @@ impl HeapSlabs {
     /// Slabs for these limits.
     pub fn new(limits: &Limits) -> HeapSlabs {
         let lengths = Lengths::of(limits);
+        let mut log = vec![0; lengths.log];
+        prefer_large_pages(&mut log);
         HeapSlabs {
             jobs: vec![Job::default(); lengths.jobs],
             ranks: vec![RankSlot::default(); lengths.ranks],
             conns: vec![Conn::default(); lengths.conns],
-            log: vec![0; lengths.log],
+            log,
             index: vec![0; lengths.index],
             groups: vec![Group::default(); lengths.groups],
             names: vec![Name::default(); lengths.names],
@@ -59,5 +62,21 @@ impl HeapSlabs {
             psets: &mut self.psets,
             bits: &mut self.bits,
         }
+    }
+}
+
+/// Asks for large pages behind the first few, so that looking up one of very many keys does not miss in the TLB each
+/// time, and a small job does not pay for a large page.
+fn prefer_large_pages(log: &mut [u8]) {
+    const LARGE: usize = 2 << 20;
+    let range = log.as_mut_ptr_range();
+    let start = (range.start as usize + LARGE).next_multiple_of(LARGE);
+    let len = (range.end as usize).saturating_sub(start) / LARGE * LARGE;
+    if len > 0 {
+        let start = range.start.wrapping_add(start - range.start as usize);
+        // SAFETY: the pages lie within the slice, and the advice changes nothing that is in them.
+        let advised = unsafe { madvise(start.cast(), len, Advice::LinuxHugepage) };
+        // A kernel without large pages serves as well, if not as fast.
+        let _ = advised;
     }
 }
