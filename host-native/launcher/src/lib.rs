@@ -4,6 +4,7 @@ pub mod cli;
 mod engine;
 mod error;
 mod launch;
+mod peer;
 pub mod plan;
 pub mod probe;
 pub mod slabs;

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::c_int;
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process;
@@ -11,7 +12,6 @@ use hydrant_core::client::{Client, Start};
 use hydrant_core::limits::{MESSAGE_MAX, PSET_NAME_MAX};
 use hydrant_core::wire::{Command, Failure, Protocol, RankRanges, Reply, Text};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SendFlags, send};
 use rustix::process::geteuid;
 
@@ -55,6 +55,25 @@ fn other(text: impl std::fmt::Display) -> Error {
     Error::new(Class::Other, format!("hydrant cannot be asked for process sets: {text}"))
 }
 
+/// The effective user of the process that listens.
+///
+/// rustix's `socket_peercred` cannot hold a peer outside of this process's pid namespace, whose number is 0.
+fn user_of(stream: &UnixStream) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the option's value is a `ucred`, which `peer` is, and `len` says its size; both live for the call.
+    let failed = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
+}
+
 impl Channel {
     /// Connects, and says who this is.
     pub(crate) fn open() -> Result<Channel, Error> {
@@ -64,8 +83,7 @@ impl Channel {
         let connect = || {
             let name = address.strip_prefix('@').ok_or(io::ErrorKind::InvalidInput)?;
             let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-            let theirs = socket_peercred(&stream)?.uid;
-            if theirs == geteuid() {
+            if user_of(&stream)? == geteuid().as_raw() {
                 Ok(stream)
             } else {
                 Err(io::Error::from(io::ErrorKind::PermissionDenied))

@@ -7,12 +7,12 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use hydrant_core::{ConnId, Input, JobId, Time};
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
 use super::Engine;
 use super::poller::{Interest, Token};
 use crate::error::RunError;
+use crate::peer::user_of;
 
 /// A listening socket in the abstract namespace: it has no file that could be left behind.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Query {
     fn accept(&self) -> io::Result<Option<UnixStream>> {
         loop {
             match self.listener.accept() {
-                Ok((stream, _)) if socket_peercred(&stream)?.uid == geteuid() => return Ok(Some(stream)),
+                Ok((stream, _)) if user_of(&stream)? == geteuid().as_raw() => return Ok(Some(stream)),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -89,6 +89,7 @@ impl Engine<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::sockopt::socket_peercred;
 
     #[test]
     fn one_connects_by_the_name_that_ranks_are_given() {

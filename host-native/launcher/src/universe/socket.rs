@@ -2,8 +2,7 @@
 
 use std::fs::DirBuilder;
 use std::io;
-use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +14,7 @@ use rustix::net::{
 use rustix::process::{geteuid, umask};
 
 use super::UniverseError;
+use crate::peer::user_of;
 
 /// Connections that wait to be accepted; the system has a lower limit of its own, as a rule 4,096.
 const BACKLOG: i32 = 4096;
@@ -143,23 +143,4 @@ fn socket() -> Result<OwnedFd, Errno> {
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
-}
-
-/// The effective user of the process that connected, or that listens.
-///
-/// rustix's `socket_peercred` cannot hold a peer outside of this process's pid namespace, whose number is 0.
-fn user_of(fd: &OwnedFd) -> io::Result<u32> {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the option's value is a `ucred`, which `peer` is, and `len` says its size; both live for the call.
-    let failed = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut len,
-        )
-    };
-    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
 }
