@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "say.h"
 
 #define CHECK(what)                                                                   \
     do {                                                                              \
@@ -16,16 +17,6 @@
 
 /* A call that has to succeed, whatever the error handler. */
 #define OK(call) CHECK((call) == MPI_SUCCESS)
-
-/* Says a line in one piece, so that the lines of several processes stay whole. */
-#define SAY(...)                                                     \
-    do {                                                             \
-        char said_[4096];                                            \
-        int length_ = snprintf(said_, sizeof said_ - 1, __VA_ARGS__); \
-        CHECK(length_ >= 0 && length_ < (int)sizeof said_ - 1);      \
-        said_[length_++] = '\n';                                     \
-        CHECK(write(1, said_, length_) == length_);                  \
-    } while (0)
 
 static inline int rank_in(MPI_Comm comm)
 {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "say.h"
 
 #define CHECK(what)                                                            \
     do {                                                                       \
@@ -14,12 +15,3 @@
     } while (0)
 
 #define OK(call) CHECK((call) == MPI_SUCCESS)
-
-#define SAY(...)                                                      \
-    do {                                                              \
-        char said_[4096];                                             \
-        int length_ = snprintf(said_, sizeof said_ - 1, __VA_ARGS__); \
-        CHECK(length_ >= 0 && length_ < (int)sizeof said_ - 1);       \
-        said_[length_++] = '\n';                                      \
-        CHECK(write(1, said_, length_) == length_);                   \
-    } while (0)

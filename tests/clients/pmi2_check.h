@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "say.h"
 
 static int spawned = -1, size = -1, rank = -1, appnum = -1;
 static char jobid[256];
@@ -32,16 +33,6 @@ static char jobid[256];
         char id_[sizeof jobid];                                                                        \
         CHECK((call) != PMI2_SUCCESS);                                                                 \
         CHECK(PMI2_Job_GetId(id_, sizeof id_) == PMI2_SUCCESS && !strcmp(id_, jobid));                 \
-    } while (0)
-
-/* Says a line in one piece, so that the lines of several processes stay whole. */
-#define SAY(...)                                                      \
-    do {                                                              \
-        char said_[4096];                                             \
-        int length_ = snprintf(said_, sizeof said_ - 1, __VA_ARGS__); \
-        CHECK(length_ >= 0 && length_ < (int)sizeof said_ - 1);       \
-        said_[length_++] = '\n';                                      \
-        CHECK(write(1, said_, length_) == length_);                   \
     } while (0)
 
 static inline void start(void)

@@ -91,11 +91,8 @@ impl Server<'_> {
             return Err(Fault::BadAttribute);
         }
         let space = (job.spaces, Kind::Job);
-        self.kvs.put(space, None, key, Some(core::iter::once(value))).map(|_| ()).map_err(|why| match why {
-            crate::Refusal::Full(limit, size) => Fault::Full(limit, size),
-            crate::Refusal::Share(limit, _) => Fault::Full(limit, self.limits.of(limit)),
-            _ => Fault::BadAttribute,
-        })
+        let stored = self.kvs.put(space, None, key, Some(core::iter::once(value)));
+        stored.map(|_| ()).map_err(|why| self.fault(why, Fault::BadAttribute))
     }
 
     pub(super) fn exit(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Fault> {

@@ -21,7 +21,7 @@ mod tests;
 
 pub use io::{Consumed, Input, JobSpec, Output};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
 use crate::slabs::{Answer, Conn, Job, Lengths, RankSlot, Slabs, What};
@@ -162,6 +162,14 @@ impl<'s> Server<'s> {
             },
             buf,
         )
+    }
+
+    /// What a table's refusal is to the host: a limit, or else the mistake that it can be.
+    fn fault(&self, why: Refusal, mistake: Fault) -> Fault {
+        match why {
+            Refusal::Full(limit, _) | Refusal::Share(limit, _) => Fault::Full(limit, self.limits.of(limit)),
+            _ => mistake,
+        }
     }
 
     fn job(&self, job: JobId) -> Result<&Job, Fault> {

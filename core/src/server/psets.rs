@@ -12,10 +12,8 @@ impl Server<'_> {
     pub(super) fn host_pset(&mut self, job: JobId, name: &str, first: Rank, count: u32) -> Result<(), Fault> {
         let size = self.job(job)?.size;
         let end = first.0.checked_add(count).filter(|&end| end <= size).ok_or(Fault::BadPset)?;
-        self.psets.define(job, size, name, first.0..end).map_err(|why| match why {
-            Refusal::Full(limit, size) => Fault::Full(limit, size),
-            _ => Fault::BadPset,
-        })
+        let defined = self.psets.define(job, size, name, first.0..end);
+        defined.map_err(|why| self.fault(why, Fault::BadPset))
     }
 
     pub(super) fn pset_count(&self, asker: Asker) -> Answer {

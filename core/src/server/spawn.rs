@@ -36,10 +36,7 @@ impl Server<'_> {
         let spawner = slot.map(|slot| slot.spawner.clone()).ok_or(Fault::NoSuchErrand)?;
         let request = self.request(spawn).ok_or(Fault::NoSuchErrand)?;
         let lengths = request.preput().map(|(key, value)| (key.len(), value.len()));
-        self.kvs.check(size, lengths).map_err(|why| match why {
-            Refusal::Full(limit, size) => Fault::Full(limit, size),
-            _ => Fault::BadAttribute,
-        })?;
+        self.kvs.check(size, lengths).map_err(|why| self.fault(why, Fault::BadAttribute))?;
         Ok(spawner)
     }
 

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-use hydrant_core::JobId;
+use hydrant_core::limits::MESSAGE_MAX;
+use hydrant_core::{ConnId, Fault, Input, JobId, Server, Time};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
@@ -195,8 +196,21 @@ impl Conn {
         }
     }
 
-    /// Keeps what the core did not consume.
-    pub(crate) fn keep(&mut self, rest: &[u8], again: bool) {
+    /// Gives the core the bytes of connection `id`, this one, and keeps what it did not consume.
+    pub(crate) fn hand_in(
+        &mut self,
+        server: &mut Server<'_>,
+        now: Time,
+        id: u32,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        let full = bytes.len() >= MESSAGE_MAX as usize;
+        let consumed = server.handle(now, Input::Bytes { conn: ConnId(id), bytes, full })?;
+        self.keep(&bytes[consumed.bytes as usize..], consumed.again);
+        Ok(())
+    }
+
+    fn keep(&mut self, rest: &[u8], again: bool) {
         self.inbox.clear();
         if rest.is_empty() {
             // Most messages come whole, and most connections never need this memory again.

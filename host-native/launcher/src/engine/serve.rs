@@ -1,6 +1,5 @@
 //! Between the PMI connections and the core.
 
-use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, Input, JobId, Output, Rank, Time};
 use rustix::fd::OwnedFd;
@@ -55,10 +54,7 @@ impl Engine<'_, '_> {
         let Some(conn) = self.conns.get(id).filter(|conn| !conn.is_blocked()) else { return Ok(false) };
         match conn.receive(&mut self.buffer) {
             Received::Bytes(len) => {
-                let bytes = &self.buffer[..len];
-                let full = len >= MESSAGE_MAX as usize;
-                let consumed = self.server.handle(now, Input::Bytes { conn: ConnId(id), bytes, full })?;
-                conn.keep(&bytes[consumed.bytes as usize..], consumed.again);
+                conn.hand_in(&mut self.server, now, id, &self.buffer[..len])?;
                 self.outputs()?;
                 Ok(true)
             }
@@ -72,10 +68,7 @@ impl Engine<'_, '_> {
         let now = Time(self.now());
         let Some(conn) = self.conns.get(id) else { return Ok(()) };
         let Some(bytes) = conn.take_again() else { return Ok(()) };
-        let full = bytes.len() >= MESSAGE_MAX as usize;
-        let consumed = self.server.handle(now, Input::Bytes { conn: ConnId(id), bytes: &bytes, full })?;
-        conn.keep(&bytes[consumed.bytes as usize..], consumed.again);
-        Ok(())
+        Ok(conn.hand_in(&mut self.server, now, id, &bytes)?)
     }
 
     fn flush_conn(&mut self, id: u32) -> Result<(), RunError> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Closing;
-use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
+use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 use rustix::process::Signal;
 
 use super::socket::{Listener, Visitor};
@@ -219,9 +219,7 @@ impl<'s> Daemon<'s> {
         }
         match conn.receive(&mut self.buffer) {
             Received::Bytes(len) => {
-                let bytes = &self.buffer[..len];
-                let rest = hand_in(&mut self.server, now, id, bytes)?;
-                conn.keep(&bytes[rest.0..], rest.1);
+                conn.hand_in(&mut self.server, now, id, &self.buffer[..len])?;
                 self.outputs()
             }
             Received::Nothing => Ok(()),
@@ -263,19 +261,11 @@ impl<'s> Daemon<'s> {
                     let Some(id) = self.again.pop() else { return Ok(()) };
                     let Some(conn) = self.conns.get(id) else { continue };
                     let Some(bytes) = conn.take_again() else { continue };
-                    let rest = hand_in(&mut self.server, now, id, &bytes)?;
-                    conn.keep(&bytes[rest.0..], rest.1);
+                    conn.hand_in(&mut self.server, now, id, &bytes)?;
                 }
             }
         }
     }
-}
-
-/// Gives the core a client's bytes: how many it is done with, and whether it wants the others again.
-fn hand_in(server: &mut Server<'_>, now: Time, id: u32, bytes: &[u8]) -> Result<(usize, bool), Fault> {
-    let full = bytes.len() >= MESSAGE_MAX as usize;
-    let consumed = server.handle(now, Input::Bytes { conn: ConnId(id), bytes, full })?;
-    Ok((consumed.bytes as usize, consumed.again))
 }
 
 /// A line of the log.

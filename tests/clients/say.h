@@ -1,0 +1,13 @@
+/* For those who define CHECK. */
+#include <stdio.h>
+#include <unistd.h>
+
+/* Says a line in one piece, so that the lines of several processes stay whole. */
+#define SAY(...)                                                      \
+    do {                                                              \
+        char said_[4096];                                             \
+        int length_ = snprintf(said_, sizeof said_ - 1, __VA_ARGS__); \
+        CHECK(length_ >= 0 && length_ < (int)sizeof said_ - 1);       \
+        said_[length_++] = '\n';                                      \
+        CHECK(write(1, said_, length_) == length_);                   \
+    } while (0)
