@@ -17,6 +17,7 @@ const LIMITS: Limits = Limits {
     spawns: 1,
     spawn_bytes: 1024,
     psets: 4,
+    links: 0,
 };
 
 /// The blocks of the document that hold an exchange, as (whether the client speaks, what).

@@ -10,12 +10,12 @@ const FLOORS: &[&[&str]] = &[
     &["ids", "limits", "time", "fault", "trace"],
     &["store", "wire"],
     &["tables"],
-    &["slabs", "snapshot", "peer"],
+    &["slabs", "snapshot", "peer", "manage"],
     &["server", "client"],
 ];
 
 /// The lowest floor holds the words that everyone uses, and those are made of each other. On floor 3 a snapshot is
-/// of the slabs.
+/// of the slabs, and both hold links to other nodes.
 const BESIDE: &[(&str, &str)] = &[
     ("fault", "limits"),
     ("fault", "ids"),
@@ -23,6 +23,8 @@ const BESIDE: &[(&str, &str)] = &[
     ("trace", "fault"),
     ("trace", "time"),
     ("snapshot", "slabs"),
+    ("snapshot", "peer"),
+    ("slabs", "peer"),
 ];
 
 /// Longest Rust file in lines.

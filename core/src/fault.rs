@@ -10,6 +10,7 @@ use crate::limits::{
 
 /// The host broke the contract of [`crate::Server::handle`]; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Fault {
     /// A connection number at or above the limit, or one that is not open.
     NoSuchConn,
@@ -29,8 +30,8 @@ pub enum Fault {
     BadJobId,
     /// The limit leaves no room for what the host asked for. The second number is the limit's size.
     Full(Limit, u32),
-    /// Attributes and programs come before the job's first connection; a key or value is at most
-    /// [`KEY_MAX`] and [`VALUE_MAX`] bytes.
+    /// Attributes, programs and places come before the job's first connection, places also before its first exit; a key
+    /// or value is at most [`KEY_MAX`] and [`VALUE_MAX`] bytes.
     BadAttribute,
     /// A spawn or a request about a name that is not known, or has been answered.
     NoSuchErrand,
@@ -38,6 +39,70 @@ pub enum Fault {
     BadPset,
     /// A slab that is shorter than the limits say.
     ShortSlab,
+    /// A node number that the tree does not have, more neighbours than [`Limits::links`](crate::Limits::links), a node
+    /// that is no neighbour, or a tree that comes after a job.
+    BadNode,
+    /// A message from another node that it would not have sent.
+    BadPeer,
+    /// What a rank on some node asked for and cannot have; its client gets this as the answer.
+    Refused(Refusal),
+    /// Bytes that are no snapshot of a server.
+    Snapshot(Damage),
+}
+
+/// What is wrong with the bytes of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Damage {
+    /// They do not begin as a snapshot of this version does.
+    Header,
+    /// The digest at the end is not theirs: they were changed, or end early.
+    Digest,
+    /// They hold something else than a server's tables in their order.
+    Encoding,
+    /// Limits that this machine cannot hold.
+    Limits,
+    /// A job that cannot be, or counts in it that are wrong.
+    Jobs,
+    /// A rank that cannot be.
+    Ranks,
+    /// A connection that cannot be, or owes what it cannot.
+    Conns,
+    /// A key-value log that holds something else than records, or not what its ranks have used.
+    Kvs,
+    /// A group barrier that cannot be.
+    Groups,
+    /// A name that cannot be, or is not awaited by whom it says.
+    Names,
+    /// A request to the host that cannot be.
+    Errands,
+    /// A process set that cannot be.
+    Psets,
+    /// A server that is one of several: what its neighbours have told it is not all that they will count on.
+    Nodes,
+    /// A turn of a connection beyond the limit.
+    Turn,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Damage::Header => "it does not begin as a snapshot of this version does",
+            Damage::Digest => "its digest is wrong, so it was changed or cut short",
+            Damage::Encoding => "it does not hold the tables of a server",
+            Damage::Limits => "its limits are too large for this machine",
+            Damage::Jobs => "its jobs contradict themselves",
+            Damage::Ranks => "its ranks contradict themselves",
+            Damage::Conns => "its connections contradict themselves",
+            Damage::Kvs => "its key-value log contradicts itself",
+            Damage::Groups => "its groups contradict themselves",
+            Damage::Names => "its names contradict themselves",
+            Damage::Errands => "its requests to the host contradict themselves",
+            Damage::Psets => "its process sets contradict themselves",
+            Damage::Nodes => "it is of one node among several, which cannot be restored alone",
+            Damage::Turn => "it says that it is the turn of no connection",
+        })
+    }
 }
 
 impl fmt::Display for Fault {
@@ -58,6 +123,10 @@ impl fmt::Display for Fault {
             Fault::NoSuchErrand => "no such spawn or request about a name",
             Fault::BadPset => "the process set's name or ranks cannot be",
             Fault::ShortSlab => "a slab is shorter than its limit",
+            Fault::BadNode => "the tree has no such node, no room for its neighbours, or comes too late",
+            Fault::BadPeer => "a message from another node contradicts what is known",
+            Fault::Refused(why) => return why.fmt(f),
+            Fault::Snapshot(damage) => return write!(f, "this is no snapshot: {damage}"),
         })
     }
 }
@@ -66,6 +135,7 @@ impl core::error::Error for Fault {}
 
 /// A client's bytes are not PMI. The connection cannot go on, because where the next message starts is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Malformed {
     /// The length prefix of a PMI-2 message is not six characters of decimal digits and blanks.
     Length,
@@ -96,6 +166,7 @@ impl core::error::Error for Malformed {}
 /// Why a client's request was not carried out. The client gets [`rc`](Refusal::rc) and the text as `errmsg`;
 /// nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Refusal {
     /// The limit leaves no room. The second number is the limit's size.
     Full(Limit, u32),

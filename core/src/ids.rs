@@ -8,6 +8,13 @@ macro_rules! index {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub struct $name(pub u32);
 
+        #[cfg(feature = "defmt")]
+        impl defmt::Format for $name {
+            fn format(&self, f: defmt::Formatter<'_>) {
+                defmt::write!(f, "{=u32}", self.0);
+            }
+        }
+
         impl $name {
             /// The number as a slice index. Every supported target has at least 32-bit addresses.
             pub const fn index(self) -> usize {

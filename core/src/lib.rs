@@ -13,6 +13,8 @@
 //! | 1 | [`store`], [`wire`] | containers without protocol; messages without state |
 //! | 2 | [`tables`] | one job each, never the wire |
 //! | 3 | [`slabs`], [`snapshot`] | the whole state, as memory and as bytes |
+//! | 3 | [`manage`] | what a host says to a board that serves its jobs |
+//! | 3 | [`peer`] | what daemons of several nodes tell each other |
 //! | 4 | [`server`], [`client`] | the two state machines |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -20,10 +22,15 @@
 #[cfg(test)]
 extern crate std;
 
+#[cfg(all(feature = "defmt", feature = "log"))]
+compile_error!("the features defmt and log exclude each other: events are logged to one of them");
+
 pub mod client;
 pub mod fault;
 pub mod ids;
 pub mod limits;
+pub mod manage;
+pub mod peer;
 pub mod server;
 pub mod slabs;
 pub mod snapshot;
@@ -36,7 +43,7 @@ pub mod wire;
 pub use fault::{Fault, Malformed, Refusal};
 pub use ids::{ConnId, ErrandId, JobId, Rank};
 pub use limits::{Limit, Limits};
-pub use server::{Input, Output, Server};
+pub use server::{Core, Input, Output, Server};
 pub use slabs::Slabs;
 pub use tables::info;
 pub use time::Time;

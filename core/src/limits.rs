@@ -10,6 +10,8 @@ pub const VALUE_MAX: u32 = 1024;
 pub const JOBID_MAX: usize = 64;
 /// What PMI-1's `get_maxes` announces as `kvsname_max`.
 pub const KVSNAME_MAX: u32 = 256;
+/// Bytes of key-value log that a record takes beside its key and its value.
+pub const RECORD_HEADER: u32 = 16;
 /// Longest message in bytes, of either protocol and with its framing; pmi2.h's `PMII_MAX_COMMAND_LEN`.
 pub const MESSAGE_MAX: u32 = 64 * 1024;
 /// Replies that one connection may be owed at once (more than one only where threads share it).
@@ -43,7 +45,7 @@ pub struct Limits {
     pub conns: u32,
     /// Key-value pairs and attributes, of all jobs together.
     pub keys: u32,
-    /// Bytes of key-value log: [`HEADER`](crate::store::HEADER) bytes a pair, its key and its value, in steps of four.
+    /// Bytes of key-value log: [`RECORD_HEADER`] bytes a pair, its key and its value, in steps of four.
     pub kvs_bytes: u32,
     /// Group barriers at the same time (the barrier of a whole job needs none).
     pub groups: u32,
@@ -57,6 +59,9 @@ pub struct Limits {
     pub spawn_bytes: u32,
     /// Process sets beside `mpi://WORLD` and `mpi://SELF`, of all jobs together.
     pub psets: u32,
+    /// Links to servers on other nodes, at most [`LINKS_MAX`](crate::peer::links::LINKS_MAX); none on a node that is
+    /// alone.
+    pub links: u32,
 }
 
 impl Limits {
@@ -72,6 +77,7 @@ impl Limits {
         spawns: 0,
         spawn_bytes: 0,
         psets: 0,
+        links: 0,
     };
 
     /// Limits that suit a job of `ranks` ranks on a host with virtual memory: room for 64 pairs and 64 KiB a rank
@@ -91,12 +97,17 @@ impl Limits {
             spawns: 64,
             spawn_bytes: MESSAGE_MAX,
             psets: 256,
+            links: 0,
         }
     }
 
     /// The buffer that [`crate::Server::poll`] needs for any output, in bytes.
     pub const fn output_max(&self) -> usize {
-        if self.spawn_bytes as usize > OUTPUT_MAX { self.spawn_bytes as usize } else { OUTPUT_MAX }
+        let spawn = self.spawn_bytes as usize;
+        // The members of a group, for another node.
+        let group = if self.links > 0 { self.ranks as usize / 8 + 32 } else { 0 };
+        let more = if spawn > group { spawn } else { group };
+        if more > OUTPUT_MAX { more } else { OUTPUT_MAX }
     }
 
     /// The size of one limit.
@@ -112,6 +123,7 @@ impl Limits {
             Limit::Spawns => self.spawns,
             Limit::SpawnBytes => self.spawn_bytes,
             Limit::Psets => self.psets,
+            Limit::Links => self.links,
             Limit::Owed => OWED_MAX as u32,
         }
     }
@@ -129,6 +141,7 @@ impl Limits {
             Limit::Spawns => &mut self.spawns,
             Limit::SpawnBytes => &mut self.spawn_bytes,
             Limit::Psets => &mut self.psets,
+            Limit::Links => &mut self.links,
             Limit::Owed => return false,
         };
         *field = size;
@@ -138,6 +151,7 @@ impl Limits {
 
 /// Names a limit, in errors and on a host's command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Limit {
     /// [`Limits::jobs`]
     Jobs,
@@ -159,13 +173,15 @@ pub enum Limit {
     SpawnBytes,
     /// [`Limits::psets`]
     Psets,
+    /// [`Limits::links`]
+    Links,
     /// [`OWED_MAX`]
     Owed,
 }
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Limit; 11] = [
+    pub const ALL: [Limit; 12] = [
         Limit::Jobs,
         Limit::Ranks,
         Limit::Conns,
@@ -176,6 +192,7 @@ impl Limit {
         Limit::Spawns,
         Limit::SpawnBytes,
         Limit::Psets,
+        Limit::Links,
         Limit::Owed,
     ];
 
@@ -192,6 +209,7 @@ impl Limit {
             Limit::Spawns => "spawns",
             Limit::SpawnBytes => "spawn-bytes",
             Limit::Psets => "psets",
+            Limit::Links => "links",
             Limit::Owed => "replies-owed",
         }
     }

@@ -15,12 +15,14 @@ use crate::store::{Ready, log};
 use crate::tables::connect::Connections;
 use crate::tables::fence::{Fence, Groups};
 use crate::tables::kvs::{Amount, Spaces};
+use crate::tables::meet::Meet;
 use crate::tables::names::NameRef;
 use crate::tables::psets::{Psets, Which};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, Exit};
 use crate::wire::{Op, Protocol};
 
+pub use crate::peer::links::Link;
 pub use crate::tables::errands::Errand;
 /// The tables' slots, named here so that hosts need no table.
 pub use crate::tables::fence::Group;
@@ -50,6 +52,8 @@ pub struct Slabs<'s> {
     pub requests: &'s mut [u8],
     /// One slot a process set.
     pub psets: &'s mut [Pset],
+    /// One slot a link to another node.
+    pub links: &'s mut [Link],
     /// Sets of ranks and connections.
     pub bits: &'s mut [u32],
 }
@@ -77,6 +81,8 @@ pub struct Lengths {
     pub requests: usize,
     /// Of [`Slabs::psets`].
     pub psets: usize,
+    /// Of [`Slabs::links`].
+    pub links: usize,
     /// Of [`Slabs::bits`].
     pub bits: usize,
 }
@@ -95,11 +101,36 @@ impl Lengths {
             spawns: limits.spawns as usize,
             requests: limits.spawns as usize * limits.spawn_bytes as usize,
             psets: limits.psets as usize,
+            links: limits.links as usize,
             bits: Ready::words(limits.conns)
                 + Groups::words(limits.groups, limits.ranks)
                 + Psets::words(limits.psets, limits.ranks)
                 + Connections::words(limits.jobs),
         }
+    }
+
+    /// The same, where addresses of this machine reach that far.
+    pub fn checked(limits: &Limits) -> Option<Lengths> {
+        let wide = |limit: u32| u128::from(limit);
+        let words = |bits: u32| wide(bits.div_ceil(32));
+        let sets = (2 * wide(limits.groups) + 1 + wide(limits.psets) + 1) * words(limits.ranks);
+        // The set of ready connections has summaries of summaries, in all less than twice its lowest level.
+        let bits = 2 * words(limits.conns) + 8 + sets + (wide(limits.jobs) + 2) * words(limits.jobs);
+        // The index has its next power of two of slots.
+        let index = 2 * (wide(limits.keys) + wide(limits.keys) / 3 + 1);
+        let each = |count: u128, size: usize| count * size as u128;
+        let bytes = each(wide(limits.jobs), size_of::<Job>())
+            + each(wide(limits.ranks), size_of::<RankSlot>())
+            + each(wide(limits.conns), size_of::<Conn>())
+            + wide(limits.kvs_bytes)
+            + each(index, size_of::<AtomicU32>())
+            + each(wide(limits.groups), size_of::<Group>())
+            + each(wide(limits.names), size_of::<Name>())
+            + each(wide(limits.spawns), size_of::<Errand>() + limits.spawn_bytes as usize)
+            + each(wide(limits.psets), size_of::<Pset>())
+            + each(wide(limits.links), size_of::<Link>())
+            + each(bits, size_of::<u32>());
+        (bytes <= isize::MAX as u128).then(|| Lengths::of(limits))
     }
 
     /// Bytes of all slabs together.
@@ -114,6 +145,7 @@ impl Lengths {
             + self.spawns * size_of::<Errand>()
             + self.requests
             + self.psets * size_of::<Pset>()
+            + self.links * size_of::<Link>()
             + self.bits * size_of::<u32>()
     }
 }
@@ -123,6 +155,8 @@ impl Lengths {
 pub struct Job {
     /// The job id that clients see; an empty one marks a free slot.
     pub name: String<JOBID_MAX, u8>,
+    /// Its hash, for other nodes.
+    pub hash: u32,
     /// Its first slot in [`Slabs::ranks`].
     pub first: u32,
     /// Its number of ranks.
@@ -147,11 +181,19 @@ pub struct Job {
     pub share: Amount,
     /// The fence of all its ranks.
     pub fence: Fence,
-    /// How many ranks have come to the ring.
+    /// How many ranks of this node have come to the ring.
     pub ring: u32,
+    /// Its ranks on this node.
+    pub local: u32,
+    /// Children that have ranks of it to wait for, by their links' bits.
+    pub below: u64,
+    /// How far its fence has come on other nodes.
+    pub fence_meet: Meet,
+    /// How far its ring has.
+    pub ring_meet: Meet,
     /// How many of its processes have ended.
     pub gone: u32,
-    /// How many of those fences no longer wait for, because the job goes on without them.
+    /// How many of this node's ranks no fence waits for, because the job goes on without them.
     pub unawaited: u32,
     /// Whether a connection has been opened for it.
     pub begun: bool,
@@ -198,6 +240,10 @@ pub struct RankSlot {
     pub appnum: u32,
     /// What it has put.
     pub used: Amount,
+    /// The node that it is on.
+    pub node: u32,
+    /// The number of its end among all ends of processes, for telling other nodes; 0 while it lives.
+    pub end: u32,
 }
 
 /// How a rank asked to be ended alone.
@@ -370,7 +416,7 @@ pub enum Attr {
     Dead,
     /// `hasNameServ`: 1.
     NameServ,
-    /// `physTopology`: `complete`, as all ranks share a node.
+    /// `physTopology`: `complete`, as any two ranks can reach each other.
     Topology,
     /// `isHeterogeneous`: 0.
     Heterogeneous,

@@ -1,4 +1,4 @@
-//! What a server reports beside its replies.
+//! What a server reports beside its replies, and how it logs.
 
 use core::fmt;
 
@@ -9,6 +9,7 @@ use crate::ids::Rank;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Exit {
     /// It returned this code, 0 to 255.
     Code(u8),
@@ -30,6 +31,7 @@ impl fmt::Display for Exit {
 
 /// Why a job has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Cause {
     /// The rank asked for it; the message comes beside.
     Abort {
@@ -73,8 +75,22 @@ impl Cause {
     }
 }
 
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rank = self.rank();
+        match self {
+            Cause::Abort { code: Some(code), .. } => write!(f, "rank {rank} aborted it with code {code}"),
+            Cause::Abort { code: None, .. } => write!(f, "rank {rank} aborted it"),
+            Cause::NoFinalize { exit, .. } => write!(f, "rank {rank} {exit} between init and finalize"),
+            Cause::Died { exit, .. } => write!(f, "rank {rank} {exit}"),
+            Cause::Absent { exit, .. } => write!(f, "rank {rank} {exit} while others wait for it"),
+        }
+    }
+}
+
 /// Why the core wants a connection closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Closing {
     /// Its bytes are not PMI.
     Malformed(Malformed),
@@ -93,3 +109,18 @@ impl fmt::Display for Closing {
         }
     }
 }
+
+/// Logs an event by the feature that is on, and does nothing without: `event!(info, "rank {}", rank)`.
+///
+/// Levels: `info` for jobs, `debug` for connections, ranks and fences, `warn` for what a client is refused or closed for.
+macro_rules! event {
+    ($level:ident, $text:literal $(, $arg:expr)* $(,)?) => {{
+        #[cfg(feature = "defmt")]
+        ::defmt::$level!($text $(, $arg)*);
+        #[cfg(all(feature = "log", not(feature = "defmt")))]
+        ::log::$level!($text $(, $arg)*);
+        #[cfg(not(any(feature = "defmt", feature = "log")))]
+        { $(let _ = &$arg;)* }
+    }};
+}
+pub(crate) use event;

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use hydrant_tests::job::target_dir;
+use hydrant_tests::job::cross;
 use object::read::archive::ArchiveFile;
 use object::{Object, ObjectSymbol};
 use wasmparser::{KnownCustom, Name, Parser, Payload};
@@ -16,20 +15,8 @@ const ALLOCATORS: &[&str] =
 
 /// Builds tests/freestanding for the target as a `kind` of library.
 fn build(target: &str, kind: &str) -> PathBuf {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let output = Command::new(tests.join("cross"))
-        .args([target, "rustc", "--release", "--locked", "--lib", "--crate-type", kind, "--manifest-path"])
-        .arg(tests.join("freestanding/Cargo.toml"))
-        .env("CARGO_TARGET_DIR", target_dir())
-        // What cargo set for this test is not for another cargo.
-        .env_remove("LD_LIBRARY_PATH")
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .env_remove("CARGO")
-        .stdin(Stdio::null())
-        .output()
-        .expect("tests/cross is there");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    target_dir().join("cross").join(target).join("release")
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("freestanding/Cargo.toml");
+    cross(target, &manifest, &["rustc", "--release", "--lib", "--crate-type", kind]).join("release")
 }
 
 fn no_allocator<'a>(names: impl IntoIterator<Item = &'a str>) {

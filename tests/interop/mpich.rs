@@ -106,6 +106,19 @@ fn mpich4_port_and_attributes() {
     port_and_attributes(Peer::Mpich4);
 }
 
+/// Every job of these tests is recorded, and replayed when it has ended: here it is seen that this happens. A rank says
+/// and hears at least init, its names, its address, a fence, and finalize.
+#[test]
+fn jobs_are_replayed() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let outcome = Job::hydrant("-n 4").arg(Peer::Mpich5.program("mpi_hello")).run();
+    let played = outcome.code(0).replayed.as_ref().expect("it is recorded");
+    assert!(played.inputs >= 4 * 8 && played.outputs >= 4 * 6, "{played:?}");
+    assert_eq!(played.difference, None);
+}
+
 #[test]
 fn mpi4py_hello_and_allreduce() {
     if !Peer::Mpich5.there() {

@@ -21,7 +21,7 @@ fn serve(folder: &Folder) -> (Running, PathBuf) {
 /// A job of `mpi_names` in that universe.
 fn names(universe: &Path, options: &str, args: &str) -> Option<Job> {
     let peer = Peer::Mpich5;
-    let job = || Job::new(hydrant_bin()).args(["run", "--universe"]).arg(universe).words(options);
+    let job = || Job::hydrant("--universe").arg(universe).words(options);
     peer.there().then(|| job().arg(peer.program("mpi_names")).words(args))
 }
 
@@ -107,8 +107,7 @@ fn the_socket_is_its_users_alone_and_goes_with_its_server() {
 fn a_universe_that_nobody_serves_is_an_error() {
     let folder = Folder::new("universe-none");
     let path = folder.0.join("universe");
-    let outcome =
-        Job::new(hydrant_bin()).args(["run", "--universe"]).arg(&path).words("-n 1 echo started").run();
+    let outcome = Job::hydrant("--universe").arg(&path).words("-n 1 echo started").run();
     assert_ne!(outcome.status.code(), Some(0), "{outcome}");
     outcome.says("started", 0).warns(&path.display().to_string()).warns("hydrant serve");
 }

@@ -465,7 +465,7 @@ fn programs_have_process_sets_that_the_user_names() {
         )
     };
     let job = raw("--pset app://ocean -n 2", &steps(2)).words(": -n 1").arg(RAW);
-    crate::steps_of(job, &steps(0)).run().code(0).quiet();
+    job.steps(&steps(0)).run().code(0).quiet();
 }
 
 #[test]

@@ -14,16 +14,7 @@ const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 
 /// A job of raw clients: `steps` are separated by line ends, a step from its text by the first blank.
 fn raw(options: &str, steps: &str) -> Job {
-    steps_of(Job::hydrant(options).arg(RAW), steps)
-}
-
-/// Adds the steps of a raw client.
-fn steps_of(job: Job, steps: &str) -> Job {
-    let lines = steps.lines().map(str::trim_start).filter(|line| !line.is_empty());
-    lines.fold(job, |job, line| match line.split_once(' ') {
-        Some((step, text)) => job.arg(step).arg(text),
-        None => job.arg(line),
-    })
+    Job::hydrant(options).arg(RAW).steps(steps)
 }
 
 /// A shell script as a job's only program.

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use hydrant_tests::{Job, Running};
 
-use crate::{RAW, raw, steps_of};
+use crate::{RAW, raw};
 
 /// A job whose rank 0 says its port and then waits for the end of its input; the others wait in a fence.
 fn waiting(options: &str) -> Running {
@@ -91,16 +91,16 @@ fn a_rank_is_let_in_once() {
     let steps = r"send cmd=initack pmiid=1\n
         refused connected already
         eof";
-    steps_of(other, steps).run().code(0);
+    other.steps(steps).run().code(0);
     let other = Job::new(RAW).env("PMI_PORT", &port).env("PMI_ID", "1");
     let steps = r"send cmd=init pmi_version=2 pmi_subversion=0\n
         expect cmd=response_to_init rc=0 pmi_version=2
         frame cmd=fullinit;pmirank=1;
         refused connected already
         eof";
-    steps_of(other, steps).run().code(0);
+    other.steps(steps).run().code(0);
     let nobody = Job::new(RAW).env("PMI_PORT", &port).env("PMI_ID", "9");
-    steps_of(nobody, "send cmd=initack pmiid=9\\n\nrefused no such rank\neof").run().code(0);
+    nobody.steps("send cmd=initack pmiid=9\\n\nrefused no such rank\neof").run().code(0);
     job.end_input();
     job.wait().code(0).says("done", 2);
 }
@@ -133,7 +133,7 @@ fn other_users_are_turned_away() {
     std::fs::copy(RAW, &copy).expect("there is room for a copy");
     let other = Job::new("setpriv").words("--reuid=65534 --regid=65534 --clear-groups").arg(&copy);
     let other = other.dir("/").env("PMI_PORT", port.to_string()).env("PMI_ID", "0");
-    let outcome = steps_of(other, "send cmd=initack pmiid=0\\n\neof\nsay closed").run();
+    let outcome = other.steps("send cmd=initack pmiid=0\\n\neof\nsay closed").run();
     std::fs::remove_file(&copy).expect("the copy is there");
     outcome.code(0).says("closed", 1);
     job.end_input();

@@ -14,7 +14,7 @@ fn who_a_rank_is() {
         end1";
     let other = ask.replace("appnum=0", "appnum=1");
     let job = raw("-n 1", ask).words(": -n 2").arg(crate::RAW);
-    crate::steps_of(job, &other).run().code(0).quiet();
+    job.steps(&other).run().code(0).quiet();
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn limits(setup: &Setup) -> Limits {
         spawns: 6,
         spawn_bytes: 2048,
         psets: 12,
+        links: 0,
     };
     if !setup.small {
         return room;
@@ -53,6 +54,7 @@ fn limits(setup: &Setup) -> Limits {
         spawns: spawns % 3,
         spawn_bytes: request * 4,
         psets: psets % 4,
+        links: 0,
     }
 }
 
@@ -69,6 +71,7 @@ fn run(setup: &Setup, steps: &[Step]) {
     for split in [false, true] {
         world.tape.replay(limits, &end, split);
     }
+    world.tape.relay(limits, &end);
 }
 
 #[test]

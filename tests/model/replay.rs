@@ -71,4 +71,46 @@ impl Tape {
         let mut state = vec![0; end.len() + 1];
         assert!(server.snapshot(&mut state) == Ok(end), "the same inputs, another state");
     }
+
+    /// Plays it to a server that is another before each input and each output: restored from a snapshot of the one
+    /// before.
+    pub(crate) fn relay(&self, limits: Limits, end: &[u8]) {
+        let mut memory = HeapSlabs::new(&limits);
+        let server =
+            Server::new(limits, memory.lend(), SEED).expect("the memory is as large as the limits say");
+        let mut state = snapshot(&server);
+        let mut buf = vec![0; limits.output_max()];
+        for entry in &self.0 {
+            let input: Input<'_> = postcard::from_bytes(&entry.input).expect("it was read back before");
+            let result = with(&mut state, |server| server.handle(entry.now, input));
+            assert_eq!(result, entry.result, "{input:?}");
+            let mut outputs = entry.outputs.iter();
+            while let Some(output) = with(&mut state, |server| server.poll(&mut buf).map(|it| saved(&it))) {
+                assert_eq!(Some(&output), outputs.next(), "after {input:?}");
+            }
+            assert_eq!(outputs.next(), None, "{input:?} leads to less");
+        }
+        assert!(state == end, "the same inputs, another state");
+    }
+}
+
+fn snapshot(server: &Server<'_>) -> Vec<u8> {
+    let mut state = vec![0; server.snapshot_len()];
+    let len = server.snapshot(&mut state).expect("its length was asked for").len();
+    assert_eq!(len, state.len());
+    state
+}
+
+/// Restores a server, does something with it, and saves it again.
+fn with<T>(state: &mut Vec<u8>, act: impl FnOnce(&mut Server<'_>) -> T) -> T {
+    let limits = hydrant_core::snapshot::limits(state).expect("a server wrote it");
+    let mut memory = HeapSlabs::new(&limits);
+    let mut server = match Server::restore(state, memory.lend()) {
+        Ok(server) => server,
+        Err(why) => panic!("{why}"),
+    };
+    assert!(snapshot(&server) == *state, "what is restored is what was saved");
+    let result = act(&mut server);
+    *state = snapshot(&server);
+    result
 }

@@ -2,6 +2,7 @@
 
 use hydrant::slabs::HeapSlabs;
 use hydrant_core::server::Consumed;
+use hydrant_core::snapshot::DIGEST;
 use hydrant_core::wire::decode_spawn;
 use hydrant_core::{ConnId, ErrandId, Fault, Input, Limits, Output, Server, Time};
 
@@ -50,6 +51,7 @@ impl<'s> World<'s> {
     /// The state as bytes, without whose turn is next: that changes with each reply.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
         let mut state = self.full_snapshot();
+        state.truncate(state.len() - DIGEST);
         let wake = postcard::to_slice(&self.server.wake(), &mut [0; 16]).expect("a time is short").len();
         let turn = state.len() - wake - 1;
         assert!(u32::from(state[turn]) < self.model.limits.conns.max(1), "the turn is a byte before the end");
@@ -95,6 +97,7 @@ impl<'s> World<'s> {
                     closed.push(conn.0);
                 }
                 Output::Names { .. } => panic!("these jobs' names are the server's own"),
+                Output::Peer { .. } => panic!("this node is alone"),
                 Output::Joined { conn, job, rank } => {
                     let state = self.model.conn(conn.0);
                     assert!(state.joined_unsaid && !state.blocked, "{conn} has not joined");

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use hydrant_tests::peers::clients_dir;
+use hydrant_tests::slurm::Cluster;
 
-use crate::cluster::Cluster;
 use crate::support::{BOTH, HYDRA_4, HYDRA_5, HYDRANT, Launcher, SRUN, Whose, alone, sources};
 
 fn codes() -> PathBuf {

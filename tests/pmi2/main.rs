@@ -1,8 +1,9 @@
 //! libpmi2.so.0: the same programs over this library and over Slurm's, built against either header, under every process
 //! manager that speaks PMI-2 and under none.
 
-mod cluster;
 mod functions;
 mod header;
 mod peers;
+mod shared;
+mod spawn;
 mod support;

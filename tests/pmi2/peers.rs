@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use hydrant_tests::Job;
 use hydrant_tests::peers::{Peer, clients_dir, intel_bin, intel_lib};
+use hydrant_tests::slurm::Cluster;
 
-use crate::cluster::Cluster;
 use crate::support::{BOTH, HYDRA_4, HYDRA_5, HYDRANT, Launcher, SRUN, Whose, alone, prefix};
 
 fn kvs() -> PathBuf {

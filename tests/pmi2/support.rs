@@ -9,8 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use hydrant_tests::Job;
 use hydrant_tests::job::target_dir;
 use hydrant_tests::peers::{MPIEXEC_4, Peer, clients_dir, mpiexec_5};
-
-use crate::cluster::Cluster;
+use hydrant_tests::slurm::Cluster;
 
 /// Whose header a program is built against, or whose library it runs with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,8 +123,7 @@ impl Launcher {
             }
             Launcher::Srun(options) => {
                 let running = Cluster::running()?;
-                let job = Job::new("srun").words("--quiet --mpi=pmi2").words(options);
-                let job = job.env("SLURM_CONF", running.conf());
+                let job = running.command("srun").words("--quiet --mpi=pmi2").words(options);
                 cluster = Some(running);
                 job
             }
@@ -148,6 +146,12 @@ impl Ready {
     /// Sets an environment variable.
     pub(crate) fn env(mut self, key: &str, value: &str) -> Ready {
         self.job = self.job.env(key, value);
+        self
+    }
+
+    /// Has the ranks of `outer` start it.
+    pub(crate) fn inside(mut self, outer: Job) -> Ready {
+        self.job = outer.args(self.job.command_line());
         self
     }
 

@@ -211,6 +211,7 @@ pub(crate) fn play(family: &str, transcripts: &[Transcript], mut split: Split) -
         spawns: 2,
         spawn_bytes: 4096,
         psets: 4,
+        links: 0,
     };
     let mut memory = HeapSlabs::new(&limits);
     let mut host = Host::new(limits, &mut memory).expect("the memory is as large as the limits say");

@@ -1,7 +1,8 @@
 //! A program under a watchdog: started in a process group of its own, its output read while it runs, and ended, with
-//! everything that it started, when it takes too long or the test fails.
+//! everything that it started, when it takes too long or the test fails. Jobs of `hydrant run` are recorded, and each is
+//! replayed once it has ended: the core must say the same again.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,6 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use hydrant::recording::RecordingError;
+use hydrant::replay::{self, Played};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -52,6 +55,49 @@ pub fn hydrant_bin() -> &'static Path {
     })
 }
 
+/// Has `tests/cross` build something of the workspace of that `Cargo.toml` for another machine: a command of cargo's and
+/// its arguments. Where it puts what it builds, in a folder for each profile.
+pub fn cross(target: &str, manifest: &Path, args: &[&str]) -> PathBuf {
+    let (verb, args) = args.split_first().expect("a command of cargo's");
+    let output = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("cross"))
+        .args([target, verb, "--locked", "--manifest-path"])
+        .arg(manifest)
+        .args(args)
+        .env("CARGO_TARGET_DIR", target_dir())
+        // What cargo set for this test is not for another cargo.
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .env_remove("CARGO")
+        .stdin(Stdio::null())
+        .output()
+        .expect("tests/cross is there");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    target_dir().join("cross").join(target)
+}
+
+/// The core as a plugin, `hydrant.wasm`: `HYDRANT_WASM`, or built here, once.
+pub fn plugin() -> &'static Path {
+    static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
+    PLUGIN.get_or_init(|| {
+        if let Some(plugin) = std::env::var_os("HYDRANT_WASM") {
+            return PathBuf::from(plugin);
+        }
+        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-wasm/build");
+        let mut command = Command::new(build);
+        command.env("CARGO_TARGET_DIR", target_dir()).stdin(Stdio::null()).stderr(Stdio::inherit());
+        let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        assert!(output.status.success(), "building hydrant.wasm failed");
+        let path = String::from_utf8(output.stdout).expect("it prints a path");
+        PathBuf::from(path.trim_end())
+    })
+}
+
+/// The option that has the core run in a plugin, where `HYDRANT_TESTS_SANDBOX` names one.
+fn in_sandbox() -> Option<String> {
+    let file = std::env::var("HYDRANT_TESTS_SANDBOX").ok().filter(|file| !file.is_empty());
+    file.map(|file| format!("--sandbox={file}"))
+}
+
 /// A program to be started.
 #[derive(Debug)]
 pub struct Job {
@@ -60,6 +106,7 @@ pub struct Job {
     hold_input: bool,
     patience: Duration,
     mark: String,
+    recording: Option<Recording>,
 }
 
 impl Job {
@@ -70,12 +117,18 @@ impl Job {
         let mut command = Command::new(program);
         // Cargo's own library path would lead MPI libraries astray.
         command.env_remove("LD_LIBRARY_PATH").env(MARK, &mark).process_group(0);
-        Job { command, input: None, hold_input: false, patience: PATIENCE, mark }
+        Job { command, input: None, hold_input: false, patience: PATIENCE, mark, recording: None }
     }
 
     /// `hydrant run ARGS`, the arguments separated by blanks; [`Job::arg`] adds those that hold blanks.
+    ///
+    /// Where `HYDRANT_TESTS_SANDBOX` names a plugin, the core runs in that.
     pub fn hydrant(args: &str) -> Job {
-        Job::new(hydrant_bin()).arg("run").words(args)
+        let mut job = Job::new(hydrant_bin()).arg("run");
+        let recording = Recording::new(&job.mark);
+        job.command.arg("--record").arg(&recording.0);
+        job.recording = Some(recording);
+        job.args(in_sandbox()).words(args)
     }
 
     /// Adds one argument.
@@ -94,6 +147,21 @@ impl Job {
     pub fn words(mut self, args: &str) -> Job {
         self.command.args(args.split_whitespace());
         self
+    }
+
+    /// Adds the steps of a raw client: separated by line ends, a step from its text by the first blank.
+    pub fn steps(self, steps: &str) -> Job {
+        let lines = steps.lines().map(str::trim_start).filter(|line| !line.is_empty());
+        lines.fold(self, |job, line| match line.split_once(' ') {
+            Some((step, text)) => job.arg(step).arg(text),
+            None => job.arg(line),
+        })
+    }
+
+    /// The program and its arguments, for another program to start.
+    pub fn command_line(&self) -> Vec<OsString> {
+        let words = std::iter::once(self.command.get_program()).chain(self.command.get_args());
+        words.map(OsStr::to_owned).collect()
     }
 
     /// Sets an environment variable.
@@ -135,12 +203,71 @@ impl Job {
         let stdout = Capture::of(child.stdout.take().expect("standard output is piped"));
         let stderr = Capture::of(child.stderr.take().expect("standard error is piped"));
         let deadline = Instant::now() + self.patience;
-        Running { child, stdout, stderr, writer, mark: self.mark, deadline, shown, reaped: false }
+        let (mark, recording) = (self.mark, self.recording);
+        Running { child, stdout, stderr, writer, mark, recording, deadline, shown, reaped: false }
     }
 
     /// Runs it to its end.
     pub fn run(self) -> Outcome {
         self.start().wait()
+    }
+}
+
+/// What a job is recorded to, removed with this value.
+#[derive(Debug)]
+struct Recording(PathBuf);
+
+impl Recording {
+    fn new(mark: &str) -> Recording {
+        let dir = target_dir().join("recordings");
+        fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        Recording(dir.join(format!("{mark}.rec")))
+    }
+
+    /// Replays it on the core that is built in, and where jobs run in a sandbox there, too; nothing where the job ended
+    /// before there was anything to record. A recording that is not whole or differs fails the test and is kept.
+    fn replay(self, outcome: &Outcome) -> Option<Played> {
+        if !self.0.exists() {
+            assert!(!outcome.status.success(), "nothing was recorded of {outcome}");
+            return None;
+        }
+        let wrong = match replay::check(&self.0) {
+            Ok(Played { difference: Some(difference), .. }) => difference.to_string(),
+            Ok(played) => match self.replay_in_sandbox() {
+                Ok(()) => return Some(played),
+                Err(wrong) => wrong,
+            },
+            // Who is killed cannot finish what it writes.
+            Err(error)
+                if outcome.status.signal() == Some(Signal::KILL.as_raw())
+                    && matches!(error.why, RecordingError::Truncated { .. })
+                    && error.played.difference.is_none() =>
+            {
+                return Some(error.played);
+            }
+            Err(error) => error.to_string(),
+        };
+        let kept = self.0.with_extension("kept");
+        drop(fs::rename(&self.0, &kept));
+        panic!("{wrong}\nthe recording is {} of {outcome}", kept.display());
+    }
+}
+
+impl Recording {
+    fn replay_in_sandbox(&self) -> Result<(), String> {
+        let Some(sandbox) = in_sandbox() else { return Ok(()) };
+        let mut replay = Command::new(hydrant_bin());
+        let replay = replay.args(["replay", "--quiet", &sandbox]).arg(&self.0).output();
+        let replay = replay.map_err(|e| format!("hydrant replay: {e}"))?;
+        let said = format!("{}{}", replay.stdout.escape_ascii(), replay.stderr.escape_ascii());
+        if replay.status.success() { Ok(()) } else { Err(said) }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // It may never have been made.
+        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -208,6 +335,7 @@ pub struct Running {
     stderr: Capture,
     writer: Option<JoinHandle<()>>,
     mark: String,
+    recording: Option<Recording>,
     deadline: Instant,
     shown: String,
     reaped: bool,
@@ -268,7 +396,10 @@ impl Running {
         if let Some(writer) = self.writer.take() {
             writer.join().expect("the writer of a pipe does not panic");
         }
-        Outcome { status, stdout: self.stdout(), stderr: self.stderr.text(), shown: self.shown.clone() }
+        let (stdout, stderr, shown) = (self.stdout(), self.stderr.text(), self.shown.clone());
+        let mut outcome = Outcome { status, stdout, stderr, shown, replayed: None };
+        outcome.replayed = self.recording.take().and_then(|recording| recording.replay(&outcome));
+        outcome
     }
 
     /// Its status once it has ended, nothing when the time is up first.
@@ -347,6 +478,8 @@ pub struct Outcome {
     pub stdout: String,
     /// Its standard error.
     pub stderr: String,
+    /// How much was replayed of a job of `hydrant run`, which was all the same.
+    pub replayed: Option<Played>,
     shown: String,
 }
 
@@ -397,7 +530,7 @@ impl Outcome {
 
 impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Outcome { status, stdout, stderr, shown } = self;
+        let Outcome { status, stdout, stderr, shown, .. } = self;
         write!(f, "{shown}: {status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")
     }
 }

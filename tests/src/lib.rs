@@ -4,7 +4,9 @@
 pub mod host;
 pub mod job;
 pub mod message;
+pub mod offload;
 pub mod peers;
+pub mod slurm;
 pub mod terminal;
 pub mod transcript;
 

@@ -21,6 +21,14 @@ pub enum Peer {
     SlurmPmi2,
     /// Slurm itself from Debian: srun and the daemons, which a test starts as root.
     Slurm,
+    /// OpenSSH's server from Debian, for hosts made of namespaces, which takes root.
+    Ssh,
+    /// QEMU's Arm machines from Debian, on which the firmware runs.
+    Qemu,
+    /// wasmtime for Python, from PyPI.
+    Wasmtime,
+    /// Node.js, whose WebAssembly is built in.
+    Node,
 }
 
 impl Peer {
@@ -32,6 +40,10 @@ impl Peer {
             Peer::Intel => "intel",
             Peer::SlurmPmi2 => "slurm-pmi2",
             Peer::Slurm => "slurm",
+            Peer::Ssh => "ssh",
+            Peer::Qemu => "qemu",
+            Peer::Wasmtime => "wasmtime",
+            Peer::Node => "node",
         }
     }
 
@@ -43,6 +55,10 @@ impl Peer {
             Peer::Intel => peers_dir().join("impi/installed"),
             Peer::SlurmPmi2 => "/usr/include/slurm/pmi2.h".into(),
             Peer::Slurm => "/usr/sbin/slurmctld".into(),
+            Peer::Ssh => "/usr/sbin/sshd".into(),
+            Peer::Qemu => "/usr/bin/qemu-system-arm".into(),
+            Peer::Wasmtime => peers_dir().join("wasmtime/installed"),
+            Peer::Node => node(),
         }
     }
 
@@ -50,19 +66,26 @@ impl Peer {
     /// list of names, or `all`) says that it may be missing: then this says so on standard error.
     #[track_caller]
     pub fn there(self) -> bool {
-        let witness = self.witness();
-        if witness.exists() {
-            return true;
-        }
+        let Some(lack) = self.lack() else { return true };
         let allowed = std::env::var("HYDRANT_TESTS_ALLOW_MISSING").unwrap_or_default();
         let skip = allowed.split(',').any(|name| name == self.name() || name == "all");
-        let (name, witness) = (self.name(), witness.display());
+        let name = self.name();
         assert!(
             skip,
-            "{name} is missing (no {witness}): run tests/install, or allow it with HYDRANT_TESTS_ALLOW_MISSING={name}"
+            "{name} is missing ({lack}): run tests/install, or allow it with HYDRANT_TESTS_ALLOW_MISSING={name}"
         );
-        crate::tell(&format!("SKIPPED: {name} is missing (no {witness})"));
+        crate::tell(&format!("SKIPPED: {name} is missing ({lack})"));
         false
+    }
+
+    /// What is not there that should be.
+    fn lack(self) -> Option<String> {
+        let witness = self.witness();
+        if !witness.exists() {
+            return Some(format!("no {}", witness.display()));
+        }
+        let by_root = matches!(self, Peer::Slurm | Peer::Ssh);
+        (by_root && !rustix::process::geteuid().is_root()).then(|| "only root can start it".to_owned())
     }
 
     /// The command that builds C programs against it, and what goes behind the source.
@@ -72,7 +95,9 @@ impl Peer {
             Peer::Mpich4 => ("/usr/bin/mpicc.mpich".into(), &[]),
             Peer::Intel => panic!("the package from PyPI brings no compiler wrapper, only its own programs"),
             Peer::SlurmPmi2 => ("cc".into(), &["-lpmi2"]),
-            Peer::Slurm => panic!("Slurm's library is a peer of its own"),
+            Peer::Slurm | Peer::Ssh => panic!("no library to build programs against"),
+            Peer::Qemu => panic!("firmware is built by firmware-example/build"),
+            Peer::Wasmtime | Peer::Node => panic!("C programs are not built against it"),
         }
     }
 
@@ -122,6 +147,18 @@ pub fn mpiexec_5() -> PathBuf {
 /// The Python that has mpi4py and MPICH 5.0.2.
 pub fn python() -> PathBuf {
     peers_dir().join("mpich/bin/python")
+}
+
+/// The Python that has wasmtime.
+pub fn wasmtime_python() -> PathBuf {
+    peers_dir().join("wasmtime/bin/python")
+}
+
+/// Node.js, where `PATH` finds it; else where Debian has it.
+pub fn node() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join("node")).find(|node| node.is_file());
+    found.unwrap_or_else(|| "/usr/bin/node".into())
 }
 
 /// The folder of Intel MPI's own programs.

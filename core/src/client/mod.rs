@@ -7,11 +7,17 @@
 //! Order of calling: first [`Client::introduce`], sending what it gives and feeding [`Client::receive`] until that
 //! has a reply, again and again until `introduce` gives nothing more. Then any number of [`Client::request`], each
 //! followed by `receive` until that has the reply. Last a request of [`Command::Finalize`] or [`Command::Abort`].
+//!
+//! A client that shares memory with its server finds values there by itself: an [`Offer`] tells it where, and a
+//! [`LogView`] looks them up.
 
+mod offer;
 mod session;
 
 use core::fmt;
 
+pub use crate::store::LogView;
+pub use offer::Offer;
 pub use session::{SESSION_MAX, Session, Settled, Ticket};
 
 use crate::fault::Malformed;

@@ -47,7 +47,8 @@ impl Server<'_> {
     /// Whose queries they are. Any rank of the job may ask, whether it is connected or not.
     pub(super) fn claim_aside(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
         let job = self.conns[conn.index()].job;
-        if self.rank_slot(job, Some(rank)).is_none() {
+        let here = self.links.node();
+        if self.rank_slot(job, Some(rank)).is_none_or(|slot| slot.node != here) {
             self.close(conn, Closing::TurnedDown);
             return Err(Refusal::Rank);
         }

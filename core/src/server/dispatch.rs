@@ -10,7 +10,7 @@ use crate::limits::KEY_MAX;
 use crate::slabs::{Aborted, Answer, Conn, Job, Owed, Phase, RankPhase, What};
 use crate::tables::kvs::{Before, Kind, Owner};
 use crate::time::Time;
-use crate::trace::{Cause, Closing};
+use crate::trace::{Cause, Closing, event};
 use crate::wire::{self, Command, Framing, Message, Op, Protocol, Text, Undecoded};
 
 /// Who asks.
@@ -88,7 +88,11 @@ impl Server<'_> {
             Ok(command) => self.command(now, conn, &command, frame),
             Err((_, refusal)) => Err(refusal),
         };
-        let what = result.unwrap_or_else(|why| What::Answer(Answer::Refused(op, why)));
+        let what = result.unwrap_or_else(|why| {
+            event!(warn, "conn {} refused: {}", conn, why);
+            self.note_limit(why);
+            What::Answer(Answer::Refused(op, why))
+        });
         let thrid = kept.unwrap_or_default();
         let slot = &mut self.conns[conn.index()];
         let pushed = slot.owed.push(Owed { thrid, what });
@@ -119,6 +123,7 @@ impl Server<'_> {
     }
 
     pub(super) fn close(&mut self, conn: ConnId, why: Closing) {
+        event!(warn, "conn {} has to be closed: {}", conn, why);
         let slot = &mut self.conns[conn.index()];
         slot.closing = Some(why);
         slot.closing_unsaid = true;
@@ -176,7 +181,12 @@ impl Server<'_> {
             Command::Publish { .. } | Command::Unpublish { .. } | Command::Lookup { .. }
                 if self.jobs[asker.job.index()].remote_names =>
             {
-                return self.remote_name(asker, command.op(), frame);
+                return self.errand(asker, command.op(), frame);
+            }
+            Command::PsetDefine { .. } | Command::Connect { .. } | Command::Disconnect { .. }
+                if self.links.are_any() =>
+            {
+                return self.errand(asker, command.op(), frame);
             }
             Command::Publish { name, port } => self.publish(asker, name, port)?,
             Command::Unpublish { name } => self.unpublish(name)?,

@@ -11,9 +11,12 @@ use crate::slabs::{Answer, What};
 use crate::tables::errands::{Stage, Task};
 use crate::wire::{Frame, Op, Protocol};
 
+/// How PMI-1's requests begin that may be the host's business.
+const NAMES_V1: [&[u8]; 3] = [b"cmd=publish_name", b"cmd=unpublish_name", b"cmd=lookup_name"];
+
 impl Server<'_> {
-    /// Keeps a request about a name as it came, so that the host can read it, until the reply is taken.
-    pub(super) fn remote_name(&mut self, asker: Asker, op: Op, frame: &Frame<'_>) -> Result<What, Refusal> {
+    /// Keeps a request that is the host's business as it came, so that the host can read it, until the reply is taken.
+    pub(super) fn errand(&mut self, asker: Asker, op: Op, frame: &Frame<'_>) -> Result<What, Refusal> {
         let id =
             self.errands.ask((asker.job, asker.rank), String::new(), asker.conn, Task::Name, frame.body)?;
         self.news = true;
@@ -74,7 +77,7 @@ impl Server<'_> {
     pub(super) fn protocol_of(&self, errand: ErrandId) -> Protocol {
         let text = self.errands.text(errand);
         match self.errands.get(errand).map(|slot| slot.task) {
-            Some(Task::Name) if !text.starts_with(b"cmd=name-") => Protocol::V1,
+            Some(Task::Name) if NAMES_V1.iter().any(|command| text.starts_with(command)) => Protocol::V1,
             Some(Task::Spawn(_)) if text.starts_with(b"mcmd=") => Protocol::V1,
             _ => Protocol::V2,
         }

@@ -4,10 +4,14 @@ use super::Server;
 use super::dispatch::Asker;
 use crate::fault::Refusal;
 use crate::ids::{JobId, Rank};
+use crate::peer::links::Links;
+use crate::peer::message::Meeting;
+use crate::slabs::Job;
 use crate::slabs::{Answer, RankSlot, RingPart, What};
+use crate::tables::fence::{Fence, Way};
 use crate::tables::kvs::Kind;
 use crate::time::Time;
-use crate::trace::Cause;
+use crate::trace::{Cause, event};
 use crate::wire::{Group, Members, Op, Text};
 
 impl Server<'_> {
@@ -28,15 +32,15 @@ impl Server<'_> {
         group: &Group<'_>,
     ) -> Result<What, Refusal> {
         self.alive(asker)?;
-        let job = &self.jobs[asker.job.index()];
-        let ranks = &self.ranks[job.slots()];
-        let gone = |rank: u32| ranks[rank as usize].buried;
-        let (size, tag, rank) = (job.size, group.tag, asker.rank.0);
+        let Server { jobs, ranks, links, groups, .. } = self;
+        let state = &jobs[asker.job.index()];
+        let way = |rank: u32| way(state, ranks, links, rank);
+        let here = |&rank: &u32| ranks[state.slots()][rank as usize].node == links.node();
+        let (job, size, tag, rank) = (asker.job, state.size, group.tag, asker.rank.0);
         let group = match group.members {
-            Members::World | Members::Node => {
-                self.groups.arrive(asker.job, size, 0..size, tag, rank, gone, now)?
-            }
-            Members::Ranks(list) => self.groups.arrive(asker.job, size, list.iter(), tag, rank, gone, now)?,
+            Members::World => groups.arrive(job, size, 0..size, tag, rank, way, now)?,
+            Members::Node => groups.arrive(job, size, (0..size).filter(here), tag, rank, way, now)?,
+            Members::Ranks(list) => groups.arrive(job, size, list.iter(), tag, rank, way, now)?,
         };
         Ok(What::GroupFence { group, tag })
     }
@@ -57,27 +61,46 @@ impl Server<'_> {
         let key = |side: u8| [rank[0], rank[1], rank[2], rank[3], side];
         let (left_key, right_key) = (key(b'l'), key(b'r'));
         // Both texts are kept, or none.
-        let pairs = [(&left_key[..], left.len()), (&right_key[..], right.len())];
-        let pairs = pairs.into_iter().take(if left == right { 1 } else { 2 });
+        let same = left == right;
+        let count_key = key(super::peers::RING_COUNT);
+        let [a, b, c, d] = count.to_le_bytes();
+        let counted = [a, b, c, d, u8::from(same)];
+        // What it counts for is kept in its slot, and for other nodes with the texts.
+        let pairs = [
+            Some((&left_key[..], left.len())),
+            (!same).then_some((&right_key[..], right.len())),
+            self.links.are_any().then_some((&count_key[..], counted.len())),
+        ];
+        let pairs = pairs.into_iter().flatten();
         let job = &self.jobs[asker.job.index()];
         self.kvs.room((job.spaces, Kind::Ring), self.ranks[asker.index].used, job.share, pairs)?;
         let mut keep = |key: &[u8], text| {
             self.store(asker, Kind::Ring, Text::plain(key), Some(text)).map(|(record, _)| record)
         };
         let to_left = keep(&left_key, left)?;
-        let to_right = if left == right { to_left } else { keep(&right_key, right)? };
+        let to_right = if same { to_left } else { keep(&right_key, right)? };
+        if self.links.are_any() {
+            self.store(asker, Kind::Ring, Text::plain(&count_key), Some(Text::plain(&counted)))?;
+        }
         self.ranks[asker.index].ring = Some(RingPart { count, left: to_left, right: to_right });
         self.jobs[asker.job.index()].ring += 1;
         Ok(What::Ring)
     }
 
-    /// Closes the ring when everybody it waits for is there: each rank gets the counts below it and what its
-    /// neighbours hold for it.
+    /// Closes the ring when everybody it waits for is there.
     pub(super) fn check_ring(&mut self, job: JobId) {
         let state = &self.jobs[job.index()];
-        if state.ring == 0 || state.ring < state.size - state.unawaited {
-            return;
+        let here = state.local - state.unawaited;
+        if state.ring_meet.is_complete(state.ring, here, state.below) && self.climb(job, Meeting::Ring, None)
+        {
+            self.release_ring(job);
         }
+    }
+
+    /// The ring is closed: each rank gets the counts below it and what its neighbours hold for it.
+    pub(super) fn release_ring(&mut self, job: JobId) {
+        self.descend(job, Meeting::Ring);
+        let state = &self.jobs[job.index()];
         let slots = state.slots();
         let parts = |ranks: &[RankSlot]| ranks.iter().filter_map(|rank| rank.ring).next();
         let ranks = &self.ranks[slots.clone()];
@@ -104,9 +127,25 @@ impl Server<'_> {
     /// The job goes on without the rank: no fence or ring waits for it, or counts it.
     pub(super) fn bury(&mut self, job: JobId, rank: Rank) {
         let Some(slot) = self.jobs[job.index()].slot(rank) else { return };
+        self.ranks[slot].buried = true;
+        if self.ranks[slot].node == self.links.node() {
+            self.bury_here(job, slot);
+        } else {
+            self.ranks[slot].ring = None;
+            self.count_below(job);
+        }
+        self.check_fence(job);
+        self.check_ring(job);
+        let Server { jobs, ranks, links, groups, .. } = self;
+        groups.bury(job, rank.0, |rank| way(&jobs[job.index()], ranks, links, rank));
+        while let Some(group) = self.groups.complete(job) {
+            self.complete_group(job, group);
+        }
+    }
+
+    fn bury_here(&mut self, job: JobId, slot: usize) {
         let state = &mut self.jobs[job.index()];
         state.unawaited += 1;
-        self.ranks[slot].buried = true;
         if core::mem::take(&mut self.ranks[slot].in_fence) {
             state.fence.arrived -= 1;
             let refused = Answer::Refused(Op::Fence, Refusal::Rank);
@@ -116,12 +155,6 @@ impl Server<'_> {
             self.jobs[job.index()].ring -= 1;
             let refused = Answer::Refused(Op::Ring, Refusal::Rank);
             self.answer_rank(slot, |what| (what == What::Ring).then_some(refused));
-        }
-        self.check_fence(job);
-        self.check_ring(job);
-        self.groups.bury(job, rank.0);
-        while let Some(group) = self.groups.complete(job) {
-            self.complete_group(job, group);
         }
     }
 
@@ -150,11 +183,21 @@ impl Server<'_> {
 
     /// Lets the job's fence go when everybody it waits for has arrived.
     pub(super) fn check_fence(&mut self, job: JobId) {
-        let state = &mut self.jobs[job.index()];
-        if state.fence.arrived == 0 || state.fence.arrived < state.size - state.unawaited {
-            return;
+        let state = &self.jobs[job.index()];
+        let here = state.local - state.unawaited;
+        if state.fence_meet.is_complete(state.fence.arrived, here, state.below)
+            && self.climb(job, Meeting::Fence, None)
+        {
+            self.release_fence(job);
         }
-        state.fence.arrived = 0;
+    }
+
+    /// Everybody has arrived in the job's fence.
+    pub(super) fn release_fence(&mut self, job: JobId) {
+        self.descend(job, Meeting::Fence);
+        let state = &mut self.jobs[job.index()];
+        event!(debug, "job {}: fence of {} complete", job, state.fence.arrived);
+        state.fence = Fence::default();
         for index in state.slots() {
             self.ranks[index].in_fence = false;
             self.answer_rank(index, |what| (what == What::Fence).then_some(Answer::Fence(None)));
@@ -163,6 +206,14 @@ impl Server<'_> {
 
     /// Lets a group go that everybody it waits for has joined.
     pub(super) fn complete_group(&mut self, job: JobId, at: u32) {
+        let Some(tag) = self.groups.get(at).map(|group| group.tag) else { return };
+        if self.climb(job, Meeting::Group(tag), Some(at)) {
+            self.release_group(job, at);
+        }
+    }
+
+    /// Everybody has arrived in a group's barrier.
+    pub(super) fn release_group(&mut self, job: JobId, at: u32) {
         for rank in 0..self.jobs[job.index()].size {
             if !self.groups.has_member(at, rank) {
                 continue;
@@ -174,7 +225,8 @@ impl Server<'_> {
                 });
             }
         }
-        self.groups.end(at);
+        self.groups.release(at, self.kvs.written());
+        self.links.wake(self.links.children());
     }
 
     /// Turns what a rank waits for into an answer, where `answer` has one.
@@ -187,5 +239,20 @@ impl Server<'_> {
             }
         }
         self.check_ready(conn);
+    }
+}
+
+/// Where a rank is, for those who wait for it.
+pub(super) fn way(job: &Job, ranks: &[RankSlot], links: &Links<'_>, rank: u32) -> Way {
+    let Some(slot) = job.slot(Rank(rank)).and_then(|slot| ranks.get(slot)) else { return Way::Gone };
+    if slot.buried {
+        return Way::Gone;
+    }
+    if slot.node == links.node() {
+        return Way::Here;
+    }
+    match links.below(slot.node) {
+        0 => Way::Above,
+        link => Way::Below(link),
     }
 }

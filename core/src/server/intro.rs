@@ -4,7 +4,7 @@ use super::Server;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, Rank};
 use crate::slabs::{Answer, Conn, Phase, RankPhase};
-use crate::trace::Closing;
+use crate::trace::{Closing, event};
 use crate::wire::{Protocol, Text};
 
 impl Server<'_> {
@@ -80,13 +80,15 @@ impl Server<'_> {
         if aside {
             return self.claim_aside(conn, rank);
         }
-        match self.rank_slot(job, Some(rank)) {
+        let here = self.links.node();
+        match self.rank_slot(job, Some(rank)).filter(|slot| slot.node == here) {
             Some(slot) if known.is_none() && slot.conn.is_none() && slot.exit.is_none() => {
                 slot.conn = Some(conn);
                 let slot = &mut self.conns[conn.index()];
                 slot.rank = Some(rank);
                 slot.joined = true;
                 slot.joined_unsaid = true;
+                event!(debug, "conn {} is rank {}", conn, rank);
                 Ok(())
             }
             _ => {

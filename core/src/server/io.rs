@@ -4,17 +4,98 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ConnId, ErrandId, JobId, Rank};
 use crate::limits::Limit;
+use crate::manage::OpenJob;
+use crate::store::bytes::in_one_piece;
 use crate::trace::{Cause, Closing, Exit};
 use crate::wire::Protocol;
 
 /// What the host tells the core.
 ///
-/// Order of calling: [`Job`](Input::Job), then its [`Program`](Input::Program)s and [`Attr`](Input::Attr)ibutes,
-/// then connections and exits in any order, then [`Forget`](Input::Forget).
+/// Order of calling: [`Job`](Input::Job), then its [`Program`](Input::Program)s, [`Place`](Input::Place)s and
+/// [`Attr`](Input::Attr)ibutes, then connections and exits in any order, then [`Forget`](Input::Forget).
+///
+/// Where several nodes serve the same jobs, [`Node`](Input::Node) comes before everything else. Then their hosts tell
+/// all of them, in the same order, of the same jobs with the same numbers, and of sets and connections; each is told of
+/// connections and exits of its own ranks alone. What a host passes on from node to node must not overtake what it was
+/// given for that [`Peer`](Output::Peer) before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Input<'a> {
+    /// This server is one of several, each on a node of its own, in a [tree](crate::peer::tree::Tree).
+    Node {
+        /// Its number, from 0.
+        node: u32,
+        /// How many there are.
+        nodes: u32,
+        /// How many children each of them has at most.
+        radix: u32,
+    },
     /// A job is to be served.
     Job(JobSpec<'a>),
+    /// Ranks `first..first + count` of the job are on that node; those of which nothing is said, on node 0.
+    Place {
+        /// The job.
+        job: JobId,
+        /// Its first rank there.
+        first: Rank,
+        /// How many ranks.
+        count: u32,
+        /// Where.
+        node: u32,
+    },
+    /// A pair for the key-value space of a spawned job, on nodes other than the one that was asked for the spawn.
+    Preput {
+        /// The job.
+        job: JobId,
+        /// The key.
+        #[serde(borrow, serialize_with = "in_one_piece")]
+        key: &'a [u8],
+        /// Its value.
+        #[serde(borrow, serialize_with = "in_one_piece")]
+        value: &'a [u8],
+    },
+    /// A process set that a rank has defined on some node; every node is told.
+    Define {
+        /// The job.
+        job: JobId,
+        /// The set's name.
+        #[serde(borrow)]
+        name: &'a str,
+        /// Its ranks, as `0-3,7`.
+        #[serde(borrow, serialize_with = "in_one_piece")]
+        members: &'a [u8],
+    },
+    /// Two jobs have been connected or parted by a rank on some node; every node is told.
+    Connected {
+        /// The job that asked.
+        job: JobId,
+        /// The other one.
+        other: JobId,
+        /// Whether they are connected from now on.
+        connected: bool,
+    },
+    /// A fence of the job is late on some node: whoever is missing on this one is to be named ([`Output::Late`]).
+    Late {
+        /// The job.
+        job: JobId,
+    },
+    /// A message from a neighbour in the tree: exactly what an [`Output::Peer`] of its was.
+    Peer {
+        /// The neighbour.
+        node: u32,
+        /// The message.
+        #[serde(borrow, serialize_with = "in_one_piece")]
+        bytes: &'a [u8],
+    },
+    /// The host has no room for more messages to a neighbour for now.
+    PeerBlocked {
+        /// The neighbour.
+        node: u32,
+    },
+    /// The host has room for messages to a neighbour again.
+    PeerWritable {
+        /// The neighbour.
+        node: u32,
+    },
     /// Ranks `first..first + count` of the job run program number `appnum` (0 where nothing is said).
     Program {
         /// The job.
@@ -31,10 +112,10 @@ pub enum Input<'a> {
         /// The job.
         job: JobId,
         /// The attribute's name.
-        #[serde(borrow)]
+        #[serde(borrow, serialize_with = "in_one_piece")]
         key: &'a [u8],
         /// Its value.
-        #[serde(borrow)]
+        #[serde(borrow, serialize_with = "in_one_piece")]
         value: &'a [u8],
     },
     /// A process set of a job: ranks `first..first + count`.
@@ -59,10 +140,10 @@ pub enum Input<'a> {
         /// The limit that left no room for its job, where that is why nothing was started.
         full: Option<Limit>,
         /// A code for each program: 0, or the `errno` of its failure.
-        #[serde(borrow)]
+        #[serde(borrow, serialize_with = "in_one_piece")]
         codes: &'a [u8],
     },
-    /// A request about a name ([`Output::Names`]) has been carried out, or could not be.
+    /// A request that is the host's business ([`Output::Names`]) has been carried out, or could not be.
     Named {
         /// Which one.
         errand: ErrandId,
@@ -70,7 +151,7 @@ pub enum Input<'a> {
         rc: i32,
         /// The port that a look-up found; for a failure the reason, of which the client gets the first
         /// [`MESSAGE_TEXT_MAX`](crate::limits::MESSAGE_TEXT_MAX) bytes; else empty.
-        #[serde(borrow)]
+        #[serde(borrow, serialize_with = "in_one_piece")]
         text: &'a [u8],
     },
     /// A client connected.
@@ -97,7 +178,7 @@ pub enum Input<'a> {
         /// The connection.
         conn: ConnId,
         /// From the first byte not consumed.
-        #[serde(borrow)]
+        #[serde(borrow, serialize_with = "in_one_piece")]
         bytes: &'a [u8],
         /// Whether the host's buffer is full, so that a message not whole by now never will be.
         full: bool,
@@ -141,7 +222,8 @@ pub struct JobSpec<'a> {
     /// The number that the host gives it, free until now.
     pub job: JobId,
     /// The job id that clients see (PMI-1's kvsname): printable ASCII without blanks, `;` and `=`, at most
-    /// [`crate::limits::JOBID_MAX`] bytes.
+    /// [`crate::limits::JOBID_MAX`] bytes. Where there are several nodes, one that no job before has had: messages about
+    /// it may be under way for longer than it lives.
     pub name: &'a str,
     /// Its number of ranks.
     pub size: u32,
@@ -151,8 +233,11 @@ pub struct JobSpec<'a> {
     pub cleanup: bool,
     /// The PMI-1 subversion to answer: 2 offers group barriers, 1 suits clients that insist on 1.1.
     pub pmi1_subversion: u32,
-    /// The spawn that it comes from.
+    /// The spawn that it comes from, where this server was asked for it.
     pub spawn: Option<ErrandId>,
+    /// The job id of the job that asked for the spawn, where another node's server was; else empty.
+    #[serde(borrow)]
+    pub spawner: &'a str,
     /// Milliseconds that a look-up waits for a name that nobody has published yet, unless it says itself how long.
     pub lookup_wait: u64,
     /// Whether names are the host's business, which hands them to a service that several servers share
@@ -174,9 +259,22 @@ impl<'a> JobSpec<'a> {
             cleanup: true,
             pmi1_subversion: 2,
             spawn: None,
+            spawner: "",
             lookup_wait: 0,
             remote_names: false,
             fence_warning: 0,
+        }
+    }
+
+    /// The job that a host has a board serve, under the number that the board gives it.
+    pub const fn managed(job: JobId, open: &OpenJob<'a>) -> JobSpec<'a> {
+        JobSpec {
+            universe: open.universe,
+            cleanup: open.cleanup,
+            pmi1_subversion: open.pmi1_subversion,
+            lookup_wait: open.lookup_wait,
+            fence_warning: open.fence_warning,
+            ..JobSpec::new(job, open.name, open.size)
         }
     }
 }
@@ -200,7 +298,7 @@ pub enum Output<'b> {
         /// The connection.
         conn: ConnId,
         /// One whole reply.
-        #[serde(borrow)]
+        #[serde(borrow, serialize_with = "in_one_piece")]
         bytes: &'b [u8],
     },
     /// The connection cannot go on: the host closes it and then says [`Input::Closed`].
@@ -231,11 +329,13 @@ pub enum Output<'b> {
         /// The language of the request.
         protocol: Protocol,
         /// The request as it came, for [`crate::wire::decode_spawn`].
-        #[serde(borrow)]
+        #[serde(borrow, serialize_with = "in_one_piece")]
         request: &'b [u8],
     },
-    /// A job whose [names are the host's business](JobSpec::remote_names) asks for a name to be published, withdrawn or
-    /// looked up: the host does so, and then says [`Input::Named`].
+    /// A job asks for something that is the host's business, which sees to it and then says [`Input::Named`]: where
+    /// [names are](JobSpec::remote_names), to publish, withdraw or look up one; where there are several nodes, to define
+    /// a process set or to connect or part jobs, which the host has all nodes told of ([`Input::Define`],
+    /// [`Input::Connected`]) before it answers.
     Names {
         /// Which request.
         errand: ErrandId,
@@ -245,8 +345,8 @@ pub enum Output<'b> {
         rank: Rank,
         /// The language of the request.
         protocol: Protocol,
-        /// The request as it came, for [`crate::wire::decode_name`].
-        #[serde(borrow)]
+        /// The request as it came, for [`crate::wire::decode_errand`].
+        #[serde(borrow, serialize_with = "in_one_piece")]
         request: &'b [u8],
     },
     /// A rank asked to be ended alone: the host ends its process.
@@ -271,7 +371,16 @@ pub enum Output<'b> {
         #[serde(borrow)]
         message: &'b str,
     },
-    /// A fence waits for longer than [`JobSpec::fence_warning`]. Said once a fence.
+    /// A message for a neighbour in the tree. The host hands it over whole and in order.
+    Peer {
+        /// The neighbour.
+        node: u32,
+        /// The message.
+        #[serde(borrow, serialize_with = "in_one_piece")]
+        bytes: &'b [u8],
+    },
+    /// A fence waits for longer than [`JobSpec::fence_warning`], as far as this node's ranks are concerned. Said once a
+    /// fence.
     Late {
         /// The job.
         job: JobId,
@@ -279,7 +388,7 @@ pub enum Output<'b> {
         arrived: u32,
         /// How many must.
         size: u32,
-        /// The missing ones, as `0-3,7`, cut short with `,...`.
+        /// The missing ones, as `0-3,7`, cut short with `,...`; empty where only other nodes' are.
         #[serde(borrow)]
         missing: &'b str,
     },

@@ -8,8 +8,9 @@ use crate::fault::Fault;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::Limit;
 use crate::slabs::{Job, RankPhase, RankSlot};
+use crate::store::log;
 use crate::tables::kvs::{Kind, Owner};
-use crate::trace::{Cause, Closing, Exit};
+use crate::trace::{Cause, Closing, Exit, event};
 
 impl Server<'_> {
     pub(super) fn open_job(&mut self, spec: &JobSpec<'_>) -> Result<(), Fault> {
@@ -21,22 +22,23 @@ impl Server<'_> {
         if spec.size == 0 {
             return Err(Fault::EmptyJob);
         }
-        let printable = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=' | b'\\');
         let taken = self.jobs.iter().any(|job| job.name == spec.name);
-        if taken || spec.name.is_empty() || !spec.name.bytes().all(printable) {
+        if taken || spec.name.is_empty() || !printable(spec.name) {
             return Err(Fault::BadJobId);
         }
         let name = String::try_from(spec.name).map_err(|_| Fault::BadJobId)?;
         let first = self.free_ranks(spec.size).ok_or(full(Limit::Ranks))?;
         let spawner = match spec.spawn {
             Some(spawn) => self.check_spawned(spawn, spec.size)?,
-            None => String::new(),
+            None => String::try_from(spec.spawner).map_err(|_| Fault::BadJobId)?,
         };
         let (spaces, share) = self.kvs.open(spec.size);
         let job = Job {
+            hash: log::hash(0, spec.name.as_bytes()),
             name,
             first,
             size: spec.size,
+            local: if self.links.node() == 0 { spec.size } else { 0 },
             universe: spec.universe.unwrap_or(spec.size),
             cleanup: spec.cleanup,
             pmi1_subversion: spec.pmi1_subversion,
@@ -53,6 +55,7 @@ impl Server<'_> {
         if let Some(spawn) = spec.spawn {
             self.begin_spawned(spawn, spec.job);
         }
+        event!(info, "job {} opened: {} with {} ranks", spec.job, spec.name, spec.size);
         Ok(())
     }
 
@@ -97,12 +100,16 @@ impl Server<'_> {
 
     pub(super) fn exit(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Fault> {
         let index = self.job(job)?.slot(rank).ok_or(Fault::NoSuchRank)?;
+        if self.ranks[index].node != self.links.node() {
+            return Err(Fault::NoSuchRank);
+        }
         if self.ranks[index].exit.is_some() {
             return Err(Fault::RankTaken);
         }
         let Job { share, cleanup, .. } = self.jobs[job.index()];
         let slot = &mut self.ranks[index];
         slot.exit = Some(exit);
+        event!(debug, "job {}: rank {} {}", job, rank, exit);
         let phase = slot.phase;
         self.kvs.release(Owner { id: index as u32, used: &mut slot.used, share });
         self.jobs[job.index()].gone += 1;
@@ -123,6 +130,7 @@ impl Server<'_> {
             None if cleanup => self.check_absent(job),
             None => self.bury(job, rank),
         }
+        self.tell_end(index);
         Ok(())
     }
 
@@ -132,6 +140,7 @@ impl Server<'_> {
         if state.ending.is_none() {
             state.ending = Some(cause);
             state.ending_unsaid = true;
+            event!(warn, "job {} has to end: {}", job, cause);
             self.news = true;
         }
     }
@@ -162,7 +171,14 @@ impl Server<'_> {
         self.jobs[job.index()] = Job::default();
         if self.jobs.iter().all(|job| job.name.is_empty()) {
             self.kvs.clear();
+            self.links.rewind();
         }
+        event!(info, "job {} is over", job);
         Ok(())
     }
+}
+
+/// Whether a name can stand in messages of both protocols.
+pub(super) fn printable(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=' | b'\\'))
 }

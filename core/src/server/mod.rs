@@ -6,6 +6,7 @@
 
 mod aside;
 mod attrs;
+mod border;
 mod dispatch;
 mod errands;
 mod fences;
@@ -13,27 +14,36 @@ mod intro;
 pub mod io;
 mod jobs;
 mod names;
+mod nodes;
+mod peers;
 mod poll;
 mod psets;
+mod record;
+mod restore;
 mod spawn;
+mod status;
 #[cfg(test)]
 mod tests;
 
+pub use border::Core;
 pub use io::{Consumed, Input, JobSpec, Output};
+pub use record::Record;
 
 use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
+use crate::peer::links::Links;
 use crate::slabs::{Answer, Conn, Job, Lengths, RankSlot, Slabs, What};
 use crate::snapshot;
-use crate::store::{Log, Ready};
+use crate::store::{Log, Ready, log};
 use crate::tables::connect::Connections;
 use crate::tables::errands::Errands;
 use crate::tables::fence::Groups;
-use crate::tables::kvs::Kvs;
+use crate::tables::kvs::{Kind, Kvs};
 use crate::tables::names::Names;
 use crate::tables::psets::Psets;
 use crate::time::Time;
+use crate::trace::event;
 
 /// The server of one node's ranks.
 #[derive(Debug)]
@@ -48,11 +58,16 @@ pub struct Server<'s> {
     errands: Errands<'s>,
     psets: Psets<'s>,
     connections: Connections<'s>,
+    links: Links<'s>,
+    /// How many processes have ended so far.
+    ends: u32,
     /// Connections with something to say that the host can write to.
     ready: Ready<'s>,
     /// Whether a job or a group may have something to say.
     news: bool,
     wake: Option<Time>,
+    /// Limits that a client was refused for, a bit each, until the host takes note.
+    hit: u32,
 }
 
 impl<'s> Server<'s> {
@@ -61,17 +76,43 @@ impl<'s> Server<'s> {
     /// # Errors
     /// [`Fault::ShortSlab`] when a slab is shorter than [`Lengths::of`] says.
     pub fn new(limits: Limits, slabs: Slabs<'s>, seed: u32) -> Result<Server<'s>, Fault> {
+        if let Some(index) = slabs.index.get(..Lengths::of(&limits).index) {
+            log::wipe(index);
+        }
+        Server::in_zeroed(limits, slabs, seed)
+    }
+
+    /// As [`Server::new`], for an index that holds zeros. It is not looked at, which in memory shared with other
+    /// processes costs a page for every one that was not used yet.
+    ///
+    /// # Errors
+    /// As [`Server::new`].
+    pub fn in_zeroed(limits: Limits, slabs: Slabs<'s>, seed: u32) -> Result<Server<'s>, Fault> {
         let need = Lengths::of(&limits);
-        let Slabs { jobs, ranks, conns, log, index, groups, names, spawns, requests, psets, bits } = slabs;
+        let Slabs {
+            jobs,
+            ranks,
+            conns,
+            log: bytes,
+            index,
+            groups,
+            names,
+            spawns,
+            requests,
+            psets,
+            links,
+            bits,
+        } = slabs;
         let short = Fault::ShortSlab;
         let jobs = jobs.get_mut(..need.jobs).ok_or(short)?;
         let ranks = ranks.get_mut(..need.ranks).ok_or(short)?;
         let conns = conns.get_mut(..need.conns).ok_or(short)?;
-        let log = log.get_mut(..need.log).ok_or(short)?;
+        let bytes = bytes.get_mut(..need.log).ok_or(short)?;
         let groups = groups.get_mut(..need.groups).ok_or(short)?;
         let names = names.get_mut(..need.names).ok_or(short)?;
         let spawns = spawns.get_mut(..need.spawns).ok_or(short)?;
         let psets = psets.get_mut(..need.psets).ok_or(short)?;
+        let links = links.get_mut(..need.links).ok_or(short)?;
         let bits = bits.get_mut(..need.bits).ok_or(short)?;
         jobs.fill(Job::default());
         ranks.fill(RankSlot::default());
@@ -84,15 +125,18 @@ impl<'s> Server<'s> {
             jobs,
             ranks,
             conns,
-            kvs: Kvs::new(Log::new(log, index, limits.keys, seed).ok_or(short)?, &limits),
+            kvs: Kvs::new(Log::new(bytes, index, limits.keys, seed).ok_or(short)?, &limits),
             groups: Groups::new(groups, group_sets, limits.ranks).ok_or(short)?,
             names: Names::new(names),
             errands: Errands::new(spawns, requests, limits.spawn_bytes).ok_or(short)?,
             psets: Psets::new(psets, pset_sets, limits.ranks).ok_or(short)?,
             connections: Connections::new(rows, limits.jobs).ok_or(short)?,
+            links: Links::new(links),
+            ends: 0,
             ready: Ready::new(ready, limits.conns).ok_or(short)?,
             news: false,
             wake: None,
+            hit: 0,
         })
     }
 
@@ -104,7 +148,16 @@ impl<'s> Server<'s> {
     pub fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
         match input {
             Input::Bytes { conn, bytes, full } => return self.bytes(now, conn, bytes, full),
+            Input::Node { node, nodes, radix } => self.join_nodes(node, nodes, radix)?,
             Input::Job(spec) => self.open_job(&spec)?,
+            Input::Place { job, first, count, node } => self.place(job, first, count, node)?,
+            Input::Preput { job, key, value } => self.preput(job, key, value)?,
+            Input::Define { job, name, members } => self.define(job, name, members)?,
+            Input::Connected { job, other, connected } => self.connected(job, other, connected)?,
+            Input::Late { job } => self.ask_missing(job)?,
+            Input::Peer { node, bytes } => self.hear(node, bytes)?,
+            Input::PeerBlocked { node } => self.link_mut(node)?.blocked = true,
+            Input::PeerWritable { node } => self.link_mut(node)?.blocked = false,
             Input::Program { job, first, count, appnum } => self.set_program(job, first, count, appnum)?,
             Input::Attr { job, key, value } => self.set_attr(job, key, value)?,
             Input::Pset { job, name, first, count } => self.host_pset(job, name, first, count)?,
@@ -133,9 +186,20 @@ impl<'s> Server<'s> {
         self.wake
     }
 
+    /// Whether [`Server::poll`] may have something to say.
+    pub fn has_output(&self) -> bool {
+        self.news || self.links.ready().is_some() || self.ready.next().is_some()
+    }
+
     /// The limits that it was made with.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The number that a job's key-value space has in the log: what those who share its memory
+    /// [look keys up](crate::client::LogView::get) with. Nothing where there is no such job.
+    pub fn kvs_space(&self, job: JobId) -> Option<u32> {
+        self.job(job).ok().map(|job| job.spaces.of(Kind::Kvs))
     }
 
     /// Writes the whole state to the front of `buf`: equal states give equal bytes.
@@ -143,25 +207,37 @@ impl<'s> Server<'s> {
     /// # Errors
     /// [`Fault::ShortSlab`] when `buf` is too short.
     pub fn snapshot<'b>(&self, buf: &'b mut [u8]) -> Result<&'b [u8], Fault> {
+        snapshot::write(&self.state(), buf)
+    }
+
+    /// How long a [snapshot](Server::snapshot) would be, in bytes.
+    pub fn snapshot_len(&self) -> usize {
+        snapshot::len(&self.state())
+    }
+
+    fn state(&self) -> snapshot::State<'_> {
         let (groups, sets) = self.groups.state();
-        snapshot::write(
-            &snapshot::State {
-                limits: self.limits,
-                jobs: self.jobs,
-                ranks: self.ranks,
-                conns: self.conns,
-                kvs: self.kvs.state(),
-                groups,
-                sets,
-                names: self.names.state(),
-                errands: self.errands.state(),
-                psets: self.psets.state(),
-                connections: self.connections.state(),
-                turn: self.ready.turn(),
-                wake: self.wake,
-            },
-            buf,
-        )
+        let (errands, requests) = self.errands.state();
+        snapshot::State {
+            limits: self.limits,
+            seed: self.kvs.log().seed(),
+            jobs: self.jobs,
+            ranks: self.ranks,
+            conns: self.conns,
+            log: self.kvs.log().as_bytes(),
+            kvs: self.kvs.state(),
+            groups,
+            sets,
+            names: self.names.state(),
+            errands,
+            requests,
+            psets: self.psets.state(),
+            connections: self.connections.state(),
+            links: self.links.state(),
+            ends: self.ends,
+            turn: self.ready.turn(),
+            wake: self.wake,
+        }
     }
 
     /// What a table's refusal is to the host: a limit, or else the mistake that it can be.
@@ -192,14 +268,16 @@ impl<'s> Server<'s> {
             return Err(Fault::ConnInUse);
         }
         if let Some(slot) = slot {
+            let here = self.links.node();
             let slot = &mut self.ranks[slot];
-            if slot.conn.is_some() || slot.exit.is_some() {
+            if slot.conn.is_some() || slot.exit.is_some() || slot.node != here {
                 return Err(Fault::RankTaken);
             }
             slot.conn = Some(conn);
         }
         self.jobs[job.index()].begun = true;
         self.conns[conn.index()] = Conn { job: Some(job), rank, ..Conn::default() };
+        event!(debug, "conn {} opened for job {}", conn, job);
         Ok(())
     }
 
@@ -213,6 +291,7 @@ impl<'s> Server<'s> {
         self.ready.remove(conn.0);
         self.drop_owed(conn);
         self.conns[conn.index()] = Conn::default();
+        event!(debug, "conn {} closed", conn);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use super::io::Output;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, ErrandId, JobId, Rank};
 use crate::limits::{KEY_MAX, KVSNAME_MAX, VALUE_MAX};
-use crate::slabs::{Answer, Attr, Conn, Job, RingPart, What};
+use crate::slabs::{Answer, Attr, Conn, Job, RankSlot, RingPart, What};
 use crate::tables::errands::{Stage, Task};
 use crate::tables::fence::Late;
 use crate::trace::Cause;
@@ -40,6 +40,9 @@ impl Server<'_> {
                 return self.say_late_group(group, buf);
             }
             self.news = false;
+        }
+        if let Some((node, len)) = self.write_to_peer(buf) {
+            return Some(Output::Peer { node, bytes: &buf[..len] });
         }
         let conn = ConnId(self.ready.next()?);
         self.ready.pass(conn.0);
@@ -83,18 +86,21 @@ impl Server<'_> {
     fn say_late<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let state = &mut self.jobs[job.index()];
         state.fence.late = Late::Said;
+        let here = self.links.node();
         let ranks = &self.ranks[state.slots()];
         let missing =
-            (0u32..).zip(ranks).filter(|(_, rank)| !rank.in_fence && !rank.buried).map(|(rank, _)| rank);
-        let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
-        Some(Output::Late { job, arrived: state.fence.arrived, size: state.size - state.unawaited, missing })
+            (0u32..).zip(ranks).filter(|(_, rank)| !rank.in_fence && !rank.buried && rank.node == here);
+        let missing = name_ranks(missing.map(|(rank, _)| rank), buf.get_mut(..LIST_MAX)?);
+        Some(Output::Late { job, arrived: state.fence.arrived, size: state.local - state.unawaited, missing })
     }
 
     fn say_late_group<'b>(&mut self, at: u32, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let group = self.groups.get(at)?;
         let (job, arrived, size) = (group.job?, group.fence.arrived, group.need);
         let ranks = &self.ranks[self.jobs[job.index()].slots()];
-        let missing = self.groups.missing(at).filter(|&rank| !ranks[rank as usize].buried);
+        let here = self.links.node();
+        let waited = |slot: &RankSlot| !slot.buried && slot.node == here;
+        let missing = self.groups.missing(at).filter(|&rank| waited(&ranks[rank as usize]));
         let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
         Some(Output::Late { job, arrived, size, missing })
     }
@@ -223,16 +229,19 @@ impl Server<'_> {
         let mut list = List { buf: scratch, len: 0 };
         let whole = match attr {
             Attr::Universe => list.number(job.universe),
-            Attr::LocalCount => list.number(job.size),
+            Attr::LocalCount => list.number(job.local),
             Attr::NameServ => list.push(b"1"),
             Attr::Heterogeneous => list.push(b"0"),
             Attr::Topology => list.push(b"complete"),
-            Attr::LocalRanks => (0..job.size).try_for_each(|rank| {
-                if rank > 0 {
-                    list.push(b",")?;
-                }
-                list.number(rank)
-            }),
+            Attr::LocalRanks => {
+                let here = ranks().filter(|(_, rank)| rank.node == self.links.node());
+                here.enumerate().try_for_each(|(at, (rank, _))| {
+                    if at > 0 {
+                        list.push(b",")?;
+                    }
+                    list.number(rank)
+                })
+            }
             Attr::Dead => {
                 let dead = ranks().filter(|(_, rank)| rank.dead).map(|(rank, _)| rank);
                 let (dead, more) = list_ranks(dead, list.buf);

@@ -99,7 +99,7 @@ impl Server<'_> {
         counts
     }
 
-    fn request(&self, spawn: ErrandId) -> Option<Spawn<'_>> {
+    pub(super) fn request(&self, spawn: ErrandId) -> Option<Spawn<'_>> {
         wire::decode_spawn(self.protocol_of(spawn), self.errands.text(spawn))
     }
 }

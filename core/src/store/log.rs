@@ -12,12 +12,15 @@
 //!
 //! There are no pointers and records never move, so the bytes may be shared, sent or saved as they are. The index
 //! holds the offset of a record plus one, in open addressing, and is written last: whoever reads it in shared
-//! memory finds whole records only. Putting a key again appends a record and points the index at it.
+//! memory ([`LogView`](super::LogView)) finds whole records only. Putting a key again appends a record and points the
+//! index at it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::limits::RECORD_HEADER;
+
 /// Bytes of a record before its key.
-pub const HEADER: u32 = 16;
+pub const HEADER: u32 = RECORD_HEADER;
 const WANTED: u16 = u16::MAX;
 
 /// A log in lent memory.
@@ -83,23 +86,83 @@ pub const fn index_len(keys: u32) -> usize {
     (keys as usize + keys as usize / 3 + 1).next_power_of_two()
 }
 
+/// Makes an index ready for [`Log::new`].
+pub fn wipe(index: &[AtomicU32]) {
+    // A slot that is zero already is not written, so that memory nobody used stays untouched.
+    for slot in index.iter().filter(|slot| slot.load(Ordering::Relaxed) != 0) {
+        slot.store(0, Ordering::Relaxed);
+    }
+}
+
 impl<'s> Log<'s> {
-    /// An empty log of at most `keys_max` keys; nothing when `index` is shorter than [`index_len`].
+    /// An empty log of at most `keys_max` keys; nothing when `index` is shorter than [`index_len`]. The index holds
+    /// zeros ([`wipe`]), and is not looked at: in shared memory even reading costs a page.
     pub fn new(bytes: &'s mut [u8], index: &'s [AtomicU32], keys_max: u32, seed: u32) -> Option<Log<'s>> {
         let index = index.get(..index_len(keys_max))?;
-        let mut log = Log { bytes, index, len: 0, keys: 0, keys_max, seed };
-        log.clear();
-        Some(log)
+        Some(Log { bytes, index, len: 0, keys: 0, keys_max, seed })
     }
 
-    /// Drops every record.
+    /// Drops every record. Of the index only those slots are touched that records stand in or beside.
     pub fn clear(&mut self) {
-        // A slot that is zero already is not written, so that memory nobody used stays untouched.
-        for slot in self.index.iter().filter(|slot| slot.load(Ordering::Relaxed) != 0) {
-            slot.store(0, Ordering::Relaxed);
+        let mask = self.index.len() - 1;
+        let mut start = 0;
+        while let Some((header, _)) = split(self.as_bytes(), start) {
+            // No slot is free between the one that a hash leads to and the record's own. So the first walk that
+            // comes into that stretch frees it up to the record at least, be it another record's or this one's.
+            let mut at = header.hash as usize & mask;
+            while self.index[at].swap(0, Ordering::Relaxed) != 0 {
+                at = (at + 1) & mask;
+            }
+            start += header.record_len();
         }
         self.len = 0;
         self.keys = 0;
+    }
+
+    /// Takes over the records of a log with the same seed, oldest first. False when they are none, or too many; then
+    /// the log holds some of them.
+    pub fn load(&mut self, records: &[u8]) -> bool {
+        self.clear();
+        let Some(room) = self.bytes.get_mut(..records.len()) else { return false };
+        room.copy_from_slice(records);
+        while (self.len as usize) < records.len() {
+            let start = self.len;
+            let Some((key, len)) = self.sound(&records[start as usize..]) else { return false };
+            match self.find(&key) {
+                Slot::Taken { at, .. } => self.index[at as usize].store(start + 1, Ordering::Release),
+                Slot::Free { at } if self.keys < self.keys_max => {
+                    self.index[at as usize].store(start + 1, Ordering::Release);
+                    self.keys += 1;
+                }
+                Slot::Free { .. } | Slot::None => return false,
+            }
+            self.len += len;
+        }
+        true
+    }
+
+    /// Whether a record stands at an offset that somebody else names.
+    pub fn holds(&self, offset: u32) -> bool {
+        offset.is_multiple_of(4)
+            && self.as_bytes().get(offset as usize..).is_some_and(|rest| self.sound(rest).is_some())
+    }
+
+    /// The key and the length of the record that `bytes` begin with, if they do.
+    fn sound<'k>(&self, bytes: &'k [u8]) -> Option<(Key<'k>, u32)> {
+        let (header, rest) = split(bytes, 0)?;
+        let value_len = header.value_len().unwrap_or(0);
+        let len = header.record_len();
+        let rest = rest.get(..(len - HEADER) as usize)?;
+        let (key, rest) = rest.split_at(usize::from(header.key_len));
+        let padding = &rest[value_len as usize..];
+        let key = self.key(header.space, key);
+        let sound = header.is_of(&key) && header.key_len > 0 && padding.iter().all(|&byte| byte == 0);
+        sound.then_some((key, len))
+    }
+
+    /// What spreads the index.
+    pub const fn seed(&self) -> u32 {
+        self.seed
     }
 
     /// Bytes in use.
@@ -129,13 +192,13 @@ impl<'s> Log<'s> {
 
     /// Hashes a key for look-ups in `space`.
     pub fn key<'k>(&self, space: u32, bytes: &'k [u8]) -> Key<'k> {
-        Key { space, hash: hash(self.seed ^ space.wrapping_mul(0x9e37_79b1), bytes), bytes }
+        Key::new(self.seed, space, bytes)
     }
 
     /// Looks a key up.
     pub fn find(&self, key: &Key<'_>) -> Slot {
         let mask = self.index.len() - 1;
-        let mut at = key.hash as usize & mask;
+        let mut at = key.start(mask);
         // The index is never full, but a look-up ends even if it were.
         for _ in 0..self.index.len() {
             match self.index[at].load(Ordering::Relaxed) {
@@ -150,11 +213,8 @@ impl<'s> Log<'s> {
     }
 
     fn is_at(&self, offset: u32, key: &Key<'_>) -> bool {
-        let Some(record) = self.bytes.get(offset as usize..) else { return false };
-        let Some((header, rest)) = record.split_first_chunk::<{ HEADER as usize }>() else { return false };
-        word(header, 0) == key.hash
-            && word(header, 4) == key.space
-            && rest.get(..usize::from(half(header, 8))) == Some(key.bytes)
+        let Some((header, rest)) = split(self.bytes, offset) else { return false };
+        header.is_of(key) && rest.get(..usize::from(header.key_len)) == Some(key.bytes)
     }
 
     /// Appends a record and points the index at it. `slot` is what [`Log::find`] said of this key, with nothing
@@ -185,13 +245,10 @@ impl<'s> Log<'s> {
         let start = self.len;
         let end = start.checked_add(record_len(u32::from(key_half), value_len))?;
         let record = self.bytes.get_mut(start as usize..end as usize)?;
-        record[..4].copy_from_slice(&key.hash.to_le_bytes());
-        record[4..8].copy_from_slice(&key.space.to_le_bytes());
-        record[8..10].copy_from_slice(&key_half.to_le_bytes());
-        let value_half = if value.is_some() { value_half } else { WANTED };
-        record[10..12].copy_from_slice(&value_half.to_le_bytes());
-        record[12..16].copy_from_slice(&owner.to_le_bytes());
-        let mut rest = fill_front(&mut record[16..], key.bytes);
+        let value_len = if value.is_some() { value_half } else { WANTED };
+        let header = Header { hash: key.hash, space: key.space, key_len: key_half, value_len, owner };
+        record[..HEADER as usize].copy_from_slice(&header.to_bytes());
+        let mut rest = fill_front(&mut record[HEADER as usize..], key.bytes);
         for piece in value.into_iter().flatten() {
             rest = fill_front(rest, piece);
         }
@@ -204,26 +261,81 @@ impl<'s> Log<'s> {
 
     /// The record at an offset that [`Log::find`] or [`Log::append`] gave.
     pub fn record(&self, offset: u32) -> Option<Record<'_>> {
-        let record = self.as_bytes().get(offset as usize..)?;
-        let (header, rest) = record.split_first_chunk::<{ HEADER as usize }>()?;
-        let (key, rest) = rest.split_at_checked(usize::from(half(header, 8)))?;
-        let len = half(header, 10);
-        let wanted = len == WANTED;
-        let value = rest.get(..if wanted { 0 } else { usize::from(len) })?;
-        Some(Record { space: word(header, 4), owner: word(header, 12), key, value, wanted })
+        let (header, rest) = split(self.as_bytes(), offset)?;
+        let (key, rest) = rest.split_at_checked(usize::from(header.key_len))?;
+        let value = rest.get(..header.value_len().unwrap_or(0) as usize)?;
+        let wanted = header.value_len().is_none();
+        Some(Record { space: header.space, owner: header.owner, key, value, wanted })
     }
 }
 
-fn word(header: &[u8; HEADER as usize], at: usize) -> u32 {
-    u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+impl<'k> Key<'k> {
+    /// Hashes a key of a log with that seed.
+    pub(super) fn new(seed: u32, space: u32, bytes: &'k [u8]) -> Key<'k> {
+        Key { space, hash: hash(seed ^ space.wrapping_mul(0x9e37_79b1), bytes), bytes }
+    }
+
+    /// Where in an index of a log its search begins.
+    pub(super) fn start(&self, mask: usize) -> usize {
+        self.hash as usize & mask
+    }
+
+    /// The key itself.
+    pub(super) fn bytes(&self) -> &'k [u8] {
+        self.bytes
+    }
 }
 
-fn half(header: &[u8; HEADER as usize], at: usize) -> u16 {
-    u16::from_le_bytes([header[at], header[at + 1]])
+/// What a record begins with.
+pub(super) struct Header {
+    hash: u32,
+    space: u32,
+    key_len: u16,
+    value_len: u16,
+    owner: u32,
+}
+
+impl Header {
+    /// Reads what [`to_bytes`](Header::to_bytes) wrote.
+    pub(super) fn read(bytes: &[u8; HEADER as usize]) -> Header {
+        let word = |at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let half = |at| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        Header { hash: word(0), space: word(4), key_len: half(8), value_len: half(10), owner: word(12) }
+    }
+
+    fn to_bytes(&self) -> [u8; HEADER as usize] {
+        let mut bytes = [0; HEADER as usize];
+        bytes[..4].copy_from_slice(&self.hash.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.space.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.key_len.to_le_bytes());
+        bytes[10..12].copy_from_slice(&self.value_len.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.owner.to_le_bytes());
+        bytes
+    }
+
+    /// Whether the record can be one of `key`: that is sure once its key's bytes are the same.
+    pub(super) fn is_of(&self, key: &Key<'_>) -> bool {
+        self.hash == key.hash && self.space == key.space && usize::from(self.key_len) == key.bytes.len()
+    }
+
+    /// The value's length in bytes; nothing where the key is [wanted](Record::wanted).
+    pub(super) fn value_len(&self) -> Option<u32> {
+        (self.value_len != WANTED).then_some(u32::from(self.value_len))
+    }
+
+    fn record_len(&self) -> u32 {
+        record_len(u32::from(self.key_len), self.value_len().unwrap_or(0))
+    }
+}
+
+/// The header of the record at an offset, and what follows it.
+fn split(bytes: &[u8], offset: u32) -> Option<(Header, &[u8])> {
+    let (header, rest) = bytes.get(offset as usize..)?.split_first_chunk()?;
+    Some((Header::read(header), rest))
 }
 
 /// MurmurHash3's 32-bit function, which 32-bit processors compute as well as others.
-fn hash(seed: u32, bytes: &[u8]) -> u32 {
+pub fn hash(seed: u32, bytes: &[u8]) -> u32 {
     let scramble = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
     let (words, rest) = bytes.as_chunks::<4>();
     let mut hash = seed;
@@ -311,6 +423,7 @@ mod tests {
         fn behaves_like_a_map(steps in proptest::collection::vec((0u32..3, "[ab]{1,3}", "[x-z]{0,9}"), 1..120)) {
             let mut bytes = std::vec![0xaa; 8192];
             let index: Vec<AtomicU32> = (0..index_len(64)).map(|_| AtomicU32::new(9)).collect();
+            wipe(&index);
             let mut log = Log::new(&mut bytes, &index, 64, 42).unwrap();
             let mut model = HashMap::new();
             for (space, key, value) in steps {
@@ -321,6 +434,9 @@ mod tests {
                 }
             }
             prop_assert_eq!(log.keys_left(), 64 - model.len() as u32);
+            log.clear();
+            prop_assert_eq!((log.len(), log.keys_left()), (0, 64));
+            prop_assert!(index.iter().all(|slot| slot.load(Ordering::Relaxed) == 0), "a slot is still taken");
         }
     }
 }

@@ -87,6 +87,12 @@ impl<'s> Ready<'s> {
         self.cursor
     }
 
+    /// Fills in whose turn is next; false when it is no number of the set's.
+    pub fn set_turn(&mut self, turn: u32) -> bool {
+        self.cursor = turn;
+        turn < self.capacity || turn == 0
+    }
+
     /// Gives the numbers above `n` their turn.
     pub fn pass(&mut self, n: u32) {
         self.cursor = if n + 1 < self.capacity { n + 1 } else { 0 };

@@ -74,6 +74,11 @@ impl<'s> Connections<'s> {
         &self.rows[..self.jobs as usize * bits::words(self.jobs)]
     }
 
+    /// The same, for filling in what was saved.
+    pub fn state_mut(&mut self) -> &mut [u32] {
+        &mut self.rows[..self.jobs as usize * bits::words(self.jobs)]
+    }
+
     fn set(&mut self, a: JobId, b: JobId, connected: bool) {
         for (row, column) in [(a, b), (b, a)] {
             let words = bits::words(self.jobs);

@@ -167,4 +167,19 @@ impl<'s> Errands<'s> {
         let used = self.slots.iter().rposition(|slot| slot.parent.is_some()).map_or(0, |at| at + 1);
         (self.slots, &self.text[..used * self.room])
     }
+
+    /// The slots, for filling in what was saved.
+    pub fn slots_mut(&mut self) -> &mut [Errand] {
+        self.slots
+    }
+
+    /// Fills in the texts of the slots; false when those in use have others, or more than their room.
+    pub fn load(&mut self, text: &[u8]) -> bool {
+        let (_, place) = self.state();
+        if place.len() != text.len() {
+            return false;
+        }
+        self.text[..text.len()].copy_from_slice(text);
+        self.slots.iter().all(|slot| slot.len as usize <= self.room)
+    }
 }

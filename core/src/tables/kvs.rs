@@ -35,8 +35,14 @@ impl Spaces {
         Spaces(number)
     }
 
-    fn of(self, kind: Kind) -> u32 {
+    /// The number that the log knows one of them by.
+    pub fn of(self, kind: Kind) -> u32 {
         self.0.wrapping_mul(4).wrapping_add(kind as u32)
+    }
+
+    /// Whether that is the number of the job's space of this kind.
+    pub fn is(self, kind: Kind, space: u32) -> bool {
+        self.of(kind) == space
     }
 }
 
@@ -51,7 +57,7 @@ pub struct Amount {
 
 impl Amount {
     /// What of `self` is not used yet.
-    fn less(self, used: Amount) -> Amount {
+    pub fn less(self, used: Amount) -> Amount {
         Amount { bytes: self.bytes.saturating_sub(used.bytes), keys: self.keys.saturating_sub(used.keys) }
     }
 }
@@ -75,6 +81,10 @@ pub struct Kvs<'s> {
     limits: Amount,
     /// A rank's part of the half that is divided.
     part: Amount,
+    /// Of the other half, what this node's ranks may still take.
+    spare: Amount,
+    /// The nodes that the other half is for.
+    nodes: u32,
     next: u32,
 }
 
@@ -97,16 +107,46 @@ impl<'s> Kvs<'s> {
         let ranks = limits.ranks.max(1);
         let part = Amount { bytes: limits.kvs_bytes / 2 / ranks, keys: limits.keys / 2 / ranks };
         let limits = Amount { bytes: limits.kvs_bytes, keys: limits.keys };
-        Kvs { log, reserved: Amount::default(), limits, part, next: 0 }
+        Kvs { log, reserved: Amount::default(), limits, part, spare: limits, nodes: 1, next: 0 }
     }
 
-    /// All of it, for saving: the log, and what is set aside and counted beside it.
-    pub fn state(&self) -> (&[u8], Amount, u32) {
-        (self.log.as_bytes(), self.reserved, self.next)
+    /// The log, for saving.
+    pub fn log(&self) -> &Log<'s> {
+        &self.log
+    }
+
+    /// What is set aside, spared and counted beside it.
+    pub fn state(&self) -> (Amount, Amount, u32) {
+        (self.reserved, self.spare, self.next)
+    }
+
+    /// Fills in what was saved; false when it is no log, or too little is left of it for what is set aside.
+    pub fn load(&mut self, log: &[u8], (reserved, spare, next): (Amount, Amount, u32)) -> bool {
+        let loaded = self.log.load(log);
+        let left = Amount { bytes: self.log.bytes_left(), keys: self.log.keys_left() };
+        (self.reserved, self.spare, self.next) = (reserved, spare, next);
+        loaded && reserved.less(left) == Amount::default()
+    }
+
+    /// The common half is for so many nodes: whatever one of them takes, all of them have room for. The head's part,
+    /// who has no ranks, is for what hosts put.
+    pub fn divide(&mut self, nodes: u32) {
+        self.nodes = nodes.max(1);
+        self.refill();
+    }
+
+    fn refill(&mut self) {
+        let of = |limit: u32| if self.nodes > 1 { limit / 2 / self.nodes } else { limit };
+        self.spare = Amount { bytes: of(self.limits.bytes), keys: of(self.limits.keys) };
+    }
+
+    /// What nothing is stored in yet, whether it is set aside or not.
+    pub fn left(&self) -> Amount {
+        Amount { bytes: self.log.bytes_left(), keys: self.log.keys_left() }
     }
 
     fn common(&self) -> Amount {
-        Amount { bytes: self.log.bytes_left(), keys: self.log.keys_left() }.less(self.reserved)
+        self.left().less(self.reserved)
     }
 
     /// Spaces for a job of `ranks` ranks, and the share that is set aside for each of them: less than its part
@@ -164,13 +204,16 @@ impl<'s> Kvs<'s> {
     pub fn clear(&mut self) {
         self.log.clear();
         self.reserved = Amount::default();
+        self.refill();
     }
 
-    /// Whether there is room for a cost of one who has used that much of its share.
-    fn admit(&self, cost: Amount, used: Amount, share: Amount) -> Result<(), Refusal> {
+    /// Whether there is room for a cost of one who has used that much of its share, and may take so much of what is
+    /// common.
+    fn admit(&self, cost: Amount, used: Amount, share: Amount, spare: Amount) -> Result<(), Refusal> {
         let mine = share.less(used);
         // Of the cost, what exceeds the rest of the share comes out of the common half.
         let (over, common) = (cost.less(mine), self.common());
+        let common = Amount { bytes: common.bytes.min(spare.bytes), keys: common.keys.min(spare.keys) };
         let left = Amount { bytes: self.log.bytes_left(), keys: self.log.keys_left() };
         for (limit, cost, left, over, common, share, size) in [
             (
@@ -205,17 +248,23 @@ impl<'s> Kvs<'s> {
         share: Amount,
         pairs: impl Iterator<Item = (&'k [u8], usize)>,
     ) -> Result<(), Refusal> {
+        self.admit(self.cost_of(spaces.of(kind), pairs)?, used, share, self.spare)
+    }
+
+    /// What all of these take together; keys that come twice count twice.
+    fn cost_of<'k>(
+        &self,
+        space: u32,
+        pairs: impl Iterator<Item = (&'k [u8], usize)>,
+    ) -> Result<Amount, Refusal> {
         let mut all = Amount::default();
         for (key, value_len) in pairs {
             let (key_len, value_len) = (check_key(key.len())?, check_value(value_len)?);
-            let slot = self.log.find(&self.log.key(spaces.of(kind), key));
-            let cost = cost(key_len, value_len, slot);
-            all = Amount {
-                bytes: all.bytes.saturating_add(cost.bytes),
-                keys: all.keys.saturating_add(cost.keys),
-            };
+            let cost = cost(key_len, value_len, self.log.find(&self.log.key(space, key)));
+            all.bytes = all.bytes.saturating_add(cost.bytes);
+            all.keys = all.keys.saturating_add(cost.keys);
         }
-        self.admit(all, used, share)
+        Ok(all)
     }
 
     /// Stores a value under a key, replacing an older one, or a wish for the key where there is no value. Without
@@ -235,13 +284,13 @@ impl<'s> Kvs<'s> {
         };
         let slot = self.log.find(&key);
         let cost = cost(key_len, value_len, slot);
-        let (id, used, share) = match owner {
-            Some(owner) => (owner.id, Some(owner.used), owner.share),
-            None => (u32::MAX, None, Amount::default()),
+        let (id, used, share, spare) = match owner {
+            Some(owner) => (owner.id, Some(owner.used), owner.share, self.spare),
+            None => (u32::MAX, None, Amount::default(), self.limits),
         };
         let before = used.as_deref().copied().unwrap_or_default();
         let after = Amount { bytes: before.bytes.saturating_add(cost.bytes), keys: before.keys + cost.keys };
-        self.admit(cost, before, share)?;
+        self.admit(cost, before, share, spare)?;
         let mine = share.less(before);
         let wanted = match slot {
             Slot::Taken { record, .. } if self.log.record(record).is_some_and(|record| record.wanted) => {
@@ -256,8 +305,69 @@ impl<'s> Kvs<'s> {
         self.reserved = self.reserved.less(mine.less(share.less(after)));
         if let Some(used) = used {
             *used = after;
+            self.spare = self.spare.less(cost.less(mine));
         }
         Ok((record, wanted))
+    }
+
+    /// Whether there is room for pairs that have been put on other nodes, where they had to be admitted.
+    ///
+    /// # Errors
+    /// Why not: a length or a limit.
+    pub fn room_for_copies<'k>(
+        &self,
+        (spaces, kind): (Spaces, Kind),
+        pairs: impl Iterator<Item = (&'k [u8], usize)> + Clone,
+    ) -> Result<(), Refusal> {
+        let space = spaces.of(kind);
+        let mut all = self.cost_of(space, pairs.clone())?;
+        // A rank may have put a key more than once. Only where keys run short is it worth while to look for that.
+        if all.keys > self.log.keys_left() {
+            let fresh = |key| !matches!(self.log.find(&self.log.key(space, key)), Slot::Taken { .. });
+            let first = |&(at, key): &(usize, &[u8])| pairs.clone().take(at).all(|(other, _)| other != key);
+            let keys = pairs.clone().map(|(key, _)| key).enumerate();
+            all.keys = keys.filter(|&(_, key)| fresh(key)).filter(first).count() as u32;
+        }
+        if all.bytes > self.log.bytes_left() {
+            return Err(Refusal::Full(Limit::KvsBytes, self.limits.bytes));
+        }
+        if all.keys > self.log.keys_left() {
+            return Err(Refusal::Full(Limit::Keys, self.limits.keys));
+        }
+        Ok(())
+    }
+
+    /// Stores a copy of what was put on another node, for which there is [room](Kvs::room_for_copies); its offset.
+    pub fn copy(
+        &mut self,
+        (spaces, kind): (Spaces, Kind),
+        owner: Owner<'_>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Option<u32> {
+        let key_len = check_key(key.len()).ok()?;
+        let value_len = check_value(value.len()).ok()?;
+        let key = self.log.key(spaces.of(kind), key);
+        let slot = self.log.find(&key);
+        let cost = cost(key_len, value_len, slot);
+        let record = self.log.append(&key, slot, owner.id, Some(core::iter::once(value)))?;
+        let mine = owner.share.less(*owner.used);
+        owner.used.bytes = owner.used.bytes.saturating_add(cost.bytes);
+        owner.used.keys = owner.used.keys.saturating_add(cost.keys);
+        self.reserved = self.reserved.less(mine.less(owner.share.less(*owner.used)));
+        Some(record)
+    }
+
+    /// Bytes of log in use.
+    pub fn written(&self) -> u32 {
+        self.log.len()
+    }
+
+    /// The record at an offset, and the offset of the next.
+    pub fn step(&self, offset: u32) -> Option<(Record<'_>, u32)> {
+        let record = self.log.record(offset)?;
+        let len = record_len(record.key.len() as u32, record.value.len() as u32);
+        Some((record, offset + len))
     }
 
     /// The newest record of a key, with a value or wanted.

@@ -5,5 +5,6 @@ pub mod errands;
 pub mod fence;
 pub mod info;
 pub mod kvs;
+pub mod meet;
 pub mod names;
 pub mod psets;

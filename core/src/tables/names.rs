@@ -20,6 +20,13 @@ pub struct Name {
     serial: u32,
 }
 
+impl Name {
+    /// Whether nothing stands in it.
+    pub fn is_free(&self) -> bool {
+        self.owner.is_none() && self.waiting == 0
+    }
+}
+
 /// A publication: its slot, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRef {
@@ -122,6 +129,26 @@ impl<'s> Names<'s> {
     /// The slots, for saving.
     pub fn state(&self) -> &[Name] {
         self.slots
+    }
+
+    /// The same, for filling in what was saved.
+    pub fn state_mut(&mut self) -> &mut [Name] {
+        self.slots
+    }
+
+    /// Whether every slot could have come to be so; `waiting` counts who waits for the name there.
+    pub fn is_sound(&self, waiting: impl Fn(u32) -> usize) -> bool {
+        (0u32..).zip(&*self.slots).all(|(at, slot)| {
+            let used = slot.owner.is_some() || slot.waiting > 0;
+            used != slot.name.is_empty()
+                && (slot.owner.is_some() || slot.port.is_empty())
+                && (!used || slot.waiting as usize == waiting(at))
+        })
+    }
+
+    /// Whether there is such a slot, in use.
+    pub fn is_known(&self, at: u32) -> bool {
+        self.slots.get(at as usize).is_some_and(|slot| !slot.name.is_empty())
     }
 
     fn withdraw(&mut self, at: usize) {

@@ -28,6 +28,13 @@ pub struct Pset {
     serial: u32,
 }
 
+impl Pset {
+    /// Whether nothing stands in it.
+    pub fn is_free(&self) -> bool {
+        self.job.is_none()
+    }
+}
+
 /// One of the sets that a rank is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Which {
@@ -75,9 +82,7 @@ impl<'s> Psets<'s> {
         members: impl Iterator<Item = u32>,
     ) -> Result<(), Refusal> {
         let kept = String::try_from(name).map_err(|_| Refusal::PsetName)?;
-        let printable = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';');
-        let reserved = name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
-        if name.is_empty() || reserved || !printable {
+        if !is_name(name) {
             return Err(Refusal::PsetName);
         }
         let candidate = &mut self.sets[..self.words];
@@ -170,6 +175,30 @@ impl<'s> Psets<'s> {
         (self.slots, &self.sets[self.words..], self.serial)
     }
 
+    /// The same, for filling in what was saved.
+    pub fn state_mut(&mut self) -> (&mut [Pset], &mut [u32], &mut u32) {
+        (self.slots, &mut self.sets[self.words..], &mut self.serial)
+    }
+
+    /// Whether every set could have come to be so; `size` is that of a job, where there is one.
+    pub fn is_sound(&self, size: impl Fn(JobId) -> Option<u32>) -> bool {
+        self.slots.iter().enumerate().all(|(at, slot)| match slot.job {
+            None => *slot == Pset::default(),
+            Some(job) => size(job).is_some_and(|size| {
+                let members = self.set(at);
+                is_name(&slot.name) && bits::count(members) > 0 && bits::iter(members).all(|it| it < size)
+            }),
+        })
+    }
+
+    /// Whether a set stands there.
+    pub fn is_known(&self, which: Which) -> bool {
+        match which {
+            Which::World | Which::Itself => true,
+            Which::Stored(at) => (at as usize) < self.slots.len(),
+        }
+    }
+
     fn of(&self, job: JobId, rank: u32) -> impl Iterator<Item = usize> + '_ {
         (0..self.slots.len())
             .filter(move |&at| self.slots[at].job == Some(job) && bits::contains(self.set(at), rank))
@@ -182,6 +211,12 @@ impl<'s> Psets<'s> {
     fn set(&self, at: usize) -> &[u32] {
         &self.sets[(1 + at) * self.words..][..self.words]
     }
+}
+
+fn is_name(name: &str) -> bool {
+    let printable = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';');
+    let reserved = name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
+    !name.is_empty() && !reserved && printable
 }
 
 #[cfg(test)]

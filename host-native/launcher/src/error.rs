@@ -7,6 +7,10 @@ use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
 
+use crate::border::CoreError;
+use crate::cluster::ClusterError;
+use crate::manage::BoardError;
+use crate::recording::TapeError;
 use crate::universe::UniverseError;
 
 /// Why a job could not be run. Whatever had been started is ended before this is returned.
@@ -47,6 +51,14 @@ pub enum RunError {
     Spawn {
         /// The first rank that was not started.
         rank: u32,
+        /// Its command.
+        command: OsString,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// The system did not start a program that the launcher needs for itself.
+    #[error("cannot start {}: {why}", command.display())]
+    Helper {
         /// Its command.
         command: OsString,
         /// What the system said.
@@ -126,6 +138,35 @@ pub enum RunError {
         /// The library.
         library: PathBuf,
     },
+    /// This build cannot run the core in a sandbox.
+    #[error(
+        "this hydrant was built without the sandbox, which --sandbox needs: build it with cargo build --release -p hydrant \
+         --features sandbox"
+    )]
+    NoSandbox,
+    /// A plugin serves the ranks of one host.
+    #[error("--sandbox serves jobs on this host alone: leave it out, or the hosts")]
+    SandboxOnNodes,
+    /// Each of several hosts has a port of its own.
+    #[error(
+        "--pmi-port={0} is for jobs on this host alone: on several, each daemon serves its ranks at a free port on its \
+         loopback interface, so give --pmi-port without an address"
+    )]
+    PortOnNodes(SocketAddr),
+    /// The plugin is not where it should be.
+    #[error(
+        "cannot find hydrant.wasm, which --sandbox needs, as {}: build it (host-wasm/build) and say with HYDRANT_WASM or \
+         --sandbox=FILE where it is",
+        named(searched)
+    )]
+    NoPlugin {
+        /// Where it was looked for.
+        searched: Vec<PathBuf>,
+    },
+    /// The plugin failed.
+    #[cfg(feature = "sandbox")]
+    #[error(transparent)]
+    Plugin(hydrant_wasm::PluginError),
     /// A process set cannot be defined.
     #[error("the process set {name:?} cannot be defined: {why}{}", raise(why))]
     Pset {
@@ -137,6 +178,18 @@ pub enum RunError {
     /// The daemon that keeps names cannot be joined.
     #[error("cannot join the universe: {0}")]
     Universe(#[from] Box<UniverseError>),
+    /// The board does not serve the job.
+    #[error(transparent)]
+    Board(#[from] Box<BoardError>),
+    /// It cannot be recorded.
+    #[error(transparent)]
+    Record(#[from] TapeError),
+    /// It cannot be said which rank runs where.
+    #[error(transparent)]
+    Cluster(#[from] Box<ClusterError>),
+    /// The nodes of the run cannot go on together.
+    #[error("{0}")]
+    Links(String),
     /// A job without ranks, or with more than 32-bit numbers count.
     #[error("a job of {0} ranks cannot be run")]
     Size(u64),
@@ -157,13 +210,31 @@ pub enum RunError {
     },
 }
 
+impl From<BoardError> for RunError {
+    fn from(error: BoardError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
+impl From<CoreError> for RunError {
+    fn from(error: CoreError) -> RunError {
+        match error {
+            CoreError::Fault(why) => why.into(),
+            CoreError::Board(why) => why.into(),
+            #[cfg(feature = "sandbox")]
+            CoreError::Plugin(why) => RunError::Plugin(why),
+        }
+    }
+}
+
 impl RunError {
     /// The exit code that shells use for the same error: 127 for a command that is not found, 126 for one that
-    /// cannot be run, otherwise 1.
+    /// cannot be run, 2 for hosts that were not named rightly, otherwise 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             RunError::NotFound { .. } => 127,
             RunError::NotExecutable { .. } | RunError::WorkingDir { .. } => 126,
+            RunError::Cluster(_) | RunError::SandboxOnNodes | RunError::PortOnNodes(_) => 2,
             _ => 1,
         }
     }
@@ -176,6 +247,7 @@ impl RunError {
             RunError::NotExecutable { why, .. } => number(why, libc::EACCES),
             RunError::WorkingDir { why, .. } => number(why, libc::ENOTDIR),
             RunError::Spawn { why, .. }
+            | RunError::Helper { why, .. }
             | RunError::OutputFile { why, .. }
             | RunError::Listen { why, .. }
             | RunError::System { why, .. } => number(why, libc::EIO),
@@ -195,6 +267,11 @@ impl RunError {
             | RunError::Pset { why: Fault::Full(limit, _), .. } => Some(*limit),
             _ => None,
         }
+    }
+
+    /// What is wrong between the nodes of a run.
+    pub(crate) fn links(why: impl std::fmt::Display) -> RunError {
+        RunError::Links(why.to_string())
     }
 
     /// For `map_err`: names what was attempted.

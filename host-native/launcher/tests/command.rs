@@ -59,3 +59,44 @@ fn a_probe_that_cannot_join_says_what_is_wrong() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("PMI_FD") && error.contains("1000000"), "{error}");
 }
+
+#[test]
+fn a_dry_run_tells_the_plan_and_starts_nothing() {
+    let marker = std::env::temp_dir().join(format!("hydrant-dry-{}", std::process::id()));
+    let file = marker.to_str().expect("a path of ASCII");
+    for hosts in [&["-hosts", "localhost"][..], &["-hosts", "nowhere-a:2,nowhere-b", "--radix", "2"]] {
+        let args = [&["run", "--dry-run"], hosts, &["-n", "3", "touch", file]].concat();
+        let (code, out, error) = run(&args);
+        assert_eq!((code, error.as_str()), (Some(0), ""), "{args:?}");
+        assert!(out.contains("mapping: (vector,(0,1,") && out.contains("Nothing was started"), "{out}");
+    }
+    assert!(!marker.exists());
+}
+
+#[test]
+fn hosts_that_cannot_be_used_are_2_and_name_their_file() {
+    let file = std::env::temp_dir().join(format!("hydrant-hosts-{}", std::process::id()));
+    std::fs::write(&file, "a slots=2 max_slots=2\nb slots=many\n").expect("a temporary file");
+    let name = file.to_str().expect("a path of ASCII");
+    let wrong = run(&["run", "-f", name, "true"]);
+    std::fs::write(&file, "localhost max_slots=2\n").expect("a temporary file");
+    let full = run(&["run", "-f", name, "-n", "3", "true"]);
+    let fits = run(&["run", "-f", name, "-n", "2", "true"]);
+    std::fs::remove_file(&file).expect("it was written");
+    assert_eq!((wrong.0, wrong.1.as_str()), (Some(2), ""));
+    assert!(wrong.2.contains(&format!("{name} line 2: 'many' is no number of slots")), "{}", wrong.2);
+    assert_eq!(full.0, Some(2), "{}", full.2);
+    assert!(full.2.contains("3 ranks, but the hosts take 2 at most"), "{}", full.2);
+    assert_eq!((fits.0, fits.2.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_batch_systems_hosts_are_found_by_themselves() {
+    let output = hydrant(&["run", "--dry-run", "-n", "7", "true"])
+        .envs([("SLURM_JOB_NODELIST", "n[01-03],m5"), ("SLURM_TASKS_PER_NODE", "2(x3),1")])
+        .output()
+        .expect("hydrant starts");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(out.contains("node 4: m5, 1 slot: rank 6\n"), "{out}");
+    assert!(out.contains("mapping: (vector,(0,3,2),(3,1,1))\n"), "{out}");
+}

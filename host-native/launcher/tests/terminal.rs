@@ -29,9 +29,11 @@ impl Terminal {
             open(ptsname(&master, Vec::new()).unwrap(), flags, Mode::empty()).unwrap().into();
         let copy = || terminal.try_clone().unwrap();
         command.stdin(copy()).stdout(copy()).stderr(copy());
-        // SAFETY: both calls are async-signal-safe system calls that touch no memory.
+        // SAFETY: all calls are async-signal-safe system calls that touch no memory.
         unsafe {
             command.pre_exec(|| {
+                // A test run in the background of a script would hand on that interrupts are ignored.
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
                 setsid()?;
                 Ok(ioctl_tiocsctty(rustix::stdio::stdin().as_fd())?)
             });

@@ -23,6 +23,13 @@ pub(crate) struct Environment {
     pub(crate) jobid: Option<String>,
     /// `PMI_SPAWNED`: whether another job started this one.
     pub(crate) spawned: bool,
+    /// `HYDRANT_KVS`: where the server shares its key-value log.
+    pub(crate) offer: Option<String>,
+}
+
+/// `PMI2_DEBUG`: whether the user wants to hear reasons.
+pub(crate) fn debugging() -> bool {
+    std::env::var_os("PMI2_DEBUG").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
 impl Environment {
@@ -48,7 +55,9 @@ impl Environment {
             Place::Alone
         };
         let spawned = text("PMI_SPAWNED").is_some_and(|value| value != "0") && place != Place::Alone;
-        Ok(Environment { place, jobid: text("PMI_JOBID").filter(|id| !id.is_empty()), spawned })
+        let jobid = text("PMI_JOBID").filter(|id| !id.is_empty());
+        let offer = text("HYDRANT_KVS").filter(|_| matches!(place, Place::Fd { .. }));
+        Ok(Environment { place, jobid, spawned, offer })
     }
 }
 
@@ -72,11 +81,14 @@ mod tests {
         let found = read(&fd).unwrap();
         assert_eq!(found.place, Place::Fd { fd: 6, rank: 1, size: 2 });
         assert_eq!((found.jobid.as_deref(), found.spawned), (Some("7.0"), false));
-        let found = read(&[("PMI_PORT", "vm:4000"), ("PMI_ID", "3"), ("PMI_SPAWNED", "1")]).unwrap();
+        let offered = read(&[("HYDRANT_KVS", "1,x"), fd[0], fd[1]]).unwrap();
+        assert_eq!((found.offer, offered.offer.as_deref()), (None, Some("1,x")));
+        let port = [("PMI_PORT", "vm:4000"), ("PMI_ID", "3"), ("PMI_SPAWNED", "1"), ("HYDRANT_KVS", "1,x")];
+        let found = read(&port).unwrap();
         assert_eq!(found.place, Place::Port { address: "vm:4000".into(), id: 3 });
-        assert!(found.spawned);
+        assert_eq!((found.spawned, found.offer), (true, None));
         let found = read(&[("PMI_RANK", "1"), ("PMI_JOBID", ""), ("PMI_SPAWNED", "1")]).unwrap();
-        assert_eq!(found, Environment { place: Place::Alone, jobid: None, spawned: false });
+        assert_eq!(found, Environment { place: Place::Alone, jobid: None, spawned: false, offer: None });
     }
 
     #[test]

@@ -6,8 +6,9 @@ use hydrant_core::client::Identity;
 use hydrant_core::wire::{Command, Reply};
 
 use crate::connection::{Connection, string};
-use crate::environment::{Environment, Place};
+use crate::environment::{Environment, Place, debugging};
 use crate::error::Error;
+use crate::segment::Segment;
 use crate::transport::Transport;
 
 /// A process that has called `PMI2_Init`.
@@ -18,6 +19,8 @@ pub(crate) struct Process {
     pub(crate) spawned: bool,
     /// Whether there is no server but the one within.
     pub(crate) alone: bool,
+    /// Where values are found without asking the server.
+    pub(crate) segment: Option<Segment>,
 }
 
 enum Stage {
@@ -62,7 +65,14 @@ impl Process {
             _ => None,
         })?;
         let alone = environment.place == Place::Alone;
-        Ok(Process { connection, identity, jobid, spawned: environment.spawned, alone })
+        let offer = environment.offer.as_deref().map(|offer| Segment::open(offer, &jobid)).transpose();
+        let segment = offer.unwrap_or_else(|declined| {
+            if debugging() {
+                eprintln!("hydrant-pmi2: PMI2_Init: HYDRANT_KVS is not used: {declined}");
+            }
+            None
+        });
+        Ok(Process { connection, identity, jobid, spawned: environment.spawned, alone, segment })
     }
 
     /// Whether `PMI2_Init` has succeeded; as pmi2.h says, `PMI2_Finalize` does not take that back.

@@ -19,11 +19,11 @@ const NAME: &str = "kvs_12345_0_123456789_vm";
 const BATCH: u32 = 1000;
 
 /// Commands that are timed.
-const OPERATIONS: [&str; 3] = ["put", "get", "fence"];
+pub(crate) const OPERATIONS: [&str; 3] = ["put", "get", "fence"];
 
 /// A server with a job of [`RANKS`] ranks, which have all joined.
-struct Core<'s> {
-    server: Server<'s>,
+struct Core<C> {
+    server: C,
     pmi: Pmi,
     output: Box<[u8]>,
 }
@@ -31,12 +31,12 @@ struct Core<'s> {
 /// One timed batch: who says what.
 type Batch = Vec<(ConnId, Vec<u8>)>;
 
-impl Core<'_> {
+impl<C: hydrant_core::Core<Error: std::error::Error + Send + Sync + 'static>> Core<C> {
     /// Hands in one message and takes all replies that are due; returns how many.
     fn turn(&mut self, conn: ConnId, bytes: &[u8]) -> Result<u32> {
         self.server.handle(Time(0), Input::Bytes { conn, bytes, full: false })?;
         let mut replies = 0;
-        while let Some(output) = self.server.poll(&mut self.output) {
+        while let Some(output) = self.server.poll(&mut self.output)? {
             if let Output::Bytes { bytes, .. } = output {
                 black_box(bytes);
                 replies += 1;
@@ -49,7 +49,7 @@ impl Core<'_> {
     fn ask(&mut self, conn: ConnId, bytes: &[u8], expected: &str) -> Result<()> {
         self.server.handle(Time(0), Input::Bytes { conn, bytes, full: false })?;
         let mut answered = false;
-        while let Some(output) = self.server.poll(&mut self.output) {
+        while let Some(output) = self.server.poll(&mut self.output)? {
             if let Output::Bytes { bytes, .. } = output {
                 answered |= bytes.windows(expected.len()).any(|window| window == expected.as_bytes());
             }
@@ -129,14 +129,27 @@ impl Core<'_> {
     }
 }
 
-fn sample(pmi: Pmi, keys: u32) -> Result<[f64; 3]> {
+/// Limits for so many keys.
+pub(crate) fn limits(keys: u32) -> Limits {
     // Half of the room is set aside in equal shares for the ranks, and the keys are spread equally.
     let room = keys + keys / 10 + 1024;
-    let kvs_bytes = room * 256;
-    let limits = Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: room, kvs_bytes, ..Limits::NONE };
+    Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: room, kvs_bytes: room * 256, ..Limits::NONE }
+}
+
+/// Nanoseconds a command of each of [`OPERATIONS`], in the core itself.
+pub(crate) fn native(pmi: Pmi, keys: u32) -> Result<[f64; 3]> {
+    let limits = limits(keys);
     let mut memory = HeapSlabs::new(&limits);
-    let server = Server::new(limits, memory.lend(), 1)?;
-    let mut core = Core { server, pmi, output: vec![0; limits.output_max()].into() };
+    sample(Server::new(limits, memory.lend(), 1)?, pmi, keys)
+}
+
+/// The same, in any core.
+pub(crate) fn sample<C>(server: C, pmi: Pmi, keys: u32) -> Result<[f64; 3]>
+where
+    C: hydrant_core::Core<Error: std::error::Error + Send + Sync + 'static>,
+{
+    let output = vec![0; server.limits().output_max()].into();
+    let mut core = Core { server, pmi, output };
     core.join()?;
     core.sample(keys)
 }
@@ -149,7 +162,7 @@ pub(crate) fn rows(counts: &[u32], runs: u32) -> Result<Vec<Row>> {
         for &keys in counts {
             let mut samples = [(); 3].map(|()| Samples::default());
             for _ in 0..runs {
-                let sample = sample(pmi, keys).with_context(|| format!("the core with {keys} keys"))?;
+                let sample = native(pmi, keys).with_context(|| format!("the core with {keys} keys"))?;
                 for (samples, sample) in samples.iter_mut().zip(sample) {
                     samples.push(sample);
                 }

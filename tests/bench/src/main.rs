@@ -8,12 +8,19 @@
 //! | launch true | of the whole command, from its start to its end | a command that `posix_spawn`s as many processes and reaps them |
 //! | exchange | from the first rank's put to the last rank's last get: put, fence, everybody gets everything | the same clients with an epoll loop that answers with prepared bytes and only counts fences |
 //! | get | of that the gets, divided by their number | the same |
+//! | launch, D daemons | of the whole command, whose ranks join, meet in a fence and leave, over D daemons on this machine: `--bootstrap local`, and hydra's proxies by `-launcher fork`. Not `true`: where some proxies are done before others have begun, hydra 5.0.2 dies of SIGPIPE | - |
+//! | exchange, get, D daemons | as above. Not over PMI-2, whose fence hydra 5.0.2 does not finish over several proxies | - |
+//! | sandbox | of the same with the core as a plugin; of a server's start, the plugin's code compiled or cached; of the exchange under `hydrant run --sandbox` | the same without the sandbox |
+//! | libpmi2 get | of a `PMI2_KVS_Get`, as above: over our library, through the memory that hydrant shares with its ranks and through the socket; beside it Slurm's library under hydra 4.0.2, in both rows | - |
 //! | core | of one command of 128 ranks: `handle` and `poll`, message decoded and reply encoded; n is the number of keys stored | - |
+//!
+//! The rows of the sandbox are in a build with the feature `sandbox`, and want `hydrant.wasm` where `HYDRANT_WASM` says.
 //!
 //! A missed target is printed and is no failure. Exit code 1 when something could not be run.
 
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -23,12 +30,15 @@ use clap::{Parser, Subcommand, ValueEnum};
 mod alone;
 mod floor;
 mod job;
+mod library;
 mod native;
 mod pmi;
 mod rank;
+#[cfg(feature = "sandbox")]
+mod sandboxed;
 mod table;
 
-use native::Plan;
+use native::{Libraries, Plan, Shape};
 use pmi::Pmi;
 use table::Table;
 
@@ -38,17 +48,20 @@ use table::Table;
 struct Arguments {
     #[command(subcommand)]
     role: Option<Role>,
-    /// Numbers of ranks
-    #[arg(short, value_delimiter = ',', default_values_t = [2, 16, 64, 128, 256])]
+    /// Numbers of ranks [default: 2,16,64,128,256; over several daemons 64,128]
+    #[arg(short, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     n: Vec<u32>,
+    /// Numbers of daemons on this machine, for the rows of several
+    #[arg(long, value_delimiter = ',', default_values_t = [4, 16], value_parser = clap::value_parser!(u32).range(1..))]
+    daemons: Vec<u32>,
     /// Runs of each, of which the median counts
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// A look in seconds: 2, 16 and 128 ranks, 3 runs, at most 10,000 keys
-    #[arg(long, conflicts_with_all = ["n", "runs"])]
+    #[arg(long, conflicts_with_all = ["n", "runs", "daemons"])]
     quick: bool,
     /// Only these rows
-    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Part::Launch, Part::Pmi1, Part::Pmi2, Part::Core])]
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = Part::ALL)]
     rows: Vec<Part>,
     /// hydrant's binary [default: `hydrant` beside this program]
     #[arg(long)]
@@ -56,6 +69,12 @@ struct Arguments {
     /// Hydra's mpiexec [default: peers/mpich/bin/mpiexec beside the build profile's folder, where tests/install puts it]
     #[arg(long)]
     hydra: Option<PathBuf>,
+    /// Hydra 4.0.2's mpiexec, for the rows of libpmi2 [default: that of Debian]
+    #[arg(long, default_value = "/usr/bin/mpiexec.hydra")]
+    hydra4: PathBuf,
+    /// Slurm's libpmi2, for the same rows: a path, or a name that the system finds
+    #[arg(long, default_value = "libpmi2.so.0")]
+    slurm_libpmi2: OsString,
     /// Leave a process manager out
     #[arg(long, value_delimiter = ',', value_enum)]
     without: Vec<Manager>,
@@ -69,8 +88,19 @@ enum Part {
     Launch,
     Pmi1,
     Pmi2,
+    Daemons,
+    Libpmi2,
     Core,
+    #[cfg(feature = "sandbox")]
+    Sandbox,
 }
+
+impl Part {
+    const ALL: [Part; 6] = [Part::Launch, Part::Pmi1, Part::Pmi2, Part::Daemons, Part::Libpmi2, Part::Core];
+}
+
+/// Numbers of ranks unless others are asked for, of jobs without daemons.
+const RANKS: [u32; 5] = [2, 16, 64, 128, 256];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Manager {
@@ -90,6 +120,20 @@ enum Role {
         /// The server is the echo server
         #[arg(long)]
         echo: bool,
+        /// Join the job, meet the others and leave, without an exchange
+        #[arg(long, conflicts_with = "echo")]
+        guest: bool,
+    },
+    /// Is a rank of a job over a libpmi2
+    #[command(hide = true)]
+    Libpmi2 {
+        /// The library
+        library: OsString,
+        /// How often to get everything
+        passes: u32,
+        /// Do without the server's shared memory
+        #[arg(long)]
+        socket: bool,
     },
     /// Starts a program so many times and reaps it
     #[command(hide = true)]
@@ -104,8 +148,10 @@ enum Role {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match &arguments.role {
-        Some(Role::Rank { pmi, echo: false }) => rank::under_manager(*pmi),
-        Some(Role::Rank { pmi, echo: true }) => rank::under_echo(*pmi),
+        Some(Role::Rank { pmi, guest: true, .. }) => rank::guest(*pmi),
+        Some(Role::Rank { pmi, echo: false, .. }) => rank::under_manager(*pmi),
+        Some(Role::Rank { pmi, echo: true, .. }) => rank::under_echo(*pmi),
+        Some(Role::Libpmi2 { library, passes, socket }) => library::under_manager(library, *socket, *passes),
         Some(Role::Spawn { count, program }) => floor::spawn_loop(*count, program),
         None => measure(arguments),
     };
@@ -122,28 +168,34 @@ fn main() -> ExitCode {
 fn measure(mut arguments: Arguments) -> Result<()> {
     if arguments.quick {
         arguments.n = vec![2, 16, 128];
+        arguments.daemons = vec![4];
         arguments.runs = 3;
     }
     let keys: &[u32] = if arguments.quick { &[1_000, 10_000] } else { &[1_000, 10_000, 100_000] };
-    ensure!(arguments.n.iter().all(|&n| n > 0), "-n: a job has at least one rank");
     let plan = Plan {
         hydrant: hydrant(&arguments)?,
         hydra: hydra(&arguments)?,
+        libraries: libraries(&arguments)?,
         runs: arguments.runs,
         limit: Duration::from_secs(arguments.limit),
         failures: Cell::new(0),
     };
     let mut rows = Vec::new();
-    for part in &arguments.rows {
-        // The core has no processes: its rows count keys.
-        let sizes = if *part == Part::Core { &[0][..] } else { &arguments.n };
-        for &n in sizes {
-            eprintln!("bench: {part:?}{}", if n > 0 { format!(", {n} ranks") } else { String::new() });
+    for &part in &arguments.rows {
+        for shape in shapes(&arguments, part) {
+            eprintln!("bench: {part:?}{shape}");
             match part {
-                Part::Launch => rows.push(plan.launch(n)),
-                Part::Pmi1 => rows.extend(plan.exchange(n, Pmi::V1)),
-                Part::Pmi2 => rows.extend(plan.exchange(n, Pmi::V2)),
+                Part::Launch => rows.push(plan.launch(shape)),
+                Part::Pmi1 => rows.extend(plan.exchange(shape, Pmi::V1)),
+                Part::Pmi2 => rows.extend(plan.exchange(shape, Pmi::V2)),
+                Part::Daemons => {
+                    rows.push(plan.launch(shape));
+                    rows.extend(plan.exchange(shape, Pmi::V1));
+                }
+                Part::Libpmi2 => rows.extend(plan.library_gets(shape)),
                 Part::Core => rows.extend(plan.noted(alone::rows(keys, plan.runs)).into_iter().flatten()),
+                #[cfg(feature = "sandbox")]
+                Part::Sandbox => rows.extend(sandboxed::rows(&plan, keys, shape)),
             }
         }
     }
@@ -152,6 +204,21 @@ fn measure(mut arguments: Arguments) -> Result<()> {
     let failures = plan.failures.get();
     ensure!(failures == 0, "{failures} of the measurements failed");
     Ok(())
+}
+
+/// The jobs that a part of the table measures. One of no ranks stands for rows that have no processes and count keys.
+fn shapes(arguments: &Arguments, part: Part) -> Vec<Shape> {
+    let of = |otherwise: &[u32], daemons: u32| -> Vec<Shape> {
+        let ranks = if arguments.n.is_empty() { otherwise } else { &arguments.n };
+        ranks.iter().map(|&ranks| Shape { ranks, daemons }).collect()
+    };
+    match part {
+        Part::Core => vec![Shape::NONE],
+        #[cfg(feature = "sandbox")]
+        Part::Sandbox => [vec![Shape::NONE], of(&RANKS, 0)].concat(),
+        Part::Daemons => arguments.daemons.iter().flat_map(|&daemons| of(&[64, 128], daemons)).collect(),
+        Part::Launch | Part::Pmi1 | Part::Pmi2 | Part::Libpmi2 => of(&RANKS, 0),
+    }
 }
 
 /// What a reader needs to know to compare two tables.
@@ -174,6 +241,23 @@ fn hydrant(arguments: &Arguments) -> Result<Option<PathBuf>> {
         path.display()
     );
     Ok(Some(path))
+}
+
+/// What the rows of libpmi2 are measured with, where they are wanted.
+fn libraries(arguments: &Arguments) -> Result<Libraries> {
+    let Arguments { hydra4, slurm_libpmi2, .. } = arguments;
+    let own = std::env::current_exe()?.with_file_name("libhydrant_pmi2.so");
+    let advice = "run tests/bench/run, which sees to it, or leave the row out by --rows";
+    if arguments.rows.contains(&Part::Libpmi2) {
+        ensure!(own.exists(), "{} is not there: {advice}", own.display());
+    }
+    if arguments.rows.contains(&Part::Libpmi2) && !arguments.without.contains(&Manager::Hydra) {
+        ensure!(hydra4.exists(), "{} is not there: {advice}, or give --hydra4", hydra4.display());
+        let loads = library::loads(slurm_libpmi2);
+        let shown = Path::new(slurm_libpmi2).display();
+        ensure!(loads, "{shown} cannot be loaded: {advice}, or give --slurm-libpmi2");
+    }
+    Ok(Libraries { own, hydra4: hydra4.clone(), slurm: slurm_libpmi2.clone() })
 }
 
 fn hydra(arguments: &Arguments) -> Result<Option<PathBuf>> {

@@ -1,7 +1,8 @@
 //! Jobs under hydrant and under hydra, run in turns, with the floor in the same turn.
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,18 +17,85 @@ use crate::table::{Row, Samples, Target};
 /// The number of ranks that the targets are stated for.
 const TARGET_RANKS: u32 = 128;
 
+/// Gets of one rank's that are timed together at least where they come from memory: less than that would time how
+/// processes are woken.
+const LOCAL_GETS: u32 = 20_000;
+
+/// What gets through a libpmi2 are measured with.
+pub(crate) struct Libraries {
+    /// Our libpmi2.
+    pub(crate) own: PathBuf,
+    /// The `mpiexec` of hydra 4.0.2, under which Slurm's library works.
+    pub(crate) hydra4: PathBuf,
+    /// Slurm's libpmi2.
+    pub(crate) slurm: OsString,
+}
+
 /// What is measured, and how often.
 pub(crate) struct Plan {
     /// hydrant's binary, where it takes part.
     pub(crate) hydrant: Option<PathBuf>,
     /// Hydra's `mpiexec`, where it takes part.
     pub(crate) hydra: Option<PathBuf>,
+    /// What the rows of libpmi2 are measured with.
+    pub(crate) libraries: Libraries,
     /// Turns, of which the median counts.
     pub(crate) runs: u32,
     /// Longest time of one job.
     pub(crate) limit: Duration,
     /// Jobs that could not be measured so far.
     pub(crate) failures: Cell<u32>,
+}
+
+/// A job's size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Processes.
+    pub(crate) ranks: u32,
+    /// Daemons that they are divided among, hydra's proxies; 0 where the command itself starts and serves them.
+    pub(crate) daemons: u32,
+}
+
+impl Shape {
+    /// No job at all.
+    pub(crate) const NONE: Shape = Shape { ranks: 0, daemons: 0 };
+
+    /// How a row calls it.
+    fn measured(self, what: &str) -> String {
+        match self.daemons {
+            0 => what.into(),
+            daemons => format!("{what}, {daemons} daemons"),
+        }
+    }
+
+    /// The options that both commands take. With as many names as daemons each is a host of its own, which lies here.
+    fn options(self, launcher: [&str; 2]) -> Vec<String> {
+        let Shape { ranks, daemons } = self;
+        let mut options = vec!["-n".into(), ranks.to_string()];
+        if daemons > 0 {
+            let hosts: Vec<String> = (0..daemons).map(|host| format!("host{host}")).collect();
+            let ppn = ranks.div_ceil(daemons).to_string();
+            options.extend(launcher.map(String::from));
+            options.extend(["-hosts".into(), hosts.join(","), "-ppn".into(), ppn]);
+        }
+        options
+    }
+
+    /// There is no floor for daemons, and no target.
+    fn alone(self) -> bool {
+        self.daemons == 0
+    }
+}
+
+impl std::fmt::Display for Shape {
+    /// Behind the name of what is measured.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Shape { ranks: 0, .. } => Ok(()),
+            Shape { ranks, daemons: 0 } => write!(f, ", {ranks} ranks"),
+            Shape { ranks, daemons } => write!(f, ", {ranks} ranks over {daemons} daemons"),
+        }
+    }
 }
 
 /// The times of those who take part in a turn.
@@ -39,29 +107,29 @@ struct Columns {
 }
 
 impl Columns {
-    fn row(&self, what: String, ranks: u32, unit: &'static str, target: Target) -> Row {
+    fn row(&self, what: &str, shape: Shape, unit: &'static str, target: Target) -> Row {
         Row {
-            what,
-            n: ranks,
+            what: shape.measured(what),
+            n: shape.ranks,
             unit,
             hydrant: self.hydrant.median(),
             hydra: self.hydra.median(),
             floor: self.floor.median(),
-            target: (ranks == TARGET_RANKS).then_some(target),
+            target: (shape.ranks == TARGET_RANKS && shape.alone()).then_some(target),
         }
     }
 }
 
 impl Plan {
-    fn hydrant(&self, ranks: u32) -> Option<Command> {
+    pub(crate) fn hydrant(&self, shape: Shape) -> Option<Command> {
         let mut command = Command::new(self.hydrant.as_ref()?);
-        command.args(["run", "-n", &ranks.to_string()]);
+        command.arg("run").args(shape.options(["-bootstrap", "local"]));
         Some(command)
     }
 
-    fn hydra(&self, ranks: u32) -> Option<Command> {
+    fn hydra(&self, shape: Shape) -> Option<Command> {
         let mut command = Command::new(self.hydra.as_ref()?);
-        command.args(["-n", &ranks.to_string()]);
+        command.args(shape.options(["-launcher", "fork"]));
         Some(command)
     }
 
@@ -77,59 +145,114 @@ impl Plan {
         }
     }
 
-    /// Starting `true` and waiting for it; the floor is a command as well, so that each pays for its own start.
-    pub(crate) fn launch(&self, ranks: u32) -> Row {
-        let program = Path::new("/bin/true");
+    /// Starting `true`, over several daemons ranks that meet, and waiting for it; the floor is a command as well, so that
+    /// each pays for its own start.
+    pub(crate) fn launch(&self, shape: Shape) -> Row {
         let mut columns = Columns::default();
         let time = |command: &mut Command| {
-            let finished = run(command.arg(program), self.limit);
+            let finished = if shape.alone() {
+                run(command.arg("/bin/true"), self.limit)
+            } else {
+                own()
+                    .and_then(|own| run(command.arg(own).args(["rank", "--pmi", "1", "--guest"]), self.limit))
+            };
             self.noted(finished).map(|finished| finished.took.as_secs_f64() * 1e3)
         };
         for _ in 0..self.runs {
-            if let Some(mut command) = self.hydrant(ranks).filter(|_| !columns.hydrant.failed()) {
+            if let Some(mut command) = self.hydrant(shape).filter(|_| !columns.hydrant.failed()) {
                 columns.hydrant.push_if(time(&mut command));
             }
-            if let Some(mut command) = self.hydra(ranks).filter(|_| !columns.hydra.failed()) {
+            if let Some(mut command) = self.hydra(shape).filter(|_| !columns.hydra.failed()) {
                 columns.hydra.push_if(time(&mut command));
             }
-            if let Some(own) = self.noted(own()).filter(|_| !columns.floor.failed()) {
-                columns.floor.push_if(time(Command::new(own).args(["spawn", &ranks.to_string()])));
+            if shape.alone()
+                && let Some(own) = self.noted(own()).filter(|_| !columns.floor.failed())
+            {
+                columns.floor.push_if(time(Command::new(own).args(["spawn", &shape.ranks.to_string()])));
             }
         }
-        columns.row("launch true".into(), ranks, "ms", Target::OfFloor(1.1))
+        columns.row(if shape.alone() { "launch true" } else { "launch" }, shape, "ms", Target::OfFloor(1.1))
     }
 
     /// The exchange, and its gets by themselves.
-    pub(crate) fn exchange(&self, ranks: u32, pmi: Pmi) -> [Row; 2] {
+    pub(crate) fn exchange(&self, shape: Shape, pmi: Pmi) -> [Row; 2] {
         let (mut exchange, mut get) = (Columns::default(), Columns::default());
         let push = |exchange: &mut Samples, get: &mut Samples, moments: Option<Moments>| {
-            let gets = f64::from(ranks) * f64::from(ranks);
+            let gets = f64::from(shape.ranks) * f64::from(shape.ranks);
             exchange.push_if(moments.map(|moments| moments.exchange() as f64 / 1e6));
             get.push_if(moments.map(|moments| moments.gets() as f64 / 1e3 / gets));
         };
         for _ in 0..self.runs {
-            if let Some(command) = self.hydrant(ranks).filter(|_| !get.hydrant.failed()) {
+            if let Some(command) = self.hydrant(shape).filter(|_| !get.hydrant.failed()) {
                 push(&mut exchange.hydrant, &mut get.hydrant, self.noted(self.job(command, pmi)));
             }
-            if let Some(command) = self.hydra(ranks).filter(|_| !get.hydra.failed()) {
+            if let Some(command) = self.hydra(shape).filter(|_| !get.hydra.failed()) {
                 push(&mut exchange.hydra, &mut get.hydra, self.noted(self.job(command, pmi)));
             }
-            if !get.floor.failed() {
-                let echo = floor::echo(ranks, pmi, self.limit);
+            if shape.alone() && !get.floor.failed() {
+                let echo = floor::echo(shape.ranks, pmi, self.limit);
                 push(&mut exchange.floor, &mut get.floor, self.noted(echo));
             }
         }
         let of_hydra = Target::OfHydra(if pmi == Pmi::V1 { 0.7 } else { 0.35 });
         let name = pmi.name();
         [
-            exchange.row(format!("PMI-{name} exchange"), ranks, "ms", of_hydra),
-            get.row(format!("PMI-{name} get"), ranks, "us", Target::OfFloor(1.2)),
+            exchange.row(&format!("PMI-{name} exchange"), shape, "ms", of_hydra),
+            get.row(&format!("PMI-{name} get"), shape, "us", Target::OfFloor(1.2)),
         ]
     }
 
-    fn job(&self, mut command: Command, pmi: Pmi) -> Result<Moments> {
+    /// Gets by `PMI2_KVS_Get` of one program: over our library, from memory and by messages, and over Slurm's.
+    pub(crate) fn library_gets(&self, shape: Shape) -> [Row; 2] {
+        let (mut memory, mut socket) = (Columns::default(), Columns::default());
+        let ranks = shape.ranks;
+        let Libraries { own, hydra4, slurm } = &self.libraries;
+        let time = |command: Command, library: &OsStr, passes: u32, options: &[&str]| {
+            let gets = f64::from(ranks) * f64::from(ranks) * f64::from(passes);
+            let moments = self.noted(self.library_job(command, library, passes, options));
+            moments.map(|moments| moments.gets() as f64 / 1e3 / gets)
+        };
+        for _ in 0..self.runs {
+            if let Some(command) = self.hydrant(shape).filter(|_| !memory.hydrant.failed()) {
+                let passes = LOCAL_GETS.div_ceil(ranks);
+                memory.hydrant.push_if(time(command, own.as_os_str(), passes, &[]));
+            }
+            if let Some(command) = self.hydrant(shape).filter(|_| !socket.hydrant.failed()) {
+                socket.hydrant.push_if(time(command, own.as_os_str(), 1, &["--socket"]));
+            }
+            if self.hydra.is_some() && !memory.hydra.failed() {
+                let mut command = Command::new(hydra4);
+                command.args(["-n", &ranks.to_string()]);
+                let slurms = time(command, slurm, 1, &[]);
+                memory.hydra.push_if(slurms);
+                socket.hydra.push_if(slurms);
+            }
+        }
+        let row = |columns: Columns, how: &str, target| {
+            columns.row(&format!("libpmi2 get, {how}"), shape, "us", target)
+        };
+        [row(memory, "memory", Target::OfHydra(0.02)), row(socket, "socket", Target::OfHydra(1.0))]
+    }
+
+    fn library_job(
+        &self,
+        mut command: Command,
+        library: &OsStr,
+        passes: u32,
+        options: &[&str],
+    ) -> Result<Moments> {
+        command.arg(own()?).arg("libpmi2").arg(library).arg(passes.to_string()).args(options);
+        self.moments(&mut command)
+    }
+
+    pub(crate) fn job(&self, mut command: Command, pmi: Pmi) -> Result<Moments> {
         command.arg(own()?).args(["rank", "--pmi", pmi.name()]);
-        let finished = run(&mut command, self.limit)?;
+        self.moments(&mut command)
+    }
+
+    /// Runs a job and reads what it measured.
+    fn moments(&self, command: &mut Command) -> Result<Moments> {
+        let finished = run(command, self.limit)?;
         let moments: Moments =
             finished.stdout.parse().with_context(|| format!("what {command:?} printed"))?;
         ensure!(moments.errors == 0, "{} values were wrong under {command:?}", moments.errors);

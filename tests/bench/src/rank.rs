@@ -14,7 +14,7 @@ use crate::pmi::{Client, Pmi};
 pub(crate) const VALUE_LEN: usize = 64;
 
 /// Digits of a number in keys and values.
-const DIGITS: usize = 6;
+pub(crate) const DIGITS: usize = 6;
 
 /// Nanoseconds of the monotonic clock, which all processes of a machine share.
 pub(crate) type Nanos = u64;
@@ -93,7 +93,7 @@ pub(crate) fn value(rank: u32) -> String {
 }
 
 /// Writes a number at the front of `to`, as [`key`] and [`value`] do.
-fn write_digits(to: &mut [u8], mut number: u32) {
+pub(crate) fn write_digits(to: &mut [u8], mut number: u32) {
     for digit in to[..DIGITS].iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;
         number /= 10;
@@ -174,6 +174,14 @@ pub(crate) fn under_manager(pmi: Pmi) -> Result<()> {
         }
         println!("{all}");
     }
+    client.finalize()
+}
+
+/// A rank that joins its job, meets the others and leaves.
+pub(crate) fn guest(pmi: Pmi) -> Result<()> {
+    let mut client = Client::new(server()?, pmi);
+    client.init(number("PMI_RANK")?)?;
+    client.fence()?;
     client.finalize()
 }
 

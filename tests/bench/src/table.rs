@@ -81,7 +81,7 @@ impl Row {
         let figure =
             |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.*}", if x < 10.0 { 2 } else { 1 }));
         let ratio = |a: Option<f64>, b: Option<f64>| match (a, b) {
-            (Some(a), Some(b)) => format!("{:.2}", a / b),
+            (Some(a), Some(b)) => format!("{:.*}", if a / b < 0.1 { 4 } else { 2 }, a / b),
             _ => "-".into(),
         };
         let target = self.target.map_or(String::new(), |target| {

@@ -46,6 +46,7 @@ fn serve() -> Result<u32, Fault> {
         spawns: &mut [],
         requests: &mut [],
         psets: &mut [],
+        links: &mut [],
         bits: &mut bits,
     };
     let mut server = Server::new(LIMITS, slabs, black_box(1))?;

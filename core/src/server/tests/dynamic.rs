@@ -7,7 +7,7 @@ use crate::wire;
 const MANY: Limits = Limits { jobs: 3, ranks: 8, conns: 10, kvs_bytes: 8192, keys: 64, ..SMALL };
 
 /// Two jobs of two ranks, on connections 0, 1 and 2, 3.
-fn two_jobs(lookup_wait: u64) -> Host {
+pub(super) fn two_jobs(lookup_wait: u64) -> Host {
     let mut host = Host::with_limits(MANY);
     for (job, name) in [(JobId(0), "kvs_0"), (JobId(1), "kvs_1")] {
         host.job(JobSpec { job, name, lookup_wait, ..spec(2) });

@@ -3,6 +3,9 @@
 mod aside;
 mod dynamic;
 mod names;
+mod nodes;
+mod restore;
+mod shared;
 
 use core::sync::atomic::AtomicU32;
 use std::boxed::Box;
@@ -29,39 +32,55 @@ const SMALL: Limits = Limits {
     spawns: 2,
     spawn_bytes: 512,
     psets: 3,
+    links: 0,
 };
 
 fn leak<T: Clone + Default>(len: usize) -> &'static mut [T] {
     Box::leak(vec![T::default(); len].into_boxed_slice())
 }
 
+/// The hash seed of every server here.
+const SEED: u32 = 7;
+
+/// Slabs for these limits, which stay.
+fn slabs(limits: &Limits) -> Slabs<'static> {
+    let need = Lengths::of(limits);
+    let index = (0..need.index).map(|_| AtomicU32::new(9)).collect::<Vec<_>>();
+    Slabs {
+        jobs: leak(need.jobs),
+        ranks: leak(need.ranks),
+        conns: leak(need.conns),
+        log: leak(need.log),
+        index: Box::leak(index.into_boxed_slice()),
+        groups: leak(need.groups),
+        names: leak(need.names),
+        spawns: leak(need.spawns),
+        requests: leak(need.requests),
+        psets: leak(need.psets),
+        links: leak(need.links),
+        bits: leak(need.bits),
+    }
+}
+
 /// A server, and what it has said.
 struct Host {
     server: Server<'static>,
+    /// The index of its log, which others may look at too.
+    index: &'static [AtomicU32],
     now: Time,
     replies: VecDeque<(ConnId, String)>,
     events: Vec<String>,
+    /// Messages for neighbours that have not been sent.
+    messages: VecDeque<(u32, Vec<u8>)>,
 }
 
 impl Host {
     fn with_limits(limits: Limits) -> Host {
-        let need = Lengths::of(&limits);
-        let index = (0..need.index).map(|_| AtomicU32::new(0)).collect::<Vec<_>>();
-        let slabs = Slabs {
-            jobs: leak(need.jobs),
-            ranks: leak(need.ranks),
-            conns: leak(need.conns),
-            log: leak(need.log),
-            index: Box::leak(index.into_boxed_slice()),
-            groups: leak(need.groups),
-            names: leak(need.names),
-            spawns: leak(need.spawns),
-            requests: leak(need.requests),
-            psets: leak(need.psets),
-            bits: leak(need.bits),
-        };
-        let server = Server::new(limits, slabs, 7).unwrap();
-        Host { server, now: Time(0), replies: VecDeque::new(), events: Vec::new() }
+        let slabs = slabs(&limits);
+        let index = slabs.index;
+        let server = Server::new(limits, slabs, SEED).unwrap();
+        let (replies, events, messages) = (VecDeque::new(), Vec::new(), VecDeque::new());
+        Host { server, index, now: Time(0), replies, events, messages }
     }
 
     /// A job of `size` ranks on connections of the same numbers.
@@ -108,6 +127,7 @@ impl Host {
                     self.replies.push_back((conn, String::from_utf8(bytes.to_vec()).unwrap()));
                 }
                 Output::Joined { .. } => {}
+                Output::Peer { node, bytes } => self.messages.push_back((node, bytes.to_vec())),
                 other => self.events.push(format!("{other:?}")),
             }
         }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ErrandId;
 use crate::limits::{MESSAGE_TEXT_MAX, PORT_MAX};
-use crate::wire::{Command, Protocol, decode_name};
+use crate::wire::{Command, Protocol, decode_errand};
 
 /// Two ranks, 0 of PMI-2 and 1 of PMI-1, whose names the host sees to.
 fn remote(limits: Limits) -> Host {
@@ -37,9 +37,9 @@ fn the_host_is_asked_in_the_words_of_the_client() {
     assert_eq!(host.events.remove(0), asked(0, 0, Protocol::V2, counted));
     assert_eq!(host.events.remove(0), asked(1, 1, Protocol::V1, "cmd=lookup_name service=a;b"));
     host.silent();
-    let published = decode_name(Protocol::V2, counted.as_bytes()).unwrap();
+    let published = decode_errand(Protocol::V2, counted.as_bytes()).unwrap();
     assert_eq!(published, Command::Publish { name: "a;b".into(), port: "p#1".into() });
-    assert_eq!(decode_name(Protocol::V2, b"cmd=kvs-fence;"), None);
+    assert_eq!(decode_errand(Protocol::V2, b"cmd=kvs-fence;"), None);
     // In any order.
     host.named(1, 0, b"p#1");
     host.hears(1, "cmd=lookup_result rc=0 info=ok port=p#1\n");

@@ -8,14 +8,15 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Command};
 use hydrant_core::Limit;
 
-use super::help;
+use super::hosts::HostArgs;
 use super::value::{self, Assignment, Universe};
-use crate::plan::Bind;
+use super::{help, offload};
+use crate::cluster;
+use crate::plan::{Bind, Plugin};
 use crate::probe;
+use crate::replay;
+use crate::serve;
 use crate::universe;
-
-/// Where `--pmi-port` listens when no address is given: loopback, any free port.
-pub(super) const PMI_PORT_DEFAULT: &str = "127.0.0.1:0";
 
 /// Options that hold for the whole job.
 #[derive(Args, Clone, Debug)]
@@ -94,9 +95,9 @@ pub(super) struct JobArgs {
     ///
     /// Ranks then find PMI_PORT and PMI_ID in their environment instead of PMI_FD. The address is IP:PORT, port 0 is any
     /// free one. On a loopback address only processes of the same user are let in; any other address lets in whoever can
-    /// reach it.
+    /// reach it. On several hosts no address may be given: each has a free port on its loopback interface.
     #[arg(long, value_name = "ADDR:PORT", value_parser = value::address)]
-    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = PMI_PORT_DEFAULT)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = value::PMI_PORT_DEFAULT)]
     pub(super) pmi_port: Option<SocketAddr>,
 
     /// Show process sets to unchanged MPI programs
@@ -105,6 +106,16 @@ pub(super) struct JobArgs {
     /// MPI_Session_get_num_psets and the calls beside it then know hydrant's sets, too.
     #[arg(long)]
     pub(super) mpi_psets: bool,
+
+    /// Run the protocol core in a sandbox
+    ///
+    /// FILE is the core as a WebAssembly plugin; without it, the file that the variable HYDRANT_WASM names, or hydrant.wasm
+    /// beside hydrant or in ../lib from there. For ranks on this machine only. The plugin can
+    /// neither open files nor connect anywhere, its memory and time are bounded, and what it says is checked. Its compiled
+    /// code is kept in the user's cache folder.
+    #[arg(long, value_name = "FILE", value_parser = value::plugin())]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub(super) sandbox: Option<Plugin>,
 
     /// After how many seconds a waiting fence names the ranks it waits for
     ///
@@ -131,6 +142,16 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "1.1|1.2", value_parser = value::pmi1_version, default_value = "1.2")]
     pub(super) pmi1_version: u32,
 
+    /// Write all that the ranks and hydrant say to each other to a file, for 'hydrant replay'
+    ///
+    /// With every message come its time and what hydrant made of it, so that the file serves as a bug report. It holds
+    /// whatever the ranks exchange, keys and values, the arguments of spawned programs: what is secret there is secret in it.
+    /// What ranks read by themselves (HYDRANT_KVS) is not in it, and on several hosts only what their daemons' servers tell
+    /// the launcher's is. It is made for you alone (mode 0600), in place of one that is there. Where the disk is full, the recording ends and the
+    /// job goes on.
+    #[arg(long, value_name = "FILE")]
+    pub(super) record: Option<PathBuf>,
+
     /// Change the size of one of the server's tables
     ///
     /// Each is fixed when the job starts and follows from the number of ranks. A request beyond it is refused with an
@@ -141,6 +162,9 @@ pub(super) struct JobArgs {
     /// Say on standard error what is done
     #[arg(short, long)]
     pub(super) verbose: bool,
+
+    #[command(flatten)]
+    pub(super) hosts: HostArgs,
 }
 
 /// Options of one program.
@@ -197,8 +221,7 @@ pub(super) struct FirstArgs {
 
 /// `run`, under the name that it is called by.
 pub(super) fn run(name: &'static str, called: &str) -> Command {
-    FirstArgs::augment_args(Command::new(name))
-        .bin_name(called.to_owned())
+    job(FirstArgs::augment_args(Command::new(name)), called)
         .about("Start a job and serve it")
         .long_about(help::RUN_ABOUT)
         .override_usage(format!(
@@ -206,6 +229,12 @@ pub(super) fn run(name: &'static str, called: &str) -> Command {
              {called} [OPTIONS] --configfile FILE"
         ))
         .after_long_help(help::run_after(called))
+}
+
+/// What commands that start a job have in common, under the name that they are called by.
+pub(super) fn job(command: Command, called: &str) -> Command {
+    command
+        .bin_name(called.to_owned())
         .after_help(format!("'{called} --help' says more, with examples."))
         .version(env!("CARGO_PKG_VERSION"))
         .disable_version_flag(true)
@@ -222,8 +251,13 @@ pub(super) fn hydrant() -> Command {
         .long_about(help::PROBE_ABOUT)
         .after_long_help(help::PROBE_AFTER)
         .max_term_width(help::WIDTH);
-    let serve = universe::Options::augment_args(Command::new("serve"))
-        .about("Keep the names that separate runs publish for each other")
+    let replay = replay::Options::augment_args(Command::new("replay"))
+        .about("Show what a run recorded, and check that the core still says the same")
+        .long_about(help::REPLAY_ABOUT)
+        .after_long_help(help::REPLAY_AFTER)
+        .max_term_width(help::WIDTH);
+    let serve = serve::Options::augment_args(Command::new("serve"))
+        .about("Serve jobs that somebody else starts, or keep the names that separate runs publish")
         .long_about(help::SERVE_ABOUT)
         .after_long_help(help::SERVE_AFTER)
         .max_term_width(help::WIDTH);
@@ -241,8 +275,15 @@ pub(super) fn hydrant() -> Command {
         .arg_required_else_help(true)
         .max_term_width(help::WIDTH)
         .subcommand(run("run", "hydrant run"))
+        .subcommand(offload::command())
         .subcommand(probe)
+        .subcommand(replay)
         .subcommand(serve)
+        .subcommand(cluster::ReachOptions::augment_args(Command::new("reach")).hide(true))
+        // What follows its record is the launcher's and the daemon's business alone.
+        .subcommand(
+            Command::new("daemon").about("The daemon of a node, started by hydrant itself").hide(true),
+        )
 }
 
 /// mpiexec calls it `-info` too.

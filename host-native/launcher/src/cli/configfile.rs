@@ -16,7 +16,8 @@ pub(super) fn read(file: &Path) -> Result<Vec<Vec<Word>>, UsageError> {
     if lines.is_empty() { Err(UsageError::EmptyFile(file.to_owned())) } else { Ok(lines) }
 }
 
-fn parse(file: Arc<Path>, text: &[u8]) -> Result<Vec<Vec<Word>>, UsageError> {
+/// Words as [`read`] finds them; `file` is what errors name.
+pub(super) fn parse(file: Arc<Path>, text: &[u8]) -> Result<Vec<Vec<Word>>, UsageError> {
     let mut reader = Reader { file, rest: text, line: 1, word: None };
     let mut lines = Vec::new();
     let mut words = Vec::new();

@@ -1,14 +1,18 @@
 //! Options that other launchers have and this one has not, with what to do instead.
 
-const ONE_MACHINE: &str = "all ranks run on this machine; leave it out";
-const NO_LAUNCHER: &str = "ranks are started directly, by no remote shell or resource manager; leave it out";
-
 /// Names of options, without dashes, and advice.
 const ADVICE: &[(&[&str], &str)] = &[
-    (&["f", "hosts", "host", "hostfile", "machinefile", "hosts-group", "H"], ONE_MACHINE),
-    (&["ppn", "perhost", "npernode", "map-by", "order-nodes", "skip-launch-node", "nolocal"], ONE_MACHINE),
-    (&["iface", "localhost", "disable-hostname-propagation"], ONE_MACHINE),
-    (&["launcher", "launcher-exec", "bootstrap", "bootstrap-exec", "rmk"], NO_LAUNCHER),
+    (
+        &["hosts-group", "order-nodes", "skip-launch-node", "nolocal"],
+        "name the hosts in the order you want, with -hosts",
+    ),
+    (&["rmk"], "a batch system's hosts are found by themselves; name others with -hosts"),
+    (&["N"], "write -ppn N"),
+    (&["bynode", "bycore", "byslot"], "write -map-by node or -map-by slot"),
+    (
+        &["localhost", "disable-hostname-propagation"],
+        "each host goes by the name that you give it; leave it out",
+    ),
     (&["demux", "profile", "oversubscribe", "allow-run-as-root"], "it is not needed here; leave it out"),
     (&["enable-x", "disable-x"], "X forwarding is ssh's; leave it out"),
     (&["topolib", "membind", "cpu-bind"], "the nearest is -bind-to none|core|hwthread|user:0+2,1+3"),

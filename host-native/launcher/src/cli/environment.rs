@@ -12,7 +12,7 @@ use super::args::{JobArgs, ProgramArgs};
 use super::value::Assignment;
 
 /// Names and beginnings of names that belong to a launcher, be it another or an outer one of our own.
-pub(super) const FOREIGN: [&str; 13] = [
+pub(super) const FOREIGN: [&str; 14] = [
     "PMI_",
     "PMI2_",
     "PMIX_",
@@ -26,6 +26,7 @@ pub(super) const FOREIGN: [&str; 13] = [
     "OMPI_COMM_WORLD_",
     "OMPI_UNIVERSE_SIZE",
     "HYDRANT_QUERY",
+    "HYDRANT_KVS",
 ];
 
 /// Switches of the client libraries that only look like a launcher's: the user's, and inherited.

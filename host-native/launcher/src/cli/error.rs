@@ -75,6 +75,18 @@ pub enum UsageError {
         /// What would have been right.
         why: String,
     },
+    /// Two options that cannot both hold.
+    #[error("{at}: {option} beside {other}: {why}; leave one of them out")]
+    Contradiction {
+        /// Where the later one stands.
+        at: At,
+        /// The later one.
+        option: String,
+        /// The other one.
+        other: String,
+        /// Why they cannot both hold.
+        why: &'static str,
+    },
     /// An option of the whole job behind the first program.
     #[error("{at}: {option} holds for the whole job: write it before the first program{instead}")]
     Misplaced {
@@ -85,6 +97,19 @@ pub enum UsageError {
         /// The option that holds for one program, with its punctuation, or nothing.
         instead: String,
     },
+    /// An option of another command.
+    #[error("{at}: {option} means nothing here: {why}; leave it out")]
+    NotHere {
+        /// Where it stands.
+        at: At,
+        /// The option.
+        option: String,
+        /// What is so here.
+        why: &'static str,
+    },
+    /// `offload` without a board.
+    #[error("no board is named; write for example: hydrant offload --target 192.0.2.7 -n 4 ./a.out")]
+    NoTarget,
     /// Options without a program behind them.
     #[error("{at}: a program's name is missing here")]
     NoProgram {

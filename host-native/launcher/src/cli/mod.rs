@@ -9,9 +9,11 @@ mod elsewhere;
 mod environment;
 mod error;
 mod help;
+mod hosts;
+mod offload;
 #[cfg(test)]
 mod tests;
-mod value;
+pub(crate) mod value;
 mod words;
 
 use std::ffi::{OsStr, OsString};
@@ -21,10 +23,13 @@ use clap::{Args, Command, FromArgMatches};
 use thiserror::Error;
 
 pub use error::{At, UsageError};
+pub(crate) use hosts::bootstrap;
 
+use crate::cluster;
 use crate::plan::{Options, Plan, Program};
 use crate::probe;
-use crate::universe;
+use crate::replay;
+use crate::serve;
 use args::{FirstArgs, JobArgs, ProgramArgs};
 use environment::Environment;
 use value::Universe;
@@ -37,8 +42,14 @@ pub enum Action {
     Run(Box<Plan>),
     /// Be a rank of the built-in probe.
     Probe(probe::Options),
-    /// Keep the names of several runs.
-    Serve(universe::Options),
+    /// Serve a job of somebody else's, or keep the names of several runs.
+    Serve(Box<serve::Options>),
+    /// Show and check what a run recorded.
+    Replay(replay::Options),
+    /// Be the daemon of a node, as its standard input says.
+    Daemon,
+    /// Start daemons on these hosts and say who answers.
+    Reach(cluster::ReachOptions),
     /// Print this text, help or version, on standard output.
     Print(String),
 }
@@ -78,18 +89,36 @@ pub fn parse(words: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> Re
     if words.get(1).is_some_and(|verb| verb == "run") {
         return parse_run("hydrant run", words.into_iter().skip(2), &environment);
     }
+    if words.get(1).is_some_and(|verb| verb == "offload") {
+        return parse_job("hydrant offload", offload::command(), words.into_iter().skip(2), &environment);
+    }
     match args::hydrant().try_get_matches_from(words) {
         Ok(matches) => match matches.subcommand() {
-            Some(("serve", matches)) => {
-                universe::Options::from_arg_matches(matches).map(Action::Serve).map_err(CliError::Other)
+            Some(("serve", matches)) => serve_options(matches)
+                .map(|options| Action::Serve(Box::new(options)))
+                .map_err(CliError::Other),
+            Some(("daemon", _)) => Ok(Action::Daemon),
+            Some(("reach", matches)) => {
+                cluster::ReachOptions::from_arg_matches(matches).map(Action::Reach).map_err(CliError::Other)
+            }
+            Some(("replay", matches)) => {
+                replay::Options::from_arg_matches(matches).map(Action::Replay).map_err(CliError::Other)
             }
             Some(("probe", matches)) => {
                 probe::Options::from_arg_matches(matches).map(Action::Probe).map_err(CliError::Other)
             }
-            _ => unreachable!("clap wants one of the subcommands, and run is read above"),
+            _ => unreachable!("clap wants one of the subcommands, and run and offload are read above"),
         },
         Err(error) if error.exit_code() == 0 => Ok(Action::Print(error.to_string())),
         Err(error) => Err(CliError::Other(error)),
+    }
+}
+
+fn serve_options(matches: &clap::ArgMatches) -> Result<serve::Options, clap::Error> {
+    let options = serve::Options::from_arg_matches(matches)?;
+    match options.check() {
+        Ok(()) => Ok(options),
+        Err(why) => Err(args::hydrant().error(clap::error::ErrorKind::ArgumentConflict, why)),
     }
 }
 
@@ -103,10 +132,20 @@ fn parse_run(
     words: impl Iterator<Item = OsString>,
     environment: &Environment,
 ) -> Result<Action, CliError> {
+    parse_job(called, args::run("run", called), words, environment)
+}
+
+fn parse_job(
+    called: &str,
+    command: Command,
+    words: impl Iterator<Item = OsString>,
+    environment: &Environment,
+) -> Result<Action, CliError> {
+    let offloads = command.get_name() == "offload";
     let words: Vec<Word> =
         words.enumerate().map(|(at, text)| Word { text, at: At::Argument(at + 1) }).collect();
-    let mut grammar = Grammar::new(args::run("run", called));
-    let planned = expand(&grammar, called, &words).and_then(|segments| plan(&segments, environment));
+    let mut grammar = Grammar::new(command);
+    let planned = expand(&grammar, called, &words).and_then(|segments| plan(segments, environment, offloads));
     match planned {
         Ok(plan) => Ok(Action::Run(Box::new(plan))),
         Err(Stop::Help { long: true }) => Ok(Action::Print(grammar.command().render_long_help().to_string())),
@@ -172,7 +211,15 @@ fn from_file(grammar: &Grammar, line: Vec<Segment>, file: &Path) -> Result<Vec<S
     Ok(segments)
 }
 
-fn plan(segments: &[Segment], environment: &Environment) -> Result<Plan, Stop> {
+fn plan(mut segments: Vec<Segment>, environment: &Environment, offloads: bool) -> Result<Plan, Stop> {
+    let all = std::mem::take(&mut segments[0].options);
+    let (boards, runs): (Vec<_>, Vec<_>) = all.into_iter().partition(offload::is_own);
+    segments[0].options = runs;
+    let board = match offloads {
+        true => Some(offload::plan(read(&boards)?, &segments[0].options)?),
+        false => None,
+    };
+    let segments = &segments[..];
     let (first, others) = segments.split_first().expect("a command line has at least one segment");
     let FirstArgs { program, job } = read(&first.options)?;
     let mut programs = vec![finish(first, program, &job, environment)];
@@ -186,7 +233,7 @@ fn plan(segments: &[Segment], environment: &Environment) -> Result<Plan, Stop> {
             .ok_or_else(|| UsageError::TooManyRanks { at: segment.at.clone() })?;
     }
     check_psets(segments, &programs)?;
-    Ok(Plan { programs, options: of_job(job) })
+    Ok(Plan { programs, options: Options { offload: board, ..of_job(job, &first.options)? } })
 }
 
 /// A process set is a run of ranks: a name may stand at several programs only where they are neighbours.
@@ -205,7 +252,7 @@ fn check_psets(segments: &[Segment], programs: &[Program]) -> Result<(), UsageEr
     Ok(())
 }
 
-fn of_job(job: JobArgs) -> Options {
+fn of_job(job: JobArgs, given: &[Given]) -> Result<Options, UsageError> {
     let universe = job.usize.and_then(|universe| match universe {
         Universe::Size(size) => Some(size),
         Universe::System => {
@@ -213,7 +260,7 @@ fn of_job(job: JobArgs) -> Options {
         }
         Universe::Infinite => None,
     });
-    Options {
+    Ok(Options {
         prepend_rank: job.prepend_rank,
         universe,
         outfile_pattern: job.outfile_pattern,
@@ -223,12 +270,16 @@ fn of_job(job: JobArgs) -> Options {
         verbose: job.verbose,
         pmi_port: job.pmi_port,
         mpi_psets: job.mpi_psets,
+        sandbox: job.sandbox,
         fence_warning: job.fence_warning,
         lookup_wait: job.lookup_wait,
         name_service: job.universe,
         pmi1_subversion: job.pmi1_version,
+        record: job.record,
         limits: job.limit,
-    }
+        cluster: hosts::cluster(job.hosts, given)?,
+        offload: None,
+    })
 }
 
 fn finish(segment: &Segment, program: ProgramArgs, job: &JobArgs, environment: &Environment) -> Program {

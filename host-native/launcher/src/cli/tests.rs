@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
-use crate::plan::Bind;
+use crate::cluster::Hosts;
+use crate::plan::{Bind, Bootstrap, By, Cluster, HostSource, Plugin};
 
 fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
@@ -84,11 +85,15 @@ fn a_program_alone_is_one_rank() {
             verbose: false,
             pmi_port: None,
             mpi_psets: false,
+            sandbox: None,
             fence_warning: Duration::from_secs(30),
             lookup_wait: Duration::ZERO,
             name_service: None,
             pmi1_subversion: 2,
+            record: None,
             limits: Vec::new(),
+            offload: None,
+            cluster: Cluster::default(),
         }
     );
 }
@@ -97,8 +102,9 @@ fn a_program_alone_is_one_rank() {
 fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
-               -mpi-psets -fence-warning 2.5 -lookup-wait 1.5 -universe /run/u \
-               -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
+               -mpi-psets -sandbox=a.wasm -fence-warning 2.5 -lookup-wait 1.5 -universe /run/u -record r \
+               -hosts a:2,b -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -iface ib0 -radix 32 \
+               -heartbeat 2.5 -dry-run -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
     let plan = planned(one);
     let Program { ranks, command, args, wdir, .. } = &plan.programs[0];
     assert_eq!((*ranks, command.to_str(), args.len()), (3, Some("./a.out"), 0));
@@ -117,11 +123,27 @@ fn every_option_with_one_dash_and_with_two() {
             verbose: true,
             pmi_port: Some("127.0.0.1:7000".parse().unwrap()),
             mpi_psets: true,
+            sandbox: Some(Plugin::File(PathBuf::from("a.wasm"))),
             fence_warning: Duration::from_millis(2500),
             lookup_wait: Duration::from_millis(1500),
             name_service: Some(PathBuf::from("/run/u")),
             pmi1_subversion: 1,
+            record: Some(PathBuf::from("r")),
             limits: vec![(hydrant_core::Limit::Keys, 9), (hydrant_core::Limit::KvsBytes, 4096)],
+            offload: None,
+            cluster: Cluster {
+                hosts: HostSource::List(Hosts::parse("a:2,b").unwrap()),
+                ppn: Some(3),
+                map_by: By::Slot,
+                rank_by: Some(By::Node),
+                bootstrap: Some(Bootstrap::Srun),
+                bootstrap_exec: Some(PathBuf::from("/s")),
+                remote_hydrant: None,
+                iface: Some("ib0".to_owned()),
+                radix: 32,
+                heartbeat: Duration::from_millis(2500),
+                dry_run: true,
+            },
         }
     );
     assert_eq!(planned(&one.replace("mpiexec", "hydrant run").replace(" -", " --")), plan);
@@ -176,6 +198,33 @@ fn values_may_look_like_options() {
 fn given_twice_the_later_holds() {
     let plan = planned("mpiexec -n 2 -usize 3 -n 4 -usize INFINITE -l -l a");
     assert_eq!((plan.size(), plan.options.universe), (4, None));
+}
+
+#[test]
+fn where_ranks_run_is_said_in_the_words_of_other_launchers() {
+    let cluster = |line: &str| planned(line).options.cluster;
+    let list = |list: &str| HostSource::List(Hosts::parse(list).unwrap());
+    for named in ["-hosts a:2,b", "-host a:2,b", "-H a:2,b", "--hosts=a:2,b", "-hosts c -host a:2,b"] {
+        assert_eq!(cluster(&format!("mpiexec {named} a")).hosts, list("a:2,b"), "{named}");
+    }
+    for named in ["-f h", "-hostfile h", "--machinefile h"] {
+        assert_eq!(cluster(&format!("mpiexec {named} a")).hosts, HostSource::File("h".into()), "{named}");
+    }
+    for named in ["-ppn 1", "-perhost 1", "-npernode 1", "-rr"] {
+        assert_eq!(cluster(&format!("mpiexec {named} a")).ppn, Some(1), "{named}");
+    }
+    assert_eq!(cluster("mpiexec -map-by node a").map_by, By::Node);
+    let bootstrap = |how: &str| {
+        let line = ["mpiexec", "-launcher", how, "a"].map(OsString::from);
+        let Ok(Action::Run(plan)) = action(line.to_vec()) else { panic!("{how}") };
+        plan.options.cluster.bootstrap.expect("it was said")
+    };
+    assert_eq!(
+        [bootstrap("ssh"), bootstrap("slurm"), bootstrap("fork")],
+        [Bootstrap::Ssh, Bootstrap::Srun, Bootstrap::Local]
+    );
+    let exec = ["sh", "-c", "rsh {host} exec {args}"].map(OsString::from);
+    assert_eq!(bootstrap("exec:sh -c 'rsh {host} exec {args}'"), Bootstrap::Exec(exec.to_vec()));
 }
 
 #[test]
@@ -289,8 +338,26 @@ fn errors_say_what_where_and_what_to_do() {
         "hydrant run --genvlst A a",
         "hydrant run -zzz a",
         "hydrant run -l=1 a",
-        "mpiexec -f hosts -n 2 a",
-        "mpiexec -ppn 2 a",
+        "mpiexec -rmk pbs -n 2 a",
+        "mpiexec -hosts a -n 2 -f hosts a",
+        "mpiexec -hosts a, -n 2 a",
+        "mpiexec -hosts n[1-3:2 -n 2 a",
+        "mpiexec -hosts a:0 -n 2 a",
+        "mpiexec -host -oProxyCommand=x a",
+        "mpiexec -n 2 a : -host b b",
+        "mpiexec -ppn 0 a",
+        "mpiexec -map-by node -ppn 2 a",
+        "mpiexec -rr -map-by node a",
+        "mpiexec -rr -ppn 2 a",
+        "mpiexec -rank-by core a",
+        "mpiexec -bootstrap rsh a",
+        "mpiexec -bootstrap exec:rsh a",
+        "mpiexec -launcher exec:{args} a",
+        "mpiexec -launcher local -launcher-exec /s a",
+        "mpiexec -radix 1 a",
+        "mpiexec -radix 33 a",
+        "mpiexec -heartbeat 0 a",
+        "mpiexec -iface a/b a",
         "mpiexec -map-by socket a",
         "mpiexec -n 2 a : -l b",
         "mpiexec -n 2 a : -genv A 1 b",
@@ -352,6 +419,8 @@ fn help_reads_as_reviewed() {
     all.build();
     let serve = all.find_subcommand("serve").expect("it is one of them").clone();
     insta::assert_snapshot!("help_serve", fixed(serve));
+    let replay = all.find_subcommand("replay").expect("it is one of them").clone();
+    insta::assert_snapshot!("help_replay", fixed(replay));
     insta::assert_snapshot!("help_run", fixed(args::run("run", "hydrant run")));
     insta::assert_snapshot!(
         "help_run_short",

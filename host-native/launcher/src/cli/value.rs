@@ -8,7 +8,10 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use hydrant_core::{Limit, Limits};
 
-use crate::plan::{Bind, OWN_VARIABLES};
+use crate::plan::{Bind, OWN_VARIABLES, Plugin};
+
+/// Where PMI ports listen when no address is given: loopback, any free port.
+pub(crate) const PMI_PORT_DEFAULT: &str = "127.0.0.1:0";
 
 /// A variable to be set: `NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +49,7 @@ fn split_assignment(word: &OsStr) -> Result<Assignment, String> {
 }
 
 /// `-n`.
-pub(super) fn ranks(text: &str) -> Result<u32, String> {
+pub(crate) fn ranks(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("give the number of ranks, a whole number from 1 up".to_owned()),
         Ok(ranks) => Ok(ranks),
@@ -66,6 +69,14 @@ pub(super) fn universe(text: &str) -> Result<Universe, String> {
             Ok(size) => Ok(Universe::Size(size)),
         },
     }
+}
+
+/// Parser of `--sandbox`: a file, or nothing for the one that is installed.
+pub(crate) fn plugin() -> impl TypedValueParser<Value = Plugin> {
+    OsStringValueParser::new().map(|text| match text.is_empty() {
+        true => Plugin::Installed,
+        false => Plugin::File(text.into()),
+    })
 }
 
 /// `--outfile-pattern`, `--errfile-pattern`.
@@ -103,7 +114,7 @@ pub(super) fn bind(text: &str) -> Result<Bind, String> {
 }
 
 /// `--pmi-port`: `IP:PORT`, or `:PORT` and `localhost:PORT` for loopback.
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let loopback = text.strip_prefix("localhost").unwrap_or(text).strip_prefix(':');
     if let Some(port) = loopback.and_then(|port| port.parse().ok()) {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
@@ -112,7 +123,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// `--fence-warning`.
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     text.parse()
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
@@ -120,7 +131,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// `--pmi1-version`: its subversion.
-pub(super) fn pmi1_version(text: &str) -> Result<u32, String> {
+pub(crate) fn pmi1_version(text: &str) -> Result<u32, String> {
     match text {
         "1.1" => Ok(1),
         "1.2" => Ok(2),
@@ -129,7 +140,7 @@ pub(super) fn pmi1_version(text: &str) -> Result<u32, String> {
 }
 
 /// `--limit`.
-pub(super) fn limit(text: &str) -> Result<(Limit, u32), String> {
+pub(crate) fn limit(text: &str) -> Result<(Limit, u32), String> {
     let (name, size) = text.split_once('=').ok_or("write NAME=N, for example keys=100000")?;
     let known = Limit::from_name(name).filter(|limit| Limits::for_ranks(1).set(*limit, 1));
     let limit = known.ok_or_else(|| format!("no limit is called '{name}'; there are {}", limit_names()))?;
@@ -137,9 +148,10 @@ pub(super) fn limit(text: &str) -> Result<(Limit, u32), String> {
     Ok((limit, size))
 }
 
-/// The limits that can be set.
+/// The limits that can be set. Links are as many as the tree of nodes has.
 pub(super) fn limits() -> impl Iterator<Item = Limit> {
-    Limit::ALL.into_iter().filter(|limit| Limits::for_ranks(1).set(*limit, 1))
+    let settable = |limit: &Limit| *limit != Limit::Links && Limits::for_ranks(1).set(*limit, 1);
+    Limit::ALL.into_iter().filter(settable)
 }
 
 fn limit_names() -> String {

@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, Args, Command};
 
 use super::args::JobArgs;
 use super::error::{At, UsageError, shown};
+use super::offload::OffloadArgs;
 use super::{elsewhere, value};
 
 /// A word of the command line or of a configuration file.
@@ -75,6 +76,8 @@ enum Takes {
     Assignment,
     /// One if it is an address.
     PerhapsAddress,
+    /// What follows an equals sign, if anything does.
+    Inline,
 }
 
 impl Takes {
@@ -83,6 +86,7 @@ impl Takes {
             _ if !arg.get_action().takes_values() => Takes::Nothing,
             "env" | "genv" => Takes::Assignment,
             "pmi_port" => Takes::PerhapsAddress,
+            "sandbox" => Takes::Inline,
             _ => Takes::One,
         }
     }
@@ -98,7 +102,7 @@ impl Grammar {
     /// For the options of this command.
     pub(super) fn new(mut command: Command) -> Grammar {
         command.build();
-        Grammar { command, job: JobArgs::augment_args(Command::new("job")) }
+        Grammar { command, job: OffloadArgs::augment_args(JobArgs::augment_args(Command::new("job"))) }
     }
 
     /// The command whose options these are.
@@ -182,7 +186,7 @@ impl Grammar {
         };
         let mut take = || words.next().map(|next| next.text.clone().into_vec()).ok_or_else(no_value);
         let value = match (Takes::of(arg), inline) {
-            (Takes::Nothing, None) => None,
+            (Takes::Nothing | Takes::Inline, None) => None,
             (Takes::Nothing, Some(_)) => {
                 return Err(UsageError::Superfluous { at: word.at.clone(), option: spelled }.into());
             }

@@ -1,12 +1,19 @@
-//! The PMI connections: sockets, and what is on its way.
+//! The PMI connections: sockets, what is on its way, and what passes between them and the core.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
 use hydrant_core::limits::MESSAGE_MAX;
-use hydrant_core::{ConnId, Fault, Input, JobId, Server, Time};
+use hydrant_core::{ConnId, Input, JobId, Time};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use super::poller::{Interest, Poller, Token};
+use crate::border::{AnyCore, CoreError};
+use crate::error::RunError;
+
+/// How long a client may take to say who it is, in milliseconds.
+pub(crate) const INTRODUCTION_TIME: u64 = 10_000;
 
 /// All PMI connections, by their number.
 #[derive(Debug)]
@@ -20,6 +27,8 @@ pub(crate) struct Conns {
     /// Connections that had not said who they are, from the oldest on, with the time they came. Some of them may have
     /// said so since.
     unnamed: VecDeque<(u32, u64)>,
+    /// Connections with messages to hand in again.
+    again: Vec<u32>,
 }
 
 /// One connection.
@@ -63,8 +72,8 @@ pub(crate) enum Received {
 
 impl Conns {
     pub(crate) fn new(limit: u32) -> Conns {
-        let of_process = Vec::new();
-        Conns { all: Vec::new(), free: Vec::new(), limit, of_process, unnamed: VecDeque::new() }
+        let (all, free, of_process) = (Vec::new(), Vec::new(), Vec::new());
+        Conns { all, free, limit, of_process, unnamed: VecDeque::new(), again: Vec::new() }
     }
 
     /// There may be processes up to this number.
@@ -163,12 +172,99 @@ impl Conns {
         };
         self.unnamed.iter().filter_map(open).collect()
     }
+
+    /// A connection can be read or written to: reads once and hands in what came, or writes on. What it had, where it
+    /// was read.
+    pub(crate) fn ready(
+        &mut self,
+        id: u32,
+        core: &mut AnyCore<'_>,
+        (poller, now): (&Poller, Time),
+        buffer: &mut [u8],
+    ) -> Result<Received, RunError> {
+        match self.get(id) {
+            Some(conn) if conn.is_blocked() => {
+                self.write_on(id, core, (poller, now))?;
+                Ok(Received::Nothing)
+            }
+            _ => self.read(id, core, now, buffer),
+        }
+    }
+
+    /// Reads once and hands in what came.
+    pub(crate) fn read(
+        &mut self,
+        id: u32,
+        core: &mut AnyCore<'_>,
+        now: Time,
+        buffer: &mut [u8],
+    ) -> Result<Received, RunError> {
+        let conn = self.get(id).filter(|conn| !conn.is_blocked());
+        let Some(conn) = conn else { return Ok(Received::Nothing) };
+        let received = conn.receive(buffer);
+        if let Received::Bytes(len) = received {
+            conn.hand_in(core, now, id, &buffer[..len])?;
+        }
+        Ok(received)
+    }
+
+    /// Writes on what the socket did not take; once that is out, the core may say more.
+    pub(crate) fn write_on(
+        &mut self,
+        id: u32,
+        core: &mut AnyCore<'_>,
+        (poller, now): (&Poller, Time),
+    ) -> Result<(), RunError> {
+        let Some(conn) = self.get(id) else { return Ok(()) };
+        if conn.flush() == Sent::All {
+            poller.modify(conn.fd(), Token::Conn(id), Interest::Read).map_err(RunError::system("epoll"))?;
+            core.handle(now, Input::Writable { conn: ConnId(id) })?;
+            self.again.push(id);
+        }
+        Ok(())
+    }
+
+    /// Sends a reply of the core's.
+    pub(crate) fn deliver(
+        &mut self,
+        id: ConnId,
+        reply: &[u8],
+        core: &mut AnyCore<'_>,
+        (poller, now): (&Poller, Time),
+    ) -> Result<(), RunError> {
+        let Some(conn) = self.get(id.0) else { return Ok(()) };
+        if conn.send(reply) == Sent::All {
+            if conn.again {
+                self.again.push(id.0);
+            }
+            return Ok(());
+        }
+        poller.modify(conn.fd(), Token::Conn(id.0), Interest::Write).map_err(RunError::system("epoll"))?;
+        core.handle(now, Input::Blocked { conn: id })?;
+        Ok(())
+    }
+
+    /// Hands in what one connection said and the core left until its replies were taken; whether there was one.
+    pub(crate) fn hand_in_again(&mut self, core: &mut AnyCore<'_>, now: Time) -> Result<bool, RunError> {
+        let Some(id) = self.again.pop() else { return Ok(false) };
+        if let Some(conn) = self.get(id)
+            && let Some(bytes) = conn.take_again()
+        {
+            conn.hand_in(core, now, id, &bytes)?;
+        }
+        Ok(true)
+    }
 }
 
 impl Conn {
     /// The socket.
     pub(crate) fn fd(&self) -> &OwnedFd {
         self.fd.as_ref().expect("only open connections are handed out")
+    }
+
+    /// The job that it came for.
+    pub(crate) fn job(&self) -> JobId {
+        self.job
     }
 
     pub(crate) fn process(&self) -> Option<u32> {
@@ -181,7 +277,7 @@ impl Conn {
     }
 
     /// Puts what was waiting to the front of `buffer` and reads once behind it.
-    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Received {
+    fn receive(&mut self, buffer: &mut [u8]) -> Received {
         let held = self.inbox.len();
         buffer[..held].copy_from_slice(&self.inbox);
         loop {
@@ -197,15 +293,9 @@ impl Conn {
     }
 
     /// Gives the core the bytes of connection `id`, this one, and keeps what it did not consume.
-    pub(crate) fn hand_in(
-        &mut self,
-        server: &mut Server<'_>,
-        now: Time,
-        id: u32,
-        bytes: &[u8],
-    ) -> Result<(), Fault> {
+    fn hand_in(&mut self, core: &mut AnyCore<'_>, now: Time, id: u32, bytes: &[u8]) -> Result<(), CoreError> {
         let full = bytes.len() >= MESSAGE_MAX as usize;
-        let consumed = server.handle(now, Input::Bytes { conn: ConnId(id), bytes, full })?;
+        let consumed = core.handle(now, Input::Bytes { conn: ConnId(id), bytes, full })?;
         self.keep(&bytes[consumed.bytes as usize..], consumed.again);
         Ok(())
     }
@@ -220,18 +310,13 @@ impl Conn {
         self.again = again;
     }
 
-    /// Whether a whole message waits for a reply to be taken.
-    pub(crate) fn has_more(&self) -> bool {
-        self.again
-    }
-
     /// What is to be handed in again now that a reply has been taken.
-    pub(crate) fn take_again(&mut self) -> Option<Vec<u8>> {
+    fn take_again(&mut self) -> Option<Vec<u8>> {
         (!self.is_blocked() && std::mem::take(&mut self.again)).then(|| std::mem::take(&mut self.inbox))
     }
 
     /// Sends a reply.
-    pub(crate) fn send(&mut self, reply: &[u8]) -> Sent {
+    fn send(&mut self, reply: &[u8]) -> Sent {
         let sent = self.write(reply);
         if sent == reply.len() {
             return Sent::All;
@@ -242,7 +327,7 @@ impl Conn {
     }
 
     /// Sends on.
-    pub(crate) fn flush(&mut self) -> Sent {
+    fn flush(&mut self) -> Sent {
         let unsent = std::mem::take(&mut self.unsent);
         self.sent += self.write(&unsent[self.sent..]);
         if self.sent == unsent.len() {

@@ -1,15 +1,18 @@
 //! Runs a job and those that it spawns: one process, one event loop, no threads.
 
+mod board;
 pub(crate) mod conns;
-mod jobs;
-mod open;
+pub(crate) mod gate;
+pub(crate) mod jobs;
+mod nodes;
+pub(crate) mod open;
 mod output;
 pub(crate) mod poller;
-mod port;
+pub(crate) mod port;
 mod procs;
 mod query;
 mod ranks;
-mod report;
+pub(crate) mod report;
 mod serve;
 pub(crate) mod signals;
 mod sink;
@@ -18,20 +21,31 @@ mod stdin;
 mod streams;
 mod universe;
 
+use std::io::Write;
+use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hydrant_core::limits::MESSAGE_MAX;
-use hydrant_core::{Input, JobId, Limits, Server, Time};
+use hydrant_core::{Input, JobId, Limits, Time};
 
+use crate::border::{self, AnyCore, Service, output_buffer};
+use crate::cluster::{self, Location, Surroundings};
 use crate::error::RunError;
 use crate::launch::{OpenFiles, check, find_mpi_library, keep_descriptors};
-use crate::plan::Plan;
+use crate::manage::Board;
+use crate::plan::{Plan, Plugin};
+use crate::recording::{Recorder, Tape};
+use crate::segment::Sharing;
 use crate::slabs::HeapSlabs;
 use crate::universe::Universe;
 use conns::Conns;
+use gate::Gate;
 use jobs::Jobs;
+use nodes::Nodes;
+pub(crate) use nodes::serve_node;
 use poller::{Interest, Poller, Token};
 use procs::Procs;
 use ranks::Doomed;
@@ -61,23 +75,145 @@ const BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
 /// The job was not started, or could not be served; nothing of it runs any more.
 pub fn run(plan: &Plan) -> Result<u8, RunError> {
     let ranks = open::size(&plan.programs)?;
+    let located = match plan.options.offload {
+        // The board serves the ranks of this machine.
+        Some(_) => Location::Here,
+        None => cluster::locate(plan, &Surroundings::of_process()).map_err(Box::new)?,
+    };
+    match located {
+        Location::Here => {}
+        Location::Nodes(layout) => {
+            refuse_on_nodes(plan)?;
+            if let Some(notice) = layout.placement.notice() {
+                // Where standard error is closed, the job runs all the same.
+                let _ = writeln!(std::io::stderr(), "hydrant: {notice}");
+            }
+            return nodes::run(plan, &layout);
+        }
+    }
     keep_descriptors()?;
-    let signals = Signals::new()?;
+    let base = Base::new()?;
     let preload = plan.options.mpi_psets.then(find_mpi_library).transpose()?;
-    let limits = limits(plan, ranks);
     let files = OpenFiles::reserve(ranks, needed_files(plan, u64::from(ranks), 1))?;
-    let mut slabs = HeapSlabs::new(&limits);
     let seed = open::random()?;
-    let server = Server::new(limits, slabs.lend(), seed)?;
-    let mut engine = Engine::new(plan, signals, files, &limits, server)?;
+    let (mut slabs, mut tape, mut sharing) = (None, None, None);
+    let core = match &plan.options.offload {
+        Some(offload) => {
+            let mut board = Box::new(Board::connect(&offload.target)?);
+            let record = plan.options.record.as_deref();
+            record.map(|path| board.record(&offload.target, path)).transpose()?;
+            Service::Board(board)
+        }
+        None => {
+            let limits = limits(plan, ranks);
+            let sandbox = plan.options.sandbox.as_ref();
+            let slabs = slabs.insert(match plan.options.pmi_port {
+                // A sandbox has memory of its own.
+                _ if sandbox.is_some() => HeapSlabs::new(&Limits::NONE),
+                None => HeapSlabs::shared(&limits),
+                // Whoever comes by a port may be on another machine.
+                Some(_) => HeapSlabs::new(&limits),
+            });
+            sharing = slabs.sharing(seed);
+            tape = record(plan, &limits, seed)?;
+            Service::Core(core(sandbox, slabs, &limits, seed, tape.as_ref())?)
+        }
+    };
+    let outlets = Outlets::new(plan, &base.poller)?;
+    let mut engine = Engine::new(plan, base, files, outlets, core)?;
     engine.preload = preload;
+    engine.tape = tape;
+    engine.sharing = sharing;
+    let universe = plan.options.name_service.as_deref();
+    let universe = universe.map(|path| Universe::join(path, JobId::default(), &engine.poller)).transpose();
+    engine.universe = universe.map_err(Box::new)?;
     let checked = plan.programs.iter().map(check).collect::<Result<_, _>>()?;
     engine.open_job(plan.programs.clone(), checked, None)?;
-    let result = engine.run();
+    let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
     if result.is_err() {
-        engine.procs.kill_and_wait();
+        engine.procs.kill_and_wait(|_, _| {});
     }
     result
+}
+
+/// Names what cannot be done on several hosts.
+fn refuse_on_nodes(plan: &Plan) -> Result<(), RunError> {
+    if plan.options.sandbox.is_some() {
+        return Err(RunError::SandboxOnNodes);
+    }
+    match plan.options.pmi_port {
+        Some(addr) if addr != (Ipv4Addr::LOCALHOST, 0).into() => Err(RunError::PortOnNodes(addr)),
+        _ => Ok(()),
+    }
+}
+
+/// The tape of a run that is to be recorded.
+fn record(plan: &Plan, limits: &Limits, seed: u32) -> Result<Option<Rc<Tape>>, RunError> {
+    let path = plan.options.record.as_deref();
+    Ok(path.map(|path| Tape::create(path, limits, seed)).transpose()?)
+}
+
+/// A core, which is recorded where there is a tape.
+fn core<'s>(
+    sandbox: Option<&Plugin>,
+    slabs: &'s mut HeapSlabs,
+    limits: &Limits,
+    seed: u32,
+    tape: Option<&Rc<Tape>>,
+) -> Result<Box<AnyCore<'s>>, RunError> {
+    let core = border::make(sandbox, *limits, seed, slabs)?;
+    Ok(match tape {
+        Some(tape) => Box::new(Recorder::new(core, Rc::clone(tape))),
+        None => core,
+    })
+}
+
+/// What an event loop of a run turns around.
+pub(crate) struct Base {
+    pub(crate) start: Instant,
+    pub(crate) poller: Poller,
+    pub(crate) signals: Signals,
+}
+
+impl Base {
+    pub(crate) fn new() -> Result<Base, RunError> {
+        let signals = Signals::new()?;
+        let poller = Poller::new()?;
+        poller.add(&signals, Token::Signals, Interest::Read).map_err(RunError::system("epoll"))?;
+        Ok(Base { start: Instant::now(), poller, signals })
+    }
+}
+
+/// Where the ranks' input comes from, and where their output goes.
+struct Outlets {
+    stdin: Stdin,
+    streams: Streams,
+    sinks: Sinks,
+}
+
+impl Outlets {
+    /// This process's own, for ranks that it starts itself.
+    fn new(plan: &Plan, poller: &Poller) -> Result<Outlets, RunError> {
+        Ok(Outlets {
+            stdin: Stdin::new(poller).map_err(RunError::system("cannot use standard input"))?,
+            ..Outlets::of_head(plan)?
+        })
+    }
+
+    /// This process's own, for ranks on other nodes.
+    fn of_head(plan: &Plan) -> Result<Outlets, RunError> {
+        Ok(Outlets {
+            stdin: Stdin::sent(),
+            streams: Streams::new(plan.options.prepend_rank),
+            sinks: Sinks::new().map_err(RunError::system("cannot use standard output and error"))?,
+        })
+    }
+
+    /// Another node's.
+    fn of_daemon(poller: &Poller) -> Result<Outlets, RunError> {
+        let stdin = Stdin::fed(poller).map_err(RunError::system("cannot make a pipe for standard input"))?;
+        Ok(Outlets { stdin, streams: Streams::raw(), sinks: Sinks::uplink() })
+    }
 }
 
 /// All that running jobs consist of.
@@ -85,6 +221,8 @@ struct Engine<'p, 's> {
     plan: &'p Plan,
     /// The library that ranks load first, where process sets are for MPI programs to see.
     preload: Option<PathBuf>,
+    /// Where ranks read the key-value log by themselves.
+    sharing: Option<Sharing>,
     host: String,
     start: Instant,
     poller: Poller,
@@ -94,10 +232,10 @@ struct Engine<'p, 's> {
     procs: Procs,
     /// Ranks that asked to be ended alone.
     doomed: Vec<Doomed>,
-    server: Server<'s>,
+    core: Service<'s>,
+    /// Where it is recorded.
+    tape: Option<Rc<Tape>>,
     conns: Conns,
-    /// Connections with messages to hand in again.
-    again: Vec<u32>,
     null: OwnedFd,
     stdin: Stdin,
     streams: Streams,
@@ -105,6 +243,8 @@ struct Engine<'p, 's> {
     verdict: Verdict,
     /// Where names are kept that other runs see too.
     universe: Option<Universe>,
+    /// The other nodes of the run, where there are some.
+    nodes: Option<Nodes<'s>>,
     /// Where everything is read into.
     buffer: Vec<u8>,
     /// Where the core writes to.
@@ -114,36 +254,40 @@ struct Engine<'p, 's> {
 impl<'p, 's> Engine<'p, 's> {
     fn new(
         plan: &'p Plan,
-        signals: Signals,
+        base: Base,
         files: OpenFiles,
-        limits: &Limits,
-        server: Server<'s>,
+        outlets: Outlets,
+        mut core: Service<'s>,
     ) -> Result<Engine<'p, 's>, RunError> {
-        let poller = Poller::new()?;
-        poller.add(&signals, Token::Signals, Interest::Read).map_err(RunError::system("epoll"))?;
-        let path = plan.options.name_service.as_deref();
-        let universe = path.map(|path| Universe::join(path, JobId::default(), &poller)).transpose();
+        let Base { start, poller, signals } = base;
+        let Outlets { stdin, streams, sinks } = outlets;
+        for stream in core.board().iter().flat_map(|board| board.streams()) {
+            poller.add(stream, Token::Board, Interest::Read).map_err(RunError::system("epoll"))?;
+        }
+        let limits = *core.limits();
         Ok(Engine {
             plan,
             preload: None,
+            sharing: None,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            start: Instant::now(),
+            start,
             signals,
             files,
             jobs: Jobs::default(),
             procs: Procs::new(),
             doomed: Vec::new(),
-            server,
+            core,
+            tape: None,
             conns: Conns::new(limits.conns),
-            again: Vec::new(),
             null: streams::null().map_err(RunError::system("cannot open /dev/null"))?,
-            stdin: Stdin::new(&poller).map_err(RunError::system("cannot use standard input"))?,
-            streams: Streams::new(plan.options.prepend_rank),
-            sinks: Sinks::new().map_err(RunError::system("cannot use standard output and error"))?,
+            stdin,
+            streams,
+            sinks,
             verdict: Verdict::default(),
-            universe: universe.map_err(Box::new)?,
+            universe: None,
+            nodes: None,
             buffer: vec![0; BUFFER],
-            reply: vec![0; limits.output_max()].into(),
+            reply: output_buffer(&limits),
             poller,
         })
     }
@@ -156,6 +300,7 @@ impl<'p, 's> Engine<'p, 's> {
             if self.settle()? {
                 return Ok(self.verdict.code());
             }
+            self.flush_links()?;
             let starting = self.jobs.iter().any(|job| job.is_starting());
             let timeout = if starting { Some(Duration::ZERO) } else { self.timeout() };
             self.poller.wait(timeout, &mut tokens)?;
@@ -164,11 +309,20 @@ impl<'p, 's> Engine<'p, 's> {
                     Token::Signals => {}
                     Token::Listener(id) => self.accept(JobId(id))?,
                     Token::Queries(id) => self.accept_queries(JobId(id))?,
+                    Token::Conn(id) if self.is_names_conn() => self.names_conn_ready(id)?,
                     Token::Conn(id) => self.conn_ready(id)?,
                     Token::Stream(id) => self.stream_ready(id),
                     Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
                     Token::Universe(number) => self.universe_ready(number)?,
+                    Token::Board => self.outputs()?,
+                    // Those of a server that others manage.
+                    Token::Manage | Token::Host(_) => {}
                     Token::Terminal | Token::Stdin => self.stdin.pump(self.now(), &self.poller),
+                    Token::ClusterPort(_)
+                    | Token::Stranger(_)
+                    | Token::Link(_)
+                    | Token::BootstrapInput(_)
+                    | Token::BootstrapOutput(_) => self.link_ready(token)?,
                 }
             }
             // Last, so that what a rank said before it ended has been heard.
@@ -176,6 +330,7 @@ impl<'p, 's> Engine<'p, 's> {
                 self.take_signals()?;
             }
             self.keep_time()?;
+            self.turn_nodes()?;
             self.flush();
         }
     }
@@ -186,12 +341,14 @@ impl<'p, 's> Engine<'p, 's> {
 
     /// How long nothing has to be done unless something happens.
     fn timeout(&mut self) -> Option<Duration> {
-        let stranger = self.conns.oldest_unnamed().map(|(_, opened)| opened + serve::INTRODUCTION_TIME);
-        let wake = self.server.wake().map(|Time(at)| at);
-        let of_jobs = self.jobs.iter().flat_map(|job| [job.kill_at, job.port_pause]);
+        let stranger = self.conns.oldest_unnamed().map(|(_, opened)| opened + conns::INTRODUCTION_TIME);
+        let wake = self.core.wake().map(|Time(at)| at);
+        let of_jobs =
+            self.jobs.iter().flat_map(|job| [job.kill_at, job.port.as_ref().and_then(Gate::deadline)]);
         let doomed = self.doomed.iter().map(|doomed| Some(doomed.at));
         let names = self.universe.as_ref().and_then(Universe::deadline);
-        let at = [stranger, wake, names, self.streams.deadline(), self.stdin.deadline()]
+        let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
+        let at = [stranger, wake, names, nodes, self.streams.deadline(), self.stdin.deadline()]
             .into_iter()
             .chain(of_jobs)
             .chain(doomed);
@@ -202,8 +359,8 @@ impl<'p, 's> Engine<'p, 's> {
     /// Does what was due.
     fn keep_time(&mut self) -> Result<(), RunError> {
         let now = self.now();
-        if self.server.wake().is_some_and(|Time(at)| at <= now) {
-            self.server.handle(Time(now), Input::Tick)?;
+        if self.core.wake().is_some_and(|Time(at)| at <= now) {
+            self.core.handle(Time(now), Input::Tick)?;
             self.outputs()?;
         }
         self.expire_names(now)?;
@@ -213,6 +370,9 @@ impl<'p, 's> Engine<'p, 's> {
             self.stdin.pump(now, &self.poller);
         }
         self.drop_strangers(now)?;
+        if let Some(complaint) = self.tape.as_ref().and_then(|tape| tape.complaint()) {
+            self.sinks.say(&complaint);
+        }
         self.streams.show(now, &mut self.sinks);
         Ok(())
     }

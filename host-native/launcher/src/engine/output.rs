@@ -5,6 +5,7 @@ use rustix::process::Pid;
 
 use super::Engine;
 use super::sink::expand;
+use crate::cluster::control::Order;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
@@ -25,8 +26,8 @@ impl Engine<'_, '_> {
             let Some(pattern) = pattern else { continue };
             let mut needs_pid = false;
             let number = pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
-            let appnum = job.launcher.program(rank).0;
-            let path = expand(pattern, (job.ordinal, rank), appnum, &self.host, || {
+            let appnum = job.program(rank).0;
+            let path = expand(pattern, (job.ordinal, rank), appnum, self.host_of_rank(job, rank), || {
                 needs_pid = true;
                 number
             });
@@ -51,23 +52,31 @@ impl Engine<'_, '_> {
         let now = self.now();
         self.sinks.flush(&self.poller);
         while let Some(sink) = self.sinks.changed() {
+            self.cut_sink(sink);
             self.streams.resume(sink, now, &mut self.buffer, &mut self.sinks, &self.poller);
             self.sinks.flush(&self.poller);
         }
+        self.grant();
     }
 
     /// Lets go of the jobs whose ranks are all gone, once what they wrote last has been passed on. Whether nothing is
     /// left to do.
     pub(super) fn settle(&mut self) -> Result<bool, RunError> {
-        for id in self.jobs.ids(|job| !job.is_starting() && job.running == 0) {
-            self.drain(id)?;
+        if self.is_quiet() {
+            for id in self.jobs.ids(|job| job.is_over()) {
+                self.drain(id)?;
+            }
         }
-        let over = self.jobs.iter().next().is_none();
+        if self.is_daemon() {
+            return Ok(self.are_links_over());
+        }
+        let over = self.jobs.iter().next().is_none() && !self.awaits_nodes();
         if over && !self.verdict.is_reported() {
             self.report_losses();
             self.flush();
         }
-        Ok(over && self.sinks.are_empty() || self.verdict.gave_up())
+        let over = over && self.sinks.are_empty() || self.verdict.gave_up();
+        Ok(over && self.end_links())
     }
 
     /// Passes on what a job's ranks wrote last, then says how it ended.
@@ -80,14 +89,20 @@ impl Engine<'_, '_> {
             self.streams.finish(processes.clone(), now, &mut self.buffer, sinks, poller);
             self.flush();
             // Nobody comes any more.
-            (self.jobs[id].port, self.jobs[id].port_pause) = (None, None);
+            self.jobs[id].port = None;
+            self.order_all(&Order::Forget(id));
             // With the last job the core goes as well.
-            if self.jobs.iter().count() > 1 {
+            if self.jobs.iter().count() > 1 && !self.is_daemon() {
                 self.forget(id)?;
             }
             self.tell_undone(id)?;
         }
         if self.streams.are_closed(processes.clone()) {
+            if self.is_daemon() {
+                // Its end is for the head to say.
+                self.tell_done(id);
+                return Ok(());
+            }
             self.report(id);
             self.jobs.remove(id);
             self.streams.clear(processes, &mut self.sinks);

@@ -28,8 +28,24 @@ pub(crate) enum Token {
     Terminal,
     /// The connection of this number to the daemon that keeps names.
     Universe(u32),
+    /// The board has said something.
+    Board,
+    /// A host connects to the management port.
+    Manage,
+    /// The management connection of this number.
+    Host(u32),
     /// Rank 0's standard input takes bytes again, or is closed.
     Stdin,
+    /// Somebody connects to the port of this number at which the node's children are waited for.
+    ClusterPort(u32),
+    /// The connection of this number, of which it is not known yet whether it is a child's.
+    Stranger(u32),
+    /// The link to the node of this number.
+    Link(u32),
+    /// What starts the daemon of this node takes input, or is closed.
+    BootstrapInput(u32),
+    /// What starts the daemon of this node has said something.
+    BootstrapOutput(u32),
 }
 
 impl Token {
@@ -44,6 +60,14 @@ impl Token {
             Token::Stdin => (6, 0),
             Token::Universe(number) => (7, number),
             Token::Queries(number) => (8, number),
+            Token::Board => (9, 0),
+            Token::Manage => (10, 0),
+            Token::Host(number) => (11, number),
+            Token::ClusterPort(number) => (12, number),
+            Token::Stranger(number) => (13, number),
+            Token::Link(number) => (14, number),
+            Token::BootstrapInput(number) => (15, number),
+            Token::BootstrapOutput(number) => (16, number),
         };
         kind << 32 | u64::from(number)
     }
@@ -59,7 +83,15 @@ impl Token {
             5 => Token::Terminal,
             6 => Token::Stdin,
             7 => Token::Universe(number),
-            _ => Token::Queries(number),
+            8 => Token::Queries(number),
+            9 => Token::Board,
+            10 => Token::Manage,
+            11 => Token::Host(number),
+            12 => Token::ClusterPort(number),
+            13 => Token::Stranger(number),
+            14 => Token::Link(number),
+            15 => Token::BootstrapInput(number),
+            _ => Token::BootstrapOutput(number),
         }
     }
 }
@@ -71,6 +103,8 @@ pub(crate) enum Interest {
     Read,
     /// Room to write, or the other side closed.
     Write,
+    /// Something to read, or room to write, or the other side closed.
+    ReadWrite,
     /// The other side closed.
     Hangup,
     /// Something new to read; not again for what was there before.
@@ -82,6 +116,7 @@ impl Interest {
         match self {
             Interest::Read => epoll::EventFlags::IN,
             Interest::Write => epoll::EventFlags::OUT,
+            Interest::ReadWrite => epoll::EventFlags::IN | epoll::EventFlags::OUT,
             Interest::Hangup => epoll::EventFlags::empty(),
             Interest::ReadEdge => epoll::EventFlags::IN | epoll::EventFlags::ET,
         }
@@ -158,6 +193,14 @@ mod tests {
             Token::Terminal,
             Token::Stdin,
             Token::Universe(2),
+            Token::Board,
+            Token::Manage,
+            Token::Host(5),
+            Token::ClusterPort(1),
+            Token::Stranger(63),
+            Token::Link(4),
+            Token::BootstrapInput(5),
+            Token::BootstrapOutput(6),
         ] {
             assert_eq!(Token::decode(token.encode()), token);
         }

@@ -47,6 +47,28 @@ impl Procs {
         self.running += 1;
     }
 
+    /// A rank runs on another node, under this number.
+    pub(crate) fn began_elsewhere(&mut self, process: u32, pid: Pid) {
+        self.all[process as usize] = Proc { pid: Some(pid), ..Proc::default() };
+        self.running += 1;
+    }
+
+    /// A rank on another node has ended, and what it had asked to be ended with; whether that is news.
+    pub(crate) fn ended_elsewhere(&mut self, process: u32, exit: Exit, asked: Option<u8>) -> bool {
+        let proc = &mut self.all[process as usize];
+        if proc.exit.is_some() {
+            return false;
+        }
+        (proc.exit, proc.asked) = (Some(exit), asked);
+        self.running -= 1;
+        true
+    }
+
+    /// Whether a process has ended.
+    pub(crate) fn has_ended(&self, process: u32) -> bool {
+        self.all[process as usize].exit.is_some()
+    }
+
     /// How many run.
     pub(crate) fn running(&self) -> u32 {
         self.running
@@ -61,6 +83,12 @@ impl Procs {
     pub(crate) fn ended(&self, processes: Range<u32>, which: impl Fn(Exit) -> bool) -> u32 {
         let processes = &self.all[processes.start as usize..processes.end as usize];
         processes.iter().filter(|proc| proc.exit.is_some_and(&which)).count() as u32
+    }
+
+    /// How many of these have not been started.
+    pub(crate) fn never(&self, processes: Range<u32>) -> u32 {
+        let processes = &self.all[processes.start as usize..processes.end as usize];
+        processes.iter().filter(|proc| proc.pid.is_none()).count() as u32
     }
 
     /// Sends a signal to every process and whatever it started.
@@ -90,8 +118,13 @@ impl Procs {
         self.all[process as usize].asked
     }
 
-    /// A process that has ended since the last call; waits for one where asked to.
-    pub(crate) fn reap(&mut self, block: bool) -> Option<(u32, Exit)> {
+    /// A rank's process that has ended since the last call; waits for one where asked to. `others` hears of those that
+    /// are no rank's.
+    pub(crate) fn reap(
+        &mut self,
+        block: bool,
+        mut others: impl FnMut(Pid, WaitStatus),
+    ) -> Option<(u32, Exit)> {
         let options = if block { WaitOptions::empty() } else { WaitOptions::NOHANG };
         loop {
             let (pid, status) = match wait(options) {
@@ -100,8 +133,10 @@ impl Procs {
                 // Nobody has ended, or nobody is left.
                 Ok(None) | Err(_) => return None,
             };
-            // Others are what the launcher's own process had started before it became one.
-            let Some(process) = self.by_pid.remove(&pid) else { continue };
+            let Some(process) = self.by_pid.remove(&pid) else {
+                others(pid, status);
+                continue;
+            };
             let exit = exit(status);
             let proc = &mut self.all[process as usize];
             proc.exit = Some(exit);
@@ -111,10 +146,11 @@ impl Procs {
         }
     }
 
-    /// Ends everything at once and waits until it has ended.
-    pub(crate) fn kill_and_wait(&mut self) {
+    /// Ends everything at once and waits until it has ended. `others` hears of those that are no rank's and have ended
+    /// meanwhile.
+    pub(crate) fn kill_and_wait(&mut self, mut others: impl FnMut(Pid, WaitStatus)) {
         self.signal_all(Signal::KILL);
-        while self.running > 0 && self.reap(true).is_some() {}
+        while self.running > 0 && self.reap(true, &mut others).is_some() {}
     }
 }
 

@@ -22,10 +22,11 @@ pub(super) struct Query {
 }
 
 impl Query {
-    /// Listens under the job's name, which nobody can foresee.
-    pub(super) fn open(jobid: &str) -> Result<Query, RunError> {
+    /// Listens under the job's name, which nobody can foresee, and the number of this node, of which several may be on
+    /// one machine.
+    pub(super) fn open(jobid: &str, node: u32) -> Result<Query, RunError> {
         let open = || {
-            let name = format!("hydrant/{jobid}");
+            let name = format!("hydrant/{jobid}/{node}");
             let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
             listener.set_nonblocking(true)?;
             Ok(Query { listener, name })
@@ -81,7 +82,7 @@ impl Engine<'_, '_> {
         let Some(id) = self.conns.open_aside(stream.into(), job, now) else { return Ok(()) };
         let conn = self.conns.get(id).expect("it was opened just now");
         self.poller.add(conn.fd(), Token::Conn(id), Interest::Read).map_err(RunError::system("epoll"))?;
-        self.server.handle(Time(now), Input::Aside { conn: ConnId(id), job })?;
+        self.core.handle(Time(now), Input::Aside { conn: ConnId(id), job })?;
         Ok(())
     }
 }
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn one_connects_by_the_name_that_ranks_are_given() {
-        let query = Query::open(&format!("test-{}", std::process::id())).unwrap();
+        let query = Query::open(&format!("test-{}", std::process::id()), 0).unwrap();
         assert!(query.accept().unwrap().is_none());
         let address = query.address();
         let name = address.strip_prefix('@').unwrap();

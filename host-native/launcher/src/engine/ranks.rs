@@ -2,18 +2,20 @@
 
 use std::os::fd::AsFd;
 
-use hydrant_core::trace::{Cause, Exit};
+use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal};
 
 use super::Engine;
+use super::report::Why;
 use super::signals::Event;
+use crate::cluster::control::{Order, Report};
 use crate::error::RunError;
 use crate::launch::Stdio;
 
 /// Ranks that are started before the event loop looks after those that run.
-const BATCH: u32 = 16;
+const BATCH: usize = 16;
 /// How long ranks that are asked to end may take before they are made to, in milliseconds.
 const GRACE: u64 = 500;
 
@@ -29,25 +31,33 @@ impl Engine<'_, '_> {
     /// Starts the next few ranks of each job that is not complete.
     pub(super) fn start_some(&mut self) -> Result<(), RunError> {
         for id in self.jobs.ids(|job| job.is_starting()) {
-            let job = &self.jobs[id];
-            let until = job.ranks.min(job.next.saturating_add(BATCH));
-            while let Some(rank) = self.jobs.get(id).map(|job| job.next).filter(|&next| next < until) {
+            let mut begun = Vec::new();
+            while let Some(rank) = self.next_to_start(id).filter(|_| begun.len() < BATCH) {
                 match self.start(id, rank) {
-                    Ok(()) => self.jobs[id].next += 1,
+                    Ok(pid) => {
+                        begun.push((Rank(rank), pid.as_raw_nonzero().get() as u32));
+                        self.jobs[id].advance();
+                    }
+                    Err(error) if self.is_daemon() => self.tell_failed(id, Some(rank), &error),
                     Err(error) if self.jobs[id].spawn.is_some() => self.undo(id, rank, &error),
                     Err(error) => return Err(error),
                 }
             }
-            if until == self.jobs[id].ranks {
+            self.tell_begun(id, begun);
+            if !self.jobs[id].is_starting() {
                 self.started(id)?;
             }
         }
         Ok(())
     }
 
-    fn start(&mut self, id: JobId, rank: u32) -> Result<(), RunError> {
+    fn next_to_start(&self, id: JobId) -> Option<u32> {
+        self.jobs.get(id).filter(|job| job.is_starting()).map(|job| job.next)
+    }
+
+    fn start(&mut self, id: JobId, rank: u32) -> Result<Pid, RunError> {
         let job = &self.jobs[id];
-        let (process, by_port) = (job.first + rank, job.port.is_some());
+        let (process, by_port) = (job.first + rank, job.port.is_some() || self.core.board().is_some());
         let reads = job.ordinal == 0 && rank == 0;
         let pipe = RunError::system("cannot make a pipe for a rank's output");
         let stdout = self.streams.open(2 * process, &self.poller).map_err(&pipe)?;
@@ -59,7 +69,7 @@ impl Engine<'_, '_> {
                 let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
                     .map_err(RunError::system("cannot make a rank's PMI socket"))?;
                 if self.open_conn(ours, id, Some(rank))?.is_none() {
-                    let limits = self.server.limits();
+                    let limits = self.core.limits();
                     return Err(Fault::Full(Limit::Conns, limits.conns).into());
                 }
                 Some(theirs)
@@ -73,7 +83,9 @@ impl Engine<'_, '_> {
         let (stdout, stderr) = (stdout.as_fd(), stderr.as_fd());
         let stdio = Stdio { stdin, stdout, stderr, pmi: pmi.as_ref().map(AsFd::as_fd) };
         let job = &mut self.jobs[id];
-        let pid = job.launcher.start(rank, &stdio, &self.files)?;
+        let local = job.here.before(rank);
+        let launcher = job.launcher.as_mut().expect("a job with ranks here has a launcher");
+        let pid = launcher.start(rank, local, &stdio, &self.files)?;
         job.running += 1;
         self.procs.started(process, pid);
         if reads {
@@ -82,11 +94,11 @@ impl Engine<'_, '_> {
         self.open_files_of(id, rank, pid)?;
         if self.plan.options.verbose {
             let job = &self.jobs[id];
-            let (who, program) = (job.rank_name(rank), job.launcher.program(rank).1.display());
+            let (who, program) = (job.rank_name(rank), job.program(rank).1.command.display());
             let line = format!("started {who} as pid {}: {program}", pid.as_raw_nonzero());
             self.sinks.say(&line);
         }
-        Ok(())
+        Ok(pid)
     }
 
     /// Acts on the signals that have come.
@@ -96,13 +108,14 @@ impl Engine<'_, '_> {
         for event in events {
             match event {
                 Event::Child => {
-                    while let Some((process, exit)) = self.procs.reap(false) {
+                    while let Some((process, exit)) = self.reap() {
                         self.ended(process, exit)?;
                     }
                 }
                 Event::Stop => {
                     self.flush();
-                    self.procs.signal_all(Signal::TSTP);
+                    self.signal_all(Signal::TSTP);
+                    self.hush();
                     self.signals.stop_here();
                     self.go_on();
                 }
@@ -113,8 +126,19 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
+    /// A rank that has ended.
+    fn reap(&mut self) -> Option<(u32, Exit)> {
+        let mut others = Vec::new();
+        let rank = self.procs.reap(false, |pid, status| others.push((pid, status)));
+        for (pid, status) in others {
+            // Others are what starts daemons, or what the launcher's own process had started before it became one.
+            self.helper_ended(pid, status);
+        }
+        rank
+    }
+
     fn go_on(&mut self) {
-        self.procs.signal_all(Signal::CONT);
+        self.signal_all(Signal::CONT);
         // Perhaps in the foreground now.
         let now = self.now();
         self.stdin.pump(now, &self.poller);
@@ -126,19 +150,30 @@ impl Engine<'_, '_> {
             self.sinks.say(&format!("passing {} on", super::signals::name(signal.as_raw() as u8)));
         }
         if matches!(signal, Signal::USR1 | Signal::USR2) {
-            return self.procs.signal_all(signal);
+            return self.signal_all(signal);
         }
-        // Whatever has not been started by now shall not be.
-        self.jobs.iter_mut().for_each(|job| job.next = job.ranks);
+        self.start_no_more();
+        self.give_up_waiting(signal);
         if again {
             self.kill();
         } else {
-            self.procs.signal_all(signal);
+            self.signal_all(signal);
         }
         if self.procs.running() == 0 {
             // Nobody is left but a reader that does not read.
             self.verdict.give_up();
         }
+    }
+
+    /// Whatever has not been started by now shall not be.
+    pub(super) fn start_no_more(&mut self) {
+        self.jobs.iter_mut().for_each(|job| job.next = job.ranks);
+    }
+
+    /// Sends a signal to all ranks, on whichever node.
+    pub(super) fn signal_all(&mut self, signal: Signal) {
+        self.procs.signal_all(signal);
+        self.order_all(&Order::Signal(signal.as_raw()));
     }
 
     /// A process has ended.
@@ -149,27 +184,45 @@ impl Engine<'_, '_> {
             self.sinks.say(&format!("{who} {exit}"));
         }
         self.hear_out(id, process)?;
+        self.count_end(id, rank, exit);
+        let asked = self.procs.asked(process);
+        self.report_up(&Report::Exited { job: id, rank: Rank(rank), exit, asked });
+        self.drop_lookups(id, Rank(rank));
+        let now = Time(self.now());
+        self.core.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
+        self.outputs()
+    }
+
+    /// A rank is running no more, on whichever node.
+    pub(super) fn count_end(&mut self, id: JobId, rank: u32, exit: Exit) {
         let job = &mut self.jobs[id];
         job.running -= 1;
         if job.undone.is_none() {
-            let counts = self.procs.asked(process).map_or(exit, Exit::Code);
+            let counts = self.procs.asked(job.first + rank).map_or(exit, Exit::Code);
             if job.outcome.ended(rank, counts) {
                 self.verdict.failed(super::procs::code(counts));
             }
         }
-        self.drop_lookups(id, Rank(rank));
-        let now = Time(self.now());
-        self.server.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
-        self.outputs()
     }
 
     /// A job has to end.
-    pub(super) fn end(&mut self, id: JobId, cause: Cause, message: String) {
-        let at = self.now() + GRACE;
+    pub(super) fn end(&mut self, id: JobId, why: Why) {
         let Some(job) = self.jobs.get_mut(id).filter(|job| job.undone.is_none()) else { return };
+        if job.outcome.is_ending() {
+            // Another node's server has found a reason as well.
+            return;
+        }
         let finished = self.procs.ended(job.processes(), |_| true);
-        let code = job.outcome.end(cause, message, job.running, finished);
+        let code = job.outcome.end(why, finished);
         self.verdict.failed(code);
+        self.order_all(&Order::End(id));
+        self.make_end(id);
+    }
+
+    /// The ranks of a job that are here have to go.
+    pub(super) fn make_end(&mut self, id: JobId) {
+        let at = self.now() + GRACE;
+        let Some(job) = self.jobs.get_mut(id) else { return };
         job.next = job.ranks;
         if job.running > 0 {
             job.kill_at = Some(at);
@@ -214,6 +267,6 @@ impl Engine<'_, '_> {
 
     /// Ends everything at once.
     pub(super) fn kill(&mut self) {
-        self.procs.signal_all(Signal::KILL);
+        self.signal_all(Signal::KILL);
     }
 }

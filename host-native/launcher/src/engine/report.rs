@@ -35,13 +35,27 @@ pub(super) struct Verdict {
     lost: bool,
 }
 
-/// The end that the core called for.
+/// What a rank did that its job has to end for.
+#[derive(Debug)]
+pub(crate) struct Blame {
+    pub(crate) cause: Cause,
+    /// What the aborting rank said.
+    pub(crate) message: String,
+}
+
+/// Why a job has to end.
+#[derive(Debug)]
+pub(super) enum Why {
+    /// What one of its ranks did.
+    Rank(Blame),
+    /// A host is lost, in words, with so many of its ranks.
+    Host(String, u32),
+}
+
+/// The end that was called for.
 #[derive(Debug)]
 struct End {
-    cause: Cause,
-    message: String,
-    /// Ranks that ran and were ended.
-    ended: u32,
+    why: Why,
     /// Ranks that had ended by themselves.
     finished: u32,
 }
@@ -56,9 +70,9 @@ impl Outcome {
         first
     }
 
-    /// The core wants the job ended, `running` ranks with it; the exit code for that.
-    pub(super) fn end(&mut self, cause: Cause, message: String, running: u32, finished: u32) -> u8 {
-        self.end.insert(End { cause, message, ended: running, finished }).code()
+    /// The job has to end, and so many ranks have ended by themselves; the exit code for that.
+    pub(super) fn end(&mut self, why: Why, finished: u32) -> u8 {
+        self.end.insert(End { why, finished }).code()
     }
 
     /// Whether the job is being ended.
@@ -117,8 +131,24 @@ impl Verdict {
     }
 }
 
+/// So many others, in words for one and for several of them.
+pub(crate) fn count(n: u32, one: &str, several: &str) -> String {
+    format!("{n} other {}", if n == 1 { one } else { several })
+}
+
 impl End {
+    /// The exit code that it stands for.
     fn code(&self) -> u8 {
+        match &self.why {
+            Why::Rank(blame) => blame.code(),
+            Why::Host(..) => 1,
+        }
+    }
+}
+
+impl Blame {
+    /// The exit code that it stands for.
+    pub(crate) fn code(&self) -> u8 {
         let code = match self.cause {
             Cause::Abort { code, .. } => code.unwrap_or(1) as u8,
             Cause::NoFinalize { exit, .. } | Cause::Died { exit, .. } | Cause::Absent { exit, .. } => {
@@ -129,13 +159,14 @@ impl End {
         code.max(1)
     }
 
-    fn what(&self) -> String {
+    /// What the rank did that it ended for.
+    pub(crate) fn what(&self) -> String {
+        let message = &self.message;
         match self.cause {
             Cause::Abort { code, .. } => {
                 let code = code.map(|code| format!(" with code {code}")).unwrap_or_default();
-                let message =
-                    if self.message.is_empty() { String::new() } else { format!(": {}", self.message) };
-                format!("aborted the job{code}{message}")
+                let colon = if message.is_empty() { "" } else { ": " };
+                format!("aborted the job{code}{colon}{message}")
             }
             Cause::NoFinalize { exit: Exit::Signal(signal), .. }
             | Cause::Died { exit: Exit::Signal(signal), .. } => {
@@ -146,15 +177,21 @@ impl End {
             Cause::Absent { exit, .. } => format!("{exit} while others wait for it in a fence"),
         }
     }
+}
 
+impl End {
     /// What was done to the others.
-    fn others(&self, size: u32) -> String {
-        let failing_runs = matches!(self.cause, Cause::Abort { .. });
-        let ended = self.ended.saturating_sub(u32::from(failing_runs));
-        let finished = self.finished.saturating_sub(u32::from(!failing_runs));
-        let never = size.saturating_sub(self.ended + self.finished);
+    fn others(&self, size: u32, never: u32) -> String {
+        // Those that failed, among the running and among the others.
+        let failed = match self.why {
+            Why::Rank(Blame { cause: Cause::Abort { .. }, .. }) => (1, 0),
+            Why::Rank(_) => (0, 1),
+            Why::Host(_, ranks) => (0, ranks),
+        };
+        // Some may have been started on another node, unknown here, when the end was called for.
+        let ended = (size - never).saturating_sub(self.finished + failed.0);
+        let finished = self.finished.saturating_sub(failed.1);
         let mut parts = Vec::new();
-        let count = |n: u32, does: &str, do_: &str| format!("{n} other {}", if n == 1 { does } else { do_ });
         if ended > 0 {
             parts.push(count(ended, "rank was ended", "ranks were ended"));
         }
@@ -164,7 +201,11 @@ impl End {
         if never > 0 {
             parts.push(count(never, "rank was not started", "ranks were not started"));
         }
-        if parts.is_empty() { "it was the only rank".to_owned() } else { parts.join(", ") }
+        match (&self.why, parts.is_empty()) {
+            (Why::Rank(_), true) => "it was the only rank".to_owned(),
+            (Why::Host(..), true) => "no other ranks were running".to_owned(),
+            (_, false) => parts.join(", "),
+        }
     }
 }
 
@@ -202,9 +243,19 @@ impl Engine<'_, '_> {
         }
         let text = match (&job.outcome.end, job.outcome.first) {
             (Some(end), _) => {
-                let rank = end.cause.rank().0;
-                let (who, what, others) = (job.rank_name(rank), end.what(), end.others(job.ranks));
-                format!("{who} {what}\n  {}\n  {others}", self.describe(job, rank))
+                let never = self.procs.never(job.processes());
+                let others = end.others(job.ranks, never);
+                match &end.why {
+                    Why::Rank(blame) => {
+                        let rank = blame.cause.rank().0;
+                        let (who, what) = (job.rank_name(rank), blame.what());
+                        format!("{who} {what}\n  {}\n  {others}", self.describe(job, rank))
+                    }
+                    Why::Host(what, ranks) => {
+                        let ran = if *ranks == 1 { "rank was" } else { "ranks were" };
+                        format!("{what}\n  {ranks} {ran} running there, {others}")
+                    }
+                }
             }
             (None, Some((rank, exit))) => self.failures(job, rank, exit),
             (None, None) => return,
@@ -215,8 +266,8 @@ impl Engine<'_, '_> {
     /// The rank's process in words.
     fn describe(&self, job: &Job, rank: u32) -> String {
         let pid = self.procs.pid(job.first + rank).map_or(0, |pid| pid.as_raw_nonzero().get());
-        let (who, program) = (job.rank_name(rank), job.launcher.program(rank).1.display());
-        format!("{who} on {}, pid {pid}, program {program}", self.host)
+        let (who, program) = (job.rank_name(rank), job.program(rank).1.command.display());
+        format!("{who} on {}, pid {pid}, program {program}", self.host_of_rank(job, rank))
     }
 
     /// Ranks failed that the others did not need.
@@ -243,7 +294,7 @@ mod tests {
     use hydrant_core::Rank;
 
     fn end(cause: Cause) -> End {
-        End { cause, message: String::new(), ended: 3, finished: 1 }
+        End { why: Why::Rank(Blame { cause, message: String::new() }), finished: 1 }
     }
 
     #[test]
@@ -265,9 +316,10 @@ mod tests {
         assert!(outcome.ended(1, Exit::Code(3)));
         assert!(!outcome.ended(2, Exit::Code(4)));
         let absent = Cause::Absent { rank: Rank(0), exit: Exit::Code(0) };
-        assert_eq!(outcome.end(absent, String::new(), 1, 3), 1);
+        let absent = || Why::Rank(Blame { cause: absent, message: String::new() });
+        assert_eq!(outcome.end(absent(), 3), 1);
         let mut ended = Outcome::default();
-        ended.end(absent, String::new(), 1, 0);
+        ended.end(absent(), 0);
         assert!(!ended.ended(3, Exit::Signal(15)));
         let mut verdict = Verdict::default();
         assert_eq!(verdict.code(), 0);
@@ -289,13 +341,12 @@ mod tests {
     #[test]
     fn others_are_counted_without_the_one_that_failed() {
         let died = end(Cause::Died { rank: Rank(1), exit: Exit::Signal(9) });
-        assert_eq!(died.others(4), "3 other ranks were ended");
+        assert_eq!(died.others(4, 0), "3 other ranks were ended");
         let abort = end(Cause::Abort { rank: Rank(1), code: Some(1) });
         assert_eq!(
-            abort.others(5),
+            abort.others(5, 1),
             "2 other ranks were ended, 1 other rank had ended before, 1 other rank was not started"
         );
-        let alone = End { ended: 0, ..died };
-        assert_eq!(alone.others(1), "it was the only rank");
+        assert_eq!(died.others(1, 0), "it was the only rank");
     }
 }

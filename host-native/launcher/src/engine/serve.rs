@@ -5,16 +5,12 @@ use hydrant_core::{ConnId, Input, JobId, Output, Rank, Time};
 use rustix::fd::OwnedFd;
 
 use super::Engine;
-use super::conns::{Received, Sent};
+use super::conns::{INTRODUCTION_TIME, Received};
+use super::open::ALONE;
 use super::poller::{Interest, Token};
+use super::report::{Blame, Why};
+use crate::cluster::control::Report;
 use crate::error::RunError;
-use crate::launch::Asked;
-use crate::universe::Request;
-
-/// How long a client may take to say who it is, in milliseconds.
-pub(super) const INTRODUCTION_TIME: u64 = 10_000;
-/// How long the port rests when the system has no room for connections, in milliseconds.
-const PORT_REST: u64 = 100;
 
 impl Engine<'_, '_> {
     /// Takes in a socket whose other end is, or may become, a rank's; its number, where there is room.
@@ -35,91 +31,67 @@ impl Engine<'_, '_> {
         let conn = self.conns.get(id).expect("it was opened just now");
         self.poller.add(conn.fd(), Token::Conn(id), Interest::Read).map_err(RunError::system("epoll"))?;
         let opened = Input::Opened { conn: ConnId(id), job, rank: rank.map(Rank) };
-        self.server.handle(Time(now), opened)?;
+        self.core.handle(Time(now), opened)?;
         Ok(Some(id))
     }
 
     /// A connection can be read or written to.
     pub(super) fn conn_ready(&mut self, id: u32) -> Result<(), RunError> {
-        match self.conns.get(id) {
-            None => Ok(()),
-            Some(conn) if conn.is_blocked() => self.flush_conn(id),
-            Some(_) => self.read_conn(id).map(|_| ()),
-        }
+        let at = (&self.poller, Time(self.now()));
+        let received = self.conns.ready(id, &mut *self.core, at, &mut self.buffer)?;
+        self.received(id, received).map(|_| ())
     }
 
     /// Reads once and answers at once; whether there may be more.
     fn read_conn(&mut self, id: u32) -> Result<bool, RunError> {
         let now = Time(self.now());
-        let Some(conn) = self.conns.get(id).filter(|conn| !conn.is_blocked()) else { return Ok(false) };
-        match conn.receive(&mut self.buffer) {
-            Received::Bytes(len) => {
-                conn.hand_in(&mut self.server, now, id, &self.buffer[..len])?;
-                self.outputs()?;
-                Ok(true)
-            }
-            Received::Nothing => Ok(false),
-            Received::End => self.close_conn(id).map(|()| false),
-        }
+        let received = self.conns.read(id, &mut *self.core, now, &mut self.buffer)?;
+        self.received(id, received)
     }
 
-    /// Hands in again what the core left until its replies were taken.
-    fn hand_in_again(&mut self, id: u32) -> Result<(), RunError> {
-        let now = Time(self.now());
-        let Some(conn) = self.conns.get(id) else { return Ok(()) };
-        let Some(bytes) = conn.take_again() else { return Ok(()) };
-        Ok(conn.hand_in(&mut self.server, now, id, &bytes)?)
-    }
-
-    fn flush_conn(&mut self, id: u32) -> Result<(), RunError> {
-        let now = Time(self.now());
-        let Some(conn) = self.conns.get(id) else { return Ok(()) };
-        if conn.flush() == Sent::All {
-            self.poller
-                .modify(conn.fd(), Token::Conn(id), Interest::Read)
-                .map_err(RunError::system("epoll"))?;
-            self.server.handle(now, Input::Writable { conn: ConnId(id) })?;
-            self.again.push(id);
-            self.outputs()?;
+    fn received(&mut self, id: u32, received: Received) -> Result<bool, RunError> {
+        match received {
+            Received::End => self.close_conn(id)?,
+            Received::Bytes(_) | Received::Nothing => self.outputs()?,
         }
-        Ok(())
+        Ok(matches!(received, Received::Bytes(_)))
     }
 
     /// Does what the core says until it says nothing more.
     pub(super) fn outputs(&mut self) -> Result<(), RunError> {
         loop {
-            match self.server.poll(&mut self.reply[..]) {
+            let now = Time(self.start.elapsed().as_millis() as u64);
+            match self.core.poll(&mut self.reply[..])? {
                 Some(Output::Bytes { conn, bytes }) => {
-                    let Some(to) = self.conns.get(conn.0) else { continue };
-                    if to.send(bytes) == Sent::All {
-                        if to.has_more() {
-                            self.again.push(conn.0);
-                        }
-                        continue;
-                    }
-                    self.poller
-                        .modify(to.fd(), Token::Conn(conn.0), Interest::Write)
-                        .map_err(RunError::system("epoll"))?;
-                    let now = Time(self.start.elapsed().as_millis() as u64);
-                    self.server.handle(now, Input::Blocked { conn })?;
+                    self.conns.deliver(conn, bytes, &mut *self.core, (&self.poller, now))?;
                 }
                 Some(Output::Close { conn, why }) => self.turn_away(conn.0, why)?,
                 Some(Output::Joined { conn, job, rank }) => {
                     let Some(job) = self.jobs.get(job) else { continue };
-                    self.conns.name(conn.0, job.first + rank.0);
+                    // A board's connections are its own.
+                    if self.conns.get(conn.0).is_some() {
+                        self.conns.name(conn.0, job.first + rank.0);
+                    }
                     if self.plan.options.verbose {
                         let line = format!("{} has joined", job.rank_name(rank.0));
                         self.sinks.say(&line);
                     }
                 }
                 Some(Output::Spawn { spawn, job, rank, protocol, request }) => {
-                    let asked = Asked::read(protocol, request);
-                    self.spawn(spawn, (job, rank), &asked)?;
+                    let request = request.to_vec();
+                    if self.is_daemon() {
+                        self.report_of(job, &Report::Spawn { errand: spawn, job, rank, protocol, request });
+                    } else {
+                        self.spawn((ALONE, spawn), (job, rank), (protocol, &request))?;
+                    }
                 }
                 Some(Output::Names { errand, job, rank, protocol, request }) => {
-                    let body = request.to_vec();
-                    let wait = self.plan.options.lookup_wait.as_millis().try_into().unwrap_or(u32::MAX);
-                    self.ask_universe(Request { errand, job, rank, protocol, body, wait });
+                    let request = request.to_vec();
+                    if self.is_daemon() {
+                        self.report_of(job, &Report::Names { errand, job, rank, protocol, request });
+                    } else {
+                        self.ask_universe(errand, (job, rank), (protocol, request));
+                    }
                 }
                 Some(Output::Kill { job, rank, code, message }) => {
                     let message = message.to_owned();
@@ -127,26 +99,42 @@ impl Engine<'_, '_> {
                 }
                 Some(Output::End { job, cause, message }) => {
                     let message = message.to_owned();
-                    self.end(job, cause, message);
+                    if self.is_daemon() {
+                        self.report_of(job, &Report::End { job, cause, message });
+                    } else {
+                        self.end(job, Why::Rank(Blame { cause, message }));
+                    }
+                }
+                Some(Output::Late { job, missing, .. }) if self.nodes.is_some() => {
+                    let missing = missing.to_owned();
+                    self.report_of(job, &Report::Late { job, missing });
                 }
                 Some(Output::Late { job, arrived, size, missing }) => {
-                    let seconds = self.plan.options.fence_warning.as_secs_f64();
-                    let of_job = match self.jobs.get(job).map_or(0, |job| job.ordinal) {
-                        0 => String::new(),
-                        ordinal => format!(" of spawned job {ordinal}"),
-                    };
-                    self.sinks.say(&format!(
-                        "a fence{of_job} has been waiting for {seconds} s: {arrived} of {size} ranks have come, \
-                         it waits for {missing}"
-                    ));
+                    let text = format!("{arrived} of {size} ranks have come, it waits for {missing}");
+                    self.say_late(job, &text);
                 }
-                None => match self.again.pop() {
-                    Some(id) => self.hand_in_again(id)?,
-                    None if self.pass_name()? => {}
-                    None => return Ok(()),
-                },
+                Some(Output::Peer { node, bytes }) => {
+                    let Some(nodes) = &mut self.nodes else { continue };
+                    nodes.pass_on(node, bytes, &mut *self.core, now)?;
+                }
+                None => {
+                    let more = self.conns.hand_in_again(&mut *self.core, now)? || self.pass_name()?;
+                    if !more && !self.show_board() {
+                        return Ok(());
+                    }
+                }
             }
         }
+    }
+
+    /// A fence waits for longer than the user wants.
+    pub(super) fn say_late(&mut self, job: JobId, what: &str) {
+        let seconds = self.plan.options.fence_warning.as_secs_f64();
+        let of_job = match self.jobs.get(job).map_or(0, |job| job.ordinal) {
+            0 => String::new(),
+            ordinal => format!(" of spawned job {ordinal}"),
+        };
+        self.sinks.say(&format!("a fence{of_job} has been waiting for {seconds} s: {what}"));
     }
 
     /// The core cannot go on with a connection.
@@ -168,7 +156,7 @@ impl Engine<'_, '_> {
     pub(super) fn close_conn(&mut self, id: u32) -> Result<(), RunError> {
         self.conns.close(id);
         let now = Time(self.now());
-        self.server.handle(now, Input::Closed { conn: ConnId(id) })?;
+        self.core.handle(now, Input::Closed { conn: ConnId(id) })?;
         self.outputs()
     }
 
@@ -184,7 +172,9 @@ impl Engine<'_, '_> {
         let Some(id) = self.conns.of_process(process) else { return Ok(()) };
         // Nobody takes a reply that is waiting, and that will be noticed now.
         if self.conns.get(id).is_some_and(|conn| conn.is_blocked()) {
-            self.flush_conn(id)?;
+            let at = (&self.poller, Time(self.now()));
+            self.conns.write_on(id, &mut *self.core, at)?;
+            self.outputs()?;
         }
         while self.read_conn(id)? {}
         Ok(())
@@ -194,12 +184,11 @@ impl Engine<'_, '_> {
     pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
         let now = self.now();
         let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
-        let Some(port) = &job.port else { return Ok(()) };
+        let Some(port) = &mut job.port else { return Ok(()) };
         let mut admitted = Vec::new();
-        if let Err(error) = port.accept(&mut admitted) {
+        if let Err(error) = port.listener().accept(&mut admitted) {
             self.sinks.say(&format!("cannot take in connections for a while: {error}"));
-            self.poller.remove(port);
-            job.port_pause = Some(now + PORT_REST);
+            port.rest(&self.poller, now);
         }
         for stream in admitted {
             self.open_conn(stream.into(), id, None)?;
@@ -209,13 +198,8 @@ impl Engine<'_, '_> {
 
     /// Listens on the ports again that have rested.
     pub(super) fn resume_ports(&mut self, now: u64) -> Result<(), RunError> {
-        for job in self.jobs.iter_mut().filter(|job| job.port_pause.is_some_and(|at| at <= now)) {
-            job.port_pause = None;
-            let Some(port) = &job.port else { continue };
-            let token = Token::Listener(job.id.0);
-            self.poller.add(port, token, Interest::Read).map_err(RunError::system("epoll"))?;
-        }
-        Ok(())
+        let mut ports = self.jobs.iter_mut().filter_map(|job| job.port.as_mut());
+        ports.try_for_each(|port| port.resume(&self.poller, now))
     }
 
     /// Closes connections that did not say in time who they are.

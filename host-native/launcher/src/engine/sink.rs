@@ -39,6 +39,17 @@ pub(crate) struct Sinks {
     dirty: Vec<SinkId>,
     /// With room again, or closed, since somebody last asked.
     changed: Vec<SinkId>,
+    /// On a node whose head writes everything: what it has not been sent yet, in this order.
+    uplink: Option<Vec<Said>>,
+}
+
+/// Something for the head.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// A line of the launcher's own.
+    Line(String),
+    /// Bytes of this stream; none at its end.
+    Bytes(u32, Vec<u8>),
 }
 
 /// One place that output goes to.
@@ -58,6 +69,8 @@ pub(crate) struct Sink {
     open_line: Option<u32>,
     /// Streams that wait until there is room.
     held: Vec<u32>,
+    /// Its head has no room for more.
+    stuffed: bool,
     waiting: bool,
     state: State,
 }
@@ -97,7 +110,35 @@ impl Sinks {
             all.push(Sink::shared(stderr)?);
         }
         let stderr = all.len() - 1;
-        Ok(Sinks { all, stdout: 0, stderr, files: HashMap::new(), dirty: Vec::new(), changed: Vec::new() })
+        let (files, dirty, changed) = (HashMap::new(), Vec::new(), Vec::new());
+        Ok(Sinks { all, stdout: 0, stderr, files, dirty, changed, uplink: None })
+    }
+
+    /// The head of several nodes takes everything.
+    pub(crate) fn uplink() -> Sinks {
+        let all = vec![Sink::new(None, How::Write, false)];
+        let (files, dirty, changed) = (HashMap::new(), Vec::new(), Vec::new());
+        Sinks { all, stdout: 0, stderr: 0, files, dirty, changed, uplink: Some(Vec::new()) }
+    }
+
+    /// What is to be sent to the head.
+    pub(crate) fn take_said(&mut self) -> Vec<Said> {
+        self.uplink.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Whether the head has room for more.
+    pub(crate) fn stuff(&mut self, full: bool) {
+        let before = std::mem::replace(&mut self.all[0].stuffed, full);
+        if before && !full && !self.all[0].held.is_empty() {
+            self.changed.push(0);
+        }
+    }
+
+    /// A stream has ended.
+    pub(crate) fn end(&mut self, stream: u32) {
+        if let Some(said) = &mut self.uplink {
+            said.push(Said::Bytes(stream, Vec::new()));
+        }
     }
 
     pub(crate) fn stdout(&self) -> SinkId {
@@ -143,6 +184,9 @@ impl Sinks {
 
     /// Adds a stream's bytes.
     pub(crate) fn put(&mut self, sink: SinkId, stream: u32, bytes: &[u8]) {
+        if let Some(said) = self.uplink.as_mut().filter(|_| !bytes.is_empty()) {
+            return said.push(Said::Bytes(stream, bytes.to_vec()));
+        }
         let to = &mut self.all[sink];
         if bytes.is_empty() || to.state != State::Open {
             return;
@@ -156,6 +200,9 @@ impl Sinks {
 
     /// A line of the launcher's own on standard error.
     pub(crate) fn say(&mut self, line: &str) {
+        if let Some(said) = &mut self.uplink {
+            return said.push(Said::Line(line.to_owned()));
+        }
         let sink = self.stderr;
         if self.all[sink].open_line.is_some() {
             self.put(sink, LAUNCHER, b"\n");
@@ -252,6 +299,7 @@ impl Sink {
             start: 0,
             open_line: None,
             held: Vec::new(),
+            stuffed: false,
             waiting: false,
             state: State::Open,
         }
@@ -279,7 +327,7 @@ impl Sink {
 
     /// Whether it holds so much that ranks have to wait.
     pub(crate) fn is_full(&self) -> bool {
-        self.buffer.len() - self.start >= HIGH_WATER
+        self.stuffed || self.buffer.len() - self.start >= HIGH_WATER
     }
 
     /// The stream that left it in the middle of a line.

@@ -1,39 +1,41 @@
 //! Jobs that ranks ask for.
 
+use hydrant_core::wire::Protocol;
 use hydrant_core::{ErrandId, Input, JobId, Limit, Rank, Time};
 use rustix::process::Signal;
 
 use super::Engine;
+use crate::cluster::control::{Order, Report};
 use crate::error::RunError;
-use crate::launch::{Asked, Checked, check};
+use crate::launch::{Asked, AskedError, Checked, There, check};
 use crate::plan::Program;
 
 /// The code of a program that was not started because of others.
-const CANCELED: u8 = libc::ECANCELED as u8;
+pub(super) const CANCELED: u8 = libc::ECANCELED as u8;
 
 impl Engine<'_, '_> {
     /// Starts what a rank asks for, or says at once why that cannot be: either all of it is started or nothing.
     pub(super) fn spawn(
         &mut self,
-        spawn: ErrandId,
+        spawn: (u32, ErrandId),
         (job, rank): (JobId, Rank),
-        asked: &[Asked],
+        (protocol, request): (Protocol, &[u8]),
     ) -> Result<(), RunError> {
+        let asked = Asked::read(protocol, request);
         let spawner = self.jobs.get(job).filter(|job| !job.outcome.is_ending());
         let Some(spawner) = spawner.filter(|_| !self.verdict.is_interrupted()) else {
             // Nothing begins any more.
             return self.launched(spawn, false, None, &vec![CANCELED; asked.len()]);
         };
         let who = spawner.rank_name(rank.0);
-        let by = &spawner.programs[spawner.launcher.program(rank.0).0 as usize];
-        let (mut programs, mut checked, mut codes) = (Vec::new(), Vec::new(), Vec::new());
+        let by = spawner.program(rank.0).1;
+        let (mut wanted, mut codes) = (Vec::new(), Vec::new());
         let mut reasons = Vec::new();
         let mut full = None;
-        for asked in asked {
-            match prepare(asked, by, &self.host) {
-                Ok((program, found)) => {
-                    programs.push(program);
-                    checked.push(found);
+        for asked in &asked {
+            match self.find(asked, by) {
+                Ok(found) => {
+                    wanted.push(found);
                     codes.push(CANCELED);
                 }
                 Err((code, reason)) => {
@@ -43,9 +45,10 @@ impl Engine<'_, '_> {
             }
         }
         if reasons.is_empty() {
-            match self.open_job(programs, checked, Some(spawn)) {
+            let spawner = spawner.name.clone();
+            match self.open_spawned(wanted, spawn, spawner, (protocol, request)) {
                 // The spawner hears of it when all ranks have been started.
-                Ok(_) => return Ok(()),
+                Ok(()) => return Ok(()),
                 Err(error) => {
                     codes.fill(error.errno());
                     full = error.limit();
@@ -59,12 +62,43 @@ impl Engine<'_, '_> {
         self.launched(spawn, false, full, &codes)
     }
 
-    /// All ranks of a job have been started.
+    /// The program that is asked for, found and checked; otherwise its code and the reason.
+    fn find(&self, asked: &Asked, spawner: &Program) -> Result<Wanted, (u8, String)> {
+        let failed = |error: AskedError| (error.errno(), format!("{}: {error}", asked.command.display()));
+        if self.nodes.is_some() {
+            let (program, hosts) = self.there(|there| asked.program(spawner, there)).map_err(failed)?;
+            // Its file is looked for where it is to run.
+            return Ok(Wanted { program, hosts, checked: None });
+        }
+        let found = There::alone(&self.host, |there| asked.program(spawner, there));
+        let (program, hosts) = found.map_err(failed)?;
+        let checked = check(&program).map_err(|error| (error.errno(), error.to_string()))?;
+        Ok(Wanted { program, hosts, checked: Some(checked) })
+    }
+
+    fn open_spawned(
+        &mut self,
+        wanted: Vec<Wanted>,
+        spawn: (u32, ErrandId),
+        spawner: String,
+        request: (Protocol, &[u8]),
+    ) -> Result<(), RunError> {
+        if self.nodes.is_some() {
+            return self.spawn_on_nodes(wanted, spawn, spawner, request);
+        }
+        let (programs, checked): (Vec<_>, Vec<_>) =
+            wanted.into_iter().map(|wanted| (wanted.program, wanted.checked)).unzip();
+        self.open_job(programs, checked.into_iter().flatten().collect(), Some(spawn.1)).map(drop)
+    }
+
+    /// All ranks of a job, or all those of this node, have been started.
     pub(super) fn started(&mut self, id: JobId) -> Result<(), RunError> {
         let job = &mut self.jobs[id];
         if job.undone.is_some() || job.outcome.is_ending() {
             return Ok(());
         }
+        self.report_up(&Report::Started(id));
+        let job = &mut self.jobs[id];
         let Some(spawn) = job.spawn.take() else { return Ok(()) };
         let codes = vec![0; job.programs.len()];
         self.launched(spawn, true, None, &codes)?;
@@ -75,10 +109,11 @@ impl Engine<'_, '_> {
     pub(super) fn undo(&mut self, id: JobId, rank: u32, error: &RunError) {
         let job = &mut self.jobs[id];
         let mut codes = vec![CANCELED; job.programs.len()];
-        codes[job.launcher.program(rank).0 as usize] = error.errno();
+        codes[job.program(rank).0 as usize] = error.errno();
         job.undone = Some(codes);
         job.next = job.ranks;
-        self.procs.signal(job.processes(), Signal::KILL);
+        let processes = job.processes();
+        self.procs.signal(processes, Signal::KILL);
         self.sinks.say(&format!("spawned job {} is ended before it began: {error}", self.jobs[id].ordinal));
     }
 
@@ -94,22 +129,25 @@ impl Engine<'_, '_> {
 
     fn launched(
         &mut self,
-        spawn: ErrandId,
+        (node, errand): (u32, ErrandId),
         started: bool,
         full: Option<Limit>,
         codes: &[u8],
     ) -> Result<(), RunError> {
+        if node != self.node() {
+            self.order(node, &Order::Launched { errand, started, full, codes: codes.to_vec() });
+            return Ok(());
+        }
         let now = Time(self.now());
-        self.server.handle(now, Input::Launched { spawn, started, full, codes })?;
+        self.core.handle(now, Input::Launched { spawn: errand, started, full, codes })?;
         Ok(())
     }
 }
 
-/// The program that is asked for, found and checked; otherwise its code and the reason.
-fn prepare(asked: &Asked, spawner: &Program, host: &str) -> Result<(Program, Checked), (u8, String)> {
-    let program = asked
-        .program(spawner, host)
-        .map_err(|error| (error.errno(), format!("{}: {error}", asked.command.display())))?;
-    let checked = check(&program).map_err(|error| (error.errno(), error.to_string()))?;
-    Ok((program, checked))
+/// A program that is to be spawned.
+pub(super) struct Wanted {
+    pub(super) program: Program,
+    /// Where it may run; anywhere when empty.
+    pub(super) hosts: Vec<String>,
+    checked: Option<Checked>,
 }

@@ -24,6 +24,8 @@ pub(crate) struct Streams {
     all: Vec<Stream>,
     /// With `[rank] ` before each line, for spawned jobs `[job:rank] `.
     labels: bool,
+    /// Bytes are passed on as they are: lines are put together elsewhere.
+    raw: bool,
     /// Streams with an unfinished line bound for a terminal.
     prompts: Vec<u32>,
 }
@@ -61,7 +63,12 @@ impl fmt::Display for Label {
 
 impl Streams {
     pub(crate) fn new(labels: bool) -> Streams {
-        Streams { all: Vec::new(), labels, prompts: Vec::new() }
+        Streams { all: Vec::new(), labels, raw: false, prompts: Vec::new() }
+    }
+
+    /// Streams whose lines are put together elsewhere.
+    pub(crate) fn raw() -> Streams {
+        Streams { raw: true, ..Streams::new(false) }
     }
 
     /// There shall be processes of these numbers, the ranks of a job.
@@ -92,6 +99,26 @@ impl Streams {
         poller.add(&read, Token::Stream(id), Interest::Read)?;
         self.all[id as usize].fd = Some(read);
         Ok(write)
+    }
+
+    /// Bytes of a stream have come from another node; none at its end. Gives the sink that they go to.
+    pub(crate) fn arrived(&mut self, id: u32, now: u64, bytes: &[u8], sinks: &mut Sinks) -> SinkId {
+        match bytes.is_empty() {
+            true => self.pass_partial(id, sinks),
+            false => self.take(id, now, bytes, sinks),
+        }
+        self.all[id as usize].sink
+    }
+
+    /// The streams of these processes that go to a sink.
+    pub(crate) fn to_sink(&self, processes: Range<u32>, sink: SinkId) -> Vec<u32> {
+        let of_processes = 2 * processes.start..2 * processes.end;
+        of_processes.filter(|&id| self.all[id as usize].sink == sink).collect()
+    }
+
+    /// Nobody takes what a stream says any more.
+    pub(crate) fn cut(&mut self, id: u32, sinks: &mut Sinks) {
+        self.close(id, sinks);
     }
 
     /// Where a stream goes; said before anything is read.
@@ -211,7 +238,7 @@ impl Streams {
 
     fn take(&mut self, id: u32, now: u64, bytes: &[u8], sinks: &mut Sinks) {
         // With one rank and no labels nothing has to be put together.
-        let whole_lines = self.labels || self.all.len() > 2;
+        let whole_lines = !self.raw && (self.labels || self.all.len() > 2);
         let stream = &mut self.all[id as usize];
         if !whole_lines {
             return sinks.put(stream.sink, id, bytes);
@@ -276,6 +303,7 @@ impl Streams {
     fn close(&mut self, id: u32, sinks: &mut Sinks) {
         if self.all[id as usize].fd.take().is_some() {
             self.pass_partial(id, sinks);
+            sinks.end(id);
         }
     }
 }

@@ -1,15 +1,23 @@
 //! Names that this run shares with others: between the core and the connections to the daemon.
 
-use hydrant_core::{Input, JobId, Rank, Time};
+use hydrant_core::wire::Protocol;
+use hydrant_core::{ErrandId, Input, JobId, Rank, Time};
 
 use super::Engine;
 use crate::error::RunError;
-use crate::universe::Request;
+use crate::universe::{Answer, Request};
 
 impl Engine<'_, '_> {
     /// A rank asks for a name to be published, withdrawn or looked up.
-    pub(super) fn ask_universe(&mut self, request: Request) {
+    pub(super) fn ask_universe(
+        &mut self,
+        errand: ErrandId,
+        (job, rank): (JobId, Rank),
+        (protocol, body): (Protocol, Vec<u8>),
+    ) {
         let now = self.now();
+        let wait = self.plan.options.lookup_wait.as_millis().try_into().unwrap_or(u32::MAX);
+        let request = Request { errand, job, rank, protocol, body, wait };
         let universe = self.universe.as_mut().expect("without one, names are the core's own");
         universe.ask(request, now, &self.poller);
     }
@@ -38,8 +46,12 @@ impl Engine<'_, '_> {
         while let Some(line) = universe.news() {
             self.sinks.say(&line);
         }
-        let Some(answer) = universe.answer() else { return Ok(false) };
-        self.server.handle(now, Input::Named { errand: answer.errand, rc: answer.rc, text: &answer.text })?;
+        let Some(Answer { errand, rc, text }) = universe.answer() else { return Ok(false) };
+        if self.nodes.is_some() {
+            self.answer_names(errand, rc, text);
+        } else {
+            self.core.handle(now, Input::Named { errand, rc, text: &text })?;
+        }
         Ok(true)
     }
 

@@ -9,6 +9,7 @@ use hydrant_core::info::value::{list, strip};
 use hydrant_core::wire::{Protocol, Text, decode_spawn};
 
 use super::soft;
+use crate::cluster::is_here;
 use crate::plan::{OWN_VARIABLES, Program};
 
 /// A program as it was asked for.
@@ -25,8 +26,8 @@ pub(crate) struct Asked {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskedError {
     /// Info key `host` names other machines.
-    #[error("host {}: only this machine, {here}, can be started on", .host.display())]
-    Host { host: OsString, here: String },
+    #[error("host {}: {there}", .host.display())]
+    Host { host: OsString, there: String },
     /// Info key `soft` is no set of numbers, or holds none that could be started.
     #[error("soft '{}': {why}", .text.display())]
     Soft { text: OsString, why: &'static str },
@@ -56,6 +57,22 @@ impl AskedError {
     }
 }
 
+/// The machines that can be started on.
+pub(crate) struct There<'a> {
+    /// The one that has this name, as it is called here.
+    pub(crate) host: &'a dyn Fn(&[u8]) -> Option<String>,
+    /// In words, for somebody who asked for others.
+    pub(crate) text: String,
+}
+
+impl There<'_> {
+    /// This machine only.
+    pub(crate) fn alone<T>(here: &str, with: impl FnOnce(&There<'_>) -> T) -> T {
+        let host = |name: &[u8]| is_here(name, here).then(|| here.to_owned());
+        with(&There { host: &host, text: format!("only this machine, {here}, can be started on") })
+    }
+}
+
 impl Asked {
     /// The programs of a request that the core has checked.
     pub(crate) fn read(protocol: Protocol, request: &[u8]) -> Vec<Asked> {
@@ -70,8 +87,13 @@ impl Asked {
         asked.collect()
     }
 
-    /// The program to start. What is not said is as with the spawner.
-    pub(crate) fn program(&self, spawner: &Program, here: &str) -> Result<Program, AskedError> {
+    /// The program to start, and the hosts that it may run on where that is said. What is not said is as with the
+    /// spawner.
+    pub(crate) fn program(
+        &self,
+        spawner: &Program,
+        there: &There<'_>,
+    ) -> Result<(Program, Vec<String>), AskedError> {
         let mut program = Program {
             ranks: self.maxprocs,
             command: self.command.clone(),
@@ -81,35 +103,36 @@ impl Asked {
             path: None,
             psets: Vec::new(),
         };
+        let mut hosts = Vec::new();
         let directory = spawner.wdir.as_deref().unwrap_or(Path::new(""));
         if let Some((_, file)) = self.info.iter().find(|(key, _)| key == "file") {
             for (key, value) in read_file(&directory.join(file))? {
-                self.apply(&mut program, directory, (&key, &value), here)?;
+                self.apply((&mut program, &mut hosts), directory, (&key, &value), there)?;
             }
         }
         // Last, because they hold over the file's.
         for (key, value) in &self.info {
-            self.apply(&mut program, directory, (key, value), here)?;
+            self.apply((&mut program, &mut hosts), directory, (key, value), there)?;
         }
-        Ok(program)
+        Ok((program, hosts))
     }
 
     fn apply(
         &self,
-        program: &mut Program,
+        (program, hosts): (&mut Program, &mut Vec<String>),
         directory: &Path,
         (key, value): (&OsStr, &OsStr),
-        here: &str,
+        there: &There<'_>,
     ) -> Result<(), AskedError> {
         match key.as_bytes() {
             b"wdir" => program.wdir = Some(directory.join(value)),
             b"path" => program.path = Some(value.to_owned()),
-            // A list of none names no machine that could be started on.
-            b"host" | b"hosts"
-                if !list(value.as_bytes()).all(|it| is_here(it, here))
-                    || strip(value.as_bytes()).is_empty() =>
-            {
-                return Err(AskedError::Host { host: value.to_owned(), here: here.to_owned() });
+            b"host" | b"hosts" => {
+                let named = list(value.as_bytes()).map(|name| (there.host)(name));
+                // A list of none names no machine that could be started on.
+                let named = named.collect::<Option<Vec<_>>>().filter(|_| !strip(value.as_bytes()).is_empty());
+                let unknown = || AskedError::Host { host: value.to_owned(), there: there.text.clone() };
+                *hosts = named.ok_or_else(unknown)?;
             }
             b"soft" => {
                 let count = soft::count(value.as_bytes(), self.maxprocs);
@@ -137,12 +160,6 @@ fn assign(env: &mut Vec<(OsString, OsString)>, line: &[u8]) -> Result<(), AskedE
     env.retain(|(known, _)| known != name);
     env.push((name.to_owned(), value.to_owned()));
     Ok(())
-}
-
-/// Whether that is a name of this machine.
-fn is_here(name: &[u8], here: &str) -> bool {
-    let short = here.split('.').next().unwrap_or(here);
-    [here, short, "localhost", "127.0.0.1", "::1"].iter().any(|known| known.as_bytes() == name)
 }
 
 /// The pairs of a file: `KEY=VALUE`, one to a line. Empty lines and those that start with `#` say nothing.
@@ -181,7 +198,8 @@ mod tests {
     fn asked(info: &[(&str, &str)]) -> Result<Program, AskedError> {
         let info = info.iter().map(|&(key, value)| (key.into(), value.into())).collect();
         let (command, args) = ("child".into(), vec![String::new().into()]);
-        Asked { command, maxprocs: 4, args, info }.program(&spawner(), "node7.example.org")
+        let asked = Asked { command, maxprocs: 4, args, info };
+        There::alone("node7.example.org", |there| Ok(asked.program(&spawner(), there)?.0))
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::error::RunError;
 /// A list of C strings with the array of pointers to them, closed by a null pointer.
 #[derive(Debug)]
 pub(crate) struct CStrings {
-    /// Never touched: the pointers lead here.
-    _strings: Vec<CString>,
+    /// Never changed: the pointers lead to what these lead to.
+    strings: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
@@ -18,7 +18,7 @@ impl CStrings {
     pub(crate) fn new(strings: Vec<CString>) -> CStrings {
         let mut pointers: Vec<_> = strings.iter().map(|string| string.as_ptr()).collect();
         pointers.push(std::ptr::null());
-        CStrings { _strings: strings, pointers }
+        CStrings { strings, pointers }
     }
 
     /// The array; its pointers are good for as long as `self` is.
@@ -37,36 +37,83 @@ pub(crate) fn c_string(bytes: &OsStr, what: &'static str) -> Result<CString, Run
 #[derive(Debug)]
 pub(crate) struct EnvBlock {
     shared: CStrings,
-    /// `NAME=` and room for a number with its NUL, and where the number starts.
-    numbers: Vec<(Box<[u8]>, usize)>,
+    numbers: Vec<Number>,
     /// Where in `shared`'s array the pointers to them stand.
     first: usize,
+}
+
+/// Which number a variable ends in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// The rank's own.
+    Rank,
+    /// How many ranks of the job come before it on its machine.
+    Local,
+    /// One of these, the first for rank 0, which start over after the last.
+    Cycle(Vec<u16>),
+}
+
+/// A variable that ends in a number.
+#[derive(Debug)]
+struct Number {
+    /// `NAME=`, with whatever stands before the number, and room for the number with its NUL.
+    buffer: Box<[u8]>,
+    /// Where the number starts.
+    at: usize,
+    which: Which,
+}
+
+impl Number {
+    fn new(head: &str, which: Which) -> Number {
+        let mut buffer = head.as_bytes().to_vec();
+        let at = buffer.len();
+        buffer.resize(at + NUMBER_ROOM, 0);
+        Number { buffer: buffer.into_boxed_slice(), at, which }
+    }
+
+    fn set(&mut self, rank: u32, local: u32) -> *const c_char {
+        let number = match &self.which {
+            Which::Rank => rank,
+            Which::Local => local,
+            Which::Cycle(cycle) => cycle[rank as usize % cycle.len()].into(),
+        };
+        self.buffer[self.at..].fill(0);
+        write!(&mut self.buffer[self.at..], "{number}").expect("the buffer has room for any u32");
+        self.buffer.as_ptr().cast()
+    }
 }
 
 /// Digits of the largest `u32`, and a NUL.
 const NUMBER_ROOM: usize = 11;
 
 impl EnvBlock {
-    /// `shared` are whole `NAME=VALUE` strings, `numbered` the names of the variables that hold the rank.
-    pub(crate) fn new(shared: Vec<CString>, numbered: &[&str]) -> EnvBlock {
+    /// `shared` are whole `NAME=VALUE` strings, `numbered` the names of the variables that hold numbers.
+    pub(crate) fn new(shared: Vec<CString>, numbered: &[(&str, Which)]) -> EnvBlock {
         let first = shared.len();
         let mut shared = CStrings::new(shared);
         shared.pointers.resize(first + numbered.len() + 1, std::ptr::null());
-        let numbers = numbered.iter().map(|name| {
-            let mut buffer = format!("{name}=").into_bytes();
-            let at = buffer.len();
-            buffer.resize(at + NUMBER_ROOM, 0);
-            (buffer.into_boxed_slice(), at)
-        });
+        let numbered = numbered.iter().cloned();
+        let numbers = numbered.map(|(name, which)| Number::new(&format!("{name}="), which));
         EnvBlock { shared, numbers: numbers.collect(), first }
     }
 
-    /// The array for one rank; its pointers are good until the next call.
-    pub(crate) fn for_rank(&mut self, rank: u32) -> &[*const c_char] {
-        for (slot, (buffer, at)) in self.shared.pointers[self.first..].iter_mut().zip(&mut self.numbers) {
-            buffer[*at..].fill(0);
-            write!(&mut buffer[*at..], "{rank}").expect("the buffer has room for any u32");
-            *slot = buffer.as_ptr().cast();
+    /// Adds a variable: `head`, which begins with its name and `=`, and behind it a number.
+    pub(crate) fn add(&mut self, head: &str, which: Which) {
+        self.numbers.push(Number::new(head, which));
+        self.shared.pointers.push(std::ptr::null());
+    }
+
+    /// Adds a variable for all ranks, which has no other value yet.
+    pub(crate) fn push(&mut self, variable: CString) {
+        self.shared.pointers.insert(self.first, variable.as_ptr());
+        self.shared.strings.push(variable);
+        self.first += 1;
+    }
+
+    /// The array for one rank, the `local`th on its machine; its pointers are good until the next call.
+    pub(crate) fn for_rank(&mut self, rank: u32, local: u32) -> &[*const c_char] {
+        for (slot, number) in self.shared.pointers[self.first..].iter_mut().zip(&mut self.numbers) {
+            *slot = number.set(rank, local);
         }
         &self.shared.pointers
     }
@@ -87,11 +134,18 @@ mod tests {
     #[test]
     fn each_rank_has_its_own_numbers() {
         let shared = vec![CString::new("A=1").unwrap(), CString::new("B=").unwrap()];
-        let mut block = EnvBlock::new(shared, &["PMI_RANK", "X"]);
+        let mut block = EnvBlock::new(shared, &[("PMI_RANK", Which::Rank), ("X", Which::Local)]);
         assert_eq!(
-            strings(block.for_rank(4_294_967_295)),
-            ["A=1", "B=", "PMI_RANK=4294967295", "X=4294967295"]
+            strings(block.for_rank(4_294_967_295, 4_294_967_294)),
+            ["A=1", "B=", "PMI_RANK=4294967295", "X=4294967294"]
         );
-        assert_eq!(strings(block.for_rank(7)), ["A=1", "B=", "PMI_RANK=7", "X=7"]);
+        assert_eq!(strings(block.for_rank(7, 0)), ["A=1", "B=", "PMI_RANK=7", "X=0"]);
+        block.add("PMI_PORT=h:", Which::Cycle(vec![4000, 4007, 4001]));
+        assert_eq!(strings(block.for_rank(7, 2))[2..], ["PMI_RANK=7", "X=2", "PMI_PORT=h:4007"]);
+        block.push(CString::new("C=3").unwrap());
+        assert_eq!(
+            strings(block.for_rank(8, 8)),
+            ["A=1", "B=", "C=3", "PMI_RANK=8", "X=8", "PMI_PORT=h:4001"]
+        );
     }
 }

@@ -3,13 +3,14 @@
 mod asked;
 mod bind;
 mod cstrings;
+mod helper;
 mod nofile;
 mod preload;
 mod resolve;
 mod soft;
 mod spawn;
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -18,9 +19,10 @@ use rustix::process::Pid;
 
 use crate::error::RunError;
 use crate::plan::{Bind, Program};
-pub(crate) use asked::Asked;
+pub(crate) use asked::{Asked, AskedError, There};
 use bind::Binding;
-use cstrings::{CStrings, EnvBlock, c_string};
+use cstrings::{CStrings, EnvBlock, Which, c_string};
+pub(crate) use helper::start_helper;
 pub(crate) use nofile::OpenFiles;
 pub(crate) use preload::find as find_mpi_library;
 use spawn::{Attributes, Request, spawn};
@@ -39,6 +41,8 @@ pub(crate) enum Service {
     Fd,
     /// By TCP, at this `host:port`.
     Port(String),
+    /// By TCP, where [`Launcher::direct`] says.
+    Elsewhere,
 }
 
 /// A job's programs, checked and ready to start.
@@ -107,27 +111,26 @@ pub(crate) struct Setting<'a> {
     pub(crate) psets: Option<(String, &'a OsStr)>,
     /// Whether another job asked for this one.
     pub(crate) spawned: bool,
+    /// How many ranks the job has, and how many of them are on this machine.
+    pub(crate) size: (u32, u32),
 }
 
 impl Launcher {
-    /// For these programs and what they were found to be.
+    /// For programs, each with the rank behind its last one and what it was found to be, those without ranks here
+    /// left out.
     ///
     /// `keep_ignored` are signals that the launcher ignores and the ranks shall go on to.
     pub(crate) fn new(
-        programs: &[Program],
-        checked: Vec<Checked>,
+        programs: Vec<(&Program, u32, Checked)>,
         bind: &Bind,
         setting: &Setting<'_>,
         keep_ignored: &[i32],
     ) -> Result<Launcher, RunError> {
-        let size = programs.iter().map(|program| program.ranks).sum();
-        let mut end = 0;
-        let images = programs.iter().zip(checked).map(|(program, checked)| {
-            end += program.ranks;
+        let images = programs.into_iter().map(|(program, end, checked)| {
             let Checked { command, path, argv, wdir } = checked;
             let mut shell = vec![c"sh".to_owned(), path.clone()];
             shell.extend(argv.iter().skip(1).cloned());
-            let env = environment(&program.env, size, setting)?;
+            let env = environment(&program.env, setting)?;
             let (argv, shell) = (CStrings::new(argv), CStrings::new(shell));
             Ok(Image { end, command, path, argv, shell, env, wdir })
         });
@@ -139,27 +142,41 @@ impl Launcher {
         })
     }
 
-    /// The number and the command of the program that a rank runs.
-    pub(crate) fn program(&self, rank: u32) -> (u32, &OsStr) {
-        let appnum = self.appnum(rank);
-        (appnum as u32, &self.programs[appnum].command)
+    /// Tells ranks where they are served: by these ports of a host, one after the other.
+    pub(crate) fn direct(&mut self, host: &str, ports: &[u16]) {
+        let head = format!("PMI_PORT={host}:");
+        self.programs.iter_mut().for_each(|image| image.env.add(&head, Which::Cycle(ports.to_vec())));
     }
 
-    fn appnum(&self, rank: u32) -> usize {
+    /// Adds a variable, as `NAME=VALUE`, that no rank has yet.
+    pub(crate) fn set(&mut self, variable: &CStr) {
+        for image in &mut self.programs {
+            image.env.push(variable.to_owned());
+        }
+    }
+
+    fn image(&self, rank: u32) -> usize {
         self.programs.partition_point(|image| image.end <= rank)
     }
 
-    /// Starts a rank.
-    pub(crate) fn start(&mut self, rank: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> Result<Pid, RunError> {
-        self.binding.enter(rank)?;
-        let result = self.spawn(rank, stdio, files);
+    /// Starts a rank, which is the `local`th of those on this machine.
+    pub(crate) fn start(
+        &mut self,
+        rank: u32,
+        local: u32,
+        stdio: &Stdio<'_>,
+        files: &OpenFiles,
+    ) -> Result<Pid, RunError> {
+        self.binding.enter(local)?;
+        let result = self.spawn(rank, local, stdio, files);
         self.binding.leave();
-        result.map_err(|why| RunError::Spawn { rank, command: self.program(rank).1.to_owned(), why })
+        let command = || self.programs[self.image(rank)].command.clone();
+        result.map_err(|why| RunError::Spawn { rank, command: command(), why })
     }
 
-    fn spawn(&mut self, rank: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> io::Result<Pid> {
-        let appnum = self.appnum(rank);
-        let image = &mut self.programs[appnum];
+    fn spawn(&mut self, rank: u32, local: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> io::Result<Pid> {
+        let image = self.image(rank);
+        let image = &mut self.programs[image];
         let mut fds = Vec::with_capacity(4);
         fds.extend(stdio.stdin.map(|fd| (fd, 0)));
         fds.extend([(stdio.stdout, 1), (stdio.stderr, 2)]);
@@ -168,7 +185,7 @@ impl Launcher {
         let mut request = Request {
             path: &image.path,
             argv: image.argv.pointers(),
-            envp: image.env.for_rank(rank),
+            envp: image.env.for_rank(rank, local),
             wdir: image.wdir.as_deref(),
             fds: &fds,
             files,
@@ -187,11 +204,12 @@ impl Launcher {
 }
 
 /// A program's environment and what the launcher adds for each rank.
-fn environment(env: &[(OsString, OsString)], size: u32, setting: &Setting<'_>) -> Result<EnvBlock, RunError> {
+fn environment(env: &[(OsString, OsString)], setting: &Setting<'_>) -> Result<EnvBlock, RunError> {
+    let (size, local) = setting.size;
     let mut own: Vec<(&str, OsString)> = vec![
         ("PMI_SIZE", size.to_string().into()),
         ("PMI_JOBID", setting.jobid.into()),
-        ("MPI_LOCALNRANKS", size.to_string().into()),
+        ("MPI_LOCALNRANKS", local.to_string().into()),
         ("PMI_HOSTNAME", setting.host.to_owned()),
     ];
     if setting.spawned {
@@ -206,18 +224,19 @@ fn environment(env: &[(OsString, OsString)], size: u32, setting: &Setting<'_>) -
         own.push(("HYDRANT_QUERY", address.into()));
         own.push((PRELOAD, preload::before(library, others)));
     }
-    let mut numbered = vec!["PMI_RANK", "MPI_LOCALRANKID"];
+    let mut numbered = vec![("PMI_RANK", Which::Rank), ("MPI_LOCALRANKID", Which::Local)];
     match &setting.service {
         Service::Fd => own.push(("PMI_FD", PMI_FD.to_string().into())),
         Service::Port(address) => {
             own.push(("PMI_PORT", address.into()));
-            numbered.push("PMI_ID");
+            numbered.push(("PMI_ID", Which::Rank));
         }
+        Service::Elsewhere => numbered.push(("PMI_ID", Which::Rank)),
     }
     let mut shared = Vec::with_capacity(env.len() + own.len());
     for (name, value) in env {
         let ours = |n: &str| OsStr::new(n) == name;
-        if !own.iter().any(|(n, _)| ours(n)) && !numbered.iter().any(|n| ours(n)) {
+        if !own.iter().any(|(n, _)| ours(n)) && !numbered.iter().any(|(n, _)| ours(n)) {
             shared.push(variable(name, value)?);
         }
     }

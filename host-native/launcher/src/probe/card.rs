@@ -12,7 +12,9 @@ pub(super) struct Card {
 impl Card {
     /// This process's.
     pub(super) fn mine() -> Card {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        // What the process manager calls this host: with daemons on one machine only, each has a name of its own.
+        let name = std::env::var("PMI_HOSTNAME").ok().filter(|name| !name.is_empty());
+        let host = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
         Card { pid: std::process::id(), host }
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use hydrant_core::client::{Client, Error, Start};
 use hydrant_core::limits::{NAME_MAX, PORT_MAX};
-use hydrant_core::wire::{Command, Failure, Protocol, Reply, Text, Unsent, decode_name};
+use hydrant_core::wire::{Command, Failure, Protocol, Reply, Text, Unsent, decode_errand};
 use hydrant_core::{ErrandId, JobId, Rank, Refusal};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -43,7 +43,7 @@ pub(crate) struct Answer {
 impl Request {
     /// What is asked, for the daemon.
     fn command(&self) -> Option<Command<'_>> {
-        match decode_name(self.protocol, &self.body)? {
+        match decode_errand(self.protocol, &self.body)? {
             Command::Lookup { name, wait } => Some(Command::Lookup { name, wait: wait.or(Some(self.wait)) }),
             other => Some(other),
         }

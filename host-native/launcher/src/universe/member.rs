@@ -3,24 +3,61 @@
 //! Each job of the run that publishes has a connection of its own, so that its names go with it; each look-up has one
 //! too, so that a look-up that waits holds up nobody. Nothing here ever waits.
 
+use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use hydrant_core::JobId;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::UniverseError;
 use super::link::{Answer, Link, Request};
 use super::socket::join;
 use crate::engine::poller::{Interest, Poller, Token};
+use crate::error::RunError;
 
 /// The connections of a run.
 #[derive(Debug)]
 pub(crate) struct Universe {
-    path: PathBuf,
+    service: Service,
     /// By their number; gaps are free.
     links: Vec<Option<Line>>,
     answers: Vec<Answer>,
     /// What the user should know.
     news: Vec<String>,
+}
+
+/// Where the names are kept.
+#[derive(Debug)]
+enum Service {
+    /// By the daemon that listens there.
+    Daemon(PathBuf),
+    /// In this process: the ends of connections that its keeper has not taken yet.
+    Within(Vec<OwnedFd>),
+}
+
+impl Service {
+    fn join(&mut self) -> Result<OwnedFd, UniverseError> {
+        match self {
+            Service::Daemon(path) => join(path),
+            Service::Within(fresh) => {
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+                    .map_err(RunError::system("cannot make a socket for names"))?;
+                fresh.push(theirs);
+                Ok(ours)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Service::Daemon(path) => write!(f, "the name service at {}", path.display()),
+            Service::Within(_) => f.write_str("the run's name service"),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -45,10 +82,26 @@ impl Universe {
     /// # Errors
     /// [`UniverseError::Nobody`], [`UniverseError::Foreign`].
     pub(crate) fn join(path: &Path, first: JobId, poller: &Poller) -> Result<Universe, UniverseError> {
-        let (links, answers, news) = (Vec::new(), Vec::new(), Vec::new());
-        let mut universe = Universe { path: path.to_owned(), links, answers, news };
+        let mut universe = Universe::of(Service::Daemon(path.to_owned()));
         universe.open(Purpose::Names(first), poller)?;
         Ok(universe)
+    }
+
+    /// Names that a [`Keeper`](super::Keeper) in this process keeps, which is to be given its ends of connections.
+    pub(crate) fn within() -> Universe {
+        Universe::of(Service::Within(Vec::new()))
+    }
+
+    fn of(service: Service) -> Universe {
+        Universe { service, links: Vec::new(), answers: Vec::new(), news: Vec::new() }
+    }
+
+    /// The keeper's ends of connections that have been opened.
+    pub(crate) fn take_fresh(&mut self) -> Vec<OwnedFd> {
+        match &mut self.service {
+            Service::Daemon(_) => Vec::new(),
+            Service::Within(fresh) => std::mem::take(fresh),
+        }
     }
 
     /// Has a request carried out; it gets exactly one [answer](Universe::answer).
@@ -125,11 +178,11 @@ impl Universe {
     }
 
     fn open(&mut self, purpose: Purpose, poller: &Poller) -> Result<usize, UniverseError> {
-        let link = Link::new(join(&self.path)?);
+        let link = Link::new(self.service.join()?);
         let number = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
         let interest = Interest::Read;
         let added = poller.add(link.fd(), Token::Universe(number as u32), interest);
-        added.map_err(|errno| UniverseError::Nobody { path: self.path.clone(), why: errno.into() })?;
+        added.map_err(RunError::system("epoll"))?;
         let line = Some(Line { link, purpose, interest });
         match self.links.get_mut(number) {
             Some(free) => *free = line,
@@ -162,8 +215,7 @@ impl Universe {
     /// A connection is of no use any more: its requests fail, and its names are gone.
     fn lose(&mut self, number: usize, why: &str) {
         let Some(line) = self.links[number].take() else { return };
-        let path = self.path.display();
-        let text = format!("the name service at {path} is lost: {why}");
+        let text = format!("{} is lost: {why}", self.service);
         if matches!(line.purpose, Purpose::Names(_)) {
             self.news.push(format!("{text}; whatever was published there is gone"));
         }

@@ -4,6 +4,7 @@
 //! connection is a job of one rank: so the names that somebody published go when the connection closes.
 
 mod daemon;
+mod keeper;
 mod link;
 mod member;
 mod socket;
@@ -16,24 +17,16 @@ use hydrant_core::{Limit, Limits};
 
 use crate::error::RunError;
 pub use daemon::serve;
-pub(crate) use link::Request;
+pub(crate) use keeper::Keeper;
+pub(crate) use link::{Answer, Request};
 pub(crate) use member::Universe;
 
 /// What a daemon is to do.
-#[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The socket to listen at
-    ///
-    /// Its directory is made, for you alone, when it is missing. By default this is hydrant-universe in
-    /// XDG_RUNTIME_DIR, or /tmp/hydrant-UID/universe where that variable is not set.
-    #[arg(long, value_name = "PATH", value_parser = path())]
+    /// The socket to listen at; the user's own, otherwise.
     pub universe: Option<PathBuf>,
-
-    /// Change how much there may be of something: names or conns, each 1024 otherwise
-    ///
-    /// `names` are those published and those that look-ups wait for, `conns` are connections: each run has one, another
-    /// for each job it spawned that publishes, and one for each look-up that waits.
-    #[arg(long, value_name = "NAME=N", value_parser = limit, action = clap::ArgAction::Append)]
+    /// How much there may be of what is limited here: names and connections.
     pub limit: Vec<(Limit, u32)>,
 }
 
@@ -49,22 +42,18 @@ pub(crate) fn path() -> impl clap::builder::TypedValueParser<Value = PathBuf> {
     })
 }
 
-fn limit(text: &str) -> Result<(Limit, u32), String> {
-    let wrong = || "write names=N or conns=N, with a whole number from 1 up".to_owned();
-    let (name, size) = text.split_once('=').ok_or_else(wrong)?;
-    let limit = Limit::from_name(name).filter(|limit| matches!(limit, Limit::Names | Limit::Conns));
-    let size = size.parse().ok().filter(|&size| size > 0);
-    limit.zip(size).ok_or_else(wrong)
-}
-
 impl Options {
-    /// Each connection is a job of one rank.
+    /// Whether a limit means anything here.
+    pub(crate) fn takes(limit: Limit) -> bool {
+        matches!(limit, Limit::Names | Limit::Conns)
+    }
+
     fn limits(&self) -> Limits {
         let mut limits = LIMITS;
         for &(limit, size) in &self.limit {
             limits.set(limit, size);
         }
-        Limits { jobs: limits.conns, ranks: limits.conns, ..limits }
+        Keeper::limits(limits)
     }
 
     fn path(&self) -> PathBuf {
@@ -167,11 +156,9 @@ mod tests {
 
     #[test]
     fn limits_are_those_that_matter_here() {
-        let limit = vec![limit("conns=5").unwrap(), limit("names=7").unwrap()];
+        let limit = vec![(Limit::Conns, 5), (Limit::Names, 7)];
         let limits = Options { universe: None, limit }.limits();
         assert_eq!((limits.jobs, limits.ranks, limits.conns, limits.names), (5, 5, 5, 7));
-        for wrong in ["keys=5", "names", "names=0", "names=-1", "names=x"] {
-            assert!(super::limit(wrong).unwrap_err().contains("names=N"), "{wrong}");
-        }
+        assert!(!Options::takes(Limit::Keys));
     }
 }

@@ -175,9 +175,11 @@ impl Room<c_char> {
     /// Writes a text and a NUL, cut where there is no room for more; whether all of it fitted.
     pub(super) fn put_text(&self, text: &[u8]) -> bool {
         let Some(room) = self.count.checked_sub(1) else { return false };
-        let mut chars: Vec<c_char> = text.iter().take(room).map(|&byte| byte as c_char).collect();
-        chars.push(0);
-        self.put(&chars);
+        let kept = &text[..text.len().min(room)];
+        // SAFETY: a char has the size and the bit patterns of a byte.
+        let kept = unsafe { std::slice::from_raw_parts(kept.as_ptr().cast::<c_char>(), kept.len()) };
+        self.put(kept);
+        Room { place: self.place.wrapping_add(kept.len()), count: 1 }.put(&[0]);
         text.len() <= room
     }
 

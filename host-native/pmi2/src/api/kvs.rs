@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use hydrant_core::wire::{Command, Op, Reply, Text};
 
-use super::border::{Out, Room, bytes, key, length, text, value};
+use super::border::{Out, Room, VALUE_MAX, bytes, key, length, text, value};
 use super::call;
 use crate::error::{Code, Error};
 use crate::process::Process;
@@ -54,15 +54,31 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
             let room = Room::new(value, maxvalue, Code::InvalidLength)?;
             (text(jobid), key(key_)?, room, Out::new(vallen)?)
         };
-        let kvs = kvs.filter(|kvs| !kvs.is_empty()).map(Text::plain);
+        let kvs = kvs.filter(|kvs| !kvs.is_empty());
+        let mut found = [0; VALUE_MAX];
+        if let Some(value) = local(&process, kvs, key, &mut found) {
+            return give(value, &room, &vallen);
+        }
+        let kvs = kvs.map(Text::plain);
         let value = process.connection.ask(&Command::Get { kvs, key }, |reply| match reply {
             Reply::Found(Op::Get, value) => Some(Some(bytes(value))),
             Reply::Missing(Op::Get) => Some(None),
             _ => None,
         })?;
-        let value = value.ok_or(Error::Missing)?;
-        let fits = room.put_text(&value);
-        vallen.set(if fits { length(&value) } else { -length(&value) });
-        Ok(())
+        give(&value.ok_or(Error::Missing)?, &room, &vallen)
     })
+}
+
+/// The value where it lies in shared memory. That a key is missing, or that a value is no C string, is for the server to
+/// say.
+fn local<'b>(process: &Process, kvs: Option<&[u8]>, key: Text<'_>, buf: &'b mut [u8]) -> Option<&'b [u8]> {
+    let own = kvs.is_none_or(|kvs| kvs == process.jobid.as_bytes());
+    process.segment.as_ref().filter(|_| own)?.get(key.as_plain()?, buf).filter(|value| !value.contains(&0))
+}
+
+/// Hands out a value with its length, which is negative where the value was cut.
+fn give(value: &[u8], room: &Room<c_char>, vallen: &Out<c_int>) -> Result<(), Error> {
+    let fits = room.put_text(value);
+    vallen.set(if fits { length(value) } else { -length(value) });
+    Ok(())
 }

@@ -20,6 +20,7 @@ pub use kvs::{PMI2_KVS_Fence, PMI2_KVS_Get, PMI2_KVS_Put};
 pub use names::{PMI2_Nameserv_lookup, PMI2_Nameserv_publish, PMI2_Nameserv_unpublish};
 pub use spawn::PMI2_Job_Spawn;
 
+use crate::environment::debugging;
 use crate::error::{Code, Error};
 use crate::process::Process;
 use border::{Out, text};
@@ -32,8 +33,7 @@ const ABORTED: c_int = 1;
 fn call(name: &'static str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
     let outcome = panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Error::Panicked));
     let Err(error) = outcome else { return Code::Success as c_int };
-    let debug = || std::env::var_os("PMI2_DEBUG").is_some_and(|value| !value.is_empty() && value != "0");
-    if name == "PMI2_Init" || debug() {
+    if name == "PMI2_Init" || debugging() {
         explain(name, &error);
     }
     error.code() as c_int

@@ -42,7 +42,8 @@ impl Server {
 }
 
 fn environment() -> Environment {
-    Environment { place: Place::Fd { fd: 0, rank: 1, size: 2 }, jobid: Some("7.0".into()), spawned: false }
+    let place = Place::Fd { fd: 0, rank: 1, size: 2 };
+    Environment { place, jobid: Some("7.0".into()), spawned: false, offer: None }
 }
 
 /// A connection that is introduced to a server of hydra 5's words, and that server.

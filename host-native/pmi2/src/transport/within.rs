@@ -60,6 +60,7 @@ fn slabs() -> Slabs<'static> {
         spawns: leak(need.spawns),
         requests: leak(need.requests),
         psets: leak(need.psets),
+        links: leak(need.links),
         bits: leak(need.bits),
     }
 }

@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use hydrant_tests::peers::Peer;
-
-use crate::support::succeed;
+use crate::Job;
+use crate::peers::Peer;
 
 /// A running one. Dropping it ends it.
-pub(crate) struct Cluster {
+#[derive(Debug)]
+pub struct Cluster {
     dir: PathBuf,
 }
 
@@ -24,7 +24,7 @@ fn script(name: &str) -> Command {
 
 impl Cluster {
     /// The one that runs, or else a new one; `None` where Slurm may be missing.
-    pub(crate) fn running() -> Option<Arc<Cluster>> {
+    pub fn running() -> Option<Arc<Cluster>> {
         Peer::Slurm.there().then(Cluster::shared)
     }
 
@@ -59,15 +59,18 @@ impl Cluster {
         cluster
     }
 
-    /// What programs find it by, as `SLURM_CONF`.
-    pub(crate) fn conf(&self) -> PathBuf {
-        self.dir.join("slurm.conf")
+    /// One of its commands, for example `srun`.
+    pub fn command(&self, name: &str) -> Job {
+        Job::new(name).env("SLURM_CONF", self.dir.join("slurm.conf"))
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        succeed(script("stop").arg(&self.dir));
+        let stopped = script("stop").arg(&self.dir).status();
+        if !stopped.as_ref().is_ok_and(|status| status.success()) {
+            crate::tell(&format!("stopping Slurm in {}: {stopped:?}", self.dir.display()));
+        }
         // What cannot be removed lies in the folder for temporary files.
         drop(fs::remove_dir_all(&self.dir));
         drop(fs::remove_file(self.dir.with_extension("log")));

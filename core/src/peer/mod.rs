@@ -1,0 +1,8 @@
+//! What the daemons of a job that spans several machines have to do with each other.
+//!
+//! They hang together in a [`tree`]. What a fence has to bring about climbs and descends it over [`links`], as
+//! [`message`]s: the records that each node adds to its log go up once, and what the others added comes down once.
+
+pub mod links;
+pub mod message;
+pub mod tree;

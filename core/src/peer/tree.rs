@@ -1,0 +1,267 @@
+//! The tree in which the daemons of a job hang together.
+
+use core::iter::FusedIterator;
+use core::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// The fewest children that an inner node is given where there are nodes enough. Fewer would make a chain.
+pub const RADIX_MIN: u32 = 2;
+
+/// A tree over the nodes `0..nodes`, whose every subtree is a range of node numbers.
+///
+/// The root of a range is its first node; what follows is divided into at most `radix` ranges whose lengths differ by
+/// one at most, the longer ones first, and each of them is a tree of the same kind. So the root of all is node 0, a
+/// parent's number is below its children's, and whatever can be asked follows from two numbers that all nodes share.
+///
+/// Every method takes O(depth) steps, and the depth is at most 32. Node numbers that the tree does not have give
+/// `None` or an empty range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tree {
+    nodes: u32,
+    radix: u32,
+}
+
+impl Tree {
+    /// A tree of `nodes` nodes in which none has more than `radix` children; below [`RADIX_MIN`] it is that.
+    pub const fn new(nodes: u32, radix: u32) -> Tree {
+        Tree { nodes, radix }
+    }
+
+    /// How many nodes there are.
+    pub const fn nodes(&self) -> u32 {
+        self.nodes
+    }
+
+    /// How many children a node has at most. A tree that came from elsewhere may say less than it means, so the
+    /// bound is kept here and not in [`Tree::new`].
+    pub const fn radix(&self) -> u32 {
+        if self.radix < RADIX_MIN { RADIX_MIN } else { self.radix }
+    }
+
+    /// The node that `node` hangs on; none for the root.
+    pub fn parent(&self, node: u32) -> Option<u32> {
+        self.find(node)?.parent
+    }
+
+    /// The nodes from `node` downwards, itself first.
+    pub fn subtree(&self, node: u32) -> Range<u32> {
+        self.find(node).map_or(0..0, |place| place.subtree)
+    }
+
+    /// The subtrees of the children of `node` in ascending order; a child is the start of its range.
+    pub fn children(&self, node: u32) -> Children {
+        self.parts(&self.subtree(node)).children()
+    }
+
+    /// The neighbour of `from` on the way to `to`; none where the two are the same.
+    pub fn towards(&self, from: u32, to: u32) -> Option<u32> {
+        if to >= self.nodes {
+            return None;
+        }
+        let place = self.find(from)?;
+        if place.subtree.start == to {
+            None
+        } else if place.subtree.contains(&to) {
+            Some(self.parts(&place.subtree).holding(to).start)
+        } else {
+            place.parent
+        }
+    }
+
+    /// Links between the root and the node that is farthest from it.
+    pub fn depth(&self) -> u32 {
+        let mut subtree = 0..self.nodes;
+        let mut depth = 0;
+        // The first part is never shorter than another.
+        while let Some(first) = self.parts(&subtree).children().next() {
+            subtree = first;
+            depth += 1;
+        }
+        depth
+    }
+
+    fn find(&self, node: u32) -> Option<Place> {
+        if node >= self.nodes {
+            return None;
+        }
+        let mut place = Place { parent: None, subtree: 0..self.nodes };
+        while place.subtree.start != node {
+            let parent = Some(place.subtree.start);
+            place = Place { parent, subtree: self.parts(&place.subtree).holding(node) };
+        }
+        Some(place)
+    }
+
+    /// How what is below the first node of `subtree` is divided.
+    fn parts(&self, subtree: &Range<u32>) -> Parts {
+        let below = (subtree.end - subtree.start).saturating_sub(1);
+        let count = below.min(self.radix());
+        let (length, longer) = match count {
+            0 => (0, 0),
+            _ => (below / count, below % count),
+        };
+        Parts { start: subtree.end - below, count, length, longer }
+    }
+}
+
+/// Where a node is.
+struct Place {
+    parent: Option<u32>,
+    subtree: Range<u32>,
+}
+
+/// `count` ranges side by side from `start` on, of `length` nodes each and the first `longer` of them of one more.
+struct Parts {
+    start: u32,
+    count: u32,
+    length: u32,
+    longer: u32,
+}
+
+impl Parts {
+    fn children(self) -> Children {
+        Children { next: self.start, left: self.count, length: self.length, longer: self.longer }
+    }
+
+    /// The range that holds `node`, which is in one of them.
+    fn holding(&self, node: u32) -> Range<u32> {
+        let at = node - self.start;
+        let split = self.longer * (self.length + 1);
+        let (first, step) = match at < split {
+            true => (self.start, self.length + 1),
+            false => (self.start + split, self.length),
+        };
+        let start = node - (node - first) % step;
+        start..start + step
+    }
+}
+
+/// The subtrees of a node's children, from [`Tree::children`].
+#[derive(Clone, Debug)]
+pub struct Children {
+    next: u32,
+    left: u32,
+    length: u32,
+    longer: u32,
+}
+
+impl Iterator for Children {
+    type Item = Range<u32>;
+
+    fn next(&mut self) -> Option<Range<u32>> {
+        self.left = self.left.checked_sub(1)?;
+        let more = u32::from(self.longer > 0);
+        self.longer -= more;
+        let start = self.next;
+        self.next += self.length + more;
+        Some(start..self.next)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+impl ExactSizeIterator for Children {}
+impl FusedIterator for Children {}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn children(tree: Tree, node: u32) -> Vec<Range<u32>> {
+        tree.children(node).collect()
+    }
+
+    #[test]
+    fn nodes_are_divided_evenly_with_the_longer_parts_first() {
+        let tree = Tree::new(12, 3);
+        assert_eq!(children(tree, 0), [1..5, 5..9, 9..12]);
+        assert_eq!(children(tree, 1), [2..3, 3..4, 4..5]);
+        assert_eq!(children(tree, 9), [10..11, 11..12]);
+        assert_eq!(children(tree, 11), []);
+        assert_eq!((tree.parent(0), tree.parent(5), tree.parent(8)), (None, Some(0), Some(5)));
+        assert_eq!(tree.subtree(5), 5..9);
+        assert_eq!(
+            (tree.towards(8, 10), tree.towards(5, 10), tree.towards(0, 10)),
+            (Some(5), Some(0), Some(9))
+        );
+        assert_eq!(tree.towards(4, 4), None);
+        assert_eq!(tree.depth(), 2);
+    }
+
+    #[test]
+    fn what_is_not_there_is_empty() {
+        for tree in [Tree::new(0, 4), Tree::new(3, 4)] {
+            for node in [3, 4, u32::MAX] {
+                assert_eq!(tree.parent(node), None);
+                assert_eq!(tree.subtree(node), 0..0);
+                assert_eq!(tree.children(node).len(), 0);
+                assert_eq!((tree.towards(0, node), tree.towards(node, 0)), (None, None));
+            }
+        }
+        assert_eq!(Tree::new(0, 4).depth(), 0);
+        assert_eq!(Tree::new(1, 4).depth(), 0);
+    }
+
+    #[test]
+    fn a_radix_below_two_makes_no_chain() {
+        for radix in [0, 1] {
+            let tree = Tree::new(u32::MAX, radix);
+            assert_eq!(tree.radix(), 2);
+            assert_eq!(tree.depth(), 31);
+            assert_eq!(tree.towards(0, u32::MAX - 1), Some(1 << 31));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn children_and_parents_agree(nodes in 1u32..300, radix in 0u32..40) {
+            let tree = Tree::new(nodes, radix);
+            let mut hanging = 0;
+            let mut deepest = 0;
+            for node in 0..nodes {
+                let subtree = tree.subtree(node);
+                prop_assert_eq!(subtree.start, node);
+                let parts = children(tree, node);
+                prop_assert!(parts.len() <= tree.radix() as usize);
+                prop_assert_eq!(parts.len(), tree.children(node).len());
+                let mut next = node + 1;
+                for part in &parts {
+                    prop_assert_eq!(part.start, next);
+                    prop_assert!(part.end > part.start);
+                    prop_assert_eq!(tree.parent(part.start), Some(node));
+                    prop_assert_eq!(&tree.subtree(part.start), part);
+                    next = part.end;
+                }
+                prop_assert_eq!(next, subtree.end);
+                let lengths = || parts.iter().map(ExactSizeIterator::len);
+                prop_assert!(lengths().max().unwrap_or(0) - lengths().min().unwrap_or(0) <= 1);
+                hanging += parts.len();
+                let above = core::iter::successors(tree.parent(node), |&above| tree.parent(above)).count();
+                deepest = deepest.max(above);
+            }
+            prop_assert_eq!(hanging, nodes as usize - 1);
+            prop_assert_eq!(deepest, tree.depth() as usize);
+        }
+
+        #[test]
+        fn each_hop_leads_nearer(
+            nodes in 1u32.., radix in any::<u32>(), from in any::<u32>(), to in any::<u32>(),
+        ) {
+            let tree = Tree::new(nodes, radix);
+            let (from, to) = (from % nodes, to % nodes);
+            let hops = core::iter::successors(Some(from), |&at| tree.towards(at, to)).collect::<Vec<_>>();
+            prop_assert_eq!(hops.last(), Some(&to));
+            prop_assert!(hops.len() - 1 <= 2 * tree.depth() as usize);
+            for pair in hops.windows(2) {
+                prop_assert!(tree.parent(pair[0]) == Some(pair[1]) || tree.parent(pair[1]) == Some(pair[0]));
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! One server among several: what all nodes have to know of each other's ranks.
+
+use super::Server;
+use crate::fault::{Fault, Refusal};
+use crate::ids::{JobId, Rank};
+use crate::peer::links::Link;
+use crate::peer::tree::Tree;
+use crate::slabs::Job;
+use crate::tables::fence::Late;
+use crate::tables::kvs::Kind;
+use crate::wire::RankRanges;
+
+impl Server<'_> {
+    pub(super) fn join_nodes(&mut self, node: u32, nodes: u32, radix: u32) -> Result<(), Fault> {
+        let begun = self.jobs.iter().any(|job| !job.name.is_empty());
+        if begun || self.links.are_any() {
+            return Err(Fault::BadNode);
+        }
+        self.links.join(node, Tree::new(nodes, radix)).ok_or(Fault::BadNode)?;
+        self.kvs.divide(nodes);
+        Ok(())
+    }
+
+    pub(super) fn place(&mut self, job: JobId, first: Rank, count: u32, node: u32) -> Result<(), Fault> {
+        let Job { size, begun, gone, first: start, .. } = *self.job(job)?;
+        if begun || gone > 0 {
+            return Err(Fault::BadAttribute);
+        }
+        if node >= self.links.tree().nodes() {
+            return Err(Fault::BadNode);
+        }
+        if count > size || first.0 > size - count {
+            return Err(Fault::NoSuchRank);
+        }
+        let (here, below) = (self.links.node(), self.links.below(node));
+        let state = &mut self.jobs[job.index()];
+        let mut moved = false;
+        for slot in &mut self.ranks[(start + first.0) as usize..][..count as usize] {
+            moved |= self.links.below(slot.node) & state.below != 0;
+            state.local -= u32::from(slot.node == here);
+            slot.node = node;
+            state.local += u32::from(slot.node == here);
+        }
+        if count > 0 {
+            state.below |= below;
+        }
+        // They may have been the only ones there.
+        if moved {
+            self.count_below(job);
+        }
+        Ok(())
+    }
+
+    pub(super) fn preput(&mut self, job: JobId, key: &[u8], value: &[u8]) -> Result<(), Fault> {
+        let state = self.job(job)?;
+        if state.begun {
+            return Err(Fault::BadAttribute);
+        }
+        let space = (state.spaces, Kind::Kvs);
+        let stored = self.kvs.put(space, None, key, Some(core::iter::once(value)));
+        stored.map(drop).map_err(|why| self.fault(why, Fault::BadAttribute))
+    }
+
+    pub(super) fn define(&mut self, job: JobId, name: &str, members: &[u8]) -> Result<(), Fault> {
+        let size = self.job(job)?.size;
+        let members = RankRanges::new(members).ok_or(Fault::BadPset)?;
+        self.psets.define(job, size, name, members.iter()).map_err(Fault::Refused)
+    }
+
+    pub(super) fn connected(&mut self, job: JobId, other: JobId, connected: bool) -> Result<(), Fault> {
+        self.job(job)?;
+        self.job(other)?;
+        if connected {
+            self.connections.connect(job, other);
+        } else if !self.connections.disconnect(job, other) {
+            return Err(Fault::Refused(Refusal::NotConnected));
+        }
+        Ok(())
+    }
+
+    /// Has this node's missing ranks named, unless they have been.
+    pub(super) fn ask_missing(&mut self, job: JobId) -> Result<(), Fault> {
+        let Job { local, unawaited, .. } = *self.job(job)?;
+        let fence = &mut self.jobs[job.index()].fence;
+        if fence.late != Late::Said && fence.arrived < local - unawaited {
+            fence.late = Late::Unsaid;
+            self.news = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn link_mut(&mut self, node: u32) -> Result<&mut Link, Fault> {
+        let at = self.links.to(node).ok_or(Fault::BadNode)?;
+        self.links.get_mut(at).ok_or(Fault::BadNode)
+    }
+
+    /// Finds out which children have ranks of the job to wait for.
+    pub(super) fn count_below(&mut self, job: JobId) {
+        let links = &self.links;
+        let living = self.ranks[self.jobs[job.index()].slots()].iter().filter(|rank| !rank.buried);
+        self.jobs[job.index()].below = living.fold(0, |below, rank| below | links.below(rank.node));
+    }
+}

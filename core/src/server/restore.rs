@@ -1,0 +1,259 @@
+//! A server made from a snapshot.
+//!
+//! Whoever hands one in may have made it up. So everything that later code counts on is checked here: numbers that it
+//! looks up, and counts that it takes apart again. What a snapshot says beyond that is believed.
+
+use super::Server;
+use super::jobs::printable;
+use crate::fault::{Damage, Fault};
+use crate::ids::{ConnId, ErrandId, JobId, Rank};
+use crate::limits::SPAWN_PROGRAMS_MAX;
+use crate::peer::tree::Tree;
+use crate::slabs::{Answer, Conn, Errand, Group, Job, Lengths, RankSlot, RingPart, Slabs, What};
+use crate::snapshot::Reader;
+use crate::store::log::hash;
+use crate::tables::errands::{Stage, Task};
+use crate::tables::kvs::Amount;
+use crate::tables::meet::Meet;
+
+impl<'s> Server<'s> {
+    /// The server that a [snapshot](Server::snapshot) is of, in `slabs` as long as its
+    /// [limits](crate::snapshot::limits) need: whatever it is told, it does what the other would have done.
+    ///
+    /// # Errors
+    /// [`Fault::Snapshot`] for bytes that are no snapshot or that no server could have written, [`Fault::ShortSlab`].
+    pub fn restore(snapshot: &[u8], slabs: Slabs<'s>) -> Result<Server<'s>, Fault> {
+        let mut reader = Reader::new(snapshot)?;
+        let limits = reader.take()?;
+        Lengths::checked(&limits).ok_or(Fault::Snapshot(Damage::Limits))?;
+        let mut server = Server::new(limits, slabs, reader.take()?)?;
+        server.read(&mut reader)?;
+        reader.end()?;
+        server.check().map_err(Fault::Snapshot)?;
+        // Both follow from the rest: who has something to say, and that somebody may have.
+        for conn in 0..limits.conns {
+            server.check_ready(ConnId(conn));
+        }
+        server.news = true;
+        Ok(server)
+    }
+
+    /// Fills the tables in the order of [`State`](crate::snapshot::State).
+    fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
+        reader.fill(self.jobs)?;
+        reader.fill(self.ranks)?;
+        reader.fill(self.conns)?;
+        require(self.kvs.load(reader.take()?, reader.take()?), Damage::Kvs)?;
+        let (groups, sets) = self.groups.state_mut();
+        reader.fill(groups)?;
+        reader.fill(sets)?;
+        reader.fill(self.names.state_mut())?;
+        reader.fill(self.errands.slots_mut())?;
+        require(self.errands.load(reader.take()?), Damage::Errands)?;
+        let (psets, sets, serial) = self.psets.state_mut();
+        reader.fill(psets)?;
+        reader.fill(sets)?;
+        *serial = reader.take()?;
+        reader.fill(self.connections.state_mut())?;
+        self.read_links(reader)?;
+        require(self.ready.set_turn(reader.take()?), Damage::Turn)?;
+        self.wake = reader.take()?;
+        Ok(())
+    }
+
+    /// A server that is alone has no links, though it may have been told so.
+    fn read_links(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
+        let (links, node, tree): (u32, u32, Tree) = (reader.take()?, reader.take()?, reader.take()?);
+        let ends: u32 = reader.take()?;
+        let alone = (links, node, tree.nodes(), ends) == (0, 0, 1, 0);
+        require(alone && self.links.join(node, tree).is_some(), Damage::Nodes)
+    }
+
+    fn check(&self) -> Result<(), Damage> {
+        // Jobs first: the others look their ranks up.
+        let jobs = (0..self.limits.jobs).all(|job| self.is_sound_job(JobId(job)));
+        whole(jobs, Damage::Jobs)?;
+        whole(self.are_sound_ranks(), Damage::Ranks)?;
+        whole(self.is_all_set_aside(), Damage::Kvs)?;
+        let conns = (0..self.limits.conns).all(|conn| self.is_sound_conn(ConnId(conn)));
+        whole(conns, Damage::Conns)?;
+        let groups = (0..self.limits.groups).all(|group| self.is_sound_group(group));
+        whole(groups, Damage::Groups)?;
+        whole(self.names.is_sound(|name| self.awaiting(name)), Damage::Names)?;
+        let errands = (0..self.limits.spawns).all(|errand| self.is_sound_errand(ErrandId(errand)));
+        whole(errands, Damage::Errands)?;
+        whole(self.psets.is_sound(|job| self.job(job).ok().map(|job| job.size)), Damage::Psets)
+    }
+
+    fn is_sound_job(&self, id: JobId) -> bool {
+        let job = &self.jobs[id.index()];
+        if job.name.is_empty() {
+            return *job == Job::default();
+        }
+        let Some(end) = job.first.checked_add(job.size).filter(|&end| end <= self.limits.ranks) else {
+            return false;
+        };
+        let apart = |other: &Job| {
+            other.name.is_empty()
+                || other.name != job.name
+                    && other.spaces != job.spaces
+                    // One that overflows is found when its own turn comes.
+                    && (other.first >= end || other.first.saturating_add(other.size) <= job.first)
+        };
+        let ranks = &self.ranks[job.slots()];
+        let count = |is: fn(&RankSlot) -> bool| ranks.iter().filter(|rank| is(rank)).count();
+        job.size > 0
+            && printable(&job.name)
+            && job.hash == hash(0, job.name.as_bytes())
+            && job.local == job.size
+            && job.below == 0
+            && [job.fence_meet, job.ring_meet].iter().all(Meet::is_of_one_node)
+            && job.message.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ')
+            && self.jobs[..id.index()].iter().all(apart)
+            && job.fence.arrived as usize == count(|rank| rank.in_fence)
+            && job.ring as usize == count(|rank| rank.ring.is_some())
+            && job.gone as usize == count(|rank| rank.exit.is_some())
+            && job.unawaited as usize == count(|rank| rank.buried)
+            && (job.ending.is_some() || !job.ending_unsaid)
+            && job.ending.is_none_or(|cause| cause.rank().0 < job.size)
+    }
+
+    fn are_sound_ranks(&self) -> bool {
+        let living = || (0..).map(JobId).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty());
+        let in_use = |ranks: &[RankSlot]| ranks.iter().filter(|rank| **rank != RankSlot::default()).count();
+        let of_jobs: usize = living().map(|(_, job)| in_use(&self.ranks[job.slots()])).sum();
+        let room = Amount { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
+        of_jobs == in_use(self.ranks)
+            && living().all(|(id, job)| {
+                (0..).map(Rank).zip(&self.ranks[job.slots()]).all(|(number, rank)| {
+                    let back = |conn: ConnId| {
+                        self.conns.get(conn.index()).is_some_and(|conn| {
+                            (conn.job, conn.rank, conn.aside) == (Some(id), Some(number), false)
+                        })
+                    };
+                    (rank.node, rank.end) == (0, 0)
+                        && rank.conn.is_none_or(back)
+                        && (!rank.buried || !rank.in_fence && rank.ring.is_none() && rank.exit.is_some())
+                        && rank.ring.is_none_or(|part| self.is_sound_part(part))
+                        && rank.used.less(room) == Amount::default()
+                })
+            })
+    }
+
+    /// What is set aside in the log is what the ranks have not used of their shares.
+    fn is_all_set_aside(&self) -> bool {
+        let (reserved, ..) = self.kvs.state();
+        let (mut bytes, mut keys) = (u64::from(reserved.bytes), u64::from(reserved.keys));
+        for job in self.jobs.iter().filter(|job| !job.name.is_empty()) {
+            for rank in &self.ranks[job.slots()] {
+                let rest = job.share.less(rank.used);
+                bytes = bytes.wrapping_sub(rest.bytes.into());
+                keys = keys.wrapping_sub(rest.keys.into());
+            }
+        }
+        (bytes, keys) == (0, 0)
+    }
+
+    fn is_sound_part(&self, part: RingPart) -> bool {
+        self.kvs.log().holds(part.left) && self.kvs.log().holds(part.right)
+    }
+
+    fn is_sound_conn(&self, id: ConnId) -> bool {
+        let conn = &self.conns[id.index()];
+        let Some(job) = conn.job else { return *conn == Conn::default() };
+        // One that is being closed may have outlived its job, and the job's number may be another's.
+        let placed = conn.closing.is_some()
+            || self.job(job).is_ok_and(|job| {
+                conn.rank.is_none_or(|rank| {
+                    let slot = job.slot(rank).map(|slot| &self.ranks[slot]);
+                    slot.is_some_and(|slot| conn.aside || slot.conn == Some(id))
+                })
+            });
+        job.0 < self.limits.jobs
+            && placed
+            && (conn.rank.is_some() || !conn.joined_unsaid)
+            && (conn.closing.is_some() || !conn.closing_unsaid)
+            && conn.owed.iter().all(|owed| self.is_sound_reply(id, owed.what))
+    }
+
+    fn is_sound_reply(&self, conn: ConnId, what: What) -> bool {
+        let waits_as = |is: &dyn Fn(JobId, Rank, &RankSlot) -> bool| {
+            self.asker(conn).is_some_and(|asker| is(asker.job, asker.rank, &self.ranks[asker.index]))
+        };
+        let errand = |id, done| {
+            let slot = self.errands.get(id);
+            slot.is_some_and(|slot| slot.conn == Some(conn) && slot.stage.is_done() == done)
+        };
+        let log = self.kvs.log();
+        match what {
+            What::Fence => waits_as(&|_, _, rank| rank.in_fence),
+            What::Ring => waits_as(&|_, _, rank| rank.ring.is_some()),
+            What::GroupFence { group, tag } => waits_as(&|job, rank, _| {
+                let ours = |it: &Group| it.job == Some(job) && it.tag == tag;
+                self.groups.get(group).is_some_and(ours) && self.groups.has_arrived(group, rank.0)
+            }),
+            What::NodeAttr(wish) => {
+                log.holds(wish) && self.kvs.record(wish).is_some_and(|record| record.wanted)
+            }
+            What::Lookup { at, .. } => self.names.is_known(at),
+            What::Errand(_, id) => errand(id, false),
+            What::Answer(Answer::Errand(_, id)) => errand(id, true),
+            What::Answer(Answer::Record(_, record)) => log.holds(record),
+            What::Answer(Answer::Ring(part)) => self.is_sound_part(part),
+            What::Answer(Answer::PsetName(which) | Answer::PsetMembers(which, _)) => {
+                self.psets.is_known(which)
+            }
+            What::Answer(_) => true,
+        }
+    }
+
+    fn is_sound_group(&self, at: u32) -> bool {
+        let (slots, _) = self.groups.state();
+        match slots[at as usize].job {
+            None => slots[at as usize] == Group::default(),
+            Some(job) => self.job(job).is_ok_and(|job| {
+                let buried = |rank| job.slot(Rank(rank)).is_some_and(|slot| self.ranks[slot].buried);
+                self.groups.is_sound(at, job.size, buried)
+            }),
+        }
+    }
+
+    /// How many replies wait for the name in that slot.
+    fn awaiting(&self, name: u32) -> usize {
+        let owed = self.conns.iter().flat_map(|conn| &conn.owed);
+        owed.filter(|owed| matches!(owed.what, What::Lookup { at, .. } if at == name)).count()
+    }
+
+    fn is_sound_errand(&self, id: ErrandId) -> bool {
+        let (slots, _) = self.errands.state();
+        let slot = &slots[id.index()];
+        let Some((job, _)) = slot.parent else { return *slot == Errand::default() };
+        let asked = |conn: ConnId| {
+            self.conns.get(conn.index()).is_some_and(|conn| {
+                conn.owed.iter().any(|owed| match owed.what {
+                    What::Errand(_, other) | What::Answer(Answer::Errand(_, other)) => other == id,
+                    _ => false,
+                })
+            })
+        };
+        let held = slot.conn.map_or(slot.stage != Stage::Asked && !slot.stage.is_done(), asked);
+        let staged = match (slot.task, slot.stage) {
+            (Task::Spawn(programs), Stage::Asked | Stage::Told | Stage::Begun(_)) => {
+                programs <= SPAWN_PROGRAMS_MAX
+                    && self.request(id).is_some_and(|request| request.count() == programs)
+            }
+            (Task::Spawn(_), Stage::Launched(_)) => true,
+            (Task::Name, Stage::Asked | Stage::Told | Stage::Named(_)) => true,
+            (Task::Spawn(_), Stage::Named(_)) | (Task::Name, Stage::Begun(_) | Stage::Launched(_)) => false,
+        };
+        job.0 < self.limits.jobs && held && staged && printable(&slot.spawner) && printable(&slot.name)
+    }
+}
+
+fn require(sound: bool, what: Damage) -> Result<(), Fault> {
+    whole(sound, what).map_err(Fault::Snapshot)
+}
+
+fn whole(sound: bool, what: Damage) -> Result<(), Damage> {
+    if sound { Ok(()) } else { Err(what) }
+}

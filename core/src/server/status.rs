@@ -1,0 +1,80 @@
+//! How the server is doing, for hosts that show it. Nothing here changes what it says.
+
+use super::Server;
+use crate::fault::Refusal;
+use crate::ids::{JobId, Rank};
+use crate::limits::Limit;
+use crate::manage::{JobPhase, JobReport, RankReport};
+use crate::slabs::RankPhase;
+
+impl Server<'_> {
+    /// How much of a limit is used, in its own unit.
+    pub fn used(&self, limit: Limit) -> u32 {
+        let count = |used: &mut dyn Iterator<Item = bool>| used.filter(|&used| used).count() as u32;
+        match limit {
+            Limit::Jobs => count(&mut self.jobs.iter().map(|job| !job.name.is_empty())),
+            Limit::Ranks => self.jobs.iter().map(|job| job.size).sum(),
+            Limit::Conns => count(&mut self.conns.iter().map(|conn| conn.job.is_some())),
+            Limit::Keys => self.limits.keys - self.kvs.left().keys,
+            Limit::KvsBytes => self.limits.kvs_bytes - self.kvs.left().bytes,
+            Limit::Groups => count(&mut self.groups.state().0.iter().map(|group| group.job.is_some())),
+            Limit::Names => count(&mut self.names.state().iter().map(|name| !name.is_free())),
+            Limit::Spawns => count(&mut self.errands.state().0.iter().map(|errand| errand.parent.is_some())),
+            Limit::Psets => count(&mut self.psets.state().0.iter().map(|pset| !pset.is_free())),
+            Limit::SpawnBytes => 0,
+            Limit::Links => self.links.state().0.len() as u32,
+            Limit::Owed => self.conns.iter().map(|conn| conn.owed.len()).max().map_or(0, |owed| owed as u32),
+        }
+    }
+
+    /// A limit that a client has been refused for since this was asked last. Each is told once, in the order of
+    /// [`Limit::ALL`].
+    pub fn take_limit_hit(&mut self) -> Option<Limit> {
+        let (at, limit) = (0u32..).zip(Limit::ALL).find(|(at, _)| self.hit & (1 << at) != 0)?;
+        self.hit &= !(1 << at);
+        Some(limit)
+    }
+
+    pub(super) fn note_limit(&mut self, why: Refusal) {
+        if let Refusal::Full(hit, _) | Refusal::Share(hit, _) = why {
+            let at = Limit::ALL.iter().position(|&limit| limit == hit);
+            self.hit |= at.map_or(0, |at| 1 << at);
+        }
+    }
+
+    /// How a job is doing; nothing when there is none of that number. Until its first connection it counts as
+    /// [`JobPhase::Opened`].
+    pub fn job_report(&self, id: JobId) -> Option<JobReport> {
+        let job = self.job(id).ok()?;
+        let ranks = self.ranks.get(job.slots())?;
+        let in_phase = |phase| ranks.iter().filter(|rank| rank.phase == phase).count() as u32;
+        let phase = match job.ending {
+            _ if job.gone == job.size => JobPhase::Over,
+            Some(cause) => JobPhase::Ending(cause),
+            None if job.begun => JobPhase::Served,
+            None => JobPhase::Opened,
+        };
+        Some(JobReport {
+            phase,
+            size: job.size,
+            connected: ranks.iter().filter(|rank| rank.conn.is_some()).count() as u32,
+            initialized: in_phase(RankPhase::Initialized),
+            in_fence: job.fence.arrived,
+            finalized: in_phase(RankPhase::Finalized),
+            exited: job.gone,
+        })
+    }
+
+    /// How a rank is doing; nothing when there is none.
+    pub fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport> {
+        let slot = self.job(job).ok()?.slot(rank)?;
+        let slot = self.ranks.get(slot)?;
+        Some(RankReport {
+            conn: slot.conn,
+            initialized: slot.phase == RankPhase::Initialized,
+            finalized: slot.phase == RankPhase::Finalized,
+            in_fence: slot.in_fence,
+            exit: slot.exit,
+        })
+    }
+}

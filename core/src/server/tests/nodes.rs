@@ -1,0 +1,459 @@
+//! Several servers, each on a node of its own, whose messages arrive in any order that keeps each link's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::peer::message::{Head, Meeting, Whose, Writer};
+
+const LIMITS: Limits = Limits {
+    jobs: 2,
+    ranks: 16,
+    conns: 16,
+    keys: 256,
+    kvs_bytes: 1 << 15,
+    groups: 4,
+    names: 2,
+    spawns: 4,
+    spawn_bytes: 512,
+    psets: 4,
+    links: 4,
+};
+
+/// Node 0 is the head, and rank `r` is on node `1 + r % (nodes - 1)`.
+struct Cluster {
+    hosts: Vec<Host>,
+    /// What is on its way, by sender and receiver.
+    wires: BTreeMap<(u32, u32), VecDeque<Vec<u8>>>,
+    size: u32,
+    seed: u64,
+    /// Ranks that have been answered since somebody looked.
+    heard: BTreeMap<u32, String>,
+}
+
+impl Cluster {
+    fn new(nodes: u32, radix: u32, size: u32, cleanup: bool, seed: u64) -> Cluster {
+        let mut hosts = Vec::new();
+        for node in 0..nodes {
+            let mut host = Host::with_limits(LIMITS);
+            host.tell(Input::Node { node, nodes, radix });
+            host.job(JobSpec { cleanup, ..spec(size) });
+            for rank in 0..size {
+                let node = 1 + rank % (nodes - 1);
+                host.tell(Input::Place { job: JOB, first: Rank(rank), count: 1, node });
+            }
+            hosts.push(host);
+        }
+        let mut all = Cluster { hosts, wires: BTreeMap::new(), size, seed, heard: BTreeMap::new() };
+        for rank in 0..size {
+            let host = all.host(rank);
+            host.open(rank, Some(rank));
+            host.says(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
+            host.replies.clear();
+        }
+        all
+    }
+
+    fn node(&self, rank: u32) -> usize {
+        1 + rank as usize % (self.hosts.len() - 1)
+    }
+
+    fn host(&mut self, rank: u32) -> &mut Host {
+        let node = self.node(rank);
+        &mut self.hosts[node]
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 33) as usize % below
+    }
+
+    /// Takes down what the servers have said.
+    fn collect(&mut self) {
+        for (from, host) in (0u32..).zip(&mut self.hosts) {
+            for (to, message) in host.messages.drain(..) {
+                self.wires.entry((from, to)).or_default().push_back(message);
+            }
+            for (conn, reply) in host.replies.drain(..) {
+                assert_eq!(self.heard.insert(conn.0, reply), None, "rank {conn} is answered twice");
+            }
+        }
+    }
+
+    /// Delivers one message; false when none is on its way.
+    fn deliver(&mut self) -> bool {
+        self.collect();
+        let full: Vec<(u32, u32)> =
+            self.wires.iter().filter(|(_, wire)| !wire.is_empty()).map(|(&ends, _)| ends).collect();
+        if full.is_empty() {
+            return false;
+        }
+        let (from, to) = full[self.random(full.len())];
+        let message = self.wires.get_mut(&(from, to)).unwrap().pop_front().unwrap();
+        self.hosts[to as usize].tell(Input::Peer { node: from, bytes: &message });
+        true
+    }
+
+    fn settle(&mut self) {
+        while self.deliver() {}
+    }
+
+    fn says(&mut self, rank: u32, line: &str) {
+        self.host(rank).says(rank, &std::format!("cmd={line}\n"));
+        self.collect();
+    }
+
+    fn asks(&mut self, rank: u32, line: &str) -> String {
+        self.says(rank, line);
+        self.heard.remove(&rank).expect("it is answered at once")
+    }
+
+    fn get(&mut self, rank: u32, key: &str) -> String {
+        self.asks(rank, &std::format!("get kvsname=kvs_1 key={key}"))
+    }
+
+    /// Says the same for each of these, with deliveries in between; nobody may be answered before all have.
+    fn meet(&mut self, ranks: &[u32], line: &str, reply: &str) {
+        let mut waiting: Vec<u32> = ranks.to_vec();
+        while !waiting.is_empty() {
+            let at = self.random(waiting.len());
+            let rank = waiting.swap_remove(at);
+            assert!(self.heard.is_empty(), "released before rank {rank} has come: {:?}", self.heard);
+            self.says(rank, line);
+            for _ in 0..self.random(4) {
+                self.deliver();
+            }
+        }
+        self.settle();
+        let heard = std::mem::take(&mut self.heard);
+        assert_eq!(heard.keys().copied().collect::<Vec<_>>(), ranks, "everybody once");
+        assert!(heard.values().all(|heard| heard == reply), "{heard:?}");
+    }
+}
+
+#[test]
+fn a_fence_brings_every_put_to_every_node() {
+    for (nodes, radix, size, seed) in [(2, 2, 3, 1), (3, 2, 4, 2), (5, 2, 9, 3), (9, 3, 16, 4), (4, 3, 2, 5)]
+    {
+        let mut all = Cluster::new(nodes, radix, size, true, seed);
+        let ranks: Vec<u32> = (0..size).collect();
+        for round in 0..4 {
+            for rank in 0..size {
+                let line = std::format!("put kvsname=kvs_1 key=k{rank} value=v{rank}.{round}");
+                assert_eq!(all.asks(rank, &line), "cmd=put_result rc=0\n");
+            }
+            all.meet(&ranks, "barrier_in", "cmd=barrier_out rc=0\n");
+            for (rank, other) in ranks.iter().flat_map(|&rank| ranks.iter().map(move |&other| (rank, other)))
+            {
+                let value = std::format!("cmd=get_result rc=0 value=v{other}.{round}\n");
+                assert_eq!(all.get(rank, &std::format!("k{other}")), value);
+            }
+        }
+        // Each record went over each link of its way once.
+        let logs: BTreeSet<u32> = all.hosts.iter().map(|host| host.server.kvs.written()).collect();
+        assert_eq!(logs.len(), 1, "all logs are of one length: {logs:?}");
+    }
+}
+
+#[test]
+fn a_blocked_link_holds_back_what_is_behind_it() {
+    let mut all = Cluster::new(3, 2, 4, true, 7);
+    all.hosts[0].tell(Input::PeerBlocked { node: 2 });
+    for rank in 0..4 {
+        all.says(rank, "barrier_in");
+    }
+    all.settle();
+    assert_eq!(all.heard.keys().copied().collect::<Vec<_>>(), [0, 2], "the others are behind the link");
+    all.hosts[0].tell(Input::PeerWritable { node: 2 });
+    all.settle();
+    assert_eq!(all.heard.len(), 4);
+}
+
+#[test]
+fn groups_meet_across_nodes_and_carry_their_puts() {
+    for seed in 0..20 {
+        let mut all = Cluster::new(7, 2, 12, true, seed);
+        for round in 0..3 {
+            // Ranks 0 and 6 share a node; 1 and 3 do not.
+            for (group, ranks) in [("1,3", &[1, 3][..]), ("0,6", &[0, 6]), ("0,2,4,11", &[0, 2, 4, 11])] {
+                let first = ranks[0];
+                all.asks(first, &std::format!("put kvsname=kvs_1 key=g value={group}.{round}"));
+                let line = std::format!("barrier_in group={group}:{round}");
+                all.meet(ranks, &line, &std::format!("cmd=barrier_out rc=0 tag={round}\n"));
+                let last = ranks[ranks.len() - 1];
+                let value = std::format!("cmd=get_result rc=0 value={group}.{round}\n");
+                assert_eq!(all.get(last, "g"), value);
+            }
+            all.meet(&[0, 6], "barrier_in group=NODE:9", "cmd=barrier_out rc=0 tag=9\n");
+            let everybody: Vec<u32> = (0..12).collect();
+            all.meet(&everybody, "barrier_in group=WORLD:1", "cmd=barrier_out rc=0 tag=1\n");
+        }
+        let groups =
+            |host: &Host| (0..LIMITS.groups).filter(|&at| host.server.groups.get(at).is_some()).count();
+        assert_eq!(all.hosts.iter().map(groups).sum::<usize>(), 0, "no slot is left taken");
+    }
+}
+
+fn v2(all: &mut Cluster) {
+    for rank in 0..all.size {
+        all.host(rank).tell(Input::Closed { conn: ConnId(rank) });
+        all.host(rank).open(rank, Some(rank));
+        all.host(rank).join_v2(rank, &std::format!("pmirank={rank};"));
+    }
+}
+
+#[test]
+fn a_ring_closes_across_nodes() {
+    for seed in 0..10 {
+        let size = 7;
+        let mut all = Cluster::new(4, 2, size, true, seed);
+        v2(&mut all);
+        for round in 0..3 {
+            for rank in 0..size {
+                let text = std::format!(
+                    "cmd=ring;ring-count={};ring-left=l{rank}.{round};ring-right=r{rank};",
+                    rank + 1
+                );
+                all.host(rank).asks(rank, &text);
+                all.collect();
+            }
+            all.settle();
+            for rank in 0..size {
+                let below: u32 = (0..rank).map(|rank| rank + 1).sum();
+                let (before, after) = ((rank + size - 1) % size, (rank + 1) % size);
+                let fields =
+                    std::format!("ring-count={below};ring-left=r{before};ring-right=l{after}.{round};");
+                let heard = all.heard.remove(&rank).expect("everybody is answered");
+                assert!(heard.contains(&fields), "{heard} of rank {rank} is not {fields}");
+            }
+        }
+    }
+}
+
+#[test]
+fn fences_do_not_wait_for_the_dead_of_other_nodes() {
+    for seed in 0..20 {
+        let mut all = Cluster::new(5, 2, 8, false, seed);
+        let living = [0, 1, 2, 4, 5, 6];
+        all.says(0, "barrier_in");
+        all.says(2, "barrier_in group=2,3,7:4");
+        // All ranks of one node.
+        for rank in [3, 7] {
+            all.host(rank).exits(rank, Exit::Signal(9));
+        }
+        all.settle();
+        assert_eq!(all.heard.remove(&2).as_deref(), Some("cmd=barrier_out rc=0 tag=4\n"));
+        for &rank in &living[1..] {
+            assert!(all.heard.is_empty());
+            all.says(rank, "barrier_in");
+        }
+        all.settle();
+        assert_eq!(std::mem::take(&mut all.heard).len(), living.len());
+        all.meet(&living, "barrier_in", "cmd=barrier_out rc=0\n");
+        assert_eq!(all.get(1, "PMI_dead_processes"), "cmd=get_result rc=0 value=3,7\n");
+        assert!(all.hosts.iter().all(|host| host.events.is_empty()));
+    }
+}
+
+#[test]
+fn a_rank_that_left_is_missed_on_other_nodes() {
+    let mut all = Cluster::new(4, 2, 3, true, 3);
+    all.meet(&[0, 1, 2], "barrier_in", "cmd=barrier_out rc=0\n");
+    all.says(0, "barrier_in");
+    all.asks(2, "finalize");
+    all.host(2).exits(2, Exit::Code(0));
+    all.settle();
+    assert_eq!(all.hosts[1].events.len(), 1, "{:?}", all.hosts[1].events);
+    assert!(all.hosts[1].events[0].contains("Absent { rank: Rank(2)"), "{:?}", all.hosts[1].events);
+    assert!(all.hosts[2].events.is_empty() && all.hosts[3].events.is_empty());
+}
+
+#[test]
+fn a_rank_that_was_ended_alone_is_not_missed() {
+    let mut all = Cluster::new(4, 2, 3, true, 3);
+    v2(&mut all);
+    all.host(2).asks(2, "cmd=abort;isworld=FALSE;");
+    all.host(2).exits(2, Exit::Signal(15));
+    for rank in [0, 1] {
+        all.host(rank).asks(rank, "cmd=kvs-fence;");
+        all.collect();
+    }
+    all.settle();
+    assert_eq!(all.heard.len(), 2, "{:?}", all.heard);
+    let events: Vec<_> = all.hosts.iter().flat_map(|host| &host.events).collect();
+    assert!(events.iter().all(|event| !event.contains("End")), "{events:?}");
+}
+
+#[test]
+fn what_one_node_admits_has_room_on_all() {
+    let mut all = Cluster::new(5, 2, 8, true, 1);
+    let ranks: Vec<u32> = (0..8).collect();
+    let value = "v".repeat(500);
+    let mut puts = 0;
+    for rank in 0..8 {
+        for key in 0.. {
+            let reply = all.asks(rank, &std::format!("put kvsname=kvs_1 key=k{rank}.{key} value={value}"));
+            if reply != "cmd=put_result rc=0\n" {
+                assert!(reply.contains("limit_kvs-bytes") || reply.contains("kvs-bytes"), "{reply}");
+                break;
+            }
+            puts += 1;
+        }
+    }
+    assert!(puts > 8);
+    all.meet(&ranks, "barrier_in", "cmd=barrier_out rc=0\n");
+    for rank in 0..8 {
+        assert!(all.get(rank, "k7.0").contains("rc=0"));
+    }
+}
+
+#[test]
+fn a_key_put_again_and_again_takes_one_key_everywhere() {
+    let mut all = Cluster::new(3, 2, 2, true, 1);
+    for round in 0..LIMITS.keys + 9 {
+        let line = std::format!("put kvsname=kvs_1 key=k value={round}");
+        assert_eq!(all.asks(0, &line), "cmd=put_result rc=0\n");
+    }
+    all.meet(&[0, 1], "barrier_in", "cmd=barrier_out rc=0\n");
+    assert_eq!(all.get(1, "k"), std::format!("cmd=get_result rc=0 value={}\n", LIMITS.keys + 8));
+}
+
+#[test]
+fn a_rank_is_where_it_was_placed_last() {
+    let mut hosts: Vec<Host> = (0..3).map(|_| Host::with_limits(LIMITS)).collect();
+    for (node, host) in (0u32..).zip(&mut hosts) {
+        host.tell(Input::Node { node, nodes: 3, radix: 2 });
+        host.job(spec(2));
+        for place in [2, 1] {
+            host.tell(Input::Place { job: JOB, first: Rank(0), count: 2, node: place });
+        }
+        let job = &host.server.jobs[0];
+        assert_eq!((job.local, job.below), if node == 1 { (2, 0) } else { (0, u64::from(node == 0)) });
+    }
+    let host = &mut hosts[1];
+    host.exits(0, Exit::Code(0));
+    let late = Input::Place { job: JOB, first: Rank(0), count: 2, node: 2 };
+    assert_eq!(host.server.handle(Time(0), late), Err(Fault::BadAttribute));
+}
+
+#[test]
+fn nonsense_from_a_neighbour_changes_nothing() {
+    let mut all = Cluster::new(4, 2, 6, true, 1);
+    all.says(0, "barrier_in");
+    let job = Whose { job: JOB, name: all.hosts[0].server.jobs[0].hash };
+    let message = |head: Head, body: &[u8]| {
+        let mut buf = [0; 64];
+        let mut writer = Writer::new(&mut buf, head).unwrap();
+        assert!(body.iter().all(|byte| writer.push(byte)));
+        writer.finish().to_vec()
+    };
+    let (records, ring) = (Head::Records { job, ring: false }, Head::Records { job, ring: true });
+    let (arrive, release) = (|at| Head::Arrive { job, at }, |at| Head::Release { job, at });
+    let gone =
+        |rank: u8| [message(Head::Gone, &[]), message(records, &[])[1..3].to_vec(), vec![rank]].concat();
+    let messages = [
+        vec![],
+        vec![9],
+        gone(0),
+        // Ranks that the job does not have, cut records, a ring's record that is another rank's.
+        message(records, &[99, 1, b'k', 1, b'v']),
+        message(records, &[0, 1, b'k', 9, b'v']),
+        message(records, &[0, 0, 1, b'v']),
+        message(ring, &[0, 5, 1, 0, 0, 0, b'l', 0]),
+        // What only a parent says, what only a child does, and groups that nobody is in or waits in.
+        message(release(Meeting::Fence), &[]),
+        message(release(Meeting::Group(0)), &[1]),
+        message(arrive(Meeting::Ring), &[]),
+        message(arrive(Meeting::Group(0)), &[]),
+        message(arrive(Meeting::Group(0)), &[0, 1]),
+    ];
+    let mut errors = 0;
+    for message in &messages {
+        for (host, node) in [(0, 3), (1, 0)] {
+            let host = &mut all.hosts[host];
+            let before = host.snapshot();
+            if host.server.handle(Time(0), Input::Peer { node, bytes: message }).is_err() {
+                errors += 1;
+                assert_eq!(host.snapshot(), before, "{message:?}");
+            }
+        }
+    }
+    assert!(errors >= messages.len(), "{errors}");
+    assert_eq!(
+        all.hosts[0].server.handle(Time(0), Input::Peer { node: 7, bytes: &[0] }),
+        Err(Fault::BadNode)
+    );
+    let mut host = Host::with_limits(LIMITS);
+    for (node, nodes, radix) in [(2, 2, 2), (0, 9, 8), (0, 0, 0)] {
+        assert_eq!(host.server.handle(Time(0), Input::Node { node, nodes, radix }), Err(Fault::BadNode));
+    }
+}
+
+#[test]
+fn ranks_of_other_nodes_are_not_let_in() {
+    let mut all = Cluster::new(3, 2, 4, true, 1);
+    let opened = Input::Opened { conn: ConnId(9), job: JOB, rank: Some(Rank(1)) };
+    assert_eq!(all.hosts[1].server.handle(Time(0), opened), Err(Fault::RankTaken));
+    let exited = Input::Exited { job: JOB, rank: Rank(1), exit: Exit::Code(0) };
+    assert_eq!(all.hosts[1].server.handle(Time(0), exited), Err(Fault::NoSuchRank));
+    all.hosts[1].open(9, None);
+    all.hosts[1].says(9, "cmd=initack pmiid=1\n");
+    assert!(all.hosts[1].replies.pop_front().unwrap().1.contains("rc=3"));
+    assert!(all.hosts[1].events[0].contains("TurnedDown"));
+}
+
+#[test]
+fn sets_and_connections_are_the_hosts_business() {
+    let mut all = Cluster::new(3, 2, 4, true, 1);
+    v2(&mut all);
+    let host = all.host(1);
+    host.asks(1, "cmd=pset-define;name=app://odd;members=1,3;");
+    let event = host.events.pop().unwrap();
+    assert!(
+        event.contains("Names { errand: ErrandId(0), job: JobId(0), rank: Rank(1), protocol: V2"),
+        "{event}"
+    );
+    for host in &mut all.hosts {
+        host.tell(Input::Define { job: JOB, name: "app://odd", members: b"1,3" });
+        let again = Input::Define { job: JOB, name: "app://odd", members: b"1" };
+        let taken = Fault::Refused(Refusal::PsetTaken);
+        assert_eq!(host.server.handle(Time(0), again), Err(taken));
+    }
+    let host = all.host(1);
+    host.tell(Input::Named { errand: crate::ErrandId(0), rc: 0, text: b"" });
+    host.gets(1, "cmd=pset-define-response;rc=0;");
+    host.asks(1, "cmd=pset-info;name=app://odd;");
+    host.gets(1, "cmd=pset-info-response;rc=0;size=2;");
+    host.asks(1, "cmd=job-connect;jobid=kvs_2;");
+    assert_eq!(host.events.len(), 1);
+    host.tell(Input::Named { errand: crate::ErrandId(0), rc: 3, text: b"no such job" });
+    host.gets(1, "cmd=job-connect-response;rc=3;errmsg=no such job;");
+}
+
+#[test]
+fn the_missing_are_named_where_they_are() {
+    let mut all = Cluster::new(3, 2, 4, true, 1);
+    all.says(0, "barrier_in");
+    all.says(2, "barrier_in");
+    for host in &mut all.hosts {
+        host.now = Time(1000);
+        host.tell(Input::Tick);
+    }
+    let late = all.hosts[1].events.pop().unwrap();
+    assert!(late.contains("arrived: 2, size: 2, missing: \"\""), "only others are missing: {late}");
+    for host in &mut all.hosts {
+        host.tell(Input::Late { job: JOB });
+        host.tell(Input::Late { job: JOB });
+    }
+    let late: Vec<String> = all.hosts.iter_mut().flat_map(|host| host.events.drain(..)).collect();
+    assert_eq!(late.len(), 1, "{late:?}");
+    assert!(late[0].contains("arrived: 0, size: 2, missing: \"1,3\""), "{late:?}");
+    // The next fence is another one.
+    for rank in [1, 3] {
+        all.says(rank, "barrier_in");
+    }
+    all.settle();
+    assert_eq!(std::mem::take(&mut all.heard).len(), 4);
+    all.says(0, "barrier_in");
+    all.hosts[2].tell(Input::Late { job: JOB });
+    assert!(all.hosts[2].events.pop().is_some_and(|late| late.contains("missing: \"1,3\"")));
+}

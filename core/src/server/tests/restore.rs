@@ -1,0 +1,163 @@
+//! Snapshots that are damaged or made up: an error, or a server that is as good as any.
+
+use super::*;
+use crate::ErrandId;
+use crate::fault::Damage;
+use crate::snapshot::{DIGEST, HEADER};
+use crate::store::log::hash;
+
+/// A server with something in every table.
+fn busy() -> Host {
+    let mut host = Host::v2(3);
+    host.tell(Input::Pset { job: JOB, name: "low", first: Rank(0), count: 2 });
+    host.asks(0, "cmd=kvs-put;key=a;value=b;");
+    host.asks(1, "cmd=name-publish;name=n;port=p;");
+    host.asks(2, "cmd=info-getnodeattr;key=later;wait=TRUE;thrid=7;");
+    host.asks(0, "cmd=spawn;ncmds=1;preputcount=0;subcmd=x;maxprocs=1;argc=0;infokeycount=0;");
+    host.asks(1, "cmd=ring;ring-count=2;ring-left=l;ring-right=r;");
+    host.asks(2, "cmd=kvs-fence;thrid=8;");
+    host.tell(Input::Blocked { conn: ConnId(1) });
+    host.asks(1, "cmd=kvs-get;key=a;thrid=9;");
+    host.replies.clear();
+    host.events.clear();
+    host
+}
+
+fn saved(server: &Server<'_>) -> Vec<u8> {
+    let mut buf = vec![0; server.snapshot_len()];
+    server.snapshot(&mut buf).unwrap().to_vec()
+}
+
+fn restored(snapshot: &[u8]) -> Result<Server<'static>, Fault> {
+    Server::restore(snapshot, slabs(&SMALL))
+}
+
+/// Gives bytes the digest that they should have.
+fn sign(snapshot: &mut [u8]) {
+    let (body, digest) = snapshot.split_last_chunk_mut::<DIGEST>().unwrap();
+    *digest = hash(0, body).to_le_bytes();
+}
+
+/// Tells a server whatever there is to be told; it may say what it likes, and must not panic.
+fn exercise(mut server: Server<'static>) {
+    let mut buf = [0; OUTPUT_MAX];
+    let spawn = ErrandId(0);
+    let put = b"    26cmd=kvs-put;key=c;value=d;";
+    let mut inputs = vec![
+        Input::Writable { conn: ConnId(1) },
+        Input::Launched { spawn, started: false, full: None, codes: &[2] },
+        Input::Named { errand: ErrandId(1), rc: 0, text: b"port" },
+        Input::Attr { job: JOB, key: b"k", value: b"v" },
+        Input::Job(JobSpec::new(JobId(0), "other", 1)),
+        Input::Tick,
+    ];
+    for conn in (0..4).map(ConnId) {
+        inputs.push(Input::Bytes { conn, bytes: put, full: false });
+        for body in [
+            "cmd=kvs-fence;",
+            "cmd=ring;ring-count=1;ring-left=a;ring-right=b;",
+            "cmd=info-getnodeattr;key=later;wait=TRUE;",
+            "cmd=info-putnodeattr;key=later;value=1;",
+            "cmd=name-lookup;name=n;",
+            "cmd=kvs-get;key=a;",
+        ] {
+            let text: &'static str = Box::leak(format!("{:6}{body}", body.len()).into_boxed_str());
+            inputs.push(Input::Bytes { conn, bytes: text.as_bytes(), full: false });
+        }
+    }
+    for rank in (0..3).map(Rank) {
+        inputs.push(Input::Exited { job: JOB, rank, exit: Exit::Signal(9) });
+    }
+    inputs.extend((0..4).map(|conn| Input::Closed { conn: ConnId(conn) }));
+    inputs.push(Input::Forget { job: JOB });
+    inputs.push(Input::Job(JobSpec::new(JOB, "next", 2)));
+    for (at, input) in inputs.into_iter().enumerate() {
+        // Most of them are faults to a server that knows nothing of it.
+        let _ = server.handle(Time(at as u64 * 1000), input);
+        for _ in 0..100 {
+            if server.poll(&mut buf).is_none() {
+                break;
+            }
+        }
+        let _ = saved(&server);
+    }
+}
+
+#[test]
+fn what_is_restored_is_what_was_saved() {
+    let host = busy();
+    let snapshot = saved(&host.server);
+    assert!(saved(&restored(&snapshot).unwrap()) == snapshot);
+    exercise(restored(&snapshot).unwrap());
+}
+
+#[test]
+fn damage_is_found() {
+    let snapshot = saved(&busy().server);
+    for len in 0..snapshot.len() {
+        let error = restored(&snapshot[..len]).unwrap_err();
+        let expected = if len < HEADER.len() + DIGEST { Damage::Header } else { Damage::Digest };
+        assert_eq!(error, Fault::Snapshot(expected), "cut to {len} bytes");
+    }
+    for at in 0..snapshot.len() {
+        let mut damaged = snapshot.clone();
+        damaged[at] ^= 0x40;
+        let expected = if at < HEADER.len() { Damage::Header } else { Damage::Digest };
+        assert_eq!(restored(&damaged).unwrap_err(), Fault::Snapshot(expected), "at byte {at}");
+    }
+    let mut longer = snapshot.clone();
+    longer.insert(snapshot.len() - DIGEST, 0);
+    sign(&mut longer);
+    assert_eq!(restored(&longer).unwrap_err(), Fault::Snapshot(Damage::Encoding));
+}
+
+#[test]
+fn limits_that_no_memory_holds_are_refused() {
+    let mut snapshot = saved(&Host::with_limits(Limits::NONE).server);
+    // The first limit, jobs, as the largest number there is.
+    snapshot.splice(HEADER.len()..HEADER.len() + 1, [0xff, 0xff, 0xff, 0xff, 0x0f]);
+    sign(&mut snapshot);
+    let error = restored(&snapshot).unwrap_err();
+    assert!(matches!(error, Fault::ShortSlab | Fault::Snapshot(Damage::Limits)), "{error:?}");
+}
+
+#[test]
+fn a_server_that_is_one_of_several_is_refused() {
+    let mut host = Host::with_limits(Limits { links: 2, ..SMALL });
+    host.tell(Input::Node { node: 0, nodes: 2, radix: 2 });
+    let restored = Server::restore(&saved(&host.server), slabs(&Limits { links: 2, ..SMALL }));
+    assert_eq!(restored.unwrap_err(), Fault::Snapshot(Damage::Nodes));
+}
+
+#[test]
+fn what_was_made_up_is_refused_or_harmless() {
+    let snapshot = saved(&busy().server);
+    let mut found = std::collections::BTreeSet::new();
+    let mut harmless = 0;
+    for at in HEADER.len()..snapshot.len() - DIGEST {
+        for change in [1, 4, 0x20, 0x80] {
+            let mut made_up = snapshot.clone();
+            made_up[at] ^= change;
+            sign(&mut made_up);
+            match restored(&made_up) {
+                Ok(server) => {
+                    // A number may be written longer than it need be, but only once.
+                    let again = saved(&server);
+                    let whole = restored(&again).is_ok_and(|server| saved(&server) == again);
+                    assert!(whole, "byte {at} changed by {change}");
+                    harmless += 1;
+                    exercise(server);
+                }
+                Err(Fault::Snapshot(damage)) => _ = found.insert(format!("{damage:?}")),
+                Err(Fault::ShortSlab) => {}
+                Err(other) => panic!("byte {at} changed by {change}: {other}"),
+            }
+        }
+    }
+    let expected =
+        ["Conns", "Encoding", "Errands", "Jobs", "Kvs", "Names", "Nodes", "Psets", "Ranks", "Turn"];
+    for damage in expected {
+        assert!(found.contains(damage), "{damage} was not found, only {found:?}");
+    }
+    assert!(harmless > 0, "a value in the log may be anything");
+}

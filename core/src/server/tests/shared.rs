@@ -1,0 +1,55 @@
+//! What those see who share the log's memory.
+
+use super::dynamic::two_jobs;
+use super::*;
+use crate::store::LogView;
+
+/// The value of a key in a job's space, looked up from outside.
+fn read(host: &Host, job: JobId, key: &str) -> Option<String> {
+    let (words, _) = host.server.kvs.log().as_bytes().as_chunks();
+    let words: Vec<_> = words.iter().map(|&word| AtomicU32::new(u32::from_ne_bytes(word))).collect();
+    let view = LogView::new(&words, host.index, SEED).unwrap();
+    let mut buf = [0; 64];
+    let len = view.get(host.server.kvs_space(job)?, key.as_bytes(), &mut buf)?;
+    Some(String::from_utf8(buf[..len as usize].to_vec()).unwrap())
+}
+
+#[test]
+fn each_jobs_space_holds_what_its_ranks_put() {
+    let mut host = two_jobs(0);
+    let (first, second) = (JobId(0), JobId(1));
+    for (conn, message) in [
+        (0, "kvs-put;key=k;value=old;"),
+        (2, "kvs-put;key=k;value=of the;; other;"),
+        (1, "kvs-put;key=k;value=new;"),
+        (0, "kvs-put;key=empty;value=;"),
+        (0, "info-putnodeattr;key=attribute;value=x;"),
+    ] {
+        host.asks(conn, &format!("cmd={message}"));
+    }
+    // A key that is waited for has a record without a value.
+    host.asks(0, "cmd=info-getnodeattr;key=waited;wait=TRUE;");
+    assert_eq!(read(&host, first, "k").as_deref(), Some("new"));
+    assert_eq!(read(&host, second, "k").as_deref(), Some("of the; other"));
+    assert_eq!(read(&host, first, "empty").as_deref(), Some(""));
+    for missing in ["attribute", "waited", "PMI_process_mapping", "kk", ""] {
+        assert_eq!(read(&host, first, missing), None, "{missing}");
+    }
+    assert_eq!(read(&host, second, "empty"), None);
+}
+
+#[test]
+fn a_space_goes_with_its_job() {
+    let mut host = two_jobs(0);
+    let spaces = [0, 1, 2].map(|job| host.server.kvs_space(JobId(job)));
+    assert!(spaces[0].is_some() && spaces[0] != spaces[1] && spaces[2].is_none(), "{spaces:?}");
+    for job in [0, 1] {
+        host.asks(2 * job, "cmd=kvs-put;key=k;value=v;");
+        host.tell(Input::Forget { job: JobId(job) });
+        assert_eq!(host.server.kvs_space(JobId(job)), None);
+    }
+    // With the last job the log is empty, and there is nothing that the next one could find.
+    assert!(host.index.iter().all(|slot| slot.load(core::sync::atomic::Ordering::Relaxed) == 0));
+    host.job(spec(1));
+    assert_eq!(read(&host, JobId(0), "k"), None);
+}

@@ -1,0 +1,100 @@
+//! The whole state as bytes, and back: equal states, equal bytes.
+//!
+//! A snapshot is [`HEADER`], a [`State`] in postcard, and a digest of both (little-endian), which finds damage. Whoever
+//! made it up knows the digest too, so that nothing that is read is believed before the server has checked it.
+
+mod read;
+
+use postcard::ser_flavors::Size;
+use serde::Serialize;
+
+use crate::fault::Fault;
+use crate::limits::Limits;
+use crate::peer::links::Link;
+use crate::peer::tree::Tree;
+use crate::slabs::{Conn, Job, RankSlot};
+use crate::store::bytes::in_one_piece;
+use crate::store::log::hash;
+use crate::tables::errands::Errand;
+use crate::tables::fence::Group;
+use crate::tables::kvs::Amount;
+use crate::tables::names::Name;
+use crate::tables::psets::Pset;
+use crate::time::Time;
+
+pub use read::{Reader, limits};
+
+/// What a snapshot begins with: a name, and the version of what follows.
+pub const HEADER: [u8; 8] = *b"hydrant\x01";
+/// Bytes of the digest at the end.
+pub const DIGEST: usize = 4;
+
+/// Everything that decides what a server says next. The index of the log and the set of ready connections follow
+/// from the rest.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct State<'a> {
+    /// What the slabs are sized by.
+    pub limits: Limits,
+    /// What spreads the index of the log.
+    pub seed: u32,
+    /// All job slots.
+    pub jobs: &'a [Job],
+    /// All rank slots.
+    pub ranks: &'a [RankSlot],
+    /// All connection slots.
+    pub conns: &'a [Conn],
+    /// The key-value log.
+    #[serde(serialize_with = "in_one_piece")]
+    pub log: &'a [u8],
+    /// What is set aside and spared in it, and the number of the newest spaces.
+    pub kvs: (Amount, Amount, u32),
+    /// All group slots.
+    pub groups: &'a [Group],
+    /// Their sets.
+    pub sets: &'a [u32],
+    /// All name slots.
+    pub names: &'a [Name],
+    /// All slots of requests that the host carries out.
+    pub errands: &'a [Errand],
+    /// Their texts.
+    #[serde(serialize_with = "in_one_piece")]
+    pub requests: &'a [u8],
+    /// All process sets, their members, and the last one's number.
+    pub psets: (&'a [Pset], &'a [u32], u32),
+    /// Which jobs are connected.
+    pub connections: &'a [u32],
+    /// The links in use, which node this is, and the tree.
+    pub links: (&'a [Link], u32, Tree),
+    /// How many processes have ended.
+    pub ends: u32,
+    /// Which connection's turn it is.
+    pub turn: u32,
+    /// When the next tick matters.
+    pub wake: Option<Time>,
+}
+
+/// Writes a state to the front of `buf`.
+///
+/// # Errors
+/// [`Fault::ShortSlab`] when `buf` is too short.
+pub fn write<'b>(state: &State<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Fault> {
+    let (header, rest) = buf.split_first_chunk_mut::<{ HEADER.len() }>().ok_or(Fault::ShortSlab)?;
+    *header = HEADER;
+    let body = postcard::to_slice(state, rest).map_err(|_| Fault::ShortSlab)?.len();
+    let end = HEADER.len() + body;
+    let digest = digest(&buf[..end]);
+    let place = buf[end..].first_chunk_mut::<DIGEST>().ok_or(Fault::ShortSlab)?;
+    *place = digest;
+    Ok(&buf[..end + DIGEST])
+}
+
+/// The length of what [`write()`] writes, in bytes.
+pub fn len(state: &State<'_>) -> usize {
+    // Nothing in a state refuses to be serialized.
+    let body = postcard::serialize_with_flavor(state, Size::default()).unwrap_or(0);
+    HEADER.len() + body + DIGEST
+}
+
+fn digest(bytes: &[u8]) -> [u8; DIGEST] {
+    hash(0, bytes).to_le_bytes()
+}

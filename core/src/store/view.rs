@@ -1,0 +1,193 @@
+//! A log that another process writes to, read in shared memory.
+
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+use super::log::{HEADER, Header, Key};
+
+/// A [`Log`](super::Log) as it looks to one who shares its memory and may not write to it.
+///
+/// Whatever the memory holds, a look-up ends, panics nowhere and reads nothing outside it. Memory is read as atomic
+/// numbers only, so that there is no data race even with a writer that breaks the rules.
+#[derive(Clone, Copy, Debug)]
+pub struct LogView<'m> {
+    words: &'m [AtomicU32],
+    index: &'m [AtomicU32],
+    seed: u32,
+}
+
+impl<'m> LogView<'m> {
+    /// `words` is the log's memory in the machine's byte order, less up to three bytes at its end; `index` and `seed`
+    /// are those that the log was made with. Nothing when `index` has a length that none has
+    /// ([`index_len`](super::log::index_len)).
+    pub fn new(words: &'m [AtomicU32], index: &'m [AtomicU32], seed: u32) -> Option<LogView<'m>> {
+        index.len().is_power_of_two().then_some(LogView { words, index, seed })
+    }
+
+    /// Copies the newest value of a key to the front of `buf`, as far as it fits, and returns its length in bytes.
+    /// Nothing where the key has no value here.
+    pub fn get(&self, space: u32, key: &[u8], buf: &mut [u8]) -> Option<u32> {
+        let key = Key::new(self.seed, space, key);
+        let mask = self.index.len() - 1;
+        let mut at = key.start(mask);
+        for _ in 0..self.index.len() {
+            let offset = self.index[at].load(Ordering::Relaxed).checked_sub(1)?;
+            // Not an acquiring load, which Rust does not promise to work where memory cannot be written to.
+            fence(Ordering::Acquire);
+            if let Some(header) = self.header(offset).filter(|header| self.is_of(header, offset, &key)) {
+                let len = header.value_len()?;
+                let value = offset.checked_add(HEADER + key.bytes().len() as u32)?;
+                return self.copy(value, len, buf).then_some(len);
+            }
+            at = (at + 1) & mask;
+        }
+        None
+    }
+
+    /// The header of a record at an offset in bytes.
+    fn header(&self, offset: u32) -> Option<Header> {
+        let mut bytes = [0; HEADER as usize];
+        (offset.is_multiple_of(4) && self.copy(offset, HEADER, &mut bytes)).then(|| Header::read(&bytes))
+    }
+
+    fn is_of(&self, header: &Header, offset: u32, key: &Key<'_>) -> bool {
+        let Some(mut at) = offset.checked_add(HEADER).filter(|_| header.is_of(key)) else { return false };
+        key.bytes().chunks(4).all(|chunk| {
+            let mut bytes = [0; 4];
+            let there = self.copy(at, chunk.len() as u32, &mut bytes);
+            at = at.saturating_add(4);
+            there && bytes[..chunk.len()] == *chunk
+        })
+    }
+
+    /// Copies `len` bytes from an offset to the front of `buf`, as far as they fit; whether the log has that many.
+    fn copy(&self, offset: u32, len: u32, buf: &mut [u8]) -> bool {
+        let Some(end) = offset.checked_add(len) else { return false };
+        let (first, skip) = (offset as usize / 4, offset as usize % 4);
+        let Some(words) = self.words.get(first..end.div_ceil(4) as usize) else { return false };
+        let len = buf.len().min(len as usize);
+        let mut rest = &mut buf[..len];
+        for (nth, word) in words.iter().enumerate() {
+            let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+            let bytes = if nth == 0 { &bytes[skip..] } else { &bytes[..] };
+            let (front, behind) = rest.split_at_mut(bytes.len().min(rest.len()));
+            front.copy_from_slice(&bytes[..front.len()]);
+            rest = behind;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::log::{Log, index_len};
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const KEYS: u32 = 32;
+
+    fn words(bytes: &[u8]) -> Vec<AtomicU32> {
+        let (words, _) = bytes.as_chunks();
+        words.iter().map(|&word| AtomicU32::new(u32::from_ne_bytes(word))).collect()
+    }
+
+    fn numbers(count: usize) -> Vec<AtomicU32> {
+        (0..count).map(|_| AtomicU32::new(0)).collect()
+    }
+
+    fn get(view: &LogView<'_>, space: u32, key: &str) -> Option<Vec<u8>> {
+        let mut buf = [0; 64];
+        view.get(space, key.as_bytes(), &mut buf).map(|len| buf[..len as usize].to_vec())
+    }
+
+    /// Puts all of them, and gives the log as it lies in memory.
+    fn written(
+        puts: &[(u32, std::string::String, Option<std::string::String>)],
+        index: &[AtomicU32],
+    ) -> Vec<u8> {
+        let mut bytes = std::vec![0; 16 * 1024];
+        let mut log = Log::new(&mut bytes, index, KEYS, 42).unwrap();
+        for (space, key, value) in puts {
+            let key = log.key(*space, key.as_bytes());
+            let slot = log.find(&key);
+            let value = value.as_ref().map(|value| core::iter::once(value.as_bytes()));
+            log.append(&key, slot, 7, value).unwrap();
+        }
+        bytes
+    }
+
+    #[test]
+    fn short_buffers_get_the_front_and_the_whole_length() {
+        let index = numbers(index_len(KEYS));
+        let log = words(&written(&[(3, "key".into(), Some("a longer value".into()))], &index));
+        let view = LogView::new(&log, &index, 42).unwrap();
+        for room in 0..20 {
+            let mut buf = std::vec![b'.'; room];
+            assert_eq!(view.get(3, b"key", &mut buf), Some(14));
+            let kept = room.min(14);
+            assert_eq!(buf[..kept], b"a longer value"[..kept]);
+            assert!(buf[kept..].iter().all(|&byte| byte == b'.'));
+        }
+        assert_eq!((view.get(2, b"key", &mut []), view.get(3, b"ke", &mut [])), (None, None));
+        assert!(LogView::new(&log, &index[..3], 42).is_none() && LogView::new(&log, &[], 42).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn sees_what_the_log_holds(
+            puts in proptest::collection::vec((0u32..3, "[ab]{1,5}", proptest::option::of("[x-z]{0,9}")), 1..KEYS as usize),
+        ) {
+            let index = numbers(index_len(KEYS));
+            let mut bytes = written(&puts, &index);
+            let log = words(&bytes);
+            let view = LogView::new(&log, &index, 42).unwrap();
+            for (space, key, _) in &puts {
+                let newest = puts.iter().rev().find(|put| put.0 == *space && put.1 == *key);
+                let wanted = newest.and_then(|(_, _, value)| value.as_ref()).map(|value| value.clone().into_bytes());
+                prop_assert_eq!(get(&view, *space, key), wanted);
+                prop_assert_eq!(get(&view, *space + 3, key), None);
+            }
+            // A log that ends earlier than the index says has nothing behind its end.
+            bytes.truncate(bytes.len() / 2);
+            let half = words(&bytes);
+            prop_assert!(LogView::new(&half[..half.len().min(1)], &index, 42).unwrap().get(0, b"a", &mut []).is_none());
+        }
+
+        #[test]
+        fn any_memory_is_read_without_harm(
+            log in proptest::collection::vec(any::<u32>(), 0..64),
+            index in proptest::collection::vec(prop_oneof![0u32..300, any::<u32>()], 16),
+            seed: u32,
+            key in "[ab]{0,5}",
+        ) {
+            let (log, index): (Vec<_>, Vec<_>) =
+                (log.into_iter().map(AtomicU32::new).collect(), index.into_iter().map(AtomicU32::new).collect());
+            let view = LogView::new(&log, &index, seed).unwrap();
+            let mut buf = [0; 16];
+            prop_assert!(view.get(0, key.as_bytes(), &mut buf).is_none_or(|len| len <= 65_534));
+        }
+
+        #[test]
+        fn a_spoilt_log_is_read_without_harm(
+            puts in proptest::collection::vec((0u32..2, "[ab]{1,3}", proptest::option::of("[x-z]{0,9}")), 1..KEYS as usize),
+            spoilt in proptest::collection::vec((0usize..256, any::<u32>()), 0..8),
+            crossed in proptest::collection::vec((0usize..64, 0u32..1024), 0..8),
+        ) {
+            let index = numbers(index_len(KEYS));
+            let mut bytes = written(&puts, &index);
+            bytes.truncate(512);
+            let log = words(&bytes);
+            for (at, word) in spoilt {
+                log[at % log.len()].store(word, Ordering::Relaxed);
+            }
+            for (at, offset) in crossed {
+                index[at % index.len()].store(offset, Ordering::Relaxed);
+            }
+            let view = LogView::new(&log, &index, 42).unwrap();
+            for (space, key, _) in &puts {
+                let mut buf = [0; 64];
+                prop_assert!(view.get(*space, key.as_bytes(), &mut buf).is_none_or(|len| len <= 512));
+            }
+        }
+    }
+}

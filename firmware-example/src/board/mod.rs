@@ -1,0 +1,32 @@
+//! The boards: what each has at which address. Everything above works on any of them.
+
+#[cfg(feature = "lm3s6965evb")]
+mod lm3s6965evb;
+#[cfg(feature = "lm3s6965evb")]
+pub(crate) use lm3s6965evb::*;
+
+#[cfg(feature = "mps2-an386")]
+mod mps2_an386;
+#[cfg(feature = "mps2-an386")]
+pub(crate) use mps2_an386::*;
+
+#[cfg(all(feature = "lm3s6965evb", feature = "mps2-an386"))]
+compile_error!("choose one board, not two");
+
+/// A block of 32-bit registers.
+#[derive(Clone, Copy)]
+struct Registers(u32);
+
+impl Registers {
+    /// Reads the register at that offset.
+    fn read(self, offset: u32) -> u32 {
+        // SAFETY: the boards' modules name device registers alone, which are always there and may be read in any order.
+        unsafe { ((self.0 + offset) as *const u32).read_volatile() }
+    }
+
+    /// Writes the register at that offset.
+    fn write(self, offset: u32, value: u32) {
+        // SAFETY: as above; no register of these devices makes them touch memory, so nothing of Rust's is changed.
+        unsafe { ((self.0 + offset) as *mut u32).write_volatile(value) }
+    }
+}

@@ -1,0 +1,86 @@
+//! What can be chosen without compiling again: words like `size=4`, which a debugger or QEMU hands over as the
+//! semihosting command line.
+
+use core::fmt::Write as _;
+
+use cortex_m_semihosting::syscall1;
+use heapless::String;
+use hydrant_core::manage;
+use smoltcp::wire::{Ipv4Address, Ipv4Cidr};
+
+/// How the board is set up.
+pub(crate) struct Config {
+    /// `address=10.0.2.15/24`
+    pub(crate) address: Ipv4Cidr,
+    /// `gateway=10.0.2.2`; without one the board speaks to its own network alone.
+    pub(crate) gateway: Option<Ipv4Address>,
+    /// `port=4100`: where it is managed.
+    pub(crate) port: u16,
+    /// `pmi-port=4000`: where clients connect.
+    pub(crate) pmi_port: u16,
+    /// `size=4`: a job of that many ranks is served from the start, and another when it is over. None otherwise.
+    pub(crate) size: Option<u32>,
+    /// `jobid=board`: its name.
+    pub(crate) jobid: String<{ hydrant_core::limits::JOBID_MAX }>,
+}
+
+impl Config {
+    /// QEMU's network, and no job.
+    fn new() -> Config {
+        let mut jobid = String::new();
+        // Its room is more than five bytes.
+        let _ = jobid.write_str("board");
+        Config {
+            address: Ipv4Cidr::new(Ipv4Address::new(10, 0, 2, 15), 24),
+            gateway: Some(Ipv4Address::new(10, 0, 2, 2)),
+            port: manage::PORT,
+            pmi_port: manage::PMI_PORT,
+            size: None,
+            jobid,
+        }
+    }
+
+    /// Reads the command line. A word that means nothing is logged and left out.
+    pub(crate) fn read() -> Config {
+        let mut config = Config::new();
+        let mut line = [0; 256];
+        for word in command_line(&mut line).split_ascii_whitespace() {
+            if let Some((key, value)) = word.split_once('=')
+                && config.set(key, value).is_none()
+            {
+                defmt::warn!("no such setting: {=str}", word);
+            }
+        }
+        config
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Option<()> {
+        match key {
+            "address" => {
+                let (address, bits) = value.split_once('/')?;
+                let bits = bits.parse().ok().filter(|&bits| bits <= 32)?;
+                self.address = Ipv4Cidr::new(address.parse().ok()?, bits);
+            }
+            "gateway" => self.gateway = Some(value.parse().ok()?),
+            "port" => self.port = value.parse().ok().filter(|&port| port > 0)?,
+            "pmi-port" => self.pmi_port = value.parse().ok().filter(|&port| port > 0)?,
+            "size" => self.size = Some(value.parse().ok()?),
+            "jobid" => self.jobid = String::try_from(value).ok()?,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// The semihosting command line; empty where there is none.
+fn command_line(buf: &mut [u8]) -> &str {
+    if !cfg!(feature = "semihosting") {
+        return "";
+    }
+    let mut block = [buf.as_mut_ptr() as usize, buf.len()];
+    // SAFETY: SYS_GET_CMDLINE writes at most that many bytes, a NUL included, where the first word of its block points,
+    // and the length to the second.
+    let failed = unsafe { syscall1!(GET_CMDLINE, block.as_mut_ptr()) };
+    let len = if failed == 0 { block[1].min(buf.len()) } else { 0 };
+    core::str::from_utf8(&buf[..len]).unwrap_or_default().trim_end_matches('\0')
+}

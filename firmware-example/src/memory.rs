@@ -1,0 +1,132 @@
+//! All memory: every table and buffer of the firmware is sized and placed here, and nothing is allocated elsewhere but
+//! the stack.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicU32;
+
+use hydrant_core::limits::Limits;
+use hydrant_core::slabs::{Conn, Group, Job, Lengths, Name, Pset, RankSlot};
+use hydrant_core::{Slabs, manage};
+use smoltcp::iface::SocketStorage;
+use static_cell::StaticCell;
+
+/// Ranks that fit: `HYDRANT_RANKS` of the build, or what suits the board.
+pub(crate) const RANKS: u32 = match option_env!("HYDRANT_RANKS") {
+    Some(text) => number(text),
+    None if cfg!(feature = "lm3s6965evb") => 16,
+    None => 128,
+};
+/// Clients beyond these, who have not said who they are.
+const SPARE: u32 = 4;
+/// Clients that can connect at the same time.
+pub(crate) const CLIENTS: usize = (RANKS + SPARE) as usize;
+/// Connections to the management port: who manages, and one more who records, or is told that somebody else does.
+pub(crate) const LINKS: usize = 2;
+
+/// Receive and transmit buffer of a client. Most messages are shorter; longer ones go through [`LONG`].
+pub(crate) const CLIENT_BUFFER: usize = 384;
+/// Receive buffer of a management connection: a record.
+pub(crate) const LINK_RX: usize = manage::PREFIX + manage::RECORD_MAX;
+/// Transmit buffer of a management connection: a reply and an event.
+pub(crate) const LINK_TX: usize = 2 * LINK_RX;
+/// Longest message of a client: a put of the longest value, each byte escaped, fits.
+pub(crate) const LONG: usize = 2304;
+/// Longest frame, its header included.
+pub(crate) const FRAME: usize = 640;
+
+/// What the core has room for.
+pub(crate) const LIMITS: Limits = Limits {
+    jobs: 1,
+    ranks: RANKS,
+    conns: CLIENTS as u32,
+    keys: 8 * RANKS,
+    kvs_bytes: 512 * RANKS,
+    groups: 4,
+    names: 2,
+    psets: 4,
+    ..Limits::NONE
+};
+/// What the core writes one reply into.
+pub(crate) const REPLY: usize = LIMITS.output_max();
+
+/// What the core spreads its hash table with.
+pub(crate) const SEED: u32 = 0x6879_6472;
+
+const NEED: Lengths = Lengths::of(&LIMITS);
+
+const fn number(text: &str) -> u32 {
+    match u32::from_str_radix(text, 10) {
+        Ok(number) => number,
+        Err(_) => panic!("HYDRANT_RANKS is not a number"),
+    }
+}
+
+/// Fills a static array at run time, in place: it costs no flash and no stack.
+fn fill<T, const N: usize>(
+    cell: &'static StaticCell<[MaybeUninit<T>; N]>,
+    mut item: impl FnMut(usize) -> T,
+) -> &'static mut [T] {
+    let items = cell.init_with(|| [const { MaybeUninit::uninit() }; N]);
+    for (at, slot) in items.iter_mut().enumerate() {
+        slot.write(item(at));
+    }
+    // SAFETY: each of the N items has just been written.
+    unsafe { &mut *(core::ptr::from_mut(items) as *mut [T; N]) }
+}
+
+macro_rules! place {
+    ($name:ident: [$item:ty; $len:expr] = $new:expr) => {{
+        static $name: StaticCell<[MaybeUninit<$item>; $len]> = StaticCell::new();
+        fill(&$name, $new)
+    }};
+}
+
+/// The core's tables. Called once.
+pub(crate) fn slabs() -> Slabs<'static> {
+    Slabs {
+        jobs: place!(JOBS: [Job; NEED.jobs] = |_| Job::default()),
+        ranks: place!(RANK_SLOTS: [RankSlot; NEED.ranks] = |_| RankSlot::default()),
+        conns: place!(CONNS: [Conn; NEED.conns] = |_| Conn::default()),
+        log: place!(KVS_LOG: [u8; NEED.log] = |_| 0),
+        index: place!(KVS_INDEX: [AtomicU32; NEED.index] = |_| AtomicU32::new(0)),
+        groups: place!(GROUPS: [Group; NEED.groups] = |_| Group::default()),
+        names: place!(NAMES: [Name; NEED.names] = |_| Name::default()),
+        spawns: &mut [],
+        requests: &mut [],
+        links: &mut [],
+        psets: place!(PSETS: [Pset; NEED.psets] = |_| Pset::default()),
+        bits: place!(BITS: [u32; NEED.bits] = |_| 0),
+    }
+}
+
+/// What smoltcp keeps of each socket, without its buffers. Called once.
+pub(crate) fn sockets() -> &'static mut [SocketStorage<'static>] {
+    place!(SOCKETS: [SocketStorage<'static>; CLIENTS + LINKS] = |_| SocketStorage::EMPTY)
+}
+
+/// Receive and transmit buffers of all clients. Called once.
+pub(crate) fn client_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
+    pairs(place!(CLIENT_BUFFERS: [[[u8; CLIENT_BUFFER]; 2]; CLIENTS] = |_| [[0; CLIENT_BUFFER]; 2]))
+}
+
+fn pairs<const N: usize>(all: &'static mut [[[u8; N]; 2]]) -> impl Iterator<Item = [&'static mut [u8]; 2]> {
+    all.iter_mut().map(|pair| pair.each_mut().map(|buffer| &mut buffer[..]))
+}
+
+/// Receive and transmit buffers of the management connections. Called once.
+pub(crate) fn link_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
+    let receive = place!(LINK_RX_BUFFERS: [[u8; LINK_RX]; LINKS] = |_| [0; LINK_RX]);
+    let transmit = place!(LINK_TX_BUFFERS: [[u8; LINK_TX]; LINKS] = |_| [0; LINK_TX]);
+    receive.iter_mut().zip(transmit).map(|(receive, transmit)| [&mut receive[..], &mut transmit[..]])
+}
+
+/// Room for a frame each way. Called once.
+pub(crate) fn frames() -> [&'static mut [u8; FRAME]; 2] {
+    static FRAMES: StaticCell<[[u8; FRAME]; 2]> = StaticCell::new();
+    FRAMES.init_with(|| [[0; FRAME]; 2]).each_mut()
+}
+
+/// Room for a reply, and for a message that its connection's buffer is too short for. Called once.
+pub(crate) fn scratch() -> (&'static mut [u8], &'static mut [u8]) {
+    (place!(REPLY_BUFFER: [u8; REPLY] = |_| 0), place!(LONG_BUFFER: [u8; LONG] = |_| 0))
+}

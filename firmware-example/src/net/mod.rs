@@ -1,0 +1,110 @@
+//! The network: smoltcp over the board's Ethernet controller.
+
+mod device;
+
+use embassy_sync::blocking_mutex::raw::CriticalSectionRawMutex;
+use embassy_sync::signal::Signal;
+use smoltcp::iface::{self, Interface, PollResult, SocketHandle, SocketSet};
+use smoltcp::socket::tcp;
+use smoltcp::time::{Duration, Instant};
+use smoltcp::wire::{EthernetAddress, IpCidr};
+
+use crate::board::{self, Nic};
+use crate::config::Config;
+use crate::{memory, time};
+use device::Device;
+
+/// Given by the interrupt, taken by the loop: frames wait in the controller.
+static FRAMES_WAIT: Signal<CriticalSectionRawMutex, ()> = Signal::new();
+
+/// How long a peer may be silent while it owes an acknowledgement, or altogether, before its connection is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a silent peer is asked whether it is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(4);
+
+/// The interface and all sockets.
+pub(crate) struct Net {
+    iface: Interface,
+    device: Device,
+    pub(crate) sockets: SocketSet<'static>,
+}
+
+fn now() -> Instant {
+    Instant::from_millis(time::millis() as i64)
+}
+
+impl Net {
+    /// Starts the network. Called once.
+    pub(crate) fn start(config: &Config) -> Net {
+        let nic = Nic::new();
+        let mac = EthernetAddress(nic.mac());
+        let [rx, tx] = memory::frames();
+        let mut device = Device { nic, rx, tx };
+        let mut iface = Interface::new(iface::Config::new(mac.into()), &mut device, now());
+        iface.update_ip_addrs(|all| {
+            // The list has room for one and is empty.
+            let _ = all.push(IpCidr::Ipv4(config.address));
+        });
+        if let Some(gateway) = config.gateway {
+            // Room for a default route was left as well.
+            let _ = iface.routes_mut().add_default_ipv4_route(gateway);
+        }
+        device.nic.listen();
+        Net { iface, device, sockets: SocketSet::new(memory::sockets()) }
+    }
+
+    /// Adds a socket over these buffers.
+    pub(crate) fn add(&mut self, [receive, transmit]: [&'static mut [u8]; 2]) -> SocketHandle {
+        let mut socket = tcp::Socket::new(tcp::SocketBuffer::new(receive), tcp::SocketBuffer::new(transmit));
+        socket.set_timeout(Some(PATIENCE));
+        socket.set_keep_alive(Some(KEEP_ALIVE));
+        socket.set_nagle_enabled(false);
+        socket.set_ack_delay(None);
+        self.sockets.add(socket)
+    }
+
+    /// Takes in what came and sends what waits. Whether some socket is not what it was.
+    pub(crate) fn poll(&mut self) -> bool {
+        self.iface.poll(now(), &mut self.device, &mut self.sockets) == PollResult::SocketStateChanged
+    }
+
+    /// Sleeps until a frame comes, a millisecond has passed that something was due in, or `wake` is reached.
+    pub(crate) fn sleep(&mut self, wake: Option<u64>) {
+        let due = self.iface.poll_at(now(), &self.sockets).map(|at| at.total_millis() as u64);
+        let due = [due, wake].into_iter().flatten().min().unwrap_or(u64::MAX);
+        self.device.nic.listen();
+        while FRAMES_WAIT.try_take().is_none() && time::millis() < due {
+            cortex_m::interrupt::disable();
+            if !FRAMES_WAIT.signaled() {
+                // Wakes for an interrupt that comes while they are off, too, so none is slept through.
+                cortex_m::asm::wfi();
+            }
+            // SAFETY: they were on before: this is the main loop, and not in a critical section.
+            unsafe { cortex_m::interrupt::enable() };
+        }
+    }
+}
+
+#[cortex_m_rt::exception]
+unsafe fn DefaultHandler(irq: i16) {
+    if irq == board::NIC_IRQ as i16 {
+        board::nic_interrupt();
+        FRAMES_WAIT.signal(());
+    } else {
+        defmt::panic!("interrupt {=i16} that nobody asked for", irq);
+    }
+}
+
+/// Lets the controller's interrupt through.
+pub(crate) fn unmask() {
+    #[derive(Clone, Copy)]
+    struct Irq;
+    // SAFETY: a number of this board's, below the vectors that cortex-m-rt provides.
+    unsafe impl cortex_m::interrupt::InterruptNumber for Irq {
+        fn number(self) -> u16 {
+            board::NIC_IRQ
+        }
+    }
+    // SAFETY: no code relies on that interrupt being off for its own safety.
+    unsafe { cortex_m::peripheral::NVIC::unmask(Irq) };
+}

@@ -1,0 +1,93 @@
+//! Messages that are longer than their socket's buffer.
+
+use hydrant_core::manage::STALL_MS;
+use hydrant_core::server::Input;
+use hydrant_core::{ConnId, Time};
+use smoltcp::socket::tcp;
+
+use super::Serve;
+use crate::net::Net;
+use crate::time;
+
+/// Room for one such message. Who needs it while it is somebody else's waits.
+pub(super) struct Long {
+    buf: &'static mut [u8],
+    len: usize,
+    owner: Option<ConnId>,
+    since: u64,
+}
+
+impl Long {
+    pub(super) const fn new(buf: &'static mut [u8]) -> Long {
+        Long { buf, len: 0, owner: None, since: 0 }
+    }
+
+    pub(super) fn is_of(&self, conn: ConnId) -> bool {
+        self.owner == Some(conn)
+    }
+
+    /// When its owner has had enough time.
+    pub(super) fn due(&self) -> Option<u64> {
+        self.owner.map(|_| self.since + STALL_MS)
+    }
+}
+
+impl Serve {
+    /// Makes the room free when it is that connection's.
+    pub(super) fn leave_long(&mut self, conn: ConnId) {
+        if self.long.is_of(conn) {
+            self.long.owner = None;
+            self.waited_for = true;
+        }
+    }
+
+    /// Gives the room to a connection, if it is free.
+    pub(super) fn begin_long(&mut self, net: &mut Net, conn: ConnId) {
+        if self.long.owner.is_none() {
+            self.long.owner = Some(conn);
+            self.long.len = 0;
+            self.long.since = time::millis();
+            self.clients[conn.index()].seen = 0;
+            self.take_in_long(net, conn);
+        }
+    }
+
+    /// Adds what came to what is there already, and hands it in. A message that is longer than the room, or not whole
+    /// in time, is too long.
+    pub(super) fn take_in_long(&mut self, net: &mut Net, conn: ConnId) {
+        loop {
+            let client = &mut self.clients[conn.index()];
+            let socket = net.sockets.get_mut::<tcp::Socket<'_>>(client.handle);
+            let long = &mut self.long;
+            // Whoever closes has nothing to add.
+            let more = socket.recv_slice(&mut long.buf[long.len..]).unwrap_or(0);
+            long.len += more;
+            let late = time::millis() >= long.since + STALL_MS;
+            let again = client.again && client.replied;
+            if (more == 0 && !late && !again) || self.tail.is_some() {
+                return;
+            }
+            client.replied = false;
+            let full = late || long.len == long.buf.len();
+            let input = Input::Bytes { conn, bytes: &long.buf[..long.len], full };
+            let now = Time(time::millis());
+            let took = super::handle(&mut self.server, &mut self.tape, net, now, input);
+            let Ok(took) = took else { return };
+            let consumed = took.bytes as usize;
+            self.counters.bytes_in += consumed as u64;
+            long.buf.copy_within(consumed..long.len, 0);
+            long.len -= consumed;
+            client.again = took.again;
+            if consumed > 0 {
+                long.since = time::millis();
+            }
+            if long.len == 0 {
+                self.leave_long(conn);
+            }
+            self.drain(net);
+            if consumed == 0 || !self.long.is_of(conn) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The core that serves a run: what the event loops drive, whatever stands behind it.
+
+use std::ops::{Deref, DerefMut};
+
+use hydrant_core::server::Consumed;
+use hydrant_core::{Core, Fault, Input, JobId, Limits, Output, Server, Time};
+
+use crate::error::RunError;
+use crate::manage::{Board, BoardError};
+use crate::plan::Plugin;
+use crate::slabs::HeapSlabs;
+
+/// Why the core did not take an input.
+#[derive(Debug, thiserror::Error)]
+pub enum CoreError {
+    /// The launcher's mistake, or a limit.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The board that serves instead does not.
+    #[error(transparent)]
+    Board(#[from] Box<BoardError>),
+    /// The plugin's, where the core runs in a sandbox.
+    #[cfg(feature = "sandbox")]
+    #[error(transparent)]
+    Plugin(#[from] hydrant_wasm::PluginError),
+}
+
+impl From<BoardError> for CoreError {
+    fn from(error: BoardError) -> CoreError {
+        Box::new(error).into()
+    }
+}
+
+impl CoreError {
+    /// The core's own error, where it is one.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        match self {
+            CoreError::Fault(why) => Some(*why),
+            CoreError::Board(_) => None,
+            #[cfg(feature = "sandbox")]
+            CoreError::Plugin(_) => None,
+        }
+    }
+}
+
+#[cfg(feature = "sandbox")]
+impl From<hydrant_wasm::Error> for CoreError {
+    fn from(error: hydrant_wasm::Error) -> CoreError {
+        match error {
+            hydrant_wasm::Error::Fault(why) => why.into(),
+            hydrant_wasm::Error::Plugin(why) => why.into(),
+        }
+    }
+}
+
+/// The longest message to another node, in bytes, that a core is given room for even where its limits need less.
+const PEER_MESSAGE: usize = 32 * 1024;
+
+/// Room for whatever a core says. What it says to other nodes depends on how much there is.
+pub(crate) fn output_buffer(limits: &Limits) -> Box<[u8]> {
+    let peers = if limits.links > 0 { PEER_MESSAGE } else { 0 };
+    vec![0; limits.output_max().max(peers)].into()
+}
+
+/// Any core.
+pub(crate) type AnyCore<'s> = dyn Core<Error = CoreError> + 's;
+
+/// The core itself, in this process.
+#[derive(Debug)]
+pub(crate) struct Native<'s>(pub(crate) Server<'s>);
+
+impl Core for Native<'_> {
+    type Error = CoreError;
+
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, CoreError> {
+        Ok(self.0.handle(now, input)?)
+    }
+
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, CoreError> {
+        Ok(self.0.poll(buf))
+    }
+
+    fn wake(&self) -> Option<Time> {
+        self.0.wake()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.0.limits()
+    }
+
+    fn kvs_space(&self, job: JobId) -> Option<u32> {
+        self.0.kvs_space(job)
+    }
+}
+
+/// What serves a run.
+pub(crate) enum Service<'s> {
+    /// A core that the event loop hands its clients' bytes to.
+    Core(Box<AnyCore<'s>>),
+    /// A board, whose clients are its own.
+    Board(Box<Board>),
+}
+
+impl<'s> Service<'s> {
+    /// The board, where it is one.
+    pub(crate) fn board(&mut self) -> Option<&mut Board> {
+        match self {
+            Service::Core(_) => None,
+            Service::Board(board) => Some(board),
+        }
+    }
+}
+
+impl<'s> Deref for Service<'s> {
+    type Target = AnyCore<'s>;
+
+    fn deref(&self) -> &AnyCore<'s> {
+        match self {
+            Service::Core(core) => &**core,
+            Service::Board(board) => &**board,
+        }
+    }
+}
+
+impl<'s> DerefMut for Service<'s> {
+    fn deref_mut(&mut self) -> &mut AnyCore<'s> {
+        match self {
+            Service::Core(core) => &mut **core,
+            Service::Board(board) => &mut **board,
+        }
+    }
+}
+
+/// Makes a core: this plugin's, or where none is named one in this process, in `slabs` that nobody has used.
+pub(crate) fn make<'s>(
+    plugin: Option<&Plugin>,
+    limits: Limits,
+    seed: u32,
+    slabs: &'s mut HeapSlabs,
+) -> Result<Box<AnyCore<'s>>, RunError> {
+    match plugin {
+        None => Ok(Box::new(Native(Server::in_zeroed(limits, slabs.lend(), seed)?))),
+        #[cfg(feature = "sandbox")]
+        Some(plugin) => Ok(Box::new(crate::sandbox::Sandboxed::new(plugin, limits, seed)?)),
+        #[cfg(not(feature = "sandbox"))]
+        Some(_) => Err(RunError::NoSandbox),
+    }
+}

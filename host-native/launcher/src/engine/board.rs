@@ -1,0 +1,44 @@
+//! A board that serves the job instead of a core in this process.
+
+use super::Engine;
+use crate::error::RunError;
+
+impl Engine<'_, '_> {
+    /// Lets the ranks' connections come to the board, once it knows the job. Where they do: the host, and its ports.
+    pub(super) fn begin_at_board(&mut self) -> Result<Option<(String, Vec<u16>)>, RunError> {
+        let Some(board) = self.core.board() else { return Ok(None) };
+        board.serve()?;
+        let (host, port) = board.address();
+        let ports = self.plan.options.offload.as_ref().map(|offload| offload.ports.clone());
+        let ports = ports.filter(|ports| !ports.is_empty()).unwrap_or_else(|| vec![port]);
+        if self.plan.options.verbose {
+            let line = board.describe();
+            self.sinks.say(&line);
+        }
+        Ok(Some((host, ports)))
+    }
+
+    /// Shows what a board has to say to the user; whether there was something.
+    pub(super) fn show_board(&mut self) -> bool {
+        let Some(line) = self.core.board().and_then(|board| board.line()) else { return false };
+        self.sinks.say(&line);
+        true
+    }
+
+    /// Whether the job is over for whatever serves it.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        self.core.board().is_none_or(|board| board.is_quiet())
+    }
+
+    /// The job is over: a board lets go of it, and says what it counted where the user wants to know.
+    pub(super) fn part_from_board(&mut self) -> Result<(), RunError> {
+        let Some(board) = self.core.board() else { return Ok(()) };
+        let counted = board.finish()?;
+        while self.show_board() {}
+        if self.plan.options.offload.as_ref().is_some_and(|offload| offload.summary) {
+            self.sinks.say(&counted);
+        }
+        self.flush();
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! The daemon of a node: it does what the head says, and tells it what becomes of that.
+
+use hydrant_core::{Fault, Input, JobId, Rank, Time};
+use rustix::process::Signal;
+
+use super::super::jobs::Ranks;
+use super::super::{Base, Engine, Outlets, core, open};
+use super::{Nodes, Role};
+use crate::border::{CoreError, Service};
+use crate::cluster::control::{JobRecord, Order, Report, Setup, StartError, decode};
+use crate::cluster::link::Channel;
+use crate::cluster::net::{Event, Links};
+use crate::error::RunError;
+use crate::launch::{Checked, OpenFiles, check, find_mpi_library};
+use crate::plan::Plan;
+use crate::slabs::HeapSlabs;
+
+/// Serves the ranks of a node until the head says that all is done. `host` is what the head calls this machine.
+///
+/// # Errors
+/// The head is gone, or it cannot go on. Nothing of the node runs any more.
+pub(crate) fn serve_node(
+    base: Base,
+    files: OpenFiles,
+    links: Links,
+    host: String,
+    setup: Setup,
+) -> Result<(), RunError> {
+    let limits = setup.limits;
+    let plan = Plan { programs: Vec::new(), options: setup.options() };
+    let seed = open::random()?;
+    let by_port = plan.options.pmi_port.is_some();
+    let mut slabs = if by_port { HeapSlabs::new(&limits) } else { HeapSlabs::shared(&limits) };
+    let sharing = slabs.sharing(seed);
+    let mut core = core(None, &mut slabs, &limits, seed, None)?;
+    let (node, tree) = (links.me(), links.tree());
+    core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
+    let outlets = Outlets::of_daemon(&base.poller)?;
+    let mut engine = Engine::new(&plan, base, files, outlets, Service::Core(core))?;
+    engine.sharing = sharing;
+    engine.host = host;
+    engine.nodes = Some(Nodes::new(links, Role::Daemon));
+    let result = engine.run();
+    engine.procs.kill_and_wait(|_, _| {});
+    result.map(drop)
+}
+
+impl Engine<'_, '_> {
+    pub(super) fn take_daemon_event(&mut self, event: Event) -> Result<(), RunError> {
+        match event {
+            Event::Message { channel: Channel::Control, body, .. } => {
+                let order =
+                    decode(&body).ok_or_else(|| RunError::links("the head's order makes no sense"))?;
+                self.obey(order)
+            }
+            Event::Message { via, body, .. } => {
+                self.consumed(via, body.len() as u32);
+                Ok(())
+            }
+            Event::Room { neighbour } => {
+                if let Some(nodes) = &mut self.nodes
+                    && nodes.links.tree().parent(nodes.links.me()) == Some(neighbour)
+                {
+                    self.sinks.stuff(!nodes.links.has_room(0));
+                }
+                Ok(())
+            }
+            Event::Orphaned(why) => Err(RunError::links(why)),
+            Event::End => {
+                self.start_no_more();
+                let mut others = Vec::new();
+                self.procs.kill_and_wait(|pid, status| others.push((pid, status)));
+                for (pid, status) in others {
+                    self.helper_ended(pid, status);
+                }
+                self.end_links();
+                Ok(())
+            }
+            // The head is told of it by itself, and decides.
+            Event::Failed(_) | Event::Joined { .. } | Event::Complete | Event::Over => Ok(()),
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> Result<(), RunError> {
+        let now = Time(self.now());
+        match order {
+            Order::Who => self.report_up(&Report::Here { pid: std::process::id() }),
+            Order::Setup(_) => {}
+            Order::Job(record) => self.take_job(*record)?,
+            Order::Signal(number) => self.take_order_signal(number),
+            Order::End(job) => self.make_end(job),
+            Order::Undo(job) => self.drop_ranks(job),
+            Order::Forget(job) => self.drop_job(job)?,
+            Order::Late(job) => self.tell_core(now, Input::Late { job })?,
+            Order::Define { job, name, members } => {
+                self.tell_core(now, Input::Define { job, name: &name, members: members.as_bytes() })?;
+            }
+            Order::Connected { job, other, connected } => {
+                self.tell_core(now, Input::Connected { job, other, connected })?;
+            }
+            Order::Named { errand, rc, text } => {
+                self.tell_core(now, Input::Named { errand, rc, text: &text })?;
+            }
+            Order::Launched { errand, started, full, codes } => {
+                self.tell_core(now, Input::Launched { spawn: errand, started, full, codes: &codes })?;
+            }
+            Order::Input(bytes) => self.stdin.feed(&bytes, &self.poller),
+            Order::Cut { job, streams } => {
+                let Some(first) = self.jobs.get(job).map(|job| job.first) else { return Ok(()) };
+                for (rank, error) in streams {
+                    self.streams.cut(2 * (first + rank.0) + u32::from(error), &mut self.sinks);
+                }
+            }
+        }
+        self.outputs()
+    }
+
+    /// Tells the core what the head has decided. It may be about something that is over on this node.
+    fn tell_core(&mut self, now: Time, input: Input<'_>) -> Result<(), RunError> {
+        match self.core.handle(now, input) {
+            Err(CoreError::Fault(Fault::NoSuchErrand | Fault::NoSuchJob)) | Ok(_) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn take_job(&mut self, record: JobRecord) -> Result<(), RunError> {
+        let id = record.id;
+        let any = Ranks::of_node(&record.places, self.node()).count() > 0;
+        let opened = self.check_here(&record).and_then(|checked| self.open(record, checked, None, None));
+        if let Err(error) = opened {
+            self.tell_failed(id, None, &error);
+            if any {
+                self.report_up(&Report::Done(id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the programs of which there are ranks here.
+    fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<Checked>>, RunError> {
+        if self.plan.options.mpi_psets && self.preload.is_none() {
+            self.preload = Some(find_mpi_library()?);
+        }
+        let here = Ranks::of_node(&record.places, self.node());
+        let mut first = 0;
+        let checked = record.programs.iter().map(|program| {
+            let ranks = first..first + program.ranks;
+            first = ranks.end;
+            let any = here.from(ranks.start).is_some_and(|rank| ranks.contains(&rank));
+            any.then(|| check(program)).transpose()
+        });
+        checked.collect()
+    }
+
+    fn take_order_signal(&mut self, number: i32) {
+        let Some(signal) = Signal::from_named_raw(number) else { return };
+        if !matches!(signal, Signal::USR1 | Signal::USR2 | Signal::TSTP | Signal::CONT) {
+            self.start_no_more();
+        }
+        self.procs.signal_all(signal);
+    }
+
+    /// A job is not to be: what was started of it goes.
+    fn drop_ranks(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        job.undone.get_or_insert_default();
+        job.next = job.ranks;
+        let processes = job.processes();
+        self.procs.signal(processes, Signal::KILL);
+    }
+
+    /// A rank, or the job as a whole, cannot be started here.
+    pub(in super::super) fn tell_failed(&mut self, job: JobId, rank: Option<u32>, error: &RunError) {
+        let known = self.jobs.get(job);
+        let why = StartError {
+            appnum: known.zip(rank).map(|(job, rank)| job.program(rank).0),
+            code: error.exit_code(),
+            errno: error.errno(),
+            limit: error.limit(),
+            text: error.to_string(),
+        };
+        self.report_up(&Report::Failed { job, why });
+        self.drop_ranks(job);
+    }
+
+    /// These ranks run, as processes of these numbers.
+    pub(in super::super) fn tell_begun(&mut self, job: JobId, ranks: Vec<(Rank, u32)>) {
+        if !ranks.is_empty() {
+            self.report_up(&Report::Began { job, ranks });
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! The head: it has daemons started, tells them of jobs, hears of their ranks, and says what has become of it all.
+
+use hydrant_core::trace::Exit;
+use hydrant_core::{Input, JobId, Limits, Rank, Time};
+use rustix::process::{Pid, Signal};
+
+use super::super::jobs::Away;
+use super::super::report::{Blame, Why};
+use super::super::sink::{SinkId, State};
+use super::super::{Base, Engine, OWN_FILES, Outlets, core, limits, open, record};
+use super::names::Names;
+use super::{Nodes, Role};
+use crate::border::Service;
+use crate::cluster::bootstrap::Settings;
+use crate::cluster::control::{JobRecord, Order, Piece, Place, Report, Setup, StartError, decode, encode};
+use crate::cluster::link::{Channel, MESSAGE_MAX};
+use crate::cluster::net::{self, Event, Failure, Links};
+use crate::cluster::{Host, Layout, Placement};
+use crate::error::RunError;
+use crate::launch::{OpenFiles, keep_descriptors};
+use crate::plan::{Plan, Program};
+use crate::slabs::HeapSlabs;
+use crate::universe::{Keeper, Universe};
+
+/// How long a daemon may take from its start until it has connected, in milliseconds.
+const START_TIME: u64 = 60_000;
+/// Bytes of an order, so that a message has room for it and for where it goes.
+const ORDER_MAX: usize = MESSAGE_MAX - 64;
+/// Lines about one late fence that are shown, each of a node.
+const LATE_MAX: u32 = 16;
+
+/// What only the head knows.
+pub(super) struct Head<'s> {
+    /// The host of each node, from node 1 on.
+    pub(super) hosts: Vec<Host>,
+    /// The job that begins once all daemons are there.
+    first: Option<First>,
+    /// Bytes of output that count as under way until their sink has room.
+    owed: Vec<(SinkId, u32, u32)>,
+    /// The job whose late fence is being talked about, since when, and in how many lines so far.
+    late: Option<(JobId, u64, u32)>,
+    /// Where the rank that was placed last is.
+    pub(super) last: u32,
+    pub(super) names: Names<'s>,
+}
+
+/// The command line's job.
+struct First {
+    programs: Vec<Program>,
+    places: Vec<Place>,
+    mapping: String,
+    setup: Setup,
+}
+
+impl Head<'_> {
+    /// The host of a node, as it was named.
+    pub(super) fn host(&self, node: u32) -> Option<&str> {
+        self.hosts.get((node as usize).checked_sub(1)?).map(|host| host.name.as_str())
+    }
+
+    pub(super) fn awaits_nodes(&self) -> bool {
+        self.first.is_some()
+    }
+
+    pub(super) fn names_deadline(&mut self) -> Option<u64> {
+        self.names.deadline()
+    }
+}
+
+/// Runs a job on several hosts, as [`run`](super::super::run) does on one.
+pub(in super::super) fn run(plan: &Plan, layout: &Layout) -> Result<u8, RunError> {
+    keep_descriptors()?;
+    let base = Base::new()?;
+    let cluster = &plan.options.cluster;
+    let placement = &layout.placement;
+    let tree = placement.tree(cluster.radix);
+    let first = first(plan, placement)?;
+    let limits = Limits { conns: 1, ..first.setup.limits };
+    let children = tree.children(0).count() as u64;
+    let files = OpenFiles::reserve(0, OWN_FILES + Links::files(children) + files_for_output(plan))?;
+    let mut name_slabs = HeapSlabs::new(&Keeper::LIMITS_OF_RUN);
+    let mut slabs = HeapSlabs::new(&limits);
+    let seed = open::random()?;
+    let tape = record(plan, &limits, seed)?;
+    let mut core = core(None, &mut slabs, &limits, seed, tape.as_ref())?;
+    core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
+    let outlets = Outlets::of_head(plan)?;
+    let mut engine = Engine::new(plan, base, files, outlets, Service::Core(core))?;
+    engine.tape = tape;
+    let (universe, keeper) = match &plan.options.name_service {
+        Some(path) => (Universe::join(path, JobId::default(), &engine.poller).map_err(Box::new)?, None),
+        None => (Universe::within(), Some(Keeper::new(Keeper::LIMITS_OF_RUN, &mut name_slabs)?)),
+    };
+    engine.universe = Some(universe);
+    let hosts: Vec<Host> = placement.nodes().iter().map(|node| node.host.clone()).collect();
+    let head = net::Start { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
+    let settings = settings(plan, layout)?;
+    let links = Links::head(head, settings, engine.now(), &engine.files, &engine.poller);
+    let head =
+        Head { hosts, first: Some(first), owed: Vec::new(), late: None, last: 0, names: Names::new(keeper) };
+    engine.nodes = Some(Nodes::new(links.map_err(RunError::links)?, Role::Head(Box::new(head))));
+    engine.run()
+}
+
+/// The job as it is known before any daemon is there.
+fn first(plan: &Plan, placement: &Placement) -> Result<First, RunError> {
+    let here = std::env::current_dir().map_err(RunError::system("cannot tell the working directory"))?;
+    let mut programs = plan.programs.clone();
+    for program in &mut programs {
+        // Daemons start somewhere else.
+        program.wdir = Some(program.wdir.as_ref().map_or_else(|| here.clone(), |wdir| here.join(wdir)));
+    }
+    let places = |(node, shares): (u32, &crate::cluster::Node)| -> Vec<Place> {
+        let place = |share: &crate::cluster::Share| Place { node, first: share.first, count: share.count };
+        shares.shares.iter().map(place).collect()
+    };
+    let mut places: Vec<Place> = (1..).zip(placement.nodes()).flat_map(places).collect();
+    places.sort_unstable_by_key(|place| place.first);
+    let most = placement.nodes().iter().map(|node| node.size()).max().unwrap_or(0);
+    let limits = node_limits(plan, placement, most);
+    let setup = Setup::new(&plan.options, limits);
+    Ok(First { programs, places, mapping: placement.mapping()?, setup })
+}
+
+/// Limits that suit all nodes, of which none has more than `most` ranks of the first job.
+fn node_limits(plan: &Plan, placement: &Placement, most: u32) -> Limits {
+    let nodes = placement.nodes().len() as u32;
+    let of_run = limits(plan, placement.ranks());
+    let mut all = Limits {
+        conns: limits(plan, most).conns,
+        links: plan.options.cluster.radix.min(nodes) + 1,
+        // A set for each node of a job: no more than it has ranks.
+        psets: of_run.psets.saturating_add(nodes).saturating_add(of_run.ranks - placement.ranks()),
+        ..of_run
+    };
+    for &(limit, size) in &plan.options.limits {
+        all.set(limit, size);
+    }
+    all
+}
+
+fn files_for_output(plan: &Plan) -> u64 {
+    let patterns = [&plan.options.outfile_pattern, &plan.options.errfile_pattern];
+    patterns.into_iter().flatten().count() as u64 * u64::from(plan.size())
+}
+
+fn settings(plan: &Plan, layout: &Layout) -> Result<Settings, RunError> {
+    let cluster = &plan.options.cluster;
+    let program = crate::cluster::program(cluster.remote_hydrant.as_ref(), &layout.bootstrap)?;
+    Ok(Settings {
+        bootstrap: layout.bootstrap.clone(),
+        bootstrap_exec: cluster.bootstrap_exec.as_ref().map(|path| path.clone().into()),
+        program,
+        iface: cluster.iface.clone(),
+        timeout: cluster.heartbeat.as_millis().try_into().unwrap_or(u64::MAX),
+        start_time: START_TIME,
+    })
+}
+
+impl Engine<'_, '_> {
+    pub(super) fn take_head_event(&mut self, event: Event) -> Result<(), RunError> {
+        match event {
+            Event::Complete => self.begin(),
+            Event::Message { from, channel: Channel::Control, body, .. } => match decode(&body) {
+                Some(report) => self.hear(from, report),
+                None => Err(self.nonsense(from)),
+            },
+            Event::Message { via, from, body, .. } => self.take_piece(via, from, &body),
+            Event::Failed(failure) => {
+                self.lose(&failure);
+                self.outputs()
+            }
+            Event::Joined { node } => {
+                if self.plan.options.verbose {
+                    let line = format!("the daemon of host {} has joined", self.host_of(node));
+                    self.sinks.say(&line);
+                }
+                Ok(())
+            }
+            // Nothing is sent to one node in such numbers that room would matter, and nobody is above.
+            Event::Room { .. } | Event::Orphaned(_) | Event::End | Event::Over => Ok(()),
+        }
+    }
+
+    fn nonsense(&self, node: u32) -> RunError {
+        RunError::links(format!(
+            "host {} (node {node}) sent a report that makes no sense",
+            self.host_of(node)
+        ))
+    }
+
+    /// All daemons are there.
+    fn begin(&mut self) -> Result<(), RunError> {
+        let Some(First { programs, places, mapping, setup }) =
+            self.head_mut().and_then(|head| head.first.take())
+        else {
+            return Ok(());
+        };
+        if self.verdict.is_interrupted() {
+            return Ok(());
+        }
+        self.order_all(&Order::Setup(Box::new(setup)));
+        let record = self.record(programs, places, mapping)?;
+        self.open_away(record, None)?;
+        self.stdin.allow(None);
+        let now = self.now();
+        self.stdin.pump(now, &self.poller);
+        Ok(())
+    }
+
+    /// Takes a job in whose ranks are on other nodes, and tells those of it.
+    pub(super) fn open_away(
+        &mut self,
+        record: JobRecord,
+        spawn: Option<(u32, hydrant_core::ErrandId)>,
+    ) -> Result<(), RunError> {
+        let mut nodes: Vec<u32> = record.places.iter().map(|place| place.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        if let Some(head) = self.head_mut() {
+            head.last = record.places.last().map_or(0, |place| place.node);
+        }
+        let away = Away { places: record.places.clone(), starting: nodes.clone(), busy: nodes };
+        let order = encode(&Order::Job(Box::new(record.clone())));
+        if order.len() > ORDER_MAX {
+            return Err(RunError::links(format!(
+                "what hosts have to be told of the job takes {} bytes, and may take {ORDER_MAX}: pass less of the \
+                 environment on, or name fewer programs",
+                order.len()
+            )));
+        }
+        self.open(record, Vec::new(), spawn, Some(away))?;
+        self.send_below(&order);
+        Ok(())
+    }
+
+    /// A node has something to report.
+    fn hear(&mut self, from: u32, report: Report) -> Result<(), RunError> {
+        if let Some((job, rank)) = of_rank(&report)
+            && self.process_at(from, job, rank)?.is_none()
+        {
+            // The job is over, or was never begun.
+            return Ok(());
+        }
+        match report {
+            Report::Here { .. } => {}
+            Report::Began { job, ranks } => {
+                for (rank, pid) in ranks {
+                    self.began(from, job, rank, pid)?;
+                }
+            }
+            Report::Started(job) => {
+                let Some(away) = self.away_mut(job) else { return Ok(()) };
+                away.starting.retain(|&node| node != from);
+                if away.starting.is_empty() {
+                    self.started(job)?;
+                }
+            }
+            Report::Failed { job, why } => self.failed_away(from, job, &why),
+            Report::Exited { job, rank, exit, asked } => self.ended_away(from, job, rank, exit, asked)?,
+            Report::Done(job) => {
+                if let Some(away) = self.away_mut(job) {
+                    away.busy.retain(|&node| node != from);
+                }
+            }
+            Report::End { job, cause, message } => {
+                // It may be another node's rank that this node's wait for.
+                if self.jobs.get(job).is_some_and(|job| cause.rank().0 >= job.ranks) {
+                    return Err(self.nonsense(from));
+                }
+                self.end(job, Why::Rank(Blame { cause, message }));
+            }
+            Report::Late { job, missing } => self.late(from, job, &missing),
+            Report::Spawn { errand, job, rank, protocol, request } => {
+                self.spawn((from, errand), (job, rank), (protocol, &request))?;
+            }
+            Report::Names { errand, job, rank, protocol, request } => {
+                self.decide((from, errand), (job, rank), (protocol, request))?;
+            }
+            Report::Taken(bytes) => {
+                self.stdin.allow(Some(bytes));
+                let now = self.now();
+                self.stdin.pump(now, &self.poller);
+            }
+            Report::InputClosed => {
+                self.stdin
+                    .close(&self.poller)
+                    .map_err(RunError::system("cannot let go of standard input"))?;
+            }
+            Report::Say(line) => self.sinks.say(&line),
+        }
+        self.outputs()
+    }
+
+    fn away_mut(&mut self, job: JobId) -> Option<&mut Away> {
+        self.jobs.get_mut(job)?.away.as_mut()
+    }
+
+    /// The process of a rank; nothing where its job is over.
+    ///
+    /// # Errors
+    /// It is none of those of `from`, which has nothing to say of it.
+    fn process_at(&self, from: u32, job: JobId, rank: Rank) -> Result<Option<u32>, RunError> {
+        let Some(job) = self.jobs.get(job) else { return Ok(None) };
+        let there = job.away.as_ref().is_some_and(|away| away.node(rank.0) == from);
+        if there && rank.0 < job.ranks { Ok(Some(job.first + rank.0)) } else { Err(self.nonsense(from)) }
+    }
+
+    fn began(&mut self, from: u32, job: JobId, rank: Rank, pid: u32) -> Result<(), RunError> {
+        let Some(process) = self.process_at(from, job, rank)? else { return Ok(()) };
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let pid = pid.filter(|_| self.procs.pid(process).is_none()).ok_or_else(|| self.nonsense(from))?;
+        self.procs.began_elsewhere(process, pid);
+        self.jobs[job].running += 1;
+        self.open_files_of(job, rank.0, pid)
+    }
+
+    fn ended_away(
+        &mut self,
+        from: u32,
+        job: JobId,
+        rank: Rank,
+        exit: Exit,
+        asked: Option<u8>,
+    ) -> Result<(), RunError> {
+        let Some(process) = self.process_at(from, job, rank)? else { return Ok(()) };
+        if self.procs.pid(process).is_none() {
+            return Err(self.nonsense(from));
+        }
+        if self.procs.ended_elsewhere(process, exit, asked) {
+            self.count_end(job, rank.0, exit);
+            self.drop_lookups(job, rank);
+        }
+        Ok(())
+    }
+
+    /// A node cannot start what it should of a job: no node shall.
+    fn failed_away(&mut self, from: u32, id: JobId, why: &StartError) {
+        let host = self.host_of(from).to_owned();
+        let Some(job) = self.jobs.get_mut(id).filter(|job| job.undone.is_none()) else { return };
+        let mut codes = vec![super::super::spawn::CANCELED; job.programs.len()];
+        match why.appnum.and_then(|appnum| codes.get_mut(appnum as usize)) {
+            Some(code) => *code = why.errno,
+            None => codes.fill(why.errno),
+        }
+        job.undone = Some(codes);
+        let text = &why.text;
+        let line = match job.ordinal {
+            0 => {
+                self.verdict.failed(why.code);
+                format!("host {host}: {text}")
+            }
+            ordinal => format!("spawned job {ordinal} is ended before it began: host {host}: {text}"),
+        };
+        self.sinks.say(&line);
+        self.order_all(&Order::Undo(id));
+    }
+
+    /// A fence is late. Each node says whom it misses among its own ranks.
+    fn late(&mut self, from: u32, id: JobId, missing: &str) {
+        if self.jobs.get(id).is_none() {
+            return;
+        }
+        let host = self.host_of(from).to_owned();
+        let (now, warning) = (self.now(), self.plan.options.fence_warning.as_millis() as u64);
+        let Some(head) = self.head_mut() else { return };
+        let known = head.late.filter(|&(late, since, _)| late == id && now < since + warning);
+        let (since, lines) = known.map_or((now, 0), |(_, since, lines)| (since, lines));
+        let shown = !missing.is_empty() && lines < LATE_MAX;
+        head.late = Some((id, since, lines + u32::from(shown)));
+        if known.is_none() {
+            // Where nobody has come, nobody knows of it.
+            self.order_all(&Order::Late(id));
+        }
+        if !shown {
+            return;
+        }
+        self.say_late(id, &format!("it waits for {missing} on host {host}"));
+    }
+
+    /// Some of a rank's output.
+    fn take_piece(&mut self, via: u32, from: u32, body: &[u8]) -> Result<(), RunError> {
+        let Some(Piece { job, rank, error, bytes }) = decode(body) else { return Err(self.nonsense(from)) };
+        let now = self.now();
+        let len = body.len() as u32;
+        let Some(process) = self.process_at(from, job, rank)? else {
+            self.consumed(via, len);
+            return Ok(());
+        };
+        let stream = 2 * process + u32::from(error);
+        let sink = self.streams.arrived(stream, now, bytes, &mut self.sinks);
+        if let Some(head) = self.head_mut() {
+            head.owed.push((sink, via, len));
+        }
+        Ok(())
+    }
+
+    /// Lets nodes send more of what goes to sinks that have room, and tells them of those that take nothing more.
+    pub(in super::super) fn grant(&mut self) {
+        let Some(Nodes { links, role: Role::Head(head), .. }) = &mut self.nodes else { return };
+        let sinks = &self.sinks;
+        head.owed.retain(|&(sink, via, len)| {
+            let waits = sinks.get(sink).is_full() && sinks.get(sink).state() == State::Open;
+            if !waits {
+                links.consumed(via, len);
+            }
+            waits
+        });
+    }
+
+    /// A sink takes nothing more: the ranks that write to it find out as if it were their own output.
+    pub(in super::super) fn cut_sink(&mut self, sink: SinkId) {
+        if self.head().is_none() || self.sinks.get(sink).state() == State::Open {
+            return;
+        }
+        for id in self.jobs.ids(|_| true) {
+            let job = &self.jobs[id];
+            let rank = |stream: u32| (Rank(stream / 2 - job.first), stream % 2 == 1);
+            let streams: Vec<_> = self.streams.to_sink(job.processes(), sink).into_iter().map(rank).collect();
+            if !streams.is_empty() {
+                self.order_all(&Order::Cut { job: id, streams });
+            }
+        }
+    }
+
+    /// A daemon is gone, and with it all that are below: nothing can go on without them.
+    fn lose(&mut self, failure: &Failure) {
+        let text = failure.to_string();
+        let Some(Nodes { links, role: Role::Head(head), .. }) = &mut self.nodes else { return };
+        let subtree = links.tree().subtree(failure.node);
+        if head.first.take().is_some() {
+            self.sinks.say(&format!("the job was not started: {text}"));
+            self.verdict.failed(1);
+            return;
+        }
+        for id in self.jobs.ids(|_| true) {
+            let job = &self.jobs[id];
+            let (first, ranks) = (job.first, job.ranks);
+            let Some(away) = &job.away else { continue };
+            let there = (0..ranks).filter(|&rank| subtree.contains(&away.node(rank)));
+            let runs = |rank: u32| self.procs.pid(rank).is_some() && !self.procs.has_ended(rank);
+            let gone: Vec<u32> = there.filter(|rank| runs(first + rank)).collect();
+            for rank in &gone {
+                self.procs.ended_elsewhere(first + rank, Exit::Lost, None);
+                self.jobs[id].running -= 1;
+            }
+            if let Some(away) = self.away_mut(id) {
+                away.busy.retain(|node| !subtree.contains(node));
+                away.starting.retain(|node| !subtree.contains(node));
+            }
+            self.end(id, Why::Host(text.clone(), gone.len() as u32));
+        }
+    }
+
+    /// The user wants everything to end that has not begun.
+    pub(in super::super) fn give_up_waiting(&mut self, signal: Signal) {
+        if self.awaits_nodes()
+            && let Some(head) = self.head_mut()
+        {
+            head.first = None;
+            let name = super::super::signals::name(signal.as_raw() as u8);
+            self.sinks.say(&format!("ended by {name} before all hosts were there"));
+            self.verdict.give_up();
+        }
+    }
+}
+
+/// The rank of the reporting node that a report is about, where it is about one.
+fn of_rank(report: &Report) -> Option<(JobId, Rank)> {
+    match *report {
+        Report::Exited { job, rank, .. }
+        | Report::Spawn { job, rank, .. }
+        | Report::Names { job, rank, .. } => Some((job, rank)),
+        _ => None,
+    }
+}

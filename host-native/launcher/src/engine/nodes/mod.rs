@@ -1,0 +1,341 @@
+//! A run on several nodes: the head (node 0), which has no ranks and does all the talking, and a daemon on each host.
+//!
+//! Both are an [`Engine`] with links. Cores talk to the neighbours' cores. Hosts talk along the tree: the head gives
+//! [`Order`]s, daemons make [`Report`]s, and the head alone decides: what runs where, when a job ends, what names and
+//! process sets there are. Every node is told of the same jobs by the same numbers in the same order, because all of
+//! that comes from the head.
+
+mod daemon;
+mod head;
+mod names;
+mod spawn;
+
+use hydrant_core::{Input, JobId, Time};
+use rustix::process::{Pid, WaitStatus};
+
+use super::Engine;
+use super::jobs::Job;
+use super::poller::Token;
+use super::sink::Said;
+use crate::border::AnyCore;
+use crate::cluster::control::{Order, Piece, Report, encode};
+use crate::cluster::link::Channel;
+use crate::cluster::net::{Event, Links, To};
+use crate::error::RunError;
+pub(crate) use daemon::serve_node;
+use head::Head;
+pub(super) use head::run;
+
+/// Bytes that wait for a neighbour's socket, above which its core is told no more for a while.
+const HIGH_WATER: usize = 1 << 20;
+/// Most bytes of a rank's output in one message.
+const PIECE_MAX: usize = 32 * 1024;
+
+/// This node among several.
+pub(super) struct Nodes<'s> {
+    links: Links,
+    /// Neighbours to which the core may not send for now.
+    blocked: Vec<u32>,
+    /// No daemon below this node is left.
+    over: bool,
+    role: Role<'s>,
+}
+
+enum Role<'s> {
+    Head(Box<Head<'s>>),
+    Daemon,
+}
+
+impl<'s> Nodes<'s> {
+    fn new(links: Links, role: Role<'s>) -> Nodes<'s> {
+        Nodes { links, blocked: Vec::new(), over: false, role }
+    }
+
+    pub(super) fn deadline(&mut self) -> Option<u64> {
+        let names = match &mut self.role {
+            Role::Head(head) => head.names_deadline(),
+            Role::Daemon => None,
+        };
+        [self.links.deadline(), names].into_iter().flatten().min()
+    }
+
+    /// Hands a message of the core's to a neighbour.
+    pub(super) fn pass_on(
+        &mut self,
+        node: u32,
+        bytes: &[u8],
+        core: &mut AnyCore<'_>,
+        now: Time,
+    ) -> Result<(), RunError> {
+        self.links.send(now.0, node, Channel::Peer, bytes).map_err(RunError::links)?;
+        if self.links.queued(node) > HIGH_WATER && !self.blocked.contains(&node) {
+            self.blocked.push(node);
+            core.handle(now, Input::PeerBlocked { node })?;
+        }
+        Ok(())
+    }
+
+    /// Lets the core send to neighbours again whose sockets have taken what there was.
+    fn unblock(&mut self, core: &mut AnyCore<'_>, now: Time) -> Result<bool, RunError> {
+        let mut free = Vec::new();
+        let links = &mut self.links;
+        self.blocked.retain(|&node| {
+            let full = links.queued(node) > HIGH_WATER / 2;
+            if !full {
+                free.push(node);
+            }
+            full
+        });
+        for &node in &free {
+            core.handle(now, Input::PeerWritable { node })?;
+        }
+        Ok(!free.is_empty())
+    }
+
+    /// Sends a record. Whoever it is for may be gone, which the links say by themselves.
+    fn send(&mut self, now: u64, to: To, channel: Channel, record: &[u8]) {
+        let sent = self.links.route(now, to, channel, record);
+        debug_assert!(sent.is_ok(), "records are short, and go to nodes that there are: {sent:?}");
+    }
+}
+
+impl<'s> Engine<'_, 's> {
+    /// This node's number.
+    pub(super) fn node(&self) -> u32 {
+        self.nodes.as_ref().map_or(super::open::ALONE, |nodes| nodes.links.me())
+    }
+
+    pub(super) fn is_daemon(&self) -> bool {
+        matches!(self.nodes, Some(Nodes { role: Role::Daemon, .. }))
+    }
+
+    fn head(&self) -> Option<&Head<'s>> {
+        match &self.nodes {
+            Some(Nodes { role: Role::Head(head), .. }) => Some(head),
+            _ => None,
+        }
+    }
+
+    fn head_mut(&mut self) -> Option<&mut Head<'s>> {
+        match &mut self.nodes {
+            Some(Nodes { role: Role::Head(head), .. }) => Some(head),
+            _ => None,
+        }
+    }
+
+    /// The host of a node.
+    pub(super) fn host_of(&self, node: u32) -> &str {
+        self.head().and_then(|head| head.host(node)).unwrap_or(&self.host)
+    }
+
+    /// The host of a rank.
+    pub(super) fn host_of_rank(&self, job: &Job, rank: u32) -> &str {
+        job.away.as_ref().map_or(&self.host, |away| self.host_of(away.node(rank)))
+    }
+
+    /// Tells one node what to do.
+    pub(super) fn order(&mut self, node: u32, order: &Order) {
+        let now = self.now();
+        if let Some(nodes) = &mut self.nodes {
+            nodes.send(now, To::Node(node), Channel::Control, &encode(order));
+        }
+    }
+
+    /// Tells all other nodes what to do, where this one is the head.
+    pub(super) fn order_all(&mut self, order: &Order) {
+        if self.head().is_some() {
+            self.send_below(&encode(order));
+        }
+    }
+
+    fn send_below(&mut self, order: &[u8]) {
+        let now = self.now();
+        if let Some(nodes) = &mut self.nodes {
+            nodes.send(now, To::Below, Channel::Control, order);
+        }
+    }
+
+    /// Tells the head something, where there is one.
+    pub(super) fn report_up(&mut self, report: &Report) {
+        if self.is_daemon() {
+            // In order with what ranks said before.
+            self.send_said();
+            let now = self.now();
+            if let Some(nodes) = &mut self.nodes {
+                nodes.send(now, To::Node(0), Channel::Control, &encode(report));
+            }
+        }
+    }
+
+    /// Tells the head something of a job, unless this node has said that it is done with it: the job's number may be
+    /// another's by the time that the report arrives.
+    pub(super) fn report_of(&mut self, job: JobId, report: &Report) {
+        if self.jobs.get(job).is_some_and(|job| !job.done) {
+            self.report_up(report);
+        }
+    }
+
+    /// Descriptors for links.
+    pub(super) fn link_files(&self) -> u64 {
+        self.nodes
+            .as_ref()
+            .map_or(0, |nodes| Links::files(nodes.links.tree().children(nodes.links.me()).count() as u64))
+    }
+
+    /// This process is about to be stopped.
+    pub(super) fn hush(&mut self) {
+        let now = self.now();
+        if let Some(nodes) = &mut self.nodes {
+            nodes.links.hush(now, &self.poller);
+        }
+    }
+
+    /// A process has ended that is no rank's.
+    pub(super) fn helper_ended(&mut self, pid: Pid, status: WaitStatus) {
+        let now = self.now();
+        if let Some(nodes) = &mut self.nodes {
+            nodes.links.ended(now, pid, status);
+        }
+    }
+
+    /// A descriptor of the links is ready.
+    pub(super) fn link_ready(&mut self, token: Token) -> Result<(), RunError> {
+        let now = self.now();
+        let Some(nodes) = &mut self.nodes else { return Ok(()) };
+        nodes.links.ready(token, now, &self.poller).map_err(RunError::links)
+    }
+
+    /// Does what has come over the links, and what is due on them.
+    pub(super) fn turn_nodes(&mut self) -> Result<(), RunError> {
+        let now = self.now();
+        let Some(nodes) = &mut self.nodes else { return Ok(()) };
+        nodes.links.keep_time(now, &self.poller).map_err(RunError::links)?;
+        self.keep_names_time()?;
+        while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.event()) {
+            self.take_event(event)?;
+        }
+        self.send_input();
+        Ok(())
+    }
+
+    fn take_event(&mut self, event: Event) -> Result<(), RunError> {
+        match event {
+            Event::Message { via, channel: Channel::Peer, body, .. } => {
+                let now = Time(self.now());
+                self.core.handle(now, Input::Peer { node: via, bytes: &body })?;
+                self.outputs()
+            }
+            Event::Over => {
+                if let Some(nodes) = &mut self.nodes {
+                    nodes.over = true;
+                }
+                Ok(())
+            }
+            event if self.is_daemon() => self.take_daemon_event(event),
+            event => self.take_head_event(event),
+        }
+    }
+
+    /// What came of streams by way of a neighbour has been disposed of.
+    fn consumed(&mut self, via: u32, len: u32) {
+        if let Some(nodes) = &mut self.nodes {
+            nodes.links.consumed(via, len);
+        }
+    }
+
+    /// Writes to the links.
+    pub(super) fn flush_links(&mut self) -> Result<(), RunError> {
+        self.send_said();
+        let now = self.now();
+        let Some(nodes) = &mut self.nodes else { return Ok(()) };
+        nodes.links.flush(now, &self.poller);
+        if nodes.unblock(&mut *self.core, Time(now))? {
+            self.outputs()?;
+            if let Some(nodes) = &mut self.nodes {
+                nodes.links.flush(now, &self.poller);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the head what ranks and this daemon have said.
+    fn send_said(&mut self) {
+        if !self.is_daemon() {
+            return;
+        }
+        let now = self.now();
+        for said in self.sinks.take_said() {
+            let Some(nodes) = &mut self.nodes else { return };
+            match said {
+                Said::Line(line) => {
+                    nodes.send(now, To::Node(0), Channel::Control, &encode(&Report::Say(line)));
+                }
+                Said::Bytes(stream, bytes) => {
+                    let Some((job, rank)) = self.jobs.of(stream / 2) else { continue };
+                    let (job, rank, error) = (job.id, hydrant_core::Rank(rank), stream % 2 == 1);
+                    let mut rest = bytes.as_slice();
+                    loop {
+                        let (piece, behind) = rest.split_at(rest.len().min(PIECE_MAX));
+                        let piece = Piece { job, rank, error, bytes: piece };
+                        nodes.send(now, To::Node(0), Channel::Stream, &encode(&piece));
+                        rest = behind;
+                        if rest.is_empty() {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(nodes) = &mut self.nodes {
+            self.sinks.stuff(!nodes.links.has_room(0));
+        }
+    }
+
+    /// Whether the head waits for daemons before its job can begin.
+    pub(super) fn awaits_nodes(&self) -> bool {
+        self.head().is_some_and(Head::awaits_nodes)
+    }
+
+    /// Ends the links; true when all daemons are gone, or there are none.
+    pub(super) fn end_links(&mut self) -> bool {
+        let now = self.now();
+        let Some(nodes) = &mut self.nodes else { return true };
+        nodes.links.end(now, &self.poller);
+        nodes.over
+    }
+
+    /// Whether all daemons below this one are gone, after they were told to.
+    pub(super) fn are_links_over(&self) -> bool {
+        self.nodes.as_ref().is_some_and(|nodes| nodes.over)
+    }
+
+    /// All that is to be said of a job on this node has been said.
+    pub(super) fn tell_done(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.done = true;
+            self.report_up(&Report::Done(id));
+        }
+    }
+
+    /// Sends what is to be said of rank 0's input: by the head what was read, by its daemon what was taken.
+    fn send_input(&mut self) {
+        if self.is_daemon() {
+            let (taken, closed) = self.stdin.take_news();
+            if taken > 0 {
+                self.report_up(&Report::Taken(taken));
+            }
+            if closed {
+                self.report_up(&Report::InputClosed);
+            }
+            return;
+        }
+        let Some(node) = self.jobs.iter().find(|job| job.ordinal == 0).and_then(|job| job.away.as_ref())
+        else {
+            return;
+        };
+        let node = node.node(0);
+        for piece in self.stdin.take_pieces() {
+            self.order(node, &Order::Input(piece));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! One end of a management connection: records in, records out, over a socket that never makes anybody wait.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+
+use hydrant_core::manage::{self, BadRecord, PREFIX, RECORD_MAX};
+
+/// Bytes that may wait for the other side to read.
+const OUTBOX_MAX: usize = 1 << 20;
+
+/// A management connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    stream: TcpStream,
+    inbox: VecDeque<u8>,
+    outbox: VecDeque<u8>,
+    /// Nothing more will come.
+    ended: bool,
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinkError {
+    /// The other side has closed it.
+    #[error("it closed the connection")]
+    Closed,
+    /// What came is no record.
+    #[error(transparent)]
+    Record(#[from] BadRecord),
+    /// The other side does not read.
+    #[error("it does not read what it is told")]
+    Stalled,
+    /// It has taken too long to say who it is.
+    #[error("it does not say hello")]
+    Silent,
+    /// The system says so.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Link {
+    /// On a connected socket, which becomes non-blocking.
+    pub(crate) fn new(stream: TcpStream) -> io::Result<Link> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Link { stream, inbox: VecDeque::new(), outbox: VecDeque::new(), ended: false })
+    }
+
+    /// The socket.
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Takes in what has come.
+    pub(crate) fn fill(&mut self) -> Result<(), LinkError> {
+        let mut buffer = [0; 4096];
+        while !self.ended {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => self.ended = true,
+                Ok(len) => self.inbox.extend(&buffer[..len]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next record of what has come, into `record`; nothing while none is whole.
+    pub(crate) fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, LinkError> {
+        let bytes = self.inbox.make_contiguous();
+        match manage::next(bytes)? {
+            Some((found, len)) => {
+                record.clear();
+                record.extend_from_slice(found);
+                self.inbox.drain(..len);
+                Ok(true)
+            }
+            None if self.ended => Err(LinkError::Closed),
+            None => Ok(false),
+        }
+    }
+
+    /// The same for a recording, whose records are as long as two bytes can say. At the end of the connection there is
+    /// none.
+    pub(crate) fn next_recorded(&mut self, record: &mut Vec<u8>) -> bool {
+        let bytes = self.inbox.make_contiguous();
+        let Some((&prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else { return false };
+        let len = usize::from(u16::from_le_bytes(prefix));
+        let Some(found) = rest.get(..len) else { return false };
+        record.clear();
+        record.extend_from_slice(found);
+        self.inbox.drain(..PREFIX + len);
+        true
+    }
+
+    /// Whether the other side has closed the connection.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Says something, as far as the socket takes it; the rest waits for [`Link::flush`].
+    pub(crate) fn say(&mut self, what: &impl serde::Serialize) -> Result<(), LinkError> {
+        let mut buffer = [0; PREFIX + RECORD_MAX];
+        let record = manage::encode(what, &mut buffer)?;
+        self.outbox.extend(record);
+        self.flush()?;
+        if self.outbox.len() > OUTBOX_MAX { Err(LinkError::Stalled) } else { Ok(()) }
+    }
+
+    /// Says more of what waits.
+    pub(crate) fn flush(&mut self) -> Result<(), LinkError> {
+        while !self.outbox.is_empty() {
+            match self.stream.write(self.outbox.as_slices().0) {
+                Ok(len) => drop(self.outbox.drain(..len)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something waits for the other side to read.
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+}

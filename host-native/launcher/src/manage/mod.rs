@@ -1,0 +1,10 @@
+//! The management protocol ([`hydrant_core::manage`]) on this side of a TCP connection.
+
+mod board;
+mod link;
+mod tape;
+
+pub(crate) use board::Board;
+pub use board::BoardError;
+pub(crate) use link::{Link, LinkError};
+use tape::BoardTape;

@@ -1,0 +1,73 @@
+//! The core in a sandbox: which plugin, and where its compiled code is kept.
+
+use std::env;
+use std::path::PathBuf;
+
+use hydrant_core::server::Consumed;
+use hydrant_core::{Core, Input, Limits, Output, Time};
+use hydrant_wasm::{Sandbox, Settings};
+
+use crate::border::CoreError;
+use crate::error::RunError;
+use crate::plan::Plugin;
+
+const FILE: &str = "hydrant.wasm";
+/// Names the plugin where it is not found by itself.
+const VARIABLE: &str = "HYDRANT_WASM";
+
+/// A core in a plugin.
+#[derive(Debug)]
+pub(crate) struct Sandboxed(hydrant_wasm::Plugin);
+
+impl Sandboxed {
+    /// Loads the plugin and has it make a server.
+    pub(crate) fn new(plugin: &Plugin, limits: Limits, seed: u32) -> Result<Sandboxed, RunError> {
+        let settings = Settings { cache: cache(), ..Settings::default() };
+        let sandbox = Sandbox::load(&find(plugin)?, &settings).map_err(hydrant_wasm::Error::from);
+        let server = sandbox.and_then(|sandbox| sandbox.server(limits, seed)).map_err(CoreError::from)?;
+        Ok(Sandboxed(server))
+    }
+}
+
+impl Core for Sandboxed {
+    type Error = CoreError;
+
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, CoreError> {
+        Ok(self.0.handle(now, input)?)
+    }
+
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, CoreError> {
+        Ok(self.0.poll(buf)?)
+    }
+
+    fn wake(&self) -> Option<Time> {
+        self.0.wake()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.0.limits()
+    }
+}
+
+/// Finds the plugin: what the user says, else beside this program, else in the `lib` beside the program's folder.
+fn find(plugin: &Plugin) -> Result<PathBuf, RunError> {
+    let candidates = match (plugin, env::var_os(VARIABLE)) {
+        // What is wrong with a file that was named is said when it is read.
+        (Plugin::File(file), _) => return Ok(file.clone()),
+        (Plugin::Installed, Some(said)) => return Ok(said.into()),
+        (Plugin::Installed, None) => {
+            let exe = env::current_exe().map_err(RunError::system("cannot find out where hydrant lies"))?;
+            let folder = exe.parent().unwrap_or(&exe);
+            [folder.join(FILE), folder.join("../lib").join(FILE)]
+        }
+    };
+    let found = candidates.iter().find(|path| path.is_file()).cloned();
+    found.ok_or_else(|| RunError::NoPlugin { searched: candidates.into() })
+}
+
+/// `hydrant` in the user's cache folder; nowhere for a user without a home.
+fn cache() -> Option<PathBuf> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(folder.join("hydrant"))
+}

@@ -1,0 +1,169 @@
+//! The key-value log and its index in memory that ranks may read.
+//!
+//! A memfd holds the index and right behind it the log. Only the mapping made here can write to it: the seals keep
+//! everybody else from it, the launcher's own ranks included, and keep the file's length as it is.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::AtomicU32;
+
+use hydrant_core::client::Offer;
+use hydrant_core::slabs::Lengths;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::process::{Resource, getrlimit};
+
+/// What ranks find the offer in.
+pub(crate) const VARIABLE: &str = "HYDRANT_KVS";
+
+/// A slot of the index in bytes.
+const SLOT: usize = size_of::<AtomicU32>();
+
+/// Memory for a log and its index, zero where nothing was written.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    fd: OwnedFd,
+    start: NonNull<u8>,
+    /// Slots.
+    index: usize,
+    /// Bytes.
+    log: usize,
+}
+
+// SAFETY: the memory belongs to this value alone as far as this process goes, whichever thread holds it.
+unsafe impl Send for Segment {}
+
+impl Segment {
+    /// A segment for an index and a log of these lengths; nothing where the system gives none that ranks could
+    /// only read.
+    pub(crate) fn new(lengths: &Lengths) -> Option<Segment> {
+        let (index, log) = (lengths.index, lengths.log);
+        let len = index.checked_mul(SLOT)?.checked_add(log).filter(|&len| len > 0)?;
+        // A file longer than that would be answered with a signal.
+        let longest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        let file_len = u64::try_from(len).ok().filter(|&len| len <= longest)?;
+        let fd = create().ok()?;
+        ftruncate(&fd, file_len).ok()?;
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
+        // SAFETY: a mapping of its own wherever the system finds room; it stays until `drop`.
+        let start = unsafe { mmap(ptr::null_mut(), len, protection, flags, &fd, 0) }.ok()?;
+        let segment = Segment { fd, start: NonNull::new(start.cast())?, index, log };
+        // Mappings that are there already go on being written to.
+        let seals = SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        fcntl_add_seals(&segment.fd, seals).ok()?;
+        Some(segment)
+    }
+
+    /// Lends out the log and the index.
+    pub(crate) fn lend(&mut self) -> (&mut [u8], &[AtomicU32]) {
+        let log = self.start.as_ptr().wrapping_add(self.index * SLOT);
+        // SAFETY: both lie in the mapping, one behind the other, and stay borrowed exclusively through `self`. It
+        // starts at a page, zeros are valid numbers, and other processes only read.
+        unsafe {
+            (
+                slice::from_raw_parts_mut(log, self.log),
+                slice::from_raw_parts(self.start.as_ptr().cast(), self.index),
+            )
+        }
+    }
+
+    /// What ranks are told; nothing where the file cannot be told from others.
+    pub(crate) fn sharing(&self, seed: u32) -> Option<Sharing> {
+        let stat = fstat(&self.fd).ok()?;
+        let path = format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd());
+        let (index, log) = (self.index.try_into().ok()?, self.log.try_into().ok()?);
+        Some(Sharing { path, file: (stat.st_dev, stat.st_ino), index, log, seed })
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: the whole mapping, which nobody borrows any more. That it is there is why this cannot fail.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.index * SLOT + self.log) };
+    }
+}
+
+/// A memfd that can be sealed.
+fn create() -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create(c"hydrant-kvs", flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3.
+        Err(Errno::INVAL) => memfd_create(c"hydrant-kvs", flags),
+        result => result,
+    }
+}
+
+/// How the segment is offered to the ranks of any job.
+#[derive(Debug)]
+pub(crate) struct Sharing {
+    path: String,
+    file: (u64, u64),
+    index: u32,
+    log: u32,
+    seed: u32,
+}
+
+impl Sharing {
+    /// The variable for a job's ranks, whose space has that number.
+    pub(crate) fn variable(&self, space: u32, jobid: &str) -> Option<CString> {
+        let Sharing { path, file, index, log, seed } = self;
+        let offer = Offer { path, file: *file, index: *index, log: *log, seed: *seed, space, jobid };
+        CString::new(format!("{VARIABLE}={offer}")).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hydrant_core::{JobId, Limits, Server};
+
+    /// Gigabytes for a hundred thousand ranks cost what is used of them.
+    #[test]
+    fn memory_that_nobody_used_is_not_there() {
+        let limits = Limits::for_ranks(100_000);
+        let mut slabs = crate::slabs::HeapSlabs::shared(&limits);
+        let sharing = slabs.sharing(3).expect("this system has memory to share");
+        let lengths = Lengths::of(&limits);
+        assert_eq!((sharing.index as usize, sharing.log as usize), (lengths.index, lengths.log));
+        let blocks = || rustix::fs::stat(&sharing.path).expect("the path leads to the file").st_blocks;
+        let server =
+            Server::in_zeroed(limits, slabs.lend(), 3).expect("the slabs are as long as the limits say");
+        assert_eq!(server.kvs_space(JobId(0)), None);
+        assert_eq!(blocks(), 0);
+        let lent = slabs.lend();
+        *lent.log.last_mut().expect("the log is long") = 7;
+        lent.index[0].store(8, std::sync::atomic::Ordering::Relaxed);
+        // Of 512 bytes: a page or a few where each of the two was written to.
+        assert!((1..=64).contains(&blocks()), "{} blocks", blocks());
+    }
+
+    #[test]
+    fn nobody_else_can_write_to_it_or_cut_it() {
+        let segment =
+            Segment::new(&Lengths::of(&Limits::for_ranks(1))).expect("this system has memory to share");
+        assert_eq!(rustix::io::pwrite(&segment.fd, b"x", 0), Err(Errno::PERM));
+        assert_eq!(ftruncate(&segment.fd, 0), Err(Errno::PERM));
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a mapping of its own, if there were one.
+        let mapped = unsafe { mmap(ptr::null_mut(), 4096, protection, MapFlags::SHARED, &segment.fd, 0) };
+        assert_eq!(mapped, Err(Errno::PERM));
+    }
+
+    #[test]
+    fn what_is_offered_is_what_clients_read() {
+        let segment =
+            Segment::new(&Lengths::of(&Limits::for_ranks(1))).expect("this system has memory to share");
+        let sharing = segment.sharing(9).expect("the file has a number");
+        let variable = sharing.variable(5, "kvs_a").expect("there is no NUL in it");
+        let text = variable.to_str().expect("the text is ASCII");
+        let offer =
+            Offer::parse(text.strip_prefix("HYDRANT_KVS=").expect("that is its name")).expect("an offer");
+        assert_eq!((offer.seed, offer.space, offer.jobid), (9, 5, "kvs_a"));
+        let stat = rustix::fs::stat(offer.path).expect("the path leads to the file");
+        assert_eq!(offer.file, (stat.st_dev, stat.st_ino));
+    }
+}

@@ -1,0 +1,220 @@
+//! A job that is served, and what has become of its ranks.
+
+use std::net::SocketAddr;
+
+use hydrant_core::Rank;
+use hydrant_core::trace::Cause;
+
+use crate::engine::report::{Blame, count};
+
+/// A job whose ranks somebody else starts.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// How many came before it.
+    pub(super) ordinal: u32,
+    ranks: Vec<State>,
+    joined: u32,
+    left: u32,
+    /// When those who have not come are given up.
+    pub(super) deadline: Option<u64>,
+    end: Option<Ended>,
+}
+
+/// How far a rank has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Awaited,
+    /// It has joined, from that address.
+    Joined(Option<SocketAddr>),
+    /// Its connection is closed.
+    Left(Option<SocketAddr>),
+}
+
+/// Why a job ended before its ranks did.
+#[derive(Debug)]
+enum Ended {
+    /// The core called for it.
+    Called(Blame),
+    /// A rank aborted itself alone.
+    Alone { rank: Rank, code: u8, message: String },
+    /// These ranks have not come.
+    Absent { missing: Vec<u32>, seconds: f64 },
+}
+
+impl Job {
+    pub(super) fn new(ordinal: u32, size: u32, deadline: Option<u64>) -> Job {
+        let ranks = vec![State::Awaited; size as usize];
+        Job { ordinal, ranks, joined: 0, left: 0, deadline, end: None }
+    }
+
+    fn size(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    /// How many ranks have joined, whether or not they have left since.
+    pub(super) fn joined(&self) -> u32 {
+        self.joined
+    }
+
+    /// Whether every rank has joined.
+    pub(super) fn is_complete(&self) -> bool {
+        self.joined == self.size()
+    }
+
+    /// Whether nothing more will come of it.
+    pub(super) fn is_over(&self) -> bool {
+        self.end.is_some() || self.left == self.size()
+    }
+
+    /// A rank has joined.
+    pub(super) fn join(&mut self, rank: Rank, from: Option<SocketAddr>) {
+        self.ranks[rank.index()] = State::Joined(from);
+        self.joined += 1;
+        if self.is_complete() {
+            self.deadline = None;
+        }
+    }
+
+    /// A rank's connection has closed; whether it was one's that had joined.
+    pub(super) fn leave(&mut self, rank: Rank) -> bool {
+        let State::Joined(from) = self.ranks[rank.index()] else { return false };
+        self.ranks[rank.index()] = State::Left(from);
+        self.left += 1;
+        true
+    }
+
+    /// The core wants it ended.
+    pub(super) fn end(&mut self, cause: Cause, message: String) {
+        self.end.get_or_insert(Ended::Called(Blame { cause, message }));
+    }
+
+    /// A rank that aborts itself has nobody to end it, and others may wait for it: the job goes with it.
+    pub(super) fn abort_alone(&mut self, rank: Rank, code: Option<i32>, message: String) {
+        let code = (code.unwrap_or(1) as u8).max(1);
+        self.end.get_or_insert(Ended::Alone { rank, code, message });
+    }
+
+    /// Those who have not come are given up, and the job with them.
+    pub(super) fn give_up(&mut self, seconds: f64) {
+        let awaited = |&rank: &u32| self.ranks[rank as usize] == State::Awaited;
+        let missing = (0..self.size()).filter(awaited).collect();
+        self.end.get_or_insert(Ended::Absent { missing, seconds });
+    }
+
+    /// Its exit code.
+    pub(super) fn code(&self) -> u8 {
+        match &self.end {
+            None => 0,
+            Some(Ended::Called(end)) => end.code(),
+            Some(Ended::Alone { code, .. }) => *code,
+            Some(Ended::Absent { .. }) => 1,
+        }
+    }
+
+    /// How it ended, unless it ended well.
+    pub(super) fn report(&self) -> Option<String> {
+        let (what, rank) = match self.end.as_ref()? {
+            Ended::Called(end) => (end.what(), end.cause.rank()),
+            Ended::Alone { rank, code, message } => {
+                let colon = if message.is_empty() { "" } else { ": " };
+                (format!("aborted itself with code {code}{colon}{message}"), *rank)
+            }
+            Ended::Absent { missing, seconds } => {
+                let (came, size) = (self.joined, self.size());
+                return Some(format!(
+                    "the job is given up: {came} of {size} ranks have come within {seconds} s\n  missing: {}{}",
+                    ranges(missing),
+                    self.others(None)
+                ));
+            }
+        };
+        let from = match self.ranks[rank.index()] {
+            State::Joined(Some(from)) | State::Left(Some(from)) => {
+                format!("\n  rank {rank} came from {from}")
+            }
+            _ => String::new(),
+        };
+        Some(format!("rank {rank} {what}{from}{}", self.others(Some(rank))))
+    }
+
+    /// What becomes of the others, as another line.
+    fn others(&self, but: Option<Rank>) -> String {
+        let others = self.ranks.iter().enumerate().filter(|(rank, _)| Some(*rank) != but.map(Rank::index));
+        let (mut here, mut left, mut awaited) = (0, 0, 0);
+        for (_, state) in others {
+            *match state {
+                State::Joined(_) => &mut here,
+                State::Left(_) => &mut left,
+                State::Awaited => &mut awaited,
+            } += 1;
+        }
+        let mut parts = Vec::new();
+        if here > 0 {
+            parts.push(count(here, "rank is cut off", "ranks are cut off"));
+        }
+        if left > 0 {
+            parts.push(count(left, "rank had left before", "ranks had left before"));
+        }
+        if awaited > 0 && but.is_some() {
+            parts.push(count(awaited, "rank had not come", "ranks had not come"));
+        }
+        if parts.is_empty() { String::new() } else { format!("\n  {}", parts.join(", ")) }
+    }
+}
+
+/// Ranks in increasing order, as `0,3-7`.
+fn ranges(ranks: &[u32]) -> String {
+    let runs = ranks.chunk_by(|a, b| a + 1 == *b);
+    let text = runs.map(|run| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => unreachable!("chunks are not empty"),
+    });
+    text.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hydrant_core::trace::Exit;
+
+    fn job(size: u32) -> Job {
+        Job::new(0, size, Some(7))
+    }
+
+    #[test]
+    fn a_job_is_over_when_all_who_joined_have_left() {
+        let mut job = job(2);
+        job.join(Rank(1), None);
+        assert!(!job.is_complete() && job.leave(Rank(1)) && !job.leave(Rank(1)) && !job.leave(Rank(0)));
+        assert!(!job.is_over() && job.deadline == Some(7));
+        job.join(Rank(0), None);
+        assert!(job.is_complete() && job.deadline.is_none() && !job.is_over());
+        job.leave(Rank(0));
+        assert!(job.is_over() && job.code() == 0 && job.report().is_none());
+    }
+
+    #[test]
+    fn the_lost_rank_is_named_with_where_it_came_from() {
+        let mut job = job(4);
+        job.join(Rank(0), None);
+        job.join(Rank(2), Some(([10, 0, 0, 7], 4000).into()));
+        job.leave(Rank(2));
+        job.end(Cause::NoFinalize { rank: Rank(2), exit: Exit::Lost }, String::new());
+        assert_eq!(
+            job.report().unwrap(),
+            "rank 2 was lost without finalizing\n  rank 2 came from 10.0.0.7:4000\n  \
+             1 other rank is cut off, 2 other ranks had not come"
+        );
+        assert!(job.is_over() && job.code() == 1);
+    }
+
+    #[test]
+    fn who_has_not_come_is_named() {
+        let mut job = job(6);
+        job.join(Rank(1), None);
+        job.give_up(0.5);
+        let text = "the job is given up: 1 of 6 ranks have come within 0.5 s\n  missing: 0,2-5\n  1 other rank is cut off";
+        assert_eq!(job.report().unwrap(), text);
+    }
+}

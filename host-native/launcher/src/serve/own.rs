@@ -1,0 +1,211 @@
+//! `hydrant serve --size N`: jobs that the command line describes, one after the other on the same port.
+
+use std::io::Write;
+use std::time::Duration;
+
+use hydrant_core::server::JobSpec;
+use hydrant_core::trace::Exit;
+use hydrant_core::{Input, JobId, Rank, Server};
+
+use super::Options;
+use super::jobs::Job;
+use super::station::{News, OWN_FILES, Station, say};
+use crate::border::Native;
+use crate::engine::open::{job_name, random};
+use crate::engine::poller::Token;
+use crate::engine::port::Port;
+use crate::engine::signals::{self, Signals};
+use crate::error::RunError;
+use crate::launch::OpenFiles;
+use crate::slabs::HeapSlabs;
+
+/// The one job that there is at a time.
+const JOB: JobId = JobId(0);
+
+/// Serves jobs of `size` ranks; the exit code of the first that failed.
+pub(super) fn serve(options: &Options, size: u32) -> Result<u8, RunError> {
+    let limits = options.limits(size);
+    let signals = Signals::new()?;
+    let _files = OpenFiles::reserve(limits.conns, OWN_FILES + u64::from(limits.conns))?;
+    let mut slabs = HeapSlabs::new(&limits);
+    let core = Native(Server::new(limits, slabs.lend(), random()?)?);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let station = Station::new(&options.job.allow, &limits, core, signals)?;
+    let mut own = Own { options, size, host, station, job: Job::new(0, size, None), served: 0, failed: None };
+    own.open_job()?;
+    let port = Port::open(options.job.pmi_port)?;
+    let address = port.for_ranks(&own.host);
+    own.station.open(JOB, size, port)?;
+    // Where nobody reads it, nobody needs it.
+    let _ = writeln!(std::io::stdout(), "PMI_PORT={address}");
+    own.run()
+}
+
+struct Own<'o, 's> {
+    options: &'o Options,
+    size: u32,
+    /// This machine.
+    host: String,
+    station: Station<'s>,
+    job: Job,
+    /// How many jobs are over.
+    served: u32,
+    /// The exit code of the first that failed.
+    failed: Option<u8>,
+}
+
+impl Own<'_, '_> {
+    /// The event loop.
+    fn run(&mut self) -> Result<u8, RunError> {
+        let mut tokens = Vec::new();
+        loop {
+            self.station.step(self.job.deadline, &mut tokens)?;
+            while let Some(news) = self.station.next_news() {
+                self.hear(news)?;
+            }
+            if self.job.deadline.is_some_and(|at| at <= self.station.now()) {
+                self.job.give_up(self.options.job.join_timeout.as_secs_f64());
+            }
+            if self.job.is_over() {
+                self.close_job()?;
+                if self.options.job.jobs == self.served {
+                    return Ok(self.failed.unwrap_or(0));
+                }
+                self.open_job()?;
+            }
+            if tokens.contains(&Token::Signals)
+                && let Some(signal) = self.station.take_signals()?
+            {
+                return Ok(self.ended_by(signal.as_raw() as u8));
+            }
+        }
+    }
+
+    /// The exit code when a signal ends it.
+    fn ended_by(&self, signal: u8) -> u8 {
+        if self.job.joined() == 0 && self.options.job.jobs == 0 {
+            return self.failed.unwrap_or(0);
+        }
+        let (joined, size) = (self.job.joined(), self.size);
+        say(&format!("ended by {}: {joined} of {size} ranks had joined the job", signals::name(signal)));
+        signal.saturating_add(128)
+    }
+
+    /// Begins the next job.
+    fn open_job(&mut self) -> Result<(), RunError> {
+        let options = &self.options.job;
+        let until = self.station.now().saturating_add(millis(options.join_timeout));
+        let deadline = (self.served == 0 && !options.join_timeout.is_zero()).then_some(until);
+        self.job = Job::new(self.served, self.size, deadline);
+        let name = match &options.jobid {
+            Some(jobid) => jobid.clone(),
+            None => job_name(&self.host, self.served)?,
+        };
+        let spec = JobSpec {
+            universe: options.usize,
+            pmi1_subversion: options.pmi1_version,
+            lookup_wait: millis(options.lookup_wait),
+            fence_warning: millis(options.fence_warning),
+            ..JobSpec::new(JOB, &name, self.size)
+        };
+        self.station.tell(Input::Job(spec))?;
+        self.describe_job()?;
+        self.station.hold(JOB, false);
+        if self.options.verbose {
+            say(&format!("job {} of {} ranks is called {name}", self.served, self.size));
+        }
+        Ok(())
+    }
+
+    fn describe_job(&mut self) -> Result<(), RunError> {
+        let (job, options) = (JOB, &self.options.job);
+        let mapping = options.map.mapping(self.size);
+        let attr = Input::Attr { job, key: b"PMI_process_mapping", value: mapping.as_bytes() };
+        self.station.tell(attr).map_err(|_| RunError::Mapping { len: mapping.len() })?;
+        let whole = [self.size];
+        let programs = if options.programs.is_empty() { &whole[..] } else { &options.programs };
+        let mut first = Rank(0);
+        for (appnum, &count) in (0..).zip(programs) {
+            self.station.tell(Input::Program { job, first, count, appnum })?;
+            self.define(&format!("hydrant://app/{appnum}"), first, count)?;
+            first = Rank(first.0 + count);
+        }
+        options.pset.iter().try_for_each(|pset| self.define(&pset.name, Rank(pset.first), pset.count))
+    }
+
+    fn define(&mut self, name: &str, first: Rank, count: u32) -> Result<(), RunError> {
+        let defined = self.station.tell(Input::Pset { job: JOB, name, first, count });
+        defined.map_err(|why| RunError::Pset { name: name.to_owned(), why })
+    }
+
+    /// Lets go of a job that is over, and says how it ended.
+    fn close_job(&mut self) -> Result<(), RunError> {
+        if let Some(report) = self.job.report() {
+            say(&report);
+            self.failed.get_or_insert(self.job.code());
+        } else if self.options.verbose {
+            say(&format!("job {} is over: every rank has left", self.job.ordinal));
+        }
+        self.station.empty(JOB)?;
+        while self.station.next_news().is_some() {}
+        self.served = self.served.saturating_add(1);
+        Ok(())
+    }
+
+    fn hear(&mut self, news: News) -> Result<(), RunError> {
+        match news {
+            News::Joined { rank, from, .. } => {
+                self.job.join(rank, from);
+                let timeout = self.options.job.join_timeout;
+                if self.served > 0 && self.job.joined() == 1 && !timeout.is_zero() && !self.job.is_complete()
+                {
+                    self.job.deadline = Some(self.station.now().saturating_add(millis(timeout)));
+                }
+                // Who comes once all ranks have may belong to the next job, and waits for it.
+                let more = self.options.job.jobs != self.served.saturating_add(1);
+                self.station.hold(JOB, more && self.job.is_complete());
+                let from = from.map_or_else(String::new, |from| format!(" from {from}"));
+                self.detail(|| format!("rank {rank} has joined{from}"));
+            }
+            // The connection was all that is known of the process.
+            News::Left { job, rank, finalized } if self.job.leave(rank) => {
+                self.detail(|| format!("rank {rank} has left"));
+                self.station.exited(job, rank, if finalized { Exit::Code(0) } else { Exit::Lost })?;
+            }
+            News::Left { .. } => {}
+            News::End { cause, message, .. } => self.job.end(cause, message),
+            News::Kill { rank, code, message, .. } => self.job.abort_alone(rank, code, message),
+            News::Late { arrived, size, missing, .. } => {
+                let seconds = self.options.job.fence_warning.as_secs_f64();
+                say(&format!(
+                    "a fence has been waiting for {seconds} s: {arrived} of {size} ranks have come, it waits for {missing}"
+                ));
+            }
+            News::Closed { rank: Some(rank), why, .. } => {
+                say(&format!("closed the PMI connection of rank {rank}: {why}"));
+            }
+            News::Closed { why, .. } => {
+                self.detail(|| format!("closed a connection that was no rank's: {why}"));
+            }
+            News::Full { limit } => {
+                let size = self.station.usage(limit).1;
+                say(&format!(
+                    "a rank was refused: limit {name} of {size} is used up, raise it with --limit {name}=N",
+                    name = limit.name()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A line that was asked for with `--verbose`.
+    fn detail(&self, line: impl FnOnce() -> String) {
+        if self.options.verbose {
+            say(&line());
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    time.as_millis().try_into().unwrap_or(u64::MAX)
+}

@@ -1,0 +1,247 @@
+//! What a host knows of its server, against which a plugin's outputs are held.
+
+use hydrant_core::limits::{OWED_MAX, RECORD_HEADER};
+use hydrant_core::server::Consumed;
+use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
+
+/// An output, or what became of an input, that no server would give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Nonsense {
+    /// It is about a connection that is not open.
+    #[error("connection {0} is not open")]
+    Conn(ConnId),
+    /// A connection is to be closed for the second time.
+    #[error("connection {0} is closed twice")]
+    Closed(ConnId),
+    /// It is about a job that is not served.
+    #[error("job {0} is not served")]
+    Job(JobId),
+    /// A job is to end for the second time.
+    #[error("job {0} ends twice")]
+    Ended(JobId),
+    /// It is about a rank that the job does not have.
+    #[error("job {0} has no rank {1}")]
+    Rank(JobId, Rank),
+    /// A client is another job's than the one that it came for.
+    #[error("connection {0} did not come for job {1}")]
+    Stranger(ConnId, JobId),
+    /// A request has a number that is taken or that no request can have.
+    #[error("there cannot be a request number {0}")]
+    Errand(u32),
+    /// A late fence counts more than its ranks.
+    #[error("{arrived} of {size} ranks have arrived in a job of {ranks}")]
+    Late {
+        /// Who has arrived.
+        arrived: u32,
+        /// Who must.
+        size: u32,
+        /// Who there is.
+        ranks: u32,
+    },
+    /// A message for a node that is no neighbour.
+    #[error("there is no node {0}")]
+    Node(u32),
+    /// A reply of no bytes, or an output with more than any may have.
+    #[error("an output of {0} bytes")]
+    Length(usize),
+    /// More outputs than a server can owe.
+    #[error("more than {0} outputs at once")]
+    Endless(u64),
+    /// More bytes are done with than there were.
+    #[error("{done} of {given} bytes are done with")]
+    Consumed {
+        /// Done with.
+        done: u32,
+        /// Handed in.
+        given: usize,
+    },
+    /// A tick is asked for at once after another.
+    #[error("a tick is wanted at {0} ms, which is over")]
+    Wake(u64),
+}
+
+/// The jobs, connections and requests of a server, as its host knows them.
+#[derive(Clone, Debug)]
+pub struct Known {
+    limits: Limits,
+    jobs: Vec<Option<Job>>,
+    conns: Vec<Option<Conn>>,
+    /// Which requests the host was told of and has not answered.
+    errands: Vec<bool>,
+    nodes: u32,
+    /// Outputs since the last input.
+    outputs: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    size: u32,
+    ending: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Conn {
+    job: JobId,
+    closing: bool,
+}
+
+impl Known {
+    /// Of a server without jobs.
+    pub fn new(limits: Limits) -> Known {
+        Known {
+            limits,
+            jobs: vec![None; limits.jobs as usize],
+            conns: vec![None; limits.conns as usize],
+            errands: vec![false; limits.spawns as usize],
+            nodes: 1,
+            outputs: 0,
+        }
+    }
+
+    /// The server's limits.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Takes note of an input that the server has taken, and holds what became of it against it.
+    ///
+    /// # Errors
+    /// What became of it is [`Nonsense`].
+    pub fn told(
+        &mut self,
+        now: Time,
+        input: &Input<'_>,
+        consumed: Consumed,
+        wake: Option<Time>,
+    ) -> Result<(), Nonsense> {
+        self.outputs = 0;
+        let given = if let Input::Bytes { bytes, .. } = input { bytes.len() } else { 0 };
+        if consumed.bytes as usize > given {
+            return Err(Nonsense::Consumed { done: consumed.bytes, given });
+        }
+        match *input {
+            Input::Job(spec) => {
+                if let Some(slot) = self.jobs.get_mut(spec.job.index()) {
+                    *slot = Some(Job { size: spec.size, ending: false });
+                }
+            }
+            Input::Forget { job } => {
+                if let Some(slot) = self.jobs.get_mut(job.index()) {
+                    *slot = None;
+                }
+            }
+            Input::Opened { conn, job, .. } | Input::Aside { conn, job } => {
+                if let Some(slot) = self.conns.get_mut(conn.index()) {
+                    *slot = Some(Conn { job, closing: false });
+                }
+            }
+            Input::Closed { conn } => {
+                if let Some(slot) = self.conns.get_mut(conn.index()) {
+                    *slot = None;
+                }
+            }
+            Input::Launched { spawn: errand, .. } | Input::Named { errand, .. } => {
+                if let Some(slot) = self.errands.get_mut(errand.index()) {
+                    *slot = false;
+                }
+            }
+            Input::Node { nodes, .. } => self.nodes = nodes,
+            // One that wants the next tick at once would keep its host busy for ever.
+            Input::Tick => {
+                if let Some(at) = wake.filter(|&at| at <= now) {
+                    return Err(Nonsense::Wake(at.0));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Holds an output against what is known.
+    ///
+    /// # Errors
+    /// [`Nonsense`]
+    pub fn said(&mut self, output: &Output<'_>) -> Result<(), Nonsense> {
+        self.outputs += 1;
+        if self.outputs > self.outputs_max() {
+            return Err(Nonsense::Endless(self.outputs_max()));
+        }
+        match *output {
+            Output::Bytes { conn, bytes } => {
+                self.conn(conn)?;
+                self.length(bytes, 1)
+            }
+            Output::Close { conn, .. } => {
+                let open = self.conn(conn)?;
+                if std::mem::replace(&mut open.closing, true) { Err(Nonsense::Closed(conn)) } else { Ok(()) }
+            }
+            Output::Joined { conn, job, rank } => {
+                self.rank(job, rank)?;
+                if self.conn(conn)?.job == job { Ok(()) } else { Err(Nonsense::Stranger(conn, job)) }
+            }
+            Output::Spawn { spawn: errand, job, rank, request, .. }
+            | Output::Names { errand, job, rank, request, .. } => {
+                self.rank(job, rank)?;
+                self.length(request, 1)?;
+                let told = self.errands.get_mut(errand.index());
+                match told.map(|told| std::mem::replace(told, true)) {
+                    Some(false) => Ok(()),
+                    Some(true) | None => Err(Nonsense::Errand(errand.0)),
+                }
+            }
+            Output::Kill { job, rank, message, .. } => {
+                self.rank(job, rank)?;
+                self.length(message.as_bytes(), 0)
+            }
+            Output::End { job, cause, message } => {
+                self.rank(job, cause.rank())?;
+                self.length(message.as_bytes(), 0)?;
+                let ending = &mut self.job(job)?.ending;
+                if std::mem::replace(ending, true) { Err(Nonsense::Ended(job)) } else { Ok(()) }
+            }
+            Output::Late { job, arrived, size, missing } => {
+                self.length(missing.as_bytes(), 0)?;
+                let ranks = self.job(job)?.size;
+                let sound = arrived <= size && size <= ranks;
+                if sound { Ok(()) } else { Err(Nonsense::Late { arrived, size, ranks }) }
+            }
+            Output::Peer { node, bytes } => {
+                self.length(bytes, 1)?;
+                if node < self.nodes && self.nodes > 1 { Ok(()) } else { Err(Nonsense::Node(node)) }
+            }
+        }
+    }
+
+    /// A connection says that it is there, its replies and its end; a rank may be ended, a job end and be late. A link
+    /// to another node may have to carry each record of the log, the fence, the ring and the groups of each job, and the
+    /// end of each rank.
+    fn outputs_max(&self) -> u64 {
+        let of = |count: u32, each: u64| u64::from(count).saturating_mul(each);
+        let Limits { conns, ranks, jobs, groups, spawns, .. } = self.limits;
+        let messages = match self.nodes {
+            0 | 1 => 0,
+            _ => {
+                u64::from(self.limits.kvs_bytes / RECORD_HEADER) + of(jobs, 2) + of(groups, 1) + of(ranks, 1)
+            }
+        };
+        let own = of(conns, OWED_MAX as u64 + 2) + of(ranks, 1) + of(jobs, 2) + of(groups, 1) + of(spawns, 1);
+        own.saturating_add(of(self.limits.links, messages))
+    }
+
+    fn length(&self, bytes: &[u8], least: usize) -> Result<(), Nonsense> {
+        let sound = (least..=self.limits.output_max()).contains(&bytes.len());
+        if sound { Ok(()) } else { Err(Nonsense::Length(bytes.len())) }
+    }
+
+    fn conn(&mut self, conn: ConnId) -> Result<&mut Conn, Nonsense> {
+        self.conns.get_mut(conn.index()).and_then(Option::as_mut).ok_or(Nonsense::Conn(conn))
+    }
+
+    fn job(&mut self, job: JobId) -> Result<&mut Job, Nonsense> {
+        self.jobs.get_mut(job.index()).and_then(Option::as_mut).ok_or(Nonsense::Job(job))
+    }
+
+    fn rank(&mut self, job: JobId, rank: Rank) -> Result<(), Nonsense> {
+        if rank.0 < self.job(job)?.size { Ok(()) } else { Err(Nonsense::Rank(job, rank)) }
+    }
+}

@@ -1,0 +1,131 @@
+//! A job's core changes while the job runs: from the launcher into a sandbox, from one plugin to another, and back.
+
+use std::sync::atomic::AtomicU32;
+
+use crate::common::{Event, LIMITS, SEED, job, sandbox};
+use hydrant_core::slabs::{Conn, Errand, Group, Job, Lengths, Link, Name, Pset, RankSlot};
+use hydrant_core::{Core, Server, Slabs, Time};
+use hydrant_wasm::{Known, Plugin};
+
+/// What became of an input: the result of telling it, and all that was said then.
+type Step = (String, Vec<String>);
+
+fn slots<T: Clone + Default>(len: usize) -> &'static mut [T] {
+    Box::leak(vec![T::default(); len].into())
+}
+
+/// Slabs that stay as long as the test program runs.
+fn slabs() -> Slabs<'static> {
+    let need = Lengths::of(&LIMITS);
+    let index = (0..need.index).map(|_| AtomicU32::new(0)).collect::<Box<[_]>>();
+    Slabs {
+        jobs: slots::<Job>(need.jobs),
+        ranks: slots::<RankSlot>(need.ranks),
+        conns: slots::<Conn>(need.conns),
+        log: slots(need.log),
+        index: Box::leak(index),
+        groups: slots::<Group>(need.groups),
+        names: slots::<Name>(need.names),
+        spawns: slots::<Errand>(need.spawns),
+        requests: slots(need.requests),
+        psets: slots::<Pset>(need.psets),
+        links: slots::<Link>(need.links),
+        bits: slots(need.bits),
+    }
+}
+
+/// One step of the job, on whichever core it is.
+fn step<C: Core<Error: std::fmt::Debug>>(core: &mut C, now: Time, event: &Event) -> Step {
+    let result = core.handle(now, event.input());
+    let mut buf = vec![0; LIMITS.output_max()];
+    let mut said = Vec::new();
+    while let Some(output) = core.poll(&mut buf).expect("the plugin is honest") {
+        said.push(format!("{output:?}"));
+    }
+    (format!("{result:?} and a tick at {:?}", core.wake()), said)
+}
+
+fn saved(server: &Server<'_>) -> Vec<u8> {
+    let mut buf = vec![0; server.snapshot_len()];
+    server.snapshot(&mut buf).expect("its length was asked for").to_vec()
+}
+
+/// The job on the core itself: what became of each step, and the state after it.
+fn natively() -> Vec<(Step, Vec<u8>)> {
+    let mut server = Server::new(LIMITS, slabs(), SEED).expect("the slabs are as long as they must be");
+    let one = |(now, event): (Time, Event)| (step(&mut server, now, &event), saved(&server));
+    job().into_iter().map(one).collect()
+}
+
+/// What the host knows after the first `steps` steps.
+fn known(steps: usize) -> Known {
+    let mut known = Known::new(LIMITS);
+    let mut server = Server::new(LIMITS, slabs(), SEED).expect("the slabs are as long as they must be");
+    let mut buf = vec![0; LIMITS.output_max()];
+    for (now, event) in job().into_iter().take(steps) {
+        let consumed = server.handle(now, event.input()).expect("the job is in order");
+        known.told(now, &event.input(), consumed, server.wake()).expect("the server is honest");
+        while let Some(output) = server.poll(&mut buf) {
+            known.said(&output).expect("the server is honest");
+        }
+    }
+    known
+}
+
+#[test]
+fn the_job_says_something_of_every_kind() {
+    let said: Vec<String> = natively().into_iter().flat_map(|((_, said), _)| said).collect();
+    for kind in ["Bytes", "Close", "Joined", "Spawn", "End", "Late"] {
+        assert!(said.iter().any(|said| said.starts_with(kind)), "no {kind}");
+    }
+}
+
+#[test]
+fn a_plugin_says_what_the_core_says() {
+    let mut plugin = sandbox().server(LIMITS, SEED).expect("the plugin is whole");
+    for ((now, event), (expected, state)) in job().into_iter().zip(natively()) {
+        assert_eq!(step(&mut plugin, now, &event), expected, "{event:?}");
+        assert!(plugin.snapshot().expect("the plugin is honest") == state, "{event:?}");
+    }
+}
+
+#[test]
+fn a_running_job_survives_the_exchange_of_its_plugin_before_every_input() {
+    let mut plugin = sandbox().server(LIMITS, SEED).expect("the plugin is whole");
+    for ((now, event), (expected, _)) in job().into_iter().zip(natively()) {
+        plugin = plugin.move_to(sandbox()).expect("a plugin takes over from another");
+        assert_eq!(step(&mut plugin, now, &event), expected, "{event:?}");
+    }
+}
+
+#[test]
+fn what_was_saved_natively_goes_on_in_the_sandbox_and_back_at_every_step() {
+    let expected = natively();
+    let events = job();
+    for (at, pair) in events.windows(2).enumerate() {
+        let saved_natively = &expected[at].1;
+        let mut plugin: Plugin =
+            sandbox().restore(saved_natively, known(at + 1)).expect("a server wrote the snapshot");
+        let (now, event) = &pair[1];
+        assert_eq!(step(&mut plugin, *now, event), expected[at + 1].0, "{event:?} in the sandbox");
+        let back = plugin.snapshot().expect("the plugin is honest");
+        assert!(back == expected[at + 1].1, "{event:?} in the sandbox");
+        let mut server = Server::restore(&back, slabs()).expect("a plugin wrote the snapshot");
+        if let Some((now, event)) = events.get(at + 2) {
+            assert_eq!(step(&mut server, *now, event), expected[at + 2].0, "{event:?} back outside");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_snapshot_is_refused_by_name() {
+    let (_, mut state) = natively().swap_remove(20);
+    let at = state.len() / 2;
+    state[at] ^= 1;
+    let error = sandbox().restore(&state, known(21)).expect_err("its digest is wrong");
+    assert!(error.to_string().contains("digest"), "{error}");
+    let other = hydrant_core::Limits { jobs: 1, ..LIMITS };
+    state[at] ^= 1;
+    let error = sandbox().restore(&state, Known::new(other)).expect_err("the host has other limits");
+    assert!(error.to_string().contains("limits"), "{error}");
+}

@@ -1,0 +1,109 @@
+//! Recorded jobs of a real MPI library, each served by another core before every input: from the launcher's process into
+//! the sandbox, and back.
+
+use std::fs::File;
+use std::io::BufReader;
+
+use hydrant::recording::Reader;
+use hydrant::slabs::HeapSlabs;
+use hydrant_core::server::{Consumed, Record};
+use hydrant_core::{Core, Input, Limits, Output, Server, Time};
+use hydrant_tests::Job;
+use hydrant_tests::job::hydrant_bin;
+use hydrant_tests::peers::Peer;
+use hydrant_wasm::{Known, Plugin};
+
+use crate::common::{sandbox, target_dir};
+
+/// The core that serves at the moment.
+enum Place {
+    Outside(Box<Server<'static>>),
+    Inside(Box<Plugin>),
+}
+
+impl Place {
+    /// The other place, with what this one has saved.
+    fn move_over(self, known: &Known) -> Place {
+        match self {
+            Place::Outside(server) => {
+                let mut buf = vec![0; server.snapshot_len()];
+                let saved = server.snapshot(&mut buf).expect("its length was asked for");
+                let plugin = sandbox().restore(saved, known.clone());
+                Place::Inside(Box::new(plugin.expect("a server wrote the snapshot")))
+            }
+            Place::Inside(mut plugin) => {
+                let saved = plugin.snapshot().expect("the plugin is honest");
+                let slabs = Box::leak(Box::new(HeapSlabs::new(known.limits()))).lend();
+                Place::Outside(Box::new(Server::restore(&saved, slabs).expect("a plugin wrote the snapshot")))
+            }
+        }
+    }
+
+    fn handle(&mut self, now: Time, input: Input<'_>) -> (Consumed, Option<Time>) {
+        match self {
+            Place::Outside(server) => {
+                (server.handle(now, input).expect("it was taken when it was recorded"), server.wake())
+            }
+            Place::Inside(plugin) => {
+                (plugin.handle(now, input).expect("it was taken when it was recorded"), plugin.wake())
+            }
+        }
+    }
+
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Option<Output<'b>> {
+        match self {
+            Place::Outside(server) => server.poll(buf),
+            Place::Inside(plugin) => plugin.poll(buf).expect("the plugin is honest"),
+        }
+    }
+}
+
+/// Plays a recording; how many inputs it has.
+fn play(mut recording: Reader<BufReader<File>>) -> u64 {
+    let (limits, seed): (Limits, u32) = (recording.begin().limits, recording.begin().seed);
+    let slabs = Box::leak(Box::new(HeapSlabs::new(&limits))).lend();
+    let server = Server::new(limits, slabs, seed).expect("the slabs are as long as the limits say");
+    let mut place = Place::Outside(Box::new(server));
+    let mut known = Known::new(limits);
+    let mut buf = vec![0; limits.output_max()];
+    let mut inputs = 0;
+    let mut made = None;
+    while let Some(entry) = recording.next_record().expect("the recording is whole") {
+        match entry.record {
+            Record::Begin { .. } | Record::End { .. } => {}
+            Record::Input { now, input } => {
+                inputs += 1;
+                place = place.move_over(&known);
+                let (consumed, wake) = place.handle(now, input);
+                known.told(now, &input, consumed, wake).expect("the core is honest");
+                made = Some((consumed, wake));
+            }
+            Record::Took { consumed, wake } => assert_eq!(made, Some((consumed, wake)), "input {inputs}"),
+            Record::Output(recorded) => {
+                known.said(&recorded).expect("the core was honest");
+                assert_eq!(place.poll(&mut buf), Some(recorded), "input {inputs}");
+            }
+            Record::Silence => assert_eq!(place.poll(&mut buf), None, "input {inputs}"),
+            other => panic!("the job went well, and its recording holds {other:?}"),
+        }
+    }
+    inputs
+}
+
+#[test]
+fn a_recorded_job_goes_on_in_another_core_before_every_input() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    for (program, args, ranks) in
+        [("mpi_hello", "", 4), ("mpi_spawn", "world 3", 2), ("mpi_sessions", "1 3", 3)]
+    {
+        let file = target_dir().join(format!("exchange-{program}-{}.rec", std::process::id()));
+        let job = Job::new(hydrant_bin()).words(&format!("run --record {} -n {ranks}", file.display()));
+        job.arg(Peer::Mpich5.program(program)).words(args).run().code(0);
+        let recording = Reader::new(BufReader::new(File::open(&file).expect("the job was recorded")));
+        let inputs = play(recording.expect("a recording begins so"));
+        let _ = std::fs::remove_file(&file);
+        assert!(inputs > 20, "{program}: {inputs} inputs are hardly a job");
+    }
+}

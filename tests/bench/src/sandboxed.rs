@@ -1,0 +1,117 @@
+//! The core in the sandbox beside the core itself.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use hydrant_core::Limits;
+use hydrant_wasm::{Origin, Sandbox, Settings};
+
+use crate::alone::{self, OPERATIONS};
+use crate::native::{Plan, Shape};
+use crate::pmi::Pmi;
+use crate::table::{Row, Samples, Target};
+
+/// How much longer a command may take in the sandbox.
+const TIMES: f64 = 2.0;
+
+/// The rows of the sandbox for the exchange of a job; the others where there is none.
+pub(crate) fn rows(plan: &Plan, keys: &[u32], shape: Shape) -> Vec<Row> {
+    if shape.ranks > 0 {
+        return [Pmi::V1, Pmi::V2].map(|pmi| exchange(plan, shape, pmi)).into();
+    }
+    let rows = start(plan.runs).and_then(|mut rows| {
+        rows.extend(commands(plan.runs, keys)?);
+        Ok(rows)
+    });
+    plan.noted(rows).unwrap_or_default()
+}
+
+fn plugin() -> Result<PathBuf> {
+    std::env::var_os("HYDRANT_WASM")
+        .map(PathBuf::from)
+        .context("HYDRANT_WASM does not say where the plugin is")
+}
+
+/// From the plugin's file to a server that can be told of a job.
+fn start(runs: u32) -> Result<Vec<Row>> {
+    let cache = std::env::temp_dir().join(format!("hydrant-bench-{}", std::process::id()));
+    let (mut compiled, mut cached) = (Samples::default(), Samples::default());
+    let time = |cache: Option<PathBuf>, expected| {
+        let begin = Instant::now();
+        let sandbox = Sandbox::load(&plugin()?, &Settings { cache, ..Settings::default() })?;
+        sandbox.server(Limits::for_ranks(128), 1)?;
+        ensure!(sandbox.origin() == expected, "the plugin's code came from elsewhere");
+        Ok(begin.elapsed().as_secs_f64() * 1e3)
+    };
+    let timed = time(Some(cache.clone()), Origin::Compiled).and_then(|first| {
+        compiled.push(first);
+        for _ in 0..runs {
+            compiled.push(time(None, Origin::Compiled)?);
+            cached.push(time(Some(cache.clone()), Origin::Cached)?);
+        }
+        Ok(())
+    });
+    // What cannot be removed from the temporary folder is removed with it.
+    let _ = std::fs::remove_dir_all(&cache);
+    timed?;
+    let row = |what: &str, samples: &Samples| Row {
+        what: format!("sandbox, start {what}"),
+        n: 128,
+        unit: "ms",
+        hydrant: samples.median(),
+        ..Row::default()
+    };
+    Ok(vec![row("compiled", &compiled), row("cached", &cached)])
+}
+
+fn commands(runs: u32, counts: &[u32]) -> Result<Vec<Row>> {
+    let sandbox = Sandbox::load(&plugin()?, &Settings::default())?;
+    let mut rows = Vec::new();
+    for pmi in [Pmi::V1, Pmi::V2] {
+        for &keys in counts {
+            let mut columns = [(); 3].map(|()| (Samples::default(), Samples::default()));
+            for _ in 0..runs {
+                let inside = alone::sample(sandbox.server(alone::limits(keys), 1)?, pmi, keys)?;
+                let outside = alone::native(pmi, keys)?;
+                for (at, (within, without)) in columns.iter_mut().enumerate() {
+                    within.push(inside[at]);
+                    without.push(outside[at]);
+                }
+            }
+            rows.extend(OPERATIONS.iter().zip(&columns).map(|(operation, (within, without))| Row {
+                what: format!("sandbox, PMI-{} {operation}", pmi.name()),
+                n: keys,
+                unit: "ns",
+                hydrant: within.median(),
+                floor: without.median(),
+                target: Some(Target::OfFloor(TIMES)),
+                ..Row::default()
+            }));
+        }
+    }
+    Ok(rows)
+}
+
+fn exchange(plan: &Plan, shape: Shape, pmi: Pmi) -> Row {
+    let (mut within, mut without) = (Samples::default(), Samples::default());
+    for _ in 0..plan.runs {
+        for (samples, sandbox) in [(&mut within, true), (&mut without, false)] {
+            let Some(mut command) = plan.hydrant(shape).filter(|_| !samples.failed()) else { continue };
+            if sandbox {
+                command.arg("--sandbox");
+            }
+            let moments = plan.noted(plan.job(command, pmi));
+            samples.push_if(moments.map(|moments| moments.exchange() as f64 / 1e6));
+        }
+    }
+    Row {
+        what: format!("sandbox, PMI-{} exchange", pmi.name()),
+        n: shape.ranks,
+        unit: "ms",
+        hydrant: within.median(),
+        floor: without.median(),
+        target: (shape.ranks == 128).then_some(Target::OfFloor(TIMES)),
+        ..Row::default()
+    }
+}

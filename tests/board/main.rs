@@ -1,0 +1,11 @@
+//! The firmware in QEMU: a microcontroller that serves real MPI jobs.
+
+mod jobs;
+mod log;
+mod manager;
+mod mpi;
+mod offload;
+mod qemu;
+mod recording;
+mod talk;
+mod trouble;

@@ -1,0 +1,111 @@
+//! The launchers of `host-wasm/examples`: other languages, the same core, real MPI jobs.
+
+use std::path::Path;
+
+use hydrant_tests::Job;
+use hydrant_tests::job::{hydrant_bin, plugin};
+use hydrant_tests::peers::{Peer, node, python, wasmtime_python};
+
+/// A client that says what it is told.
+const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
+
+/// A language, and where its launcher is.
+#[derive(Clone, Copy)]
+struct Launcher {
+    peer: Peer,
+    file: &'static str,
+}
+
+const PYTHON: Launcher = Launcher { peer: Peer::Wasmtime, file: "launch.py" };
+const NODE: Launcher = Launcher { peer: Peer::Node, file: "launch.mjs" };
+
+impl Launcher {
+    /// A job of so many ranks of that program; nothing where the language or MPICH is missing and may be.
+    fn job(self, ranks: u32, program: impl AsRef<Path>) -> Option<Job> {
+        let interpreter = match self.peer {
+            Peer::Wasmtime => wasmtime_python(),
+            _ => node(),
+        };
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-wasm/examples").join(self.file);
+        let there = self.peer.there() && Peer::Mpich5.there();
+        let job =
+            || Job::new(interpreter).arg(file).arg(plugin()).arg(ranks.to_string()).arg(program.as_ref());
+        there.then(job)
+    }
+
+    fn hello_and_allreduce(self) {
+        let Some(hello) = self.job(4, Peer::Mpich5.program("mpi_hello")) else { return };
+        let outcome = hello.run();
+        let lines: Vec<String> =
+            (0..4).map(|rank| format!("rank {rank} of 4, program 0, universe 4, MPICH 5.0.2")).collect();
+        assert_eq!(outcome.code(0).quiet().lines(), lines, "{outcome}");
+        let Some(allreduce) = self.job(4, Peer::Mpich5.program("mpi_allreduce")) else { return };
+        allreduce.run().code(0).quiet().says("allreduce of 4: 0 wrong\n", 1);
+    }
+
+    /// The core has the others ended, and the failure is the exit code.
+    fn failures(self) {
+        let abort = "from mpi4py import MPI; w = MPI.COMM_WORLD; w.rank == 2 and w.Abort(5); w.barrier()";
+        let Some(job) = self.job(4, python()) else { return };
+        job.args(["-c", abort]).run().code(5).warns("rank 2 aborted: the others are ended");
+        for (steps, code, warning) in [
+            ("exit 3", 3, "rank 1 ended with 3"),
+            ("kill 9", 137, "rank 1 ended with "),
+            ("exit 0", 1, "rank 1 left without finalizing: the others are ended"),
+        ] {
+            let Some(job) = self.job(3, RAW) else { return };
+            let outcome = job.words("init1 only 1").words(steps).words("all fence1 end1").run();
+            outcome.code(code).warns(warning);
+        }
+        let Some(job) = self.job(2, "/nonexistent/program") else { return };
+        job.run().code(127).warns("/nonexistent/program");
+    }
+
+    /// PMI-2, whose messages are counted, and more than the socket hands over at once.
+    fn probe(self) {
+        let Some(job) = self.job(4, hydrant_bin()) else { return };
+        let outcome = job.words("probe --pmi 2 --keys 40 --bytes 1024").run();
+        outcome.code(0).quiet().says("all right", 1);
+    }
+}
+
+#[test]
+fn python_hello_and_allreduce() {
+    PYTHON.hello_and_allreduce();
+}
+
+#[test]
+fn python_failures() {
+    PYTHON.failures();
+}
+
+#[test]
+fn python_probe() {
+    PYTHON.probe();
+}
+
+#[test]
+fn node_hello_and_allreduce() {
+    NODE.hello_and_allreduce();
+}
+
+#[test]
+fn node_failures() {
+    NODE.failures();
+}
+
+#[test]
+fn node_probe() {
+    NODE.probe();
+}
+
+/// Each fits on a few pages, which is the point of them.
+#[test]
+fn they_are_short() {
+    for Launcher { file, .. } in [PYTHON, NODE] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-wasm/examples").join(file);
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+        assert!(lines <= 150, "{}: {lines} lines", file.display());
+    }
+}

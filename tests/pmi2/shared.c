@@ -1,0 +1,153 @@
+/* Gets with and without the server's memory. The library talks to the server through this program, which counts what
+ * it says.
+ *
+ *   local            values come without a message; keys that are not there, and other jobs, are asked for
+ *   asked [OFFER]    with that offer instead of the server's, or none: values come by messages
+ *   sealed           nobody but the server can write to the memory
+ */
+#define _GNU_SOURCE
+#include "../clients/pmi2_check.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+static atomic_long said;
+
+/* Passes on what either end says until one has said all. */
+static void *pass_on(void *ends)
+{
+    struct pollfd polls[2] = {{.fd = ((int *)ends)[0], .events = POLLIN}, {.fd = ((int *)ends)[1], .events = POLLIN}};
+    for (;;) {
+        CHECK(poll(polls, 2, -1) > 0);
+        for (int from = 0; from < 2; from++) {
+            char bytes[4096];
+            ssize_t length = polls[from].revents ? read(polls[from].fd, bytes, sizeof bytes) : -1;
+            if (length == 0)
+                return NULL;
+            if (length < 0)
+                continue;
+            if (from == 0)
+                said += length;
+            CHECK(write(polls[!from].fd, bytes, length) == length);
+        }
+    }
+}
+
+static pthread_t between(void)
+{
+    static int ends[2];
+    int pair[2];
+    char number[16];
+    pthread_t thread;
+    CHECK(getenv("PMI_FD") && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    ends[0] = pair[0], ends[1] = atoi(getenv("PMI_FD"));
+    snprintf(number, sizeof number, "%d", pair[1]);
+    CHECK(setenv("PMI_FD", number, 1) == 0 && pthread_create(&thread, NULL, pass_on, ends) == 0);
+    return thread;
+}
+
+/* Whether each of so many gets was a message. */
+static int messages(long before, int gets)
+{
+    long bytes = said - before;
+    CHECK(bytes == 0 || bytes > 10 * gets);
+    return bytes > 0;
+}
+
+/* Puts some values, again in each round, and gets everybody's in every form that asks for the own job. */
+static int exchange(void)
+{
+    int asked = 0;
+    for (int round = 0; round < 3; round++) {
+        char key[32], value[PMI2_MAX_VALLEN], wanted[64];
+        snprintf(key, sizeof key, "key-%d", rank);
+        snprintf(value, sizeof value, "%d;%d;of=this round", rank, round);
+        OK(PMI2_KVS_Put(key, value));
+        snprintf(key, sizeof key, "empty-%d", rank);
+        OK(PMI2_KVS_Put(key, ""));
+        /* What one has put is there at once. */
+        long before = said;
+        check_value(jobid, rank, key, "");
+        OK(PMI2_KVS_Fence());
+        before = said;
+        for (int i = 0; i < size; i++) {
+            snprintf(wanted, sizeof wanted, "%d;%d;of=this round", i, round);
+            snprintf(key, sizeof key, "key-%d", i);
+            check_value(NULL, PMI2_ID_NULL, key, wanted);
+            check_value("", i, key, wanted);
+            check_value(jobid, i, key, wanted);
+            snprintf(key, sizeof key, "empty-%d", i);
+            check_value(jobid, i, key, "");
+            CHECK(has_key(NULL, key));
+        }
+        asked = messages(before, 5 * size);
+        OK(PMI2_KVS_Fence());
+    }
+    return asked;
+}
+
+/* Lengths of a value that does not fit. */
+static void cut(void)
+{
+    char key[32], value[8];
+    int length = 0;
+    snprintf(key, sizeof key, "key-%d", rank);
+    for (int room = 0; room < 8; room++) {
+        memset(value, '.', sizeof value);
+        OK(PMI2_KVS_Get(NULL, rank, key, value, room, &length));
+        CHECK(length < -10 && (room == 0 || ((int)strlen(value) == room - 1)));
+        CHECK(room == 7 || value[7] == '.');
+    }
+    OK(PMI2_KVS_Get(NULL, rank, key, NULL, 99, &length));
+    CHECK(length < -10);
+}
+
+static void sealed(void)
+{
+    char path[256], buf[64];
+    struct stat stat;
+    CHECK(getenv("HYDRANT_KVS") && sscanf(getenv("HYDRANT_KVS"), "1,%255[^,]", path) == 1);
+    for (int way = O_RDONLY; way <= O_RDWR; way += O_RDWR) {
+        int fd = open(path, way);
+        CHECK(fd >= 0 && fstat(fd, &stat) == 0 && stat.st_size > 4096);
+        CHECK(pwrite(fd, "x", 1, 0) < 0 && ftruncate(fd, 0) < 0 && ftruncate(fd, stat.st_size + 1) < 0);
+        CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+        void *memory = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+        CHECK(memory != MAP_FAILED && mprotect(memory, 4096, PROT_READ | PROT_WRITE) < 0);
+        CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) < 0 && pread(fd, buf, sizeof buf, 0) == sizeof buf);
+        CHECK(munmap(memory, 4096) == 0 && close(fd) == 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    int asks = !strcmp(what, "asked");
+    if (asks && argc > 2)
+        setenv("HYDRANT_KVS", argv[2], 1);
+    else if (asks)
+        unsetenv("HYDRANT_KVS");
+    pthread_t thread = between();
+    start();
+    CHECK(exchange() == asks);
+    long before = said;
+    cut();
+    CHECK(messages(before, 9) == asks);
+    before = said;
+    FAILS(has_key(NULL, "no such key") ? PMI2_SUCCESS : PMI2_FAIL);
+    FAILS(has_key("no-such-job", "key-0") ? PMI2_SUCCESS : PMI2_FAIL);
+    CHECK(messages(before, 4));
+    if (!strcmp(what, "sealed"))
+        sealed();
+    OK(PMI2_KVS_Fence());
+    OK(PMI2_Finalize());
+    CHECK(PMI2_KVS_Get(NULL, 0, "key-0", NULL, 0, &argc) != PMI2_SUCCESS);
+    CHECK(pthread_join(thread, NULL) == 0);
+    SAY("%s rank %d of %d", asks ? "asked" : "read", rank, size);
+    return 0;
+}

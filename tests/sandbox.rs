@@ -1,0 +1,152 @@
+//! `hydrant run --sandbox` as a user sees it: jobs that run, and plugins that end their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use hydrant_tests::Job;
+use hydrant_tests::job::{hydrant_bin, target_dir};
+
+/// `hydrant` with the sandbox: `HYDRANT_SANDBOX_BIN`, or built here, once.
+fn bin() -> &'static Path {
+    static BIN: OnceLock<PathBuf> = OnceLock::new();
+    BIN.get_or_init(|| {
+        if let Some(bin) = std::env::var_os("HYDRANT_SANDBOX_BIN") {
+            return bin.into();
+        }
+        made(Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-wasm/build-launcher"))
+    })
+}
+
+/// `hydrant.wasm`: `HYDRANT_WASM`, or built here, once.
+fn plugin() -> &'static Path {
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    FILE.get_or_init(|| {
+        if let Some(file) = std::env::var_os("HYDRANT_WASM") {
+            return file.into();
+        }
+        made(Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-wasm/build"))
+    })
+}
+
+/// What a build script makes, whose path it prints.
+fn made(script: PathBuf) -> PathBuf {
+    let mut command = Command::new(&script);
+    // What cargo set for this test is not for another cargo.
+    for variable in ["LD_LIBRARY_PATH", "RUSTUP_TOOLCHAIN", "CARGO"] {
+        command.env_remove(variable);
+    }
+    let output = command.env("CARGO_TARGET_DIR", target_dir()).output().expect("the script is there");
+    assert!(output.status.success(), "{}: {}", script.display(), String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("it prints a path").trim_end().into()
+}
+
+fn sandboxed(file: &Path, args: &str) -> Job {
+    let cache = target_dir().join("hydrant-cache");
+    Job::new(bin())
+        .env("XDG_CACHE_HOME", cache)
+        .arg("run")
+        .arg(format!("--sandbox={}", file.display()))
+        .words(args)
+}
+
+/// A plugin of which calls of these do as they are told: all others answer well.
+fn hostile(name: &str, version: u32, handle: &str, poll: &str) -> PathBuf {
+    let text = format!(
+        r#"(module
+        (memory (export "memory") 4 64)
+        (func $begun (param i32) (result i32)
+            (i32.store (i32.const 131072) (i32.const 0)) (i32.const 3))
+        (func (export "hydrant_abi_version") (result i32) (i32.const {version}))
+        (func (export "hydrant_input_address") (result i32) (i32.const 1024))
+        (func (export "hydrant_input_size") (result i32) (i32.const 65536))
+        (func (export "hydrant_output_address") (result i32) (i32.const 131072))
+        (func (export "hydrant_output_size") (result i32) (i32.const 65536))
+        (func (export "hydrant_handle") (param i32) (result i32) {handle})
+        (func (export "hydrant_poll") (result i32) {poll})
+        (func (export "hydrant_snapshot") (result i32) (unreachable))
+        (export "hydrant_reserve" (func $begun))
+        (export "hydrant_snapshot_room" (func $begun))
+        (export "hydrant_restore" (func $begun)))"#
+    );
+    let dir = target_dir().join("hostile");
+    fs::create_dir_all(&dir).expect("the build directory can be written to");
+    let file = dir.join(format!("{name}.wasm"));
+    fs::write(&file, wat::parse_str(text).expect("the text is a module")).expect("the folder was just made");
+    file
+}
+
+/// `Ok(Handled)`: nothing consumed, no tick, and more to be said.
+const HANDLED: &str = "(i64.store (i32.const 131072) (i64.const 0x100000000)) (i32.const 5)";
+
+/// The job is over with one line on standard error, which names the plugin and says this.
+#[track_caller]
+fn ended(file: &Path, why: &str) {
+    // The ranks say something, and then sit there for longer than the test is patient, unless they are ended.
+    let said = "printf 'cmd=init pmi_version=1 pmi_subversion=1\\n' >&$PMI_FD; exec sleep 1000";
+    let outcome = sandboxed(file, "-n 2 bash -c").arg(said).run();
+    outcome.code(1);
+    let lines: Vec<&str> = outcome.stderr.lines().collect();
+    let [line] = lines[..] else { panic!("one line, not {lines:?}") };
+    assert!(line.contains(&file.display().to_string()) && line.contains(why), "{line}");
+}
+
+#[test]
+fn a_job_runs_in_it() {
+    let outcome = sandboxed(plugin(), "-n 4").arg(bin()).arg("probe").run();
+    outcome.code(0).says("4 ranks on 1 host", 1);
+    // Where it is found by itself.
+    let outcome =
+        Job::new(bin()).env("HYDRANT_WASM", plugin()).words("run --sandbox -n 2").arg(bin()).arg("probe");
+    outcome.run().code(0).says("2 ranks on 1 host", 1);
+}
+
+#[test]
+fn limits_and_failures_are_as_without_it() {
+    let outcome = sandboxed(plugin(), "--limit ranks=1 -n 2 true").run();
+    outcome.code(1).warns("--limit ranks=N");
+    sandboxed(plugin(), "-n 2 sh -c").arg("exit 3").run().code(3);
+    sandboxed(plugin(), "-n 1 ./nowhere").run().code(127);
+}
+
+#[test]
+fn one_that_never_answers_is_ended() {
+    ended(
+        &hostile("endless", 1, "(loop $again (br $again)) (unreachable)", "(i32.const 0)"),
+        "did not answer within 5 s",
+    );
+}
+
+#[test]
+fn one_that_breaks_off_is_ended() {
+    ended(&hostile("trap", 1, "(unreachable)", "(i32.const 0)"), "broke off");
+}
+
+#[test]
+fn one_that_talks_of_connections_that_are_not_there_is_ended() {
+    // Bytes for connection 9.
+    let poll = "(i64.store (i32.const 131072) (i64.const 0x0178010900)) (i32.const 5)";
+    ended(&hostile("stranger", 1, HANDLED, poll), "connection 9 is not open");
+}
+
+#[test]
+fn one_that_speaks_of_more_than_it_has_is_ended() {
+    ended(&hostile("long", 1, "(i32.const -1)", "(i32.const 0)"), "longer than its buffer");
+}
+
+#[test]
+fn one_of_another_version_or_none_at_all_is_not_run() {
+    ended(&hostile("version", 2, "(unreachable)", "(unreachable)"), "speaks version 2 of the ABI");
+    ended(Path::new("/nowhere/hydrant.wasm"), "cannot be read");
+    ended(Path::new("/bin/sh"), "is no WebAssembly module");
+}
+
+#[test]
+fn a_build_without_it_says_how_to_get_it() {
+    if hydrant_bin() == bin() {
+        return;
+    }
+    let outcome = Job::new(hydrant_bin()).words("run --sandbox -n 1 true").run();
+    outcome.code(1).warns("--features sandbox");
+}

@@ -1,0 +1,182 @@
+//! What a fence costs: messages, bytes and time, counted on the real core.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt::Write;
+
+use hydrant::slabs::HeapSlabs;
+use hydrant_core::peer::tree::Tree;
+use hydrant_core::{Input, Limits};
+
+use crate::net::{Net, Speed, Traffic};
+use crate::node::{Deed, Layout, Node};
+
+/// Bytes of the value that each rank puts, about what an MPI library's address takes.
+const VALUE: usize = 128;
+/// A network as clusters have it: 5 microseconds, and 100 Gbit/s.
+const SPEED: Speed = Speed { delay: 5_000, jitter: 0, per_kilobyte: 80, window: u64::MAX };
+/// What a daemon needs for a message and for each byte of it, in nanoseconds: system calls, encryption, and the log.
+const PER_MESSAGE: u64 = 4_000;
+const PER_BYTE: u64 = 2;
+
+/// A fence in which every rank puts one value, and one without anything to tell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Daemons; the head comes on top.
+    pub daemons: u32,
+    /// Ranks.
+    pub ranks: u32,
+    /// Links from the head to the daemon farthest from it.
+    pub depth: u32,
+    /// The most children that a node has.
+    pub children: u32,
+    /// Bytes of all keys and values.
+    pub data: u64,
+    /// Messages of all links.
+    pub messages: u64,
+    /// Bytes of all links.
+    pub bytes: u64,
+    /// The most that one node received, in bytes.
+    pub received: u64,
+    /// The most that one node sent, in bytes.
+    pub sent: u64,
+    /// From the last arrival to the last release, in nanoseconds.
+    pub time: u64,
+    /// The same where nothing has been put.
+    pub empty: u64,
+}
+
+impl Cost {
+    /// How many times all keys and values the busiest node received.
+    pub fn received_times(&self) -> f64 {
+        self.received as f64 / self.data as f64
+    }
+
+    /// How many times all keys and values the busiest node sent, for each of its neighbours.
+    pub fn sent_times(&self) -> f64 {
+        self.sent as f64 / self.data as f64 / f64::from(self.children + 1)
+    }
+}
+
+/// Counts one fence with what was put, and one without.
+pub fn fence(daemons: u32, ranks: u32, radix: u32) -> Cost {
+    let tree = Tree::new(daemons + 1, radix);
+    let block = ranks.div_ceil(daemons);
+    let places = (0..ranks).map(|rank| 1 + rank / block).collect();
+    let layout = Layout { nodes: daemons + 1, radix, places };
+    let limits = Limits {
+        jobs: 1,
+        ranks,
+        conns: block,
+        keys: 2 * ranks,
+        // Half of it is divided among the ranks, and each has one record.
+        kvs_bytes: 2 * ranks * (16 + 12 + VALUE as u32 + 4),
+        links: radix + 1,
+        ..Limits::NONE
+    };
+    let mut memory: Vec<HeapSlabs> = (0..layout.nodes).map(|_| HeapSlabs::new(&limits)).collect();
+    let mut nodes: Vec<Node<'_>> =
+        memory.iter_mut().map(|memory| Node::new(limits, memory, 1, false)).collect();
+    for (number, node) in (0u32..).zip(&mut nodes) {
+        node.tell(0, Input::Node { node: number, nodes: layout.nodes, radix });
+        node.open(0, number, &layout, "kvs_sim", true);
+    }
+    let mut data = 0;
+    let mut deeds = Vec::new();
+    for rank in 0..ranks {
+        let node = &mut nodes[layout.places[rank as usize] as usize];
+        let key = format!("card-{rank}");
+        let put = format!("cmd=put kvsname=kvs_sim key={key} value={}\n", "v".repeat(VALUE));
+        data += (key.len() + VALUE) as u64;
+        node.hear(0, rank, format!("cmd=init pmi_version=1 pmi_subversion=1\n{put}").as_bytes());
+        while node.poll(&mut deeds) {}
+        deeds.clear();
+    }
+    let (net, time) = meet(&mut nodes, &layout);
+    let (_, empty) = meet(&mut nodes, &layout);
+    let traffic: Vec<Traffic> = (0..layout.nodes).map(|node| net.traffic(node)).collect();
+    let most = |of: fn(&Traffic) -> u64| traffic.iter().map(of).max().unwrap_or(0);
+    let children = (0..layout.nodes).map(|node| tree.children(node).len() as u32).max();
+    Cost {
+        daemons,
+        ranks,
+        depth: tree.depth(),
+        children: children.unwrap_or(0),
+        data,
+        messages: net.messages(),
+        bytes: net.bytes(),
+        received: most(|traffic| traffic.received),
+        sent: most(|traffic| traffic.sent),
+        time,
+        empty,
+    }
+}
+
+/// All ranks meet; what went over the network, and when the last of them was let go.
+fn meet(nodes: &mut [Node<'_>], layout: &Layout) -> (Net, u64) {
+    let mut net = Net::new(SPEED);
+    let mut random = fastrand::Rng::with_seed(0);
+    let mut messages: Vec<Option<(u32, u32, Vec<u8>)>> = Vec::new();
+    let mut queue = BinaryHeap::new();
+    let mut busy = vec![0u64; nodes.len()];
+    let (mut last, mut released) = (0, 0);
+    let mut deeds = Vec::new();
+    for rank in 0..layout.places.len() as u32 {
+        nodes[layout.places[rank as usize] as usize].hear(0, rank, b"cmd=barrier_in\n");
+    }
+    let mut turn = (0..nodes.len() as u32).collect::<Vec<_>>();
+    loop {
+        for node in turn.drain(..) {
+            let now = busy[node as usize];
+            while nodes[node as usize].poll(&mut deeds) {}
+            for deed in deeds.drain(..) {
+                match deed {
+                    Deed::Reply { .. } => {
+                        released += 1;
+                        last = last.max(now);
+                    }
+                    Deed::Send { to, bytes } => {
+                        let sent = net.send(now, node, to, bytes.len() as u64, &mut random);
+                        queue.push(Reverse((sent.at, messages.len())));
+                        messages.push(Some((node, to, bytes)));
+                    }
+                    Deed::End(cause) => unreachable!("nobody fails here: {cause:?}"),
+                }
+            }
+        }
+        let Some(Reverse((at, number))) = queue.pop() else { break };
+        let (from, to, bytes) = messages[number].take().expect("each message arrives once");
+        let busy = &mut busy[to as usize];
+        *busy = at.max(*busy) + PER_MESSAGE + PER_BYTE * bytes.len() as u64;
+        nodes[to as usize].tell(*busy, Input::Peer { node: from, bytes: &bytes });
+        turn.push(to);
+    }
+    assert_eq!(released, layout.places.len(), "everybody is let go");
+    (net, last)
+}
+
+/// Sizes that are measured: daemons and ranks.
+pub fn sizes(most: u32) -> Vec<(u32, u32)> {
+    let daemons = [2, 4, 16, 64, 256, 1024].into_iter().filter(|&daemons| daemons <= most);
+    let ranks = [16, 256, 4096, 16384];
+    let pairs = daemons.flat_map(|daemons| ranks.map(|ranks| (daemons, ranks)));
+    pairs.filter(|&(daemons, ranks)| ranks >= daemons && ranks <= 16 * most).collect()
+}
+
+/// The costs as a table in Markdown.
+pub fn table(costs: &[Cost]) -> String {
+    let mut text = String::from(
+        "| nodes | ranks | depth | messages | received, most | sent, most, a neighbour | fence, us | empty fence, us |\n\
+         |---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for cost in costs {
+        let Cost { daemons, ranks, depth, messages, time, empty, .. } = *cost;
+        let (received, sent) = (cost.received_times(), cost.sent_times());
+        let (time, empty) = (time / 1000, empty / 1000);
+        let _ = writeln!(
+            text,
+            "| {daemons} | {ranks} | {depth} | {messages} | {received:.3} | {sent:.3} | {time} | {empty} |"
+        );
+    }
+    text
+}

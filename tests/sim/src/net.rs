@@ -1,0 +1,147 @@
+//! The network between nodes: every link keeps its order, and has a delay and a speed of its own.
+
+use std::collections::HashMap;
+
+use hydrant_core::trace::Cause;
+
+/// What goes over a link.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// From core to core.
+    Core(Vec<u8>),
+    /// To the head: a node's core says that this job has to end.
+    Ending(usize, Cause),
+    /// To the head: a node has not been heard of.
+    Missing(u32),
+    /// From the head to everybody: this job ends.
+    End(usize),
+    /// To the head: so many ranks have ended.
+    Ended(u32),
+    /// From the head to everybody: the job is forgotten, and the next one begins, this one, where there is one.
+    Next(usize),
+}
+
+impl Message {
+    /// Bytes on the wire; what hosts tell each other is short.
+    pub fn len(&self) -> u64 {
+        match self {
+            Message::Core(bytes) => bytes.len() as u64,
+            _ => 16,
+        }
+    }
+
+    /// No message is empty.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// How links behave, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Speed {
+    /// The shortest time from one end to the other.
+    pub delay: u64,
+    /// How much longer it may take, at random for each message.
+    pub jitter: u64,
+    /// How long a thousand bytes take.
+    pub per_kilobyte: u64,
+    /// Bytes under way from which on the sender has to wait.
+    pub window: u64,
+}
+
+/// One direction of a link.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wire {
+    /// When the sender can send the next byte.
+    free: u64,
+    /// When the last message arrives.
+    last: u64,
+    under_way: u64,
+    blocked: bool,
+    messages: u64,
+    bytes: u64,
+}
+
+/// All links.
+#[derive(Debug)]
+pub struct Net {
+    speed: Speed,
+    wires: HashMap<(u32, u32), Wire>,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// When it arrives.
+    pub at: u64,
+    /// Whether the link takes no more from now on.
+    pub blocked: bool,
+}
+
+impl Net {
+    /// A network without traffic.
+    pub fn new(speed: Speed) -> Net {
+        Net { speed, wires: HashMap::new() }
+    }
+
+    /// Sends `len` bytes.
+    pub fn send(&mut self, now: u64, from: u32, to: u32, len: u64, random: &mut fastrand::Rng) -> Sent {
+        let Speed { delay, jitter, per_kilobyte, window } = self.speed;
+        let wire = self.wires.entry((from, to)).or_default();
+        wire.free = wire.free.max(now) + len * per_kilobyte / 1000;
+        let at = (wire.free + delay + random.u64(0..=jitter)).max(wire.last + 1);
+        wire.last = at;
+        wire.under_way += len;
+        wire.messages += 1;
+        wire.bytes += len;
+        let fresh = !wire.blocked && wire.under_way > window;
+        wire.blocked |= fresh;
+        Sent { at, blocked: fresh }
+    }
+
+    /// A message has arrived; whether its sender may send again that had to wait.
+    pub fn arrived(&mut self, from: u32, to: u32, len: u64) -> bool {
+        let wire = self.wires.entry((from, to)).or_default();
+        wire.under_way -= len;
+        let freed = wire.blocked && wire.under_way <= self.speed.window / 2;
+        wire.blocked &= !freed;
+        freed
+    }
+
+    /// Messages and bytes that a node has sent and received.
+    pub fn traffic(&self, node: u32) -> Traffic {
+        let mut all = Traffic::default();
+        for (&(from, to), wire) in &self.wires {
+            if from == node {
+                all.sent += wire.bytes;
+                all.messages += wire.messages;
+            }
+            if to == node {
+                all.received += wire.bytes;
+                all.messages += wire.messages;
+            }
+        }
+        all
+    }
+
+    /// Messages of all links.
+    pub fn messages(&self) -> u64 {
+        self.wires.values().map(|wire| wire.messages).sum()
+    }
+
+    /// Bytes of all links.
+    pub fn bytes(&self) -> u64 {
+        self.wires.values().map(|wire| wire.bytes).sum()
+    }
+}
+
+/// What a node had to do with the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Messages in both directions.
+    pub messages: u64,
+    /// Bytes sent.
+    pub sent: u64,
+    /// Bytes received.
+    pub received: u64,
+}

@@ -1,0 +1,159 @@
+//! The programs that run: each rank follows a script, one request after the other's reply.
+
+use hydrant_core::trace::Exit;
+
+/// Keys that each rank has.
+pub const KEYS: u32 = 3;
+
+/// One step of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Introduces itself.
+    Init,
+    /// Puts a value that names the round under one of its keys.
+    Put {
+        /// Which key.
+        key: u32,
+        /// The round.
+        round: u32,
+        /// How many bytes the value has.
+        len: usize,
+        /// Whether it may be refused for want of room.
+        greedy: bool,
+    },
+    /// Waits for others, at a meeting that all of them name by the same number.
+    Meet {
+        /// Which one, in the order of the scenario.
+        meeting: usize,
+    },
+    /// Reads another's key.
+    Get {
+        /// Whose.
+        rank: u32,
+        /// Which key.
+        key: u32,
+    },
+    /// Says that it is done.
+    Finalize,
+    /// Its process ends.
+    End(Exit),
+}
+
+/// Where ranks meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// Who has to come.
+    pub members: Vec<u32>,
+    /// How it is asked for.
+    pub kind: Kind,
+}
+
+/// Kinds of meetings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The fence of all ranks.
+    Fence,
+    /// The barrier of a group with this tag.
+    Group(u32),
+    /// A ring.
+    Ring,
+}
+
+/// A rank in its program.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// What it does.
+    pub steps: Vec<Step>,
+    /// Which of them it is at.
+    pub at: usize,
+    /// What its job is called.
+    pub name: String,
+    /// The language that it speaks: 1 or 2.
+    pub protocol: u32,
+    /// How its process ended.
+    pub exit: Option<Exit>,
+}
+
+impl Script {
+    /// The step that it is at.
+    pub fn step(&self) -> Option<&Step> {
+        self.steps.get(self.at)
+    }
+
+    /// What it says for a step; nothing for one that is no request.
+    pub fn message(&self, rank: u32, step: &Step, meetings: &[Meeting]) -> Option<Vec<u8>> {
+        let words = match self.protocol {
+            1 => self.line(rank, step, meetings)?,
+            _ => self.counted(rank, step, meetings)?,
+        };
+        Some(words.into_bytes())
+    }
+
+    fn line(&self, rank: u32, step: &Step, meetings: &[Meeting]) -> Option<String> {
+        Some(match *step {
+            Step::Init => "cmd=init pmi_version=1 pmi_subversion=1\n".to_owned(),
+            Step::Put { key, round, len, .. } => {
+                format!("cmd=put kvsname={} key=k{rank}.{key} value={}\n", self.name, value(round, len))
+            }
+            Step::Get { rank, key } => format!("cmd=get kvsname={} key=k{rank}.{key}\n", self.name),
+            Step::Meet { meeting } => match meetings[meeting].kind {
+                Kind::Fence => "cmd=barrier_in\n".to_owned(),
+                Kind::Group(tag) => {
+                    let members: Vec<String> =
+                        meetings[meeting].members.iter().map(|rank| rank.to_string()).collect();
+                    format!("cmd=barrier_in group={}:{tag}\n", members.join(","))
+                }
+                Kind::Ring => return None,
+            },
+            Step::Finalize => "cmd=finalize\n".to_owned(),
+            Step::End(_) => return None,
+        })
+    }
+
+    fn counted(&self, rank: u32, step: &Step, meetings: &[Meeting]) -> Option<String> {
+        let body = match *step {
+            Step::Init => {
+                let hello = "cmd=init pmi_version=2 pmi_subversion=0\n";
+                let body = format!("cmd=fullinit;pmirank={rank};");
+                return Some(format!("{hello}{:6}{body}", body.len()));
+            }
+            Step::Put { key, round, len, .. } => {
+                format!("cmd=kvs-put;key=k{rank}.{key};value={};", value(round, len))
+            }
+            Step::Get { rank, key } => format!("cmd=kvs-get;srcid={rank};key=k{rank}.{key};"),
+            Step::Meet { meeting } => match meetings[meeting].kind {
+                Kind::Fence => "cmd=kvs-fence;".to_owned(),
+                Kind::Ring => {
+                    format!("cmd=ring;ring-count=1;ring-left=l{rank}.{meeting};ring-right=r{rank}.{meeting};")
+                }
+                Kind::Group(_) => return None,
+            },
+            Step::Finalize => "cmd=finalize;".to_owned(),
+            Step::End(_) => return None,
+        };
+        Some(format!("{:6}{body}", body.len()))
+    }
+
+    /// How many replies a step has.
+    pub fn replies(&self, step: &Step) -> u32 {
+        if matches!(step, Step::Init) && self.protocol == 2 { 2 } else { 1 }
+    }
+}
+
+/// A value of `len` bytes that begins with the round.
+fn value(round: u32, len: usize) -> String {
+    let mut value = format!("{round}_");
+    value.extend(std::iter::repeat_n('x', len.saturating_sub(value.len())));
+    value
+}
+
+/// The field of a reply, in either language.
+pub fn field<'a>(reply: &'a str, name: &str) -> Option<&'a str> {
+    let fields = reply.trim_end().split([' ', ';']);
+    fields.filter_map(|field| field.split_once('=')).find(|(known, _)| *known == name).map(|(_, value)| value)
+}
+
+/// The round that a reply's value names; nothing for a miss.
+pub fn round(reply: &str) -> Option<u32> {
+    field(reply, "value")?.split('_').next()?.parse().ok()
+}

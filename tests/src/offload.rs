@@ -1,0 +1,124 @@
+//! Jobs of `hydrant offload` at whatever serves them: the same for a board, for this machine's processor, and for a DPU's.
+
+use crate::job::hydrant_bin;
+use crate::peers::Peer;
+use crate::{Job, Outcome};
+
+/// Something that serves jobs for hosts.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Its management port, as `--target` takes it.
+    pub address: String,
+    /// The ports that ranks connect to, as `--pmi-ports` takes them; those that it names itself where empty.
+    pub ports: String,
+    /// The raw client.
+    pub raw: &'static str,
+}
+
+impl Target {
+    /// `hydrant offload ARGS`, the arguments separated by blanks.
+    pub fn offload(&self, args: &str) -> Job {
+        let job = Job::new(hydrant_bin()).args(["offload", "--target", &self.address]);
+        let job = if self.ports.is_empty() { job } else { job.args(["--pmi-ports", &self.ports]) };
+        job.words(args)
+    }
+
+    /// A job of raw clients.
+    pub fn raw(&self, args: &str, steps: &str) -> Job {
+        self.offload(args).arg(self.raw).steps(steps)
+    }
+
+    /// Jobs of `peer`'s program `name`, of these sizes.
+    fn programs(&self, sizes: &[u32], peer: Peer, name: &str, check: impl Fn(&Outcome, u32)) {
+        if !peer.there() {
+            return;
+        }
+        let program = peer.program(name);
+        for &size in sizes {
+            let outcome = self.offload(&format!("-n {size}")).arg(&program).run();
+            outcome.code(0).quiet();
+            check(&outcome, size);
+        }
+    }
+
+    /// Real MPI libraries, one job after the other.
+    pub fn real_clients(&self, sizes: &[u32]) {
+        self.programs(sizes, Peer::Mpich5, "mpi_hello", |outcome, size| {
+            outcome.says(&format!(" of {size}, program 0, universe {size}, MPICH 5.0.2\n"), size as usize);
+        });
+        self.programs(sizes, Peer::Mpich5, "mpi_allreduce", |outcome, size| {
+            outcome.says(&format!("allreduce of {size}: 0 wrong\n"), 1);
+        });
+        self.programs(sizes, Peer::SlurmPmi2, "pmi2_kvs", |outcome, size| {
+            outcome.says(&format!("pmi2 size={size} "), 1).says(" errs=0 ", 1);
+        });
+    }
+
+    /// What this machine does with the ranks: as under `hydrant run`.
+    pub fn ranks_of_this_machine(&self) {
+        let script = r#"read line; echo "$PMI_RANK/$PMI_SIZE $PMI_ID $line"; exit $((PMI_RANK * 3))"#;
+        let job = self.offload("-l -n 2").args(["sh", "-c", script]).input("to rank 0\n");
+        let outcome = job.run();
+        outcome.code(3).warns("program sh exited with code 3");
+        assert_eq!(outcome.lines(), ["[0] 0/2 0 to rank 0", "[1] 1/2 1 "], "{outcome}");
+        let steps = r"init2
+            only 0
+            frame cmd=info-getjobattr;key=universeSize;
+            expect cmd=info-getjobattr-response;rc=0;found=TRUE;value=7;
+            frame cmd=pset-info;name=ocean;
+            expect cmd=pset-info-response;rc=0;size=1;
+            frame cmd=job-getid;
+            expect cmd=job-getid-response;rc=0;jobid=%j;
+            all
+            fence2
+            end2";
+        let job = self.raw("-usize 7 -n 1 --pset ocean", steps).words(": -n 2").arg(self.raw);
+        job.steps("init2\nfence2\nend2").run().code(0).quiet();
+        self.offload("-n 2 ./nosuchprogram").run().code(127).warns("cannot start ./nosuchprogram");
+    }
+
+    /// What `hydrant run` says of failures is said here.
+    pub fn failures(&self) {
+        let fence = "\nall\nfence1\nend1";
+        let outcome = self.raw("-n 3", &format!("ack1\ninit1\nonly 1\nkill 9{fence}")).run();
+        outcome.code(137).warns("rank 1 died by SIGKILL\n").warns("2 other ranks were ended");
+        let outcome = self.raw("-n 3", &format!("ack1\ninit1\nonly 1\nexit 0{fence}")).run();
+        outcome.code(1).warns("rank 1 exited with code 0 without finalizing\n");
+        let outcome = self.raw("-n 3", "only 1\nexit 0\nall\nack1\ninit1\nfence1\nend1").run();
+        outcome.code(1).warns("rank 1 exited with code 0 while others wait for it in a fence\n");
+        let steps = "init2\nonly 2\nframe cmd=abort;isworld=TRUE;msg=no more;\nall\neof";
+        let outcome = self.raw("-n 3", steps).run();
+        outcome.code(1).warns("rank 2 aborted the job").warns("no more");
+        // And it goes on.
+        self.raw("-n 3", "ack1\ninit1\nfence1\nend1").run().code(0).quiet();
+    }
+
+    /// A fence that hangs is reported, with how the board sees the job, and what it counted when all is over.
+    pub fn status(&self) {
+        let steps = "ack1\ninit1\nonly 0\ncat\nall\nfence1\nend1";
+        let mut job = self.raw("-v --summary -fence-warning 0.1 -n 2", steps).hold_input().start();
+        job.await_stderr("a fence has been waiting for 0.1 s: 1 of 2 ranks have come, it waits for 0\n");
+        job.await_stderr("the board's job of 2 ranks: 2 connected, 1 in the fence, 0 finalized, 0 ended\n");
+        job.end_input();
+        let outcome = job.wait();
+        outcome.code(0).warns("hydrant: board ").warns("rank 0 has joined").warns("rank 1 has joined");
+        outcome.warns(
+            "the board's job of 2 ranks: 0 connected, 0 in the fence, 2 finalized, 2 ended; the board since",
+        );
+    }
+
+    /// What a board does not do, it refuses.
+    pub fn refusals(&self, ranks: u32) {
+        let spawn = r"ack1
+            init1
+            only 0
+            send mcmd=spawn\nnprocs=1\nexecname=true\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n
+            refused this host starts no processes
+            all
+            fence1
+            end1";
+        self.raw("-n 2", spawn).run().code(0).quiet();
+        let outcome = self.offload(&format!("-n {} true", ranks + 1)).run();
+        outcome.code(1).warns(&format!("refuses the job: the limit ranks of {ranks} is used up"));
+    }
+}
