@@ -99,15 +99,19 @@ impl Signals {
     }
 
     /// Stops the launcher as SIGTSTP does a program that does not catch it, so that its shell sees a stopped job;
-    /// returns when it has been continued.
+    /// returns when it has been continued. The SIGCONT that did is not read as an event any more.
     pub(crate) fn stop_here(&self) {
         let tstp = set(&[libc::SIGTSTP]);
+        let cont = set(&[libc::SIGCONT]);
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the signal is pending for this thread and has its default action, so that unblocking it stops the
-        // process there; the set is initialised and lives for both calls.
+        // process there; the sets are initialised and live for all calls.
         unsafe {
             libc::raise(libc::SIGTSTP);
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const tstp, std::ptr::null_mut());
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const tstp, std::ptr::null_mut());
+            // It is pending since before the process went on; none is where the kernel stopped nobody.
+            libc::sigtimedwait(&raw const cont, std::ptr::null_mut(), &raw const at_once);
         }
     }
 }
