@@ -2,6 +2,7 @@
 
 use core::panic::PanicInfo;
 
+use cortex_m::peripheral::SCB;
 use cortex_m_rt::ExceptionFrame;
 use cortex_m_semihosting::debug;
 
@@ -9,25 +10,47 @@ use crate::log;
 
 fn stop() -> ! {
     loop {
-        debug::exit(debug::EXIT_FAILURE);
+        // On a chip without a debugger the call would be a fault of its own.
+        if cfg!(feature = "semihosting") {
+            debug::exit(debug::EXIT_FAILURE);
+        }
     }
 }
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     cortex_m::interrupt::disable();
-    match info.location() {
-        _ if log::is_writing() => {}
-        Some(at) => defmt::error!("panic at {=str}:{=u32}", at.file(), at.line()),
-        None => defmt::error!("panic"),
+    if log::last_words() {
+        let message = defmt::Display2Format(&info.message());
+        match info.location() {
+            Some(at) => defmt::error!("panic at {=str}:{=u32}: {}", at.file(), at.line(), message),
+            None => defmt::error!("panic: {}", message),
+        }
     }
     stop()
 }
 
 #[cortex_m_rt::exception]
 unsafe fn HardFault(frame: &ExceptionFrame) -> ! {
-    if !log::is_writing() {
-        defmt::error!("hard fault at {=u32:#010x}, called from {=u32:#010x}", frame.pc(), frame.lr());
+    if log::last_words() {
+        // SAFETY: reading these registers, which are always there, changes nothing.
+        let (cfsr, bfar) = unsafe { ((*SCB::PTR).cfsr.read(), (*SCB::PTR).bfar.read()) };
+        defmt::error!(
+            "hard fault at {=u32:#010x}, called from {=u32:#010x}: CFSR {=u32:#010x}, BFAR {=u32:#010x}",
+            frame.pc(),
+            frame.lr(),
+            cfsr,
+            bfar,
+        );
+        defmt::error!(
+            "r0 {=u32:#010x}, r1 {=u32:#010x}, r2 {=u32:#010x}, r3 {=u32:#010x}, r12 {=u32:#010x}, xpsr {=u32:#010x}",
+            frame.r0(),
+            frame.r1(),
+            frame.r2(),
+            frame.r3(),
+            frame.r12(),
+            frame.xpsr(),
+        );
     }
     stop()
 }

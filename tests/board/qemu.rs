@@ -12,7 +12,9 @@ use hydrant_core::manage;
 use hydrant_tests::job::{PATIENCE, target_dir};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Job, Running};
+use object::{Object, ObjectSymbol};
 
+use crate::gdb::Gdb;
 use crate::log::Log;
 
 /// A kind of board.
@@ -76,6 +78,10 @@ pub(crate) struct Board {
     /// One for each host.
     hosts: Vec<SocketAddr>,
     log: Log,
+    /// The firmware.
+    elf: PathBuf,
+    /// Where a debugger finds it.
+    stub: PathBuf,
 }
 
 /// Connections to the management port that are forwarded.
@@ -108,6 +114,7 @@ impl Board {
         let name = format!("board-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let serial = std::env::temp_dir().join(name);
         fs::write(&serial, []).expect("there is room for a log");
+        let stub = serial.with_extension("gdb");
         let address = settings.split_whitespace().find_map(|word| word.strip_prefix("address="));
         let address = address.and_then(|address| address.split('/').next()).unwrap_or("10.0.2.15");
         let mut nic = format!("user,model={}", kind.nic());
@@ -119,12 +126,13 @@ impl Board {
         let qemu = Job::new("qemu-system-arm")
             .words("-display none -monitor stdio -M")
             .args([kind.name(), "-serial", &format!("file:{}", serial.display())])
+            .args(["-gdb", &format!("unix:{},server=on,wait=off", stub.display())])
             .args(["-semihosting-config", &semihosting, "-nic", &nic, "-kernel"])
             .arg(&elf)
             .input("info usernet\n")
             .start();
         let log = Log::new(&elf, serial);
-        Some(Board { qemu: Some(qemu), clients: Vec::new(), hosts: Vec::new(), log })
+        Some(Board { qemu: Some(qemu), clients: Vec::new(), hosts: Vec::new(), log, elf, stub })
     }
 
     /// The small board.
@@ -170,6 +178,19 @@ impl Board {
         self.log.text()
     }
 
+    /// Attaches a debugger, which stops the board.
+    pub(crate) fn debug(&self) -> Gdb {
+        Gdb::attach(&self.stub)
+    }
+
+    /// The address of a symbol of the firmware that is not Rust's own.
+    pub(crate) fn symbol(&self, name: &str) -> u32 {
+        let bytes = fs::read(&self.elf).unwrap_or_else(|e| panic!("{}: {e}", self.elf.display()));
+        let file = object::File::parse(&*bytes).expect("the firmware is a program");
+        let symbol = file.symbol_by_name(name).unwrap_or_else(|| panic!("the firmware has no {name}"));
+        symbol.address() as u32
+    }
+
     /// Waits until the board has stopped, and gives the code with which it did.
     pub(crate) fn stopped(&mut self) -> Option<i32> {
         self.qemu.take().expect("nobody has waited before").wait().status.code()
@@ -186,8 +207,9 @@ impl Drop for Board {
         if std::thread::panicking() {
             eprintln!("the board's log:\n{}", self.log_text());
         }
-        // Without its log there is nothing to look at.
+        // Without them there is nothing to look at.
         let _ = fs::remove_file(self.log.path());
+        let _ = fs::remove_file(&self.stub);
     }
 }
 

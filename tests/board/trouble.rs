@@ -124,11 +124,3 @@ fn strangers_do_not_keep_the_ranks_out() {
     healthy(&board, &mut manager);
     drop(silent);
 }
-
-#[test]
-fn a_panic_is_logged_and_stops_the_board() {
-    let Some(mut board) = Board::doomed("size=1000") else { return };
-    board.await_log("the configured job cannot be: Core(Full(Ranks, 16))");
-    board.await_log("panic at ");
-    assert_eq!(board.stopped(), Some(1));
-}

@@ -64,19 +64,8 @@ fn ranks_that_there_are_none_of_are_refused() {
     ask(&mut host, &Request::Hello { version: VERSION }, |report| {
         assert!(matches!(report, Report::Welcome(_)), "{report:?}");
     });
-    let open = OpenJob {
-        name: "kvs_0",
-        size: 2,
-        universe: None,
-        cleanup: true,
-        pmi1_subversion: 2,
-        lookup_wait: 0,
-        fence_warning: 0,
-        exits_told: true,
-        keep: false,
-    };
     let job = JobId(0);
-    ask(&mut host, &Request::Open(open), |report| {
+    ask(&mut host, &Request::Open(OpenJob::new("kvs_0", 2)), |report| {
         assert!(matches!(report, Report::Opened { job: JobId(0), .. }), "{report:?}");
     });
     for rank in [2, 20, u32::MAX].map(Rank) {

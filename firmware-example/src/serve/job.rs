@@ -38,15 +38,7 @@ impl Serve {
         if self.job.is_some() {
             return Err(Error::Core(Fault::Full(Limit::Jobs, crate::memory::LIMITS.jobs)));
         }
-        let spec = JobSpec {
-            universe: open.universe,
-            cleanup: open.cleanup,
-            pmi1_subversion: open.pmi1_subversion,
-            lookup_wait: open.lookup_wait,
-            fence_warning: open.fence_warning,
-            ..JobSpec::new(id, open.name, open.size)
-        };
-        self.try_tell(net, Input::Job(spec)).map_err(Error::Core)?;
+        self.try_tell(net, Input::Job(JobSpec::managed(id, open))).map_err(Error::Core)?;
         self.counters.jobs = self.counters.jobs.saturating_add(1);
         let OpenJob { exits_told, keep, .. } = *open;
         self.job =

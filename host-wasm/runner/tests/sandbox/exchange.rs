@@ -1,38 +1,12 @@
 //! A job's core changes while the job runs: from the launcher into a sandbox, from one plugin to another, and back.
 
-use std::sync::atomic::AtomicU32;
-
 use crate::common::{Event, LIMITS, SEED, job, sandbox};
-use hydrant_core::slabs::{Conn, Errand, Group, Job, Lengths, Link, Name, Pset, RankSlot};
-use hydrant_core::{Core, Server, Slabs, Time};
+use hydrant::slabs::HeapSlabs;
+use hydrant_core::{Core, Server, Time};
 use hydrant_wasm::{Known, Plugin};
 
 /// What became of an input: the result of telling it, and all that was said then.
 type Step = (String, Vec<String>);
-
-fn slots<T: Clone + Default>(len: usize) -> &'static mut [T] {
-    Box::leak(vec![T::default(); len].into())
-}
-
-/// Slabs that stay as long as the test program runs.
-fn slabs() -> Slabs<'static> {
-    let need = Lengths::of(&LIMITS);
-    let index = (0..need.index).map(|_| AtomicU32::new(0)).collect::<Box<[_]>>();
-    Slabs {
-        jobs: slots::<Job>(need.jobs),
-        ranks: slots::<RankSlot>(need.ranks),
-        conns: slots::<Conn>(need.conns),
-        log: slots(need.log),
-        index: Box::leak(index),
-        groups: slots::<Group>(need.groups),
-        names: slots::<Name>(need.names),
-        spawns: slots::<Errand>(need.spawns),
-        requests: slots(need.requests),
-        psets: slots::<Pset>(need.psets),
-        links: slots::<Link>(need.links),
-        bits: slots(need.bits),
-    }
-}
 
 /// One step of the job, on whichever core it is.
 fn step<C: Core<Error: std::fmt::Debug>>(core: &mut C, now: Time, event: &Event) -> Step {
@@ -52,7 +26,8 @@ fn saved(server: &Server<'_>) -> Vec<u8> {
 
 /// The job on the core itself: what became of each step, and the state after it.
 fn natively() -> Vec<(Step, Vec<u8>)> {
-    let mut server = Server::new(LIMITS, slabs(), SEED).expect("the slabs are as long as they must be");
+    let mut slabs = HeapSlabs::new(&LIMITS);
+    let mut server = Server::new(LIMITS, slabs.lend(), SEED).expect("the slabs are as long as they must be");
     let one = |(now, event): (Time, Event)| (step(&mut server, now, &event), saved(&server));
     job().into_iter().map(one).collect()
 }
@@ -60,7 +35,8 @@ fn natively() -> Vec<(Step, Vec<u8>)> {
 /// What the host knows after the first `steps` steps.
 fn known(steps: usize) -> Known {
     let mut known = Known::new(LIMITS);
-    let mut server = Server::new(LIMITS, slabs(), SEED).expect("the slabs are as long as they must be");
+    let mut slabs = HeapSlabs::new(&LIMITS);
+    let mut server = Server::new(LIMITS, slabs.lend(), SEED).expect("the slabs are as long as they must be");
     let mut buf = vec![0; LIMITS.output_max()];
     for (now, event) in job().into_iter().take(steps) {
         let consumed = server.handle(now, event.input()).expect("the job is in order");
@@ -110,7 +86,8 @@ fn what_was_saved_natively_goes_on_in_the_sandbox_and_back_at_every_step() {
         assert_eq!(step(&mut plugin, *now, event), expected[at + 1].0, "{event:?} in the sandbox");
         let back = plugin.snapshot().expect("the plugin is honest");
         assert!(back == expected[at + 1].1, "{event:?} in the sandbox");
-        let mut server = Server::restore(&back, slabs()).expect("a plugin wrote the snapshot");
+        let mut slabs = HeapSlabs::new(&LIMITS);
+        let mut server = Server::restore(&back, slabs.lend()).expect("a plugin wrote the snapshot");
         if let Some((now, event)) = events.get(at + 2) {
             assert_eq!(step(&mut server, *now, event), expected[at + 2].0, "{event:?} back outside");
         }
