@@ -217,7 +217,9 @@ fn a_group_whose_member_dies_while_it_waits_ends_on_all_nodes() {
 
 #[test]
 fn groups_end_whoever_of_them_dies_and_when() {
-    for (nodes, radix, seed) in (0..120).map(|seed| ([2, 4, 7, 9][seed % 4], 2 + seed as u32 % 2, seed as u64)) {
+    for (nodes, radix, seed) in
+        (0..120).map(|seed| ([2, 4, 7, 9][seed % 4], 2 + seed as u32 % 2, seed as u64))
+    {
         let mut all = Cluster::new(nodes, radix, 12, false, seed);
         let mut dead = BTreeSet::new();
         for tag in 0..5 {
