@@ -114,6 +114,16 @@ fn a_host_that_cannot_be_reached_is_named_and_nothing_starts() {
 }
 
 #[test]
+fn a_host_that_keeps_silent_is_named_with_the_option_that_waits_longer() {
+    let command = "exec:sh -c 'exec sleep 1000' {host} {args}";
+    let job = Job::hydrant("-hosts n[1-2] --iface lo --bootstrap-timeout 0.5 --bootstrap").arg(command);
+    let outcome = job.words("-n 2 echo started").run();
+    outcome.code(1).says("started", 0).warns(
+        "the job was not started: host n1 (node 1): its daemon has not joined within 0.5 s (--bootstrap-timeout)\n",
+    );
+}
+
+#[test]
 fn a_late_fence_names_who_is_missing() {
     let steps = "init1\nonly 0\ncount\nall\nfence1\nend1\nsay done";
     let mut job = raw("--fence-warning 0.2 -n 8", steps).hold_input().start();

@@ -245,14 +245,11 @@ impl Server<'_> {
 /// Where a rank is, for those who wait for it.
 pub(super) fn way(job: &Job, ranks: &[RankSlot], links: &Links<'_>, rank: u32) -> Way {
     let Some(slot) = job.slot(Rank(rank)).and_then(|slot| ranks.get(slot)) else { return Way::Gone };
-    if slot.buried {
-        return Way::Gone;
-    }
-    if slot.node == links.node() {
-        return Way::Here;
-    }
     match links.below(slot.node) {
-        0 => Way::Above,
+        // Nodes hear of a death at different times, and have to agree on where a group meets.
+        0 if slot.node != links.node() => Way::Above,
+        _ if slot.buried => Way::Gone,
+        0 => Way::Here,
         link => Way::Below(link),
     }
 }

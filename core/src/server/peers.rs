@@ -160,9 +160,12 @@ impl Server<'_> {
     /// How a record is sent over a link, where it is: the head for it, and its rank.
     fn carried(&self, link: &Link, space: u32, owner: u32) -> Option<(Head, u32)> {
         let origin = self.ranks.get(owner as usize)?.node;
+        if !link.carries(origin) {
+            return None;
+        }
         let slots = |job: &Job| job.slots().contains(&(owner as usize));
         let of = |(_, job): &(u32, &Job)| !job.name.is_empty() && slots(job);
-        let (id, job) = (0u32..).zip(&*self.jobs).find(of).filter(|_| link.carries(origin))?;
+        let (id, job) = (0u32..).zip(&*self.jobs).find(of)?;
         let ring = job.spaces.is(Kind::Ring, space);
         let head = Head::Records { job: job.whose(JobId(id)), ring };
         (ring || job.spaces.is(Kind::Kvs, space)).then(|| (head, owner - job.first))

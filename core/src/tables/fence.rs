@@ -73,7 +73,7 @@ pub struct Group {
     pub fence: Fence,
     /// What it waits for on other nodes: children that have members, by their links' bits.
     pub below: u64,
-    /// Whether it has members on nodes that are not below this one.
+    /// Whether it has members on nodes that are not below this one, dead or alive: then it meets above.
     pub above: bool,
     /// How far it has come there.
     pub meet: Meet,
@@ -99,9 +99,9 @@ pub enum Way {
     Here,
     /// Below this node, over the link with that bit.
     Below(u64),
-    /// Elsewhere.
+    /// Elsewhere, dead or alive.
     Above,
-    /// Nowhere: it will not arrive any more. The job goes on without it.
+    /// Here or below, but it will not arrive any more. The job goes on without it.
     Gone,
 }
 

@@ -120,6 +120,8 @@ pub struct Cluster {
     pub bootstrap: Option<Bootstrap>,
     /// The program that is started instead of the `ssh` or `srun` in the `PATH`.
     pub bootstrap_exec: Option<PathBuf>,
+    /// How long a daemon may take from its start until it has joined.
+    pub bootstrap_timeout: Duration,
     /// Where `hydrant` is on the hosts; where it is here, when missing.
     pub remote_hydrant: Option<OsString>,
     /// The network interface, by its name or one of its addresses, that links between daemons use.
@@ -141,10 +143,11 @@ impl Default for Cluster {
             rank_by: None,
             bootstrap: None,
             bootstrap_exec: None,
+            bootstrap_timeout: BOOTSTRAP_TIMEOUT_DEFAULT,
             remote_hydrant: None,
             iface: None,
             radix: RADIX_DEFAULT,
-            heartbeat: Duration::from_secs(HEARTBEAT_DEFAULT),
+            heartbeat: HEARTBEAT_DEFAULT,
             dry_run: false,
         }
     }
@@ -155,8 +158,10 @@ impl Default for Cluster {
 pub const RADIX_DEFAULT: u32 = 16;
 /// The largest radix.
 pub const RADIX_MAX: u32 = 32;
-/// Seconds.
-pub const HEARTBEAT_DEFAULT: u64 = 30;
+/// How long a link may say nothing.
+pub const HEARTBEAT_DEFAULT: Duration = Duration::from_secs(30);
+/// How long a daemon may take to join: as long as an ssh that asks slow name servers, or an srun that waits its turn.
+pub const BOOTSTRAP_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
 /// Who names the hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -219,11 +219,13 @@ fn complaint_of(bootstrap: &str, options: &[&str]) -> String {
 
 #[test]
 fn a_host_that_keeps_silent_is_named() {
-    let complaint =
-        complaint_of("exec:sh -c 'echo wait >&2; exec sleep 1000' {host} {args}", &["--start-time", "0.5"]);
+    let complaint = complaint_of(
+        "exec:sh -c 'echo wait >&2; exec sleep 1000' {host} {args}",
+        &["--bootstrap-timeout", "0.5"],
+    );
     assert_eq!(
         complaint,
-        "hydrant reach: host host1 (node 1): its daemon has not joined within 0.5 s\n    wait\n"
+        "hydrant reach: host host1 (node 1): its daemon has not joined within 0.5 s (--bootstrap-timeout)\n    wait\n"
     );
 }
 
@@ -249,7 +251,7 @@ fn what_is_wrong_with_the_command_line_is_said() {
     };
     assert!(refused(&["--bootstrap", "rsh"]).contains("there are ssh, srun, local and exec:"));
     assert!(refused(&["--bootstrap", "exec:rsh {host}"]).contains("a command with {args} once"));
-    assert!(refused(&["--heartbeat", "0"]).contains("from 0.001 up"));
+    assert!(refused(&["--heartbeat", "0"]).contains("from 0.001 to 1000000"));
     let complaint = complaint(&["--bootstrap", "local", "--iface", "nothing0"], 1);
     assert!(complaint.contains("no network interface \"nothing0\"; there are "), "{complaint}");
 }

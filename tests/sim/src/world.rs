@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use hydrant::slabs::HeapSlabs;
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::trace::Exit;
-use hydrant_core::{ConnId, Fault, Input, Limits, Rank};
+use hydrant_core::{ConnId, Fault, Input, Limit, Limits, Rank};
 
 use crate::checks::Checks;
 
@@ -67,6 +67,8 @@ pub struct World<'m> {
     /// Replies that a rank still waits for.
     awaited: Vec<u32>,
     checks: Checks,
+    /// Ranks of the last job that are done, and end when nothing is under way any more.
+    idle: Vec<u32>,
     /// Which job it is.
     job: usize,
     /// Ranks that have ended, as the head knows.
@@ -152,6 +154,7 @@ impl<'m> World<'m> {
             scripts: Vec::new(),
             awaited: Vec::new(),
             checks,
+            idle: Vec::new(),
             job: 0,
             ended: 0,
             lost: false,
@@ -172,6 +175,19 @@ impl<'m> World<'m> {
         if let Some((node, at)) = self.scenario.lost {
             self.at(at, Event::Lose(node));
         }
+        let mut events = self.play();
+        self.check_groups();
+        for rank in std::mem::take(&mut self.idle) {
+            self.die(rank, Exit::Code(0));
+        }
+        events += self.play();
+        self.check_end();
+        let digest = self.nodes.iter().fold(0, |digest: u64, node| digest.rotate_left(5) ^ node.digest);
+        Summary { digest, events, time: self.now, jobs: self.done, lost: self.lost }
+    }
+
+    /// Has all happen that will, and counts it.
+    fn play(&mut self) -> u64 {
         let mut events = 0;
         while let Some(Reverse((now, number))) = self.queue.pop() {
             let event = self.events.remove(&number).expect("every number in the queue is an event's");
@@ -180,9 +196,14 @@ impl<'m> World<'m> {
             events += 1;
             assert!(events < EVENTS_MAX, "it does not come to an end");
         }
-        self.check_end();
-        let digest = self.nodes.iter().fold(0, |digest: u64, node| digest.rotate_left(5) ^ node.digest);
-        Summary { digest, events, time: self.now, jobs: self.done, lost: self.lost }
+        events
+    }
+
+    /// Nothing is under way, and all who live are done: no group waits for anybody.
+    fn check_groups(&self) {
+        let taken: Vec<u32> = self.nodes.iter().map(|node| node.server.used(Limit::Groups)).collect();
+        let ended = self.lost || self.nodes[0].ending;
+        assert!(ended || taken.iter().all(|&taken| taken == 0), "groups are left on the nodes: {taken:?}");
     }
 
     fn check_end(&self) {
@@ -491,8 +512,12 @@ impl World<'_> {
     fn act(&mut self, rank: u32) {
         let script = &self.scripts[rank as usize];
         let Some(step) = script.step().cloned().filter(|_| script.exit.is_none()) else { return };
-        if let Step::End(exit) = step {
-            return self.die(rank, exit);
+        match step {
+            Step::End(Exit::Code(_)) if self.job + 1 == self.scenario.jobs.len() => {
+                return self.idle.push(rank);
+            }
+            Step::End(exit) => return self.die(rank, exit),
+            _ => {}
         }
         let meetings = &self.scenario.jobs[self.job].meetings;
         let message = script.message(rank, &step, meetings).expect("every step but the end is a request");

@@ -111,6 +111,11 @@ impl Cluster {
         self.asks(rank, &std::format!("get kvsname=kvs_1 key={key}"))
     }
 
+    /// Slots that groups have, on all nodes.
+    fn groups(&self) -> u32 {
+        self.hosts.iter().map(|host| host.server.used(Limit::Groups)).sum()
+    }
+
     /// Says the same for each of these, with deliveries in between; nobody may be answered before all have.
     fn meet(&mut self, ranks: &[u32], line: &str, reply: &str) {
         let mut waiting: Vec<u32> = ranks.to_vec();
@@ -187,9 +192,68 @@ fn groups_meet_across_nodes_and_carry_their_puts() {
             let everybody: Vec<u32> = (0..12).collect();
             all.meet(&everybody, "barrier_in group=WORLD:1", "cmd=barrier_out rc=0 tag=1\n");
         }
-        let groups =
-            |host: &Host| (0..LIMITS.groups).filter(|&at| host.server.groups.get(at).is_some()).count();
-        assert_eq!(all.hosts.iter().map(groups).sum::<usize>(), 0, "no slot is left taken");
+        assert_eq!(all.groups(), 0, "no slot is left taken");
+    }
+}
+
+#[test]
+fn a_group_whose_member_dies_while_it_waits_ends_on_all_nodes() {
+    let mut all = Cluster::new(7, 2, 12, false, 1);
+    // Rank 0 is on a node above that of rank 1, and rank 4 in another part of the tree.
+    for (tag, dies, comes) in [(1, 0, 1), (2, 4, 1), (3, 3, 1)] {
+        let line = std::format!("barrier_in group={dies},{comes}:{tag}");
+        all.says(dies, &line);
+        all.settle();
+        assert!(all.groups() > 0 && all.heard.is_empty());
+        all.host(dies).exits(dies, Exit::Signal(9));
+        all.settle();
+        all.says(comes, &line);
+        all.settle();
+        let reply = std::format!("cmd=barrier_out rc=0 tag={tag}\n");
+        assert_eq!(std::mem::take(&mut all.heard).remove(&comes), Some(reply));
+        assert_eq!(all.groups(), 0, "of ranks {dies} and {comes}");
+    }
+}
+
+#[test]
+fn groups_end_whoever_of_them_dies_and_when() {
+    for (nodes, radix, seed) in
+        (0..120).map(|seed| ([2, 4, 7, 9][seed % 4], 2 + seed as u32 % 2, seed as u64))
+    {
+        let mut all = Cluster::new(nodes, radix, 12, false, seed);
+        let mut dead = BTreeSet::new();
+        for tag in 0..5 {
+            let members: Vec<u32> = (0..12).filter(|_| all.random(2) == 0).collect();
+            let mut coming: Vec<u32> = members.iter().copied().filter(|rank| !dead.contains(rank)).collect();
+            let list = members.iter().map(|rank| std::format!("{rank}")).collect::<Vec<_>>().join(",");
+            while !coming.is_empty() {
+                assert!(all.heard.is_empty(), "seed {seed}: released before {coming:?} have come");
+                let at = all.random(coming.len());
+                let rank = coming[at];
+                let fate = all.random(6);
+                if fate != 0 {
+                    all.says(rank, &std::format!("barrier_in group={list}:{tag}"));
+                }
+                coming.swap_remove(at);
+                for _ in 0..all.random(4) {
+                    all.deliver();
+                }
+                if fate < 2 {
+                    all.host(rank).exits(rank, Exit::Signal(9));
+                    dead.insert(rank);
+                }
+                for _ in 0..all.random(4) {
+                    all.deliver();
+                }
+            }
+            all.settle();
+            let heard = std::mem::take(&mut all.heard);
+            for rank in members.iter().filter(|rank| !dead.contains(rank)) {
+                let reply = std::format!("cmd=barrier_out rc=0 tag={tag}\n");
+                assert_eq!(heard.get(rank), Some(&reply), "seed {seed}, rank {rank} of {list}");
+            }
+            assert_eq!(all.groups(), 0, "seed {seed}, group {list}");
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The options that say where ranks run.
 
 use std::ffi::OsString;
+use std::fmt::{self, Display, Formatter};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +13,10 @@ use super::configfile;
 use super::error::UsageError;
 use super::words::Given;
 use crate::cluster::Hosts;
-use crate::plan::{Bootstrap, By, Cluster, HEARTBEAT_DEFAULT, HostSource, RADIX_DEFAULT, RADIX_MAX};
+use crate::plan::{
+    BOOTSTRAP_TIMEOUT_DEFAULT, Bootstrap, By, Cluster, HEARTBEAT_DEFAULT, HostSource, RADIX_DEFAULT,
+    RADIX_MAX,
+};
 
 /// Where ranks run.
 #[derive(Args, Clone, Debug)]
@@ -60,6 +65,12 @@ pub(super) struct HostArgs {
     #[arg(long, value_name = "PROGRAM", visible_alias = "launcher-exec")]
     pub(super) bootstrap_exec: Option<PathBuf>,
 
+    /// After how many seconds a daemon that has not joined is given up, and the job is not started
+    ///
+    /// They are counted from each daemon's own start.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value_t = Seconds(BOOTSTRAP_TIMEOUT_DEFAULT))]
+    pub(super) bootstrap_timeout: Seconds,
+
     /// Where hydrant is on the hosts; by default where it is here
     ///
     /// The variable HYDRANT_REMOTE says the same. With `--bootstrap local` it is this very program.
@@ -79,8 +90,8 @@ pub(super) struct HostArgs {
     pub(super) radix: u32,
 
     /// After how many seconds without a word a host is lost, and the job ends
-    #[arg(long, value_name = "SECONDS", value_parser = heartbeat, default_value_t = Heartbeat::DEFAULT)]
-    pub(super) heartbeat: Heartbeat,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value_t = Seconds(HEARTBEAT_DEFAULT))]
+    pub(super) heartbeat: Seconds,
 
     /// Print which rank would run where, and how it would be started; start nothing
     #[arg(long)]
@@ -114,6 +125,7 @@ pub(super) fn cluster(args: HostArgs, given: &[Given]) -> Result<Cluster, UsageE
         rank_by: args.rank_by,
         bootstrap: args.bootstrap,
         bootstrap_exec: args.bootstrap_exec,
+        bootstrap_timeout: args.bootstrap_timeout.0,
         remote_hydrant: args.remote_hydrant,
         iface: args.iface,
         radix: args.radix,
@@ -185,22 +197,24 @@ fn radix(text: &str) -> Result<u32, String> {
     radix.ok_or_else(|| format!("give a whole number from {RADIX_MIN} to {RADIX_MAX}"))
 }
 
-/// A time that help shows in seconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Heartbeat(Duration);
+/// A time to wait for something, which help shows in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seconds(pub(crate) Duration);
 
-impl Heartbeat {
-    const DEFAULT: Heartbeat = Heartbeat(Duration::from_secs(HEARTBEAT_DEFAULT));
+impl Seconds {
+    /// From the clock's resolution to eleven days.
+    const RANGE: RangeInclusive<f64> = 0.001..=1e6;
 }
 
-impl std::fmt::Display for Heartbeat {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Display for Seconds {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.0.as_secs_f64().fmt(f)
     }
 }
 
-fn heartbeat(text: &str) -> Result<Heartbeat, String> {
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let seconds = seconds.filter(|seconds| seconds.as_millis() > 0);
-    seconds.map(Heartbeat).ok_or_else(|| "give a number of seconds above 0, for example 30 or 0.5".to_owned())
+pub(crate) fn seconds(text: &str) -> Result<Seconds, String> {
+    let seconds = text.parse().ok().filter(|seconds| Seconds::RANGE.contains(seconds));
+    seconds
+        .map(|seconds| Seconds(Duration::from_secs_f64(seconds)))
+        .ok_or_else(|| "give a number of seconds from 0.001 to 1000000, for example 30 or 0.5".to_owned())
 }

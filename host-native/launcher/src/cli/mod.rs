@@ -23,7 +23,7 @@ use clap::{Args, Command, FromArgMatches};
 use thiserror::Error;
 
 pub use error::{At, UsageError};
-pub(crate) use hosts::bootstrap;
+pub(crate) use hosts::{bootstrap, seconds};
 
 use crate::cluster;
 use crate::plan::{Options, Plan, Program};

@@ -103,7 +103,7 @@ fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
                -mpi-psets -sandbox=a.wasm -fence-warning 2.5 -lookup-wait 1.5 -universe /run/u -record r \
-               -hosts a:2,b -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -iface ib0 -radix 32 \
+               -hosts a:2,b -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 \
                -heartbeat 2.5 -dry-run -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
     let plan = planned(one);
     let Program { ranks, command, args, wdir, .. } = &plan.programs[0];
@@ -138,6 +138,7 @@ fn every_option_with_one_dash_and_with_two() {
                 rank_by: Some(By::Node),
                 bootstrap: Some(Bootstrap::Srun),
                 bootstrap_exec: Some(PathBuf::from("/s")),
+                bootstrap_timeout: Duration::from_secs(90),
                 remote_hydrant: None,
                 iface: Some("ib0".to_owned()),
                 radix: 32,
@@ -357,6 +358,7 @@ fn errors_say_what_where_and_what_to_do() {
         "mpiexec -radix 1 a",
         "mpiexec -radix 33 a",
         "mpiexec -heartbeat 0 a",
+        "mpiexec -bootstrap-timeout 0 a",
         "mpiexec -iface a/b a",
         "mpiexec -map-by socket a",
         "mpiexec -n 2 a : -l b",

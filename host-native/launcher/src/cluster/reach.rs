@@ -47,9 +47,9 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub heartbeat: Duration,
 
-    /// How many seconds a daemon may take to come up
+    /// After how many seconds a daemon that has not joined is given up
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    pub start_time: Duration,
+    pub bootstrap_timeout: Duration,
 
     /// Keep the daemons until standard input ends
     #[arg(long)]
@@ -57,10 +57,7 @@ pub struct Options {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds
-        .filter(|time| (0.001..=1e6).contains(&time.as_secs_f64()))
-        .ok_or_else(|| "write a number of seconds from 0.001 up".to_owned())
+    cli::seconds(text).map(|seconds| seconds.0)
 }
 
 /// Why not all hosts have answered, or not for as long as they should.
@@ -100,7 +97,7 @@ pub fn reach(options: &Options) -> Result<(), ReachError> {
         program: super::program(options.remote_hydrant.as_ref(), &options.bootstrap)?,
         iface: options.iface.clone(),
         timeout: options.heartbeat.as_millis() as u64,
-        start_time: options.start_time.as_millis() as u64,
+        start_time: options.bootstrap_timeout.as_millis() as u64,
     };
     let head = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let hosts = options.hosts.iter().map(|name| Host::new(name)).collect();

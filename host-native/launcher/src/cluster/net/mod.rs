@@ -98,7 +98,7 @@ pub(crate) enum Why {
     #[error("{command} {how} before the daemon had joined{}", quote(.said))]
     Ended { command: String, how: String, said: String },
     /// Nobody came.
-    #[error("its daemon has not joined within {} s{}", *.millis as f64 / 1000.0, quote(.said))]
+    #[error("its daemon has not joined within {} s (--bootstrap-timeout){}", *.millis as f64 / 1000.0, quote(.said))]
     Late { millis: u64, said: String },
     /// It had joined.
     #[error("its daemon is lost: {link}{}", quote(.said))]

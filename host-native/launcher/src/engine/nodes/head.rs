@@ -1,5 +1,7 @@
 //! The head: it has daemons started, tells them of jobs, hears of their ranks, and says what has become of it all.
 
+use std::time::Duration;
+
 use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId, Limits, Rank, Time};
 use rustix::process::{Pid, Signal};
@@ -22,8 +24,6 @@ use crate::plan::{Plan, Program};
 use crate::slabs::HeapSlabs;
 use crate::universe::{Keeper, Universe};
 
-/// How long a daemon may take from its start until it has connected, in milliseconds.
-const START_TIME: u64 = 60_000;
 /// Bytes of an order, so that a message has room for it and for where it goes.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
 /// Lines about one late fence that are shown, each of a node.
@@ -147,13 +147,14 @@ fn files_for_output(plan: &Plan) -> u64 {
 fn settings(plan: &Plan, layout: &Layout) -> Result<Settings, RunError> {
     let cluster = &plan.options.cluster;
     let program = crate::cluster::program(cluster.remote_hydrant.as_ref(), &layout.bootstrap)?;
+    let millis = |time: Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
     Ok(Settings {
         bootstrap: layout.bootstrap.clone(),
         bootstrap_exec: cluster.bootstrap_exec.as_ref().map(|path| path.clone().into()),
         program,
         iface: cluster.iface.clone(),
-        timeout: cluster.heartbeat.as_millis().try_into().unwrap_or(u64::MAX),
-        start_time: START_TIME,
+        timeout: millis(cluster.heartbeat),
+        start_time: millis(cluster.bootstrap_timeout),
     })
 }
 
