@@ -31,6 +31,9 @@ pub const SPAWN_PROGRAMS_MAX: u32 = 256;
 /// The buffer that [`crate::Server::poll`] needs for any reply, in bytes.
 pub const OUTPUT_MAX: usize = 4352;
 
+/// The longest message to another node in bytes, where no group's members need more.
+pub const PEER_MESSAGE_MAX: usize = 32 * 1024;
+
 /// The size of every table, fixed when a server is made.
 ///
 /// A limit is a count of entries unless its name says bytes. Exhausting one refuses the request that asked for
@@ -108,6 +111,13 @@ impl Limits {
         let group = if self.links > 0 { self.ranks as usize / 8 + 32 } else { 0 };
         let more = if spawn > group { spawn } else { group };
         if more > OUTPUT_MAX { more } else { OUTPUT_MAX }
+    }
+
+    /// The buffer beyond which no output of [`crate::Server::poll`] grows, in bytes. What is told another node depends on the
+    /// room there is, so that two servers that shall say the same are given the same.
+    pub const fn output_room(&self) -> usize {
+        let peers = if self.links > 0 { PEER_MESSAGE_MAX } else { 0 };
+        if self.output_max() > peers { self.output_max() } else { peers }
     }
 
     /// The size of one limit.

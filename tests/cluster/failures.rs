@@ -41,7 +41,6 @@ fn what_several_hosts_cannot_have_is_refused_by_name() {
         .run()
         .code(2)
         .warns("--pmi-port=127.0.0.2:0 is for jobs on this host");
-    shell("--sandbox=x -n 8", "exit 9").run().code(2).warns("--sandbox serves jobs on this host alone");
 }
 
 #[test]

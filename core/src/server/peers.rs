@@ -8,14 +8,13 @@ use super::Server;
 use super::fences::way;
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
+use crate::limits::PEER_MESSAGE_MAX;
 use crate::peer::links::Link;
 use crate::peer::message::{self, Gone, Head, Item, Meeting, Whose, Writer};
 use crate::slabs::{Job, RingPart};
 use crate::tables::kvs::{Kind, Owner};
 use crate::tables::meet::{Meet, Up};
 
-/// The longest message, in bytes, where no group's members need more.
-const MESSAGE_MAX: usize = 32 * 1024;
 /// Ends of processes that one message tells of at most.
 const GONE_MAX: u32 = 192;
 /// Under which key a rank keeps what it counts for in a ring, beside its texts.
@@ -123,7 +122,7 @@ impl Server<'_> {
 
     /// Records from a link's cursor up to `due`, as many as fit into one message; nothing when it has them all.
     fn write_records(&mut self, at: usize, due: u32, buf: &mut [u8]) -> Option<usize> {
-        let room = buf.len().min(MESSAGE_MAX);
+        let room = buf.len().min(PEER_MESSAGE_MAX);
         let link = self.links.get(at)?.clone();
         let mut cursor = link.cursor;
         let mut found: Option<(Head, Writer<'_>)> = None;

@@ -1,9 +1,12 @@
 //! The core that serves a run: what the event loops drive, whatever stands behind it.
 
+use std::ffi::OsString;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use hydrant_core::server::Consumed;
 use hydrant_core::{Core, Fault, Input, JobId, Limits, Output, Server, Time};
+use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
 use crate::manage::{Board, BoardError};
@@ -53,13 +56,9 @@ impl From<hydrant_wasm::Error> for CoreError {
     }
 }
 
-/// The longest message to another node, in bytes, that a core is given room for even where its limits need less.
-const PEER_MESSAGE: usize = 32 * 1024;
-
-/// Room for whatever a core says. What it says to other nodes depends on how much there is.
+/// Room for whatever a core says.
 pub(crate) fn output_buffer(limits: &Limits) -> Box<[u8]> {
-    let peers = if limits.links > 0 { PEER_MESSAGE } else { 0 };
-    vec![0; limits.output_max().max(peers)].into()
+    vec![0; limits.output_room()].into()
 }
 
 /// Any core.
@@ -131,18 +130,71 @@ impl<'s> DerefMut for Service<'s> {
     }
 }
 
-/// Makes a core: this plugin's, or where none is named one in this process, in `slabs` that nobody has used.
-pub(crate) fn make<'s>(
-    plugin: Option<&Plugin>,
-    limits: Limits,
-    seed: u32,
-    slabs: &'s mut HeapSlabs,
-) -> Result<Box<AnyCore<'s>>, RunError> {
-    match plugin {
-        None => Ok(Box::new(Native(Server::in_zeroed(limits, slabs.lend(), seed)?))),
+/// A plugin's file as it was read, here or on another machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PluginFile {
+    /// What errors call it.
+    pub(crate) file: OsString,
+    /// What it holds.
+    pub(crate) code: Vec<u8>,
+    /// How long one call may take.
+    pub(crate) deadline: Duration,
+}
+
+impl PluginFile {
+    /// Finds and reads a plugin.
+    pub(crate) fn read(plugin: &Plugin) -> Result<PluginFile, RunError> {
         #[cfg(feature = "sandbox")]
-        Some(plugin) => Ok(Box::new(crate::sandbox::Sandboxed::new(plugin, limits, seed)?)),
+        return crate::sandbox::read(plugin);
         #[cfg(not(feature = "sandbox"))]
-        Some(_) => Err(RunError::NoSandbox),
+        match plugin {
+            Plugin::Installed | Plugin::File(_) => Err(RunError::NoSandbox),
+        }
+    }
+}
+
+/// What makes cores.
+pub(crate) enum Maker {
+    /// It makes servers in this process.
+    BuiltIn,
+    /// Servers in a plugin.
+    #[cfg(feature = "sandbox")]
+    Sandbox(hydrant_wasm::Sandbox),
+}
+
+impl Maker {
+    /// Of what is built in, or of this plugin, which may take a while.
+    pub(crate) fn new(plugin: Option<&PluginFile>) -> Result<Maker, RunError> {
+        match plugin {
+            None => Ok(Maker::BuiltIn),
+            #[cfg(feature = "sandbox")]
+            Some(plugin) => Ok(Maker::Sandbox(crate::sandbox::load(plugin)?)),
+            #[cfg(not(feature = "sandbox"))]
+            Some(_) => Err(RunError::NoSandbox),
+        }
+    }
+
+    /// Memory for a core of these limits. A sandbox has memory of its own.
+    pub(crate) fn slabs(&self, limits: &Limits, shared: bool) -> HeapSlabs {
+        match self {
+            Maker::BuiltIn if shared => HeapSlabs::shared(limits),
+            Maker::BuiltIn => HeapSlabs::new(limits),
+            #[cfg(feature = "sandbox")]
+            Maker::Sandbox(_) => HeapSlabs::new(&Limits::NONE),
+        }
+    }
+
+    /// Makes a core, in slabs that were made for it and that nobody has used.
+    pub(crate) fn core<'s>(
+        &self,
+        limits: Limits,
+        seed: u32,
+        slabs: &'s mut HeapSlabs,
+    ) -> Result<Box<AnyCore<'s>>, RunError> {
+        match self {
+            Maker::BuiltIn => Ok(Box::new(Native(Server::in_zeroed(limits, slabs.lend(), seed)?))),
+            #[cfg(feature = "sandbox")]
+            Maker::Sandbox(sandbox) => Ok(Box::new(crate::sandbox::Sandboxed::new(sandbox, limits, seed)?)),
+        }
     }
 }

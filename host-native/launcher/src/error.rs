@@ -144,9 +144,6 @@ pub enum RunError {
          --features sandbox"
     )]
     NoSandbox,
-    /// A plugin serves the ranks of one host.
-    #[error("--sandbox serves jobs on this host alone: leave it out, or the hosts")]
-    SandboxOnNodes,
     /// Each of several hosts has a port of its own.
     #[error(
         "--pmi-port={0} is for jobs on this host alone: on several, each daemon serves its ranks at a free port on its \
@@ -187,6 +184,14 @@ pub enum RunError {
     /// It cannot be said which rank runs where.
     #[error(transparent)]
     Cluster(#[from] Box<ClusterError>),
+    /// A neighbour's core says what this node's does not understand.
+    #[error("node {node} told this one what no core says: {why}")]
+    Peer {
+        /// The neighbour.
+        node: u32,
+        /// What the core here makes of it.
+        why: Fault,
+    },
     /// The nodes of the run cannot go on together.
     #[error("{0}")]
     Links(String),
@@ -234,7 +239,7 @@ impl RunError {
         match self {
             RunError::NotFound { .. } => 127,
             RunError::NotExecutable { .. } | RunError::WorkingDir { .. } => 126,
-            RunError::Cluster(_) | RunError::SandboxOnNodes | RunError::PortOnNodes(_) => 2,
+            RunError::Cluster(_) | RunError::PortOnNodes(_) => 2,
             _ => 1,
         }
     }
@@ -266,6 +271,15 @@ impl RunError {
             RunError::Core { why: Fault::Full(limit, _) }
             | RunError::Pset { why: Fault::Full(limit, _), .. } => Some(*limit),
             _ => None,
+        }
+    }
+
+    /// Whether it is a plugin's.
+    pub(crate) fn is_plugins(&self) -> bool {
+        match self {
+            #[cfg(feature = "sandbox")]
+            RunError::Plugin(_) => true,
+            _ => false,
         }
     }
 

@@ -1,13 +1,13 @@
 //! The core in a sandbox: which plugin, and where its compiled code is kept.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hydrant_core::server::Consumed;
 use hydrant_core::{Core, Input, Limits, Output, Time};
 use hydrant_wasm::{Sandbox, Settings};
 
-use crate::border::CoreError;
+use crate::border::{CoreError, PluginFile};
 use crate::error::RunError;
 use crate::plan::Plugin;
 
@@ -20,12 +20,9 @@ const VARIABLE: &str = "HYDRANT_WASM";
 pub(crate) struct Sandboxed(hydrant_wasm::Plugin);
 
 impl Sandboxed {
-    /// Loads the plugin and has it make a server.
-    pub(crate) fn new(plugin: &Plugin, limits: Limits, seed: u32) -> Result<Sandboxed, RunError> {
-        let settings = Settings { cache: cache(), ..Settings::default() };
-        let sandbox = Sandbox::load(&find(plugin)?, &settings).map_err(hydrant_wasm::Error::from);
-        let server = sandbox.and_then(|sandbox| sandbox.server(limits, seed)).map_err(CoreError::from)?;
-        Ok(Sandboxed(server))
+    /// Has a plugin make a server.
+    pub(crate) fn new(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<Sandboxed, RunError> {
+        Ok(Sandboxed(sandbox.server(limits, seed).map_err(CoreError::from)?))
     }
 }
 
@@ -47,6 +44,19 @@ impl Core for Sandboxed {
     fn limits(&self) -> &Limits {
         self.0.limits()
     }
+}
+
+/// Finds a plugin and reads it.
+pub(crate) fn read(plugin: &Plugin) -> Result<PluginFile, RunError> {
+    let file = find(plugin)?;
+    let code = hydrant_wasm::read(&file).map_err(RunError::Plugin)?;
+    Ok(PluginFile { file: file.into(), code, deadline: Settings::default().deadline })
+}
+
+/// Compiles a plugin, unless its code is there from an earlier run.
+pub(crate) fn load(plugin: &PluginFile) -> Result<Sandbox, RunError> {
+    let settings = Settings { deadline: plugin.deadline, cache: cache() };
+    Sandbox::compile(Path::new(&plugin.file), &plugin.code, &settings).map_err(RunError::Plugin)
 }
 
 /// Finds the plugin: what the user says, else beside this program, else in the `lib` beside the program's folder.

@@ -1,6 +1,10 @@
 //! What a host knows of its server, against which a plugin's outputs are held.
 
-use hydrant_core::limits::{OWED_MAX, RECORD_HEADER};
+use std::ops::Range;
+
+use hydrant_core::limits::OWED_MAX;
+use hydrant_core::peer::message;
+use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::Consumed;
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
 
@@ -22,6 +26,9 @@ pub enum Nonsense {
     /// It is about a rank that the job does not have.
     #[error("job {0} has no rank {1}")]
     Rank(JobId, Rank),
+    /// It is about a rank of another node's.
+    #[error("rank {1} of job {0} is on another node")]
+    Elsewhere(JobId, Rank),
     /// A client is another job's than the one that it came for.
     #[error("connection {0} did not come for job {1}")]
     Stranger(ConnId, JobId),
@@ -39,8 +46,17 @@ pub enum Nonsense {
         ranks: u32,
     },
     /// A message for a node that is no neighbour.
-    #[error("there is no node {0}")]
+    #[error("node {0} is no neighbour")]
     Node(u32),
+    /// A message for a node that its host cannot send to at present.
+    #[error("a message for node {0}, which takes none at present")]
+    Blocked(u32),
+    /// A message that means nothing to any node.
+    #[error("a message for node {0} that no server sends")]
+    Message(u32),
+    /// More messages than what the server was told can lead to.
+    #[error("message number {1} for node {0}, which nothing can have led to")]
+    Unfounded(u32, u64),
     /// A reply of no bytes, or an output with more than any may have.
     #[error("an output of {0} bytes")]
     Length(usize),
@@ -68,21 +84,44 @@ pub struct Known {
     conns: Vec<Option<Conn>>,
     /// Which requests the host was told of and has not answered.
     errands: Vec<bool>,
-    nodes: u32,
+    node: u32,
+    tree: Tree,
+    peers: Vec<Peer>,
+    /// How many messages to each neighbour what the server was told can have led to.
+    founded: u64,
     /// Outputs since the last input.
     outputs: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Job {
     size: u32,
     ending: bool,
+    /// Which ranks are on which node, as far as that was told.
+    places: Vec<(Range<u32>, u32)>,
+}
+
+impl Job {
+    /// The node of a rank: 0 unless something else was told, the last word counting.
+    fn node(&self, rank: Rank) -> u32 {
+        let told = self.places.iter().rfind(|(ranks, _)| ranks.contains(&rank.0));
+        told.map_or(0, |&(_, node)| node)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Conn {
     job: JobId,
     closing: bool,
+}
+
+/// A neighbour.
+#[derive(Clone, Debug)]
+struct Peer {
+    node: u32,
+    /// Messages for it so far.
+    said: u64,
+    blocked: bool,
 }
 
 impl Known {
@@ -93,7 +132,10 @@ impl Known {
             jobs: vec![None; limits.jobs as usize],
             conns: vec![None; limits.conns as usize],
             errands: vec![false; limits.spawns as usize],
-            nodes: 1,
+            node: 0,
+            tree: Tree::new(1, 0),
+            peers: Vec::new(),
+            founded: 0,
             outputs: 0,
         }
     }
@@ -115,6 +157,7 @@ impl Known {
         wake: Option<Time>,
     ) -> Result<(), Nonsense> {
         self.outputs = 0;
+        self.founded = self.founded.saturating_add(founded(input));
         let given = if let Input::Bytes { bytes, .. } = input { bytes.len() } else { 0 };
         if consumed.bytes as usize > given {
             return Err(Nonsense::Consumed { done: consumed.bytes, given });
@@ -122,7 +165,12 @@ impl Known {
         match *input {
             Input::Job(spec) => {
                 if let Some(slot) = self.jobs.get_mut(spec.job.index()) {
-                    *slot = Some(Job { size: spec.size, ending: false });
+                    *slot = Some(Job { size: spec.size, ending: false, places: Vec::new() });
+                }
+            }
+            Input::Place { job, first, count, node } => {
+                if let Some(job) = self.jobs.get_mut(job.index()).and_then(Option::as_mut) {
+                    job.places.push((first.0..first.0.saturating_add(count), node));
                 }
             }
             Input::Forget { job } => {
@@ -145,7 +193,17 @@ impl Known {
                     *slot = false;
                 }
             }
-            Input::Node { nodes, .. } => self.nodes = nodes,
+            Input::Node { node, nodes, radix } => {
+                (self.node, self.tree) = (node, Tree::new(nodes, radix));
+                let children = self.tree.children(node).map(|part| part.start);
+                let peer = |node| Peer { node, said: 0, blocked: false };
+                self.peers = self.tree.parent(node).into_iter().chain(children).map(peer).collect();
+            }
+            Input::PeerBlocked { node } | Input::PeerWritable { node } => {
+                if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
+                    peer.blocked = matches!(input, Input::PeerBlocked { .. });
+                }
+            }
             // One that wants the next tick at once would keep its host busy for ever.
             Input::Tick => {
                 if let Some(at) = wake.filter(|&at| at <= now) {
@@ -162,7 +220,8 @@ impl Known {
     /// # Errors
     /// [`Nonsense`]
     pub fn said(&mut self, output: &Output<'_>) -> Result<(), Nonsense> {
-        self.outputs += 1;
+        // What is said to neighbours has a bound of its own.
+        self.outputs += u64::from(!matches!(output, Output::Peer { .. }));
         if self.outputs > self.outputs_max() {
             return Err(Nonsense::Endless(self.outputs_max()));
         }
@@ -176,12 +235,12 @@ impl Known {
                 if std::mem::replace(&mut open.closing, true) { Err(Nonsense::Closed(conn)) } else { Ok(()) }
             }
             Output::Joined { conn, job, rank } => {
-                self.rank(job, rank)?;
+                self.own_rank(job, rank)?;
                 if self.conn(conn)?.job == job { Ok(()) } else { Err(Nonsense::Stranger(conn, job)) }
             }
             Output::Spawn { spawn: errand, job, rank, request, .. }
             | Output::Names { errand, job, rank, request, .. } => {
-                self.rank(job, rank)?;
+                self.own_rank(job, rank)?;
                 self.length(request, 1)?;
                 let told = self.errands.get_mut(errand.index());
                 match told.map(|told| std::mem::replace(told, true)) {
@@ -190,7 +249,7 @@ impl Known {
                 }
             }
             Output::Kill { job, rank, message, .. } => {
-                self.rank(job, rank)?;
+                self.own_rank(job, rank)?;
                 self.length(message.as_bytes(), 0)
             }
             Output::End { job, cause, message } => {
@@ -206,26 +265,28 @@ impl Known {
                 if sound { Ok(()) } else { Err(Nonsense::Late { arrived, size, ranks }) }
             }
             Output::Peer { node, bytes } => {
-                self.length(bytes, 1)?;
-                if node < self.nodes && self.nodes > 1 { Ok(()) } else { Err(Nonsense::Node(node)) }
+                if bytes.len() > self.limits.output_room() {
+                    return Err(Nonsense::Length(bytes.len()));
+                }
+                let peer = self.peers.iter_mut().find(|peer| peer.node == node);
+                let peer = peer.ok_or(Nonsense::Node(node))?;
+                if peer.blocked {
+                    return Err(Nonsense::Blocked(node));
+                }
+                peer.said += 1;
+                if peer.said > self.founded {
+                    return Err(Nonsense::Unfounded(node, peer.said));
+                }
+                message::split(bytes).map(drop).ok_or(Nonsense::Message(node))
             }
         }
     }
 
-    /// A connection says that it is there, its replies and its end; a rank may be ended, a job end and be late. A link
-    /// to another node may have to carry each record of the log, the fence, the ring and the groups of each job, and the
-    /// end of each rank.
+    /// A connection says that it is there, its replies and its end; a rank may be ended, a job end and be late.
     fn outputs_max(&self) -> u64 {
         let of = |count: u32, each: u64| u64::from(count).saturating_mul(each);
         let Limits { conns, ranks, jobs, groups, spawns, .. } = self.limits;
-        let messages = match self.nodes {
-            0 | 1 => 0,
-            _ => {
-                u64::from(self.limits.kvs_bytes / RECORD_HEADER) + of(jobs, 2) + of(groups, 1) + of(ranks, 1)
-            }
-        };
-        let own = of(conns, OWED_MAX as u64 + 2) + of(ranks, 1) + of(jobs, 2) + of(groups, 1) + of(spawns, 1);
-        own.saturating_add(of(self.limits.links, messages))
+        of(conns, OWED_MAX as u64 + 2) + of(ranks, 1) + of(jobs, 2) + of(groups, 1) + of(spawns, 1)
     }
 
     fn length(&self, bytes: &[u8], least: usize) -> Result<(), Nonsense> {
@@ -244,4 +305,22 @@ impl Known {
     fn rank(&mut self, job: JobId, rank: Rank) -> Result<(), Nonsense> {
         if rank.0 < self.job(job)?.size { Ok(()) } else { Err(Nonsense::Rank(job, rank)) }
     }
+
+    /// The same for a rank that has to be of this node.
+    fn own_rank(&mut self, job: JobId, rank: Rank) -> Result<(), Nonsense> {
+        self.rank(job, rank)?;
+        let here = self.node;
+        if self.job(job)?.node(rank) == here { Ok(()) } else { Err(Nonsense::Elsewhere(job, rank)) }
+    }
+}
+
+/// How many messages to one neighbour an input can lead to, at once or later. Each holds a record, says that a meeting is
+/// complete here, or tells of an end: there is one input for each, or one command of a client's or one part of a
+/// neighbour's message, which are no shorter than two bytes.
+fn founded(input: &Input<'_>) -> u64 {
+    let bytes = match *input {
+        Input::Bytes { bytes, .. } | Input::Peer { bytes, .. } => bytes.len(),
+        _ => 0,
+    };
+    1 + bytes as u64 / 2
 }

@@ -23,4 +23,4 @@ pub use abi::ABI;
 pub use error::{Error, PluginError, Why};
 pub use known::{Known, Nonsense};
 pub use plugin::Plugin;
-pub use sandbox::{FILE_MAX, Origin, Sandbox, Settings};
+pub use sandbox::{FILE_MAX, Origin, Sandbox, Settings, read};

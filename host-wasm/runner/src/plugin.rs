@@ -202,7 +202,7 @@ impl Core for Plugin {
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Error> {
         // As a server does, it keeps what might not fit.
-        if !self.more || buf.len() < self.known.limits().output_max() {
+        if !self.more || buf.len() < self.known.limits().output_room() {
             return Ok(None);
         }
         let call = self.calls.poll.clone();

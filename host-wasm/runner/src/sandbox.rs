@@ -67,21 +67,22 @@ impl Shared {
 }
 
 impl Sandbox {
-    /// Loads a plugin.
+    /// Loads a plugin: reads its file, and compiles that.
     ///
     /// # Errors
     /// [`PluginError`] for a file that is none.
     pub fn load(file: &Path, settings: &Settings) -> Result<Sandbox, PluginError> {
+        Sandbox::compile(file, &read(file)?, settings)
+    }
+
+    /// Compiles a plugin that was [read](read()), perhaps on another machine. `file` is what errors call it.
+    ///
+    /// # Errors
+    /// [`PluginError`] for bytes that are none.
+    pub fn compile(file: &Path, bytes: &[u8], settings: &Settings) -> Result<Sandbox, PluginError> {
         let error = |why| PluginError { file: file.to_path_buf(), why };
-        let mut bytes = Vec::new();
-        let reading = File::open(file).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
-        reading.map_err(|why| error(Why::Read(why)))?;
-        if bytes.len() as u64 > FILE_MAX {
-            let len = std::fs::metadata(file).map_or(bytes.len() as u64, |it| it.len());
-            return Err(error(Why::TooLong(len)));
-        }
         let engine = Engine::new(&config()).map_err(|why| error(Why::Module(message(&why))))?;
-        let (module, origin) = compile(&engine, &bytes, settings.cache.as_deref()).map_err(error)?;
+        let (module, origin) = compile(&engine, bytes, settings.cache.as_deref()).map_err(error)?;
         check(&module).map_err(error)?;
         let watch = Watch::new(&engine).map_err(|why| error(Why::Read(why)))?;
         let shared = Shared { file: file.to_path_buf(), module, watch, deadline: settings.deadline };
@@ -113,6 +114,22 @@ impl Sandbox {
     pub fn restore(&self, snapshot: &[u8], known: Known) -> Result<Plugin, Error> {
         Plugin::restore(self, snapshot, known)
     }
+}
+
+/// Reads a plugin's file, at most [`FILE_MAX`] bytes.
+///
+/// # Errors
+/// [`PluginError`] for a file that cannot be read or is longer.
+pub fn read(file: &Path) -> Result<Vec<u8>, PluginError> {
+    let error = |why| PluginError { file: file.to_path_buf(), why };
+    let mut bytes = Vec::new();
+    let reading = File::open(file).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
+    reading.map_err(|why| error(Why::Read(why)))?;
+    if bytes.len() as u64 > FILE_MAX {
+        let len = std::fs::metadata(file).map_or(bytes.len() as u64, |it| it.len());
+        return Err(error(Why::TooLong(len)));
+    }
+    Ok(bytes)
 }
 
 /// What plugins may do, and how they are compiled: no more than the ABI needs.

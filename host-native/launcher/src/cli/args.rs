@@ -110,9 +110,9 @@ pub(super) struct JobArgs {
     /// Run the protocol core in a sandbox
     ///
     /// FILE is the core as a WebAssembly plugin; without it, the file that the variable HYDRANT_WASM names, or hydrant.wasm
-    /// beside hydrant or in ../lib from there. For ranks on this machine only. The plugin can
+    /// beside hydrant or in ../lib from there. On several hosts all run this one, which their daemons are sent. The plugin can
     /// neither open files nor connect anywhere, its memory and time are bounded, and what it says is checked. Its compiled
-    /// code is kept in the user's cache folder.
+    /// code is kept in the user's cache folder, on each host.
     #[arg(long, value_name = "FILE", value_parser = value::plugin())]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(super) sandbox: Option<Plugin>,

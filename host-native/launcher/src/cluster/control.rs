@@ -12,6 +12,7 @@ use hydrant_core::wire::Protocol;
 use hydrant_core::{ErrandId, JobId, Limit, Limits, Rank};
 use serde::{Deserialize, Serialize};
 
+use crate::border::PluginFile;
 use crate::plan::{Bind, Cluster, Options, Program};
 
 /// From the head to one node, or to all.
@@ -52,6 +53,10 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// The daemon's process, by its number on its host.
     Here { pid: u32 },
+    /// The node has what [`Order::Setup`] asks for. Said where [that may fail](Setup::is_waited_for).
+    Ready,
+    /// The node's core is of no use, and the run cannot go on. Its ranks are ended, its links stay.
+    Broken(Broken),
     /// These ranks run, as processes of these numbers.
     Began { job: JobId, ranks: Vec<(Rank, u32)> },
     /// All ranks on this node have been started.
@@ -76,6 +81,15 @@ pub(crate) enum Report {
     InputClosed,
     /// A line for the user.
     Say(String),
+}
+
+/// What is wrong with a core.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Broken {
+    /// It could not be made, or has failed.
+    Own(String),
+    /// It does not understand what the core of this neighbour says.
+    Neighbour { node: u32, why: String },
 }
 
 /// Some of a rank's output; nothing at its end.
@@ -146,6 +160,8 @@ pub(crate) struct Spawned {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) limits: Limits,
+    /// What cores run in, where that is not the daemon itself.
+    pub(crate) plugin: Option<PluginFile>,
     pub(crate) bind: Bind,
     pub(crate) universe: Option<u32>,
     pub(crate) cleanup: bool,
@@ -160,9 +176,10 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// What a plan says, with limits that suit all nodes.
-    pub(crate) fn new(options: &Options, limits: Limits) -> Setup {
+    pub(crate) fn new(options: &Options, limits: Limits, plugin: Option<PluginFile>) -> Setup {
         Setup {
             limits,
+            plugin,
             bind: options.bind.clone(),
             universe: options.universe,
             cleanup: options.cleanup,
@@ -173,6 +190,11 @@ impl Setup {
             lookup_wait: options.lookup_wait,
             pmi1_subversion: options.pmi1_subversion,
         }
+    }
+
+    /// Whether nodes may lack what it asks for, so that no job begins before all have said that they are ready.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.plugin.is_some()
     }
 
     /// A daemon's options: what is the head's alone is left out.

@@ -24,22 +24,21 @@ mod universe;
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{Input, JobId, Limits, Time};
 
-use crate::border::{self, AnyCore, Service, output_buffer};
+use crate::border::{AnyCore, Maker, PluginFile, Service, output_buffer};
 use crate::cluster::{self, Location, Surroundings};
 use crate::error::RunError;
 use crate::launch::{OpenFiles, check, find_mpi_library, keep_descriptors};
 use crate::manage::Board;
-use crate::plan::{Plan, Plugin};
+use crate::plan::Plan;
 use crate::recording::{Recorder, Tape};
 use crate::segment::Sharing;
-use crate::slabs::HeapSlabs;
 use crate::universe::Universe;
 use conns::Conns;
 use gate::Gate;
@@ -106,17 +105,13 @@ pub fn run(plan: &Plan) -> Result<u8, RunError> {
         }
         None => {
             let limits = limits(plan, ranks);
-            let sandbox = plan.options.sandbox.as_ref();
-            let slabs = slabs.insert(match plan.options.pmi_port {
-                // A sandbox has memory of its own.
-                _ if sandbox.is_some() => HeapSlabs::new(&Limits::NONE),
-                None => HeapSlabs::shared(&limits),
-                // Whoever comes by a port may be on another machine.
-                Some(_) => HeapSlabs::new(&limits),
-            });
+            let plugin = plan.options.sandbox.as_ref().map(PluginFile::read).transpose()?;
+            let maker = Maker::new(plugin.as_ref())?;
+            // Whoever comes by a port may be on another machine.
+            let slabs = slabs.insert(maker.slabs(&limits, plan.options.pmi_port.is_none()));
             sharing = slabs.sharing(seed);
-            tape = record(plan, &limits, seed)?;
-            Service::Core(core(sandbox, slabs, &limits, seed, tape.as_ref())?)
+            tape = record(plan.options.record.as_deref(), &limits, seed)?;
+            Service::Core(recorded(maker.core(limits, seed, slabs)?, tape.as_ref()))
         }
     };
     let outlets = Outlets::new(plan, &base.poller)?;
@@ -138,34 +133,23 @@ pub fn run(plan: &Plan) -> Result<u8, RunError> {
 
 /// Names what cannot be done on several hosts.
 fn refuse_on_nodes(plan: &Plan) -> Result<(), RunError> {
-    if plan.options.sandbox.is_some() {
-        return Err(RunError::SandboxOnNodes);
-    }
     match plan.options.pmi_port {
         Some(addr) if addr != (Ipv4Addr::LOCALHOST, 0).into() => Err(RunError::PortOnNodes(addr)),
         _ => Ok(()),
     }
 }
 
-/// The tape of a run that is to be recorded.
-fn record(plan: &Plan, limits: &Limits, seed: u32) -> Result<Option<Rc<Tape>>, RunError> {
-    let path = plan.options.record.as_deref();
+/// The tape of a core that is to be recorded.
+fn record(path: Option<&Path>, limits: &Limits, seed: u32) -> Result<Option<Rc<Tape>>, RunError> {
     Ok(path.map(|path| Tape::create(path, limits, seed)).transpose()?)
 }
 
-/// A core, which is recorded where there is a tape.
-fn core<'s>(
-    sandbox: Option<&Plugin>,
-    slabs: &'s mut HeapSlabs,
-    limits: &Limits,
-    seed: u32,
-    tape: Option<&Rc<Tape>>,
-) -> Result<Box<AnyCore<'s>>, RunError> {
-    let core = border::make(sandbox, *limits, seed, slabs)?;
-    Ok(match tape {
+/// The core, recorded where there is a tape.
+fn recorded<'s>(core: Box<AnyCore<'s>>, tape: Option<&Rc<Tape>>) -> Box<AnyCore<'s>> {
+    match tape {
         Some(tape) => Box::new(Recorder::new(core, Rc::clone(tape))),
         None => core,
-    })
+    }
 }
 
 /// What an event loop of a run turns around.
@@ -296,43 +280,53 @@ impl<'p, 's> Engine<'p, 's> {
     fn run(&mut self) -> Result<u8, RunError> {
         let mut tokens = Vec::new();
         loop {
-            self.start_some()?;
-            if self.settle()? {
-                return Ok(self.verdict.code());
+            match self.turn(&mut tokens) {
+                Ok(None) => {}
+                Ok(Some(code)) => return Ok(code),
+                Err(error) => self.break_off(error)?,
             }
-            self.flush_links()?;
-            let starting = self.jobs.iter().any(|job| job.is_starting());
-            let timeout = if starting { Some(Duration::ZERO) } else { self.timeout() };
-            self.poller.wait(timeout, &mut tokens)?;
-            for &token in &tokens {
-                match token {
-                    Token::Signals => {}
-                    Token::Listener(id) => self.accept(JobId(id))?,
-                    Token::Queries(id) => self.accept_queries(JobId(id))?,
-                    Token::Conn(id) if self.is_names_conn() => self.names_conn_ready(id)?,
-                    Token::Conn(id) => self.conn_ready(id)?,
-                    Token::Stream(id) => self.stream_ready(id),
-                    Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
-                    Token::Universe(number) => self.universe_ready(number)?,
-                    Token::Board => self.outputs()?,
-                    // Those of a server that others manage.
-                    Token::Manage | Token::Host(_) => {}
-                    Token::Terminal | Token::Stdin => self.stdin.pump(self.now(), &self.poller),
-                    Token::ClusterPort(_)
-                    | Token::Stranger(_)
-                    | Token::Link(_)
-                    | Token::BootstrapInput(_)
-                    | Token::BootstrapOutput(_) => self.link_ready(token)?,
-                }
-            }
-            // Last, so that what a rank said before it ended has been heard.
-            if tokens.contains(&Token::Signals) {
-                self.take_signals()?;
-            }
-            self.keep_time()?;
-            self.turn_nodes()?;
-            self.flush();
         }
+    }
+
+    /// Waits until something happens and does what that asks for; the exit code when all is done.
+    fn turn(&mut self, tokens: &mut Vec<Token>) -> Result<Option<u8>, RunError> {
+        self.start_some()?;
+        if self.settle()? {
+            return Ok(Some(self.verdict.code()));
+        }
+        self.flush_links()?;
+        let starting = self.jobs.iter().any(|job| job.is_starting());
+        let timeout = if starting { Some(Duration::ZERO) } else { self.timeout() };
+        self.poller.wait(timeout, tokens)?;
+        for &token in &*tokens {
+            match token {
+                Token::Signals => {}
+                Token::Listener(id) => self.accept(JobId(id))?,
+                Token::Queries(id) => self.accept_queries(JobId(id))?,
+                Token::Conn(id) if self.is_names_conn() => self.names_conn_ready(id)?,
+                Token::Conn(id) => self.conn_ready(id)?,
+                Token::Stream(id) => self.stream_ready(id),
+                Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
+                Token::Universe(number) => self.universe_ready(number)?,
+                Token::Board => self.outputs()?,
+                // Those of a server that others manage.
+                Token::Manage | Token::Host(_) => {}
+                Token::Terminal | Token::Stdin => self.stdin.pump(self.now(), &self.poller),
+                Token::ClusterPort(_)
+                | Token::Stranger(_)
+                | Token::Link(_)
+                | Token::BootstrapInput(_)
+                | Token::BootstrapOutput(_) => self.link_ready(token)?,
+            }
+        }
+        // Last, so that what a rank said before it ended has been heard.
+        if tokens.contains(&Token::Signals) {
+            self.take_signals()?;
+        }
+        self.keep_time()?;
+        self.turn_nodes()?;
+        self.flush();
+        Ok(None)
     }
 
     fn now(&self) -> u64 {

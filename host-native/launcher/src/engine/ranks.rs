@@ -32,11 +32,16 @@ impl Engine<'_, '_> {
     pub(super) fn start_some(&mut self) -> Result<(), RunError> {
         for id in self.jobs.ids(|job| job.is_starting()) {
             let mut begun = Vec::new();
+            let mut failed = Ok(());
             while let Some(rank) = self.next_to_start(id).filter(|_| begun.len() < BATCH) {
                 match self.start(id, rank) {
                     Ok(pid) => {
                         begun.push((Rank(rank), pid.as_raw_nonzero().get() as u32));
                         self.jobs[id].advance();
+                    }
+                    Err(error) if error.is_plugins() => {
+                        failed = Err(error);
+                        break;
                     }
                     Err(error) if self.is_daemon() => self.tell_failed(id, Some(rank), &error),
                     Err(error) if self.jobs[id].spawn.is_some() => self.undo(id, rank, &error),
@@ -44,6 +49,7 @@ impl Engine<'_, '_> {
                 }
             }
             self.tell_begun(id, begun);
+            failed?;
             if !self.jobs[id].is_starting() {
                 self.started(id)?;
             }
@@ -105,11 +111,13 @@ impl Engine<'_, '_> {
     pub(super) fn take_signals(&mut self) -> Result<(), RunError> {
         let mut events = Vec::new();
         self.signals.read(&mut events)?;
+        // None of them comes a second time: all are acted on, and then an error is one.
+        let mut result = Ok(());
         for event in events {
             match event {
                 Event::Child => {
                     while let Some((process, exit)) = self.reap() {
-                        self.ended(process, exit)?;
+                        result = result.and(self.ended(process, exit));
                     }
                 }
                 Event::Stop => {
@@ -123,7 +131,7 @@ impl Engine<'_, '_> {
                 Event::Forward(signal) => self.forward(signal),
             }
         }
-        Ok(())
+        result
     }
 
     /// A rank that has ended.
@@ -183,11 +191,12 @@ impl Engine<'_, '_> {
         if self.plan.options.verbose {
             self.sinks.say(&format!("{who} {exit}"));
         }
-        self.hear_out(id, process)?;
+        let heard = self.hear_out(id, process);
         self.count_end(id, rank, exit);
         let asked = self.procs.asked(process);
         self.report_up(&Report::Exited { job: id, rank: Rank(rank), exit, asked });
         self.drop_lookups(id, Rank(rank));
+        heard?;
         let now = Time(self.now());
         self.core.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
         self.outputs()

@@ -252,8 +252,12 @@ impl Engine<'_, '_> {
                         format!("{who} {what}\n  {}\n  {others}", self.describe(job, rank))
                     }
                     Why::Host(what, ranks) => {
-                        let ran = if *ranks == 1 { "rank was" } else { "ranks were" };
-                        format!("{what}\n  {ranks} {ran} running there, {others}")
+                        let there = match ranks {
+                            0 => String::new(),
+                            1 => "1 rank was running there, ".to_owned(),
+                            ranks => format!("{ranks} ranks were running there, "),
+                        };
+                        format!("{what}\n  {there}{others}")
                     }
                 }
             }

@@ -49,6 +49,7 @@ impl Engine<'_, '_> {
             match self.open_spawned(wanted, spawn, spawner, (protocol, request)) {
                 // The spawner hears of it when all ranks have been started.
                 Ok(()) => return Ok(()),
+                Err(error) if error.is_plugins() => return Err(error),
                 Err(error) => {
                     codes.fill(error.errno());
                     full = error.limit();

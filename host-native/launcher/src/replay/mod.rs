@@ -11,11 +11,10 @@ use std::process::ExitCode;
 use hydrant_core::Limits;
 use hydrant_core::slabs::Lengths;
 
-use crate::border;
+use crate::border::{Maker, PluginFile};
 use crate::cli::value;
 use crate::plan::Plugin;
 use crate::recording::{Check, Difference, Reader, Record, RecordingError};
-use crate::slabs::HeapSlabs;
 pub(crate) use describe::describe;
 use show::Show;
 
@@ -125,16 +124,15 @@ pub fn replay(options: &Options, out: &mut dyn Write) -> Result<Played, ReplayEr
 fn play(options: &Options, out: &mut dyn Write, played: &mut Played) -> Result<(), RecordingError> {
     let mut reader = Reader::new(BufReader::new(File::open(&options.file)?))?;
     let (limits, seed) = (reader.begin().limits, reader.begin().seed);
-    let in_place = !options.no_check && options.sandbox.is_none();
-    if !options.no_check {
-        fits(&limits)?;
-    }
-    let mut slabs = HeapSlabs::new(if in_place { &limits } else { &Limits::NONE });
+    let mut slabs;
     let mut check = match options.no_check {
         true => None,
         false => {
-            let core = border::make(options.sandbox.as_ref(), limits, seed, &mut slabs);
-            Some(Check::new(core.map_err(Box::new)?))
+            fits(&limits)?;
+            let plugin = options.sandbox.as_ref().map(PluginFile::read).transpose().map_err(Box::new)?;
+            let maker = Maker::new(plugin.as_ref()).map_err(Box::new)?;
+            slabs = maker.slabs(&limits, false);
+            Some(Check::new(maker.core(limits, seed, &mut slabs).map_err(Box::new)?))
         }
     };
     let mut show = (!options.quiet).then(|| Show::new(out, options.rank, reader.begin()));

@@ -7,12 +7,12 @@ use rustix::process::Signal;
 
 use super::socket::{Listener, Visitor};
 use super::{Keeper, Options, UniverseError};
+use crate::border::Maker;
 use crate::engine::gate::Gate;
 use crate::engine::poller::{Interest, Poller, Token};
 use crate::engine::signals::{Event, Signals};
 use crate::error::RunError;
 use crate::launch::OpenFiles;
-use crate::slabs::HeapSlabs;
 
 /// Descriptors that the daemon needs beside those of its connections.
 const OWN_FILES: u64 = 16;
@@ -32,8 +32,9 @@ pub fn serve(options: &Options) -> Result<(), UniverseError> {
         RunError::OpenFiles { needed, limit, .. } => UniverseError::OpenFiles { conns, needed, limit },
         error => error.into(),
     })?;
-    let mut slabs = HeapSlabs::new(&limits);
-    let keeper = Keeper::new(limits, &mut slabs)?;
+    let maker = Maker::BuiltIn;
+    let mut slabs = maker.slabs(&limits, false);
+    let keeper = Keeper::new(&maker, limits, &mut slabs)?;
     let path = options.path();
     let listener = Listener::open(&path)?;
     let mut daemon = Daemon::new(signals, listener, keeper)?;

@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Closing;
-use hydrant_core::{ConnId, Core, Input, JobId, Limits, Output, Rank, Server, Time};
+use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
 
 use super::LIMITS;
-use crate::border::Native;
+use crate::border::{AnyCore, Maker};
 use crate::engine::conns::{Conns, INTRODUCTION_TIME, Received};
 use crate::engine::poller::{Interest, Poller, Token};
 use crate::error::RunError;
@@ -17,7 +17,7 @@ use crate::slabs::HeapSlabs;
 
 /// The keeper of names. Its connections have the poller's [`Token::Conn`] for themselves.
 pub(crate) struct Keeper<'s> {
-    core: Native<'s>,
+    core: Box<AnyCore<'s>>,
     /// By the same number each is a connection, a job and the job's only rank.
     conns: Conns,
     /// How many there have been.
@@ -37,11 +37,16 @@ impl<'s> Keeper<'s> {
         Limits { jobs: limits.conns, ranks: limits.conns, ..limits }
     }
 
-    pub(crate) fn new(limits: Limits, slabs: &'s mut HeapSlabs) -> Result<Keeper<'s>, RunError> {
+    /// With a core of that maker's, in slabs of its.
+    pub(crate) fn new(
+        maker: &Maker,
+        limits: Limits,
+        slabs: &'s mut HeapSlabs,
+    ) -> Result<Keeper<'s>, RunError> {
         let mut conns = Conns::new(limits.conns);
         conns.make_room(limits.conns);
         Ok(Keeper {
-            core: Native(Server::new(limits, slabs.lend(), 0)?),
+            core: maker.core(limits, 0, slabs)?,
             conns,
             count: 0,
             buffer: vec![0; 2 * MESSAGE_MAX as usize],
@@ -91,7 +96,7 @@ impl<'s> Keeper<'s> {
 
     /// A connection is ready.
     pub(crate) fn ready(&mut self, id: u32, poller: &Poller, now: u64) -> Result<(), RunError> {
-        match self.conns.ready(id, &mut self.core, (poller, Time(now)), &mut self.buffer)? {
+        match self.conns.ready(id, &mut *self.core, (poller, Time(now)), &mut self.buffer)? {
             Received::End => self.close(id, poller, now),
             Received::Bytes(_) | Received::Nothing => self.outputs(poller, now),
         }
@@ -121,7 +126,7 @@ impl<'s> Keeper<'s> {
         loop {
             match self.core.poll(&mut self.reply[..])? {
                 Some(Output::Bytes { conn, bytes }) => {
-                    self.conns.deliver(conn, bytes, &mut self.core, (poller, Time(now)))?;
+                    self.conns.deliver(conn, bytes, &mut *self.core, (poller, Time(now)))?;
                 }
                 Some(Output::Joined { conn, .. }) => self.conns.name(conn.0, conn.0),
                 Some(Output::Close { conn, why }) => {
@@ -137,7 +142,7 @@ impl<'s> Keeper<'s> {
                 Some(
                     Output::Spawn { .. } | Output::Names { .. } | Output::Late { .. } | Output::Peer { .. },
                 ) => {}
-                None if self.conns.hand_in_again(&mut self.core, Time(now))? => {}
+                None if self.conns.hand_in_again(&mut *self.core, Time(now))? => {}
                 None => return Ok(()),
             }
         }

@@ -84,7 +84,27 @@ impl Made {
 
     /// What becomes of one that says this.
     fn says(said: &[u8]) -> Error {
-        let mut plugin = Made { poll: leave(said), ..Made::default() }.server().expect("it begins well");
+        let plugin = Made { poll: leave(said), ..Made::default() }.server().expect("it begins well");
+        Made::heard(plugin)
+    }
+
+    /// The same on node 1 of four, with node 0 above and node 2 below. Rank 1 is on node 2.
+    fn says_on_node(said: &[u8], then: Option<Input<'_>>) -> Error {
+        let mut plugin = Made { poll: leave(said), ..Made::default() }
+            .load()
+            .and_then(|sandbox| sandbox.server(LIMITS, SEED).map_err(|error| panic!("{error}")))
+            .expect("it is one");
+        let place = |first, node| Input::Place { job: JOB, first: Rank(first), count: 1, node };
+        let opened = Input::Opened { conn: ConnId(0), job: JOB, rank: Some(Rank(0)) };
+        let node = Input::Node { node: 1, nodes: 4, radix: 2 };
+        let job = Input::Job(JobSpec::new(JOB, "kvs", 2));
+        for input in [node, job, place(0, 1), place(1, 2), opened].into_iter().chain(then) {
+            plugin.handle(Time(0), input).expect("it begins well");
+        }
+        Made::heard(plugin)
+    }
+
+    fn heard(mut plugin: Plugin) -> Error {
         let mut buf = vec![0; LIMITS.output_max()];
         loop {
             match plugin.poll(&mut buf) {
@@ -203,10 +223,30 @@ fn outputs_that_cannot_be_are_not_believed() {
     assert_eq!(nonsense(&[2, 0, 0, 2, 1]), Nonsense::Rank(JOB, Rank(2)));
     assert_eq!(nonsense(&[2, 0, 1, 0, 1]), Nonsense::Job(hydrant_core::JobId(1)));
     assert_eq!(nonsense(&[3, 9, 0, 0, 1, 1, b'x', 1]), Nonsense::Errand(9));
-    // A fence of more ranks than there are, a message for a node that is not there, an end for the second time.
+    // A fence of more ranks than there are, a message for a node where there is one, an end for the second time.
     assert_eq!(nonsense(&[8, 0, 1, 3, 0, 1]), Nonsense::Late { arrived: 1, size: 3, ranks: 2 });
     assert_eq!(nonsense(&[7, 0, 1, b'x', 1]), Nonsense::Node(0));
     assert_eq!(nonsense(&[6, 0, 0, 0, 0, 0, 1]), Nonsense::Ended(JOB));
+}
+
+#[test]
+fn nodes_speak_for_their_own_ranks_and_to_their_neighbours() {
+    let nonsense = |said: &[u8], then| match why(Made::says_on_node(said, then)) {
+        Why::Nonsense(nonsense) => nonsense,
+        other => panic!("{other:?}"),
+    };
+    // Joined, Kill and a spawn of a rank that is elsewhere.
+    for said in [&[2, 0, 0, 1, 1][..], &[5, 0, 1, 0, 0, 1], &[3, 0, 0, 1, 1, 1, b'x', 1]] {
+        assert_eq!(nonsense(said, None), Nonsense::Elsewhere(JOB, Rank(1)));
+    }
+    // That everybody has come to job 0's fence, for a node that is not next to it, for itself, for one that takes nothing.
+    let arrive = |node| [7, node, 4, 1, 0, 0, 0, 1];
+    assert_eq!(nonsense(&arrive(4), None), Nonsense::Node(4));
+    assert_eq!(nonsense(&arrive(1), None), Nonsense::Node(1));
+    assert_eq!(nonsense(&arrive(0), Some(Input::PeerBlocked { node: 0 })), Nonsense::Blocked(0));
+    // Again and again, of which no more can be founded than the six inputs.
+    assert_eq!(nonsense(&arrive(2), Some(Input::PeerBlocked { node: 0 })), Nonsense::Unfounded(2, 7));
+    assert_eq!(nonsense(&[7, 0, 1, 99, 1], None), Nonsense::Message(0));
 }
 
 #[test]

@@ -1,18 +1,20 @@
 //! The daemon of a node: it does what the head says, and tells it what becomes of that.
 
-use hydrant_core::{Fault, Input, JobId, Rank, Time};
+use hydrant_core::{Fault, Input, JobId, Limits, Rank, Time};
 use rustix::process::Signal;
 
 use super::super::jobs::Ranks;
-use super::super::{Base, Engine, Outlets, core, open};
+use super::super::{Base, Engine, Outlets, open};
+use super::broken::Gone;
 use super::{Nodes, Role};
-use crate::border::{CoreError, Service};
+use crate::border::{AnyCore, CoreError, Maker, Service};
 use crate::cluster::control::{JobRecord, Order, Report, Setup, StartError, decode};
 use crate::cluster::link::Channel;
 use crate::cluster::net::{Event, Links};
 use crate::error::RunError;
 use crate::launch::{Checked, OpenFiles, check, find_mpi_library};
 use crate::plan::Plan;
+use crate::segment::Sharing;
 use crate::slabs::HeapSlabs;
 
 /// Serves the ranks of a node until the head says that all is done. `host` is what the head calls this machine.
@@ -22,27 +24,56 @@ use crate::slabs::HeapSlabs;
 pub(crate) fn serve_node(
     base: Base,
     files: OpenFiles,
-    links: Links,
+    mut links: Links,
     host: String,
     setup: Setup,
 ) -> Result<(), RunError> {
-    let limits = setup.limits;
+    if setup.plugin.is_some() {
+        // It may have to be compiled.
+        links.hush(base.start.elapsed().as_millis() as u64, &base.poller);
+    }
+    let mut slabs = HeapSlabs::new(&Limits::NONE);
+    let (core, unfit) = match Own::make(&setup, &links, &mut slabs) {
+        Ok(own) => (own, None),
+        Err(error) => (Own { core: Box::new(Gone(setup.limits)), sharing: None }, Some(error)),
+    };
+    let Own { core, sharing } = core;
+    let waited_for = setup.is_waited_for();
     let plan = Plan { programs: Vec::new(), options: setup.options() };
-    let seed = open::random()?;
-    let by_port = plan.options.pmi_port.is_some();
-    let mut slabs = if by_port { HeapSlabs::new(&limits) } else { HeapSlabs::shared(&limits) };
-    let sharing = slabs.sharing(seed);
-    let mut core = core(None, &mut slabs, &limits, seed, None)?;
-    let (node, tree) = (links.me(), links.tree());
-    core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_daemon(&base.poller)?;
     let mut engine = Engine::new(&plan, base, files, outlets, Service::Core(core))?;
     engine.sharing = sharing;
     engine.host = host;
-    engine.nodes = Some(Nodes::new(links, Role::Daemon));
+    engine.nodes = Some(Nodes::new(links, Role::Daemon { broken: false }));
+    match unfit {
+        Some(error) => engine.break_off(error)?,
+        None if waited_for => engine.report_up(&Report::Ready),
+        None => {}
+    }
     let result = engine.run();
     engine.procs.kill_and_wait(|_, _| {});
     result.map(drop)
+}
+
+/// A node's core, and what there is beside it.
+struct Own<'s> {
+    core: Box<AnyCore<'s>>,
+    sharing: Option<Sharing>,
+}
+
+impl<'s> Own<'s> {
+    /// Makes the core of the node with those links.
+    fn make(setup: &Setup, links: &Links, slabs: &'s mut HeapSlabs) -> Result<Own<'s>, RunError> {
+        let limits = setup.limits;
+        let seed = open::random()?;
+        let maker = Maker::new(setup.plugin.as_ref())?;
+        *slabs = maker.slabs(&limits, !setup.by_port);
+        let sharing = slabs.sharing(seed);
+        let mut core = maker.core(limits, seed, slabs)?;
+        let (node, tree) = (links.me(), links.tree());
+        core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
+        Ok(Own { core, sharing })
+    }
 }
 
 impl Engine<'_, '_> {
@@ -126,14 +157,23 @@ impl Engine<'_, '_> {
     fn take_job(&mut self, record: JobRecord) -> Result<(), RunError> {
         let id = record.id;
         let any = Ranks::of_node(&record.places, self.node()).count() > 0;
-        let opened = self.check_here(&record).and_then(|checked| self.open(record, checked, None, None));
-        if let Err(error) = opened {
-            self.tell_failed(id, None, &error);
+        if let Some(Nodes { role: Role::Daemon { broken: true }, .. }) = &self.nodes {
+            // The head gave the order before it knew.
             if any {
                 self.report_up(&Report::Done(id));
             }
+            return Ok(());
         }
-        Ok(())
+        let opened = self.check_here(&record).and_then(|checked| self.open(record, checked, None, None));
+        let Err(error) = opened else { return Ok(()) };
+        let of_plugin = error.is_plugins();
+        if !of_plugin {
+            self.tell_failed(id, None, &error);
+        }
+        if any {
+            self.report_up(&Report::Done(id));
+        }
+        if of_plugin { Err(error) } else { Ok(()) }
     }
 
     /// Finds the programs of which there are ranks here.

@@ -1,5 +1,8 @@
 //! The head: it has daemons started, tells them of jobs, hears of their ranks, and says what has become of it all.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::ops::Range;
 use std::time::Duration;
 
 use hydrant_core::trace::Exit;
@@ -9,19 +12,20 @@ use rustix::process::{Pid, Signal};
 use super::super::jobs::Away;
 use super::super::report::{Blame, Why};
 use super::super::sink::{SinkId, State};
-use super::super::{Base, Engine, OWN_FILES, Outlets, core, limits, open, record};
+use super::super::{Base, Engine, OWN_FILES, Outlets, limits, open, record, recorded};
 use super::names::Names;
 use super::{Nodes, Role};
-use crate::border::Service;
+use crate::border::{Maker, PluginFile, Service};
 use crate::cluster::bootstrap::Settings;
-use crate::cluster::control::{JobRecord, Order, Piece, Place, Report, Setup, StartError, decode, encode};
+use crate::cluster::control::{
+    Broken, JobRecord, Order, Piece, Place, Report, Setup, StartError, decode, encode,
+};
 use crate::cluster::link::{Channel, MESSAGE_MAX};
 use crate::cluster::net::{self, Event, Failure, Links};
 use crate::cluster::{Host, Layout, Placement};
 use crate::error::RunError;
 use crate::launch::{OpenFiles, keep_descriptors};
-use crate::plan::{Plan, Program};
-use crate::slabs::HeapSlabs;
+use crate::plan::{Plan, Plugin, Program};
 use crate::universe::{Keeper, Universe};
 
 /// Bytes of an order, so that a message has room for it and for where it goes.
@@ -33,8 +37,14 @@ const LATE_MAX: u32 = 16;
 pub(super) struct Head<'s> {
     /// The host of each node, from node 1 on.
     pub(super) hosts: Vec<Host>,
-    /// The job that begins once all daemons are there.
+    /// The job that begins once all daemons are there and ready.
     first: Option<First>,
+    /// Nodes that have not said yet that they are ready.
+    unready: BTreeSet<u32>,
+    /// The core here is of no use any more.
+    pub(super) broken: bool,
+    /// What cores run in, where that is a plugin.
+    plugin: Option<OsString>,
     /// Bytes of output that count as under way until their sink has room.
     owed: Vec<(SinkId, u32, u32)>,
     /// The job whose late fence is being talked about, since when, and in how many lines so far.
@@ -49,7 +59,8 @@ struct First {
     programs: Vec<Program>,
     places: Vec<Place>,
     mapping: String,
-    setup: Setup,
+    /// Until the daemons have it.
+    setup: Option<Setup>,
 }
 
 impl Head<'_> {
@@ -74,36 +85,66 @@ pub(in super::super) fn run(plan: &Plan, layout: &Layout) -> Result<u8, RunError
     let cluster = &plan.options.cluster;
     let placement = &layout.placement;
     let tree = placement.tree(cluster.radix);
-    let first = first(plan, placement)?;
-    let limits = Limits { conns: 1, ..first.setup.limits };
+    let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
+    let maker = Maker::new(plugin.as_ref())?;
+    let file = plugin.as_ref().map(|plugin| plugin.file.clone());
+    let setup = setup(plan, placement, plugin);
+    let limits = Limits { conns: 1, ..setup.limits };
+    let first = first(plan, placement, setup)?;
     let children = tree.children(0).count() as u64;
     let files = OpenFiles::reserve(0, OWN_FILES + Links::files(children) + files_for_output(plan))?;
-    let mut name_slabs = HeapSlabs::new(&Keeper::LIMITS_OF_RUN);
-    let mut slabs = HeapSlabs::new(&limits);
+    let mut name_slabs = maker.slabs(&Keeper::LIMITS_OF_RUN, false);
+    let mut slabs = maker.slabs(&limits, false);
     let seed = open::random()?;
-    let tape = record(plan, &limits, seed)?;
-    let mut core = core(None, &mut slabs, &limits, seed, tape.as_ref())?;
+    let tape = record(plan.options.record.as_deref(), &limits, seed)?;
+    let mut core = recorded(maker.core(limits, seed, &mut slabs)?, tape.as_ref());
     core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, base, files, outlets, Service::Core(core))?;
     engine.tape = tape;
     let (universe, keeper) = match &plan.options.name_service {
         Some(path) => (Universe::join(path, JobId::default(), &engine.poller).map_err(Box::new)?, None),
-        None => (Universe::within(), Some(Keeper::new(Keeper::LIMITS_OF_RUN, &mut name_slabs)?)),
+        None => {
+            let keeper = Keeper::new(&maker, Keeper::LIMITS_OF_RUN, &mut name_slabs)?;
+            (Universe::within(), Some(keeper))
+        }
     };
     engine.universe = Some(universe);
     let hosts: Vec<Host> = placement.nodes().iter().map(|node| node.host.clone()).collect();
     let head = net::Start { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
     let settings = settings(plan, layout)?;
     let links = Links::head(head, settings, engine.now(), &engine.files, &engine.poller);
-    let head =
-        Head { hosts, first: Some(first), owed: Vec::new(), late: None, last: 0, names: Names::new(keeper) };
+    let head = Head {
+        hosts,
+        first: Some(first),
+        unready: BTreeSet::new(),
+        broken: false,
+        plugin: file,
+        owed: Vec::new(),
+        late: None,
+        last: 0,
+        names: Names::new(keeper),
+    };
     engine.nodes = Some(Nodes::new(links.map_err(RunError::links)?, Role::Head(Box::new(head))));
     engine.run()
 }
 
+/// The plugin that all nodes run their cores in.
+fn plugin_of(plan: &Plan, plugin: &Plugin) -> Result<PluginFile, RunError> {
+    let read = PluginFile::read(plugin)?;
+    // A node in a call says nothing, and is not to count as lost before it is known what it waits for.
+    let deadline = read.deadline.min(plan.options.cluster.heartbeat / 2);
+    Ok(PluginFile { deadline, ..read })
+}
+
+/// What daemons are told before any job.
+fn setup(plan: &Plan, placement: &Placement, plugin: Option<PluginFile>) -> Setup {
+    let most = placement.nodes().iter().map(|node| node.size()).max().unwrap_or(0);
+    Setup::new(&plan.options, node_limits(plan, placement, most), plugin)
+}
+
 /// The job as it is known before any daemon is there.
-fn first(plan: &Plan, placement: &Placement) -> Result<First, RunError> {
+fn first(plan: &Plan, placement: &Placement, setup: Setup) -> Result<First, RunError> {
     let here = std::env::current_dir().map_err(RunError::system("cannot tell the working directory"))?;
     let mut programs = plan.programs.clone();
     for program in &mut programs {
@@ -116,10 +157,7 @@ fn first(plan: &Plan, placement: &Placement) -> Result<First, RunError> {
     };
     let mut places: Vec<Place> = (1..).zip(placement.nodes()).flat_map(places).collect();
     places.sort_unstable_by_key(|place| place.first);
-    let most = placement.nodes().iter().map(|node| node.size()).max().unwrap_or(0);
-    let limits = node_limits(plan, placement, most);
-    let setup = Setup::new(&plan.options, limits);
-    Ok(First { programs, places, mapping: placement.mapping()?, setup })
+    Ok(First { programs, places, mapping: placement.mapping()?, setup: Some(setup) })
 }
 
 /// Limits that suit all nodes, of which none has more than `most` ranks of the first job.
@@ -161,7 +199,7 @@ fn settings(plan: &Plan, layout: &Layout) -> Result<Settings, RunError> {
 impl Engine<'_, '_> {
     pub(super) fn take_head_event(&mut self, event: Event) -> Result<(), RunError> {
         match event {
-            Event::Complete => self.begin(),
+            Event::Complete => self.set_up(),
             Event::Message { from, channel: Channel::Control, body, .. } => match decode(&body) {
                 Some(report) => self.hear(from, report),
                 None => Err(self.nonsense(from)),
@@ -191,16 +229,23 @@ impl Engine<'_, '_> {
     }
 
     /// All daemons are there.
+    fn set_up(&mut self) -> Result<(), RunError> {
+        let Some(head) = self.head_mut() else { return Ok(()) };
+        let Some(setup) = head.first.as_mut().and_then(|first| first.setup.take()) else { return Ok(()) };
+        if setup.is_waited_for() {
+            head.unready = (1..=head.hosts.len() as u32).collect();
+        }
+        self.order_all(&Order::Setup(Box::new(setup)));
+        self.begin()
+    }
+
+    /// All daemons are there, and perhaps ready.
     fn begin(&mut self) -> Result<(), RunError> {
-        let Some(First { programs, places, mapping, setup }) =
-            self.head_mut().and_then(|head| head.first.take())
-        else {
-            return Ok(());
-        };
+        let Some(head) = self.head_mut().filter(|head| head.unready.is_empty()) else { return Ok(()) };
+        let Some(First { programs, places, mapping, .. }) = head.first.take() else { return Ok(()) };
         if self.verdict.is_interrupted() {
             return Ok(());
         }
-        self.order_all(&Order::Setup(Box::new(setup)));
         let record = self.record(programs, places, mapping)?;
         self.open_away(record, None)?;
         self.stdin.allow(None);
@@ -245,6 +290,12 @@ impl Engine<'_, '_> {
         }
         match report {
             Report::Here { .. } => {}
+            Report::Ready => {
+                if self.head_mut().is_some_and(|head| head.unready.remove(&from)) {
+                    self.begin()?;
+                }
+            }
+            Report::Broken(broken) => self.hear_of_broken(from, broken),
             Report::Began { job, ranks } => {
                 for (rank, pid) in ranks {
                     self.began(from, job, rank, pid)?;
@@ -427,10 +478,40 @@ impl Engine<'_, '_> {
     /// A daemon is gone, and with it all that are below: nothing can go on without them.
     fn lose(&mut self, failure: &Failure) {
         let text = failure.to_string();
-        let Some(Nodes { links, role: Role::Head(head), .. }) = &mut self.nodes else { return };
+        let Some(Nodes { links, .. }) = &self.nodes else { return };
         let subtree = links.tree().subtree(failure.node);
+        self.give_up(&text, subtree.clone());
+        for away in self.jobs.iter_mut().filter_map(|job| job.away.as_mut()) {
+            away.busy.retain(|node| !subtree.contains(node));
+        }
+    }
+
+    /// A node's core is of no use: nothing can go on without it.
+    pub(super) fn hear_of_broken(&mut self, from: u32, broken: Broken) {
+        let host = |node: u32| format!("host {} (node {node})", self.host_of(node));
+        let plugin = self.head().and_then(|head| head.plugin.as_ref());
+        let (node, what) = match broken {
+            Broken::Own(what) => (from, what),
+            Broken::Neighbour { node, why } => {
+                let whose = plugin.map_or("its core".into(), |file| format!("the plugin {}", file.display()));
+                (node, format!("{whose} told {} what no core says: {why}", host(from)))
+            }
+        };
+        let text = format!("{}: {what}", host(node));
+        self.give_up(&text, node..node + 1);
+    }
+
+    /// Nothing can go on without these nodes, whose ranks count as lost, as is said in `text`.
+    fn give_up(&mut self, text: &str, nodes: Range<u32>) {
+        let Some(head) = self.head_mut() else { return };
         if head.first.take().is_some() {
             self.sinks.say(&format!("the job was not started: {text}"));
+            self.verdict.failed(1);
+            return;
+        }
+        if nodes.contains(&0) && self.jobs.iter().next().is_none() {
+            // It could not even take the job in.
+            self.sinks.say(text);
             self.verdict.failed(1);
             return;
         }
@@ -438,7 +519,7 @@ impl Engine<'_, '_> {
             let job = &self.jobs[id];
             let (first, ranks) = (job.first, job.ranks);
             let Some(away) = &job.away else { continue };
-            let there = (0..ranks).filter(|&rank| subtree.contains(&away.node(rank)));
+            let there = (0..ranks).filter(|&rank| nodes.contains(&away.node(rank)));
             let runs = |rank: u32| self.procs.pid(rank).is_some() && !self.procs.has_ended(rank);
             let gone: Vec<u32> = there.filter(|rank| runs(first + rank)).collect();
             for rank in &gone {
@@ -446,10 +527,9 @@ impl Engine<'_, '_> {
                 self.jobs[id].running -= 1;
             }
             if let Some(away) = self.away_mut(id) {
-                away.busy.retain(|node| !subtree.contains(node));
-                away.starting.retain(|node| !subtree.contains(node));
+                away.starting.retain(|node| !nodes.contains(node));
             }
-            self.end(id, Why::Host(text.clone(), gone.len() as u32));
+            self.end(id, Why::Host(text.to_owned(), gone.len() as u32));
         }
     }
 

@@ -5,6 +5,7 @@
 //! process sets there are. Every node is told of the same jobs by the same numbers in the same order, because all of
 //! that comes from the head.
 
+mod broken;
 mod daemon;
 mod head;
 mod names;
@@ -17,7 +18,7 @@ use super::Engine;
 use super::jobs::Job;
 use super::poller::Token;
 use super::sink::Said;
-use crate::border::AnyCore;
+use crate::border::{AnyCore, CoreError};
 use crate::cluster::control::{Order, Piece, Report, encode};
 use crate::cluster::link::Channel;
 use crate::cluster::net::{Event, Links, To};
@@ -43,7 +44,10 @@ pub(super) struct Nodes<'s> {
 
 enum Role<'s> {
     Head(Box<Head<'s>>),
-    Daemon,
+    Daemon {
+        /// Its core is of no use any more, and the head knows.
+        broken: bool,
+    },
 }
 
 impl<'s> Nodes<'s> {
@@ -54,7 +58,7 @@ impl<'s> Nodes<'s> {
     pub(super) fn deadline(&mut self) -> Option<u64> {
         let names = match &mut self.role {
             Role::Head(head) => head.names_deadline(),
-            Role::Daemon => None,
+            Role::Daemon { .. } => None,
         };
         [self.links.deadline(), names].into_iter().flatten().min()
     }
@@ -106,7 +110,7 @@ impl<'s> Engine<'_, 's> {
     }
 
     pub(super) fn is_daemon(&self) -> bool {
-        matches!(self.nodes, Some(Nodes { role: Role::Daemon, .. }))
+        matches!(self.nodes, Some(Nodes { role: Role::Daemon { .. }, .. }))
     }
 
     fn head(&self) -> Option<&Head<'s>> {
@@ -222,8 +226,11 @@ impl<'s> Engine<'_, 's> {
         match event {
             Event::Message { via, channel: Channel::Peer, body, .. } => {
                 let now = Time(self.now());
-                self.core.handle(now, Input::Peer { node: via, bytes: &body })?;
-                self.outputs()
+                match self.core.handle(now, Input::Peer { node: via, bytes: &body }) {
+                    Err(CoreError::Fault(why)) => Err(RunError::Peer { node: via, why }),
+                    Err(error) => Err(error.into()),
+                    Ok(_) => self.outputs(),
+                }
             }
             Event::Over => {
                 if let Some(nodes) = &mut self.nodes {

@@ -23,6 +23,11 @@ impl<'s> Names<'s> {
         Names { keeper, asked: Vec::new() }
     }
 
+    /// No names are kept any more.
+    pub(super) fn close(&mut self) {
+        self.keeper = None;
+    }
+
     pub(super) fn deadline(&mut self) -> Option<u64> {
         self.keeper.as_mut().and_then(Keeper::deadline)
     }

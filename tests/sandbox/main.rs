@@ -1,12 +1,15 @@
 //! `hydrant run --sandbox` as a user sees it: jobs that run, and plugins that end their own.
 
-use std::fs;
+mod made;
+mod nodes;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use hydrant_tests::Job;
 use hydrant_tests::job::{hydrant_bin, target_dir};
+use made::{HANDLED, hostile};
 
 /// `hydrant` with the sandbox: `HYDRANT_SANDBOX_BIN`, or built here, once.
 fn bin() -> &'static Path {
@@ -51,41 +54,13 @@ fn sandboxed(file: &Path, args: &str) -> Job {
         .words(args)
 }
 
-/// A plugin of which calls of these do as they are told: all others answer well.
-fn hostile(name: &str, version: u32, handle: &str, poll: &str) -> PathBuf {
-    let text = format!(
-        r#"(module
-        (memory (export "memory") 4 64)
-        (func $begun (param i32) (result i32)
-            (i32.store (i32.const 131072) (i32.const 0)) (i32.const 3))
-        (func (export "hydrant_abi_version") (result i32) (i32.const {version}))
-        (func (export "hydrant_input_address") (result i32) (i32.const 1024))
-        (func (export "hydrant_input_size") (result i32) (i32.const 65536))
-        (func (export "hydrant_output_address") (result i32) (i32.const 131072))
-        (func (export "hydrant_output_size") (result i32) (i32.const 65536))
-        (func (export "hydrant_handle") (param i32) (result i32) {handle})
-        (func (export "hydrant_poll") (result i32) {poll})
-        (func (export "hydrant_snapshot") (result i32) (unreachable))
-        (export "hydrant_reserve" (func $begun))
-        (export "hydrant_snapshot_room" (func $begun))
-        (export "hydrant_restore" (func $begun)))"#
-    );
-    let dir = target_dir().join("hostile");
-    fs::create_dir_all(&dir).expect("the build directory can be written to");
-    let file = dir.join(format!("{name}.wasm"));
-    fs::write(&file, wat::parse_str(text).expect("the text is a module")).expect("the folder was just made");
-    file
-}
-
-/// `Ok(Handled)`: nothing consumed, no tick, and more to be said.
-const HANDLED: &str = "(i64.store (i32.const 131072) (i64.const 0x100000000)) (i32.const 5)";
+/// What ranks do that say something, and then sit there for longer than the test is patient, unless they are ended.
+const WAITING: &str = "printf 'cmd=init pmi_version=1 pmi_subversion=1\\n' >&$PMI_FD; exec sleep 1000";
 
 /// The job is over with one line on standard error, which names the plugin and says this.
 #[track_caller]
 fn ended(file: &Path, why: &str) {
-    // The ranks say something, and then sit there for longer than the test is patient, unless they are ended.
-    let said = "printf 'cmd=init pmi_version=1 pmi_subversion=1\\n' >&$PMI_FD; exec sleep 1000";
-    let outcome = sandboxed(file, "-n 2 bash -c").arg(said).run();
+    let outcome = sandboxed(file, "-n 2 bash -c").arg(WAITING).run();
     outcome.code(1);
     let lines: Vec<&str> = outcome.stderr.lines().collect();
     let [line] = lines[..] else { panic!("one line, not {lines:?}") };

@@ -1,0 +1,126 @@
+//! The same over several daemons on this machine: every node runs the launcher's plugin.
+
+use std::path::Path;
+
+use hydrant_tests::Job;
+use hydrant_tests::job::hydrant_bin;
+use hydrant_tests::peers::Peer;
+
+use crate::made::{HANDLED, hostile_on};
+use crate::{WAITING, bin, plugin, sandboxed};
+
+/// Four hosts of two slots: the head starts the daemons of n1, with n2's below, and of n3, with n4's below.
+const NODES: &str = "-hosts n[1-4]:2 --bootstrap local --radix 2";
+/// The numbers of two inputs: a job comes, and a client says something.
+const JOB: u32 = 1;
+const BYTES: u32 = 17;
+
+fn on_nodes(file: &Path, options: &str) -> Job {
+    sandboxed(file, NODES).words(options)
+}
+
+/// A program of MPICH 5.0.2's, where there is an MPICH to build it with.
+fn mpich(options: &str, program: &str, args: &str) -> Option<Job> {
+    let peer = Peer::Mpich5;
+    peer.there().then(|| on_nodes(plugin(), options).arg(peer.program(program)).words(args))
+}
+
+#[test]
+fn the_probe_finds_everything_right() {
+    for way in ["", "--pmi-port"] {
+        let outcome = on_nodes(plugin(), way).words("-n 8").arg(bin()).arg("probe").run();
+        outcome.code(0).quiet().says("exchanged 64 cards and 64 values", 1);
+    }
+}
+
+#[test]
+fn no_rank_reads_what_only_the_plugin_has() {
+    let outcome = on_nodes(plugin(), "-n 4 sh -c").arg("echo kvs=$HYDRANT_KVS").run();
+    outcome.code(0).quiet().says("kvs=\n", 4);
+}
+
+#[test]
+fn mpich_says_hello_and_spawns() {
+    let Some(hello) = mpich("-n 8", "mpi_hello", "") else { return };
+    hello.run().code(0).quiet().says("MPICH 5.0.2", 8);
+    let Some(spawn) = mpich("-n 4", "mpi_spawn", "self 2") else { return };
+    let outcome = spawn.run();
+    outcome.code(0).quiet().says(" of 4 done", 4).says("child 0 of 2\n", 4).says("child 1 of 2\n", 4);
+    let Some(names) = mpich("-ppn 1 -n 3", "mpi_names", "inside") else { return };
+    names.run().code(0).quiet().says("rank 0: published success", 1);
+}
+
+/// What a message is bounded by is not only what a client's request is.
+#[test]
+fn messages_between_nodes_may_be_longer_than_requests() {
+    let job = on_nodes(plugin(), "--limit spawn-bytes=64 -n 8").arg(bin());
+    let outcome = job.words("probe --keys 8 --bytes 1000").run();
+    outcome.code(0).says("all right", 1);
+}
+
+/// The job is over, and what is said names host and plugin and says this. Nothing is left anywhere: waiting for a job
+/// sees to that.
+#[track_caller]
+fn ended(options: &str, file: &Path, host: &str, why: &str) {
+    let outcome = on_nodes(file, options).words("-n 8 bash -c").arg(WAITING).run();
+    outcome.code(1).warns(&format!("host {host}: the plugin {}{why}", file.display()));
+}
+
+#[test]
+fn one_that_breaks_off_on_one_node_is_ended_on_all() {
+    let file = hostile_on("trap-n3", 3, BYTES, "(unreachable)", "(i32.const 0)");
+    ended("", &file, "n3 (node 3)", ": broke off: ");
+    let file = hostile_on("trap-early", 3, JOB, "(unreachable)", "(i32.const 0)");
+    ended("", &file, "n3 (node 3)", ": broke off: ");
+}
+
+#[test]
+fn one_that_never_answers_is_told_from_a_host_that_is_lost() {
+    let endless = "(loop $again (br $again)) (unreachable)";
+    let file = hostile_on("endless-n2", 2, BYTES, endless, "(i32.const 0)");
+    ended("--heartbeat 2", &file, "n2 (node 2)", ": did not answer within 1 s");
+}
+
+#[test]
+fn one_that_speaks_for_other_nodes_is_ended() {
+    // Joined: connection 0 is job 0's rank 0, which is n1's.
+    let poll = "(i64.store (i32.const 131072) (i64.const 0x0100000002)) (i32.const 5)";
+    let file = hostile_on("elsewhere", 2, BYTES, HANDLED, poll);
+    ended("", &file, "n2 (node 2)", ": said what cannot be: rank 0 of job 0 is on another node");
+    // For node 4, to which node 2 has no link.
+    let poll = "(i64.store (i32.const 131072) (i64.const 0x0178010407)) (i32.const 5)";
+    let file = hostile_on("far", 2, BYTES, HANDLED, poll);
+    ended("", &file, "n2 (node 2)", ": said what cannot be: node 4 is no neighbour");
+}
+
+#[test]
+fn one_whose_messages_make_no_sense_to_a_neighbour_is_ended() {
+    // Peer: for node 2, from node 1, that all above have come to job 0's fence.
+    let poll = "(i64.store (i32.const 131072) (i64.const 0x02040207)) (i32.const 8)";
+    let file = hostile_on("babble", 1, BYTES, HANDLED, poll);
+    ended("", &file, "n1 (node 1)", " told host n2 (node 2) what no core says: a message from another node");
+    // And for the head, which is no host of the job.
+    let poll = "(i64.store (i32.const 131072) (i64.const 0x01040007)) (i32.const 8)";
+    let file = hostile_on("babble-up", 1, BYTES, HANDLED, poll);
+    let said = format!("the plugin {} told host ", file.display());
+    let outcome = on_nodes(&file, "-n 8 bash -c").arg(WAITING).run();
+    outcome.code(1).warns(&format!("host n1 (node 1): {said}")).warns(" (node 0) what no core says: ");
+}
+
+#[test]
+fn one_that_fails_at_the_launcher_is_ended_everywhere() {
+    let file = hostile_on("trap-head", 0, JOB, "(unreachable)", "(i32.const 0)");
+    let outcome = on_nodes(&file, "-n 8 bash -c").arg(WAITING).run();
+    outcome.code(1).warns(&format!("(node 0): the plugin {}: broke off: ", file.display()));
+}
+
+#[test]
+fn a_daemon_built_without_it_says_so_and_nothing_starts() {
+    if hydrant_bin() == bin() {
+        return;
+    }
+    let job = sandboxed(plugin(), "-hosts n1,n2 --iface lo --bootstrap").arg("exec:sh -c 'exec {args}'");
+    let outcome = job.arg("--remote-hydrant").arg(hydrant_bin()).words("-n 2 echo started").run();
+    outcome.code(1).says("started", 0).warns("the job was not started: host n");
+    outcome.warns("this hydrant was built without the sandbox").warns("--features sandbox");
+}
