@@ -106,8 +106,8 @@ pub enum RunError {
         /// What follows its percent sign; nothing at its end.
         code: String,
     },
-    /// The address for `PMI_PORT` cannot be listened on.
-    #[error("cannot serve PMI_PORT at {addr}: {why}")]
+    /// The address for `PMI_PORT`, or for hosts that manage, cannot be listened at.
+    #[error("cannot listen at {addr}: {why}")]
     Listen {
         /// The address.
         addr: SocketAddr,
