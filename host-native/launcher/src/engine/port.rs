@@ -193,7 +193,11 @@ mod tests {
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
         assert_eq!(table.owner(at(0x9C4A), at(0x1F90)), Some(1001));
         assert_eq!(table.owner(at(0x1F90), at(0x9C4A)), None);
-        assert_eq!(table.owner(at(0x9C4B), at(0x1F90)), None, "whoever closed it was not root because of that");
+        assert_eq!(
+            table.owner(at(0x9C4B), at(0x1F90)),
+            None,
+            "whoever closed it was not root because of that"
+        );
     }
 
     /// Whoever connects, speaks and hangs up before anybody looks would be taken for root.
