@@ -39,9 +39,10 @@ const OWN: [&str; 3] = ["target", "pmi_ports", "summary"];
 const ONE_MACHINE: &str = "all ranks run on this machine, and the board serves them";
 
 /// Options of `run` that this command has not, and why.
-const NOT_HERE: [(&str, &str); 16] = [
+const NOT_HERE: [(&str, &str); 18] = [
     ("pmi_port", "ranks connect to the board, at the port that it names or --pmi-ports does"),
     ("mpi_psets", "libhydrant_mpi.so asks a server on its own machine, and this one is a board"),
+    ("sandbox", "the core that serves the ranks is the board's"),
     ("universe", "published names are kept by the board"),
     ("limit", "a board's tables are as large as it was built or started with"),
     ("hosts", ONE_MACHINE),
@@ -52,6 +53,7 @@ const NOT_HERE: [(&str, &str); 16] = [
     ("rank_by", ONE_MACHINE),
     ("bootstrap", ONE_MACHINE),
     ("bootstrap_exec", ONE_MACHINE),
+    ("remote_hydrant", ONE_MACHINE),
     ("iface", ONE_MACHINE),
     ("radix", ONE_MACHINE),
     ("heartbeat", ONE_MACHINE),
