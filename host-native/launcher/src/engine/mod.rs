@@ -110,9 +110,9 @@ pub fn run(plan: &Plan) -> Result<u8, RunError> {
             let slabs = slabs.insert(match plan.options.pmi_port {
                 // A sandbox has memory of its own.
                 _ if sandbox.is_some() => HeapSlabs::new(&Limits::NONE),
-                None => HeapSlabs::shared(&limits),
+                None => HeapSlabs::try_shared(&limits)?,
                 // Whoever comes by a port may be on another machine.
-                Some(_) => HeapSlabs::new(&limits),
+                Some(_) => HeapSlabs::try_new(&limits)?,
             });
             sharing = slabs.sharing(seed);
             tape = record(plan, &limits, seed)?;

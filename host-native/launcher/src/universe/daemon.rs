@@ -32,7 +32,7 @@ pub fn serve(options: &Options) -> Result<(), UniverseError> {
         RunError::OpenFiles { needed, limit, .. } => UniverseError::OpenFiles { conns, needed, limit },
         error => error.into(),
     })?;
-    let mut slabs = HeapSlabs::new(&limits);
+    let mut slabs = HeapSlabs::try_new(&limits).map_err(RunError::from)?;
     let keeper = Keeper::new(limits, &mut slabs)?;
     let path = options.path();
     let listener = Listener::open(&path)?;
