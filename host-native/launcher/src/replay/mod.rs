@@ -15,7 +15,7 @@ use crate::border;
 use crate::cli::value;
 use crate::plan::Plugin;
 use crate::recording::{Check, Difference, Reader, Record, RecordingError};
-use crate::slabs::HeapSlabs;
+use crate::slabs::{HeapSlabs, installed_memory};
 pub(crate) use describe::describe;
 use show::Show;
 
@@ -29,7 +29,7 @@ pub struct Options {
     /// Show only what concerns this rank, and its job as a whole
     ///
     /// Where ranks have spawned jobs, it is the rank of that number in each of them. Everything is checked all the same.
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", value_parser = value::within(0..=u32::MAX))]
     pub rank: Option<u32>,
 
     /// Show nothing but the result of the check
@@ -80,15 +80,24 @@ pub fn main(options: &Options) -> ExitCode {
         Ok(played) => (played, None),
         Err(error) => (&error.played, Some(error)),
     };
+    // Of a file of which nothing could be played there is nothing to say but why.
+    let verdict = (error.is_none() || played.inputs > 0).then(|| verdict(options, played, error.is_some()));
+    let shown = verdict.map_or(Ok(()), |verdict| writeln!(out, "{verdict}")).and_then(|()| out.flush());
     // A reader that has seen enough, `| head`, is no error.
-    let _ = writeln!(out, "{}", verdict(options, played, error.is_some())).and_then(|()| out.flush());
+    let unshown = shown.err().filter(|why| why.kind() != io::ErrorKind::BrokenPipe);
+    if let Some(why) = &unshown {
+        let _ = writeln!(io::stderr(), "hydrant replay: cannot write to standard output: {why}");
+    }
     if let Some(error) = error {
         let _ = writeln!(io::stderr(), "hydrant replay: {error}");
     }
     if let Some(difference) = &played.difference {
         let _ = writeln!(io::stderr(), "hydrant replay: {}: {difference}", options.file.display());
     }
-    if error.is_none() && played.difference.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match (error, &played.difference, unshown) {
+        (None, None, None) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
 }
 
 fn verdict(options: &Options, played: &Played, cut: bool) -> String {
@@ -129,7 +138,8 @@ fn play(options: &Options, out: &mut dyn Write, played: &mut Played) -> Result<(
     if !options.no_check {
         fits(&limits)?;
     }
-    let mut slabs = HeapSlabs::new(if in_place { &limits } else { &Limits::NONE });
+    let slabs = HeapSlabs::try_new(if in_place { &limits } else { &Limits::NONE });
+    let mut slabs = slabs.map_err(|why| Box::new(why.into()))?;
     let mut check = match options.no_check {
         true => None,
         false => {
@@ -154,8 +164,7 @@ fn play(options: &Options, out: &mut dyn Write, played: &mut Played) -> Result<(
 
 /// Whoever sends a recording should not be able to use up this machine's memory.
 fn fits(limits: &Limits) -> Result<(), RecordingError> {
-    let info = rustix::system::sysinfo();
-    let there = info.totalram.saturating_mul(u64::from(info.mem_unit));
+    let there = installed_memory();
     let needed = Lengths::checked(limits).map_or(u64::MAX, |lengths| lengths.bytes() as u64);
     if needed > there {
         return Err(RecordingError::Memory { needed: needed >> 20, there: there >> 20 });
