@@ -42,7 +42,8 @@ pub struct Options {
 
     /// Check the core in a sandbox instead of the one that is built in
     ///
-    /// FILE is the core as a WebAssembly plugin; without it, hydrant.wasm beside hydrant or in ../lib from there.
+    /// FILE is the core as a WebAssembly plugin; without it, the file that the variable HYDRANT_WASM names, or hydrant.wasm
+    /// beside hydrant or in ../lib from there.
     #[arg(long, value_name = "FILE", value_parser = value::plugin())]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub sandbox: Option<Plugin>,
