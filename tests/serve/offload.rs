@@ -137,6 +137,7 @@ fn what_is_no_board() {
         target.offload("-n 1 true").run()
     };
     nobody("127.0.0.1:1").code(1).warns("no board answers at 127.0.0.1:1: ");
+    nobody("127.0.0.1:pmi").code(2).warns("--target '127.0.0.1:pmi': give a name or an address, and ");
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = listener.local_addr().expect("it is bound").to_string();
     let other = std::thread::spawn(move || {
@@ -148,7 +149,9 @@ fn what_is_no_board() {
     other.join().expect("it was asked once");
     let outcome = Job::new(hydrant_bin()).words("offload -n 1 true").run();
     outcome.code(2).warns("no board is named; write for example: hydrant offload --target ");
-    for option in ["--pmi-port", "--mpi-psets", "-limit keys=5", "-universe x"] {
+    for option in
+        ["--pmi-port", "--mpi-psets", "-limit keys=5", "-universe x", "--sandbox", "--remote-hydrant x"]
+    {
         let name = option.split(' ').next().unwrap_or_default();
         let outcome = Job::new(hydrant_bin()).words(&format!("offload --target x {option} true")).run();
         outcome.code(2).warns(&format!("{name} means nothing here: "));

@@ -175,13 +175,14 @@ impl Maker {
     }
 
     /// Memory for a core of these limits. A sandbox has memory of its own.
-    pub(crate) fn slabs(&self, limits: &Limits, shared: bool) -> HeapSlabs {
-        match self {
-            Maker::BuiltIn if shared => HeapSlabs::shared(limits),
-            Maker::BuiltIn => HeapSlabs::new(limits),
+    pub(crate) fn slabs(&self, limits: &Limits, shared: bool) -> Result<HeapSlabs, RunError> {
+        let slabs = match self {
+            Maker::BuiltIn if shared => HeapSlabs::try_shared(limits),
+            Maker::BuiltIn => HeapSlabs::try_new(limits),
             #[cfg(feature = "sandbox")]
-            Maker::Sandbox(_) => HeapSlabs::new(&Limits::NONE),
-        }
+            Maker::Sandbox(_) => HeapSlabs::try_new(&Limits::NONE),
+        };
+        Ok(slabs?)
     }
 
     /// Makes a core, in slabs that were made for it and that nobody has used.

@@ -11,6 +11,7 @@ use crate::border::CoreError;
 use crate::cluster::ClusterError;
 use crate::manage::BoardError;
 use crate::recording::TapeError;
+use crate::slabs::NoRoom;
 use crate::universe::UniverseError;
 
 /// Why a job could not be run. Whatever had been started is ended before this is returned.
@@ -31,6 +32,15 @@ pub enum RunError {
         path: PathBuf,
         /// What speaks against it.
         why: io::Error,
+    },
+    /// The file is there, but not what the system would run it with.
+    #[error(
+        "cannot start {}: it is there, but the interpreter that its first line names, or the loader that it was linked \
+         for, is not", command.display()
+    )]
+    NoInterpreter {
+        /// The command as the plan names it.
+        command: OsString,
     },
     /// The ranks' directory cannot be entered.
     #[error("cannot use the working directory {}: {why}", dir.display())]
@@ -106,8 +116,8 @@ pub enum RunError {
         /// What follows its percent sign; nothing at its end.
         code: String,
     },
-    /// The address for `PMI_PORT` cannot be listened on.
-    #[error("cannot serve PMI_PORT at {addr}: {why}")]
+    /// The address for `PMI_PORT`, or for hosts that manage, cannot be listened at.
+    #[error("cannot listen at {addr}: {why}")]
     Listen {
         /// The address.
         addr: SocketAddr,
@@ -195,6 +205,9 @@ pub enum RunError {
     /// The nodes of the run cannot go on together.
     #[error("{0}")]
     Links(String),
+    /// The server's tables are too large.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     /// A job without ranks, or with more than 32-bit numbers count.
     #[error("a job of {0} ranks cannot be run")]
     Size(u64),
@@ -238,7 +251,9 @@ impl RunError {
     pub fn exit_code(&self) -> u8 {
         match self {
             RunError::NotFound { .. } => 127,
-            RunError::NotExecutable { .. } | RunError::WorkingDir { .. } => 126,
+            RunError::NotExecutable { .. } | RunError::NoInterpreter { .. } | RunError::WorkingDir { .. } => {
+                126
+            }
             RunError::Cluster(_) | RunError::PortOnNodes(_) => 2,
             _ => 1,
         }
@@ -248,7 +263,7 @@ impl RunError {
     pub(crate) fn errno(&self) -> u8 {
         let number = |why: &io::Error, otherwise| why.raw_os_error().unwrap_or(otherwise);
         let errno = match self {
-            RunError::NotFound { .. } => libc::ENOENT,
+            RunError::NotFound { .. } | RunError::NoInterpreter { .. } => libc::ENOENT,
             RunError::NotExecutable { why, .. } => number(why, libc::EACCES),
             RunError::WorkingDir { why, .. } => number(why, libc::ENOTDIR),
             RunError::Spawn { why, .. }

@@ -1,7 +1,7 @@
 //! The `hydrant` command. Called `mpiexec` or `mpirun`, it is `hydrant run`.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use hydrant::cli::{self, Action};
@@ -33,9 +33,15 @@ fn main() -> ExitCode {
 }
 
 fn print(text: &str) -> ExitCode {
-    // A reader that has seen enough, `| head`, is no error.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::SUCCESS
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader that has seen enough, `| head`, is no error.
+        Err(why) if why.kind() != ErrorKind::BrokenPipe => {
+            let _ = writeln!(std::io::stderr(), "hydrant: cannot write to standard output: {why}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 /// How a command of that name went, and what it has to say where it went wrong.

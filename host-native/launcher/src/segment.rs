@@ -13,7 +13,7 @@ use hydrant_core::client::Offer;
 use hydrant_core::slabs::Lengths;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit};
 
 /// What ranks find the offer in.
@@ -22,10 +22,9 @@ pub(crate) const VARIABLE: &str = "HYDRANT_KVS";
 /// A slot of the index in bytes.
 const SLOT: usize = size_of::<AtomicU32>();
 
-/// Memory for a log and its index, zero where nothing was written.
+/// Mapped memory for a log and its index, zero where nothing was written.
 #[derive(Debug)]
-pub(crate) struct Segment {
-    fd: OwnedFd,
+pub(crate) struct Memory {
     start: NonNull<u8>,
     /// Slots.
     index: usize,
@@ -34,14 +33,59 @@ pub(crate) struct Segment {
 }
 
 // SAFETY: the memory belongs to this value alone as far as this process goes, whichever thread holds it.
-unsafe impl Send for Segment {}
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Memory of this process alone, for so many slots and so many bytes; nothing where there are no addresses for it.
+    pub(crate) fn new(index: usize, log: usize) -> Option<Memory> {
+        let len = Memory::len(index, log)?;
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: a mapping of its own wherever the system finds room; it stays until `drop`.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, flags) }.ok()?;
+        Some(Memory { start: NonNull::new(start.cast())?, index, log })
+    }
+
+    /// Bytes that are mapped, as nothing can be mapped that is empty.
+    fn len(index: usize, log: usize) -> Option<usize> {
+        Some(index.checked_mul(SLOT)?.checked_add(log)?.max(1))
+    }
+
+    /// Lends out the log and the index.
+    pub(crate) fn lend(&mut self) -> (&mut [u8], &[AtomicU32]) {
+        let log = self.start.as_ptr().wrapping_add(self.index * SLOT);
+        // SAFETY: both lie in the mapping, one behind the other, and stay borrowed exclusively through `self`. It
+        // starts at a page, zeros are valid numbers, and other processes, where they see it, only read.
+        unsafe {
+            (
+                slice::from_raw_parts_mut(log, self.log),
+                slice::from_raw_parts(self.start.as_ptr().cast(), self.index),
+            )
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let len = Memory::len(self.index, self.log).expect("it was counted when it was mapped");
+        // SAFETY: the whole mapping, which nobody borrows any more. That it is there is why this cannot fail.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), len) };
+    }
+}
+
+/// Such memory that ranks may read.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    fd: OwnedFd,
+    memory: Memory,
+}
 
 impl Segment {
     /// A segment for an index and a log of these lengths; nothing where the system gives none that ranks could
     /// only read.
     pub(crate) fn new(lengths: &Lengths) -> Option<Segment> {
         let (index, log) = (lengths.index, lengths.log);
-        let len = index.checked_mul(SLOT)?.checked_add(log).filter(|&len| len > 0)?;
+        let len = Memory::len(index, log).filter(|_| index > 0)?;
         // A file longer than that would be answered with a signal.
         let longest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         let file_len = u64::try_from(len).ok().filter(|&len| len <= longest)?;
@@ -51,7 +95,7 @@ impl Segment {
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
         // SAFETY: a mapping of its own wherever the system finds room; it stays until `drop`.
         let start = unsafe { mmap(ptr::null_mut(), len, protection, flags, &fd, 0) }.ok()?;
-        let segment = Segment { fd, start: NonNull::new(start.cast())?, index, log };
+        let segment = Segment { fd, memory: Memory { start: NonNull::new(start.cast())?, index, log } };
         // Mappings that are there already go on being written to.
         let seals = SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         fcntl_add_seals(&segment.fd, seals).ok()?;
@@ -60,30 +104,15 @@ impl Segment {
 
     /// Lends out the log and the index.
     pub(crate) fn lend(&mut self) -> (&mut [u8], &[AtomicU32]) {
-        let log = self.start.as_ptr().wrapping_add(self.index * SLOT);
-        // SAFETY: both lie in the mapping, one behind the other, and stay borrowed exclusively through `self`. It
-        // starts at a page, zeros are valid numbers, and other processes only read.
-        unsafe {
-            (
-                slice::from_raw_parts_mut(log, self.log),
-                slice::from_raw_parts(self.start.as_ptr().cast(), self.index),
-            )
-        }
+        self.memory.lend()
     }
 
     /// What ranks are told; nothing where the file cannot be told from others.
     pub(crate) fn sharing(&self, seed: u32) -> Option<Sharing> {
         let stat = fstat(&self.fd).ok()?;
         let path = format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd());
-        let (index, log) = (self.index.try_into().ok()?, self.log.try_into().ok()?);
+        let (index, log) = (self.memory.index.try_into().ok()?, self.memory.log.try_into().ok()?);
         Some(Sharing { path, file: (stat.st_dev, stat.st_ino), index, log, seed })
-    }
-}
-
-impl Drop for Segment {
-    fn drop(&mut self) {
-        // SAFETY: the whole mapping, which nobody borrows any more. That it is there is why this cannot fail.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.index * SLOT + self.log) };
     }
 }
 
@@ -125,7 +154,8 @@ mod tests {
     #[test]
     fn memory_that_nobody_used_is_not_there() {
         let limits = Limits::for_ranks(100_000);
-        let mut slabs = crate::slabs::HeapSlabs::shared(&limits);
+        let mut slabs =
+            crate::slabs::HeapSlabs::try_shared(&limits).expect("there is memory for a small job");
         let sharing = slabs.sharing(3).expect("this system has memory to share");
         let lengths = Lengths::of(&limits);
         assert_eq!((sharing.index as usize, sharing.log as usize), (lengths.index, lengths.log));

@@ -1,41 +1,47 @@
 //! The core's memory on a host with an allocator: slabs as long as the limits say, on the heap except for what ranks
 //! may read.
 
-use std::ptr;
 use std::sync::atomic::AtomicU32;
 
 use hydrant_core::slabs::{Conn, Errand, Group, Job, Lengths, Link, Name, Pset, RankSlot};
 use hydrant_core::{Limits, Slabs};
 use rustix::mm::{Advice, madvise};
 
-use crate::segment::{Segment, Sharing};
+use crate::segment::{Memory, Segment, Sharing};
 
 /// Where the key-value log and its index lie.
 #[derive(Debug)]
 enum KvsMemory {
-    Private { log: Vec<u8>, index: Vec<u32> },
+    Private(Memory),
     Shared(Segment),
 }
 
 impl KvsMemory {
-    fn private(lengths: &Lengths) -> KvsMemory {
-        KvsMemory::Private { log: vec![0; lengths.log], index: vec![0; lengths.index] }
+    fn private(lengths: &Lengths) -> Option<KvsMemory> {
+        Memory::new(lengths.index, lengths.log).map(KvsMemory::Private)
     }
 
     fn lend(&mut self) -> (&mut [u8], &[AtomicU32]) {
         match self {
-            KvsMemory::Private { log, index } => {
-                let index = ptr::from_mut(index.as_mut_slice()) as *const [AtomicU32];
-                // SAFETY: an AtomicU32 has the size, alignment and bit patterns of a u32, and the slice stays borrowed
-                // exclusively through `self` for as long as the result lives, so that nobody sees it as plain numbers.
-                (log, unsafe { &*index })
-            }
+            KvsMemory::Private(memory) => memory.lend(),
             KvsMemory::Shared(segment) => segment.lend(),
         }
     }
 }
 
-/// Slabs to lend to a server. What it does not use costs no memory, since the long ones come zeroed from the system.
+/// The limits ask for more memory than the system gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the server's tables would take {} of memory, which is not there: make them smaller (--limit NAME=N), or start \
+     fewer ranks",
+    .0.map_or("more than 2^63 bytes".to_owned(), |bytes| format!("{} MiB", bytes >> 20))
+)]
+pub struct NoRoom(
+    /// Bytes of all tables; nothing where they cannot be counted.
+    pub Option<usize>,
+);
+
+/// Slabs to lend to a server. What it does not use of the long ones costs no memory, as they come zeroed from the system.
 #[derive(Debug)]
 pub struct HeapSlabs {
     jobs: Vec<Job>,
@@ -45,7 +51,7 @@ pub struct HeapSlabs {
     groups: Vec<Group>,
     names: Vec<Name>,
     spawns: Vec<Errand>,
-    requests: Vec<u8>,
+    requests: Memory,
     psets: Vec<Pset>,
     links: Vec<Link>,
     bits: Vec<u32>,
@@ -53,41 +59,61 @@ pub struct HeapSlabs {
 
 impl HeapSlabs {
     /// Slabs for these limits, in memory of this process alone.
+    ///
+    /// # Panics
+    /// Where that memory is not there: for limits of the caller's own making. Whoever has them from somebody else uses
+    /// [`HeapSlabs::try_new`].
     pub fn new(limits: &Limits) -> HeapSlabs {
-        let lengths = Lengths::of(limits);
-        HeapSlabs::with(KvsMemory::private(&lengths), &lengths)
+        HeapSlabs::try_new(limits).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Slabs for these limits, in memory of this process alone.
+    ///
+    /// # Errors
+    /// [`NoRoom`]
+    pub fn try_new(limits: &Limits) -> Result<HeapSlabs, NoRoom> {
+        HeapSlabs::make(limits, KvsMemory::private)
     }
 
     /// Slabs for these limits, whose key-value log other processes may read as far as the system allows that.
-    pub(crate) fn shared(limits: &Limits) -> HeapSlabs {
-        let lengths = Lengths::of(limits);
-        let shared = Segment::new(&lengths).map(KvsMemory::Shared);
-        HeapSlabs::with(shared.unwrap_or_else(|| KvsMemory::private(&lengths)), &lengths)
+    pub(crate) fn try_shared(limits: &Limits) -> Result<HeapSlabs, NoRoom> {
+        HeapSlabs::make(limits, |lengths| {
+            Segment::new(lengths).map(KvsMemory::Shared).or_else(|| KvsMemory::private(lengths))
+        })
+    }
+
+    fn make(limits: &Limits, kvs: impl FnOnce(&Lengths) -> Option<KvsMemory>) -> Result<HeapSlabs, NoRoom> {
+        let lengths = Lengths::checked(limits).ok_or(NoRoom(None))?;
+        // A system that promises more than it has would end whoever then uses it.
+        if written_at_once(&lengths) > installed_memory() {
+            return Err(NoRoom(Some(lengths.bytes())));
+        }
+        kvs(&lengths).and_then(|kvs| HeapSlabs::with(kvs, &lengths)).ok_or(NoRoom(Some(lengths.bytes())))
     }
 
     /// How ranks get to read the log of a server with that hash seed; nothing where they cannot.
     pub(crate) fn sharing(&self, seed: u32) -> Option<Sharing> {
         match &self.kvs {
-            KvsMemory::Private { .. } => None,
+            KvsMemory::Private(_) => None,
             KvsMemory::Shared(segment) => segment.sharing(seed),
         }
     }
 
-    fn with(mut kvs: KvsMemory, lengths: &Lengths) -> HeapSlabs {
+    fn with(mut kvs: KvsMemory, lengths: &Lengths) -> Option<HeapSlabs> {
         prefer_large_pages(kvs.lend().0);
-        HeapSlabs {
-            jobs: vec![Job::default(); lengths.jobs],
-            ranks: vec![RankSlot::default(); lengths.ranks],
-            conns: vec![Conn::default(); lengths.conns],
+        Some(HeapSlabs {
+            jobs: slots(lengths.jobs)?,
+            ranks: slots(lengths.ranks)?,
+            conns: slots(lengths.conns)?,
             kvs,
-            groups: vec![Group::default(); lengths.groups],
-            names: vec![Name::default(); lengths.names],
-            spawns: vec![Errand::default(); lengths.spawns],
-            requests: vec![0; lengths.requests],
-            psets: vec![Pset::default(); lengths.psets],
-            links: vec![Link::default(); lengths.links],
-            bits: vec![0; lengths.bits],
-        }
+            groups: slots(lengths.groups)?,
+            names: slots(lengths.names)?,
+            spawns: slots(lengths.spawns)?,
+            requests: Memory::new(0, lengths.requests)?,
+            psets: slots(lengths.psets)?,
+            links: slots(lengths.links)?,
+            bits: slots(lengths.bits)?,
+        })
     }
 
     /// Lends them out.
@@ -102,12 +128,31 @@ impl HeapSlabs {
             groups: &mut self.groups,
             names: &mut self.names,
             spawns: &mut self.spawns,
-            requests: &mut self.requests,
+            requests: self.requests.lend().0,
             psets: &mut self.psets,
             links: &mut self.links,
             bits: &mut self.bits,
         }
     }
+}
+
+/// Bytes of the machine's memory.
+pub(crate) fn installed_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(info.mem_unit.into())
+}
+
+/// Bytes of the tables whose every slot is written to when a server is made; the others cost what is used of them.
+fn written_at_once(lengths: &Lengths) -> u64 {
+    Lengths { log: 0, index: 0, requests: 0, ..*lengths }.bytes() as u64
+}
+
+/// So many empty slots; nothing where there is no memory for them.
+fn slots<T: Clone + Default>(count: usize) -> Option<Vec<T>> {
+    let mut slots = Vec::new();
+    slots.try_reserve_exact(count).ok()?;
+    slots.resize(count, T::default());
+    Some(slots)
 }
 
 /// Asks for large pages behind the first few, so that looking up one of very many keys does not miss in the TLB each
@@ -124,5 +169,46 @@ fn prefer_large_pages(log: &mut [u8]) {
         let advised = unsafe { madvise(start.cast(), len, Advice::LinuxHugepage) };
         // A kernel without large pages serves as well, if not as fast.
         let _ = advised;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hydrant_core::limits::Limit;
+
+    #[test]
+    fn limits_that_no_machine_has_memory_for_are_an_error() {
+        let most = |limit: Limit| {
+            let mut limits = Limits { links: 1, ..Limits::for_ranks(1) };
+            limits.set(limit, u32::MAX);
+            limits
+        };
+        let all = Limit::ALL.iter().fold(Limits::NONE, |mut all, &limit| {
+            all.set(limit, u32::MAX);
+            all
+        });
+        assert_eq!(HeapSlabs::try_new(&all).err(), Some(NoRoom(None)));
+        for limit in [Limit::Jobs, Limit::Names, Limit::Groups, Limit::Spawns, Limit::Conns] {
+            let limits = most(limit);
+            let bytes = Lengths::of(&limits).bytes();
+            assert_eq!(HeapSlabs::try_new(&limits).err(), Some(NoRoom(Some(bytes))), "{limit:?}");
+            assert_eq!(HeapSlabs::try_shared(&limits).err(), Some(NoRoom(Some(bytes))), "{limit:?}");
+        }
+        // Long, and empty until it is used.
+        for limit in [Limit::Keys, Limit::KvsBytes] {
+            let mut slabs = HeapSlabs::try_new(&most(limit)).expect("there are addresses enough");
+            let lent = slabs.lend();
+            let lengths = Lengths::of(&most(limit));
+            assert_eq!((lent.log.len(), lent.index.len()), (lengths.log, lengths.index));
+            lent.log[lengths.log - 1] = 1;
+        }
+    }
+
+    #[test]
+    fn no_room_is_room_for_nothing() {
+        let mut slabs = HeapSlabs::new(&Limits::NONE);
+        let lent = slabs.lend();
+        assert!(lent.log.is_empty() && lent.requests.is_empty() && lent.jobs.is_empty());
     }
 }

@@ -19,10 +19,53 @@ fn run(args: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn a_wrong_command_line_is_2_and_speaks_on_standard_error() {
-    for args in [&["run", "-n", "x", "a"][..], &["run"], &["probe", "--keys", "0"], &["walk"], &[]] {
+    let wrong =
+        [&["run", "-n", "x", "a"][..], &["run"], &["run", ""], &["probe", "--keys", "0"], &["walk"], &[]];
+    for args in wrong {
         let (code, out, error) = run(args);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}");
         assert!(!error.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn options_that_contradict_each_other_are_explained_by_their_own_command() {
+    for (args, words) in [
+        (&["--size", "4", "--map", "2,3"][..], "--map is for 5 ranks, and --size says 4"),
+        (&["--manage", "--jobs", "2"], "--jobs goes with --size: "),
+        (&["--limit", "keys=9"], "--limit keys=9: without --size there are "),
+    ] {
+        let (code, out, error) = run(&[&["serve"], args].concat());
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}");
+        assert!(error.starts_with(&format!("error: {words}")), "{error}");
+        assert!(error.contains("Usage: hydrant serve [OPTIONS]"), "{error}");
+    }
+}
+
+/// Nothing is started, and nothing is said of what memory was asked for in vain where.
+#[test]
+fn limits_beyond_all_memory_are_told_before_anything_begins() {
+    for args in [
+        &["run", "--limit", "names=4294967295", "true"][..],
+        &["run", "--pmi-port", "--limit", "jobs=4294967295", "true"],
+        &["serve", "--size", "2", "--limit", "groups=4294967295"],
+        &["serve", "--manage=127.0.0.1:0", "--limit", "psets=4294967295"],
+        &["serve", "--limit", "names=4294967295"],
+    ] {
+        let (code, out, error) = run(args);
+        assert_eq!((code, out.as_str(), error.lines().count()), (Some(1), "", 1), "{args:?}: {error}");
+        assert!(error.contains("which is not there: make them smaller (--limit NAME=N)"), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error() {
+    for args in [&["run", "--help"][..], &["--version"], &["run", "--dry-run", "true"]] {
+        let full = std::fs::File::create("/dev/full").expect("there is such a device");
+        let output = hydrant(args).stdout(full).output().expect("hydrant starts");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.starts_with("hydrant: cannot write to standard output: No space"), "{error}");
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod common;
 
+use std::fs::{self, Permissions};
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -45,7 +47,7 @@ fn ranks_that_ignore_their_end_are_killed_with_all_they_started() {
     for pid in sorted(&output.stdout) {
         // Gone, or dead and not yet collected by whoever inherited it.
         loop {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             if stat.is_empty() || stat.contains(") Z ") {
                 break;
             }
@@ -59,6 +61,13 @@ fn ranks_that_ignore_their_end_are_killed_with_all_they_started() {
 fn nothing_is_started_that_cannot_be() {
     let scratch = Scratch::new("nothing");
     let mark = scratch.path("started");
+    let script = scratch.path("script");
+    fs::write(&script, "#!/nowhere/sh\n").unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let output = hydrant(&[&script]).output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(126), "{error}");
+    assert!(error.contains(&format!("{script}: it is there, but the interpreter ")), "{error}");
     for (command, code, words) in [
         ("./nowhere", 127, "cannot start ./nowhere: not found"),
         ("nowhere", 127, "cannot start nowhere: not found in the ranks' PATH"),
@@ -78,7 +87,7 @@ fn nothing_is_started_that_cannot_be() {
 fn a_program_is_looked_up_where_its_rank_starts() {
     let scratch = Scratch::new("wdir");
     // No #! line: a shell runs it.
-    std::fs::write(scratch.path("prog"), "pwd; echo $0 $1\n").unwrap();
+    fs::write(scratch.path("prog"), "pwd; echo $0 $1\n").unwrap();
     Command::new("chmod").args(["+x", &scratch.path("prog")]).status().unwrap();
     let dir = scratch.0.to_str().unwrap();
     let output = hydrant(&["-n", "1", "-wdir", dir, "./prog", "x y"]).output().unwrap();
@@ -198,7 +207,7 @@ fn a_stopped_job_is_stopped_and_goes_on() {
     let (_, status) = waitpid(Some(job.pid()), WaitOptions::UNTRACED).unwrap().unwrap();
     assert_eq!(status.stopping_signal(), Some(Signal::TSTP.as_raw()));
     for rank in &ranks {
-        let stopped = || std::fs::read_to_string(format!("/proc/{rank}/stat")).unwrap().contains(" T ");
+        let stopped = || fs::read_to_string(format!("/proc/{rank}/stat")).unwrap().contains(" T ");
         while !stopped() {
             std::thread::yield_now();
         }

@@ -19,6 +19,7 @@ mod words;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
 use thiserror::Error;
 
@@ -116,9 +117,15 @@ pub fn parse(words: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> Re
 
 fn serve_options(matches: &clap::ArgMatches) -> Result<serve::Options, clap::Error> {
     let options = serve::Options::from_arg_matches(matches)?;
-    match options.check() {
+    let given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    match options.check(given) {
         Ok(()) => Ok(options),
-        Err(why) => Err(args::hydrant().error(clap::error::ErrorKind::ArgumentConflict, why)),
+        Err(why) => {
+            let mut command = args::hydrant();
+            command.build();
+            let serve = command.find_subcommand_mut("serve").expect("it is one of the commands");
+            Err(serve.error(clap::error::ErrorKind::ArgumentConflict, why))
+        }
     }
 }
 
@@ -166,7 +173,7 @@ fn expand(grammar: &Grammar, called: &str, words: &[Word]) -> Result<Vec<Segment
         return Err(UsageError::Nothing { called: called.to_owned() }.into());
     }
     for (index, segment) in segments.iter().enumerate() {
-        if segment.command.is_empty() {
+        if segment.command.first().is_none_or(|program| program.is_empty()) {
             return Err(UsageError::NoProgram { at: segment.at.clone() }.into());
         }
         if let Some(given) = segment.options.iter().find(|given| given.of_job && index > 0) {
@@ -316,6 +323,7 @@ fn value_error(options: &[Given], error: &clap::Error) -> UsageError {
     });
     let why = match std::error::Error::source(error) {
         Some(why) => why.to_string(),
+        None if value.is_empty() => "nothing stands behind it; leave it out, or give a value".to_owned(),
         None => error.kind().as_str().unwrap_or("it cannot be read").to_owned(),
     };
     let given = culprit.or(options.last()).expect("clap complains about options that were given");

@@ -1,5 +1,7 @@
 //! `hydrant offload`: the options of `run`, but those that a board has no part in, and where the board is.
 
+use std::net::Ipv6Addr;
+
 use clap::{Args, Command};
 
 use super::args::{self, FirstArgs};
@@ -16,7 +18,7 @@ pub(super) struct OffloadArgs {
     ///
     /// Without :PORT this is 4100. What listens there is a board with hydrant's firmware, or 'hydrant serve --manage' on a
     /// DPU or anywhere else.
-    #[arg(long, value_name = "HOST[:PORT]")]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = target)]
     target: Option<String>,
 
     /// Where ranks connect, instead of the port that the board names: ports and ranges of them, as 4000-4007,4100
@@ -37,9 +39,10 @@ const OWN: [&str; 3] = ["target", "pmi_ports", "summary"];
 const ONE_MACHINE: &str = "all ranks run on this machine, and the board serves them";
 
 /// Options of `run` that this command has not, and why.
-const NOT_HERE: [(&str, &str); 18] = [
+const NOT_HERE: [(&str, &str); 19] = [
     ("pmi_port", "ranks connect to the board, at the port that it names or --pmi-ports does"),
     ("mpi_psets", "libhydrant_mpi.so asks a server on its own machine, and this one is a board"),
+    ("sandbox", "the core that serves the ranks is the board's"),
     ("universe", "published names are kept by the board"),
     ("limit", "a board's tables are as large as it was built or started with"),
     ("hosts", ONE_MACHINE),
@@ -57,6 +60,27 @@ const NOT_HERE: [(&str, &str); 18] = [
     ("heartbeat", ONE_MACHINE),
     ("dry_run", ONE_MACHINE),
 ];
+
+/// `--target`: a name or an address, whose port, where there is one, stands behind a colon.
+fn target(text: &str) -> Result<String, String> {
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Ok(format!("[{text}]"));
+    }
+    let (host, port) = match text.split_once(']') {
+        Some((ip, rest)) => (ip.strip_prefix('[').filter(|ip| ip.parse::<Ipv6Addr>().is_ok()), rest),
+        None => text.split_once(':').map_or((Some(text), ""), |(host, _)| (Some(host), &text[host.len()..])),
+    };
+    let port = match port.strip_prefix(':') {
+        Some(port) => port.parse().is_ok_and(|port: u16| port > 0),
+        None => port.is_empty(),
+    };
+    match host {
+        Some(host) if !host.is_empty() && port => Ok(text.to_owned()),
+        _ => Err("give a name or an address, and behind a colon a port from 1 to 65535, as in 192.0.2.7, board:4100 or \
+                  [2001:db8::7]:4100"
+            .to_owned()),
+    }
+}
 
 fn ports(text: &str) -> Result<(u16, u16), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
@@ -102,6 +126,21 @@ pub(super) fn command() -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn targets_are_hosts_that_may_have_a_port() {
+        for right in ["x", "192.0.2.7", "board.example:1", "192.0.2.7:65535", "[::1]", "[2001:db8::7]:4100"] {
+            assert_eq!(target(right).as_deref(), Ok(right));
+        }
+        assert_eq!(target("::1").as_deref(), Ok("[::1]"));
+        let wrong = [
+            "", ":", ":4100", "x:", "x:y", "x:0", "x:65536", "x:1:2", "[::1", "[x]:1", "[]", "[::1]1",
+            "::1]:1",
+        ];
+        for wrong in wrong {
+            assert!(target(wrong).unwrap_err().contains("board:4100"), "{wrong}");
+        }
+    }
 
     #[test]
     fn ports_are_a_range() {

@@ -2,10 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
+use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{Limit, Limits};
 
 use crate::plan::{Bind, OWN_VARIABLES, Plugin};
@@ -54,6 +56,14 @@ pub(crate) fn ranks(text: &str) -> Result<u32, String> {
         Ok(0) | Err(_) => Err("give the number of ranks, a whole number from 1 up".to_owned()),
         Ok(ranks) => Ok(ranks),
     }
+}
+
+/// Parser of a whole number in that range.
+pub(crate) fn within(range: RangeInclusive<u32>) -> impl TypedValueParser<Value = u32> {
+    StringValueParser::new().try_map(move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("give a whole number from {} to {}", range.start(), range.end()))
+    })
 }
 
 /// `--usize`.
@@ -142,10 +152,11 @@ pub(crate) fn pmi1_version(text: &str) -> Result<u32, String> {
 /// `--limit`.
 pub(crate) fn limit(text: &str) -> Result<(Limit, u32), String> {
     let (name, size) = text.split_once('=').ok_or("write NAME=N, for example keys=100000")?;
-    let known = Limit::from_name(name).filter(|limit| Limits::for_ranks(1).set(*limit, 1));
+    let known = limits().find(|limit| limit.name() == name);
     let limit = known.ok_or_else(|| format!("no limit is called '{name}'; there are {}", limit_names()))?;
-    let size = size.parse().map_err(|_| format!("a limit is a whole number up to {}", u32::MAX))?;
-    Ok((limit, size))
+    let most = if limit == Limit::SpawnBytes { MESSAGE_MAX } else { u32::MAX };
+    let size = size.parse().ok().filter(|&size| size <= most);
+    Ok((limit, size.ok_or_else(|| format!("{name} is a whole number up to {most}"))?))
 }
 
 /// The limits that can be set. Links are as many as the tree of nodes has.
@@ -219,6 +230,8 @@ mod tests {
             assert_eq!(limit(&format!("{}=7", known.name())).unwrap(), (known, 7));
         }
         assert!(limit("replies-owed=8").unwrap_err().contains("kvs-bytes"));
+        assert!(limit("links=8").unwrap_err().contains("kvs-bytes"));
+        assert!(limit("spawn-bytes=65536").is_ok() && limit("spawn-bytes=65537").is_err());
         assert!(limit("keys").is_err());
         assert!(limit("keys=-1").is_err());
         assert!(limit("keys=4294967296").is_err());

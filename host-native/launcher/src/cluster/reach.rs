@@ -30,7 +30,7 @@ pub struct Options {
     pub bootstrap: Bootstrap,
 
     /// How many daemons one node starts at most, 2 to 32
-    #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(2..=i64::from(RADIX_MAX)))]
+    #[arg(long, value_name = "N", default_value = "16", value_parser = cli::value::within(2..=RADIX_MAX))]
     pub radix: u32,
 
     /// The network interface, by name or address, that daemons connect to

@@ -68,7 +68,13 @@ pub(crate) enum Received {
     Nothing,
     /// The client closed its end.
     End,
+    /// The client says more than there is room for while nobody takes the replies that it is owed.
+    Overrun,
 }
+
+/// What is said of a client for [`Received::Overrun`].
+pub(crate) const OVERRUN: &str = "it goes on asking while as many replies as may be are under way, and the buffer for \
+                                  what it said is full";
 
 impl Conns {
     pub(crate) fn new(limit: u32) -> Conns {
@@ -279,6 +285,9 @@ impl Conn {
     /// Puts what was waiting to the front of `buffer` and reads once behind it.
     fn receive(&mut self, buffer: &mut [u8]) -> Received {
         let held = self.inbox.len();
+        if held >= buffer.len() {
+            return Received::Overrun;
+        }
         buffer[..held].copy_from_slice(&self.inbox);
         loop {
             return match recv(self.fd(), &mut buffer[held..], RecvFlags::DONTWAIT) {
@@ -404,6 +413,21 @@ mod tests {
         send(&theirs, b"init", SendFlags::empty()).unwrap();
         assert_eq!(conn.receive(&mut buffer), Received::Bytes(8));
         assert_eq!(&buffer[..8], b"cmd=init");
+    }
+
+    #[test]
+    fn what_fills_the_buffer_and_is_left_there_is_no_end() {
+        let (ours, theirs) = pair();
+        let mut conns = Conns::new(1);
+        let id = conns.open(ours, JOB, None, 0).unwrap();
+        let conn = conns.get(id).unwrap();
+        let mut buffer = [0; 8];
+        send(&theirs, b"cmd=initack", SendFlags::empty()).unwrap();
+        assert_eq!(conn.receive(&mut buffer), Received::Bytes(8));
+        conn.keep(&buffer, true);
+        assert_eq!(conn.receive(&mut buffer), Received::Overrun);
+        conn.keep(b"", false);
+        assert_eq!(conn.receive(&mut buffer), Received::Bytes(3));
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub fn run(plan: &Plan) -> Result<u8, RunError> {
             let plugin = plan.options.sandbox.as_ref().map(PluginFile::read).transpose()?;
             let maker = Maker::new(plugin.as_ref())?;
             // Whoever comes by a port may be on another machine.
-            let slabs = slabs.insert(maker.slabs(&limits, plan.options.pmi_port.is_none()));
+            let slabs = slabs.insert(maker.slabs(&limits, plan.options.pmi_port.is_none())?);
             sharing = slabs.sharing(seed);
             tape = record(plan.options.record.as_deref(), &limits, seed)?;
             Service::Core(recorded(maker.core(limits, seed, slabs)?, tape.as_ref()))

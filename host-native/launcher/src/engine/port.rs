@@ -122,14 +122,16 @@ impl Table {
         Ok(Table(text))
     }
 
-    /// The user whose socket is connected from `local` to `remote`.
+    /// The user whose socket is connected from `local` to `remote`; nobody's once it is closed.
     fn owner(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         let (local, remote) = (hex(local), hex(remote));
         self.0.lines().find_map(|line| {
             let mut fields = line.split_ascii_whitespace().skip(1);
             // Then state, queues, timer and retransmissions.
             (fields.next()? == local && fields.next()? == remote).then_some(())?;
-            fields.nth(4)?.parse().ok()
+            let user = fields.nth(4)?.parse().ok()?;
+            // Then a time-out, and the inode. A closed socket has none of its own, and is said to be root's.
+            (fields.nth(1)? != "0").then_some(user)
         })
     }
 }
@@ -184,12 +186,31 @@ mod tests {
     #[cfg(target_endian = "little")]
     #[test]
     fn foreign_sockets_are_recognised() {
-        let line =
-            "   1: 0100007F:9C4A 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 1 1";
-        let table = Table(line.to_owned());
+        let text = "\
+            1: 0100007F:9C4A 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 657748 2\n\
+            2: 0100007F:9C4B 0100007F:1F90 05 00000000:00000000 03:0000175A 00000000     0        0 0 3\n";
+        let table = Table(text.to_owned());
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
         assert_eq!(table.owner(at(0x9C4A), at(0x1F90)), Some(1001));
         assert_eq!(table.owner(at(0x1F90), at(0x9C4A)), None);
+        assert_eq!(
+            table.owner(at(0x9C4B), at(0x1F90)),
+            None,
+            "whoever closed it was not root because of that"
+        );
+    }
+
+    /// Whoever connects, speaks and hangs up before anybody looks would be taken for root.
+    #[test]
+    fn a_closed_socket_is_nobodys() {
+        let port = Port::open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let client = TcpStream::connect(port.addr).unwrap();
+        let from = client.local_addr().unwrap();
+        drop(client);
+        assert_eq!(Table::read().unwrap().owner(from, port.addr), None);
+        let mut admitted = Vec::new();
+        port.accept(&mut admitted).unwrap();
+        assert!(admitted.is_empty());
     }
 
     #[test]
@@ -199,6 +220,6 @@ mod tests {
         let port = Port::open("127.0.0.1:0".parse().unwrap()).unwrap();
         assert_eq!(port.for_ranks("node7"), port.addr.to_string());
         let taken = Port::open(port.addr).unwrap_err();
-        assert!(taken.to_string().starts_with("cannot serve PMI_PORT at 127.0.0.1:"), "{taken}");
+        assert!(taken.to_string().starts_with("cannot listen at 127.0.0.1:"), "{taken}");
     }
 }

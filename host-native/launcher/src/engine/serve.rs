@@ -1,11 +1,13 @@
 //! Between the PMI connections and the core.
 
+use std::fmt::Display;
+
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, Input, JobId, Output, Rank, Time};
 use rustix::fd::OwnedFd;
 
 use super::Engine;
-use super::conns::{INTRODUCTION_TIME, Received};
+use super::conns::{INTRODUCTION_TIME, OVERRUN, Received};
 use super::open::ALONE;
 use super::poller::{Interest, Token};
 use super::report::{Blame, Why};
@@ -52,6 +54,7 @@ impl Engine<'_, '_> {
     fn received(&mut self, id: u32, received: Received) -> Result<bool, RunError> {
         match received {
             Received::End => self.close_conn(id)?,
+            Received::Overrun => self.turn_away(id, OVERRUN)?,
             Received::Bytes(_) | Received::Nothing => self.outputs()?,
         }
         Ok(matches!(received, Received::Bytes(_)))
@@ -65,6 +68,7 @@ impl Engine<'_, '_> {
                 Some(Output::Bytes { conn, bytes }) => {
                     self.conns.deliver(conn, bytes, &mut *self.core, (&self.poller, now))?;
                 }
+                Some(Output::Close { conn, why: Closing::JobOver }) => self.close_conn(conn.0)?,
                 Some(Output::Close { conn, why }) => self.turn_away(conn.0, why)?,
                 Some(Output::Joined { conn, job, rank }) => {
                     let Some(job) = self.jobs.get(job) else { continue };
@@ -137,12 +141,12 @@ impl Engine<'_, '_> {
         self.sinks.say(&format!("a fence{of_job} has been waiting for {seconds} s: {what}"));
     }
 
-    /// The core cannot go on with a connection.
-    fn turn_away(&mut self, id: u32, why: Closing) -> Result<(), RunError> {
+    /// A connection cannot go on, for what its client said.
+    fn turn_away(&mut self, id: u32, why: impl Display) -> Result<(), RunError> {
         let process = self.conns.get(id).and_then(|conn| conn.process());
         let rank = process.and_then(|process| self.jobs.of(process)).map(|(job, rank)| job.rank_name(rank));
         match rank {
-            Some(rank) if why != Closing::JobOver => {
+            Some(rank) => {
                 self.sinks.say(&format!("closed the PMI connection of {rank}: {why}"));
             }
             None if self.plan.options.verbose => {

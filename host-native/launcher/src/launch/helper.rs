@@ -1,6 +1,7 @@
 //! Programs that the launcher starts for its own purposes, such as ssh.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::process::Pid;
@@ -33,7 +34,15 @@ pub(crate) fn start_helper(
         path: None,
         psets: Vec::new(),
     };
-    let Checked { path, argv, .. } = check(&program)?;
+    let missing = |error| match error {
+        // The launcher's own PATH, and not for ranks.
+        RunError::NotFound { command, searched: Some(_) } => RunError::Helper {
+            command,
+            why: io::Error::new(io::ErrorKind::NotFound, "it is nowhere in PATH"),
+        },
+        error => error,
+    };
+    let Checked { path, argv, .. } = check(&program).map_err(missing)?;
     let argv = CStrings::new(argv);
     let request = Request {
         path: &path,

@@ -171,7 +171,11 @@ impl Launcher {
         let result = self.spawn(rank, local, stdio, files);
         self.binding.leave();
         let command = || self.programs[self.image(rank)].command.clone();
-        result.map_err(|why| RunError::Spawn { rank, command: command(), why })
+        result.map_err(|why| match why.raw_os_error() {
+            // The file itself was there a moment ago.
+            Some(libc::ENOENT) => RunError::NoInterpreter { command: command() },
+            _ => RunError::Spawn { rank, command: command(), why },
+        })
     }
 
     fn spawn(&mut self, rank: u32, local: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> io::Result<Pid> {

@@ -79,6 +79,17 @@ enum Event {
     Late { arrived: u32, size: u32, missing: String },
 }
 
+impl Event {
+    /// The rank that it is about.
+    fn rank(&self) -> Option<Rank> {
+        match *self {
+            Event::Joined { rank } | Event::Kill { rank, .. } => Some(rank),
+            Event::End { cause, .. } => Some(cause.rank()),
+            Event::Late { .. } => None,
+        }
+    }
+}
+
 /// Why a board cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum BoardError {
@@ -486,9 +497,12 @@ impl Core for Board {
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, CoreError> {
         self.listen()?;
-        let Some((event, Job { ours: job, .. })) = self.events.pop_front().zip(self.job) else {
+        let Some((event, Job { ours: job, size, .. })) = self.events.pop_front().zip(self.job) else {
             return Ok(None);
         };
+        if event.rank().is_some_and(|rank| rank.0 >= size) {
+            return Err(self.garbled().into());
+        }
         Ok(Some(match event {
             Event::Joined { rank } => Output::Joined { conn: ConnId(u32::MAX), job, rank },
             Event::End { cause, message } => Output::End { job, cause, message: text(&message, buf) },

@@ -8,6 +8,9 @@ use hydrant_core::manage::{self, BadRecord, PREFIX, RECORD_MAX};
 
 /// Bytes that may wait for the other side to read.
 const OUTBOX_MAX: usize = 1 << 20;
+/// Bytes that are taken in before what they say is looked at: some records of the longest kind, those of a recording.
+/// Whoever says more, faster than it is read, waits.
+const INBOX_MAX: usize = 4 * (PREFIX + u16::MAX as usize);
 
 /// A management connection.
 #[derive(Debug)]
@@ -52,10 +55,10 @@ impl Link {
         &self.stream
     }
 
-    /// Takes in what has come.
+    /// Takes in what has come, as far as there is room.
     pub(crate) fn fill(&mut self) -> Result<(), LinkError> {
         let mut buffer = [0; 4096];
-        while !self.ended {
+        while !self.ended && self.inbox.len() < INBOX_MAX {
             match self.stream.read(&mut buffer) {
                 Ok(0) => self.ended = true,
                 Ok(len) => self.inbox.extend(&buffer[..len]),
@@ -125,5 +128,33 @@ impl Link {
     /// Whether something waits for the other side to read.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.outbox.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hydrant_core::manage::Request;
+    use std::net::TcpListener;
+
+    /// Somebody who never stops, and has not even said hello.
+    #[test]
+    fn what_is_taken_in_at_once_has_a_bound() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut speaker = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut link = Link::new(listener.accept().unwrap().0).unwrap();
+        let mut buffer = [0; PREFIX + RECORD_MAX];
+        let said = manage::encode(&Request::Board, &mut buffer).unwrap().repeat(INBOX_MAX);
+        let len = said.len();
+        let speaker = std::thread::spawn(move || speaker.write_all(&said).map(|()| speaker));
+        let (mut record, mut taken) = (Vec::new(), 0);
+        while taken < len {
+            link.fill().unwrap();
+            assert!(link.inbox.len() < INBOX_MAX + 4096, "{} bytes", link.inbox.len());
+            while link.next(&mut record).unwrap() {
+                taken += PREFIX + record.len();
+            }
+        }
+        drop(speaker.join().unwrap().unwrap());
     }
 }

@@ -3,6 +3,8 @@
 mod board;
 mod link;
 mod tape;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use board::Board;
 pub use board::BoardError;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use hydrant_core::limits::VALUE_MAX;
 use hydrant_core::wire::Protocol;
 
+use crate::cli::value;
 use card::Card;
 use link::{Link, LinkError, Server};
 use report::{Row, Times};
@@ -25,16 +26,15 @@ pub struct Options {
     pub pmi: Protocol,
 
     /// Values that each rank puts in each round
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "K", default_value = "1", value_parser = value::within(1..=1_000_000))]
     pub keys: u32,
 
     /// Bytes of a value; PMI allows 1024
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(VALUE_MAX)))]
+    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = value::within(1..=VALUE_MAX))]
     pub bytes: u32,
 
     /// Rounds of put, fence and get, each with keys of its own
-    #[arg(long, value_name = "R", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "R", default_value = "1", value_parser = value::within(1..=1_000_000))]
     pub rounds: u32,
 }
 

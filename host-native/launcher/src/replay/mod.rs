@@ -15,6 +15,7 @@ use crate::border::{Maker, PluginFile};
 use crate::cli::value;
 use crate::plan::Plugin;
 use crate::recording::{Check, Difference, Reader, Record, RecordingError};
+use crate::slabs::installed_memory;
 pub(crate) use describe::describe;
 use show::Show;
 
@@ -28,7 +29,7 @@ pub struct Options {
     /// Show only what concerns this rank, and its job as a whole
     ///
     /// Where ranks have spawned jobs, it is the rank of that number in each of them. Everything is checked all the same.
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", value_parser = value::within(0..=u32::MAX))]
     pub rank: Option<u32>,
 
     /// Show nothing but the result of the check
@@ -41,7 +42,8 @@ pub struct Options {
 
     /// Check the core in a sandbox instead of the one that is built in
     ///
-    /// FILE is the core as a WebAssembly plugin; without it, hydrant.wasm beside hydrant or in ../lib from there.
+    /// FILE is the core as a WebAssembly plugin; without it, the file that the variable HYDRANT_WASM names, or hydrant.wasm
+    /// beside hydrant or in ../lib from there.
     #[arg(long, value_name = "FILE", value_parser = value::plugin())]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub sandbox: Option<Plugin>,
@@ -79,15 +81,24 @@ pub fn main(options: &Options) -> ExitCode {
         Ok(played) => (played, None),
         Err(error) => (&error.played, Some(error)),
     };
+    // Of a file of which nothing could be played there is nothing to say but why.
+    let verdict = (error.is_none() || played.inputs > 0).then(|| verdict(options, played, error.is_some()));
+    let shown = verdict.map_or(Ok(()), |verdict| writeln!(out, "{verdict}")).and_then(|()| out.flush());
     // A reader that has seen enough, `| head`, is no error.
-    let _ = writeln!(out, "{}", verdict(options, played, error.is_some())).and_then(|()| out.flush());
+    let unshown = shown.err().filter(|why| why.kind() != io::ErrorKind::BrokenPipe);
+    if let Some(why) = &unshown {
+        let _ = writeln!(io::stderr(), "hydrant replay: cannot write to standard output: {why}");
+    }
     if let Some(error) = error {
         let _ = writeln!(io::stderr(), "hydrant replay: {error}");
     }
     if let Some(difference) = &played.difference {
         let _ = writeln!(io::stderr(), "hydrant replay: {}: {difference}", options.file.display());
     }
-    if error.is_none() && played.difference.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match (error, &played.difference, unshown) {
+        (None, None, None) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
 }
 
 fn verdict(options: &Options, played: &Played, cut: bool) -> String {
@@ -131,7 +142,7 @@ fn play(options: &Options, out: &mut dyn Write, played: &mut Played) -> Result<(
             fits(&limits)?;
             let plugin = options.sandbox.as_ref().map(PluginFile::read).transpose().map_err(Box::new)?;
             let maker = Maker::new(plugin.as_ref()).map_err(Box::new)?;
-            slabs = maker.slabs(&limits, false);
+            slabs = maker.slabs(&limits, false).map_err(Box::new)?;
             Some(Check::new(maker.core(limits, seed, &mut slabs).map_err(Box::new)?))
         }
     };
@@ -152,8 +163,7 @@ fn play(options: &Options, out: &mut dyn Write, played: &mut Played) -> Result<(
 
 /// Whoever sends a recording should not be able to use up this machine's memory.
 fn fits(limits: &Limits) -> Result<(), RecordingError> {
-    let info = rustix::system::sysinfo();
-    let there = info.totalram.saturating_mul(u64::from(info.mem_unit));
+    let there = installed_memory();
     let needed = Lengths::checked(limits).map_or(u64::MAX, |lengths| lengths.bytes() as u64);
     if needed > there {
         return Err(RecordingError::Memory { needed: needed >> 20, there: there >> 20 });

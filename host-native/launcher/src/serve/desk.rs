@@ -34,7 +34,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, RunError>
     let signals = Signals::new()?;
     let files = OWN_FILES + u64::from(limits.conns) + u64::from(limits.jobs) + HOSTS as u64;
     let _files = OpenFiles::reserve(limits.conns, files)?;
-    let mut slabs = HeapSlabs::new(&limits);
+    let mut slabs = HeapSlabs::try_new(&limits)?;
     let core = Native(Server::new(limits, slabs.lend(), random()?)?);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let station = Station::new(&options.job.allow, &limits, core, signals)?;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use hydrant_core::limits::JOBID_MAX;
 use hydrant_core::{Limit, Limits};
 
@@ -77,7 +78,7 @@ pub struct JobOptions {
     pub allow: Vec<Network>,
 
     /// How many jobs to serve, one after the other on the same port; 0 is without end
-    #[arg(long, value_name = "COUNT", default_value = "1", requires = "size")]
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = value::within(0..=u32::MAX), requires = "size")]
     pub jobs: u32,
 
     /// Which ranks share a node: apart, together, or how many ranks each node has, as 4 or 4,4,2
@@ -152,6 +153,19 @@ fn pset(text: &str) -> Result<Pset, String> {
     Ok(Pset { name: name.to_owned(), first, count })
 }
 
+/// Options that describe a job are its host's to give. Clap does not ask for the `--size` that they require where it is
+/// ruled out by `--manage`.
+fn check_managed(given: impl Fn(&str) -> bool) -> Result<(), String> {
+    let of_job = JobOptions::augment_args(clap::Command::new("serve"));
+    let of_job = of_job.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "pmi_port" | "allow"));
+    match of_job.filter(|arg| given(arg.get_id().as_str())).find_map(clap::Arg::get_long) {
+        Some(option) => {
+            Err(format!("--{option} goes with --size: with --manage, hosts say what their jobs are"))
+        }
+        None => Ok(()),
+    }
+}
+
 fn jobid(text: &str) -> Result<String, String> {
     let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=' | b'\\');
     if text.is_empty() || text.len() > JOBID_MAX || !text.bytes().all(fits) {
@@ -161,11 +175,11 @@ fn jobid(text: &str) -> Result<String, String> {
 }
 
 impl Options {
-    /// What one option has against another.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// What one option has against another. `given` tells whether the option with that name in clap was.
+    pub(crate) fn check(&self, given: impl Fn(&str) -> bool) -> Result<(), String> {
         let size = match (self.size, self.manage) {
             (Some(size), _) => size,
-            (None, Some(_)) => return Ok(()),
+            (None, Some(_)) => return check_managed(given),
             (None, None) => return self.names().map(drop),
         };
         if let Err(placed) = self.job.map.check(size) {

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use super::Network;
 use crate::border::Native;
-use crate::engine::conns::{Conns, INTRODUCTION_TIME, Received};
+use crate::engine::conns::{Conns, INTRODUCTION_TIME, OVERRUN, Received};
 use crate::engine::gate::Gate;
 use crate::engine::jobs::free_stretch;
 use crate::engine::poller::{Interest, Poller, Token};
@@ -311,6 +311,15 @@ impl<'s> Station<'s> {
     fn received(&mut self, id: u32, received: Received) -> Result<bool, RunError> {
         match received {
             Received::End => self.close(id)?,
+            Received::Overrun => {
+                let who =
+                    self.rank_of(id).map_or("a connection that was no rank's".to_owned(), |(job, rank)| {
+                        format!("the connection of rank {rank} of job {job}")
+                    });
+                say(&format!("closed {who}: {OVERRUN}"));
+                self.counters.closed = self.counters.closed.saturating_add(1);
+                self.close(id)?;
+            }
             Received::Bytes(len) => {
                 self.counters.bytes_in = self.counters.bytes_in.saturating_add(len as u64);
                 self.outputs()?;

@@ -33,7 +33,7 @@ pub fn serve(options: &Options) -> Result<(), UniverseError> {
         error => error.into(),
     })?;
     let maker = Maker::BuiltIn;
-    let mut slabs = maker.slabs(&limits, false);
+    let mut slabs = maker.slabs(&limits, false)?;
     let keeper = Keeper::new(&maker, limits, &mut slabs)?;
     let path = options.path();
     let listener = Listener::open(&path)?;

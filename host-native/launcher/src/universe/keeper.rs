@@ -10,7 +10,7 @@ use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
 
 use super::LIMITS;
 use crate::border::{AnyCore, Maker};
-use crate::engine::conns::{Conns, INTRODUCTION_TIME, Received};
+use crate::engine::conns::{Conns, INTRODUCTION_TIME, OVERRUN, Received};
 use crate::engine::poller::{Interest, Poller, Token};
 use crate::error::RunError;
 use crate::slabs::HeapSlabs;
@@ -98,6 +98,10 @@ impl<'s> Keeper<'s> {
     pub(crate) fn ready(&mut self, id: u32, poller: &Poller, now: u64) -> Result<(), RunError> {
         match self.conns.ready(id, &mut *self.core, (poller, Time(now)), &mut self.buffer)? {
             Received::End => self.close(id, poller, now),
+            Received::Overrun => {
+                self.say(format!("closed a connection: {OVERRUN}"));
+                self.close(id, poller, now)
+            }
             Received::Bytes(_) | Received::Nothing => self.outputs(poller, now),
         }
     }

@@ -67,7 +67,7 @@ impl<'s> Own<'s> {
         let limits = setup.limits;
         let seed = open::random()?;
         let maker = Maker::new(setup.plugin.as_ref())?;
-        *slabs = maker.slabs(&limits, !setup.by_port);
+        *slabs = maker.slabs(&limits, !setup.by_port)?;
         let sharing = slabs.sharing(seed);
         let mut core = maker.core(limits, seed, slabs)?;
         let (node, tree) = (links.me(), links.tree());

@@ -93,8 +93,8 @@ pub(in super::super) fn run(plan: &Plan, layout: &Layout) -> Result<u8, RunError
     let first = first(plan, placement, setup)?;
     let children = tree.children(0).count() as u64;
     let files = OpenFiles::reserve(0, OWN_FILES + Links::files(children) + files_for_output(plan))?;
-    let mut name_slabs = maker.slabs(&Keeper::LIMITS_OF_RUN, false);
-    let mut slabs = maker.slabs(&limits, false);
+    let mut name_slabs = maker.slabs(&Keeper::LIMITS_OF_RUN, false)?;
+    let mut slabs = maker.slabs(&limits, false)?;
     let seed = open::random()?;
     let tape = record(plan.options.record.as_deref(), &limits, seed)?;
     let mut core = recorded(maker.core(limits, seed, &mut slabs)?, tape.as_ref());

@@ -1,0 +1,77 @@
+//! Boards that say what none may.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use hydrant_core::manage::{PREFIX, RECORD_MAX, Report, VERSION, Welcome, encode};
+use hydrant_core::server::JobSpec;
+use hydrant_core::trace::{Cause, Exit};
+use hydrant_core::{ConnId, Core, Input, JobId, Limits, Rank, Time};
+
+use super::Board;
+
+const JOB: JobId = JobId(0);
+
+/// Takes a request, whatever it is, and says these.
+fn answer(stream: &mut TcpStream, reports: &[Report<'_>]) {
+    let mut buffer = [0; PREFIX + RECORD_MAX];
+    stream.read_exact(&mut buffer[..PREFIX]).unwrap();
+    let len = usize::from(u16::from_le_bytes([buffer[0], buffer[1]]));
+    stream.read_exact(&mut buffer[..len]).unwrap();
+    for report in reports {
+        stream.write_all(encode(report, &mut buffer).unwrap()).unwrap();
+    }
+}
+
+/// A board that serves a job of two ranks and says this of it, and what comes of that here.
+fn heard(event: Report<'static>) -> Result<bool, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    let board = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let welcome = Welcome {
+            version: VERSION,
+            board: "liar",
+            limits: Limits::NONE,
+            pmi_port: 1,
+            sockets: 1,
+            free_sockets: 1,
+            message_max: 1,
+            records: false,
+        };
+        answer(&mut stream, &[Report::Welcome(welcome)]);
+        // Before it has said that there is a job, so that it has come when that is known.
+        answer(&mut stream, &[event, Report::Opened { job: JOB, port: 1 }]);
+        stream
+    });
+    let mut host = Board::connect(&target).unwrap();
+    host.handle(Time(0), Input::Job(JobSpec::new(JOB, "job", 2))).unwrap();
+    let stream = board.join().unwrap();
+    let mut buf = [0; 512];
+    let said = host.poll(&mut buf).map(|output| output.is_some()).map_err(|why| why.to_string());
+    drop(stream);
+    said
+}
+
+#[test]
+fn a_board_speaks_of_ranks_that_there_are() {
+    let conn = ConnId(0);
+    let end = |rank| {
+        let cause = Cause::Died { rank, exit: Exit::Lost };
+        Report::End { job: JOB, cause, message: "" }
+    };
+    let kill = |rank| Report::Kill { job: JOB, rank, code: None, message: "" };
+    for (event, there) in [
+        (Report::Joined { job: JOB, rank: Rank(1), conn }, true),
+        (Report::Joined { job: JOB, rank: Rank(2), conn }, false),
+        (end(Rank(1)), true),
+        (end(Rank(2)), false),
+        (kill(Rank(0)), true),
+        (kill(Rank(u32::MAX)), false),
+    ] {
+        match heard(event) {
+            Ok(said) => assert!(said && there, "{event:?}"),
+            Err(why) => assert!(!there && why.contains(" is lost: no record of "), "{event:?}: {why}"),
+        }
+    }
+}
