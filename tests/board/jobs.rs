@@ -249,6 +249,18 @@ fn a_board_can_stand_alone() {
         assert_eq!(raw(&board, 3, steps), "done\n".repeat(3));
         board.await_log("job 0 opened: alone");
     }
+    // Who comes when all are there is the next job's, and waits for it.
+    let mut ranks = [0, 1, 2].map(|rank| Talk::rank(board.client(rank), rank as u32));
+    let mut early = Talk::connect(board.client(0));
+    early.say(b"cmd=initack pmiid=0\n");
+    for _ in 0..10 {
+        ranks[2].ask("cmd=get_appnum", "cmd=appnum rc=0");
+    }
+    ranks.into_iter().for_each(Talk::leave);
+    board.await_log("job 0 opened: alone");
+    assert!(early.line().starts_with("cmd=initack rc=0"));
+    drop(early);
+    board.await_log("job 0 opened: alone");
     // A client that goes without finalize was lost, and its job has to end.
     let mut others = [0, 1].map(|rank| Talk::rank(board.client(rank), rank as u32));
     drop(Talk::rank(board.client(2), 2));
