@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::events::EVENTS;
 use crate::memory::{self, LINK_RX, LINKS};
 use crate::net::Net;
-use crate::serve::Serve;
+use crate::serve::{INTRODUCTION_MS, Serve};
 use crate::{board, stack, time};
 
 /// All management connections.
@@ -29,6 +29,8 @@ pub(crate) struct Links {
 pub(crate) struct Link {
     handle: SocketHandle,
     open: bool,
+    /// When it connected.
+    since: u64,
     greeted: bool,
     /// Since when there has been no room for a record.
     stuck: Option<u64>,
@@ -36,13 +38,23 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) const fn new(handle: SocketHandle) -> Link {
-        Link { handle, open: false, greeted: false, stuck: None }
+        Link { handle, open: false, since: 0, greeted: false, stuck: None }
+    }
+
+    /// How long it may be there without a greeting, while it is.
+    fn stranger_until(&self) -> Option<u64> {
+        (self.open && !self.greeted).then_some(self.since + INTRODUCTION_MS)
     }
 }
 
 impl Links {
     pub(crate) fn new(links: [Link; LINKS], config: &Config) -> Links {
         Links { links, manager: None, recorder: None, port: config.port }
+    }
+
+    /// When something is due although nothing comes.
+    pub(crate) fn wake(&self) -> Option<u64> {
+        self.links.iter().filter_map(Link::stranger_until).min()
     }
 
     /// Does what there is to do.
@@ -64,10 +76,16 @@ impl Links {
             } else if socket.is_active() && socket.may_send() {
                 defmt::info!("host {=usize} connected", at);
                 link.open = true;
+                link.since = time::millis();
             } else if socket.state() == tcp::State::TimeWait {
                 socket.abort();
             }
             return;
+        }
+        if link.stranger_until().is_some_and(|until| time::millis() >= until) {
+            defmt::warn!("host {=usize} did not greet, and is given up", at);
+            socket.abort();
+            return self.gone(net, serve, at);
         }
         if !socket.may_recv() && socket.recv_queue() == 0 {
             if self.recorder == Some(at) {

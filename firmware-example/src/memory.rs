@@ -2,7 +2,7 @@
 //! the stack.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use hydrant_core::limits::Limits;
 use hydrant_core::slabs::{Conn, Group, Job, Lengths, Name, Pset, RankSlot};
@@ -124,6 +124,17 @@ pub(crate) fn link_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
 pub(crate) fn frames() -> [&'static mut [u8; FRAME]; 2] {
     static FRAMES: StaticCell<[[u8; FRAME]; 2]> = StaticCell::new();
     FRAMES.init_with(|| [[0; FRAME]; 2]).each_mut()
+}
+
+/// A number that is another one at each start, so that connections are not numbered as before it: what RAM held when the
+/// power came, counted up from there.
+pub(crate) fn count_start() -> u32 {
+    #[unsafe(link_section = ".uninit.STARTS")]
+    static STARTS: AtomicU32 = AtomicU32::new(0);
+    // SAFETY: nobody else uses it, and any bits are a number. Volatile, since it does not hold what the program says.
+    let start = unsafe { STARTS.as_ptr().read_volatile() }.wrapping_add(1);
+    STARTS.store(start, Ordering::Relaxed);
+    start
 }
 
 /// Room for a reply, and for a message that its connection's buffer is too short for. Called once.

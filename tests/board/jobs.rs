@@ -149,21 +149,58 @@ fn spawn_and_full_tables_are_refused_by_name() {
     let spawn = "cmd=spawn;ncmds=1;preputcount=0;subcmd=a.out;maxprocs=1;argc=0;infokeycount=0;";
     let refusal = rank.ask2(spawn, "cmd=spawn-response;");
     assert!(refusal.contains("this host starts no processes"), "{refusal}");
-    let mut stored = 0;
-    let refusal = loop {
-        rank.say2(&format!("cmd=kvs-put;key=key-{stored};value=v;"));
-        let reply = rank.frame();
-        if !reply.contains("rc=0;") {
-            break reply;
-        }
-        stored += 1;
-    };
+    let (stored, refusal) = until_refused(&mut rank, |at| format!("cmd=kvs-put;key=key-{at};value=v;"));
     assert!(refusal.contains("limit keys"), "{refusal}");
     assert!(manager.event("LimitHit").contains("Keys"));
     assert_eq!(manager.used(Limit::Keys), stored + 1, "its own and the mapping");
     board.await_log("(Keys, ");
     // What is stored stays.
     rank.ask2("cmd=kvs-get;key=key-0;", "cmd=kvs-get-response;rc=0;found=TRUE;value=v;");
+}
+
+/// Says the requests that `request` makes of 0, 1, 2 and so on, until one is refused. How many were not, and the refusal.
+fn until_refused(rank: &mut Talk, request: impl Fn(u32) -> String) -> (u32, String) {
+    let mut done = 0;
+    loop {
+        rank.say2(&request(done));
+        let reply = rank.frame();
+        if !reply.contains("rc=0;") {
+            return (done, reply);
+        }
+        done += 1;
+    }
+}
+
+#[test]
+fn each_full_table_has_a_name() {
+    let Some((board, mut manager, _)) = served(6, 6) else { return };
+    let mut told = |limit: Limit, refusal: &str| {
+        assert!(refusal.contains(&format!("limit {}", limit.name())), "{refusal}");
+        assert!(manager.event("LimitHit").contains(&format!("{limit:?}")));
+    };
+    let mut rank = Talk::rank2(board.client(5), 5);
+    let (names, refusal) = until_refused(&mut rank, |at| format!("cmd=name-publish;name=n{at};port=p;"));
+    assert_eq!(names, 2);
+    told(Limit::Names, &refusal);
+    let (psets, refusal) =
+        until_refused(&mut rank, |at| format!("cmd=pset-define;name=app://s{at};members=5;"));
+    assert!(psets > 0);
+    told(Limit::Psets, &refusal);
+    let value = "v".repeat(VALUE_MAX as usize);
+    let (values, refusal) = until_refused(&mut rank, |at| format!("cmd=kvs-put;key=k{at};value={value};"));
+    assert!(values > 0);
+    told(Limit::KvsBytes, &refusal);
+    // Each waits for rank 5, which comes to none of them.
+    let mut ranks = [0, 1, 2, 3, 4].map(|rank| Talk::rank(board.client(rank), rank as u32));
+    for (at, rank) in ranks.iter_mut().enumerate() {
+        rank.say(format!("cmd=barrier_in group={at},5:0\n").as_bytes());
+        rank.say(b"cmd=get_appnum\n");
+        if at < 4 {
+            assert_eq!(rank.line(), "cmd=appnum rc=0 appnum=0");
+        } else {
+            told(Limit::Groups, &rank.line().replace('_', " "));
+        }
+    }
 }
 
 #[test]
@@ -249,6 +286,18 @@ fn a_board_can_stand_alone() {
         assert_eq!(raw(&board, 3, steps), "done\n".repeat(3));
         board.await_log("job 0 opened: alone");
     }
+    // Who comes when all are there is the next job's, and waits for it.
+    let mut ranks = [0, 1, 2].map(|rank| Talk::rank(board.client(rank), rank as u32));
+    let mut early = Talk::connect(board.client(0));
+    early.say(b"cmd=initack pmiid=0\n");
+    for _ in 0..10 {
+        ranks[2].ask("cmd=get_appnum", "cmd=appnum rc=0");
+    }
+    ranks.into_iter().for_each(Talk::leave);
+    board.await_log("job 0 opened: alone");
+    assert!(early.line().starts_with("cmd=initack rc=0"));
+    drop(early);
+    board.await_log("job 0 opened: alone");
     // A client that goes without finalize was lost, and its job has to end.
     let mut others = [0, 1].map(|rank| Talk::rank(board.client(rank), rank as u32));
     drop(Talk::rank(board.client(2), 2));

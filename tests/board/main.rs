@@ -1,6 +1,7 @@
 //! The firmware in QEMU: a microcontroller that serves real MPI jobs.
 
 mod faults;
+mod forward;
 mod gdb;
 mod jobs;
 mod log;

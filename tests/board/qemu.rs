@@ -14,6 +14,7 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Job, Running};
 use object::{Object, ObjectSymbol};
 
+use crate::forward;
 use crate::gdb::Gdb;
 use crate::log::Log;
 
@@ -73,7 +74,8 @@ impl Kind {
 /// A running board.
 pub(crate) struct Board {
     qemu: Option<Running>,
-    /// A port of this machine for each client: QEMU's network lets one in at a time through each.
+    /// A port of this machine for each client: QEMU's network lets one in at a time through each of its own, to which
+    /// these lead.
     clients: Vec<SocketAddr>,
     /// One for each host.
     hosts: Vec<SocketAddr>,
@@ -95,7 +97,9 @@ impl Board {
         let qemu = board.qemu.as_ref().expect("it has just been started");
         // The monitor prompts when it has answered.
         qemu.await_stdout("(qemu) ", 2);
-        (board.clients, board.hosts) = forwarded(&qemu.stdout());
+        let (clients, hosts) = forwarded(&qemu.stdout());
+        board.clients = clients.into_iter().map(forward::to).collect();
+        board.hosts = hosts;
         board.await_log("ranks");
         Some(board)
     }

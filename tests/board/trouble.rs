@@ -124,3 +124,17 @@ fn strangers_do_not_keep_the_ranks_out() {
     healthy(&board, &mut manager);
     drop(silent);
 }
+
+/// Two can be connected to the management port; who does not say what for is given up.
+#[test]
+fn strangers_do_not_keep_the_hosts_out() {
+    let Some(mut board) = Board::small(0, "") else { return };
+    let silent = [0, 1].map(|at| Manager::silent(board.host(at)));
+    for _ in &silent {
+        board.await_log("did not greet, and is given up");
+    }
+    Manager::connect(board.host(2));
+    for mut stranger in silent {
+        assert!(stranger.closed());
+    }
+}

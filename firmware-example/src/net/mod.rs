@@ -40,7 +40,9 @@ impl Net {
         let mac = EthernetAddress(nic.mac());
         let [rx, tx] = memory::frames();
         let mut device = Device { nic, rx, tx };
-        let mut iface = Interface::new(iface::Config::new(mac.into()), &mut device, now());
+        let mut settings = iface::Config::new(mac.into());
+        settings.random_seed = memory::count_start().into();
+        let mut iface = Interface::new(settings, &mut device, now());
         iface.update_ip_addrs(|all| {
             // The list has room for one and is empty.
             let _ = all.push(IpCidr::Ipv4(config.address));

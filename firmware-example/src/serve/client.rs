@@ -57,8 +57,8 @@ impl Client {
     }
 }
 
-/// Milliseconds that a client may take to say whose it is. Others may want its socket.
-const INTRODUCTION_MS: u64 = 10_000;
+/// Milliseconds that whoever connects may take to say whose or what it is. Others may want its socket.
+pub(crate) const INTRODUCTION_MS: u64 = 10_000;
 
 impl Serve {
     /// Sees to one client.
@@ -106,6 +106,10 @@ impl Serve {
             }
             (State::Closed | State::SynReceived, _) | (State::Listen, Some(_)) => {}
             (State::Established | State::CloseWait, Some(job)) => {
+                if self.is_complete() {
+                    return false;
+                }
+                let client = &mut self.clients[conn.index()];
                 client.open = true;
                 client.since = time::millis();
                 self.counters.accepted = self.counters.accepted.saturating_add(1);

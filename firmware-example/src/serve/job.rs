@@ -73,6 +73,14 @@ impl Serve {
         Some(JobReport { phase, ..report })
     }
 
+    /// Whether all ranks of a job from the [configuration](crate::config) have come: whoever comes now is the next
+    /// job's, and waits for it.
+    pub(super) fn is_complete(&self) -> bool {
+        let job = self.job.as_ref().filter(|job| job.alone);
+        let report = job.and_then(|job| self.server.job_report(job.id));
+        report.is_some_and(|job| job.connected + job.exited >= job.size)
+    }
+
     /// Says once that the job is over, when it is. A job from the [configuration](crate::config) is over, too, when it
     /// has to end: nobody but its clients can end its processes, and they learn of it when their connections close.
     /// Gives the number of such a job.

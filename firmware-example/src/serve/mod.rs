@@ -21,7 +21,7 @@ use crate::events::{self, Event};
 use crate::memory::{self, CLIENTS};
 use crate::net::Net;
 use crate::time;
-pub(crate) use client::Client;
+pub(crate) use client::{Client, INTRODUCTION_MS};
 pub(crate) use job::Served;
 use long::Long;
 use tape::Tape;
