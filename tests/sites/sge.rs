@@ -7,7 +7,6 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use hydrant_tests::job::hydrant_bin;
 use hydrant_tests::peers::{Peer, peers_dir};
 use hydrant_tests::{Job, Running};
-
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::RAW;
@@ -50,7 +49,7 @@ impl Grid {
             return None;
         }
         let mut grid = Grid { site: Site::start()? };
-        // Debian's programs know the one place where they are installed, and are not.
+        // Debian builds Grid Engine for one place, where the packages are not installed.
         let programs = format!("lowerdir={}:/usr", peers_dir().join("gridengine/usr").display());
         for machine in HOSTS.iter().chain([&LOGIN]) {
             let mut mount = grid.site.inside(machine, "mount");

@@ -163,16 +163,18 @@ pub fn locate(plan: &Plan, around: &Surroundings<'_>) -> Result<Location, Cluste
     };
     let programs: Vec<u32> = plan.programs.iter().map(|program| program.ranks).collect();
     let lone = hosts.iter().next().filter(|_| hosts.len() == 1);
-    // A batch system may name a host by an address of another network than its own name stands for.
+    // A batch system may name a host by another of its networks than the host itself does.
     let meant = |host: &Host| around.is_here(host) || batch.is_some() && around.is_namesake(host);
     if options.bootstrap.is_none() && lone.is_some_and(meant) {
         placement::check_room(&hosts, plan.size())?;
         return Ok(Location::Here);
     }
-    let otherwise = match () {
-        () if around.in_slurm() => Bootstrap::Srun,
-        () if around.in_sge() => Bootstrap::Qrsh,
-        () => Bootstrap::Ssh,
+    let otherwise = if around.in_slurm() {
+        Bootstrap::Srun
+    } else if around.in_sge() {
+        Bootstrap::Qrsh
+    } else {
+        Bootstrap::Ssh
     };
     let bootstrap = options.bootstrap.clone().unwrap_or(otherwise);
     hosts.iter().try_for_each(|host| bootstrap.check(host))?;
