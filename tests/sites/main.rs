@@ -1,7 +1,9 @@
-//! Jobs over several machines: real ssh between hosts made of namespaces, and a real Slurm.
+//! Jobs over several machines: real ssh between hosts made of namespaces, a real Grid Engine on them, and a
+//! real Slurm.
 
 mod mapping;
 mod namespaces;
+mod sge;
 mod slurm;
 mod ssh;
 

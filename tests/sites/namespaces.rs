@@ -27,8 +27,12 @@ use hydrant_tests::peers::Peer;
 
 /// The hosts that have an sshd.
 pub(crate) const HOSTS: [&str; 3] = ["a", "b", "c"];
+/// What follows each machine's name in full.
+pub(crate) const DOMAIN: &str = "site";
 /// The machine that jobs are started from.
-const LOGIN: &str = "login";
+pub(crate) const LOGIN: &str = "login";
+/// Where programs are on all machines.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// How long something that comes about may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -84,7 +88,7 @@ impl Machine {
         }
         command.args(["--", "sh", "-euc", FIRST, "sh", name]).arg(dir);
         // Nothing of the test's environment is known on another machine. A group of its own hears no Ctrl-C.
-        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").process_group(0);
+        command.env_clear().env("PATH", PATH).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut first = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let mut line = String::new();
@@ -140,6 +144,7 @@ impl Drop for Machine {
 /// Three hosts and a machine to start from, with what runs on each when it is idle.
 #[derive(Debug)]
 pub(crate) struct Site {
+    dir: PathBuf,
     hosts: [Machine; 3],
     login: Machine,
     idle: [BTreeSet<(u32, String)>; 3],
@@ -179,8 +184,9 @@ impl Site {
         let login = Machine::start(LOGIN, &dir);
         let hosts = HOSTS.map(|name| Machine::start(name, &dir));
         connect(&login, &hosts);
-        let idle = [0, 1, 2].map(|host: usize| hosts[host].processes());
-        Some(Site { hosts, login, idle })
+        let mut site = Site { dir, hosts, login, idle: Default::default() };
+        site.settle();
+        Some(site)
     }
 
     /// `hydrant run ARGS`, as somebody on the login machine types it.
@@ -191,6 +197,24 @@ impl Site {
     /// A program on the login machine.
     pub(crate) fn on_login(&self, program: impl AsRef<std::ffi::OsStr>) -> Job {
         Job::new("nsenter").args(self.login.entrance()).arg("--").arg(program)
+    }
+
+    /// Takes what runs on the hosts for what runs there when they are idle.
+    pub(crate) fn settle(&mut self) {
+        self.idle = [0, 1, 2].map(|host: usize| self.hosts[host].processes());
+    }
+
+    /// The folder that is gone when the site is.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A program that ends with the host or the login machine on which it runs, and knows nothing of the test's environment.
+    pub(crate) fn inside(&self, machine: &str, program: &str) -> Command {
+        let machine = if machine == LOGIN { &self.login } else { &self.hosts[number(machine)] };
+        let mut command = Command::new("nsenter");
+        command.args(machine.entrance()).args(["--pid", "--", program]).env_clear().env("PATH", PATH);
+        command
     }
 
     /// The processes that came to a host since it was idle.
@@ -266,7 +290,8 @@ fn configure(dir: &Path) {
     let status = keygen.status().unwrap_or_else(|e| panic!("{keygen:?}: {e}"));
     assert!(status.success(), "{keygen:?}: {status}");
     let key = fs::read_to_string(ssh.join("key.pub")).expect("ssh-keygen made it");
-    write(ssh.join("known_hosts"), &format!("{} {key}", HOSTS.join(",")));
+    let names = HOSTS.map(|host| format!("{host},{host}.{DOMAIN}"));
+    write(ssh.join("known_hosts"), &format!("{} {key}", names.join(",")));
     write(ssh.join("sshd_config"), SSHD_CONFIG);
     write(ssh.join("ssh_config"), SSH_CONFIG);
     // A plain shell, which reads nothing of the home folder: what stands there may take long, or wait for others.
@@ -276,9 +301,9 @@ fn configure(dir: &Path) {
         None => format!("{line}\n"),
     };
     write(dir.join("passwd"), &people.lines().map(plain).collect::<String>());
-    let mut names = format!("127.0.0.1 localhost\n10.77.0.1 {LOGIN}\n");
+    let mut names = format!("127.0.0.1 localhost\n10.77.0.1 {LOGIN}.{DOMAIN} {LOGIN}\n");
     for (number, host) in (2..).zip(HOSTS) {
-        let _ = writeln!(names, "10.77.0.{number} {host}");
+        let _ = writeln!(names, "10.77.0.{number} {host}.{DOMAIN} {host}");
     }
     write(dir.join("hosts"), &names);
 }

@@ -23,6 +23,8 @@ pub enum Peer {
     Slurm,
     /// OpenSSH's server from Debian, for hosts made of namespaces, which takes root.
     Ssh,
+    /// Grid Engine from Debian, unpacked, for hosts made of namespaces, which takes root.
+    Sge,
     /// QEMU's Arm machines from Debian, on which the firmware runs.
     Qemu,
     /// wasmtime for Python, from PyPI.
@@ -41,6 +43,7 @@ impl Peer {
             Peer::SlurmPmi2 => "slurm-pmi2",
             Peer::Slurm => "slurm",
             Peer::Ssh => "ssh",
+            Peer::Sge => "sge",
             Peer::Qemu => "qemu",
             Peer::Wasmtime => "wasmtime",
             Peer::Node => "node",
@@ -56,6 +59,7 @@ impl Peer {
             Peer::SlurmPmi2 => "/usr/include/slurm/pmi2.h".into(),
             Peer::Slurm => "/usr/sbin/slurmctld".into(),
             Peer::Ssh => "/usr/sbin/sshd".into(),
+            Peer::Sge => peers_dir().join("gridengine/installed"),
             Peer::Qemu => "/usr/bin/qemu-system-arm".into(),
             Peer::Wasmtime => peers_dir().join("wasmtime/installed"),
             Peer::Node => node(),
@@ -84,7 +88,7 @@ impl Peer {
         if !witness.exists() {
             return Some(format!("no {}", witness.display()));
         }
-        let by_root = matches!(self, Peer::Slurm | Peer::Ssh);
+        let by_root = matches!(self, Peer::Slurm | Peer::Ssh | Peer::Sge);
         (by_root && !rustix::process::geteuid().is_root()).then(|| "only root can start it".to_owned())
     }
 
@@ -95,7 +99,7 @@ impl Peer {
             Peer::Mpich4 => ("/usr/bin/mpicc.mpich".into(), &[]),
             Peer::Intel => panic!("the package from PyPI brings no compiler wrapper, only its own programs"),
             Peer::SlurmPmi2 => ("cc".into(), &["-lpmi2"]),
-            Peer::Slurm | Peer::Ssh => panic!("no library to build programs against"),
+            Peer::Slurm | Peer::Ssh | Peer::Sge => panic!("no library to build programs against"),
             Peer::Qemu => panic!("firmware is built by firmware-example/build"),
             Peer::Wasmtime | Peer::Node => panic!("C programs are not built against it"),
         }
@@ -126,7 +130,7 @@ impl Peer {
     }
 }
 
-/// Where `tests/install` puts what comes from PyPI.
+/// Where `tests/install` puts what comes from PyPI, and what it only unpacks.
 pub fn peers_dir() -> PathBuf {
     target_dir().join("peers")
 }

@@ -36,5 +36,5 @@ pub fn dry_run(plan: &plan::Plan) -> Result<String, RunError> {
         cluster::Location::Nodes(layout) => &layout.bootstrap,
     };
     let hydrant = cluster::program(plan.options.cluster.remote_hydrant.as_ref(), bootstrap)?;
-    cluster::describe(plan, &location, &around.host, &hydrant)
+    cluster::describe(plan, &location, &around, &hydrant)
 }

@@ -192,6 +192,8 @@ pub enum Bootstrap {
     Ssh,
     /// Slurm's `srun`, as a step of the job that this process is part of.
     Srun,
+    /// Grid Engine's `qrsh -inherit`, as a task of the job that this process is part of.
+    Qrsh,
     /// The user's own command: `{host}` in its words is the host's name, `{args}` is what to run there.
     Exec(Vec<OsString>),
     /// Nothing: all daemons run on this machine, and the hosts' names are labels.

@@ -249,7 +249,7 @@ fn what_is_wrong_with_the_command_line_is_said() {
         assert_eq!(output.status.code(), Some(2));
         text(&output.stderr)
     };
-    assert!(refused(&["--bootstrap", "rsh"]).contains("there are ssh, srun, local and exec:"));
+    assert!(refused(&["--bootstrap", "rsh"]).contains("there are ssh, srun, qrsh, local and exec:"));
     assert!(refused(&["--bootstrap", "exec:rsh {host}"]).contains("a command with {args} once"));
     assert!(refused(&["--heartbeat", "0"]).contains("from 0.001 to 1000000"));
     let complaint = complaint(&["--bootstrap", "local", "--iface", "nothing0"], 1);

@@ -54,14 +54,14 @@ pub(super) struct HostArgs {
     #[arg(long, value_name = "slot|node", value_parser = by)]
     pub(super) rank_by: Option<By>,
 
-    /// How daemons are started on hosts: ssh, srun, local or exec:COMMAND
+    /// How daemons are started on hosts: ssh, srun, qrsh, local or exec:COMMAND
     ///
-    /// Otherwise srun in a Slurm job, and ssh elsewhere. `local` starts all of them on this machine, and the hosts' names are
-    /// labels. COMMAND is quoted as in a shell; {host} in it is the host, {args} what to run there.
+    /// Otherwise srun in a Slurm job, qrsh in a parallel job of SGE, and ssh elsewhere. `local` starts all of them on this
+    /// machine, and the hosts' names are labels. COMMAND is quoted as in a shell; {host} in it is the host, {args} what to run there.
     #[arg(long, value_name = "HOW", value_parser = bootstrap, visible_alias = "launcher")]
     pub(super) bootstrap: Option<Bootstrap>,
 
-    /// Start this program instead of the ssh or srun in PATH
+    /// Start this program instead of the ssh or srun in PATH, or the qrsh below SGE_ROOT
     #[arg(long, value_name = "PROGRAM", visible_alias = "launcher-exec")]
     pub(super) bootstrap_exec: Option<PathBuf>,
 
@@ -111,7 +111,7 @@ pub(super) fn cluster(args: HostArgs, given: &[Given]) -> Result<Cluster, UsageE
         contradiction(given, "rr", "map_by", why)?;
     }
     if matches!(args.bootstrap, Some(Bootstrap::Local | Bootstrap::Exec(_))) {
-        contradiction(given, "bootstrap_exec", "bootstrap", "it replaces ssh or srun")?;
+        contradiction(given, "bootstrap_exec", "bootstrap", "it replaces ssh, srun or qrsh")?;
     }
     let hosts = match (args.hosts, args.hostfile) {
         (Some(hosts), _) => HostSource::List(hosts),
@@ -166,12 +166,13 @@ pub(crate) fn bootstrap(text: &str) -> Result<Bootstrap, String> {
     match text {
         "ssh" => return Ok(Bootstrap::Ssh),
         "srun" | "slurm" => return Ok(Bootstrap::Srun),
+        "qrsh" | "sge" => return Ok(Bootstrap::Qrsh),
         // hydra's word.
         "local" | "fork" => return Ok(Bootstrap::Local),
         _ => {}
     }
     let command = text.strip_prefix("exec:");
-    let command = command.ok_or("there are ssh, srun, local and exec:'COMMAND {host} {args}'")?;
+    let command = command.ok_or("there are ssh, srun, qrsh, local and exec:'COMMAND {host} {args}'")?;
     let lines = configfile::parse(Path::new("exec:").into(), command.as_bytes());
     let lines = lines.map_err(|error| error.to_string())?;
     let words: Vec<OsString> = lines.into_iter().flatten().map(|word| word.text).collect();

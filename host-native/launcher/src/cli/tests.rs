@@ -221,8 +221,8 @@ fn where_ranks_run_is_said_in_the_words_of_other_launchers() {
         plan.options.cluster.bootstrap.expect("it was said")
     };
     assert_eq!(
-        [bootstrap("ssh"), bootstrap("slurm"), bootstrap("fork")],
-        [Bootstrap::Ssh, Bootstrap::Srun, Bootstrap::Local]
+        [bootstrap("ssh"), bootstrap("slurm"), bootstrap("sge"), bootstrap("fork")],
+        [Bootstrap::Ssh, Bootstrap::Srun, Bootstrap::Qrsh, Bootstrap::Local]
     );
     let exec = ["sh", "-c", "rsh {host} exec {args}"].map(OsString::from);
     assert_eq!(bootstrap("exec:sh -c 'rsh {host} exec {args}'"), Bootstrap::Exec(exec.to_vec()));

@@ -117,9 +117,21 @@ fn sge(variables: Variables<'_>) -> Result<Option<Hosts>, ClusterError> {
     file(variables, "PE_HOSTFILE", Form::Columns)
 }
 
+/// Where LSF is joined to IBM's CSM, a job of several hosts runs on a launch node of its own, which comes first, with one
+/// slot, and is no place for ranks.
+fn lsf(variables: Variables<'_>) -> Result<Option<Hosts>, ClusterError> {
+    let Some(hosts) = lsf_hosts(variables)? else { return Ok(None) };
+    let csm = variables("CSM_ALLOCATION_ID").is_some_and(|number| !number.is_empty());
+    let first = hosts.iter().next().filter(|_| csm && hosts.len() > 1);
+    Ok(Some(match first {
+        Some(launch_node) if launch_node.turn() == 1 => hosts.without_first(),
+        _ => hosts,
+    }))
+}
+
 /// LSF's environment variable reference: `LSB_MCPU_HOSTS` is `HOST SLOTS HOST SLOTS`; `LSB_DJOB_HOSTFILE` names a
 /// file with a line for each slot; `LSB_HOSTS` has a word for each slot, and is left out where that gets long.
-fn lsf(variables: Variables<'_>) -> Result<Option<Hosts>, ClusterError> {
+fn lsf_hosts(variables: Variables<'_>) -> Result<Option<Hosts>, ClusterError> {
     if let Some((variable, list)) = text(variables, "LSB_MCPU_HOSTS")? {
         let words: Vec<&str> = list.split_whitespace().collect();
         let host = |pair: &[&str]| match pair {
@@ -184,8 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn files_of_pbs_lsf_and_sge_are_read() {
-        // Of the form that their manuals give: for select=2:mpiprocs=2, -n 3, and -pe mpi 6.
+    fn files_of_pbs_and_lsf_are_read() {
+        // Of the form that their manuals give: for select=2:mpiprocs=2, and -n 3.
         let pbs = File::new(b"r1i0n3.ib0.hpc.example\nr1i0n3.ib0.hpc.example\nr1i0n4.ib0.hpc.example\nr1i0n4.ib0.hpc.example\n");
         let hosts = [("r1i0n3.ib0.hpc.example", 2), ("r1i0n4.ib0.hpc.example", 2)];
         assert_eq!(found(&[("PBS_NODEFILE", pbs.name())]), of(Batch::Pbs, &hosts));
@@ -194,11 +206,33 @@ mod tests {
             found(&[("LSB_DJOB_HOSTFILE", lsf.name())]),
             of(Batch::Lsf, &[("hosta", 2), ("hostb", 1)])
         );
-        let sge = File::new(
-            b"node001.cluster 4 all.q@node001.cluster UNDEFINED\nnode002.cluster 2 all.q@node002.cluster 0,0:0,1\n",
+        // As a Cray's PBS has it (open-mpi/ompi#5973): nodes of which only the number is told, once where no mpiprocs is.
+        let cray = File::new(b"2015\n2016\n");
+        assert_eq!(found(&[("PBS_NODEFILE", cray.name())]), of(Batch::Pbs, &[("2015", 1), ("2016", 1)]));
+    }
+
+    #[test]
+    fn files_of_a_real_grid_engine_are_read() {
+        let read = |bytes: &[u8]| {
+            let file = File::new(bytes);
+            found(&[("PE_HOSTFILE", file.name())])
+        };
+        // Captured in jobs of Grid Engine 8.1.9 (Debian): -pe mpi 5, in full names; -binding pe linear:1 -pe mpi 5; and
+        // -pe mpi 14, for which one queue was not enough.
+        let hosts = [("a.site", 2), ("b.site", 2), ("c.site", 1)];
+        let plain =
+            read(b"a.site 2 all.q@a.site UNDEFINED\nb.site 2 all.q@b.site UNDEFINED\nc.site 1 all.q@c.site UNDEFINED\n");
+        assert_eq!(plain, of(Batch::Sge, &hosts));
+        let bound = read(b"b 2 all.q@b 0,0\nc 2 all.q@c 0,0\na 1 all.q@a 0,0\n");
+        assert_eq!(bound, of(Batch::Sge, &[("b", 2), ("c", 2), ("a", 1)]));
+        let queues = read(
+            b"b 4 all.q@b UNDEFINED\nc 4 all.q@c UNDEFINED\na 4 all.q@a UNDEFINED\n\
+              b 1 long.q@b UNDEFINED\nc 1 long.q@c UNDEFINED\n",
         );
-        let hosts = [("node001.cluster", 4), ("node002.cluster", 2)];
-        assert_eq!(found(&[("PE_HOSTFILE", sge.name())]), of(Batch::Sge, &hosts));
+        assert_eq!(queues, of(Batch::Sge, &[("b", 5), ("c", 5), ("a", 4)]));
+        // From a report of an older one (open-mpi/ompi#167).
+        let older = read(b"node01-53 6 all.q@node01-53 <NULL>\nnode01-53 10 distrib.q@node01-53 <NULL>\n");
+        assert_eq!(older, of(Batch::Sge, &[("node01-53", 16)]));
     }
 
     #[test]
@@ -206,10 +240,29 @@ mod tests {
         let hosts = [("hosta", 4), ("hostb", 2)];
         let pairs = ("LSB_MCPU_HOSTS", "hosta 4 hostb 2 ");
         assert_eq!(found(&[pairs, ("LSB_DJOB_HOSTFILE", "/nonexistent")]), of(Batch::Lsf, &hosts));
+        // From a report of a real job (IBMSpectrumComputing/ray-integration#12): slots of several cores each.
+        let cores = ("LSB_MCPU_HOSTS", "host1 1 host2 3");
+        assert_eq!(found(&[cores]), of(Batch::Lsf, &[("host1", 1), ("host2", 3)]));
         assert_eq!(
             found(&[("LSB_HOSTS", "hosta hostb hosta")]),
             of(Batch::Lsf, &[("hosta", 2), ("hostb", 1)])
         );
+    }
+
+    #[test]
+    fn the_launch_node_of_csm_takes_no_ranks() {
+        // As scripts for Summit and Lassen take them apart: batch nodes first, once.
+        let csm = ("CSM_ALLOCATION_ID", "1234");
+        let pairs = ("LSB_MCPU_HOSTS", "batch5 1 h41n08 42 h41n09 42 ");
+        let nodes = [("h41n08", 42), ("h41n09", 42)];
+        assert_eq!(found(&[pairs, csm]), of(Batch::Lsf, &nodes));
+        assert_eq!(found(&[pairs]), of(Batch::Lsf, &[("batch5", 1), nodes[0], nodes[1]]));
+        let words = ("LSB_HOSTS", "batch5 h41n08 h41n08");
+        assert_eq!(found(&[words, csm]), of(Batch::Lsf, &[("h41n08", 2)]));
+        // No launch node: as many slots as the others, or nobody else.
+        let equal = ("LSB_MCPU_HOSTS", "h41n08 42 h41n09 42");
+        assert_eq!(found(&[equal, csm]), of(Batch::Lsf, &nodes));
+        assert_eq!(found(&[("LSB_MCPU_HOSTS", "h41n08 1"), csm]), of(Batch::Lsf, &[("h41n08", 1)]));
     }
 
     #[test]

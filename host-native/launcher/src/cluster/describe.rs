@@ -4,29 +4,34 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 
 use super::bootstrap::quoted;
-use super::{Layout, Location, Node, Share};
+use super::{Layout, Location, Node, Share, Surroundings};
 use crate::error::RunError;
 use crate::plan::{Bind, Plan, Program};
 
 /// The word that makes `hydrant` a daemon.
 const DAEMON: &str = "daemon";
 
-/// The plan in words: programs, hosts, ranks, the tree of daemons and how they are started. `host` is what this
-/// machine calls itself, `hydrant` the file that the daemons run.
+/// The plan in words: programs, hosts, ranks, the tree of daemons and how they are started. `hydrant` is the file that
+/// the daemons run.
 ///
 /// # Errors
 /// [`RunError::Mapping`] where the job could not run for it.
-pub fn describe(plan: &Plan, location: &Location, host: &str, hydrant: &OsStr) -> Result<String, RunError> {
+pub fn describe(
+    plan: &Plan,
+    location: &Location,
+    around: &Surroundings<'_>,
+    hydrant: &OsStr,
+) -> Result<String, RunError> {
     let mut text = String::new();
     programs(&mut text, plan);
     let _ = writeln!(text, "binding: {}", binding(&plan.options.bind));
     match location {
         Location::Here => {
-            let ranks = plan.size();
+            let (host, ranks) = (&around.host, plan.size());
             let _ = writeln!(text, "hosts: this machine, {host}, alone: {}", range(0, ranks));
             let _ = writeln!(text, "mapping: (vector,(0,1,{ranks}))");
         }
-        Location::Nodes(layout) => nodes(&mut text, plan, layout, hydrant)?,
+        Location::Nodes(layout) => nodes(&mut text, plan, layout, around, hydrant)?,
     }
     text.push_str("Nothing was started (--dry-run).\n");
     Ok(text)
@@ -43,7 +48,13 @@ fn programs(text: &mut String, plan: &Plan) {
     }
 }
 
-fn nodes(text: &mut String, plan: &Plan, layout: &Layout, hydrant: &OsStr) -> Result<(), RunError> {
+fn nodes(
+    text: &mut String,
+    plan: &Plan,
+    layout: &Layout,
+    around: &Surroundings<'_>,
+    hydrant: &OsStr,
+) -> Result<(), RunError> {
     let options = &plan.options.cluster;
     let placement = &layout.placement;
     let by = match layout.batch {
@@ -73,7 +84,8 @@ fn nodes(text: &mut String, plan: &Plan, layout: &Layout, hydrant: &OsStr) -> Re
     let _ = writeln!(text, "bootstrap: {}{iface}, heartbeat {seconds} s", layout.bootstrap.name());
     for (number, node) in (1u32..).zip(placement.nodes()) {
         let daemon = [hydrant.to_owned(), DAEMON.into()];
-        let command = layout.bootstrap.command(options.bootstrap_exec.as_deref(), &node.host, &daemon);
+        let command =
+            layout.bootstrap.command(options.bootstrap_exec.as_deref(), around, &node.host, &daemon);
         let _ = writeln!(text, "  node {number}: {}", line(&command));
     }
     Ok(())

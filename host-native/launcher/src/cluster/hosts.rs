@@ -138,6 +138,14 @@ impl Hosts {
         self.all.iter()
     }
 
+    /// All but the first.
+    pub(super) fn without_first(mut self) -> Hosts {
+        let first = self.all.remove(0);
+        self.index.remove(&first.name);
+        self.index.values_mut().for_each(|at| *at -= 1);
+        self
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.all.len()

@@ -92,10 +92,27 @@ impl Surroundings<'_> {
         (self.variables)(name).filter(|value| !value.is_empty())
     }
 
-    /// Whether that names this machine. Slurm's name of a node need not be the machine's own.
+    /// Whether that names this machine. Slurm's and SGE's names of a host need not be the machine's own.
     fn is_here(&self, host: &Host) -> bool {
-        let slurms = self.variable("SLURMD_NODENAME").is_some_and(|name| name == *host.name);
-        host.user.is_none() && (slurms || is_here(host.name.as_bytes(), &self.host))
+        let name = self.variable(if self.in_sge() { "HOSTNAME" } else { "SLURMD_NODENAME" });
+        let theirs = name.is_some_and(|name| name == *host.name);
+        host.user.is_none() && (theirs || is_here(host.name.as_bytes(), &self.host))
+    }
+
+    /// Whether that is this machine's name but for its domain.
+    fn is_namesake(&self, host: &Host) -> bool {
+        let short = |name: &str| name.split('.').next().map(str::to_owned);
+        short(&host.name) == short(&self.host)
+    }
+
+    /// Whether this process is in a job of Slurm's.
+    fn in_slurm(&self) -> bool {
+        ["SLURM_JOB_NODELIST", "SLURM_NODELIST"].iter().any(|name| self.variable(name).is_some())
+    }
+
+    /// Whether this process is in a parallel job of SGE's.
+    fn in_sge(&self) -> bool {
+        !self.in_slurm() && self.variable("PE_HOSTFILE").is_some()
     }
 }
 
@@ -115,7 +132,7 @@ pub struct Layout {
     pub batch: Option<Batch>,
     /// Which ranks run where.
     pub placement: Placement,
-    /// What starts the daemons: what the user says, in a Slurm job `srun`, otherwise ssh.
+    /// What starts the daemons: what the user says, in a job of Slurm's or SGE's `srun` or `qrsh`, otherwise ssh.
     pub bootstrap: Bootstrap,
 }
 
@@ -146,13 +163,19 @@ pub fn locate(plan: &Plan, around: &Surroundings<'_>) -> Result<Location, Cluste
     };
     let programs: Vec<u32> = plan.programs.iter().map(|program| program.ranks).collect();
     let lone = hosts.iter().next().filter(|_| hosts.len() == 1);
-    if options.bootstrap.is_none() && lone.is_some_and(|host| around.is_here(host)) {
+    // A batch system may name a host by another of its networks than the host itself does.
+    let meant = |host: &Host| around.is_here(host) || batch.is_some() && around.is_namesake(host);
+    if options.bootstrap.is_none() && lone.is_some_and(meant) {
         placement::check_room(&hosts, plan.size())?;
         return Ok(Location::Here);
     }
-    let in_slurm =
-        ["SLURM_JOB_NODELIST", "SLURM_NODELIST"].iter().any(|name| around.variable(name).is_some());
-    let otherwise = if in_slurm { Bootstrap::Srun } else { Bootstrap::Ssh };
+    let otherwise = if around.in_slurm() {
+        Bootstrap::Srun
+    } else if around.in_sge() {
+        Bootstrap::Qrsh
+    } else {
+        Bootstrap::Ssh
+    };
     let bootstrap = options.bootstrap.clone().unwrap_or(otherwise);
     hosts.iter().try_for_each(|host| bootstrap.check(host))?;
     let policy = Policy { ppn: options.ppn, map_by: options.map_by, rank_by: options.rank_by };

@@ -25,7 +25,7 @@ pub struct Options {
     #[arg(required = true, value_name = "HOST")]
     pub hosts: Vec<String>,
 
-    /// What starts daemons: ssh, srun, local or exec:'COMMAND {host} {args}'
+    /// What starts daemons: ssh, srun, qrsh, local or exec:'COMMAND {host} {args}'
     #[arg(long, value_name = "HOW", value_parser = cli::bootstrap, default_value = "ssh")]
     pub bootstrap: Bootstrap,
 

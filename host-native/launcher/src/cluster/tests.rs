@@ -43,15 +43,21 @@ fn plan(line: &str) -> Plan {
     }
 }
 
-fn located(line: &str, environment: &[(&str, &str)]) -> Result<Location, ClusterError> {
+/// Hands on what a machine of that environment is.
+fn around<T>(environment: &[(&str, &str)], then: impl FnOnce(&Surroundings<'_>) -> T) -> T {
     let value =
         |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
-    locate(&plan(line), &Surroundings { host: "here.example".to_owned(), variables: &value })
+    then(&Surroundings { host: "here.example".to_owned(), variables: &value })
+}
+
+fn located(line: &str, environment: &[(&str, &str)]) -> Result<Location, ClusterError> {
+    around(environment, |around| locate(&plan(line), around))
 }
 
 fn described(line: &str, environment: &[(&str, &str)]) -> String {
     let location = located(line, environment).unwrap();
-    describe(&plan(line), &location, "here.example", OsStr::new("/usr/bin/hydrant")).unwrap()
+    let hydrant = OsStr::new("/usr/bin/hydrant");
+    around(environment, |around| describe(&plan(line), &location, around, hydrant)).unwrap()
 }
 
 const SLURM: [(&str, &str); 2] = [("SLURM_JOB_NODELIST", "n[01-02]"), ("SLURM_TASKS_PER_NODE", "4(x2)")];
@@ -68,8 +74,13 @@ fn without_hosts_and_with_this_one_alone_it_stays_here() {
     ] {
         assert_eq!(located(line, environment).unwrap(), Location::Here, "{line}");
     }
+    // As PBS names a host: by another of its networks (open-mpi/ompi#3133).
+    let lone = File::new(b"here.ib0.hpc.example\nhere.ib0.hpc.example\n");
+    let of_pbs = [("PBS_NODEFILE", lone.name())];
+    assert_eq!(located("-n 2 a", &of_pbs).unwrap(), Location::Here);
     for (line, environment) in [
-        ("-hosts there a", &[] as &[(&str, &str)]),
+        ("-hosts here.ib0.hpc.example a", &of_pbs as &[(&str, &str)]),
+        ("-hosts there a", &[]),
         ("-hosts here,localhost a", &[]),
         ("-hosts here -bootstrap local a", &[]),
         ("-launcher fork a", &[]),
@@ -102,6 +113,29 @@ fn what_is_asked_for_holds_over_what_is_found() {
     // A broken allocation does no harm where hosts are named.
     let broken = [("SLURM_JOB_NODELIST", "n[1")];
     assert!(located("-hosts a,b a", &broken).is_ok() && located("a", &broken).is_err());
+}
+
+#[test]
+fn a_parallel_job_of_sge_starts_its_daemons_by_qrsh() {
+    let hosts = File::new(b"n1.q 2 all.q@n1.q UNDEFINED\nn2.q 2 all.q@n2.q UNDEFINED\n");
+    let of_job =
+        |hosts| [("PE_HOSTFILE", hosts), ("HOSTNAME", "n1.q"), ("SGE_ROOT", "/opt/sge"), ("ARC", "lx-amd64")];
+    let plan = described("-n 4 a", &of_job(hosts.name()));
+    let bootstrap = plan.lines().skip_while(|line| !line.starts_with("bootstrap")).collect::<Vec<_>>();
+    assert_eq!(
+        bootstrap[..3],
+        [
+            "bootstrap: qrsh, heartbeat 30 s",
+            "  node 1: /usr/bin/hydrant daemon",
+            "  node 2: /opt/sge/bin/lx-amd64/qrsh -inherit n2.q '/usr/bin/hydrant daemon'"
+        ]
+    );
+    // SGE's name of this machine, which calls itself otherwise.
+    let one = File::new(b"n1.q 4 all.q@n1.q UNDEFINED\n");
+    assert_eq!(located("-n 4 a", &of_job(one.name())).unwrap(), Location::Here);
+    let in_slurm = [&SLURM[..], &of_job(hosts.name())].concat();
+    let Ok(Location::Nodes(layout)) = located("a", &in_slurm) else { panic!("two hosts") };
+    assert_eq!(layout.bootstrap, Bootstrap::Srun);
 }
 
 #[test]

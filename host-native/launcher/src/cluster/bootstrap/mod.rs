@@ -11,6 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use super::Surroundings;
 use super::error::ClusterError;
 use super::hosts::Host;
 use crate::plan::Bootstrap;
@@ -23,25 +24,31 @@ impl Bootstrap {
         match self {
             Bootstrap::Ssh => "ssh",
             Bootstrap::Srun => "srun",
+            Bootstrap::Qrsh => "qrsh",
             Bootstrap::Exec(_) => "exec",
             Bootstrap::Local => "local",
         }
     }
 
-    /// The words of the command that has `host` run `words`, with its standard input handed through. `program` is
-    /// what is started instead of the `ssh` or `srun` in the `PATH`.
+    /// The words of the command by which this machine has `host` run `words`, with its standard input handed through.
+    /// `program` is what is started instead of the usual `ssh`, `srun` or `qrsh`.
     ///
-    /// ssh hands one text to a shell there, so the words are quoted for one; it asks for nothing, since whoever could
-    /// answer may be several machines away.
-    pub fn command(&self, program: Option<&Path>, host: &Host, words: &[OsString]) -> Vec<OsString> {
-        let program =
-            |name: &str| program.map_or_else(|| name.into(), |program| program.as_os_str().to_owned());
-        let start = |name: &str, options: &[&str]| -> Vec<OsString> {
-            std::iter::once(program(name)).chain(options.iter().map(Into::into)).collect()
+    /// ssh and qrsh hand one text to a shell there, so the words are quoted for one; ssh asks for nothing, since
+    /// whoever could answer may be several machines away.
+    pub fn command(
+        &self,
+        program: Option<&Path>,
+        around: &Surroundings<'_>,
+        host: &Host,
+        words: &[OsString],
+    ) -> Vec<OsString> {
+        let start = |name: OsString, options: &[&str]| -> Vec<OsString> {
+            let program = program.map_or(name, |program| program.as_os_str().to_owned());
+            std::iter::once(program).chain(options.iter().map(Into::into)).collect()
         };
         match self {
             Bootstrap::Ssh => {
-                let mut command = start("ssh", &["-x", "-T", "-o", "BatchMode=yes"]);
+                let mut command = start("ssh".into(), &["-x", "-T", "-o", "BatchMode=yes"]);
                 if let Some(user) = &host.user {
                     command.extend(["-l".into(), user.into()]);
                 }
@@ -50,9 +57,16 @@ impl Bootstrap {
             }
             Bootstrap::Srun => {
                 let options = ["--nodes=1", "--ntasks=1", "--overlap", "--mpi=none", "--cpu-bind=none"];
-                let mut command = start("srun", &options);
+                let mut command = start("srun".into(), &options);
                 command.push(format!("--nodelist={}", host.name).into());
                 command.extend_from_slice(words);
+                command
+            }
+            // The job's own process may hold the only slot of its host, and then no task is let in there.
+            Bootstrap::Qrsh if around.is_here(host) => words.to_vec(),
+            Bootstrap::Qrsh => {
+                let mut command = start(qrsh(around), &["-inherit", &host.name]);
+                command.push(quoted(words));
                 command
             }
             Bootstrap::Exec(template) => filled(template, host, words),
@@ -69,6 +83,14 @@ impl Bootstrap {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Where Grid Engine has its `qrsh`: its jobs have that folder in their environment, but not in their `PATH`.
+fn qrsh(around: &Surroundings<'_>) -> OsString {
+    match (around.variable("SGE_ROOT"), around.variable("ARC")) {
+        (Some(root), Some(arch)) => Path::new(&root).join("bin").join(arch).join("qrsh").into(),
+        _ => "qrsh".into(),
     }
 }
 
@@ -131,8 +153,14 @@ mod tests {
     }
 
     fn command(bootstrap: &Bootstrap, program: Option<&str>, host: &Host) -> String {
-        let started =
-            bootstrap.command(program.map(Path::new), host, &words(&["/opt/my apps/hydrant", "it's"]));
+        let variables = |name: &str| {
+            let of_sge =
+                [("SGE_ROOT", "/opt/sge"), ("ARC", "lx-amd64"), ("PE_HOSTFILE", "/x"), ("HOSTNAME", "n1.q")];
+            of_sge.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+        };
+        let around = Surroundings { host: "n1".to_owned(), variables: &variables };
+        let words = words(&["/opt/my apps/hydrant", "it's"]);
+        let started = bootstrap.command(program.map(Path::new), &around, host, &words);
         started.iter().map(|word| format!("[{}]", word.to_str().unwrap())).collect()
     }
 
@@ -148,6 +176,15 @@ mod tests {
             "[/s/srun][--nodes=1][--ntasks=1][--overlap][--mpi=none][--cpu-bind=none][--nodelist=n7]\
              [/opt/my apps/hydrant][it's]"
         );
+        let inherit = r"-inherit][n7]['/opt/my apps/hydrant' 'it'\''s']";
+        let of_job = Host::new("n7");
+        assert_eq!(
+            command(&Bootstrap::Qrsh, None, &of_job),
+            format!("[/opt/sge/bin/lx-amd64/qrsh][{inherit}")
+        );
+        assert_eq!(command(&Bootstrap::Qrsh, Some("/q"), &of_job), format!("[/q][{inherit}"));
+        // The name by which SGE knows the host that the job's own process is on.
+        assert_eq!(command(&Bootstrap::Qrsh, None, &Host::new("n1.q")), "[/opt/my apps/hydrant][it's]");
         assert_eq!(command(&Bootstrap::Local, None, &host), "[/opt/my apps/hydrant][it's]");
         let own = Bootstrap::Exec(words(&["nsenter", "--net=/run/netns/{host}", "{args}"]));
         assert_eq!(command(&own, None, &host), "[nsenter][--net=/run/netns/n7][/opt/my apps/hydrant][it's]");

@@ -1,4 +1,4 @@
-//! The process that starts a daemon: ssh, srun, or the daemon itself.
+//! The process that starts a daemon: ssh, srun, qrsh, or the daemon itself.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
