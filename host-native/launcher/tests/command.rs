@@ -33,7 +33,7 @@ fn options_that_contradict_each_other_are_explained_by_their_own_command() {
     for (args, words) in [
         (&["--size", "4", "--map", "2,3"][..], "--map is for 5 ranks, and --size says 4"),
         (&["--manage", "--jobs", "2"], "--jobs goes with --size: "),
-        (&["--limit", "keys=9"], "--limit keys=9: without --size there are "),
+        (&["--limit", "keys=9"], "--limit keys=9: without --size or --manage there are "),
     ] {
         let (code, out, error) = run(&[&["serve"], args].concat());
         assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}");

@@ -80,6 +80,12 @@ fn run(first: u64, count: u64, show: bool) -> ExitCode {
 }
 
 fn report(radix: u32, nodes: u32, write: Option<PathBuf>) -> Result<(), Box<dyn std::error::Error>> {
+    // Before the minutes that it takes to count.
+    let page = |dir: PathBuf| match fs::read_to_string(dir.join("scaling.md")) {
+        Ok(text) => Ok((dir, text)),
+        Err(why) => Err(format!("{}: {why}", dir.join("scaling.md").display())),
+    };
+    let page = write.map(page).transpose()?;
     let mut costs = Vec::new();
     for (daemons, ranks) in measure::sizes(nodes) {
         eprintln!("{daemons} nodes, {ranks} ranks");
@@ -87,13 +93,11 @@ fn report(radix: u32, nodes: u32, write: Option<PathBuf>) -> Result<(), Box<dyn 
     }
     let table = measure::table(&costs);
     println!("{table}");
-    if let Some(dir) = write {
+    if let Some((dir, text)) = page {
         chart::draw(&costs, &dir.join("scaling.svg"))?;
-        let path = dir.join("scaling.md");
-        let text = fs::read_to_string(&path)?;
         // The table is the file's last part.
         let head = text.split("| nodes |").next().unwrap_or_default();
-        fs::write(path, format!("{head}{table}"))?;
+        fs::write(dir.join("scaling.md"), format!("{head}{table}"))?;
     }
     Ok(())
 }

@@ -206,7 +206,7 @@ pub(super) struct ProgramArgs {
     ///
     /// May be given several times. Programs that stand side by side may share a set. Every rank is in mpi://WORLD,
     /// mpi://SELF, hydrant://node/HOST and hydrant://app/N (the number of its program) anyway.
-    #[arg(long, value_name = "NAME", action = ArgAction::Append)]
+    #[arg(long, value_name = "NAME", value_parser = value::pset_name, action = ArgAction::Append)]
     pub(super) pset: Vec<String>,
 }
 

@@ -385,6 +385,7 @@ fn errors_say_what_where_and_what_to_do() {
         "mpiexec -configfile job : b",
         "mpiexec -universe= a",
         "mpiexec -wdir= a",
+        "mpiexec -pset mpi://x a",
         "hydrant offload --target board:pmi a",
         "hydrant replay --rank x job.rec",
         "hydrant serve --size 4 --map 3,2",

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
-use hydrant_core::limits::MESSAGE_MAX;
+use hydrant_core::limits::{MESSAGE_MAX, PSET_NAME_MAX};
 use hydrant_core::{Limit, Limits};
 
 use crate::plan::{Bind, OWN_VARIABLES, Plugin};
@@ -123,6 +123,19 @@ pub(super) fn bind(text: &str) -> Result<Bind, String> {
     }
 }
 
+/// A process set's name, as the core takes it.
+pub(crate) fn pset_name(text: &str) -> Result<String, String> {
+    const RESERVED: &str = "mpi://";
+    let reserved = text.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
+    let fits = |byte: u8| byte.is_ascii_graphic() && byte != b';';
+    if text.is_empty() || text.len() > PSET_NAME_MAX || reserved || !text.bytes().all(fits) {
+        return Err(format!(
+            "a set's name is 1 to {PSET_NAME_MAX} letters, digits and signs but ; and does not begin with {RESERVED}"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
 /// `--pmi-port`: `IP:PORT`, or `:PORT` and `localhost:PORT` for loopback.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let loopback = text.strip_prefix("localhost").unwrap_or(text).strip_prefix(':');
@@ -171,7 +184,11 @@ fn limit_names() -> String {
 
 #[cfg(test)]
 mod tests {
+    use hydrant_core::server::JobSpec;
+    use hydrant_core::{Input, JobId, Rank, Server, Time};
+
     use super::*;
+    use crate::slabs::HeapSlabs;
 
     #[test]
     fn an_assignment_is_cut_at_its_first_equals_sign() {
@@ -221,6 +238,26 @@ mod tests {
         assert_eq!(seconds("0").unwrap(), Duration::ZERO);
         for wrong in ["-1", "NaN", "inf", "1e30", "soon", ""] {
             assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sets_have_the_names_that_the_core_takes() {
+        let limits = Limits::for_ranks(1);
+        let mut slabs = HeapSlabs::new(&limits);
+        let mut server = Server::new(limits, slabs.lend(), 0).unwrap();
+        server.handle(Time(0), Input::Job(JobSpec::new(JobId(0), "job", 1))).unwrap();
+        let (long, longer) = ("x".repeat(PSET_NAME_MAX), "x".repeat(PSET_NAME_MAX + 1));
+        let names = ["ocean", "app://x", "hydrant://app/7", "mpi:/x", "mpi", "~!=", &long];
+        let others = ["", "a b", "a;b", "mpi://x", "MPI://", "\u{e9}", "a\n", &longer];
+        for (name, good) in names.map(|name| (name, true)).into_iter().chain(others.map(|name| (name, false)))
+        {
+            let pset = Input::Pset { job: JobId(0), name, first: Rank(0), count: 1 };
+            assert_eq!(
+                (server.handle(Time(0), pset).is_ok(), pset_name(name).is_ok()),
+                (good, good),
+                "{name:?}"
+            );
         }
     }
 

@@ -45,7 +45,7 @@ pub struct Options {
     /// Change the size of one of the server's tables
     ///
     /// Of names, and of conns: connections of runs, one for each run, another for each job it spawned that publishes, and one
-    /// for each look-up that waits. With --size, any limit that 'hydrant help run' lists.
+    /// for each look-up that waits. With --size or --manage, any limit that 'hydrant help run' lists.
     #[arg(long, value_name = "NAME=N", value_parser = value::limit, action = clap::ArgAction::Append)]
     pub limit: Vec<(Limit, u32)>,
 
@@ -65,7 +65,8 @@ pub struct JobOptions {
     /// Where ranks connect, as IP:PORT; port 0 is any free one
     ///
     /// On a loopback address only processes of the same user are let in. Any other address lets in whoever can reach it
-    /// and says first that it is some rank: PMI has no secret. Use a network that strangers cannot reach, and --allow.
+    /// and says first that it is some rank: PMI has no secret. Use a network that strangers cannot reach, and --allow. With
+    /// --manage the ranks of job 0 connect here, and those of job N do so N ports higher; port 0 is any free one for each.
     #[arg(long, value_name = "ADDR:PORT", value_parser = value::address, requires = "served")]
     #[arg(default_value = value::PMI_PORT_DEFAULT)]
     pub pmi_port: SocketAddr,
@@ -73,7 +74,7 @@ pub struct JobOptions {
     /// Let in these addresses only: a network as 10.0.0.0/8, or one address
     ///
     /// May be given several times. Others are closed before they are heard. It keeps out neighbours, not somebody who
-    /// can send from an allowed address.
+    /// can send from an allowed address. With --manage it holds for hosts as well as for ranks.
     #[arg(long, value_name = "NETWORK", action = clap::ArgAction::Append, requires = "served")]
     pub allow: Vec<Network>,
 
@@ -145,12 +146,12 @@ pub struct Pset {
 fn pset(text: &str) -> Result<Pset, String> {
     let wrong = || "write NAME=FIRST-LAST, for example ocean=0-3".to_owned();
     // A name may hold an equals sign.
-    let (name, ranks) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
+    let (name, ranks) = text.rsplit_once('=').ok_or_else(wrong)?;
     let (first, last) = ranks.split_once('-').unwrap_or((ranks, ranks));
     let first: u32 = first.parse().map_err(|_| wrong())?;
     let last: u32 = last.parse().map_err(|_| wrong())?;
     let count = last.checked_sub(first).and_then(|more| more.checked_add(1)).ok_or_else(wrong)?;
-    Ok(Pset { name: name.to_owned(), first, count })
+    Ok(Pset { name: value::pset_name(name)?, first, count })
 }
 
 /// Options that describe a job are its host's to give. Clap does not ask for the `--size` that they require where it is
@@ -201,7 +202,7 @@ impl Options {
         let limit = self.limit.clone();
         match limit.iter().find(|(limit, size)| !universe::Options::takes(*limit) || *size == 0) {
             Some((limit, size)) => Err(format!(
-                "--limit {}={size}: without --size there are names=N and conns=N, with a whole number from 1 up",
+                "--limit {}={size}: without --size or --manage there are names=N and conns=N, with a whole number from 1 up",
                 limit.name()
             )),
             None => Ok(universe::Options { universe: self.universe.clone(), limit }),
@@ -244,8 +245,11 @@ mod tests {
     fn sets_are_ranges_of_ranks() {
         assert_eq!(pset("a=b=2-4"), Ok(Pset { name: "a=b".to_owned(), first: 2, count: 3 }));
         assert_eq!(pset("one=7").unwrap().count, 1);
-        for wrong in ["a", "=1-2", "a=3-2", "a=x", "a=0-"] {
+        for wrong in ["a", "a=3-2", "a=x", "a=0-"] {
             assert!(pset(wrong).unwrap_err().contains("ocean=0-3"), "{wrong}");
+        }
+        for wrong in ["=1-2", "mpi://x=0-1"] {
+            assert!(pset(wrong).unwrap_err().contains("a set's name is "), "{wrong}");
         }
     }
 

@@ -26,7 +26,7 @@ const JOB: JobId = JobId(0);
 pub(super) fn serve(options: &Options, size: u32) -> Result<u8, RunError> {
     let limits = options.limits(size);
     let signals = Signals::new()?;
-    let _files = OpenFiles::reserve(limits.conns, OWN_FILES + u64::from(limits.conns))?;
+    let _files = OpenFiles::reserve(size, OWN_FILES + u64::from(limits.conns))?;
     let mut slabs = HeapSlabs::try_new(&limits)?;
     let core = Native(Server::new(limits, slabs.lend(), random()?)?);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();

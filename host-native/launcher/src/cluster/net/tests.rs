@@ -8,7 +8,7 @@ use super::*;
 struct World {
     dir: PathBuf,
     start: Instant,
-    /// What the nodes' clock is ahead of this process's, in milliseconds.
+    /// Milliseconds by which the nodes' clock is ahead of the true one.
     ahead: u64,
     files: OpenFiles,
     nodes: Vec<Option<Node>>,
@@ -298,15 +298,17 @@ fn a_lost_node_is_named_at_the_head_and_orphans_know() {
 #[test]
 fn silence_is_found_out_unless_it_was_announced() {
     let mut world = World::complete("silence", 2, 2);
+    let now = world.now();
     let Node { links, poller, .. } = world.node(2);
-    links.hush(0, poller);
+    links.hush(now, poller);
+    // From here on two says nothing, but said so; then one does neither.
+    let hushed = world.nodes[2].take();
     world.settle();
-    // Two says nothing, but said so; one does not say so.
-    let quiet = [world.nodes[1].take(), world.nodes[2].take()];
-    world.ahead += 30_000;
+    let silent = world.nodes[1].take();
+    world.ahead = 30_000;
     world.until(|world| !world.node(0).events.is_empty());
     let [Event::Failed(failure)] = &world.events(0)[..] else { panic!("one is silent") };
     let expected = "host host1 (node 1): its daemon is lost: nothing was heard of it for 30 s";
     assert_eq!(failure.to_string(), expected);
-    drop(quiet);
+    drop((hushed, silent));
 }
