@@ -28,7 +28,7 @@ pub use manage::BoardError;
 ///
 /// # Errors
 /// The job could not run where it should.
-pub fn dry_run(plan: &plan::Plan) -> Result<String, RunError> {
+pub fn dry_run(plan: &mut plan::Plan) -> Result<String, RunError> {
     let around = cluster::Surroundings::of_process();
     let location = cluster::locate(plan, &around).map_err(Box::new)?;
     let bootstrap = match &location {

@@ -9,10 +9,10 @@ use hydrant::{RunError, cluster, probe, replay, serve};
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().collect(), std::env::vars_os().collect()) {
-        Ok(Action::Run(plan)) if plan.options.cluster.dry_run => {
-            hydrant::dry_run(&plan).map_or_else(failed, |text| print(&text))
+        Ok(Action::Run(mut plan)) if plan.options.cluster.dry_run => {
+            hydrant::dry_run(&mut plan).map_or_else(failed, |text| print(&text))
         }
-        Ok(Action::Run(plan)) => hydrant::run(&plan).map_or_else(failed, ExitCode::from),
+        Ok(Action::Run(mut plan)) => hydrant::run(&mut plan).map_or_else(failed, ExitCode::from),
         Ok(Action::Probe(options)) => probe::main(&options),
         Ok(Action::Replay(options)) => replay::main(&options),
         Ok(Action::Serve(options)) => match serve::serve(&options) {

@@ -114,6 +114,9 @@ pub struct Cluster {
     pub ppn: Option<u32>,
     /// How ranks are dealt out to hosts.
     pub map_by: By,
+    /// Programs, by their `appnum`, that as many ranks run as all hosts take in one turn. Without hosts it is as many as
+    /// each of them says.
+    pub fill: Vec<u32>,
     /// In which order they are numbered; where missing, in that in which they were dealt.
     pub rank_by: Option<By>,
     /// What starts a daemon on a host; where missing, what suits the batch system.
@@ -140,6 +143,7 @@ impl Default for Cluster {
             hosts: HostSource::Found,
             ppn: None,
             map_by: By::Slot,
+            fill: Vec::new(),
             rank_by: None,
             bootstrap: None,
             bootstrap_exec: None,

@@ -171,9 +171,9 @@ pub(super) struct JobArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Options of one program, before its name")]
 pub(super) struct ProgramArgs {
-    /// How many ranks run the program
-    #[arg(short, long = "np", value_name = "N", value_parser = value::ranks, default_value = "1")]
-    pub(super) n: u32,
+    /// How many ranks run the program; as many as the hosts have slots, where it is not said, and 1 without hosts
+    #[arg(short, long = "np", value_name = "N", value_parser = value::ranks)]
+    pub(super) n: Option<u32>,
 
     /// Set a variable in the environment of this program's ranks
     ///

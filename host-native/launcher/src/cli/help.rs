@@ -232,6 +232,7 @@ Hosts take turns in their order, and in a turn a host takes as many ranks as it 
   --map-by node   it takes one each time it comes round;                  it gives   a b a a b a
 When every host has had its turn, the next begins, with a note on standard error where a host gets more ranks than slots. \
 A host never takes more than its max_slots; where that leaves ranks over, nothing is started.
+A program without -n gets as many ranks as all hosts take in one turn: --hosts a:2,b:1 runs 3, with --ppn 1 it runs 2.
 Programs follow each other without a break. The ranks of each are numbered in the order in which they were dealt out, or:
   --rank-by slot   host by host: in both cases above       a is 0 1 2 3, b is 4 5
   --rank-by node   one of each host in turn: in both       a is 0 2 4 5, b is 1 3

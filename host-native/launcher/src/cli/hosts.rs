@@ -122,6 +122,7 @@ pub(super) fn cluster(args: HostArgs, given: &[Given]) -> Result<Cluster, UsageE
         hosts,
         ppn: args.ppn.or(args.rr.then_some(1)),
         map_by: args.map_by.unwrap_or_default(),
+        fill: Vec::new(),
         rank_by: args.rank_by,
         bootstrap: args.bootstrap,
         bootstrap_exec: args.bootstrap_exec,

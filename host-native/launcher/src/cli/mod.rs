@@ -229,9 +229,12 @@ fn plan(mut segments: Vec<Segment>, environment: &Environment, offloads: bool) -
     let segments = &segments[..];
     let (first, others) = segments.split_first().expect("a command line has at least one segment");
     let FirstArgs { program, job } = read(&first.options)?;
+    let mut fill = Vec::from_iter(program.n.is_none().then_some(0));
     let mut programs = vec![finish(first, program, &job, environment)];
-    for segment in others {
-        programs.push(finish(segment, read(&segment.options)?, &job, environment));
+    for (appnum, segment) in (1..).zip(others) {
+        let program: ProgramArgs = read(&segment.options)?;
+        fill.extend(program.n.is_none().then_some(appnum));
+        programs.push(finish(segment, program, &job, environment));
     }
     let mut ranks = 0u32;
     for (segment, program) in segments.iter().zip(&programs) {
@@ -240,7 +243,9 @@ fn plan(mut segments: Vec<Segment>, environment: &Environment, offloads: bool) -
             .ok_or_else(|| UsageError::TooManyRanks { at: segment.at.clone() })?;
     }
     check_psets(segments, &programs)?;
-    Ok(Plan { programs, options: Options { offload: board, ..of_job(job, &first.options)? } })
+    let mut options = Options { offload: board, ..of_job(job, &first.options)? };
+    options.cluster.fill = fill;
+    Ok(Plan { programs, options })
 }
 
 /// A process set is a run of ranks: a name may stand at several programs only where they are neighbours.
@@ -292,7 +297,7 @@ fn of_job(job: JobArgs, given: &[Given]) -> Result<Options, UsageError> {
 fn finish(segment: &Segment, program: ProgramArgs, job: &JobArgs, environment: &Environment) -> Program {
     let (command, args) = segment.command.split_first().expect("expand has seen a program in each segment");
     Program {
-        ranks: program.n,
+        ranks: program.n.unwrap_or(1),
         command: command.clone(),
         args: args.to_vec(),
         env: environment::build(environment, job, &program),

@@ -93,7 +93,7 @@ fn a_program_alone_is_one_rank() {
             record: None,
             limits: Vec::new(),
             offload: None,
-            cluster: Cluster::default(),
+            cluster: Cluster { fill: vec![0], ..Cluster::default() },
         }
     );
 }
@@ -135,6 +135,7 @@ fn every_option_with_one_dash_and_with_two() {
                 hosts: HostSource::List(Hosts::parse("a:2,b").unwrap()),
                 ppn: Some(3),
                 map_by: By::Slot,
+                fill: Vec::new(),
                 rank_by: Some(By::Node),
                 bootstrap: Some(Bootstrap::Srun),
                 bootstrap_exec: Some(PathBuf::from("/s")),

@@ -146,10 +146,11 @@ pub(crate) fn program(said: Option<&OsString>, bootstrap: &Bootstrap) -> Result<
 ///
 /// Hosts are those of the command line, otherwise those of the batch system's job that this process is part of. It
 /// stays on this machine without any, and with a single one that is this machine, unless a bootstrap is asked for.
+/// Programs of the plan that are to [fill](crate::plan::Cluster::fill) the hosts get their ranks.
 ///
 /// # Errors
 /// Hosts that cannot be read or understood, or that have too little room.
-pub fn locate(plan: &Plan, around: &Surroundings<'_>) -> Result<Location, ClusterError> {
+pub fn locate(plan: &mut Plan, around: &Surroundings<'_>) -> Result<Location, ClusterError> {
     let options = &plan.options.cluster;
     let (batch, hosts) = match &options.hosts {
         HostSource::List(hosts) => (None, hosts.clone()),
@@ -161,12 +162,21 @@ pub fn locate(plan: &Plan, around: &Surroundings<'_>) -> Result<Location, Cluste
             None => return Ok(Location::Here),
         },
     };
+    if !options.fill.is_empty() {
+        let ranks = placement::in_one_turn(&hosts, options.ppn);
+        let ranks = u32::try_from(ranks).map_err(|_| ClusterError::Ranks(ranks))?;
+        for &program in &options.fill {
+            plan.programs[program as usize].ranks = ranks;
+        }
+    }
     let programs: Vec<u32> = plan.programs.iter().map(|program| program.ranks).collect();
+    let size: u64 = programs.iter().copied().map(u64::from).sum();
+    let size = u32::try_from(size).map_err(|_| ClusterError::Ranks(size))?;
     let lone = hosts.iter().next().filter(|_| hosts.len() == 1);
     // A batch system may name a host by another of its networks than the host itself does.
     let meant = |host: &Host| around.is_here(host) || batch.is_some() && around.is_namesake(host);
     if options.bootstrap.is_none() && lone.is_some_and(meant) {
-        placement::check_room(&hosts, plan.size())?;
+        placement::check_room(&hosts, size)?;
         return Ok(Location::Here);
     }
     let otherwise = if around.in_slurm() {

@@ -179,6 +179,17 @@ pub(super) fn check_room(hosts: &Hosts, ranks: u32) -> Result<(), ClusterError> 
     }
 }
 
+/// How many ranks all hosts take in one turn.
+pub(super) fn in_one_turn(hosts: &Hosts, ppn: Option<u32>) -> u64 {
+    hosts.iter().map(|host| in_turns(host, 1, ppn)).sum()
+}
+
+/// How many ranks a host takes in so many turns at most.
+fn in_turns(host: &Host, turns: u64, ppn: Option<u32>) -> u64 {
+    let ranks = turns * u64::from(ppn.unwrap_or_else(|| host.turn()));
+    host.max_slots.map_or(ranks, |max| ranks.min(u64::from(max)))
+}
+
 /// Deals `ranks`, for which there is room, out to hosts: who gets how many, in the order of dealing.
 fn deal(hosts: &Hosts, ranks: u32, policy: Policy) -> Vec<(usize, u32)> {
     let hosts: Vec<&Host> = hosts.iter().collect();
@@ -188,10 +199,7 @@ fn deal(hosts: &Hosts, ranks: u32, policy: Policy) -> Vec<(usize, u32)> {
     let mut turn = 0u64;
     while left > 0 {
         turn += 1;
-        let most = |at: usize| {
-            let turns = turn * u64::from(policy.ppn.unwrap_or_else(|| hosts[at].turn()));
-            hosts[at].max_slots.map_or(turns, |max| turns.min(u64::from(max)))
-        };
+        let most = |at: usize| in_turns(hosts[at], turn, policy.ppn);
         let mut open: Vec<usize> = (0..hosts.len()).filter(|&at| given[at] < most(at)).collect();
         while !open.is_empty() {
             for &at in &open {

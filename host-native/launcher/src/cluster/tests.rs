@@ -51,13 +51,16 @@ fn around<T>(environment: &[(&str, &str)], then: impl FnOnce(&Surroundings<'_>) 
 }
 
 fn located(line: &str, environment: &[(&str, &str)]) -> Result<Location, ClusterError> {
-    around(environment, |around| locate(&plan(line), around))
+    around(environment, |around| locate(&mut plan(line), around))
 }
 
 fn described(line: &str, environment: &[(&str, &str)]) -> String {
-    let location = located(line, environment).unwrap();
     let hydrant = OsStr::new("/usr/bin/hydrant");
-    around(environment, |around| describe(&plan(line), &location, around, hydrant)).unwrap()
+    around(environment, |around| {
+        let mut plan = plan(line);
+        let location = locate(&mut plan, around).unwrap();
+        describe(&plan, &location, around, hydrant).unwrap()
+    })
 }
 
 const SLURM: [(&str, &str); 2] = [("SLURM_JOB_NODELIST", "n[01-02]"), ("SLURM_TASKS_PER_NODE", "4(x2)")];
@@ -113,6 +116,34 @@ fn what_is_asked_for_holds_over_what_is_found() {
     // A broken allocation does no harm where hosts are named.
     let broken = [("SLURM_JOB_NODELIST", "n[1")];
     assert!(located("-hosts a,b a", &broken).is_ok() && located("a", &broken).is_err());
+}
+
+#[test]
+fn without_a_number_of_ranks_the_hosts_are_filled() {
+    let ranks = |line: &str, environment: &[(&str, &str)]| -> Vec<u32> {
+        let mut plan = plan(line);
+        around(environment, |around| locate(&mut plan, around)).unwrap();
+        plan.programs.iter().map(|program| program.ranks).collect()
+    };
+    for (line, environment, expected) in [
+        ("a", &[] as &[(&str, &str)], &[1u32] as &[u32]),
+        ("a", &SLURM, &[8]),
+        ("-n 2 a", &SLURM, &[2]),
+        ("a : -n 1 b : c", &SLURM, &[8, 1, 8]),
+        ("-hosts here:3 a", &[], &[3]),
+        ("-hosts a:3,b a", &[], &[4]),
+        ("-hosts a:3,b -ppn 2 a", &[], &[4]),
+        ("-hosts a:3,b -rr a", &[], &[2]),
+    ] {
+        assert_eq!(ranks(line, environment), expected, "{line}");
+    }
+    let few = File::new(b"a slots=2 max_slots=3\nb max_slots=1\n");
+    assert_eq!(ranks(&format!("-f {} -ppn 9 a", few.name()), &[]), [4]);
+    let many =
+        |count: u32| located(&format!("-hosts a:{count},b:{count} a : a"), &[]).unwrap_err().to_string();
+    for count in [u32::MAX, u32::MAX / 2, u32::MAX / 4] {
+        assert!(many(count).contains(" ranks, but at most 16777216 can run on several hosts"), "{count}");
+    }
 }
 
 #[test]

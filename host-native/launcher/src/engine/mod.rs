@@ -72,13 +72,14 @@ const BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
 ///
 /// # Errors
 /// The job was not started, or could not be served; nothing of it runs any more.
-pub fn run(plan: &Plan) -> Result<u8, RunError> {
-    let ranks = open::size(&plan.programs)?;
+pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let located = match plan.options.offload {
         // The board serves the ranks of this machine.
         Some(_) => Location::Here,
         None => cluster::locate(plan, &Surroundings::of_process()).map_err(Box::new)?,
     };
+    let plan = &*plan;
+    let ranks = open::size(&plan.programs)?;
     match located {
         Location::Here => {}
         Location::Nodes(layout) => {
