@@ -61,12 +61,8 @@ impl Server<'_> {
 
     /// Where `size` consecutive rank slots are free: at the front, or behind some job.
     fn free_ranks(&self, size: u32) -> Option<u32> {
-        let taken = || self.jobs.iter().filter(|job| !job.name.is_empty()).map(|job| (job.first, job.size));
-        let starts = core::iter::once(0).chain(taken().map(|(first, size)| first + size));
-        starts
-            .filter(|&start| size <= self.limits.ranks.saturating_sub(start))
-            .filter(|&start| taken().all(|(first, len)| start >= first + len || start + size <= first))
-            .min()
+        let living = self.jobs.iter().filter(|job| !job.name.is_empty());
+        free_stretch(living.map(|job| (job.first, job.size)), size, self.limits.ranks)
     }
 
     pub(super) fn set_program(
@@ -181,4 +177,61 @@ impl Server<'_> {
 /// Whether a name can stand in messages of both protocols.
 pub(super) fn printable(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=' | b'\\'))
+}
+
+/// The first of `size` consecutive numbers below `room` of which none is in one of the stretches that are taken, each from
+/// its first number on and so long.
+fn free_stretch(taken: impl Iterator<Item = (u32, u32)> + Clone, size: u32, room: u32) -> Option<u32> {
+    let mut start: u32 = 0;
+    loop {
+        let before = start;
+        for (first, len) in taken.clone() {
+            let end = start.checked_add(size).filter(|&end| end <= room)?;
+            // No place before the end of what is in the way will do. Jobs mostly lie in the order of their numbers, so
+            // that one round finds the place and another one makes sure of it.
+            if start < first + len && first < end {
+                start = first + len;
+            }
+        }
+        if start == before {
+            return start.checked_add(size).filter(|&end| end <= room).map(|_| start);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::free_stretch;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    proptest! {
+        #[test]
+        fn the_first_place_that_is_free(
+            gaps in proptest::collection::vec((0u32..4, 1u32..4), 0..8),
+            order: u64,
+            size in 1u32..5,
+            room in 0u32..40,
+        ) {
+            let mut next = 0;
+            let mut taken = Vec::new();
+            for (gap, len) in gaps {
+                taken.push((next + gap, len));
+                next += gap + len;
+            }
+            taken.sort_by_key(|&(first, _)| (u64::from(first) + 1).wrapping_mul(order | 1));
+            let free = |start: u32| taken.iter().all(|&(first, len)| start >= first + len || start + size <= first);
+            let expected = (0..room).find(|&start| start + size <= room && free(start));
+            prop_assert_eq!(free_stretch(taken.iter().copied(), size, room), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_end_somewhere() {
+        let taken = [(0, u32::MAX - 1)];
+        assert_eq!(free_stretch(taken.into_iter(), 1, u32::MAX), Some(u32::MAX - 1));
+        assert_eq!(free_stretch(taken.into_iter(), 2, u32::MAX), None);
+        assert_eq!(free_stretch([].into_iter(), u32::MAX, u32::MAX), Some(0));
+        assert_eq!(free_stretch([].into_iter(), 1, 0), None);
+    }
 }

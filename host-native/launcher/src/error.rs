@@ -35,11 +35,13 @@ pub enum RunError {
     },
     /// The file is there, but not what the system would run it with.
     #[error(
-        "cannot start {}: it is there, but the interpreter that its first line names, or the loader that it was linked \
-         for, is not", command.display()
+        "cannot start rank {rank} ({}): the file is there, but the interpreter that its first line names, or the loader \
+         that it was linked for, is not", command.display()
     )]
     NoInterpreter {
-        /// The command as the plan names it.
+        /// The first rank that was not started.
+        rank: u32,
+        /// Its command.
         command: OsString,
     },
     /// The ranks' directory cannot be entered.

@@ -270,7 +270,7 @@ const EXIT_CODES: &str = "\
 N      what the first rank that failed exited with; 128+S when signal S ended it
 1      a job had to be ended, or hydrant itself could not go on; it says why
 2      the command line was wrong, or the hosts that it names; nothing was started
-126    a program is there but cannot be run; nothing was started
+126    a program is there but cannot be run; whatever had been started was ended
 127    a program was not found; nothing was started
 ";
 

@@ -173,7 +173,7 @@ impl Launcher {
         let command = || self.programs[self.image(rank)].command.clone();
         result.map_err(|why| match why.raw_os_error() {
             // The file itself was there a moment ago.
-            Some(libc::ENOENT) => RunError::NoInterpreter { command: command() },
+            Some(libc::ENOENT) => RunError::NoInterpreter { rank, command: command() },
             _ => RunError::Spawn { rank, command: command(), why },
         })
     }
