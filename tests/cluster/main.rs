@@ -4,6 +4,7 @@ mod dynamic;
 mod failures;
 mod io;
 mod mpi;
+mod record;
 
 use hydrant_tests::Job;
 

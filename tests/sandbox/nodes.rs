@@ -1,9 +1,10 @@
 //! The same over several daemons on this machine: every node runs the launcher's plugin.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use hydrant_tests::Job;
-use hydrant_tests::job::hydrant_bin;
+use hydrant_tests::job::{hydrant_bin, target_dir};
 use hydrant_tests::peers::Peer;
 
 use crate::made::{HANDLED, hostile_on};
@@ -48,6 +49,33 @@ fn mpich_says_hello_and_spawns() {
     outcome.code(0).quiet().says(" of 4 done", 4).says("child 0 of 2\n", 4).says("child 1 of 2\n", 4);
     let Some(names) = mpich("-ppn 1 -n 3", "mpi_names", "inside") else { return };
     names.run().code(0).quiet().says("rank 0: published success", 1);
+}
+
+/// What the servers of nodes say, with messages for their neighbours, is the same wherever they run.
+#[test]
+fn recordings_of_all_nodes_play_natively_and_in_it() {
+    let dir = target_dir().join("recordings");
+    fs::create_dir_all(&dir).expect("the build directory can be written to");
+    for (name, native) in [("native", true), ("sandboxed", false)] {
+        let file = dir.join(format!("nodes-{name}-{}", std::process::id()));
+        let job = match native {
+            true => Job::new(bin()).arg("run").words(NODES),
+            false => on_nodes(plugin(), ""),
+        };
+        let job = job.arg("--record").arg(&file).words("-n 8").arg(bin()).arg("probe");
+        // So much that it takes several messages.
+        job.words("--keys 40 --bytes 1000").run().code(0).quiet();
+        let of = |node: u32| PathBuf::from(format!("{}.n{node}", file.display()));
+        for file in (1..=4).map(of).chain([file.clone()]) {
+            let replay = Job::new(bin()).words("replay --quiet").arg(&file);
+            replay.run().code(0).says(" outputs, all the same", 1);
+            let cache = target_dir().join("hydrant-cache");
+            let replay = Job::new(bin()).env("XDG_CACHE_HOME", cache).words("replay --quiet");
+            let replay = replay.arg(format!("--sandbox={}", plugin().display())).arg(&file);
+            replay.run().code(0).says(" outputs, all the same", 1);
+            fs::remove_file(&file).expect("it was just read");
+        }
+    }
 }
 
 /// What a message is bounded by is not only what a client's request is.

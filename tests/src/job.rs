@@ -1,6 +1,6 @@
 //! A program under a watchdog: started in a process group of its own, its output read while it runs, and ended, with
 //! everything that it started, when it takes too long or the test fails. Jobs of `hydrant run` are recorded, and each is
-//! replayed once it has ended: the core must say the same again.
+//! replayed once it has ended: the core must say the same again, on every node.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -13,11 +13,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hydrant::recording::RecordingError;
-use hydrant::replay::{self, Played};
+use hydrant::replay::Played;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::recording::{Recording, in_sandbox};
 
 /// Marks every process that comes of a job, by its environment.
 const MARK: &str = "HYDRANT_TESTS_JOB";
@@ -92,12 +93,6 @@ pub fn plugin() -> &'static Path {
     })
 }
 
-/// The option that has the core run in a plugin, where `HYDRANT_TESTS_SANDBOX` names one.
-fn in_sandbox() -> Option<String> {
-    let file = std::env::var("HYDRANT_TESTS_SANDBOX").ok().filter(|file| !file.is_empty());
-    file.map(|file| format!("--sandbox={file}"))
-}
-
 /// A program to be started.
 #[derive(Debug)]
 pub struct Job {
@@ -126,7 +121,7 @@ impl Job {
     pub fn hydrant(args: &str) -> Job {
         let mut job = Job::new(hydrant_bin()).arg("run");
         let recording = Recording::new(&job.mark);
-        job.command.arg("--record").arg(&recording.0);
+        job.command.arg("--record").arg(recording.path());
         job.recording = Some(recording);
         job.args(in_sandbox()).words(args)
     }
@@ -210,64 +205,6 @@ impl Job {
     /// Runs it to its end.
     pub fn run(self) -> Outcome {
         self.start().wait()
-    }
-}
-
-/// What a job is recorded to, removed with this value.
-#[derive(Debug)]
-struct Recording(PathBuf);
-
-impl Recording {
-    fn new(mark: &str) -> Recording {
-        let dir = target_dir().join("recordings");
-        fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
-        Recording(dir.join(format!("{mark}.rec")))
-    }
-
-    /// Replays it on the core that is built in, and where jobs run in a sandbox there, too; nothing where the job ended
-    /// before there was anything to record. A recording that is not whole or differs fails the test and is kept.
-    fn replay(self, outcome: &Outcome) -> Option<Played> {
-        if !self.0.exists() {
-            assert!(!outcome.status.success(), "nothing was recorded of {outcome}");
-            return None;
-        }
-        let wrong = match replay::check(&self.0) {
-            Ok(Played { difference: Some(difference), .. }) => difference.to_string(),
-            Ok(played) => match self.replay_in_sandbox() {
-                Ok(()) => return Some(played),
-                Err(wrong) => wrong,
-            },
-            // Who is killed cannot finish what it writes.
-            Err(error)
-                if outcome.status.signal() == Some(Signal::KILL.as_raw())
-                    && matches!(error.why, RecordingError::Truncated { .. })
-                    && error.played.difference.is_none() =>
-            {
-                return Some(error.played);
-            }
-            Err(error) => error.to_string(),
-        };
-        let kept = self.0.with_extension("kept");
-        drop(fs::rename(&self.0, &kept));
-        panic!("{wrong}\nthe recording is {} of {outcome}", kept.display());
-    }
-}
-
-impl Recording {
-    fn replay_in_sandbox(&self) -> Result<(), String> {
-        let Some(sandbox) = in_sandbox() else { return Ok(()) };
-        let mut replay = Command::new(hydrant_bin());
-        let replay = replay.args(["replay", "--quiet", &sandbox]).arg(&self.0).output();
-        let replay = replay.map_err(|e| format!("hydrant replay: {e}"))?;
-        let said = format!("{}{}", replay.stdout.escape_ascii(), replay.stderr.escape_ascii());
-        if replay.status.success() { Ok(()) } else { Err(said) }
-    }
-}
-
-impl Drop for Recording {
-    fn drop(&mut self) {
-        // It may never have been made.
-        let _ = fs::remove_file(&self.0);
     }
 }
 

@@ -146,9 +146,9 @@ pub(super) struct JobArgs {
     ///
     /// With every message come its time and what hydrant made of it, so that the file serves as a bug report. It holds
     /// whatever the ranks exchange, keys and values, the arguments of spawned programs: what is secret there is secret in it.
-    /// What ranks read by themselves (HYDRANT_KVS) is not in it, and on several hosts only what their daemons' servers tell
-    /// the launcher's is. It is made for you alone (mode 0600), in place of one that is there. Where the disk is full, the recording ends and the
-    /// job goes on.
+    /// What ranks read by themselves (HYDRANT_KVS) is not in it. On several hosts FILE has what the daemons tell the launcher,
+    /// and each daemon writes what its ranks and its neighbours say to FILE.HOST, by the same path on its own host. They are made
+    /// for you alone (mode 0600), in place of what is there. Where the disk is full, the recording ends and the job goes on.
     #[arg(long, value_name = "FILE")]
     pub(super) record: Option<PathBuf>,
 

@@ -5,6 +5,7 @@
 //! [`Channel::Stream`]: super::link::Channel::Stream
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hydrant_core::trace::{Cause, Exit};
@@ -162,6 +163,8 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     /// What cores run in, where that is not the daemon itself.
     pub(crate) plugin: Option<PluginFile>,
+    /// What each node's core is recorded to, [with its host's name behind it](Setup::recording).
+    pub(crate) record: Option<OsString>,
     pub(crate) bind: Bind,
     pub(crate) universe: Option<u32>,
     pub(crate) cleanup: bool,
@@ -176,10 +179,11 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// What a plan says, with limits that suit all nodes.
-    pub(crate) fn new(options: &Options, limits: Limits, plugin: Option<PluginFile>) -> Setup {
+    pub(crate) fn new(options: &Options, limits: Limits) -> Setup {
         Setup {
             limits,
-            plugin,
+            plugin: None,
+            record: None,
             bind: options.bind.clone(),
             universe: options.universe,
             cleanup: options.cleanup,
@@ -194,7 +198,15 @@ impl Setup {
 
     /// Whether nodes may lack what it asks for, so that no job begins before all have said that they are ready.
     pub(crate) fn is_waited_for(&self) -> bool {
-        self.plugin.is_some()
+        self.plugin.is_some() || self.record.is_some()
+    }
+
+    /// The file that the core of the node on that host is recorded to.
+    pub(crate) fn recording(&self, host: &str) -> Option<PathBuf> {
+        let mut file = self.record.clone()?;
+        file.push(".");
+        file.push(host);
+        Some(file.into())
     }
 
     /// A daemon's options: what is the head's alone is left out.
@@ -234,11 +246,9 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
 
 /// Paths that may hold any bytes.
 pub(crate) mod path {
-    use std::path::PathBuf;
-
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::OsString;
+    use super::{OsString, PathBuf};
 
     pub(crate) fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
         path.as_ref().map(|path| path.as_os_str()).serialize(to)

@@ -156,8 +156,8 @@ pub(super) fn of_output(output: &Output<'_>) -> String {
     }
 }
 
-/// What nodes tell each other.
-fn of_peer(bytes: &[u8]) -> String {
+/// What nodes tell each other, in one line.
+pub(super) fn of_peer(bytes: &[u8]) -> String {
     let Some((head, body)) = message::split(bytes) else { return bytes.escape_ascii().to_string() };
     match head {
         Head::Records { job: Whose { job, .. }, ring } => {

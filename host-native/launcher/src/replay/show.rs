@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Write;
 
+use hydrant_core::peer::message::{self, Gone, Head, Item, Whose};
 use hydrant_core::server::{Consumed, Input, Output, Record};
 use hydrant_core::wire::{Framing, next_frame};
 use hydrant_core::{ConnId, JobId, Limit, Rank};
 
-use super::describe::{of_input, of_output};
+use super::describe::{of_input, of_output, of_peer};
 use crate::recording::Begin;
 
 /// How many bytes of a message that is not whole are shown.
@@ -118,8 +119,8 @@ impl<'w> Show<'w> {
                 self.conns.remove(&conn);
                 who
             }
+            Input::Peer { node, bytes } => return self.peer(format_args!("from node {node}"), '+', bytes),
             Input::Node { .. }
-            | Input::Peer { .. }
             | Input::PeerBlocked { .. }
             | Input::PeerWritable { .. }
             | Input::Launched { .. }
@@ -161,10 +162,39 @@ impl<'w> Show<'w> {
             Output::Spawn { job, rank, .. }
             | Output::Names { job, rank, .. }
             | Output::Kill { job, rank, .. } => Who { conn: None, job: Some(job), rank: Some(rank) },
-            Output::Peer { .. } => Who::default(),
+            Output::Peer { node, bytes } => {
+                return self.peer(format_args!("tell node {node}"), '!', bytes);
+            }
             Output::End { job, .. } | Output::Late { job, .. } => Who { job: Some(job), ..Who::default() },
         };
         self.line(who, '!', of_output(output));
+    }
+
+    /// What another node says or is told: each rank that it is about has a line of its own.
+    fn peer(&mut self, whom: impl Display, mark: char, bytes: &[u8]) {
+        let of = |job, rank| Who { conn: None, job: Some(job), rank };
+        match message::split(bytes) {
+            Some((Head::Records { job: Whose { job, .. }, ring }, body)) => {
+                let items = || message::parts::<Item<'_>>(body).map_while(|item| item);
+                let what = if ring { "brought to the ring" } else { "put" };
+                self.line(of(job, None), mark, format_args!("{whom}: {} {what}", pairs(items().count())));
+                for Item { rank, key, value } in items() {
+                    let pair = format_args!("  {}={}", key.escape_ascii(), value.escape_ascii());
+                    self.line(of(job, Some(Rank(rank))), mark, pair);
+                }
+            }
+            Some((Head::Gone, body)) => {
+                let gone = message::parts::<Gone>(body).map_while(|gone| gone);
+                for Gone { job: Whose { job, .. }, rank, exit, dead } in gone {
+                    let failed = if dead { ", it failed" } else { "" };
+                    self.line(of(job, Some(Rank(rank))), mark, format_args!("{whom}: {exit}{failed}"));
+                }
+            }
+            Some((Head::Arrive { job, .. } | Head::Release { job, .. }, _)) => {
+                self.line(of(job.job, None), mark, format_args!("{whom}: {}", of_peer(bytes)));
+            }
+            None => self.line(Who::default(), mark, format_args!("{whom}: {}", bytes.escape_ascii())),
+        }
     }
 
     fn of(&self, conn: ConnId) -> Who {
@@ -191,6 +221,10 @@ impl<'w> Show<'w> {
             self.out = None;
         }
     }
+}
+
+fn pairs(count: usize) -> String {
+    if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") }
 }
 
 /// How many bytes the first message has; all where that cannot be told.

@@ -1,10 +1,12 @@
 //! The daemon of a node: it does what the head says, and tells it what becomes of that.
 
+use std::rc::Rc;
+
 use hydrant_core::{Fault, Input, JobId, Limits, Rank, Time};
 use rustix::process::Signal;
 
 use super::super::jobs::Ranks;
-use super::super::{Base, Engine, Outlets, open};
+use super::super::{Base, Engine, Outlets, open, record, recorded};
 use super::broken::Gone;
 use super::{Nodes, Role};
 use crate::border::{AnyCore, CoreError, Maker, Service};
@@ -14,6 +16,7 @@ use crate::cluster::net::{Event, Links};
 use crate::error::RunError;
 use crate::launch::{Checked, OpenFiles, check, find_mpi_library};
 use crate::plan::Plan;
+use crate::recording::Tape;
 use crate::segment::Sharing;
 use crate::slabs::HeapSlabs;
 
@@ -33,15 +36,16 @@ pub(crate) fn serve_node(
         links.hush(base.start.elapsed().as_millis() as u64, &base.poller);
     }
     let mut slabs = HeapSlabs::new(&Limits::NONE);
-    let (core, unfit) = match Own::make(&setup, &links, &mut slabs) {
+    let (own, unfit) = match Own::make(&setup, &host, &links, &mut slabs) {
         Ok(own) => (own, None),
-        Err(error) => (Own { core: Box::new(Gone(setup.limits)), sharing: None }, Some(error)),
+        Err(error) => (Own::gone(setup.limits), Some(error)),
     };
-    let Own { core, sharing } = core;
+    let Own { core, tape, sharing } = own;
     let waited_for = setup.is_waited_for();
     let plan = Plan { programs: Vec::new(), options: setup.options() };
     let outlets = Outlets::of_daemon(&base.poller)?;
     let mut engine = Engine::new(&plan, base, files, outlets, Service::Core(core))?;
+    engine.tape = tape;
     engine.sharing = sharing;
     engine.host = host;
     engine.nodes = Some(Nodes::new(links, Role::Daemon { broken: false }));
@@ -58,21 +62,28 @@ pub(crate) fn serve_node(
 /// A node's core, and what there is beside it.
 struct Own<'s> {
     core: Box<AnyCore<'s>>,
+    tape: Option<Rc<Tape>>,
     sharing: Option<Sharing>,
 }
 
 impl<'s> Own<'s> {
+    /// Where no core could be made.
+    fn gone(limits: Limits) -> Own<'s> {
+        Own { core: Box::new(Gone(limits)), tape: None, sharing: None }
+    }
+
     /// Makes the core of the node with those links.
-    fn make(setup: &Setup, links: &Links, slabs: &'s mut HeapSlabs) -> Result<Own<'s>, RunError> {
+    fn make(setup: &Setup, host: &str, links: &Links, slabs: &'s mut HeapSlabs) -> Result<Own<'s>, RunError> {
         let limits = setup.limits;
         let seed = open::random()?;
         let maker = Maker::new(setup.plugin.as_ref())?;
         *slabs = maker.slabs(&limits, !setup.by_port)?;
         let sharing = slabs.sharing(seed);
-        let mut core = maker.core(limits, seed, slabs)?;
+        let tape = record(setup.recording(host).as_deref(), &limits, seed)?;
+        let mut core = recorded(maker.core(limits, seed, slabs)?, tape.as_ref());
         let (node, tree) = (links.me(), links.tree());
         core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
-        Ok(Own { core, sharing })
+        Ok(Own { core, tape, sharing })
     }
 }
 

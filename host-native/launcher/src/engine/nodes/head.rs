@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::ops::Range;
+use std::path::Path;
 use std::time::Duration;
 
 use hydrant_core::trace::Exit;
@@ -88,15 +89,17 @@ pub(in super::super) fn run(plan: &Plan, layout: &Layout) -> Result<u8, RunError
     let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
     let maker = Maker::new(plugin.as_ref())?;
     let file = plugin.as_ref().map(|plugin| plugin.file.clone());
-    let setup = setup(plan, placement, plugin);
+    let mut setup = setup(plan, placement);
+    setup.plugin = plugin;
     let limits = Limits { conns: 1, ..setup.limits };
-    let first = first(plan, placement, setup)?;
     let children = tree.children(0).count() as u64;
     let files = OpenFiles::reserve(0, OWN_FILES + Links::files(children) + files_for_output(plan))?;
     let mut name_slabs = maker.slabs(&Keeper::LIMITS_OF_RUN, false)?;
     let mut slabs = maker.slabs(&limits, false)?;
     let seed = open::random()?;
     let tape = record(plan.options.record.as_deref(), &limits, seed)?;
+    setup.record = for_all_nodes(plan.options.record.as_deref())?;
+    let first = first(plan, placement, setup)?;
     let mut core = recorded(maker.core(limits, seed, &mut slabs)?, tape.as_ref());
     core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_head(plan)?;
@@ -138,9 +141,16 @@ fn plugin_of(plan: &Plan, plugin: &Plugin) -> Result<PluginFile, RunError> {
 }
 
 /// What daemons are told before any job.
-fn setup(plan: &Plan, placement: &Placement, plugin: Option<PluginFile>) -> Setup {
+fn setup(plan: &Plan, placement: &Placement) -> Setup {
     let most = placement.nodes().iter().map(|node| node.size()).max().unwrap_or(0);
-    Setup::new(&plan.options, node_limits(plan, placement, most), plugin)
+    Setup::new(&plan.options, node_limits(plan, placement, most))
+}
+
+/// A recording's path as daemons understand it, which start somewhere else. A device or a pipe is the head's alone.
+fn for_all_nodes(recording: Option<&Path>) -> Result<Option<OsString>, RunError> {
+    let Some(path) = recording.filter(|path| path.is_file()) else { return Ok(None) };
+    let path = std::path::absolute(path).map_err(RunError::system("cannot tell the working directory"))?;
+    Ok(Some(path.into()))
 }
 
 /// The job as it is known before any daemon is there.

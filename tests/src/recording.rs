@@ -1,0 +1,102 @@
+//! What a job is recorded to, and the replay of it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hydrant::recording::RecordingError;
+use hydrant::replay::{self, Played};
+use rustix::process::Signal;
+
+use crate::job::{Outcome, hydrant_bin, target_dir};
+
+/// The option that has the core run in a plugin, where `HYDRANT_TESTS_SANDBOX` names one.
+pub(crate) fn in_sandbox() -> Option<String> {
+    let file = std::env::var("HYDRANT_TESTS_SANDBOX").ok().filter(|file| !file.is_empty());
+    file.map(|file| format!("--sandbox={file}"))
+}
+
+/// What a job is recorded to, and what the daemons of its hosts are, removed with this value.
+#[derive(Debug)]
+pub(crate) struct Recording(PathBuf);
+
+impl Recording {
+    pub(crate) fn new(mark: &str) -> Recording {
+        let dir = target_dir().join("recordings");
+        fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        Recording(dir.join(format!("{mark}.rec")))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Replays it on the core that is built in, and where jobs run in a sandbox there, too; nothing where the job ended
+    /// before there was anything to record. A recording that is not whole or differs fails the test and is kept.
+    pub(crate) fn replay(self, outcome: &Outcome) -> Option<Played> {
+        if !self.0.exists() {
+            assert!(!outcome.status.success(), "nothing was recorded of {outcome}");
+            return None;
+        }
+        // Who is killed cannot finish what it writes, and daemons on one machine are with their parents.
+        let killed = outcome.status.signal() == Some(Signal::KILL.as_raw());
+        let lost = killed || outcome.stderr.contains("its daemon is lost");
+        let played = replayed(&self.0, killed, outcome);
+        for file in self.of_daemons() {
+            replayed(&file, lost, outcome);
+        }
+        Some(played)
+    }
+
+    fn of_daemons(&self) -> Vec<PathBuf> {
+        let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let prefix = name(&self.0).map(|name| name + ".").unwrap_or_default();
+        let files = self.0.parent().and_then(|dir| fs::read_dir(dir).ok()).into_iter().flatten().flatten();
+        let files = files.map(|file| file.path());
+        files.filter(|file| name(file).is_some_and(|name| name.starts_with(&prefix))).collect()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        for file in self.of_daemons().iter().chain([&self.0]) {
+            // It may never have been made.
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// How one file was replayed, which may be cut off where whoever wrote it was killed.
+fn replayed(file: &Path, killed: bool, outcome: &Outcome) -> Played {
+    let wrong = match replay::check(file) {
+        Ok(Played { difference: Some(difference), .. }) => difference.to_string(),
+        Ok(played) => match replayed_in_sandbox(file) {
+            Ok(()) => return played,
+            Err(wrong) => wrong,
+        },
+        Err(error)
+            if killed
+                && matches!(error.why, RecordingError::Truncated { .. })
+                && error.played.difference.is_none() =>
+        {
+            return error.played;
+        }
+        Err(error) => error.to_string(),
+    };
+    let mut kept = OsString::from("kept-");
+    kept.push(file.file_name().unwrap_or_default());
+    let kept = file.with_file_name(kept);
+    drop(fs::rename(file, &kept));
+    panic!("{wrong}\nthe recording is {} of {outcome}", kept.display());
+}
+
+fn replayed_in_sandbox(file: &Path) -> Result<(), String> {
+    let Some(sandbox) = in_sandbox() else { return Ok(()) };
+    let mut replay = Command::new(hydrant_bin());
+    let replay = replay.args(["replay", "--quiet", &sandbox]).arg(file).output();
+    let replay = replay.map_err(|e| format!("hydrant replay: {e}"))?;
+    let said = format!("{}{}", replay.stdout.escape_ascii(), replay.stderr.escape_ascii());
+    if replay.status.success() { Ok(()) } else { Err(said) }
+}
