@@ -2,7 +2,7 @@
 //! the stack.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::Limits;
 use hydrant_core::slabs::{Conn, Group, Job, Lengths, Name, Pset, RankSlot};
@@ -131,10 +131,13 @@ pub(crate) fn frames() -> [&'static mut [u8; FRAME]; 2] {
 pub(crate) fn count_start() -> u32 {
     #[unsafe(link_section = ".uninit.STARTS")]
     static STARTS: AtomicU32 = AtomicU32::new(0);
-    // SAFETY: nobody else uses it, and any bits are a number. Volatile, since it does not hold what the program says.
-    let start = unsafe { STARTS.as_ptr().read_volatile() }.wrapping_add(1);
-    STARTS.store(start, Ordering::Relaxed);
-    start
+    let at = STARTS.as_ptr();
+    // SAFETY: nobody else uses it, and any bits are a number. Volatile, since it does not hold what the program says and
+    // is for the next start to read.
+    unsafe {
+        at.write_volatile(at.read_volatile().wrapping_add(1));
+        at.read_volatile()
+    }
 }
 
 /// Room for a reply, and for a message that its connection's buffer is too short for. Called once.
