@@ -449,7 +449,8 @@ impl Engine<'_, '_> {
                 away.busy.retain(|node| !subtree.contains(node));
                 away.starting.retain(|node| !subtree.contains(node));
             }
-            self.end(id, Why::Host(text.clone(), gone.len() as u32));
+            let below = subtree.len() as u32 - 1;
+            self.end(id, Why::Host { what: text.clone(), ranks: gone.len() as u32, below });
         }
     }
 
