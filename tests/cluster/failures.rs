@@ -10,8 +10,13 @@ use crate::{nodes, raw, shell};
 
 /// The daemons that the launcher itself has started, in the order of their nodes.
 fn daemons(job: &Running) -> Vec<Pid> {
-    let pid = job.pid().as_raw_nonzero();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the launcher runs");
+    children(job.pid())
+}
+
+/// The processes that another one has started, the oldest first; of a daemon that is the daemons below it, then its ranks.
+fn children(pid: Pid) -> Vec<Pid> {
+    let pid = pid.as_raw_nonzero();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the process runs");
     children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
@@ -80,7 +85,7 @@ fn a_daemon_that_is_killed_ends_the_job() {
     kill_process(daemons(&job)[1], Signal::KILL).expect("the daemon runs");
     let outcome = job.wait();
     outcome.code(1).warns("host n3 (node 3): its daemon is lost: its connection was closed\n");
-    outcome.warns("4 ranks were running there, 4 other ranks were ended\n");
+    outcome.warns("4 ranks were running there and on the host below it, 4 other ranks were ended\n");
 }
 
 #[test]
@@ -93,10 +98,24 @@ fn a_daemon_that_stands_still_ends_the_job() {
 }
 
 #[test]
+fn a_daemon_in_the_middle_takes_only_those_below_it_along() {
+    // Of seven hosts in a binary tree the head starts n1, n1 starts n2 and n4, and n2 starts n3.
+    let job = Job::hydrant(&nodes(7, 1, 2)).words("-n 7").arg(crate::RAW);
+    let job = job.steps("init1\nfence1\nsay up\nforever").start();
+    job.await_stdout("up\n", 7);
+    kill_process(children(daemons(&job)[0])[0], Signal::KILL).expect("the daemon runs");
+    let outcome = job.wait();
+    outcome.code(1).warns("host n2 (node 2): its daemon is lost: its connection was closed\n");
+    outcome.warns("2 ranks were running there and on the host below it, 5 other ranks were ended\n");
+}
+
+#[test]
 fn nothing_outlives_a_launcher_that_is_killed() {
     for (hosts, radix) in [(1, 2), (4, 2), (16, 3)] {
         let options = format!("{} -n {}", nodes(hosts, 2, radix), 2 * hosts);
-        let job = Job::hydrant(&options).arg(crate::RAW).steps("init1\nfence1\nsay up\nforever").start();
+        // What ranks have started is to go, too.
+        let script = "sleep 1000 & echo up; wait";
+        let job = Job::hydrant(&options).args(["sh", "-c"]).arg(script).start();
         job.await_stdout("up\n", 2 * hosts as usize);
         job.signal(Signal::KILL);
         // Waiting also sees that nothing is left.

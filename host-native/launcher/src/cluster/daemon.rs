@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rustix::process::{Signal, WaitOptions, wait};
+use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, wait};
 
 use super::bootstrap::{Record, RecordError};
 use super::control::{Order, Report, decode, encode};
@@ -131,6 +131,9 @@ impl Turn {
 /// It could not begin, or its parent is gone. All daemons below it have been given up.
 pub fn daemon() -> Result<(), DaemonError> {
     let record = Record::read()?;
+    // From here on the link tells of the parent's end, which leaves time to end all that the ranks have started: where no
+    // ssh is in between, the system would kill this process with its parent.
+    set_parent_process_death_signal(None).map_err(RunError::system("prctl"))?;
     let host = record.hosts.first().map(|host| host.name.clone()).unwrap_or_default();
     let mut turn = Turn::new(record.tree.radix())?;
     let now = turn.now();

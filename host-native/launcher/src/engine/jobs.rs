@@ -63,6 +63,11 @@ impl Job {
         self.next < self.ranks
     }
 
+    /// Whether nodes have still to say whom they have started.
+    pub(super) fn is_beginning(&self) -> bool {
+        self.away.as_ref().is_some_and(|away| !away.starting.is_empty())
+    }
+
     /// The rank after `next` that is to be started here.
     pub(super) fn advance(&mut self) {
         self.next = self.here.from(self.next + 1).unwrap_or(self.ranks);

@@ -4,6 +4,7 @@ mod board;
 pub(crate) mod conns;
 pub(crate) mod gate;
 pub(crate) mod jobs;
+pub(crate) mod log;
 mod nodes;
 pub(crate) mod open;
 mod output;

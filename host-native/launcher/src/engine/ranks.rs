@@ -168,7 +168,10 @@ impl Engine<'_, '_> {
             self.signal_all(signal);
         }
         if self.procs.running() == 0 {
-            // Nobody is left but a reader that does not read.
+            // Nobody is left but a reader that does not read, or nodes have not said yet whom they have started.
+            if self.jobs.iter().any(|job| job.is_beginning()) {
+                self.say_ended_by(signal);
+            }
             self.verdict.give_up();
         }
     }

@@ -48,8 +48,15 @@ pub(crate) struct Blame {
 pub(super) enum Why {
     /// What one of its ranks did.
     Rank(Blame),
-    /// A host is lost, in words, with so many of its ranks.
-    Host(String, u32),
+    /// A host is lost.
+    Host {
+        /// It and what happened, in words.
+        what: String,
+        /// How many ranks ran there and on the hosts below it.
+        ranks: u32,
+        /// How many hosts are below it.
+        below: u32,
+    },
 }
 
 /// The end that was called for.
@@ -141,7 +148,7 @@ impl End {
     fn code(&self) -> u8 {
         match &self.why {
             Why::Rank(blame) => blame.code(),
-            Why::Host(..) => 1,
+            Why::Host { .. } => 1,
         }
     }
 }
@@ -186,7 +193,7 @@ impl End {
         let failed = match self.why {
             Why::Rank(Blame { cause: Cause::Abort { .. }, .. }) => (1, 0),
             Why::Rank(_) => (0, 1),
-            Why::Host(_, ranks) => (0, ranks),
+            Why::Host { ranks, .. } => (0, ranks),
         };
         // Some may have been started on another node, unknown here, when the end was called for.
         let ended = (size - never).saturating_sub(self.finished + failed.0);
@@ -203,7 +210,7 @@ impl End {
         }
         match (&self.why, parts.is_empty()) {
             (Why::Rank(_), true) => "it was the only rank".to_owned(),
-            (Why::Host(..), true) => "no other ranks were running".to_owned(),
+            (Why::Host { .. }, true) => "no other ranks were running".to_owned(),
             (_, false) => parts.join(", "),
         }
     }
@@ -231,11 +238,7 @@ impl Engine<'_, '_> {
         if let Some(signal) = self.verdict.signal
             && (self.verdict.interrupts > 1 || died_by == Some(signal.as_raw()))
         {
-            if !std::mem::replace(&mut self.verdict.signal_said, true) {
-                let line = format!("the job was ended by {}", name(signal.as_raw() as u8));
-                self.sinks.say(&line);
-            }
-            return;
+            return self.say_ended_by(signal);
         }
         // A reader that had enough is no failure worth words, as in any pipeline of a shell.
         if died_by == Some(Signal::PIPE.as_raw()) && self.sinks.is_cut_off() {
@@ -251,13 +254,21 @@ impl Engine<'_, '_> {
                         let (who, what) = (job.rank_name(rank), blame.what());
                         format!("{who} {what}\n  {}\n  {others}", self.describe(job, rank))
                     }
-                    Why::Host(what, ranks) => {
+                    Why::Host { what, ranks, below } => {
+                        let also = match below {
+                            0 => String::new(),
+                            1 => " and on the host below it".to_owned(),
+                            _ => format!(" and on the {below} hosts below it"),
+                        };
                         let there = match ranks {
                             0 => String::new(),
-                            1 => "1 rank was running there, ".to_owned(),
-                            ranks => format!("{ranks} ranks were running there, "),
+                            1 => format!("1 rank was running there{also}, "),
+                            ranks => format!("{ranks} ranks were running there{also}, "),
                         };
-                        format!("{what}\n  {there}{others}")
+                        format!(
+                            "{what}
+  {there}{others}"
+                        )
                     }
                 }
             }
@@ -265,6 +276,13 @@ impl Engine<'_, '_> {
             (None, None) => return,
         };
         self.sinks.say(&text);
+    }
+
+    /// Says once that the user has ended it all.
+    pub(super) fn say_ended_by(&mut self, signal: Signal) {
+        if !std::mem::replace(&mut self.verdict.signal_said, true) {
+            self.sinks.say(&format!("the job was ended by {}", name(signal.as_raw() as u8)));
+        }
     }
 
     /// The rank's process in words.

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
@@ -203,13 +204,15 @@ impl Sinks {
         if let Some(said) = &mut self.uplink {
             return said.push(Said::Line(line.to_owned()));
         }
-        let sink = self.stderr;
-        if self.all[sink].open_line.is_some() {
-            self.put(sink, LAUNCHER, b"\n");
+        if self.all[self.stderr].open_line.is_some() {
+            self.put(self.stderr, LAUNCHER, b"\n");
         }
-        for line in line.lines() {
-            self.put(sink, LAUNCHER, format!("hydrant: {line}\n").as_bytes());
-        }
+        line.lines().for_each(|line| self.note("hydrant", line));
+    }
+
+    /// Text on standard error, behind the name of who says it.
+    pub(crate) fn note(&mut self, name: &str, text: &str) {
+        self.put(self.stderr, LAUNCHER, format!("{name}: {text}\n").as_bytes());
     }
 
     /// A stream waits until the sink has room.
@@ -244,6 +247,20 @@ impl Sinks {
         sink.close_unused();
         if sink.state != State::Open || (!sink.is_full() && !sink.held.is_empty()) {
             self.changed.push(id);
+        }
+    }
+
+    /// Waits for so long until all that was added has been written.
+    pub(crate) fn drain(&mut self, patience: Duration) {
+        let start = Instant::now();
+        for sink in &mut self.all {
+            sink.write();
+            while let Some(target) = sink.target.as_ref().filter(|_| !sink.is_empty()) {
+                if !has_room(target.as_fd(), patience.saturating_sub(start.elapsed())) {
+                    return;
+                }
+                sink.write();
+            }
         }
     }
 
@@ -361,7 +378,7 @@ impl Sink {
             let written = match self.how {
                 How::Write => rustix::io::write(target, bytes),
                 How::Send => send(target, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
-                How::Polled if has_room(target.as_fd()) => {
+                How::Polled if has_room(target.as_fd(), Duration::ZERO) => {
                     rustix::io::write(target, &bytes[..bytes.len().min(POLLED_CHUNK)])
                 }
                 How::Polled => Err(Errno::AGAIN),
@@ -394,10 +411,11 @@ fn reopen(fd: BorrowedFd<'_>) -> Result<(OwnedFd, How), Errno> {
     Ok((open(path, flags, Mode::empty())?, How::Write))
 }
 
-fn has_room(fd: BorrowedFd<'_>) -> bool {
+/// Whether something can be written, or can be within that time.
+fn has_room(fd: BorrowedFd<'_>, within: Duration) -> bool {
     let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
     // An error or hangup counts as room: the write then says what it is.
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+    Timespec::try_from(within).is_ok_and(|within| poll(&mut fds, Some(&within)).is_ok_and(|ready| ready > 0))
 }
 
 /// The name that a pattern gives for a rank.

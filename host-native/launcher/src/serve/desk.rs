@@ -10,7 +10,7 @@ use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, Input, JobId, Limits, Rank, Server};
 
 use super::Options;
-use super::station::{News, OWN_FILES, Station, say};
+use super::station::{News, OWN_FILES, Station};
 use crate::border::Native;
 use crate::engine::conns::INTRODUCTION_TIME;
 use crate::engine::gate::Gate;
@@ -125,7 +125,8 @@ impl Desk<'_, '_> {
                 if jobs == 0 {
                     return Ok(0);
                 }
-                say(&format!("ended by {}: {jobs} jobs were being served", signals::name(number)));
+                self.station
+                    .say(&format!("ended by {}: {jobs} jobs were being served", signals::name(number)));
                 return Ok(number.saturating_add(128));
             }
         }
@@ -146,7 +147,7 @@ impl Desk<'_, '_> {
     fn accept(&mut self) -> Result<(), RunError> {
         let mut admitted = Vec::new();
         if let Err(error) = self.gate.listener().accept(&mut admitted) {
-            say(&format!("cannot take in hosts for a while: {error}"));
+            self.station.say(&format!("cannot take in hosts for a while: {error}"));
             let now = self.station.now();
             self.gate.rest(&self.station.poller, now);
         }
@@ -161,7 +162,7 @@ impl Desk<'_, '_> {
         let Ok(mut link) = Link::new(stream) else { return Ok(()) };
         let free = self.hosts.iter().position(Option::is_none).unwrap_or(self.hosts.len());
         if free == HOSTS {
-            say(&format!("turned away {from}: {HOSTS} hosts are here"));
+            self.station.say(&format!("turned away {from}: {HOSTS} hosts are here"));
             // It is gone again either way.
             let _ = link.say(&Report::Refused(Error::Busy));
             return Ok(());
@@ -232,7 +233,7 @@ impl Desk<'_, '_> {
     fn drop_host(&mut self, number: usize, why: &LinkError) -> Result<(), RunError> {
         let Some(host) = self.hosts[number].take() else { return Ok(()) };
         if !matches!(why, LinkError::Closed) {
-            say(&format!("closed the connection of host {}: {why}", host.from));
+            self.station.say(&format!("closed the connection of host {}: {why}", host.from));
         }
         for at in 0..self.jobs.len() {
             let Some(job) = self.jobs[at].as_mut().filter(|job| job.host == Some(number)) else { continue };
@@ -289,7 +290,7 @@ impl Desk<'_, '_> {
             Request::Hello { version } if version == VERSION => {
                 host.greeted = true;
                 if self.options.verbose {
-                    say(&format!("host {} is here", host.from));
+                    self.station.say(&format!("host {} is here", host.from));
                 }
                 Ok(Report::Welcome(self.welcome(name)))
             }
@@ -368,7 +369,7 @@ impl Desk<'_, '_> {
         let port = match Port::open(addr) {
             Ok(port) => port,
             Err(error) => {
-                say(&error.to_string());
+                self.station.say(&error.to_string());
                 return Ok(Err(Error::Core(Fault::Full(hydrant_core::Limit::Conns, self.limits.conns))));
             }
         };
@@ -385,7 +386,7 @@ impl Desk<'_, '_> {
         let host = Some(number);
         self.jobs[job.index()] = Some(Managed { host, size, served: false, exits_told, keep, over: false });
         if self.options.verbose {
-            say(&format!("job {job} of {size} ranks is called {}, at {addr}", open.name));
+            self.station.say(&format!("job {job} of {size} ranks is called {}, at {addr}", open.name));
         }
         Ok(Ok(Report::Opened { job, port: addr.port() }))
     }
@@ -423,7 +424,7 @@ impl Desk<'_, '_> {
     fn forget(&mut self, id: JobId) -> Result<(), RunError> {
         self.jobs[id.index()] = None;
         if self.options.verbose {
-            say(&format!("job {id} is over"));
+            self.station.say(&format!("job {id} is over"));
         }
         self.station.forget(id)
     }
@@ -467,7 +468,7 @@ impl Desk<'_, '_> {
             }
             News::Full { limit } => {
                 let size = self.station.usage(*limit).1;
-                say(&format!("limit {} of {size} is used up", limit.name()));
+                self.station.say(&format!("limit {} of {size} is used up", limit.name()));
                 let report = Report::LimitHit { limit: *limit, size };
                 return (0..self.hosts.len()).try_for_each(|host| self.tell(host, &report));
             }
@@ -485,7 +486,7 @@ impl Desk<'_, '_> {
             &News::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
         };
         if self.options.verbose {
-            say(&format!("job {job}: {}", in_words(&report)));
+            self.station.say(&format!("job {job}: {}", in_words(&report)));
         }
         match host(self, job) {
             Some(number) => self.tell(number, &report),

@@ -9,7 +9,7 @@ use hydrant_core::{Input, JobId, Rank, Server};
 
 use super::Options;
 use super::jobs::Job;
-use super::station::{News, OWN_FILES, Station, say};
+use super::station::{News, OWN_FILES, Station};
 use crate::border::Native;
 use crate::engine::open::{job_name, random};
 use crate::engine::poller::Token;
@@ -82,12 +82,13 @@ impl Own<'_, '_> {
     }
 
     /// The exit code when a signal ends it.
-    fn ended_by(&self, signal: u8) -> u8 {
+    fn ended_by(&mut self, signal: u8) -> u8 {
         if self.job.joined() == 0 && self.options.job.jobs == 0 {
             return self.failed.unwrap_or(0);
         }
         let (joined, size) = (self.job.joined(), self.size);
-        say(&format!("ended by {}: {joined} of {size} ranks had joined the job", signals::name(signal)));
+        self.station
+            .say(&format!("ended by {}: {joined} of {size} ranks had joined the job", signals::name(signal)));
         signal.saturating_add(128)
     }
 
@@ -112,7 +113,7 @@ impl Own<'_, '_> {
         self.describe_job()?;
         self.station.hold(JOB, false);
         if self.options.verbose {
-            say(&format!("job {} of {} ranks is called {name}", self.served, self.size));
+            self.station.say(&format!("job {} of {} ranks is called {name}", self.served, self.size));
         }
         Ok(())
     }
@@ -141,10 +142,10 @@ impl Own<'_, '_> {
     /// Lets go of a job that is over, and says how it ended.
     fn close_job(&mut self) -> Result<(), RunError> {
         if let Some(report) = self.job.report() {
-            say(&report);
+            self.station.say(&report);
             self.failed.get_or_insert(self.job.code());
         } else if self.options.verbose {
-            say(&format!("job {} is over: every rank has left", self.job.ordinal));
+            self.station.say(&format!("job {} is over: every rank has left", self.job.ordinal));
         }
         self.station.empty(JOB)?;
         while self.station.next_news().is_some() {}
@@ -177,19 +178,19 @@ impl Own<'_, '_> {
             News::Kill { rank, code, message, .. } => self.job.abort_alone(rank, code, message),
             News::Late { arrived, size, missing, .. } => {
                 let seconds = self.options.job.fence_warning.as_secs_f64();
-                say(&format!(
+                self.station.say(&format!(
                     "a fence has been waiting for {seconds} s: {arrived} of {size} ranks have come, it waits for {missing}"
                 ));
             }
             News::Closed { rank: Some(rank), why, .. } => {
-                say(&format!("closed the PMI connection of rank {rank}: {why}"));
+                self.station.say(&format!("closed the PMI connection of rank {rank}: {why}"));
             }
             News::Closed { why, .. } => {
                 self.detail(|| format!("closed a connection that was no rank's: {why}"));
             }
             News::Full { limit } => {
                 let size = self.station.usage(limit).1;
-                say(&format!(
+                self.station.say(&format!(
                     "a rank was refused: limit {name} of {size} is used up, raise it with --limit {name}=N",
                     name = limit.name()
                 ));
@@ -199,9 +200,9 @@ impl Own<'_, '_> {
     }
 
     /// A line that was asked for with `--verbose`.
-    fn detail(&self, line: impl FnOnce() -> String) {
+    fn detail(&mut self, line: impl FnOnce() -> String) {
         if self.options.verbose {
-            say(&line());
+            self.station.say(&line());
         }
     }
 }

@@ -2,7 +2,6 @@
 //! of what happens, is its master's business: the [command line's](super::own) or a [host's](super::desk).
 
 use std::collections::VecDeque;
-use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use crate::border::Native;
 use crate::engine::conns::{Conns, INTRODUCTION_TIME, OVERRUN, Received};
 use crate::engine::gate::Gate;
 use crate::engine::jobs::free_stretch;
+use crate::engine::log::Log;
 use crate::engine::poller::{Interest, Poller, Token};
 use crate::engine::port::Port;
 use crate::engine::signals::{Event, Signals};
@@ -58,6 +58,8 @@ pub(super) struct Station<'s> {
     counters: BoardReport,
     buffer: Vec<u8>,
     reply: Box<[u8]>,
+    /// The last to go, as it may take a while.
+    log: Log,
 }
 
 /// Where the clients of a job connect.
@@ -94,7 +96,13 @@ impl<'s> Station<'s> {
             counters: BoardReport { sockets: limits.conns, ..BoardReport::default() },
             buffer: vec![0; 2 * MESSAGE_MAX as usize],
             reply: vec![0; limits.output_max()].into(),
+            log: Log::new()?,
         })
+    }
+
+    /// A line of the log.
+    pub(super) fn say(&mut self, line: &str) {
+        self.log.say(line, &self.poller);
     }
 
     /// Milliseconds since the start.
@@ -204,7 +212,7 @@ impl<'s> Station<'s> {
             match token {
                 Token::Listener(job) => self.accept(JobId(job))?,
                 Token::Conn(id) => self.conn_ready(id)?,
-                _ => {}
+                token => self.log.ready(token, &self.poller),
             }
         }
         self.keep_time()
@@ -258,17 +266,17 @@ impl<'s> Station<'s> {
         }
         let mut admitted = Vec::new();
         if let Err(error) = door.gate.listener().accept(&mut admitted) {
-            say(&format!("cannot take in connections for a while: {error}"));
+            self.log.say(&format!("cannot take in connections for a while: {error}"), &self.poller);
             door.gate.rest(&self.poller, now);
         }
         admitted.into_iter().try_for_each(|stream| self.admit(job, stream))
     }
 
     /// Whether somebody from that address may come in.
-    pub(super) fn allows(&self, from: SocketAddr) -> bool {
+    pub(super) fn allows(&mut self, from: SocketAddr) -> bool {
         let allowed = self.allow.is_empty() || self.allow.iter().any(|network| network.contains(from.ip()));
         if !allowed {
-            say(&format!("turned away {from}: --allow names no network that it is in"));
+            self.say(&format!("turned away {from}: --allow names no network that it is in"));
         }
         allowed
     }
@@ -286,7 +294,7 @@ impl<'s> Station<'s> {
         let now = self.now();
         let Some(id) = self.conns.open(stream.into(), job, None, now) else {
             self.counters.turned_away = self.counters.turned_away.saturating_add(1);
-            say(&format!("turned away {from}: limit conns is used up, raise it with --limit conns=N"));
+            self.say(&format!("turned away {from}: limit conns is used up, raise it with --limit conns=N"));
             return Ok(());
         };
         self.counters.accepted = self.counters.accepted.saturating_add(1);
@@ -316,7 +324,7 @@ impl<'s> Station<'s> {
                     self.rank_of(id).map_or("a connection that was no rank's".to_owned(), |(job, rank)| {
                         format!("the connection of rank {rank} of job {job}")
                     });
-                say(&format!("closed {who}: {OVERRUN}"));
+                self.say(&format!("closed {who}: {OVERRUN}"));
                 self.counters.closed = self.counters.closed.saturating_add(1);
                 self.close(id)?;
             }
@@ -420,10 +428,4 @@ impl News {
             News::Full { .. } => false,
         }
     }
-}
-
-/// A line of the log.
-pub(super) fn say(line: &str) {
-    // Where nobody reads it, nobody needs it.
-    let _ = writeln!(std::io::stderr(), "hydrant serve: {line}");
 }

@@ -9,6 +9,7 @@ use super::socket::{Listener, Visitor};
 use super::{Keeper, Options, UniverseError};
 use crate::border::Maker;
 use crate::engine::gate::Gate;
+use crate::engine::log::Log;
 use crate::engine::poller::{Interest, Poller, Token};
 use crate::engine::signals::{Event, Signals};
 use crate::error::RunError;
@@ -50,6 +51,7 @@ struct Daemon<'s> {
     signals: Signals,
     gate: Gate<Listener>,
     keeper: Keeper<'s>,
+    log: Log,
 }
 
 impl<'s> Daemon<'s> {
@@ -57,7 +59,7 @@ impl<'s> Daemon<'s> {
         let poller = Poller::new()?;
         poller.add(&signals, Token::Signals, Interest::Read).map_err(RunError::system("epoll"))?;
         let gate = Gate::open(listener, Token::Listener(0), &poller)?;
-        Ok(Daemon { start: Instant::now(), poller, signals, gate, keeper })
+        Ok(Daemon { start: Instant::now(), poller, signals, gate, keeper, log: Log::new()? })
     }
 
     /// The event loop.
@@ -71,7 +73,7 @@ impl<'s> Daemon<'s> {
                 match token {
                     Token::Listener(_) => self.accept()?,
                     Token::Conn(id) => self.keeper.ready(id, &self.poller, now)?,
-                    _ => {}
+                    token => self.log.ready(token, &self.poller),
                 }
             }
             if tokens.contains(&Token::Signals) && self.is_ended()? {
@@ -80,7 +82,7 @@ impl<'s> Daemon<'s> {
             self.keeper.keep_time(&self.poller, now)?;
             self.gate.resume(&self.poller, now)?;
             while let Some(line) = self.keeper.news() {
-                say(&line);
+                self.log.say(&line, &self.poller);
             }
         }
     }
@@ -114,10 +116,12 @@ impl<'s> Daemon<'s> {
                     let now = self.now();
                     self.keeper.open(fd, &self.poller, now)?;
                 }
-                Ok(Visitor::Foreign(user)) => say(&format!("turned away a process of user {user}")),
+                Ok(Visitor::Foreign(user)) => {
+                    self.log.say(&format!("turned away a process of user {user}"), &self.poller)
+                }
                 Ok(Visitor::Nobody) => return Ok(()),
                 Err(error) => {
-                    say(&format!("cannot take in connections for a while: {error}"));
+                    self.log.say(&format!("cannot take in connections for a while: {error}"), &self.poller);
                     let now = self.now();
                     self.gate.rest(&self.poller, now);
                     return Ok(());
@@ -125,10 +129,4 @@ impl<'s> Daemon<'s> {
             }
         }
     }
-}
-
-/// A line of the log.
-fn say(line: &str) {
-    // Where nobody reads it, nobody needs it.
-    let _ = writeln!(std::io::stderr(), "hydrant serve: {line}");
 }

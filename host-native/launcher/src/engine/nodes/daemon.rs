@@ -56,7 +56,10 @@ pub(crate) fn serve_node(
     }
     let result = engine.run();
     engine.procs.kill_and_wait(|_, _| {});
-    result.map(drop)
+    match engine.nodes.and_then(|nodes| nodes.orphaned) {
+        Some(why) => Err(RunError::links(why)),
+        None => result.map(drop),
+    }
 }
 
 /// A node's core, and what there is beside it.
@@ -107,20 +110,31 @@ impl Engine<'_, '_> {
                 }
                 Ok(())
             }
-            Event::Orphaned(why) => Err(RunError::links(why)),
-            Event::End => {
-                self.start_no_more();
-                let mut others = Vec::new();
-                self.procs.kill_and_wait(|pid, status| others.push((pid, status)));
-                for (pid, status) in others {
-                    self.helper_ended(pid, status);
+            Event::Orphaned(why) => {
+                if let Some(nodes) = &mut self.nodes {
+                    nodes.orphaned = Some(why);
                 }
-                self.end_links();
+                self.end_node();
+                Ok(())
+            }
+            Event::End => {
+                self.end_node();
                 Ok(())
             }
             // The head is told of it by itself, and decides.
             Event::Failed(_) | Event::Joined { .. } | Event::Complete | Event::Over => Ok(()),
         }
+    }
+
+    /// Ends this node's ranks, and has the nodes below end theirs.
+    fn end_node(&mut self) {
+        self.start_no_more();
+        let mut others = Vec::new();
+        self.procs.kill_and_wait(|pid, status| others.push((pid, status)));
+        for (pid, status) in others {
+            self.helper_ended(pid, status);
+        }
+        self.end_links();
     }
 
     fn obey(&mut self, order: Order) -> Result<(), RunError> {

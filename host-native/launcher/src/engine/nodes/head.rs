@@ -539,7 +539,8 @@ impl Engine<'_, '_> {
             if let Some(away) = self.away_mut(id) {
                 away.starting.retain(|node| !nodes.contains(node));
             }
-            self.end(id, Why::Host(text.to_owned(), gone.len() as u32));
+            let below = nodes.len() as u32 - 1;
+            self.end(id, Why::Host { what: text.to_owned(), ranks: gone.len() as u32, below });
         }
     }
 

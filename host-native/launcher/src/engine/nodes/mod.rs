@@ -21,7 +21,7 @@ use super::sink::Said;
 use crate::border::{AnyCore, CoreError};
 use crate::cluster::control::{Order, Piece, Report, encode};
 use crate::cluster::link::Channel;
-use crate::cluster::net::{Event, Links, To};
+use crate::cluster::net::{Event, Links, Orphaned, To};
 use crate::error::RunError;
 pub(crate) use daemon::serve_node;
 use head::Head;
@@ -39,6 +39,8 @@ pub(super) struct Nodes<'s> {
     blocked: Vec<u32>,
     /// No daemon below this node is left.
     over: bool,
+    /// Why this node's parent is lost.
+    orphaned: Option<Orphaned>,
     role: Role<'s>,
 }
 
@@ -52,7 +54,7 @@ enum Role<'s> {
 
 impl<'s> Nodes<'s> {
     fn new(links: Links, role: Role<'s>) -> Nodes<'s> {
-        Nodes { links, blocked: Vec::new(), over: false, role }
+        Nodes { links, blocked: Vec::new(), over: false, orphaned: None, role }
     }
 
     pub(super) fn deadline(&mut self) -> Option<u64> {
