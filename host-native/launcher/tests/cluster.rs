@@ -165,19 +165,6 @@ fn a_daemon_that_is_stopped_is_named() {
 }
 
 #[test]
-fn signs_of_life_keep_idle_links() {
-    let mut tree = Tree::start(&["--radix", "2", "--heartbeat", "0.4"], 3);
-    // Several times as long as a silent link would live.
-    let deadline = Instant::now() + Duration::from_secs(2);
-    while Instant::now() < deadline {
-        assert!(tree.job.child.try_wait().unwrap().is_none(), "an idle link is not a dead one");
-        std::thread::yield_now();
-    }
-    drop(tree.job.child.stdin.take());
-    assert_eq!(tree.end().0.code(), Some(0));
-}
-
-#[test]
 fn nothing_outlives_a_head_that_is_killed() {
     let tree = Tree::start(&["--radix", "2"], 7);
     tree.job.signal(Signal::KILL);

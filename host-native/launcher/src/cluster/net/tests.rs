@@ -312,3 +312,16 @@ fn silence_is_found_out_unless_it_was_announced() {
     assert_eq!(failure.to_string(), expected);
     drop((hushed, silent));
 }
+
+#[test]
+fn signs_of_life_keep_idle_links() {
+    let mut world = World::complete("idle", 3, 2);
+    // Several times as long as a silent link would live.
+    for _ in 0..120 {
+        world.ahead += 1_000;
+        world.settle();
+    }
+    for node in 0..4 {
+        assert!(world.events(node).is_empty(), "an idle link is not a dead one");
+    }
+}
