@@ -90,11 +90,11 @@ fn a_daemon_that_is_killed_ends_the_job() {
 
 #[test]
 fn a_daemon_that_stands_still_ends_the_job() {
-    let job = raw("--heartbeat 1 -n 8", "init1\nfence1\nsay up\nforever").start();
+    let job = raw("--heartbeat 4 -n 8", "init1\nfence1\nsay up\nforever").start();
     job.await_stdout("up\n", 8);
     kill_process(daemons(&job)[0], Signal::STOP).expect("the daemon runs");
     let outcome = job.wait();
-    outcome.code(1).warns("host n1 (node 1): its daemon is lost: nothing was heard of it for 1 s\n");
+    outcome.code(1).warns("host n1 (node 1): its daemon is lost: nothing was heard of it for 4 s\n");
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn a_launcher_that_is_killed_leaves_nothing_on_any_host() {
 fn a_link_that_is_cut_is_noticed_and_its_host_named() {
     // A site of its own: the sshd of a host that is cut off does not learn that its client has gone.
     let Some(site) = Site::start() else { return };
-    let job = staying(&site, "-heartbeat 1");
+    let job = staying(&site, "-heartbeat 4");
     site.cut("b");
     failed(&job.wait(), "b");
     let left =

@@ -154,13 +154,13 @@ fn a_daemon_that_is_killed_is_named() {
 
 #[test]
 fn a_daemon_that_is_stopped_is_named() {
-    let tree = Tree::start(&["--radix", "2", "--heartbeat", "1"], 4);
+    let tree = Tree::start(&["--radix", "2", "--heartbeat", "4"], 4);
     tree.signal(2, Signal::STOP);
     let (status, complaint) = tree.end();
     assert_eq!(status.code(), Some(1));
     assert_eq!(
         complaint,
-        "hydrant reach: host host2 (node 2): its daemon is lost: nothing was heard of it for 1 s\n"
+        "hydrant reach: host host2 (node 2): its daemon is lost: nothing was heard of it for 4 s\n"
     );
 }
 
