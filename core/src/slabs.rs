@@ -207,11 +207,13 @@ pub struct Job {
 
 impl Job {
     /// Its slots in [`Slabs::ranks`].
+    #[inline]
     pub fn slots(&self) -> core::ops::Range<usize> {
         self.first as usize..(self.first + self.size) as usize
     }
 
     /// The slot of one of its ranks.
+    #[inline]
     pub fn slot(&self, rank: Rank) -> Option<usize> {
         (rank.0 < self.size).then(|| self.first as usize + rank.index())
     }

@@ -117,6 +117,7 @@ impl<'s> Links<'s> {
     }
 
     /// A link with something to say on which the host can send.
+    #[inline]
     pub fn ready(&self) -> Option<usize> {
         self.slots[..self.count].iter().position(|link| link.news && !link.blocked)
     }

@@ -24,6 +24,7 @@ pub(super) struct Asker {
 }
 
 impl Server<'_> {
+    #[inline]
     pub(super) fn bytes(
         &mut self,
         now: Time,
@@ -58,6 +59,7 @@ impl Server<'_> {
     }
 
     /// Carries out one message. False when it has to wait until replies are taken.
+    #[inline]
     fn message(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Result<bool, Malformed> {
         let slot = &self.conns[conn.index()];
         let opened = slot.phase == Phase::Opened;
@@ -103,6 +105,7 @@ impl Server<'_> {
     }
 
     /// What a command leads to beyond its own reply, once that is owed.
+    #[inline]
     fn settle(&mut self, now: Time, conn: ConnId, what: What) {
         let Some(Asker { job, .. }) = self.asker(conn) else { return };
         match what {
@@ -122,6 +125,7 @@ impl Server<'_> {
         self.check_absent(job);
     }
 
+    #[cold]
     pub(super) fn close(&mut self, conn: ConnId, why: Closing) {
         event!(warn, "conn {} has to be closed: {}", conn, why);
         let slot = &mut self.conns[conn.index()];
@@ -130,6 +134,7 @@ impl Server<'_> {
         self.check_ready(conn);
     }
 
+    #[inline]
     pub(super) fn asker(&self, conn: ConnId) -> Option<Asker> {
         let Conn { job, rank, .. } = *self.conns.get(conn.index())?;
         let (job, rank) = (job?, rank?);
@@ -137,7 +142,34 @@ impl Server<'_> {
         Some(Asker { conn, job, rank, index })
     }
 
+    #[inline]
     fn command(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        command: &Command<'_>,
+        frame: &wire::Frame<'_>,
+    ) -> Result<What, Refusal> {
+        let slot = &self.conns[conn.index()];
+        if slot.phase == Phase::Ready
+            && !slot.aside
+            && let Some(asker) = self.asker(conn)
+        {
+            match *command {
+                Command::Put { kvs, key, value } => {
+                    return self.put(asker, kvs, key, value).map(What::Answer);
+                }
+                Command::Get { kvs, key } => return self.get(asker, kvs, key).map(What::Answer),
+                Command::Fence { group: None } => return self.fence(now, asker),
+                _ => {}
+            }
+        }
+        self.seldom(now, conn, command, frame)
+    }
+
+    /// The same of what a rank says a few times, or a connection aside.
+    #[cold]
+    fn seldom(
         &mut self,
         now: Time,
         conn: ConnId,
@@ -164,9 +196,7 @@ impl Server<'_> {
             Command::GetUniverseSize => Answer::UniverseSize,
             Command::GetAppnum => Answer::Appnum,
             Command::GetJobId => Answer::JobId,
-            Command::Put { kvs, key, value } => self.put(asker, kvs, key, value)?,
             Command::Get { kvs, key } => self.get(asker, kvs, key)?,
-            Command::Fence { group: None } => return self.fence(now, asker),
             Command::Fence { group: Some(group) } => return self.group_fence(now, asker, &group),
             Command::PutNodeAttr { key, value } => self.put_node_attr(asker, key, value)?,
             Command::GetNodeAttr { key, wait } => return self.get_node_attr(asker, key, wait),
@@ -200,13 +230,17 @@ impl Server<'_> {
             Command::PsetInfo { name } => self.pset_info(asker, name)?,
             Command::PsetMembers { name, from } => self.pset_members(asker, name, from)?,
             Command::PsetDefine { name, members } => self.pset_define(asker, name, members)?,
+            // Seen to already, all of them.
             Command::Init { .. }
             | Command::InitAck { .. }
             | Command::FullInit { .. }
+            | Command::Put { .. }
+            | Command::Fence { group: None }
             | Command::Abort { .. } => return Err(Refusal::Unsupported),
         }))
     }
 
+    #[cold]
     fn abort(&mut self, conn: ConnId, code: Option<i32>, world: bool, message: Text<'_>) {
         if self.conns[conn.index()].aside {
             return self.close(conn, Closing::TurnedDown);
@@ -236,6 +270,7 @@ impl Server<'_> {
         }
     }
 
+    #[inline]
     fn put(
         &mut self,
         asker: Asker,
@@ -249,6 +284,7 @@ impl Server<'_> {
     }
 
     /// Puts a pair, or a wish for the key, at the asker's expense.
+    #[inline]
     pub(super) fn store(
         &mut self,
         asker: Asker,
@@ -264,6 +300,7 @@ impl Server<'_> {
         self.kvs.put((job.spaces, kind), Some(owner), key, value.map(|value| value.parts()))
     }
 
+    #[inline]
     fn get(&mut self, asker: Asker, kvs: Option<Text<'_>>, key: Text<'_>) -> Result<Answer, Refusal> {
         let job = match kvs {
             Some(kvs) if !kvs.is_empty() => self.named(kvs).ok_or(Refusal::NoKvs)?,
@@ -285,6 +322,7 @@ impl Server<'_> {
     }
 
     /// Ranks put into their own job's space alone.
+    #[inline]
     fn own_kvs(&self, asker: Asker, kvs: Option<Text<'_>>) -> Result<(), Refusal> {
         let own = self.jobs[asker.job.index()].name.as_bytes();
         match kvs {
@@ -294,6 +332,7 @@ impl Server<'_> {
     }
 
     /// The job with that job id.
+    #[inline]
     fn named(&self, jobid: Text<'_>) -> Option<JobId> {
         let named = |job: &Job| !job.name.is_empty() && jobid == *job.name.as_bytes();
         self.jobs.iter().position(named).map(|at| JobId(at as u32))
@@ -315,6 +354,7 @@ impl Server<'_> {
 }
 
 /// Introductions are lines, and so is all of PMI-1.
+#[inline]
 fn framing(conn: &Conn) -> Framing {
     match (conn.protocol, conn.phase) {
         (Protocol::V2, Phase::Greeted | Phase::Ready) => Framing::Counted,
@@ -323,6 +363,7 @@ fn framing(conn: &Conn) -> Framing {
 }
 
 /// A key's bytes. Those of one with escapes are put together in `room`.
+#[inline]
 pub(super) fn contiguous<'k>(key: &Text<'k>, room: &'k mut [u8]) -> Result<&'k [u8], Refusal> {
     match key.as_plain() {
         Some(bytes) => Ok(bytes),
@@ -331,6 +372,7 @@ pub(super) fn contiguous<'k>(key: &Text<'k>, room: &'k mut [u8]) -> Result<&'k [
 }
 
 /// A thread id to be echoed, empty where none came; nothing when it is too long.
+#[inline]
 fn keep<const N: usize>(thrid: Option<Text<'_>>) -> Option<Vec<u8, N, u8>> {
     let mut kept = Vec::new();
     for part in thrid.iter().flat_map(Text::parts) {

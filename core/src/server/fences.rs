@@ -15,6 +15,7 @@ use crate::trace::{Cause, event};
 use crate::wire::{Group, Members, Op, Text};
 
 impl Server<'_> {
+    #[inline]
     pub(super) fn fence(&mut self, now: Time, asker: Asker) -> Result<What, Refusal> {
         self.alive(asker)?;
         let RankSlot { in_fence, .. } = &mut self.ranks[asker.index];
@@ -120,6 +121,7 @@ impl Server<'_> {
     }
 
     /// Turns away who is [buried](RankSlot::buried): its bytes may come later than its end.
+    #[inline]
     fn alive(&self, asker: Asker) -> Result<(), Refusal> {
         if self.ranks[asker.index].buried { Err(Refusal::Rank) } else { Ok(()) }
     }
@@ -182,6 +184,7 @@ impl Server<'_> {
     }
 
     /// Lets the job's fence go when everybody it waits for has arrived.
+    #[inline]
     pub(super) fn check_fence(&mut self, job: JobId) {
         let state = &self.jobs[job.index()];
         let here = state.local - state.unawaited;
@@ -193,6 +196,7 @@ impl Server<'_> {
     }
 
     /// Everybody has arrived in the job's fence.
+    #[inline]
     pub(super) fn release_fence(&mut self, job: JobId) {
         self.descend(job, Meeting::Fence);
         let state = &mut self.jobs[job.index()];
@@ -230,6 +234,7 @@ impl Server<'_> {
     }
 
     /// Turns what a rank waits for into an answer, where `answer` has one.
+    #[inline]
     pub(super) fn answer_rank(&mut self, index: usize, answer: impl Fn(What) -> Option<Answer>) {
         let Some(conn) = self.ranks[index].conn else { return };
         let Some(slot) = self.conns.get_mut(conn.index()) else { return };

@@ -216,6 +216,14 @@ pub enum Input<'a> {
     },
 }
 
+impl<'a> Input<'a> {
+    /// Reads an input that was written in postcard, and nothing where there is none.
+    #[cold]
+    pub fn read(bytes: &'a [u8]) -> Option<Input<'a>> {
+        postcard::from_bytes(bytes).ok()
+    }
+}
+
 /// A job as the host describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec<'a> {

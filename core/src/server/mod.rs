@@ -145,9 +145,20 @@ impl<'s> Server<'s> {
     /// # Errors
     /// A [`Fault`] is the host's mistake; nothing was changed. Clients' mistakes are no errors here: they get
     /// their reply, or [`Output::Close`].
+    #[inline]
     pub fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
+        if let Input::Bytes { conn, bytes, full } = input {
+            return self.bytes(now, conn, bytes, full);
+        }
+        self.happen(now, input)
+    }
+
+    /// All but what clients say.
+    #[cold]
+    fn happen(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
         match input {
-            Input::Bytes { conn, bytes, full } => return self.bytes(now, conn, bytes, full),
+            // The caller has seen to it.
+            Input::Bytes { .. } => {}
             Input::Node { node, nodes, radix } => self.join_nodes(node, nodes, radix)?,
             Input::Job(spec) => self.open_job(&spec)?,
             Input::Place { job, first, count, node } => self.place(job, first, count, node)?,
@@ -182,11 +193,13 @@ impl<'s> Server<'s> {
     }
 
     /// When the host has to say [`Input::Tick`], if nothing else happens before.
+    #[inline]
     pub fn wake(&self) -> Option<Time> {
         self.wake
     }
 
     /// Whether [`Server::poll`] may have something to say.
+    #[inline]
     pub fn has_output(&self) -> bool {
         self.news || self.links.ready().is_some() || self.ready.next().is_some()
     }
@@ -248,14 +261,17 @@ impl<'s> Server<'s> {
         }
     }
 
+    #[inline]
     fn job(&self, job: JobId) -> Result<&Job, Fault> {
         self.jobs.get(job.index()).filter(|slot| !slot.name.is_empty()).ok_or(Fault::NoSuchJob)
     }
 
+    #[inline]
     fn conn(&self, conn: ConnId) -> Result<&Conn, Fault> {
         self.conns.get(conn.index()).filter(|slot| slot.job.is_some()).ok_or(Fault::NoSuchConn)
     }
 
+    #[inline]
     fn conn_mut(&mut self, conn: ConnId) -> Result<&mut Conn, Fault> {
         self.conns.get_mut(conn.index()).filter(|slot| slot.job.is_some()).ok_or(Fault::NoSuchConn)
     }
@@ -306,12 +322,14 @@ impl<'s> Server<'s> {
         }
     }
 
+    #[inline]
     fn rank_slot(&mut self, job: Option<JobId>, rank: Option<Rank>) -> Option<&mut RankSlot> {
         let slot = self.jobs.get(job?.index())?.slot(rank?)?;
         self.ranks.get_mut(slot)
     }
 
     /// Puts a connection among the ready ones when it has something to say and the host can write to it.
+    #[inline]
     fn check_ready(&mut self, conn: ConnId) {
         let Some(slot) = self.conns.get(conn.index()) else { return };
         let says = slot.joined_unsaid

@@ -14,39 +14,68 @@ use crate::wire::{self, Codes, Failure, Op, Reply, Text};
 /// Room for a list of ranks.
 const LIST_MAX: usize = 1024;
 
+/// What the host is told before replies are.
+enum News {
+    Errand(ErrandId),
+    /// The rank in this slot.
+    Kill(usize),
+    Ending(JobId),
+    Late(JobId),
+    LateGroup(u32),
+    /// So many bytes for a node.
+    Peer(u32, usize),
+}
+
 impl Server<'_> {
     /// The next thing for the host to do, written into `buf` as far as it has bytes. The only way out.
     ///
     /// Call it until it gives nothing. Connections have their turns; jobs that have to end come first. Nothing is
     /// given either while `buf` is shorter than [`output_max`](crate::Limits::output_max).
+    #[inline]
     pub fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Option<Output<'b>> {
         if buf.len() < self.limits.output_max() {
             return None;
         }
-        if self.news {
-            if let Some(errand) = self.errands.untold() {
-                return self.say_errand(errand, buf);
-            }
-            if let Some(index) = self.ranks.iter().position(|rank| rank.abort.is_some_and(|it| it.unsaid)) {
-                return self.say_kill(index, buf);
-            }
-            if let Some(job) = self.jobs.iter().position(|job| job.ending_unsaid) {
-                return self.say_ending(JobId(job as u32), buf);
-            }
-            if let Some(job) = self.jobs.iter().position(|job| job.fence.late == Late::Unsaid) {
-                return self.say_late(JobId(job as u32), buf);
-            }
-            if let Some(group) = self.groups.say_late() {
-                return self.say_late_group(group, buf);
-            }
-            self.news = false;
-        }
-        if let Some((node, len)) = self.write_to_peer(buf) {
-            return Some(Output::Peer { node, bytes: &buf[..len] });
+        if (self.news || self.links.ready().is_some())
+            && let Some(news) = self.next_news(buf)
+        {
+            return self.say_news(news, buf);
         }
         let conn = ConnId(self.ready.next()?);
         self.ready.pass(conn.0);
         self.say(conn, buf)
+    }
+
+    /// What goes before replies. A message for a peer is written at once.
+    #[cold]
+    fn next_news(&mut self, buf: &mut [u8]) -> Option<News> {
+        if self.news {
+            let Server { errands, ranks, jobs, groups, .. } = self;
+            let job = |which: fn(&Job) -> bool| jobs.iter().position(which).map(|job| JobId(job as u32));
+            let aborted = || ranks.iter().position(|rank| rank.abort.is_some_and(|it| it.unsaid));
+            let news = (errands.untold().map(News::Errand))
+                .or_else(|| aborted().map(News::Kill))
+                .or_else(|| job(|job| job.ending_unsaid).map(News::Ending))
+                .or_else(|| job(|job| job.fence.late == Late::Unsaid).map(News::Late))
+                .or_else(|| groups.say_late().map(News::LateGroup));
+            if news.is_some() {
+                return news;
+            }
+            self.news = false;
+        }
+        self.write_to_peer(buf).map(|(node, len)| News::Peer(node, len))
+    }
+
+    #[cold]
+    fn say_news<'b>(&mut self, news: News, buf: &'b mut [u8]) -> Option<Output<'b>> {
+        match news {
+            News::Errand(errand) => self.say_errand(errand, buf),
+            News::Kill(rank) => self.say_kill(rank, buf),
+            News::Ending(job) => self.say_ending(job, buf),
+            News::Late(job) => self.say_late(job, buf),
+            News::LateGroup(group) => self.say_late_group(group, buf),
+            News::Peer(node, len) => Some(Output::Peer { node, bytes: &buf[..len] }),
+        }
     }
 
     fn say_ending<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
@@ -105,6 +134,7 @@ impl Server<'_> {
         Some(Output::Late { job, arrived, size, missing })
     }
 
+    #[inline]
     fn say<'b>(&mut self, id: ConnId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let conn = &mut self.conns[id.index()];
         let output = if conn.joined_unsaid {
@@ -126,6 +156,7 @@ impl Server<'_> {
     }
 
     /// Writes a reply; its length.
+    #[inline]
     fn encode(&self, id: ConnId, at: usize, answer: Answer, buf: &mut [u8]) -> usize {
         let conn = &self.conns[id.index()];
         // Lists are made in the back of the buffer, which their replies leave free.
@@ -144,6 +175,7 @@ impl Server<'_> {
     }
 
     /// An answer's full text. Lists are written into `scratch`.
+    #[inline]
     fn reply<'a>(&'a self, conn: &Conn, answer: Answer, scratch: &'a mut [u8]) -> Reply<'a> {
         let gone = |op| Reply::Refused(op, Failure::Refusal(Refusal::NotInitialized));
         let Some((job, rank)) = conn.job.and_then(|job| self.jobs.get(job.index())).zip(conn.rank) else {
@@ -156,6 +188,25 @@ impl Server<'_> {
         let Some(slot) = job.slot(rank).and_then(|slot| self.ranks.get(slot)) else {
             return gone(answer.op());
         };
+        match answer {
+            Answer::Record(op, record) => match self.kvs.record(record) {
+                Some(record) => Reply::Found(op, Text::plain(record.value)),
+                None => Reply::Missing(op),
+            },
+            Answer::Fence(tag) => Reply::Fence { tag },
+            Answer::Done(op) => Reply::Done(op),
+            _ => self.seldom_reply((job, rank, slot), answer, scratch),
+        }
+    }
+
+    /// The same of what a rank asks a few times.
+    #[cold]
+    fn seldom_reply<'a>(
+        &'a self,
+        (job, rank, slot): (&'a Job, Rank, &RankSlot),
+        answer: Answer,
+        scratch: &'a mut [u8],
+    ) -> Reply<'a> {
         let Job { size, universe, .. } = *job;
         match answer {
             Answer::Init { version, subversion } => Reply::Init { version, subversion },
@@ -168,10 +219,6 @@ impl Server<'_> {
             Answer::UniverseSize => Reply::UniverseSize(universe),
             Answer::Appnum => Reply::Appnum(slot.appnum),
             Answer::JobId => Reply::JobId(Text::from(job.name.as_str())),
-            Answer::Record(op, record) => match self.kvs.record(record) {
-                Some(record) => Reply::Found(op, Text::plain(record.value)),
-                None => Reply::Missing(op),
-            },
             Answer::Attr(op, attr) => self.attr(op, attr, job, scratch),
             Answer::Port(name) => match self.names.port(name) {
                 Some(port) => Reply::Port(Text::plain(port)),
@@ -191,9 +238,9 @@ impl Server<'_> {
                 let (members, next) = list_ranks(members, scratch);
                 Reply::PsetMembers { members: Text::from(members), next }
             }
-            Answer::Missing(op) => Reply::Missing(op),
             Answer::Fence(tag) => Reply::Fence { tag },
             Answer::Done(op) => Reply::Done(op),
+            Answer::Missing(op) | Answer::Record(op, _) => Reply::Missing(op),
             Answer::Refused(op, why) => Reply::Refused(op, Failure::Refusal(why)),
         }
     }
@@ -260,6 +307,7 @@ impl Server<'_> {
 
 impl Conn {
     /// The oldest reply that can be said.
+    #[inline]
     fn next_answer(&self) -> Option<(usize, Answer)> {
         self.owed.iter().enumerate().find_map(|(at, owed)| match owed.what {
             What::Answer(answer) => Some((at, answer)),

@@ -35,6 +35,7 @@ impl Server<'_> {
         Some(limit)
     }
 
+    #[cold]
     pub(super) fn note_limit(&mut self, why: Refusal) {
         if let Refusal::Full(hit, _) | Refusal::Share(hit, _) = why {
             let at = Limit::ALL.iter().position(|&limit| limit == hit);

@@ -5,7 +5,7 @@
 
 mod read;
 
-use postcard::ser_flavors::Size;
+use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 
 use crate::fault::Fault;
@@ -80,7 +80,8 @@ pub struct State<'a> {
 pub fn write<'b>(state: &State<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Fault> {
     let (header, rest) = buf.split_first_chunk_mut::<{ HEADER.len() }>().ok_or(Fault::ShortSlab)?;
     *header = HEADER;
-    let body = postcard::to_slice(state, rest).map_err(|_| Fault::ShortSlab)?.len();
+    let room = rest.len();
+    let body = Some(put(state, rest)).filter(|&len| len <= room).ok_or(Fault::ShortSlab)?;
     let end = HEADER.len() + body;
     let digest = digest(&buf[..end]);
     let place = buf[end..].first_chunk_mut::<DIGEST>().ok_or(Fault::ShortSlab)?;
@@ -90,9 +91,40 @@ pub fn write<'b>(state: &State<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Fault
 
 /// The length of what [`write()`] writes, in bytes.
 pub fn len(state: &State<'_>) -> usize {
+    HEADER.len() + put(state, &mut []) + DIGEST
+}
+
+/// Writes a state's postcard as far as it fits; its whole length.
+fn put(state: &State<'_>, buf: &mut [u8]) -> usize {
     // Nothing in a state refuses to be serialized.
-    let body = postcard::serialize_with_flavor(state, Size::default()).unwrap_or(0);
-    HEADER.len() + body + DIGEST
+    postcard::serialize_with_flavor(state, Room { buf, len: 0 }).unwrap_or(0)
+}
+
+/// Takes as much as it has room for, and counts everything: so the same code measures a snapshot and writes it.
+struct Room<'b> {
+    buf: &'b mut [u8],
+    len: usize,
+}
+
+impl Flavor for Room<'_> {
+    type Output = usize;
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.try_extend(&[byte])
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        let room = self.buf.get_mut(self.len..).and_then(|room| room.get_mut(..bytes.len()));
+        if let Some(room) = room {
+            room.copy_from_slice(bytes);
+        }
+        self.len += bytes.len();
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<usize> {
+        Ok(self.len)
+    }
 }
 
 fn digest(bytes: &[u8]) -> [u8; DIGEST] {

@@ -6,11 +6,13 @@ pub const fn words(len: u32) -> usize {
 }
 
 /// Whether `n` is in the set; numbers beyond it are not.
+#[inline]
 pub fn contains(set: &[u32], n: u32) -> bool {
     set.get((n / 32) as usize).is_some_and(|word| word & (1 << (n % 32)) != 0)
 }
 
 /// Puts `n` into the set; whether it was not there. A number beyond the set stays out.
+#[inline]
 pub fn insert(set: &mut [u32], n: u32) -> bool {
     let Some(word) = set.get_mut((n / 32) as usize) else { return false };
     let new = *word & (1 << (n % 32)) == 0;
@@ -19,6 +21,7 @@ pub fn insert(set: &mut [u32], n: u32) -> bool {
 }
 
 /// Takes `n` out of the set; whether it was there.
+#[inline]
 pub fn remove(set: &mut [u32], n: u32) -> bool {
     let Some(word) = set.get_mut((n / 32) as usize) else { return false };
     let old = *word & (1 << (n % 32)) != 0;

@@ -77,6 +77,7 @@ pub struct Record<'a> {
 }
 
 /// Bytes of log that a record takes.
+#[inline]
 pub const fn record_len(key: u32, value: u32) -> u32 {
     (HEADER + key + value).next_multiple_of(4)
 }
@@ -176,26 +177,31 @@ impl<'s> Log<'s> {
     }
 
     /// Bytes left.
+    #[inline]
     pub fn bytes_left(&self) -> u32 {
         u32::try_from(self.bytes.len()).unwrap_or(u32::MAX) - self.len
     }
 
     /// Keys left.
+    #[inline]
     pub const fn keys_left(&self) -> u32 {
         self.keys_max - self.keys
     }
 
     /// The log itself, from its first record to its last.
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len as usize]
     }
 
     /// Hashes a key for look-ups in `space`.
+    #[inline]
     pub fn key<'k>(&self, space: u32, bytes: &'k [u8]) -> Key<'k> {
         Key::new(self.seed, space, bytes)
     }
 
     /// Looks a key up.
+    #[inline]
     pub fn find(&self, key: &Key<'_>) -> Slot {
         let mask = self.index.len() - 1;
         let mut at = key.start(mask);
@@ -212,6 +218,7 @@ impl<'s> Log<'s> {
         Slot::None
     }
 
+    #[inline]
     fn is_at(&self, offset: u32, key: &Key<'_>) -> bool {
         let Some((header, rest)) = split(self.bytes, offset) else { return false };
         header.is_of(key) && rest.get(..usize::from(header.key_len)) == Some(key.bytes)
@@ -222,6 +229,7 @@ impl<'s> Log<'s> {
     ///
     /// Returns the record's offset; nothing, and nothing is changed, when keys or bytes run out or a length is
     /// over 65,534.
+    #[inline]
     pub fn append<'v>(
         &mut self,
         key: &Key<'_>,
@@ -260,6 +268,7 @@ impl<'s> Log<'s> {
     }
 
     /// The record at an offset that [`Log::find`] or [`Log::append`] gave.
+    #[inline]
     pub fn record(&self, offset: u32) -> Option<Record<'_>> {
         let (header, rest) = split(self.as_bytes(), offset)?;
         let (key, rest) = rest.split_at_checked(usize::from(header.key_len))?;
@@ -271,11 +280,13 @@ impl<'s> Log<'s> {
 
 impl<'k> Key<'k> {
     /// Hashes a key of a log with that seed.
+    #[inline]
     pub(super) fn new(seed: u32, space: u32, bytes: &'k [u8]) -> Key<'k> {
         Key { space, hash: hash(seed ^ space.wrapping_mul(0x9e37_79b1), bytes), bytes }
     }
 
     /// Where in an index of a log its search begins.
+    #[inline]
     pub(super) fn start(&self, mask: usize) -> usize {
         self.hash as usize & mask
     }
@@ -297,12 +308,14 @@ pub(super) struct Header {
 
 impl Header {
     /// Reads what [`to_bytes`](Header::to_bytes) wrote.
+    #[inline]
     pub(super) fn read(bytes: &[u8; HEADER as usize]) -> Header {
         let word = |at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let half = |at| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         Header { hash: word(0), space: word(4), key_len: half(8), value_len: half(10), owner: word(12) }
     }
 
+    #[inline]
     fn to_bytes(&self) -> [u8; HEADER as usize] {
         let mut bytes = [0; HEADER as usize];
         bytes[..4].copy_from_slice(&self.hash.to_le_bytes());
@@ -314,27 +327,32 @@ impl Header {
     }
 
     /// Whether the record can be one of `key`: that is sure once its key's bytes are the same.
+    #[inline]
     pub(super) fn is_of(&self, key: &Key<'_>) -> bool {
         self.hash == key.hash && self.space == key.space && usize::from(self.key_len) == key.bytes.len()
     }
 
     /// The value's length in bytes; nothing where the key is [wanted](Record::wanted).
+    #[inline]
     pub(super) fn value_len(&self) -> Option<u32> {
         (self.value_len != WANTED).then_some(u32::from(self.value_len))
     }
 
+    #[inline]
     fn record_len(&self) -> u32 {
         record_len(u32::from(self.key_len), self.value_len().unwrap_or(0))
     }
 }
 
 /// The header of the record at an offset, and what follows it.
+#[inline]
 fn split(bytes: &[u8], offset: u32) -> Option<(Header, &[u8])> {
     let (header, rest) = bytes.get(offset as usize..)?.split_first_chunk()?;
     Some((Header::read(header), rest))
 }
 
 /// MurmurHash3's 32-bit function, which 32-bit processors compute as well as others.
+#[inline]
 pub fn hash(seed: u32, bytes: &[u8]) -> u32 {
     let scramble = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
     let (words, rest) = bytes.as_chunks::<4>();
@@ -350,6 +368,7 @@ pub fn hash(seed: u32, bytes: &[u8]) -> u32 {
     hash ^ (hash >> 16)
 }
 
+#[inline]
 fn fill_front<'b>(buf: &'b mut [u8], piece: &[u8]) -> &'b mut [u8] {
     let (front, rest) = buf.split_at_mut(piece.len());
     front.copy_from_slice(piece);

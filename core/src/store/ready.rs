@@ -48,11 +48,13 @@ impl<'s> Ready<'s> {
         }
     }
 
+    #[inline]
     fn level(&mut self, level: usize) -> &mut [u32] {
         &mut self.words[self.start[level] as usize..self.start[level + 1] as usize]
     }
 
     /// Puts a number in.
+    #[inline]
     pub fn insert(&mut self, n: u32) {
         debug_assert!(n < self.capacity);
         let mut at = n;
@@ -65,6 +67,7 @@ impl<'s> Ready<'s> {
     }
 
     /// Takes a number out.
+    #[inline]
     pub fn remove(&mut self, n: u32) {
         let mut at = n;
         for level in 0..self.levels {
@@ -78,7 +81,10 @@ impl<'s> Ready<'s> {
     }
 
     /// A number of the set, each in its turn: the smallest one not below the last one [passed](Ready::pass).
+    #[inline]
     pub fn next(&self) -> Option<u32> {
+        // The topmost word says whether there are any.
+        self.words.last().filter(|&&word| word != 0)?;
         self.not_below(self.cursor).or_else(|| self.not_below(0))
     }
 
@@ -94,10 +100,12 @@ impl<'s> Ready<'s> {
     }
 
     /// Gives the numbers above `n` their turn.
+    #[inline]
     pub fn pass(&mut self, n: u32) {
         self.cursor = if n + 1 < self.capacity { n + 1 } else { 0 };
     }
 
+    #[inline]
     fn not_below(&self, from: u32) -> Option<u32> {
         let mut at = from;
         for level in 0..self.levels {
@@ -113,6 +121,7 @@ impl<'s> Ready<'s> {
         None
     }
 
+    #[inline]
     fn descend(&self, level: usize, found: u32) -> u32 {
         (0..level)
             .rev()

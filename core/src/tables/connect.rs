@@ -27,6 +27,7 @@ impl<'s> Connections<'s> {
     }
 
     /// Whether a job may read the other's key-value space: always its own.
+    #[inline]
     pub fn connected(&self, a: JobId, b: JobId) -> bool {
         a == b || bits::contains(self.row(a), b.0)
     }

@@ -36,6 +36,7 @@ impl Spaces {
     }
 
     /// The number that the log knows one of them by.
+    #[inline]
     pub fn of(self, kind: Kind) -> u32 {
         self.0.wrapping_mul(4).wrapping_add(kind as u32)
     }
@@ -57,6 +58,7 @@ pub struct Amount {
 
 impl Amount {
     /// What of `self` is not used yet.
+    #[inline]
     pub fn less(self, used: Amount) -> Amount {
         Amount { bytes: self.bytes.saturating_sub(used.bytes), keys: self.keys.saturating_sub(used.keys) }
     }
@@ -141,10 +143,12 @@ impl<'s> Kvs<'s> {
     }
 
     /// What nothing is stored in yet, whether it is set aside or not.
+    #[inline]
     pub fn left(&self) -> Amount {
         Amount { bytes: self.log.bytes_left(), keys: self.log.keys_left() }
     }
 
+    #[inline]
     fn common(&self) -> Amount {
         self.left().less(self.reserved)
     }
@@ -209,6 +213,7 @@ impl<'s> Kvs<'s> {
 
     /// Whether there is room for a cost of one who has used that much of its share, and may take so much of what is
     /// common.
+    #[inline]
     fn admit(&self, cost: Amount, used: Amount, share: Amount, spare: Amount) -> Result<(), Refusal> {
         let mine = share.less(used);
         // Of the cost, what exceeds the rest of the share comes out of the common half.
@@ -269,6 +274,7 @@ impl<'s> Kvs<'s> {
 
     /// Stores a value under a key, replacing an older one, or a wish for the key where there is no value. Without
     /// an owner it is the host that stores, at the cost of what is common.
+    #[inline]
     pub fn put<'v>(
         &mut self,
         (spaces, kind): (Spaces, Kind),
@@ -371,6 +377,7 @@ impl<'s> Kvs<'s> {
     }
 
     /// The newest record of a key, with a value or wanted.
+    #[inline]
     pub fn find(&self, (spaces, kind): (Spaces, Kind), key: &[u8]) -> Result<Option<u32>, Refusal> {
         check_key(key.len())?;
         Ok(match self.log.find(&self.log.key(spaces.of(kind), key)) {
@@ -380,18 +387,21 @@ impl<'s> Kvs<'s> {
     }
 
     /// The record at an offset that a put or a look-up gave.
+    #[inline]
     pub fn record(&self, offset: u32) -> Option<Record<'_>> {
         self.log.record(offset)
     }
 }
 
 /// What a record takes whose key was found at `slot`.
+#[inline]
 fn cost(key_len: u32, value_len: u32, slot: Slot) -> Amount {
     let keys = u32::from(!matches!(slot, Slot::Taken { .. }));
     Amount { bytes: record_len(key_len, value_len), keys }
 }
 
 /// A key's length, where it may be one.
+#[inline]
 fn check_key(len: usize) -> Result<u32, Refusal> {
     match u32::try_from(len) {
         Ok(0) => Err(Refusal::EmptyKey),
@@ -400,6 +410,7 @@ fn check_key(len: usize) -> Result<u32, Refusal> {
     }
 }
 
+#[inline]
 fn check_value(len: usize) -> Result<u32, Refusal> {
     u32::try_from(len).ok().filter(|&len| len <= VALUE_MAX).ok_or(Refusal::ValueLength)
 }

@@ -71,7 +71,7 @@ impl<'a> Pairs<'a> {
         };
         // A line feed separates blank-separated pairs too, in the answer of several lines.
         let other = if separator == b' ' { b'\n' } else { separator };
-        let end = self.rest.iter().position(|&b| b == b'=' || b == separator || b == other)?;
+        let end = scan::find_any([b'=', separator, other], self.rest)?;
         let (key, from) = self.rest.split_at(end);
         let (&mark, after) = from.split_first()?;
         self.rest = after;
@@ -79,6 +79,7 @@ impl<'a> Pairs<'a> {
     }
 
     /// Where the value that `rest` begins with ends; `None` when a needed separator is missing.
+    #[inline]
     fn value_end(&self) -> Option<usize> {
         match self.separator {
             Separator::Line => Some(scan::find(b'\n', self.rest).unwrap_or(self.rest.len())),
@@ -98,6 +99,7 @@ impl<'a> Pairs<'a> {
     }
 
     /// Where the first blank or line feed stands that is not escaped.
+    #[inline]
     fn word_end(&self) -> usize {
         let end = scan::find(b' ', self.rest).unwrap_or(self.rest.len());
         let word = self.rest.get(..end).unwrap_or_default();
@@ -154,6 +156,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The values of `keys`, whatever their order; the first one where a key stands twice.
+    #[inline]
     pub(super) fn pick<const N: usize>(&mut self, keys: [&[u8]; N]) -> [Option<Text<'a>>; N] {
         let mut values = [None; N];
         for (key, value) in self.pairs {
@@ -170,11 +173,13 @@ impl<'a> Fields<'a> {
 }
 
 /// A field that must be there.
+#[inline]
 pub(super) fn need<T>(field: Option<T>) -> Result<T, Refusal> {
     field.ok_or(Refusal::MissingField)
 }
 
 /// A field that may be missing, or empty with the same meaning.
+#[inline]
 pub(super) fn filled(field: Option<Text<'_>>) -> Option<Text<'_>> {
     field.filter(|text| !text.is_empty())
 }

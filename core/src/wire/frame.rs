@@ -52,12 +52,13 @@ pub struct Frame<'a> {
 ///
 /// # Errors
 /// The bytes are not, and will not become, a message. The connection cannot go on.
+#[inline]
 pub fn next_frame(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, Malformed> {
     match framing {
         // Slurm's library introduces itself again, with a line, when PMI2_Init is called twice.
         Framing::Counted if may_begin(bytes, CMD) => line(bytes),
         Framing::Counted => counted(bytes),
-        Framing::Line if may_begin(bytes, MCMD) && bytes.len() >= MCMD.len() => block(bytes),
+        Framing::Line if bytes.starts_with(MCMD) => block(bytes),
         Framing::Line if may_begin(bytes, CMD) || may_begin(bytes, MCMD) => line(bytes),
         Framing::Line => Err(Malformed::NoCommand),
     }
@@ -92,10 +93,12 @@ pub fn next_reply(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, M
 }
 
 /// Whether `bytes` begins with `word` as far as it goes.
+#[inline]
 fn may_begin(bytes: &[u8], word: &[u8]) -> bool {
-    bytes.iter().zip(word).all(|(a, b)| a == b)
+    bytes.starts_with(word) || word.starts_with(bytes)
 }
 
+#[inline]
 fn frame(bytes: &[u8], body: usize, len: usize, kind: Kind) -> Result<Frame<'_>, Malformed> {
     match u32::try_from(len) {
         Ok(len) if len <= MESSAGE_MAX => Ok(Frame { body: bytes.get(..body).unwrap_or_default(), len, kind }),
@@ -104,10 +107,12 @@ fn frame(bytes: &[u8], body: usize, len: usize, kind: Kind) -> Result<Frame<'_>,
 }
 
 /// The bytes that may belong to one message.
+#[inline]
 fn window(bytes: &[u8]) -> &[u8] {
     bytes.get(..MESSAGE_MAX as usize).unwrap_or(bytes)
 }
 
+#[inline]
 fn line(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     match scan::find(b'\n', window(bytes)) {
         Some(end) => frame(bytes, end, end + 1, Kind::Line).map(Some),
@@ -149,6 +154,7 @@ fn block(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     }
 }
 
+#[inline]
 fn counted(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     let (prefix, rest) = bytes.split_at(bytes.len().min(PREFIX as usize));
     let Some(len) = length(prefix)? else { return Ok(None) };
@@ -168,6 +174,7 @@ fn counted(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
 /// The length that `prefix` says; `None` while it is shorter than six characters.
 ///
 /// MPICH writes `    14`, Slurm `14    `.
+#[inline]
 fn length(prefix: &[u8]) -> Result<Option<u32>, Malformed> {
     let digits = prefix.trim_ascii_start().trim_ascii_end();
     if prefix.iter().any(|&b| b != b' ' && !b.is_ascii_digit()) || digits.contains(&b' ') {

@@ -48,6 +48,7 @@ impl Protocol {
 ///
 /// # Errors
 /// See [`Undecoded`].
+#[inline]
 pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     match frame.kind {
         frame::Kind::Counted => v2::decode(frame),
@@ -71,6 +72,7 @@ pub fn decode_errand(protocol: Protocol, body: &[u8]) -> Option<Command<'_>> {
 }
 
 /// `kind` is that of a PMI-1 frame.
+#[cold]
 fn decode_again(protocol: Protocol, kind: frame::Kind, body: &[u8]) -> Option<Command<'_>> {
     let kind = match protocol {
         Protocol::V1 => kind,
@@ -87,6 +89,7 @@ fn decode_again(protocol: Protocol, kind: frame::Kind, body: &[u8]) -> Option<Co
 ///
 /// # Errors
 /// [`Unsent::DoesNotFit`], and `buf` holds nothing of use.
+#[inline]
 pub fn encode_reply<'b>(
     protocol: Protocol,
     reply: &Reply<'_>,

@@ -1,31 +1,68 @@
 //! Finding bytes and reading numbers.
 
-/// Where `byte` first stands. Passes over 32 bytes at a time, which compilers turn into vector instructions, and
-/// finds the place within 8 of them by arithmetic on a word.
+/// Whether compilers turn loops over bytes into vector instructions. Elsewhere words are what is quick.
+const VECTORS: bool = cfg!(any(target_feature = "sse2", target_feature = "neon", target_feature = "simd128"));
+
+const ONES: u64 = u64::MAX / 255;
+const HIGH: u64 = ONES << 7;
+
+/// The high bit of each byte of a word that is `byte`, and perhaps of some behind the first such byte.
+#[inline]
+fn hits(word: u64, byte: u8) -> u64 {
+    let word = word ^ (ONES * u64::from(byte));
+    word.wrapping_sub(ONES) & !word & HIGH
+}
+
+/// Where `byte` first stands.
 #[inline]
 pub(super) fn find(byte: u8, bytes: &[u8]) -> Option<usize> {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGH: u64 = ONES << 7;
     let mut at = 0;
-    while let Some(chunk) = bytes[at..].first_chunk::<32>() {
-        if chunk.iter().fold(false, |hit, &b| hit | (b == byte)) {
-            break;
+    if VECTORS {
+        while let Some(chunk) = bytes[at..].first_chunk::<32>() {
+            if chunk.iter().fold(false, |hit, &b| hit | (b == byte)) {
+                break;
+            }
+            at += 32;
         }
-        at += 32;
     }
-    while let Some(chunk) = bytes[at..].first_chunk::<8>() {
-        // A byte of the word is zero where `byte` stands; the lowest such byte sets the lowest high bit.
-        let word = u64::from_le_bytes(*chunk) ^ (ONES * u64::from(byte));
-        let zeros = word.wrapping_sub(ONES) & !word & HIGH;
-        if zeros != 0 {
-            return Some(at + (zeros.trailing_zeros() / 8) as usize);
+    find_any([byte], &bytes[at..]).map(|found| at + found)
+}
+
+/// Where the first of several bytes stands, found by arithmetic on words of eight.
+#[inline]
+pub(super) fn find_any<const N: usize>(wanted: [u8; N], bytes: &[u8]) -> Option<usize> {
+    let hits = |word| wanted.iter().fold(0, |found, &byte| found | hits(word, byte));
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (nth, &word) in words.iter().enumerate() {
+        let found = hits(u64::from_le_bytes(word));
+        if found != 0 {
+            return Some(nth * 8 + (found.trailing_zeros() / 8) as usize);
         }
-        at += 8;
     }
-    bytes[at..].iter().position(|&b| b == byte).map(|i| at + i)
+    let at = bytes.len() - rest.len();
+    match bytes.last_chunk() {
+        // What this word repeats of the one before holds nothing.
+        Some(&last) if !rest.is_empty() => {
+            let found = hits(u64::from_le_bytes(last)) >> (8 * (8 - rest.len()));
+            (found != 0).then(|| at + (found.trailing_zeros() / 8) as usize)
+        }
+        _ => rest.iter().position(|b| wanted.contains(b)).map(|found| at + found),
+    }
+}
+
+/// Whether one of several bytes stands somewhere.
+#[inline]
+pub(super) fn holds<const N: usize>(wanted: [u8; N], bytes: &[u8]) -> bool {
+    if VECTORS {
+        // Without early exit, so that it is vectorised.
+        bytes.iter().fold(false, |hit, b| hit | wanted.iter().fold(false, |hit, byte| hit | (b == byte)))
+    } else {
+        find_any(wanted, bytes).is_some()
+    }
 }
 
 /// A decimal number of digits alone.
+#[inline]
 pub(super) fn number(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() {
         return None;
@@ -67,6 +104,23 @@ mod tests {
         #[test]
         fn finds_in_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..80), byte in any::<u8>()) {
             prop_assert_eq!(find(byte, &bytes), bytes.iter().position(|&b| b == byte));
+        }
+
+        #[test]
+        fn finds_the_first_of_several(
+            bytes in prop::collection::vec(any::<u8>(), 0..40),
+            wanted: [u8; 3],
+            near in prop::collection::vec((0usize..40, 0usize..3, prop_oneof![Just(0u8), Just(1), Just(0x80)]), 0..6),
+        ) {
+            let mut bytes = bytes;
+            for (at, which, off) in near {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = wanted[which] ^ off;
+                }
+            }
+            let first = bytes.iter().position(|b| wanted.contains(b));
+            prop_assert_eq!(find_any(wanted, &bytes), first);
+            prop_assert_eq!(holds(wanted, &bytes), first.is_some());
         }
 
         #[test]

@@ -29,6 +29,7 @@ impl<'a> Text<'a> {
     }
 
     /// Bytes as they stand in a message. Most hold no escape, which is found out once and here.
+    #[inline]
     pub fn escaped(raw: &'a [u8], escape: Escape) -> Text<'a> {
         let mark = match escape {
             Escape::None => return Text::plain(raw),
@@ -42,11 +43,13 @@ impl<'a> Text<'a> {
     }
 
     /// The text in pieces that need no more undoing; none of them is empty.
+    #[inline]
     pub fn parts(&self) -> Parts<'a> {
         Parts { rest: self.raw, escape: self.escape }
     }
 
     /// Length in bytes, escapes undone.
+    #[inline]
     pub fn len(&self) -> usize {
         match self.escape {
             Escape::None => self.raw.len(),
@@ -60,6 +63,7 @@ impl<'a> Text<'a> {
     }
 
     /// The bytes, where no escape stands in them.
+    #[inline]
     pub fn as_plain(&self) -> Option<&'a [u8]> {
         (self.escape == Escape::None).then_some(self.raw)
     }
@@ -87,6 +91,7 @@ impl<'a> From<&'a str> for Text<'a> {
 }
 
 impl PartialEq<[u8]> for Text<'_> {
+    #[inline]
     fn eq(&self, mut other: &[u8]) -> bool {
         for part in self.parts() {
             match other.strip_prefix(part) {
@@ -99,6 +104,7 @@ impl PartialEq<[u8]> for Text<'_> {
 }
 
 impl PartialEq for Text<'_> {
+    #[inline]
     fn eq(&self, other: &Text<'_>) -> bool {
         self.parts().flatten().eq(other.parts().flatten())
     }
@@ -126,6 +132,7 @@ pub struct Parts<'a> {
 impl<'a> Iterator for Parts<'a> {
     type Item = &'a [u8];
 
+    #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         if self.rest.is_empty() {
             return None;

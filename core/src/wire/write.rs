@@ -29,6 +29,7 @@ impl fmt::Display for Unsent {
 impl core::error::Error for Unsent {}
 
 /// A number's digits, in the back of `room`.
+#[inline]
 pub(crate) fn decimal(number: u32, room: &mut [u8; 10]) -> &[u8] {
     let mut rest = number;
     let mut start = room.len();
@@ -55,6 +56,7 @@ pub(super) enum Style {
 
 impl Style {
     /// Where the first byte stands that needs something before it, and what.
+    #[inline]
     fn special(self, bytes: &[u8]) -> Option<(usize, &'static [u8])> {
         match self {
             Style::Line => None,
@@ -65,10 +67,10 @@ impl Style {
         }
     }
 
+    #[inline]
     fn carries(self, bytes: &[u8]) -> bool {
-        // Without early exit, so that it is vectorised.
-        let line = self != Style::Counted;
-        !bytes.iter().fold(false, |bad, &b| bad | (b == 0) | (line & (b == b'\n')))
+        let line_feed = if self == Style::Counted { 0 } else { b'\n' };
+        !scan::holds([0, line_feed], bytes)
     }
 }
 
@@ -86,9 +88,15 @@ impl<'b> Writer<'b> {
         Writer { buf, at: 0, style, failed: None }
     }
 
-    /// Bytes as they are.
-    #[inline]
+    /// Bytes as they are. It stays apart from its many callers, for the code's length.
+    #[inline(never)]
     pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+        self.quick(bytes)
+    }
+
+    /// The same, for what is written most: it becomes part of its caller.
+    #[inline]
+    pub(super) fn quick(&mut self, bytes: &[u8]) -> &mut Self {
         match self.buf.get_mut(self.at..).and_then(|room| room.get_mut(..bytes.len())) {
             Some(room) => {
                 room.copy_from_slice(bytes);
@@ -100,6 +108,7 @@ impl<'b> Writer<'b> {
     }
 
     /// Bytes with the style's escapes.
+    #[inline]
     pub(super) fn escaped(&mut self, bytes: &[u8]) -> &mut Self {
         if !self.style.carries(bytes) {
             self.fail(Unsent::Unprintable);
@@ -111,10 +120,11 @@ impl<'b> Writer<'b> {
             self.raw(before).raw(prefix).raw(special);
             rest = after;
         }
-        self.raw(rest)
+        self.quick(rest)
     }
 
     /// A text, from its own escapes into the style's.
+    #[inline]
     pub(super) fn text(&mut self, text: &Text<'_>) -> &mut Self {
         for part in text.parts() {
             self.escaped(part);
@@ -123,6 +133,7 @@ impl<'b> Writer<'b> {
     }
 
     /// A number in decimal.
+    #[inline]
     pub(super) fn number(&mut self, number: u32) -> &mut Self {
         self.raw(decimal(number, &mut [0; 10]))
     }
@@ -172,6 +183,7 @@ impl<'b> Writer<'b> {
     }
 
     /// Puts the length of what follows into the first six bytes, right-aligned as MPICH writes it.
+    #[inline]
     pub(super) fn count(&mut self) -> &mut Self {
         const PREFIX: usize = super::frame::PREFIX as usize;
         let mut rest = self.at.saturating_sub(PREFIX);
@@ -184,6 +196,7 @@ impl<'b> Writer<'b> {
     }
 
     /// The message, when all of it was written.
+    #[inline]
     pub(super) fn finish(self) -> Result<&'b [u8], Unsent> {
         let Writer { buf, at, failed, .. } = self;
         match failed {

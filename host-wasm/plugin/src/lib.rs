@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 
 /// The version of what this module and its host say to each other.
 const ABI: u32 = 1;
+/// What [`Input::Bytes`] begins with.
+const BYTES: u8 = 17;
 /// Room for the longest input: what the host may hold of a connection's bytes, and the record around them.
 const INPUT_MAX: usize = 4 * MESSAGE_MAX as usize + 64;
 /// Room for the longest output, and the record around it.
@@ -143,13 +145,26 @@ pub extern "C" fn hydrant_handle(len: u32) -> u32 {
 fn handle(len: u32) -> Result<Handled, Refused> {
     INPUT.with(|input| {
         let record = input.get(..len as usize).ok_or(Refused::Record)?;
-        let (now, input): (Time, Input<'_>) = postcard::from_bytes(record).map_err(|_| Refused::Record)?;
+        let (now, input) = told(record).ok_or(Refused::Record)?;
         SERVER.with(|server| {
             let server = server.as_mut().ok_or(Refused::Order)?;
             let consumed = server.handle(now, input)?;
             Ok(Handled { consumed, wake: server.wake(), more: server.has_output() })
         })
     })
+}
+
+/// Reads a `Tell`. Almost all of them are about what a client says, which is read here and apart from the rest.
+fn told(record: &[u8]) -> Option<(Time, Input<'_>)> {
+    let (now, input) = postcard::take_from_bytes(record).ok()?;
+    let input = match *input {
+        [BYTES, ref bytes @ ..] => {
+            let (conn, bytes, full) = postcard::from_bytes(bytes).ok()?;
+            Input::Bytes { conn, bytes, full }
+        }
+        _ => Input::read(input)?,
+    };
+    Some((now, input))
 }
 
 /// Takes what the server has to say: leaves a [`Said`], or nothing.

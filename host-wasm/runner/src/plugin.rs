@@ -14,7 +14,6 @@ use crate::abi::{ABI, Begun, Handled, Refused, Reserve, Said, Span, Tell};
 use crate::error::{Error, PluginError, Why};
 use crate::known::Known;
 use crate::sandbox::{Sandbox, Shared, message};
-use crate::watch::TICK;
 
 /// Memory that a plugin may have beside its tables: its own, and what a snapshot needs at least.
 const MEMORY_BASE: usize = 8 << 20;
@@ -35,7 +34,6 @@ pub struct Plugin {
     over: bool,
 }
 
-#[derive(Clone)]
 struct Calls {
     memory: Memory,
     input: Window,
@@ -59,8 +57,7 @@ impl Plugin {
     pub(crate) fn reserve(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<Plugin, Error> {
         let mut plugin = Plugin::new(sandbox, Known::new(limits))?;
         let len = plugin.write(&Reserve { limits, seed })?;
-        let call = plugin.calls.reserve.clone();
-        plugin.begin(call, len)
+        plugin.begin(|calls| &calls.reserve, len)
     }
 
     pub(crate) fn restore(sandbox: &Sandbox, snapshot: &[u8], known: Known) -> Result<Plugin, Error> {
@@ -71,14 +68,12 @@ impl Plugin {
         let mut plugin = Plugin::new(sandbox, known)?;
         let (wanted, cap) = (snapshot.len() as u64, plugin.cap as u64);
         let len = u32::try_from(wanted).map_err(|_| plugin.fail(Why::Memory { wanted, cap }))?;
-        let call = plugin.calls.snapshot_room.clone();
-        let room: Span = plugin.call(&call, len).and_then(|len| plugin.result(len))?;
+        let room: Span = plugin.call(|calls| &calls.snapshot_room, len).and_then(|len| plugin.result(len))?;
         let Some(place) = plugin.span(room).filter(|_| room.len == len) else {
             return Err(plugin.fail(Why::Record("no room for a snapshot")));
         };
         plugin.calls.memory.data_mut(&mut plugin.store)[place].copy_from_slice(snapshot);
-        let call = plugin.calls.restore.clone();
-        plugin.begin(call, len)
+        plugin.begin(|calls| &calls.restore, len)
     }
 
     /// Saves the server, as [`Server::snapshot`](hydrant_core::Server::snapshot) does.
@@ -86,8 +81,7 @@ impl Plugin {
     /// # Errors
     /// [`Error`]
     pub fn snapshot(&mut self) -> Result<Vec<u8>, Error> {
-        let call = self.calls.snapshot.clone();
-        let saved: Span = self.call(&call, ()).and_then(|len| self.result(len))?;
+        let saved: Span = self.call(|calls| &calls.snapshot, ()).and_then(|len| self.result(len))?;
         match self.span(saved) {
             Some(place) => Ok(self.calls.memory.data(&self.store)[place].to_vec()),
             None => Err(self.fail(Why::Record("a snapshot beyond the memory"))),
@@ -118,17 +112,18 @@ impl Plugin {
         let limits = limits.table_elements(10_000).build();
         let mut store = Store::new(shared.module.engine(), limits);
         store.limiter(|limits| limits);
-        store.set_epoch_deadline(ticks(shared.deadline));
-        let instance = shared.watch.during(|| Instance::new(&mut store, &shared.module, &[]));
-        let instance = instance.map_err(|error| shared.error(why(&error, shared.deadline)))?;
+        store.set_epoch_deadline(shared.ticks);
+        shared.watch.begin();
+        let instance = Instance::new(&mut store, &shared.module, &[])
+            .map_err(|error| shared.error(why(&error, shared.deadline)))?;
         let calls = Calls::find(sandbox, &mut store, instance)?;
         let sandbox = sandbox.clone();
         Ok(Plugin { sandbox, store, calls, known, cap, wake: None, more: false, over: false })
     }
 
     /// Has the plugin make its server.
-    fn begin(mut self, call: Call<u32>, len: u32) -> Result<Plugin, Error> {
-        let Begun { wake, more } = self.call(&call, len).and_then(|len| self.result(len))?;
+    fn begin(mut self, call: fn(&Calls) -> &Call<u32>, len: u32) -> Result<Plugin, Error> {
+        let Begun { wake, more } = self.call(call, len).and_then(|len| self.result(len))?;
         (self.wake, self.more) = (wake, more);
         Ok(self)
     }
@@ -145,15 +140,21 @@ impl Plugin {
     }
 
     /// Calls the plugin, for at most as long as a call may take.
-    fn call<P: WasmParams>(&mut self, call: &Call<P>, parameters: P) -> Result<u32, Error> {
-        let Plugin { sandbox, store, over, .. } = self;
+    fn call<P: WasmParams>(
+        &mut self,
+        call: impl FnOnce(&Calls) -> &Call<P>,
+        parameters: P,
+    ) -> Result<u32, Error> {
+        let Plugin { sandbox, store, calls, over, .. } = self;
         let shared = &*sandbox.shared;
         if *over {
             return Err(shared.error(Why::Over).into());
         }
-        store.set_epoch_deadline(ticks(shared.deadline));
-        let result = shared.watch.during(|| call.call(store, parameters));
-        result.map_err(|error| self.fail(why(&error, self.sandbox.shared.deadline)))
+        store.set_epoch_deadline(shared.ticks);
+        shared.watch.begin();
+        call(calls)
+            .call(store, parameters)
+            .map_err(|error| self.fail(why(&error, self.sandbox.shared.deadline)))
     }
 
     /// What the plugin left of a call that it may refuse.
@@ -192,8 +193,7 @@ impl Core for Plugin {
 
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
         let len = self.write(&Tell { now, input })?;
-        let call = self.calls.handle.clone();
-        let len = self.call(&call, len)?;
+        let len = self.call(|calls| &calls.handle, len)?;
         let Handled { consumed, wake, more } = self.result(len)?;
         self.known.told(now, &input, consumed, wake).map_err(|why| self.fail(why))?;
         (self.wake, self.more) = (wake, more);
@@ -205,8 +205,7 @@ impl Core for Plugin {
         if !self.more || buf.len() < self.known.limits().output_room() {
             return Ok(None);
         }
-        let call = self.calls.poll.clone();
-        let len = self.call(&call, ())?;
+        let len = self.call(|calls| &calls.poll, ())?;
         if len == 0 {
             self.more = false;
             return Ok(None);
@@ -245,8 +244,8 @@ impl Calls {
         let ask = |store: &mut Store<StoreLimits>, name| {
             let call = instance.get_typed_func::<(), u32>(&mut *store, name);
             let call = call.map_err(|_| shared.error(Why::Export(name)))?;
-            let answer = shared.watch.during(|| call.call(store, ()));
-            answer.map_err(|error| shared.error(why(&error, shared.deadline)))
+            shared.watch.begin();
+            call.call(store, ()).map_err(|error| shared.error(why(&error, shared.deadline)))
         };
         match ask(store, "hydrant_abi_version")? {
             ABI => {}
@@ -304,11 +303,6 @@ fn why(error: &wasmtime::Error, deadline: Duration) -> Why {
         Some(trap) => Why::Trap(trap.to_string()),
         None => Why::Trap(message(error)),
     }
-}
-
-fn ticks(deadline: Duration) -> u64 {
-    // The first tick may come at once.
-    deadline.as_millis().div_ceil(TICK.as_millis()) as u64 + 1
 }
 
 /// The same output, with what it carries in `buf`; nothing when it does not fit.

@@ -14,7 +14,7 @@ use crate::cache::{self, Cache};
 use crate::error::{Error, PluginError, Why};
 use crate::known::Known;
 use crate::plugin::Plugin;
-use crate::watch::Watch;
+use crate::watch::{TICK, Watch};
 
 /// Longest file of a plugin in bytes.
 pub const FILE_MAX: u64 = 4 << 20;
@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) module: Module,
     pub(crate) watch: Watch,
     pub(crate) deadline: Duration,
+    /// The deadline in ticks of the watch.
+    pub(crate) ticks: u64,
 }
 
 impl Shared {
@@ -84,8 +86,11 @@ impl Sandbox {
         let engine = Engine::new(&config()).map_err(|why| error(Why::Module(message(&why))))?;
         let (module, origin) = compile(&engine, bytes, settings.cache.as_deref()).map_err(error)?;
         check(&module).map_err(error)?;
-        let watch = Watch::new(&engine).map_err(|why| error(Why::Read(why)))?;
-        let shared = Shared { file: file.to_path_buf(), module, watch, deadline: settings.deadline };
+        let deadline = settings.deadline;
+        // The first tick may come at once.
+        let ticks = deadline.as_millis().div_ceil(TICK.as_millis()) as u64 + 1;
+        let watch = Watch::new(&engine, ticks).map_err(|why| error(Why::Read(why)))?;
+        let shared = Shared { file: file.to_path_buf(), module, watch, deadline, ticks };
         Ok(Sandbox { shared: Arc::new(shared), origin })
     }
 

@@ -10,7 +10,7 @@
 //! | get | of that the gets, divided by their number | the same |
 //! | launch, D daemons | of the whole command, whose ranks join, meet in a fence and leave, over D daemons on this machine: `--bootstrap local`, and hydra's proxies by `-launcher fork`. Not `true`: where some proxies are done before others have begun, hydra 5.0.2 dies of SIGPIPE | - |
 //! | exchange, get, D daemons | as above. Not over PMI-2, whose fence hydra 5.0.2 does not finish over several proxies | - |
-//! | sandbox | of the same with the core as a plugin; of a server's start, the plugin's code compiled or cached; of the exchange under `hydrant run --sandbox` | the same without the sandbox |
+//! | sandbox | of the same with the core as a plugin; of a server's start, the plugin's code compiled or cached; of the exchange and its gets under `hydrant run --sandbox` | the same without the sandbox |
 //! | libpmi2 get | of a `PMI2_KVS_Get`, as above: over our library, through the memory that hydrant shares with its ranks and through the socket; beside it Slurm's library under hydra 4.0.2, in both rows | - |
 //! | core | of one command of 128 ranks: `handle` and `poll`, message decoded and reply encoded; n is the number of keys stored | - |
 //!

@@ -18,7 +18,7 @@ const TIMES: f64 = 2.0;
 /// The rows of the sandbox for the exchange of a job; the others where there is none.
 pub(crate) fn rows(plan: &Plan, keys: &[u32], shape: Shape) -> Vec<Row> {
     if shape.ranks > 0 {
-        return [Pmi::V1, Pmi::V2].map(|pmi| exchange(plan, shape, pmi)).into();
+        return [Pmi::V1, Pmi::V2].into_iter().flat_map(|pmi| exchange(plan, shape, pmi)).collect();
     }
     let rows = start(plan.runs).and_then(|mut rows| {
         rows.extend(commands(plan.runs, keys)?);
@@ -93,25 +93,30 @@ fn commands(runs: u32, counts: &[u32]) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn exchange(plan: &Plan, shape: Shape, pmi: Pmi) -> Row {
-    let (mut within, mut without) = (Samples::default(), Samples::default());
+/// The exchange, and a get as its rank sees it: from the request over its socket to the reply.
+fn exchange(plan: &Plan, shape: Shape, pmi: Pmi) -> [Row; 2] {
+    let gets = f64::from(shape.ranks) * f64::from(shape.ranks);
+    let [mut whole, mut get] = [(); 2].map(|()| (Samples::default(), Samples::default()));
     for _ in 0..plan.runs {
-        for (samples, sandbox) in [(&mut within, true), (&mut without, false)] {
-            let Some(mut command) = plan.hydrant(shape).filter(|_| !samples.failed()) else { continue };
+        for sandbox in [true, false] {
+            let (whole, get) = if sandbox { (&mut whole.0, &mut get.0) } else { (&mut whole.1, &mut get.1) };
+            let Some(mut command) = plan.hydrant(shape).filter(|_| !whole.failed()) else { continue };
             if sandbox {
                 command.arg("--sandbox");
             }
             let moments = plan.noted(plan.job(command, pmi));
-            samples.push_if(moments.map(|moments| moments.exchange() as f64 / 1e6));
+            whole.push_if(moments.map(|moments| moments.exchange() as f64 / 1e6));
+            get.push_if(moments.map(|moments| moments.gets() as f64 / 1e3 / gets));
         }
     }
-    Row {
-        what: format!("sandbox, PMI-{} exchange", pmi.name()),
+    let row = |what: &str, unit, (within, without): &(Samples, Samples)| Row {
+        what: format!("sandbox, PMI-{} {what}", pmi.name()),
         n: shape.ranks,
-        unit: "ms",
+        unit,
         hydrant: within.median(),
         floor: without.median(),
         target: (shape.ranks == 128).then_some(Target::OfFloor(TIMES)),
         ..Row::default()
-    }
+    };
+    [row("exchange", "ms", &whole), row("get, round trip", "us", &get)]
 }

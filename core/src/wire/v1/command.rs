@@ -4,6 +4,7 @@ use crate::fault::{Malformed, Refusal};
 use crate::wire::command::{Command, Group, Members, Message, Op, Undecoded};
 use crate::wire::fields::{Fields, Pairs, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
+use crate::wire::scan;
 use crate::wire::spawn::Spawn;
 use crate::wire::token::Text;
 use crate::wire::write::{Style, Unsent, Writer};
@@ -12,12 +13,13 @@ use crate::wire::write::{Style, Unsent, Writer};
 ///
 /// # Errors
 /// See [`Undecoded`].
+#[inline]
 pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     let (op, result) = match frame.kind {
         Kind::Block => (Op::Spawn, spawn(frame.body)),
         _ => {
             let line = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
-            let end = line.iter().position(|&b| b == b' ').unwrap_or(line.len());
+            let end = scan::find(b' ', line).unwrap_or(line.len());
             let (name, rest) = line.split_at(end);
             let op = op(name);
             // Servers disagree where a value ends; flux reads the one of `put` to the end of the line, which loses
@@ -36,6 +38,7 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     }
 }
 
+#[inline]
 fn op(name: &[u8]) -> Op {
     match name {
         b"init" => Op::Init,
@@ -56,6 +59,7 @@ fn op(name: &[u8]) -> Op {
     }
 }
 
+#[cold]
 fn spawn(body: &[u8]) -> Result<Command<'_>, Refusal> {
     match Pairs::block(body).next() {
         Some((b"mcmd", name)) if name == *b"spawn".as_slice() => Spawn::blocks(body).map(Command::Spawn),
@@ -63,7 +67,28 @@ fn spawn(body: &[u8]) -> Result<Command<'_>, Refusal> {
     }
 }
 
+#[inline]
 fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
+    Ok(match op {
+        Op::Put => {
+            let [kvs, key, value] = fields.pick([b"kvsname", b"key", b"value"]);
+            Command::Put { kvs: filled(kvs), key: need(key)?, value: need(value)? }
+        }
+        Op::Get => {
+            let [kvs, key] = fields.pick([b"kvsname", b"key"]);
+            Command::Get { kvs: filled(kvs), key: need(key)? }
+        }
+        Op::Fence => {
+            let [group] = fields.pick([b"group"]);
+            Command::Fence { group: group.map(Group::decode).transpose()? }
+        }
+        _ => return seldom(op, fields),
+    })
+}
+
+/// What a rank says a few times.
+#[cold]
+fn seldom<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
     Ok(match op {
         Op::Init => {
             let [version, subversion] = fields.pick([b"pmi_version", b"pmi_subversion"]);
@@ -77,18 +102,6 @@ fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
         Op::GetUniverseSize => Command::GetUniverseSize,
         Op::GetAppnum => Command::GetAppnum,
         Op::GetJobId => Command::GetJobId,
-        Op::Put => {
-            let [kvs, key, value] = fields.pick([b"kvsname", b"key", b"value"]);
-            Command::Put { kvs: filled(kvs), key: need(key)?, value: need(value)? }
-        }
-        Op::Get => {
-            let [kvs, key] = fields.pick([b"kvsname", b"key"]);
-            Command::Get { kvs: filled(kvs), key: need(key)? }
-        }
-        Op::Fence => {
-            let [group] = fields.pick([b"group"]);
-            Command::Fence { group: group.map(Group::decode).transpose()? }
-        }
         Op::Publish => {
             let [name, port] = fields.pick([b"service", b"port"]);
             Command::Publish { name: need(name)?, port: need(port)? }

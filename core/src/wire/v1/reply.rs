@@ -13,6 +13,7 @@ use crate::wire::write::{Style, Unsent, Writer};
 ///
 /// # Errors
 /// [`Unsent::DoesNotFit`].
+#[inline]
 pub fn encode_reply<'b>(reply: &Reply<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Unsent> {
     let mut w = Writer::new(&mut *buf, Style::Line);
     let written = match put(&mut w, reply) {
@@ -78,7 +79,21 @@ fn start(w: &mut Writer<'_>, op: Op) {
     }
 }
 
+#[inline]
 fn put(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
+    match reply {
+        Reply::Found(Op::Get, value) => w.quick(b"cmd=get_result rc=0 value=").text(value),
+        Reply::Done(Op::Put) => w.quick(b"cmd=put_result rc=0"),
+        Reply::Fence { tag: None } => w.quick(b"cmd=barrier_out rc=0"),
+        _ => return put_seldom(w, reply),
+    };
+    w.quick(b"\n");
+    Ok(())
+}
+
+/// What a rank is told a few times.
+#[cold]
+fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
     if let Reply::Refused(op, failure) = reply {
         refused(w, *op, failure, Codes::same(0, 0));
         return Ok(());
@@ -109,7 +124,6 @@ fn put(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
         Reply::UniverseSize(size) => w.raw(b" size=").number(*size),
         Reply::Appnum(appnum) => w.raw(b" appnum=").number(*appnum),
         Reply::JobId(jobid) => w.raw(b" kvsname=").text(jobid),
-        Reply::Found(Op::Get, value) => w.raw(b" value=").text(value),
         Reply::Port(port) => w.raw(b" port=").text(port),
         Reply::Spawned { jobid: _, codes } => {
             put_codes(w, codes);
@@ -139,6 +153,7 @@ fn put_codes(w: &mut Writer<'_>, codes: &Codes<'_>) {
 }
 
 /// `msg` is the key that every PMI-1 client reads; MPICH 5 would take `errmsg` as well.
+#[cold]
 fn refused(w: &mut Writer<'_>, op: Op, failure: &Failure<'_>, codes: Codes<'_>) {
     w.raw(b"cmd=").raw(name(op)).raw(b" rc=");
     match failure {

@@ -4,6 +4,7 @@ use crate::fault::{Malformed, Refusal};
 use crate::wire::command::{Command, Message, Op, RankRanges, Undecoded};
 use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
+use crate::wire::scan;
 use crate::wire::spawn::Spawn;
 use crate::wire::token::Text;
 use crate::wire::v1;
@@ -13,12 +14,13 @@ use crate::wire::write::{Style, Unsent, Writer};
 ///
 /// # Errors
 /// See [`Undecoded`].
+#[inline]
 pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     if frame.kind != Kind::Counted {
         return v1::decode(frame);
     }
     let body = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
-    let end = body.iter().position(|&b| b == b';').unwrap_or(body.len());
+    let end = scan::find(b';', body).unwrap_or(body.len());
     let (name, rest) = body.split_at(end);
     let op = op(name);
     let mut fields = Fields::new(Pairs::counted(rest.get(1..).unwrap_or_default()));
@@ -28,6 +30,7 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     }
 }
 
+#[inline]
 fn op(name: &[u8]) -> Op {
     match name {
         b"fullinit" => Op::FullInit,
@@ -56,20 +59,33 @@ fn op(name: &[u8]) -> Op {
     }
 }
 
+#[inline]
 fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
     Ok(match op {
-        Op::FullInit => full_init(fields)?,
-        Op::Put | Op::PutNodeAttr => {
+        Op::Put => {
             let [key, value] = fields.pick([b"key", b"value"]);
-            let (key, value) = (need(key)?, need(value)?);
-            match op {
-                Op::Put => Command::Put { kvs: None, key, value },
-                _ => Command::PutNodeAttr { key, value },
-            }
+            Command::Put { kvs: None, key: need(key)?, value: need(value)? }
         }
         Op::Get => {
             let [kvs, key] = fields.pick([b"jobid", b"key"]);
             Command::Get { kvs: filled(kvs), key: need(key)? }
+        }
+        Op::Fence => {
+            fields.pick([]);
+            Command::Fence { group: None }
+        }
+        _ => return seldom(op, fields),
+    })
+}
+
+/// What a rank says a few times.
+#[cold]
+fn seldom<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
+    Ok(match op {
+        Op::FullInit => full_init(fields)?,
+        Op::PutNodeAttr => {
+            let [key, value] = fields.pick([b"key", b"value"]);
+            Command::PutNodeAttr { key: need(key)?, value: need(value)? }
         }
         Op::GetNodeAttr => {
             let [key, wait] = fields.pick([b"key", b"wait"]);
@@ -112,7 +128,6 @@ fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> 
             match op {
                 Op::Finalize => Command::Finalize,
                 Op::GetJobId => Command::GetJobId,
-                Op::Fence => Command::Fence { group: None },
                 Op::PsetCount => Command::PsetCount,
                 _ => return Err(Refusal::Unsupported),
             }

@@ -24,6 +24,7 @@ pub struct Answer<'a> {
 ///
 /// # Errors
 /// [`Unsent::DoesNotFit`].
+#[inline]
 pub fn encode_reply<'b>(
     reply: &Reply<'_>,
     thrid: Option<Text<'_>>,
@@ -47,6 +48,7 @@ pub fn encode_reply<'b>(
     w.finish()
 }
 
+#[inline]
 fn name(op: Op) -> &'static [u8] {
     match op {
         Op::FullInit => b"fullinit-response",
@@ -80,11 +82,28 @@ fn name(op: Op) -> &'static [u8] {
     }
 }
 
+#[inline]
 fn put(w: &mut Writer<'_>, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Result<(), Unsent> {
-    w.raw(b"      cmd=").raw(name(reply.op())).raw(b";");
+    w.quick(b"      cmd=").raw(name(reply.op())).quick(b";");
     if let Some(thrid) = thrid {
         w.raw(b"thrid=").text(&thrid).raw(b";");
     }
+    match reply {
+        Reply::Found(Op::Get, value) => {
+            w.quick(b"rc=0;found=TRUE;value=").text(value).quick(b";");
+        }
+        Reply::Done(Op::Put) | Reply::Fence { tag: None } => {
+            w.quick(b"rc=0;");
+        }
+        _ => put_seldom(w, reply)?,
+    }
+    w.count();
+    Ok(())
+}
+
+/// What a rank is told a few times.
+#[cold]
+fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
     match reply {
         Reply::Refused(_, why) => failure(w, why),
         Reply::NotSpawned { why, codes } => {
@@ -96,7 +115,6 @@ fn put(w: &mut Writer<'_>, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Result
             success(w, reply)?;
         }
     }
-    w.count();
     Ok(())
 }
 
@@ -136,7 +154,7 @@ fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
         Reply::JobId(jobid) => {
             w.raw(b"jobid=").text(jobid).raw(b";");
         }
-        Reply::Found(Op::Get | Op::GetNodeAttr | Op::GetJobAttr, value) => {
+        Reply::Found(Op::GetNodeAttr | Op::GetJobAttr, value) => {
             w.raw(b"found=TRUE;value=").text(value).raw(b";");
         }
         Reply::Missing(Op::Get | Op::GetNodeAttr | Op::GetJobAttr) => {
