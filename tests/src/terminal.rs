@@ -57,7 +57,8 @@ impl Terminal {
         });
         let mut terminal =
             Terminal { shell, keyboard, screen, seen: String::new(), deadline: Instant::now() + PATIENCE };
-        terminal.type_in("stty -echo\n");
+        // An interrupt key throws away what is on its way to the screen, perhaps what its signal has led to as well.
+        terminal.type_in("stty -echo noflsh\n");
         terminal.expect("ready> ");
         terminal.expect("ready> ");
         terminal

@@ -196,8 +196,8 @@ fn spawned_ranks_serve_each_other() {
 
 #[test]
 fn signals_reach_every_job() {
-    let child = "trap 'echo child; exit 3' TERM; echo up; while :; do sleep 0.01; done";
-    let script = "trap 'echo parent; exit 0' TERM; init; spawn; end; while :; do sleep 0.01; done";
+    let child = "trap 'echo child; exit 3' TERM; echo up; while :; do :; done";
+    let script = "trap 'echo parent; exit 0' TERM; init; spawn; end; while :; do :; done";
     let mut job = Job::spawn(&mut job(&["-n", "1"], script, &[(1, &["sh", "-c", child], &[])]));
     let mut lines = [job.line(), job.line()];
     lines.sort();

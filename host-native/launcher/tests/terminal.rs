@@ -9,6 +9,7 @@ use std::process::{Child, Command};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, ioctl_tiocsctty, kill_process, setsid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 const HYDRANT: &str = env!("CARGO_BIN_EXE_hydrant");
 
@@ -27,6 +28,10 @@ impl Terminal {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let terminal: File =
             open(ptsname(&master, Vec::new()).unwrap(), flags, Mode::empty()).unwrap().into();
+        // An interrupt key throws away what is on its way to the screen, perhaps what its signal has led to as well.
+        let mut modes = tcgetattr(&terminal).unwrap();
+        modes.local_modes |= LocalModes::NOFLSH;
+        tcsetattr(&terminal, OptionalActions::Now, &modes).unwrap();
         let copy = || terminal.try_clone().unwrap();
         command.stdin(copy()).stdout(copy()).stderr(copy());
         // SAFETY: all calls are async-signal-safe system calls that touch no memory.
@@ -95,7 +100,8 @@ fn a_prompt_is_shown_and_answered() {
 
 #[test]
 fn control_c_ends_the_job() {
-    let mut terminal = Terminal::hydrant("2", "echo up; sleep 1000");
+    // Nothing is started meanwhile: dash may lose a signal that comes while it does so.
+    let mut terminal = Terminal::hydrant("2", "echo up; while :; do :; done");
     terminal.expect("up\r\nup\r\n");
     terminal.type_in("\x03");
     terminal.expect("the job was ended by SIGINT");
