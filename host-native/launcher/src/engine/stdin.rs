@@ -216,12 +216,12 @@ impl Source {
                     self.ended = len == 0;
                     self.pieces.push(piece);
                 }
-                Err(Errno::AGAIN | Errno::INTR) => break,
-                Err(Errno::IO) if !foreground() => {
+                Err(NoInput::Yet) => break,
+                Err(NoInput::Background) => {
                     self.look_again = Some(now + LOOK_AGAIN);
                     break;
                 }
-                Err(_) => {
+                Err(NoInput::Lost) => {
                     self.ended = true;
                     self.pieces.push(Vec::new());
                 }
@@ -342,12 +342,12 @@ impl Pump {
             match read_input(&mut way.buffer, CHUNK) {
                 Ok(0) => way.ended = true,
                 Ok(_) => {}
-                Err(Errno::AGAIN | Errno::INTR) => break,
-                Err(Errno::IO) if !foreground() => {
+                Err(NoInput::Yet) => break,
+                Err(NoInput::Background) => {
                     self.look_again = Some(now + LOOK_AGAIN);
                     break;
                 }
-                Err(_) => return self.stop(poller),
+                Err(NoInput::Lost) => return self.stop(poller),
             }
         }
         if self.way.reader_left() {
@@ -361,21 +361,52 @@ impl Pump {
     }
 }
 
+/// Why nothing was read.
+#[derive(Debug)]
+enum NoInput {
+    /// There is nothing yet.
+    Yet,
+    /// What there is belongs to whoever is in the terminal's foreground.
+    Background,
+    /// There will be nothing any more.
+    Lost,
+}
+
 /// Replaces `buffer` by what the input has, `most` bytes at most, without waiting and without being stopped.
-fn read_input(buffer: &mut Vec<u8>, most: usize) -> Result<usize, Errno> {
-    let terminal = stdin();
-    let mut fds = [PollFd::new(&terminal, PollFlags::IN)];
-    let ready = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-    if ready == 0 {
-        return Err(Errno::AGAIN);
+fn read_input(buffer: &mut Vec<u8>, most: usize) -> Result<usize, NoInput> {
+    let events = ready(PollFlags::IN)?;
+    if events.is_empty() {
+        return Err(NoInput::Yet);
     }
     if !foreground() {
-        return Err(Errno::IO);
+        return Err(NoInput::Background);
     }
     buffer.resize(most, 0);
-    let len = rustix::io::read(terminal, &mut *buffer).inspect_err(|_| buffer.clear())?;
-    buffer.truncate(len);
-    Ok(len)
+    let read = rustix::io::read(stdin(), &mut *buffer);
+    buffer.truncate(read.unwrap_or(0));
+    match read {
+        Ok(len) => Ok(len),
+        Err(Errno::AGAIN | Errno::INTR) => Err(NoInput::Yet),
+        // So the system answers in the background, too, to which the launcher may have gone meanwhile; it may even be
+        // back by now. A terminal that has hung up says so.
+        Err(Errno::IO)
+            if tcgetpgrp(stdin()).is_ok() && !ready(PollFlags::empty())?.contains(PollFlags::HUP) =>
+        {
+            Err(NoInput::Background)
+        }
+        Err(_) => Err(NoInput::Lost),
+    }
+}
+
+/// Which of these events there are at the input, or that it has hung up.
+fn ready(events: PollFlags) -> Result<PollFlags, NoInput> {
+    let input = stdin();
+    let mut fds = [PollFd::new(&input, events)];
+    match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(_) => Ok(fds[0].revents()),
+        Err(Errno::INTR) => Err(NoInput::Yet),
+        Err(_) => Err(NoInput::Lost),
+    }
 }
 
 /// Whether the launcher may read its terminal. One that is not its controlling terminal has no foreground.
