@@ -67,7 +67,7 @@ pub enum ClusterError {
     )]
     Full {
         /// Ranks of the job.
-        ranks: u32,
+        ranks: u64,
         /// The sum of all `max_slots`.
         room: u64,
     },

@@ -170,13 +170,11 @@ pub fn locate(plan: &mut Plan, around: &Surroundings<'_>) -> Result<Location, Cl
         }
     }
     let programs: Vec<u32> = plan.programs.iter().map(|program| program.ranks).collect();
-    let size: u64 = programs.iter().copied().map(u64::from).sum();
-    let size = u32::try_from(size).map_err(|_| ClusterError::Ranks(size))?;
     let lone = hosts.iter().next().filter(|_| hosts.len() == 1);
     // A batch system may name a host by another of its networks than the host itself does.
     let meant = |host: &Host| around.is_here(host) || batch.is_some() && around.is_namesake(host);
     if options.bootstrap.is_none() && lone.is_some_and(meant) {
-        placement::check_room(&hosts, size)?;
+        placement::check_room(&hosts, programs.iter().copied().map(u64::from).sum())?;
         return Ok(Location::Here);
     }
     let otherwise = if around.in_slurm() {

@@ -88,7 +88,7 @@ impl Placement {
         let sum: u64 = programs.iter().copied().map(u64::from).sum();
         let ranks = u32::try_from(sum).ok().filter(|&sum| sum <= RANKS_MAX);
         let ranks = ranks.ok_or(ClusterError::Ranks(sum))?;
-        check_room(hosts, ranks)?;
+        check_room(hosts, sum)?;
         let nodes = hosts.iter().map(|host| Node { host: host.clone(), shares: Vec::new() });
         let mut placement = Placement { nodes: nodes.collect(), ranks };
         let mut deals = deal(hosts, ranks, policy).into_iter();
@@ -171,10 +171,10 @@ impl Placement {
 }
 
 /// Whether the hosts take that many ranks.
-pub(super) fn check_room(hosts: &Hosts, ranks: u32) -> Result<(), ClusterError> {
+pub(super) fn check_room(hosts: &Hosts, ranks: u64) -> Result<(), ClusterError> {
     let room = hosts.iter().map(|host| host.max_slots.map(u64::from)).sum::<Option<u64>>();
     match room {
-        Some(room) if room < u64::from(ranks) => Err(ClusterError::Full { ranks, room }),
+        Some(room) if room < ranks => Err(ClusterError::Full { ranks, room }),
         _ => Ok(()),
     }
 }

@@ -265,10 +265,7 @@ impl Engine<'_, '_> {
                             1 => format!("1 rank was running there{also}, "),
                             ranks => format!("{ranks} ranks were running there{also}, "),
                         };
-                        format!(
-                            "{what}
-  {there}{others}"
-                        )
+                        format!("{what}\n  {there}{others}")
                     }
                 }
             }

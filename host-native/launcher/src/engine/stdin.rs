@@ -8,7 +8,7 @@
 //! daemon writes it to a pipe ([`Feed`]). What is under way is bounded: the head stops reading until it hears that it has
 //! been taken.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
@@ -319,9 +319,7 @@ impl Way {
 
     fn reader_left(&self) -> bool {
         let Some(pipe) = &self.pipe else { return true };
-        let mut fds = [PollFd::new(pipe, PollFlags::empty())];
-        let ready = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-        self.read_end.is_none() && ready.is_ok_and(|ready| ready > 0)
+        self.read_end.is_none() && ready(pipe, PollFlags::empty()).is_ok_and(|events| !events.is_empty())
     }
 }
 
@@ -374,8 +372,7 @@ enum NoInput {
 
 /// Replaces `buffer` by what the input has, `most` bytes at most, without waiting and without being stopped.
 fn read_input(buffer: &mut Vec<u8>, most: usize) -> Result<usize, NoInput> {
-    let events = ready(PollFlags::IN)?;
-    if events.is_empty() {
+    if ready(stdin(), PollFlags::IN)?.is_empty() {
         return Err(NoInput::Yet);
     }
     if !foreground() {
@@ -390,7 +387,8 @@ fn read_input(buffer: &mut Vec<u8>, most: usize) -> Result<usize, NoInput> {
         // So the system answers in the background, too, to which the launcher may have gone meanwhile; it may even be
         // back by now. A terminal that has hung up says so.
         Err(Errno::IO)
-            if tcgetpgrp(stdin()).is_ok() && !ready(PollFlags::empty())?.contains(PollFlags::HUP) =>
+            if tcgetpgrp(stdin()).is_ok()
+                && !ready(stdin(), PollFlags::empty())?.contains(PollFlags::HUP) =>
         {
             Err(NoInput::Background)
         }
@@ -398,10 +396,9 @@ fn read_input(buffer: &mut Vec<u8>, most: usize) -> Result<usize, NoInput> {
     }
 }
 
-/// Which of these events there are at the input, or that it has hung up.
-fn ready(events: PollFlags) -> Result<PollFlags, NoInput> {
-    let input = stdin();
-    let mut fds = [PollFd::new(&input, events)];
+/// Which of these events there are, or that the other end is gone.
+fn ready(fd: impl AsFd, events: PollFlags) -> Result<PollFlags, NoInput> {
+    let mut fds = [PollFd::new(&fd, events)];
     match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
         Ok(_) => Ok(fds[0].revents()),
         Err(Errno::INTR) => Err(NoInput::Yet),
