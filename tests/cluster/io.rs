@@ -3,21 +3,11 @@
 use std::fs;
 
 use hydrant_tests::Job;
-use hydrant_tests::job::hydrant_bin;
+use hydrant_tests::job::{LISTENER, hydrant_bin};
 use hydrant_tests::terminal::Terminal;
 use rustix::process::Signal;
 
 use crate::{RAW, nodes, raw, shell};
-
-/// Says `got NAME` for every signal that comes, and goes on.
-const LISTENER: &str = "
-import signal, sys
-names = [signal.Signals[name] for name in sys.argv[1:]]
-signal.pthread_sigmask(signal.SIG_BLOCK, names)
-print('up', flush=True)
-while True:
-    print('got', signal.Signals(signal.sigwait(names)).name, flush=True)
-";
 
 /// More than any buffer on the way holds.
 const MUCH: usize = 6 << 20;

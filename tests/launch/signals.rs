@@ -1,21 +1,11 @@
 //! Signals, terminals, and the shell's job control.
 
 use hydrant_tests::Job;
-use hydrant_tests::job::hydrant_bin;
+use hydrant_tests::job::{LISTENER, hydrant_bin};
 use hydrant_tests::terminal::Terminal;
 use rustix::process::Signal;
 
 use crate::{RAW, raw};
-
-/// Says `got NAME` for every signal that comes, and goes on.
-const LISTENER: &str = "
-import signal, sys
-names = [signal.Signals[name] for name in sys.argv[1:]]
-signal.pthread_sigmask(signal.SIG_BLOCK, names)
-print('up', flush=True)
-while True:
-    print('got', signal.Signals(signal.sigwait(names)).name, flush=True)
-";
 
 #[test]
 fn signals_reach_every_rank() {

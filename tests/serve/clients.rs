@@ -1,5 +1,6 @@
 //! Real clients and raw ones, served by both machines.
 
+use hydrant_tests::offload::SPAWN;
 use hydrant_tests::peers::Peer;
 
 use crate::{Machine, RAW, succeed};
@@ -152,17 +153,7 @@ const EXCHANGES: [(&str, &str); 8] = [
         fence2
         end2",
     ),
-    (
-        "a spawn, which this server carries out for nobody",
-        r"ack1
-        init1
-        only 0
-        send mcmd=spawn\nnprocs=1\nexecname=true\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n
-        refused this host starts no processes
-        all
-        fence1
-        end1",
-    ),
+    ("a spawn, which this server carries out for nobody", SPAWN),
 ];
 
 fn exchanges(machine: Machine) {

@@ -23,6 +23,16 @@ use crate::recording::{Recording, in_sandbox};
 /// Marks every process that comes of a job, by its environment.
 const MARK: &str = "HYDRANT_TESTS_JOB";
 
+/// Python for `python3 -c`, with names of signals as arguments: says `got NAME` for every one that comes, and goes on.
+pub const LISTENER: &str = "
+import signal, sys
+names = [signal.Signals[name] for name in sys.argv[1:]]
+signal.pthread_sigmask(signal.SIG_BLOCK, names)
+print('up', flush=True)
+while True:
+    print('got', signal.Signals(signal.sigwait(names)).name, flush=True)
+";
+
 /// How long a job may take before it counts as hung. Generous: machines have two cores and MPI libraries spin.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 

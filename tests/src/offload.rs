@@ -4,6 +4,16 @@ use crate::job::hydrant_bin;
 use crate::peers::Peer;
 use crate::{Job, Outcome};
 
+/// Steps of the raw client: a spawn, which a server that starts no processes refuses.
+pub const SPAWN: &str = r"ack1
+    init1
+    only 0
+    send mcmd=spawn\nnprocs=1\nexecname=true\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n
+    refused this host starts no processes
+    all
+    fence1
+    end1";
+
 /// Something that serves jobs for hosts.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -108,15 +118,7 @@ impl Target {
 
     /// What a board does not do, it refuses.
     pub fn refusals(&self, ranks: u32) {
-        let spawn = r"ack1
-            init1
-            only 0
-            send mcmd=spawn\nnprocs=1\nexecname=true\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n
-            refused this host starts no processes
-            all
-            fence1
-            end1";
-        self.raw("-n 2", spawn).run().code(0).quiet();
+        self.raw("-n 2", SPAWN).run().code(0).quiet();
         let outcome = self.offload(&format!("-n {} true", ranks + 1)).run();
         outcome.code(1).warns(&format!("refuses the job: the limit ranks of {ranks} is used up"));
     }
