@@ -1,6 +1,6 @@
 //! The exchanges in docs/protocol.md are what the core says.
 
-use hydrant::slabs::HeapSlabs;
+use hydrant::storage::OwnedStorage;
 use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::{JobId, Limits, Rank};
 use hydrant_tests::host::{Host, JOB};
@@ -63,9 +63,9 @@ fn launch(host: &mut Host<'_>) {
     for spawn in std::mem::take(&mut host.spawns) {
         let size = spawn.ranks.iter().sum();
         let job = JobSpec { spawn: Some(spawn.spawn), ..JobSpec::new(JobId(1), "kvs_77_1_node", size) };
-        host.tell(Input::Job(job)).expect("there is room");
+        host.tell(Input::RegisterJob(job)).expect("there is room");
         let codes = vec![0; spawn.ranks.len()];
-        host.tell(Input::Launched { spawn: spawn.spawn, started: true, full: None, codes: &codes })
+        host.tell(Input::SpawnComplete { spawn: spawn.spawn, started: true, full: None, codes: &codes })
             .expect("it is asked for");
     }
 }
@@ -75,7 +75,7 @@ fn documented_exchanges_are_true() {
     let exchanges = exchanges();
     assert!(exchanges.len() >= 5, "the document shows {} exchanges", exchanges.len());
     for exchange in exchanges {
-        let mut memory = HeapSlabs::new(&LIMITS);
+        let mut memory = OwnedStorage::new(&LIMITS);
         let mut host = Host::new(LIMITS, &mut memory).expect("the memory is as large as the limits say");
         let introduces = exchange[0].1.starts_with("cmd=init");
         start(&mut host, !introduces && !exchange[0].1.starts_with("mcmd="));

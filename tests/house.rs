@@ -10,21 +10,21 @@ const FLOORS: &[&[&str]] = &[
     &["ids", "limits", "time", "fault", "trace"],
     &["store", "wire"],
     &["tables"],
-    &["slabs", "snapshot", "peer", "manage"],
+    &["storage", "snapshot", "peer", "manage"],
     &["server", "client"],
 ];
 
 /// The lowest floor holds the words that everyone uses, and those are made of each other. On floor 3 a snapshot is
-/// of the slabs, and both hold links to other nodes.
+/// of the storage, and both hold links to other nodes.
 const BESIDE: &[(&str, &str)] = &[
     ("fault", "limits"),
     ("fault", "ids"),
     ("trace", "ids"),
     ("trace", "fault"),
     ("trace", "time"),
-    ("snapshot", "slabs"),
+    ("snapshot", "storage"),
     ("snapshot", "peer"),
-    ("slabs", "peer"),
+    ("storage", "peer"),
 ];
 
 /// Longest Rust file in lines.

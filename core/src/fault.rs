@@ -38,7 +38,7 @@ pub enum Fault {
     /// A process set that cannot be: its name is empty, too long, reserved or taken, or its ranks are not the job's.
     BadPset,
     /// A slab that is shorter than the limits say.
-    ShortSlab,
+    InsufficientStorage,
     /// A node number that the tree does not have, more neighbours than [`Limits::links`](crate::Limits::links), a node
     /// that is no neighbour, or a tree that comes after a job.
     BadNode,
@@ -75,7 +75,7 @@ pub enum Damage {
     /// A name that cannot be, or is not awaited by whom it says.
     Names,
     /// A request to the host that cannot be.
-    Errands,
+    Upcalls,
     /// A process set that cannot be.
     Psets,
     /// A server that is one of several: what its neighbours have told it is not all that they will count on.
@@ -97,7 +97,7 @@ impl fmt::Display for Damage {
             Damage::Kvs => "its key-value log contradicts itself",
             Damage::Groups => "its groups contradict themselves",
             Damage::Names => "its names contradict themselves",
-            Damage::Errands => "its requests to the host contradict themselves",
+            Damage::Upcalls => "its requests to the host contradict themselves",
             Damage::Psets => "its process sets contradict themselves",
             Damage::Nodes => "it is of one node among several, which cannot be restored alone",
             Damage::Turn => "it says that it is the turn of no connection",
@@ -122,7 +122,7 @@ impl fmt::Display for Fault {
             Fault::BadAttribute => "the attribute is too long or too late",
             Fault::NoSuchErrand => "no such spawn or request about a name",
             Fault::BadPset => "the process set's name or ranks cannot be",
-            Fault::ShortSlab => "a slab is shorter than its limit",
+            Fault::InsufficientStorage => "a slab is shorter than its limit",
             Fault::BadNode => "the tree has no such node, no room for its neighbours, or comes too late",
             Fault::BadPeer => "a message from another node contradicts what is known",
             Fault::Refused(why) => return why.fmt(f),

@@ -40,7 +40,7 @@ index! {
 }
 index! {
     /// A request that the host carries out, below [`crate::Limits::spawns`].
-    ErrandId
+    UpcallId
 }
 index! {
     /// A client connection. Chosen by the host, below [`crate::Limits::conns`]; free for reuse once closed.

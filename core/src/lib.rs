@@ -2,7 +2,7 @@
 //! as state machines without I/O.
 //!
 //! The crate knows no operating system. It has no clock, no randomness and no allocator: time is an argument,
-//! memory is lent by the caller as [`Slabs`] whose sizes follow from [`Limits`]. [`Server::handle`] is the only
+//! memory is lent by the caller as [`Storage`] whose sizes follow from [`Limits`]. [`Server::handle`] is the only
 //! way in, [`Server::poll`] the only way out.
 //!
 //! Modules are stacked in floors and import only from floors below their own:
@@ -12,7 +12,7 @@
 //! | 0 | [`ids`], [`limits`], [`time`], [`fault`], [`trace`] | words that everyone uses |
 //! | 1 | [`store`], [`wire`] | containers without protocol; messages without state |
 //! | 2 | [`tables`] | one job each, never the wire |
-//! | 3 | [`slabs`], [`snapshot`] | the whole state, as memory and as bytes |
+//! | 3 | [`storage`], [`snapshot`] | the whole state, as memory and as bytes |
 //! | 3 | [`manage`] | what a host says to a board that serves its jobs |
 //! | 3 | [`peer`] | what daemons of several nodes tell each other |
 //! | 4 | [`server`], [`client`] | the two state machines |
@@ -32,8 +32,8 @@ pub mod limits;
 pub mod manage;
 pub mod peer;
 pub mod server;
-pub mod slabs;
 pub mod snapshot;
+pub mod storage;
 pub mod store;
 pub mod tables;
 pub mod time;
@@ -41,9 +41,9 @@ pub mod trace;
 pub mod wire;
 
 pub use fault::{Fault, Malformed, Refusal};
-pub use ids::{ConnId, ErrandId, JobId, Rank};
+pub use ids::{ConnId, JobId, Rank, UpcallId};
 pub use limits::{Limit, Limits};
-pub use server::{Core, Input, Output, Server};
-pub use slabs::Slabs;
+pub use server::{Backend, Input, Output, Server};
+pub use storage::Storage;
 pub use tables::info;
 pub use time::Time;

@@ -15,7 +15,7 @@ pub const RECORD_HEADER: u32 = 16;
 /// Longest message in bytes, of either protocol and with its framing; pmi2.h's `PMII_MAX_COMMAND_LEN`.
 pub const MESSAGE_MAX: u32 = 64 * 1024;
 /// Replies that one connection may be owed at once (more than one only where threads share it).
-pub const OWED_MAX: usize = 4;
+pub const PENDING_MAX: usize = 4;
 /// Longest thread id of PMI-2 (`thrid`) in bytes.
 pub const THRID_MAX: usize = 23;
 /// How much of an abort message is kept, in bytes.
@@ -134,7 +134,7 @@ impl Limits {
             Limit::SpawnBytes => self.spawn_bytes,
             Limit::Psets => self.psets,
             Limit::Links => self.links,
-            Limit::Owed => OWED_MAX as u32,
+            Limit::Owed => PENDING_MAX as u32,
         }
     }
 
@@ -185,7 +185,7 @@ pub enum Limit {
     Psets,
     /// [`Limits::links`]
     Links,
-    /// [`OWED_MAX`]
+    /// [`PENDING_MAX`]
     Owed,
 }
 

@@ -62,7 +62,7 @@ fn measure() -> Result<(), Fault> {
     let (reply, _) = memory::scratch();
     let mut bench = Bench { server: Server::new(memory::LIMITS, memory::slabs(), memory::SEED)?, reply };
     let (job, size) = (JobId(0), 8);
-    bench.server.handle(NOW, Input::Job(JobSpec::new(job, "kvs", size)))?;
+    bench.server.handle(NOW, Input::RegisterJob(JobSpec::new(job, "kvs", size)))?;
     for rank in 0..size {
         bench.server.handle(NOW, Input::Opened { conn: ConnId(rank), job, rank: Some(Rank(rank)) })?;
         bench.ask(ConnId(rank), b"cmd=init pmi_version=1 pmi_subversion=1\n");

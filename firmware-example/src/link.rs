@@ -53,7 +53,7 @@ impl Links {
     }
 
     /// When something is due although nothing comes.
-    pub(crate) fn wake(&self) -> Option<u64> {
+    pub(crate) fn poll_at(&self) -> Option<u64> {
         self.links.iter().filter_map(Link::stranger_until).min()
     }
 

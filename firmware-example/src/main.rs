@@ -55,7 +55,7 @@ fn main() -> ! {
         let more = serve.run(&mut net);
         links.send_events(&mut net);
         if !net.poll() && !more {
-            net.sleep([serve.wake(), links.wake()].into_iter().flatten().min());
+            net.sleep([serve.poll_at(), links.poll_at()].into_iter().flatten().min());
         }
         stack::check();
     }

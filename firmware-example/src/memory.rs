@@ -5,8 +5,8 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::Limits;
-use hydrant_core::slabs::{Conn, Group, Job, Lengths, Name, Pset, RankSlot};
-use hydrant_core::{Slabs, manage};
+use hydrant_core::storage::{Conn, Group, Job, Layout, Name, Pset, RankSlot};
+use hydrant_core::{Storage, manage};
 use smoltcp::iface::SocketStorage;
 use static_cell::StaticCell;
 
@@ -52,7 +52,7 @@ pub(crate) const REPLY: usize = LIMITS.output_max();
 /// What the core spreads its hash table with.
 pub(crate) const SEED: u32 = 0x6879_6472;
 
-const NEED: Lengths = Lengths::of(&LIMITS);
+const NEED: Layout = Layout::of(&LIMITS);
 
 const fn number(text: &str) -> u32 {
     match u32::from_str_radix(text, 10) {
@@ -82,8 +82,8 @@ macro_rules! place {
 }
 
 /// The core's tables. Called once.
-pub(crate) fn slabs() -> Slabs<'static> {
-    Slabs {
+pub(crate) fn slabs() -> Storage<'static> {
+    Storage {
         jobs: place!(JOBS: [Job; NEED.jobs] = |_| Job::default()),
         ranks: place!(RANK_SLOTS: [RankSlot; NEED.ranks] = |_| RankSlot::default()),
         conns: place!(CONNS: [Conn; NEED.conns] = |_| Conn::default()),

@@ -108,9 +108,9 @@ function obey() {
       if (ranks[subject].again) handIn(subject, ranks[subject].held);
     } else if (what === 1) { // Close.
       ranks[subject].socket.destroy();
-    } else if (what === 5) { // Kill, in the only job.
+    } else if (what === 5) { // KillRank, in the only job.
       kill([ranks[says.number()]]);
-    } else if (what === 6) { // End the job.
+    } else if (what === 6) { // AbortJob.
       const [cause, rank] = [says.number(), says.number()];
       const code = cause === 0 && says.number() ? says.number() >> 1 : 0;
       fail(code || 1, `rank ${rank} ${CAUSES[cause]}: the others are ended`);

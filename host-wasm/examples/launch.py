@@ -128,9 +128,9 @@ class Job:
                         self.hand_in(rank, self.held[rank])
                 case 1, rank:  # Close. Its reader sees the end.
                     self.sockets[rank].shutdown(socket.SHUT_RDWR)
-                case 5, _:  # Kill, in the only job.
+                case 5, _:  # KillRank, in the only job.
                     self.kill([number(says)])
-                case 6, _:  # End the job.
+                case 6, _:  # AbortJob.
                     cause, rank = number(says), number(says)
                     code = number(says) and number(says) >> 1 if cause == 0 else 0
                     self.fail(code or 1, f"rank {rank} {CAUSES[cause]}: the others are ended")

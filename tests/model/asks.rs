@@ -1,6 +1,6 @@
 //! What each command does to the model, and what it is answered.
 
-use hydrant_core::limits::{Limit, OWED_MAX};
+use hydrant_core::limits::{Limit, PENDING_MAX};
 use hydrant_core::trace::{Cause, Closing};
 use hydrant_core::wire::Op;
 use hydrant_core::{JobId, Malformed, Output, Rank, Refusal};
@@ -61,7 +61,7 @@ impl Model {
             }
             let Some(request) = state.pending.front().cloned() else { break };
             let aborts = matches!(request.ask, Ask::Abort { .. });
-            if state.owed.len() >= OWED_MAX && !aborts {
+            if state.owed.len() >= PENDING_MAX && !aborts {
                 break;
             }
             state.pending.pop_front();
@@ -120,7 +120,7 @@ impl Model {
             self.end(job, Cause::Abort { rank: rank_, code }, message);
         } else {
             self.job(job).ranks[rank as usize].aborted = true;
-            let kill = Output::Kill { job: JobId(job), rank: rank_, code, message };
+            let kill = Output::KillRank { job: JobId(job), rank: rank_, code, message };
             self.events.push(format!("{kill:?}"));
         }
     }

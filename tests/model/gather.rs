@@ -172,7 +172,7 @@ impl Model {
 
     pub(crate) fn end(&mut self, job: u32, cause: Cause, message: &str) {
         if !std::mem::replace(&mut self.job(job).ending, true) {
-            self.events.push(format!("{:?}", Output::End { job: JobId(job), cause, message }));
+            self.events.push(format!("{:?}", Output::AbortJob { job: JobId(job), cause, message }));
         }
     }
 
@@ -203,7 +203,7 @@ impl Model {
             let mut say = |arrived: usize, size: usize, missing: BTreeSet<u32>| {
                 let (arrived, size) = (arrived as u32, size as u32);
                 let missing = &ranges(missing);
-                events.push(format!("{:?}", Output::Late { job: JobId(id), arrived, size, missing }));
+                events.push(format!("{:?}", Output::StalledFence { job: JobId(id), arrived, size, missing }));
             };
             if let Some((since, late @ false)) = &mut job.fence
                 && due(*since)

@@ -15,7 +15,7 @@ mod state;
 mod steps;
 mod world;
 
-use hydrant::slabs::HeapSlabs;
+use hydrant::storage::OwnedStorage;
 use hydrant_core::Limits;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -60,7 +60,7 @@ fn limits(setup: &Setup) -> Limits {
 
 fn run(setup: &Setup, steps: &[Step]) {
     let limits = limits(setup);
-    let mut memory = HeapSlabs::new(&limits);
+    let mut memory = OwnedStorage::new(&limits);
     let mut world = World::new(limits, &mut memory);
     world.open_job(setup.job);
     for step in steps {

@@ -2,7 +2,7 @@
 
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Closing, Exit};
-use hydrant_core::{ConnId, ErrandId, Input, JobId, Malformed, Rank};
+use hydrant_core::{ConnId, Input, JobId, Malformed, Rank, UpcallId};
 
 use crate::commands::{Ask, JobPlan, Step, key, pset, text};
 use crate::encode;
@@ -145,7 +145,7 @@ impl World<'_> {
         id: u32,
         plan: JobPlan,
         size: u32,
-        spawn: Option<(u64, ErrandId)>,
+        spawn: Option<(u64, UpcallId)>,
     ) -> Result<(), hydrant_core::Fault> {
         self.counter += 1;
         let name = format!("job-{}", self.counter);
@@ -159,13 +159,13 @@ impl World<'_> {
             ..JobSpec::new(JobId(id), &name, size)
         };
         let expected = self.model.open_job(&spec, spawn.map(|(serial, _)| serial));
-        assert_eq!(self.tell(Input::Job(spec)).map(drop), expected, "{spec:?}");
+        assert_eq!(self.tell(Input::RegisterJob(spec)).map(drop), expected, "{spec:?}");
         expected
     }
 
     pub(crate) fn forget(&mut self, job: u32) {
         self.model.forget(job);
-        self.tell(Input::Forget { job: JobId(job) }).expect("there is such a job");
+        self.tell(Input::DeregisterJob { job: JobId(job) }).expect("there is such a job");
     }
 
     pub(crate) fn exit(&mut self, job: u32, rank: u32, how: u8) {
@@ -290,7 +290,7 @@ impl World<'_> {
     pub(crate) fn tick(&mut self, millis: u64) {
         self.model.now += millis;
         self.model.tick();
-        self.tell(Input::Tick).expect("time may always pass");
+        self.tell(Input::Timeout).expect("time may always pass");
     }
 
     pub(crate) fn launch(&mut self, which: u8, how: u8) {
@@ -317,10 +317,10 @@ impl World<'_> {
         }
         let codes = vec![if started { 0 } else { 2 }; programs];
         let name = started.then(|| self.model.jobs[&job].name.clone());
-        let wrong = Input::Launched { spawn, started, full: None, codes: &[0; 7] };
+        let wrong = Input::SpawnComplete { spawn, started, full: None, codes: &[0; 7] };
         assert!(self.tell(wrong).is_err(), "a code for each program is wanted");
         self.model.launched(serial, name, &codes);
-        self.tell(Input::Launched { spawn, started, full: None, codes: &codes })
+        self.tell(Input::SpawnComplete { spawn, started, full: None, codes: &codes })
             .expect("the host was told to");
         for rank in 0..if started { size } else { 0 } {
             self.open(job, rank, false, how % 4 == 1, true);
@@ -342,12 +342,15 @@ impl World<'_> {
             3 if no_conn => Input::Writable { conn },
             4 if !no_conn => Input::Opened { conn, job: JobId(free), rank: None },
             5 => Input::Opened { conn: ConnId(model.limits.conns), job: JobId(0), rank: None },
-            6 if no_job => Input::Forget { job },
+            6 if no_job => Input::DeregisterJob { job },
             7 => Input::Exited { job, rank: Rank(99), exit: Exit::Lost },
-            8 => Input::Job(JobSpec::new(JobId(free), &name, 1)),
-            9 => Input::Job(JobSpec::new(JobId(free), "empty", 0)),
-            10 => Input::Job(JobSpec { spawn: Some(ErrandId(99)), ..JobSpec::new(JobId(free), "child", 1) }),
-            11 => Input::Launched { spawn: ErrandId(99), started: false, full: None, codes: &[] },
+            8 => Input::RegisterJob(JobSpec::new(JobId(free), &name, 1)),
+            9 => Input::RegisterJob(JobSpec::new(JobId(free), "empty", 0)),
+            10 => Input::RegisterJob(JobSpec {
+                spawn: Some(UpcallId(99)),
+                ..JobSpec::new(JobId(free), "child", 1)
+            }),
+            11 => Input::SpawnComplete { spawn: UpcallId(99), started: false, full: None, codes: &[] },
             _ => return,
         };
         assert!(self.tell(input).is_err(), "{input:?} is a mistake");

@@ -1,10 +1,10 @@
 //! A server and the model side by side: whatever happens to one happens to the other, and they are compared.
 
-use hydrant::slabs::HeapSlabs;
+use hydrant::storage::OwnedStorage;
 use hydrant_core::server::Consumed;
 use hydrant_core::snapshot::DIGEST;
 use hydrant_core::wire::decode_spawn;
-use hydrant_core::{ConnId, ErrandId, Fault, Input, Limits, Output, Server, Time};
+use hydrant_core::{ConnId, Fault, Input, Limits, Output, Server, Time, UpcallId};
 
 use crate::replay::Tape;
 use crate::says::{Say, hear};
@@ -30,7 +30,7 @@ pub(crate) struct World<'s> {
 }
 
 impl<'s> World<'s> {
-    pub(crate) fn new(limits: Limits, memory: &'s mut HeapSlabs) -> World<'s> {
+    pub(crate) fn new(limits: Limits, memory: &'s mut OwnedStorage) -> World<'s> {
         let server =
             Server::new(limits, memory.lend(), SEED).expect("the memory is as large as the limits say");
         let mut world = World {
@@ -52,7 +52,7 @@ impl<'s> World<'s> {
     pub(crate) fn snapshot(&self) -> Vec<u8> {
         let mut state = self.full_snapshot();
         state.truncate(state.len() - DIGEST);
-        let wake = postcard::to_slice(&self.server.wake(), &mut [0; 16]).expect("a time is short").len();
+        let wake = postcard::to_slice(&self.server.poll_at(), &mut [0; 16]).expect("a time is short").len();
         let turn = state.len() - wake - 1;
         assert!(u32::from(state[turn]) < self.model.limits.conns.max(1), "the turn is a byte before the end");
         state[turn] = 0;
@@ -96,7 +96,7 @@ impl<'s> World<'s> {
                     state.closing_unsaid = false;
                     closed.push(conn.0);
                 }
-                Output::Names { .. } => panic!("these jobs' names are the server's own"),
+                Output::Upcall { .. } => panic!("these jobs' names are the server's own"),
                 Output::Peer { .. } => panic!("this node is alone"),
                 Output::Joined { conn, job, rank } => {
                     let state = self.model.conn(conn.0);
@@ -114,7 +114,9 @@ impl<'s> World<'s> {
                     assert!(programs.programs().map(|it| it.maxprocs()).eq(known.sizes.iter().copied()));
                     known.id = Some(spawn.0);
                 }
-                Output::Kill { .. } | Output::End { .. } | Output::Late { .. } => self.event(&output),
+                Output::KillRank { .. } | Output::AbortJob { .. } | Output::StalledFence { .. } => {
+                    self.event(&output)
+                }
             }
         }
         self.buf = buf;
@@ -187,11 +189,11 @@ impl<'s> World<'s> {
         for (id, conn) in &model.conns {
             let owes = !conn.blocked && conn.has_say();
             assert!(!owes, "connection {id} did not get what it is owed: {conn:?}");
-            assert!(conn.owed.len() <= hydrant_core::limits::OWED_MAX);
+            assert!(conn.owed.len() <= hydrant_core::limits::PENDING_MAX);
         }
         assert!(model.spawns.iter().all(|spawn| spawn.id.is_some()), "the host was not told of a spawn");
         if let Some(due) = model.due() {
-            assert!(self.server.wake().is_some_and(|wake| wake.0 <= due), "no tick is asked for at {due}");
+            assert!(self.server.poll_at().is_some_and(|wake| wake.0 <= due), "no tick is asked for at {due}");
         }
     }
 
@@ -230,8 +232,8 @@ impl<'s> World<'s> {
         self.last = self.snapshot();
     }
 
-    pub(crate) fn spawn_id(&self, serial: u64) -> ErrandId {
+    pub(crate) fn spawn_id(&self, serial: u64) -> UpcallId {
         let spawn = self.model.spawns.iter().find(|spawn| spawn.serial == serial);
-        ErrandId(spawn.and_then(|spawn| spawn.id).expect("the host was told of it"))
+        UpcallId(spawn.and_then(|spawn| spawn.id).expect("the host was told of it"))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hydrant::slabs::HeapSlabs;
+use hydrant::storage::OwnedStorage;
 use hydrant_core::limits::Limits;
 use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::trace::Exit;
@@ -213,7 +213,7 @@ pub(crate) fn play(family: &str, transcripts: &[Transcript], mut split: Split) -
         psets: 4,
         links: 0,
     };
-    let mut memory = HeapSlabs::new(&limits);
+    let mut memory = OwnedStorage::new(&limits);
     let mut host = Host::new(limits, &mut memory).expect("the memory is as large as the limits say");
     host.job(&jobid, size).expect("the limits have room for the job");
     for player in &players {
@@ -266,9 +266,10 @@ fn launch(host: &mut Host<'_>) {
             spawn: Some(spawned.spawn),
             ..JobSpec::new(JobId(1), CHILD, spawned.ranks.iter().sum())
         };
-        host.tell(Input::Job(child)).expect("the limits have room for the spawned job");
+        host.tell(Input::RegisterJob(child)).expect("the limits have room for the spawned job");
         let codes = vec![0; spawned.ranks.len()];
-        let launched = Input::Launched { spawn: spawned.spawn, started: true, full: None, codes: &codes };
+        let launched =
+            Input::SpawnComplete { spawn: spawned.spawn, started: true, full: None, codes: &codes };
         host.tell(launched).expect("the server asked for it");
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hydrant::slabs::HeapSlabs;
+use hydrant::storage::OwnedStorage;
 use hydrant_core::limits::Limits;
 use hydrant_core::server::{Consumed, Input, JobSpec, Output};
 use hydrant_core::wire::decode_spawn;
-use hydrant_core::{ConnId, ErrandId, Fault, JobId, Rank, Server, Time};
+use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time, UpcallId};
 
 /// The job that [`Host::job`] opens.
 pub const JOB: JobId = JobId(0);
@@ -15,7 +15,7 @@ pub const JOB: JobId = JobId(0);
 #[derive(Debug)]
 pub struct Spawned {
     /// Which one.
-    pub spawn: ErrandId,
+    pub spawn: UpcallId,
     /// How many ranks of each program.
     pub ranks: Vec<u32>,
 }
@@ -40,7 +40,7 @@ impl<'s> Host<'s> {
     ///
     /// # Errors
     /// The server's own.
-    pub fn new(limits: Limits, memory: &'s mut HeapSlabs) -> Result<Host<'s>, Fault> {
+    pub fn new(limits: Limits, memory: &'s mut OwnedStorage) -> Result<Host<'s>, Fault> {
         Ok(Host {
             server: Server::new(limits, memory.lend(), 7)?,
             replies: BTreeMap::new(),
@@ -57,7 +57,7 @@ impl<'s> Host<'s> {
     /// The server's own.
     pub fn job(&mut self, name: &str, size: u32) -> Result<(), Fault> {
         let mapping = format!("(vector,(0,1,{size}))");
-        self.tell(Input::Job(JobSpec::new(JOB, name, size)))?;
+        self.tell(Input::RegisterJob(JobSpec::new(JOB, name, size)))?;
         self.tell(Input::Attr { job: JOB, key: b"PMI_process_mapping", value: mapping.as_bytes() })?;
         Ok(())
     }

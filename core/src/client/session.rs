@@ -1,12 +1,12 @@
 //! Requests of several threads over one connection, told apart by PMI-2's `thrid`.
 
 use super::{Client, Error, Received, State};
-use crate::limits::OWED_MAX;
+use crate::limits::PENDING_MAX;
 use crate::wire::frame::{Framing, next_reply};
 use crate::wire::{Command, Op, Protocol, Reply, Text, v2};
 
 /// Requests that may be under way at once: what a server owes one connection at most.
-pub const SESSION_MAX: usize = OWED_MAX;
+pub const SESSION_MAX: usize = PENDING_MAX;
 
 /// How many of them may be such as wait for others, so that the request which ends their waiting gets through.
 const WAITING_MAX: usize = SESSION_MAX - 1;

@@ -7,7 +7,7 @@ use super::io::Consumed;
 use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::KEY_MAX;
-use crate::slabs::{Aborted, Answer, Conn, Job, Owed, Phase, RankPhase, What};
+use crate::storage::{Aborted, Answer, Conn, Job, Owed, Phase, RankPhase, What};
 use crate::tables::kvs::{Before, Kind, Owner};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
@@ -116,7 +116,7 @@ impl Server<'_> {
                     self.complete_group(job, group);
                 }
             }
-            What::Errand(..) | What::Lookup { .. } | What::NodeAttr(_) | What::Answer(_) => return,
+            What::Upcall(..) | What::Lookup { .. } | What::NodeAttr(_) | What::Answer(_) => return,
         }
         let warning = self.jobs[job.index()].fence_warning;
         if warning > 0 {
@@ -211,12 +211,12 @@ impl Server<'_> {
             Command::Publish { .. } | Command::Unpublish { .. } | Command::Lookup { .. }
                 if self.jobs[asker.job.index()].remote_names =>
             {
-                return self.errand(asker, command.op(), frame);
+                return self.upcall(asker, command.op(), frame);
             }
             Command::PsetDefine { .. } | Command::Connect { .. } | Command::Disconnect { .. }
                 if self.links.are_any() =>
             {
-                return self.errand(asker, command.op(), frame);
+                return self.upcall(asker, command.op(), frame);
             }
             Command::Publish { name, port } => self.publish(asker, name, port)?,
             Command::Unpublish { name } => self.unpublish(name)?,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ConnId, ErrandId, JobId, Rank};
+use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::Limit;
 use crate::manage::OpenJob;
 use crate::store::bytes::in_one_piece;
@@ -11,8 +11,8 @@ use crate::wire::Protocol;
 
 /// What the host tells the core.
 ///
-/// Order of calling: [`Job`](Input::Job), then its [`Program`](Input::Program)s, [`Place`](Input::Place)s and
-/// [`Attr`](Input::Attr)ibutes, then connections and exits in any order, then [`Forget`](Input::Forget).
+/// Order of calling: [`RegisterJob`](Input::RegisterJob), then its [`Program`](Input::Program)s, [`MapRanks`](Input::MapRanks)s and
+/// [`Attr`](Input::Attr)ibutes, then connections and exits in any order, then [`DeregisterJob`](Input::DeregisterJob).
 ///
 /// Where several nodes serve the same jobs, [`Node`](Input::Node) comes before everything else. Then their hosts tell
 /// all of them, in the same order, of the same jobs with the same numbers, and of sets and connections; each is told of
@@ -30,9 +30,9 @@ pub enum Input<'a> {
         radix: u32,
     },
     /// A job is to be served.
-    Job(JobSpec<'a>),
+    RegisterJob(JobSpec<'a>),
     /// Ranks `first..first + count` of the job are on that node; those of which nothing is said, on node 0.
-    Place {
+    MapRanks {
         /// The job.
         job: JobId,
         /// Its first rank there.
@@ -73,8 +73,8 @@ pub enum Input<'a> {
         /// Whether they are connected from now on.
         connected: bool,
     },
-    /// A fence of the job is late on some node: whoever is missing on this one is to be named ([`Output::Late`]).
-    Late {
+    /// A fence of the job is late on some node: whoever is missing on this one is to be named ([`Output::StalledFence`]).
+    StalledFence {
         /// The job.
         job: JobId,
     },
@@ -131,9 +131,9 @@ pub enum Input<'a> {
         count: u32,
     },
     /// A spawn has been carried out, or could not be.
-    Launched {
+    SpawnComplete {
         /// Which one.
-        spawn: ErrandId,
+        spawn: UpcallId,
         /// Whether the processes of its job run. Otherwise none does, and the job has been forgotten if there was
         /// one.
         started: bool,
@@ -143,10 +143,10 @@ pub enum Input<'a> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         codes: &'a [u8],
     },
-    /// A request that is the host's business ([`Output::Names`]) has been carried out, or could not be.
-    Named {
+    /// A request that is the host's business ([`Output::Upcall`]) has been carried out, or could not be.
+    UpcallComplete {
         /// Which one.
-        errand: ErrandId,
+        upcall: UpcallId,
         /// 0, or a code of pmi2.h (`PMI2_ERR_…`) that the client gets as `rc`.
         rc: i32,
         /// The port that a look-up found; for a failure the reason, of which the client gets the first
@@ -167,7 +167,7 @@ pub enum Input<'a> {
     /// `pmirank`, and with the job's id as `pmijobid` or without), may do so while the rank is connected and again
     /// after it has left, and counts for nothing in the rank's life. It may ask for process sets, attributes, the
     /// job's id and what was put, may define process sets, and is refused everything else.
-    Aside {
+    OpenedQuery {
         /// The number that the host gives it, free until now.
         conn: ConnId,
         /// The job that it asks about.
@@ -208,9 +208,9 @@ pub enum Input<'a> {
         exit: Exit,
     },
     /// Nothing happened, but time passed.
-    Tick,
+    Timeout,
     /// The job is over: every process has exited. Its connections are let go and what it stored is dropped.
-    Forget {
+    DeregisterJob {
         /// The job.
         job: JobId,
     },
@@ -242,16 +242,16 @@ pub struct JobSpec<'a> {
     /// The PMI-1 subversion to answer: 2 offers group barriers, 1 suits clients that insist on 1.1.
     pub pmi1_subversion: u32,
     /// The spawn that it comes from, where this server was asked for it.
-    pub spawn: Option<ErrandId>,
+    pub spawn: Option<UpcallId>,
     /// The job id of the job that asked for the spawn, where another node's server was; else empty.
     #[serde(borrow)]
     pub spawner: &'a str,
     /// Milliseconds that a look-up waits for a name that nobody has published yet, unless it says itself how long.
     pub lookup_wait: u64,
     /// Whether names are the host's business, which hands them to a service that several servers share
-    /// ([`Output::Names`]). Otherwise the jobs of this server share its own.
+    /// ([`Output::Upcall`]). Otherwise the jobs of this server share its own.
     pub remote_names: bool,
-    /// Milliseconds after which a waiting fence is reported ([`Output::Late`]); 0 for never.
+    /// Milliseconds after which a waiting fence is reported ([`Output::StalledFence`]); 0 for never.
     pub fence_warning: u64,
 }
 
@@ -326,10 +326,10 @@ pub enum Output<'b> {
         rank: Rank,
     },
     /// Processes have to be started: the host makes a job of them ([`JobSpec::spawn`]), starts them, and then says
-    /// [`Input::Launched`].
+    /// [`Input::SpawnComplete`].
     Spawn {
         /// Which spawn.
-        spawn: ErrandId,
+        spawn: UpcallId,
         /// The job that asks.
         job: JobId,
         /// The rank that asks.
@@ -340,25 +340,25 @@ pub enum Output<'b> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         request: &'b [u8],
     },
-    /// A job asks for something that is the host's business, which sees to it and then says [`Input::Named`]: where
+    /// A job asks for something that is the host's business, which sees to it and then says [`Input::UpcallComplete`]: where
     /// [names are](JobSpec::remote_names), to publish, withdraw or look up one; where there are several nodes, to define
     /// a process set or to connect or part jobs, which the host has all nodes told of ([`Input::Define`],
     /// [`Input::Connected`]) before it answers.
-    Names {
+    Upcall {
         /// Which request.
-        errand: ErrandId,
+        upcall: UpcallId,
         /// The job that asks.
         job: JobId,
         /// The rank that asks.
         rank: Rank,
         /// The language of the request.
         protocol: Protocol,
-        /// The request as it came, for [`crate::wire::decode_errand`].
+        /// The request as it came, for [`crate::wire::decode_upcall`].
         #[serde(borrow, serialize_with = "in_one_piece")]
         request: &'b [u8],
     },
     /// A rank asked to be ended alone: the host ends its process.
-    Kill {
+    KillRank {
         /// The job.
         job: JobId,
         /// The rank.
@@ -370,7 +370,7 @@ pub enum Output<'b> {
         message: &'b str,
     },
     /// The job has to end: the host ends its processes. Said once a job.
-    End {
+    AbortJob {
         /// The job.
         job: JobId,
         /// Why.
@@ -389,7 +389,7 @@ pub enum Output<'b> {
     },
     /// A fence waits for longer than [`JobSpec::fence_warning`], as far as this node's ranks are concerned. Said once a
     /// fence.
-    Late {
+    StalledFence {
         /// The job.
         job: JobId,
         /// How many ranks have arrived.

@@ -6,9 +6,8 @@
 
 mod aside;
 mod attrs;
-mod border;
+mod backend;
 mod dispatch;
-mod errands;
 mod fences;
 mod intro;
 pub mod io;
@@ -24,8 +23,9 @@ mod spawn;
 mod status;
 #[cfg(test)]
 mod tests;
+mod upcalls;
 
-pub use border::Core;
+pub use backend::Backend;
 pub use io::{Consumed, Input, JobSpec, Output};
 pub use record::Record;
 
@@ -33,15 +33,15 @@ use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
 use crate::peer::links::Links;
-use crate::slabs::{Answer, Conn, Job, Lengths, RankSlot, Slabs, What};
 use crate::snapshot;
+use crate::storage::{Answer, Conn, Job, Layout, RankSlot, Storage, What};
 use crate::store::{Log, Ready, log};
 use crate::tables::connect::Connections;
-use crate::tables::errands::Errands;
 use crate::tables::fence::Groups;
 use crate::tables::kvs::{Kind, Kvs};
 use crate::tables::names::Names;
 use crate::tables::psets::Psets;
+use crate::tables::upcalls::Upcalls;
 use crate::time::Time;
 use crate::trace::event;
 
@@ -55,7 +55,7 @@ pub struct Server<'s> {
     kvs: Kvs<'s>,
     groups: Groups<'s>,
     names: Names<'s>,
-    errands: Errands<'s>,
+    upcalls: Upcalls<'s>,
     psets: Psets<'s>,
     connections: Connections<'s>,
     links: Links<'s>,
@@ -74,12 +74,12 @@ impl<'s> Server<'s> {
     /// A server without jobs, in `slabs` cut to `limits`. `seed` spreads the hash table; any number will do.
     ///
     /// # Errors
-    /// [`Fault::ShortSlab`] when a slab is shorter than [`Lengths::of`] says.
-    pub fn new(limits: Limits, slabs: Slabs<'s>, seed: u32) -> Result<Server<'s>, Fault> {
-        if let Some(index) = slabs.index.get(..Lengths::of(&limits).index) {
+    /// [`Fault::InsufficientStorage`] when a slab is shorter than [`Layout::of`] says.
+    pub fn new(limits: Limits, slabs: Storage<'s>, seed: u32) -> Result<Server<'s>, Fault> {
+        if let Some(index) = slabs.index.get(..Layout::of(&limits).index) {
             log::wipe(index);
         }
-        Server::in_zeroed(limits, slabs, seed)
+        Server::new_zeroed(limits, slabs, seed)
     }
 
     /// As [`Server::new`], for an index that holds zeros. It is not looked at, which in memory shared with other
@@ -87,9 +87,9 @@ impl<'s> Server<'s> {
     ///
     /// # Errors
     /// As [`Server::new`].
-    pub fn in_zeroed(limits: Limits, slabs: Slabs<'s>, seed: u32) -> Result<Server<'s>, Fault> {
-        let need = Lengths::of(&limits);
-        let Slabs {
+    pub fn new_zeroed(limits: Limits, slabs: Storage<'s>, seed: u32) -> Result<Server<'s>, Fault> {
+        let need = Layout::of(&limits);
+        let Storage {
             jobs,
             ranks,
             conns,
@@ -103,7 +103,7 @@ impl<'s> Server<'s> {
             links,
             bits,
         } = slabs;
-        let short = Fault::ShortSlab;
+        let short = Fault::InsufficientStorage;
         let jobs = jobs.get_mut(..need.jobs).ok_or(short)?;
         let ranks = ranks.get_mut(..need.ranks).ok_or(short)?;
         let conns = conns.get_mut(..need.conns).ok_or(short)?;
@@ -128,7 +128,7 @@ impl<'s> Server<'s> {
             kvs: Kvs::new(Log::new(bytes, index, limits.keys, seed).ok_or(short)?, &limits),
             groups: Groups::new(groups, group_sets, limits.ranks).ok_or(short)?,
             names: Names::new(names),
-            errands: Errands::new(spawns, requests, limits.spawn_bytes).ok_or(short)?,
+            upcalls: Upcalls::new(spawns, requests, limits.spawn_bytes).ok_or(short)?,
             psets: Psets::new(psets, pset_sets, limits.ranks).ok_or(short)?,
             connections: Connections::new(rows, limits.jobs).ok_or(short)?,
             links: Links::new(links),
@@ -160,22 +160,24 @@ impl<'s> Server<'s> {
             // The caller has seen to it.
             Input::Bytes { .. } => {}
             Input::Node { node, nodes, radix } => self.join_nodes(node, nodes, radix)?,
-            Input::Job(spec) => self.open_job(&spec)?,
-            Input::Place { job, first, count, node } => self.place(job, first, count, node)?,
+            Input::RegisterJob(spec) => self.open_job(&spec)?,
+            Input::MapRanks { job, first, count, node } => self.place(job, first, count, node)?,
             Input::Preput { job, key, value } => self.preput(job, key, value)?,
             Input::Define { job, name, members } => self.define(job, name, members)?,
             Input::Connected { job, other, connected } => self.connected(job, other, connected)?,
-            Input::Late { job } => self.ask_missing(job)?,
+            Input::StalledFence { job } => self.ask_missing(job)?,
             Input::Peer { node, bytes } => self.hear(node, bytes)?,
             Input::PeerBlocked { node } => self.link_mut(node)?.blocked = true,
             Input::PeerWritable { node } => self.link_mut(node)?.blocked = false,
             Input::Program { job, first, count, appnum } => self.set_program(job, first, count, appnum)?,
             Input::Attr { job, key, value } => self.set_attr(job, key, value)?,
             Input::Pset { job, name, first, count } => self.host_pset(job, name, first, count)?,
-            Input::Launched { spawn, started, full, codes } => self.launched(spawn, started, full, codes)?,
-            Input::Named { errand, rc, text } => self.seen_to(errand, rc, text)?,
+            Input::SpawnComplete { spawn, started, full, codes } => {
+                self.launched(spawn, started, full, codes)?
+            }
+            Input::UpcallComplete { upcall, rc, text } => self.seen_to(upcall, rc, text)?,
             Input::Opened { conn, job, rank } => self.open_conn(conn, job, rank)?,
-            Input::Aside { conn, job } => self.open_aside(conn, job)?,
+            Input::OpenedQuery { conn, job } => self.open_aside(conn, job)?,
             Input::Blocked { conn } => {
                 self.conn_mut(conn)?.blocked = true;
                 self.ready.remove(conn.0);
@@ -186,15 +188,15 @@ impl<'s> Server<'s> {
             }
             Input::Closed { conn } => self.close_conn(conn)?,
             Input::Exited { job, rank, exit } => self.exit(job, rank, exit)?,
-            Input::Forget { job } => self.forget(job)?,
-            Input::Tick => self.tick(now),
+            Input::DeregisterJob { job } => self.forget(job)?,
+            Input::Timeout => self.tick(now),
         }
         Ok(Consumed::default())
     }
 
-    /// When the host has to say [`Input::Tick`], if nothing else happens before.
+    /// When the host has to say [`Input::Timeout`], if nothing else happens before.
     #[inline]
-    pub fn wake(&self) -> Option<Time> {
+    pub fn poll_at(&self) -> Option<Time> {
         self.wake
     }
 
@@ -218,7 +220,7 @@ impl<'s> Server<'s> {
     /// Writes the whole state to the front of `buf`: equal states give equal bytes.
     ///
     /// # Errors
-    /// [`Fault::ShortSlab`] when `buf` is too short.
+    /// [`Fault::InsufficientStorage`] when `buf` is too short.
     pub fn snapshot<'b>(&self, buf: &'b mut [u8]) -> Result<&'b [u8], Fault> {
         snapshot::write(&self.state(), buf)
     }
@@ -230,7 +232,7 @@ impl<'s> Server<'s> {
 
     fn state(&self) -> snapshot::State<'_> {
         let (groups, sets) = self.groups.state();
-        let (errands, requests) = self.errands.state();
+        let (upcalls, requests) = self.upcalls.state();
         snapshot::State {
             limits: self.limits,
             seed: self.kvs.log().seed(),
@@ -242,7 +244,7 @@ impl<'s> Server<'s> {
             groups,
             sets,
             names: self.names.state(),
-            errands,
+            upcalls,
             requests,
             psets: self.psets.state(),
             connections: self.connections.state(),
@@ -316,7 +318,7 @@ impl<'s> Server<'s> {
         while let Some(owed) = self.conns[conn.index()].owed.pop() {
             match owed.what {
                 What::Lookup { at, .. } => self.names.leave(at),
-                What::Errand(_, errand) | What::Answer(Answer::Errand(_, errand)) => self.drop_errand(errand),
+                What::Upcall(_, upcall) | What::Answer(Answer::Upcall(_, upcall)) => self.drop_upcall(upcall),
                 _ => {}
             }
         }

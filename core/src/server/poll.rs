@@ -3,11 +3,11 @@
 use super::Server;
 use super::io::Output;
 use crate::fault::Refusal;
-use crate::ids::{ConnId, ErrandId, JobId, Rank};
+use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{KEY_MAX, KVSNAME_MAX, VALUE_MAX};
-use crate::slabs::{Answer, Attr, Conn, Job, RankSlot, RingPart, What};
-use crate::tables::errands::{Stage, Task};
+use crate::storage::{Answer, Attr, Conn, Job, RankSlot, RingPart, What};
 use crate::tables::fence::Late;
+use crate::tables::upcalls::{Stage, Task};
 use crate::trace::Cause;
 use crate::wire::{self, Codes, Failure, Op, Reply, Text};
 
@@ -16,7 +16,7 @@ const LIST_MAX: usize = 1024;
 
 /// What the host is told before replies are.
 enum News {
-    Errand(ErrandId),
+    Upcall(UpcallId),
     /// The rank in this slot.
     Kill(usize),
     Ending(JobId),
@@ -50,10 +50,10 @@ impl Server<'_> {
     #[cold]
     fn next_news(&mut self, buf: &mut [u8]) -> Option<News> {
         if self.news {
-            let Server { errands, ranks, jobs, groups, .. } = self;
+            let Server { upcalls, ranks, jobs, groups, .. } = self;
             let job = |which: fn(&Job) -> bool| jobs.iter().position(which).map(|job| JobId(job as u32));
             let aborted = || ranks.iter().position(|rank| rank.abort.is_some_and(|it| it.unsaid));
-            let news = (errands.untold().map(News::Errand))
+            let news = (upcalls.untold().map(News::Upcall))
                 .or_else(|| aborted().map(News::Kill))
                 .or_else(|| job(|job| job.ending_unsaid).map(News::Ending))
                 .or_else(|| job(|job| job.fence.late == Late::Unsaid).map(News::Late))
@@ -69,7 +69,7 @@ impl Server<'_> {
     #[cold]
     fn say_news<'b>(&mut self, news: News, buf: &'b mut [u8]) -> Option<Output<'b>> {
         match news {
-            News::Errand(errand) => self.say_errand(errand, buf),
+            News::Upcall(upcall) => self.say_upcall(upcall, buf),
             News::Kill(rank) => self.say_kill(rank, buf),
             News::Ending(job) => self.say_ending(job, buf),
             News::Late(job) => self.say_late(job, buf),
@@ -85,20 +85,20 @@ impl Server<'_> {
         // Another rank may have said something and been ended alone before.
         let said = if matches!(cause, Cause::Abort { .. }) { &*state.message } else { "" };
         let message = copy_text(said, buf)?;
-        Some(Output::End { job, cause, message })
+        Some(Output::AbortJob { job, cause, message })
     }
 
-    fn say_errand<'b>(&mut self, errand: ErrandId, buf: &'b mut [u8]) -> Option<Output<'b>> {
-        let protocol = self.protocol_of(errand);
-        let text = self.errands.text(errand);
+    fn say_upcall<'b>(&mut self, upcall: UpcallId, buf: &'b mut [u8]) -> Option<Output<'b>> {
+        let protocol = self.protocol_of(upcall);
+        let text = self.upcalls.text(upcall);
         let request = buf.get_mut(..text.len())?;
         request.copy_from_slice(text);
-        let slot = self.errands.get_mut(errand)?;
+        let slot = self.upcalls.get_mut(upcall)?;
         slot.stage = Stage::Told;
         let (job, rank) = slot.parent?;
         Some(match slot.task {
-            Task::Spawn(_) => Output::Spawn { spawn: errand, job, rank, protocol, request },
-            Task::Name => Output::Names { errand, job, rank, protocol, request },
+            Task::Spawn(_) => Output::Spawn { spawn: upcall, job, rank, protocol, request },
+            Task::Name => Output::Upcall { upcall, job, rank, protocol, request },
         })
     }
 
@@ -109,7 +109,7 @@ impl Server<'_> {
         let message = copy_text(&state.message, buf)?;
         let abort = self.ranks[index].abort.as_mut()?;
         abort.unsaid = false;
-        Some(Output::Kill { job: JobId(job as u32), rank, code: abort.code, message })
+        Some(Output::KillRank { job: JobId(job as u32), rank, code: abort.code, message })
     }
 
     fn say_late<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
@@ -120,7 +120,12 @@ impl Server<'_> {
         let missing =
             (0u32..).zip(ranks).filter(|(_, rank)| !rank.in_fence && !rank.buried && rank.node == here);
         let missing = name_ranks(missing.map(|(rank, _)| rank), buf.get_mut(..LIST_MAX)?);
-        Some(Output::Late { job, arrived: state.fence.arrived, size: state.local - state.unawaited, missing })
+        Some(Output::StalledFence {
+            job,
+            arrived: state.fence.arrived,
+            size: state.local - state.unawaited,
+            missing,
+        })
     }
 
     fn say_late_group<'b>(&mut self, at: u32, buf: &'b mut [u8]) -> Option<Output<'b>> {
@@ -131,7 +136,7 @@ impl Server<'_> {
         let waited = |slot: &RankSlot| !slot.buried && slot.node == here;
         let missing = self.groups.missing(at).filter(|&rank| waited(&ranks[rank as usize]));
         let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
-        Some(Output::Late { job, arrived, size, missing })
+        Some(Output::StalledFence { job, arrived, size, missing })
     }
 
     #[inline]
@@ -143,8 +148,8 @@ impl Server<'_> {
         } else if let Some((at, answer)) = conn.next_answer() {
             let len = self.encode(id, at, answer, buf);
             self.conns[id.index()].owed.remove(at);
-            if let Answer::Errand(_, errand) = answer {
-                self.errands.free(errand);
+            if let Answer::Upcall(_, upcall) = answer {
+                self.upcalls.free(upcall);
             }
             Some(Output::Bytes { conn: id, bytes: &buf[..len] })
         } else {
@@ -224,8 +229,8 @@ impl Server<'_> {
                 Some(port) => Reply::Port(Text::plain(port)),
                 None => Reply::Refused(Op::Lookup, Failure::Refusal(Refusal::NoName)),
             },
-            Answer::Errand(Op::Spawn, spawn) => self.spawned(spawn),
-            Answer::Errand(op, errand) => self.name_reply(op, errand),
+            Answer::Upcall(Op::Spawn, spawn) => self.spawned(spawn),
+            Answer::Upcall(op, upcall) => self.name_reply(op, upcall),
             Answer::Ring(RingPart { count, left, right }) => {
                 let text = |record| Text::plain(self.kvs.record(record).map_or(&[], |record| record.value));
                 Reply::Ring { count, left: text(left), right: text(right) }
@@ -245,9 +250,9 @@ impl Server<'_> {
         }
     }
 
-    fn spawned(&self, spawn: ErrandId) -> Reply<'_> {
-        let codes = Codes::new(self.errands.text(spawn));
-        match self.errands.get(spawn) {
+    fn spawned(&self, spawn: UpcallId) -> Reply<'_> {
+        let codes = Codes::new(self.upcalls.text(spawn));
+        match self.upcalls.get(spawn) {
             Some(slot) if slot.stage == Stage::Launched(true) => {
                 Reply::Spawned { jobid: Text::from(slot.name.as_str()), codes }
             }
@@ -261,9 +266,9 @@ impl Server<'_> {
     }
 
     /// What the host said of a name.
-    fn name_reply(&self, op: Op, errand: ErrandId) -> Reply<'_> {
-        let text = Text::plain(self.errands.text(errand));
-        match self.errands.get(errand).map(|slot| slot.stage) {
+    fn name_reply(&self, op: Op, upcall: UpcallId) -> Reply<'_> {
+        let text = Text::plain(self.upcalls.text(upcall));
+        match self.upcalls.get(upcall).map(|slot| slot.stage) {
             Some(Stage::Named(0)) if op == Op::Lookup => Reply::Port(text),
             Some(Stage::Named(0)) => Reply::Done(op),
             Some(Stage::Named(rc)) => Reply::Refused(op, Failure::Remote(rc, text)),
@@ -334,7 +339,7 @@ impl Answer {
             Answer::PsetName(_) => Op::PsetName,
             Answer::PsetInfo(_) => Op::PsetInfo,
             Answer::PsetMembers(..) => Op::PsetMembers,
-            Answer::Errand(op, _)
+            Answer::Upcall(op, _)
             | Answer::Record(op, _)
             | Answer::Attr(op, _)
             | Answer::Missing(op)

@@ -6,26 +6,26 @@
 use super::Server;
 use super::jobs::printable;
 use crate::fault::{Damage, Fault};
-use crate::ids::{ConnId, ErrandId, JobId, Rank};
+use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::SPAWN_PROGRAMS_MAX;
 use crate::peer::tree::Tree;
-use crate::slabs::{Answer, Conn, Errand, Group, Job, Lengths, RankSlot, RingPart, Slabs, What};
 use crate::snapshot::Reader;
+use crate::storage::{Answer, Conn, Group, Job, Layout, RankSlot, RingPart, Storage, Upcall, What};
 use crate::store::log::hash;
-use crate::tables::errands::{Stage, Task};
 use crate::tables::kvs::Amount;
 use crate::tables::meet::Meet;
+use crate::tables::upcalls::{Stage, Task};
 
 impl<'s> Server<'s> {
     /// The server that a [snapshot](Server::snapshot) is of, in `slabs` as long as its
     /// [limits](crate::snapshot::limits) need: whatever it is told, it does what the other would have done.
     ///
     /// # Errors
-    /// [`Fault::Snapshot`] for bytes that are no snapshot or that no server could have written, [`Fault::ShortSlab`].
-    pub fn restore(snapshot: &[u8], slabs: Slabs<'s>) -> Result<Server<'s>, Fault> {
+    /// [`Fault::Snapshot`] for bytes that are no snapshot or that no server could have written, [`Fault::InsufficientStorage`].
+    pub fn restore(snapshot: &[u8], slabs: Storage<'s>) -> Result<Server<'s>, Fault> {
         let mut reader = Reader::new(snapshot)?;
         let limits = reader.take()?;
-        Lengths::checked(&limits).ok_or(Fault::Snapshot(Damage::Limits))?;
+        Layout::checked(&limits).ok_or(Fault::Snapshot(Damage::Limits))?;
         let mut server = Server::new(limits, slabs, reader.take()?)?;
         server.read(&mut reader)?;
         reader.end()?;
@@ -48,8 +48,8 @@ impl<'s> Server<'s> {
         reader.fill(groups)?;
         reader.fill(sets)?;
         reader.fill(self.names.state_mut())?;
-        reader.fill(self.errands.slots_mut())?;
-        require(self.errands.load(reader.take()?), Damage::Errands)?;
+        reader.fill(self.upcalls.slots_mut())?;
+        require(self.upcalls.load(reader.take()?), Damage::Upcalls)?;
         let (psets, sets, serial) = self.psets.state_mut();
         reader.fill(psets)?;
         reader.fill(sets)?;
@@ -80,8 +80,8 @@ impl<'s> Server<'s> {
         let groups = (0..self.limits.groups).all(|group| self.is_sound_group(group));
         whole(groups, Damage::Groups)?;
         whole(self.names.is_sound(|name| self.awaiting(name)), Damage::Names)?;
-        let errands = (0..self.limits.spawns).all(|errand| self.is_sound_errand(ErrandId(errand)));
-        whole(errands, Damage::Errands)?;
+        let upcalls = (0..self.limits.spawns).all(|upcall| self.is_sound_upcall(UpcallId(upcall)));
+        whole(upcalls, Damage::Upcalls)?;
         whole(self.psets.is_sound(|job| self.job(job).ok().map(|job| job.size)), Damage::Psets)
     }
 
@@ -180,8 +180,8 @@ impl<'s> Server<'s> {
         let waits_as = |is: &dyn Fn(JobId, Rank, &RankSlot) -> bool| {
             self.asker(conn).is_some_and(|asker| is(asker.job, asker.rank, &self.ranks[asker.index]))
         };
-        let errand = |id, done| {
-            let slot = self.errands.get(id);
+        let upcall = |id, done| {
+            let slot = self.upcalls.get(id);
             slot.is_some_and(|slot| slot.conn == Some(conn) && slot.stage.is_done() == done)
         };
         let log = self.kvs.log();
@@ -196,8 +196,8 @@ impl<'s> Server<'s> {
                 log.holds(wish) && self.kvs.record(wish).is_some_and(|record| record.wanted)
             }
             What::Lookup { at, .. } => self.names.is_known(at),
-            What::Errand(_, id) => errand(id, false),
-            What::Answer(Answer::Errand(_, id)) => errand(id, true),
+            What::Upcall(_, id) => upcall(id, false),
+            What::Answer(Answer::Upcall(_, id)) => upcall(id, true),
             What::Answer(Answer::Record(_, record)) => log.holds(record),
             What::Answer(Answer::Ring(part)) => self.is_sound_part(part),
             What::Answer(Answer::PsetName(which) | Answer::PsetMembers(which, _)) => {
@@ -224,14 +224,14 @@ impl<'s> Server<'s> {
         owed.filter(|owed| matches!(owed.what, What::Lookup { at, .. } if at == name)).count()
     }
 
-    fn is_sound_errand(&self, id: ErrandId) -> bool {
-        let (slots, _) = self.errands.state();
+    fn is_sound_upcall(&self, id: UpcallId) -> bool {
+        let (slots, _) = self.upcalls.state();
         let slot = &slots[id.index()];
-        let Some((job, _)) = slot.parent else { return *slot == Errand::default() };
+        let Some((job, _)) = slot.parent else { return *slot == Upcall::default() };
         let asked = |conn: ConnId| {
             self.conns.get(conn.index()).is_some_and(|conn| {
                 conn.owed.iter().any(|owed| match owed.what {
-                    What::Errand(_, other) | What::Answer(Answer::Errand(_, other)) => other == id,
+                    What::Upcall(_, other) | What::Answer(Answer::Upcall(_, other)) => other == id,
                     _ => false,
                 })
             })

@@ -5,11 +5,11 @@ use heapless::{String, Vec};
 use super::Server;
 use super::dispatch::{Asker, contiguous};
 use crate::fault::{Fault, Refusal};
-use crate::ids::{ErrandId, JobId};
+use crate::ids::{JobId, UpcallId};
 use crate::limits::{JOBID_MAX, KEY_MAX, Limit, SPAWN_PROGRAMS_MAX};
-use crate::slabs::{Answer, What};
-use crate::tables::errands::{Stage, Task};
+use crate::storage::{Answer, What};
 use crate::tables::kvs::Kind;
+use crate::tables::upcalls::{Stage, Task};
 use crate::wire::{self, Frame, Op, Protocol, Spawn};
 
 impl Server<'_> {
@@ -25,14 +25,14 @@ impl Server<'_> {
         }
         let task = Task::Spawn(spawn.count());
         let spawner = self.jobs[asker.job.index()].name.clone();
-        let id = self.errands.ask((asker.job, asker.rank), spawner, asker.conn, task, frame.body)?;
+        let id = self.upcalls.ask((asker.job, asker.rank), spawner, asker.conn, task, frame.body)?;
         self.news = true;
-        Ok(What::Errand(Op::Spawn, id))
+        Ok(What::Upcall(Op::Spawn, id))
     }
 
     /// Whether a job of `size` ranks can come from that spawn, with its pairs; the name of the job that asked.
-    pub(super) fn check_spawned(&self, spawn: ErrandId, size: u32) -> Result<String<JOBID_MAX, u8>, Fault> {
-        let slot = self.errands.get(spawn).filter(|slot| slot.stage == Stage::Told);
+    pub(super) fn check_spawned(&self, spawn: UpcallId, size: u32) -> Result<String<JOBID_MAX, u8>, Fault> {
+        let slot = self.upcalls.get(spawn).filter(|slot| slot.stage == Stage::Told);
         let spawner = slot.map(|slot| slot.spawner.clone()).ok_or(Fault::NoSuchErrand)?;
         let request = self.request(spawn).ok_or(Fault::NoSuchErrand)?;
         let lengths = request.preput().map(|(key, value)| (key.len(), value.len()));
@@ -41,14 +41,14 @@ impl Server<'_> {
     }
 
     /// Puts the spawn's pairs into its job's space.
-    pub(super) fn begin_spawned(&mut self, spawn: ErrandId, job: JobId) {
+    pub(super) fn begin_spawned(&mut self, spawn: UpcallId, job: JobId) {
         let protocol = self.protocol_of(spawn);
         let state = &self.jobs[job.index()];
-        if let Some(slot) = self.errands.get_mut(spawn) {
+        if let Some(slot) = self.upcalls.get_mut(spawn) {
             slot.stage = Stage::Begun(job);
             slot.name = state.name.clone();
         }
-        let Some(request) = wire::decode_spawn(protocol, self.errands.text(spawn)) else { return };
+        let Some(request) = wire::decode_spawn(protocol, self.upcalls.text(spawn)) else { return };
         for (key, value) in request.preput() {
             let mut room = [0; KEY_MAX as usize];
             // Both were checked before the job was made.
@@ -60,12 +60,12 @@ impl Server<'_> {
 
     pub(super) fn launched(
         &mut self,
-        spawn: ErrandId,
+        spawn: UpcallId,
         started: bool,
         full: Option<Limit>,
         codes: &[u8],
     ) -> Result<(), Fault> {
-        let slot = self.errands.get(spawn).ok_or(Fault::NoSuchErrand)?;
+        let slot = self.upcalls.get(spawn).ok_or(Fault::NoSuchErrand)?;
         let programs = match slot.task {
             Task::Spawn(programs) => programs,
             Task::Name => return Err(Fault::NoSuchErrand),
@@ -79,16 +79,16 @@ impl Server<'_> {
             return Err(Fault::NoSuchErrand);
         }
         let times = self.code_counts(spawn);
-        if let Some(slot) = self.errands.get_mut(spawn) {
+        if let Some(slot) = self.upcalls.get_mut(spawn) {
             slot.full = full;
         }
-        self.errands.finish(spawn, Stage::Launched(started), codes.iter().copied().zip(times));
-        self.answer_errand(spawn, |op| Answer::Errand(op, spawn));
+        self.upcalls.finish(spawn, Stage::Launched(started), codes.iter().copied().zip(times));
+        self.answer_upcall(spawn, |op| Answer::Upcall(op, spawn));
         Ok(())
     }
 
     /// How often each program's code is said: PMI-2 clients want one a program, those of PMI-1 one a process.
-    fn code_counts(&self, spawn: ErrandId) -> Vec<u32, { SPAWN_PROGRAMS_MAX as usize }, u16> {
+    fn code_counts(&self, spawn: UpcallId) -> Vec<u32, { SPAWN_PROGRAMS_MAX as usize }, u16> {
         let by_process = self.protocol_of(spawn) == Protocol::V1;
         let count = |maxprocs| if by_process { maxprocs } else { 1 };
         let mut counts = Vec::new();
@@ -99,7 +99,7 @@ impl Server<'_> {
         counts
     }
 
-    pub(super) fn request(&self, spawn: ErrandId) -> Option<Spawn<'_>> {
-        wire::decode_spawn(self.protocol_of(spawn), self.errands.text(spawn))
+    pub(super) fn request(&self, spawn: UpcallId) -> Option<Spawn<'_>> {
+        wire::decode_spawn(self.protocol_of(spawn), self.upcalls.text(spawn))
     }
 }

@@ -5,7 +5,7 @@ use crate::fault::Refusal;
 use crate::ids::{JobId, Rank};
 use crate::limits::Limit;
 use crate::manage::{JobPhase, JobReport, RankReport};
-use crate::slabs::RankPhase;
+use crate::storage::RankPhase;
 
 impl Server<'_> {
     /// How much of a limit is used, in its own unit.
@@ -19,7 +19,7 @@ impl Server<'_> {
             Limit::KvsBytes => self.limits.kvs_bytes - self.kvs.left().bytes,
             Limit::Groups => count(&mut self.groups.state().0.iter().map(|group| group.job.is_some())),
             Limit::Names => count(&mut self.names.state().iter().map(|name| !name.is_free())),
-            Limit::Spawns => count(&mut self.errands.state().0.iter().map(|errand| errand.parent.is_some())),
+            Limit::Spawns => count(&mut self.upcalls.state().0.iter().map(|upcall| upcall.parent.is_some())),
             Limit::Psets => count(&mut self.psets.state().0.iter().map(|pset| !pset.is_free())),
             Limit::SpawnBytes => 0,
             Limit::Links => self.links.state().0.len() as u32,

@@ -12,14 +12,14 @@ use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::peer::links::Link;
 use crate::peer::tree::Tree;
-use crate::slabs::{Conn, Job, RankSlot};
+use crate::storage::{Conn, Job, RankSlot};
 use crate::store::bytes::in_one_piece;
 use crate::store::log::hash;
-use crate::tables::errands::Errand;
 use crate::tables::fence::Group;
 use crate::tables::kvs::Amount;
 use crate::tables::names::Name;
 use crate::tables::psets::Pset;
+use crate::tables::upcalls::Upcall;
 use crate::time::Time;
 
 pub use read::{Reader, limits};
@@ -55,7 +55,7 @@ pub struct State<'a> {
     /// All name slots.
     pub names: &'a [Name],
     /// All slots of requests that the host carries out.
-    pub errands: &'a [Errand],
+    pub upcalls: &'a [Upcall],
     /// Their texts.
     #[serde(serialize_with = "in_one_piece")]
     pub requests: &'a [u8],
@@ -76,15 +76,15 @@ pub struct State<'a> {
 /// Writes a state to the front of `buf`.
 ///
 /// # Errors
-/// [`Fault::ShortSlab`] when `buf` is too short.
+/// [`Fault::InsufficientStorage`] when `buf` is too short.
 pub fn write<'b>(state: &State<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Fault> {
-    let (header, rest) = buf.split_first_chunk_mut::<{ HEADER.len() }>().ok_or(Fault::ShortSlab)?;
+    let (header, rest) = buf.split_first_chunk_mut::<{ HEADER.len() }>().ok_or(Fault::InsufficientStorage)?;
     *header = HEADER;
     let room = rest.len();
-    let body = Some(put(state, rest)).filter(|&len| len <= room).ok_or(Fault::ShortSlab)?;
+    let body = Some(put(state, rest)).filter(|&len| len <= room).ok_or(Fault::InsufficientStorage)?;
     let end = HEADER.len() + body;
     let digest = digest(&buf[..end]);
-    let place = buf[end..].first_chunk_mut::<DIGEST>().ok_or(Fault::ShortSlab)?;
+    let place = buf[end..].first_chunk_mut::<DIGEST>().ok_or(Fault::InsufficientStorage)?;
     *place = digest;
     Ok(&buf[..end + DIGEST])
 }

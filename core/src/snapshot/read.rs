@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::{DIGEST, HEADER, digest};
 use crate::fault::{Damage, Fault};
 use crate::limits::Limits;
-use crate::slabs::Lengths;
+use crate::storage::Layout;
 
 const MISREAD: Fault = Fault::Snapshot(Damage::Encoding);
 
@@ -66,5 +66,5 @@ impl<'a> Reader<'a> {
 /// [`Fault::Snapshot`] for what is no snapshot, and for limits that no memory can hold.
 pub fn limits(snapshot: &[u8]) -> Result<Limits, Fault> {
     let limits = Reader::new(snapshot)?.take()?;
-    Lengths::checked(&limits).map(|_| limits).ok_or(Fault::Snapshot(Damage::Limits))
+    Layout::checked(&limits).map(|_| limits).ok_or(Fault::Snapshot(Damage::Limits))
 }

@@ -65,7 +65,7 @@ pub fn decode_spawn(protocol: Protocol, body: &[u8]) -> Option<Spawn<'_>> {
 }
 
 /// The same for a request that is the host's business: about a name, a process set or a connection between jobs.
-pub fn decode_errand(protocol: Protocol, body: &[u8]) -> Option<Command<'_>> {
+pub fn decode_upcall(protocol: Protocol, body: &[u8]) -> Option<Command<'_>> {
     let command = decode_again(protocol, frame::Kind::Line, body)?;
     let names = matches!(command.op(), Op::Publish | Op::Unpublish | Op::Lookup);
     (names || matches!(command.op(), Op::PsetDefine | Op::Connect | Op::Disconnect)).then_some(command)

@@ -38,7 +38,7 @@ impl Serve {
         if self.job.is_some() {
             return Err(Error::Core(Fault::Full(Limit::Jobs, crate::memory::LIMITS.jobs)));
         }
-        self.try_tell(net, Input::Job(JobSpec::managed(id, open))).map_err(Error::Core)?;
+        self.try_tell(net, Input::RegisterJob(JobSpec::managed(id, open))).map_err(Error::Core)?;
         self.counters.jobs = self.counters.jobs.saturating_add(1);
         let OpenJob { exits_told, keep, .. } = *open;
         self.job =
@@ -57,7 +57,7 @@ impl Serve {
 
     /// Lets go of a job and its connections.
     pub(crate) fn forget_job(&mut self, net: &mut Net, id: JobId) -> Result<(), Error> {
-        self.try_tell(net, Input::Forget { job: id }).map_err(Error::Core)?;
+        self.try_tell(net, Input::DeregisterJob { job: id }).map_err(Error::Core)?;
         self.job = None;
         Ok(())
     }

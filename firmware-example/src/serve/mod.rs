@@ -71,8 +71,8 @@ impl Serve {
     }
 
     /// When something is due although nothing comes: the core's time, or that of somebody who is waited for.
-    pub(crate) fn wake(&self) -> Option<u64> {
-        let core = self.server.wake().map(|at| at.0);
+    pub(crate) fn poll_at(&self) -> Option<u64> {
+        let core = self.server.poll_at().map(|at| at.0);
         let tail = self.tail.as_ref().map(|tail| tail.since + STALL_MS);
         let strangers = self.clients.iter().filter_map(Client::stranger_until).min();
         [core, tail, self.long.due(), strangers].into_iter().flatten().min()
@@ -81,8 +81,8 @@ impl Serve {
     /// Does what there is to do. Whether something is left to do at once.
     pub(crate) fn run(&mut self, net: &mut Net) -> bool {
         self.waited_for = false;
-        if self.server.wake().is_some_and(|at| at.0 <= time::millis()) {
-            self.tell(net, Input::Tick);
+        if self.server.poll_at().is_some_and(|at| at.0 <= time::millis()) {
+            self.tell(net, Input::Timeout);
         }
         for at in 0..CLIENTS {
             self.flush(net);
@@ -179,16 +179,16 @@ impl Serve {
                     self.clients[conn.index()].rank = Some(rank);
                     events::tell(Event::Joined { job, rank, conn });
                 }
-                Output::Kill { job, rank, code, message } => {
+                Output::KillRank { job, rank, code, message } => {
                     let message = events::shorten(message);
                     events::tell(Event::Kill { job, rank, code, message });
                 }
-                Output::End { job, cause, message } => {
+                Output::AbortJob { job, cause, message } => {
                     self.job.iter_mut().for_each(|served| served.ended = true);
                     let message = events::shorten(message);
                     events::tell(Event::End { job, cause, message });
                 }
-                Output::Late { job, arrived, size, missing } => {
+                Output::StalledFence { job, arrived, size, missing } => {
                     defmt::warn!(
                         "job {}: {=u32} of {=u32} ranks wait for {=str}",
                         job,
@@ -199,9 +199,9 @@ impl Serve {
                     let missing = events::shorten(missing);
                     events::tell(Event::Late { job, arrived, size, missing });
                 }
-                // The limits offer no errands and no other nodes.
-                Output::Spawn { .. } | Output::Names { .. } | Output::Peer { .. } => {
-                    defmt::error!("an errand")
+                // The limits offer no upcalls and no other nodes.
+                Output::Spawn { .. } | Output::Upcall { .. } | Output::Peer { .. } => {
+                    defmt::error!("an upcall")
                 }
             }
         }
@@ -277,7 +277,7 @@ fn handle(
     note(tape, net, &Record::Input { now, input });
     let took = server.handle(now, input);
     let record = match took {
-        Ok(consumed) => Record::Took { consumed, wake: server.wake() },
+        Ok(consumed) => Record::Took { consumed, wake: server.poll_at() },
         Err(fault) => Record::Refused(fault),
     };
     note(tape, net, &record);

@@ -5,17 +5,17 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use hydrant_core::server::Consumed;
-use hydrant_core::{Core, Fault, Input, JobId, Limits, Output, Server, Time};
+use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Server, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
 use crate::manage::{Board, BoardError};
 use crate::plan::Plugin;
-use crate::slabs::HeapSlabs;
+use crate::storage::OwnedStorage;
 
 /// Why the core did not take an input.
 #[derive(Debug, thiserror::Error)]
-pub enum CoreError {
+pub enum BackendError {
     /// The launcher's mistake, or a limit.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -28,27 +28,27 @@ pub enum CoreError {
     Plugin(#[from] hydrant_wasm::PluginError),
 }
 
-impl From<BoardError> for CoreError {
-    fn from(error: BoardError) -> CoreError {
+impl From<BoardError> for BackendError {
+    fn from(error: BoardError) -> BackendError {
         Box::new(error).into()
     }
 }
 
-impl CoreError {
+impl BackendError {
     /// The core's own error, where it is one.
     pub(crate) fn fault(&self) -> Option<Fault> {
         match self {
-            CoreError::Fault(why) => Some(*why),
-            CoreError::Board(_) => None,
+            BackendError::Fault(why) => Some(*why),
+            BackendError::Board(_) => None,
             #[cfg(feature = "sandbox")]
-            CoreError::Plugin(_) => None,
+            BackendError::Plugin(_) => None,
         }
     }
 }
 
 #[cfg(feature = "sandbox")]
-impl From<hydrant_wasm::Error> for CoreError {
-    fn from(error: hydrant_wasm::Error) -> CoreError {
+impl From<hydrant_wasm::Error> for BackendError {
+    fn from(error: hydrant_wasm::Error) -> BackendError {
         match error {
             hydrant_wasm::Error::Fault(why) => why.into(),
             hydrant_wasm::Error::Plugin(why) => why.into(),
@@ -62,25 +62,25 @@ pub(crate) fn output_buffer(limits: &Limits) -> Box<[u8]> {
 }
 
 /// Any core.
-pub(crate) type AnyCore<'s> = dyn Core<Error = CoreError> + 's;
+pub(crate) type AnyBackend<'s> = dyn Backend<Error = BackendError> + 's;
 
 /// The core itself, in this process.
 #[derive(Debug)]
 pub(crate) struct Native<'s>(pub(crate) Server<'s>);
 
-impl Core for Native<'_> {
-    type Error = CoreError;
+impl Backend for Native<'_> {
+    type Error = BackendError;
 
-    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, CoreError> {
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         Ok(self.0.handle(now, input)?)
     }
 
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, CoreError> {
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
         Ok(self.0.poll(buf))
     }
 
-    fn wake(&self) -> Option<Time> {
-        self.0.wake()
+    fn poll_at(&self) -> Option<Time> {
+        self.0.poll_at()
     }
 
     fn limits(&self) -> &Limits {
@@ -95,7 +95,7 @@ impl Core for Native<'_> {
 /// What serves a run.
 pub(crate) enum Service<'s> {
     /// A core that the event loop hands its clients' bytes to.
-    Core(Box<AnyCore<'s>>),
+    Core(Box<AnyBackend<'s>>),
     /// A board, whose clients are its own.
     Board(Box<Board>),
 }
@@ -111,9 +111,9 @@ impl<'s> Service<'s> {
 }
 
 impl<'s> Deref for Service<'s> {
-    type Target = AnyCore<'s>;
+    type Target = AnyBackend<'s>;
 
-    fn deref(&self) -> &AnyCore<'s> {
+    fn deref(&self) -> &AnyBackend<'s> {
         match self {
             Service::Core(core) => &**core,
             Service::Board(board) => &**board,
@@ -122,7 +122,7 @@ impl<'s> Deref for Service<'s> {
 }
 
 impl<'s> DerefMut for Service<'s> {
-    fn deref_mut(&mut self) -> &mut AnyCore<'s> {
+    fn deref_mut(&mut self) -> &mut AnyBackend<'s> {
         match self {
             Service::Core(core) => &mut **core,
             Service::Board(board) => &mut **board,
@@ -175,12 +175,12 @@ impl Maker {
     }
 
     /// Memory for a core of these limits. A sandbox has memory of its own.
-    pub(crate) fn slabs(&self, limits: &Limits, shared: bool) -> Result<HeapSlabs, RunError> {
+    pub(crate) fn slabs(&self, limits: &Limits, shared: bool) -> Result<OwnedStorage, RunError> {
         let slabs = match self {
-            Maker::BuiltIn if shared => HeapSlabs::try_shared(limits),
-            Maker::BuiltIn => HeapSlabs::try_new(limits),
+            Maker::BuiltIn if shared => OwnedStorage::try_shared(limits),
+            Maker::BuiltIn => OwnedStorage::try_new(limits),
             #[cfg(feature = "sandbox")]
-            Maker::Sandbox(_) => HeapSlabs::try_new(&Limits::NONE),
+            Maker::Sandbox(_) => OwnedStorage::try_new(&Limits::NONE),
         };
         Ok(slabs?)
     }
@@ -190,10 +190,10 @@ impl Maker {
         &self,
         limits: Limits,
         seed: u32,
-        slabs: &'s mut HeapSlabs,
-    ) -> Result<Box<AnyCore<'s>>, RunError> {
+        slabs: &'s mut OwnedStorage,
+    ) -> Result<Box<AnyBackend<'s>>, RunError> {
         match self {
-            Maker::BuiltIn => Ok(Box::new(Native(Server::in_zeroed(limits, slabs.lend(), seed)?))),
+            Maker::BuiltIn => Ok(Box::new(Native(Server::new_zeroed(limits, slabs.lend(), seed)?))),
             #[cfg(feature = "sandbox")]
             Maker::Sandbox(sandbox) => Ok(Box::new(crate::sandbox::Sandboxed::new(sandbox, limits, seed)?)),
         }

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
 
-use crate::border::CoreError;
+use crate::border::BackendError;
 use crate::cluster::ClusterError;
 use crate::manage::BoardError;
 use crate::recording::TapeError;
-use crate::slabs::NoRoom;
+use crate::storage::NoRoom;
 use crate::universe::UniverseError;
 
 /// Why a job could not be run. Whatever had been started is ended before this is returned.
@@ -236,13 +236,13 @@ impl From<BoardError> for RunError {
     }
 }
 
-impl From<CoreError> for RunError {
-    fn from(error: CoreError) -> RunError {
+impl From<BackendError> for RunError {
+    fn from(error: BackendError) -> RunError {
         match error {
-            CoreError::Fault(why) => why.into(),
-            CoreError::Board(why) => why.into(),
+            BackendError::Fault(why) => why.into(),
+            BackendError::Board(why) => why.into(),
             #[cfg(feature = "sandbox")]
-            CoreError::Plugin(why) => RunError::Plugin(why),
+            BackendError::Plugin(why) => RunError::Plugin(why),
         }
     }
 }

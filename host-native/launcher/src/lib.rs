@@ -16,10 +16,10 @@ pub mod replay;
 mod sandbox;
 mod segment;
 pub mod serve;
-pub mod slabs;
+pub mod storage;
 pub mod universe;
 
-pub use border::CoreError;
+pub use border::BackendError;
 pub use engine::run;
 pub use error::RunError;
 pub use manage::BoardError;

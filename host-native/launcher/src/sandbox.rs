@@ -4,10 +4,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use hydrant_core::server::Consumed;
-use hydrant_core::{Core, Input, Limits, Output, Time};
+use hydrant_core::{Backend, Input, Limits, Output, Time};
 use hydrant_wasm::{Sandbox, Settings};
 
-use crate::border::{CoreError, PluginFile};
+use crate::border::{BackendError, PluginFile};
 use crate::error::RunError;
 use crate::plan::Plugin;
 
@@ -22,23 +22,23 @@ pub(crate) struct Sandboxed(hydrant_wasm::Plugin);
 impl Sandboxed {
     /// Has a plugin make a server.
     pub(crate) fn new(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<Sandboxed, RunError> {
-        Ok(Sandboxed(sandbox.server(limits, seed).map_err(CoreError::from)?))
+        Ok(Sandboxed(sandbox.server(limits, seed).map_err(BackendError::from)?))
     }
 }
 
-impl Core for Sandboxed {
-    type Error = CoreError;
+impl Backend for Sandboxed {
+    type Error = BackendError;
 
-    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, CoreError> {
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         Ok(self.0.handle(now, input)?)
     }
 
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, CoreError> {
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
         Ok(self.0.poll(buf)?)
     }
 
-    fn wake(&self) -> Option<Time> {
-        self.0.wake()
+    fn poll_at(&self) -> Option<Time> {
+        self.0.poll_at()
     }
 
     fn limits(&self) -> &Limits {

@@ -10,7 +10,7 @@ use std::slice;
 use std::sync::atomic::AtomicU32;
 
 use hydrant_core::client::Offer;
-use hydrant_core::slabs::Lengths;
+use hydrant_core::storage::Layout;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -83,7 +83,7 @@ pub(crate) struct Segment {
 impl Segment {
     /// A segment for an index and a log of these lengths; nothing where the system gives none that ranks could
     /// only read.
-    pub(crate) fn new(lengths: &Lengths) -> Option<Segment> {
+    pub(crate) fn new(lengths: &Layout) -> Option<Segment> {
         let (index, log) = (lengths.index, lengths.log);
         let len = Memory::len(index, log).filter(|_| index > 0)?;
         // A file longer than that would be answered with a signal.
@@ -155,13 +155,13 @@ mod tests {
     fn memory_that_nobody_used_is_not_there() {
         let limits = Limits::for_ranks(100_000);
         let mut slabs =
-            crate::slabs::HeapSlabs::try_shared(&limits).expect("there is memory for a small job");
+            crate::storage::OwnedStorage::try_shared(&limits).expect("there is memory for a small job");
         let sharing = slabs.sharing(3).expect("this system has memory to share");
-        let lengths = Lengths::of(&limits);
+        let lengths = Layout::of(&limits);
         assert_eq!((sharing.index as usize, sharing.log as usize), (lengths.index, lengths.log));
         let blocks = || rustix::fs::stat(&sharing.path).expect("the path leads to the file").st_blocks;
         let server =
-            Server::in_zeroed(limits, slabs.lend(), 3).expect("the slabs are as long as the limits say");
+            Server::new_zeroed(limits, slabs.lend(), 3).expect("the slabs are as long as the limits say");
         assert_eq!(server.kvs_space(JobId(0)), None);
         assert_eq!(blocks(), 0);
         let lent = slabs.lend();
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn nobody_else_can_write_to_it_or_cut_it() {
         let segment =
-            Segment::new(&Lengths::of(&Limits::for_ranks(1))).expect("this system has memory to share");
+            Segment::new(&Layout::of(&Limits::for_ranks(1))).expect("this system has memory to share");
         assert_eq!(rustix::io::pwrite(&segment.fd, b"x", 0), Err(Errno::PERM));
         assert_eq!(ftruncate(&segment.fd, 0), Err(Errno::PERM));
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn what_is_offered_is_what_clients_read() {
         let segment =
-            Segment::new(&Lengths::of(&Limits::for_ranks(1))).expect("this system has memory to share");
+            Segment::new(&Layout::of(&Limits::for_ranks(1))).expect("this system has memory to share");
         let sharing = segment.sharing(9).expect("the file has a number");
         let variable = sharing.variable(5, "kvs_a").expect("there is no NUL in it");
         let text = variable.to_str().expect("the text is ASCII");

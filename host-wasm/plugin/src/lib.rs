@@ -11,7 +11,7 @@ mod memory;
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::server::Consumed;
-use hydrant_core::slabs::Lengths;
+use hydrant_core::storage::Layout;
 use hydrant_core::{Fault, Input, Limits, Output, Server, Time, snapshot};
 use memory::{Buffer, Cell};
 use serde::{Deserialize, Serialize};
@@ -149,7 +149,7 @@ fn handle(len: u32) -> Result<Handled, Refused> {
         SERVER.with(|server| {
             let server = server.as_mut().ok_or(Refused::Order)?;
             let consumed = server.handle(now, input)?;
-            Ok(Handled { consumed, wake: server.wake(), more: server.has_output() })
+            Ok(Handled { consumed, wake: server.poll_at(), more: server.has_output() })
         })
     })
 }
@@ -222,13 +222,13 @@ fn restore(len: u32) -> Result<Begun, Refused> {
 }
 
 fn begun(server: &Server<'_>) -> Begun {
-    Begun { wake: server.wake(), more: server.has_output() }
+    Begun { wake: server.poll_at(), more: server.has_output() }
 }
 
 /// Memory for a server of these limits.
-fn slabs(limits: &Limits) -> Result<hydrant_core::Slabs<'static>, Refused> {
+fn slabs(limits: &Limits) -> Result<hydrant_core::Storage<'static>, Refused> {
     let unheard = || Refused::Memory(u64::from(u32::MAX));
-    let lengths = Lengths::checked(limits).ok_or_else(unheard)?;
+    let lengths = Layout::checked(limits).ok_or_else(unheard)?;
     // Outputs pass through a buffer of fixed size.
     if limits.output_max() > MESSAGE_MAX as usize {
         return Err(Refused::Fault(Fault::Full(hydrant_core::Limit::SpawnBytes, MESSAGE_MAX)));

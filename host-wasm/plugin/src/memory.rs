@@ -5,8 +5,8 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicU32;
 use core::{ptr, slice};
 
-use hydrant_core::Slabs;
-use hydrant_core::slabs::Lengths;
+use hydrant_core::Storage;
+use hydrant_core::storage::Layout;
 
 const PAGE: usize = 64 * 1024;
 
@@ -74,10 +74,10 @@ pub(crate) fn lengthen(room: &mut &'static mut [u8], len: usize) -> Option<()> {
 }
 
 /// Makes slabs of these lengths.
-pub(crate) fn slabs(lengths: &Lengths) -> Option<Slabs<'static>> {
+pub(crate) fn slabs(lengths: &Layout) -> Option<Storage<'static>> {
     // Between two slabs there may be a gap, for alignment.
     let mut front = Front { rest: bytes(lengths.bytes().checked_add(12 * 16)?)? };
-    Some(Slabs {
+    Some(Storage {
         jobs: front.take(lengths.jobs)?,
         ranks: front.take(lengths.ranks)?,
         conns: front.take(lengths.conns)?,

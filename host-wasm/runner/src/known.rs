@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hydrant_core::limits::OWED_MAX;
+use hydrant_core::limits::PENDING_MAX;
 use hydrant_core::peer::message;
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::Consumed;
@@ -34,7 +34,7 @@ pub enum Nonsense {
     Stranger(ConnId, JobId),
     /// A request has a number that is taken or that no request can have.
     #[error("there cannot be a request number {0}")]
-    Errand(u32),
+    Upcall(u32),
     /// A late fence counts more than its ranks.
     #[error("{arrived} of {size} ranks have arrived in a job of {ranks}")]
     Late {
@@ -83,7 +83,7 @@ pub struct Known {
     jobs: Vec<Option<Job>>,
     conns: Vec<Option<Conn>>,
     /// Which requests the host was told of and has not answered.
-    errands: Vec<bool>,
+    upcalls: Vec<bool>,
     node: u32,
     tree: Tree,
     peers: Vec<Peer>,
@@ -131,7 +131,7 @@ impl Known {
             limits,
             jobs: vec![None; limits.jobs as usize],
             conns: vec![None; limits.conns as usize],
-            errands: vec![false; limits.spawns as usize],
+            upcalls: vec![false; limits.spawns as usize],
             node: 0,
             tree: Tree::new(1, 0),
             peers: Vec::new(),
@@ -163,22 +163,22 @@ impl Known {
             return Err(Nonsense::Consumed { done: consumed.bytes, given });
         }
         match *input {
-            Input::Job(spec) => {
+            Input::RegisterJob(spec) => {
                 if let Some(slot) = self.jobs.get_mut(spec.job.index()) {
                     *slot = Some(Job { size: spec.size, ending: false, places: Vec::new() });
                 }
             }
-            Input::Place { job, first, count, node } => {
+            Input::MapRanks { job, first, count, node } => {
                 if let Some(job) = self.jobs.get_mut(job.index()).and_then(Option::as_mut) {
                     job.places.push((first.0..first.0.saturating_add(count), node));
                 }
             }
-            Input::Forget { job } => {
+            Input::DeregisterJob { job } => {
                 if let Some(slot) = self.jobs.get_mut(job.index()) {
                     *slot = None;
                 }
             }
-            Input::Opened { conn, job, .. } | Input::Aside { conn, job } => {
+            Input::Opened { conn, job, .. } | Input::OpenedQuery { conn, job } => {
                 if let Some(slot) = self.conns.get_mut(conn.index()) {
                     *slot = Some(Conn { job, closing: false });
                 }
@@ -188,8 +188,8 @@ impl Known {
                     *slot = None;
                 }
             }
-            Input::Launched { spawn: errand, .. } | Input::Named { errand, .. } => {
-                if let Some(slot) = self.errands.get_mut(errand.index()) {
+            Input::SpawnComplete { spawn: upcall, .. } | Input::UpcallComplete { upcall, .. } => {
+                if let Some(slot) = self.upcalls.get_mut(upcall.index()) {
                     *slot = false;
                 }
             }
@@ -205,7 +205,7 @@ impl Known {
                 }
             }
             // One that wants the next tick at once would keep its host busy for ever.
-            Input::Tick => {
+            Input::Timeout => {
                 if let Some(at) = wake.filter(|&at| at <= now) {
                     return Err(Nonsense::Wake(at.0));
                 }
@@ -238,27 +238,27 @@ impl Known {
                 self.own_rank(job, rank)?;
                 if self.conn(conn)?.job == job { Ok(()) } else { Err(Nonsense::Stranger(conn, job)) }
             }
-            Output::Spawn { spawn: errand, job, rank, request, .. }
-            | Output::Names { errand, job, rank, request, .. } => {
+            Output::Spawn { spawn: upcall, job, rank, request, .. }
+            | Output::Upcall { upcall, job, rank, request, .. } => {
                 self.own_rank(job, rank)?;
                 self.length(request, 1)?;
-                let told = self.errands.get_mut(errand.index());
+                let told = self.upcalls.get_mut(upcall.index());
                 match told.map(|told| std::mem::replace(told, true)) {
                     Some(false) => Ok(()),
-                    Some(true) | None => Err(Nonsense::Errand(errand.0)),
+                    Some(true) | None => Err(Nonsense::Upcall(upcall.0)),
                 }
             }
-            Output::Kill { job, rank, message, .. } => {
+            Output::KillRank { job, rank, message, .. } => {
                 self.own_rank(job, rank)?;
                 self.length(message.as_bytes(), 0)
             }
-            Output::End { job, cause, message } => {
+            Output::AbortJob { job, cause, message } => {
                 self.rank(job, cause.rank())?;
                 self.length(message.as_bytes(), 0)?;
                 let ending = &mut self.job(job)?.ending;
                 if std::mem::replace(ending, true) { Err(Nonsense::Ended(job)) } else { Ok(()) }
             }
-            Output::Late { job, arrived, size, missing } => {
+            Output::StalledFence { job, arrived, size, missing } => {
                 self.length(missing.as_bytes(), 0)?;
                 let ranks = self.job(job)?.size;
                 let sound = arrived <= size && size <= ranks;
@@ -286,7 +286,7 @@ impl Known {
     fn outputs_max(&self) -> u64 {
         let of = |count: u32, each: u64| u64::from(count).saturating_mul(each);
         let Limits { conns, ranks, jobs, groups, spawns, .. } = self.limits;
-        of(conns, OWED_MAX as u64 + 2) + of(ranks, 1) + of(jobs, 2) + of(groups, 1) + of(spawns, 1)
+        of(conns, PENDING_MAX as u64 + 2) + of(ranks, 1) + of(jobs, 2) + of(groups, 1) + of(spawns, 1)
     }
 
     fn length(&self, bytes: &[u8], least: usize) -> Result<(), Nonsense> {

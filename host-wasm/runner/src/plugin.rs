@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use hydrant_core::server::Consumed;
-use hydrant_core::slabs::Lengths;
-use hydrant_core::{Core, Fault, Input, Limits, Output, Time, snapshot};
+use hydrant_core::storage::Layout;
+use hydrant_core::{Backend, Fault, Input, Limits, Output, Time, snapshot};
 use serde::Deserialize;
 use wasmtime::{Instance, Memory, Store, StoreLimits, StoreLimitsBuilder, Trap, TypedFunc, WasmParams};
 
@@ -105,7 +105,7 @@ impl Plugin {
     /// An instance that has no server yet.
     fn new(sandbox: &Sandbox, known: Known) -> Result<Plugin, Error> {
         let shared = &*sandbox.shared;
-        let lengths = Lengths::checked(known.limits()).ok_or(Fault::ShortSlab)?;
+        let lengths = Layout::checked(known.limits()).ok_or(Fault::InsufficientStorage)?;
         // A snapshot holds what the tables do, and may take a quarter more.
         let cap = lengths.bytes().saturating_mul(3).saturating_add(MEMORY_BASE);
         let limits = StoreLimitsBuilder::new().memory_size(cap).instances(1).tables(1).memories(1);
@@ -188,7 +188,7 @@ impl fmt::Debug for Plugin {
     }
 }
 
-impl Core for Plugin {
+impl Backend for Plugin {
     type Error = Error;
 
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
@@ -224,7 +224,7 @@ impl Core for Plugin {
         }
     }
 
-    fn wake(&self) -> Option<Time> {
+    fn poll_at(&self) -> Option<Time> {
         self.wake
     }
 
@@ -320,16 +320,18 @@ fn moved<'b>(output: Output<'_>, buf: &'b mut [u8]) -> Option<Output<'b>> {
         Output::Spawn { spawn, job, rank, protocol, request } => {
             Output::Spawn { spawn, job, rank, protocol, request: bytes(request, buf)? }
         }
-        Output::Names { errand, job, rank, protocol, request } => {
-            Output::Names { errand, job, rank, protocol, request: bytes(request, buf)? }
+        Output::Upcall { upcall, job, rank, protocol, request } => {
+            Output::Upcall { upcall, job, rank, protocol, request: bytes(request, buf)? }
         }
-        Output::Kill { job, rank, code, message } => {
-            Output::Kill { job, rank, code, message: text(message, buf)? }
+        Output::KillRank { job, rank, code, message } => {
+            Output::KillRank { job, rank, code, message: text(message, buf)? }
         }
-        Output::End { job, cause, message } => Output::End { job, cause, message: text(message, buf)? },
+        Output::AbortJob { job, cause, message } => {
+            Output::AbortJob { job, cause, message: text(message, buf)? }
+        }
         Output::Peer { node, bytes: message } => Output::Peer { node, bytes: bytes(message, buf)? },
-        Output::Late { job, arrived, size, missing } => {
-            Output::Late { job, arrived, size, missing: text(missing, buf)? }
+        Output::StalledFence { job, arrived, size, missing } => {
+            Output::StalledFence { job, arrived, size, missing: text(missing, buf)? }
         }
     })
 }

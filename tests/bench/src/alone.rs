@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hydrant::slabs::HeapSlabs;
+use hydrant::storage::OwnedStorage;
 use hydrant_core::server::JobSpec;
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 
@@ -31,7 +31,7 @@ struct Core<C> {
 /// One timed batch: who says what.
 type Batch = Vec<(ConnId, Vec<u8>)>;
 
-impl<C: hydrant_core::Core<Error: std::error::Error + Send + Sync + 'static>> Core<C> {
+impl<C: hydrant_core::Backend<Error: std::error::Error + Send + Sync + 'static>> Core<C> {
     /// Hands in one message and takes all replies that are due; returns how many.
     fn turn(&mut self, conn: ConnId, bytes: &[u8]) -> Result<u32> {
         self.server.handle(Time(0), Input::Bytes { conn, bytes, full: false })?;
@@ -61,7 +61,7 @@ impl<C: hydrant_core::Core<Error: std::error::Error + Send + Sync + 'static>> Co
     fn join(&mut self) -> Result<()> {
         let universe = None;
         let spec = JobSpec { universe, ..JobSpec::new(JOB, NAME, RANKS) };
-        self.server.handle(Time(0), Input::Job(spec))?;
+        self.server.handle(Time(0), Input::RegisterJob(spec))?;
         for rank in 0..RANKS {
             let conn = ConnId(rank);
             self.server.handle(Time(0), Input::Opened { conn, job: JOB, rank: Some(Rank(rank)) })?;
@@ -139,14 +139,14 @@ pub(crate) fn limits(keys: u32) -> Limits {
 /// Nanoseconds a command of each of [`OPERATIONS`], in the core itself.
 pub(crate) fn native(pmi: Pmi, keys: u32) -> Result<[f64; 3]> {
     let limits = limits(keys);
-    let mut memory = HeapSlabs::new(&limits);
+    let mut memory = OwnedStorage::new(&limits);
     sample(Server::new(limits, memory.lend(), 1)?, pmi, keys)
 }
 
 /// The same, in any core.
 pub(crate) fn sample<C>(server: C, pmi: Pmi, keys: u32) -> Result<[f64; 3]>
 where
-    C: hydrant_core::Core<Error: std::error::Error + Send + Sync + 'static>,
+    C: hydrant_core::Backend<Error: std::error::Error + Send + Sync + 'static>,
 {
     let output = vec![0; server.limits().output_max()].into();
     let mut core = Core { server, pmi, output };

@@ -9,12 +9,12 @@ use core::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::{Limits, OUTPUT_MAX};
 use hydrant_core::server::{Input, JobSpec, Output};
-use hydrant_core::slabs::{Conn, Group, Job, Lengths, RankSlot};
-use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Slabs, Time};
+use hydrant_core::storage::{Conn, Group, Job, Layout, RankSlot};
+use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Storage, Time};
 
 const RANKS: u32 = 2;
 const LIMITS: Limits = Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: 16, kvs_bytes: 1024, groups: 1, ..Limits::NONE };
-const NEED: Lengths = Lengths::of(&LIMITS);
+const NEED: Layout = Layout::of(&LIMITS);
 
 /// What each rank says, in PMI-1 and in PMI-2.
 const LINES: &[u8] = b"cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=put kvsname=kvs key=a value=b\n\
@@ -35,7 +35,7 @@ fn serve() -> Result<u32, Fault> {
     let mut groups = [const { None }; NEED.groups].map(|_: Option<()>| Group::default());
     let (mut log, mut bits) = ([0; NEED.log], [0; NEED.bits]);
     let index = [const { AtomicU32::new(0) }; NEED.index];
-    let slabs = Slabs {
+    let slabs = Storage {
         jobs: &mut jobs,
         ranks: &mut ranks,
         conns: &mut conns,
@@ -52,7 +52,7 @@ fn serve() -> Result<u32, Fault> {
     let mut server = Server::new(LIMITS, slabs, black_box(1))?;
     let job = JobId(0);
     let spec = JobSpec::new(job, "kvs", RANKS);
-    server.handle(Time(0), Input::Job(spec))?;
+    server.handle(Time(0), Input::RegisterJob(spec))?;
     for rank in 0..RANKS {
         server.handle(Time(0), Input::Opened { conn: ConnId(rank), job, rank: Some(Rank(rank)) })?;
     }

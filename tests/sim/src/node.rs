@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
 
-use hydrant::slabs::HeapSlabs;
+use hydrant::storage::OwnedStorage;
 use hydrant_core::server::{Consumed, JobSpec};
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
@@ -121,7 +121,7 @@ pub struct Layout {
 
 impl<'m> Node<'m> {
     /// A node that serves nothing yet.
-    pub fn new(limits: Limits, memory: &'m mut HeapSlabs, seed: u32, keep_tape: bool) -> Node<'m> {
+    pub fn new(limits: Limits, memory: &'m mut OwnedStorage, seed: u32, keep_tape: bool) -> Node<'m> {
         Node {
             server: Server::new(limits, memory.lend(), seed)
                 .expect("the memory is as long as the limits say"),
@@ -196,11 +196,11 @@ impl<'m> Node<'m> {
     pub fn open(&mut self, now: u64, node: u32, layout: &Layout, name: &str, cleanup: bool) {
         let size = layout.places.len() as u32;
         let spec = JobSpec { cleanup, fence_warning: 10_000, ..JobSpec::new(JOB, name, size) };
-        self.tell(now, Input::Job(spec));
+        self.tell(now, Input::RegisterJob(spec));
         let mut first = 0;
         for ranks in layout.places.chunk_by(|a, b| a == b) {
             let count = ranks.len() as u32;
-            self.tell(now, Input::Place { job: JOB, first: Rank(first), count, node: ranks[0] });
+            self.tell(now, Input::MapRanks { job: JOB, first: Rank(first), count, node: ranks[0] });
             first += count;
         }
         let here = (0u32..).zip(&layout.places).filter(|&(_, &place)| place == node);
@@ -246,9 +246,9 @@ fn deed(output: &Output<'_>, ranks: &[u32]) -> Option<Deed> {
             Some(Deed::Reply { rank: ranks[conn.index()], bytes: bytes.to_vec() })
         }
         Output::Peer { node, bytes } => Some(Deed::Send { to: node, bytes: bytes.to_vec() }),
-        Output::End { cause, .. } => Some(Deed::End(cause)),
-        Output::Joined { .. } | Output::Late { .. } => None,
-        Output::Close { .. } | Output::Spawn { .. } | Output::Names { .. } | Output::Kill { .. } => {
+        Output::AbortJob { cause, .. } => Some(Deed::End(cause)),
+        Output::Joined { .. } | Output::StalledFence { .. } => None,
+        Output::Close { .. } | Output::Spawn { .. } | Output::Upcall { .. } | Output::KillRank { .. } => {
             panic!("nobody asked for {output:?}")
         }
     }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hydrant::slabs::HeapSlabs;
+use hydrant::storage::OwnedStorage;
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::trace::Exit;
 use hydrant_core::{ConnId, Fault, Input, Limit, Limits, Rank};
@@ -115,7 +115,8 @@ pub fn limits(scenario: &Scenario) -> Limits {
 /// When a promise is broken.
 pub fn run(scenario: &Scenario) -> Summary {
     let limits = limits(scenario);
-    let mut memory: Vec<HeapSlabs> = (0..scenario.layout.nodes).map(|_| HeapSlabs::new(&limits)).collect();
+    let mut memory: Vec<OwnedStorage> =
+        (0..scenario.layout.nodes).map(|_| OwnedStorage::new(&limits)).collect();
     let keep = scenario.mistakes;
     let nodes =
         memory.iter_mut().map(|memory| Node::new(limits, memory, scenario.seed as u32, keep)).collect();
@@ -130,7 +131,7 @@ pub fn run(scenario: &Scenario) -> Summary {
 /// The same inputs give the same outputs.
 fn check_tape(node: &Node<'_>, limits: Limits, seed: u32) {
     let Some(tape) = &node.tape else { return };
-    let mut memory = HeapSlabs::new(&limits);
+    let mut memory = OwnedStorage::new(&limits);
     let mut again = Node::new(limits, &mut memory, seed, false);
     again.replay(tape);
     assert_eq!(again.digest, node.digest, "a replayed node says something else");
@@ -341,7 +342,7 @@ impl<'m> World<'m> {
                 state.tell(now, Input::PeerWritable { node: to });
             }
             Item::Tick => {
-                state.tell(now, Input::Tick);
+                state.tell(now, Input::Timeout);
             }
         }
         self.settle(node);
@@ -364,7 +365,7 @@ impl<'m> World<'m> {
             }
             (3, _) => Input::Closed { conn: ConnId(1000) },
             (4, _) => Input::Node { node: 0, nodes: 1, radix: 2 },
-            (5, _) => Input::Forget { job: hydrant_core::JobId(9) },
+            (5, _) => Input::DeregisterJob { job: hydrant_core::JobId(9) },
             _ => Input::Peer { node: self.tree.parent(node).unwrap_or(1), bytes: &[0xff; 3] },
         };
         let result: Result<_, Fault> = state.try_tell(now, input);
@@ -390,7 +391,7 @@ impl<'m> World<'m> {
                 }
             }
         }
-        if let Some(wake) = self.nodes[node as usize].server.wake() {
+        if let Some(wake) = self.nodes[node as usize].server.poll_at() {
             let at = wake.0 * 1_000_000;
             if at > self.now {
                 self.at(at, Event::Tick(node));
@@ -473,7 +474,7 @@ impl<'m> World<'m> {
     /// A node forgets the job, and opens the next one.
     fn next(&mut self, node: u32, job: usize) {
         self.descend(node, &Message::Next(job));
-        self.nodes[node as usize].tell(self.now, Input::Forget { job: JOB });
+        self.nodes[node as usize].tell(self.now, Input::DeregisterJob { job: JOB });
         self.nodes[node as usize].job = None;
         self.settle(node);
         if job < self.scenario.jobs.len() && !self.lost {

@@ -3,7 +3,7 @@
 use super::*;
 
 fn aside(host: &mut Host, conn: u32, fields: &str) {
-    host.tell(Input::Aside { conn: ConnId(conn), job: JOB });
+    host.tell(Input::OpenedQuery { conn: ConnId(conn), job: JOB });
     host.join_v2(conn, fields);
 }
 
@@ -93,14 +93,14 @@ fn what_is_no_query_is_refused() {
 fn it_says_who_asks_in_pmi_2() {
     let mut host = Host::new(2);
     for first in ["cmd=init pmi_version=1 pmi_subversion=1\n", "cmd=initack pmiid=1\n"] {
-        host.tell(Input::Aside { conn: ConnId(4), job: JOB });
+        host.tell(Input::OpenedQuery { conn: ConnId(4), job: JOB });
         host.says(4, first);
         host.replies.pop_front();
         assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: TurnedDown }"));
         host.tell(Input::Closed { conn: ConnId(4) });
     }
     for fields in ["pmirank=2;", "pmirank=0;pmijobid=kvs_7;"] {
-        host.tell(Input::Aside { conn: ConnId(4), job: JOB });
+        host.tell(Input::OpenedQuery { conn: ConnId(4), job: JOB });
         host.says(4, "cmd=init pmi_version=2 pmi_subversion=0\n");
         host.asks(4, "cmd=pset-count;");
         let (_, reply) = host.replies.pop_back().unwrap();
@@ -112,8 +112,8 @@ fn it_says_who_asks_in_pmi_2() {
         host.tell(Input::Closed { conn: ConnId(4) });
         host.replies.clear();
     }
-    let nobody = Input::Aside { conn: ConnId(4), job: JobId(7) };
+    let nobody = Input::OpenedQuery { conn: ConnId(4), job: JobId(7) };
     assert_eq!(host.server.handle(Time(0), nobody), Err(Fault::NoSuchJob));
-    let taken = Input::Aside { conn: ConnId(0), job: JOB };
+    let taken = Input::OpenedQuery { conn: ConnId(0), job: JOB };
     assert_eq!(host.server.handle(Time(0), taken), Err(Fault::ConnInUse));
 }

@@ -1,7 +1,7 @@
 //! Spawn, names, connections, rings, attributes, aborts and process sets.
 
 use super::*;
-use crate::ErrandId;
+use crate::UpcallId;
 use crate::wire;
 
 const MANY: Limits = Limits { jobs: 3, ranks: 8, conns: 10, kvs_bytes: 8192, keys: 64, ..SMALL };
@@ -42,7 +42,7 @@ fn names_are_for_every_job_and_go_with_their_own() {
     host.expects(3, "name-unpublish;name=svc;", "0;");
     host.expects(3, "name-unpublish;name=svc;", "14;errmsg=nobody");
     host.expects(0, "name-publish;name=svc;port=again;", "0;");
-    host.tell(Input::Forget { job: JobId(0) });
+    host.tell(Input::DeregisterJob { job: JobId(0) });
     host.expects(2, "name-lookup;name=svc;", "14;");
 }
 
@@ -52,14 +52,14 @@ fn a_lookup_waits_until_somebody_publishes_or_its_time_is_up() {
     host.now = Time(100);
     host.asks(0, "cmd=name-lookup;name=svc;");
     host.asks(2, "cmd=name-lookup;name=none;");
-    assert_eq!(host.server.wake(), Some(Time(600)));
+    assert_eq!(host.server.poll_at(), Some(Time(600)));
     host.silent();
     host.asks(3, "cmd=name-publish;name=svc;port=here;");
     host.replies.make_contiguous().sort_by_key(|(conn, _)| conn.0);
     host.gets(0, "cmd=name-lookup-response;rc=0;port=here;value=here;");
     host.replies.clear();
     host.now = Time(600);
-    host.tell(Input::Tick);
+    host.tell(Input::Timeout);
     host.gets(2, "cmd=name-lookup-response;rc=14;errmsg=nobody has published that name;");
     // Nothing is left of what nobody waits for.
     host.expects(2, "name-publish;name=other;port=x;", "0;");
@@ -144,7 +144,7 @@ fn a_rank_may_abort_alone() {
     let mut host = Host::v2(3);
     host.asks(0, "cmd=kvs-fence;");
     host.asks(2, "cmd=abort;isworld=FALSE;msg=leaving;exitcode=4;");
-    let killed = Output::Kill { job: JOB, rank: Rank(2), code: Some(4), message: "leaving" };
+    let killed = Output::KillRank { job: JOB, rank: Rank(2), code: Some(4), message: "leaving" };
     assert_eq!(host.events.pop(), Some(format!("{killed:?}")));
     host.exits(2, Exit::Signal(15));
     host.silent();
@@ -163,7 +163,7 @@ fn a_rank_may_abort_alone() {
 const SPAWN: &str = "cmd=spawn;ncmds=2;preputcount=1;ppkey0=PARENT;ppval0=port;\
     subcmd=./a;maxprocs=2;argc=1;argv0=;infokeycount=0;subcmd=./b;maxprocs=1;argc=0;infokeycount=0;";
 
-fn spawned(spawn: Option<ErrandId>) -> JobSpec<'static> {
+fn spawned(spawn: Option<UpcallId>) -> JobSpec<'static> {
     JobSpec { job: JobId(2), name: "kvs_child", spawn, ..spec(3) }
 }
 
@@ -173,15 +173,15 @@ fn a_spawn_is_told_to_the_host_and_answered_by_it() {
     host.asks(1, SPAWN);
     let event = host.events.pop().unwrap();
     assert!(
-        event.starts_with("Spawn { spawn: ErrandId(0), job: JobId(0), rank: Rank(1), protocol: V2"),
+        event.starts_with("Spawn { spawn: UpcallId(0), job: JobId(0), rank: Rank(1), protocol: V2"),
         "{event}"
     );
     let request = SPAWN.as_bytes();
     let spawn = wire::decode_spawn(wire::Protocol::V2, request).unwrap();
     assert_eq!(spawn.programs().map(|program| program.maxprocs()).collect::<Vec<_>>(), [2, 1]);
     host.silent();
-    host.job(spawned(Some(ErrandId(0))));
-    host.tell(Input::Launched { spawn: ErrandId(0), started: true, full: None, codes: &[0, 0] });
+    host.job(spawned(Some(UpcallId(0))));
+    host.tell(Input::SpawnComplete { spawn: UpcallId(0), started: true, full: None, codes: &[0, 0] });
     host.gets(1, "cmd=spawn-response;rc=0;jobid=kvs_child;errcodes=0,0;");
     host.tell(Input::Opened { conn: ConnId(4), job: JobId(2), rank: Some(Rank(0)) });
     host.says(4, "cmd=init pmi_version=2 pmi_subversion=0\n");
@@ -200,7 +200,7 @@ fn a_spawn_that_fails_is_an_error_with_codes() {
     let mut host = two_jobs(0);
     host.asks(0, SPAWN);
     host.events.clear();
-    host.tell(Input::Launched { spawn: ErrandId(0), started: false, full: None, codes: &[2, 125] });
+    host.tell(Input::SpawnComplete { spawn: UpcallId(0), started: false, full: None, codes: &[2, 125] });
     let (_, reply) = host.replies.pop_front().unwrap();
     assert!(
         reply.contains("cmd=spawn-response;rc=14;errmsg=") && reply.ends_with(";errcodes=2,125;"),
@@ -208,7 +208,7 @@ fn a_spawn_that_fails_is_an_error_with_codes() {
     );
     let again = host.server.handle(
         host.now,
-        Input::Launched { spawn: ErrandId(0), started: false, full: None, codes: &[2, 125] },
+        Input::SpawnComplete { spawn: UpcallId(0), started: false, full: None, codes: &[2, 125] },
     );
     assert_eq!(again, Err(Fault::NoSuchErrand));
 }
@@ -223,14 +223,14 @@ fn spawns_have_limits_and_are_dropped_with_who_asked() {
     let long = SPAWN.replace("port", &"x".repeat(500));
     host.tell(Input::Closed { conn: ConnId(0) });
     let before = host.snapshot();
-    let late = Input::Job(spawned(Some(ErrandId(7))));
+    let late = Input::RegisterJob(spawned(Some(UpcallId(7))));
     assert_eq!(host.server.handle(host.now, late), Err(Fault::NoSuchErrand));
     assert_eq!(host.snapshot(), before);
-    host.tell(Input::Launched { spawn: ErrandId(0), started: false, full: None, codes: &[1, 1] });
+    host.tell(Input::SpawnComplete { spawn: UpcallId(0), started: false, full: None, codes: &[1, 1] });
     host.silent();
     host.expects(2, &long["cmd=".len()..], "2;errmsg=limit spawn-bytes (512)");
     host.asks(2, SPAWN);
-    assert!(host.events.pop().unwrap().starts_with("Spawn { spawn: ErrandId(0), job: JobId(1)"));
+    assert!(host.events.pop().unwrap().starts_with("Spawn { spawn: UpcallId(0), job: JobId(1)"));
 }
 
 #[test]
@@ -352,10 +352,10 @@ fn a_ring_is_refused_whole() {
 fn a_spawned_job_is_told_its_spawner_whatever_became_of_it() {
     let mut host = two_jobs(0);
     host.asks(0, SPAWN);
-    host.tell(Input::Forget { job: JobId(0) });
+    host.tell(Input::DeregisterJob { job: JobId(0) });
     host.job(JobSpec { name: "kvs_next", ..spec(1) });
     host.events.clear();
-    host.job(spawned(Some(ErrandId(0))));
+    host.job(spawned(Some(UpcallId(0))));
     host.tell(Input::Opened { conn: ConnId(4), job: JobId(2), rank: Some(Rank(0)) });
     host.says(4, "cmd=init pmi_version=2 pmi_subversion=0\n");
     host.replies.clear();

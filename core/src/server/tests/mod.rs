@@ -42,11 +42,11 @@ fn leak<T: Clone + Default>(len: usize) -> &'static mut [T] {
 /// The hash seed of every server here.
 const SEED: u32 = 7;
 
-/// Slabs for these limits, which stay.
-fn slabs(limits: &Limits) -> Slabs<'static> {
-    let need = Lengths::of(limits);
+/// Storage for these limits, which stay.
+fn slabs(limits: &Limits) -> Storage<'static> {
+    let need = Layout::of(limits);
     let index = (0..need.index).map(|_| AtomicU32::new(9)).collect::<Vec<_>>();
-    Slabs {
+    Storage {
         jobs: leak(need.jobs),
         ranks: leak(need.ranks),
         conns: leak(need.conns),
@@ -111,7 +111,7 @@ impl Host {
     }
 
     fn job(&mut self, spec: JobSpec<'_>) {
-        self.tell(Input::Job(spec));
+        self.tell(Input::RegisterJob(spec));
     }
 
     fn open(&mut self, conn: u32, rank: Option<u32>) {
@@ -386,16 +386,16 @@ fn a_late_fence_names_the_missing() {
     let mut host = Host::v2(4);
     host.now = Time(500);
     host.asks(1, "cmd=kvs-fence;");
-    assert_eq!(host.server.wake(), Some(Time(1500)));
+    assert_eq!(host.server.poll_at(), Some(Time(1500)));
     host.now = Time(1499);
-    host.tell(Input::Tick);
+    host.tell(Input::Timeout);
     host.silent();
     host.now = Time(1500);
-    host.tell(Input::Tick);
+    host.tell(Input::Timeout);
     assert_eq!(host.events.len(), 1);
     assert!(host.events[0].contains("arrived: 1, size: 4, missing: \"0,2-3\""), "{:?}", host.events);
-    host.tell(Input::Tick);
-    assert_eq!((host.events.len(), host.server.wake()), (1, None), "said once");
+    host.tell(Input::Timeout);
+    assert_eq!((host.events.len(), host.server.poll_at()), (1, None), "said once");
 }
 
 #[test]
@@ -428,8 +428,8 @@ fn a_fault_leaves_the_state_as_it_was() {
     let before = host.snapshot();
     let conn = ConnId(99);
     for (input, fault) in [
-        (Input::Job(spec(1)), Fault::JobInUse),
-        (Input::Job(JobSpec { job: JobId(1), ..spec(1) }), Fault::Full(Limit::Jobs, 1)),
+        (Input::RegisterJob(spec(1)), Fault::JobInUse),
+        (Input::RegisterJob(JobSpec { job: JobId(1), ..spec(1) }), Fault::Full(Limit::Jobs, 1)),
         (Input::Opened { conn, job: JOB, rank: None }, Fault::Full(Limit::Conns, 6)),
         (Input::Opened { conn: ConnId(0), job: JOB, rank: None }, Fault::ConnInUse),
         (Input::Opened { conn: ConnId(4), job: JOB, rank: Some(Rank(0)) }, Fault::RankTaken),
@@ -440,7 +440,7 @@ fn a_fault_leaves_the_state_as_it_was() {
         (Input::Exited { job: JOB, rank: Rank(7), exit: Exit::Lost }, Fault::NoSuchRank),
         (Input::Attr { job: JOB, key: b"a", value: b"b" }, Fault::BadAttribute),
         (Input::Program { job: JOB, first: Rank(0), count: 3, appnum: 0 }, Fault::BadAttribute),
-        (Input::Forget { job: JobId(1) }, Fault::NoSuchJob),
+        (Input::DeregisterJob { job: JobId(1) }, Fault::NoSuchJob),
     ] {
         assert_eq!(host.server.handle(Time(9), input), Err(fault), "{input:?}");
         assert_eq!(host.snapshot(), before, "{input:?}");
@@ -497,7 +497,7 @@ fn jobs_one_after_the_other_find_nothing_of_each_other() {
     let mut host = Host::v2(1);
     host.asks(0, "cmd=kvs-put;key=k;value=v;");
     host.replies.clear();
-    host.tell(Input::Forget { job: JOB });
+    host.tell(Input::DeregisterJob { job: JOB });
     assert_eq!(
         host.events.pop(),
         Some(format!("{:?}", Output::Close { conn: ConnId(0), why: Closing::JobOver }))

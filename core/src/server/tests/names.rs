@@ -1,9 +1,9 @@
 //! Names that are the host's business, and look-ups that say how long they wait.
 
 use super::*;
-use crate::ErrandId;
+use crate::UpcallId;
 use crate::limits::{MESSAGE_TEXT_MAX, PORT_MAX};
-use crate::wire::{Command, Protocol, decode_errand};
+use crate::wire::{Command, Protocol, decode_upcall};
 
 /// Two ranks, 0 of PMI-2 and 1 of PMI-1, whose names the host sees to.
 fn remote(limits: Limits) -> Host {
@@ -19,8 +19,8 @@ fn remote(limits: Limits) -> Host {
 }
 
 impl Host {
-    fn named(&mut self, errand: u32, rc: i32, text: &[u8]) {
-        self.tell(Input::Named { errand: ErrandId(errand), rc, text });
+    fn named(&mut self, upcall: u32, rc: i32, text: &[u8]) {
+        self.tell(Input::UpcallComplete { upcall: UpcallId(upcall), rc, text });
     }
 }
 
@@ -31,15 +31,15 @@ fn the_host_is_asked_in_the_words_of_the_client() {
     host.asks(0, counted);
     host.says(1, "cmd=lookup_name service=a;b\n");
     let asked = |id, rank, protocol, request: &str| {
-        let (errand, rank, request) = (ErrandId(id), Rank(rank), request.as_bytes());
-        format!("{:?}", Output::Names { errand, job: JOB, rank, protocol, request })
+        let (upcall, rank, request) = (UpcallId(id), Rank(rank), request.as_bytes());
+        format!("{:?}", Output::Upcall { upcall, job: JOB, rank, protocol, request })
     };
     assert_eq!(host.events.remove(0), asked(0, 0, Protocol::V2, counted));
     assert_eq!(host.events.remove(0), asked(1, 1, Protocol::V1, "cmd=lookup_name service=a;b"));
     host.silent();
-    let published = decode_errand(Protocol::V2, counted.as_bytes()).unwrap();
+    let published = decode_upcall(Protocol::V2, counted.as_bytes()).unwrap();
     assert_eq!(published, Command::Publish { name: "a;b".into(), port: "p#1".into() });
-    assert_eq!(decode_errand(Protocol::V2, b"cmd=kvs-fence;"), None);
+    assert_eq!(decode_upcall(Protocol::V2, b"cmd=kvs-fence;"), None);
     // In any order.
     host.named(1, 0, b"p#1");
     host.hears(1, "cmd=lookup_result rc=0 info=ok port=p#1\n");
@@ -109,16 +109,16 @@ fn what_nobody_asked_is_the_hosts_fault() {
     host.events.clear();
     let before = host.snapshot();
     for input in [
-        Input::Named { errand: ErrandId(0), rc: 0, text: b"" },
-        Input::Named { errand: ErrandId(2), rc: 0, text: b"" },
-        Input::Launched { spawn: ErrandId(1), started: false, full: None, codes: &[] },
-        Input::Job(JobSpec { job: JobId(0), name: "x", spawn: Some(ErrandId(1)), ..spec(1) }),
+        Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: b"" },
+        Input::UpcallComplete { upcall: UpcallId(2), rc: 0, text: b"" },
+        Input::SpawnComplete { spawn: UpcallId(1), started: false, full: None, codes: &[] },
+        Input::RegisterJob(JobSpec { job: JobId(0), name: "x", spawn: Some(UpcallId(1)), ..spec(1) }),
     ] {
         assert!(host.server.handle(host.now, input).is_err(), "{input:?}");
         assert_eq!(host.snapshot(), before);
     }
     host.named(1, 0, b"p");
-    let again = Input::Named { errand: ErrandId(1), rc: 0, text: b"p" };
+    let again = Input::UpcallComplete { upcall: UpcallId(1), rc: 0, text: b"p" };
     assert_eq!(host.server.handle(host.now, again), Err(Fault::NoSuchErrand));
 }
 
@@ -136,7 +136,7 @@ fn a_request_goes_with_its_connection() {
     host.named(0, 0, b"late");
     host.silent();
     assert_eq!(
-        host.server.handle(host.now, Input::Named { errand: ErrandId(0), rc: 0, text: b"" }),
+        host.server.handle(host.now, Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: b"" }),
         Err(Fault::NoSuchErrand)
     );
     let mut none = remote(Limits { spawns: 0, ..SMALL });
@@ -159,10 +159,10 @@ fn a_lookup_says_itself_how_long_it_waits() {
     host.asks(0, "cmd=name-lookup;name=a;wait=70;");
     host.asks(1, "cmd=name-lookup;name=a;");
     host.silent();
-    assert_eq!(host.server.wake(), Some(Time(70)));
+    assert_eq!(host.server.poll_at(), Some(Time(70)));
     host.now = Time(70);
-    host.tell(Input::Tick);
+    host.tell(Input::Timeout);
     host.gets(0, none);
     host.silent();
-    assert_eq!(host.server.wake(), Some(Time(500)));
+    assert_eq!(host.server.poll_at(), Some(Time(500)));
 }

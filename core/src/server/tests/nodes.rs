@@ -39,7 +39,7 @@ impl Cluster {
             host.job(JobSpec { cleanup, ..spec(size) });
             for rank in 0..size {
                 let node = 1 + rank % (nodes - 1);
-                host.tell(Input::Place { job: JOB, first: Rank(rank), count: 1, node });
+                host.tell(Input::MapRanks { job: JOB, first: Rank(rank), count: 1, node });
             }
             hosts.push(host);
         }
@@ -388,14 +388,14 @@ fn a_rank_is_where_it_was_placed_last() {
         host.tell(Input::Node { node, nodes: 3, radix: 2 });
         host.job(spec(2));
         for place in [2, 1] {
-            host.tell(Input::Place { job: JOB, first: Rank(0), count: 2, node: place });
+            host.tell(Input::MapRanks { job: JOB, first: Rank(0), count: 2, node: place });
         }
         let job = &host.server.jobs[0];
         assert_eq!((job.local, job.below), if node == 1 { (2, 0) } else { (0, u64::from(node == 0)) });
     }
     let host = &mut hosts[1];
     host.exits(0, Exit::Code(0));
-    let late = Input::Place { job: JOB, first: Rank(0), count: 2, node: 2 };
+    let late = Input::MapRanks { job: JOB, first: Rank(0), count: 2, node: 2 };
     assert_eq!(host.server.handle(Time(0), late), Err(Fault::BadAttribute));
 }
 
@@ -473,7 +473,7 @@ fn sets_and_connections_are_the_hosts_business() {
     host.asks(1, "cmd=pset-define;name=app://odd;members=1,3;");
     let event = host.events.pop().unwrap();
     assert!(
-        event.contains("Names { errand: ErrandId(0), job: JobId(0), rank: Rank(1), protocol: V2"),
+        event.contains("Upcall { upcall: UpcallId(0), job: JobId(0), rank: Rank(1), protocol: V2"),
         "{event}"
     );
     for host in &mut all.hosts {
@@ -483,13 +483,13 @@ fn sets_and_connections_are_the_hosts_business() {
         assert_eq!(host.server.handle(Time(0), again), Err(taken));
     }
     let host = all.host(1);
-    host.tell(Input::Named { errand: crate::ErrandId(0), rc: 0, text: b"" });
+    host.tell(Input::UpcallComplete { upcall: crate::UpcallId(0), rc: 0, text: b"" });
     host.gets(1, "cmd=pset-define-response;rc=0;");
     host.asks(1, "cmd=pset-info;name=app://odd;");
     host.gets(1, "cmd=pset-info-response;rc=0;size=2;");
     host.asks(1, "cmd=job-connect;jobid=kvs_2;");
     assert_eq!(host.events.len(), 1);
-    host.tell(Input::Named { errand: crate::ErrandId(0), rc: 3, text: b"no such job" });
+    host.tell(Input::UpcallComplete { upcall: crate::UpcallId(0), rc: 3, text: b"no such job" });
     host.gets(1, "cmd=job-connect-response;rc=3;errmsg=no such job;");
 }
 
@@ -500,13 +500,13 @@ fn the_missing_are_named_where_they_are() {
     all.says(2, "barrier_in");
     for host in &mut all.hosts {
         host.now = Time(1000);
-        host.tell(Input::Tick);
+        host.tell(Input::Timeout);
     }
     let late = all.hosts[1].events.pop().unwrap();
     assert!(late.contains("arrived: 2, size: 2, missing: \"\""), "only others are missing: {late}");
     for host in &mut all.hosts {
-        host.tell(Input::Late { job: JOB });
-        host.tell(Input::Late { job: JOB });
+        host.tell(Input::StalledFence { job: JOB });
+        host.tell(Input::StalledFence { job: JOB });
     }
     let late: Vec<String> = all.hosts.iter_mut().flat_map(|host| host.events.drain(..)).collect();
     assert_eq!(late.len(), 1, "{late:?}");
@@ -518,6 +518,6 @@ fn the_missing_are_named_where_they_are() {
     all.settle();
     assert_eq!(std::mem::take(&mut all.heard).len(), 4);
     all.says(0, "barrier_in");
-    all.hosts[2].tell(Input::Late { job: JOB });
+    all.hosts[2].tell(Input::StalledFence { job: JOB });
     assert!(all.hosts[2].events.pop().is_some_and(|late| late.contains("missing: \"1,3\"")));
 }

@@ -1,7 +1,7 @@
 //! Snapshots that are damaged or made up: an error, or a server that is as good as any.
 
 use super::*;
-use crate::ErrandId;
+use crate::UpcallId;
 use crate::fault::Damage;
 use crate::snapshot::{DIGEST, HEADER};
 use crate::store::log::hash;
@@ -41,15 +41,15 @@ fn sign(snapshot: &mut [u8]) {
 /// Tells a server whatever there is to be told; it may say what it likes, and must not panic.
 fn exercise(mut server: Server<'static>) {
     let mut buf = [0; OUTPUT_MAX];
-    let spawn = ErrandId(0);
+    let spawn = UpcallId(0);
     let put = b"    26cmd=kvs-put;key=c;value=d;";
     let mut inputs = vec![
         Input::Writable { conn: ConnId(1) },
-        Input::Launched { spawn, started: false, full: None, codes: &[2] },
-        Input::Named { errand: ErrandId(1), rc: 0, text: b"port" },
+        Input::SpawnComplete { spawn, started: false, full: None, codes: &[2] },
+        Input::UpcallComplete { upcall: UpcallId(1), rc: 0, text: b"port" },
         Input::Attr { job: JOB, key: b"k", value: b"v" },
-        Input::Job(JobSpec::new(JobId(0), "other", 1)),
-        Input::Tick,
+        Input::RegisterJob(JobSpec::new(JobId(0), "other", 1)),
+        Input::Timeout,
     ];
     for conn in (0..4).map(ConnId) {
         inputs.push(Input::Bytes { conn, bytes: put, full: false });
@@ -69,8 +69,8 @@ fn exercise(mut server: Server<'static>) {
         inputs.push(Input::Exited { job: JOB, rank, exit: Exit::Signal(9) });
     }
     inputs.extend((0..4).map(|conn| Input::Closed { conn: ConnId(conn) }));
-    inputs.push(Input::Forget { job: JOB });
-    inputs.push(Input::Job(JobSpec::new(JOB, "next", 2)));
+    inputs.push(Input::DeregisterJob { job: JOB });
+    inputs.push(Input::RegisterJob(JobSpec::new(JOB, "next", 2)));
     for (at, input) in inputs.into_iter().enumerate() {
         // Most of them are faults to a server that knows nothing of it.
         let _ = server.handle(Time(at as u64 * 1000), input);
@@ -118,7 +118,7 @@ fn limits_that_no_memory_holds_are_refused() {
     snapshot.splice(HEADER.len()..HEADER.len() + 1, [0xff, 0xff, 0xff, 0xff, 0x0f]);
     sign(&mut snapshot);
     let error = restored(&snapshot).unwrap_err();
-    assert!(matches!(error, Fault::ShortSlab | Fault::Snapshot(Damage::Limits)), "{error:?}");
+    assert!(matches!(error, Fault::InsufficientStorage | Fault::Snapshot(Damage::Limits)), "{error:?}");
 }
 
 #[test]
@@ -149,13 +149,13 @@ fn what_was_made_up_is_refused_or_harmless() {
                     exercise(server);
                 }
                 Err(Fault::Snapshot(damage)) => _ = found.insert(format!("{damage:?}")),
-                Err(Fault::ShortSlab) => {}
+                Err(Fault::InsufficientStorage) => {}
                 Err(other) => panic!("byte {at} changed by {change}: {other}"),
             }
         }
     }
     let expected =
-        ["Conns", "Encoding", "Errands", "Jobs", "Kvs", "Names", "Nodes", "Psets", "Ranks", "Turn"];
+        ["Conns", "Encoding", "Upcalls", "Jobs", "Kvs", "Names", "Nodes", "Psets", "Ranks", "Turn"];
     for damage in expected {
         assert!(found.contains(damage), "{damage} was not found, only {found:?}");
     }

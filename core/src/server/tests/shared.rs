@@ -45,7 +45,7 @@ fn a_space_goes_with_its_job() {
     assert!(spaces[0].is_some() && spaces[0] != spaces[1] && spaces[2].is_none(), "{spaces:?}");
     for job in [0, 1] {
         host.asks(2 * job, "cmd=kvs-put;key=k;value=v;");
-        host.tell(Input::Forget { job: JobId(job) });
+        host.tell(Input::DeregisterJob { job: JobId(job) });
         assert_eq!(host.server.kvs_space(JobId(job)), None);
     }
     // With the last job the log is empty, and there is nothing that the next one could find.

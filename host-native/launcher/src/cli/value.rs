@@ -188,7 +188,7 @@ mod tests {
     use hydrant_core::{Input, JobId, Rank, Server, Time};
 
     use super::*;
-    use crate::slabs::HeapSlabs;
+    use crate::storage::OwnedStorage;
 
     #[test]
     fn an_assignment_is_cut_at_its_first_equals_sign() {
@@ -244,9 +244,9 @@ mod tests {
     #[test]
     fn sets_have_the_names_that_the_core_takes() {
         let limits = Limits::for_ranks(1);
-        let mut slabs = HeapSlabs::new(&limits);
+        let mut slabs = OwnedStorage::new(&limits);
         let mut server = Server::new(limits, slabs.lend(), 0).unwrap();
-        server.handle(Time(0), Input::Job(JobSpec::new(JobId(0), "job", 1))).unwrap();
+        server.handle(Time(0), Input::RegisterJob(JobSpec::new(JobId(0), "job", 1))).unwrap();
         let (long, longer) = ("x".repeat(PSET_NAME_MAX), "x".repeat(PSET_NAME_MAX + 1));
         let names = ["ocean", "app://x", "hydrant://app/7", "mpi:/x", "mpi", "~!=", &long];
         let others = ["", "a b", "a;b", "mpi://x", "MPI://", "\u{e9}", "a\n", &longer];

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::wire::Protocol;
-use hydrant_core::{ErrandId, JobId, Limit, Limits, Rank};
+use hydrant_core::{JobId, Limit, Limits, Rank, UpcallId};
 use serde::{Deserialize, Serialize};
 
 use crate::border::PluginFile;
@@ -40,9 +40,9 @@ pub(crate) enum Order {
     /// Two jobs are connected, or not any more.
     Connected { job: JobId, other: JobId, connected: bool },
     /// What has become of [`Report::Names`].
-    Named { errand: ErrandId, rc: i32, text: Vec<u8> },
+    Named { upcall: UpcallId, rc: i32, text: Vec<u8> },
     /// What has become of [`Report::Spawn`].
-    Launched { errand: ErrandId, started: bool, full: Option<Limit>, codes: Vec<u8> },
+    Launched { upcall: UpcallId, started: bool, full: Option<Limit>, codes: Vec<u8> },
     /// For rank 0's standard input; nothing at its end.
     Input(Vec<u8>),
     /// Nobody takes these ranks' output, standard error's where so said, any more.
@@ -73,9 +73,9 @@ pub(crate) enum Report {
     /// A fence is late, and these ranks of this node are missing; none where only others' are.
     Late { job: JobId, missing: String },
     /// A rank asks for a spawn. The answer is [`Order::Launched`].
-    Spawn { errand: ErrandId, job: JobId, rank: Rank, protocol: Protocol, request: Vec<u8> },
+    Spawn { upcall: UpcallId, job: JobId, rank: Rank, protocol: Protocol, request: Vec<u8> },
     /// A rank asks for something that all nodes or other runs have to know. The answer is [`Order::Named`].
-    Names { errand: ErrandId, job: JobId, rank: Rank, protocol: Protocol, request: Vec<u8> },
+    Names { upcall: UpcallId, job: JobId, rank: Rank, protocol: Protocol, request: Vec<u8> },
     /// So many bytes of rank 0's standard input are on their way no more.
     Taken(u32),
     /// Rank 0 reads no more.
@@ -150,7 +150,7 @@ pub(crate) struct Spawned {
     /// The node that was asked.
     pub(crate) node: u32,
     /// The spawn, by its number there.
-    pub(crate) errand: ErrandId,
+    pub(crate) upcall: UpcallId,
     /// What clients know the asking job as.
     pub(crate) spawner: String,
     /// Pairs for the job's key-value space.

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 
 use super::bootstrap::quoted;
-use super::{Layout, Location, Node, Share, Surroundings};
+use super::{JobMap, Location, Node, Share, Surroundings};
 use crate::error::RunError;
 use crate::plan::{Bind, Plan, Program};
 
@@ -51,7 +51,7 @@ fn programs(text: &mut String, plan: &Plan) {
 fn nodes(
     text: &mut String,
     plan: &Plan,
-    layout: &Layout,
+    layout: &JobMap,
     around: &Surroundings<'_>,
     hydrant: &OsStr,
 ) -> Result<(), RunError> {

@@ -14,7 +14,7 @@ use super::link::{EMPTY_FRAME, Ends, JobKey, OPENING, Secret, answer, claimed, i
 /// of the oldest, so that whoever keeps silent cannot keep a child out; a child that loses its place comes again.
 pub(super) const STRANGERS: usize = 64;
 /// How long a connection may take to show it, in milliseconds.
-pub(super) const INTRODUCTION_TIME: u64 = 10_000;
+pub(super) const HANDSHAKE_TIMEOUT: u64 = 10_000;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
@@ -146,13 +146,13 @@ impl Strangers {
 
     /// When the next one has had its time.
     pub(super) fn deadline(&self) -> Option<u64> {
-        self.oldest().map(|(_, opened)| opened + INTRODUCTION_TIME)
+        self.oldest().map(|(_, opened)| opened + HANDSHAKE_TIMEOUT)
     }
 
     /// Closes those that have had their time.
     pub(super) fn expire(&mut self, now: u64) {
         for slot in &mut self.all {
-            if slot.as_ref().is_some_and(|stranger| stranger.opened + INTRODUCTION_TIME <= now) {
+            if slot.as_ref().is_some_and(|stranger| stranger.opened + HANDSHAKE_TIMEOUT <= now) {
                 *slot = None;
             }
         }

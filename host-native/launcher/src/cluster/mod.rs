@@ -122,12 +122,12 @@ pub enum Location {
     /// On this machine, as children of this process.
     Here,
     /// On these hosts, each with a daemon.
-    Nodes(Layout),
+    Nodes(JobMap),
 }
 
 /// Ranks on hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct JobMap {
     /// Who named the hosts, where it was a batch system.
     pub batch: Option<Batch>,
     /// Which ranks run where.
@@ -188,7 +188,7 @@ pub fn locate(plan: &mut Plan, around: &Surroundings<'_>) -> Result<Location, Cl
     hosts.iter().try_for_each(|host| bootstrap.check(host))?;
     let policy = Policy { ppn: options.ppn, map_by: options.map_by, rank_by: options.rank_by };
     let placement = Placement::new(&hosts, &programs, policy)?;
-    Ok(Location::Nodes(Layout { batch, placement, bootstrap }))
+    Ok(Location::Nodes(JobMap { batch, placement, bootstrap }))
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ fn what_is_asked_for_holds_over_what_is_found() {
         Ok(Location::Nodes(layout)) => layout,
         other => panic!("{line}: {other:?}"),
     };
-    let names = |layout: &Layout| -> Vec<String> {
+    let names = |layout: &JobMap| -> Vec<String> {
         layout.placement.nodes().iter().map(|node| node.host.name.clone()).collect()
     };
     let found = layout("-n 8 a", &SLURM);

@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::poller::{Interest, Poller, Token};
-use crate::border::{AnyCore, CoreError};
+use crate::border::{AnyBackend, BackendError};
 use crate::error::RunError;
 
 /// How long a client may take to say who it is, in milliseconds.
-pub(crate) const INTRODUCTION_TIME: u64 = 10_000;
+pub(crate) const HANDSHAKE_TIMEOUT: u64 = 10_000;
 
 /// All PMI connections, by their number.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ impl Conns {
     pub(crate) fn ready(
         &mut self,
         id: u32,
-        core: &mut AnyCore<'_>,
+        core: &mut AnyBackend<'_>,
         (poller, now): (&Poller, Time),
         buffer: &mut [u8],
     ) -> Result<Received, RunError> {
@@ -201,7 +201,7 @@ impl Conns {
     pub(crate) fn read(
         &mut self,
         id: u32,
-        core: &mut AnyCore<'_>,
+        core: &mut AnyBackend<'_>,
         now: Time,
         buffer: &mut [u8],
     ) -> Result<Received, RunError> {
@@ -218,7 +218,7 @@ impl Conns {
     pub(crate) fn write_on(
         &mut self,
         id: u32,
-        core: &mut AnyCore<'_>,
+        core: &mut AnyBackend<'_>,
         (poller, now): (&Poller, Time),
     ) -> Result<(), RunError> {
         let Some(conn) = self.get(id) else { return Ok(()) };
@@ -235,7 +235,7 @@ impl Conns {
         &mut self,
         id: ConnId,
         reply: &[u8],
-        core: &mut AnyCore<'_>,
+        core: &mut AnyBackend<'_>,
         (poller, now): (&Poller, Time),
     ) -> Result<(), RunError> {
         let Some(conn) = self.get(id.0) else { return Ok(()) };
@@ -251,7 +251,7 @@ impl Conns {
     }
 
     /// Hands in what one connection said and the core left until its replies were taken; whether there was one.
-    pub(crate) fn hand_in_again(&mut self, core: &mut AnyCore<'_>, now: Time) -> Result<bool, RunError> {
+    pub(crate) fn hand_in_again(&mut self, core: &mut AnyBackend<'_>, now: Time) -> Result<bool, RunError> {
         let Some(id) = self.again.pop() else { return Ok(false) };
         if let Some(conn) = self.get(id)
             && let Some(bytes) = conn.take_again()
@@ -302,7 +302,13 @@ impl Conn {
     }
 
     /// Gives the core the bytes of connection `id`, this one, and keeps what it did not consume.
-    fn hand_in(&mut self, core: &mut AnyCore<'_>, now: Time, id: u32, bytes: &[u8]) -> Result<(), CoreError> {
+    fn hand_in(
+        &mut self,
+        core: &mut AnyBackend<'_>,
+        now: Time,
+        id: u32,
+        bytes: &[u8],
+    ) -> Result<(), BackendError> {
         let full = bytes.len() >= MESSAGE_MAX as usize;
         let consumed = core.handle(now, Input::Bytes { conn: ConnId(id), bytes, full })?;
         self.keep(&bytes[consumed.bytes as usize..], consumed.again);

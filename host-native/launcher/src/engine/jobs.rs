@@ -5,7 +5,7 @@
 
 use std::ops::{Index, IndexMut, Range};
 
-use hydrant_core::{ErrandId, JobId};
+use hydrant_core::{JobId, UpcallId};
 
 use super::gate::Gate;
 use super::port::Port;
@@ -42,7 +42,7 @@ pub(super) struct Job {
     /// When those who were asked to end are made to.
     pub(super) kill_at: Option<u64>,
     /// The spawn that waits until all have been started: the node that asks, and its number there.
-    pub(super) spawn: Option<(u32, ErrandId)>,
+    pub(super) spawn: Option<(u32, UpcallId)>,
     /// It could not be started as a whole, and these are its programs' codes: what was started is to go without a
     /// word.
     pub(super) undone: Option<Vec<u8>>,

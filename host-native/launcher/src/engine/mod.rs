@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{Input, JobId, Limits, Time};
 
-use crate::border::{AnyCore, Maker, PluginFile, Service, output_buffer};
+use crate::border::{AnyBackend, Maker, PluginFile, Service, output_buffer};
 use crate::cluster::{self, Location, Surroundings};
 use crate::error::RunError;
 use crate::launch::{OpenFiles, check, find_mpi_library, keep_descriptors};
@@ -147,7 +147,7 @@ fn record(path: Option<&Path>, limits: &Limits, seed: u32) -> Result<Option<Rc<T
 }
 
 /// The core, recorded where there is a tape.
-fn recorded<'s>(core: Box<AnyCore<'s>>, tape: Option<&Rc<Tape>>) -> Box<AnyCore<'s>> {
+fn recorded<'s>(core: Box<AnyBackend<'s>>, tape: Option<&Rc<Tape>>) -> Box<AnyBackend<'s>> {
     match tape {
         Some(tape) => Box::new(Recorder::new(core, Rc::clone(tape))),
         None => core,
@@ -337,8 +337,8 @@ impl<'p, 's> Engine<'p, 's> {
 
     /// How long nothing has to be done unless something happens.
     fn timeout(&mut self) -> Option<Duration> {
-        let stranger = self.conns.oldest_unnamed().map(|(_, opened)| opened + conns::INTRODUCTION_TIME);
-        let wake = self.core.wake().map(|Time(at)| at);
+        let stranger = self.conns.oldest_unnamed().map(|(_, opened)| opened + conns::HANDSHAKE_TIMEOUT);
+        let wake = self.core.poll_at().map(|Time(at)| at);
         let of_jobs =
             self.jobs.iter().flat_map(|job| [job.kill_at, job.port.as_ref().and_then(Gate::deadline)]);
         let doomed = self.doomed.iter().map(|doomed| Some(doomed.at));
@@ -355,8 +355,8 @@ impl<'p, 's> Engine<'p, 's> {
     /// Does what was due.
     fn keep_time(&mut self) -> Result<(), RunError> {
         let now = self.now();
-        if self.core.wake().is_some_and(|Time(at)| at <= now) {
-            self.core.handle(Time(now), Input::Tick)?;
+        if self.core.poll_at().is_some_and(|Time(at)| at <= now) {
+            self.core.handle(Time(now), Input::Timeout)?;
             self.outputs()?;
         }
         self.expire_names(now)?;

@@ -2,7 +2,7 @@
 
 use hydrant_core::limits::JOBID_MAX;
 use hydrant_core::server::JobSpec;
-use hydrant_core::{ErrandId, Fault, Input, JobId, Limit, Rank, Time};
+use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::gate::Gate;
@@ -12,7 +12,7 @@ use super::port::Port;
 use super::query::Query;
 use super::report::Outcome;
 use super::{Engine, needed_files};
-use crate::border::CoreError;
+use crate::border::BackendError;
 use crate::cluster::control::{JobRecord, Place};
 use crate::cluster::{mapping_of, placement};
 use crate::error::RunError;
@@ -32,7 +32,7 @@ impl Engine<'_, '_> {
         &mut self,
         programs: Vec<Program>,
         checked: Vec<Checked>,
-        spawn: Option<ErrandId>,
+        spawn: Option<UpcallId>,
     ) -> Result<JobId, RunError> {
         let ranks = size(&programs)?;
         let places = vec![Place { node: ALONE, first: 0, count: ranks }];
@@ -64,7 +64,7 @@ impl Engine<'_, '_> {
         &mut self,
         record: JobRecord,
         checked: Vec<Option<Checked>>,
-        spawn: Option<(u32, ErrandId)>,
+        spawn: Option<(u32, UpcallId)>,
         away: Option<Away>,
     ) -> Result<(), RunError> {
         let JobRecord { id, ordinal, .. } = record;
@@ -183,14 +183,14 @@ impl Engine<'_, '_> {
         &mut self,
         record: &JobRecord,
         ranks: u32,
-        spawn: Option<(u32, ErrandId)>,
+        spawn: Option<(u32, UpcallId)>,
     ) -> Result<(), RunError> {
         let now = Time(self.now());
         let options = &self.plan.options;
         let millis = |time: std::time::Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
         let spawned = record.spawned.as_ref();
-        let asked_here = spawned.map(|spawned| (spawned.node, spawned.errand)).or(spawn);
-        let asked_here = asked_here.filter(|&(node, _)| node == self.node()).map(|(_, errand)| errand);
+        let asked_here = spawned.map(|spawned| (spawned.node, spawned.upcall)).or(spawn);
+        let asked_here = asked_here.filter(|&(node, _)| node == self.node()).map(|(_, upcall)| upcall);
         let elsewhere = spawned.filter(|_| asked_here.is_none());
         let spec = JobSpec {
             universe: options.universe,
@@ -203,10 +203,10 @@ impl Engine<'_, '_> {
             fence_warning: millis(options.fence_warning),
             ..JobSpec::new(record.id, &record.name, ranks)
         };
-        self.core.handle(now, Input::Job(spec))?;
+        self.core.handle(now, Input::RegisterJob(spec))?;
         let result = self.describe_job(record, now);
         if result.is_err() {
-            self.core.handle(now, Input::Forget { job: record.id })?;
+            self.core.handle(now, Input::DeregisterJob { job: record.id })?;
         }
         result
     }
@@ -220,7 +220,7 @@ impl Engine<'_, '_> {
             first += count;
         }
         for &Place { node, first, count } in record.places.iter().filter(|_| self.nodes.is_some()) {
-            self.core.handle(now, Input::Place { job, first: Rank(first), count, node })?;
+            self.core.handle(now, Input::MapRanks { job, first: Rank(first), count, node })?;
         }
         let elsewhere = record.spawned.as_ref().filter(|spawned| spawned.node != self.node());
         for (key, value) in elsewhere.iter().flat_map(|spawned| &spawned.preput) {
@@ -238,7 +238,7 @@ impl Engine<'_, '_> {
                 }
             };
             self.core.handle(now, pset).map_err(|error| match error {
-                CoreError::Fault(why) => RunError::Pset { name: name.clone(), why },
+                BackendError::Fault(why) => RunError::Pset { name: name.clone(), why },
                 error => error.into(),
             })?;
         }
@@ -287,7 +287,7 @@ impl Engine<'_, '_> {
             universe.forget(id);
         }
         let now = Time(self.now());
-        self.core.handle(now, Input::Forget { job: id })?;
+        self.core.handle(now, Input::DeregisterJob { job: id })?;
         Ok(())
     }
 }

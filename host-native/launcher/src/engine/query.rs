@@ -82,7 +82,7 @@ impl Engine<'_, '_> {
         let Some(id) = self.conns.open_aside(stream.into(), job, now) else { return Ok(()) };
         let conn = self.conns.get(id).expect("it was opened just now");
         self.poller.add(conn.fd(), Token::Conn(id), Interest::Read).map_err(RunError::system("epoll"))?;
-        self.core.handle(Time(now), Input::Aside { conn: ConnId(id), job })?;
+        self.core.handle(Time(now), Input::OpenedQuery { conn: ConnId(id), job })?;
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use hydrant_core::{ConnId, Input, JobId, Output, Rank, Time};
 use rustix::fd::OwnedFd;
 
 use super::Engine;
-use super::conns::{INTRODUCTION_TIME, OVERRUN, Received};
+use super::conns::{HANDSHAKE_TIMEOUT, OVERRUN, Received};
 use super::open::ALONE;
 use super::poller::{Interest, Token};
 use super::report::{Blame, Why};
@@ -84,24 +84,24 @@ impl Engine<'_, '_> {
                 Some(Output::Spawn { spawn, job, rank, protocol, request }) => {
                     let request = request.to_vec();
                     if self.is_daemon() {
-                        self.report_of(job, &Report::Spawn { errand: spawn, job, rank, protocol, request });
+                        self.report_of(job, &Report::Spawn { upcall: spawn, job, rank, protocol, request });
                     } else {
                         self.spawn((ALONE, spawn), (job, rank), (protocol, &request))?;
                     }
                 }
-                Some(Output::Names { errand, job, rank, protocol, request }) => {
+                Some(Output::Upcall { upcall, job, rank, protocol, request }) => {
                     let request = request.to_vec();
                     if self.is_daemon() {
-                        self.report_of(job, &Report::Names { errand, job, rank, protocol, request });
+                        self.report_of(job, &Report::Names { upcall, job, rank, protocol, request });
                     } else {
-                        self.ask_universe(errand, (job, rank), (protocol, request));
+                        self.ask_universe(upcall, (job, rank), (protocol, request));
                     }
                 }
-                Some(Output::Kill { job, rank, code, message }) => {
+                Some(Output::KillRank { job, rank, code, message }) => {
                     let message = message.to_owned();
                     self.end_one(job, rank.0, code, &message);
                 }
-                Some(Output::End { job, cause, message }) => {
+                Some(Output::AbortJob { job, cause, message }) => {
                     let message = message.to_owned();
                     if self.is_daemon() {
                         self.report_of(job, &Report::End { job, cause, message });
@@ -109,11 +109,11 @@ impl Engine<'_, '_> {
                         self.end(job, Why::Rank(Blame { cause, message }));
                     }
                 }
-                Some(Output::Late { job, missing, .. }) if self.nodes.is_some() => {
+                Some(Output::StalledFence { job, missing, .. }) if self.nodes.is_some() => {
                     let missing = missing.to_owned();
                     self.report_of(job, &Report::Late { job, missing });
                 }
-                Some(Output::Late { job, arrived, size, missing }) => {
+                Some(Output::StalledFence { job, arrived, size, missing }) => {
                     let text = format!("{arrived} of {size} ranks have come, it waits for {missing}");
                     self.say_late(job, &text);
                 }
@@ -209,7 +209,7 @@ impl Engine<'_, '_> {
     /// Closes connections that did not say in time who they are.
     pub(super) fn drop_strangers(&mut self, now: u64) -> Result<(), RunError> {
         while let Some((id, opened)) = self.conns.oldest_unnamed()
-            && opened + INTRODUCTION_TIME <= now
+            && opened + HANDSHAKE_TIMEOUT <= now
         {
             self.close_conn(id)?;
         }

@@ -1,7 +1,7 @@
 //! Jobs that ranks ask for.
 
 use hydrant_core::wire::Protocol;
-use hydrant_core::{ErrandId, Input, JobId, Limit, Rank, Time};
+use hydrant_core::{Input, JobId, Limit, Rank, Time, UpcallId};
 use rustix::process::Signal;
 
 use super::Engine;
@@ -17,7 +17,7 @@ impl Engine<'_, '_> {
     /// Starts what a rank asks for, or says at once why that cannot be: either all of it is started or nothing.
     pub(super) fn spawn(
         &mut self,
-        spawn: (u32, ErrandId),
+        spawn: (u32, UpcallId),
         (job, rank): (JobId, Rank),
         (protocol, request): (Protocol, &[u8]),
     ) -> Result<(), RunError> {
@@ -80,7 +80,7 @@ impl Engine<'_, '_> {
     fn open_spawned(
         &mut self,
         wanted: Vec<Wanted>,
-        spawn: (u32, ErrandId),
+        spawn: (u32, UpcallId),
         spawner: String,
         request: (Protocol, &[u8]),
     ) -> Result<(), RunError> {
@@ -130,17 +130,17 @@ impl Engine<'_, '_> {
 
     fn launched(
         &mut self,
-        (node, errand): (u32, ErrandId),
+        (node, upcall): (u32, UpcallId),
         started: bool,
         full: Option<Limit>,
         codes: &[u8],
     ) -> Result<(), RunError> {
         if node != self.node() {
-            self.order(node, &Order::Launched { errand, started, full, codes: codes.to_vec() });
+            self.order(node, &Order::Launched { upcall, started, full, codes: codes.to_vec() });
             return Ok(());
         }
         let now = Time(self.now());
-        self.core.handle(now, Input::Launched { spawn: errand, started, full, codes })?;
+        self.core.handle(now, Input::SpawnComplete { spawn: upcall, started, full, codes })?;
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Names that this run shares with others: between the core and the connections to the daemon.
 
 use hydrant_core::wire::Protocol;
-use hydrant_core::{ErrandId, Input, JobId, Rank, Time};
+use hydrant_core::{Input, JobId, Rank, Time, UpcallId};
 
 use super::Engine;
 use crate::error::RunError;
@@ -11,13 +11,13 @@ impl Engine<'_, '_> {
     /// A rank asks for a name to be published, withdrawn or looked up.
     pub(super) fn ask_universe(
         &mut self,
-        errand: ErrandId,
+        upcall: UpcallId,
         (job, rank): (JobId, Rank),
         (protocol, body): (Protocol, Vec<u8>),
     ) {
         let now = self.now();
         let wait = self.plan.options.lookup_wait.as_millis().try_into().unwrap_or(u32::MAX);
-        let request = Request { errand, job, rank, protocol, body, wait };
+        let request = Request { upcall, job, rank, protocol, body, wait };
         let universe = self.universe.as_mut().expect("without one, names are the core's own");
         universe.ask(request, now, &self.poller);
     }
@@ -46,11 +46,11 @@ impl Engine<'_, '_> {
         while let Some(line) = universe.news() {
             self.sinks.say(&line);
         }
-        let Some(Answer { errand, rc, text }) = universe.answer() else { return Ok(false) };
+        let Some(Answer { upcall, rc, text }) = universe.answer() else { return Ok(false) };
         if self.nodes.is_some() {
-            self.answer_names(errand, rc, text);
+            self.answer_names(upcall, rc, text);
         } else {
-            self.core.handle(now, Input::Named { errand, rc, text: &text })?;
+            self.core.handle(now, Input::UpcallComplete { upcall, rc, text: &text })?;
         }
         Ok(true)
     }

@@ -11,12 +11,12 @@ use hydrant_core::manage::{
 };
 use hydrant_core::server::Consumed;
 use hydrant_core::trace::{Cause, Closing};
-use hydrant_core::{ConnId, Core, Fault, Input, JobId, Limit, Limits, Output, Rank, Time};
+use hydrant_core::{Backend, ConnId, Fault, Input, JobId, Limit, Limits, Output, Rank, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{BoardTape, Link, LinkError};
-use crate::border::CoreError;
+use crate::border::BackendError;
 use crate::engine::port::keep_alive;
 use crate::error::RunError;
 
@@ -434,7 +434,7 @@ impl Board {
     }
 
     fn take_in(&mut self, input: &Input<'_>) -> Result<(), BoardError> {
-        if let Input::Job(spec) = input {
+        if let Input::RegisterJob(spec) = input {
             return self.open(spec);
         }
         let Some(Job { theirs: job, .. }) = self.job else { return Ok(()) };
@@ -453,11 +453,11 @@ impl Board {
                 }
                 self.send("the end of a rank", &Request::Exited { job, rank, exit })
             }
-            Input::Forget { .. } => {
+            Input::DeregisterJob { .. } => {
                 self.job = None;
                 self.done("the end of the job", &Request::Forget { job })
             }
-            Input::Tick => match self.overdue() {
+            Input::Timeout => match self.overdue() {
                 Some(what) => Err(BoardError::Silent { addr: self.addr, what }),
                 None => Ok(()),
             },
@@ -487,15 +487,15 @@ impl Board {
     }
 }
 
-impl Core for Board {
-    type Error = CoreError;
+impl Backend for Board {
+    type Error = BackendError;
 
-    fn handle(&mut self, _: Time, input: Input<'_>) -> Result<Consumed, CoreError> {
+    fn handle(&mut self, _: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         self.take_in(&input)?;
         Ok(Consumed::default())
     }
 
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, CoreError> {
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
         self.listen()?;
         let Some((event, Job { ours: job, size, .. })) = self.events.pop_front().zip(self.job) else {
             return Ok(None);
@@ -505,18 +505,18 @@ impl Core for Board {
         }
         Ok(Some(match event {
             Event::Joined { rank } => Output::Joined { conn: ConnId(u32::MAX), job, rank },
-            Event::End { cause, message } => Output::End { job, cause, message: text(&message, buf) },
+            Event::End { cause, message } => Output::AbortJob { job, cause, message: text(&message, buf) },
             Event::Kill { rank, code, message } => {
-                Output::Kill { job, rank, code, message: text(&message, buf) }
+                Output::KillRank { job, rank, code, message: text(&message, buf) }
             }
             Event::Late { arrived, size, missing } => {
-                Output::Late { job, arrived, size, missing: text(&missing, buf) }
+                Output::StalledFence { job, arrived, size, missing: text(&missing, buf) }
             }
         }))
     }
 
     /// In terms of a clock that began with the connection, as the engine's did a moment later.
-    fn wake(&self) -> Option<Time> {
+    fn poll_at(&self) -> Option<Time> {
         let since = self.expected()?.since.saturating_duration_since(self.start);
         Some(Time((since + PATIENCE).as_millis() as u64 + 1))
     }

@@ -4,15 +4,15 @@ use hydrant_core::Time;
 use hydrant_core::server::{Consumed, Record};
 
 use super::Entry;
-use crate::border::{AnyCore, CoreError, output_buffer};
+use crate::border::{AnyBackend, BackendError, output_buffer};
 
 /// Plays a recording to a core and compares what it says.
 pub struct Check<'c> {
-    core: Box<AnyCore<'c>>,
+    core: Box<AnyBackend<'c>>,
     /// Where the core writes to.
     buf: Box<[u8]>,
     /// What it made of the last input.
-    made: Option<Result<Consumed, CoreError>>,
+    made: Option<Result<Consumed, BackendError>>,
     inputs: u64,
     outputs: u64,
 }
@@ -36,7 +36,7 @@ pub struct Difference {
 
 impl<'c> Check<'c> {
     /// For a core that nobody has told anything yet, made with the limits and the seed of [`Record::Begin`].
-    pub(crate) fn new(core: Box<AnyCore<'c>>) -> Check<'c> {
+    pub(crate) fn new(core: Box<AnyBackend<'c>>) -> Check<'c> {
         let buf = output_buffer(core.limits());
         Check { core, buf, made: None, inputs: 0, outputs: 0 }
     }
@@ -65,7 +65,7 @@ impl<'c> Check<'c> {
                 return Ok(());
             }
             Record::Took { .. } | Record::Refused(_) | Record::Broke { .. } if self.made.is_some() => {
-                let wake = self.core.wake();
+                let wake = self.core.poll_at();
                 self.made.take().map_or(Record::Silence, |made| handled(&made, wake, &mut text))
             }
             Record::Output(_) | Record::Silence | Record::Broke { .. } => match self.core.poll(&mut self.buf)
@@ -91,7 +91,7 @@ impl<'c> Check<'c> {
 
 /// What a core made of an input, as a record, which may borrow from `text`.
 pub(super) fn handled<'t>(
-    made: &Result<Consumed, CoreError>,
+    made: &Result<Consumed, BackendError>,
     wake: Option<Time>,
     text: &'t mut String,
 ) -> Record<'t> {
@@ -102,7 +102,7 @@ pub(super) fn handled<'t>(
 }
 
 /// A core's error as a record.
-pub(super) fn failed<'t>(error: &CoreError, text: &'t mut String) -> Record<'t> {
+pub(super) fn failed<'t>(error: &BackendError, text: &'t mut String) -> Record<'t> {
     match error.fault() {
         Some(fault) => Record::Refused(fault),
         None => {

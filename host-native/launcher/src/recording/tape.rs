@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use hydrant_core::server::{Consumed, Record};
-use hydrant_core::{Core, Input, JobId, Limits, Output, Time};
+use hydrant_core::{Backend, Input, JobId, Limits, Output, Time};
 
 use super::check::{failed, handled};
 use super::{TapeError, Writer};
-use crate::border::{AnyCore, CoreError};
+use crate::border::{AnyBackend, BackendError};
 
 /// What is held back, in bytes.
 const BUFFER: usize = 64 * 1024;
@@ -96,29 +96,29 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// A core that takes notes of another one.
 pub(crate) struct Recorder<'s> {
-    core: Box<AnyCore<'s>>,
+    core: Box<AnyBackend<'s>>,
     tape: Rc<Tape>,
 }
 
 impl<'s> Recorder<'s> {
     /// Records that core, which nobody has told anything yet.
-    pub(crate) fn new(core: Box<AnyCore<'s>>, tape: Rc<Tape>) -> Recorder<'s> {
+    pub(crate) fn new(core: Box<AnyBackend<'s>>, tape: Rc<Tape>) -> Recorder<'s> {
         Recorder { core, tape }
     }
 }
 
-impl Core for Recorder<'_> {
-    type Error = CoreError;
+impl Backend for Recorder<'_> {
+    type Error = BackendError;
 
-    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, CoreError> {
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         // Before the core sees it, so that it is known what went before a crash.
         self.tape.write(&Record::Input { now, input });
         let made = self.core.handle(now, input);
-        self.tape.write(&handled(&made, self.core.wake(), &mut String::new()));
+        self.tape.write(&handled(&made, self.core.poll_at(), &mut String::new()));
         made
     }
 
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, CoreError> {
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
         let said = self.core.poll(buf);
         let mut text = String::new();
         self.tape.write(&match &said {
@@ -129,8 +129,8 @@ impl Core for Recorder<'_> {
         said
     }
 
-    fn wake(&self) -> Option<Time> {
-        self.core.wake()
+    fn poll_at(&self) -> Option<Time> {
+        self.core.poll_at()
     }
 
     fn limits(&self) -> &Limits {

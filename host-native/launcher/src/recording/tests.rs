@@ -4,11 +4,11 @@ use hydrant_core::limits::{Limit, Limits};
 use hydrant_core::server::{Consumed, Input, JobSpec, Output, Record};
 use hydrant_core::trace::{Cause, Closing, Exit};
 use hydrant_core::wire::Protocol;
-use hydrant_core::{ConnId, Core, ErrandId, Fault, JobId, Malformed, Rank, Refusal, Server, Time};
+use hydrant_core::{Backend, ConnId, Fault, JobId, Malformed, Rank, Refusal, Server, Time, UpcallId};
 
 use super::*;
 use crate::border::Native;
-use crate::slabs::HeapSlabs;
+use crate::storage::OwnedStorage;
 
 const LIMITS: Limits = Limits { jobs: 1, ranks: 1, conns: 2, keys: 8, kvs_bytes: 1024, ..Limits::NONE };
 const SEED: u32 = 7;
@@ -43,7 +43,7 @@ fn steps() -> Vec<Input<'static>> {
     let (conn, job) = (ConnId(0), JobId(0));
     let bytes = |bytes| Input::Bytes { conn, bytes, full: false };
     vec![
-        Input::Job(JobSpec::new(job, "kvs_0", 1)),
+        Input::RegisterJob(JobSpec::new(job, "kvs_0", 1)),
         Input::Opened { conn, job, rank: Some(Rank(0)) },
         bytes(b"cmd=init pmi_version=1 pmi_subv"),
         bytes(b"cmd=init pmi_version=1 pmi_subversion=1\n"),
@@ -60,14 +60,14 @@ fn recorded() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes).unwrap();
     writer.write(&BEGIN).unwrap();
-    let mut slabs = HeapSlabs::new(&LIMITS);
+    let mut slabs = OwnedStorage::new(&LIMITS);
     let mut core = Native(Server::new(LIMITS, slabs.lend(), SEED).unwrap());
     let mut buf = vec![0; LIMITS.output_max()];
     for (at, input) in steps().into_iter().enumerate() {
         let now = Time(at as u64);
         writer.write(&Record::Input { now, input }).unwrap();
         let made = core.handle(now, input);
-        writer.write(&check::handled(&made, core.wake(), &mut String::new())).unwrap();
+        writer.write(&check::handled(&made, core.poll_at(), &mut String::new())).unwrap();
         while let Some(output) = core.poll(&mut buf).unwrap() {
             writer.write(&Record::Output(output)).unwrap();
         }
@@ -79,7 +79,7 @@ fn recorded() -> Vec<u8> {
 
 fn played(bytes: &[u8]) -> (u64, u64, Option<Difference>) {
     let mut reader = Reader::new(bytes).unwrap();
-    let mut slabs = HeapSlabs::new(&LIMITS);
+    let mut slabs = OwnedStorage::new(&LIMITS);
     let mut check =
         Check::new(Box::new(Native(Server::new(LIMITS, slabs.lend(), reader.begin().seed).unwrap())));
     let mut difference = None;
@@ -156,7 +156,7 @@ fn another_answer_is_found_where_it_stands() {
 /// An answer too few, an answer too many, and another hour to wake at.
 #[test]
 fn what_is_missing_is_a_difference() {
-    let job = Record::Input { now: Time(0), input: Input::Job(JobSpec::new(JobId(0), "k", 1)) };
+    let job = Record::Input { now: Time(0), input: Input::RegisterJob(JobSpec::new(JobId(0), "k", 1)) };
     let took = Record::Took { consumed: Consumed::default(), wake: None };
     let late = Record::Took { consumed: Consumed::default(), wake: Some(Time(3)) };
     let joined = Record::Output(Output::Joined { conn: ConnId(0), job: JobId(0), rank: Rank(0) });
@@ -219,7 +219,7 @@ fn a_recording_has_one_beginning_and_one_end() {
     let mut behind = written(&[BEGIN]);
     behind.push(0);
     assert_eq!(what(&behind), "bytes behind the end");
-    let tick = Record::Input { now: Time(0), input: Input::Tick };
+    let tick = Record::Input { now: Time(0), input: Input::Timeout };
     let tick_len = written(&[BEGIN, tick]).len() - written(&[BEGIN]).len();
     let mut missing = written(&[BEGIN, tick]);
     let at = written(&[BEGIN]).len() - (FRAME + 3);
@@ -238,40 +238,40 @@ fn the_format_is_that_of_its_version() {
     let (conn, job, rank, now) = (ConnId(1), JobId(2), Rank(3), Time(300));
     let inputs = [
         Input::Node { node: 1, nodes: 2, radix: 32 },
-        Input::Place { job, first: rank, count: 1, node: 1 },
+        Input::MapRanks { job, first: rank, count: 1, node: 1 },
         Input::Preput { job, key: b"a", value: b"b" },
         Input::Define { job, name: "p", members: b"0-3" },
         Input::Connected { job, other: JobId(0), connected: true },
-        Input::Late { job },
+        Input::StalledFence { job },
         Input::Peer { node: 1, bytes: &[1, 2, 7, 0] },
         Input::PeerBlocked { node: 1 },
         Input::PeerWritable { node: 1 },
-        Input::Job(JobSpec::new(job, "k", 4)),
+        Input::RegisterJob(JobSpec::new(job, "k", 4)),
         Input::Program { job, first: rank, count: 1, appnum: 5 },
         Input::Attr { job, key: b"a", value: b"b" },
         Input::Pset { job, name: "p", first: rank, count: 1 },
-        Input::Launched { spawn: ErrandId(6), started: false, full: Some(Limit::Psets), codes: &[2] },
-        Input::Named { errand: ErrandId(6), rc: -1, text: b"t" },
+        Input::SpawnComplete { spawn: UpcallId(6), started: false, full: Some(Limit::Psets), codes: &[2] },
+        Input::UpcallComplete { upcall: UpcallId(6), rc: -1, text: b"t" },
         Input::Opened { conn, job, rank: Some(rank) },
-        Input::Aside { conn, job },
+        Input::OpenedQuery { conn, job },
         Input::Bytes { conn, bytes: b"cmd", full: true },
         Input::Blocked { conn },
         Input::Writable { conn },
         Input::Closed { conn },
         Input::Exited { job, rank, exit: Exit::Signal(9) },
-        Input::Tick,
-        Input::Forget { job },
+        Input::Timeout,
+        Input::DeregisterJob { job },
     ];
     let outputs = [
         Output::Peer { node: 1, bytes: &[0, 2, 7, 0, 3, 1, b'a', 1, b'b'] },
         Output::Bytes { conn, bytes: b"cmd" },
         Output::Close { conn, why: Closing::Malformed(Malformed::Structure) },
         Output::Joined { conn, job, rank },
-        Output::Spawn { spawn: ErrandId(6), job, rank, protocol: Protocol::V2, request: b"r" },
-        Output::Names { errand: ErrandId(6), job, rank, protocol: Protocol::V1, request: b"r" },
-        Output::Kill { job, rank, code: Some(-1), message: "m" },
-        Output::End { job, cause: Cause::Absent { rank, exit: Exit::Lost }, message: "m" },
-        Output::Late { job, arrived: 1, size: 2, missing: "0" },
+        Output::Spawn { spawn: UpcallId(6), job, rank, protocol: Protocol::V2, request: b"r" },
+        Output::Upcall { upcall: UpcallId(6), job, rank, protocol: Protocol::V1, request: b"r" },
+        Output::KillRank { job, rank, code: Some(-1), message: "m" },
+        Output::AbortJob { job, cause: Cause::Absent { rank, exit: Exit::Lost }, message: "m" },
+        Output::StalledFence { job, arrived: 1, size: 2, missing: "0" },
     ];
     let others = [
         BEGIN,

@@ -41,8 +41,8 @@ pub(super) fn of_input(input: &Input<'_>) -> String {
         Input::Node { node, nodes, radix } => {
             format!("this is node {node} of {nodes}, in a tree of radix {radix}")
         }
-        Input::Job(spec) => job(spec),
-        Input::Place { first, count, node, .. } => format!("on node {node}: {}", ranks(*first, *count)),
+        Input::RegisterJob(spec) => job(spec),
+        Input::MapRanks { first, count, node, .. } => format!("on node {node}: {}", ranks(*first, *count)),
         Input::Preput { key, value, .. } => {
             format!("pair for the spawned job: {}={}", key.escape_ascii(), value.escape_ascii())
         }
@@ -52,7 +52,7 @@ pub(super) fn of_input(input: &Input<'_>) -> String {
         Input::Connected { other, connected, .. } => {
             format!("{} job {other}", if *connected { "connected to" } else { "parted from" })
         }
-        Input::Late { .. } => "a fence is late on another node".to_owned(),
+        Input::StalledFence { .. } => "a fence is late on another node".to_owned(),
         Input::Peer { node, bytes } => format!("from node {node}: {}", of_peer(bytes)),
         Input::PeerBlocked { node } => format!("node {node} takes no more for a while"),
         Input::PeerWritable { node } => format!("node {node} takes messages again"),
@@ -65,19 +65,19 @@ pub(super) fn of_input(input: &Input<'_>) -> String {
         Input::Pset { name, first, count, .. } => {
             format!("process set {} is {}", name.escape_debug(), ranks(*first, *count))
         }
-        Input::Launched { spawn, started: true, .. } => format!("spawn {spawn} is started"),
-        Input::Launched { spawn, full, codes, .. } => {
+        Input::SpawnComplete { spawn, started: true, .. } => format!("spawn {spawn} is started"),
+        Input::SpawnComplete { spawn, full, codes, .. } => {
             let limit = full.map_or_else(String::new, |limit| format!(", limit {} is used up", limit.name()));
             format!("spawn {spawn} is not started{limit}, codes {codes:?}")
         }
-        Input::Named { errand, rc, text } => {
-            format!("answer to name request {errand}: rc {rc} {}", text.escape_ascii())
+        Input::UpcallComplete { upcall, rc, text } => {
+            format!("answer to name request {upcall}: rc {rc} {}", text.escape_ascii())
         }
         Input::Opened { rank: Some(_), .. } => "connection opened".to_owned(),
         Input::Opened { job, rank: None, .. } => {
             format!("connection opened to job {job}, whose it is will be told")
         }
-        Input::Aside { job, .. } => format!("connection opened for queries to job {job}"),
+        Input::OpenedQuery { job, .. } => format!("connection opened for queries to job {job}"),
         Input::Bytes { bytes, full, .. } => {
             format!("{}{}", bytes.escape_ascii(), if *full { " (buffer full)" } else { "" })
         }
@@ -85,8 +85,8 @@ pub(super) fn of_input(input: &Input<'_>) -> String {
         Input::Writable { .. } => "it takes bytes again".to_owned(),
         Input::Closed { .. } => "connection closed".to_owned(),
         Input::Exited { exit, .. } => exit.to_string(),
-        Input::Tick => "time has passed".to_owned(),
-        Input::Forget { .. } => "job over".to_owned(),
+        Input::Timeout => "time has passed".to_owned(),
+        Input::DeregisterJob { .. } => "job over".to_owned(),
     }
 }
 
@@ -136,18 +136,18 @@ pub(super) fn of_output(output: &Output<'_>) -> String {
         Output::Spawn { spawn, protocol, request, .. } => {
             format!("start spawn {spawn} (PMI-{}): {}", protocol.version(), request.escape_ascii())
         }
-        Output::Names { errand, protocol, request, .. } => {
+        Output::Upcall { upcall, protocol, request, .. } => {
             let version = protocol.version();
-            format!("carry out name request {errand} (PMI-{version}): {}", request.escape_ascii())
+            format!("carry out name request {upcall} (PMI-{version}): {}", request.escape_ascii())
         }
-        Output::Kill { code, message, .. } => {
+        Output::KillRank { code, message, .. } => {
             format!("end this rank{}{}", with_code(*code), with_message(message))
         }
-        Output::End { cause, message, .. } => {
+        Output::AbortJob { cause, message, .. } => {
             format!("end the job: {}{}", of_cause(cause), with_message(message))
         }
         Output::Peer { node, bytes } => format!("tell node {node}: {}", of_peer(bytes)),
-        Output::Late { arrived, size, missing, .. } => {
+        Output::StalledFence { arrived, size, missing, .. } => {
             format!(
                 "a fence waits: {arrived} of {size} ranks have come, it waits for {}",
                 missing.escape_debug()

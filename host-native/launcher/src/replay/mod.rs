@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use hydrant_core::Limits;
-use hydrant_core::slabs::Lengths;
+use hydrant_core::storage::Layout;
 
 use crate::border::{Maker, PluginFile};
 use crate::cli::value;
 use crate::plan::Plugin;
 use crate::recording::{Check, Difference, Reader, Record, RecordingError};
-use crate::slabs::installed_memory;
+use crate::storage::installed_memory;
 pub(crate) use describe::describe;
 use show::Show;
 
@@ -164,7 +164,7 @@ fn play(options: &Options, out: &mut dyn Write, played: &mut Played) -> Result<(
 /// Whoever sends a recording should not be able to use up this machine's memory.
 fn fits(limits: &Limits) -> Result<(), RecordingError> {
     let there = installed_memory();
-    let needed = Lengths::checked(limits).map_or(u64::MAX, |lengths| lengths.bytes() as u64);
+    let needed = Layout::checked(limits).map_or(u64::MAX, |lengths| lengths.bytes() as u64);
     if needed > there {
         return Err(RecordingError::Memory { needed: needed >> 20, there: there >> 20 });
     }

@@ -86,23 +86,23 @@ impl<'w> Show<'w> {
     fn input(&mut self, input: &Input<'_>) {
         self.sender = None;
         let who = match *input {
-            Input::Job(spec) => Who { job: Some(spec.job), ..Who::default() },
+            Input::RegisterJob(spec) => Who { job: Some(spec.job), ..Who::default() },
             Input::Program { job, .. }
-            | Input::Place { job, .. }
+            | Input::MapRanks { job, .. }
             | Input::Attr { job, .. }
             | Input::Preput { job, .. }
             | Input::Define { job, .. }
             | Input::Connected { job, .. }
-            | Input::Late { job }
+            | Input::StalledFence { job }
             | Input::Pset { job, .. }
-            | Input::Forget { job } => Who { job: Some(job), ..Who::default() },
+            | Input::DeregisterJob { job } => Who { job: Some(job), ..Who::default() },
             Input::Exited { job, rank, .. } => Who { conn: None, job: Some(job), rank: Some(rank) },
             Input::Opened { conn, job, rank } => {
                 let who = Who { conn: Some(conn), job: Some(job), rank };
                 self.conns.insert(conn, who);
                 who
             }
-            Input::Aside { conn, job } => {
+            Input::OpenedQuery { conn, job } => {
                 let who = Who { conn: Some(conn), job: Some(job), rank: None };
                 self.conns.insert(conn, who);
                 who
@@ -123,9 +123,9 @@ impl<'w> Show<'w> {
             Input::Node { .. }
             | Input::PeerBlocked { .. }
             | Input::PeerWritable { .. }
-            | Input::Launched { .. }
-            | Input::Named { .. }
-            | Input::Tick => Who::default(),
+            | Input::SpawnComplete { .. }
+            | Input::UpcallComplete { .. }
+            | Input::Timeout => Who::default(),
         };
         self.line(who, '+', of_input(input));
     }
@@ -160,12 +160,14 @@ impl<'w> Show<'w> {
                 who
             }
             Output::Spawn { job, rank, .. }
-            | Output::Names { job, rank, .. }
-            | Output::Kill { job, rank, .. } => Who { conn: None, job: Some(job), rank: Some(rank) },
+            | Output::Upcall { job, rank, .. }
+            | Output::KillRank { job, rank, .. } => Who { conn: None, job: Some(job), rank: Some(rank) },
             Output::Peer { node, bytes } => {
                 return self.peer(format_args!("tell node {node}"), '!', bytes);
             }
-            Output::End { job, .. } | Output::Late { job, .. } => Who { job: Some(job), ..Who::default() },
+            Output::AbortJob { job, .. } | Output::StalledFence { job, .. } => {
+                Who { job: Some(job), ..Who::default() }
+            }
         };
         self.line(who, '!', of_output(output));
     }

@@ -12,7 +12,7 @@ use hydrant_core::{Fault, Input, JobId, Limits, Rank, Server};
 use super::Options;
 use super::station::{News, OWN_FILES, Station};
 use crate::border::Native;
-use crate::engine::conns::INTRODUCTION_TIME;
+use crate::engine::conns::HANDSHAKE_TIMEOUT;
 use crate::engine::gate::Gate;
 use crate::engine::open::random;
 use crate::engine::poller::{Interest, Token};
@@ -21,7 +21,7 @@ use crate::engine::signals::{self, Signals};
 use crate::error::RunError;
 use crate::launch::OpenFiles;
 use crate::manage::{Link, LinkError};
-use crate::slabs::HeapSlabs;
+use crate::storage::OwnedStorage;
 
 /// Hosts at the same time.
 const HOSTS: usize = 64;
@@ -34,7 +34,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, RunError>
     let signals = Signals::new()?;
     let files = OWN_FILES + u64::from(limits.conns) + u64::from(limits.jobs) + HOSTS as u64;
     let _files = OpenFiles::reserve(limits.conns, files)?;
-    let mut slabs = HeapSlabs::try_new(&limits)?;
+    let mut slabs = OwnedStorage::try_new(&limits)?;
     let core = Native(Server::new(limits, slabs.lend(), random()?)?);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let station = Station::new(&options.job.allow, &limits, core, signals)?;
@@ -78,7 +78,7 @@ impl Host {
         match self.blocked {
             Some(since) => Some((since + STALL_MS, LinkError::Stalled)),
             None if self.greeted => None,
-            None => Some((self.opened + INTRODUCTION_TIME, LinkError::Silent)),
+            None => Some((self.opened + HANDSHAKE_TIMEOUT, LinkError::Silent)),
         }
     }
 }
@@ -373,7 +373,7 @@ impl Desk<'_, '_> {
                 return Ok(Err(Error::Core(Fault::Full(hydrant_core::Limit::Conns, self.limits.conns))));
             }
         };
-        if let Err(why) = self.station.tell(Input::Job(JobSpec::managed(job, open))) {
+        if let Err(why) = self.station.tell(Input::RegisterJob(JobSpec::managed(job, open))) {
             return Ok(Err(Error::Core(why)));
         }
         let addr = port.addr();

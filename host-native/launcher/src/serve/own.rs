@@ -17,7 +17,7 @@ use crate::engine::port::Port;
 use crate::engine::signals::{self, Signals};
 use crate::error::RunError;
 use crate::launch::OpenFiles;
-use crate::slabs::HeapSlabs;
+use crate::storage::OwnedStorage;
 
 /// The one job that there is at a time.
 const JOB: JobId = JobId(0);
@@ -27,7 +27,7 @@ pub(super) fn serve(options: &Options, size: u32) -> Result<u8, RunError> {
     let limits = options.limits(size);
     let signals = Signals::new()?;
     let _files = OpenFiles::reserve(size, OWN_FILES + u64::from(limits.conns))?;
-    let mut slabs = HeapSlabs::try_new(&limits)?;
+    let mut slabs = OwnedStorage::try_new(&limits)?;
     let core = Native(Server::new(limits, slabs.lend(), random()?)?);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let station = Station::new(&options.job.allow, &limits, core, signals)?;
@@ -109,7 +109,7 @@ impl Own<'_, '_> {
             fence_warning: millis(options.fence_warning),
             ..JobSpec::new(JOB, &name, self.size)
         };
-        self.station.tell(Input::Job(spec))?;
+        self.station.tell(Input::RegisterJob(spec))?;
         self.describe_job()?;
         self.station.hold(JOB, false);
         if self.options.verbose {

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use super::Network;
 use crate::border::Native;
-use crate::engine::conns::{Conns, INTRODUCTION_TIME, OVERRUN, Received};
+use crate::engine::conns::{Conns, HANDSHAKE_TIMEOUT, OVERRUN, Received};
 use crate::engine::gate::Gate;
 use crate::engine::jobs::free_stretch;
 use crate::engine::log::Log;
@@ -178,7 +178,7 @@ impl<'s> Station<'s> {
             self.conns.close(id);
             self.tell(Input::Closed { conn: ConnId(id) })?;
         }
-        self.tell(Input::Forget { job })?;
+        self.tell(Input::DeregisterJob { job })?;
         self.outputs()
     }
 
@@ -222,8 +222,8 @@ impl<'s> Station<'s> {
         if !self.news.is_empty() {
             return Some(Duration::ZERO);
         }
-        let stranger = self.conns.oldest_unnamed().map(|(_, opened)| opened + INTRODUCTION_TIME);
-        let wake = self.core.0.wake().map(|Time(at)| at);
+        let stranger = self.conns.oldest_unnamed().map(|(_, opened)| opened + HANDSHAKE_TIMEOUT);
+        let wake = self.core.0.poll_at().map(|Time(at)| at);
         let rests = self.doors.iter().flatten().map(|door| door.gate.deadline());
         let at = [stranger, wake, deadline].into_iter().chain(rests).flatten().min()?;
         Some(Duration::from_millis(at.saturating_sub(self.now())))
@@ -231,12 +231,12 @@ impl<'s> Station<'s> {
 
     fn keep_time(&mut self) -> Result<(), RunError> {
         let now = self.now();
-        if self.core.0.wake().is_some_and(|Time(at)| at <= now) {
-            self.tell(Input::Tick)?;
+        if self.core.0.poll_at().is_some_and(|Time(at)| at <= now) {
+            self.tell(Input::Timeout)?;
             self.outputs()?;
         }
         while let Some((id, opened)) = self.conns.oldest_unnamed()
-            && opened + INTRODUCTION_TIME <= now
+            && opened + HANDSHAKE_TIMEOUT <= now
         {
             self.close(id)?;
         }
@@ -373,16 +373,16 @@ impl<'s> Station<'s> {
                     self.turn_away(conn, why)?;
                     continue;
                 }
-                // There is no room for errands, so the core has refused them, and there are no other nodes.
-                Some(Output::Spawn { .. } | Output::Names { .. } | Output::Peer { .. }) => continue,
+                // There is no room for upcalls, so the core has refused them, and there are no other nodes.
+                Some(Output::Spawn { .. } | Output::Upcall { .. } | Output::Peer { .. }) => continue,
                 Some(Output::Joined { conn, job, rank }) => self.joined(conn, job, rank),
-                Some(Output::End { job, cause, message }) => {
+                Some(Output::AbortJob { job, cause, message }) => {
                     News::End { job, cause, message: message.to_owned() }
                 }
-                Some(Output::Kill { job, rank, code, message }) => {
+                Some(Output::KillRank { job, rank, code, message }) => {
                     News::Kill { job, rank, code, message: message.to_owned() }
                 }
-                Some(Output::Late { job, arrived, size, missing }) => {
+                Some(Output::StalledFence { job, arrived, size, missing }) => {
                     News::Late { job, arrived, size, missing: missing.to_owned() }
                 }
                 None => match self.core.0.take_limit_hit() {

@@ -9,15 +9,15 @@ use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
 
 use super::LIMITS;
-use crate::border::{AnyCore, Maker};
-use crate::engine::conns::{Conns, INTRODUCTION_TIME, OVERRUN, Received};
+use crate::border::{AnyBackend, Maker};
+use crate::engine::conns::{Conns, HANDSHAKE_TIMEOUT, OVERRUN, Received};
 use crate::engine::poller::{Interest, Poller, Token};
 use crate::error::RunError;
-use crate::slabs::HeapSlabs;
+use crate::storage::OwnedStorage;
 
 /// The keeper of names. Its connections have the poller's [`Token::Conn`] for themselves.
 pub(crate) struct Keeper<'s> {
-    core: Box<AnyCore<'s>>,
+    core: Box<AnyBackend<'s>>,
     /// By the same number each is a connection, a job and the job's only rank.
     conns: Conns,
     /// How many there have been.
@@ -41,7 +41,7 @@ impl<'s> Keeper<'s> {
     pub(crate) fn new(
         maker: &Maker,
         limits: Limits,
-        slabs: &'s mut HeapSlabs,
+        slabs: &'s mut OwnedStorage,
     ) -> Result<Keeper<'s>, RunError> {
         let mut conns = Conns::new(limits.conns);
         conns.make_room(limits.conns);
@@ -57,19 +57,19 @@ impl<'s> Keeper<'s> {
 
     /// When [`keep_time`](Keeper::keep_time) has something to do.
     pub(crate) fn deadline(&mut self) -> Option<u64> {
-        let stranger = self.conns.oldest_unnamed().map(|(_, opened)| opened + INTRODUCTION_TIME);
-        let wake = self.core.wake().map(|Time(at)| at);
+        let stranger = self.conns.oldest_unnamed().map(|(_, opened)| opened + HANDSHAKE_TIMEOUT);
+        let wake = self.core.poll_at().map(|Time(at)| at);
         [stranger, wake].into_iter().flatten().min()
     }
 
     /// Does what is due.
     pub(crate) fn keep_time(&mut self, poller: &Poller, now: u64) -> Result<(), RunError> {
-        if self.core.wake().is_some_and(|Time(at)| at <= now) {
-            self.core.handle(Time(now), Input::Tick)?;
+        if self.core.poll_at().is_some_and(|Time(at)| at <= now) {
+            self.core.handle(Time(now), Input::Timeout)?;
             self.outputs(poller, now)?;
         }
         while let Some((id, opened)) = self.conns.oldest_unnamed()
-            && opened + INTRODUCTION_TIME <= now
+            && opened + HANDSHAKE_TIMEOUT <= now
         {
             self.close(id, poller, now)?;
         }
@@ -89,7 +89,7 @@ impl<'s> Keeper<'s> {
         self.count += 1;
         let job = JobId(id);
         let name = format!("run-{}", self.count);
-        self.core.handle(Time(now), Input::Job(JobSpec::new(job, &name, 1)))?;
+        self.core.handle(Time(now), Input::RegisterJob(JobSpec::new(job, &name, 1)))?;
         self.core.handle(Time(now), Input::Opened { conn: ConnId(id), job, rank: Some(Rank(0)) })?;
         Ok(())
     }
@@ -121,7 +121,7 @@ impl<'s> Keeper<'s> {
         }
         self.conns.close(id);
         self.core.handle(Time(now), Input::Closed { conn: ConnId(id) })?;
-        self.core.handle(Time(now), Input::Forget { job: JobId(id) })?;
+        self.core.handle(Time(now), Input::DeregisterJob { job: JobId(id) })?;
         self.outputs(poller, now)
     }
 
@@ -140,11 +140,16 @@ impl<'s> Keeper<'s> {
                     self.close(conn.0, poller, now)?;
                 }
                 // Who aborts is its own only rank.
-                Some(Output::End { job, .. } | Output::Kill { job, .. }) => self.close(job.0, poller, now)?,
+                Some(Output::AbortJob { job, .. } | Output::KillRank { job, .. }) => {
+                    self.close(job.0, poller, now)?
+                }
                 // There is no room for spawns, names are this server's own, no fence is waited for, and there are no
                 // other nodes.
                 Some(
-                    Output::Spawn { .. } | Output::Names { .. } | Output::Late { .. } | Output::Peer { .. },
+                    Output::Spawn { .. }
+                    | Output::Upcall { .. }
+                    | Output::StalledFence { .. }
+                    | Output::Peer { .. },
                 ) => {}
                 None if self.conns.hand_in_again(&mut *self.core, Time(now))? => {}
                 None => return Ok(()),

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use hydrant_core::client::{Client, Error, Start};
 use hydrant_core::limits::{NAME_MAX, PORT_MAX};
-use hydrant_core::wire::{Command, Failure, Protocol, Reply, Text, Unsent, decode_errand};
-use hydrant_core::{ErrandId, JobId, Rank, Refusal};
+use hydrant_core::wire::{Command, Failure, Protocol, Reply, Text, Unsent, decode_upcall};
+use hydrant_core::{JobId, Rank, Refusal, UpcallId};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
@@ -19,7 +19,7 @@ const MESSAGE: usize = 2 * (NAME_MAX + PORT_MAX) + 256;
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     /// Its number for the core.
-    pub(crate) errand: ErrandId,
+    pub(crate) upcall: UpcallId,
     /// The job of the rank.
     pub(crate) job: JobId,
     /// The rank.
@@ -35,7 +35,7 @@ pub(crate) struct Request {
 /// What the core is told of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    pub(crate) errand: ErrandId,
+    pub(crate) upcall: UpcallId,
     pub(crate) rc: i32,
     pub(crate) text: Vec<u8>,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Answer {
 impl Request {
     /// What is asked, for the daemon.
     fn command(&self) -> Option<Command<'_>> {
-        match decode_errand(self.protocol, &self.body)? {
+        match decode_upcall(self.protocol, &self.body)? {
             Command::Lookup { name, wait } => Some(Command::Lookup { name, wait: wait.or(Some(self.wait)) }),
             other => Some(other),
         }
@@ -67,7 +67,7 @@ impl Request {
     }
 
     fn refused(&self, rc: i32, text: Vec<u8>) -> Answer {
-        Answer { errand: self.errand, rc, text }
+        Answer { upcall: self.upcall, rc, text }
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use hydrant_core::limits::OUTPUT_MAX;
 use hydrant_core::server::JobSpec;
-use hydrant_core::slabs::Lengths;
-use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Slabs, Time};
+use hydrant_core::storage::Layout;
+use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Storage, Time};
 
 use crate::error::Error;
 
@@ -47,9 +47,9 @@ fn leak<T: Clone + Default>(len: usize) -> &'static mut [T] {
 }
 
 /// Memory for the rest of the process, which initialises PMI once.
-fn slabs() -> Slabs<'static> {
-    let need = Lengths::of(&LIMITS);
-    Slabs {
+fn slabs() -> Storage<'static> {
+    let need = Layout::of(&LIMITS);
+    Storage {
         jobs: leak(need.jobs),
         ranks: leak(need.ranks),
         conns: leak(need.conns),
@@ -70,7 +70,7 @@ impl Within {
         let mut server = Server::new(LIMITS, slabs(), 0).map_err(Error::Within)?;
         let name = format!("singleton_{}", std::process::id());
         for input in [
-            Input::Job(JobSpec::new(JOB, &name, 1)),
+            Input::RegisterJob(JobSpec::new(JOB, &name, 1)),
             Input::Attr { job: JOB, key: b"PMI_process_mapping", value: b"(vector,(0,1,1))" },
             Input::Opened { conn: CONN, job: JOB, rank: Some(Rank(0)) },
         ] {

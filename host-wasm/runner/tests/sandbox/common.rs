@@ -87,7 +87,11 @@ impl Event {
 pub(crate) fn job() -> Vec<(Time, Event)> {
     use Event::{Says, Tell};
     let mut events = vec![
-        Tell(Input::Job(JobSpec { lookup_wait: 50, fence_warning: 10, ..JobSpec::new(JOB, "kvs_1", 3) })),
+        Tell(Input::RegisterJob(JobSpec {
+            lookup_wait: 50,
+            fence_warning: 10,
+            ..JobSpec::new(JOB, "kvs_1", 3)
+        })),
         Tell(Input::Attr { job: JOB, key: b"PMI_process_mapping", value: b"(vector,(0,1,3))" }),
         Tell(Input::Pset { job: JOB, name: "low", first: Rank(0), count: 2 }),
     ];
@@ -113,20 +117,20 @@ pub(crate) fn job() -> Vec<(Time, Event)> {
         0,
         "cmd=spawn;ncmds=1;preputcount=1;ppkey0=a;ppval0=b;subcmd=x;maxprocs=1;argc=0;infokeycount=0;",
     ));
-    let (spawn, second) = (hydrant_core::ErrandId(0), JobId(1));
-    events.push(Tell(Input::Job(JobSpec { spawn: Some(spawn), ..JobSpec::new(second, "kvs_2", 1) })));
-    events.push(Tell(Input::Launched { spawn, started: true, full: None, codes: &[0] }));
+    let (spawn, second) = (hydrant_core::UpcallId(0), JobId(1));
+    events.push(Tell(Input::RegisterJob(JobSpec { spawn: Some(spawn), ..JobSpec::new(second, "kvs_2", 1) })));
+    events.push(Tell(Input::SpawnComplete { spawn, started: true, full: None, codes: &[0] }));
     events.push(Tell(Input::Opened { conn: ConnId(3), job: second, rank: Some(Rank(0)) }));
     events.push(Says(3, b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec()));
     events.push(Says(3, b"cmd=get kvsname=kvs_2 key=a\ncmd=barr".to_vec()));
     events.push(Says(3, b"cmd=barrier_in\ncmd=finalize\n".to_vec()));
     events.push(Tell(Input::Exited { job: second, rank: Rank(0), exit: Exit::Code(0) }));
     events.push(Tell(Input::Closed { conn: ConnId(3) }));
-    events.push(Tell(Input::Forget { job: second }));
+    events.push(Tell(Input::DeregisterJob { job: second }));
     events.push(Tell(Input::Blocked { conn: ConnId(1) }));
     events.extend([0, 1].map(|rank| one(rank, "cmd=kvs-fence;")));
     // By then the fence is late, and the look-up is over.
-    events.push(Tell(Input::Tick));
+    events.push(Tell(Input::Timeout));
     events.push(one(2, "cmd=kvs-fence;"));
     events.push(Tell(Input::Writable { conn: ConnId(1) }));
     events.push(Says(2, b"     9rubbish".to_vec()));
@@ -134,6 +138,6 @@ pub(crate) fn job() -> Vec<(Time, Event)> {
     events
         .extend((0..3).map(|rank| Tell(Input::Exited { job: JOB, rank: Rank(rank), exit: Exit::Signal(9) })));
     events.extend((0..3).map(|conn| Tell(Input::Closed { conn: ConnId(conn) })));
-    events.push(Tell(Input::Forget { job: JOB }));
+    events.push(Tell(Input::DeregisterJob { job: JOB }));
     (0..).map(|step| Time(step * 10)).zip(events).collect()
 }

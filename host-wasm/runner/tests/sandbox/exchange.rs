@@ -1,22 +1,22 @@
 //! A job's core changes while the job runs: from the launcher into a sandbox, from one plugin to another, and back.
 
 use crate::common::{Event, LIMITS, SEED, job, sandbox};
-use hydrant::slabs::HeapSlabs;
-use hydrant_core::{Core, Server, Time};
+use hydrant::storage::OwnedStorage;
+use hydrant_core::{Backend, Server, Time};
 use hydrant_wasm::{Known, Plugin};
 
 /// What became of an input: the result of telling it, and all that was said then.
 type Step = (String, Vec<String>);
 
 /// One step of the job, on whichever core it is.
-fn step<C: Core<Error: std::fmt::Debug>>(core: &mut C, now: Time, event: &Event) -> Step {
+fn step<C: Backend<Error: std::fmt::Debug>>(core: &mut C, now: Time, event: &Event) -> Step {
     let result = core.handle(now, event.input());
     let mut buf = vec![0; LIMITS.output_max()];
     let mut said = Vec::new();
     while let Some(output) = core.poll(&mut buf).expect("the plugin is honest") {
         said.push(format!("{output:?}"));
     }
-    (format!("{result:?} and a tick at {:?}", core.wake()), said)
+    (format!("{result:?} and a tick at {:?}", core.poll_at()), said)
 }
 
 fn saved(server: &Server<'_>) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn saved(server: &Server<'_>) -> Vec<u8> {
 
 /// The job on the core itself: what became of each step, and the state after it.
 fn natively() -> Vec<(Step, Vec<u8>)> {
-    let mut slabs = HeapSlabs::new(&LIMITS);
+    let mut slabs = OwnedStorage::new(&LIMITS);
     let mut server = Server::new(LIMITS, slabs.lend(), SEED).expect("the slabs are as long as they must be");
     let one = |(now, event): (Time, Event)| (step(&mut server, now, &event), saved(&server));
     job().into_iter().map(one).collect()
@@ -35,12 +35,12 @@ fn natively() -> Vec<(Step, Vec<u8>)> {
 /// What the host knows after the first `steps` steps.
 fn known(steps: usize) -> Known {
     let mut known = Known::new(LIMITS);
-    let mut slabs = HeapSlabs::new(&LIMITS);
+    let mut slabs = OwnedStorage::new(&LIMITS);
     let mut server = Server::new(LIMITS, slabs.lend(), SEED).expect("the slabs are as long as they must be");
     let mut buf = vec![0; LIMITS.output_max()];
     for (now, event) in job().into_iter().take(steps) {
         let consumed = server.handle(now, event.input()).expect("the job is in order");
-        known.told(now, &event.input(), consumed, server.wake()).expect("the server is honest");
+        known.told(now, &event.input(), consumed, server.poll_at()).expect("the server is honest");
         while let Some(output) = server.poll(&mut buf) {
             known.said(&output).expect("the server is honest");
         }
@@ -86,7 +86,7 @@ fn what_was_saved_natively_goes_on_in_the_sandbox_and_back_at_every_step() {
         assert_eq!(step(&mut plugin, *now, event), expected[at + 1].0, "{event:?} in the sandbox");
         let back = plugin.snapshot().expect("the plugin is honest");
         assert!(back == expected[at + 1].1, "{event:?} in the sandbox");
-        let mut slabs = HeapSlabs::new(&LIMITS);
+        let mut slabs = OwnedStorage::new(&LIMITS);
         let mut server = Server::restore(&back, slabs.lend()).expect("a plugin wrote the snapshot");
         if let Some((now, event)) = events.get(at + 2) {
             assert_eq!(step(&mut server, *now, event), expected[at + 2].0, "{event:?} back outside");

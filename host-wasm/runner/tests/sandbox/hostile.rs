@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::{JOB, LIMITS, SEED, job, sandbox};
 use hydrant_core::server::JobSpec;
-use hydrant_core::{ConnId, Core, Input, Rank, Time};
+use hydrant_core::{Backend, ConnId, Input, Rank, Time};
 use hydrant_wasm::{Error, FILE_MAX, Nonsense, Plugin, PluginError, Sandbox, Settings, Why};
 
 /// Where the plugins below leave their records.
@@ -77,7 +77,7 @@ impl Made {
     /// A server of it, with a job and a connection.
     fn server(&self) -> Result<Plugin, Error> {
         let mut plugin = self.load()?.server(LIMITS, SEED)?;
-        plugin.handle(Time(0), Input::Job(JobSpec::new(JOB, "kvs", 2)))?;
+        plugin.handle(Time(0), Input::RegisterJob(JobSpec::new(JOB, "kvs", 2)))?;
         plugin.handle(Time(0), Input::Opened { conn: ConnId(0), job: JOB, rank: Some(Rank(0)) })?;
         Ok(plugin)
     }
@@ -94,10 +94,10 @@ impl Made {
             .load()
             .and_then(|sandbox| sandbox.server(LIMITS, SEED).map_err(|error| panic!("{error}")))
             .expect("it is one");
-        let place = |first, node| Input::Place { job: JOB, first: Rank(first), count: 1, node };
+        let place = |first, node| Input::MapRanks { job: JOB, first: Rank(first), count: 1, node };
         let opened = Input::Opened { conn: ConnId(0), job: JOB, rank: Some(Rank(0)) };
         let node = Input::Node { node: 1, nodes: 4, radix: 2 };
-        let job = Input::Job(JobSpec::new(JOB, "kvs", 2));
+        let job = Input::RegisterJob(JobSpec::new(JOB, "kvs", 2));
         for input in [node, job, place(0, 1), place(1, 2), opened].into_iter().chain(then) {
             plugin.handle(Time(0), input).expect("it begins well");
         }
@@ -175,7 +175,7 @@ fn a_call_that_does_not_end_is_ended() {
     assert_why!(Made { head: start, ..Made::default() }.server().unwrap_err(), Why::Deadline(_));
     let mut poll = Made { poll: forever, ..Made::default() }.server().unwrap();
     assert_why!(poll.poll(&mut vec![0; LIMITS.output_max()]).unwrap_err(), Why::Deadline(_));
-    assert_why!(poll.handle(Time(1), Input::Tick).unwrap_err(), Why::Over);
+    assert_why!(poll.handle(Time(1), Input::Timeout).unwrap_err(), Why::Over);
     let recursion =
         "(func $deep (param i32) (result i32) (i32.add (i32.const 1) (call $deep (local.get 0))))";
     let deep = Made {
@@ -222,7 +222,7 @@ fn outputs_that_cannot_be_are_not_believed() {
     assert_eq!(nonsense(&[1, 0, 1, 1]), Nonsense::Closed(ConnId(0)));
     assert_eq!(nonsense(&[2, 0, 0, 2, 1]), Nonsense::Rank(JOB, Rank(2)));
     assert_eq!(nonsense(&[2, 0, 1, 0, 1]), Nonsense::Job(hydrant_core::JobId(1)));
-    assert_eq!(nonsense(&[3, 9, 0, 0, 1, 1, b'x', 1]), Nonsense::Errand(9));
+    assert_eq!(nonsense(&[3, 9, 0, 0, 1, 1, b'x', 1]), Nonsense::Upcall(9));
     // A fence of more ranks than there are, a message for a node where there is one, an end for the second time.
     assert_eq!(nonsense(&[8, 0, 1, 3, 0, 1]), Nonsense::Late { arrived: 1, size: 3, ranks: 2 });
     assert_eq!(nonsense(&[7, 0, 1, b'x', 1]), Nonsense::Node(0));
@@ -264,7 +264,7 @@ fn records_that_cannot_be_are_not_read() {
     let made = Made { handle: leave(&[0, 3, 0, 0, 1]), ..Made::default() };
     assert_why!(made.server().unwrap_err(), Why::Nonsense(Nonsense::Consumed { done: 3, given: 0 }));
     let mut made = Made { handle: leave(&[0, 0, 0, 1, 5, 0]), ..Made::default() }.server().unwrap();
-    assert_why!(made.handle(Time(5), Input::Tick).unwrap_err(), Why::Nonsense(Nonsense::Wake(5)));
+    assert_why!(made.handle(Time(5), Input::Timeout).unwrap_err(), Why::Nonsense(Nonsense::Wake(5)));
     let made = Made { handle: leave(&[1, 2]), ..Made::default() };
     assert_why!(made.server().unwrap_err(), Why::Refused);
     // A snapshot behind the end of the memory, and room for one that is none.

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::BufReader;
 
 use hydrant::recording::Reader;
-use hydrant::slabs::HeapSlabs;
+use hydrant::storage::OwnedStorage;
 use hydrant_core::server::{Consumed, Record};
-use hydrant_core::{Core, Input, Limits, Output, Server, Time};
+use hydrant_core::{Backend, Input, Limits, Output, Server, Time};
 use hydrant_tests::Job;
 use hydrant_tests::job::hydrant_bin;
 use hydrant_tests::peers::Peer;
@@ -33,7 +33,7 @@ impl Place {
             }
             Place::Inside(mut plugin) => {
                 let saved = plugin.snapshot().expect("the plugin is honest");
-                let slabs = Box::leak(Box::new(HeapSlabs::new(known.limits()))).lend();
+                let slabs = Box::leak(Box::new(OwnedStorage::new(known.limits()))).lend();
                 Place::Outside(Box::new(Server::restore(&saved, slabs).expect("a plugin wrote the snapshot")))
             }
         }
@@ -42,10 +42,10 @@ impl Place {
     fn handle(&mut self, now: Time, input: Input<'_>) -> (Consumed, Option<Time>) {
         match self {
             Place::Outside(server) => {
-                (server.handle(now, input).expect("it was taken when it was recorded"), server.wake())
+                (server.handle(now, input).expect("it was taken when it was recorded"), server.poll_at())
             }
             Place::Inside(plugin) => {
-                (plugin.handle(now, input).expect("it was taken when it was recorded"), plugin.wake())
+                (plugin.handle(now, input).expect("it was taken when it was recorded"), plugin.poll_at())
             }
         }
     }
@@ -61,7 +61,7 @@ impl Place {
 /// Plays a recording; how many inputs it has.
 fn play(mut recording: Reader<BufReader<File>>) -> u64 {
     let (limits, seed): (Limits, u32) = (recording.begin().limits, recording.begin().seed);
-    let slabs = Box::leak(Box::new(HeapSlabs::new(&limits))).lend();
+    let slabs = Box::leak(Box::new(OwnedStorage::new(&limits))).lend();
     let server = Server::new(limits, slabs, seed).expect("the slabs are as long as the limits say");
     let mut place = Place::Outside(Box::new(server));
     let mut known = Known::new(limits);

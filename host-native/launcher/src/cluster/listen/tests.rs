@@ -119,8 +119,8 @@ fn the_child_is_let_in_and_nobody_else() {
     let mut child = door.connect();
     join(&mut door, &mut child);
     assert_eq!(door.admit(0).node, CHILD);
-    assert_eq!(door.strangers.deadline(), Some(INTRODUCTION_TIME));
-    door.strangers.expire(INTRODUCTION_TIME);
+    assert_eq!(door.strangers.deadline(), Some(HANDSHAKE_TIMEOUT));
+    door.strangers.expire(HANDSHAKE_TIMEOUT);
     for mut stream in [silent, half] {
         assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
     }

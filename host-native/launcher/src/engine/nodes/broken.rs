@@ -2,12 +2,12 @@
 //! processes are not the core's.
 
 use hydrant_core::server::Consumed;
-use hydrant_core::{Core, Input, Limits, Output, Time};
+use hydrant_core::{Backend, Input, Limits, Output, Time};
 use rustix::process::Signal;
 
 use super::super::Engine;
 use super::{Nodes, Role};
-use crate::border::{CoreError, Service};
+use crate::border::{BackendError, Service};
 use crate::cluster::control::{Broken, Report};
 use crate::error::RunError;
 
@@ -15,19 +15,19 @@ use crate::error::RunError;
 #[derive(Debug)]
 pub(super) struct Gone(pub(super) Limits);
 
-impl Core for Gone {
-    type Error = CoreError;
+impl Backend for Gone {
+    type Error = BackendError;
 
-    fn handle(&mut self, _: Time, input: Input<'_>) -> Result<Consumed, CoreError> {
+    fn handle(&mut self, _: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         let bytes = if let Input::Bytes { bytes, .. } = input { bytes.len() as u32 } else { 0 };
         Ok(Consumed { bytes, again: false })
     }
 
-    fn poll<'b>(&mut self, _: &'b mut [u8]) -> Result<Option<Output<'b>>, CoreError> {
+    fn poll<'b>(&mut self, _: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
         Ok(None)
     }
 
-    fn wake(&self) -> Option<Time> {
+    fn poll_at(&self) -> Option<Time> {
         None
     }
 

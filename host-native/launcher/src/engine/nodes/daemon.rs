@@ -9,7 +9,7 @@ use super::super::jobs::Ranks;
 use super::super::{Base, Engine, Outlets, open, record, recorded};
 use super::broken::Gone;
 use super::{Nodes, Role};
-use crate::border::{AnyCore, CoreError, Maker, Service};
+use crate::border::{AnyBackend, BackendError, Maker, Service};
 use crate::cluster::control::{JobRecord, Order, Report, Setup, StartError, decode};
 use crate::cluster::link::Channel;
 use crate::cluster::net::{Event, Links};
@@ -18,7 +18,7 @@ use crate::launch::{Checked, OpenFiles, check, find_mpi_library};
 use crate::plan::Plan;
 use crate::recording::Tape;
 use crate::segment::Sharing;
-use crate::slabs::HeapSlabs;
+use crate::storage::OwnedStorage;
 
 /// Serves the ranks of a node until the head says that all is done. `host` is what the head calls this machine.
 ///
@@ -35,7 +35,7 @@ pub(crate) fn serve_node(
         // It may have to be compiled.
         links.hush(base.start.elapsed().as_millis() as u64, &base.poller);
     }
-    let mut slabs = HeapSlabs::new(&Limits::NONE);
+    let mut slabs = OwnedStorage::new(&Limits::NONE);
     let (own, unfit) = match Own::make(&setup, &host, &links, &mut slabs) {
         Ok(own) => (own, None),
         Err(error) => (Own::gone(setup.limits), Some(error)),
@@ -64,7 +64,7 @@ pub(crate) fn serve_node(
 
 /// A node's core, and what there is beside it.
 struct Own<'s> {
-    core: Box<AnyCore<'s>>,
+    core: Box<AnyBackend<'s>>,
     tape: Option<Rc<Tape>>,
     sharing: Option<Sharing>,
 }
@@ -76,7 +76,12 @@ impl<'s> Own<'s> {
     }
 
     /// Makes the core of the node with those links.
-    fn make(setup: &Setup, host: &str, links: &Links, slabs: &'s mut HeapSlabs) -> Result<Own<'s>, RunError> {
+    fn make(
+        setup: &Setup,
+        host: &str,
+        links: &Links,
+        slabs: &'s mut OwnedStorage,
+    ) -> Result<Own<'s>, RunError> {
         let limits = setup.limits;
         let seed = open::random()?;
         let maker = Maker::new(setup.plugin.as_ref())?;
@@ -147,18 +152,18 @@ impl Engine<'_, '_> {
             Order::End(job) => self.make_end(job),
             Order::Undo(job) => self.drop_ranks(job),
             Order::Forget(job) => self.drop_job(job)?,
-            Order::Late(job) => self.tell_core(now, Input::Late { job })?,
+            Order::Late(job) => self.tell_core(now, Input::StalledFence { job })?,
             Order::Define { job, name, members } => {
                 self.tell_core(now, Input::Define { job, name: &name, members: members.as_bytes() })?;
             }
             Order::Connected { job, other, connected } => {
                 self.tell_core(now, Input::Connected { job, other, connected })?;
             }
-            Order::Named { errand, rc, text } => {
-                self.tell_core(now, Input::Named { errand, rc, text: &text })?;
+            Order::Named { upcall, rc, text } => {
+                self.tell_core(now, Input::UpcallComplete { upcall, rc, text: &text })?;
             }
-            Order::Launched { errand, started, full, codes } => {
-                self.tell_core(now, Input::Launched { spawn: errand, started, full, codes: &codes })?;
+            Order::Launched { upcall, started, full, codes } => {
+                self.tell_core(now, Input::SpawnComplete { spawn: upcall, started, full, codes: &codes })?;
             }
             Order::Input(bytes) => self.stdin.feed(&bytes, &self.poller),
             Order::Cut { job, streams } => {
@@ -174,7 +179,7 @@ impl Engine<'_, '_> {
     /// Tells the core what the head has decided. It may be about something that is over on this node.
     fn tell_core(&mut self, now: Time, input: Input<'_>) -> Result<(), RunError> {
         match self.core.handle(now, input) {
-            Err(CoreError::Fault(Fault::NoSuchErrand | Fault::NoSuchJob)) | Ok(_) => Ok(()),
+            Err(BackendError::Fault(Fault::NoSuchErrand | Fault::NoSuchJob)) | Ok(_) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

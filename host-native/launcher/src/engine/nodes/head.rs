@@ -23,7 +23,7 @@ use crate::cluster::control::{
 };
 use crate::cluster::link::{Channel, MESSAGE_MAX};
 use crate::cluster::net::{self, Event, Failure, Links};
-use crate::cluster::{Host, Layout, Placement};
+use crate::cluster::{Host, JobMap, Placement};
 use crate::error::RunError;
 use crate::launch::{OpenFiles, keep_descriptors};
 use crate::plan::{Plan, Plugin, Program};
@@ -80,7 +80,7 @@ impl Head<'_> {
 }
 
 /// Runs a job on several hosts, as [`run`](super::super::run) does on one.
-pub(in super::super) fn run(plan: &Plan, layout: &Layout) -> Result<u8, RunError> {
+pub(in super::super) fn run(plan: &Plan, layout: &JobMap) -> Result<u8, RunError> {
     keep_descriptors()?;
     let base = Base::new()?;
     let cluster = &plan.options.cluster;
@@ -192,7 +192,7 @@ fn files_for_output(plan: &Plan) -> u64 {
     patterns.into_iter().flatten().count() as u64 * u64::from(plan.size())
 }
 
-fn settings(plan: &Plan, layout: &Layout) -> Result<Settings, RunError> {
+fn settings(plan: &Plan, layout: &JobMap) -> Result<Settings, RunError> {
     let cluster = &plan.options.cluster;
     let program = crate::cluster::program(cluster.remote_hydrant.as_ref(), &layout.bootstrap)?;
     let millis = |time: Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
@@ -268,7 +268,7 @@ impl Engine<'_, '_> {
     pub(super) fn open_away(
         &mut self,
         record: JobRecord,
-        spawn: Option<(u32, hydrant_core::ErrandId)>,
+        spawn: Option<(u32, hydrant_core::UpcallId)>,
     ) -> Result<(), RunError> {
         let mut nodes: Vec<u32> = record.places.iter().map(|place| place.node).collect();
         nodes.sort_unstable();
@@ -333,11 +333,11 @@ impl Engine<'_, '_> {
                 self.end(job, Why::Rank(Blame { cause, message }));
             }
             Report::Late { job, missing } => self.late(from, job, &missing),
-            Report::Spawn { errand, job, rank, protocol, request } => {
-                self.spawn((from, errand), (job, rank), (protocol, &request))?;
+            Report::Spawn { upcall, job, rank, protocol, request } => {
+                self.spawn((from, upcall), (job, rank), (protocol, &request))?;
             }
-            Report::Names { errand, job, rank, protocol, request } => {
-                self.decide((from, errand), (job, rank), (protocol, request))?;
+            Report::Names { upcall, job, rank, protocol, request } => {
+                self.decide((from, upcall), (job, rank), (protocol, request))?;
             }
             Report::Taken(bytes) => {
                 self.stdin.allow(Some(bytes));

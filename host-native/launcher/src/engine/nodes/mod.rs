@@ -18,7 +18,7 @@ use super::Engine;
 use super::jobs::Job;
 use super::poller::Token;
 use super::sink::Said;
-use crate::border::{AnyCore, CoreError};
+use crate::border::{AnyBackend, BackendError};
 use crate::cluster::control::{Order, Piece, Report, encode};
 use crate::cluster::link::Channel;
 use crate::cluster::net::{Event, Links, Orphaned, To};
@@ -70,7 +70,7 @@ impl<'s> Nodes<'s> {
         &mut self,
         node: u32,
         bytes: &[u8],
-        core: &mut AnyCore<'_>,
+        core: &mut AnyBackend<'_>,
         now: Time,
     ) -> Result<(), RunError> {
         self.links.send(now.0, node, Channel::Peer, bytes).map_err(RunError::links)?;
@@ -82,7 +82,7 @@ impl<'s> Nodes<'s> {
     }
 
     /// Lets the core send to neighbours again whose sockets have taken what there was.
-    fn unblock(&mut self, core: &mut AnyCore<'_>, now: Time) -> Result<bool, RunError> {
+    fn unblock(&mut self, core: &mut AnyBackend<'_>, now: Time) -> Result<bool, RunError> {
         let mut free = Vec::new();
         let links = &mut self.links;
         self.blocked.retain(|&node| {
@@ -229,7 +229,7 @@ impl<'s> Engine<'_, 's> {
             Event::Message { via, channel: Channel::Peer, body, .. } => {
                 let now = Time(self.now());
                 match self.core.handle(now, Input::Peer { node: via, bytes: &body }) {
-                    Err(CoreError::Fault(why)) => Err(RunError::Peer { node: via, why }),
+                    Err(BackendError::Fault(why)) => Err(RunError::Peer { node: via, why }),
                     Err(error) => Err(error.into()),
                     Ok(_) => self.outputs(),
                 }

@@ -1,11 +1,11 @@
 //! What one node decides for all: names, process sets of running jobs, and connections between jobs.
 
-use hydrant_core::wire::{Command, Protocol, Text, decode_errand};
-use hydrant_core::{ErrandId, Fault, Input, JobId, Rank, Refusal, Time};
+use hydrant_core::wire::{Command, Protocol, Text, decode_upcall};
+use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Time, UpcallId};
 
 use super::super::open::members_of;
 use super::{Engine, Nodes, Role};
-use crate::border::CoreError;
+use crate::border::BackendError;
 use crate::cluster::control::Order;
 use crate::error::RunError;
 use crate::universe::Keeper;
@@ -15,7 +15,7 @@ pub(super) struct Names<'s> {
     /// Where they are kept, unless that is in another process.
     keeper: Option<Keeper<'s>>,
     /// Requests that have not been answered: who asks, and by which number there. Gaps are free.
-    asked: Vec<Option<(u32, ErrandId)>>,
+    asked: Vec<Option<(u32, UpcallId)>>,
 }
 
 impl<'s> Names<'s> {
@@ -33,13 +33,13 @@ impl<'s> Names<'s> {
     }
 
     /// A number for a request, by which its answer finds its way.
-    fn number(&mut self, asker: (u32, ErrandId)) -> ErrandId {
+    fn number(&mut self, asker: (u32, UpcallId)) -> UpcallId {
         let free = self.asked.iter().position(Option::is_none).unwrap_or(self.asked.len());
         if free == self.asked.len() {
             self.asked.push(None);
         }
         self.asked[free] = Some(asker);
-        ErrandId(free as u32)
+        UpcallId(free as u32)
     }
 }
 
@@ -54,19 +54,19 @@ impl<'s> Engine<'_, 's> {
     /// A rank of some node asks for something that is not that node's to decide.
     pub(super) fn decide(
         &mut self,
-        asker: (u32, ErrandId),
+        asker: (u32, UpcallId),
         (job, rank): (JobId, Rank),
         (protocol, request): (Protocol, Vec<u8>),
     ) -> Result<(), RunError> {
-        let refused = match decode_errand(protocol, &request) {
+        let refused = match decode_upcall(protocol, &request) {
             None => Err(Refusal::BadField),
             Some(Command::PsetDefine { name, members }) => self.define(job, name, members.iter())?,
             Some(Command::Connect { jobid }) => self.connect(job, jobid, true)?,
             Some(Command::Disconnect { jobid }) => self.connect(job, jobid, false)?,
             Some(_) => {
                 let Some(names) = self.names_mut() else { return Ok(()) };
-                let errand = names.number(asker);
-                self.ask_universe(errand, (job, rank), (protocol, request));
+                let upcall = names.number(asker);
+                self.ask_universe(upcall, (job, rank), (protocol, request));
                 return self.take_in_names();
             }
         };
@@ -74,7 +74,7 @@ impl<'s> Engine<'_, 's> {
             Ok(()) => (0, Vec::new()),
             Err(why) => (why.rc(), why.to_string().into_bytes()),
         };
-        self.order(asker.0, &Order::Named { errand: asker.1, rc, text });
+        self.order(asker.0, &Order::Named { upcall: asker.1, rc, text });
         Ok(())
     }
 
@@ -121,10 +121,10 @@ impl<'s> Engine<'_, 's> {
     }
 
     /// What has become of a request about a name.
-    pub(in super::super) fn answer_names(&mut self, errand: ErrandId, rc: i32, text: Vec<u8>) {
-        let asker = self.names_mut().and_then(|names| names.asked.get_mut(errand.index())?.take());
-        if let Some((node, errand)) = asker {
-            self.order(node, &Order::Named { errand, rc, text });
+    pub(in super::super) fn answer_names(&mut self, upcall: UpcallId, rc: i32, text: Vec<u8>) {
+        let asker = self.names_mut().and_then(|names| names.asked.get_mut(upcall.index())?.take());
+        if let Some((node, upcall)) = asker {
+            self.order(node, &Order::Named { upcall, rc, text });
         }
     }
 
@@ -176,12 +176,12 @@ fn bytes(text: Text<'_>) -> Vec<u8> {
 }
 
 /// What the core does not do because a rank should not have asked for it.
-fn refusal<T>(done: Result<T, CoreError>) -> Result<Result<(), Refusal>, RunError> {
+fn refusal<T>(done: Result<T, BackendError>) -> Result<Result<(), Refusal>, RunError> {
     match done {
         Ok(_) => Ok(Ok(())),
-        Err(CoreError::Fault(Fault::Refused(why))) => Ok(Err(why)),
-        Err(CoreError::Fault(Fault::BadPset)) => Ok(Err(Refusal::BadGroup)),
-        Err(CoreError::Fault(Fault::NoSuchJob)) => Ok(Err(Refusal::NoJob)),
+        Err(BackendError::Fault(Fault::Refused(why))) => Ok(Err(why)),
+        Err(BackendError::Fault(Fault::BadPset)) => Ok(Err(Refusal::BadGroup)),
+        Err(BackendError::Fault(Fault::NoSuchJob)) => Ok(Err(Refusal::NoJob)),
         Err(error) => Err(error.into()),
     }
 }

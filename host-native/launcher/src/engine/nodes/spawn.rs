@@ -1,6 +1,6 @@
 //! Where spawned ranks go: to the hosts that are named, or to the next free slots, by the daemons that are there.
 
-use hydrant_core::ErrandId;
+use hydrant_core::UpcallId;
 use hydrant_core::wire::{Protocol, Text, decode_spawn};
 
 use super::super::Engine;
@@ -30,7 +30,7 @@ impl Engine<'_, '_> {
     pub(in super::super) fn spawn_on_nodes(
         &mut self,
         wanted: Vec<Wanted>,
-        (node, errand): (u32, ErrandId),
+        (node, upcall): (u32, UpcallId),
         spawner: String,
         (protocol, request): (Protocol, &[u8]),
     ) -> Result<(), RunError> {
@@ -42,8 +42,8 @@ impl Engine<'_, '_> {
         let preput = spawn.iter().flat_map(|spawn| spawn.preput());
         let preput = preput.map(|(key, value)| (text(key), text(value))).collect();
         let mut record = self.record(programs, places, mapping)?;
-        record.spawned = Some(Spawned { node, errand, spawner, preput });
-        self.open_away(record, Some((node, errand)))
+        record.spawned = Some(Spawned { node, upcall, spawner, preput });
+        self.open_away(record, Some((node, upcall)))
     }
 
     /// A place for each rank of programs that are to be spawned.

@@ -8,7 +8,7 @@ use crate::limits::Limits;
 use crate::time::Time;
 
 /// A server, or whatever stands for one: behind the border of a sandbox, or with somebody who takes notes.
-pub trait Core {
+pub trait Backend {
     /// Why an input was not taken, or nothing can be said any more. [`Fault`] where nothing stands between.
     type Error;
 
@@ -24,8 +24,8 @@ pub trait Core {
     /// The mistake of what stands between.
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Self::Error>;
 
-    /// When the host has to say [`Input::Tick`], if nothing else happens before.
-    fn wake(&self) -> Option<Time>;
+    /// When the host has to say [`Input::Timeout`], if nothing else happens before.
+    fn poll_at(&self) -> Option<Time>;
 
     /// The limits that it was made with.
     fn limits(&self) -> &Limits;
@@ -37,7 +37,7 @@ pub trait Core {
     }
 }
 
-impl Core for Server<'_> {
+impl Backend for Server<'_> {
     type Error = Fault;
 
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
@@ -48,8 +48,8 @@ impl Core for Server<'_> {
         Ok(Server::poll(self, buf))
     }
 
-    fn wake(&self) -> Option<Time> {
-        Server::wake(self)
+    fn poll_at(&self) -> Option<Time> {
+        Server::poll_at(self)
     }
 
     fn limits(&self) -> &Limits {

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::AtomicU32;
 
-use hydrant_core::slabs::{Conn, Errand, Group, Job, Lengths, Link, Name, Pset, RankSlot};
-use hydrant_core::{Limits, Slabs};
+use hydrant_core::storage::{Conn, Group, Job, Layout, Link, Name, Pset, RankSlot, Upcall};
+use hydrant_core::{Limits, Storage};
 use rustix::mm::{Advice, madvise};
 
 use crate::segment::{Memory, Segment, Sharing};
@@ -17,7 +17,7 @@ enum KvsMemory {
 }
 
 impl KvsMemory {
-    fn private(lengths: &Lengths) -> Option<KvsMemory> {
+    fn private(lengths: &Layout) -> Option<KvsMemory> {
         Memory::new(lengths.index, lengths.log).map(KvsMemory::Private)
     }
 
@@ -41,54 +41,54 @@ pub struct NoRoom(
     pub Option<usize>,
 );
 
-/// Slabs to lend to a server. What it does not use of the long ones costs no memory, as they come zeroed from the system.
+/// Storage to lend to a server. What it does not use of the long ones costs no memory, as they come zeroed from the system.
 #[derive(Debug)]
-pub struct HeapSlabs {
+pub struct OwnedStorage {
     jobs: Vec<Job>,
     ranks: Vec<RankSlot>,
     conns: Vec<Conn>,
     kvs: KvsMemory,
     groups: Vec<Group>,
     names: Vec<Name>,
-    spawns: Vec<Errand>,
+    spawns: Vec<Upcall>,
     requests: Memory,
     psets: Vec<Pset>,
     links: Vec<Link>,
     bits: Vec<u32>,
 }
 
-impl HeapSlabs {
-    /// Slabs for these limits, in memory of this process alone.
+impl OwnedStorage {
+    /// Storage for these limits, in memory of this process alone.
     ///
     /// # Panics
     /// Where that memory is not there: for limits of the caller's own making. Whoever has them from somebody else uses
-    /// [`HeapSlabs::try_new`].
-    pub fn new(limits: &Limits) -> HeapSlabs {
-        HeapSlabs::try_new(limits).unwrap_or_else(|why| panic!("{why}"))
+    /// [`OwnedStorage::try_new`].
+    pub fn new(limits: &Limits) -> OwnedStorage {
+        OwnedStorage::try_new(limits).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Slabs for these limits, in memory of this process alone.
+    /// Storage for these limits, in memory of this process alone.
     ///
     /// # Errors
     /// [`NoRoom`]
-    pub fn try_new(limits: &Limits) -> Result<HeapSlabs, NoRoom> {
-        HeapSlabs::make(limits, KvsMemory::private)
+    pub fn try_new(limits: &Limits) -> Result<OwnedStorage, NoRoom> {
+        OwnedStorage::make(limits, KvsMemory::private)
     }
 
-    /// Slabs for these limits, whose key-value log other processes may read as far as the system allows that.
-    pub(crate) fn try_shared(limits: &Limits) -> Result<HeapSlabs, NoRoom> {
-        HeapSlabs::make(limits, |lengths| {
+    /// Storage for these limits, whose key-value log other processes may read as far as the system allows that.
+    pub(crate) fn try_shared(limits: &Limits) -> Result<OwnedStorage, NoRoom> {
+        OwnedStorage::make(limits, |lengths| {
             Segment::new(lengths).map(KvsMemory::Shared).or_else(|| KvsMemory::private(lengths))
         })
     }
 
-    fn make(limits: &Limits, kvs: impl FnOnce(&Lengths) -> Option<KvsMemory>) -> Result<HeapSlabs, NoRoom> {
-        let lengths = Lengths::checked(limits).ok_or(NoRoom(None))?;
+    fn make(limits: &Limits, kvs: impl FnOnce(&Layout) -> Option<KvsMemory>) -> Result<OwnedStorage, NoRoom> {
+        let lengths = Layout::checked(limits).ok_or(NoRoom(None))?;
         // A system that promises more than it has would end whoever then uses it.
         if written_at_once(&lengths) > installed_memory() {
             return Err(NoRoom(Some(lengths.bytes())));
         }
-        kvs(&lengths).and_then(|kvs| HeapSlabs::with(kvs, &lengths)).ok_or(NoRoom(Some(lengths.bytes())))
+        kvs(&lengths).and_then(|kvs| OwnedStorage::with(kvs, &lengths)).ok_or(NoRoom(Some(lengths.bytes())))
     }
 
     /// How ranks get to read the log of a server with that hash seed; nothing where they cannot.
@@ -99,9 +99,9 @@ impl HeapSlabs {
         }
     }
 
-    fn with(mut kvs: KvsMemory, lengths: &Lengths) -> Option<HeapSlabs> {
+    fn with(mut kvs: KvsMemory, lengths: &Layout) -> Option<OwnedStorage> {
         prefer_large_pages(kvs.lend().0);
-        Some(HeapSlabs {
+        Some(OwnedStorage {
             jobs: slots(lengths.jobs)?,
             ranks: slots(lengths.ranks)?,
             conns: slots(lengths.conns)?,
@@ -117,9 +117,9 @@ impl HeapSlabs {
     }
 
     /// Lends them out.
-    pub fn lend(&mut self) -> Slabs<'_> {
+    pub fn lend(&mut self) -> Storage<'_> {
         let (log, index) = self.kvs.lend();
-        Slabs {
+        Storage {
             jobs: &mut self.jobs,
             ranks: &mut self.ranks,
             conns: &mut self.conns,
@@ -143,8 +143,8 @@ pub(crate) fn installed_memory() -> u64 {
 }
 
 /// Bytes of the tables whose every slot is written to when a server is made; the others cost what is used of them.
-fn written_at_once(lengths: &Lengths) -> u64 {
-    Lengths { log: 0, index: 0, requests: 0, ..*lengths }.bytes() as u64
+fn written_at_once(lengths: &Layout) -> u64 {
+    Layout { log: 0, index: 0, requests: 0, ..*lengths }.bytes() as u64
 }
 
 /// So many empty slots; nothing where there is no memory for them.
@@ -188,18 +188,18 @@ mod tests {
             all.set(limit, u32::MAX);
             all
         });
-        assert_eq!(HeapSlabs::try_new(&all).err(), Some(NoRoom(None)));
+        assert_eq!(OwnedStorage::try_new(&all).err(), Some(NoRoom(None)));
         for limit in [Limit::Jobs, Limit::Names, Limit::Groups, Limit::Spawns, Limit::Conns] {
             let limits = most(limit);
-            let bytes = Lengths::of(&limits).bytes();
-            assert_eq!(HeapSlabs::try_new(&limits).err(), Some(NoRoom(Some(bytes))), "{limit:?}");
-            assert_eq!(HeapSlabs::try_shared(&limits).err(), Some(NoRoom(Some(bytes))), "{limit:?}");
+            let bytes = Layout::of(&limits).bytes();
+            assert_eq!(OwnedStorage::try_new(&limits).err(), Some(NoRoom(Some(bytes))), "{limit:?}");
+            assert_eq!(OwnedStorage::try_shared(&limits).err(), Some(NoRoom(Some(bytes))), "{limit:?}");
         }
         // Long, and empty until it is used.
         for limit in [Limit::Keys, Limit::KvsBytes] {
-            let mut slabs = HeapSlabs::try_new(&most(limit)).expect("there are addresses enough");
+            let mut slabs = OwnedStorage::try_new(&most(limit)).expect("there are addresses enough");
             let lent = slabs.lend();
-            let lengths = Lengths::of(&most(limit));
+            let lengths = Layout::of(&most(limit));
             assert_eq!((lent.log.len(), lent.index.len()), (lengths.log, lengths.index));
             lent.log[lengths.log - 1] = 1;
         }
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn no_room_is_room_for_nothing() {
-        let mut slabs = HeapSlabs::new(&Limits::NONE);
+        let mut slabs = OwnedStorage::new(&Limits::NONE);
         let lent = slabs.lend();
         assert!(lent.log.is_empty() && lent.requests.is_empty() && lent.jobs.is_empty());
     }

@@ -9,8 +9,8 @@ use heapless::{String, Vec};
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
-use crate::ids::{ConnId, ErrandId, JobId, Rank};
-use crate::limits::{JOBID_MAX, Limits, MESSAGE_TEXT_MAX, OWED_MAX, THRID_MAX};
+use crate::ids::{ConnId, JobId, Rank, UpcallId};
+use crate::limits::{JOBID_MAX, Limits, MESSAGE_TEXT_MAX, PENDING_MAX, THRID_MAX};
 use crate::store::{Ready, log};
 use crate::tables::connect::Connections;
 use crate::tables::fence::{Fence, Groups};
@@ -23,15 +23,15 @@ use crate::trace::{Cause, Closing, Exit};
 use crate::wire::{Op, Protocol};
 
 pub use crate::peer::links::Link;
-pub use crate::tables::errands::Errand;
 /// The tables' slots, named here so that hosts need no table.
 pub use crate::tables::fence::Group;
 pub use crate::tables::names::Name;
 pub use crate::tables::psets::Pset;
+pub use crate::tables::upcalls::Upcall;
 
-/// Slices that a server lives in. Each must be at least as long as [`Lengths::of`] says for the limits.
+/// Slices that a server lives in. Each must be at least as long as [`Layout::of`] says for the limits.
 #[derive(Debug)]
-pub struct Slabs<'s> {
+pub struct Storage<'s> {
     /// One slot a job.
     pub jobs: &'s mut [Job],
     /// One slot a rank, of all jobs.
@@ -47,7 +47,7 @@ pub struct Slabs<'s> {
     /// One slot a name.
     pub names: &'s mut [Name],
     /// One slot a request that the host carries out.
-    pub spawns: &'s mut [Errand],
+    pub spawns: &'s mut [Upcall],
     /// The texts of these.
     pub requests: &'s mut [u8],
     /// One slot a process set.
@@ -60,37 +60,37 @@ pub struct Slabs<'s> {
 
 /// How many elements each slab needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lengths {
-    /// Of [`Slabs::jobs`].
+pub struct Layout {
+    /// Of [`Storage::jobs`].
     pub jobs: usize,
-    /// Of [`Slabs::ranks`].
+    /// Of [`Storage::ranks`].
     pub ranks: usize,
-    /// Of [`Slabs::conns`].
+    /// Of [`Storage::conns`].
     pub conns: usize,
-    /// Of [`Slabs::log`].
+    /// Of [`Storage::log`].
     pub log: usize,
-    /// Of [`Slabs::index`].
+    /// Of [`Storage::index`].
     pub index: usize,
-    /// Of [`Slabs::groups`].
+    /// Of [`Storage::groups`].
     pub groups: usize,
-    /// Of [`Slabs::names`].
+    /// Of [`Storage::names`].
     pub names: usize,
-    /// Of [`Slabs::spawns`].
+    /// Of [`Storage::spawns`].
     pub spawns: usize,
-    /// Of [`Slabs::requests`].
+    /// Of [`Storage::requests`].
     pub requests: usize,
-    /// Of [`Slabs::psets`].
+    /// Of [`Storage::psets`].
     pub psets: usize,
-    /// Of [`Slabs::links`].
+    /// Of [`Storage::links`].
     pub links: usize,
-    /// Of [`Slabs::bits`].
+    /// Of [`Storage::bits`].
     pub bits: usize,
 }
 
-impl Lengths {
+impl Layout {
     /// What these limits need.
-    pub const fn of(limits: &Limits) -> Lengths {
-        Lengths {
+    pub const fn of(limits: &Limits) -> Layout {
+        Layout {
             jobs: limits.jobs as usize,
             ranks: limits.ranks as usize,
             conns: limits.conns as usize,
@@ -110,7 +110,7 @@ impl Lengths {
     }
 
     /// The same, where addresses of this machine reach that far.
-    pub fn checked(limits: &Limits) -> Option<Lengths> {
+    pub fn checked(limits: &Limits) -> Option<Layout> {
         let wide = |limit: u32| u128::from(limit);
         let words = |bits: u32| wide(bits.div_ceil(32));
         let sets = (2 * wide(limits.groups) + 1 + wide(limits.psets) + 1) * words(limits.ranks);
@@ -126,11 +126,11 @@ impl Lengths {
             + each(index, size_of::<AtomicU32>())
             + each(wide(limits.groups), size_of::<Group>())
             + each(wide(limits.names), size_of::<Name>())
-            + each(wide(limits.spawns), size_of::<Errand>() + limits.spawn_bytes as usize)
+            + each(wide(limits.spawns), size_of::<Upcall>() + limits.spawn_bytes as usize)
             + each(wide(limits.psets), size_of::<Pset>())
             + each(wide(limits.links), size_of::<Link>())
             + each(bits, size_of::<u32>());
-        (bytes <= isize::MAX as u128).then(|| Lengths::of(limits))
+        (bytes <= isize::MAX as u128).then(|| Layout::of(limits))
     }
 
     /// Bytes of all slabs together.
@@ -142,7 +142,7 @@ impl Lengths {
             + self.index * size_of::<AtomicU32>()
             + self.groups * size_of::<Group>()
             + self.names * size_of::<Name>()
-            + self.spawns * size_of::<Errand>()
+            + self.spawns * size_of::<Upcall>()
             + self.requests
             + self.psets * size_of::<Pset>()
             + self.links * size_of::<Link>()
@@ -157,7 +157,7 @@ pub struct Job {
     pub name: String<JOBID_MAX, u8>,
     /// Its hash, for other nodes.
     pub hash: u32,
-    /// Its first slot in [`Slabs::ranks`].
+    /// Its first slot in [`Storage::ranks`].
     pub first: u32,
     /// Its number of ranks.
     pub size: u32,
@@ -206,7 +206,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Its slots in [`Slabs::ranks`].
+    /// Its slots in [`Storage::ranks`].
     #[inline]
     pub fn slots(&self) -> core::ops::Range<usize> {
         self.first as usize..(self.first + self.size) as usize
@@ -304,7 +304,7 @@ pub struct Conn {
     /// Whether the host has to be told so.
     pub closing_unsaid: bool,
     /// Replies that are owed, oldest request first.
-    pub owed: Vec<Owed, OWED_MAX, u8>,
+    pub owed: Vec<Owed, PENDING_MAX, u8>,
 }
 
 /// How far a connection's introduction has come.
@@ -354,7 +354,7 @@ pub enum What {
     /// Waits for the others of the ring.
     Ring,
     /// Waits for the host to start processes, or to see to a name.
-    Errand(Op, ErrandId),
+    Upcall(Op, UpcallId),
     /// To be said: everything below.
     Answer(Answer),
 }
@@ -388,7 +388,7 @@ pub enum Answer {
     /// The port of a published name.
     Port(NameRef),
     /// What became of a spawn, or of a name that is the host's business.
-    Errand(Op, ErrandId),
+    Upcall(Op, UpcallId),
     /// The place in the ring, and the neighbours' records.
     Ring(RingPart),
     /// How many process sets.

@@ -1,15 +1,15 @@
-//! Errands: requests that the host has to carry out, and what became of them.
+//! Upcalls: requests that the host has to carry out, and what became of them.
 
 use heapless::String;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
-use crate::ids::{ConnId, ErrandId, JobId, Rank};
+use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{JOBID_MAX, Limit};
 
-/// An errand's slot.
+/// An upcall's slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Errand {
+pub struct Upcall {
     /// Who asked; a slot without is free.
     pub parent: Option<(JobId, Rank)>,
     /// The name of the job that asks for a spawn, which may be over before the spawn is.
@@ -43,7 +43,7 @@ impl Default for Task {
     }
 }
 
-/// How far an errand is.
+/// How far an upcall is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
     /// The host has to be told.
@@ -66,20 +66,20 @@ impl Stage {
     }
 }
 
-/// All errands of a server, each with room for one request.
+/// All upcalls of a server, each with room for one request.
 #[derive(Debug)]
-pub struct Errands<'s> {
-    slots: &'s mut [Errand],
+pub struct Upcalls<'s> {
+    slots: &'s mut [Upcall],
     text: &'s mut [u8],
     room: usize,
 }
 
-impl<'s> Errands<'s> {
-    /// No errands; nothing when `text` has less than `room` bytes a slot.
-    pub fn new(slots: &'s mut [Errand], text: &'s mut [u8], room: u32) -> Option<Errands<'s>> {
+impl<'s> Upcalls<'s> {
+    /// No upcalls; nothing when `text` has less than `room` bytes a slot.
+    pub fn new(slots: &'s mut [Upcall], text: &'s mut [u8], room: u32) -> Option<Upcalls<'s>> {
         let text = text.get_mut(..slots.len().checked_mul(room as usize)?)?;
-        slots.fill(Errand::default());
-        Some(Errands { slots, text, room: room as usize })
+        slots.fill(Upcall::default());
+        Some(Upcalls { slots, text, room: room as usize })
     }
 
     /// Keeps a request.
@@ -93,7 +93,7 @@ impl<'s> Errands<'s> {
         conn: ConnId,
         task: Task,
         request: &[u8],
-    ) -> Result<ErrandId, Refusal> {
+    ) -> Result<UpcallId, Refusal> {
         if self.slots.is_empty() && matches!(task, Task::Spawn(_)) {
             return Err(Refusal::NoSpawn);
         }
@@ -106,43 +106,43 @@ impl<'s> Errands<'s> {
         let (parent, conn) = (Some(parent), Some(conn));
         let len = request.len() as u32;
         let (stage, name) = (Stage::Asked, String::new());
-        self.slots[at] = Errand { parent, spawner, conn, task, stage, len, name, full: None };
-        Ok(ErrandId(at as u32))
+        self.slots[at] = Upcall { parent, spawner, conn, task, stage, len, name, full: None };
+        Ok(UpcallId(at as u32))
     }
 
-    /// An errand that is not over.
-    pub fn get(&self, errand: ErrandId) -> Option<&Errand> {
-        self.slots.get(errand.index()).filter(|slot| slot.parent.is_some())
+    /// An upcall that is not over.
+    pub fn get(&self, upcall: UpcallId) -> Option<&Upcall> {
+        self.slots.get(upcall.index()).filter(|slot| slot.parent.is_some())
     }
 
     /// The same, to change it.
-    pub fn get_mut(&mut self, errand: ErrandId) -> Option<&mut Errand> {
-        self.slots.get_mut(errand.index()).filter(|slot| slot.parent.is_some())
+    pub fn get_mut(&mut self, upcall: UpcallId) -> Option<&mut Upcall> {
+        self.slots.get_mut(upcall.index()).filter(|slot| slot.parent.is_some())
     }
 
-    /// An errand that the host has not been told of.
-    pub fn untold(&self) -> Option<ErrandId> {
-        let asked = |slot: &Errand| slot.parent.is_some() && slot.stage == Stage::Asked;
-        self.slots.iter().position(asked).map(|at| ErrandId(at as u32))
+    /// An upcall that the host has not been told of.
+    pub fn untold(&self) -> Option<UpcallId> {
+        let asked = |slot: &Upcall| slot.parent.is_some() && slot.stage == Stage::Asked;
+        self.slots.iter().position(asked).map(|at| UpcallId(at as u32))
     }
 
     /// Its request; once it is done, what became of it instead: codes of a spawn, a name's port, or
     /// why there is none.
-    pub fn text(&self, errand: ErrandId) -> &[u8] {
-        let len = self.get(errand).map_or(0, |slot| slot.len as usize);
-        self.text.get(errand.index() * self.room..).and_then(|text| text.get(..len)).unwrap_or_default()
+    pub fn text(&self, upcall: UpcallId) -> &[u8] {
+        let len = self.get(upcall).map_or(0, |slot| slot.len as usize);
+        self.text.get(upcall.index() * self.room..).and_then(|text| text.get(..len)).unwrap_or_default()
     }
 
-    /// The most bytes that [`finish`](Errands::finish) keeps.
+    /// The most bytes that [`finish`](Upcalls::finish) keeps.
     pub fn room(&self) -> usize {
         self.room
     }
 
     /// Puts what became of it in the place of the request: bytes, each as often as it says, as far as there is room.
-    pub fn finish(&mut self, errand: ErrandId, stage: Stage, text: impl Iterator<Item = (u8, u32)>) {
+    pub fn finish(&mut self, upcall: UpcallId, stage: Stage, text: impl Iterator<Item = (u8, u32)>) {
         let room = self.room;
-        let Some(slot) = self.slots.get_mut(errand.index()) else { return };
-        let Some(mut rest) = self.text.get_mut(errand.index() * room..).and_then(|text| text.get_mut(..room))
+        let Some(slot) = self.slots.get_mut(upcall.index()) else { return };
+        let Some(mut rest) = self.text.get_mut(upcall.index() * room..).and_then(|text| text.get_mut(..room))
         else {
             return;
         };
@@ -156,20 +156,20 @@ impl<'s> Errands<'s> {
     }
 
     /// Frees the slot.
-    pub fn free(&mut self, errand: ErrandId) {
-        if let Some(slot) = self.slots.get_mut(errand.index()) {
-            *slot = Errand::default();
+    pub fn free(&mut self, upcall: UpcallId) {
+        if let Some(slot) = self.slots.get_mut(upcall.index()) {
+            *slot = Upcall::default();
         }
     }
 
     /// The slots, and the text of each in use, for saving.
-    pub fn state(&self) -> (&[Errand], &[u8]) {
+    pub fn state(&self) -> (&[Upcall], &[u8]) {
         let used = self.slots.iter().rposition(|slot| slot.parent.is_some()).map_or(0, |at| at + 1);
         (self.slots, &self.text[..used * self.room])
     }
 
     /// The slots, for filling in what was saved.
-    pub fn slots_mut(&mut self) -> &mut [Errand] {
+    pub fn slots_mut(&mut self) -> &mut [Upcall] {
         self.slots
     }
 
