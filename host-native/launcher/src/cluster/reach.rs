@@ -3,19 +3,19 @@
 use std::io::Write;
 use std::time::Duration;
 
+use hydrant_placement::{Bootstrap, Host};
 use rustix::process::Signal;
 
 use super::bootstrap::Settings;
 use super::control::{Order, Report, decode, encode};
 use super::daemon::Turn;
-use super::hosts::Host;
 use super::link::Channel;
 use super::net::{Event, Failure, Links, LinksError, Start, To};
 use crate::cli;
 use crate::engine::poller::{Interest, Token};
 use crate::engine::signals;
 use crate::error::RunError;
-use crate::plan::{Bootstrap, RADIX_MAX};
+use crate::plan::RADIX_MAX;
 
 /// What is to be reached, and how.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]

@@ -8,12 +8,10 @@ mod desk;
 mod jobs;
 mod options;
 mod own;
-mod placement;
 mod station;
 
 pub use allow::Network;
 pub use options::{JobOptions, Options, Pset};
-pub use placement::Placement;
 
 use crate::error::RunError;
 use crate::universe::{self, UniverseError};
