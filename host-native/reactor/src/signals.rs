@@ -1,4 +1,4 @@
-//! Signals as events: blocked in the launcher and read from a descriptor, so that none interrupts anything.
+//! Signals as events: blocked for the process and read from a descriptor.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -6,72 +6,78 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use crate::error::RunError;
+use crate::Error;
 
-/// What is passed on to the ranks.
-const FORWARDED: [Signal; 6] =
-    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
-/// What the launcher acts on itself.
-const OWN: [Signal; 3] = [Signal::CHILD, Signal::TSTP, Signal::CONT];
+/// Signals that a user sends to the program.
+const USER: [Signal; 6] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+/// Signals of job control and of child processes.
+const CONTROL: [Signal; 3] = [Signal::CHILD, Signal::TSTP, Signal::CONT];
 
-/// The signals of the launcher while a job runs; puts back what it found when dropped.
-pub(crate) struct Signals {
+/// The signals of this process as events. Dropping it restores the signal mask.
+#[derive(Debug)]
+pub struct Signals {
     fd: OwnedFd,
     before: libc::sigset_t,
     ignored: Vec<c_int>,
 }
 
-/// A signal that has come.
+/// A received signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// A process may have ended.
+pub enum Event {
+    /// SIGCHLD: a child process may have ended.
     Child,
-    /// The terminal wants the job stopped.
+    /// SIGTSTP: the terminal wants this process stopped.
     Stop,
-    /// The job has been continued.
+    /// SIGCONT: this process was continued.
     Continue,
-    /// One to pass on.
+    /// Any other signal that [`Signals::new`] takes.
     Forward(Signal),
 }
 
 impl Signals {
-    /// Blocks the signals and reads them from now on.
+    /// Blocks SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGTSTP and SIGCONT in the calling thread and
+    /// reads them from now on. Also blocks SIGTTIN, so that reading from a terminal in the background fails instead of
+    /// stopping the process.
     ///
-    /// SIGHUP stays ignored where it is (`nohup`), and so does SIGTSTP. SIGINT and SIGQUIT are taken even so: a
-    /// shell without job control ignores them for whatever it starts in the background, and a script that sends
-    /// one to its launcher means it.
-    pub(crate) fn new() -> Result<Signals, RunError> {
+    /// SIGHUP and SIGTSTP stay ignored where they are ignored already (`nohup`). SIGINT and SIGQUIT are taken even so: a
+    /// shell without job control ignores them for every background process, and a script that sends one means it.
+    ///
+    /// # Errors
+    /// A system call failed.
+    pub fn new() -> Result<Signals, Error> {
         let ignored: Vec<_> =
             [Signal::HUP, Signal::TSTP].map(Signal::as_raw).into_iter().filter(|&s| is_ignored(s)).collect();
         let taken: Vec<_> =
-            FORWARDED.iter().chain(&OWN).map(|s| s.as_raw()).filter(|s| !ignored.contains(s)).collect();
-        // Where it is ignored, the system keeps no exit codes.
+            USER.iter().chain(&CONTROL).map(|s| s.as_raw()).filter(|s| !ignored.contains(s)).collect();
+        // While SIGCHLD is ignored, the system keeps no exit codes.
         default_action(libc::SIGCHLD);
         let read = set(&taken);
-        // Reading from a terminal in the background fails instead of stopping the launcher.
         let blocked = set(&[taken, vec![libc::SIGTTIN]].concat());
         let mut before = set(&[]);
         // SAFETY: both sets are initialised and live for the call.
         let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut before) };
         if failed != 0 {
-            return Err(RunError::system("sigprocmask")(Errno::from_raw_os_error(failed)));
+            return Err(Error::during("sigprocmask")(Errno::from_raw_os_error(failed)));
         }
         // SAFETY: the set is initialised and lives for the call.
         let fd = unsafe { libc::signalfd(-1, &raw const read, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
-            return Err(RunError::system("signalfd")(std::io::Error::last_os_error()));
+            return Err(Error::during("signalfd")(std::io::Error::last_os_error()));
         }
-        // SAFETY: the call has just made this descriptor, and nobody else has it.
+        // SAFETY: the call has made this descriptor, and nothing else owns it.
         Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before, ignored })
     }
 
-    /// The signals that stay ignored, in the ranks too.
-    pub(crate) fn ignored(&self) -> &[c_int] {
+    /// The signals that stay ignored, for child processes to ignore too.
+    pub fn ignored(&self) -> &[c_int] {
         &self.ignored
     }
 
-    /// Adds what has come to `events`, each kind of SIGCHLD once.
-    pub(crate) fn read(&self, events: &mut Vec<Event>) -> Result<(), RunError> {
+    /// Adds pending signals to `events`.
+    ///
+    /// # Errors
+    /// A system call failed.
+    pub fn read(&self, events: &mut Vec<Event>) -> Result<(), Error> {
         const RECORD: usize = size_of::<libc::signalfd_siginfo>();
         let mut buffer = [0; 16 * RECORD];
         loop {
@@ -79,7 +85,7 @@ impl Signals {
                 Ok(len) => len,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
-                Err(errno) => return Err(RunError::system("cannot read signals")(errno)),
+                Err(errno) => return Err(Error::during("cannot read signals")(errno)),
             };
             for record in buffer[..len].chunks_exact(RECORD) {
                 // A record begins with the signal's number.
@@ -98,9 +104,9 @@ impl Signals {
         }
     }
 
-    /// Stops the launcher as SIGTSTP does a program that does not catch it, so that its shell sees a stopped job;
-    /// returns when it has been continued. The SIGCONT that did is not read as an event any more.
-    pub(crate) fn stop_here(&self) {
+    /// Stops this process as SIGTSTP stops a program that does not catch it, so that its shell sees a stopped job.
+    /// Returns when the process has been continued. The SIGCONT that continued it is not reported as an event.
+    pub fn stop_process(&self) {
         let tstp = set(&[libc::SIGTSTP]);
         let cont = set(&[libc::SIGCONT]);
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -110,7 +116,7 @@ impl Signals {
             libc::raise(libc::SIGTSTP);
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const tstp, std::ptr::null_mut());
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const tstp, std::ptr::null_mut());
-            // It is pending since before the process went on; none is where the kernel stopped nobody.
+            // Pending since before the process was continued, or absent where the kernel did not stop it.
             libc::sigtimedwait(&raw const cont, std::ptr::null_mut(), &raw const at_once);
         }
     }
@@ -158,8 +164,8 @@ fn is_ignored(signal: c_int) -> bool {
     }
 }
 
-/// The signal's name, as `SIGSEGV`; its number where it has none.
-pub(crate) fn name(signal: u8) -> String {
+/// Returns the signal's name, for example `SIGSEGV`, or `signal 42` for one without a name.
+pub fn name(signal: u8) -> String {
     let name = match c_int::from(signal) {
         libc::SIGHUP => "SIGHUP",
         libc::SIGINT => "SIGINT",
@@ -184,4 +190,34 @@ pub(crate) fn name(signal: u8) -> String {
         other => return format!("signal {other}"),
     };
     name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_names() {
+        assert_eq!(name(9), "SIGKILL");
+        assert_eq!(name(libc::SIGSYS as u8), "SIGSYS");
+        assert_eq!(name(42), "signal 42");
+    }
+
+    #[test]
+    fn blocked_signals_become_events() {
+        let signals = Signals::new().unwrap();
+        let mut events = Vec::new();
+        signals.read(&mut events).unwrap();
+        assert_eq!(events, []);
+        // SAFETY: sends a signal to this thread, which has blocked it.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
+        // SAFETY: as above.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
+        signals.read(&mut events).unwrap();
+        assert_eq!(events.len(), 2);
+        for signal in [Signal::USR2, Signal::TERM] {
+            assert!(events.contains(&Event::Forward(signal)), "{events:?}");
+        }
+        assert!(signals.ignored().iter().all(|signal| [libc::SIGHUP, libc::SIGTSTP].contains(signal)));
+    }
 }
