@@ -1,7 +1,7 @@
 //! Real libraries, whose ranks know of each other by what goes through the tree.
 
 use hydrant_tests::Job;
-use hydrant_tests::job::{SHAPES, hydrant_bin, nodes};
+use hydrant_tests::job::{SHAPES, nodes};
 use hydrant_tests::peers::{Peer, SLURM_LIBPMI2, clients_dir, intel_bin, intel_lib, python};
 
 /// A program of MPICH 5.0.2's on hosts of two slots, where there is an MPICH to build it with.

@@ -173,6 +173,6 @@ fn a_process_set_that_one_defines_is_everybodys() {
 #[test]
 fn nobody_needs_a_rank_on_every_host() {
     let steps = "init1\nfence1\nend1\nsay done";
-    let job = hydrant_tests::Job::hydrant(&nodes(9, 4, 3)).words("-n 3").arg(RAW).steps(steps);
+    let job = Job::hydrant(&nodes(9, 4, 3)).words("-n 3").arg(RAW).steps(steps);
     job.run().code(0).quiet().says("done", 3);
 }
