@@ -8,7 +8,6 @@ mod engine;
 mod error;
 mod launch;
 mod manage;
-mod peer;
 pub mod plan;
 pub mod probe;
 pub mod recording;
@@ -22,6 +21,6 @@ pub mod universe;
 
 pub use border::BackendError;
 pub use dry_run::dry_run;
-pub use engine::run;
+pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
 pub use manage::BoardError;

@@ -50,13 +50,15 @@ use std::ffi::OsString;
 
 use hydrant_placement::Bootstrap;
 
-pub use daemon::{DaemonError, daemon};
+pub use daemon::JoinError;
+pub(crate) use daemon::{Joined, join};
 pub use reach::{Options as ReachOptions, ReachError, reach};
 
-use crate::error::RunError;
-
 /// The `hydrant` that is a host's daemon.
-pub(crate) fn program(said: Option<&OsString>, bootstrap: &Bootstrap) -> Result<OsString, RunError> {
+pub(crate) fn program(
+    said: Option<&OsString>,
+    bootstrap: &Bootstrap,
+) -> Result<OsString, hydrant_reactor::Error> {
     let remote = said.cloned().or_else(|| std::env::var_os("HYDRANT_REMOTE"));
     remote.filter(|_| *bootstrap != Bootstrap::Local).map_or_else(net::this_program, Ok)
 }

@@ -9,6 +9,7 @@ mod jobs;
 mod options;
 mod own;
 mod station;
+mod token;
 
 pub use allow::Network;
 pub use options::{JobOptions, Options, Pset};
