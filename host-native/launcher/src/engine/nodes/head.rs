@@ -105,7 +105,7 @@ pub(in super::super) fn run(plan: &Plan, layout: &JobMap) -> Result<u8, RunError
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, base, files, outlets, Service::Core(core))?;
     engine.tape = tape;
-    let (universe, keeper) = match &plan.options.name_service {
+    let (universe, keeper) = match &plan.options.name_server {
         Some(path) => (Universe::join(path, JobId::default(), &engine.poller).map_err(Box::new)?, None),
         None => {
             let keeper = Keeper::new(&maker, Keeper::LIMITS_OF_RUN, &mut name_slabs)?;
