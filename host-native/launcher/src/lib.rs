@@ -8,7 +8,6 @@ mod error;
 mod launch;
 mod manage;
 pub mod messages;
-mod peer;
 pub mod plan;
 pub mod probe;
 pub mod recording;
@@ -21,7 +20,7 @@ pub mod storage;
 pub mod universe;
 
 pub use border::BackendError;
-pub use engine::run;
+pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
 pub use manage::BoardError;
 

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         Ok(Action::Probe(options)) => probe::main(&options),
         Ok(Action::Replay(options)) => replay::main(&options),
         Ok(Action::Serve(options)) => exit_code(messages::SERVE, serve::serve(&options).map(ExitCode::from)),
-        Ok(Action::Daemon) => exit_code(messages::DAEMON, cluster::daemon().map(|()| ExitCode::SUCCESS)),
+        Ok(Action::Daemon) => exit_code(messages::DAEMON, hydrant::daemon().map(|()| ExitCode::SUCCESS)),
         Ok(Action::Reach(options)) => {
             exit_code(messages::REACH, cluster::reach(&options).map(|()| ExitCode::SUCCESS))
         }

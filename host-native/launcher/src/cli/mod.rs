@@ -12,6 +12,8 @@ mod error;
 mod foreign;
 mod help;
 mod hosts;
+#[cfg(test)]
+mod man;
 mod offload;
 mod scanner;
 mod similar;
