@@ -7,7 +7,6 @@ mod engine;
 mod error;
 mod launch;
 mod manage;
-mod peer;
 pub mod plan;
 pub mod probe;
 pub mod recording;

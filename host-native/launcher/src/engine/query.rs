@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
+use hydrant_client::peer_user;
 use hydrant_core::{ConnId, Input, JobId, Time};
 use rustix::process::geteuid;
 
 use super::Engine;
 use super::poller::{Interest, Token};
 use crate::error::RunError;
-use crate::peer::user_of;
 
 /// A listening socket in the abstract namespace: it has no file that could be left behind.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Query {
     fn accept(&self) -> io::Result<Option<UnixStream>> {
         loop {
             match self.listener.accept() {
-                Ok((stream, _)) if user_of(&stream)? == geteuid().as_raw() => return Ok(Some(stream)),
+                Ok((stream, _)) if peer_user(&stream)? == geteuid().as_raw() => return Ok(Some(stream)),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
