@@ -33,7 +33,6 @@
 mod connection;
 mod environment;
 mod error;
-mod peer;
 mod segment;
 mod shared;
 mod socket;
@@ -42,7 +41,6 @@ mod text;
 pub use connection::Connection;
 pub use environment::{Environment, KVS, QUERY, QueryAddress, ServerAddress, rank_and_size};
 pub use error::Error;
-pub use peer::peer_user;
 pub use segment::{Segment, SegmentError};
 pub use shared::SharedConnection;
 pub use socket::{Socket, Transport};

@@ -6,13 +6,14 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
+use hydrant_reactor::peer_user;
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::process::geteuid;
 
 use crate::environment::{QUERY, ServerAddress};
-use crate::{Error, peer_user};
+use crate::Error;
 
 /// A byte stream to a PMI server. One thread may send while another receives.
 pub trait Transport: Send + Sync {

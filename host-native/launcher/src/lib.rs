@@ -19,7 +19,7 @@ pub mod storage;
 pub mod universe;
 
 pub use border::BackendError;
-pub use engine::run;
+pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
 pub use manage::BoardError;
 
