@@ -69,14 +69,6 @@ pub enum RunError {
         /// What the system said.
         why: io::Error,
     },
-    /// The system did not start a program that the launcher needs for itself.
-    #[error("cannot start {}: {why}", command.display())]
-    Helper {
-        /// Its command.
-        command: OsString,
-        /// What the system said.
-        why: io::Error,
-    },
     /// The job needs more open files than the process may have.
     #[error(
         "a job of {ranks} ranks needs {needed} open files, but the hard limit is {limit}; raise it \
@@ -265,7 +257,6 @@ impl RunError {
             RunError::NotExecutable { why, .. } => number(why, libc::EACCES),
             RunError::WorkingDir { why, .. } => number(why, libc::ENOTDIR),
             RunError::Spawn { why, .. }
-            | RunError::Helper { why, .. }
             | RunError::OutputFile { why, .. }
             | RunError::Listen { why, .. }
             | RunError::System(hydrant_reactor::Error { why, .. }) => number(why, libc::EIO),

@@ -1,8 +1,8 @@
-//! Starting a process as `vfork` does: the child borrows the launcher's memory until its program runs, so that
-//! starting one costs the same however much memory the server has.
+//! Start of a process as `vfork` does it: the child borrows this process's memory until its program runs, so that the cost
+//! does not depend on how much memory this process has.
 //!
 //! `posix_spawn` works the same way, but maps a stack, reads limits and visits every signal for each process, and
-//! cannot have the child killed when the launcher is.
+//! cannot have the child killed when this process is.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
@@ -11,25 +11,30 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use hydrant_reactor::OpenFiles;
 use rustix::process::Pid;
+
+use crate::OpenFiles;
 
 /// Bytes of stack for what the child does before its program runs.
 const STACK: usize = 64 * 1024;
 const SIGNALS: c_int = 64;
 
-/// What every process of a job has in common: its own process group, no blocked signals, default dispositions, and
-/// that it does not outlive the launcher.
-pub(crate) struct Attributes {
-    /// Signals that the launcher ignores and the processes shall not.
+/// What all child processes have in common: a process group of their own, no blocked signals, default dispositions. None
+/// outlives this process.
+#[derive(Debug)]
+pub struct Attributes {
+    /// Signals that this process ignores and its children shall not.
     reset: Vec<c_int>,
     stack: Box<[u128]>,
-    launcher: libc::pid_t,
+    parent: libc::pid_t,
 }
 
 impl Attributes {
-    /// `keep` stays ignored where the launcher ignores it (SIGHUP under `nohup`).
-    pub(crate) fn new(keep: &[c_int]) -> io::Result<Attributes> {
+    /// The signals in `keep` stay ignored where this process ignores them (SIGHUP under `nohup`).
+    ///
+    /// # Errors
+    /// The dispositions cannot be read.
+    pub fn new(keep: &[c_int]) -> io::Result<Attributes> {
         let mut reset = Vec::new();
         for signal in (1..=SIGNALS).filter(|signal| !keep.contains(signal)) {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed();
@@ -41,26 +46,27 @@ impl Attributes {
             }
         }
         // SAFETY: the call cannot fail and changes nothing.
-        let launcher = unsafe { libc::getpid() };
-        Ok(Attributes { reset, stack: vec![0; STACK / size_of::<u128>()].into(), launcher })
+        let parent = unsafe { libc::getpid() };
+        Ok(Attributes { reset, stack: vec![0; STACK / size_of::<u128>()].into(), parent })
     }
 }
 
 /// A process to start.
-pub(crate) struct Request<'a> {
+#[derive(Debug)]
+pub struct Request<'a> {
     /// The program's file; relative to `wdir`.
-    pub(crate) path: &'a CStr,
+    pub path: &'a CStr,
     /// Its arguments, from its name on, and a null pointer; each other pointer is good for the call.
-    pub(crate) argv: &'a [*const c_char],
+    pub argv: &'a [*const c_char],
     /// Its environment, likewise.
-    pub(crate) envp: &'a [*const c_char],
+    pub envp: &'a [*const c_char],
     /// Where it starts.
-    pub(crate) wdir: Option<&'a CStr>,
+    pub wdir: Option<&'a CStr>,
     /// Its descriptors and their numbers, given in this order: a number that is given may be a descriptor's own only
     /// where that descriptor comes no later. All others must be close-on-exec.
-    pub(crate) fds: &'a [(BorrowedFd<'a>, RawFd)],
-    /// What the process may open is the user's limit, not the launcher's own.
-    pub(crate) files: &'a OpenFiles,
+    pub fds: &'a [(BorrowedFd<'a>, RawFd)],
+    /// What the process may open is the user's limit, not this process's own.
+    pub files: &'a OpenFiles,
 }
 
 /// What the child needs, made before it is.
@@ -75,14 +81,17 @@ struct Child<'a> {
 
 /// Starts a process and returns when its program runs or could not be run.
 ///
+/// # Errors
+/// The process cannot be made, or its program cannot be run.
+///
 /// # Safety
-/// `argv` and `envp` end with a null pointer, and each pointer before leads to a NUL-terminated string.
-pub(crate) unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::Result<Pid> {
+/// This process has one thread. `argv` and `envp` end with a null pointer, and each pointer before leads to a NUL-terminated string.
+pub unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::Result<Pid> {
     let top = attributes.stack.as_mut_ptr_range().end.cast::<c_void>();
     let mut sets = [MaybeUninit::<libc::sigset_t>::zeroed(); 3];
     let [none, all, before] = sets.each_mut().map(MaybeUninit::as_mut_ptr);
     // SAFETY: each call fills in or reads a set of its own. With all signals blocked none is handled on the child's
-    // stack, where the launcher's handlers have no business.
+    // stack, where this process's handlers have no business.
     unsafe {
         libc::sigemptyset(none);
         libc::sigfillset(all);
@@ -93,9 +102,9 @@ pub(crate) unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -
     let limit = request.files.of_child();
     let child = Child { attributes, request, limit, no_signals, error: AtomicI32::new(0) };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the child runs `run_child` on a stack that nobody else uses, in this memory; CLONE_VFORK suspends this
+    // SAFETY: the child runs `run_child` on a stack that nothing else uses, in this memory; CLONE_VFORK suspends this
     // thread until the child has become another program or is gone, so that `child` and the stack outlive its use of
-    // them and nothing is touched from two sides. The launcher has no other threads.
+    // them and nothing is touched from two sides. The caller has no other threads.
     let pid = unsafe { libc::clone(run_child, top, flags, (&raw const child).cast_mut().cast()) };
     let failed = if pid < 0 { Some(io::Error::last_os_error()) } else { child.failure() };
     // SAFETY: restores what the first call has saved. It cannot fail with these arguments.
@@ -122,14 +131,14 @@ impl Child<'_> {
     /// Only in the child of [`spawn`]: it allocates nothing, takes no lock and does not unwind.
     unsafe fn become_program(&self) -> io::Result<()> {
         let Request { path, argv, envp, wdir, fds, .. } = self.request;
-        // SAFETY: system calls on this process alone, with pointers that the launcher keeps while it is suspended:
+        // SAFETY: system calls on this process alone, with pointers that the parent keeps while it is suspended:
         // to the limit and the dispositions in this frame or in `self`, to NUL-terminated strings, and to lists that
         // end with a null pointer.
         unsafe {
             check(libc::setpgid(0, 0))?;
             check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
-            if libc::getppid() != self.attributes.launcher {
-                // The launcher died before the child could ask to be told.
+            if libc::getppid() != self.attributes.parent {
+                // The parent died before the child could ask to be told.
                 libc::_exit(1);
             }
             if let Some(dir) = wdir {
@@ -165,7 +174,7 @@ extern "C" fn run_child(child: *mut c_void) -> c_int {
     let failed = unsafe { child.become_program() };
     let error = failed.err().and_then(|error| error.raw_os_error()).unwrap_or(libc::EINVAL);
     child.error.store(error, Ordering::Relaxed);
-    // SAFETY: ends the process without running anything of the launcher's.
+    // SAFETY: ends the process without running anything of the parent's.
     unsafe { libc::_exit(127) }
 }
 
