@@ -12,8 +12,8 @@ use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::process::geteuid;
 
-use crate::environment::{QUERY, ServerAddress};
 use crate::Error;
+use crate::environment::{QUERY, ServerAddress};
 
 /// A byte stream to a PMI server. One thread may send while another receives.
 pub trait Transport: Send + Sync {
