@@ -178,7 +178,7 @@ pub enum RunError {
         why: Fault,
     },
     /// The daemon that keeps names cannot be joined.
-    #[error("cannot join the universe: {0}")]
+    #[error("cannot connect to the name server: {0}")]
     Universe(#[from] Box<UniverseError>),
     /// The board does not serve the job.
     #[error(transparent)]
@@ -267,6 +267,11 @@ impl RunError {
             _ => libc::EINVAL,
         };
         errno.try_into().unwrap_or(u8::MAX)
+    }
+
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        None
     }
 
     /// The limit that leaves no room, where that is what is wrong.
