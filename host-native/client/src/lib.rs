@@ -13,7 +13,7 @@
 //! use hydrant_core::wire::{Command, Protocol};
 //!
 //! fn main() -> Result<(), hydrant_client::Error> {
-//!     let environment = Environment::read(|name| std::env::var_os(name))?;
+//!     let environment = Environment::read(std::env::var_os)?;
 //!     let Some(server) = &environment.server else {
 //!         println!("started without a process manager");
 //!         return Ok(());

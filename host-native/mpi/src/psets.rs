@@ -40,7 +40,7 @@ fn ask<T>(question: impl FnOnce(&mut QueryConnection) -> Result<T, Error>) -> Re
 
 /// Rank and size without hydrant: what another launcher says, or a process alone.
 fn alone() -> (u32, u32) {
-    rank_and_size(|name| env::var_os(name)).unwrap_or((0, 1))
+    rank_and_size(env::var_os).unwrap_or((0, 1))
 }
 
 /// How many sets this process is in.

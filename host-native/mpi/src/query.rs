@@ -30,7 +30,7 @@ impl QueryConnection {
     /// Connects and performs the handshake.
     pub(crate) fn open() -> Result<QueryConnection, Error> {
         let connect = || {
-            let QueryAddress { address, rank } = QueryAddress::read(|name| env::var_os(name))?;
+            let QueryAddress { address, rank } = QueryAddress::read(env::var_os)?;
             let socket = Socket::query(&address)?;
             Connection::open(socket, Protocol::V2, Start::Port { id: rank }, None)
         };

@@ -41,7 +41,7 @@ impl Process {
             Stage::Finalized => Err(Error::Finalized),
             Stage::Failed => Err(Error::InitFailed),
             Stage::Uninitialized => {
-                let environment = Environment::read(|name| std::env::var_os(name))?;
+                let environment = Environment::read(std::env::var_os)?;
                 let (transport, start) = connect(&environment)?;
                 let process = match Process::join(&environment, transport, start) {
                     Ok(process) => Arc::new(process),

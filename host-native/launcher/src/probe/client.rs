@@ -23,7 +23,7 @@ pub(super) struct RequestError {
 
 /// Returns the address of the server, or `None` in a process without a process manager.
 pub(super) fn server() -> Result<Option<ServerAddress>, ClientError> {
-    let server = Environment::read(|name| std::env::var_os(name))?.server;
+    let server = Environment::read(std::env::var_os)?.server;
     match server {
         // A probe prints to the standard streams, which therefore cannot be the PMI socket.
         Some(ServerAddress::Inherited { fd: fd @ 0..3, .. }) => Err(ClientError::NotOpen(fd)),
