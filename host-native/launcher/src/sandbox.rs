@@ -77,7 +77,7 @@ fn find(plugin: &Plugin) -> Result<PathBuf, RunError> {
 
 /// `hydrant` in the user's cache folder; nowhere for a user without a home.
 fn cache() -> Option<PathBuf> {
-    let absolute = env::var_os.map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(folder.join("hydrant"))
 }

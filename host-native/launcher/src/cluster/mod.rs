@@ -85,7 +85,7 @@ impl Surroundings<'_> {
     /// This process's.
     pub fn of_process() -> Surroundings<'static> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Surroundings { host, variables: &std::env::var_os }
+        Surroundings { host, variables: &|name| std::env::var_os(name) }
     }
 
     fn variable(&self, name: &str) -> Option<OsString> {
