@@ -1,4 +1,4 @@
-//! The server of a process that was started without one: a job of one rank.
+//! PMI server inside the process, for a process that was started without a process manager (a singleton).
 
 use std::sync::atomic::AtomicU32;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -7,11 +7,11 @@ use std::time::Instant;
 use hydrant_core::limits::OUTPUT_MAX;
 use hydrant_core::server::JobSpec;
 use hydrant_core::storage::Layout;
-use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Storage, Time};
+use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Storage, Time};
 
-use crate::error::Error;
+use hydrant_client::{Error, Transport};
 
-/// Room for what one process may put. Memory that is not written to costs nothing.
+/// Capacities for one process. Untouched memory costs nothing.
 const LIMITS: Limits = Limits {
     jobs: 1,
     ranks: 1,
@@ -26,8 +26,8 @@ const LIMITS: Limits = Limits {
 const CONN: ConnId = ConnId(0);
 const JOB: JobId = JobId(0);
 
-/// A server in this process.
-pub(crate) struct Within {
+/// A server in this process, with a job of one rank. It implements [`Transport`]: [`Transport::send`] runs the server.
+pub(crate) struct Singleton {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -35,9 +35,9 @@ pub(crate) struct Within {
 struct State {
     server: Server<'static>,
     started: Instant,
-    /// Sent to the server and not consumed yet.
+    /// Bytes sent that the server has not consumed.
     input: Vec<u8>,
-    /// Said by the server and not received yet.
+    /// Bytes of the server that no call has received.
     output: Vec<u8>,
     closed: bool,
 }
@@ -46,7 +46,7 @@ fn leak<T: Clone + Default>(len: usize) -> &'static mut [T] {
     vec![T::default(); len].leak()
 }
 
-/// Memory for the rest of the process, which initialises PMI once.
+/// Returns memory that is never freed. A process initialises PMI once.
 fn slabs() -> Storage<'static> {
     let need = Layout::of(&LIMITS);
     Storage {
@@ -65,27 +65,30 @@ fn slabs() -> Storage<'static> {
     }
 }
 
-impl Within {
-    pub(super) fn new() -> Result<Within, Error> {
-        let mut server = Server::new(LIMITS, slabs(), 0).map_err(Error::Within)?;
+impl Singleton {
+    /// Creates the server and its job.
+    pub(crate) fn new() -> Result<Singleton, Fault> {
+        let mut server = Server::new(LIMITS, slabs(), 0)?;
         let name = format!("singleton_{}", std::process::id());
         for input in [
             Input::RegisterJob(JobSpec::new(JOB, &name, 1)),
             Input::Attr { job: JOB, key: b"PMI_process_mapping", value: b"(vector,(0,1,1))" },
             Input::Opened { conn: CONN, job: JOB, rank: Some(Rank(0)) },
         ] {
-            server.handle(Time(0), input).map_err(Error::Within)?;
+            server.handle(Time(0), input)?;
         }
         let (input, output) = (Vec::new(), Vec::new());
         let state = State { server, started: Instant::now(), input, output, closed: false };
-        Ok(Within { state: Mutex::new(state), changed: Condvar::new() })
+        Ok(Singleton { state: Mutex::new(state), changed: Condvar::new() })
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>, Error> {
-        self.state.lock().map_err(|_| Error::Panicked)
+        self.state.lock().map_err(|_| Error::Poisoned)
     }
+}
 
-    pub(super) fn send(&self, bytes: &[u8]) -> Result<(), Error> {
+impl Transport for Singleton {
+    fn send(&self, bytes: &[u8]) -> Result<(), Error> {
         let mut state = self.lock()?;
         state.input.extend_from_slice(bytes);
         state.serve()?;
@@ -93,19 +96,19 @@ impl Within {
         Ok(())
     }
 
-    pub(super) fn receive(&self, buffer: &mut Vec<u8>) -> Result<(), Error> {
+    fn receive(&self, buffer: &mut Vec<u8>) -> Result<(), Error> {
         let mut state = self.lock()?;
         while state.output.is_empty() {
             if state.closed {
                 return Err(Error::Closed);
             }
-            state = self.changed.wait(state).map_err(|_| Error::Panicked)?;
+            state = self.changed.wait(state).map_err(|_| Error::Poisoned)?;
         }
         buffer.append(&mut state.output);
         Ok(())
     }
 
-    pub(super) fn close(&self) {
+    fn close(&self) {
         if let Ok(mut state) = self.lock() {
             state.closed = true;
         }
@@ -114,13 +117,13 @@ impl Within {
 }
 
 impl State {
-    /// Lets the server answer all that it can.
+    /// Passes the input to the server and collects its output.
     fn serve(&mut self) -> Result<(), Error> {
         let now = Time(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX));
         let mut again = true;
         while again && !self.closed {
             let input = Input::Bytes { conn: CONN, bytes: &self.input, full: false };
-            let consumed = self.server.handle(now, input).map_err(Error::Within)?;
+            let consumed = self.server.handle(now, input).map_err(|fault| Error::Transport(fault.into()))?;
             self.input.drain(..consumed.bytes as usize);
             again = consumed.again;
             let mut buf = [0; OUTPUT_MAX];
@@ -128,7 +131,7 @@ impl State {
                 match output {
                     Output::Bytes { bytes, .. } => self.output.extend_from_slice(bytes),
                     Output::Close { .. } => self.closed = true,
-                    // What a host does to other processes; there is only this one, which ends itself on abort.
+                    // Actions on other processes. There are none; an abort ends this process in `PMI2_Abort`.
                     _ => {}
                 }
             }

@@ -1,4 +1,4 @@
-//! C's pointers: checked where they come in, written to where results go out.
+//! Checked access to pointers from C callers.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -13,7 +13,7 @@ pub(super) const KEY_MAX: usize = limits::KEY_MAX as usize;
 /// `PMI2_MAX_VALLEN` and `PMI2_MAX_ATTRVALUE`
 pub(super) const VALUE_MAX: usize = limits::VALUE_MAX as usize;
 
-/// `MPID_Info`: one pair of an info list. The functions read key and value alone.
+/// `MPID_Info`: one pair of an info list. The functions read only key and value.
 #[derive(Debug)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the fields of pmi2.h")]
@@ -26,7 +26,7 @@ pub struct Info {
     pub value: *mut c_char,
 }
 
-/// `PMI2_Connect_comm_t`: how two jobs would talk whose servers cannot.
+/// `PMI2_Connect_comm_t`: a channel between two jobs whose servers are not connected.
 #[derive(Debug)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the fields of pmi2.h")]
@@ -37,7 +37,7 @@ pub struct ConnectComm {
     pub is_master: c_int,
 }
 
-/// The bytes of a C string; `None` for NULL.
+/// Returns the bytes of a C string, or `None` for NULL.
 ///
 /// # Safety
 /// NULL, or a string that stays unchanged for as long as the result is used.
@@ -46,17 +46,17 @@ pub(super) unsafe fn text<'a>(string: *const c_char) -> Option<&'a [u8]> {
     (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) }.to_bytes())
 }
 
-/// A string that has to be there and not empty.
+/// Returns the bytes of a string that must not be NULL or empty.
 ///
 /// # Safety
 /// As [`text`].
-pub(super) unsafe fn named<'a>(string: *const c_char, wrong: &'static str) -> Result<&'a [u8], Error> {
+pub(super) unsafe fn nonempty<'a>(string: *const c_char, wrong: &'static str) -> Result<&'a [u8], Error> {
     // SAFETY: by the caller.
     let text = unsafe { text(string) }.filter(|text| !text.is_empty());
     text.ok_or(Error::Argument(Code::InvalidArg, wrong))
 }
 
-/// A key or an attribute's name.
+/// Returns a key or the name of an attribute.
 ///
 /// # Safety
 /// As [`text`].
@@ -71,7 +71,7 @@ pub(super) unsafe fn key<'a>(key: *const c_char) -> Result<Text<'a>, Error> {
     }
 }
 
-/// A value to be stored.
+/// Returns a value to store.
 ///
 /// # Safety
 /// As [`text`].
@@ -86,7 +86,7 @@ pub(super) unsafe fn value<'a>(value: *const c_char) -> Result<Text<'a>, Error> 
     }
 }
 
-/// `count` elements of an array; NULL stands for an array of none.
+/// Returns `count` elements of an array. NULL is accepted if `count` is 0.
 ///
 /// # Safety
 /// NULL, or an array of that many elements that stays unchanged for as long as the result is used.
@@ -99,16 +99,16 @@ pub(super) unsafe fn array<'a, T>(first: *const T, count: usize) -> Option<&'a [
     }
 }
 
-/// Where a result goes. Callers may pass memory that they never wrote to, and the same memory twice, so that there is
-/// no reference to it, and nothing is read from it.
+/// Output pointer to one value. The memory may be uninitialised, and two outputs may overlap. The value is therefore
+/// never read, and no reference to it exists.
 pub(super) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
     /// # Errors
-    /// NULL.
+    /// `place` is NULL.
     ///
     /// # Safety
-    /// NULL, or a place that may be written to for as long as the result lives.
+    /// `place` is NULL, or writable as long as the result lives.
     pub(super) unsafe fn new(place: *mut T) -> Result<Out<T>, Error> {
         if place.is_null() {
             return Err(Error::Argument(Code::InvalidArg, "an output pointer is NULL"));
@@ -122,81 +122,76 @@ impl<T> Out<T> {
     }
 }
 
-/// Where a text goes, or a list of integers.
-pub(super) struct Room<T> {
+/// Output buffer for a text or a list of integers.
+pub(super) struct OutBuffer<T> {
     place: *mut T,
     count: usize,
 }
 
-impl<T> Room<T> {
+impl<T> OutBuffer<T> {
     /// # Errors
-    /// A negative count, or NULL where there should be elements.
+    /// `count` is negative, or `place` is NULL and `count` is not 0.
     ///
     /// # Safety
-    /// NULL, or `count` elements that may be written to for as long as the result lives.
-    pub(super) unsafe fn new(place: *mut T, count: c_int, negative: Code) -> Result<Room<T>, Error> {
+    /// `place` is NULL, or `count` elements at `place` are writable as long as the result lives.
+    pub(super) unsafe fn new(place: *mut T, count: c_int, negative: Code) -> Result<OutBuffer<T>, Error> {
         let count = usize::try_from(count).map_err(|_| Error::Argument(negative, "a size is negative"))?;
         if place.is_null() && count > 0 {
             return Err(Error::Argument(Code::InvalidArg, "an output buffer is NULL"));
         }
-        Ok(Room { place, count })
+        Ok(OutBuffer { place, count })
     }
 
-    /// As [`Room::new`], but there has to be room for something.
+    /// As [`OutBuffer::new`] for a buffer that must not be empty.
     ///
     /// # Errors
-    /// A count below 1, or NULL.
+    /// `count` is below 1, or `place` is NULL.
     ///
     /// # Safety
-    /// As [`Room::new`].
-    pub(super) unsafe fn some(place: *mut T, count: c_int, none: Code) -> Result<Room<T>, Error> {
+    /// As [`OutBuffer::new`].
+    pub(super) unsafe fn nonempty(place: *mut T, count: c_int, none: Code) -> Result<OutBuffer<T>, Error> {
         if count < 1 {
             return Err(Error::Argument(none, "a size is 0 or negative"));
         }
         // SAFETY: by the caller.
-        unsafe { Room::new(place, count, none) }
+        unsafe { OutBuffer::new(place, count, none) }
     }
 
-    /// Writes as many elements as fit; how many that were.
+    /// Writes as many elements as fit. Returns their number.
     pub(super) fn put(&self, elements: &[T]) -> usize
     where
         T: Copy,
     {
         let count = elements.len().min(self.count);
         if count > 0 {
-            // SAFETY: writable for `self.count` elements, by `new`, and `elements` is this library's own memory.
+            // SAFETY: writable for `self.count` elements, by `new`; `elements` is memory of this library.
             unsafe { ptr::copy_nonoverlapping(elements.as_ptr(), self.place, count) }
         }
         count
     }
 }
 
-impl Room<c_char> {
-    /// Writes a text and a NUL, cut where there is no room for more; whether all of it fitted.
+impl OutBuffer<c_char> {
+    /// Writes a text and a NUL, truncated to the buffer. Returns whether the whole text fitted.
     pub(super) fn put_text(&self, text: &[u8]) -> bool {
-        let Some(room) = self.count.checked_sub(1) else { return false };
-        let kept = &text[..text.len().min(room)];
+        let Some(capacity) = self.count.checked_sub(1) else { return false };
+        let kept = &text[..text.len().min(capacity)];
         // SAFETY: a char has the size and the bit patterns of a byte.
         let kept = unsafe { std::slice::from_raw_parts(kept.as_ptr().cast::<c_char>(), kept.len()) };
         self.put(kept);
-        Room { place: self.place.wrapping_add(kept.len()), count: 1 }.put(&[0]);
-        text.len() <= room
+        OutBuffer { place: self.place.wrapping_add(kept.len()), count: 1 }.put(&[0]);
+        text.len() <= capacity
     }
 
-    /// As [`Room::put_text`], where being cut is an error.
-    pub(super) fn need_text(&self, text: &[u8]) -> Result<(), Error> {
-        if self.put_text(text) { Ok(()) } else { Err(Error::Cut) }
+    /// As [`OutBuffer::put_text`]. A truncated text is an error.
+    pub(super) fn put_whole_text(&self, text: &[u8]) -> Result<(), Error> {
+        if self.put_text(text) { Ok(()) } else { Err(Error::Truncated) }
     }
 }
 
-/// A length for a C caller.
+/// Converts a length for a C caller.
 pub(super) fn length(text: &[u8]) -> c_int {
     c_int::try_from(text.len()).unwrap_or(c_int::MAX)
-}
-
-/// A text of a reply as bytes, escapes undone.
-pub(super) fn bytes(text: &Text<'_>) -> Vec<u8> {
-    text.parts().flatten().copied().collect()
 }
 
 #[cfg(test)]
@@ -204,18 +199,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_and_terminated() {
+    fn texts_are_truncated_and_terminated() {
         let mut buffer = [1; 4];
         for (text, fits, wanted) in
             [(&b"abc"[..], true, *b"abc\0"), (b"abcd", false, *b"abc\0"), (b"", true, *b"\0bc\0")]
         {
-            // SAFETY: four elements, which outlive the room.
-            let room = unsafe { Room::<c_char>::new(buffer.as_mut_ptr(), 4, Code::Fail) }.unwrap();
-            assert_eq!(room.put_text(text), fits);
+            // SAFETY: four elements, which outlive the buffer.
+            let out = unsafe { OutBuffer::<c_char>::new(buffer.as_mut_ptr(), 4, Code::Fail) }.unwrap();
+            assert_eq!(out.put_text(text), fits);
             assert_eq!(buffer.map(|c| c as u8), wanted);
         }
         // SAFETY: NULL with a count of 0.
-        let none = unsafe { Room::<c_char>::new(ptr::null_mut(), 0, Code::Fail) }.unwrap();
+        let none = unsafe { OutBuffer::<c_char>::new(ptr::null_mut(), 0, Code::Fail) }.unwrap();
         assert!(!none.put_text(b""));
     }
 }
