@@ -81,6 +81,12 @@ impl Conns {
         Some(id)
     }
 
+    /// The number of the next connection. Nothing at the limit.
+    pub(crate) fn next_id(&self) -> Option<u32> {
+        let next = self.free.last().copied().unwrap_or(self.all.len() as u32);
+        self.has_room().then_some(next)
+    }
+
     /// Adds a socket for queries, which belongs to no rank.
     pub(crate) fn insert(&mut self, fd: OwnedFd, job: JobId, now: u64) -> Option<u32> {
         let id = match self.free.pop() {

@@ -104,6 +104,30 @@ where
         Ok(Some(ConnId(id)))
     }
 
+    /// Adds the connection of a client to a job of which it is the given rank. The client has to send its first request
+    /// within [`HANDSHAKE_TIMEOUT`] all the same. Returns nothing where there are as many connections as the limits say.
+    ///
+    /// # Errors
+    /// The backend or the poller refuses it.
+    pub fn open_incoming(
+        &mut self,
+        fd: OwnedFd,
+        job: JobId,
+        rank: Rank,
+        now: u64,
+        poller: &Poller,
+    ) -> Result<Option<ConnId>, Error> {
+        let Some(id) = self.conns.open(fd, job, None, now) else { return Ok(None) };
+        self.watch(id, poller)?;
+        self.handle(now, Input::Opened { conn: ConnId(id), job, rank: Some(rank) })?;
+        Ok(Some(ConnId(id)))
+    }
+
+    /// The number that the next connection gets. Nothing where there are as many as the limits say.
+    pub fn next_conn(&self) -> Option<ConnId> {
+        self.conns.next_id().map(ConnId)
+    }
+
     /// Adds a connection for queries to a job. It belongs to no rank. Returns nothing where there are as many connections as
     /// the limits say.
     ///

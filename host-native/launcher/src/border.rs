@@ -5,64 +5,19 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use hydrant_core::server::Consumed;
-use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Server, Time};
+use hydrant_core::{Backend, Input, JobId, Limits, Output, Server, Time};
+pub(crate) use hydrant_driver::{AnyBackend, BackendError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
-use crate::manage::{Board, BoardError};
+use crate::manage::Board;
 use crate::plan::Plugin;
 use crate::storage::OwnedStorage;
-
-/// Why the core did not take an input.
-#[derive(Debug, thiserror::Error)]
-pub enum BackendError {
-    /// The launcher's mistake, or a limit.
-    #[error(transparent)]
-    Fault(#[from] Fault),
-    /// The board that serves instead does not.
-    #[error(transparent)]
-    Board(#[from] Box<BoardError>),
-    /// The plugin's, where the core runs in a sandbox.
-    #[cfg(feature = "sandbox")]
-    #[error(transparent)]
-    Plugin(#[from] hydrant_wasm::PluginError),
-}
-
-impl From<BoardError> for BackendError {
-    fn from(error: BoardError) -> BackendError {
-        Box::new(error).into()
-    }
-}
-
-impl BackendError {
-    /// The core's own error, where it is one.
-    pub(crate) fn fault(&self) -> Option<Fault> {
-        match self {
-            BackendError::Fault(why) => Some(*why),
-            BackendError::Board(_) => None,
-            #[cfg(feature = "sandbox")]
-            BackendError::Plugin(_) => None,
-        }
-    }
-}
-
-#[cfg(feature = "sandbox")]
-impl From<hydrant_wasm::Error> for BackendError {
-    fn from(error: hydrant_wasm::Error) -> BackendError {
-        match error {
-            hydrant_wasm::Error::Fault(why) => why.into(),
-            hydrant_wasm::Error::Plugin(why) => why.into(),
-        }
-    }
-}
 
 /// Room for whatever a core says.
 pub(crate) fn output_buffer(limits: &Limits) -> Box<[u8]> {
     vec![0; limits.output_room()].into()
 }
-
-/// Any core.
-pub(crate) type AnyBackend<'s> = dyn Backend<Error = BackendError> + 's;
 
 /// The core itself, in this process.
 #[derive(Debug)]

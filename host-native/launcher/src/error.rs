@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
+use hydrant_driver::{BackendError, ListenError};
+use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
 
-use crate::border::BackendError;
-use crate::cluster::ClusterError;
 use crate::manage::BoardError;
 use crate::recording::TapeError;
 use crate::storage::NoRoom;
@@ -82,17 +82,6 @@ pub enum RunError {
         /// The hard limit `RLIMIT_NOFILE`.
         limit: u64,
     },
-    /// A processor that ranks shall be bound to is not one that the launcher may use.
-    #[error("cannot bind to processor {cpu}: this process may use {allowed} only")]
-    Processor {
-        /// The processor's number.
-        cpu: u32,
-        /// The allowed ones, as a list of ranges.
-        allowed: String,
-    },
-    /// `user` binding without a processor.
-    #[error("cannot bind: an empty set of processors")]
-    NoProcessor,
     /// A file for a rank's output cannot be written.
     #[error("cannot open {} for the output of rank {rank}: {why}", path.display())]
     OutputFile {
@@ -112,21 +101,11 @@ pub enum RunError {
         code: String,
     },
     /// The address for `PMI_PORT`, or for hosts that manage, cannot be listened at.
-    #[error("cannot listen at {addr}: {why}")]
-    Listen {
-        /// The address.
-        addr: SocketAddr,
-        /// What the system said.
-        why: io::Error,
-    },
-    /// What `PMI_process_mapping` would have to say is longer than a value may be.
-    #[error(
-        "the layout of the ranks takes {len} bytes to describe, and PMI has room for 1024: start fewer ranks or lay them out more evenly"
-    )]
-    Mapping {
-        /// Its length in bytes.
-        len: usize,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The backend failed: the sandbox, where the server runs in one.
+    #[error(transparent)]
+    Backend(Box<dyn std::error::Error + Send + Sync>),
     /// The library that shows process sets to MPI programs is not where it should be.
     #[error(
         "cannot find libhydrant_mpi.so, which --mpi-psets needs, as {}: build it (cargo build -p hydrant-mpi) or say with \
@@ -178,7 +157,7 @@ pub enum RunError {
         why: Fault,
     },
     /// The daemon that keeps names cannot be joined.
-    #[error("cannot join the universe: {0}")]
+    #[error("cannot connect to the name server: {0}")]
     Universe(#[from] Box<UniverseError>),
     /// The board does not serve the job.
     #[error(transparent)]
@@ -186,9 +165,9 @@ pub enum RunError {
     /// It cannot be recorded.
     #[error(transparent)]
     Record(#[from] TapeError),
-    /// It cannot be said which rank runs where.
+    /// The ranks cannot be placed on hosts, or bound to processors.
     #[error(transparent)]
-    Cluster(#[from] Box<ClusterError>),
+    Placement(#[from] Box<PlacementError>),
     /// A neighbour's core says what this node's does not understand.
     #[error("node {node} told this one what no core says: {why}")]
     Peer {
@@ -224,13 +203,29 @@ impl From<BoardError> for RunError {
     }
 }
 
+impl From<PlacementError> for RunError {
+    fn from(error: PlacementError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
 impl From<BackendError> for RunError {
     fn from(error: BackendError) -> RunError {
         match error {
             BackendError::Fault(why) => why.into(),
-            BackendError::Board(why) => why.into(),
-            #[cfg(feature = "sandbox")]
-            BackendError::Plugin(why) => RunError::Plugin(why),
+            BackendError::Other(why) => match why.downcast::<BoardError>() {
+                Ok(why) => why.into(),
+                Err(why) => RunError::Backend(why),
+            },
+        }
+    }
+}
+
+impl From<hydrant_driver::Error> for RunError {
+    fn from(error: hydrant_driver::Error) -> RunError {
+        match error {
+            hydrant_driver::Error::Backend(why) => why.into(),
+            hydrant_driver::Error::System(why) => why.into(),
         }
     }
 }
@@ -244,7 +239,13 @@ impl RunError {
             RunError::NotExecutable { .. } | RunError::NoInterpreter { .. } | RunError::WorkingDir { .. } => {
                 126
             }
-            RunError::Cluster(_) | RunError::PortOnNodes(_) => 2,
+            RunError::Placement(error) => match **error {
+                PlacementError::MappingTooLong { .. }
+                | PlacementError::Processor { .. }
+                | PlacementError::NoProcessor => 1,
+                _ => 2,
+            },
+            RunError::PortOnNodes(_) => 2,
             _ => 1,
         }
     }
@@ -258,7 +259,7 @@ impl RunError {
             RunError::WorkingDir { why, .. } => number(why, libc::ENOTDIR),
             RunError::Spawn { why, .. }
             | RunError::OutputFile { why, .. }
-            | RunError::Listen { why, .. }
+            | RunError::Listen(ListenError { why, .. })
             | RunError::System(hydrant_reactor::Error { why, .. }) => number(why, libc::EIO),
             RunError::OpenFiles { .. } => libc::EAGAIN,
             RunError::Core { why: Fault::Full(..) } | RunError::Pset { why: Fault::Full(..), .. } => {
@@ -267,6 +268,11 @@ impl RunError {
             _ => libc::EINVAL,
         };
         errno.try_into().unwrap_or(u8::MAX)
+    }
+
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        None
     }
 
     /// The limit that leaves no room, where that is what is wrong.
@@ -283,6 +289,7 @@ impl RunError {
         match self {
             #[cfg(feature = "sandbox")]
             RunError::Plugin(_) => true,
+            RunError::Backend(_) => true,
             _ => false,
         }
     }

@@ -487,21 +487,25 @@ impl Board {
     }
 }
 
+fn failed(error: BoardError) -> BackendError {
+    BackendError::Other(Box::new(error))
+}
+
 impl Backend for Board {
     type Error = BackendError;
 
     fn handle(&mut self, _: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
-        self.take_in(&input)?;
+        self.take_in(&input).map_err(failed)?;
         Ok(Consumed::default())
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
-        self.listen()?;
+        self.listen().map_err(failed)?;
         let Some((event, Job { ours: job, size, .. })) = self.events.pop_front().zip(self.job) else {
             return Ok(None);
         };
         if event.rank().is_some_and(|rank| rank.0 >= size) {
-            return Err(self.garbled().into());
+            return Err(failed(self.garbled()));
         }
         Ok(Some(match event {
             Event::Joined { rank } => Output::Joined { conn: ConnId(u32::MAX), job, rank },

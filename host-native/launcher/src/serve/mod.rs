@@ -5,16 +5,14 @@
 
 mod allow;
 mod desk;
+mod endpoint;
 mod jobs;
 mod options;
 mod own;
-mod placement;
-mod station;
 mod token;
 
 pub use allow::Network;
 pub use options::{JobOptions, Options, Pset};
-pub use placement::Placement;
 
 use crate::error::RunError;
 use crate::universe::{self, UniverseError};
