@@ -5,7 +5,7 @@
 //! one server, of the launcher and of the name service differ in where connections come from and in what they do with
 //! [`Event`]s.
 //!
-//! ```
+//! ```ignore
 //! use std::io::{Read, Write};
 //! use std::os::unix::net::UnixStream;
 //!

@@ -262,11 +262,6 @@ impl Conn {
         self.fd.as_ref().expect("only open connections are handed out")
     }
 
-    /// The job that it came for.
-    pub(crate) fn job(&self) -> JobId {
-        self.job
-    }
-
     pub(crate) fn process(&self) -> Option<u32> {
         self.process
     }

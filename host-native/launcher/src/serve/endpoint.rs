@@ -414,7 +414,7 @@ mod tests {
         }
         assert!(stream.read(&mut [0; 256]).unwrap() > 0);
         let report = endpoint.report();
-        assert_eq!((report.jobs, report.accepted, report.bytes_in), (1, 1, 21));
+        assert_eq!((report.jobs, report.accepted, report.bytes_in), (1, 1, 20));
         assert!(report.bytes_out > 0);
         drop(stream);
         let left = next(&mut endpoint);
