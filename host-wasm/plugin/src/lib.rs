@@ -131,8 +131,8 @@ fn reserve(len: u32) -> Result<Begun, Refused> {
         if slot.is_some() {
             return Err(Refused::Order);
         }
-        let slabs = slabs(&limits)?;
-        Ok(begun(slot.insert(Server::new(limits, slabs, seed)?)))
+        let storage = storage(&limits)?;
+        Ok(begun(slot.insert(Server::new(limits, storage, seed)?)))
     })
 }
 
@@ -188,7 +188,7 @@ pub extern "C" fn hydrant_snapshot() -> u32 {
         SNAPSHOT.with(|room| {
             let buf = grown(room, len)?;
             let address = buf.as_ptr() as u32;
-            let len = server.snapshot(buf)?.len() as u32;
+            let len = server.snapshot(buf).map_err(Fault::from)?.len() as u32;
             Ok(Span { address, len })
         })
     });
@@ -215,8 +215,8 @@ fn restore(len: u32) -> Result<Begun, Refused> {
             if slot.is_some() {
                 return Err(Refused::Order);
             }
-            let slabs = slabs(&snapshot::limits(saved)?)?;
-            Ok(begun(slot.insert(Server::restore(saved, slabs)?)))
+            let storage = storage(&snapshot::limits(saved)?)?;
+            Ok(begun(slot.insert(Server::restore(saved, storage)?)))
         })
     })
 }
@@ -226,14 +226,14 @@ fn begun(server: &Server<'_>) -> Begun {
 }
 
 /// Memory for a server of these limits.
-fn slabs(limits: &Limits) -> Result<hydrant_core::Storage<'static>, Refused> {
+fn storage(limits: &Limits) -> Result<hydrant_core::Storage<'static>, Refused> {
     let unheard = || Refused::Memory(u64::from(u32::MAX));
     let lengths = Layout::checked(limits).ok_or_else(unheard)?;
     // Outputs pass through a buffer of fixed size.
     if limits.output_max() > MESSAGE_MAX as usize {
         return Err(Refused::Fault(Fault::Full(hydrant_core::Limit::SpawnBytes, MESSAGE_MAX)));
     }
-    memory::slabs(&lengths).ok_or(Refused::Memory(lengths.bytes() as u64))
+    memory::storage(&lengths).ok_or(Refused::Memory(lengths.bytes() as u64))
 }
 
 /// `len` bytes of `room`, which is made longer where it has fewer.

@@ -2,11 +2,10 @@
 
 use core::arch::wasm32::{memory_grow, memory_size};
 use core::cell::UnsafeCell;
-use core::sync::atomic::AtomicU32;
 use core::{ptr, slice};
 
 use hydrant_core::Storage;
-use hydrant_core::storage::Layout;
+use hydrant_core::storage::{Arena, Layout, Slot};
 
 const PAGE: usize = 64 * 1024;
 
@@ -73,52 +72,34 @@ pub(crate) fn lengthen(room: &mut &'static mut [u8], len: usize) -> Option<()> {
     Some(())
 }
 
-/// Makes slabs of these lengths.
-pub(crate) fn slabs(lengths: &Layout) -> Option<Storage<'static>> {
+/// Lays storage out in memory that is taken from the host.
+pub(crate) fn storage(layout: &Layout) -> Option<Storage<'static>> {
     // Between two slabs there may be a gap, for alignment.
-    let mut front = Front { rest: bytes(lengths.bytes().checked_add(12 * 16)?)? };
-    Some(Storage {
-        jobs: front.take(lengths.jobs)?,
-        ranks: front.take(lengths.ranks)?,
-        conns: front.take(lengths.conns)?,
-        log: front.zeros(lengths.log)?,
-        index: front.index(lengths.index)?,
-        groups: front.take(lengths.groups)?,
-        names: front.take(lengths.names)?,
-        spawns: front.take(lengths.spawns)?,
-        requests: front.zeros(lengths.requests)?,
-        psets: front.take(lengths.psets)?,
-        links: front.take(lengths.links)?,
-        bits: front.take(lengths.bits)?,
-    })
+    let rest = bytes(layout.bytes().checked_add(12 * 16)?)?;
+    Storage::in_arena(layout, &mut Region { rest })
 }
 
-/// What has not been cut off yet.
-struct Front {
+/// Memory that slabs are cut off from the front of.
+struct Region {
     rest: &'static mut [u8],
 }
 
-impl Front {
-    fn zeros(&mut self, len: usize) -> Option<&'static mut [u8]> {
-        self.rest.split_off_mut(..len)
-    }
-
-    /// So many slots, all empty.
-    fn take<T: Default>(&mut self, len: usize) -> Option<&'static mut [T]> {
+impl Arena<'static> for Region {
+    fn slots<T: Slot>(&mut self, len: usize) -> Option<&'static mut [T]> {
         let gap = self.rest.as_ptr().align_offset(align_of::<T>());
         self.rest.split_off_mut(..gap)?;
         let bytes = self.rest.split_off_mut(..len.checked_mul(size_of::<T>())?)?;
         let first: *mut T = bytes.as_mut_ptr().cast();
         for at in 0..len {
             // SAFETY: the slot lies in `bytes`, which is aligned for it and borrowed by nobody else.
-            unsafe { first.add(at).write(T::default()) };
+            unsafe { first.add(at).write(T::empty()) };
         }
         // SAFETY: all `len` slots have been written, in memory that is borrowed here alone and for good.
         Some(unsafe { slice::from_raw_parts_mut(first, len) })
     }
 
-    fn index(&mut self, len: usize) -> Option<&'static [AtomicU32]> {
-        self.take(len).map(|slots| &*slots)
+    fn bytes(&mut self, len: usize) -> Option<&'static mut [u8]> {
+        self.rest.split_off_mut(..len)
     }
 }
 

@@ -105,9 +105,9 @@ impl Plugin {
     /// An instance that has no server yet.
     fn new(sandbox: &Sandbox, known: Known) -> Result<Plugin, Error> {
         let shared = &*sandbox.shared;
-        let lengths = Layout::checked(known.limits()).ok_or(Fault::InsufficientStorage)?;
+        let bytes = Layout::checked(known.limits()).map_or(usize::MAX, |layout| layout.bytes());
         // A snapshot holds what the tables do, and may take a quarter more.
-        let cap = lengths.bytes().saturating_mul(3).saturating_add(MEMORY_BASE);
+        let cap = bytes.saturating_mul(3).saturating_add(MEMORY_BASE);
         let limits = StoreLimitsBuilder::new().memory_size(cap).instances(1).tables(1).memories(1);
         let limits = limits.table_elements(10_000).build();
         let mut store = Store::new(shared.module.engine(), limits);

@@ -1,13 +1,12 @@
 //! The server of a process that was started without one: a job of one rank.
 
-use std::sync::atomic::AtomicU32;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 use hydrant_core::limits::OUTPUT_MAX;
 use hydrant_core::server::JobSpec;
-use hydrant_core::storage::Layout;
-use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Storage, Time};
+use hydrant_core::storage::OwnedStorage;
+use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 
 use crate::error::Error;
 
@@ -42,32 +41,11 @@ struct State {
     closed: bool,
 }
 
-fn leak<T: Clone + Default>(len: usize) -> &'static mut [T] {
-    vec![T::default(); len].leak()
-}
-
-/// Memory for the rest of the process, which initialises PMI once.
-fn slabs() -> Storage<'static> {
-    let need = Layout::of(&LIMITS);
-    Storage {
-        jobs: leak(need.jobs),
-        ranks: leak(need.ranks),
-        conns: leak(need.conns),
-        log: vec![0; need.log].leak(),
-        index: (0..need.index).map(|_| AtomicU32::new(0)).collect::<Vec<_>>().leak(),
-        groups: leak(need.groups),
-        names: leak(need.names),
-        spawns: leak(need.spawns),
-        requests: leak(need.requests),
-        psets: leak(need.psets),
-        links: leak(need.links),
-        bits: leak(need.bits),
-    }
-}
-
 impl Within {
     pub(super) fn new() -> Result<Within, Error> {
-        let mut server = Server::new(LIMITS, slabs(), 0).map_err(Error::Within)?;
+        // It stays for the rest of the process, which initializes PMI once.
+        let storage = Box::leak(Box::new(OwnedStorage::new(&LIMITS)));
+        let mut server = Server::new(LIMITS, storage.lend(), 0).map_err(Error::Within)?;
         let name = format!("singleton_{}", std::process::id());
         for input in [
             Input::RegisterJob(JobSpec::new(JOB, &name, 1)),
