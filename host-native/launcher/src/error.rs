@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
+use hydrant_reactor::OpenFilesError;
 
 use crate::border::BackendError;
 use crate::cluster::ClusterError;
@@ -63,14 +64,6 @@ pub enum RunError {
     Spawn {
         /// The first rank that was not started.
         rank: u32,
-        /// Its command.
-        command: OsString,
-        /// What the system said.
-        why: io::Error,
-    },
-    /// The system did not start a program that the launcher needs for itself.
-    #[error("cannot start {}: {why}", command.display())]
-    Helper {
         /// Its command.
         command: OsString,
         /// What the system said.
@@ -185,7 +178,7 @@ pub enum RunError {
         why: Fault,
     },
     /// The daemon that keeps names cannot be joined.
-    #[error("cannot join the universe: {0}")]
+    #[error("cannot connect to the name server: {0}")]
     Universe(#[from] Box<UniverseError>),
     /// The board does not serve the job.
     #[error(transparent)]
@@ -214,13 +207,8 @@ pub enum RunError {
     #[error("a job of {0} ranks cannot be run")]
     Size(u64),
     /// A system call failed that has no reason to.
-    #[error("{what}: {why}")]
-    System {
-        /// What was attempted.
-        what: &'static str,
-        /// What the system said.
-        why: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] hydrant_reactor::Error),
     /// The core turned down the job.
     #[error("the job cannot be served: {why}{}", raise(why))]
     Core {
@@ -269,10 +257,9 @@ impl RunError {
             RunError::NotExecutable { why, .. } => number(why, libc::EACCES),
             RunError::WorkingDir { why, .. } => number(why, libc::ENOTDIR),
             RunError::Spawn { why, .. }
-            | RunError::Helper { why, .. }
             | RunError::OutputFile { why, .. }
             | RunError::Listen { why, .. }
-            | RunError::System { why, .. } => number(why, libc::EIO),
+            | RunError::System(hydrant_reactor::Error { why, .. }) => number(why, libc::EIO),
             RunError::OpenFiles { .. } => libc::EAGAIN,
             RunError::Core { why: Fault::Full(..) } | RunError::Pset { why: Fault::Full(..), .. } => {
                 libc::ENOSPC
@@ -280,6 +267,11 @@ impl RunError {
             _ => libc::EINVAL,
         };
         errno.try_into().unwrap_or(u8::MAX)
+    }
+
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        None
     }
 
     /// The limit that leaves no room, where that is what is wrong.
@@ -307,7 +299,15 @@ impl RunError {
 
     /// For `map_err`: names what was attempted.
     pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> RunError {
-        move |why| RunError::System { what, why: why.into() }
+        move |why| RunError::System(hydrant_reactor::Error { what, why: why.into() })
+    }
+
+    /// For `map_err`: too few open files for a job of so many ranks.
+    pub(crate) fn open_files(ranks: u32) -> impl Fn(OpenFilesError) -> RunError {
+        move |error| match error {
+            OpenFilesError::HardLimit { needed, limit } => RunError::OpenFiles { ranks, needed, limit },
+            OpenFilesError::System(error) => error.into(),
+        }
     }
 }
 

@@ -185,7 +185,7 @@ impl Setup {
             plugin: None,
             record: None,
             bind: options.bind.clone(),
-            universe: options.universe,
+            universe: options.universe_size,
             cleanup: options.cleanup,
             verbose: options.verbose,
             by_port: options.pmi_port.is_some(),
@@ -213,7 +213,7 @@ impl Setup {
     pub(crate) fn options(self) -> Options {
         Options {
             prepend_rank: false,
-            universe: self.universe,
+            universe_size: self.universe,
             outfile_pattern: None,
             errfile_pattern: None,
             bind: self.bind,
@@ -224,7 +224,7 @@ impl Setup {
             fence_warning: self.fence_warning,
             lookup_wait: self.lookup_wait,
             pmi1_subversion: self.pmi1_subversion,
-            name_service: None,
+            name_server: None,
             record: None,
             limits: Vec::new(),
             offload: None,
