@@ -5,18 +5,18 @@
 //! one server, of the launcher and of the name service differ in where connections come from and in what they do with
 //! [`Event`]s.
 //!
-//! ```ignore
+//! ```
 //! use std::io::{Read, Write};
 //! use std::os::unix::net::UnixStream;
 //!
 //! use hydrant_core::server::JobSpec;
 //! use hydrant_core::{Input, JobId, Limits, Rank, Server};
-//! use hydrant_driver::{Driver, Event};
+//! use hydrant_driver::{Driver, Event, MappedStorage};
 //! use hydrant_reactor::{Clock, KeyRange, Poller};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let limits = Limits::for_ranks(1);
-//! # let mut storage = hydrant_core::OwnedStorage::new(&limits);
+//! let limits = Limits::for_ranks(1);
+//! let mut storage = MappedStorage::try_new(&limits)?;
 //! // A job of one rank, whose process holds the other end of a socket pair.
 //! let server = Server::new(limits, storage.lend(), 1)?;
 //! let mut driver = Driver::new(Box::new(server), KeyRange(0));
@@ -48,6 +48,8 @@ mod driver;
 mod error;
 mod event;
 mod port;
+mod segment;
+mod storage;
 
 use hydrant_core::Backend;
 
@@ -55,6 +57,8 @@ pub use driver::{Driver, HANDSHAKE_TIMEOUT, Traffic};
 pub use error::{BackendError, Error, ListenError};
 pub use event::{CloseReason, Event, OVERRUN};
 pub use port::TcpPort;
+pub use segment::Sharing;
+pub use storage::{InsufficientMemory, MappedStorage, installed_memory};
 
 /// A backend that is chosen at run time.
 pub type AnyBackend<'s> = dyn Backend<Error = BackendError> + 's;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::RunError;
 use crate::manage::Board;
 use crate::plan::Plugin;
-use crate::storage::OwnedStorage;
+use hydrant_driver::MappedStorage;
 
 /// Room for whatever a core says.
 pub(crate) fn output_buffer(limits: &Limits) -> Box<[u8]> {
@@ -130,12 +130,12 @@ impl Maker {
     }
 
     /// Memory for a core of these limits. A sandbox has memory of its own.
-    pub(crate) fn slabs(&self, limits: &Limits, shared: bool) -> Result<OwnedStorage, RunError> {
+    pub(crate) fn slabs(&self, limits: &Limits, shared: bool) -> Result<MappedStorage, RunError> {
         let slabs = match self {
-            Maker::BuiltIn if shared => OwnedStorage::try_shared(limits),
-            Maker::BuiltIn => OwnedStorage::try_new(limits),
+            Maker::BuiltIn if shared => MappedStorage::try_shared(limits),
+            Maker::BuiltIn => MappedStorage::try_new(limits),
             #[cfg(feature = "sandbox")]
-            Maker::Sandbox(_) => OwnedStorage::try_new(&Limits::NONE),
+            Maker::Sandbox(_) => MappedStorage::try_new(&Limits::NONE),
         };
         Ok(slabs?)
     }
@@ -145,7 +145,7 @@ impl Maker {
         &self,
         limits: Limits,
         seed: u32,
-        slabs: &'s mut OwnedStorage,
+        slabs: &'s mut MappedStorage,
     ) -> Result<Box<AnyBackend<'s>>, RunError> {
         match self {
             Maker::BuiltIn => Ok(Box::new(Native(Server::new_zeroed(limits, slabs.lend(), seed)?))),

@@ -6,13 +6,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
-use hydrant_driver::{BackendError, ListenError};
+use hydrant_driver::{BackendError, InsufficientMemory, ListenError};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
 
 use crate::manage::BoardError;
 use crate::recording::TapeError;
-use crate::storage::NoRoom;
 use crate::universe::UniverseError;
 
 /// Why a job could not be run. Whatever had been started is ended before this is returned.
@@ -181,7 +180,7 @@ pub enum RunError {
     Links(String),
     /// The server's tables are too large.
     #[error(transparent)]
-    NoRoom(#[from] NoRoom),
+    InsufficientMemory(#[from] InsufficientMemory),
     /// A job without ranks, or with more than 32-bit numbers count.
     #[error("a job of {0} ranks cannot be run")]
     Size(u64),

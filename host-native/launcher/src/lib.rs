@@ -15,9 +15,7 @@ pub mod recording;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
-mod segment;
 pub mod serve;
-pub mod storage;
 pub mod universe;
 
 pub use dry_run::dry_run;

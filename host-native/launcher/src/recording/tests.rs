@@ -8,7 +8,7 @@ use hydrant_core::{Backend, ConnId, Fault, JobId, Malformed, Rank, Refusal, Serv
 
 use super::*;
 use crate::border::Native;
-use crate::storage::OwnedStorage;
+use hydrant_driver::MappedStorage;
 
 const LIMITS: Limits = Limits { jobs: 1, ranks: 1, conns: 2, keys: 8, kvs_bytes: 1024, ..Limits::NONE };
 const SEED: u32 = 7;
@@ -60,7 +60,7 @@ fn recorded() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes).unwrap();
     writer.write(&BEGIN).unwrap();
-    let mut slabs = OwnedStorage::new(&LIMITS);
+    let mut slabs = MappedStorage::new(&LIMITS);
     let mut core = Native(Server::new(LIMITS, slabs.lend(), SEED).unwrap());
     let mut buf = vec![0; LIMITS.output_max()];
     for (at, input) in steps().into_iter().enumerate() {
@@ -79,7 +79,7 @@ fn recorded() -> Vec<u8> {
 
 fn played(bytes: &[u8]) -> (u64, u64, Option<Difference>) {
     let mut reader = Reader::new(bytes).unwrap();
-    let mut slabs = OwnedStorage::new(&LIMITS);
+    let mut slabs = MappedStorage::new(&LIMITS);
     let mut check =
         Check::new(Box::new(Native(Server::new(LIMITS, slabs.lend(), reader.begin().seed).unwrap())));
     let mut difference = None;

@@ -15,8 +15,8 @@ use crate::border::{Maker, PluginFile};
 use crate::cli::value;
 use crate::plan::Plugin;
 use crate::recording::{Check, Difference, Reader, Record, RecordingError};
-use crate::storage::installed_memory;
 pub(crate) use describe::describe;
+use hydrant_driver::installed_memory;
 use show::Show;
 
 /// What is to be shown.

@@ -17,7 +17,7 @@ use super::token::Token;
 use crate::engine::open::random;
 use crate::error::RunError;
 use crate::manage::{Link, LinkError};
-use crate::storage::OwnedStorage;
+use hydrant_driver::MappedStorage;
 
 /// Hosts at the same time.
 const HOSTS: usize = 64;
@@ -30,7 +30,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, RunError>
     let reactor = Reactor::new(Token::Signals)?;
     let files = OWN_FILES + u64::from(limits.conns) + u64::from(limits.jobs) + HOSTS as u64;
     let _files = OpenFiles::reserve(files).map_err(RunError::open_files(limits.conns))?;
-    let mut storage = OwnedStorage::try_new(&limits)?;
+    let mut storage = MappedStorage::try_new(&limits)?;
     let server = Server::new(limits, storage.lend(), random()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;

@@ -368,12 +368,12 @@ mod tests {
     use hydrant_core::server::JobSpec;
 
     use super::*;
-    use crate::storage::OwnedStorage;
+    use hydrant_driver::MappedStorage;
 
     const JOB: JobId = JobId(0);
 
     /// An endpoint with a job of `size` ranks, and the port of it.
-    fn endpoint<'s>(size: u32, storage: &'s mut OwnedStorage, limits: Limits) -> (Endpoint<'s>, SocketAddr) {
+    fn endpoint<'s>(size: u32, storage: &'s mut MappedStorage, limits: Limits) -> (Endpoint<'s>, SocketAddr) {
         let server = Server::new(limits, storage.lend(), 1).unwrap();
         let reactor = Reactor::new(Token::Signals).unwrap();
         let mut endpoint = Endpoint::new(&[], &limits, server, reactor).unwrap();
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn a_rank_joins_and_leaves() {
         let limits = Limits::for_ranks(2);
-        let mut storage = OwnedStorage::new(&limits);
+        let mut storage = MappedStorage::new(&limits);
         let (mut endpoint, addr) = endpoint(2, &mut storage, limits);
         let mut stream = client(addr, 1);
         let from = stream.local_addr().unwrap();
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn a_client_that_sends_something_else_is_closed() {
         let limits = Limits::for_ranks(1);
-        let mut storage = OwnedStorage::new(&limits);
+        let mut storage = MappedStorage::new(&limits);
         let (mut endpoint, addr) = endpoint(1, &mut storage, limits);
         let mut stream = TcpStream::connect(addr).unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn a_paused_job_accepts_nobody() {
         let limits = Limits::for_ranks(1);
-        let mut storage = OwnedStorage::new(&limits);
+        let mut storage = MappedStorage::new(&limits);
         let (mut endpoint, addr) = endpoint(1, &mut storage, limits);
         endpoint.pause(JOB, true);
         let _stream = client(addr, 0);
@@ -450,7 +450,7 @@ mod tests {
     #[test]
     fn the_number_of_a_closed_job_is_free() {
         let limits = Limits::for_ranks(1);
-        let mut storage = OwnedStorage::new(&limits);
+        let mut storage = MappedStorage::new(&limits);
         let (mut endpoint, addr) = endpoint(1, &mut storage, limits);
         let _stream = client(addr, 0);
         assert!(matches!(next(&mut endpoint), JobEvent::Joined { .. }));

@@ -16,7 +16,7 @@ use super::jobs::Job;
 use super::token::Token;
 use crate::engine::open::{job_name, random};
 use crate::error::RunError;
-use crate::storage::OwnedStorage;
+use hydrant_driver::MappedStorage;
 
 /// The one job that there is at a time.
 const JOB: JobId = JobId(0);
@@ -27,7 +27,7 @@ pub(super) fn serve(options: &Options, size: u32) -> Result<u8, RunError> {
     let reactor = Reactor::new(Token::Signals)?;
     let _files =
         OpenFiles::reserve(OWN_FILES + u64::from(limits.conns)).map_err(RunError::open_files(size))?;
-    let mut storage = OwnedStorage::try_new(&limits)?;
+    let mut storage = MappedStorage::try_new(&limits)?;
     let server = Server::new(limits, storage.lend(), random()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;

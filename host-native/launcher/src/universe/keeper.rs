@@ -11,7 +11,7 @@ use hydrant_reactor::{Key, KeyRange, Poller};
 use super::LIMITS;
 use crate::border::Maker;
 use crate::error::RunError;
-use crate::storage::OwnedStorage;
+use hydrant_driver::MappedStorage;
 
 /// The name service.
 pub(crate) struct Keeper<'s> {
@@ -36,7 +36,7 @@ impl<'s> Keeper<'s> {
     pub(crate) fn new(
         maker: &Maker,
         limits: Limits,
-        storage: &'s mut OwnedStorage,
+        storage: &'s mut MappedStorage,
         keys: KeyRange,
     ) -> Result<Keeper<'s>, RunError> {
         let driver = Driver::new(maker.core(limits, 0, storage)?, keys);

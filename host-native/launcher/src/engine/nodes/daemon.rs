@@ -19,8 +19,8 @@ use crate::error::RunError;
 use crate::launch::{Checked, check, find_mpi_library};
 use crate::plan::Plan;
 use crate::recording::Tape;
-use crate::segment::Sharing;
-use crate::storage::OwnedStorage;
+use hydrant_driver::MappedStorage;
+use hydrant_driver::Sharing;
 
 /// Why a daemon ends before it should.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         // It may have to be compiled.
         links.hush(reactor.clock.now(), &reactor.poller);
     }
-    let mut slabs = OwnedStorage::new(&Limits::NONE);
+    let mut slabs = MappedStorage::new(&Limits::NONE);
     let (own, unfit) = match Own::make(&setup, &host, &links, &mut slabs) {
         Ok(own) => (own, None),
         Err(error) => (Own::gone(setup.limits), Some(error)),
@@ -102,7 +102,7 @@ impl<'s> Own<'s> {
         setup: &Setup,
         host: &str,
         links: &Links,
-        slabs: &'s mut OwnedStorage,
+        slabs: &'s mut MappedStorage,
     ) -> Result<Own<'s>, RunError> {
         let limits = setup.limits;
         let seed = open::random()?;
