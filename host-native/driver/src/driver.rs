@@ -151,15 +151,18 @@ where
         poller.add(conn.fd(), self.keys.key(0, id), Interest::Read)
     }
 
-    /// Closes the oldest connection whose client has not introduced itself, where there is no room for another.
+    /// Closes the oldest connection whose client has not introduced itself, where there is no room for another. Returns
+    /// whether it did.
     ///
     /// # Errors
     /// The backend failed.
-    pub fn make_room(&mut self, now: u64) -> Result<(), Error> {
-        match self.conns.oldest_incoming() {
-            Some((id, _)) if !self.conns.has_room() => self.end(id, now, CloseReason::NotIntroduced),
-            _ => Ok(()),
+    pub fn make_room(&mut self, now: u64) -> Result<bool, Error> {
+        if self.conns.has_room() {
+            return Ok(false);
         }
+        let Some((id, _)) = self.conns.oldest_incoming() else { return Ok(false) };
+        self.end(id, now, CloseReason::NotIntroduced)?;
+        Ok(true)
     }
 
     /// A connection is ready: writes what is kept of a reply, or reads once and hands the backend what came. Keys of
@@ -170,7 +173,7 @@ where
     pub fn ready(&mut self, key: Key, now: u64, poller: &Poller) -> Result<(), Error> {
         let Some((_, id)) = self.keys.decode(key) else { return Ok(()) };
         match self.conns.get(id) {
-            Some(conn) if conn.is_blocked() => self.flush(ConnId(id), now, poller),
+            Some(conn) if conn.is_blocked() => self.flush(ConnId(id), now, poller).map(drop),
             Some(_) => self.read(ConnId(id), now).map(drop),
             None => Ok(()),
         }
@@ -198,19 +201,21 @@ where
         }
     }
 
-    /// Writes what is kept of a reply.
+    /// Writes what is kept of a reply. Returns whether there was anything to write.
     ///
     /// # Errors
     /// The backend failed, or a system call.
-    pub fn flush(&mut self, conn: ConnId, now: u64, poller: &Poller) -> Result<(), Error> {
+    pub fn flush(&mut self, conn: ConnId, now: u64, poller: &Poller) -> Result<bool, Error> {
         let key = self.keys.key(0, conn.0);
-        let Some(open) = self.conns.get_mut(conn.0).filter(|open| open.is_blocked()) else { return Ok(()) };
+        let Some(open) = self.conns.get_mut(conn.0).filter(|open| open.is_blocked()) else {
+            return Ok(false);
+        };
         if open.flush() == Sent::All {
             poller.modify(open.fd(), key, Interest::Read)?;
             self.handle(now, Input::Writable { conn })?;
             self.conns.deferred.push(conn.0);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Sends replies, closes connections that the backend gives up, hands deferred requests in again, and returns the
@@ -288,14 +293,20 @@ where
         self.close(conn, now)
     }
 
+    /// Closes all connections of a job without events.
+    ///
+    /// # Errors
+    /// The backend failed.
+    pub fn close_job(&mut self, job: JobId, now: u64) -> Result<(), Error> {
+        self.conns.of_job(job).into_iter().try_for_each(|id| self.close(ConnId(id), now))
+    }
+
     /// Closes all connections of a job without events, and deregisters the job.
     ///
     /// # Errors
     /// The backend failed.
     pub fn deregister_job(&mut self, job: JobId, now: u64) -> Result<(), Error> {
-        for id in self.conns.of_job(job) {
-            self.close(ConnId(id), now)?;
-        }
+        self.close_job(job, now)?;
         Ok(self.handle(now, Input::DeregisterJob { job })?)
     }
 
@@ -307,19 +318,22 @@ where
     }
 
     /// Does what is due: the backend's timeouts, and the end of connections whose clients have not introduced themselves.
+    /// Returns whether anything was due.
     ///
     /// # Errors
     /// The backend failed.
-    pub fn handle_timeout(&mut self, now: u64) -> Result<(), Error> {
-        if self.backend.poll_at().is_some_and(|Time(at)| at <= now) {
+    pub fn handle_timeout(&mut self, now: u64) -> Result<bool, Error> {
+        let mut due = self.backend.poll_at().is_some_and(|Time(at)| at <= now);
+        if due {
             self.handle(now, Input::Timeout)?;
         }
         while let Some((id, opened)) = self.conns.oldest_incoming()
             && opened + HANDSHAKE_TIMEOUT <= now
         {
             self.end(id, now, CloseReason::NotIntroduced)?;
+            due = true;
         }
-        Ok(())
+        Ok(due)
     }
 
     /// The latest connection of a rank.

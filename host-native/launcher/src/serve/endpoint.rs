@@ -227,8 +227,9 @@ impl<'s> Endpoint<'s> {
 
     fn handle_timeout(&mut self) -> Result<(), RunError> {
         let now = self.now();
-        self.driver.handle_timeout(now)?;
-        self.poll_driver()?;
+        if self.driver.handle_timeout(now)? {
+            self.poll_driver()?;
+        }
         let mut ports = self.ports.iter_mut().flatten();
         Ok(ports.try_for_each(|port| port.listener.resume(&self.reactor.poller, now))?)
     }
@@ -279,8 +280,9 @@ impl<'s> Endpoint<'s> {
             return Ok(());
         }
         let now = self.now();
-        self.driver.make_room(now)?;
-        self.poll_driver()?;
+        if self.driver.make_room(now)? {
+            self.poll_driver()?;
+        }
         match self.driver.open(stream.into(), job, None, now, &self.reactor.poller)? {
             Some(_) => self.counters.accepted = self.counters.accepted.saturating_add(1),
             None => {

@@ -50,8 +50,10 @@ impl<'s> Keeper<'s> {
 
     /// Does what is due.
     pub(crate) fn keep_time(&mut self, poller: &Poller, now: u64) -> Result<(), RunError> {
-        self.driver.handle_timeout(now)?;
-        self.poll_driver(poller, now)
+        match self.driver.handle_timeout(now)? {
+            true => self.poll_driver(poller, now),
+            false => Ok(()),
+        }
     }
 
     /// Adds a connection.
