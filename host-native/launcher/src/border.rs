@@ -1,7 +1,6 @@
 //! The core that serves a run: what the event loops drive, whatever stands behind it.
 
 use std::ffi::OsString;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use hydrant_core::server::Consumed;
@@ -10,7 +9,6 @@ pub(crate) use hydrant_driver::{AnyBackend, BackendError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
-use crate::manage::Board;
 use crate::plan::Plugin;
 use hydrant_driver::MappedStorage;
 
@@ -44,44 +42,6 @@ impl Backend for Native<'_> {
 
     fn kvs_space(&self, job: JobId) -> Option<u32> {
         self.0.kvs_space(job)
-    }
-}
-
-/// What serves a run.
-pub(crate) enum Service<'s> {
-    /// A core that the event loop hands its clients' bytes to.
-    Core(Box<AnyBackend<'s>>),
-    /// A board, whose clients are its own.
-    Board(Box<Board>),
-}
-
-impl<'s> Service<'s> {
-    /// The board, where it is one.
-    pub(crate) fn board(&mut self) -> Option<&mut Board> {
-        match self {
-            Service::Core(_) => None,
-            Service::Board(board) => Some(board),
-        }
-    }
-}
-
-impl<'s> Deref for Service<'s> {
-    type Target = AnyBackend<'s>;
-
-    fn deref(&self) -> &AnyBackend<'s> {
-        match self {
-            Service::Core(core) => &**core,
-            Service::Board(board) => &**board,
-        }
-    }
-}
-
-impl<'s> DerefMut for Service<'s> {
-    fn deref_mut(&mut self) -> &mut AnyBackend<'s> {
-        match self {
-            Service::Core(core) => &mut **core,
-            Service::Board(board) => &mut **board,
-        }
     }
 }
 

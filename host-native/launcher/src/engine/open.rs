@@ -263,7 +263,6 @@ impl Engine<'_, '_> {
         let job = &self.jobs[id];
         let processes = job.processes();
         self.procs.make_room(processes.clone());
-        self.conns.make_room(processes.end);
         self.streams.make_room(processes, job.ordinal, &self.sinks);
         if let Some(query) = &job.query {
             let token = Token::Queries(id.0);
@@ -281,8 +280,10 @@ impl Engine<'_, '_> {
 
     /// Has the core forget a job, with its connections.
     pub(super) fn forget(&mut self, id: JobId) -> Result<(), RunError> {
-        for conn in self.conns.of_job(id) {
-            self.close_conn(conn)?;
+        let now = self.now();
+        if let Some(driver) = self.core.driver() {
+            driver.close_job(id, now)?;
+            self.outputs()?;
         }
         if let Some(universe) = &mut self.universe {
             universe.forget(id);

@@ -6,11 +6,12 @@ use hydrant_core::{Fault, Input, JobId, Limits, Rank, Time};
 use rustix::process::Signal;
 
 use super::super::jobs::Ranks;
+use super::super::server::PmiServer;
 use super::super::token::{LINKS, Token};
 use super::super::{Engine, Outlets, open, record, recorded};
 use super::broken::Gone;
 use super::{Nodes, Role};
-use crate::border::{AnyBackend, BackendError, Maker, Service};
+use crate::border::{AnyBackend, BackendError, Maker};
 use crate::cluster::control::{JobRecord, Order, Report, Setup, StartError, decode};
 use crate::cluster::link::Channel;
 use crate::cluster::net::{Event, Links};
@@ -66,7 +67,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     let waited_for = setup.is_waited_for();
     let plan = Plan { programs: Vec::new(), options: setup.options() };
     let outlets = Outlets::of_daemon(&reactor.poller)?;
-    let mut engine = Engine::new(&plan, reactor, files, outlets, Service::Core(core))?;
+    let mut engine = Engine::new(&plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.tape = tape;
     engine.sharing = sharing;
     engine.host = host;
