@@ -7,11 +7,11 @@ use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
 use hydrant_reactor::OpenFilesError;
+use hydrant_record::WriteError;
 
 use crate::border::BackendError;
 use crate::cluster::ClusterError;
 use crate::manage::BoardError;
-use crate::recording::TapeError;
 use crate::storage::NoRoom;
 use crate::universe::UniverseError;
 
@@ -183,9 +183,9 @@ pub enum RunError {
     /// The board does not serve the job.
     #[error(transparent)]
     Board(#[from] Box<BoardError>),
-    /// It cannot be recorded.
+    /// The job cannot be recorded.
     #[error(transparent)]
-    Record(#[from] TapeError),
+    Record(#[from] WriteError),
     /// It cannot be said which rank runs where.
     #[error(transparent)]
     Cluster(#[from] Box<ClusterError>),

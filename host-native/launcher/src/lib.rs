@@ -9,7 +9,6 @@ mod launch;
 mod manage;
 pub mod plan;
 pub mod probe;
-pub mod recording;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
