@@ -33,13 +33,13 @@ fn a_wrong_command_line_is_2_and_speaks_on_standard_error() {
 #[test]
 fn options_that_contradict_each_other_are_explained_by_their_own_command() {
     for (args, words) in [
-        (&["--size", "4", "--map", "2,3"][..], "--map is for 5 ranks, and --size says 4"),
-        (&["--manage", "--jobs", "2"], "--jobs goes with --size: "),
-        (&["--limit", "keys=9"], "--limit keys=9: without --size or --manage there are "),
+        (&["--size", "4", "--map", "2,3"][..], "--map has 5 ranks, but --size is 4"),
+        (&["--manage", "--jobs", "2"], "--jobs requires --size; "),
+        (&["--limit", "keys=9"], "--limit keys=9: a name server has the limits names=N and conns=N"),
     ] {
         let (code, out, error) = run(&[&["serve"], args].concat());
         assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}");
-        assert!(error.starts_with(&format!("error: {words}")), "{error}");
+        assert!(error.starts_with(&format!("hydrant: {words}")), "{error}");
         assert!(error.contains("Usage: hydrant serve [OPTIONS]"), "{error}");
     }
 }
@@ -129,9 +129,9 @@ fn hosts_that_cannot_be_used_are_2_and_name_their_file() {
     let fits = run(&["run", "-f", name, "-n", "2", "true"]);
     std::fs::remove_file(&file).expect("it was written");
     assert_eq!((wrong.0, wrong.1.as_str()), (Some(2), ""));
-    assert!(wrong.2.contains(&format!("{name} line 2: 'many' is no number of slots")), "{}", wrong.2);
+    assert!(wrong.2.contains(&format!("{name} line 2: invalid number of slots 'many'")), "{}", wrong.2);
     assert_eq!(full.0, Some(2), "{}", full.2);
-    assert!(full.2.contains("3 ranks, but the hosts take 2 at most"), "{}", full.2);
+    assert!(full.2.contains("3 ranks, but max_slots of the hosts allow 2"), "{}", full.2);
     assert_eq!((fits.0, fits.2.as_str()), (Some(0), ""));
 }
 

@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
+use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
 use hydrant_record::WriteError;
 
 use crate::border::BackendError;
-use crate::cluster::ClusterError;
 use crate::manage::BoardError;
 use crate::storage::NoRoom;
 use crate::universe::UniverseError;
@@ -82,17 +82,6 @@ pub enum RunError {
         /// The hard limit `RLIMIT_NOFILE`.
         limit: u64,
     },
-    /// A processor that ranks shall be bound to is not one that the launcher may use.
-    #[error("cannot bind to processor {cpu}: this process may use {allowed} only")]
-    Processor {
-        /// The processor's number.
-        cpu: u32,
-        /// The allowed ones, as a list of ranges.
-        allowed: String,
-    },
-    /// `user` binding without a processor.
-    #[error("cannot bind: an empty set of processors")]
-    NoProcessor,
     /// A file for a rank's output cannot be written.
     #[error("cannot open {} for the output of rank {rank}: {why}", path.display())]
     OutputFile {
@@ -118,14 +107,6 @@ pub enum RunError {
         addr: SocketAddr,
         /// What the system said.
         why: io::Error,
-    },
-    /// What `PMI_process_mapping` would have to say is longer than a value may be.
-    #[error(
-        "the layout of the ranks takes {len} bytes to describe, and PMI has room for 1024: start fewer ranks or lay them out more evenly"
-    )]
-    Mapping {
-        /// Its length in bytes.
-        len: usize,
     },
     /// The library that shows process sets to MPI programs is not where it should be.
     #[error(
@@ -178,7 +159,7 @@ pub enum RunError {
         why: Fault,
     },
     /// The daemon that keeps names cannot be joined.
-    #[error("cannot join the universe: {0}")]
+    #[error("cannot connect to the name server: {0}")]
     Universe(#[from] Box<UniverseError>),
     /// The board does not serve the job.
     #[error(transparent)]
@@ -186,9 +167,9 @@ pub enum RunError {
     /// The job cannot be recorded.
     #[error(transparent)]
     Record(#[from] WriteError),
-    /// It cannot be said which rank runs where.
+    /// The ranks cannot be placed on hosts, or bound to processors.
     #[error(transparent)]
-    Cluster(#[from] Box<ClusterError>),
+    Placement(#[from] Box<PlacementError>),
     /// A neighbour's core says what this node's does not understand.
     #[error("node {node} told this one what no core says: {why}")]
     Peer {
@@ -224,6 +205,12 @@ impl From<BoardError> for RunError {
     }
 }
 
+impl From<PlacementError> for RunError {
+    fn from(error: PlacementError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
 impl From<BackendError> for RunError {
     fn from(error: BackendError) -> RunError {
         match error {
@@ -244,7 +231,13 @@ impl RunError {
             RunError::NotExecutable { .. } | RunError::NoInterpreter { .. } | RunError::WorkingDir { .. } => {
                 126
             }
-            RunError::Cluster(_) | RunError::PortOnNodes(_) => 2,
+            RunError::Placement(error) => match **error {
+                PlacementError::MappingTooLong { .. }
+                | PlacementError::Processor { .. }
+                | PlacementError::NoProcessor => 1,
+                _ => 2,
+            },
+            RunError::PortOnNodes(_) => 2,
             _ => 1,
         }
     }
@@ -267,6 +260,11 @@ impl RunError {
             _ => libc::EINVAL,
         };
         errno.try_into().unwrap_or(u8::MAX)
+    }
+
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        None
     }
 
     /// The limit that leaves no room, where that is what is wrong.

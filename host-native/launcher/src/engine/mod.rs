@@ -28,13 +28,13 @@ use std::time::Duration;
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{Input, JobId, Limits, Time};
+use hydrant_placement::{Environment, Location};
 use hydrant_reactor::{
     Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
 };
 use hydrant_record::{Recorder, RecordingFile};
 
 use crate::border::{AnyBackend, BackendError, Maker, PluginFile, Service, output_buffer};
-use crate::cluster::{self, Location, Surroundings};
 use crate::error::RunError;
 use crate::launch::{check, find_mpi_library};
 use crate::manage::Board;
@@ -74,20 +74,20 @@ const BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
 pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let located = match plan.options.offload {
         // The board serves the ranks of this machine.
-        Some(_) => Location::Here,
-        None => cluster::locate(plan, &Surroundings::of_process()).map_err(Box::new)?,
+        Some(_) => Location::Local,
+        None => plan.locate(&Environment::current())?,
     };
     let plan = &*plan;
     let ranks = open::size(&plan.programs)?;
     match located {
-        Location::Here => {}
-        Location::Nodes(layout) => {
+        Location::Local => {}
+        Location::Nodes(deployment) => {
             refuse_on_nodes(plan)?;
-            if let Some(notice) = layout.placement.notice() {
+            if let Some(notice) = deployment.job_map.oversubscription() {
                 // Where standard error is closed, the job runs all the same.
                 let _ = writeln!(std::io::stderr(), "hydrant: {notice}");
             }
-            return nodes::run(plan, &layout);
+            return nodes::run(plan, &deployment);
         }
     }
     set_close_on_exec()?;
@@ -120,7 +120,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     engine.preload = preload;
     engine.recording = recording;
     engine.sharing = sharing;
-    let universe = plan.options.name_service.as_deref();
+    let universe = plan.options.name_server.as_deref();
     let universe = universe
         .map(|path| Universe::join(path, JobId::default(), token::NAME_CLIENT, &engine.poller))
         .transpose();
@@ -376,6 +376,6 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let of_job = if plan.options.pmi_port.is_some() { 1 + STRANGERS } else { 0 };
     let queries = u64::from(plan.options.mpi_psets);
     // A connection to the daemon for each job, and one for each look-up that waits.
-    let names = if plan.options.name_service.is_some() { jobs + LOOKUPS } else { 0 };
+    let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
     OWN_FILES + names + jobs * (of_job + queries) + ranks * (3 + files + queries)
 }
