@@ -1,4 +1,4 @@
-//! The core that serves a run: what the event loops drive, whatever stands behind it.
+//! Choice of the PMI server's backend: in this process, or a plugin in a sandbox.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,11 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::RunError;
 use crate::plan::Plugin;
 use hydrant_driver::MappedStorage;
-
-/// Room for whatever a core says.
-pub(crate) fn output_buffer(limits: &Limits) -> Box<[u8]> {
-    vec![0; limits.output_room()].into()
-}
 
 /// The core itself, in this process.
 #[derive(Debug)]

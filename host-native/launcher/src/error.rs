@@ -9,9 +9,9 @@ use hydrant_core::{Fault, Limit};
 use hydrant_driver::{BackendError, InsufficientMemory, ListenError};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
+use hydrant_record::WriteError;
 
 use crate::manage::BoardError;
-use crate::recording::TapeError;
 use crate::universe::UniverseError;
 
 /// Why a job could not be run. Whatever had been started is ended before this is returned.
@@ -161,9 +161,9 @@ pub enum RunError {
     /// The board does not serve the job.
     #[error(transparent)]
     Board(#[from] Box<BoardError>),
-    /// It cannot be recorded.
+    /// The job cannot be recorded.
     #[error(transparent)]
-    Record(#[from] TapeError),
+    Record(#[from] WriteError),
     /// The ranks cannot be placed on hosts, or bound to processors.
     #[error(transparent)]
     Placement(#[from] Box<PlacementError>),
