@@ -22,6 +22,7 @@ pub mod universe;
 pub use border::BackendError;
 pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
+pub use launch::LaunchError;
 pub use manage::BoardError;
 
 /// What [`run`] would do, in words; nothing is started.

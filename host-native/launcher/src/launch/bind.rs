@@ -1,14 +1,14 @@
-//! Which processors each rank may use.
+//! Processor binding of ranks.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::error::RunError;
+use super::error::LaunchError;
 use crate::plan::Bind;
 
-/// The sets of processors that a job's ranks get in turn, and what the launcher itself has.
+/// Processor sets for the ranks of a job, round robin, and the set of the launcher itself.
 #[derive(Debug)]
 pub(crate) struct Binding {
     own: CpuSet,
@@ -17,9 +17,10 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
-    /// Looks up the machine's processors; fails where the plan names one that the launcher may not use.
-    pub(crate) fn new(bind: &Bind) -> Result<Binding, RunError> {
-        let own = sched_getaffinity(None).map_err(RunError::system("cannot read the processors allowed"))?;
+    /// Reads the allowed processors of this process. Returns an error if the plan lists another one.
+    pub(crate) fn new(bind: &Bind) -> Result<Binding, LaunchError> {
+        let own =
+            sched_getaffinity(None).map_err(LaunchError::system("cannot read the allowed processors"))?;
         let sets = sets(bind, &own, |cpu| {
             let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
             fs::read_to_string(file).ok()
@@ -27,31 +28,31 @@ impl Binding {
         Ok(Binding { own, sets, moved: false })
     }
 
-    /// Moves the launcher to where `rank` shall run, because a new process inherits that.
-    pub(crate) fn enter(&mut self, rank: u32) -> Result<(), RunError> {
+    /// Binds the launcher to the processors of `rank`, because a new process inherits its parent's binding.
+    pub(crate) fn enter(&mut self, rank: u32) -> Result<(), LaunchError> {
         if self.sets.is_empty() {
             return Ok(());
         }
         self.moved = true;
         sched_setaffinity(None, &self.sets[rank as usize % self.sets.len()])
-            .map_err(RunError::system("cannot bind to the processors asked for"))
+            .map_err(LaunchError::system("cannot bind to the requested processors"))
     }
 
-    /// Moves the launcher back.
+    /// Restores the binding of the launcher.
     pub(crate) fn leave(&mut self) {
         if std::mem::take(&mut self.moved) {
-            // These were allowed a moment ago; where they no longer are, the launcher runs well enough elsewhere.
+            // The error is ignored: the launcher works on any processor.
             let _ = sched_setaffinity(None, &self.own);
         }
     }
 }
 
-/// The sets in the order in which ranks get them. `siblings` gives the hardware threads of a processor's core.
+/// The sets in rank order. `siblings` returns the hardware threads of a processor's core.
 fn sets(
     bind: &Bind,
     own: &CpuSet,
     siblings: impl Fn(usize) -> Option<String>,
-) -> Result<Vec<CpuSet>, RunError> {
+) -> Result<Vec<CpuSet>, LaunchError> {
     let allowed = || (0..CpuSet::MAX_CPU).filter(|&cpu| own.is_set(cpu));
     Ok(match bind {
         Bind::None => Vec::new(),
@@ -59,8 +60,8 @@ fn sets(
         Bind::Core => {
             let mut cores: BTreeMap<usize, CpuSet> = BTreeMap::new();
             for cpu in allowed() {
-                // The lowest thread names the core, also where it is not allowed itself. What the kernel does not
-                // describe is a core of its own.
+                // The lowest thread identifies the core, even if it is not allowed itself. A processor without
+                // topology is a core of its own.
                 let first = siblings(cpu).and_then(|list| lowest(&list)).unwrap_or(cpu);
                 cores.entry(first).or_default().set(cpu);
             }
@@ -70,11 +71,11 @@ fn sets(
             for &cpu in list.iter().flatten() {
                 let index = cpu as usize;
                 if index >= CpuSet::MAX_CPU || !own.is_set(index) {
-                    return Err(RunError::Processor { cpu, allowed: ranges(allowed()) });
+                    return Err(LaunchError::Processor { cpu, allowed: ranges(allowed()) });
                 }
             }
             if list.iter().any(Vec::is_empty) {
-                return Err(RunError::NoProcessor);
+                return Err(LaunchError::NoProcessor);
             }
             list.iter().map(|cpus| set_of(cpus.iter().map(|&cpu| cpu as usize))).collect()
         }
