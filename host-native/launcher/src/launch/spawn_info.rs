@@ -69,10 +69,7 @@ impl AvailableHosts<'_> {
     /// Calls `with` for this machine only.
     pub(crate) fn alone<T>(here: &str, with: impl FnOnce(&AvailableHosts<'_>) -> T) -> T {
         let find = |name: &[u8]| is_here(name, here).then(|| here.to_owned());
-        with(&AvailableHosts {
-            find: &find,
-            description: format!("processes can only be spawned on this machine, {here}"),
-        })
+        with(&AvailableHosts { find: &find, description: format!("only this machine, {here}, is available") })
     }
 }
 
