@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
+use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
 
 use crate::border::BackendError;
-use crate::cluster::ClusterError;
 use crate::launch::{LaunchError, alternatives};
 use crate::manage::BoardError;
 use crate::recording::TapeError;
@@ -57,12 +57,6 @@ pub enum RunError {
         /// What the system said.
         why: io::Error,
     },
-    /// What `PMI_process_mapping` would have to say is longer than a value may be.
-    #[error("PMI_process_mapping needs {len} bytes, but PMI allows 1024")]
-    Mapping {
-        /// Its length in bytes.
-        len: usize,
-    },
     /// This build cannot run the core in a sandbox.
     #[error("this hydrant was built without the sandbox, which --sandbox needs")]
     NoSandbox,
@@ -96,9 +90,9 @@ pub enum RunError {
     /// It cannot be recorded.
     #[error(transparent)]
     Record(#[from] TapeError),
-    /// It cannot be said which rank runs where.
+    /// The ranks cannot be placed on hosts, or bound to processors.
     #[error(transparent)]
-    Cluster(#[from] Box<ClusterError>),
+    Placement(#[from] Box<PlacementError>),
     /// A neighbour's core says what this node's does not understand.
     #[error("invalid message from node {node}: {why}")]
     Peer {
@@ -134,6 +128,12 @@ impl From<BoardError> for RunError {
     }
 }
 
+impl From<PlacementError> for RunError {
+    fn from(error: PlacementError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
 impl From<BackendError> for RunError {
     fn from(error: BackendError) -> RunError {
         match error {
@@ -150,7 +150,13 @@ impl RunError {
     pub fn exit_code(&self) -> u8 {
         match self {
             RunError::Launch(error) => error.exit_code(),
-            RunError::Cluster(_) | RunError::PortOnNodes(_) => 2,
+            RunError::Placement(error) => match **error {
+                PlacementError::MappingTooLong { .. }
+                | PlacementError::Processor { .. }
+                | PlacementError::NoProcessor => 1,
+                _ => 2,
+            },
+            RunError::PortOnNodes(_) => 2,
             _ => 1,
         }
     }
@@ -190,7 +196,6 @@ impl RunError {
                                          port of its loopback interface"
                     .to_owned()
             }
-            RunError::Mapping { .. } => "start fewer ranks or distribute them more evenly".to_owned(),
             RunError::Core { why: Fault::Full(limit, _) }
             | RunError::Pset { why: Fault::Full(limit, _), .. } => {
                 format!("raise it with --limit {}=N", limit.name())

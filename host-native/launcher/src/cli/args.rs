@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use hydrant_core::Limit;
+use hydrant_placement::CpuBinding;
 
 use super::hosts::HostArgs;
 use super::value::{self, Assignment, UniverseSize};
-use crate::plan::{Bind, Plugin};
+use crate::plan::Plugin;
 
 const OUTPUT: &str = "Job options: output";
 const PROCESSES: &str = "Job options: processes";
@@ -69,7 +70,7 @@ pub(super) struct JobArgs {
     /// robin. `user:0+2,1+3` lists processors by the kernel's numbers: + joins processors of one rank, a comma separates
     /// ranks. Further ranks start again at the first entry.
     #[arg(long, value_name = "HOW", value_parser = value::bind, default_value = "none", help_heading = PROCESSES)]
-    pub(super) bind_to: Bind,
+    pub(super) bind_to: CpuBinding,
 
     /// Universe size (MPI_UNIVERSE_SIZE): a number of processes, SYSTEM (processors here) or INFINITE (unset)
     #[arg(long, value_name = "N", value_parser = value::universe_size, help_heading = PROCESSES)]

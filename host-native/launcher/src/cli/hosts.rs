@@ -8,15 +8,12 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use hydrant_core::peer::tree::RADIX_MIN;
+use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
 
 use super::argument::ParsedOption;
 use super::configfile;
 use super::error::UsageError;
-use crate::cluster::Hosts;
-use crate::plan::{
-    BOOTSTRAP_TIMEOUT_DEFAULT, Bootstrap, By, Cluster, HEARTBEAT_DEFAULT, HostSource, RADIX_DEFAULT,
-    RADIX_MAX,
-};
+use crate::plan::{BOOTSTRAP_TIMEOUT_DEFAULT, Cluster, HEARTBEAT_DEFAULT, RADIX_DEFAULT, RADIX_MAX};
 
 /// Options of hosts, mapping and daemons.
 #[derive(Args, Clone, Debug)]
@@ -45,14 +42,14 @@ pub(super) struct HostArgs {
     pub(super) rr: bool,
 
     /// Map ranks by slot (fill one host, then the next) or by node (one rank per host in turn)
-    #[arg(long, value_name = "slot|node", value_parser = by)]
-    pub(super) map_by: Option<By>,
+    #[arg(long, value_name = "slot|node", value_parser = str::parse::<MapBy>)]
+    pub(super) map_by: Option<MapBy>,
 
     /// Number ranks by slot (host by host) or by node (one rank of each host in turn)
     ///
     /// Default: the order of the mapping.
-    #[arg(long, value_name = "slot|node", value_parser = by)]
-    pub(super) rank_by: Option<By>,
+    #[arg(long, value_name = "slot|node", value_parser = str::parse::<RankBy>)]
+    pub(super) rank_by: Option<RankBy>,
 
     /// Launcher for daemons on hosts: ssh, srun, qrsh, local or exec:COMMAND
     ///
@@ -105,7 +102,7 @@ pub(super) fn cluster(args: HostArgs, options: &[ParsedOption]) -> Result<Cluste
     {
         conflict(options, one, other, why)?;
     }
-    if args.map_by == Some(By::Node) {
+    if args.map_by == Some(MapBy::Node) {
         let why = "-map-by node assigns one rank per host in turn";
         conflict(options, "ppn", "map_by", why)?;
         conflict(options, "rr", "map_by", why)?;
@@ -116,15 +113,15 @@ pub(super) fn cluster(args: HostArgs, options: &[ParsedOption]) -> Result<Cluste
     let hosts = match (args.hosts, args.hostfile) {
         (Some(hosts), _) => HostSource::List(hosts),
         (None, Some(file)) => HostSource::File(file),
-        (None, None) => HostSource::Found,
+        (None, None) => HostSource::Allocation,
     };
-    Ok(Cluster {
-        hosts,
+    let policy = MappingPolicy {
         ppn: args.ppn.or(args.rr.then_some(1)),
         map_by: args.map_by.unwrap_or_default(),
-        fill: Vec::new(),
         rank_by: args.rank_by,
-        bootstrap: args.bootstrap,
+    };
+    Ok(Cluster {
+        placement: PlacementOptions { hosts, policy, fill: Vec::new(), bootstrap: args.bootstrap },
         bootstrap_exec: args.bootstrap_exec,
         bootstrap_timeout: args.bootstrap_timeout.0,
         remote_hydrant: args.remote_hydrant,
@@ -152,14 +149,6 @@ fn ppn(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("expected a number of ranks, at least 1".to_owned()),
         Ok(ranks) => Ok(ranks),
-    }
-}
-
-fn by(text: &str) -> Result<By, String> {
-    match text {
-        "slot" => Ok(By::Slot),
-        "node" => Ok(By::Node),
-        _ => Err("expected slot or node; for processors use -bind-to".to_owned()),
     }
 }
 

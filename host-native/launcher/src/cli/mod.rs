@@ -282,7 +282,7 @@ fn plan(mut segments: Vec<Segment>, environment: &Environment, is_offload: bool)
     }
     check_psets(segments, &programs)?;
     let mut options = Options { offload: board, ..plan_options(job, &first.options)? };
-    options.cluster.fill = fill;
+    options.cluster.placement.fill = fill;
     Ok(Plan { programs, options })
 }
 

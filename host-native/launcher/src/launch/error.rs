@@ -55,17 +55,9 @@ pub enum LaunchError {
         /// Reason given by the operating system.
         why: io::Error,
     },
-    /// Processor that this process may not use.
-    #[error("cannot bind to processor {cpu}: this process may use {allowed} only")]
-    Processor {
-        /// Number of the processor.
-        cpu: u32,
-        /// The allowed processors, as a list of ranges.
-        allowed: String,
-    },
-    /// `--bind-to user:` with an empty set.
-    #[error("cannot bind to an empty set of processors")]
-    NoProcessor,
+    /// Binding that this machine cannot provide.
+    #[error(transparent)]
+    Binding(#[from] hydrant_placement::PlacementError),
     /// Missing library for `--mpi-psets`.
     #[error("cannot find libhydrant_mpi.so for --mpi-psets as {}", alternatives(searched))]
     NoMpiLibrary {

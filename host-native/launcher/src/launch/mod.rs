@@ -13,12 +13,13 @@ use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use hydrant_placement::CpuBinding;
 use hydrant_reactor::OpenFiles;
 use hydrant_reactor::process::{Attributes, Request, spawn};
 use rustix::process::Pid;
 
-use crate::plan::{Bind, Program};
-use bind::Binding;
+use crate::plan::Program;
+use bind::Affinity;
 use cstrings::{CStrings, EnvBlock, RankNumber, c_string};
 pub use error::LaunchError;
 pub(crate) use error::alternatives;
@@ -46,7 +47,7 @@ pub(crate) enum PmiAddress {
 /// Starter of a job's ranks.
 pub(crate) struct Launcher {
     programs: Vec<Image>,
-    binding: Binding,
+    affinity: Affinity,
     attributes: Attributes,
 }
 
@@ -120,7 +121,7 @@ impl Launcher {
     /// `keep_ignored` lists signals that the launcher ignores and ranks continue to ignore.
     pub(crate) fn new(
         programs: Vec<(&Program, u32, PreparedProgram)>,
-        bind: &Bind,
+        binding: &CpuBinding,
         setting: &JobEnvironment<'_>,
         keep_ignored: &[i32],
     ) -> Result<Launcher, LaunchError> {
@@ -134,7 +135,7 @@ impl Launcher {
         });
         Ok(Launcher {
             programs: images.collect::<Result<_, LaunchError>>()?,
-            binding: Binding::new(bind)?,
+            affinity: Affinity::new(binding)?,
             attributes: Attributes::new(keep_ignored)
                 .map_err(LaunchError::system("cannot read signal dispositions"))?,
         })
@@ -165,9 +166,9 @@ impl Launcher {
         stdio: &Stdio<'_>,
         files: &OpenFiles,
     ) -> Result<Pid, LaunchError> {
-        self.binding.enter(local)?;
+        self.affinity.enter(local)?;
         let result = self.spawn(rank, local, stdio, files);
-        self.binding.leave();
+        self.affinity.leave();
         let command = || self.programs[self.image(rank)].command.clone();
         result.map_err(|why| match why.raw_os_error() {
             // The file itself existed when it was resolved.

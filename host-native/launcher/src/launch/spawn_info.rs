@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use hydrant_core::info::value::{list, strip};
 use hydrant_core::wire::{Protocol, Text, decode_spawn};
+use hydrant_placement::is_name_of;
 
 use super::soft;
-use crate::cluster::is_here;
 use crate::plan::{OWN_VARIABLES, Program};
 
 /// Program of a spawn request.
@@ -68,7 +68,7 @@ pub(crate) struct AvailableHosts<'a> {
 impl AvailableHosts<'_> {
     /// Calls `with` for this machine only.
     pub(crate) fn alone<T>(here: &str, with: impl FnOnce(&AvailableHosts<'_>) -> T) -> T {
-        let find = |name: &[u8]| is_here(name, here).then(|| here.to_owned());
+        let find = |name: &[u8]| is_name_of(name, here).then(|| here.to_owned());
         with(&AvailableHosts { find: &find, description: format!("only this machine, {here}, is available") })
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use hydrant_core::limits::JOBID_MAX;
 use hydrant_core::{Limit, Limits};
+use hydrant_placement::NodeGrouping;
 
 use super::allow::Network;
-use super::placement::Placement;
 use crate::cli::value;
 use crate::universe;
 
@@ -90,7 +90,7 @@ pub struct JobOptions {
     /// MPICH uses shared memory between ranks of the same node and fails if they are on different machines. `apart`, a node for
     /// each rank, is correct everywhere. Use `together` or a list in rank order if the placement is known.
     #[arg(long, value_name = "HOW", default_value = "apart", requires = "size")]
-    pub map: Placement,
+    pub map: NodeGrouping,
 
     /// Number of ranks of each program, in rank order
     ///
@@ -185,7 +185,7 @@ impl Options {
             (None, Some(_)) => return check_managed(given),
             (None, None) => return self.names().map(drop),
         };
-        if let Err(placed) = self.job.map.check(size) {
+        if let Err(placed) = self.job.map.check_size(size) {
             return Err(format!("--map has {placed} ranks, but --size is {size}"));
         }
         let ranks: u64 = self.job.programs.iter().map(|&ranks| u64::from(ranks)).sum();
