@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use hydrant_core::server::Consumed;
-use hydrant_core::{Backend, Input, JobId, Limits, Output, Server, Time};
+use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Server, Time};
 pub(crate) use hydrant_driver::{AnyBackend, BackendError};
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ impl Backend for Native<'_> {
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
-        Ok(self.0.poll(buf))
+        Ok(self.0.poll(buf).map_err(Fault::from)?)
     }
 
     fn poll_at(&self) -> Option<Time> {
