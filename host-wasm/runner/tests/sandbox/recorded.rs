@@ -8,9 +8,8 @@ use hydrant::recording::Reader;
 use hydrant::storage::OwnedStorage;
 use hydrant_core::server::{Consumed, Record};
 use hydrant_core::{Backend, Input, Limits, Output, Server, Time};
-use hydrant_tests::Job;
-use hydrant_tests::job::hydrant_bin;
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{Job, hydrant_bin};
 use hydrant_wasm::{Known, Plugin};
 
 use crate::common::{sandbox, target_dir};
