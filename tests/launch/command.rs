@@ -25,12 +25,12 @@ fn a_wrong_command_line_is_2_and_is_explained_on_standard_error() {
 #[test]
 fn options_that_contradict_each_other_are_explained_by_their_own_command() {
     for (args, words) in [
-        ("--size 4 --map 2,3", "--map is for 5 ranks, and --size says 4"),
-        ("--manage --jobs 2", "--jobs goes with --size: "),
-        ("--limit keys=9", "--limit keys=9: without --size or --manage there are "),
+        ("--size 4 --map 2,3", "--map has 5 ranks, but --size is 4"),
+        ("--manage --jobs 2", "--jobs requires --size; "),
+        ("--limit keys=9", "--limit keys=9: a name server has the limits names=N and conns=N"),
     ] {
         let outcome = Job::command("serve").words(args).run();
-        outcome.code(2).stdout_is("").stderr_starts(&format!("error: {words}"));
+        outcome.code(2).stdout_is("").stderr_starts(&format!("hydrant: {words}"));
         outcome.warns("Usage: hydrant serve [OPTIONS]");
     }
 }
@@ -104,10 +104,10 @@ fn hosts_that_cannot_be_used_are_2_and_name_their_file() {
     let folder = Folder::new("hosts");
     let file = folder.file("hosts", "a slots=2 max_slots=2\nb slots=many\n");
     let wrong = Job::command("run -f").arg(&file).arg("true").run();
-    wrong.code(2).stdout_is("").warns(&format!("{file} line 2: 'many' is no number of slots"));
+    wrong.code(2).stdout_is("").warns(&format!("{file} line 2: invalid number of slots 'many'"));
     folder.file("hosts", "localhost max_slots=2\n");
     let full = Job::command("run -f").arg(&file).words("-n 3 true").run();
-    full.code(2).warns("3 ranks, but the hosts take 2 at most");
+    full.code(2).warns("3 ranks, but max_slots of the hosts allow 2");
     Job::command("run -f").arg(&file).words("-n 2 true").run().code(0).quiet();
 }
 

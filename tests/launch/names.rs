@@ -1,4 +1,4 @@
-//! The name service: `hydrant serve --universe`, and the jobs that join it.
+//! The name service: `hydrant serve --name-server`, and the jobs that join it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -40,7 +40,7 @@ impl Service {
 
     /// A job that joins the service and whose ranks run a script of [`CLIENT`]'s functions.
     fn job(&self, options: &str, script: &str) -> Job {
-        let job = Job::hydrant("--universe").arg(&self.path).words(options);
+        let job = Job::hydrant("--name-server").arg(&self.path).words(options);
         job.args(["sh", "-c"]).arg(format!("{CLIENT} {script}"))
     }
 
@@ -71,7 +71,7 @@ fn serve(path: &str, options: &str) -> Running {
 }
 
 fn command(path: &str) -> Job {
-    Job::command("serve --universe").arg(path)
+    Job::command("serve --name-server").arg(path)
 }
 
 #[test]
@@ -170,9 +170,12 @@ fn a_lookup_that_waits_in_vain_fails() {
 fn without_a_service_nothing_is_started() {
     let folder = Folder::new("nobody");
     let path = folder.path("names");
+    // The option's older name.
     let outcome = Job::hydrant("--universe").arg(&path).args(["sh", "-c", "echo started"]).run();
-    outcome.code(1).stdout_is("").warns("hydrant serve --universe");
-    outcome.stderr_starts(&format!("hydrant: cannot join the universe: no name service answers at {path}: "));
+    outcome.code(1).stdout_is("").warns("hydrant serve --name-server");
+    outcome.stderr_starts(&format!(
+        "hydrant: cannot connect to the name server: no name service answers at {path}: "
+    ));
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn a_job_goes_on_when_the_service_is_lost() {
     let script = "v1; test $PMI_RANK = 1 && { one 'lookup_name service=svc'; one1 finalize; exit; }
         one 'publish_name service=a port=p'; read line
         one 'publish_name service=b port=p'; one 'lookup_name service=a'; one1 finalize";
-    let job = Job::hydrant("--universe").arg(&path).words("-l -n 2 --lookup-wait 1000 sh -c");
+    let job = Job::hydrant("--name-server").arg(&path).words("-l -n 2 --lookup-wait 1000 sh -c");
     let mut job = job.arg(format!("{CLIENT} {script}")).hold_input().start();
     assert_eq!(job.line(), "[0] publish_result rc=0 info=ok");
     running.signal(Signal::KILL);
@@ -288,9 +291,9 @@ fn services_and_jobs_of_different_users_refuse_each_other() {
     service.wait().stderr_is("hydrant serve: turned away a process of user 65534\n");
 
     let theirs = folder.path("theirs");
-    let mut service = as_nobody(&["serve", "--universe", &theirs]).start();
+    let mut service = as_nobody(&["serve", "--name-server", &theirs]).start();
     assert_eq!(service.line(), format!("hydrant serve: listening at {theirs}"));
-    let outcome = Job::hydrant("--universe").arg(&theirs).arg("true").run();
+    let outcome = Job::hydrant("--name-server").arg(&theirs).arg("true").run();
     outcome.warns(&format!("the name service at {theirs} is user 65534's"));
     service.signal(Signal::TERM);
     service.wait().stderr_is("hydrant serve: turned away a process of user 0\n");
@@ -302,7 +305,7 @@ fn a_service_that_sends_no_pmi_is_lost() {
     let path = folder.path("names");
     let listener = UnixListener::bind(&path).expect("the folder can be written");
     let script = format!("{CLIENT} v1; one 'publish_name service=a port=p'; one1 finalize");
-    let job = Job::hydrant("--universe").arg(&path).args(["sh", "-c", &script]).start();
+    let job = Job::hydrant("--name-server").arg(&path).args(["sh", "-c", &script]).start();
     let (mut stream, _) = listener.accept().expect("the job connects");
     let mut line = String::new();
     BufReader::new(&mut stream).read_line(&mut line).expect("the job sends a request");

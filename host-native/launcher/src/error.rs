@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
+use hydrant_placement::PlacementError;
+use hydrant_reactor::OpenFilesError;
 
 use crate::border::BackendError;
-use crate::cluster::ClusterError;
 use crate::manage::BoardError;
 use crate::recording::TapeError;
 use crate::storage::NoRoom;
@@ -68,14 +69,6 @@ pub enum RunError {
         /// What the system said.
         why: io::Error,
     },
-    /// The system did not start a program that the launcher needs for itself.
-    #[error("cannot start {}: {why}", command.display())]
-    Helper {
-        /// Its command.
-        command: OsString,
-        /// What the system said.
-        why: io::Error,
-    },
     /// The job needs more open files than the process may have.
     #[error(
         "a job of {ranks} ranks needs {needed} open files, but the hard limit is {limit}; raise it \
@@ -89,17 +82,6 @@ pub enum RunError {
         /// The hard limit `RLIMIT_NOFILE`.
         limit: u64,
     },
-    /// A processor that ranks shall be bound to is not one that the launcher may use.
-    #[error("cannot bind to processor {cpu}: this process may use {allowed} only")]
-    Processor {
-        /// The processor's number.
-        cpu: u32,
-        /// The allowed ones, as a list of ranges.
-        allowed: String,
-    },
-    /// `user` binding without a processor.
-    #[error("cannot bind: an empty set of processors")]
-    NoProcessor,
     /// A file for a rank's output cannot be written.
     #[error("cannot open {} for the output of rank {rank}: {why}", path.display())]
     OutputFile {
@@ -125,14 +107,6 @@ pub enum RunError {
         addr: SocketAddr,
         /// What the system said.
         why: io::Error,
-    },
-    /// What `PMI_process_mapping` would have to say is longer than a value may be.
-    #[error(
-        "the layout of the ranks takes {len} bytes to describe, and PMI has room for 1024: start fewer ranks or lay them out more evenly"
-    )]
-    Mapping {
-        /// Its length in bytes.
-        len: usize,
     },
     /// The library that shows process sets to MPI programs is not where it should be.
     #[error(
@@ -185,7 +159,7 @@ pub enum RunError {
         why: Fault,
     },
     /// The daemon that keeps names cannot be joined.
-    #[error("cannot join the universe: {0}")]
+    #[error("cannot connect to the name server: {0}")]
     Universe(#[from] Box<UniverseError>),
     /// The board does not serve the job.
     #[error(transparent)]
@@ -193,9 +167,9 @@ pub enum RunError {
     /// It cannot be recorded.
     #[error(transparent)]
     Record(#[from] TapeError),
-    /// It cannot be said which rank runs where.
+    /// The ranks cannot be placed on hosts, or bound to processors.
     #[error(transparent)]
-    Cluster(#[from] Box<ClusterError>),
+    Placement(#[from] Box<PlacementError>),
     /// A neighbour's core says what this node's does not understand.
     #[error("node {node} told this one what no core says: {why}")]
     Peer {
@@ -214,13 +188,8 @@ pub enum RunError {
     #[error("a job of {0} ranks cannot be run")]
     Size(u64),
     /// A system call failed that has no reason to.
-    #[error("{what}: {why}")]
-    System {
-        /// What was attempted.
-        what: &'static str,
-        /// What the system said.
-        why: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] hydrant_reactor::Error),
     /// The core turned down the job.
     #[error("the job cannot be served: {why}{}", raise(why))]
     Core {
@@ -232,6 +201,12 @@ pub enum RunError {
 
 impl From<BoardError> for RunError {
     fn from(error: BoardError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
+impl From<PlacementError> for RunError {
+    fn from(error: PlacementError) -> RunError {
         Box::new(error).into()
     }
 }
@@ -256,7 +231,13 @@ impl RunError {
             RunError::NotExecutable { .. } | RunError::NoInterpreter { .. } | RunError::WorkingDir { .. } => {
                 126
             }
-            RunError::Cluster(_) | RunError::PortOnNodes(_) => 2,
+            RunError::Placement(error) => match **error {
+                PlacementError::MappingTooLong { .. }
+                | PlacementError::Processor { .. }
+                | PlacementError::NoProcessor => 1,
+                _ => 2,
+            },
+            RunError::PortOnNodes(_) => 2,
             _ => 1,
         }
     }
@@ -269,10 +250,9 @@ impl RunError {
             RunError::NotExecutable { why, .. } => number(why, libc::EACCES),
             RunError::WorkingDir { why, .. } => number(why, libc::ENOTDIR),
             RunError::Spawn { why, .. }
-            | RunError::Helper { why, .. }
             | RunError::OutputFile { why, .. }
             | RunError::Listen { why, .. }
-            | RunError::System { why, .. } => number(why, libc::EIO),
+            | RunError::System(hydrant_reactor::Error { why, .. }) => number(why, libc::EIO),
             RunError::OpenFiles { .. } => libc::EAGAIN,
             RunError::Core { why: Fault::Full(..) } | RunError::Pset { why: Fault::Full(..), .. } => {
                 libc::ENOSPC
@@ -280,6 +260,11 @@ impl RunError {
             _ => libc::EINVAL,
         };
         errno.try_into().unwrap_or(u8::MAX)
+    }
+
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        None
     }
 
     /// The limit that leaves no room, where that is what is wrong.
@@ -307,7 +292,15 @@ impl RunError {
 
     /// For `map_err`: names what was attempted.
     pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> RunError {
-        move |why| RunError::System { what, why: why.into() }
+        move |why| RunError::System(hydrant_reactor::Error { what, why: why.into() })
+    }
+
+    /// For `map_err`: too few open files for a job of so many ranks.
+    pub(crate) fn open_files(ranks: u32) -> impl Fn(OpenFilesError) -> RunError {
+        move |error| match error {
+            OpenFilesError::HardLimit { needed, limit } => RunError::OpenFiles { ranks, needed, limit },
+            OpenFilesError::System(error) => error.into(),
+        }
     }
 }
 

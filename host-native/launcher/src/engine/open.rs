@@ -3,18 +3,18 @@
 use hydrant_core::limits::JOBID_MAX;
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
+use hydrant_placement::{node_pset, process_mapping};
+use hydrant_reactor::{Interest, Listener};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::gate::Gate;
 use super::jobs::{Away, Job, Ranks};
-use super::poller::{Interest, Token};
 use super::port::Port;
 use super::query::Query;
 use super::report::Outcome;
+use super::token::Token;
 use super::{Engine, needed_files};
 use crate::border::BackendError;
 use crate::cluster::control::{JobRecord, Place};
-use crate::cluster::{mapping_of, placement};
 use crate::error::RunError;
 use crate::launch::{Checked, Launcher, Service, Setting};
 use crate::plan::Program;
@@ -23,7 +23,7 @@ use crate::plan::Program;
 pub(super) const ALONE: u32 = 0;
 
 /// What ranks here need before they are started.
-type Ready = (Option<Launcher>, Option<Gate<Port>>, Option<Query>);
+type Ready = (Option<Launcher>, Option<Listener<Port>>, Option<Query>);
 
 impl Engine<'_, '_> {
     /// Takes a job in whose ranks are all of this process, for them to be started. Where that fails, nothing of it is
@@ -36,7 +36,7 @@ impl Engine<'_, '_> {
     ) -> Result<JobId, RunError> {
         let ranks = size(&programs)?;
         let places = vec![Place { node: ALONE, first: 0, count: ranks }];
-        let mapping = mapping_of(&[(0, ranks)])?;
+        let mapping = process_mapping(&[(0, ranks)])?;
         let record = self.record(programs, places, mapping)?;
         let id = record.id;
         self.open(record, checked.into_iter().map(Some).collect(), spawn.map(|spawn| (ALONE, spawn)), None)?;
@@ -147,7 +147,7 @@ impl Engine<'_, '_> {
         let found = programs.iter().zip(ends).zip(checked);
         let found = found.filter_map(|((program, end), checked)| Some((program, end, checked?))).collect();
         let launcher = Launcher::new(found, &options.bind, &setting, self.signals.ignored())?;
-        let port = port.map(|port| Gate::open(port, Token::Listener(id.0), &self.poller)).transpose()?;
+        let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
         Ok((Some(launcher), port, query))
     }
 
@@ -175,7 +175,8 @@ impl Engine<'_, '_> {
             return Err(Fault::Full(Limit::Conns, limits.conns).into());
         }
         let jobs = self.jobs.iter().count() as u64 + 1;
-        self.files.grow(ranks, needed_files(self.plan, all, jobs) + self.link_files())
+        let needed = needed_files(self.plan, all, jobs) + self.link_files();
+        self.files.grow(needed).map_err(RunError::open_files(ranks))
     }
 
     /// Tells the core what it is to serve.
@@ -193,7 +194,7 @@ impl Engine<'_, '_> {
         let asked_here = asked_here.filter(|&(node, _)| node == self.node()).map(|(_, upcall)| upcall);
         let elsewhere = spawned.filter(|_| asked_here.is_none());
         let spec = JobSpec {
-            universe: options.universe,
+            universe: options.universe_size,
             cleanup: options.cleanup,
             pmi1_subversion: options.pmi1_subversion,
             spawn: asked_here,
@@ -254,7 +255,7 @@ impl Engine<'_, '_> {
             let there = places.iter().filter(move |place| place.node == node);
             there.map(|place| (place.first, place.count)).collect()
         };
-        nodes.into_iter().map(|node| (placement::pset(self.host_of(node)), ranges(node))).collect()
+        nodes.into_iter().map(|node| (node_pset(self.host_of(node)), ranges(node))).collect()
     }
 
     /// Makes room for the job's processes where they are kept track of.
@@ -266,7 +267,7 @@ impl Engine<'_, '_> {
         self.streams.make_room(processes, job.ordinal, &self.sinks);
         if let Some(query) = &job.query {
             let token = Token::Queries(id.0);
-            self.poller.add(query, token, Interest::Read).map_err(RunError::system("epoll"))?;
+            self.poller.add(query, token, Interest::Read)?;
         }
         self.open_files(id)
     }

@@ -3,29 +3,26 @@
 mod asked;
 mod bind;
 mod cstrings;
-mod helper;
-mod nofile;
 mod preload;
 mod resolve;
 mod soft;
-mod spawn;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use hydrant_placement::CpuBinding;
+use hydrant_reactor::OpenFiles;
+use hydrant_reactor::process::{Attributes, Request, spawn};
 use rustix::process::Pid;
 
 use crate::error::RunError;
-use crate::plan::{Bind, Program};
+use crate::plan::Program;
 pub(crate) use asked::{Asked, AskedError, There};
-use bind::Binding;
+use bind::Affinity;
 use cstrings::{CStrings, EnvBlock, Which, c_string};
-pub(crate) use helper::start_helper;
-pub(crate) use nofile::OpenFiles;
 pub(crate) use preload::find as find_mpi_library;
-use spawn::{Attributes, Request, spawn};
 
 /// The number that every rank finds its PMI socket under.
 const PMI_FD: RawFd = 3;
@@ -48,7 +45,7 @@ pub(crate) enum Service {
 /// A job's programs, checked and ready to start.
 pub(crate) struct Launcher {
     programs: Vec<Image>,
-    binding: Binding,
+    affinity: Affinity,
     attributes: Attributes,
 }
 
@@ -122,7 +119,7 @@ impl Launcher {
     /// `keep_ignored` are signals that the launcher ignores and the ranks shall go on to.
     pub(crate) fn new(
         programs: Vec<(&Program, u32, Checked)>,
-        bind: &Bind,
+        binding: &CpuBinding,
         setting: &Setting<'_>,
         keep_ignored: &[i32],
     ) -> Result<Launcher, RunError> {
@@ -136,7 +133,7 @@ impl Launcher {
         });
         Ok(Launcher {
             programs: images.collect::<Result<_, RunError>>()?,
-            binding: Binding::new(bind)?,
+            affinity: Affinity::new(binding)?,
             attributes: Attributes::new(keep_ignored)
                 .map_err(RunError::system("cannot read signal dispositions"))?,
         })
@@ -167,9 +164,9 @@ impl Launcher {
         stdio: &Stdio<'_>,
         files: &OpenFiles,
     ) -> Result<Pid, RunError> {
-        self.binding.enter(local)?;
+        self.affinity.enter(local)?;
         let result = self.spawn(rank, local, stdio, files);
-        self.binding.leave();
+        self.affinity.leave();
         let command = || self.programs[self.image(rank)].command.clone();
         result.map_err(|why| match why.raw_os_error() {
             // The file itself was there a moment ago.
@@ -255,26 +252,4 @@ fn variable(name: &OsStr, value: &OsStr) -> Result<CString, RunError> {
     text.push(b'=');
     text.extend_from_slice(value.as_bytes());
     c_string(&OsString::from_vec(text), "an environment variable")
-}
-
-/// Marks every descriptor above standard error close-on-exec, so that none that the launcher itself was given reaches
-/// a rank.
-pub(crate) fn keep_descriptors() -> Result<(), RunError> {
-    // SAFETY: the call takes three numbers and changes a flag of descriptors only.
-    let done =
-        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    if done == 0 {
-        return Ok(());
-    }
-    // Before Linux 5.11.
-    let fail = RunError::system("cannot list the open descriptors");
-    for entry in std::fs::read_dir("/proc/self/fd").map_err(&fail)? {
-        let name = entry.map_err(&fail)?.file_name();
-        let Some(fd) = name.to_str().and_then(|name| name.parse::<RawFd>().ok()).filter(|&fd| fd > 2) else {
-            continue;
-        };
-        // SAFETY: the call sets a flag, and fails on a number that is not open.
-        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
-    }
-    Ok(())
 }
