@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use hydrant::recording::{Record, Writer};
 use hydrant_core::Limits;
+use hydrant_record::{Record, Writer};
 use hydrant_tests::{Folder, Job, Outcome, hydrant_bin};
 use rustix::process::Signal;
 
@@ -34,7 +34,7 @@ fn a_recorded_job_is_shown_and_replayed() {
     assert_eq!(mode & 0o777, 0o600);
 
     let shown = replay("", &file);
-    shown.code(0).quiet().says("! has joined", 2);
+    shown.code(0).quiet().says("! joined", 2);
     let table = &shown.stdout;
     let introductions = table.lines().filter(|line| line.contains(" > ") && line.contains("cmd=fullinit;"));
     assert_eq!(introductions.count(), 2, "{shown}");
@@ -42,7 +42,7 @@ fn a_recorded_job_is_shown_and_replayed() {
     assert!(verdict.ends_with(" outputs, all the same"), "{shown}");
 
     let one = replay("--rank 1", &file);
-    one.says("! has joined", 1);
+    one.says("! joined", 1);
     assert!(one.stdout.contains("+ job kvs_") && one.stdout.contains("all the same"), "{one}");
 
     replay("-q", &file).stdout_is(&format!("{verdict}\n"));
@@ -70,7 +70,7 @@ fn what_the_core_refuses_is_recorded() {
     let file = folder.path("job.rec");
     recorded(&file, "--limit psets=0 true").run().code(1);
     let shown = replay("", &file);
-    shown.code(0).says("which is a mistake: the limit psets of 0 is used up", 1);
+    shown.code(0).says("refused: the limit psets of 0 is used up", 1);
 }
 
 /// Files that are no recordings, or no whole ones: the error names the place, and everything before it is shown.
@@ -90,20 +90,20 @@ fn files_that_are_not_whole_are_refused_with_the_place() {
     let cut = good.len() - 5;
     let (verdict, why) = error(&good[..cut]);
     assert!(verdict.ends_with("all the same up to there\n"), "{verdict}");
-    assert!(why.starts_with(&format!("it ends at offset {cut}, within a record: ")), "{why}");
+    assert!(why.starts_with(&format!("truncated at offset {cut}, inside a record: ")), "{why}");
     let mut bent = good.clone();
     bent[good.len() / 2] ^= 1;
     let (verdict, why) = error(&bent);
     assert!(verdict.ends_with("all the same up to there\n"), "{verdict}");
-    assert!(why.starts_with("it is damaged at offset "), "{why}");
+    assert!(why.starts_with("damaged at offset "), "{why}");
     let mut other = good.clone();
     other[8] = 99;
     let (_, why) = error(&other);
     assert!(why.contains("version 99"), "{why}");
     let (_, why) = error(b"#!/bin/sh\necho 1\n");
-    assert!(why.starts_with("this is no recording"), "{why}");
+    assert!(why.starts_with("not a recording"), "{why}");
     let (_, why) = error(b"");
-    assert!(why.starts_with("it ends at offset 0"), "{why}");
+    assert!(why.starts_with("truncated at offset 0"), "{why}");
     replay("", &folder.path("nowhere")).code(1).stdout_is("").warns("No such file");
 }
 
@@ -164,5 +164,5 @@ fn the_recording_of_a_killed_launcher_is_shown_to_its_end() {
     let shown = replay("", &file);
     assert!(shown.stdout.contains("< cmd=response_to_init"), "{shown}");
     assert!(shown.stdout.ends_with("all the same up to there\n"), "{shown}");
-    shown.warns("without the record that says it is whole");
+    shown.warns("without an end record");
 }

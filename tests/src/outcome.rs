@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use hydrant::replay::Played;
+use hydrant_record::Summary;
 use rustix::process::Signal;
 
 /// The exit status and the output of a program. A failed assertion prints all of both.
@@ -18,7 +18,7 @@ pub struct Outcome {
     /// Its standard error.
     pub stderr: String,
     /// What the replay of its recording counted, if it was recorded.
-    pub replayed: Option<Played>,
+    pub replayed: Option<Summary>,
     pub(crate) shown: String,
 }
 
