@@ -40,7 +40,9 @@ fn a_program_that_cannot_be_started_starts_nothing() {
     let mark = folder.path("started");
     let script = folder.executable("script", "#!/nowhere/sh\n");
     let outcome = Job::hydrant("").arg(&script).run();
-    outcome.code(126).warns(&format!("({script}): the file is there, but the interpreter "));
+    outcome
+        .code(126)
+        .warns(&format!("({script}): its interpreter (first line) or dynamic loader was not found"));
     for (command, code, words) in [
         ("./nowhere", 127, "cannot start ./nowhere: not found"),
         ("nowhere", 127, "cannot start nowhere: not found in the ranks' PATH"),
