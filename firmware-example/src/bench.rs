@@ -25,7 +25,7 @@ impl Bench {
     fn ask(&mut self, conn: ConnId, bytes: &[u8]) {
         let told = self.server.handle(NOW, Input::Bytes { conn, bytes, full: false });
         assert!(told.is_ok_and(|took| took.bytes as usize == bytes.len()));
-        while let Some(output) = self.server.poll(self.reply) {
+        while let Ok(Some(output)) = self.server.poll(self.reply) {
             assert!(!matches!(output, Output::Close { .. }));
         }
     }
@@ -60,7 +60,7 @@ pub(crate) fn run(syst: &mut SYST) -> ! {
 
 fn measure() -> Result<(), Fault> {
     let (reply, _) = memory::scratch();
-    let mut bench = Bench { server: Server::new(memory::LIMITS, memory::slabs(), memory::SEED)?, reply };
+    let mut bench = Bench { server: Server::new(memory::LIMITS, memory::storage(), memory::SEED)?, reply };
     let (job, size) = (JobId(0), 8);
     bench.server.handle(NOW, Input::RegisterJob(JobSpec::new(job, "kvs", size)))?;
     for rank in 0..size {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hydrant::storage::OwnedStorage;
 use hydrant_core::limits::Limits;
 use hydrant_core::server::{Consumed, Input, JobSpec, Output};
 use hydrant_core::wire::decode_spawn;
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time, UpcallId};
+use hydrant_driver::MappedStorage;
 
 /// The job that [`Host::job`] opens.
 pub const JOB: JobId = JobId(0);
@@ -40,7 +40,7 @@ impl<'s> Host<'s> {
     ///
     /// # Errors
     /// The server's own.
-    pub fn new(limits: Limits, memory: &'s mut OwnedStorage) -> Result<Host<'s>, Fault> {
+    pub fn new(limits: Limits, memory: &'s mut MappedStorage) -> Result<Host<'s>, Fault> {
         Ok(Host {
             server: Server::new(limits, memory.lend(), 7)?,
             replies: BTreeMap::new(),
@@ -78,7 +78,7 @@ impl<'s> Host<'s> {
     /// The server's own.
     pub fn tell(&mut self, input: Input<'_>) -> Result<Consumed, Fault> {
         let consumed = self.server.handle(Time(0), input)?;
-        while let Some(output) = self.server.poll(&mut self.buffer) {
+        while let Some(output) = self.server.poll(&mut self.buffer)? {
             match output {
                 Output::Bytes { conn, bytes } => {
                     self.replies.entry(conn).or_default().push(bytes.to_vec());

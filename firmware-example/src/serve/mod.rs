@@ -57,7 +57,7 @@ impl Serve {
     pub(crate) fn new(clients: [Client; CLIENTS], port: u16) -> Result<Serve, Fault> {
         let (reply, long) = memory::scratch();
         Ok(Serve {
-            server: Server::new(memory::LIMITS, memory::slabs(), memory::SEED)?,
+            server: Server::new(memory::LIMITS, memory::storage(), memory::SEED)?,
             clients,
             job: None,
             port,
@@ -155,7 +155,7 @@ impl Serve {
                 events::tell(Event::LimitHit { limit, size: memory::LIMITS.of(limit) });
                 continue;
             }
-            let output = self.server.poll(self.reply);
+            let Ok(output) = self.server.poll(self.reply) else { break };
             if let Some(tape) = &mut self.tape {
                 tape.outputs += u64::from(output.is_some());
                 note(&mut self.tape, net, &output.map_or(Record::Silence, Record::Output));

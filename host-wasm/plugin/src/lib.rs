@@ -102,7 +102,7 @@ pub extern "C" fn hydrant_poll() -> u32 {
     SERVER.with(|server| {
         let Some(server) = server.as_mut() else { return 0 };
         TEXT.with(|text| {
-            let Some(output) = server.poll(text) else { return 0 };
+            let Ok(Some(output)) = server.poll(text) else { return 0 };
             encode(&PollResult { output, has_output: server.has_output() })
         })
     })
@@ -117,7 +117,7 @@ pub extern "C" fn hydrant_snapshot() -> u32 {
         SNAPSHOT.with(|memory| {
             let buf = grow_to(memory, len)?;
             let address = buf.as_ptr() as u32;
-            let len = server.snapshot(buf)?.len() as u32;
+            let len = server.snapshot(buf).map_err(Fault::from)?.len() as u32;
             Ok::<_, CallError>(MemorySpan { address, len })
         })
     });

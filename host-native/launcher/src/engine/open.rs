@@ -8,7 +8,6 @@ use hydrant_reactor::{Interest, Listener};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::jobs::{Away, Job, Ranks};
-use super::port::Port;
 use super::query::Query;
 use super::report::Outcome;
 use super::token::Token;
@@ -16,14 +15,15 @@ use super::{Engine, needed_files};
 use crate::border::BackendError;
 use crate::cluster::control::{JobRecord, Place};
 use crate::error::RunError;
-use crate::launch::{Checked, Launcher, Service, Setting};
+use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
 use crate::plan::Program;
+use hydrant_driver::TcpPort;
 
 /// The only node's number.
 pub(super) const ALONE: u32 = 0;
 
 /// What ranks here need before they are started.
-type Ready = (Option<Launcher>, Option<Listener<Port>>, Option<Query>);
+type Ready = (Option<Launcher>, Option<Listener<TcpPort>>, Option<Query>);
 
 impl Engine<'_, '_> {
     /// Takes a job in whose ranks are all of this process, for them to be started. Where that fails, nothing of it is
@@ -31,7 +31,7 @@ impl Engine<'_, '_> {
     pub(super) fn open_job(
         &mut self,
         programs: Vec<Program>,
-        checked: Vec<Checked>,
+        checked: Vec<PreparedProgram>,
         spawn: Option<UpcallId>,
     ) -> Result<JobId, RunError> {
         let ranks = size(&programs)?;
@@ -63,7 +63,7 @@ impl Engine<'_, '_> {
     pub(super) fn open(
         &mut self,
         record: JobRecord,
-        checked: Vec<Option<Checked>>,
+        checked: Vec<Option<PreparedProgram>>,
         spawn: Option<(u32, UpcallId)>,
         away: Option<Away>,
     ) -> Result<(), RunError> {
@@ -113,7 +113,7 @@ impl Engine<'_, '_> {
     fn prepare(
         &mut self,
         record: &JobRecord,
-        checked: Vec<Option<Checked>>,
+        checked: Vec<Option<PreparedProgram>>,
         here: &Ranks,
     ) -> Result<Ready, RunError> {
         let JobRecord { id, ordinal, name, programs, .. } = record;
@@ -121,21 +121,21 @@ impl Engine<'_, '_> {
         let port = options.pmi_port.map(|addr| {
             // Only the first job can have the very port that was asked for.
             let addr = if *ordinal == 0 { addr } else { (addr.ip(), 0).into() };
-            Port::open(addr)
+            TcpPort::open(addr)
         });
         let port = port.transpose()?;
         let query = options.mpi_psets.then(|| Query::open(name, self.node())).transpose()?;
         let psets = query.as_ref().zip(self.preload.as_deref());
         let psets = psets.map(|(query, library)| (query.address(), library.as_os_str()));
-        let service = match &port {
-            _ if self.core.board().is_some() => Service::Elsewhere,
-            Some(port) => Service::Port(port.for_ranks(&self.host)),
-            None => Service::Fd,
+        let pmi = match &port {
+            _ if self.core.board().is_some() => PmiAddress::PortPerRank,
+            Some(port) => PmiAddress::Port(port.for_ranks(&self.host)),
+            None => PmiAddress::Inherited,
         };
-        let setting = Setting {
+        let setting = JobEnvironment {
             jobid: name,
             host: self.host.as_ref(),
-            service,
+            pmi,
             spawned: *ordinal > 0,
             psets,
             size: (size(programs)?, here.count()),
@@ -154,11 +154,11 @@ impl Engine<'_, '_> {
     /// Adds what ranks can be told of their server only once it knows the job.
     fn direct(&mut self, launcher: &mut Launcher, id: JobId, name: &str) -> Result<(), RunError> {
         if let Some((host, ports)) = self.begin_at_board()? {
-            launcher.direct(&host, &ports);
+            launcher.set_pmi_ports(&host, &ports);
         }
         let space = self.sharing.as_ref().zip(self.core.kvs_space(id));
         if let Some(variable) = space.and_then(|(sharing, space)| sharing.variable(space, name)) {
-            launcher.set(&variable);
+            launcher.add_variable(&variable);
         }
         Ok(())
     }
@@ -263,7 +263,6 @@ impl Engine<'_, '_> {
         let job = &self.jobs[id];
         let processes = job.processes();
         self.procs.make_room(processes.clone());
-        self.conns.make_room(processes.end);
         self.streams.make_room(processes, job.ordinal, &self.sinks);
         if let Some(query) = &job.query {
             let token = Token::Queries(id.0);
@@ -281,8 +280,10 @@ impl Engine<'_, '_> {
 
     /// Has the core forget a job, with its connections.
     pub(super) fn forget(&mut self, id: JobId) -> Result<(), RunError> {
-        for conn in self.conns.of_job(id) {
-            self.close_conn(conn)?;
+        let now = self.now();
+        if let Some(driver) = self.core.driver() {
+            driver.close_job(id, now)?;
+            self.outputs()?;
         }
         if let Some(universe) = &mut self.universe {
             universe.forget(id);

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::super::Engine;
 use super::{Nodes, Role};
-use crate::border::{BackendError, Service};
+use crate::border::BackendError;
 use crate::cluster::control::{Broken, Report};
 use crate::error::RunError;
 
@@ -47,7 +47,7 @@ impl Engine<'_, '_> {
             RunError::Links(_) => return Err(error),
             RunError::Peer { node, why } => Broken::Neighbour { node: *node, why: why.to_string() },
             // A head's other errors are about what it was asked for.
-            error if self.is_daemon() || error.is_plugins() => Broken::Own(error.to_string()),
+            error if self.is_daemon() || error.is_plugins() => Broken::Own(error.with_hint()),
             _ => return Err(error),
         };
         let limits = *self.core.limits();
@@ -59,7 +59,7 @@ impl Engine<'_, '_> {
             }
             _ => return Err(error),
         }
-        self.core = Service::Core(Box::new(Gone(limits)));
+        self.core.replace(Box::new(Gone(limits)));
         if self.is_daemon() {
             self.start_no_more();
             self.procs.signal_all(Signal::KILL);
