@@ -260,7 +260,7 @@ fn connections_have_a_limit_and_a_malformed_message_ends_only_its_own() {
         log.lines().collect::<Vec<_>>(),
         [
             "hydrant serve: closed a connection: a message that is not PMI",
-            "hydrant serve: turned away a connection: limit conns is used up, raise it with --limit conns=N",
+            "hydrant serve: refused a connection: limit conns is used up; raise it with --limit conns=N",
         ]
     );
 }
@@ -288,7 +288,7 @@ fn services_and_jobs_of_different_users_refuse_each_other() {
     let outcome = as_nobody(&["run", "--universe", &mine, "true"]).run();
     outcome.warns(&format!("the name service at {mine} is user 0's"));
     service.signal(Signal::TERM);
-    service.wait().stderr_is("hydrant serve: turned away a process of user 65534\n");
+    service.wait().stderr_is("hydrant serve: refused a process of user 65534\n");
 
     let theirs = folder.path("theirs");
     let mut service = as_nobody(&["serve", "--name-server", &theirs]).start();
@@ -296,7 +296,7 @@ fn services_and_jobs_of_different_users_refuse_each_other() {
     let outcome = Job::hydrant("--name-server").arg(&theirs).arg("true").run();
     outcome.warns(&format!("the name service at {theirs} is user 65534's"));
     service.signal(Signal::TERM);
-    service.wait().stderr_is("hydrant serve: turned away a process of user 0\n");
+    service.wait().stderr_is("hydrant serve: refused a process of user 0\n");
 }
 
 #[test]

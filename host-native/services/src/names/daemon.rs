@@ -1,16 +1,17 @@
-//! `hydrant serve`: the daemon that keeps the names. One event loop, no threads, no process but itself.
+//! Process that provides the name service: one event loop.
 
 use std::io::Write;
 use std::time::Duration;
 
+use hydrant_core::Server;
+use hydrant_driver::{BackendError, MappedStorage};
 use hydrant_reactor::signals::Event;
 use hydrant_reactor::{Key, KeyRange, Log, OpenFiles, OpenFilesError, Reactor};
 use rustix::process::Signal;
 
 use super::socket::{self, Visitor};
-use super::{Keeper, Options, UniverseError};
-use crate::border::Maker;
-use crate::error::RunError;
+use super::{NameService, Options, NameServiceError};
+
 
 /// Keys of this event loop.
 const OWN: KeyRange = KeyRange(0);
@@ -22,27 +23,27 @@ const CONNS: KeyRange = KeyRange(1);
 /// Descriptors that the daemon needs beside those of its connections.
 const OWN_FILES: u64 = 16;
 
-/// Keeps the names of its user's runs until a signal ends it. Says on standard output where it listens once it does.
+/// Provides the name service until a signal ends it. Prints the path of its socket on standard output once it listens.
 ///
-/// It takes over the process that calls it: signals are blocked in the calling thread while it runs. Call it once and
-/// from the only thread.
+/// The function takes over the calling process: signals are blocked in the calling thread. Call it once, from the only
+/// thread.
 ///
 /// # Errors
-/// It could not begin, or not go on; its socket is gone.
-pub fn serve(options: &Options) -> Result<(), UniverseError> {
+/// The service could not start or continue. Its socket is removed.
+pub fn serve(options: &Options) -> Result<(), NameServiceError> {
     let limits = options.limits();
     let reactor = Reactor::new(SIGNALS)?;
     let conns = limits.conns;
     let _files = OpenFiles::reserve(OWN_FILES + u64::from(conns)).map_err(|error| match error {
-        OpenFilesError::HardLimit { needed, limit } => UniverseError::OpenFiles { conns, needed, limit },
+        OpenFilesError::HardLimit { needed, limit } => NameServiceError::OpenFiles { conns, needed, limit },
         OpenFilesError::System(error) => error.into(),
     })?;
-    let maker = Maker::BuiltIn;
-    let mut slabs = maker.slabs(&limits, false)?;
-    let keeper = Keeper::new(&maker, limits, &mut slabs, CONNS)?;
+    let mut storage = MappedStorage::try_new(&limits)?;
+    let server = Server::new_zeroed(limits, storage.lend(), 0).map_err(BackendError::from)?;
+    let service = NameService::new(Box::new(server), CONNS);
     let path = options.path();
     let socket = socket::Listener::open(&path)?;
-    let mut daemon = Daemon::new(reactor, socket, keeper)?;
+    let mut daemon = Daemon::new(reactor, socket, service)?;
     // Where nobody reads it, nobody needs it.
     let _ = writeln!(std::io::stdout(), "hydrant serve: listening at {}", path.display());
     daemon.run()?;
@@ -52,18 +53,18 @@ pub fn serve(options: &Options) -> Result<(), UniverseError> {
 struct Daemon<'s> {
     reactor: Reactor,
     listener: hydrant_reactor::Listener<socket::Listener>,
-    keeper: Keeper<'s>,
+    service: NameService<Server<'s>>,
     log: Log,
 }
 
 impl<'s> Daemon<'s> {
-    fn new(reactor: Reactor, socket: socket::Listener, keeper: Keeper<'s>) -> Result<Daemon<'s>, RunError> {
+    fn new(reactor: Reactor, socket: socket::Listener, service: NameService<Server<'s>>) -> Result<Daemon<'s>, NameServiceError> {
         let listener = hydrant_reactor::Listener::new(socket, LISTENER, &reactor.poller)?;
-        Ok(Daemon { reactor, listener, keeper, log: Log::stderr("hydrant serve", LOG)? })
+        Ok(Daemon { reactor, listener, service, log: Log::stderr("hydrant serve", LOG)? })
     }
 
     /// The event loop.
-    fn run(&mut self) -> Result<(), RunError> {
+    fn run(&mut self) -> Result<(), NameServiceError> {
         let mut keys = Vec::new();
         loop {
             let timeout = self.timeout();
@@ -73,15 +74,15 @@ impl<'s> Daemon<'s> {
                 match key {
                     LISTENER => self.accept()?,
                     LOG => self.log.flush(&self.reactor.poller),
-                    key => self.keeper.ready(key, &self.reactor.poller, now)?,
+                    key => self.service.ready(key, &self.reactor.poller, now)?,
                 }
             }
             if keys.contains(&SIGNALS) && self.is_ended()? {
                 return Ok(());
             }
-            self.keeper.keep_time(&self.reactor.poller, now)?;
+            self.service.handle_timeout(&self.reactor.poller, now)?;
             self.listener.resume(&self.reactor.poller, now)?;
-            while let Some(line) = self.keeper.news() {
+            while let Some(line) = self.service.next_line() {
                 self.log.line(&line, &self.reactor.poller);
             }
         }
@@ -92,11 +93,11 @@ impl<'s> Daemon<'s> {
     }
 
     fn timeout(&mut self) -> Option<Duration> {
-        self.reactor.clock.timeout([self.keeper.deadline(), self.listener.deadline()])
+        self.reactor.clock.timeout([self.service.poll_at(), self.listener.deadline()])
     }
 
     /// Takes the signals that have come; whether one of them is the end.
-    fn is_ended(&mut self) -> Result<bool, RunError> {
+    fn is_ended(&mut self) -> Result<bool, NameServiceError> {
         let mut events = Vec::new();
         self.reactor.signals.read(&mut events)?;
         if events.contains(&Event::Stop) {
@@ -108,20 +109,20 @@ impl<'s> Daemon<'s> {
         Ok(events.iter().any(ends))
     }
 
-    fn accept(&mut self) -> Result<(), RunError> {
+    fn accept(&mut self) -> Result<(), NameServiceError> {
         loop {
             match self.listener.socket().accept() {
                 Ok(Visitor::Admitted(fd)) => {
                     let now = self.now();
-                    self.keeper.open(fd, &self.reactor.poller, now)?;
+                    self.service.open(fd, &self.reactor.poller, now)?;
                 }
                 Ok(Visitor::Foreign(user)) => {
-                    self.log.line(&format!("turned away a process of user {user}"), &self.reactor.poller)
+                    self.log.line(&format!("refused a process of user {user}"), &self.reactor.poller)
                 }
                 Ok(Visitor::Nobody) => return Ok(()),
                 Err(error) => {
                     self.log.line(
-                        &format!("cannot take in connections for a while: {error}"),
+                        &format!("paused accepting connections: {error}"),
                         &self.reactor.poller,
                     );
                     let now = self.now();

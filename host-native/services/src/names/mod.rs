@@ -1,12 +1,12 @@
-//! Names between separate runs of one user: the daemon that keeps them, and a run's way to it.
+//! Name service: names that separate runs of one user share (`MPI_Publish_name`), and a run's client for it.
 //!
-//! Both ends speak PMI-2 over a Unix socket. The daemon is a server of hydrant-core's like any other, whose every
-//! connection is a job of one rank: so the names that somebody published go when the connection closes.
+//! Both ends speak PMI-2 over a Unix socket. In the server each connection is a job of one rank, so the names of a connection are
+//! withdrawn when it closes.
 
+mod client;
 mod daemon;
-mod keeper;
-mod link;
-mod member;
+mod request;
+mod service;
 mod socket;
 
 use std::ffi::OsString;
@@ -14,45 +14,55 @@ use std::io;
 use std::path::PathBuf;
 
 use hydrant_core::{Limit, Limits};
+use hydrant_driver::{BackendError, InsufficientMemory};
 
-use crate::error::RunError;
+
 pub use daemon::serve;
-pub(crate) use keeper::Keeper;
-pub(crate) use link::{Answer, Request};
-pub(crate) use member::Universe;
+pub use client::NameClient;
+pub use request::{Answer, Request};
+pub use service::NameService;
 
-/// What a daemon is to do.
+/// Options of a name service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The socket to listen at; the user's own, otherwise.
-    pub universe: Option<PathBuf>,
-    /// How much there may be of what is limited here: names and connections.
+    /// Path of the socket. None for the user's default.
+    pub path: Option<PathBuf>,
+    /// Capacities for names and connections that replace the defaults.
     pub limit: Vec<(Limit, u32)>,
 }
 
-/// What a daemon has room for when nobody says otherwise.
+/// Default capacities.
 const LIMITS: Limits = Limits { jobs: 1024, ranks: 1024, conns: 1024, names: 1024, ..Limits::NONE };
 
 impl Options {
-    /// Whether a limit means anything here.
-    pub(crate) fn takes(limit: Limit) -> bool {
+    /// Whether a name service has this limit.
+    pub fn accepts(limit: Limit) -> bool {
         matches!(limit, Limit::Names | Limit::Conns)
     }
 
-    fn limits(&self) -> Limits {
+    /// Capacities of all tables.
+    pub fn limits(&self) -> Limits {
         let mut limits = LIMITS;
         for &(limit, size) in &self.limit {
             limits.set(limit, size);
         }
-        Keeper::limits(limits)
+        per_connection(limits)
     }
 
     fn path(&self) -> PathBuf {
-        self.universe.clone().unwrap_or_else(|| {
+        self.path.clone().unwrap_or_else(|| {
             default_path(std::env::var_os("XDG_RUNTIME_DIR"), rustix::process::geteuid().as_raw())
         })
     }
 }
+
+/// Each connection is a job of one rank.
+const fn per_connection(limits: Limits) -> Limits {
+    Limits { jobs: limits.conns, ranks: limits.conns, ..limits }
+}
+
+/// Capacities of the name service inside a single run.
+pub const LIMITS_OF_RUN: Limits = per_connection(LIMITS);
 
 fn default_path(runtime: Option<OsString>, user: u32) -> PathBuf {
     match runtime.map(PathBuf::from).filter(|dir| dir.is_absolute()) {
@@ -61,9 +71,10 @@ fn default_path(runtime: Option<OsString>, user: u32) -> PathBuf {
     }
 }
 
-/// Why a universe cannot be served or joined.
+/// Why a name service cannot be started or reached.
 #[derive(Debug, thiserror::Error)]
-pub enum UniverseError {
+#[non_exhaustive]
+pub enum NameServiceError {
     /// Nobody listens there.
     #[error(
         "no name service answers at {path}: {why}; start one with: hydrant serve --name-server {path}",
@@ -128,9 +139,21 @@ pub enum UniverseError {
     /// A system call failed.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
-    /// The daemon cannot go on.
+    /// The server's tables are larger than the memory.
     #[error(transparent)]
-    Run(#[from] RunError),
+    InsufficientMemory(#[from] InsufficientMemory),
+    /// The server failed.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+impl From<hydrant_driver::Error> for NameServiceError {
+    fn from(error: hydrant_driver::Error) -> NameServiceError {
+        match error {
+            hydrant_driver::Error::Backend(why) => why.into(),
+            hydrant_driver::Error::System(why) => why.into(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -151,8 +174,8 @@ mod tests {
     #[test]
     fn limits_are_those_that_matter_here() {
         let limit = vec![(Limit::Conns, 5), (Limit::Names, 7)];
-        let limits = Options { universe: None, limit }.limits();
+        let limits = Options { path: None, limit }.limits();
         assert_eq!((limits.jobs, limits.ranks, limits.conns, limits.names), (5, 5, 5, 7));
-        assert!(!Options::takes(Limit::Keys));
+        assert!(!Options::accepts(Limit::Keys));
     }
 }

@@ -11,13 +11,13 @@ use hydrant_core::JobId;
 use hydrant_reactor::{Error, Interest, Key, KeyRange, Poller};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::UniverseError;
-use super::link::{Answer, Link, Request};
+use super::NameServiceError;
+use super::request::{Answer, Connection, Request};
 use super::socket::join;
 
 /// The connections of a run.
 #[derive(Debug)]
-pub(crate) struct Universe {
+pub struct NameClient {
     service: Service,
     keys: KeyRange,
     /// By their number; gaps are free.
@@ -37,7 +37,7 @@ enum Service {
 }
 
 impl Service {
-    fn join(&mut self) -> Result<OwnedFd, UniverseError> {
+    fn join(&mut self) -> Result<OwnedFd, NameServiceError> {
         match self {
             Service::Daemon(path) => join(path),
             Service::Within(fresh) => {
@@ -62,7 +62,7 @@ impl fmt::Display for Service {
 
 #[derive(Debug)]
 struct Line {
-    link: Link,
+    link: Connection,
     purpose: Purpose,
     /// What the poller waits for.
     interest: Interest,
@@ -76,41 +76,41 @@ enum Purpose {
     Lookup,
 }
 
-impl Universe {
+impl NameClient {
     /// Joins the daemon at `path`; the first job's connection is open from now on.
     ///
     /// # Errors
-    /// [`UniverseError::Nobody`], [`UniverseError::Foreign`].
-    pub(crate) fn join(
+    /// [`NameServiceError::Nobody`], [`NameServiceError::Foreign`].
+    pub fn join(
         path: &Path,
         first: JobId,
         keys: KeyRange,
         poller: &Poller,
-    ) -> Result<Universe, UniverseError> {
-        let mut universe = Universe::of(Service::Daemon(path.to_owned()), keys);
+    ) -> Result<NameClient, NameServiceError> {
+        let mut universe = NameClient::of(Service::Daemon(path.to_owned()), keys);
         universe.open(Purpose::Names(first), poller)?;
         Ok(universe)
     }
 
-    /// Names that a [`Keeper`](super::Keeper) in this process keeps, which is to be given its ends of connections.
-    pub(crate) fn within(keys: KeyRange) -> Universe {
-        Universe::of(Service::Within(Vec::new()), keys)
+    /// Names that a [`NameService`](super::NameService) in this process keeps, which is to be given its ends of connections.
+    pub fn within(keys: KeyRange) -> NameClient {
+        NameClient::of(Service::Within(Vec::new()), keys)
     }
 
-    fn of(service: Service, keys: KeyRange) -> Universe {
-        Universe { service, keys, links: Vec::new(), answers: Vec::new(), news: Vec::new() }
+    fn of(service: Service, keys: KeyRange) -> NameClient {
+        NameClient { service, keys, links: Vec::new(), answers: Vec::new(), news: Vec::new() }
     }
 
     /// The keeper's ends of connections that have been opened.
-    pub(crate) fn take_fresh(&mut self) -> Vec<OwnedFd> {
+    pub fn take_fresh(&mut self) -> Vec<OwnedFd> {
         match &mut self.service {
             Service::Daemon(_) => Vec::new(),
             Service::Within(fresh) => std::mem::take(fresh),
         }
     }
 
-    /// Has a request carried out; it gets exactly one [answer](Universe::answer).
-    pub(crate) fn ask(&mut self, request: Request, now: u64, poller: &Poller) {
+    /// Has a request carried out; it gets exactly one [answer](NameClient::answer).
+    pub fn ask(&mut self, request: Request, now: u64, poller: &Poller) {
         let purpose = if request.is_lookup() { Purpose::Lookup } else { Purpose::Names(request.job) };
         let open = |line: &Option<Line>| {
             purpose != Purpose::Lookup && line.as_ref().is_some_and(|line| line.purpose == purpose)
@@ -129,7 +129,7 @@ impl Universe {
     }
 
     /// A connection can be read or written to.
-    pub(crate) fn ready(&mut self, key: Key, now: u64, poller: &Poller) {
+    pub fn ready(&mut self, key: Key, now: u64, poller: &Poller) {
         let Some((_, number)) = self.keys.decode(key) else { return };
         let number = number as usize;
         if self.links.get(number).is_some_and(Option::is_some) {
@@ -138,12 +138,12 @@ impl Universe {
     }
 
     /// When something is given up at the latest.
-    pub(crate) fn deadline(&self) -> Option<u64> {
+    pub fn deadline(&self) -> Option<u64> {
         self.links.iter().flatten().filter_map(|line| line.link.deadline()).min()
     }
 
     /// Gives up what has taken too long.
-    pub(crate) fn expire(&mut self, now: u64) {
+    pub fn expire(&mut self, now: u64) {
         for number in 0..self.links.len() {
             let due = |line: &Line| line.link.deadline().is_some_and(|at| at <= now);
             if self.links[number].as_ref().is_some_and(due) {
@@ -153,7 +153,7 @@ impl Universe {
     }
 
     /// Nobody waits any more for the look-ups that `whose` fits.
-    pub(crate) fn drop_lookups(&mut self, whose: impl Fn(&Request) -> bool) {
+    pub fn drop_lookups(&mut self, whose: impl Fn(&Request) -> bool) {
         for line in &mut self.links {
             let over = |line: &Line| line.purpose == Purpose::Lookup && line.link.requests().all(&whose);
             if let Some(line) = line.take_if(|line| over(line)) {
@@ -164,7 +164,7 @@ impl Universe {
     }
 
     /// A job is over, and so are its names.
-    pub(crate) fn forget(&mut self, job: JobId) {
+    pub fn forget(&mut self, job: JobId) {
         self.drop_lookups(|request| request.job == job);
         for line in &mut self.links {
             if let Some(line) = line.take_if(|line| line.purpose == Purpose::Names(job)) {
@@ -174,17 +174,17 @@ impl Universe {
     }
 
     /// An answer that has come.
-    pub(crate) fn answer(&mut self) -> Option<Answer> {
+    pub fn answer(&mut self) -> Option<Answer> {
         self.answers.pop()
     }
 
     /// Something that the user should know.
-    pub(crate) fn news(&mut self) -> Option<String> {
+    pub fn news(&mut self) -> Option<String> {
         self.news.pop()
     }
 
-    fn open(&mut self, purpose: Purpose, poller: &Poller) -> Result<usize, UniverseError> {
-        let link = Link::new(self.service.join()?);
+    fn open(&mut self, purpose: Purpose, poller: &Poller) -> Result<usize, NameServiceError> {
+        let link = Connection::new(self.service.join()?);
         let number = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
         let interest = Interest::Read;
         poller.add(link.fd(), self.keys.key(0, number as u32), interest)?;

@@ -1,12 +1,12 @@
 //! The management protocol ([`hydrant_core::manage`]) on this side of a TCP connection.
 
-mod board;
-mod link;
+mod client;
+mod connection;
 mod recording;
 #[cfg(test)]
 mod tests;
 
-pub use board::BoardError;
-pub(crate) use board::{Board, Event as BoardEvent};
-pub(crate) use link::{Link, LinkError};
+pub use client::BoardError;
+pub use client::{Board, Event as BoardEvent};
+pub(crate) use connection::{Connection, ConnectionError};
 use recording::BoardRecording;

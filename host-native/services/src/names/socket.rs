@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use rustix::process::{geteuid, umask};
 
-use super::UniverseError;
+use super::NameServiceError;
 
 /// Connections that wait to be accepted; the system has a lower limit of its own, as a rule 4,096.
 const BACKLOG: i32 = 4096;
@@ -39,8 +39,8 @@ pub(super) enum Visitor {
 
 impl Listener {
     /// Listens at `path`, in the place of a daemon that is gone.
-    pub(super) fn open(path: &Path) -> Result<Listener, UniverseError> {
-        let failed = |why: io::Error| UniverseError::Listen { path: path.to_owned(), why };
+    pub(super) fn open(path: &Path) -> Result<Listener, NameServiceError> {
+        let failed = |why: io::Error| NameServiceError::Listen { path: path.to_owned(), why };
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match DirBuilder::new().mode(0o700).create(dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
@@ -51,7 +51,7 @@ impl Listener {
             .map_err(|errno| failed(errno.into()))?;
         match rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(Errno::AGAIN) => return Err(UniverseError::Busy { dir: dir.to_owned() }),
+            Err(Errno::AGAIN) => return Err(NameServiceError::Busy { dir: dir.to_owned() }),
             Err(errno) => return Err(failed(errno.into())),
         }
         remove_stale(path)?;
@@ -102,31 +102,31 @@ impl Drop for Listener {
 }
 
 /// Removes a socket that nobody listens at.
-fn remove_stale(path: &Path) -> Result<(), UniverseError> {
-    let failed = |why: io::Error| UniverseError::Listen { path: path.to_owned(), why };
+fn remove_stale(path: &Path) -> Result<(), NameServiceError> {
+    let failed = |why: io::Error| NameServiceError::Listen { path: path.to_owned(), why };
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(UniverseError::NoSocket { path: path.to_owned() });
+            return Err(NameServiceError::NoSocket { path: path.to_owned() });
         }
         Ok(_) => {}
     }
     match reach(path) {
         // One that has too much to do is alive.
-        Ok(_) | Err(Errno::AGAIN) => Err(UniverseError::Taken { path: path.to_owned() }),
+        Ok(_) | Err(Errno::AGAIN) => Err(NameServiceError::Taken { path: path.to_owned() }),
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed),
         Err(errno) => Err(failed(errno.into())),
     }
 }
 
 /// Connects to the user's own daemon at `path`, without ever waiting.
-pub(super) fn join(path: &Path) -> Result<OwnedFd, UniverseError> {
-    let nobody = |why: io::Error| UniverseError::Nobody { path: path.to_owned(), why };
+pub(super) fn join(path: &Path) -> Result<OwnedFd, NameServiceError> {
+    let nobody = |why: io::Error| NameServiceError::Nobody { path: path.to_owned(), why };
     let fd = reach(path).map_err(|errno| nobody(errno.into()))?;
     match peer_user(&fd).map_err(nobody)? {
         user if user == geteuid().as_raw() => Ok(fd),
-        user => Err(UniverseError::Foreign { path: path.to_owned(), user }),
+        user => Err(NameServiceError::Foreign { path: path.to_owned(), user }),
     }
 }
 

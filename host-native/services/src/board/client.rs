@@ -15,8 +15,8 @@ use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{BoardRecording, Link, LinkError};
-use crate::error::RunError;
+use super::{BoardRecording, Connection, ConnectionError};
+
 
 /// What the board is asked for by [`Request::Record`].
 const RECORDING: &str = "a recording";
@@ -25,10 +25,10 @@ const PATIENCE: Duration = Duration::from_millis(STALL_MS);
 
 /// A board, and the one job that it serves for this host.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub struct Board {
     /// The address of its management port.
     addr: SocketAddr,
-    link: Link,
+    link: Connection,
     name: String,
     limits: Limits,
     sockets: u32,
@@ -70,7 +70,7 @@ struct Asked {
 
 /// An event of the job that a board serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
     Joined { rank: Rank },
     End { cause: Cause, message: String },
     Kill { rank: Rank, code: Option<i32>, message: String },
@@ -148,13 +148,13 @@ impl Board {
     ///
     /// # Errors
     /// Nobody is there, or speaks another version.
-    pub(crate) fn connect(target: &str) -> Result<Board, BoardError> {
+    pub fn connect(target: &str) -> Result<Board, BoardError> {
         let unreachable = |why| BoardError::Unreachable { target: target.to_owned(), why };
         let stream = reach(target).map_err(unreachable)?;
         let addr = stream.peer_addr().map_err(unreachable)?;
         let mut board = Board {
             addr,
-            link: Link::new(stream).map_err(unreachable)?,
+            link: Connection::new(stream).map_err(unreachable)?,
             name: String::new(),
             limits: Limits::NONE,
             sockets: 0,
@@ -178,7 +178,7 @@ impl Board {
     }
 
     /// Has the board recorded to that file, from before its first job on.
-    pub(crate) fn record(&mut self, target: &str, path: &Path) -> Result<(), RunError> {
+    pub fn record(&mut self, target: &str, path: &Path) -> Result<(), RunError> {
         let mut board = Board::connect(target)?;
         board.done(RECORDING, &Request::Record)?;
         self.recording = Some(BoardRecording::new(board.link, path)?);
@@ -186,12 +186,12 @@ impl Board {
     }
 
     /// The connections over which it says something.
-    pub(crate) fn streams(&self) -> impl Iterator<Item = &TcpStream> {
+    pub fn streams(&self) -> impl Iterator<Item = &TcpStream> {
         std::iter::once(self.link.stream()).chain(self.recording.as_ref().map(BoardRecording::stream))
     }
 
     /// The board in a few words.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         let Board { name, addr, sockets, limits, .. } = self;
         format!(
             "board {name} at {addr} serves up to {} ranks in {} jobs, {sockets} connections, {} keys in {} bytes",
@@ -200,13 +200,13 @@ impl Board {
     }
 
     /// Where the clients of its job connect: the host, and the port.
-    pub(crate) fn address(&self) -> (String, u16) {
+    pub fn address(&self) -> (String, u16) {
         let port = self.job.map_or(manage::PMI_PORT, |job| job.port);
         (self.addr.ip().to_string(), port)
     }
 
     /// Lets the clients of the job come.
-    pub(crate) fn serve(&mut self) -> Result<(), BoardError> {
+    pub fn serve(&mut self) -> Result<(), BoardError> {
         match self.job {
             Some(job) => self.done("a job", &Request::Serve { job: job.theirs }),
             None => Ok(()),
@@ -215,24 +215,24 @@ impl Board {
 
     /// Whether nothing is expected from it: its job is over there as well, or will not be because not all of its ranks
     /// were started.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub fn is_quiet(&self) -> bool {
         self.job.is_none_or(|job| job.over || job.exited < job.size)
     }
 
     /// What is to be said to the user.
-    pub(crate) fn line(&mut self) -> Option<String> {
+    pub fn line(&mut self) -> Option<String> {
         self.lines.pop_front()
     }
 
     /// Asks how the board and its job are doing, for the user to read.
-    pub(crate) fn ask_status(&mut self) -> Result<(), BoardError> {
+    pub fn ask_status(&mut self) -> Result<(), BoardError> {
         let Some(job) = self.job else { return Ok(()) };
         self.send("a report", &Request::Job { job: job.theirs })?;
         self.send("a report", &Request::Board)
     }
 
     /// Ends what it serves for this host; what it counted, in words.
-    pub(crate) fn finish(&mut self) -> Result<String, BoardError> {
+    pub fn finish(&mut self) -> Result<String, BoardError> {
         let mut said = (None, None);
         if let Some(Job { theirs: job, .. }) = self.job.take() {
             said.0 = self.ask("a report", &Request::Job { job }, |_, report| match report {
@@ -345,7 +345,7 @@ impl Board {
             );
             match poll(&mut fds, Some(&timespec(left))) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.lost(&LinkError::Io(errno.into()))),
+                Err(errno) => return Err(self.lost(&ConnectionError::Io(errno.into()))),
             }
         }
     }
@@ -474,7 +474,7 @@ impl Board {
         self.expected().filter(|asked| asked.since.elapsed() >= PATIENCE).map(|asked| asked.what)
     }
 
-    fn lost(&self, why: &LinkError) -> BoardError {
+    fn lost(&self, why: &ConnectionError) -> BoardError {
         BoardError::Lost { addr: self.addr, why: why.to_string() }
     }
 
@@ -488,7 +488,7 @@ impl Board {
     ///
     /// # Errors
     /// The board is lost, or refuses.
-    pub(crate) fn handle(&mut self, input: &Input<'_>) -> Result<(), BoardError> {
+    pub fn handle(&mut self, input: &Input<'_>) -> Result<(), BoardError> {
         self.take_in(input)
     }
 
@@ -496,7 +496,7 @@ impl Board {
     ///
     /// # Errors
     /// The board is lost.
-    pub(crate) fn event(&mut self) -> Result<Option<(JobId, Event)>, BoardError> {
+    pub fn event(&mut self) -> Result<Option<(JobId, Event)>, BoardError> {
         self.listen()?;
         let Some((event, Job { ours: job, size, .. })) = self.events.pop_front().zip(self.job) else {
             return Ok(None);
@@ -509,7 +509,7 @@ impl Board {
 
     /// When [`handle_timeout`](Board::handle_timeout) has something to do, on a clock that began with the connection, as
     /// the engine's did a moment later.
-    pub(crate) fn poll_at(&self) -> Option<u64> {
+    pub fn poll_at(&self) -> Option<u64> {
         let since = self.expected()?.since.saturating_duration_since(self.start);
         Some((since + PATIENCE).as_millis() as u64 + 1)
     }
@@ -518,7 +518,7 @@ impl Board {
     ///
     /// # Errors
     /// It does not.
-    pub(crate) fn handle_timeout(&self) -> Result<(), BoardError> {
+    pub fn handle_timeout(&self) -> Result<(), BoardError> {
         match self.overdue() {
             Some(what) => Err(BoardError::Silent { addr: self.addr, what }),
             None => Ok(()),
@@ -526,7 +526,7 @@ impl Board {
     }
 
     /// The limits of the board's server.
-    pub(crate) fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &Limits {
         &self.limits
     }
 }

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use super::Network;
 use super::token::{CONNS, Token};
-use crate::error::RunError;
+use crate::Error;
 
 /// Descriptors that a server needs beside those of its connections.
 pub(super) const OWN_FILES: u64 = 16;
@@ -69,7 +69,7 @@ impl<'s> Endpoint<'s> {
         limits: &Limits,
         server: Server<'s>,
         reactor: Reactor,
-    ) -> Result<Endpoint<'s>, RunError> {
+    ) -> Result<Endpoint<'s>, Error> {
         Ok(Endpoint {
             allow: allow.to_vec(),
             reactor,
@@ -108,7 +108,7 @@ impl<'s> Endpoint<'s> {
     }
 
     /// Accepts clients of a registered job at `port`.
-    pub(super) fn open(&mut self, job: JobId, size: u32, port: TcpPort) -> Result<(), RunError> {
+    pub(super) fn open(&mut self, job: JobId, size: u32, port: TcpPort) -> Result<(), Error> {
         let listener = Listener::new(port, Token::Listener(job.0), &self.reactor.poller)?;
         if self.ports.len() <= job.index() {
             self.ports.resize_with(job.index() + 1, || None);
@@ -132,7 +132,7 @@ impl<'s> Endpoint<'s> {
     }
 
     /// A rank's process has ended. Its last requests are read first.
-    pub(super) fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), RunError> {
+    pub(super) fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Error> {
         self.accept(job)?;
         let mut conns: Vec<ConnId> = self.driver.incoming(job).collect();
         // A host may report a rank that does not exist. The server refuses that.
@@ -151,7 +151,7 @@ impl<'s> Endpoint<'s> {
     }
 
     /// Closes a job's connections and its port, and deregisters it.
-    pub(super) fn close(&mut self, job: JobId) -> Result<(), RunError> {
+    pub(super) fn close(&mut self, job: JobId) -> Result<(), Error> {
         self.deregister(job)?;
         if let Some(port) = self.ports.get_mut(job.index()) {
             *port = None;
@@ -161,7 +161,7 @@ impl<'s> Endpoint<'s> {
     }
 
     /// Closes a job's connections and deregisters it. Its port stays open for another job of that number.
-    pub(super) fn deregister(&mut self, job: JobId) -> Result<(), RunError> {
+    pub(super) fn deregister(&mut self, job: JobId) -> Result<(), Error> {
         self.driver.deregister_job(job, self.reactor.clock.now())?;
         self.poll_driver()
     }
@@ -198,7 +198,7 @@ impl<'s> Endpoint<'s> {
 
     /// Waits for events of the endpoint's descriptors or until `deadline`, and handles them. Replaces `tokens` by all that
     /// are ready, the owner's included.
-    pub(super) fn turn(&mut self, deadline: Option<u64>, tokens: &mut Vec<Token>) -> Result<(), RunError> {
+    pub(super) fn turn(&mut self, deadline: Option<u64>, tokens: &mut Vec<Token>) -> Result<(), Error> {
         let timeout = self.timeout(deadline);
         self.reactor.poller.wait(timeout, &mut self.keys)?;
         tokens.clear();
@@ -225,7 +225,7 @@ impl<'s> Endpoint<'s> {
         self.reactor.clock.timeout([self.driver.poll_at(), deadline].into_iter().chain(ports))
     }
 
-    fn handle_timeout(&mut self) -> Result<(), RunError> {
+    fn handle_timeout(&mut self) -> Result<(), Error> {
         let now = self.now();
         if self.driver.handle_timeout(now)? {
             self.poll_driver()?;
@@ -235,7 +235,7 @@ impl<'s> Endpoint<'s> {
     }
 
     /// Reads pending signals. Returns the first that ends the server.
-    pub(super) fn take_signals(&mut self) -> Result<Option<Signal>, RunError> {
+    pub(super) fn take_signals(&mut self) -> Result<Option<Signal>, Error> {
         let mut events = Vec::new();
         self.reactor.signals.read(&mut events)?;
         if events.contains(&signals::Event::Stop) {
@@ -250,7 +250,7 @@ impl<'s> Endpoint<'s> {
         Ok(events.iter().find_map(ends))
     }
 
-    fn accept(&mut self, job: JobId) -> Result<(), RunError> {
+    fn accept(&mut self, job: JobId) -> Result<(), Error> {
         let now = self.now();
         let Some(port) = self.ports.get_mut(job.index()).and_then(Option::as_mut) else { return Ok(()) };
         if port.paused {
@@ -274,7 +274,7 @@ impl<'s> Endpoint<'s> {
         allowed
     }
 
-    fn open_conn(&mut self, job: JobId, stream: TcpStream) -> Result<(), RunError> {
+    fn open_conn(&mut self, job: JobId, stream: TcpStream) -> Result<(), Error> {
         let Ok(from) = stream.peer_addr() else { return Ok(()) };
         if !self.allows(from) {
             return Ok(());
@@ -296,7 +296,7 @@ impl<'s> Endpoint<'s> {
     }
 
     /// Sends replies, and turns what the driver reports into events of jobs.
-    pub(super) fn poll_driver(&mut self) -> Result<(), RunError> {
+    pub(super) fn poll_driver(&mut self) -> Result<(), Error> {
         loop {
             let now = self.reactor.clock.now();
             match self.driver.poll(now, &self.reactor.poller)? {

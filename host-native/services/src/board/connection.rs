@@ -14,7 +14,7 @@ const INBOX_MAX: usize = 4 * (PREFIX + u16::MAX as usize);
 
 /// A management connection.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub struct Connection {
     stream: TcpStream,
     inbox: VecDeque<u8>,
     outbox: VecDeque<u8>,
@@ -24,7 +24,7 @@ pub(crate) struct Link {
 
 /// Why a connection cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LinkError {
+pub(crate) enum ConnectionError {
     /// The other side has closed it.
     #[error("it closed the connection")]
     Closed,
@@ -42,21 +42,21 @@ pub(crate) enum LinkError {
     Io(#[from] io::Error),
 }
 
-impl Link {
+impl Connection {
     /// On a connected socket, which becomes non-blocking.
-    pub(crate) fn new(stream: TcpStream) -> io::Result<Link> {
+    pub fn new(stream: TcpStream) -> io::Result<Connection> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Link { stream, inbox: VecDeque::new(), outbox: VecDeque::new(), ended: false })
+        Ok(Connection { stream, inbox: VecDeque::new(), outbox: VecDeque::new(), ended: false })
     }
 
     /// The socket.
-    pub(crate) fn stream(&self) -> &TcpStream {
+    pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
     /// Takes in what has come, as far as there is room.
-    pub(crate) fn fill(&mut self) -> Result<(), LinkError> {
+    pub fn fill(&mut self) -> Result<(), ConnectionError> {
         let mut buffer = [0; 4096];
         while !self.ended && self.inbox.len() < INBOX_MAX {
             match self.stream.read(&mut buffer) {
@@ -71,7 +71,7 @@ impl Link {
     }
 
     /// The next record of what has come, into `record`; nothing while none is whole.
-    pub(crate) fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, LinkError> {
+    pub fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, ConnectionError> {
         let bytes = self.inbox.make_contiguous();
         match manage::next(bytes)? {
             Some((found, len)) => {
@@ -80,14 +80,14 @@ impl Link {
                 self.inbox.drain(..len);
                 Ok(true)
             }
-            None if self.ended => Err(LinkError::Closed),
+            None if self.ended => Err(ConnectionError::Closed),
             None => Ok(false),
         }
     }
 
     /// The same for a recording, whose records are as long as two bytes can say. At the end of the connection there is
     /// none.
-    pub(crate) fn next_recorded(&mut self, record: &mut Vec<u8>) -> bool {
+    pub fn next_recorded(&mut self, record: &mut Vec<u8>) -> bool {
         let bytes = self.inbox.make_contiguous();
         let Some((&prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else { return false };
         let len = usize::from(u16::from_le_bytes(prefix));
@@ -99,21 +99,21 @@ impl Link {
     }
 
     /// Whether the other side has closed the connection.
-    pub(crate) fn is_ended(&self) -> bool {
+    pub fn is_ended(&self) -> bool {
         self.ended
     }
 
-    /// Says something, as far as the socket takes it; the rest waits for [`Link::flush`].
-    pub(crate) fn say(&mut self, what: &impl serde::Serialize) -> Result<(), LinkError> {
+    /// Says something, as far as the socket takes it; the rest waits for [`Connection::flush`].
+    pub fn say(&mut self, what: &impl serde::Serialize) -> Result<(), ConnectionError> {
         let mut buffer = [0; PREFIX + RECORD_MAX];
         let record = manage::encode(what, &mut buffer)?;
         self.outbox.extend(record);
         self.flush()?;
-        if self.outbox.len() > OUTBOX_MAX { Err(LinkError::Stalled) } else { Ok(()) }
+        if self.outbox.len() > OUTBOX_MAX { Err(ConnectionError::Stalled) } else { Ok(()) }
     }
 
     /// Says more of what waits.
-    pub(crate) fn flush(&mut self) -> Result<(), LinkError> {
+    pub fn flush(&mut self) -> Result<(), ConnectionError> {
         while !self.outbox.is_empty() {
             match self.stream.write(self.outbox.as_slices().0) {
                 Ok(len) => drop(self.outbox.drain(..len)),
@@ -126,7 +126,7 @@ impl Link {
     }
 
     /// Whether something waits for the other side to read.
-    pub(crate) fn is_blocked(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         !self.outbox.is_empty()
     }
 }
@@ -142,7 +142,7 @@ mod tests {
     fn what_is_taken_in_at_once_has_a_bound() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut speaker = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut link = Link::new(listener.accept().unwrap().0).unwrap();
+        let mut link = Connection::new(listener.accept().unwrap().0).unwrap();
         let mut buffer = [0; PREFIX + RECORD_MAX];
         let said = manage::encode(&Request::Board, &mut buffer).unwrap().repeat(INBOX_MAX);
         let len = said.len();

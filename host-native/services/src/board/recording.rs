@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use hydrant_record::{Record, WriteError, Writer, create_file};
 
-use super::{Link, LinkError};
+use super::{Connection, ConnectionError};
 
 /// Writes the records that a board sends to a file.
 #[derive(Debug)]
 pub(super) struct BoardRecording {
-    link: Link,
+    link: Connection,
     path: PathBuf,
     writer: Writer<BufWriter<File>>,
     record: Vec<u8>,
@@ -22,7 +22,7 @@ pub(super) struct BoardRecording {
 
 impl BoardRecording {
     /// Creates the file. The board has agreed to send its records over `link`.
-    pub(super) fn new(link: Link, path: &Path) -> Result<BoardRecording, WriteError> {
+    pub(super) fn new(link: Connection, path: &Path) -> Result<BoardRecording, WriteError> {
         let writer = create_file(path).map_err(|source| WriteError { path: path.to_owned(), source })?;
         Ok(BoardRecording { link, path: path.to_owned(), writer, record: Vec::new(), complete: false })
     }
@@ -40,7 +40,7 @@ impl BoardRecording {
     fn write_received(&mut self) -> io::Result<bool> {
         match self.link.fill() {
             Ok(()) => {}
-            Err(LinkError::Io(error)) => return Err(error),
+            Err(ConnectionError::Io(error)) => return Err(error),
             Err(other) => return Err(io::Error::other(other)),
         }
         while self.link.next_recorded(&mut self.record) {

@@ -17,27 +17,27 @@ const MESSAGE: usize = 2 * (NAME_MAX + PORT_MAX) + 256;
 
 /// A rank's request about a name.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub struct Request {
     /// Its number for the core.
-    pub(crate) upcall: UpcallId,
+    pub upcall: UpcallId,
     /// The job of the rank.
-    pub(crate) job: JobId,
+    pub job: JobId,
     /// The rank.
-    pub(crate) rank: Rank,
+    pub rank: Rank,
     /// The language of `body`.
-    pub(crate) protocol: Protocol,
+    pub protocol: Protocol,
     /// The request as it came.
-    pub(crate) body: Vec<u8>,
+    pub body: Vec<u8>,
     /// How many milliseconds a look-up waits that does not say so itself.
-    pub(crate) wait: u32,
+    pub wait: u32,
 }
 
 /// What the core is told of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) upcall: UpcallId,
-    pub(crate) rc: i32,
-    pub(crate) text: Vec<u8>,
+pub struct Answer {
+    pub upcall: UpcallId,
+    pub rc: i32,
+    pub text: Vec<u8>,
 }
 
 impl Request {
@@ -73,7 +73,7 @@ impl Request {
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct Connection {
     fd: OwnedFd,
     client: Client,
     /// What was received and is no whole reply yet.
@@ -87,9 +87,9 @@ pub(super) struct Link {
     deadline: Option<u64>,
 }
 
-impl Link {
-    pub(super) fn new(fd: OwnedFd) -> Link {
-        Link {
+impl Connection {
+    pub(super) fn new(fd: OwnedFd) -> Connection {
+        Connection {
             fd,
             // Any number will do: the daemon knows each connection as rank 0 of a job of its own.
             client: Client::new(Protocol::V2, Start::Port { id: 0 }),

@@ -12,27 +12,27 @@ use hydrant_reactor::{OpenFiles, Reactor, signals};
 
 use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
-use super::jobs::Job;
+use super::job::Job;
 use super::token::Token;
-use crate::engine::open::{job_name, random};
-use crate::error::RunError;
+use crate::{job_name, random};
+use crate::Error;
 use hydrant_driver::MappedStorage;
 
 /// The one job that there is at a time.
 const JOB: JobId = JobId(0);
 
 /// Serves jobs of `size` ranks; the exit code of the first that failed.
-pub(super) fn serve(options: &Options, size: u32) -> Result<u8, RunError> {
+pub(super) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
     let limits = options.limits(size);
     let reactor = Reactor::new(Token::Signals)?;
     let _files =
-        OpenFiles::reserve(OWN_FILES + u64::from(limits.conns)).map_err(RunError::open_files(size))?;
+        OpenFiles::reserve(OWN_FILES + u64::from(limits.conns)).map_err(Error::open_files(size))?;
     let mut storage = MappedStorage::try_new(&limits)?;
     let server = Server::new(limits, storage.lend(), random()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;
     let mut own =
-        Own { options, size, host, endpoint, job: Job::new(0, size, None), served: 0, failed: None };
+        PmiServer { options, size, host, endpoint, job: Job::new(0, size, None), served: 0, failed: None };
     own.open_job()?;
     let port = TcpPort::open(options.job.pmi_port)?;
     let address = port.for_ranks(&own.host);
@@ -42,7 +42,7 @@ pub(super) fn serve(options: &Options, size: u32) -> Result<u8, RunError> {
     own.run()
 }
 
-struct Own<'o, 's> {
+struct PmiServer<'o, 's> {
     options: &'o Options,
     size: u32,
     /// This machine.
@@ -55,9 +55,9 @@ struct Own<'o, 's> {
     failed: Option<u8>,
 }
 
-impl Own<'_, '_> {
+impl PmiServer<'_, '_> {
     /// The event loop.
-    fn run(&mut self) -> Result<u8, RunError> {
+    fn run(&mut self) -> Result<u8, Error> {
         let mut tokens = Vec::new();
         loop {
             self.endpoint.turn(self.job.deadline, &mut tokens)?;
@@ -94,7 +94,7 @@ impl Own<'_, '_> {
     }
 
     /// Begins the next job.
-    fn open_job(&mut self) -> Result<(), RunError> {
+    fn open_job(&mut self) -> Result<(), Error> {
         let options = &self.options.job;
         let until = self.endpoint.now().saturating_add(millis(options.join_timeout));
         let deadline = (self.served == 0 && !options.join_timeout.is_zero()).then_some(until);
@@ -119,7 +119,7 @@ impl Own<'_, '_> {
         Ok(())
     }
 
-    fn describe_job(&mut self) -> Result<(), RunError> {
+    fn describe_job(&mut self) -> Result<(), Error> {
         let (job, options) = (JOB, &self.options.job);
         let mapping = options.map.process_mapping(self.size);
         let attr = Input::Attr { job, key: b"PMI_process_mapping", value: mapping.as_bytes() };
@@ -135,13 +135,13 @@ impl Own<'_, '_> {
         options.pset.iter().try_for_each(|pset| self.define(&pset.name, Rank(pset.first), pset.count))
     }
 
-    fn define(&mut self, name: &str, first: Rank, count: u32) -> Result<(), RunError> {
+    fn define(&mut self, name: &str, first: Rank, count: u32) -> Result<(), Error> {
         let defined = self.endpoint.handle(Input::Pset { job: JOB, name, first, count });
-        defined.map_err(|why| RunError::Pset { name: name.to_owned(), why })
+        defined.map_err(|why| Error::Pset { name: name.to_owned(), why })
     }
 
     /// Lets go of a job that is over, and says how it ended.
-    fn close_job(&mut self) -> Result<(), RunError> {
+    fn close_job(&mut self) -> Result<(), Error> {
         if let Some(report) = self.job.report() {
             self.endpoint.log(&report);
             self.failed.get_or_insert(self.job.code());
@@ -154,7 +154,7 @@ impl Own<'_, '_> {
         Ok(())
     }
 
-    fn hear(&mut self, event: JobEvent) -> Result<(), RunError> {
+    fn hear(&mut self, event: JobEvent) -> Result<(), Error> {
         match event {
             JobEvent::Joined { rank, from, .. } => {
                 self.job.join(rank, from);

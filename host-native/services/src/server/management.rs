@@ -14,9 +14,9 @@ use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, signals};
 use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::token::Token;
-use crate::engine::open::random;
-use crate::error::RunError;
-use crate::manage::{Link, LinkError};
+use crate::random;
+use crate::Error as ServiceError;
+use crate::board::{Connection, ConnectionError};
 use hydrant_driver::MappedStorage;
 
 /// Hosts at the same time.
@@ -25,11 +25,11 @@ const HOSTS: usize = 64;
 const TEXT_MAX: usize = 256;
 
 /// Serves hosts' jobs until a signal comes; the exit code.
-pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, RunError> {
+pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceError> {
     let limits = options.limits_managed();
     let reactor = Reactor::new(Token::Signals)?;
     let files = OWN_FILES + u64::from(limits.conns) + u64::from(limits.jobs) + HOSTS as u64;
-    let _files = OpenFiles::reserve(files).map_err(RunError::open_files(limits.conns))?;
+    let _files = OpenFiles::reserve(files).map_err(ServiceError::open_files(limits.conns))?;
     let mut storage = MappedStorage::try_new(&limits)?;
     let server = Server::new(limits, storage.lend(), random()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -38,13 +38,13 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, RunError>
     let address = port.for_ranks(&host);
     let listener = Listener::new(port, Token::Manage, endpoint.poller())?;
     let (hosts, jobs) = (Vec::new(), Vec::new());
-    let mut desk = Desk { options, limits, name: host, endpoint, listener, hosts, jobs };
+    let mut desk = ManagementServer { options, limits, name: host, endpoint, listener, hosts, jobs };
     // Where nobody reads it, nobody needs it.
     let _ = writeln!(std::io::stdout(), "hydrant serve: managed at {address}");
     desk.run()
 }
 
-struct Desk<'o, 's> {
+struct ManagementServer<'o, 's> {
     options: &'o Options,
     limits: Limits,
     /// What hosts know this server as.
@@ -60,7 +60,7 @@ struct Desk<'o, 's> {
 /// Somebody who manages.
 #[derive(Debug)]
 struct Host {
-    link: Link,
+    link: Connection,
     from: SocketAddr,
     opened: u64,
     greeted: bool,
@@ -70,11 +70,11 @@ struct Host {
 
 impl Host {
     /// When it has had its time, for a greeting or for reading what it is told, and what it is then.
-    fn deadline(&self) -> Option<(u64, LinkError)> {
+    fn deadline(&self) -> Option<(u64, ConnectionError)> {
         match self.blocked {
-            Some(since) => Some((since + STALL_MS, LinkError::Stalled)),
+            Some(since) => Some((since + STALL_MS, ConnectionError::Stalled)),
             None if self.greeted => None,
-            None => Some((self.opened + HANDSHAKE_TIMEOUT, LinkError::Silent)),
+            None => Some((self.opened + HANDSHAKE_TIMEOUT, ConnectionError::Silent)),
         }
     }
 }
@@ -95,9 +95,9 @@ struct Managed {
     over: bool,
 }
 
-impl Desk<'_, '_> {
+impl ManagementServer<'_, '_> {
     /// The event loop.
-    fn run(&mut self) -> Result<u8, RunError> {
+    fn run(&mut self) -> Result<u8, ServiceError> {
         let mut tokens = Vec::new();
         loop {
             let of_hosts = self.hosts.iter().flatten().filter_map(|host| Some(host.deadline()?.0)).min();
@@ -128,7 +128,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    fn keep_time(&mut self) -> Result<(), RunError> {
+    fn keep_time(&mut self) -> Result<(), ServiceError> {
         let now = self.endpoint.now();
         for number in 0..self.hosts.len() {
             if let Some((at, why)) = self.hosts[number].as_ref().and_then(Host::deadline)
@@ -140,7 +140,7 @@ impl Desk<'_, '_> {
         Ok(self.listener.resume(self.endpoint.poller(), now)?)
     }
 
-    fn accept(&mut self) -> Result<(), RunError> {
+    fn accept(&mut self) -> Result<(), ServiceError> {
         let mut admitted = Vec::new();
         if let Err(error) = self.listener.socket().accept(&mut admitted) {
             self.endpoint.log(&format!("cannot take in hosts for a while: {error}"));
@@ -150,12 +150,12 @@ impl Desk<'_, '_> {
         admitted.into_iter().try_for_each(|stream| self.admit(stream))
     }
 
-    fn admit(&mut self, stream: TcpStream) -> Result<(), RunError> {
+    fn admit(&mut self, stream: TcpStream) -> Result<(), ServiceError> {
         let Ok(from) = stream.peer_addr() else { return Ok(()) };
         if !self.endpoint.allows(from) {
             return Ok(());
         }
-        let Ok(mut link) = Link::new(stream) else { return Ok(()) };
+        let Ok(mut link) = Connection::new(stream) else { return Ok(()) };
         let free = self.hosts.iter().position(Option::is_none).unwrap_or(self.hosts.len());
         if free == HOSTS {
             self.endpoint.log(&format!("turned away {from}: {HOSTS} hosts are here"));
@@ -173,14 +173,14 @@ impl Desk<'_, '_> {
     }
 
     /// A host has said something, or can be told more.
-    fn host_ready(&mut self, number: usize) -> Result<(), RunError> {
+    fn host_ready(&mut self, number: usize) -> Result<(), ServiceError> {
         match self.serve_host(number)? {
             Ok(()) => Ok(()),
             Err(why) => self.drop_host(number, &why),
         }
     }
 
-    fn serve_host(&mut self, number: usize) -> Result<Result<(), LinkError>, RunError> {
+    fn serve_host(&mut self, number: usize) -> Result<Result<(), ConnectionError>, ServiceError> {
         let mut record = Vec::new();
         let Some(host) = self.hosts.get_mut(number).and_then(Option::as_mut) else { return Ok(Ok(())) };
         if let Err(why) = host.link.flush().and_then(|()| host.link.fill()) {
@@ -192,7 +192,7 @@ impl Desk<'_, '_> {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(why) => {
-                    if let LinkError::Record(_) = why {
+                    if let ConnectionError::Record(_) = why {
                         // It is gone again either way.
                         let _ = host.link.say(&Report::Refused(Error::Garbled));
                     }
@@ -209,7 +209,7 @@ impl Desk<'_, '_> {
     }
 
     /// Waits for a host that does not read to do so.
-    fn watch(&mut self, number: usize) -> Result<(), LinkError> {
+    fn watch(&mut self, number: usize) -> Result<(), ConnectionError> {
         let now = self.endpoint.now();
         let Some(host) = self.hosts[number].as_mut() else { return Ok(()) };
         let blocked = host.link.is_blocked();
@@ -218,14 +218,14 @@ impl Desk<'_, '_> {
             let interest = if blocked { Interest::Write } else { Interest::Read };
             let token = Token::Host(number as u32);
             let changed = self.endpoint.poller().modify(host.link.stream(), token, interest);
-            changed.map_err(|error| LinkError::Io(error.why))?;
+            changed.map_err(|error| ConnectionError::Io(error.why))?;
         }
         Ok(())
     }
 
-    fn drop_host(&mut self, number: usize, why: &LinkError) -> Result<(), RunError> {
+    fn drop_host(&mut self, number: usize, why: &ConnectionError) -> Result<(), ServiceError> {
         let Some(host) = self.hosts[number].take() else { return Ok(()) };
-        if !matches!(why, LinkError::Closed) {
+        if !matches!(why, ConnectionError::Closed) {
             self.endpoint.log(&format!("closed the connection of host {}: {why}", host.from));
         }
         for at in 0..self.jobs.len() {
@@ -251,7 +251,7 @@ impl Desk<'_, '_> {
     }
 
     /// Tells a host something.
-    fn tell(&mut self, number: usize, report: &Report<'_>) -> Result<(), RunError> {
+    fn tell(&mut self, number: usize, report: &Report<'_>) -> Result<(), ServiceError> {
         let Some(host) = self.hosts.get_mut(number).and_then(Option::as_mut) else { return Ok(()) };
         match host.link.say(report).and_then(|()| self.watch(number)) {
             Ok(()) => Ok(()),
@@ -259,7 +259,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    fn answer(&mut self, number: usize, request: &Request<'_>) -> Result<(), RunError> {
+    fn answer(&mut self, number: usize, request: &Request<'_>) -> Result<(), ServiceError> {
         let name = self.name.clone();
         let report = match self.carry_out(number, request, &name)? {
             Ok(report) => report,
@@ -274,7 +274,7 @@ impl Desk<'_, '_> {
         number: usize,
         request: &Request<'_>,
         name: &'r str,
-    ) -> Result<Result<Report<'r>, Error>, RunError> {
+    ) -> Result<Result<Report<'r>, Error>, ServiceError> {
         let Some(host) = self.hosts[number].as_mut() else { return Ok(Err(Error::Greeting)) };
         if host.greeted == matches!(request, Request::Hello { .. }) {
             return Ok(Err(Error::Greeting));
@@ -348,7 +348,7 @@ impl Desk<'_, '_> {
         &mut self,
         number: usize,
         open: &OpenJob<'_>,
-    ) -> Result<Result<Report<'static>, Error>, RunError> {
+    ) -> Result<Result<Report<'static>, Error>, ServiceError> {
         let job = self.endpoint.free_id();
         // The port of job n is n higher, unless any will do.
         let mut addr = self.options.job.pmi_port;
@@ -391,7 +391,7 @@ impl Desk<'_, '_> {
         self.endpoint.handle(input).map(|()| Report::Done).map_err(Error::Core)
     }
 
-    fn begin(&mut self, number: usize, id: JobId) -> Result<Result<Report<'static>, Error>, RunError> {
+    fn begin(&mut self, number: usize, id: JobId) -> Result<Result<Report<'static>, Error>, ServiceError> {
         match self.own(number, id) {
             Err(why) => return Ok(Err(why)),
             Ok(job) if job.served => return Ok(Err(Error::Order)),
@@ -406,15 +406,15 @@ impl Desk<'_, '_> {
         job: JobId,
         rank: Rank,
         exit: Exit,
-    ) -> Result<Result<Report<'static>, Error>, RunError> {
+    ) -> Result<Result<Report<'static>, Error>, ServiceError> {
         match self.endpoint.exited(job, rank, exit) {
             Ok(()) => Ok(Ok(Report::Done)),
-            Err(RunError::Core { why }) => Ok(Err(Error::Core(why))),
+            Err(ServiceError::Fault { why }) => Ok(Err(Error::Core(why))),
             Err(error) => Err(error),
         }
     }
 
-    fn forget(&mut self, id: JobId) -> Result<(), RunError> {
+    fn forget(&mut self, id: JobId) -> Result<(), ServiceError> {
         self.jobs[id.index()] = None;
         if self.options.verbose {
             self.endpoint.log(&format!("job {id} is over"));
@@ -433,7 +433,7 @@ impl Desk<'_, '_> {
     }
 
     /// Passes on what has happened to the jobs.
-    fn hear(&mut self) -> Result<(), RunError> {
+    fn hear(&mut self) -> Result<(), ServiceError> {
         while let Some(event) = self.endpoint.next_event() {
             self.pass_on(event)?;
         }
@@ -451,7 +451,7 @@ impl Desk<'_, '_> {
         Ok(())
     }
 
-    fn pass_on(&mut self, event: JobEvent) -> Result<(), RunError> {
+    fn pass_on(&mut self, event: JobEvent) -> Result<(), ServiceError> {
         let host = |desk: &Self, job: JobId| desk.jobs.get(job.index())?.as_ref()?.host;
         let (job, report) = match &event {
             JobEvent::Left { job, rank, finalized } => {

@@ -4,64 +4,61 @@ use std::os::fd::OwnedFd;
 
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Closing;
-use hydrant_core::{Input, JobId, Limits, Rank};
-use hydrant_driver::{AnyBackend, CloseReason, Driver, Event, OVERRUN};
+use hydrant_core::{Backend, Input, JobId, Rank};
+use hydrant_driver::{BackendError, CloseReason, Driver, Event, OVERRUN};
 use hydrant_reactor::{Key, KeyRange, Poller};
 
 use super::LIMITS;
-use crate::border::Maker;
-use crate::error::RunError;
+use crate::Error;
+
 use hydrant_driver::MappedStorage;
 
-/// The name service.
-pub(crate) struct Keeper<'s> {
+/// A name service on a backend of the caller's, inside an event loop of the caller's.
+#[derive(Debug)]
+pub struct NameService<B: ?Sized> {
     /// A connection, its job and the job's only rank have the same number.
-    driver: Driver<AnyBackend<'s>>,
+    driver: Driver<B>,
     /// Connections so far.
     count: u64,
     /// Lines for the log, the latest first.
-    news: Vec<String>,
+    lines: Vec<String>,
 }
 
-impl<'s> Keeper<'s> {
-    /// For a single run.
-    pub(crate) const LIMITS_OF_RUN: Limits = Keeper::limits(LIMITS);
-
-    /// Each connection is a job of one rank.
-    pub(super) const fn limits(limits: Limits) -> Limits {
-        Limits { jobs: limits.conns, ranks: limits.conns, ..limits }
+impl<B> NameService<B>
+where
+    B: Backend<Error: Into<BackendError>> + ?Sized,
+{
+    /// Creates a name service whose connections have keys of the range `keys`. The limits of the backend are those of
+    /// [`Options::limits`](super::Options::limits) or [`LIMITS_OF_RUN`](super::LIMITS_OF_RUN).
+    pub fn new(backend: Box<B>, keys: KeyRange) -> NameService<B> {
+        NameService { driver: Driver::new(backend, keys), count: 0, lines: Vec::new() }
     }
 
-    /// Creates a name service whose connections have keys of the range `keys`.
-    pub(crate) fn new(
-        maker: &Maker,
-        limits: Limits,
-        storage: &'s mut MappedStorage,
-        keys: KeyRange,
-    ) -> Result<Keeper<'s>, RunError> {
-        let driver = Driver::new(maker.core(limits, 0, storage)?, keys);
-        Ok(Keeper { driver, count: 0, news: Vec::new() })
-    }
-
-    /// When [`keep_time`](Keeper::keep_time) has something to do.
-    pub(crate) fn deadline(&mut self) -> Option<u64> {
+    /// Time in milliseconds at which the owner calls [`handle_timeout`](NameService::handle_timeout).
+    pub fn poll_at(&mut self) -> Option<u64> {
         self.driver.poll_at()
     }
 
-    /// Does what is due.
-    pub(crate) fn keep_time(&mut self, poller: &Poller, now: u64) -> Result<(), RunError> {
+    /// Applies deadlines that have passed.
+    ///
+    /// # Errors
+    /// The backend or the poller failed.
+    pub fn handle_timeout(&mut self, poller: &Poller, now: u64) -> Result<(), NameServiceError> {
         match self.driver.handle_timeout(now)? {
             true => self.poll_driver(poller, now),
             false => Ok(()),
         }
     }
 
-    /// Adds a connection.
-    pub(crate) fn open(&mut self, fd: OwnedFd, poller: &Poller, now: u64) -> Result<(), RunError> {
+    /// Adds the connection of a run. A connection beyond the limit is closed, with a line for the log.
+    ///
+    /// # Errors
+    /// The backend or the poller failed.
+    pub fn open(&mut self, fd: OwnedFd, poller: &Poller, now: u64) -> Result<(), NameServiceError> {
         // The job has the number of the connection, which the driver chooses.
         let Some(conn) = self.driver.next_conn() else {
             self.log(
-                "turned away a connection: limit conns is used up, raise it with --limit conns=N".to_owned(),
+                "refused a connection: limit conns is used up; raise it with --limit conns=N".to_owned(),
             );
             return Ok(());
         };
@@ -72,23 +69,26 @@ impl<'s> Keeper<'s> {
         Ok(())
     }
 
-    /// A descriptor with a key of the name service's range is ready.
-    pub(crate) fn ready(&mut self, key: Key, poller: &Poller, now: u64) -> Result<(), RunError> {
+    /// Handles a ready descriptor whose key is in the service's range.
+    ///
+    /// # Errors
+    /// The backend or the poller failed.
+    pub fn ready(&mut self, key: Key, poller: &Poller, now: u64) -> Result<(), NameServiceError> {
         self.driver.ready(key, now, poller)?;
         self.poll_driver(poller, now)
     }
 
     /// The next line for the log.
-    pub(crate) fn news(&mut self) -> Option<String> {
-        self.news.pop()
+    pub fn next_line(&mut self) -> Option<String> {
+        self.lines.pop()
     }
 
     fn log(&mut self, line: String) {
-        self.news.insert(0, line);
+        self.lines.insert(0, line);
     }
 
     /// Sends replies, and ends the jobs of closed connections.
-    fn poll_driver(&mut self, poller: &Poller, now: u64) -> Result<(), RunError> {
+    fn poll_driver(&mut self, poller: &Poller, now: u64) -> Result<(), NameServiceError> {
         while let Some(event) = self.driver.poll(now, poller)? {
             match event {
                 Event::Closed { job, why, .. } => {

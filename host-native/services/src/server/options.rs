@@ -1,0 +1,104 @@
+//! Options of the servers.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hydrant_core::{Limit, Limits};
+use hydrant_placement::NodeGrouping;
+
+use super::Network;
+use crate::names;
+
+/// Capacity for ranks of a management server. Another 1,024 ranks with few keys fit too.
+const RANKS: u32 = 1024;
+
+/// Service to provide: jobs of a size, jobs of hosts, or, with neither, names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Socket of the name service. None for the user's default.
+    pub name_server: Option<PathBuf>,
+    /// Number of ranks of each job that another launcher starts.
+    pub size: Option<u32>,
+    /// Address of the management port.
+    pub manage: Option<SocketAddr>,
+    /// Capacities that replace the defaults.
+    pub limit: Vec<(Limit, u32)>,
+    /// Write progress to the log.
+    pub verbose: bool,
+    /// Attributes of the served jobs.
+    pub job: JobOptions,
+}
+
+/// Attributes of served jobs and restrictions for their ranks. With a management server only `pmi_port` and `allow` apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobOptions {
+    /// Address for the connections of ranks. Port 0 selects a free port.
+    pub pmi_port: SocketAddr,
+    /// Networks of accepted clients. Empty for all.
+    pub allow: Vec<Network>,
+    /// Number of jobs to serve one after the other. 0 for no limit.
+    pub jobs: u32,
+    /// Which ranks share a node.
+    pub map: NodeGrouping,
+    /// Number of ranks of each program. Empty for one program.
+    pub programs: Vec<u32>,
+    /// Process sets.
+    pub pset: Vec<Pset>,
+    /// Job id. None for a unique one.
+    pub jobid: Option<String>,
+    /// Universe size. None for the number of ranks.
+    pub usize: Option<u32>,
+    /// Time for all ranks to connect. Zero for no timeout.
+    pub join_timeout: Duration,
+    /// Time after which a fence is reported as stalled. Zero for never.
+    pub fence_warning: Duration,
+    /// Time that a look-up waits for a name.
+    pub lookup_wait: Duration,
+    /// PMI-1 subversion: 1 or 2.
+    pub pmi1_version: u32,
+}
+
+/// A process set of consecutive ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pset {
+    /// The set's name.
+    pub name: String,
+    /// First rank.
+    pub first: u32,
+    /// Number of ranks.
+    pub count: u32,
+}
+
+impl Options {
+    /// Options of the name service.
+    pub(super) fn names(&self) -> names::Options {
+        names::Options { path: self.name_server.clone(), limit: self.limit.clone() }
+    }
+
+    /// Capacities of a management server.
+    pub(super) fn limits_managed(&self) -> Limits {
+        let mut limits = Limits { spawns: 0, spawn_bytes: 0, ..Limits::for_ranks(RANKS) };
+        for &(limit, size) in &self.limit {
+            limits.set(limit, size);
+        }
+        limits
+    }
+
+    /// Capacities for one job of `size` ranks that spawns no processes.
+    pub(super) fn limits(&self, size: u32) -> Limits {
+        let mut limits = Limits {
+            jobs: 1,
+            ranks: size,
+            conns: size.saturating_add(64),
+            spawns: 0,
+            spawn_bytes: 0,
+            ..Limits::for_ranks(size)
+        };
+        limits.psets = limits.psets.saturating_add((self.job.programs.len() + self.job.pset.len()) as u32);
+        for &(limit, size) in &self.limit {
+            limits.set(limit, size);
+        }
+        limits
+    }
+}
