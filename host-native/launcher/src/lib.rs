@@ -11,6 +11,7 @@ mod manage;
 pub mod messages;
 pub mod plan;
 pub mod probe;
+mod quoting;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
@@ -18,6 +19,7 @@ mod segment;
 pub mod serve;
 pub mod storage;
 pub mod universe;
+mod value;
 
 pub use border::BackendError;
 pub use dry_run::dry_run;
