@@ -11,6 +11,7 @@ use hydrant_record::{Checker, Reader, RecordError, Summary, Table};
 
 use crate::border::{BackendError, Maker, PluginFile};
 use crate::error::RunError;
+use crate::messages;
 use crate::plan::Plugin;
 use crate::storage::installed_memory;
 use crate::value;
@@ -83,6 +84,16 @@ impl From<RunError> for ReplayErrorKind {
     }
 }
 
+impl ReplayError {
+    /// Remedy, if there is a specific one.
+    fn hint(&self) -> Option<String> {
+        match &self.kind {
+            ReplayErrorKind::Server(error) => error.hint(),
+            _ => None,
+        }
+    }
+}
+
 /// Runs the command. The exit code is 0 if there was neither an error nor a difference, and 1 otherwise.
 pub fn main(options: &Options) -> ExitCode {
     let mut out = BufWriter::new(io::stdout().lock());
@@ -97,13 +108,13 @@ pub fn main(options: &Options) -> ExitCode {
     // A closed pipe, as of `| head`, is not an error.
     let write_error = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
     if let Some(error) = &write_error {
-        let _ = writeln!(io::stderr(), "hydrant replay: cannot write to standard output: {error}");
+        messages::print(messages::REPLAY, format_args!("cannot write to standard output: {error}"));
     }
     if let Some(error) = error {
-        let _ = writeln!(io::stderr(), "hydrant replay: {error}");
+        messages::print_error(messages::REPLAY, error, error.hint());
     }
     if let Some(difference) = &summary.difference {
-        let _ = writeln!(io::stderr(), "hydrant replay: {}: {difference}", options.file.display());
+        messages::print(messages::REPLAY, format_args!("{}: {difference}", options.file.display()));
     }
     match (error, &summary.difference, write_error) {
         (None, None, None) => ExitCode::SUCCESS,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use hydrant_core::limits::VALUE_MAX;
 use hydrant_core::wire::Protocol;
 
+use crate::messages;
 use crate::value;
 use card::Card;
 use client::{Client, RequestError};
@@ -73,14 +74,14 @@ pub fn main(options: &Options) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(error) => {
-            eprintln!("hydrant probe: {error}");
+            messages::print(messages::PROBE, error);
             return ExitCode::FAILURE;
         }
     };
     let mut client = match Client::join(&server, options.pmi) {
         Ok(client) => client,
         Err(error) => {
-            eprintln!("hydrant probe: cannot join the job: {error}");
+            messages::print(messages::PROBE, format_args!("cannot join the job: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -88,7 +89,7 @@ pub fn main(options: &Options) -> ExitCode {
         Ok(Some(table)) => print(&table),
         Ok(None) => {}
         Err(error) => {
-            eprintln!("hydrant probe: rank {}: {error}", client.rank());
+            messages::print(messages::PROBE, format_args!("rank {}: {error}", client.rank()));
             client.abort(1, &error.to_string());
             return ExitCode::FAILURE;
         }

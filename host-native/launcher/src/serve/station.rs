@@ -91,7 +91,7 @@ impl<'s> Station<'s> {
             buffer: vec![0; 2 * MESSAGE_MAX as usize],
             reply: vec![0; limits.output_max()].into(),
             keys: Vec::new(),
-            log: Log::stderr("hydrant serve", Token::Log)?,
+            log: Log::stderr(crate::messages::SERVE, Token::Log)?,
         })
     }
 
