@@ -11,8 +11,8 @@ use hydrant_reactor::OpenFilesError;
 use hydrant_record::WriteError;
 
 use crate::launch::{LaunchError, alternatives};
-use crate::manage::BoardError;
-use crate::universe::UniverseError;
+use hydrant_services::board::BoardError;
+use hydrant_services::names::NameServiceError;
 
 /// Why a job could not be run. Whatever had been started is ended before this is returned.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ pub enum RunError {
     },
     /// The daemon that keeps names cannot be joined.
     #[error("cannot connect to the name server: {0}")]
-    Universe(#[from] Box<UniverseError>),
+    Universe(#[from] Box<NameServiceError>),
     /// The board does not serve the job.
     #[error(transparent)]
     Board(#[from] Box<BoardError>),

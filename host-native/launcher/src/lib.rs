@@ -7,19 +7,17 @@ mod dry_run;
 mod engine;
 mod error;
 mod launch;
-mod manage;
 pub mod messages;
 pub mod plan;
 pub mod probe;
+mod quoting;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
-pub mod serve;
-pub mod universe;
+mod value;
 
 pub use dry_run::dry_run;
 pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
 pub use hydrant_driver::BackendError;
 pub use launch::LaunchError;
-pub use manage::BoardError;

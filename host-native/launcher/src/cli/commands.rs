@@ -5,7 +5,8 @@ use clap::{ArgAction, Args, Command};
 use super::args::FirstArgs;
 use super::help;
 use super::offload::{self, OffloadArgs};
-use crate::{cluster, probe, replay, serve};
+use super::serve::ServeArgs;
+use crate::{cluster, probe, replay};
 
 /// The whole command.
 pub(super) fn hydrant() -> Command {
@@ -74,7 +75,7 @@ fn replay() -> Command {
 }
 
 fn serve() -> Command {
-    serve::Options::augment_args(Command::new("serve"))
+    ServeArgs::augment_args(Command::new("serve"))
         .about("Serve jobs that other launchers start, or run a name server")
         .long_about(help::SERVE_ABOUT)
         .after_long_help(help::SERVE_AFTER)

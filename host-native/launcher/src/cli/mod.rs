@@ -16,33 +16,33 @@ mod hosts;
 mod man;
 mod offload;
 mod scanner;
+mod serve;
 mod similar;
 #[cfg(test)]
 mod tests;
-pub(crate) mod value;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
+use hydrant_services::server;
 use thiserror::Error;
 
 pub use argument::Location;
 pub use error::UsageError;
-pub(crate) use hosts::{bootstrap, seconds};
 
 use crate::cluster;
 use crate::plan::{Options, Plan, Program};
 use crate::probe;
 use crate::replay;
-use crate::serve;
+use crate::value::UniverseSize;
 use args::{FirstArgs, JobArgs, ProgramArgs};
 use argument::{Argument, ParsedOption, escaped};
 use environment::{Environment, EnvironmentOptions};
 use offload::OffloadArgs;
 use scanner::{EarlyExit, Scanner, Segment};
-use value::UniverseSize;
+use serve::ServeArgs;
 
 /// Request of a command line.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub enum Action {
     /// `probe`: take part in a job as one of its ranks.
     Probe(probe::Options),
     /// `serve`: serve jobs of other launchers, or run a name server.
-    Serve(Box<serve::Options>),
+    Serve(Box<server::Options>),
     /// `replay`: show and check a recording.
     Replay(replay::Options),
     /// `daemon`: run the daemon of a node. Its settings arrive on standard input.
@@ -151,11 +151,11 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
     action.map_err(CliError::Clap)
 }
 
-fn serve_options(matches: &clap::ArgMatches) -> Result<serve::Options, clap::Error> {
-    let options = serve::Options::from_arg_matches(matches)?;
+fn serve_options(matches: &clap::ArgMatches) -> Result<server::Options, clap::Error> {
+    let options = ServeArgs::from_arg_matches(matches)?;
     let given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
     match options.check(given) {
-        Ok(()) => Ok(options),
+        Ok(()) => Ok(options.into_options()),
         Err(why) => {
             let mut command = commands::hydrant();
             command.build();

@@ -1,4 +1,4 @@
-//! Options of `hydrant serve`.
+//! Command line of `hydrant serve`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,21 +6,19 @@ use std::time::Duration;
 
 use clap::Args;
 use hydrant_core::limits::JOBID_MAX;
-use hydrant_core::{Limit, Limits};
+use hydrant_core::Limit;
 use hydrant_placement::NodeGrouping;
+use hydrant_services::names;
+use hydrant_services::server::{self, Network, Pset};
 
-use super::allow::Network;
-use crate::cli::value;
-use crate::universe;
+use crate::value;
 
-/// Default capacity for ranks with `--manage`. Another 1,024 ranks with few keys fit too.
-const RANKS: u32 = 1024;
 /// Default address of `--manage`.
 const MANAGE_DEFAULT: &str = "127.0.0.1:4100";
 
 /// Options of `hydrant serve`.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub(super) struct ServeArgs {
     /// Socket of the name server
     ///
     /// A missing directory is created with mode 0700. Default: hydrant-universe in XDG_RUNTIME_DIR, or
@@ -57,13 +55,13 @@ pub struct Options {
 
     /// Options of the served job.
     #[command(flatten)]
-    pub job: JobOptions,
+    pub job: JobArgs,
 }
 
 /// Attributes of the served job and restrictions for its ranks.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
 #[command(next_help_heading = "Options of a served job (with --size)")]
-pub struct JobOptions {
+pub(super) struct JobArgs {
     /// Address for the connections of ranks; port 0 selects a free port
     ///
     /// At a loopback address only processes of the same user are accepted. At any other address every process that can reach it
@@ -134,17 +132,6 @@ pub struct JobOptions {
     pub pmi1_version: u32,
 }
 
-/// A process set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pset {
-    /// Its name.
-    pub name: String,
-    /// Its first rank.
-    pub first: u32,
-    /// How many ranks.
-    pub count: u32,
-}
-
 fn pset(text: &str) -> Result<Pset, String> {
     let wrong = || "expected NAME=FIRST-LAST, for example ocean=0-3".to_owned();
     // A name may hold an equals sign.
@@ -159,7 +146,7 @@ fn pset(text: &str) -> Result<Pset, String> {
 /// Refuses job options with `--manage`, where the host describes the job. Clap does not check `requires = "size"` if
 /// `--manage` rules `--size` out.
 fn check_managed(given: impl Fn(&str) -> bool) -> Result<(), String> {
-    let of_job = JobOptions::augment_args(clap::Command::new("serve"));
+    let of_job = JobArgs::augment_args(clap::Command::new("serve"));
     let of_job = of_job.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "pmi_port" | "allow"));
     match of_job.filter(|arg| given(arg.get_id().as_str())).find_map(clap::Arg::get_long) {
         Some(option) => Err(format!("--{option} requires --size; with --manage the host describes the job")),
@@ -177,13 +164,13 @@ fn jobid(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-impl Options {
+impl ServeArgs {
     /// Checks options against each other. `given` returns whether the user gave the option with this identifier in clap.
-    pub(crate) fn check(&self, given: impl Fn(&str) -> bool) -> Result<(), String> {
+    pub(super) fn check(&self, given: impl Fn(&str) -> bool) -> Result<(), String> {
         let size = match (self.size, self.manage) {
             (Some(size), _) => size,
             (None, Some(_)) => return check_managed(given),
-            (None, None) => return self.names().map(drop),
+            (None, None) => return self.check_names(),
         };
         if let Err(placed) = self.job.map.check_size(size) {
             return Err(format!("--map has {placed} ranks, but --size is {size}"));
@@ -199,43 +186,41 @@ impl Options {
         Ok(())
     }
 
-    /// Options of the name server.
-    pub(super) fn names(&self) -> Result<universe::Options, String> {
-        let limit = self.limit.clone();
-        match limit.iter().find(|(limit, size)| !universe::Options::takes(*limit) || *size == 0) {
+    /// Refuses limits that a name service does not have.
+    fn check_names(&self) -> Result<(), String> {
+        match self.limit.iter().find(|(limit, size)| !names::Options::accepts(*limit) || *size == 0) {
             Some((limit, size)) => Err(format!(
                 "--limit {}={size}: a name server has the limits names=N and conns=N, with N at least 1",
                 limit.name()
             )),
-            None => Ok(universe::Options { universe: self.name_server.clone(), limit }),
+            None => Ok(()),
         }
     }
 
-    /// Capacities with `--manage`.
-    pub(super) fn limits_managed(&self) -> Limits {
-        let mut limits = Limits { spawns: 0, spawn_bytes: 0, ..Limits::for_ranks(RANKS) };
-        for &(limit, size) in &self.limit {
-            limits.set(limit, size);
+    /// The options without their syntax.
+    pub(super) fn into_options(self) -> server::Options {
+        let job = self.job;
+        server::Options {
+            name_server: self.name_server,
+            size: self.size,
+            manage: self.manage,
+            limit: self.limit,
+            verbose: self.verbose,
+            job: server::JobOptions {
+                pmi_port: job.pmi_port,
+                allow: job.allow,
+                jobs: job.jobs,
+                map: job.map,
+                programs: job.programs,
+                pset: job.pset,
+                jobid: job.jobid,
+                usize: job.usize,
+                join_timeout: job.join_timeout,
+                fence_warning: job.fence_warning,
+                lookup_wait: job.lookup_wait,
+                pmi1_version: job.pmi1_version,
+            },
         }
-        limits
-    }
-
-    /// Capacities for one job of `size` ranks that spawns no processes.
-    pub(super) fn limits(&self, size: u32) -> Limits {
-        let mut limits = Limits::for_ranks(size);
-        limits = Limits {
-            jobs: 1,
-            ranks: size,
-            conns: size.saturating_add(64),
-            spawns: 0,
-            spawn_bytes: 0,
-            ..limits
-        };
-        limits.psets = limits.psets.saturating_add((self.job.programs.len() + self.job.pset.len()) as u32);
-        for &(limit, size) in &self.limit {
-            limits.set(limit, size);
-        }
-        limits
     }
 }
 

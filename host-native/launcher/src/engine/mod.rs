@@ -18,7 +18,6 @@ mod streams;
 mod token;
 mod universe;
 
-use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -36,9 +35,10 @@ use hydrant_record::{Recorder, RecordingFile};
 use crate::border::{AnyBackend, BackendError, Maker, PluginFile};
 use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
-use crate::manage::Board;
+use hydrant_services::board::Board;
+use crate::messages;
 use crate::plan::Plan;
-use crate::universe::Universe;
+use hydrant_services::names::NameClient;
 use hydrant_driver::Sharing;
 use jobs::Jobs;
 use nodes::Nodes;
@@ -83,8 +83,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         Location::Nodes(deployment) => {
             refuse_on_nodes(plan)?;
             if let Some(notice) = deployment.job_map.oversubscription() {
-                // Where standard error is closed, the job runs all the same.
-                let _ = writeln!(std::io::stderr(), "hydrant: {notice}");
+                messages::print(messages::HYDRANT, notice);
             }
             return nodes::run(plan, &deployment);
         }
@@ -121,7 +120,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     engine.sharing = sharing;
     let universe = plan.options.name_server.as_deref();
     let universe = universe
-        .map(|path| Universe::join(path, JobId::default(), token::NAME_CLIENT, &engine.poller))
+        .map(|path| NameClient::join(path, JobId::default(), token::NAME_CLIENT, &engine.poller))
         .transpose();
     engine.universe = universe.map_err(Box::new)?;
     let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
@@ -212,7 +211,7 @@ struct Engine<'p, 's> {
     sinks: Sinks,
     verdict: Verdict,
     /// Where names are kept that other runs see too.
-    universe: Option<Universe>,
+    universe: Option<NameClient>,
     /// The other nodes of the run, where there are some.
     nodes: Option<Nodes<'s>>,
     /// Where everything is read into.
@@ -315,7 +314,7 @@ impl<'p, 's> Engine<'p, 's> {
         let of_jobs =
             self.jobs.iter().flat_map(|job| [job.kill_at, job.port.as_ref().and_then(Listener::deadline)]);
         let doomed = self.doomed.iter().map(|doomed| Some(doomed.at));
-        let names = self.universe.as_ref().and_then(Universe::deadline);
+        let names = self.universe.as_ref().and_then(NameClient::deadline);
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
         let at = [server, names, nodes, self.streams.deadline(), self.stdin.deadline()]
             .into_iter()

@@ -14,7 +14,7 @@ use super::report::{Blame, Why};
 use super::server::PmiServer;
 use crate::cluster::control::Report;
 use crate::error::RunError;
-use crate::manage::BoardEvent;
+use hydrant_services::board::BoardEvent;
 
 impl Engine<'_, '_> {
     /// Adds a socket whose other end is a rank's, or has to introduce itself. Returns its number, where there is room.

@@ -5,7 +5,7 @@ use hydrant_driver::{AnyBackend, BackendError, Driver};
 
 use super::token;
 use crate::error::RunError;
-use crate::manage::Board;
+use hydrant_services::board::Board;
 
 /// The PMI server of a run.
 pub(super) enum PmiServer<'s> {

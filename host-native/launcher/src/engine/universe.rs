@@ -6,7 +6,7 @@ use hydrant_reactor::Key;
 
 use super::Engine;
 use crate::error::RunError;
-use crate::universe::{Answer, Request};
+use hydrant_services::names::{Answer, Request};
 
 impl Engine<'_, '_> {
     /// A rank asks for a name to be published, withdrawn or looked up.

@@ -29,7 +29,7 @@ use crate::cluster::link::{Channel, MESSAGE_MAX};
 use crate::cluster::net::{self, Event, Failure, Links};
 use crate::error::RunError;
 use crate::plan::{Plan, Plugin, Program};
-use crate::universe::{Keeper, Universe};
+use hydrant_services::names::{self, NameClient, NameService};
 
 /// Bytes of an order, so that a message has room for it and for where it goes.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
@@ -97,7 +97,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let children = tree.children(0).count() as u64;
     let files = OpenFiles::reserve(OWN_FILES + Links::files(children) + files_for_output(plan))
         .map_err(RunError::open_files(0))?;
-    let mut name_slabs = maker.slabs(&Keeper::LIMITS_OF_RUN, false)?;
+    let mut name_slabs = maker.slabs(&names::LIMITS_OF_RUN, false)?;
     let mut slabs = maker.slabs(&limits, false)?;
     let seed = open::random()?;
     let recording = record(plan.options.record.as_deref(), &limits, seed)?;
@@ -110,12 +110,12 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     engine.recording = recording;
     let (universe, keeper) = match &plan.options.name_server {
         Some(path) => {
-            let joined = Universe::join(path, JobId::default(), NAME_CLIENT, &engine.poller);
+            let joined = NameClient::join(path, JobId::default(), NAME_CLIENT, &engine.poller);
             (joined.map_err(Box::new)?, None)
         }
         None => {
-            let keeper = Keeper::new(&maker, Keeper::LIMITS_OF_RUN, &mut name_slabs, NAME_SERVER)?;
-            (Universe::within(NAME_CLIENT), Some(keeper))
+            let keeper = NameService::new(&maker, names::LIMITS_OF_RUN, &mut name_slabs, NAME_SERVER)?;
+            (NameClient::within(NAME_CLIENT), Some(keeper))
         }
     };
     engine.universe = Some(universe);

@@ -10,7 +10,7 @@ use super::{Engine, Nodes, Role};
 use crate::border::BackendError;
 use crate::cluster::control::Order;
 use crate::error::RunError;
-use crate::universe::Keeper;
+use hydrant_services::names::NameService;
 
 /// Names at the head.
 pub(super) struct Names<'s> {
@@ -31,7 +31,7 @@ impl<'s> Names<'s> {
     }
 
     pub(super) fn deadline(&mut self) -> Option<u64> {
-        self.keeper.as_mut().and_then(Keeper::deadline)
+        self.keeper.as_mut().and_then(NameService::deadline)
     }
 
     /// A number for a request, by which its answer finds its way.
