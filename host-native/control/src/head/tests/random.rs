@@ -114,7 +114,9 @@ impl Daemon {
     }
 
     /// Does something that ranks or daemons do by themselves.
-    fn act(&mut self, random: &mut Random, calm: bool) {
+    ///
+    /// Ranks of `aborted` jobs run until they are killed, and ranks that wait for the head do not end by themselves.
+    fn act(&mut self, random: &mut Random, calm: bool, aborted: &BTreeSet<JobId>) {
         let ids: Vec<JobId> = self.jobs.keys().copied().collect();
         let Some(&id) = ids.get(random.below(ids.len().max(1) as u64) as usize) else { return };
         let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.done) else { return };
@@ -137,6 +139,9 @@ impl Daemon {
             job.done = true;
             return self.report(&Report::JobDone(id));
         };
+        if aborted.contains(&id) {
+            return;
+        }
         let upcall = UpcallId(self.next_upcall);
         let (protocol, rank_id) = (Protocol::V1, Rank(rank));
         match random.below(if calm { 1 } else { 40 }) {
@@ -174,7 +179,7 @@ impl Daemon {
             other => {
                 let failed = other == 37 && random.chance(30);
                 let exit = if failed { Exit::Code(random.below(256) as u8) } else { Exit::Code(0) };
-                if failed || other < 10 {
+                if failed || other < 10 && self.pending.is_empty() {
                     self.jobs.get_mut(&id).expect("it was there").running.remove(&rank);
                     self.report(&exited(id, rank, exit));
                 }
@@ -204,6 +209,7 @@ struct World {
     canceled: BTreeSet<JobId>,
     aborted: BTreeSet<JobId>,
     spawned: BTreeSet<JobId>,
+    abort_sent: BTreeSet<JobId>,
     signals: u32,
     finished: Option<bool>,
     stalled_lines: u32,
@@ -231,6 +237,7 @@ impl World {
             canceled: BTreeSet::new(),
             aborted: BTreeSet::new(),
             spawned: BTreeSet::new(),
+            abort_sent: BTreeSet::new(),
             signals: 0,
             finished: None,
             stalled_lines: 0,
@@ -243,7 +250,7 @@ impl World {
         for step in 0.. {
             assert!(step < STEPS_MAX, "the run hangs: {:?}", self.head);
             // Nothing new goes wrong late in a run, so that it ends.
-            self.step(step > 3000);
+            self.step(step > 800);
             if let Some(flush) = self.finished
                 && (!flush || self.head.is_over())
             {
@@ -262,11 +269,11 @@ impl World {
             30..60 => self.deliver_report(daemon),
             60..80 => {
                 if !self.daemons[daemon].lost {
-                    self.daemons[daemon].act(&mut self.random, calm);
+                    self.daemons[daemon].act(&mut self.random, calm, &self.aborted);
                 }
             }
             80..97 => self.answer(),
-            97 if !calm && self.random.chance(3) => self.daemons[daemon].lost = self.lose(daemon),
+            97 if !calm && self.random.chance(8) => self.daemons[daemon].lost = self.lose(daemon),
             98 if !calm && self.random.chance(3) => self.interrupt(),
             99 => self.report_loss(),
             _ => {}
@@ -401,8 +408,10 @@ impl World {
                 self.daemons[node as usize - 1].inbox.push(order);
             }
             Action::Send { to: Destination::All, order } => {
-                if matches!(order, Order::StalledFence(_)) {
-                    self.stalled_lines = 0;
+                match order {
+                    Order::StalledFence(_) => self.stalled_lines = 0,
+                    Order::AbortJob(job) => assert!(self.abort_sent.insert(job), "{job:?} is aborted twice"),
+                    _ => {}
                 }
                 for daemon in self.daemons.iter_mut().filter(|daemon| !self.known_lost.contains(&daemon.node)) {
                     daemon.inbox.push(order.clone());
@@ -412,6 +421,7 @@ impl World {
                 self.canceled.remove(&record.id);
                 self.aborted.remove(&record.id);
                 self.spawned.remove(&record.id);
+                self.abort_sent.remove(&record.id);
                 if record.ordinal > 0 {
                     self.spawned.insert(record.id);
                 }
