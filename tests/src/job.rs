@@ -103,6 +103,15 @@ pub fn plugin() -> &'static Path {
     })
 }
 
+/// The options of `hydrant run` for hosts `n1` and so on, all of them daemons on this machine, each with that many slots, in
+/// a tree of that radix.
+pub fn nodes(hosts: u32, slots: u32, radix: u32) -> String {
+    format!("-hosts n[1-{hosts}]:{slots} --bootstrap local --radix {radix}")
+}
+
+/// Hosts and radix of trees of one daemon, of two, of two levels, and of many.
+pub const SHAPES: [(u32, u32); 4] = [(1, 2), (2, 2), (4, 2), (16, 3)];
+
 /// A program to be started.
 #[derive(Debug)]
 pub struct Job {

@@ -6,6 +6,7 @@ pub mod job;
 pub mod message;
 pub mod offload;
 pub mod peers;
+pub mod plain;
 mod recording;
 pub mod slurm;
 pub mod terminal;

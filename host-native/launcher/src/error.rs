@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
+use hydrant_reactor::OpenFilesError;
 
 use crate::border::BackendError;
 use crate::cluster::ClusterError;
@@ -214,13 +215,8 @@ pub enum RunError {
     #[error("a job of {0} ranks cannot be run")]
     Size(u64),
     /// A system call failed that has no reason to.
-    #[error("{what}: {why}")]
-    System {
-        /// What was attempted.
-        what: &'static str,
-        /// What the system said.
-        why: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] hydrant_reactor::Error),
     /// The core turned down the job.
     #[error("the job cannot be served: {why}{}", raise(why))]
     Core {
@@ -272,7 +268,7 @@ impl RunError {
             | RunError::Helper { why, .. }
             | RunError::OutputFile { why, .. }
             | RunError::Listen { why, .. }
-            | RunError::System { why, .. } => number(why, libc::EIO),
+            | RunError::System(hydrant_reactor::Error { why, .. }) => number(why, libc::EIO),
             RunError::OpenFiles { .. } => libc::EAGAIN,
             RunError::Core { why: Fault::Full(..) } | RunError::Pset { why: Fault::Full(..), .. } => {
                 libc::ENOSPC
@@ -307,7 +303,15 @@ impl RunError {
 
     /// For `map_err`: names what was attempted.
     pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> RunError {
-        move |why| RunError::System { what, why: why.into() }
+        move |why| RunError::System(hydrant_reactor::Error { what, why: why.into() })
+    }
+
+    /// For `map_err`: too few open files for a job of so many ranks.
+    pub(crate) fn open_files(ranks: u32) -> impl Fn(OpenFilesError) -> RunError {
+        move |error| match error {
+            OpenFilesError::HardLimit { needed, limit } => RunError::OpenFiles { ranks, needed, limit },
+            OpenFilesError::System(error) => error.into(),
+        }
     }
 }
 

@@ -7,7 +7,6 @@ mod engine;
 mod error;
 mod launch;
 mod manage;
-mod peer;
 pub mod plan;
 pub mod probe;
 pub mod recording;
@@ -20,7 +19,7 @@ pub mod storage;
 pub mod universe;
 
 pub use border::BackendError;
-pub use engine::run;
+pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
 pub use manage::BoardError;
 

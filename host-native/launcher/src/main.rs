@@ -22,7 +22,7 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        Ok(Action::Daemon) => said("hydrant daemon", cluster::daemon()),
+        Ok(Action::Daemon) => said("hydrant daemon", hydrant::daemon()),
         Ok(Action::Reach(options)) => said("hydrant reach", cluster::reach(&options)),
         Ok(Action::Print(text)) => print(&text),
         Err(error) => {

@@ -10,6 +10,8 @@ mod environment;
 mod error;
 mod help;
 mod hosts;
+#[cfg(test)]
+mod man;
 mod offload;
 #[cfg(test)]
 mod tests;

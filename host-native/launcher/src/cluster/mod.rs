@@ -60,14 +60,14 @@ mod reach;
 use std::ffi::OsString;
 
 pub use batch::Batch;
-pub use daemon::{DaemonError, daemon};
+pub use daemon::JoinError;
+pub(crate) use daemon::{Joined, join};
 pub use describe::describe;
 pub use error::{ClusterError, LineError};
 pub use hosts::{Host, Hosts};
 pub use placement::{Node, Placement, Policy, Share};
 pub use reach::{Options as ReachOptions, ReachError, reach};
 
-use crate::error::RunError;
 use crate::plan::{Bootstrap, HostSource, Plan};
 use hostfile::Form;
 pub(crate) use hosts::is_here;
@@ -137,7 +137,10 @@ pub struct JobMap {
 }
 
 /// The `hydrant` that is a host's daemon.
-pub(crate) fn program(said: Option<&OsString>, bootstrap: &Bootstrap) -> Result<OsString, RunError> {
+pub(crate) fn program(
+    said: Option<&OsString>,
+    bootstrap: &Bootstrap,
+) -> Result<OsString, hydrant_reactor::Error> {
     let remote = said.cloned().or_else(|| std::env::var_os("HYDRANT_REMOTE"));
     remote.filter(|_| *bootstrap != Bootstrap::Local).map_or_else(net::this_program, Ok)
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use hydrant_reactor::{Error, Interest, Key, KeyRange, OpenFilesError, signals};
 use rustix::process::Signal;
 
 use super::bootstrap::Settings;
@@ -12,10 +13,13 @@ use super::hosts::Host;
 use super::link::Channel;
 use super::net::{Event, Failure, Links, LinksError, Start, To};
 use crate::cli;
-use crate::engine::poller::{Interest, Token};
-use crate::engine::signals;
-use crate::error::RunError;
 use crate::plan::{Bootstrap, RADIX_MAX};
+
+/// Keys of this event loop.
+const OWN: KeyRange = KeyRange(0);
+const SIGNALS: Key = OWN.key(0, 0);
+const STDIN: Key = OWN.key(1, 0);
+const LINKS: KeyRange = KeyRange(1);
 
 /// What is to be reached, and how.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
@@ -72,9 +76,12 @@ pub enum ReachError {
     /// A signal has ended it.
     #[error("ended by {0}")]
     Signal(String),
-    /// The system fails.
+    /// There are more hosts than open files.
     #[error(transparent)]
-    System(#[from] RunError),
+    OpenFiles(#[from] OpenFilesError),
+    /// A system call failed.
+    #[error(transparent)]
+    System(#[from] Error),
 }
 
 impl From<LinksError> for ReachError {
@@ -85,12 +92,12 @@ impl From<LinksError> for ReachError {
 
 /// Starts a daemon on each host, has each say who it is, prints that, and ends them.
 ///
-/// It takes over the process that calls it, as [`daemon`](super::daemon()) does.
+/// It takes over the process that calls it, as `hydrant daemon` does.
 ///
 /// # Errors
 /// Which host failed first, and why. All daemons are ended, or have been given up.
 pub fn reach(options: &Options) -> Result<(), ReachError> {
-    let mut turn = Turn::new(options.radix)?;
+    let mut turn = Turn::new(options.radix, SIGNALS)?;
     let settings = Settings {
         bootstrap: options.bootstrap.clone(),
         bootstrap_exec: None,
@@ -102,15 +109,15 @@ pub fn reach(options: &Options) -> Result<(), ReachError> {
     let head = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let hosts = options.hosts.iter().map(|name| Host::new(name)).collect();
     let start = Start { head, hosts, radix: options.radix };
-    let mut links = Links::head(start, settings, turn.now(), &turn.files, &turn.base.poller)?;
+    let mut links = Links::head(start, settings, turn.now(), LINKS, &turn.files, &turn.reactor.poller)?;
     for addr in links.addrs() {
         say(&format!("listening at {addr}"));
     }
     if options.hold {
-        turn.base
+        turn.reactor
             .poller
-            .add(rustix::stdio::stdin(), Token::Terminal, Interest::Read)
-            .map_err(RunError::system("cannot wait for standard input"))?;
+            .add(rustix::stdio::stdin(), STDIN, Interest::Read)
+            .map_err(Error::during("cannot wait for standard input"))?;
     }
     RollCall::default().run(options, &mut turn, &mut links)
 }
@@ -143,7 +150,7 @@ impl RollCall {
                             if self.answers == options.hosts.len() {
                                 say(&format!("all {} answer", self.answers));
                                 if !options.hold {
-                                    links.end(now, &turn.base.poller);
+                                    links.end(now, &turn.reactor.poller);
                                 }
                             }
                         }
@@ -151,7 +158,7 @@ impl RollCall {
                     Event::Message { via, body, .. } => links.consumed(via, body.len() as u32),
                     Event::Failed(failure) => {
                         self.failed.get_or_insert(failure);
-                        links.end(now, &turn.base.poller);
+                        links.end(now, &turn.reactor.poller);
                     }
                     Event::Over => return self.result(),
                     Event::Joined { .. } | Event::Room { .. } | Event::Orphaned(_) | Event::End => {}
@@ -161,8 +168,8 @@ impl RollCall {
             let ended = input && rustix::io::read(rustix::stdio::stdin(), &mut [0; 4096]) == Ok(0);
             if signal.is_some() || ended {
                 self.signal = self.signal.or(signal);
-                turn.base.poller.remove(rustix::stdio::stdin());
-                links.end(turn.now(), &turn.base.poller);
+                turn.reactor.poller.remove(rustix::stdio::stdin());
+                links.end(turn.now(), &turn.reactor.poller);
             }
         }
     }

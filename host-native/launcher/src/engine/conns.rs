@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{ConnId, Input, JobId, Time};
+use hydrant_reactor::{Interest, KeyRange, Poller, Sent};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::poller::{Interest, Poller, Token};
 use crate::border::{AnyBackend, BackendError};
 use crate::error::RunError;
 
@@ -22,6 +22,7 @@ pub(crate) struct Conns {
     free: Vec<u32>,
     /// The most there may be.
     limit: u32,
+    keys: KeyRange,
     /// The connection of each process.
     of_process: Vec<Option<u32>>,
     /// Connections that had not said who they are, from the oldest on, with the time they came. Some of them may have
@@ -50,15 +51,6 @@ pub(crate) struct Conn {
     deaf: bool,
 }
 
-/// What became of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// It is gone, and the core may be asked for the next.
-    All,
-    /// The socket is full, the rest waits here.
-    Blocked,
-}
-
 /// What a socket had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
@@ -77,9 +69,9 @@ pub(crate) const OVERRUN: &str = "it goes on asking while as many replies as may
                                   what it said is full";
 
 impl Conns {
-    pub(crate) fn new(limit: u32) -> Conns {
+    pub(crate) fn new(limit: u32, keys: KeyRange) -> Conns {
         let (all, free, of_process) = (Vec::new(), Vec::new(), Vec::new());
-        Conns { all, free, limit, of_process, unnamed: VecDeque::new(), again: Vec::new() }
+        Conns { all, free, limit, keys, of_process, unnamed: VecDeque::new(), again: Vec::new() }
     }
 
     /// There may be processes up to this number.
@@ -221,9 +213,10 @@ impl Conns {
         core: &mut AnyBackend<'_>,
         (poller, now): (&Poller, Time),
     ) -> Result<(), RunError> {
+        let key = self.keys.key(0, id);
         let Some(conn) = self.get(id) else { return Ok(()) };
         if conn.flush() == Sent::All {
-            poller.modify(conn.fd(), Token::Conn(id), Interest::Read).map_err(RunError::system("epoll"))?;
+            poller.modify(conn.fd(), key, Interest::Read)?;
             core.handle(now, Input::Writable { conn: ConnId(id) })?;
             self.again.push(id);
         }
@@ -238,6 +231,7 @@ impl Conns {
         core: &mut AnyBackend<'_>,
         (poller, now): (&Poller, Time),
     ) -> Result<(), RunError> {
+        let key = self.keys.key(0, id.0);
         let Some(conn) = self.get(id.0) else { return Ok(()) };
         if conn.send(reply) == Sent::All {
             if conn.again {
@@ -245,7 +239,7 @@ impl Conns {
             }
             return Ok(());
         }
-        poller.modify(conn.fd(), Token::Conn(id.0), Interest::Write).map_err(RunError::system("epoll"))?;
+        poller.modify(conn.fd(), key, Interest::Write)?;
         core.handle(now, Input::Blocked { conn: id })?;
         Ok(())
     }
@@ -382,7 +376,7 @@ mod tests {
     #[test]
     fn a_full_socket_keeps_the_rest_of_one_reply() {
         let (ours, theirs) = pair();
-        let mut conns = Conns::new(1);
+        let mut conns = Conns::new(1, KeyRange(0));
         conns.make_room(1);
         let id = conns.open(ours, JOB, Some(0), 0).unwrap();
         let conn = conns.get(id).unwrap();
@@ -408,7 +402,7 @@ mod tests {
     #[test]
     fn leftovers_come_first() {
         let (ours, theirs) = pair();
-        let mut conns = Conns::new(1);
+        let mut conns = Conns::new(1, KeyRange(0));
         let id = conns.open(ours, JOB, None, 0).unwrap();
         let conn = conns.get(id).unwrap();
         let mut buffer = [0; 64];
@@ -424,7 +418,7 @@ mod tests {
     #[test]
     fn what_fills_the_buffer_and_is_left_there_is_no_end() {
         let (ours, theirs) = pair();
-        let mut conns = Conns::new(1);
+        let mut conns = Conns::new(1, KeyRange(0));
         let id = conns.open(ours, JOB, None, 0).unwrap();
         let conn = conns.get(id).unwrap();
         let mut buffer = [0; 8];
@@ -438,7 +432,7 @@ mod tests {
 
     #[test]
     fn numbers_are_used_again_and_the_oldest_stranger_is_known() {
-        let mut conns = Conns::new(2);
+        let mut conns = Conns::new(2, KeyRange(0));
         conns.make_room(2);
         let a = conns.open(pair().0, JOB, None, 5).unwrap();
         let b = conns.open(pair().0, JOB, None, 6).unwrap();

@@ -6,8 +6,8 @@
 use std::ops::{Index, IndexMut, Range};
 
 use hydrant_core::{JobId, UpcallId};
+use hydrant_reactor::Listener;
 
-use super::gate::Gate;
 use super::port::Port;
 use super::query::Query;
 use super::report::Outcome;
@@ -35,7 +35,7 @@ pub(super) struct Job {
     pub(super) running: u32,
     /// At the head of several nodes, what is known of them.
     pub(super) away: Option<Away>,
-    pub(super) port: Option<Gate<Port>>,
+    pub(super) port: Option<Listener<Port>>,
     /// Where its ranks ask about process sets.
     pub(super) query: Option<Query>,
     pub(super) outcome: Outcome,

@@ -2,24 +2,21 @@
 
 mod board;
 pub(crate) mod conns;
-pub(crate) mod gate;
 pub(crate) mod jobs;
-pub(crate) mod log;
 mod nodes;
 pub(crate) mod open;
 mod output;
-pub(crate) mod poller;
 pub(crate) mod port;
 mod procs;
 mod query;
 mod ranks;
 pub(crate) mod report;
 mod serve;
-pub(crate) mod signals;
 mod sink;
 mod spawn;
 mod stdin;
 mod streams;
+mod token;
 mod universe;
 
 use std::io::Write;
@@ -27,33 +24,34 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{Input, JobId, Limits, Time};
+use hydrant_reactor::{
+    Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
+};
 
 use crate::border::{AnyBackend, Maker, PluginFile, Service, output_buffer};
 use crate::cluster::{self, Location, Surroundings};
 use crate::error::RunError;
-use crate::launch::{OpenFiles, check, find_mpi_library, keep_descriptors};
+use crate::launch::{check, find_mpi_library};
 use crate::manage::Board;
 use crate::plan::Plan;
 use crate::recording::{Recorder, Tape};
 use crate::segment::Sharing;
 use crate::universe::Universe;
 use conns::Conns;
-use gate::Gate;
 use jobs::Jobs;
 use nodes::Nodes;
-pub(crate) use nodes::serve_node;
-use poller::{Interest, Poller, Token};
+pub use nodes::{DaemonError, daemon};
 use procs::Procs;
 use ranks::Doomed;
 use report::Verdict;
-use signals::Signals;
 use sink::Sinks;
 use stdin::Stdin;
 use streams::Streams;
+use token::Token;
 
 /// Descriptors that the launcher needs beside those of ranks and connections: its own, and some while a rank starts.
 const OWN_FILES: u64 = 32;
@@ -92,10 +90,11 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             return nodes::run(plan, &layout);
         }
     }
-    keep_descriptors()?;
-    let base = Base::new()?;
+    set_close_on_exec()?;
+    let reactor = Reactor::new(Token::Signals)?;
     let preload = plan.options.mpi_psets.then(find_mpi_library).transpose()?;
-    let files = OpenFiles::reserve(ranks, needed_files(plan, u64::from(ranks), 1))?;
+    let files =
+        OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1)).map_err(RunError::open_files(ranks))?;
     let seed = open::random()?;
     let (mut slabs, mut tape, mut sharing) = (None, None, None);
     let core = match &plan.options.offload {
@@ -116,13 +115,15 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             Service::Core(recorded(maker.core(limits, seed, slabs)?, tape.as_ref()))
         }
     };
-    let outlets = Outlets::new(plan, &base.poller)?;
-    let mut engine = Engine::new(plan, base, files, outlets, core)?;
+    let outlets = Outlets::new(plan, &reactor.poller)?;
+    let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
     engine.preload = preload;
     engine.tape = tape;
     engine.sharing = sharing;
     let universe = plan.options.name_service.as_deref();
-    let universe = universe.map(|path| Universe::join(path, JobId::default(), &engine.poller)).transpose();
+    let universe = universe
+        .map(|path| Universe::join(path, JobId::default(), token::NAME_CLIENT, &engine.poller))
+        .transpose();
     engine.universe = universe.map_err(Box::new)?;
     let checked = plan.programs.iter().map(check).collect::<Result<_, _>>()?;
     engine.open_job(plan.programs.clone(), checked, None)?;
@@ -151,22 +152,6 @@ fn recorded<'s>(core: Box<AnyBackend<'s>>, tape: Option<&Rc<Tape>>) -> Box<AnyBa
     match tape {
         Some(tape) => Box::new(Recorder::new(core, Rc::clone(tape))),
         None => core,
-    }
-}
-
-/// What an event loop of a run turns around.
-pub(crate) struct Base {
-    pub(crate) start: Instant,
-    pub(crate) poller: Poller,
-    pub(crate) signals: Signals,
-}
-
-impl Base {
-    pub(crate) fn new() -> Result<Base, RunError> {
-        let signals = Signals::new()?;
-        let poller = Poller::new()?;
-        poller.add(&signals, Token::Signals, Interest::Read).map_err(RunError::system("epoll"))?;
-        Ok(Base { start: Instant::now(), poller, signals })
     }
 }
 
@@ -210,7 +195,7 @@ struct Engine<'p, 's> {
     /// Where ranks read the key-value log by themselves.
     sharing: Option<Sharing>,
     host: String,
-    start: Instant,
+    clock: Clock,
     poller: Poller,
     signals: Signals,
     files: OpenFiles,
@@ -240,15 +225,15 @@ struct Engine<'p, 's> {
 impl<'p, 's> Engine<'p, 's> {
     fn new(
         plan: &'p Plan,
-        base: Base,
+        reactor: Reactor,
         files: OpenFiles,
         outlets: Outlets,
         mut core: Service<'s>,
     ) -> Result<Engine<'p, 's>, RunError> {
-        let Base { start, poller, signals } = base;
+        let Reactor { clock, poller, signals } = reactor;
         let Outlets { stdin, streams, sinks } = outlets;
         for stream in core.board().iter().flat_map(|board| board.streams()) {
-            poller.add(stream, Token::Board, Interest::Read).map_err(RunError::system("epoll"))?;
+            poller.add(stream, Token::Board, Interest::Read)?;
         }
         let limits = *core.limits();
         Ok(Engine {
@@ -256,7 +241,7 @@ impl<'p, 's> Engine<'p, 's> {
             preload: None,
             sharing: None,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            start,
+            clock,
             signals,
             files,
             jobs: Jobs::default(),
@@ -264,7 +249,7 @@ impl<'p, 's> Engine<'p, 's> {
             doomed: Vec::new(),
             core,
             tape: None,
-            conns: Conns::new(limits.conns),
+            conns: Conns::new(limits.conns, token::CONNS),
             null: streams::null().map_err(RunError::system("cannot open /dev/null"))?,
             stdin,
             streams,
@@ -280,9 +265,9 @@ impl<'p, 's> Engine<'p, 's> {
 
     /// The event loop.
     fn run(&mut self) -> Result<u8, RunError> {
-        let mut tokens = Vec::new();
+        let mut keys = Vec::new();
         loop {
-            match self.turn(&mut tokens) {
+            match self.turn(&mut keys) {
                 Ok(None) => {}
                 Ok(Some(code)) => return Ok(code),
                 Err(error) => self.break_off(error)?,
@@ -291,7 +276,7 @@ impl<'p, 's> Engine<'p, 's> {
     }
 
     /// Waits until something happens and does what that asks for; the exit code when all is done.
-    fn turn(&mut self, tokens: &mut Vec<Token>) -> Result<Option<u8>, RunError> {
+    fn turn(&mut self, keys: &mut Vec<Key>) -> Result<Option<u8>, RunError> {
         self.start_some()?;
         if self.settle()? {
             return Ok(Some(self.verdict.code()));
@@ -299,30 +284,25 @@ impl<'p, 's> Engine<'p, 's> {
         self.flush_links()?;
         let starting = self.jobs.iter().any(|job| job.is_starting());
         let timeout = if starting { Some(Duration::ZERO) } else { self.timeout() };
-        self.poller.wait(timeout, tokens)?;
-        for &token in &*tokens {
+        self.poller.wait(timeout, keys)?;
+        let mut signals = false;
+        for token in keys.iter().filter_map(|&key| Token::of(key)) {
             match token {
-                Token::Signals => {}
+                Token::Signals => signals = true,
                 Token::Listener(id) => self.accept(JobId(id))?,
                 Token::Queries(id) => self.accept_queries(JobId(id))?,
-                Token::Conn(id) if self.is_names_conn() => self.names_conn_ready(id)?,
                 Token::Conn(id) => self.conn_ready(id)?,
                 Token::Stream(id) => self.stream_ready(id),
                 Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
-                Token::Universe(number) => self.universe_ready(number)?,
+                Token::NameClient(key) => self.universe_ready(key)?,
+                Token::NameServer(key) => self.names_conn_ready(key)?,
                 Token::Board => self.outputs()?,
-                // Those of a server that others manage.
-                Token::Manage | Token::Host(_) => {}
                 Token::Terminal | Token::Stdin => self.stdin.pump(self.now(), &self.poller),
-                Token::ClusterPort(_)
-                | Token::Stranger(_)
-                | Token::Link(_)
-                | Token::BootstrapInput(_)
-                | Token::BootstrapOutput(_) => self.link_ready(token)?,
+                Token::Links(key) => self.link_ready(key)?,
             }
         }
         // Last, so that what a rank said before it ended has been heard.
-        if tokens.contains(&Token::Signals) {
+        if signals {
             self.take_signals()?;
         }
         self.keep_time()?;
@@ -332,7 +312,7 @@ impl<'p, 's> Engine<'p, 's> {
     }
 
     fn now(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64
+        self.clock.now()
     }
 
     /// How long nothing has to be done unless something happens.
@@ -340,7 +320,7 @@ impl<'p, 's> Engine<'p, 's> {
         let stranger = self.conns.oldest_unnamed().map(|(_, opened)| opened + conns::HANDSHAKE_TIMEOUT);
         let wake = self.core.poll_at().map(|Time(at)| at);
         let of_jobs =
-            self.jobs.iter().flat_map(|job| [job.kill_at, job.port.as_ref().and_then(Gate::deadline)]);
+            self.jobs.iter().flat_map(|job| [job.kill_at, job.port.as_ref().and_then(Listener::deadline)]);
         let doomed = self.doomed.iter().map(|doomed| Some(doomed.at));
         let names = self.universe.as_ref().and_then(Universe::deadline);
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
@@ -348,8 +328,7 @@ impl<'p, 's> Engine<'p, 's> {
             .into_iter()
             .chain(of_jobs)
             .chain(doomed);
-        let at = at.flatten().min()?;
-        Some(Duration::from_millis(at.saturating_sub(self.now())))
+        self.clock.timeout(at)
     }
 
     /// Does what was due.

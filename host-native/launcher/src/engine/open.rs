@@ -3,14 +3,14 @@
 use hydrant_core::limits::JOBID_MAX;
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
+use hydrant_reactor::{Interest, Listener};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::gate::Gate;
 use super::jobs::{Away, Job, Ranks};
-use super::poller::{Interest, Token};
 use super::port::Port;
 use super::query::Query;
 use super::report::Outcome;
+use super::token::Token;
 use super::{Engine, needed_files};
 use crate::border::BackendError;
 use crate::cluster::control::{JobRecord, Place};
@@ -23,7 +23,7 @@ use crate::plan::Program;
 pub(super) const ALONE: u32 = 0;
 
 /// What ranks here need before they are started.
-type Ready = (Option<Launcher>, Option<Gate<Port>>, Option<Query>);
+type Ready = (Option<Launcher>, Option<Listener<Port>>, Option<Query>);
 
 impl Engine<'_, '_> {
     /// Takes a job in whose ranks are all of this process, for them to be started. Where that fails, nothing of it is
@@ -147,7 +147,7 @@ impl Engine<'_, '_> {
         let found = programs.iter().zip(ends).zip(checked);
         let found = found.filter_map(|((program, end), checked)| Some((program, end, checked?))).collect();
         let launcher = Launcher::new(found, &options.bind, &setting, self.signals.ignored())?;
-        let port = port.map(|port| Gate::open(port, Token::Listener(id.0), &self.poller)).transpose()?;
+        let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
         Ok((Some(launcher), port, query))
     }
 
@@ -175,7 +175,8 @@ impl Engine<'_, '_> {
             return Err(Fault::Full(Limit::Conns, limits.conns).into());
         }
         let jobs = self.jobs.iter().count() as u64 + 1;
-        self.files.grow(ranks, needed_files(self.plan, all, jobs) + self.link_files())
+        let needed = needed_files(self.plan, all, jobs) + self.link_files();
+        self.files.grow(needed).map_err(RunError::open_files(ranks))
     }
 
     /// Tells the core what it is to serve.
@@ -266,7 +267,7 @@ impl Engine<'_, '_> {
         self.streams.make_room(processes, job.ordinal, &self.sinks);
         if let Some(query) = &job.query {
             let token = Token::Queries(id.0);
-            self.poller.add(query, token, Interest::Read).map_err(RunError::system("epoll"))?;
+            self.poller.add(query, token, Interest::Read)?;
         }
         self.open_files(id)
     }

@@ -3,9 +3,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
-use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
+use hydrant_reactor::enable_keepalive;
 use rustix::process::geteuid;
 
 use crate::error::RunError;
@@ -58,7 +57,7 @@ impl Port {
             match self.listener.accept() {
                 Ok((stream, peer)) => {
                     // A small reply must not wait for the acknowledgement of the one before.
-                    if stream.set_nodelay(true).is_err() || keep_alive(&stream).is_err() {
+                    if stream.set_nodelay(true).is_err() || enable_keepalive(&stream).is_err() {
                         continue;
                     }
                     match stream.local_addr() {
@@ -87,14 +86,6 @@ impl AsFd for Port {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
-}
-
-/// Has the system notice that the other end's machine is gone, within half a minute or so: nobody there can say so.
-pub(crate) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
-    set_socket_keepalive(stream, true)?;
-    set_tcp_keepidle(stream, Duration::from_secs(15))?;
-    set_tcp_keepintvl(stream, Duration::from_secs(5))?;
-    Ok(set_tcp_keepcnt(stream, 3)?)
 }
 
 /// Whether the other end is on this machine, so that the system knows whose it is.

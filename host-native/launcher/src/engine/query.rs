@@ -7,12 +7,12 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use hydrant_core::{ConnId, Input, JobId, Time};
+use hydrant_reactor::{Interest, peer_user};
 use rustix::process::geteuid;
 
 use super::Engine;
-use super::poller::{Interest, Token};
+use super::token::Token;
 use crate::error::RunError;
-use crate::peer::user_of;
 
 /// A listening socket in the abstract namespace: it has no file that could be left behind.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Query {
     fn accept(&self) -> io::Result<Option<UnixStream>> {
         loop {
             match self.listener.accept() {
-                Ok((stream, _)) if user_of(&stream)? == geteuid().as_raw() => return Ok(Some(stream)),
+                Ok((stream, _)) if peer_user(&stream)? == geteuid().as_raw() => return Ok(Some(stream)),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -81,7 +81,7 @@ impl Engine<'_, '_> {
         // Without room for it the connection is closed, which its client takes for an answer.
         let Some(id) = self.conns.open_aside(stream.into(), job, now) else { return Ok(()) };
         let conn = self.conns.get(id).expect("it was opened just now");
-        self.poller.add(conn.fd(), Token::Conn(id), Interest::Read).map_err(RunError::system("epoll"))?;
+        self.poller.add(conn.fd(), Token::Conn(id), Interest::Read)?;
         self.core.handle(Time(now), Input::OpenedQuery { conn: ConnId(id), job })?;
         Ok(())
     }

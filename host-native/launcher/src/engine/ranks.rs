@@ -9,10 +9,10 @@ use rustix::process::{Pid, Signal};
 
 use super::Engine;
 use super::report::Why;
-use super::signals::Event;
 use crate::cluster::control::{Order, Report};
 use crate::error::RunError;
 use crate::launch::Stdio;
+use hydrant_reactor::signals::{self, Event};
 
 /// Ranks that are started before the event loop looks after those that run.
 const BATCH: usize = 16;
@@ -124,7 +124,7 @@ impl Engine<'_, '_> {
                     self.flush();
                     self.signal_all(Signal::TSTP);
                     self.hush();
-                    self.signals.stop_here();
+                    self.signals.stop_process();
                     self.go_on();
                 }
                 Event::Continue => self.go_on(),
@@ -155,7 +155,7 @@ impl Engine<'_, '_> {
     fn forward(&mut self, signal: Signal) {
         let again = self.verdict.interrupted(signal);
         if self.plan.options.verbose {
-            self.sinks.say(&format!("passing {} on", super::signals::name(signal.as_raw() as u8)));
+            self.sinks.say(&format!("passing {} on", signals::name(signal.as_raw() as u8)));
         }
         if matches!(signal, Signal::USR1 | Signal::USR2) {
             return self.signal_all(signal);

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use super::Engine;
 use super::jobs::Job;
 use super::procs::code;
-use super::signals::name;
+use hydrant_reactor::signals::name;
 
 /// What has gone wrong in a job so far.
 #[derive(Debug, Default)]

@@ -4,13 +4,14 @@ use std::fmt::Display;
 
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, Input, JobId, Output, Rank, Time};
+use hydrant_reactor::Interest;
 use rustix::fd::OwnedFd;
 
 use super::Engine;
 use super::conns::{HANDSHAKE_TIMEOUT, OVERRUN, Received};
 use super::open::ALONE;
-use super::poller::{Interest, Token};
 use super::report::{Blame, Why};
+use super::token::Token;
 use crate::cluster::control::Report;
 use crate::error::RunError;
 
@@ -31,7 +32,7 @@ impl Engine<'_, '_> {
         let process = rank.map(|rank| self.jobs[job].first + rank);
         let Some(id) = self.conns.open(fd, job, process, now) else { return Ok(None) };
         let conn = self.conns.get(id).expect("it was opened just now");
-        self.poller.add(conn.fd(), Token::Conn(id), Interest::Read).map_err(RunError::system("epoll"))?;
+        self.poller.add(conn.fd(), Token::Conn(id), Interest::Read)?;
         let opened = Input::Opened { conn: ConnId(id), job, rank: rank.map(Rank) };
         self.core.handle(Time(now), opened)?;
         Ok(Some(id))
@@ -63,7 +64,7 @@ impl Engine<'_, '_> {
     /// Does what the core says until it says nothing more.
     pub(super) fn outputs(&mut self) -> Result<(), RunError> {
         loop {
-            let now = Time(self.start.elapsed().as_millis() as u64);
+            let now = Time(self.clock.now());
             match self.core.poll(&mut self.reply[..])? {
                 Some(Output::Bytes { conn, bytes }) => {
                     self.conns.deliver(conn, bytes, &mut *self.core, (&self.poller, now))?;
@@ -190,9 +191,9 @@ impl Engine<'_, '_> {
         let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
         let Some(port) = &mut job.port else { return Ok(()) };
         let mut admitted = Vec::new();
-        if let Err(error) = port.listener().accept(&mut admitted) {
+        if let Err(error) = port.socket().accept(&mut admitted) {
             self.sinks.say(&format!("cannot take in connections for a while: {error}"));
-            port.rest(&self.poller, now);
+            port.pause(&self.poller, now);
         }
         for stream in admitted {
             self.open_conn(stream.into(), id, None)?;
@@ -203,7 +204,7 @@ impl Engine<'_, '_> {
     /// Listens on the ports again that have rested.
     pub(super) fn resume_ports(&mut self, now: u64) -> Result<(), RunError> {
         let mut ports = self.jobs.iter_mut().filter_map(|job| job.port.as_mut());
-        ports.try_for_each(|port| port.resume(&self.poller, now))
+        Ok(ports.try_for_each(|port| port.resume(&self.poller, now))?)
     }
 
     /// Closes connections that did not say in time who they are.

@@ -1,30 +1,20 @@
-//! Where output goes: the launcher's own standard output and error, and files.
+//! Destinations of the ranks' output: the launcher's own standard output and error, and files.
 //!
-//! The event loop must not stand still because somebody reads slowly, and the descriptors it was given are shared
-//! with others who would be surprised by `O_NONBLOCK`. So a pipe or terminal is opened once more, which gives a
-//! description of its own that may be non-blocking; a socket is written to with `MSG_DONTWAIT`; a file never blocks.
-//! Where opening again is not allowed (a terminal of another user, say), little is written at a time and only after
-//! the system said that there is room.
+//! A slow reader holds back the ranks that write to the same sink, never the event loop: see [`Writer`].
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+#[cfg(test)]
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+pub(crate) use hydrant_reactor::WriterState as State;
+use hydrant_reactor::{Poller, Writer};
+use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
-use rustix::termios::isatty;
 
-use super::poller::{Interest, Poller, Token};
-
-/// From here on a sink that is not being read holds back the ranks that write to it, in bytes.
-const HIGH_WATER: usize = 256 * 1024;
-/// What may be written to a descriptor that blocks once the system says that there is room: a pipe then takes at
-/// least a page, a terminal fewer.
-const POLLED_CHUNK: usize = 256;
+use super::token::Token;
 
 /// The number of a sink.
 pub(crate) type SinkId = usize;
@@ -56,45 +46,15 @@ pub(crate) enum Said {
 /// One place that output goes to.
 #[derive(Debug)]
 pub(crate) struct Sink {
-    /// Missing while nobody writes to it.
-    target: Option<OwnedFd>,
+    writer: Writer,
     /// How many streams may write to it, where it is a file; the launcher's own stay without.
     users: Option<u32>,
-    how: How,
-    /// A person looks at it.
-    terminal: bool,
-    /// Not written yet, from `start` on.
-    buffer: Vec<u8>,
-    start: usize,
     /// The stream that left it in the middle of a line.
     open_line: Option<u32>,
     /// Streams that wait until there is room.
     held: Vec<u32>,
     /// Its head has no room for more.
     stuffed: bool,
-    waiting: bool,
-    state: State,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    /// Never blocks, by itself or because it is a description of our own.
-    Write,
-    /// A socket.
-    Send,
-    /// Blocks, and is asked before.
-    Polled,
-}
-
-/// Whether a sink takes bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// It does.
-    Open,
-    /// Nobody reads it any more: the ranks that write to it shall find out as if it were theirs.
-    Closed,
-    /// It failed for another reason, and output was lost.
-    Failed(Errno),
 }
 
 impl Sinks {
@@ -105,10 +65,10 @@ impl Sinks {
     }
 
     fn over(stdout: BorrowedFd<'_>, stderr: BorrowedFd<'_>) -> io::Result<Sinks> {
-        let mut all = vec![Sink::shared(stdout)?];
+        let mut all = vec![Sink::new(Writer::shared(stdout)?)];
         let (a, b) = (fstat(stdout)?, fstat(stderr)?);
         if (a.st_dev, a.st_ino) != (b.st_dev, b.st_ino) {
-            all.push(Sink::shared(stderr)?);
+            all.push(Sink::new(Writer::shared(stderr)?));
         }
         let stderr = all.len() - 1;
         let (files, dirty, changed) = (HashMap::new(), Vec::new(), Vec::new());
@@ -117,7 +77,7 @@ impl Sinks {
 
     /// The head of several nodes takes everything.
     pub(crate) fn uplink() -> Sinks {
-        let all = vec![Sink::new(None, How::Write, false)];
+        let all = vec![Sink::new(Writer::closed())];
         let (files, dirty, changed) = (HashMap::new(), Vec::new(), Vec::new());
         Sinks { all, stdout: 0, stderr: 0, files, dirty, changed, uplink: Some(Vec::new()) }
     }
@@ -153,7 +113,7 @@ impl Sinks {
     /// A file of this name for one more stream, made empty when it is first asked for.
     pub(crate) fn file(&mut self, path: PathBuf) -> io::Result<SinkId> {
         let known = self.files.get(&path).copied();
-        if let Some(sink) = known.filter(|&sink| self.all[sink].target.is_some()) {
+        if let Some(sink) = known.filter(|&sink| self.all[sink].writer.is_open()) {
             let users = &mut self.all[sink].users;
             *users = users.map(|users| users + 1);
             return Ok(sink);
@@ -163,12 +123,13 @@ impl Sinks {
         let begin = if known.is_some() { OFlags::APPEND } else { OFlags::TRUNC };
         let fd = open(&path, flags | begin, Mode::from_raw_mode(0o666))?;
         let id = known.unwrap_or_else(|| {
-            self.all.push(Sink::new(None, How::Write, false));
+            self.all.push(Sink::new(Writer::closed()));
             self.files.insert(path, self.all.len() - 1);
             self.all.len() - 1
         });
         let sink = &mut self.all[id];
-        (sink.target, sink.users) = (Some(fd), Some(1));
+        sink.writer.open(fd);
+        sink.users = Some(1);
         Ok(id)
     }
 
@@ -189,13 +150,13 @@ impl Sinks {
             return said.push(Said::Bytes(stream, bytes.to_vec()));
         }
         let to = &mut self.all[sink];
-        if bytes.is_empty() || to.state != State::Open {
+        if bytes.is_empty() || to.writer.state() != State::Open {
             return;
         }
-        if to.start == to.buffer.len() {
+        if to.writer.is_empty() {
             self.dirty.push(sink);
         }
-        to.buffer.extend_from_slice(bytes);
+        to.writer.push(bytes);
         to.open_line = (bytes.last() != Some(&b'\n')).then_some(stream);
     }
 
@@ -230,37 +191,10 @@ impl Sinks {
     /// Writes what can be written to one sink.
     pub(crate) fn flush_one(&mut self, id: SinkId, poller: &Poller) {
         let sink = &mut self.all[id];
-        sink.write();
-        let wait = !sink.is_empty();
-        if wait != sink.waiting {
-            sink.waiting = wait;
-            match &sink.target {
-                Some(target) if !wait => poller.remove(target),
-                Some(target) => {
-                    if let Err(errno) = poller.add(target, Token::Sink(id as u32), Interest::Write) {
-                        sink.fail(State::Failed(errno));
-                    }
-                }
-                None => {}
-            }
-        }
+        sink.writer.flush(Token::Sink(id as u32), poller);
         sink.close_unused();
-        if sink.state != State::Open || (!sink.is_full() && !sink.held.is_empty()) {
+        if sink.state() != State::Open || (!sink.is_full() && !sink.held.is_empty()) {
             self.changed.push(id);
-        }
-    }
-
-    /// Waits for so long until all that was added has been written.
-    pub(crate) fn drain(&mut self, patience: Duration) {
-        let start = Instant::now();
-        for sink in &mut self.all {
-            sink.write();
-            while let Some(target) = sink.target.as_ref().filter(|_| !sink.is_empty()) {
-                if !has_room(target.as_fd(), patience.saturating_sub(start.elapsed())) {
-                    return;
-                }
-                sink.write();
-            }
         }
     }
 
@@ -276,12 +210,12 @@ impl Sinks {
 
     /// Whether all that was added has been written.
     pub(crate) fn are_empty(&self) -> bool {
-        self.all.iter().all(Sink::is_empty)
+        self.all.iter().all(|sink| sink.writer.is_empty())
     }
 
     /// The first failure other than a closed reader.
     pub(crate) fn failure(&self) -> Option<(SinkId, Errno)> {
-        self.all.iter().enumerate().find_map(|(id, sink)| match sink.state {
+        self.all.iter().enumerate().find_map(|(id, sink)| match sink.state() {
             State::Failed(errno) => Some((id, errno)),
             _ => None,
         })
@@ -289,7 +223,7 @@ impl Sinks {
 
     /// Whether somebody stopped reading standard output or error.
     pub(crate) fn is_cut_off(&self) -> bool {
-        self.all.iter().any(|sink| sink.state == State::Closed)
+        self.all.iter().any(|sink| sink.state() == State::Closed)
     }
 
     /// What a sink is called in messages.
@@ -306,45 +240,18 @@ impl Sinks {
 const LAUNCHER: u32 = u32::MAX;
 
 impl Sink {
-    fn new(target: Option<OwnedFd>, how: How, terminal: bool) -> Sink {
-        Sink {
-            target,
-            users: None,
-            how,
-            terminal,
-            buffer: Vec::new(),
-            start: 0,
-            open_line: None,
-            held: Vec::new(),
-            stuffed: false,
-            waiting: false,
-            state: State::Open,
-        }
-    }
-
-    /// A sink over a descriptor that others have too.
-    fn shared(fd: BorrowedFd<'_>) -> io::Result<Sink> {
-        let terminal = isatty(fd);
-        let kind = FileType::from_raw_mode(fstat(fd)?.st_mode);
-        // Above standard error, and closed on exec.
-        let copy = || rustix::io::fcntl_dupfd_cloexec(fd, 3);
-        let (target, how) = match kind {
-            FileType::Socket => (copy()?, How::Send),
-            FileType::Fifo => reopen(fd).map_or_else(|_| Ok((copy()?, How::Polled)), Ok::<_, Errno>)?,
-            _ if terminal => reopen(fd).map_or_else(|_| Ok((copy()?, How::Polled)), Ok::<_, Errno>)?,
-            _ => (copy()?, How::Write),
-        };
-        Ok(Sink::new(Some(target), how, terminal))
+    fn new(writer: Writer) -> Sink {
+        Sink { writer, users: None, open_line: None, held: Vec::new(), stuffed: false }
     }
 
     /// Whether a person looks at it.
     pub(crate) fn is_terminal(&self) -> bool {
-        self.terminal
+        self.writer.is_terminal()
     }
 
     /// Whether it holds so much that ranks have to wait.
     pub(crate) fn is_full(&self) -> bool {
-        self.stuffed || self.buffer.len() - self.start >= HIGH_WATER
+        self.stuffed || self.writer.is_full()
     }
 
     /// The stream that left it in the middle of a line.
@@ -353,69 +260,14 @@ impl Sink {
     }
 
     pub(crate) fn state(&self) -> State {
-        self.state
-    }
-
-    fn is_empty(&self) -> bool {
-        self.start == self.buffer.len()
+        self.writer.state()
     }
 
     fn close_unused(&mut self) {
-        if self.users == Some(0) && self.is_empty() {
-            self.target = None;
+        if self.users == Some(0) && self.writer.is_empty() {
+            self.writer.close();
         }
     }
-
-    fn fail(&mut self, state: State) {
-        self.state = state;
-        self.buffer = Vec::new();
-        self.start = 0;
-    }
-
-    fn write(&mut self) {
-        while let Some(target) = self.target.as_ref().filter(|_| self.start < self.buffer.len()) {
-            let bytes = &self.buffer[self.start..];
-            let written = match self.how {
-                How::Write => rustix::io::write(target, bytes),
-                How::Send => send(target, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
-                How::Polled if has_room(target.as_fd(), Duration::ZERO) => {
-                    rustix::io::write(target, &bytes[..bytes.len().min(POLLED_CHUNK)])
-                }
-                How::Polled => Err(Errno::AGAIN),
-            };
-            match written {
-                Ok(len) => self.start += len,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Err(Errno::PIPE | Errno::CONNRESET) => return self.fail(State::Closed),
-                Err(errno) => return self.fail(State::Failed(errno)),
-            }
-        }
-        if self.start == self.buffer.len() {
-            self.buffer.clear();
-            self.start = 0;
-            // Room for a burst is given back.
-            self.buffer.shrink_to(HIGH_WATER);
-        } else if self.start >= HIGH_WATER {
-            self.buffer.drain(..self.start);
-            self.start = 0;
-        }
-    }
-}
-
-/// A non-blocking description of our own for the pipe or terminal behind `fd`.
-fn reopen(fd: BorrowedFd<'_>) -> Result<(OwnedFd, How), Errno> {
-    use std::os::fd::AsRawFd;
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    Ok((open(path, flags, Mode::empty())?, How::Write))
-}
-
-/// Whether something can be written, or can be within that time.
-fn has_room(fd: BorrowedFd<'_>, within: Duration) -> bool {
-    let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
-    // An error or hangup counts as room: the write then says what it is.
-    Timespec::try_from(within).is_ok_and(|within| poll(&mut fds, Some(&within)).is_ok_and(|ready| ready > 0))
 }
 
 /// The name that a pattern gives for a rank.
@@ -478,7 +330,7 @@ mod tests {
             lines += 1;
             sinks.flush(&poller);
         }
-        assert!(lines * 4096 >= HIGH_WATER && sinks.changed().is_none());
+        assert!(lines * 4096 >= 256 * 1024 && sinks.changed().is_none());
         sinks.hold(0, 5);
         // What others see of the shared descriptor is unchanged.
         assert_eq!(rustix::fs::fcntl_getfl(&out).unwrap(), flags);
@@ -518,9 +370,9 @@ mod tests {
         sinks.leave(file);
         sinks.put(file, 3, b"one\n");
         sinks.leave(file);
-        assert!(sinks.get(file).target.is_some(), "it has not been written yet");
+        assert!(sinks.get(file).writer.is_open(), "it has not been written yet");
         sinks.flush(&poller);
-        assert!(sinks.get(file).target.is_none());
+        assert!(!sinks.get(file).writer.is_open());
         // Whoever comes later goes on behind what is there.
         assert_eq!(sinks.file(path.clone()).unwrap(), file);
         sinks.put(file, 5, b"two\n");
@@ -529,7 +381,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert_eq!(text, "one\ntwo\n");
         sinks.leave(sinks.stdout());
-        assert!(sinks.get(sinks.stdout()).target.is_some());
+        assert!(sinks.get(sinks.stdout()).writer.is_open());
     }
 
     #[test]

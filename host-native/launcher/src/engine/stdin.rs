@@ -10,6 +10,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use hydrant_reactor::{Interest, Poller};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ use rustix::process::getpgrp;
 use rustix::stdio::{dup2_stdin, stdin};
 use rustix::termios::{isatty, tcgetpgrp};
 
-use super::poller::{Interest, Poller, Token};
+use super::token::Token;
 
 /// Read at once, in bytes; of a terminal's, rank 0 has to take them before more is read.
 const CHUNK: usize = 4096;

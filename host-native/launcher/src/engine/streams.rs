@@ -5,13 +5,14 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
+use hydrant_reactor::{Interest, Poller};
 use memchr::memrchr;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::poller::{Interest, Poller, Token};
 use super::sink::{SinkId, Sinks, State};
+use super::token::Token;
 
 /// Longest line that is kept whole, in bytes: what a rank may make the launcher hold without ending a line.
 const LINE_MAX: usize = 64 * 1024;

@@ -2,6 +2,7 @@
 
 use hydrant_core::wire::Protocol;
 use hydrant_core::{Input, JobId, Rank, Time, UpcallId};
+use hydrant_reactor::Key;
 
 use super::Engine;
 use crate::error::RunError;
@@ -23,10 +24,10 @@ impl Engine<'_, '_> {
     }
 
     /// A connection to the daemon has something.
-    pub(super) fn universe_ready(&mut self, number: u32) -> Result<(), RunError> {
+    pub(super) fn universe_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         let Some(universe) = &mut self.universe else { return Ok(()) };
-        universe.ready(number, now, &self.poller);
+        universe.ready(key, now, &self.poller);
         self.outputs()
     }
 

@@ -4,11 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use hydrant_reactor::OpenFiles;
 use rustix::process::Pid;
 
 use super::cstrings::CStrings;
 use super::spawn::{Attributes, Request, spawn};
-use super::{Checked, OpenFiles, check, variable};
+use super::{Checked, check, variable};
 use crate::error::RunError;
 use crate::plan::Program;
 

@@ -4,7 +4,6 @@ mod asked;
 mod bind;
 mod cstrings;
 mod helper;
-mod nofile;
 mod preload;
 mod resolve;
 mod soft;
@@ -15,6 +14,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use hydrant_reactor::OpenFiles;
 use rustix::process::Pid;
 
 use crate::error::RunError;
@@ -23,7 +23,6 @@ pub(crate) use asked::{Asked, AskedError, There};
 use bind::Binding;
 use cstrings::{CStrings, EnvBlock, Which, c_string};
 pub(crate) use helper::start_helper;
-pub(crate) use nofile::OpenFiles;
 pub(crate) use preload::find as find_mpi_library;
 use spawn::{Attributes, Request, spawn};
 
@@ -255,26 +254,4 @@ fn variable(name: &OsStr, value: &OsStr) -> Result<CString, RunError> {
     text.push(b'=');
     text.extend_from_slice(value.as_bytes());
     c_string(&OsString::from_vec(text), "an environment variable")
-}
-
-/// Marks every descriptor above standard error close-on-exec, so that none that the launcher itself was given reaches
-/// a rank.
-pub(crate) fn keep_descriptors() -> Result<(), RunError> {
-    // SAFETY: the call takes three numbers and changes a flag of descriptors only.
-    let done =
-        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    if done == 0 {
-        return Ok(());
-    }
-    // Before Linux 5.11.
-    let fail = RunError::system("cannot list the open descriptors");
-    for entry in std::fs::read_dir("/proc/self/fd").map_err(&fail)? {
-        let name = entry.map_err(&fail)?.file_name();
-        let Some(fd) = name.to_str().and_then(|name| name.parse::<RawFd>().ok()).filter(|&fd| fd > 2) else {
-            continue;
-        };
-        // SAFETY: the call sets a flag, and fails on a number that is not open.
-        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
-    }
-    Ok(())
 }

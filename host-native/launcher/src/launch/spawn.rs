@@ -11,9 +11,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use hydrant_reactor::OpenFiles;
 use rustix::process::Pid;
-
-use super::nofile::OpenFiles;
 
 /// Bytes of stack for what the child does before its program runs.
 const STACK: usize = 64 * 1024;

@@ -12,12 +12,12 @@ use hydrant_core::manage::{
 use hydrant_core::server::Consumed;
 use hydrant_core::trace::{Cause, Closing};
 use hydrant_core::{Backend, ConnId, Fault, Input, JobId, Limit, Limits, Output, Rank, Time};
+use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{BoardTape, Link, LinkError};
 use crate::border::BackendError;
-use crate::engine::port::keep_alive;
 use crate::error::RunError;
 
 /// What the board is asked for by [`Request::Record`].
@@ -547,7 +547,7 @@ fn reach(target: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for addr in with_port.to_socket_addrs()? {
         match TcpStream::connect_timeout(&addr, PATIENCE) {
-            Ok(stream) => return keep_alive(&stream).map(|()| stream),
+            Ok(stream) => return enable_keepalive(&stream).map(|()| stream),
             Err(why) => last = why,
         }
     }

@@ -8,18 +8,16 @@ use hydrant_core::manage::{self, Error, JobPhase, OpenJob, Report, Request, STAL
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, Input, JobId, Limits, Rank, Server};
+use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, signals};
 
 use super::Options;
 use super::station::{News, OWN_FILES, Station};
+use super::token::Token;
 use crate::border::Native;
 use crate::engine::conns::HANDSHAKE_TIMEOUT;
-use crate::engine::gate::Gate;
 use crate::engine::open::random;
-use crate::engine::poller::{Interest, Token};
 use crate::engine::port::Port;
-use crate::engine::signals::{self, Signals};
 use crate::error::RunError;
-use crate::launch::OpenFiles;
 use crate::manage::{Link, LinkError};
 use crate::storage::OwnedStorage;
 
@@ -31,18 +29,18 @@ const TEXT_MAX: usize = 256;
 /// Serves hosts' jobs until a signal comes; the exit code.
 pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, RunError> {
     let limits = options.limits_managed();
-    let signals = Signals::new()?;
+    let reactor = Reactor::new(Token::Signals)?;
     let files = OWN_FILES + u64::from(limits.conns) + u64::from(limits.jobs) + HOSTS as u64;
-    let _files = OpenFiles::reserve(limits.conns, files)?;
+    let _files = OpenFiles::reserve(files).map_err(RunError::open_files(limits.conns))?;
     let mut slabs = OwnedStorage::try_new(&limits)?;
     let core = Native(Server::new(limits, slabs.lend(), random()?)?);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let station = Station::new(&options.job.allow, &limits, core, signals)?;
+    let station = Station::new(&options.job.allow, &limits, core, reactor)?;
     let port = Port::open(addr)?;
     let address = port.for_ranks(&host);
-    let gate = Gate::open(port, Token::Manage, &station.poller)?;
+    let listener = Listener::new(port, Token::Manage, station.poller())?;
     let (hosts, jobs) = (Vec::new(), Vec::new());
-    let mut desk = Desk { options, limits, name: host, station, gate, hosts, jobs };
+    let mut desk = Desk { options, limits, name: host, station, listener, hosts, jobs };
     // Where nobody reads it, nobody needs it.
     let _ = writeln!(std::io::stdout(), "hydrant serve: managed at {address}");
     desk.run()
@@ -54,7 +52,7 @@ struct Desk<'o, 's> {
     /// What hosts know this server as.
     name: String,
     station: Station<'s>,
-    gate: Gate<Port>,
+    listener: Listener<Port>,
     /// By their number, which is given out again.
     hosts: Vec<Option<Host>>,
     /// By their number for the core.
@@ -105,7 +103,7 @@ impl Desk<'_, '_> {
         let mut tokens = Vec::new();
         loop {
             let of_hosts = self.hosts.iter().flatten().filter_map(|host| Some(host.deadline()?.0)).min();
-            let deadline = [of_hosts, self.gate.deadline()];
+            let deadline = [of_hosts, self.listener.deadline()];
             self.station.step(deadline.into_iter().flatten().min(), &mut tokens)?;
             self.hear()?;
             for &token in &tokens {
@@ -141,15 +139,15 @@ impl Desk<'_, '_> {
                 self.drop_host(number, &why)?;
             }
         }
-        self.gate.resume(&self.station.poller, now)
+        Ok(self.listener.resume(self.station.poller(), now)?)
     }
 
     fn accept(&mut self) -> Result<(), RunError> {
         let mut admitted = Vec::new();
-        if let Err(error) = self.gate.listener().accept(&mut admitted) {
+        if let Err(error) = self.listener.socket().accept(&mut admitted) {
             self.station.say(&format!("cannot take in hosts for a while: {error}"));
             let now = self.station.now();
-            self.gate.rest(&self.station.poller, now);
+            self.listener.pause(self.station.poller(), now);
         }
         admitted.into_iter().try_for_each(|stream| self.admit(stream))
     }
@@ -167,10 +165,7 @@ impl Desk<'_, '_> {
             let _ = link.say(&Report::Refused(Error::Busy));
             return Ok(());
         }
-        self.station
-            .poller
-            .add(link.stream(), Token::Host(free as u32), Interest::Read)
-            .map_err(RunError::system("epoll"))?;
+        self.station.poller().add(link.stream(), Token::Host(free as u32), Interest::Read)?;
         if free == self.hosts.len() {
             self.hosts.push(None);
         }
@@ -224,8 +219,8 @@ impl Desk<'_, '_> {
             host.blocked = blocked.then_some(now);
             let interest = if blocked { Interest::Write } else { Interest::Read };
             let token = Token::Host(number as u32);
-            let changed = self.station.poller.modify(host.link.stream(), token, interest);
-            changed.map_err(|errno| LinkError::Io(errno.into()))?;
+            let changed = self.station.poller().modify(host.link.stream(), token, interest);
+            changed.map_err(|error| LinkError::Io(error.why))?;
         }
         Ok(())
     }

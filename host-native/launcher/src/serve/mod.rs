@@ -10,6 +10,7 @@ mod options;
 mod own;
 mod placement;
 mod station;
+mod token;
 
 pub use allow::Network;
 pub use options::{JobOptions, Options, Pset};

@@ -6,17 +6,16 @@ use std::time::Duration;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId, Rank, Server};
+use hydrant_reactor::{OpenFiles, Reactor, signals};
 
 use super::Options;
 use super::jobs::Job;
 use super::station::{News, OWN_FILES, Station};
+use super::token::Token;
 use crate::border::Native;
 use crate::engine::open::{job_name, random};
-use crate::engine::poller::Token;
 use crate::engine::port::Port;
-use crate::engine::signals::{self, Signals};
 use crate::error::RunError;
-use crate::launch::OpenFiles;
 use crate::storage::OwnedStorage;
 
 /// The one job that there is at a time.
@@ -25,12 +24,13 @@ const JOB: JobId = JobId(0);
 /// Serves jobs of `size` ranks; the exit code of the first that failed.
 pub(super) fn serve(options: &Options, size: u32) -> Result<u8, RunError> {
     let limits = options.limits(size);
-    let signals = Signals::new()?;
-    let _files = OpenFiles::reserve(size, OWN_FILES + u64::from(limits.conns))?;
+    let reactor = Reactor::new(Token::Signals)?;
+    let _files =
+        OpenFiles::reserve(OWN_FILES + u64::from(limits.conns)).map_err(RunError::open_files(size))?;
     let mut slabs = OwnedStorage::try_new(&limits)?;
     let core = Native(Server::new(limits, slabs.lend(), random()?)?);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let station = Station::new(&options.job.allow, &limits, core, signals)?;
+    let station = Station::new(&options.job.allow, &limits, core, reactor)?;
     let mut own = Own { options, size, host, station, job: Job::new(0, size, None), served: 0, failed: None };
     own.open_job()?;
     let port = Port::open(options.job.pmi_port)?;

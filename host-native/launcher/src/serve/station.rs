@@ -3,23 +3,22 @@
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{BoardReport, JobReport, RankReport};
 use hydrant_core::trace::{Cause, Closing, Exit};
 use hydrant_core::{ConnId, Fault, Input, JobId, Limit, Limits, Output, Rank, Time};
+use hydrant_reactor::signals::Event;
+use hydrant_reactor::{Interest, Key, Listener, Log, Poller, Reactor};
 use rustix::process::Signal;
 
 use super::Network;
+use super::token::{CONNS, Token};
 use crate::border::Native;
 use crate::engine::conns::{Conns, HANDSHAKE_TIMEOUT, OVERRUN, Received};
-use crate::engine::gate::Gate;
 use crate::engine::jobs::free_stretch;
-use crate::engine::log::Log;
-use crate::engine::poller::{Interest, Poller, Token};
 use crate::engine::port::Port;
-use crate::engine::signals::{Event, Signals};
 use crate::error::RunError;
 
 /// Descriptors that a server needs beside those of its connections.
@@ -47,9 +46,7 @@ pub(super) enum News {
 /// The server.
 pub(super) struct Station<'s> {
     allow: Vec<Network>,
-    start: Instant,
-    pub(super) poller: Poller,
-    pub(super) signals: Signals,
+    reactor: Reactor,
     core: Native<'s>,
     conns: Conns,
     /// Where the clients of each job connect, by the job's number.
@@ -58,6 +55,7 @@ pub(super) struct Station<'s> {
     counters: BoardReport,
     buffer: Vec<u8>,
     reply: Box<[u8]>,
+    keys: Vec<Key>,
     /// The last to go, as it may take a while.
     log: Log,
 }
@@ -65,7 +63,7 @@ pub(super) struct Station<'s> {
 /// Where the clients of a job connect.
 #[derive(Debug)]
 struct Door {
-    gate: Gate<Port>,
+    listener: Listener<Port>,
     /// Nobody is let in for now, who comes waits.
     held: bool,
     /// Its first rank among those of all jobs.
@@ -78,17 +76,13 @@ impl<'s> Station<'s> {
         allow: &[Network],
         limits: &Limits,
         core: Native<'s>,
-        signals: Signals,
+        reactor: Reactor,
     ) -> Result<Station<'s>, RunError> {
-        let poller = Poller::new()?;
-        poller.add(&signals, Token::Signals, Interest::Read).map_err(RunError::system("epoll"))?;
-        let mut conns = Conns::new(limits.conns);
+        let mut conns = Conns::new(limits.conns, CONNS);
         conns.make_room(limits.ranks);
         Ok(Station {
             allow: allow.to_vec(),
-            start: Instant::now(),
-            poller,
-            signals,
+            reactor,
             core,
             conns,
             doors: Vec::new(),
@@ -96,18 +90,23 @@ impl<'s> Station<'s> {
             counters: BoardReport { sockets: limits.conns, ..BoardReport::default() },
             buffer: vec![0; 2 * MESSAGE_MAX as usize],
             reply: vec![0; limits.output_max()].into(),
-            log: Log::new()?,
+            keys: Vec::new(),
+            log: Log::stderr("hydrant serve", Token::Log)?,
         })
     }
 
     /// A line of the log.
     pub(super) fn say(&mut self, line: &str) {
-        self.log.say(line, &self.poller);
+        self.log.line(line, &self.reactor.poller);
+    }
+
+    pub(super) fn poller(&self) -> &Poller {
+        &self.reactor.poller
     }
 
     /// Milliseconds since the start.
     pub(super) fn now(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64
+        self.reactor.clock.now()
     }
 
     /// What has happened that the master has not been told.
@@ -123,14 +122,14 @@ impl<'s> Station<'s> {
 
     /// Lets the clients of a job come, which the core knows already.
     pub(super) fn open(&mut self, job: JobId, size: u32, port: Port) -> Result<(), RunError> {
-        let gate = Gate::open(port, Token::Listener(job.0), &self.poller)?;
+        let listener = Listener::new(port, Token::Listener(job.0), &self.reactor.poller)?;
         let taken = self.doors.iter().flatten().map(|door| door.first..door.first + door.size);
         let first = free_stretch(taken, size);
         self.conns.make_room(first.saturating_add(size));
         if self.doors.len() <= job.index() {
             self.doors.resize_with(job.index() + 1, || None);
         }
-        self.doors[job.index()] = Some(Door { gate, held: false, first, size });
+        self.doors[job.index()] = Some(Door { listener, held: false, first, size });
         self.counters.jobs = self.counters.jobs.saturating_add(1);
         Ok(())
     }
@@ -207,12 +206,18 @@ impl<'s> Station<'s> {
     /// what has come for others, among what came for it.
     pub(super) fn step(&mut self, deadline: Option<u64>, tokens: &mut Vec<Token>) -> Result<(), RunError> {
         let timeout = self.timeout(deadline);
-        self.poller.wait(timeout, tokens)?;
+        let mut keys = std::mem::take(&mut self.keys);
+        let waited = self.reactor.poller.wait(timeout, &mut keys);
+        tokens.clear();
+        tokens.extend(keys.iter().filter_map(|&key| Token::of(key)));
+        self.keys = keys;
+        waited?;
         for &token in &*tokens {
             match token {
                 Token::Listener(job) => self.accept(JobId(job))?,
                 Token::Conn(id) => self.conn_ready(id)?,
-                token => self.log.ready(token, &self.poller),
+                Token::Log => self.log.flush(&self.reactor.poller),
+                Token::Signals | Token::Manage | Token::Host(_) => {}
             }
         }
         self.keep_time()
@@ -224,9 +229,8 @@ impl<'s> Station<'s> {
         }
         let stranger = self.conns.oldest_unnamed().map(|(_, opened)| opened + HANDSHAKE_TIMEOUT);
         let wake = self.core.0.poll_at().map(|Time(at)| at);
-        let rests = self.doors.iter().flatten().map(|door| door.gate.deadline());
-        let at = [stranger, wake, deadline].into_iter().chain(rests).flatten().min()?;
-        Some(Duration::from_millis(at.saturating_sub(self.now())))
+        let rests = self.doors.iter().flatten().map(|door| door.listener.deadline());
+        self.reactor.clock.timeout([stranger, wake, deadline].into_iter().chain(rests))
     }
 
     fn keep_time(&mut self) -> Result<(), RunError> {
@@ -240,15 +244,16 @@ impl<'s> Station<'s> {
         {
             self.close(id)?;
         }
-        self.doors.iter_mut().flatten().try_for_each(|door| door.gate.resume(&self.poller, now))
+        let mut doors = self.doors.iter_mut().flatten();
+        Ok(doors.try_for_each(|door| door.listener.resume(&self.reactor.poller, now))?)
     }
 
     /// Takes the signals that have come; the first that is to end the server.
     pub(super) fn take_signals(&mut self) -> Result<Option<Signal>, RunError> {
         let mut events = Vec::new();
-        self.signals.read(&mut events)?;
+        self.reactor.signals.read(&mut events)?;
         if events.contains(&Event::Stop) {
-            self.signals.stop_here();
+            self.reactor.signals.stop_process();
         }
         let ends = |event: &Event| match event {
             Event::Forward(signal) if !matches!(*signal, Signal::USR1 | Signal::USR2) => Some(*signal),
@@ -261,13 +266,13 @@ impl<'s> Station<'s> {
         let now = self.now();
         let Some(door) = self.doors.get_mut(job.index()).and_then(Option::as_mut) else { return Ok(()) };
         if door.held {
-            door.gate.rest(&self.poller, now);
+            door.listener.pause(&self.reactor.poller, now);
             return Ok(());
         }
         let mut admitted = Vec::new();
-        if let Err(error) = door.gate.listener().accept(&mut admitted) {
-            self.log.say(&format!("cannot take in connections for a while: {error}"), &self.poller);
-            door.gate.rest(&self.poller, now);
+        if let Err(error) = door.listener.socket().accept(&mut admitted) {
+            self.log.line(&format!("cannot take in connections for a while: {error}"), &self.reactor.poller);
+            door.listener.pause(&self.reactor.poller, now);
         }
         admitted.into_iter().try_for_each(|stream| self.admit(job, stream))
     }
@@ -299,12 +304,12 @@ impl<'s> Station<'s> {
         };
         self.counters.accepted = self.counters.accepted.saturating_add(1);
         let conn = self.conns.get(id).expect("it was opened just now");
-        self.poller.add(conn.fd(), Token::Conn(id), Interest::Read).map_err(RunError::system("epoll"))?;
+        self.reactor.poller.add(conn.fd(), Token::Conn(id), Interest::Read)?;
         Ok(self.tell(Input::Opened { conn: ConnId(id), job, rank: None })?)
     }
 
     fn conn_ready(&mut self, id: u32) -> Result<(), RunError> {
-        let at = (&self.poller, Time(self.now()));
+        let at = (&self.reactor.poller, Time(self.now()));
         let received = self.conns.ready(id, &mut self.core, at, &mut self.buffer)?;
         self.received(id, received).map(drop)
     }
@@ -362,11 +367,11 @@ impl<'s> Station<'s> {
     /// Does what the core says until it says nothing more.
     pub(super) fn outputs(&mut self) -> Result<(), RunError> {
         loop {
-            let now = Time(self.start.elapsed().as_millis() as u64);
+            let now = Time(self.reactor.clock.now());
             let news = match self.core.0.poll(&mut self.reply[..]) {
                 Some(Output::Bytes { conn, bytes }) => {
                     self.counters.bytes_out = self.counters.bytes_out.saturating_add(bytes.len() as u64);
-                    self.conns.deliver(conn, bytes, &mut self.core, (&self.poller, now))?;
+                    self.conns.deliver(conn, bytes, &mut self.core, (&self.reactor.poller, now))?;
                     continue;
                 }
                 Some(Output::Close { conn, why }) => {

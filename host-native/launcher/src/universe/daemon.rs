@@ -1,19 +1,23 @@
 //! `hydrant serve`: the daemon that keeps the names. One event loop, no threads, no process but itself.
 
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use hydrant_reactor::signals::Event;
+use hydrant_reactor::{Key, KeyRange, Log, OpenFiles, OpenFilesError, Reactor};
 use rustix::process::Signal;
 
-use super::socket::{Listener, Visitor};
+use super::socket::{self, Visitor};
 use super::{Keeper, Options, UniverseError};
 use crate::border::Maker;
-use crate::engine::gate::Gate;
-use crate::engine::log::Log;
-use crate::engine::poller::{Interest, Poller, Token};
-use crate::engine::signals::{Event, Signals};
 use crate::error::RunError;
-use crate::launch::OpenFiles;
+
+/// Keys of this event loop.
+const OWN: KeyRange = KeyRange(0);
+const SIGNALS: Key = OWN.key(0, 0);
+const LISTENER: Key = OWN.key(1, 0);
+const LOG: Key = OWN.key(2, 0);
+const CONNS: KeyRange = KeyRange(1);
 
 /// Descriptors that the daemon needs beside those of its connections.
 const OWN_FILES: u64 = 16;
@@ -27,18 +31,18 @@ const OWN_FILES: u64 = 16;
 /// It could not begin, or not go on; its socket is gone.
 pub fn serve(options: &Options) -> Result<(), UniverseError> {
     let limits = options.limits();
-    let signals = Signals::new()?;
+    let reactor = Reactor::new(SIGNALS)?;
     let conns = limits.conns;
-    let _files = OpenFiles::reserve(conns, OWN_FILES + u64::from(conns)).map_err(|error| match error {
-        RunError::OpenFiles { needed, limit, .. } => UniverseError::OpenFiles { conns, needed, limit },
-        error => error.into(),
+    let _files = OpenFiles::reserve(OWN_FILES + u64::from(conns)).map_err(|error| match error {
+        OpenFilesError::HardLimit { needed, limit } => UniverseError::OpenFiles { conns, needed, limit },
+        OpenFilesError::System(error) => error.into(),
     })?;
     let maker = Maker::BuiltIn;
     let mut slabs = maker.slabs(&limits, false)?;
-    let keeper = Keeper::new(&maker, limits, &mut slabs)?;
+    let keeper = Keeper::new(&maker, limits, &mut slabs, CONNS)?;
     let path = options.path();
-    let listener = Listener::open(&path)?;
-    let mut daemon = Daemon::new(signals, listener, keeper)?;
+    let socket = socket::Listener::open(&path)?;
+    let mut daemon = Daemon::new(reactor, socket, keeper)?;
     // Where nobody reads it, nobody needs it.
     let _ = writeln!(std::io::stdout(), "hydrant serve: listening at {}", path.display());
     daemon.run()?;
@@ -46,62 +50,57 @@ pub fn serve(options: &Options) -> Result<(), UniverseError> {
 }
 
 struct Daemon<'s> {
-    start: Instant,
-    poller: Poller,
-    signals: Signals,
-    gate: Gate<Listener>,
+    reactor: Reactor,
+    listener: hydrant_reactor::Listener<socket::Listener>,
     keeper: Keeper<'s>,
     log: Log,
 }
 
 impl<'s> Daemon<'s> {
-    fn new(signals: Signals, listener: Listener, keeper: Keeper<'s>) -> Result<Daemon<'s>, RunError> {
-        let poller = Poller::new()?;
-        poller.add(&signals, Token::Signals, Interest::Read).map_err(RunError::system("epoll"))?;
-        let gate = Gate::open(listener, Token::Listener(0), &poller)?;
-        Ok(Daemon { start: Instant::now(), poller, signals, gate, keeper, log: Log::new()? })
+    fn new(reactor: Reactor, socket: socket::Listener, keeper: Keeper<'s>) -> Result<Daemon<'s>, RunError> {
+        let listener = hydrant_reactor::Listener::new(socket, LISTENER, &reactor.poller)?;
+        Ok(Daemon { reactor, listener, keeper, log: Log::stderr("hydrant serve", LOG)? })
     }
 
     /// The event loop.
     fn run(&mut self) -> Result<(), RunError> {
-        let mut tokens = Vec::new();
+        let mut keys = Vec::new();
         loop {
             let timeout = self.timeout();
-            self.poller.wait(timeout, &mut tokens)?;
+            self.reactor.poller.wait(timeout, &mut keys)?;
             let now = self.now();
-            for &token in &tokens {
-                match token {
-                    Token::Listener(_) => self.accept()?,
-                    Token::Conn(id) => self.keeper.ready(id, &self.poller, now)?,
-                    token => self.log.ready(token, &self.poller),
+            for &key in &keys {
+                match key {
+                    LISTENER => self.accept()?,
+                    LOG => self.log.flush(&self.reactor.poller),
+                    key => self.keeper.ready(key, &self.reactor.poller, now)?,
                 }
             }
-            if tokens.contains(&Token::Signals) && self.is_ended()? {
+            if keys.contains(&SIGNALS) && self.is_ended()? {
                 return Ok(());
             }
-            self.keeper.keep_time(&self.poller, now)?;
-            self.gate.resume(&self.poller, now)?;
+            self.keeper.keep_time(&self.reactor.poller, now)?;
+            self.listener.resume(&self.reactor.poller, now)?;
             while let Some(line) = self.keeper.news() {
-                self.log.say(&line, &self.poller);
+                self.log.line(&line, &self.reactor.poller);
             }
         }
     }
 
     fn now(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64
+        self.reactor.clock.now()
     }
 
     fn timeout(&mut self) -> Option<Duration> {
-        let at = [self.keeper.deadline(), self.gate.deadline()].into_iter().flatten().min()?;
-        Some(Duration::from_millis(at.saturating_sub(self.now())))
+        self.reactor.clock.timeout([self.keeper.deadline(), self.listener.deadline()])
     }
 
     /// Takes the signals that have come; whether one of them is the end.
     fn is_ended(&mut self) -> Result<bool, RunError> {
         let mut events = Vec::new();
-        self.signals.read(&mut events)?;
+        self.reactor.signals.read(&mut events)?;
         if events.contains(&Event::Stop) {
-            self.signals.stop_here();
+            self.reactor.signals.stop_process();
         }
         let ends = |event: &Event| {
             matches!(event, Event::Forward(Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT))
@@ -111,19 +110,22 @@ impl<'s> Daemon<'s> {
 
     fn accept(&mut self) -> Result<(), RunError> {
         loop {
-            match self.gate.listener().accept() {
+            match self.listener.socket().accept() {
                 Ok(Visitor::Admitted(fd)) => {
                     let now = self.now();
-                    self.keeper.open(fd, &self.poller, now)?;
+                    self.keeper.open(fd, &self.reactor.poller, now)?;
                 }
                 Ok(Visitor::Foreign(user)) => {
-                    self.log.say(&format!("turned away a process of user {user}"), &self.poller)
+                    self.log.line(&format!("turned away a process of user {user}"), &self.reactor.poller)
                 }
                 Ok(Visitor::Nobody) => return Ok(()),
                 Err(error) => {
-                    self.log.say(&format!("cannot take in connections for a while: {error}"), &self.poller);
+                    self.log.line(
+                        &format!("cannot take in connections for a while: {error}"),
+                        &self.reactor.poller,
+                    );
                     let now = self.now();
-                    self.gate.rest(&self.poller, now);
+                    self.listener.pause(&self.reactor.poller, now);
                     return Ok(());
                 }
             }

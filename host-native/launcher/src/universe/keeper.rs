@@ -7,17 +7,18 @@ use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
+use hydrant_reactor::{Interest, Key, KeyRange, Poller};
 
 use super::LIMITS;
 use crate::border::{AnyBackend, Maker};
 use crate::engine::conns::{Conns, HANDSHAKE_TIMEOUT, OVERRUN, Received};
-use crate::engine::poller::{Interest, Poller, Token};
 use crate::error::RunError;
 use crate::storage::OwnedStorage;
 
-/// The keeper of names. Its connections have the poller's [`Token::Conn`] for themselves.
+/// The keeper of names. Its connections have a range of keys for themselves.
 pub(crate) struct Keeper<'s> {
     core: Box<AnyBackend<'s>>,
+    keys: KeyRange,
     /// By the same number each is a connection, a job and the job's only rank.
     conns: Conns,
     /// How many there have been.
@@ -42,11 +43,13 @@ impl<'s> Keeper<'s> {
         maker: &Maker,
         limits: Limits,
         slabs: &'s mut OwnedStorage,
+        keys: KeyRange,
     ) -> Result<Keeper<'s>, RunError> {
-        let mut conns = Conns::new(limits.conns);
+        let mut conns = Conns::new(limits.conns, keys);
         conns.make_room(limits.conns);
         Ok(Keeper {
             core: maker.core(limits, 0, slabs)?,
+            keys,
             conns,
             count: 0,
             buffer: vec![0; 2 * MESSAGE_MAX as usize],
@@ -85,7 +88,7 @@ impl<'s> Keeper<'s> {
             return Ok(());
         };
         let conn = self.conns.get(id).expect("it was opened just now");
-        poller.add(conn.fd(), Token::Conn(id), Interest::Read).map_err(RunError::system("epoll"))?;
+        poller.add(conn.fd(), self.keys.key(0, id), Interest::Read)?;
         self.count += 1;
         let job = JobId(id);
         let name = format!("run-{}", self.count);
@@ -95,7 +98,8 @@ impl<'s> Keeper<'s> {
     }
 
     /// A connection is ready.
-    pub(crate) fn ready(&mut self, id: u32, poller: &Poller, now: u64) -> Result<(), RunError> {
+    pub(crate) fn ready(&mut self, key: Key, poller: &Poller, now: u64) -> Result<(), RunError> {
+        let Some((_, id)) = self.keys.decode(key) else { return Ok(()) };
         match self.conns.ready(id, &mut *self.core, (poller, Time(now)), &mut self.buffer)? {
             Received::End => self.close(id, poller, now),
             Received::Overrun => {

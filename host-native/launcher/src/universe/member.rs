@@ -8,18 +8,18 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use hydrant_core::JobId;
+use hydrant_reactor::{Error, Interest, Key, KeyRange, Poller};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::UniverseError;
 use super::link::{Answer, Link, Request};
 use super::socket::join;
-use crate::engine::poller::{Interest, Poller, Token};
-use crate::error::RunError;
 
 /// The connections of a run.
 #[derive(Debug)]
 pub(crate) struct Universe {
     service: Service,
+    keys: KeyRange,
     /// By their number; gaps are free.
     links: Vec<Option<Line>>,
     answers: Vec<Answer>,
@@ -43,7 +43,7 @@ impl Service {
             Service::Within(fresh) => {
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                 let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-                    .map_err(RunError::system("cannot make a socket for names"))?;
+                    .map_err(Error::during("cannot make a socket for names"))?;
                 fresh.push(theirs);
                 Ok(ours)
             }
@@ -81,19 +81,24 @@ impl Universe {
     ///
     /// # Errors
     /// [`UniverseError::Nobody`], [`UniverseError::Foreign`].
-    pub(crate) fn join(path: &Path, first: JobId, poller: &Poller) -> Result<Universe, UniverseError> {
-        let mut universe = Universe::of(Service::Daemon(path.to_owned()));
+    pub(crate) fn join(
+        path: &Path,
+        first: JobId,
+        keys: KeyRange,
+        poller: &Poller,
+    ) -> Result<Universe, UniverseError> {
+        let mut universe = Universe::of(Service::Daemon(path.to_owned()), keys);
         universe.open(Purpose::Names(first), poller)?;
         Ok(universe)
     }
 
     /// Names that a [`Keeper`](super::Keeper) in this process keeps, which is to be given its ends of connections.
-    pub(crate) fn within() -> Universe {
-        Universe::of(Service::Within(Vec::new()))
+    pub(crate) fn within(keys: KeyRange) -> Universe {
+        Universe::of(Service::Within(Vec::new()), keys)
     }
 
-    fn of(service: Service) -> Universe {
-        Universe { service, links: Vec::new(), answers: Vec::new(), news: Vec::new() }
+    fn of(service: Service, keys: KeyRange) -> Universe {
+        Universe { service, keys, links: Vec::new(), answers: Vec::new(), news: Vec::new() }
     }
 
     /// The keeper's ends of connections that have been opened.
@@ -124,7 +129,8 @@ impl Universe {
     }
 
     /// A connection can be read or written to.
-    pub(crate) fn ready(&mut self, number: u32, now: u64, poller: &Poller) {
+    pub(crate) fn ready(&mut self, key: Key, now: u64, poller: &Poller) {
+        let Some((_, number)) = self.keys.decode(key) else { return };
         let number = number as usize;
         if self.links.get(number).is_some_and(Option::is_some) {
             self.pump(number, now, poller);
@@ -181,8 +187,7 @@ impl Universe {
         let link = Link::new(self.service.join()?);
         let number = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
         let interest = Interest::Read;
-        let added = poller.add(link.fd(), Token::Universe(number as u32), interest);
-        added.map_err(RunError::system("epoll"))?;
+        poller.add(link.fd(), self.keys.key(0, number as u32), interest)?;
         let line = Some(Line { link, purpose, interest });
         match self.links.get_mut(number) {
             Some(free) => *free = line,
@@ -206,9 +211,9 @@ impl Universe {
         }
         let interest = if line.link.is_blocked() { Interest::Write } else { Interest::Read };
         if interest != std::mem::replace(&mut line.interest, interest)
-            && let Err(errno) = poller.modify(line.link.fd(), Token::Universe(number as u32), interest)
+            && let Err(error) = poller.modify(line.link.fd(), self.keys.key(0, number as u32), interest)
         {
-            self.lose(number, &errno.to_string());
+            self.lose(number, &error.why.to_string());
         }
     }
 

@@ -134,6 +134,9 @@ pub enum UniverseError {
         /// The hard limit `RLIMIT_NOFILE`.
         limit: u64,
     },
+    /// A system call failed.
+    #[error(transparent)]
+    System(#[from] hydrant_reactor::Error),
     /// The daemon cannot go on.
     #[error(transparent)]
     Run(#[from] RunError),

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use hydrant_reactor::peer_user;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -14,7 +15,6 @@ use rustix::net::{
 use rustix::process::{geteuid, umask};
 
 use super::UniverseError;
-use crate::peer::user_of;
 
 /// Connections that wait to be accepted; the system has a lower limit of its own, as a rule 4,096.
 const BACKLOG: i32 = 4096;
@@ -74,7 +74,7 @@ impl Listener {
     pub(super) fn accept(&self) -> io::Result<Visitor> {
         loop {
             return match accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(fd) => Ok(match user_of(&fd)? {
+                Ok(fd) => Ok(match peer_user(&fd)? {
                     user if user == geteuid().as_raw() => Visitor::Admitted(fd),
                     user => Visitor::Foreign(user),
                 }),
@@ -124,7 +124,7 @@ fn remove_stale(path: &Path) -> Result<(), UniverseError> {
 pub(super) fn join(path: &Path) -> Result<OwnedFd, UniverseError> {
     let nobody = |why: io::Error| UniverseError::Nobody { path: path.to_owned(), why };
     let fd = reach(path).map_err(|errno| nobody(errno.into()))?;
-    match user_of(&fd).map_err(nobody)? {
+    match peer_user(&fd).map_err(nobody)? {
         user if user == geteuid().as_raw() => Ok(fd),
         user => Err(UniverseError::Foreign { path: path.to_owned(), user }),
     }

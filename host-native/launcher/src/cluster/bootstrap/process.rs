@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
+use hydrant_reactor::OpenFiles;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, waitpid};
 use zeroize::Zeroizing;
 
 use crate::error::RunError;
-use crate::launch::{OpenFiles, start_helper};
+use crate::launch::start_helper;
 
 /// Bytes that are kept of what a process said.
 const TAIL: usize = 2048;
@@ -123,7 +124,7 @@ impl Process {
         Some(match (status.exit_status(), status.terminating_signal()) {
             (Some(code), _) => format!("ended with exit code {code}"),
             (None, Some(signal)) => {
-                format!("was ended by {}", crate::engine::signals::name(signal.try_into().unwrap_or(0)))
+                format!("was ended by {}", hydrant_reactor::signals::name(signal.try_into().unwrap_or(0)))
             }
             (None, None) => "ended".to_owned(),
         })

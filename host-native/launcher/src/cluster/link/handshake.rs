@@ -13,7 +13,6 @@ use snow::{Builder, HandshakeState, TransportState};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::LinkError;
-use crate::error::RunError;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// What an opening begins with; its last byte is the version of what follows.
@@ -29,7 +28,7 @@ pub(crate) struct Secret([u8; 32]);
 
 impl Secret {
     /// One that nobody has.
-    pub(crate) fn random() -> Result<Secret, RunError> {
+    pub(crate) fn random() -> Result<Secret, hydrant_reactor::Error> {
         let mut secret = Secret([0; 32]);
         random(&mut secret.0)?;
         Ok(secret)
@@ -48,18 +47,18 @@ pub(crate) struct JobKey([u8; 16]);
 
 impl JobKey {
     /// One that no other job has.
-    pub(crate) fn random() -> Result<JobKey, RunError> {
+    pub(crate) fn random() -> Result<JobKey, hydrant_reactor::Error> {
         let mut key = [0; 16];
         random(&mut key)?;
         Ok(JobKey(key))
     }
 }
 
-fn random(bytes: &mut [u8]) -> Result<(), RunError> {
+fn random(bytes: &mut [u8]) -> Result<(), hydrant_reactor::Error> {
     let mut filled = 0;
     while filled < bytes.len() {
         filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
-            .map_err(RunError::system("getrandom"))?;
+            .map_err(hydrant_reactor::Error::during("getrandom"))?;
     }
     Ok(())
 }

@@ -10,12 +10,12 @@ mod socket;
 use std::fmt;
 use std::os::fd::OwnedFd;
 
+use hydrant_reactor::Sent;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::{Deserialize, Serialize};
 use snow::TransportState;
 
-use crate::engine::conns::Sent;
 pub(crate) use handshake::{ANSWER, Ends, JobKey, OPENING, Opening, Secret, answer, claimed};
 pub(crate) use socket::{prepare, start_connect};
 

@@ -5,16 +5,15 @@ use std::ops::Range;
 use std::path::Path;
 
 use hydrant_core::peer::tree::Tree;
+use hydrant_reactor::{Error, Interest, KeyRange, OpenFiles, Poller};
 
+use super::key::LinkKey;
 use super::line::Line;
 use super::{Failure, Why};
 use crate::cluster::Surroundings;
 use crate::cluster::bootstrap::{Process, Record, Settings};
 use crate::cluster::hosts::Host;
 use crate::cluster::link::{Channel, JobKey, Secret};
-use crate::engine::poller::{Interest, Poller, Token};
-use crate::error::RunError;
-use crate::launch::OpenFiles;
 use crate::plan::Bootstrap;
 
 /// One of them.
@@ -57,6 +56,7 @@ pub(super) struct Nursery<'a> {
     pub(super) hosts: &'a [Host],
     pub(super) addrs: &'a [SocketAddr],
     pub(super) settings: &'a Settings,
+    pub(super) keys: KeyRange,
 }
 
 impl Nursery<'_> {
@@ -67,7 +67,7 @@ impl Nursery<'_> {
         now: u64,
         files: &OpenFiles,
         poller: &Poller,
-    ) -> Result<(Child, Option<Failure>), RunError> {
+    ) -> Result<(Child, Option<Failure>), Error> {
         let secret = Secret::random()?;
         let (from, to) = ((subtree.start - self.me) as usize, (subtree.end - self.me) as usize);
         let record = Record {
@@ -93,7 +93,7 @@ impl Nursery<'_> {
         let mut child = Child { subtree, host, command, process: None, stage: Stage::Gone, complete: false };
         match Process::start(&words, record.encode(), files) {
             Ok(process) => {
-                child.listen_to(&process, poller)?;
+                child.listen_to(&process, self.keys, poller)?;
                 child.process = Some(process);
                 let deadline = now + self.settings.start_time;
                 child.stage = Stage::Awaited { secret, deadline, queue: Vec::new() };
@@ -146,14 +146,13 @@ impl Child {
         self.process.as_mut().map(Process::last_words).unwrap_or_default()
     }
 
-    fn listen_to(&self, process: &Process, poller: &Poller) -> Result<(), RunError> {
+    fn listen_to(&self, process: &Process, keys: KeyRange, poller: &Poller) -> Result<(), Error> {
         let node = self.node();
-        let fail = RunError::system("epoll");
         if let Some(fd) = process.input() {
-            poller.add(fd, Token::BootstrapInput(node), Interest::Write).map_err(&fail)?;
+            poller.add(fd, LinkKey::BootstrapInput(node).encode(keys), Interest::Write)?;
         }
         if let Some(fd) = process.output() {
-            poller.add(fd, Token::BootstrapOutput(node), Interest::Read).map_err(&fail)?;
+            poller.add(fd, LinkKey::BootstrapOutput(node).encode(keys), Interest::Read)?;
         }
         Ok(())
     }

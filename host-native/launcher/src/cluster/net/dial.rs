@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use hydrant_reactor::{Interest, Key, Poller};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 use rustix::net::{RecvFlags, SendFlags, getpeername, recv, send};
 
 use crate::cluster::bootstrap::Record;
 use crate::cluster::link::{ANSWER, Channel, Link, Opening, start_connect};
-use crate::engine::poller::{Interest, Poller, Token};
 
 /// How long one address may take to let somebody in, in milliseconds.
 const ATTEMPT_TIME: u64 = 10_000;
@@ -43,6 +43,7 @@ enum Reason {
 #[derive(Debug)]
 pub(super) struct Dial {
     record: Record,
+    key: Key,
     /// The address in use.
     at: usize,
     attempt: Option<Attempt>,
@@ -65,10 +66,10 @@ struct Attempt {
 }
 
 impl Dial {
-    pub(super) fn new(record: Record, now: u64) -> Dial {
+    pub(super) fn new(record: Record, key: Key, now: u64) -> Dial {
         let deadline = now + record.settings.start_time;
         let pause = PAUSE;
-        Dial { record, at: 0, attempt: None, again: Some(now), pause, met: false, deadline }
+        Dial { record, key, at: 0, attempt: None, again: Some(now), pause, met: false, deadline }
     }
 
     pub(super) fn parent(&self) -> u32 {
@@ -84,7 +85,7 @@ impl Dial {
     pub(super) fn pump(&mut self, now: u64, poller: &Poller) -> Result<Option<Link>, DialError> {
         loop {
             if let Some(attempt) = &mut self.attempt {
-                let why = match attempt.step(&self.record, poller) {
+                let why = match attempt.step(&self.record, self.key, poller) {
                     Ok(true) => match self.finish(now)? {
                         Some(link) => return Ok(Some(link)),
                         None => continue,
@@ -108,7 +109,7 @@ impl Dial {
 
     fn begin(&mut self, now: u64, poller: &Poller) -> Result<(), Errno> {
         let fd = start_connect(self.record.addrs[self.at], self.record.settings.timeout)?;
-        poller.add(&fd, Token::Link(self.record.parent), Interest::Write)?;
+        poller.add(&fd, self.key, Interest::Write)?;
         let give_up = (now + ATTEMPT_TIME).min(self.deadline);
         self.attempt = Some(Attempt { fd, give_up, opening: None, bytes: [0; ANSWER], len: 0 });
         Ok(())
@@ -156,7 +157,7 @@ impl Dial {
 
 impl Attempt {
     /// Whether the answer has come.
-    fn step(&mut self, record: &Record, poller: &Poller) -> Result<bool, Reason> {
+    fn step(&mut self, record: &Record, key: Key, poller: &Poller) -> Result<bool, Reason> {
         if self.opening.is_none() {
             match socket_error(&self.fd).and_then(|failed| failed).and_then(|()| getpeername(&self.fd)) {
                 Ok(_) => {}
@@ -172,8 +173,7 @@ impl Attempt {
                 Err(errno) => return Err(Reason::System(errno)),
             }
             self.opening = Some(opening);
-            let token = Token::Link(record.parent);
-            poller.modify(&self.fd, token, Interest::Read).map_err(Reason::System)?;
+            poller.modify(&self.fd, key, Interest::Read).map_err(|error| Reason::System(error.into()))?;
         }
         while self.len < ANSWER {
             match recv(&self.fd, &mut self.bytes[self.len..], RecvFlags::DONTWAIT) {
@@ -247,7 +247,7 @@ mod tests {
     fn where_nobody_listens_there_is_no_second_try() {
         let record = record(&[refusing(), refusing()]);
         let last = record.addrs[1];
-        let error = dial(&mut Dial::new(record, 0), || false).unwrap_err().to_string();
+        let error = dial(&mut Dial::new(record, Key(0), 0), || false).unwrap_err().to_string();
         let expected = format!("cannot reach host head (node 0), which has started this daemon, at {last}: ");
         assert!(error.starts_with(&expected) && error.contains("Connection refused"), "{error}");
     }
@@ -260,7 +260,7 @@ mod tests {
         let (ends, secret) = (record.ends(), record.secret.clone());
         let mut kept = Vec::new();
         let mut met = 0;
-        let link = dial(&mut Dial::new(record, 0), || {
+        let link = dial(&mut Dial::new(record, Key(0), 0), || {
             if let Ok((mut stream, _)) = listener.accept() {
                 met += 1;
                 if met == 3 {
@@ -281,7 +281,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let mut kept = Vec::new();
-        let mut dialing = Dial::new(record(&[listener.local_addr().unwrap()]), 0);
+        let mut dialing = Dial::new(record(&[listener.local_addr().unwrap()]), Key(0), 0);
         let error = dial(&mut dialing, || {
             if let Ok((mut stream, _)) = listener.accept() {
                 stream.write_all(&[7; ANSWER]).unwrap();

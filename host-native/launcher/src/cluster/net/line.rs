@@ -1,9 +1,9 @@
 //! A link with what two neighbours owe each other on it: signs of life, and room for streams.
 
+use rustix::io::Errno;
+
 use crate::cluster::link::{Channel, Link, LinkError};
-use crate::engine::conns::Sent;
-use crate::engine::poller::{Interest, Poller, Token};
-use crate::error::RunError;
+use hydrant_reactor::{Error, Interest, Key, Poller, Sent};
 
 /// Bytes of streams that a node may have sent to a neighbour without hearing that they have gone on from there.
 pub(super) const WINDOW: u32 = 1 << 20;
@@ -14,6 +14,7 @@ const GRANT: u32 = WINDOW / 4;
 #[derive(Debug)]
 pub(super) struct Line {
     link: Link,
+    key: Key,
     /// Bytes of streams that the other end has room for; below zero for what was sent nevertheless.
     credit: i64,
     /// Bytes of streams of the other end that have gone on from here, and that it has not been told of.
@@ -27,9 +28,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(link: Link) -> Line {
+    pub(super) fn new(link: Link, key: Key) -> Line {
         let credit = i64::from(WINDOW);
-        Line { link, credit, owed: 0, waiting: Vec::new(), hushed: false, writing: false }
+        Line { link, key, credit, owed: 0, waiting: Vec::new(), hushed: false, writing: false }
     }
 
     /// Bytes that wait for the socket.
@@ -89,11 +90,11 @@ impl Line {
     }
 
     /// Writes what the socket takes, and waits for room where that is not all.
-    pub(super) fn flush(&mut self, node: u32, poller: &Poller) -> Result<(), LinkError> {
+    pub(super) fn flush(&mut self, poller: &Poller) -> Result<(), LinkError> {
         let writing = self.link.flush()? == Sent::Blocked;
         if writing != self.writing {
             let interest = if writing { Interest::ReadWrite } else { Interest::Read };
-            poller.modify(self.link.fd(), Token::Link(node), interest)?;
+            poller.modify(self.link.fd(), self.key, interest).map_err(Errno::from)?;
             self.writing = writing;
         }
         Ok(())
@@ -123,9 +124,8 @@ impl Line {
     }
 
     /// Waits for what comes on it.
-    pub(super) fn register(&self, node: u32, poller: &Poller) -> Result<(), RunError> {
-        let done = poller.modify(self.link.fd(), Token::Link(node), Interest::Read);
-        done.map_err(RunError::system("epoll"))
+    pub(super) fn register(&self, poller: &Poller) -> Result<(), Error> {
+        poller.modify(self.link.fd(), self.key, Interest::Read)
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn room_is_told_of_in_pieces_and_passed_on_when_there_is_some() {
-        let mut line = Line::new(pair().0);
+        let mut line = Line::new(pair().0, Key(0));
         line.owe(GRANT - 1);
         assert_eq!(line.take_grant(), None);
         line.owe(1);
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn silence_is_noticed_unless_it_was_announced() {
         let (a, mut other) = pair();
-        let mut line = Line::new(a);
+        let mut line = Line::new(a, Key(0));
         assert_eq!((line.deadline(1000), line.is_overdue(999, 1000)), (250, false));
         assert!(line.is_overdue(1000, 1000));
         line.hush();

@@ -1,11 +1,11 @@
 //! What ends, in time or out of it.
 
+use hydrant_reactor::{Listener, Poller};
+
 use super::children::Stage;
 use super::route::Note;
 use super::{END_TIME, Event, Failure, Links, LinksError, Orphaned, Up, Why};
 use crate::cluster::link::LinkError;
-use crate::engine::poller::{Interest, Poller, Token};
-use crate::error::RunError;
 
 impl Links {
     /// Tells all daemons below this node to end, and sees to it that they do. [`Event::Over`] says when they have.
@@ -16,7 +16,6 @@ impl Links {
         self.ending = Some(now + END_TIME);
         self.ports.clear();
         self.strangers.clear();
-        self.rest = None;
         for child in &mut self.children {
             if child.secret().is_some() {
                 child.stage = Stage::Gone;
@@ -48,7 +47,8 @@ impl Links {
             Stage::Gone => None,
         };
         let children = self.children.iter().filter_map(|child| of_child(&child.stage));
-        let others = [up, self.rest, self.strangers.deadline(), self.ending].into_iter().flatten();
+        let paused = self.ports.iter().filter_map(Listener::deadline);
+        let others = [up, self.strangers.deadline(), self.ending].into_iter().flatten().chain(paused);
         // Events are there to be taken at once.
         children.chain(others).chain((!self.events.is_empty()).then_some(0)).min()
     }
@@ -58,13 +58,8 @@ impl Links {
     pub(crate) fn keep_time(&mut self, now: u64, poller: &Poller) -> Result<(), LinksError> {
         self.dial(now, poller)?;
         self.strangers.expire(now);
-        if self.rest.is_some_and(|at| at <= now) {
-            self.rest = None;
-            for (number, port) in self.ports.iter().enumerate() {
-                poller
-                    .add(port, Token::ClusterPort(number as u32), Interest::Read)
-                    .map_err(RunError::system("epoll"))?;
-            }
+        for port in &mut self.ports {
+            port.resume(poller, now)?;
         }
         self.drop_late(now);
         let timeout = self.settings.timeout;

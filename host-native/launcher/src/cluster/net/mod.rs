@@ -6,6 +6,7 @@
 
 mod children;
 mod dial;
+mod key;
 mod line;
 mod lost;
 mod route;
@@ -18,6 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use hydrant_core::peer::tree::Tree;
+use hydrant_reactor::{Error, Interest, Key, KeyRange, Listener, OpenFiles, Poller};
 use rustix::process::{Pid, WaitStatus};
 use serde::{Deserialize, Serialize};
 
@@ -25,21 +27,17 @@ use super::bootstrap::{Record, Settings};
 use super::hosts::Host;
 use super::link::{BUFFER, Channel, JobKey, Link, LinkError};
 use super::listen::{self, Expected, InterfaceError, Port, Strangers};
-use crate::engine::poller::{Interest, Poller, Token};
-use crate::error::RunError;
-use crate::launch::OpenFiles;
 use crate::plan::Bootstrap;
 use children::{Child, Nursery, Stage};
 use dial::Dial;
 pub(crate) use dial::DialError;
+use key::LinkKey;
 use line::Line;
 use route::Note;
 pub(crate) use route::To;
 
 /// How long daemons may take to end after they were told to, in milliseconds.
 const END_TIME: u64 = 5_000;
-/// How long the ports rest when the system has no room for connections, in milliseconds.
-const REST: u64 = 100;
 
 /// What has happened on the links.
 #[derive(Debug)]
@@ -133,7 +131,7 @@ pub(crate) enum LinksError {
     Dial(#[from] Box<DialError>),
     /// The system fails.
     #[error(transparent)]
-    System(#[from] RunError),
+    System(#[from] Error),
 }
 
 /// The way to the parent.
@@ -170,9 +168,8 @@ pub(crate) struct Links {
     /// What the parent is sent once it is reached.
     held: Vec<(Channel, Vec<u8>)>,
     children: Vec<Child>,
-    ports: Vec<Port>,
-    /// The ports are not listened at until then.
-    rest: Option<u64>,
+    keys: KeyRange,
+    ports: Vec<Listener<Port>>,
     strangers: Strangers,
     events: VecDeque<Event>,
     complete: bool,
@@ -191,12 +188,13 @@ impl Links {
         start: Start,
         settings: Settings,
         now: u64,
+        keys: KeyRange,
         files: &OpenFiles,
         poller: &Poller,
     ) -> Result<Links, LinksError> {
         let tree = Tree::new(start.hosts.len() as u32 + 1, start.radix);
         let hosts = [vec![Host::new(&start.head)], start.hosts].concat();
-        let mut links = Links::new(0, tree, JobKey::random()?, settings, Up::None);
+        let mut links = Links::new(0, tree, JobKey::random()?, settings, keys);
         links.start_children(&hosts, &[], now, files, poller)?;
         Ok(links)
     }
@@ -208,31 +206,34 @@ impl Links {
     pub(crate) fn daemon(
         mut record: Record,
         now: u64,
+        keys: KeyRange,
         files: &OpenFiles,
         poller: &Poller,
     ) -> Result<Links, LinksError> {
         let (hosts, parent) = (std::mem::take(&mut record.hosts), record.addrs.clone());
         let (me, tree, job, settings) = (record.node, record.tree, record.job, record.settings.clone());
         let parent_host = record.parent_host.clone();
-        let mut links = Links::new(me, tree, job, settings, Up::Dialing(Box::new(Dial::new(record, now))));
+        let mut links = Links::new(me, tree, job, settings, keys);
+        let key = LinkKey::Link(record.parent).encode(keys);
+        links.up = Up::Dialing(Box::new(Dial::new(record, key, now)));
         links.parent_host = parent_host;
         links.dial(now, poller)?;
         links.start_children(&hosts, &parent, now, files, poller)?;
         Ok(links)
     }
 
-    fn new(me: u32, tree: Tree, job: JobKey, settings: Settings, up: Up) -> Links {
+    fn new(me: u32, tree: Tree, job: JobKey, settings: Settings, keys: KeyRange) -> Links {
         Links {
             me,
             tree,
             job,
             settings,
             parent_host: String::new(),
-            up,
+            up: Up::None,
             held: Vec::new(),
             children: Vec::new(),
+            keys,
             ports: Vec::new(),
-            rest: None,
             strangers: Strangers::default(),
             events: VecDeque::new(),
             complete: false,
@@ -256,7 +257,7 @@ impl Links {
             let of_child = |subtree: Range<u32>| hosts[(subtree.start - me) as usize].name.as_str();
             self.listen(subtrees.clone().map(of_child), parent, poller)?;
         }
-        let addrs: Vec<SocketAddr> = self.ports.iter().map(Port::addr).collect();
+        let addrs: Vec<SocketAddr> = self.addrs().collect();
         for subtree in subtrees {
             let nursery = Nursery {
                 job: self.job,
@@ -265,6 +266,7 @@ impl Links {
                 hosts,
                 addrs: &addrs,
                 settings: &self.settings,
+                keys: self.keys,
             };
             let (child, failure) = nursery.start(subtree, now, files, poller)?;
             self.children.push(child);
@@ -291,9 +293,8 @@ impl Links {
         };
         for ip in ips {
             let port = Port::open(ip).map_err(|why| LinksError::Listen(ip, why))?;
-            let token = Token::ClusterPort(self.ports.len() as u32);
-            poller.add(&port, token, Interest::Read).map_err(RunError::system("epoll"))?;
-            self.ports.push(port);
+            let key = LinkKey::Port(self.ports.len() as u32).encode(self.keys);
+            self.ports.push(Listener::new(port, key, poller)?);
         }
         Ok(())
     }
@@ -302,6 +303,11 @@ impl Links {
     /// child's, the way to the parent, and for each child its link and the way to and from what starts it.
     pub(crate) fn files(children: u64) -> u64 {
         listen::STRANGERS as u64 + 1 + 3 * children
+    }
+
+    /// The keys of this node's links.
+    pub(crate) fn keys(&self) -> KeyRange {
+        self.keys
     }
 
     /// This node's number.
@@ -316,7 +322,7 @@ impl Links {
 
     /// Where children are waited for.
     pub(crate) fn addrs(&self) -> impl Iterator<Item = SocketAddr> {
-        self.ports.iter().map(Port::addr)
+        self.ports.iter().map(|port| port.socket().addr())
     }
 
     /// What has happened next.
@@ -350,22 +356,22 @@ impl Links {
         self.flush(now, poller);
     }
 
-    /// One of the tokens is ready.
-    pub(crate) fn ready(&mut self, token: Token, now: u64, poller: &Poller) -> Result<(), LinksError> {
-        match token {
-            Token::ClusterPort(number) => self.accept(number, now, poller),
-            Token::Stranger(id) => self.hear_stranger(id, now, poller)?,
-            Token::Link(node) => match &self.up {
+    /// A descriptor of the links is ready. Keys of another range are ignored.
+    pub(crate) fn ready(&mut self, key: Key, now: u64, poller: &Poller) -> Result<(), LinksError> {
+        let Some(key) = LinkKey::decode(self.keys, key) else { return Ok(()) };
+        match key {
+            LinkKey::Port(number) => self.accept(number, now, poller),
+            LinkKey::Incoming(id) => self.hear_stranger(id, now, poller)?,
+            LinkKey::Link(node) => match &self.up {
                 Up::Dialing(dial) if dial.parent() == node => self.dial(now, poller)?,
                 _ => drop(self.receive(node, now)),
             },
-            Token::BootstrapInput(node) | Token::BootstrapOutput(node) => {
+            LinkKey::BootstrapInput(node) | LinkKey::BootstrapOutput(node) => {
                 if let Some(process) = self.child(node).and_then(|child| child.process.as_mut()) {
                     process.feed();
                     process.hear();
                 }
             }
-            _ => {}
         }
         Ok(())
     }
@@ -376,7 +382,7 @@ impl Links {
             if let Some(bytes) = self.line(node).and_then(|line| line.take_grant()) {
                 self.note(now, node, &Note::Credit(bytes));
             }
-            if let Some(Err(why)) = self.line(node).map(|line| line.flush(node, poller)) {
+            if let Some(Err(why)) = self.line(node).map(|line| line.flush(poller)) {
                 self.lose(now, node, why);
             }
         }
@@ -431,8 +437,8 @@ impl Links {
         let Up::Dialing(dial) = &mut self.up else { return Ok(()) };
         let parent = dial.parent();
         let Some(link) = dial.pump(now, poller).map_err(Box::new)? else { return Ok(()) };
-        let line = Line::new(link);
-        line.register(parent, poller)?;
+        let line = Line::new(link, LinkKey::Link(parent).encode(self.keys));
+        line.register(poller)?;
         if let Up::Dialing(dial) = std::mem::replace(&mut self.up, Up::None) {
             self.up = Up::Proving(dial, Box::new(line));
         }
@@ -479,18 +485,17 @@ impl Links {
         // As many as may be under way, then the others' turn.
         for _ in 0..listen::STRANGERS {
             let Some(port) = self.ports.get(number as usize) else { return };
-            match port.accept() {
+            match port.socket().accept() {
                 Ok(Some(stream)) => {
                     let Some(id) = self.strangers.open(stream, now, self.settings.timeout) else { continue };
                     let fd = self.strangers.fd(id).expect("it was taken in just now");
-                    if poller.add(fd, Token::Stranger(id), Interest::Read).is_err() {
+                    if poller.add(fd, LinkKey::Incoming(id).encode(self.keys), Interest::Read).is_err() {
                         self.strangers.close(id);
                     }
                 }
                 Ok(None) => return,
                 Err(_) => {
-                    self.ports.iter().for_each(|port| poller.remove(port));
-                    self.rest = Some(now + REST);
+                    self.ports.iter_mut().for_each(|port| port.pause(poller, now));
                     return;
                 }
             }
@@ -505,8 +510,9 @@ impl Links {
         };
         let Some(admitted) = self.strangers.hear(id, expected) else { return Ok(()) };
         let node = admitted.node;
-        let line = Line::new(Link::new(admitted.fd, admitted.noise, now));
-        line.register(node, poller)?;
+        let link = Link::new(admitted.fd, admitted.noise, now);
+        let line = Line::new(link, LinkKey::Link(node).encode(self.keys));
+        line.register(poller)?;
         let Some(child) = self.child(node) else { return Ok(()) };
         let stage = std::mem::replace(&mut child.stage, Stage::Linked(Box::new(line)));
         // So that it knows.
@@ -522,7 +528,6 @@ impl Links {
             // Nobody else is waited for.
             self.ports.clear();
             self.strangers.clear();
-            self.rest = None;
         }
         Ok(())
     }
@@ -538,6 +543,6 @@ impl Links {
 }
 
 /// The program that daemons are started from where nobody says otherwise: this one.
-pub(crate) fn this_program() -> Result<OsString, RunError> {
-    std::env::current_exe().map(Into::into).map_err(RunError::system("cannot tell where this program is"))
+pub(crate) fn this_program() -> Result<OsString, Error> {
+    std::env::current_exe().map(Into::into).map_err(Error::during("cannot tell where this program is"))
 }

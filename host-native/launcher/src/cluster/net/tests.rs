@@ -35,9 +35,9 @@ impl World {
         };
         let hosts = (1..=daemons).map(|node| Host::new(&format!("host{node}"))).collect();
         let layout = Start { head: "host0".into(), hosts, radix };
-        let files = OpenFiles::reserve(0, 64).unwrap();
+        let files = OpenFiles::reserve(64).unwrap();
         let poller = Poller::new().unwrap();
-        let links = Links::head(layout, settings, 0, &files, &poller).unwrap();
+        let links = Links::head(layout, settings, 0, KeyRange(1), &files, &poller).unwrap();
         let mut nodes = vec![Some(Node { links, poller, events: Vec::new() })];
         nodes.resize_with(daemons as usize + 1, || None);
         World { dir, start: Instant::now(), ahead: 0, files, nodes }
@@ -86,7 +86,7 @@ impl World {
             {
                 std::fs::remove_file(&path).unwrap();
                 let poller = Poller::new().unwrap();
-                let links = Links::daemon(record, now, &self.files, &poller).unwrap();
+                let links = Links::daemon(record, now, KeyRange(1), &self.files, &poller).unwrap();
                 self.nodes[at] = Some(Node { links, poller, events: Vec::new() });
             }
         }

@@ -6,34 +6,56 @@ use hydrant_core::{Fault, Input, JobId, Limits, Rank, Time};
 use rustix::process::Signal;
 
 use super::super::jobs::Ranks;
-use super::super::{Base, Engine, Outlets, open, record, recorded};
+use super::super::token::{LINKS, Token};
+use super::super::{Engine, Outlets, open, record, recorded};
 use super::broken::Gone;
 use super::{Nodes, Role};
 use crate::border::{AnyBackend, BackendError, Maker, Service};
 use crate::cluster::control::{JobRecord, Order, Report, Setup, StartError, decode};
 use crate::cluster::link::Channel;
 use crate::cluster::net::{Event, Links};
+use crate::cluster::{JoinError, Joined, join};
 use crate::error::RunError;
-use crate::launch::{Checked, OpenFiles, check, find_mpi_library};
+use crate::launch::{Checked, check, find_mpi_library};
 use crate::plan::Plan;
 use crate::recording::Tape;
 use crate::segment::Sharing;
 use crate::storage::OwnedStorage;
 
-/// Serves the ranks of a node until the head says that all is done. `host` is what the head calls this machine.
+/// Why a daemon ends before it should.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// It could not join the other nodes, or was ended before it had anything to serve.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// It could not serve its ranks.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// Runs the daemon of a node until its parent says that all is done.
+///
+/// It takes over the process that calls it: standard input is read, signals are blocked in the calling thread, the
+/// exits of child processes are collected. Call it once and from the only thread.
+///
+/// # Errors
+/// It could not begin, or its parent is gone. All daemons below it have been given up.
+pub fn daemon() -> Result<(), DaemonError> {
+    match join(Token::Signals.into(), LINKS)? {
+        Some(joined) => Ok(serve_node(joined)?),
+        None => Ok(()),
+    }
+}
+
+/// Serves the ranks of a node until the head says that all is done.
 ///
 /// # Errors
 /// The head is gone, or it cannot go on. Nothing of the node runs any more.
-pub(crate) fn serve_node(
-    base: Base,
-    files: OpenFiles,
-    mut links: Links,
-    host: String,
-    setup: Setup,
-) -> Result<(), RunError> {
+fn serve_node(joined: Joined) -> Result<(), RunError> {
+    let Joined { reactor, files, mut links, host, setup } = joined;
     if setup.plugin.is_some() {
         // It may have to be compiled.
-        links.hush(base.start.elapsed().as_millis() as u64, &base.poller);
+        links.hush(reactor.clock.now(), &reactor.poller);
     }
     let mut slabs = OwnedStorage::new(&Limits::NONE);
     let (own, unfit) = match Own::make(&setup, &host, &links, &mut slabs) {
@@ -43,8 +65,8 @@ pub(crate) fn serve_node(
     let Own { core, tape, sharing } = own;
     let waited_for = setup.is_waited_for();
     let plan = Plan { programs: Vec::new(), options: setup.options() };
-    let outlets = Outlets::of_daemon(&base.poller)?;
-    let mut engine = Engine::new(&plan, base, files, outlets, Service::Core(core))?;
+    let outlets = Outlets::of_daemon(&reactor.poller)?;
+    let mut engine = Engine::new(&plan, reactor, files, outlets, Service::Core(core))?;
     engine.tape = tape;
     engine.sharing = sharing;
     engine.host = host;

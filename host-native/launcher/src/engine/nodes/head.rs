@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId, Limits, Rank, Time};
+use hydrant_reactor::{OpenFiles, Reactor, set_close_on_exec, signals};
 use rustix::process::{Pid, Signal};
 
 use super::super::jobs::Away;
 use super::super::report::{Blame, Why};
 use super::super::sink::{SinkId, State};
-use super::super::{Base, Engine, OWN_FILES, Outlets, limits, open, record, recorded};
+use super::super::token::{LINKS, NAME_CLIENT, NAME_SERVER, Token};
+use super::super::{Engine, OWN_FILES, Outlets, limits, open, record, recorded};
 use super::names::Names;
 use super::{Nodes, Role};
 use crate::border::{Maker, PluginFile, Service};
@@ -25,7 +27,6 @@ use crate::cluster::link::{Channel, MESSAGE_MAX};
 use crate::cluster::net::{self, Event, Failure, Links};
 use crate::cluster::{Host, JobMap, Placement};
 use crate::error::RunError;
-use crate::launch::{OpenFiles, keep_descriptors};
 use crate::plan::{Plan, Plugin, Program};
 use crate::universe::{Keeper, Universe};
 
@@ -81,8 +82,8 @@ impl Head<'_> {
 
 /// Runs a job on several hosts, as [`run`](super::super::run) does on one.
 pub(in super::super) fn run(plan: &Plan, layout: &JobMap) -> Result<u8, RunError> {
-    keep_descriptors()?;
-    let base = Base::new()?;
+    set_close_on_exec()?;
+    let reactor = Reactor::new(Token::Signals)?;
     let cluster = &plan.options.cluster;
     let placement = &layout.placement;
     let tree = placement.tree(cluster.radix);
@@ -93,7 +94,8 @@ pub(in super::super) fn run(plan: &Plan, layout: &JobMap) -> Result<u8, RunError
     setup.plugin = plugin;
     let limits = Limits { conns: 1, ..setup.limits };
     let children = tree.children(0).count() as u64;
-    let files = OpenFiles::reserve(0, OWN_FILES + Links::files(children) + files_for_output(plan))?;
+    let files = OpenFiles::reserve(OWN_FILES + Links::files(children) + files_for_output(plan))
+        .map_err(RunError::open_files(0))?;
     let mut name_slabs = maker.slabs(&Keeper::LIMITS_OF_RUN, false)?;
     let mut slabs = maker.slabs(&limits, false)?;
     let seed = open::random()?;
@@ -103,20 +105,23 @@ pub(in super::super) fn run(plan: &Plan, layout: &JobMap) -> Result<u8, RunError
     let mut core = recorded(maker.core(limits, seed, &mut slabs)?, tape.as_ref());
     core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_head(plan)?;
-    let mut engine = Engine::new(plan, base, files, outlets, Service::Core(core))?;
+    let mut engine = Engine::new(plan, reactor, files, outlets, Service::Core(core))?;
     engine.tape = tape;
     let (universe, keeper) = match &plan.options.name_service {
-        Some(path) => (Universe::join(path, JobId::default(), &engine.poller).map_err(Box::new)?, None),
+        Some(path) => {
+            let joined = Universe::join(path, JobId::default(), NAME_CLIENT, &engine.poller);
+            (joined.map_err(Box::new)?, None)
+        }
         None => {
-            let keeper = Keeper::new(&maker, Keeper::LIMITS_OF_RUN, &mut name_slabs)?;
-            (Universe::within(), Some(keeper))
+            let keeper = Keeper::new(&maker, Keeper::LIMITS_OF_RUN, &mut name_slabs, NAME_SERVER)?;
+            (Universe::within(NAME_CLIENT), Some(keeper))
         }
     };
     engine.universe = Some(universe);
     let hosts: Vec<Host> = placement.nodes().iter().map(|node| node.host.clone()).collect();
     let head = net::Start { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
     let settings = settings(plan, layout)?;
-    let links = Links::head(head, settings, engine.now(), &engine.files, &engine.poller);
+    let links = Links::head(head, settings, engine.now(), LINKS, &engine.files, &engine.poller);
     let head = Head {
         hosts,
         first: Some(first),
@@ -550,7 +555,7 @@ impl Engine<'_, '_> {
             && let Some(head) = self.head_mut()
         {
             head.first = None;
-            let name = super::super::signals::name(signal.as_raw() as u8);
+            let name = signals::name(signal.as_raw() as u8);
             self.sinks.say(&format!("ended by {name} before all hosts were there"));
             self.verdict.give_up();
         }

@@ -12,18 +12,18 @@ mod names;
 mod spawn;
 
 use hydrant_core::{Input, JobId, Time};
+use hydrant_reactor::Key;
 use rustix::process::{Pid, WaitStatus};
 
 use super::Engine;
 use super::jobs::Job;
-use super::poller::Token;
 use super::sink::Said;
 use crate::border::{AnyBackend, BackendError};
 use crate::cluster::control::{Order, Piece, Report, encode};
 use crate::cluster::link::Channel;
 use crate::cluster::net::{Event, Links, Orphaned, To};
 use crate::error::RunError;
-pub(crate) use daemon::serve_node;
+pub use daemon::{DaemonError, daemon};
 use head::Head;
 pub(super) use head::run;
 
@@ -205,10 +205,10 @@ impl<'s> Engine<'_, 's> {
     }
 
     /// A descriptor of the links is ready.
-    pub(super) fn link_ready(&mut self, token: Token) -> Result<(), RunError> {
+    pub(super) fn link_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
-        nodes.links.ready(token, now, &self.poller).map_err(RunError::links)
+        nodes.links.ready(key, now, &self.poller).map_err(RunError::links)
     }
 
     /// Does what has come over the links, and what is due on them.

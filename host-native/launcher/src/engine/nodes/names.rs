@@ -3,6 +3,8 @@
 use hydrant_core::wire::{Command, Protocol, Text, decode_upcall};
 use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Time, UpcallId};
 
+use hydrant_reactor::Key;
+
 use super::super::open::members_of;
 use super::{Engine, Nodes, Role};
 use crate::border::BackendError;
@@ -128,17 +130,12 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// Whether the poller's connections are the keeper's: a head has no ranks.
-    pub(in super::super) fn is_names_conn(&self) -> bool {
-        self.head().is_some()
-    }
-
-    pub(in super::super) fn names_conn_ready(&mut self, id: u32) -> Result<(), RunError> {
+    pub(in super::super) fn names_conn_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         if let Some(Nodes { role: Role::Head(head), .. }) = &mut self.nodes
             && let Some(keeper) = &mut head.names.keeper
         {
-            keeper.ready(id, &self.poller, now)?;
+            keeper.ready(key, &self.poller, now)?;
         }
         Ok(())
     }

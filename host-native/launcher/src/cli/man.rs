@@ -1,0 +1,82 @@
+//! Check of the manual pages in `man/` against the command line's own help. To write the pages again:
+//! `HYDRANT_WRITE_MAN=1 cargo test -p hydrant --lib man`.
+
+use std::path::Path;
+
+use clap_mangen::Man;
+
+/// One page for the command and one for each of its verbs.
+fn pages() -> Vec<(String, String)> {
+    let mut command = super::command().disable_help_subcommand(true);
+    command.build();
+    let verbs: Vec<_> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned().collect();
+    let verbs = verbs.into_iter().map(|verb| (format!("hydrant-{}", verb.get_name()), verb));
+    std::iter::once(("hydrant".to_owned(), command))
+        .chain(verbs)
+        .map(|(name, verb)| (name.clone(), page(name, verb)))
+        .collect()
+}
+
+fn page(name: String, command: clap::Command) -> String {
+    let extra = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    let verbs = command.has_subcommands();
+    let man = Man::new(command)
+        .title(name)
+        .source(concat!("hydrant ", env!("CARGO_PKG_VERSION")))
+        .manual("hydrant");
+    let mut page = Vec::new();
+    man.render_title(&mut page)
+        .and_then(|()| man.render_name_section(&mut page))
+        .and_then(|()| man.render_synopsis_section(&mut page))
+        .and_then(|()| man.render_description_section(&mut page))
+        .and_then(|()| man.render_options_section(&mut page))
+        .and_then(|()| if verbs { man.render_subcommands_section(&mut page) } else { Ok(()) })
+        .expect("a vector takes every byte");
+    String::from_utf8(page).expect("help is UTF-8") + &sections(&extra)
+}
+
+/// What stands behind the options: a line that ends in a colon heads a section, lines with columns stay as they are.
+fn sections(text: &str) -> String {
+    let mut page = String::new();
+    for line in text.lines() {
+        let escaped = line.trim().replace('\\', r"\e").replace('-', r"\-").replace('\'', r"\(aq");
+        match line.strip_suffix(':').filter(|title| !title.starts_with(' ')) {
+            Some(title) => page += &format!(".SH \"{}\"\n", title.to_uppercase().replace('-', r"\-")),
+            None if escaped.is_empty() => {}
+            None if line.starts_with("    ")
+                || line.trim().contains("  ")
+                || line.starts_with("  hydrant") =>
+            {
+                page += &format!(".nf\n\\&{escaped}\n.fi\n");
+            }
+            None => page += &format!(".PP\n\\&{escaped}\n"),
+        }
+    }
+    page
+}
+
+#[test]
+fn the_man_pages_say_what_help_says() {
+    for (name, page) in pages() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(format!("{name}.1"));
+        if std::env::var_os("HYDRANT_WRITE_MAN").is_some() {
+            std::fs::write(&file, &page).expect("man/ can be written");
+        }
+        let stored = std::fs::read_to_string(&file).unwrap_or_default();
+        assert!(stored == page, "{} is out of date: see the top of this test", file.display());
+    }
+}
+
+#[test]
+fn every_option_is_in_its_page() {
+    let pages = pages();
+    for verb in super::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        let name = format!("hydrant-{}", verb.get_name());
+        let page = &pages.iter().find(|(page, _)| *page == name).expect("a page for each verb").1;
+        let plain = page.replace('\\', "");
+        let shown = verb.get_arguments().filter(|arg| !arg.is_hide_set());
+        for long in shown.filter_map(clap::Arg::get_long) {
+            assert!(plain.contains(&format!("--{long}")), "{name}(1) lacks --{long}");
+        }
+    }
+}

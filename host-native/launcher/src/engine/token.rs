@@ -1,0 +1,119 @@
+//! Keys of the descriptors that a run's event loop watches.
+
+use hydrant_reactor::{Key, KeyRange};
+
+/// Descriptors of the engine itself.
+const OWN: KeyRange = KeyRange(0);
+/// Links to other nodes, and the processes that start daemons.
+pub(super) const LINKS: KeyRange = KeyRange(1);
+/// PMI connections of the ranks.
+pub(super) const CONNS: KeyRange = KeyRange(2);
+/// Connections to the name service.
+pub(super) const NAME_CLIENT: KeyRange = KeyRange(3);
+/// Connections of a name service within this process.
+pub(super) const NAME_SERVER: KeyRange = KeyRange(4);
+
+/// What a key stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    /// Signals are pending.
+    Signals,
+    /// The PMI port of this job number.
+    Listener(u32),
+    /// The query socket of this job number.
+    Queries(u32),
+    /// The output stream of this number.
+    Stream(u32),
+    /// The sink of this number has room.
+    Sink(u32),
+    /// The terminal has input.
+    Terminal,
+    /// Rank 0's standard input has room, or is closed.
+    Stdin,
+    /// The connections to a board.
+    Board,
+    /// The PMI connection of this number.
+    Conn(u32),
+    /// A descriptor of the links.
+    Links(Key),
+    /// A connection to the name service.
+    NameClient(Key),
+    /// A connection of the name service within this process.
+    NameServer(Key),
+}
+
+impl From<Token> for Key {
+    fn from(token: Token) -> Key {
+        let (kind, index) = match token {
+            Token::Signals => (0, 0),
+            Token::Listener(job) => (1, job),
+            Token::Queries(job) => (2, job),
+            Token::Stream(stream) => (3, stream),
+            Token::Sink(sink) => (4, sink),
+            Token::Terminal => (5, 0),
+            Token::Stdin => (6, 0),
+            Token::Board => (7, 0),
+            Token::Conn(conn) => return CONNS.key(0, conn),
+            Token::Links(key) | Token::NameClient(key) | Token::NameServer(key) => return key,
+        };
+        OWN.key(kind, index)
+    }
+}
+
+impl Token {
+    /// What the key of an event stands for; nothing for one that this loop has not given out.
+    pub(super) fn of(key: Key) -> Option<Token> {
+        if LINKS.contains(key) {
+            return Some(Token::Links(key));
+        }
+        if NAME_CLIENT.contains(key) {
+            return Some(Token::NameClient(key));
+        }
+        if NAME_SERVER.contains(key) {
+            return Some(Token::NameServer(key));
+        }
+        if let Some((_, conn)) = CONNS.decode(key) {
+            return Some(Token::Conn(conn));
+        }
+        let (kind, index) = OWN.decode(key)?;
+        Some(match kind {
+            0 => Token::Signals,
+            1 => Token::Listener(index),
+            2 => Token::Queries(index),
+            3 => Token::Stream(index),
+            4 => Token::Sink(index),
+            5 => Token::Terminal,
+            6 => Token::Stdin,
+            7 => Token::Board,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_the_poller() {
+        for token in [
+            Token::Signals,
+            Token::Listener(3),
+            Token::Queries(4),
+            Token::Stream(7),
+            Token::Sink(1),
+            Token::Terminal,
+            Token::Stdin,
+            Token::Board,
+            Token::Conn(0),
+            Token::Conn(u32::MAX),
+            Token::Links(LINKS.key(4, 9)),
+            Token::NameClient(NAME_CLIENT.key(0, 2)),
+            Token::NameServer(NAME_SERVER.key(0, u32::MAX)),
+        ] {
+            assert_eq!(Token::of(token.into()), Some(token));
+        }
+        assert_eq!(Token::of(OWN.key(8, 0)), None);
+        assert_eq!(Token::of(KeyRange(5).key(0, 0)), None);
+    }
+}

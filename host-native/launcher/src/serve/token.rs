@@ -1,0 +1,77 @@
+//! Keys of the descriptors that a PMI server's event loop watches.
+
+use hydrant_reactor::{Key, KeyRange};
+
+/// Descriptors of the server itself.
+const OWN: KeyRange = KeyRange(0);
+/// PMI connections.
+pub(super) const CONNS: KeyRange = KeyRange(1);
+
+/// What a key stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    /// Signals are pending.
+    Signals,
+    /// The log has room for more.
+    Log,
+    /// The PMI port of this job number.
+    Listener(u32),
+    /// The PMI connection of this number.
+    Conn(u32),
+    /// The management port.
+    Manage,
+    /// The management connection of this number.
+    Host(u32),
+}
+
+impl From<Token> for Key {
+    fn from(token: Token) -> Key {
+        match token {
+            Token::Signals => OWN.key(0, 0),
+            Token::Log => OWN.key(1, 0),
+            Token::Listener(job) => OWN.key(2, job),
+            Token::Manage => OWN.key(3, 0),
+            Token::Host(host) => OWN.key(4, host),
+            Token::Conn(conn) => CONNS.key(0, conn),
+        }
+    }
+}
+
+impl Token {
+    /// What the key of an event stands for; nothing for one that this loop has not given out.
+    pub(super) fn of(key: Key) -> Option<Token> {
+        if let Some((_, conn)) = CONNS.decode(key) {
+            return Some(Token::Conn(conn));
+        }
+        let (kind, index) = OWN.decode(key)?;
+        Some(match kind {
+            0 => Token::Signals,
+            1 => Token::Log,
+            2 => Token::Listener(index),
+            3 => Token::Manage,
+            4 => Token::Host(index),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_the_poller() {
+        let tokens = [
+            Token::Signals,
+            Token::Log,
+            Token::Listener(7),
+            Token::Conn(u32::MAX),
+            Token::Manage,
+            Token::Host(5),
+        ];
+        for token in tokens {
+            assert_eq!(Token::of(token.into()), Some(token));
+        }
+        assert_eq!(Token::of(KeyRange(2).key(0, 0)), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! Building blocks of a single-threaded event loop on Linux.
+//!
+//! A loop owns a [`Poller`] and dispatches on the [`Key`]s that it reports. The crate knows none of its users: each
+//! component has an enum of its own, encoded into keys of the [`KeyRange`] that the owner of the loop assigns. Deadlines
+//! are milliseconds of the loop's [`Clock`]. There is no executor and no callback.
+//!
+//! ```
+//! use std::net::{TcpListener, TcpStream};
+//!
+//! use hydrant_reactor::{Key, KeyRange, Listener, Reactor};
+//!
+//! const OWN: KeyRange = KeyRange(0);
+//! const SIGNALS: Key = OWN.key(0, 0);
+//! const LISTENER: Key = OWN.key(1, 0);
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut reactor = Reactor::new(SIGNALS)?;
+//! let socket = TcpListener::bind("127.0.0.1:0")?;
+//! let addr = socket.local_addr()?;
+//! let mut listener = Listener::new(socket, LISTENER, &reactor.poller)?;
+//!
+//! let client = TcpStream::connect(addr)?;
+//! let mut keys = Vec::new();
+//! let timeout = reactor.clock.timeout([listener.deadline()]);
+//! reactor.poller.wait(timeout, &mut keys)?;
+//! for &key in &keys {
+//!     if key == LISTENER && listener.socket().accept().is_err() {
+//!         // No descriptor is left: listen again in 100 ms.
+//!         listener.pause(&reactor.poller, reactor.clock.now());
+//!     }
+//! }
+//! listener.resume(&reactor.poller, reactor.clock.now())?;
+//! # assert_eq!(keys, [LISTENER]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod clock;
+mod error;
+mod key;
+mod listener;
+mod log;
+mod nofile;
+mod poller;
+pub mod signals;
+mod socket;
+mod writer;
+
+pub use clock::Clock;
+pub use error::Error;
+pub use key::{Key, KeyRange};
+pub use listener::Listener;
+pub use log::Log;
+pub use nofile::{OpenFiles, OpenFilesError, set_close_on_exec};
+pub use poller::{Interest, Poller};
+pub use signals::Signals;
+pub use socket::{Sent, enable_keepalive, peer_user};
+pub use writer::{Writer, WriterState};
+
+/// Clock, poller and signals: the fixed parts of an event loop.
+#[derive(Debug)]
+pub struct Reactor {
+    /// Started when the reactor was made.
+    pub clock: Clock,
+    /// Watches the signals, and whatever the owner adds.
+    pub poller: Poller,
+    /// Signals of this process, blocked until the reactor is dropped.
+    pub signals: Signals,
+}
+
+impl Reactor {
+    /// Takes over the signals of this process. The poller reports `signal_key` when some are pending.
+    ///
+    /// # Errors
+    /// A system call failed.
+    pub fn new(signal_key: impl Into<Key>) -> Result<Reactor, Error> {
+        let signals = Signals::new()?;
+        let poller = Poller::new()?;
+        poller.add(&signals, signal_key, Interest::Read)?;
+        Ok(Reactor { clock: Clock::start(), poller, signals })
+    }
+}

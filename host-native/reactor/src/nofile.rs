@@ -1,0 +1,118 @@
+//! Open files: their limit, and which of them child processes inherit.
+
+use std::os::fd::RawFd;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::Error;
+
+/// The soft limit of open files, raised for this process alone. Child processes get back the limit that the user set,
+/// because programs that use `select` fail on descriptors above 1023.
+#[derive(Debug)]
+pub struct OpenFiles {
+    before: Rlimit,
+    raised: Option<Rlimit>,
+}
+
+/// Why a process cannot have as many open files as it needs.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenFilesError {
+    /// The hard limit is too low.
+    #[error(
+        "{needed} open files are needed, but the hard limit is {limit}; raise it (ulimit -Hn, or LimitNOFILE of the service that \
+         this runs in)"
+    )]
+    HardLimit {
+        /// Descriptors that are needed.
+        needed: u64,
+        /// The hard limit `RLIMIT_NOFILE`.
+        limit: u64,
+    },
+    /// The limit cannot be set.
+    #[error(transparent)]
+    System(#[from] Error),
+}
+
+impl OpenFiles {
+    /// Makes room for `needed` descriptors.
+    ///
+    /// # Errors
+    /// The hard limit is lower.
+    pub fn reserve(needed: u64) -> Result<OpenFiles, OpenFilesError> {
+        let mut files = OpenFiles { before: getrlimit(Resource::Nofile), raised: None };
+        files.grow(needed)?;
+        Ok(files)
+    }
+
+    /// Makes room for `needed` descriptors in all. The limit never shrinks.
+    ///
+    /// # Errors
+    /// The hard limit is lower.
+    pub fn grow(&mut self, needed: u64) -> Result<(), OpenFilesError> {
+        let raised =
+            raise(self.before, needed).map_err(|limit| OpenFilesError::HardLimit { needed, limit })?;
+        let now = self.raised.and_then(|limit| limit.current);
+        if let Some(limit) = raised.filter(|limit| limit.current > now) {
+            setrlimit(Resource::Nofile, limit).map_err(Error::during("setrlimit"))?;
+            self.raised = raised;
+        }
+        Ok(())
+    }
+
+    /// The limit that child processes get, where it differs from this process's own.
+    pub fn of_child(&self) -> Option<libc::rlimit> {
+        let number = |limit: Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
+        let Rlimit { current, maximum } = self.before;
+        self.raised.map(|_| libc::rlimit { rlim_cur: number(current), rlim_max: number(maximum) })
+    }
+}
+
+/// Marks every descriptor above standard error close-on-exec, so that child processes inherit none that this process was
+/// given.
+///
+/// # Errors
+/// The open descriptors cannot be listed.
+pub fn set_close_on_exec() -> Result<(), Error> {
+    // SAFETY: the call takes three numbers and changes a flag of descriptors only.
+    let done =
+        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if done == 0 {
+        return Ok(());
+    }
+    // Before Linux 5.11.
+    let fail = Error::during("cannot list the open descriptors");
+    for entry in std::fs::read_dir("/proc/self/fd").map_err(&fail)? {
+        let name = entry.map_err(&fail)?.file_name();
+        let Some(fd) = name.to_str().and_then(|name| name.parse::<RawFd>().ok()).filter(|&fd| fd > 2) else {
+            continue;
+        };
+        // SAFETY: the call sets a flag, and fails on a number that is not open.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    Ok(())
+}
+
+/// The limit to set, if any. Fails with the hard limit where that is too low.
+fn raise(before: Rlimit, needed: u64) -> Result<Option<Rlimit>, u64> {
+    match before {
+        Rlimit { current: None, .. } => Ok(None),
+        Rlimit { current: Some(soft), .. } if soft >= needed => Ok(None),
+        Rlimit { maximum: Some(hard), .. } if hard < needed => Err(hard),
+        Rlimit { maximum, .. } => Ok(Some(Rlimit { current: Some(needed), maximum })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_grows_up_to_the_hard_one() {
+        let limit = |current, maximum| Rlimit { current, maximum };
+        assert_eq!(raise(limit(Some(1024), Some(4096)), 1024), Ok(None));
+        assert_eq!(raise(limit(Some(1024), Some(4096)), 4096), Ok(Some(limit(Some(4096), Some(4096)))));
+        assert_eq!(raise(limit(Some(1024), None), 5000), Ok(Some(limit(Some(5000), None))));
+        assert_eq!(raise(limit(Some(1024), Some(4096)), 4097), Err(4096));
+        assert_eq!(raise(limit(None, None), u64::MAX), Ok(None));
+    }
+}

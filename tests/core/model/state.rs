@@ -1,0 +1,325 @@
+//! What the model keeps: maps and lists, without a slot or an offset.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+use hydrant_core::limits::Limit;
+use hydrant_core::trace::{Closing, Exit};
+use hydrant_core::{Limits, Refusal};
+
+use super::commands::Ask;
+use super::says::Say;
+
+/// A message that a client has sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) ask: Ask,
+    /// The job that it names, where it names one.
+    pub(crate) job: Option<String>,
+    pub(crate) thrid: Option<String>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Bytes of log and keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Amount {
+    pub(crate) bytes: u32,
+    pub(crate) keys: u32,
+}
+
+impl Amount {
+    pub(crate) fn plus(self, other: Amount) -> Amount {
+        Amount { bytes: self.bytes + other.bytes, keys: self.keys + other.keys }
+    }
+
+    pub(crate) fn minus(self, other: Amount) -> Amount {
+        Amount { bytes: self.bytes.saturating_sub(other.bytes), keys: self.keys.saturating_sub(other.keys) }
+    }
+
+    pub(crate) fn each(self, of: u32) -> Amount {
+        Amount { bytes: self.bytes / of, keys: self.keys / of }
+    }
+
+    pub(crate) fn smaller(self, other: Amount) -> Amount {
+        Amount { bytes: self.bytes.min(other.bytes), keys: self.keys.min(other.keys) }
+    }
+}
+
+/// Which of a job's spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Kvs,
+    Node,
+    Job,
+    Ring,
+}
+
+/// What a record of that key and value takes.
+pub(crate) fn record(key: usize, value: usize) -> u32 {
+    ((16 + key + value) as u32).next_multiple_of(4)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Phase {
+    New,
+    Initialized,
+    Finalized,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) conn: Option<u32>,
+    pub(crate) phase: Phase,
+    pub(crate) exit: Option<Exit>,
+    /// It failed in a job that goes on.
+    pub(crate) dead: bool,
+    /// Nobody waits for it any more.
+    pub(crate) buried: bool,
+    /// It asked to be ended alone.
+    pub(crate) aborted: bool,
+    pub(crate) in_fence: bool,
+    pub(crate) ring: Option<(u32, Vec<u8>, Vec<u8>)>,
+    pub(crate) appnum: u32,
+    pub(crate) used: Amount,
+}
+
+/// A barrier in the making: of a job, or of some of its ranks.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) members: BTreeSet<u32>,
+    pub(crate) tag: u32,
+    pub(crate) arrived: BTreeSet<u32>,
+    pub(crate) since: u64,
+    pub(crate) late: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    /// No other job has had it.
+    pub(crate) serial: u64,
+    pub(crate) name: String,
+    /// Where in the row of all ranks it sits.
+    pub(crate) first: u32,
+    pub(crate) ranks: Vec<Process>,
+    pub(crate) universe: u32,
+    pub(crate) cleanup: bool,
+    pub(crate) subversion: u32,
+    pub(crate) spawner: Option<String>,
+    pub(crate) lookup_wait: u64,
+    pub(crate) fence_warning: u64,
+    pub(crate) share: Amount,
+    pub(crate) begun: bool,
+    pub(crate) ending: bool,
+    pub(crate) fence: Option<(u64, bool)>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) psets: Vec<(String, BTreeSet<u32>)>,
+    pub(crate) kvs: HashMap<Vec<u8>, Vec<u8>>,
+    /// Without a value: somebody waits for it.
+    pub(crate) node: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    pub(crate) attrs: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Job {
+    pub(crate) fn size(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    pub(crate) fn living(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.size()).filter(|&rank| !self.ranks[rank as usize].buried)
+    }
+
+    /// What is set aside for its ranks and not used yet.
+    fn reserved(&self) -> Amount {
+        let rest = |rank: &Process| self.share.minus(rank.used);
+        self.ranks.iter().filter(|rank| rank.exit.is_none()).map(rest).fold(Amount::default(), Amount::plus)
+    }
+}
+
+/// What a reply waits for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Wait {
+    Fence,
+    Group(BTreeSet<u32>, u32),
+    Node(Vec<u8>),
+    Lookup(Vec<u8>, u64),
+    Ring,
+    Spawn(u64),
+    /// Nothing: it can be said.
+    Say(Say),
+}
+
+/// How far a connection's introduction has come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Stage {
+    Opened,
+    Greeted,
+    Ready,
+    Finalized,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Conn {
+    pub(crate) job: u32,
+    pub(crate) rank: Option<u32>,
+    pub(crate) stage: Stage,
+    pub(crate) v2: bool,
+    pub(crate) blocked: bool,
+    pub(crate) joined: bool,
+    pub(crate) joined_unsaid: bool,
+    pub(crate) closing: Option<Closing>,
+    pub(crate) closing_unsaid: bool,
+    pub(crate) owed: Vec<(Option<String>, Wait)>,
+    /// Messages in the host's buffer.
+    pub(crate) pending: VecDeque<Request>,
+}
+
+impl Conn {
+    pub(crate) fn counted(&self) -> bool {
+        self.v2 && matches!(self.stage, Stage::Greeted | Stage::Ready)
+    }
+
+    pub(crate) fn has_say(&self) -> bool {
+        self.joined_unsaid
+            || self.closing_unsaid
+            || self.owed.iter().any(|(_, wait)| matches!(wait, Wait::Say(_)))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    pub(crate) name: Vec<u8>,
+    pub(crate) port: Vec<u8>,
+    pub(crate) serial: u64,
+    /// The job's serial.
+    pub(crate) owner: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Spawn {
+    pub(crate) serial: u64,
+    pub(crate) parent: (u32, u32),
+    pub(crate) parent_name: String,
+    /// Whether a connection waits for the reply.
+    pub(crate) wanted: bool,
+    /// The server's number, once it has said it.
+    pub(crate) id: Option<u32>,
+    pub(crate) request: Vec<u8>,
+    pub(crate) sizes: Vec<u32>,
+    pub(crate) preput: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The reply, once the host is done.
+    pub(crate) result: Option<Say>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) limits: Limits,
+    pub(crate) now: u64,
+    pub(crate) jobs: BTreeMap<u32, Job>,
+    pub(crate) conns: BTreeMap<u32, Conn>,
+    pub(crate) names: Vec<Name>,
+    pub(crate) spawns: Vec<Spawn>,
+    /// Connected jobs by their serials, both ways.
+    pub(crate) links: BTreeSet<(u64, u64)>,
+    /// What the host must still be told, as it is shown.
+    pub(crate) events: Vec<String>,
+    /// How much of the log is used, by whomever.
+    pub(crate) log: Amount,
+    /// Keys with a record: job, kind and key.
+    pub(crate) keys: HashSet<(u64, Kind, Vec<u8>)>,
+    serial: u64,
+}
+
+impl Model {
+    pub(crate) fn new(limits: Limits) -> Model {
+        Model {
+            limits,
+            now: 0,
+            jobs: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            names: Vec::new(),
+            spawns: Vec::new(),
+            links: BTreeSet::new(),
+            events: Vec::new(),
+            log: Amount::default(),
+            keys: HashSet::new(),
+            serial: 0,
+        }
+    }
+
+    pub(crate) fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    pub(crate) fn conn(&mut self, conn: u32) -> &mut Conn {
+        self.conns.get_mut(&conn).expect("the step chose an open connection")
+    }
+
+    pub(crate) fn job(&mut self, job: u32) -> &mut Job {
+        self.jobs.get_mut(&job).expect("the step chose a job that there is")
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Option<u32> {
+        self.jobs.iter().find(|(_, job)| job.name == name).map(|(&id, _)| id)
+    }
+
+    pub(crate) fn free(&self) -> Amount {
+        let all = Amount { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
+        let reserved = self.jobs.values().map(Job::reserved).fold(Amount::default(), Amount::plus);
+        all.minus(self.log).minus(reserved)
+    }
+
+    /// What a new job's ranks have each: their part of the half that is divided, as far as it is free.
+    pub(crate) fn share(&self, size: u32) -> Amount {
+        let all = Amount { bytes: self.limits.kvs_bytes / 2, keys: self.limits.keys / 2 };
+        all.each(self.limits.ranks.max(1)).smaller(self.free().each(size))
+    }
+
+    /// Whether there is room for a cost: a rank's own share first, then what nobody has a claim to.
+    pub(crate) fn room(&self, owner: Option<(u32, u32)>, cost: Amount) -> Result<(), Refusal> {
+        let (share, used) = match owner {
+            Some((job, rank)) => (self.jobs[&job].share, self.jobs[&job].ranks[rank as usize].used),
+            None => (Amount::default(), Amount::default()),
+        };
+        let exited = owner.is_some_and(|(job, rank)| self.jobs[&job].ranks[rank as usize].exit.is_some());
+        let mine = if exited { Amount::default() } else { share.minus(used) };
+        let all = Amount { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
+        let (left, over, free) = (all.minus(self.log), cost.minus(mine), self.free());
+        // Nobody is refused what is set aside for it.
+        assert!(mine.minus(left) == Amount::default(), "{mine:?} is set aside, and {left:?} left");
+        for (limit, cost, left, over, free, share, size) in [
+            (Limit::KvsBytes, cost.bytes, left.bytes, over.bytes, free.bytes, share.bytes, all.bytes),
+            (Limit::Keys, cost.keys, left.keys, over.keys, free.keys, share.keys, all.keys),
+        ] {
+            if cost > left {
+                return Err(Refusal::Full(limit, size));
+            }
+            if over > free {
+                return Err(Refusal::Share(limit, share));
+            }
+        }
+        Ok(())
+    }
+
+    /// What storing these pairs would take.
+    pub(crate) fn cost(&self, job: u32, kind: Kind, pairs: &[(&[u8], usize)]) -> Amount {
+        let serial = self.jobs[&job].serial;
+        let mut cost = Amount::default();
+        for &(key, value) in pairs {
+            cost.bytes += record(key.len(), value);
+            cost.keys += u32::from(!self.keys.contains(&(serial, kind, key.to_vec())));
+        }
+        cost
+    }
+
+    /// Takes that room.
+    pub(crate) fn take(&mut self, job: u32, rank: Option<u32>, kind: Kind, pairs: &[(&[u8], usize)]) {
+        let cost = self.cost(job, kind, pairs);
+        let serial = self.jobs[&job].serial;
+        self.keys.extend(pairs.iter().map(|(key, _)| (serial, kind, key.to_vec())));
+        self.log = self.log.plus(cost);
+        if let Some(rank) = rank {
+            let rank = &mut self.job(job).ranks[rank as usize];
+            rank.used = rank.used.plus(cost);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! `hydrant offload` with a board: this machine's processor only starts the ranks.
+
+use std::fs;
+
+use hydrant_tests::Job;
+use hydrant_tests::job::{hydrant_bin, target_dir};
+use hydrant_tests::offload::Target;
+
+use super::qemu::Board;
+
+const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
+
+/// A board, and how `hydrant offload` reaches it.
+fn target(clients: usize) -> Option<(Board, Target)> {
+    let board = Board::small(clients, "")?;
+    let ports: Vec<String> = (0..clients).map(|at| board.client(at).port().to_string()).collect();
+    let target = Target { address: board.host(0).to_string(), ports: ports.join(","), raw: RAW };
+    Some((board, target))
+}
+
+#[test]
+fn real_clients_are_served_by_the_board_and_started_here() {
+    let Some((board, target)) = target(16) else { return };
+    target.real_clients(&[4, 16]);
+    assert!(board.runs());
+}
+
+#[test]
+fn the_ranks_are_this_machines_and_what_is_said_of_them_too() {
+    let Some((board, target)) = target(3) else { return };
+    target.ranks_of_this_machine();
+    target.failures();
+    target.status();
+    target.refusals(16);
+    assert!(board.runs());
+}
+
+#[test]
+fn what_a_board_said_is_what_this_machines_core_says() {
+    let Some((board, target)) = target(4) else { return };
+    let path = target_dir().join(format!("offload-{}.rec", std::process::id()));
+    let file = path.to_str().expect("the build directory has a name of characters");
+    let steps = "init2\nframe cmd=kvs-put;key=k%r;value=v;\nexpect cmd=kvs-put-response;rc=0;\nfence2\nend2";
+    target.raw(&format!("--record {file} -n 4"), steps).run().code(0).quiet();
+    let replayed = Job::new(hydrant_bin()).args(["replay", "--quiet", file]).run();
+    replayed.code(0).says(" outputs, all the same", 1);
+    // A board that has had a job is past the beginning.
+    let outcome = target.raw(&format!("--record {file}.late -n 4"), steps).run();
+    outcome.code(1).warns("a board is recorded from before its first job on: start it again");
+    fs::remove_file(path).expect("it was written");
+    assert!(board.runs());
+}

@@ -1,0 +1,231 @@
+//! A board: the firmware, built once, in a QEMU of its own.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fs, iter};
+
+use hydrant_core::manage;
+use hydrant_tests::job::{PATIENCE, target_dir};
+use hydrant_tests::peers::Peer;
+use hydrant_tests::{Job, Running};
+use object::{Object, ObjectSymbol};
+
+use super::forward;
+use super::gdb::Gdb;
+use super::log::Log;
+
+/// A kind of board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Cortex-M3, 64 KiB of RAM.
+    Lm3s6965evb,
+    /// Cortex-M4, 4 MiB of RAM.
+    Mps2An386,
+}
+
+impl Kind {
+    /// The name that the firmware's build and QEMU have for it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Kind::Lm3s6965evb => "lm3s6965evb",
+            Kind::Mps2An386 => "mps2-an386",
+        }
+    }
+
+    /// Its network card, as QEMU calls it.
+    const fn nic(self) -> &'static str {
+        match self {
+            Kind::Lm3s6965evb => "stellaris",
+            Kind::Mps2An386 => "lan9118",
+        }
+    }
+
+    /// The firmware, built here once.
+    fn firmware(self) -> PathBuf {
+        static BUILDING: Mutex<Vec<(Kind, PathBuf)>> = Mutex::new(Vec::new());
+        let mut built = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, elf)) = built.iter().find(|(kind, _)| *kind == self) {
+            return elf.clone();
+        }
+        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../firmware-example/build");
+        let output = Command::new(build)
+            .arg(self.name())
+            .env("CARGO_TARGET_DIR", target_dir())
+            // What cargo set for this test is not for another cargo.
+            .env_remove("LD_LIBRARY_PATH")
+            .env_remove("RUSTUP_TOOLCHAIN")
+            .env_remove("CARGO")
+            .env_remove("HYDRANT_RANKS")
+            .stdin(Stdio::null())
+            .output()
+            .expect("firmware-example/build is there");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stdout);
+        let elf = PathBuf::from(said.lines().last().expect("it names the file"));
+        built.push((self, elf.clone()));
+        elf
+    }
+}
+
+/// A running board.
+pub(crate) struct Board {
+    qemu: Option<Running>,
+    /// A port of this machine for each client: QEMU's network lets one in at a time through each of its own, to which
+    /// these lead.
+    clients: Vec<SocketAddr>,
+    /// One for each host.
+    hosts: Vec<SocketAddr>,
+    log: Log,
+    /// The firmware.
+    elf: PathBuf,
+    /// Where a debugger finds it.
+    stub: PathBuf,
+}
+
+/// Connections to the management port that are forwarded.
+const HOSTS: usize = 3;
+
+impl Board {
+    /// Starts one that `clients` clients can reach, with settings for its command line; nothing where QEMU may be
+    /// missing and is.
+    pub(crate) fn start(kind: Kind, clients: usize, settings: &str) -> Option<Board> {
+        let mut board = Board::launch(kind, clients, settings)?;
+        let qemu = board.qemu.as_ref().expect("it has just been started");
+        // The monitor prompts when it has answered.
+        qemu.await_stdout("(qemu) ", 2);
+        let (clients, hosts) = forwarded(&qemu.stdout());
+        board.clients = clients.into_iter().map(forward::to).collect();
+        board.hosts = hosts;
+        board.await_log("ranks");
+        Some(board)
+    }
+
+    /// The same without waiting for anything: a small board that stops by itself, and that nobody can reach.
+    pub(crate) fn doomed(settings: &str) -> Option<Board> {
+        Board::launch(Kind::Lm3s6965evb, 0, settings)
+    }
+
+    fn launch(kind: Kind, clients: usize, settings: &str) -> Option<Board> {
+        if !Peer::Qemu.there() {
+            return None;
+        }
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let elf = kind.firmware();
+        let name = format!("board-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let serial = std::env::temp_dir().join(name);
+        fs::write(&serial, []).expect("there is room for a log");
+        let stub = serial.with_extension("gdb");
+        let address = settings.split_whitespace().find_map(|word| word.strip_prefix("address="));
+        let address = address.and_then(|address| address.split('/').next()).unwrap_or("10.0.2.15");
+        let mut nic = format!("user,model={}", kind.nic());
+        for port in iter::repeat_n(manage::PMI_PORT, clients).chain([manage::PORT; HOSTS]) {
+            nic += &format!(",hostfwd=tcp:127.0.0.1:0-{address}:{port}");
+        }
+        let mut semihosting = "enable=on,target=native,arg=hydrant".to_owned();
+        semihosting.extend(settings.split_whitespace().map(|word| format!(",arg={word}")));
+        let qemu = Job::new("qemu-system-arm")
+            .words("-display none -monitor stdio -M")
+            .args([kind.name(), "-serial", &format!("file:{}", serial.display())])
+            .args(["-gdb", &format!("unix:{},server=on,wait=off", stub.display())])
+            .args(["-semihosting-config", &semihosting, "-nic", &nic, "-kernel"])
+            .arg(&elf)
+            .input("info usernet\n")
+            .start();
+        let log = Log::new(&elf, serial);
+        Some(Board { qemu: Some(qemu), clients: Vec::new(), hosts: Vec::new(), log, elf, stub })
+    }
+
+    /// The small board.
+    pub(crate) fn small(clients: usize, settings: &str) -> Option<Board> {
+        Board::start(Kind::Lm3s6965evb, clients, settings)
+    }
+
+    /// Where a client connects.
+    pub(crate) fn client(&self, at: usize) -> SocketAddr {
+        self.clients[at]
+    }
+
+    /// Where a host connects.
+    pub(crate) fn host(&self, at: usize) -> SocketAddr {
+        self.hosts[at]
+    }
+
+    /// A program that finds the board as rank `rank` of `size` finds its process manager.
+    pub(crate) fn rank(&self, program: impl AsRef<std::ffi::OsStr>, rank: u32, size: u32) -> Job {
+        Job::new(program)
+            .env("PMI_PORT", self.client(rank as usize).to_string())
+            .env("PMI_ID", rank.to_string())
+            .env("PMI_RANK", rank.to_string())
+            .env("PMI_SIZE", size.to_string())
+    }
+
+    /// Waits until the log holds `text`, behind where the last such call found its own.
+    #[track_caller]
+    pub(crate) fn await_log(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE / 4;
+        loop {
+            if let Some(line) = self.log.find(text) {
+                return line;
+            }
+            assert!(Instant::now() < deadline, "no {text:?} in the board's log:\n{}", self.log.text());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// All of the log.
+    pub(crate) fn log_text(&mut self) -> String {
+        self.log.find("\0");
+        self.log.text()
+    }
+
+    /// Attaches a debugger, which stops the board.
+    pub(crate) fn debug(&self) -> Gdb {
+        Gdb::attach(&self.stub)
+    }
+
+    /// The address of a symbol of the firmware that is not Rust's own.
+    pub(crate) fn symbol(&self, name: &str) -> u32 {
+        let bytes = fs::read(&self.elf).unwrap_or_else(|e| panic!("{}: {e}", self.elf.display()));
+        let file = object::File::parse(&*bytes).expect("the firmware is a program");
+        let symbol = file.symbol_by_name(name).unwrap_or_else(|| panic!("the firmware has no {name}"));
+        symbol.address() as u32
+    }
+
+    /// Waits until the board has stopped, and gives the code with which it did.
+    pub(crate) fn stopped(&mut self) -> Option<i32> {
+        self.qemu.take().expect("nobody has waited before").wait().status.code()
+    }
+
+    /// Whether the board has not stopped.
+    pub(crate) fn runs(&self) -> bool {
+        TcpStream::connect(self.host(HOSTS - 1)).is_ok() && !self.log.text().contains("ERROR")
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the board's log:\n{}", self.log_text());
+        }
+        // Without them there is nothing to look at.
+        let _ = fs::remove_file(self.log.path());
+        let _ = fs::remove_file(&self.stub);
+    }
+}
+
+/// The ports of this machine that lead to clients' and hosts' ports, as QEMU's monitor tells them.
+fn forwarded(said: &str) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
+    let (mut clients, mut hosts) = (Vec::new(), Vec::new());
+    for line in said.lines().filter(|line| line.contains("HOST_FORWARD")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let port = |at: usize| words.get(at).and_then(|word| word.parse::<u16>().ok()).expect("a port");
+        let to = port(5);
+        let all = if to == manage::PORT { &mut hosts } else { &mut clients };
+        all.push(SocketAddr::from((Ipv4Addr::LOCALHOST, port(3))));
+    }
+    (clients, hosts)
+}

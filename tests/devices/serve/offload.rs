@@ -1,0 +1,159 @@
+//! `hydrant offload` at `hydrant serve --manage`, on this machine's processor and on a DPU's.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use hydrant_core::manage::{self, Error, OpenJob, PREFIX, Report, Request, VERSION};
+use hydrant_core::trace::Exit;
+use hydrant_core::{Fault, JobId, Rank};
+use hydrant_tests::job::hydrant_bin;
+use hydrant_tests::offload::Target;
+use hydrant_tests::{Job, Running};
+use rustix::process::Signal;
+
+use super::{Machine, RAW, aarch64_bin};
+
+/// A server that hosts manage.
+fn managed(machine: Machine, options: &str) -> (Running, Target) {
+    let job = match machine {
+        Machine::Here => Job::new(hydrant_bin()),
+        Machine::Aarch64 => Job::new("qemu-aarch64-static").arg(aarch64_bin()),
+    };
+    let running = job.words(&format!("serve --manage=127.0.0.1:0 {options}")).start();
+    let said = running.await_stdout("\n", 1).stdout();
+    let address = said.trim_end().strip_prefix("hydrant serve: managed at ");
+    let address = address.unwrap_or_else(|| panic!("no address in {said:?}")).to_owned();
+    (running, Target { address, ports: String::new(), raw: RAW })
+}
+
+#[test]
+fn everything_that_a_board_does() {
+    for machine in [Machine::Here, Machine::Aarch64] {
+        let (server, target) = managed(machine, "--limit ranks=20");
+        target.real_clients(&[4]);
+        target.ranks_of_this_machine();
+        target.failures();
+        target.status();
+        target.refusals(20);
+        let outcome = target.offload("--record /nonexistent/file -n 1 true").run();
+        outcome.code(1).warns(
+            "refuses a recording: it records nothing; what 'hydrant run' serves itself can be recorded",
+        );
+        server.signal(Signal::TERM);
+        server.wait().code(0).quiet();
+    }
+}
+
+/// Tells a server something, and hands its answer to `answer`.
+fn ask(host: &mut TcpStream, request: &Request<'_>, answer: impl FnOnce(Report<'_>)) {
+    let mut buffer = [0; 1024];
+    host.write_all(manage::encode(request, &mut buffer).unwrap()).unwrap();
+    let mut prefix = [0; PREFIX];
+    host.read_exact(&mut prefix).unwrap();
+    let record = &mut buffer[..usize::from(u16::from_le_bytes(prefix))];
+    host.read_exact(record).unwrap();
+    answer(manage::decode(record).unwrap());
+}
+
+#[test]
+fn ranks_that_there_are_none_of_are_refused() {
+    let (server, target) = managed(Machine::Here, "--limit ranks=20");
+    let mut host = TcpStream::connect(&target.address).unwrap();
+    host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    ask(&mut host, &Request::Hello { version: VERSION }, |report| {
+        assert!(matches!(report, Report::Welcome(_)), "{report:?}");
+    });
+    let job = JobId(0);
+    ask(&mut host, &Request::Open(OpenJob::new("kvs_0", 2)), |report| {
+        assert!(matches!(report, Report::Opened { job: JobId(0), .. }), "{report:?}");
+    });
+    for rank in [2, 20, u32::MAX].map(Rank) {
+        ask(&mut host, &Request::Exited { job, rank, exit: Exit::Code(0) }, |report| {
+            assert_eq!(report, Report::Refused(Error::Core(Fault::NoSuchRank)));
+        });
+    }
+    ask(&mut host, &Request::Forget { job }, |report| assert_eq!(report, Report::Done));
+    server.signal(Signal::TERM);
+    server.wait().code(0).quiet();
+}
+
+#[test]
+fn several_hosts_at_the_same_time() {
+    let (server, target) = managed(Machine::Here, "");
+    let waiting = "ack1\ninit1\nonly 0\nsay here\ncat\nall\nfence1\nend1";
+    let mut first = target.raw("-n 2", waiting).hold_input().start();
+    let mut second = target.raw("-n 3", waiting).hold_input().start();
+    first.await_stdout("here", 1);
+    second.await_stdout("here", 1);
+    second.end_input();
+    second.wait().code(0).quiet();
+    first.end_input();
+    first.wait().code(0).quiet();
+    server.signal(Signal::TERM);
+    server.wait().code(0);
+}
+
+#[test]
+fn a_board_that_is_lost_ends_the_ranks() {
+    let (server, target) = managed(Machine::Here, "");
+    let job = target.raw("-n 2", "ack1\ninit1\nsay here\nforever").start();
+    job.await_stdout("here", 2);
+    server.signal(Signal::KILL);
+    let outcome = job.wait();
+    outcome.code(1).warns(&format!("the board at {} is lost: it closed the connection", target.address));
+    assert!(!server.wait().status.success());
+}
+
+/// A host that dies takes its job with it, and the board goes on.
+#[test]
+fn a_host_that_is_lost_ends_its_job() {
+    let (server, target) = managed(Machine::Here, "-v --limit jobs=1");
+    let job = target.raw("-n 2", "ack1\ninit1\nsay here\nforever").start();
+    job.await_stdout("here", 2);
+    job.signal(Signal::KILL);
+    job.wait();
+    server.await_stderr("job 0 is over");
+    target.raw("-n 2", "ack1\ninit1\nfence1\nend1").run().code(0).quiet();
+    server.signal(Signal::TERM);
+    server.wait().code(0);
+}
+
+#[test]
+fn a_signal_reaches_the_ranks() {
+    let (server, target) = managed(Machine::Here, "");
+    let job = target.raw("-n 2", "ack1\ninit1\nsay here\nforever").start();
+    job.await_stdout("here", 2);
+    job.signal(Signal::TERM);
+    job.wait().code(143).warns("ended by SIGTERM");
+    server.signal(Signal::TERM);
+    server.wait().code(0);
+}
+
+#[test]
+fn what_is_no_board() {
+    let nobody = |target: &str| {
+        let target = Target { address: target.to_owned(), ports: String::new(), raw: RAW };
+        target.offload("-n 1 true").run()
+    };
+    nobody("127.0.0.1:1").code(1).warns("no board answers at 127.0.0.1:1: ");
+    nobody("127.0.0.1:pmi").code(2).warns("--target '127.0.0.1:pmi': give a name or an address, and ");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("somebody comes");
+        stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n").expect("somebody reads");
+    });
+    let outcome = nobody(&address);
+    outcome.code(1).warns(&format!("the board at {address} is lost: "));
+    other.join().expect("it was asked once");
+    let outcome = Job::new(hydrant_bin()).words("offload -n 1 true").run();
+    outcome.code(2).warns("no board is named; write for example: hydrant offload --target ");
+    for option in
+        ["--pmi-port", "--mpi-psets", "-limit keys=5", "-universe x", "--sandbox", "--remote-hydrant x"]
+    {
+        let name = option.split(' ').next().unwrap_or_default();
+        let outcome = Job::new(hydrant_bin()).words(&format!("offload --target x {option} true")).run();
+        outcome.code(2).warns(&format!("{name} means nothing here: "));
+    }
+}

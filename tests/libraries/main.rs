@@ -1,0 +1,10 @@
+//! Real MPI libraries: as clients of the launcher, and around the libraries that hydrant brings.
+
+/// Unmodified MPI libraries and PMI clients under `hydrant run`.
+mod interop;
+/// `libhydrant_mpi.so`, alone and in front of MPICH 5.0.2.
+mod mpi;
+/// MPI libraries in jobs over several daemons on this machine.
+mod nodes;
+/// `libpmi2.so.0` beside Slurm's library of that name.
+mod pmi2;

@@ -1,0 +1,105 @@
+//! Without another MPI library.
+
+use hydrant_tests::Job;
+use hydrant_tests::peers::Peer;
+use rustix::process::Signal;
+
+use super::programs::{Against, library};
+
+const RETURN: (&str, &str) = ("HYDRANT_MPI_INITIAL_ERRHANDLER", "mpi_errors_return");
+
+fn program(name: &str) -> Job {
+    Job::new(Against::Hydrant.program(name, true)).env(RETURN.0, RETURN.1)
+}
+
+#[test]
+fn the_header_is_the_standard_abi_s() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let ours = program("mpi_abi").run();
+    let theirs = Job::new(Against::Standard.program("mpi_abi", false)).run();
+    assert_eq!(ours.code(0).stdout, theirs.code(0).stdout);
+    assert!(ours.lines().len() > 25, "{ours}");
+}
+
+#[test]
+fn info_objects() {
+    program("mpi_info").run().code(0).quiet().says("info is well", 1);
+    program("mpi_info").arg("argument").run().code(0).quiet().says("info is well", 1);
+    let job = Job::hydrant("--mpi-psets -n 3").env(RETURN.0, RETURN.1);
+    job.arg(Against::Hydrant.program("mpi_info", true)).run().code(0).quiet().says("info is well", 3);
+}
+
+#[test]
+fn sessions_hints_and_error_handlers() {
+    program("mpi_own_sessions").run().code(0).quiet().says("sessions are well", 1);
+    let job = Job::hydrant("--mpi-psets -n 3").env(RETURN.0, RETURN.1);
+    let job = job.arg(Against::Hydrant.program("mpi_own_sessions", true));
+    job.run().code(0).quiet().says("sessions are well", 3);
+}
+
+#[test]
+fn fatal_errors_end_the_job_and_others_the_process() {
+    let error = "MPI_Session_get_pset_info: MPI_ERR_ARG: there is no process set no://such";
+    let fatal = program("mpi_own_sessions").arg("fatal").run();
+    fatal
+        .signaled(Signal::ABORT)
+        .warns(error)
+        .warns("the job ends (MPI_ERRORS_ARE_FATAL)")
+        .says("came back", 0);
+    let abort = program("mpi_own_sessions").arg("abort").run();
+    abort.code(13).warns(error).warns("this process ends (MPI_ERRORS_ABORT)").says("came back", 0);
+    let program = Against::Hydrant.program("mpi_own_sessions", true);
+    // The other rank waits for something that never comes.
+    let job = Job::hydrant("--mpi-psets -n 1").arg(program).arg("fatal").words(": -n 1 sleep 1000").run();
+    job.code(128 + Signal::ABORT.as_raw()).warns("rank 0").warns("1 other rank was ended");
+    // Errors without a session are fatal, too, where nobody has said otherwise.
+    let info = Job::new(Against::Hydrant.program("mpi_info", true)).run();
+    info.signaled(Signal::ABORT).warns("MPI_Info_set: MPI_ERR_INFO: MPI_INFO_ENV cannot be changed");
+}
+
+#[test]
+fn process_sets_of_a_process_alone() {
+    let alone = program("mpi_psets").run();
+    alone.code(0).quiet();
+    assert_eq!(alone.lines(), ["rank 0: set 0 is mpi://WORLD of 1", "rank 0: set 1 is mpi://SELF of 1"]);
+    // A launcher that keeps no sets for it.
+    let plain = Job::hydrant("-n 2").arg(Against::Hydrant.program("mpi_psets", true)).run();
+    plain.code(0).says("is mpi://WORLD of 2", 2).says("is mpi://SELF of 1", 2).says("set", 4);
+}
+
+#[test]
+fn process_sets_under_hydrant() {
+    let program = Against::Hydrant.program("mpi_psets", true);
+    let job = Job::hydrant("--mpi-psets -n 2 --pset ocean")
+        .arg(&program)
+        .words(": -n 3 --pset atmos")
+        .arg(&program);
+    let outcome = job.run();
+    outcome.code(0).quiet();
+    outcome.says("set 0 is mpi://WORLD of 5", 5).says("set 1 is mpi://SELF of 1", 5);
+    outcome.says("set 4 is ocean of 2", 2).says("set 4 is atmos of 3", 3);
+    outcome.says("defined app://even of 3 as number 5", 3);
+}
+
+#[test]
+fn a_set_with_a_dead_member_stays_and_is_an_error() {
+    let program = Against::Hydrant.program("mpi_pset_dead", true);
+    let job = Job::hydrant("--mpi-psets --disable-auto-cleanup -n 2 --pset pair").arg(program).run();
+    job.says("pair is number 4 and dead", 1);
+}
+
+#[test]
+fn the_library_exports_nothing_else() {
+    use object::{Object, ObjectSymbol};
+    let bytes = std::fs::read(library()).expect("it was built");
+    let file = object::File::parse(&*bytes).expect("it is a library");
+    let foreign: Vec<&str> = file
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_definition())
+        .filter_map(|symbol| symbol.name().ok())
+        .filter(|name| !name.starts_with("MPI_") && *name != "hydrant_pset_define")
+        .collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+}

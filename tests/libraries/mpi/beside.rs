@@ -1,0 +1,126 @@
+//! In front of MPICH 5.0.2, with its own ABI and with the standard one.
+
+use std::path::PathBuf;
+
+use hydrant_tests::Job;
+use hydrant_tests::peers::{Peer, clients_dir, intel_lib, python};
+
+use super::programs::{Against, library};
+
+/// Two programs of one job, each in the communicator of its own set.
+fn coupled(against: Against, options: &str, env: &[(&str, PathBuf)]) {
+    let model = against.program("mpi_ocean", false);
+    let mut job = Job::hydrant(&format!("--mpi-psets {options} -n 2 --pset ocean")).arg(&model);
+    for (name, value) in env {
+        job = job.env(name, value);
+    }
+    let outcome = job.words("ocean : -n 3 --pset atmos").arg(&model).arg("atmos").run();
+    outcome.code(0);
+    let wanted = [
+        "atmos: rank 0 of 3, 3 counted",
+        "atmos: rank 1 of 3, 3 counted",
+        "atmos: rank 2 of 3, 3 counted",
+        "ocean: rank 0 of 2, 2 counted",
+        "ocean: rank 1 of 2, 2 counted",
+    ];
+    assert_eq!(outcome.lines(), wanted, "{against:?}");
+}
+
+#[test]
+fn a_coupled_model_of_stock_programs() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    for against in Against::LIBRARIES {
+        coupled(against, "", &[]);
+        coupled(against, "--pmi-port", &[]);
+        // A set that the program is not in is as unknown as with the library alone.
+        let model = against.program("mpi_ocean", false);
+        let wrong = Job::hydrant("--mpi-psets -n 2 --pset ocean").arg(&model).arg("atmos").run();
+        assert!(!wrong.status.success(), "{wrong}");
+        wrong.warns("Fatal error in internal_Group_from_session_pset");
+    }
+}
+
+#[test]
+fn the_same_program_on_intel_mpi() {
+    if Peer::Mpich5.there() && Peer::Intel.there() {
+        let intel = [("LD_LIBRARY_PATH", intel_lib()), ("I_MPI_FABRICS", PathBuf::from("shm"))];
+        coupled(Against::Mpich, "", &intel);
+    }
+}
+
+#[test]
+fn every_rule_holds_for_every_set() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    for against in Against::LIBRARIES {
+        let program = against.program("mpi_psets", true);
+        let job = Job::hydrant("--mpi-psets -n 2 --pset ocean").arg(&program);
+        let outcome = job.words(": -n 3 --pset atmos").arg(&program).run();
+        outcome.code(0).quiet();
+        outcome.says("set 0 is mpi://WORLD of 5", 5).says("set 1 is mpi://SELF of 1", 5);
+        outcome.says("set 4 is ocean of 2", 2).says("set 4 is atmos of 3", 3);
+        outcome.says("communicator of ocean: 0 1", 2).says("communicator of atmos: 2 3 4", 3);
+        outcome.says("communicator of hydrant://app/1: 2 3 4", 3);
+        outcome.says("defined app://even of 3 as number 5", 3).says("communicator of app://even: 0 2 4", 3);
+    }
+}
+
+#[test]
+fn a_set_with_a_dead_member_stays_and_is_an_error() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    for against in Against::LIBRARIES {
+        let program = against.program("mpi_pset_dead", false);
+        let job = Job::hydrant("--mpi-psets --disable-auto-cleanup -n 2 --pset pair").arg(program).run();
+        job.says("pair is number 4 and dead", 1);
+    }
+}
+
+#[test]
+fn everything_else_is_the_library_s() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    for against in Against::LIBRARIES {
+        let info = against.program("mpi_info", false);
+        Job::hydrant("--mpi-psets -n 2").arg(info).run().code(0).quiet().says("info is well", 2);
+        // Sessions that come and go. One thread each: MPICH by itself may hang when those of several threads overlap, since
+        // it begins and ends with the first and the last of them, which need not be the same in every process.
+        let sessions = against.program("mpi_sessions", false);
+        let psets = "psets: mpi://world mpi://self hydrant://node/";
+        let job = Job::hydrant("--mpi-psets -n 3").arg(sessions).words("1 3").run();
+        job.code(0).quiet().says("of 1 threads: size 3", 9).says(psets, 9);
+        // Without a hydrant that answers, there is nothing to add.
+        let sessions = against.program("mpi_sessions", false);
+        let job = Job::hydrant("-n 2 -env LD_PRELOAD").arg(library()).arg(sessions).words("1 1").run();
+        job.code(0).quiet().says("psets: mpi://world mpi://self\n", 2);
+    }
+    let hello = Peer::Mpich5.program("mpi_hello");
+    let (with, without) =
+        (Job::hydrant("--mpi-psets -n 2").arg(&hello).run(), Job::hydrant("-n 2").arg(&hello).run());
+    assert_eq!(with.code(0).lines(), without.code(0).lines());
+}
+
+#[test]
+fn an_interpreter_loads_its_library_late() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let script = clients_dir().join("mpi_psets.py");
+    let job = Job::hydrant("--mpi-psets -n 2 --pset ocean").arg(python()).arg(script).run();
+    job.code(0).quiet().says("ocean of 2: 0 1\n", 2);
+}
+
+#[test]
+fn spawned_jobs_have_their_own() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let script = clients_dir().join("mpi_psets_spawn.py");
+    let job = Job::hydrant("--mpi-psets -n 1 --pset ocean").arg(python()).arg(script).run();
+    job.code(0).quiet().says("a job of two\n", 2);
+}

@@ -1,0 +1,133 @@
+//! Each function with right and wrong arguments, and from several threads: the programs check each result themselves.
+
+use std::path::PathBuf;
+
+use hydrant_tests::peers::clients_dir;
+use hydrant_tests::slurm::Cluster;
+
+use super::support::{BOTH, HYDRA_4, HYDRA_5, HYDRANT, Launcher, SRUN, Whose, alone, sources};
+
+fn codes() -> PathBuf {
+    sources().join("codes.c")
+}
+
+fn threads() -> PathBuf {
+    sources().join("threads.c")
+}
+
+fn calls() -> PathBuf {
+    clients_dir().join("pmi2_calls.c")
+}
+
+#[test]
+fn every_code_where_it_belongs() {
+    for header in BOTH {
+        for launcher in HYDRANT {
+            for size in [1, 3] {
+                let Some(job) = launcher.job(size, header, Whose::Own, &codes()) else { return };
+                job.run().code(0).says(&format!(" of {size} are right\n"), size as usize);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_code_alone() {
+    let outcome = alone(Whose::Own, &codes()).arg("alone").run();
+    outcome.code(0).says("codes of rank 0 of 1 are right\n", 1);
+}
+
+/// The same program gives the same answers over Slurm's library.
+#[test]
+fn the_calls_of_one_job_over_either_library() {
+    for library in BOTH {
+        for test in ["init", "kvs", "node", "job", "ring", "names"] {
+            // Slurm's library cannot repeat PMI2_Init by port.
+            let ways = if library == Whose::Slurm { &HYDRANT[..1] } else { &HYDRANT[..] };
+            for launcher in ways {
+                let Some(job) = launcher.job(4, Whose::Slurm, library, &calls()) else { return };
+                let outcome = job.words(test).run();
+                outcome.code(0).quiet();
+                // A line a rank, and in one test one for each of eleven attributes.
+                let lines = if test == "job" { 15 } else { 4 };
+                assert_eq!(outcome.lines().len(), lines, "{outcome}");
+            }
+        }
+    }
+}
+
+fn run_threads(launcher: Launcher, test: &str) {
+    let Some(job) = launcher.job(3, Whose::Own, Whose::Own, &threads()) else { return };
+    // hydra has no ring; it ends a job that asks for one.
+    let job = if matches!(launcher, Launcher::Hydra4(_) | Launcher::Hydra5(_)) {
+        job.env("NO_RING", "1")
+    } else {
+        job
+    };
+    job.words(test).run().code(0).quiet().says(" of 3 done\n", 3);
+}
+
+#[test]
+fn threads_under_hydrant() {
+    for launcher in HYDRANT {
+        for test in ["calls", "waits", "one", "end"] {
+            run_threads(launcher, test);
+        }
+    }
+}
+
+/// Not `end`, in which a client leaves with requests under way: hydra 4.0.2 answers them all the same and dies by
+/// SIGPIPE now and then.
+#[test]
+fn threads_under_hydra() {
+    for launcher in [HYDRA_4[0], HYDRA_5[0]] {
+        for test in ["calls", "waits", "one"] {
+            run_threads(launcher, test);
+        }
+    }
+}
+
+/// Slurm does not tell threads apart, so that only one of them can wait for an attribute.
+#[test]
+fn threads_under_srun() {
+    let Some(_cluster) = Cluster::running() else { return };
+    for test in ["calls", "one", "end"] {
+        run_threads(SRUN, test);
+    }
+}
+
+#[test]
+fn threads_alone() {
+    for test in ["calls", "waits", "one", "end"] {
+        alone(Whose::Own, &threads())
+            .arg(test)
+            .run()
+            .code(0)
+            .quiet()
+            .says("threads of rank 0 of 1 done\n", 1);
+    }
+}
+
+#[test]
+fn wrong_surroundings_are_named() {
+    let wrong = [
+        (&[("PMI_FD", "x"), ("PMI_RANK", "0")][..], "PMI_FD='x'"),
+        (&[("PMI_FD", "987"), ("PMI_RANK", "0")], "PMI_FD=987"),
+        (&[("PMI_FD", "0")], "PMI_RANK is missing"),
+        (&[("PMI_PORT", "127.0.0.1:1")], "PMI_ID is missing"),
+        // Nobody listens there.
+        (&[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")], "cannot connect to PMI_PORT=127.0.0.1:1"),
+    ];
+    for (variables, told) in wrong {
+        let job = alone(Whose::Own, &calls()).arg("init");
+        let job = variables.iter().fold(job, |job, (key, value)| job.env(key, value));
+        // The program's own words for a failed PMI2_Init.
+        job.run().code(97).warns(&format!("hydrant-pmi2: PMI2_Init: {told}")).warns("gave ");
+    }
+}
+
+#[test]
+fn debugging_tells_reasons() {
+    let job = alone(Whose::Own, &calls()).arg("names").env("PMI2_DEBUG", "1");
+    job.run().code(0).warns("hydrant-pmi2: PMI2_Nameserv_publish: the name is NULL or empty\n");
+}

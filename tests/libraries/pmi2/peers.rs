@@ -1,0 +1,124 @@
+//! Puts, fences and gets under each process manager; the program checks every value.
+
+use std::path::PathBuf;
+
+use hydrant_tests::Job;
+use hydrant_tests::peers::{Peer, clients_dir, intel_bin, intel_lib};
+use hydrant_tests::slurm::Cluster;
+
+use super::support::{BOTH, HYDRA_4, HYDRA_5, HYDRANT, Launcher, SRUN, Whose, alone, prefix};
+
+fn kvs() -> PathBuf {
+    clients_dir().join("pmi2_kvs.c")
+}
+
+fn jobs() -> PathBuf {
+    clients_dir().join("pmi2_jobs.c")
+}
+
+fn exchange(launcher: Launcher, size: u32, header: Whose, library: Whose) {
+    let Some(job) = launcher.job(size, header, library, &kvs()) else { return };
+    let outcome = job.words("-k 4 -v 900 -l 3").run();
+    outcome.code(0).quiet().says(&format!("pmi2 size={size} "), 1).says(" errs=0 ", 1);
+}
+
+/// A program built against either header runs with either library.
+#[test]
+fn under_hydrant() {
+    for launcher in HYDRANT {
+        for (header, library) in BOTH.into_iter().flat_map(|header| BOTH.map(|library| (header, library))) {
+            exchange(launcher, 5, header, library);
+        }
+        exchange(launcher, 32, Whose::Slurm, Whose::Own);
+    }
+}
+
+#[test]
+fn under_hydra_4() {
+    for launcher in HYDRA_4 {
+        for header in BOTH {
+            exchange(launcher, 5, header, Whose::Own);
+        }
+    }
+    exchange(HYDRA_4[0], 5, Whose::Own, Whose::Slurm);
+}
+
+/// Its answer to `fullinit` lacks fields that Slurm's own library insists on.
+#[test]
+fn under_hydra_5() {
+    for launcher in HYDRA_5 {
+        for header in BOTH {
+            exchange(launcher, 5, header, Whose::Own);
+        }
+    }
+}
+
+#[test]
+fn under_srun() {
+    let Some(_cluster) = Cluster::running() else { return };
+    for (header, library) in BOTH.into_iter().flat_map(|header| BOTH.map(|library| (header, library))) {
+        exchange(SRUN, 4, header, library);
+    }
+    for header in BOTH {
+        exchange(Launcher::Srun("-p four -N 4"), 8, header, Whose::Own);
+    }
+}
+
+/// A key that nobody put, and attributes, wherever they come from.
+#[test]
+fn missing_keys_and_attributes() {
+    for (launcher, appnum) in [HYDRANT[0], HYDRA_4[0], HYDRA_5[0], SRUN].into_iter().zip([0; 4]) {
+        let Some(job) = launcher.job(2, Whose::Own, Whose::Own, &kvs()) else { return };
+        let outcome = job.words("missing").run();
+        outcome.code(0).says(" errs=0 ", 1).warns("get of missing key: rc=14 len=0\n");
+        outcome.warns(&format!("rank 1/2 appnum={appnum} spawned=0 jobid=")).warns(" mapping=(vector,(0,1,");
+    }
+}
+
+#[test]
+fn alone_without_a_server() {
+    for header in BOTH {
+        if header == Whose::Slurm && !Peer::SlurmPmi2.there() {
+            return;
+        }
+        let outcome = alone(header, &kvs()).words("-k 8 -v 1000 -l 50").run();
+        outcome.code(0).quiet().says("pmi2 size=1 ", 1).says(" errs=0 ", 1);
+    }
+}
+
+#[test]
+fn aborts() {
+    for launcher in HYDRANT {
+        let Some(job) = launcher.job(4, Whose::Own, Whose::Own, &jobs()) else { return };
+        let outcome = job.words("world").run();
+        outcome.code(1).says("survived", 0).warns("the whole; world");
+        let Some(job) = launcher.job(4, Whose::Own, Whose::Own, &jobs()) else { return };
+        job.words("one").run().says(" survived\n", 3).warns("this rank; alone");
+    }
+    let outcome = alone(Whose::Own, &jobs()).arg("world").run();
+    outcome.code(1).warns("PMI2_Abort: the whole; world\n");
+}
+
+#[test]
+fn spawns_under_hydrant() {
+    for launcher in HYDRANT {
+        let Some(job) = launcher.job(1, Whose::Own, Whose::Own, &jobs()) else { return };
+        let outcome = job.words("spawn").run();
+        outcome.code(0).quiet().says("spawned\n", 1);
+        outcome.says(" of 3 program 0 in / env=of;info with 4:[][two words][semi;colon][]\n", 2);
+        let Some(job) = launcher.job(2, Whose::Own, Whose::Own, &jobs()) else { return };
+        job.words("missing").run().code(0).says(" goes on\n", 2);
+    }
+}
+
+/// Intel MPI loads whatever PMI-2 library it is told to.
+#[test]
+fn intel_mpi_over_this_library() {
+    if !Peer::Intel.there() {
+        return;
+    }
+    let job = Job::hydrant("-n 2").arg(intel_bin().join("IMB-MPI1")).words("PingPong -msglog 0:4 -iter 10");
+    let job = job.env("LD_LIBRARY_PATH", intel_lib()).env("I_MPI_FABRICS", "shm").env("I_MPI_PMI", "pmi2");
+    let outcome = job.env("I_MPI_PMI_LIBRARY", prefix().join("lib/libpmi2.so.0")).run();
+    outcome.code(0).says("# Benchmarking PingPong", 1).says("All processes entering MPI_Finalize", 1);
+}

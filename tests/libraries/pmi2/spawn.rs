@@ -1,0 +1,81 @@
+//! Spawning under each process manager, over either library: as much as that process manager can do. The program and
+//! what it spawns check what they get.
+//!
+//! What the others cannot do, whichever library asks:
+//! - Slurm refuses preputs with semicolons or without a value, and takes words apart where there are several programs.
+//!   A step that spawns has to be one that others may overlap, or the new one waits for its processors for ever.
+//! - hydra 4.0.2 hands neither on as it is, or ends the job. Where other ranks fence during the spawn they wait for ever
+//!   in one of ten runs, so that here a single rank spawns.
+//! - hydra 5.0.2 ends the job over either and gives the new job no name. Over its port, preputs come too late or never in
+//!   every third run.
+//! - All of them say that a program was spawned which is not there.
+
+use std::path::PathBuf;
+
+use hydrant_tests::job::Outcome;
+use hydrant_tests::slurm::Cluster;
+
+use super::support::{BOTH, HYDRA_4, HYDRA_5, HYDRANT, Launcher, Whose, sources};
+
+const SRUN: Launcher = Launcher::Srun("-p one --overlap");
+
+fn source() -> PathBuf {
+    sources().join("spawn.c")
+}
+
+fn spawn(launcher: Launcher, library: Whose, test: &str) -> Option<Outcome> {
+    let size = if matches!(launcher, Launcher::Hydra4(_) | Launcher::Hydra5(_)) { 1 } else { 3 };
+    Some(launcher.job(size, library, library, &source())?.words(test).run())
+}
+
+/// Runs what all of them can do. `job` is what the spawner knows of the new job.
+fn spawns(launcher: Launcher, library: Whose, job: &str) {
+    let words = "[plain][two words]";
+    let Some(outcome) = spawn(launcher, library, "one") else { return };
+    outcome.code(0).quiet().says(&format!("spawn one: 0, {job}, first code 0\n"), 1);
+    for rank in 0..2 {
+        outcome.says(&format!("child {rank} of 2 in here with {words}\n"), 1);
+    }
+    let Some(outcome) = spawn(launcher, library, "info") else { return };
+    outcome.code(0).quiet().says(&format!(" of 2 in / with {words}\n"), 2);
+    let Some(outcome) = spawn(launcher, library, "two") else { return };
+    outcome.code(0).quiet().says(&format!("spawn two: 0, {job}, first code 0\n"), 1);
+    outcome.says(" of 3 in here with [plain][two", 2).says("child 2 of 3 in here with [second]\n", 1);
+}
+
+#[test]
+fn under_hydrant() {
+    for (launcher, library) in
+        HYDRANT.into_iter().flat_map(|launcher| BOTH.map(|library| (launcher, library)))
+    {
+        spawns(launcher, library, "a job");
+        let Some(outcome) = spawn(launcher, library, "odd") else { return };
+        outcome.code(0).quiet().says(" of 2 in here with [][two words]\n", 2);
+        let Some(outcome) = spawn(launcher, library, "missing") else { return };
+        outcome.code(0).says("spawn missing: 14, no job, first code ", 1);
+    }
+}
+
+#[test]
+fn under_srun() {
+    let Some(_cluster) = Cluster::running() else { return };
+    for library in BOTH {
+        spawns(SRUN, library, "a job");
+    }
+    let Some(outcome) = spawn(SRUN, Whose::Own, "odd") else { return };
+    // A refusal is an error, and the job goes on.
+    outcome.code(0).says("spawn odd: 10, no job, first code ", 1).warns("'ppkey1' expected");
+}
+
+#[test]
+fn under_hydra_4() {
+    for library in BOTH {
+        spawns(HYDRA_4[0], library, "a job");
+    }
+    spawns(HYDRA_4[1], Whose::Own, "a job");
+}
+
+#[test]
+fn under_hydra_5() {
+    spawns(HYDRA_5[0], Whose::Own, "no job");
+}

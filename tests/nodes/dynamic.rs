@@ -1,0 +1,178 @@
+//! What ranks on different hosts do beyond putting and getting: spawned jobs on named hosts, attributes and process
+//! sets of nodes, groups, connections, rings.
+
+use hydrant_tests::Job;
+use hydrant_tests::job::{SHAPES, hydrant_bin, nodes};
+
+use crate::{RAW, raw, shell};
+
+/// The message by which PMI-2 spawns `procs` shells with that script, on those hosts where some are named.
+fn spawn(procs: u32, script: &str, hosts: &str) -> String {
+    let script = script.replace(';', ";;");
+    let info = match hosts {
+        "" => "infokeycount=0;".to_owned(),
+        _ => format!("infokeycount=1;infokey0=host;infoval0={hosts};"),
+    };
+    format!(
+        "frame cmd=spawn;ncmds=1;preputcount=0;subcmd=sh;maxprocs={procs};argc=2;argv0=-c;argv1={script};{info}"
+    )
+}
+
+const SAY: &str =
+    "echo child $PMI_RANK of $PMI_SIZE on $PMI_HOSTNAME as $MPI_LOCALRANKID of $MPI_LOCALNRANKS";
+
+#[test]
+fn the_probe_finds_everything_right() {
+    for (hosts, radix) in SHAPES {
+        for way in ["", "--pmi-port"] {
+            let ranks = 2 * hosts;
+            let options = format!("{} {way} -n {ranks}", nodes(hosts, 2, radix));
+            let outcome = Job::hydrant(&options).arg(hydrant_bin()).arg("probe").run();
+            outcome.code(0).quiet();
+            outcome.says(&format!("exchanged {} cards and {} values", ranks * ranks, ranks * ranks), 1);
+        }
+    }
+}
+
+#[test]
+fn ranks_know_their_hosts() {
+    let outcome =
+        shell("-n 8", "echo $PMI_RANK on $PMI_HOSTNAME as $MPI_LOCALRANKID of $MPI_LOCALNRANKS").run();
+    let line = |rank: u32| format!("{rank} on n{} as {} of 2", rank / 2 + 1, rank % 2);
+    assert_eq!(outcome.code(0).quiet().lines(), (0..8).map(line).collect::<Vec<_>>(), "{outcome}");
+    let by_node = shell("-map-by node -n 8", "echo $PMI_RANK on $PMI_HOSTNAME as $MPI_LOCALRANKID").run();
+    let line = |rank: u32| format!("{rank} on n{} as {}", rank % 4 + 1, rank / 4);
+    assert_eq!(by_node.code(0).quiet().lines(), (0..8).map(line).collect::<Vec<_>>(), "{by_node}");
+}
+
+#[test]
+fn spawned_ranks_run_where_they_are_asked_for() {
+    for (hosts, procs, expected) in [
+        ("n3", 2, vec!["child 0 of 2 on n3 as 0 of 2", "child 1 of 2 on n3 as 1 of 2"]),
+        (
+            "n4,n1",
+            3,
+            vec![
+                "child 0 of 3 on n4 as 0 of 2",
+                "child 1 of 3 on n4 as 1 of 2",
+                "child 2 of 3 on n1 as 0 of 1",
+            ],
+        ),
+        // Free slots first, from where the last rank went; then everybody's turn behind that.
+        (
+            "",
+            5,
+            vec![
+                "child 0 of 5 on n2 as 0 of 1",
+                "child 1 of 5 on n3 as 0 of 2",
+                "child 2 of 5 on n3 as 1 of 2",
+                "child 3 of 5 on n4 as 0 of 2",
+                "child 4 of 5 on n4 as 1 of 2",
+            ],
+        ),
+    ] {
+        let steps = format!(
+            "init2\nonly 0\n{}\nexpect cmd=spawn-response;rc=0;\nall\nfence2\nend2",
+            spawn(procs, SAY, hosts)
+        );
+        let outcome = raw("-n 3", &steps).run();
+        assert_eq!(outcome.code(0).quiet().lines(), expected, "{outcome}");
+    }
+}
+
+#[test]
+fn a_host_that_is_not_in_the_run_is_refused() {
+    let steps = format!(
+        "init2\nonly 1\n{}\nrefused nothing was started\nall\nfence2\nend2\nsay done",
+        spawn(1, SAY, "n9")
+    );
+    let outcome = raw("-n 4", &steps).run();
+    outcome.code(0).says("done", 4).says("child", 0);
+    outcome.warns("nothing is spawned for rank 1: sh: host n9: this run's hosts are n1, n2, n3, n4\n");
+}
+
+#[test]
+fn spawned_ranks_meet_and_find_what_was_put_for_them() {
+    let child = "init2 frame 'cmd=info-getjobattr;key=universeSize;' expect 'cmd=info-getjobattr-response;rc=0;' fence2 end2 say met";
+    let script = format!("exec {RAW} {child}");
+    for asker in [0, 7] {
+        let steps = format!(
+            "init2\nonly {asker}\n{}\nexpect cmd=spawn-response;rc=0;\nall\nfence2\nend2\nsay done",
+            spawn(6, &script, "n4,n2,n1")
+        );
+        raw("-n 8", &steps).run().code(0).quiet().says("met\n", 6).says("done\n", 8);
+    }
+}
+
+#[test]
+fn node_attributes_are_of_one_node() {
+    // Even ranks put, odd ranks wait for it: each pair is one host.
+    let steps = "init2
+        only 0,2,4,6
+        frame cmd=info-putnodeattr;key=whose;value=%r;
+        expect cmd=info-putnodeattr-response;rc=0;
+        only 1
+        frame cmd=info-getnodeattr;key=whose;wait=TRUE;
+        expect cmd=info-getnodeattr-response;rc=0;found=TRUE;value=0;
+        only 7
+        frame cmd=info-getnodeattr;key=whose;wait=TRUE;
+        expect cmd=info-getnodeattr-response;rc=0;found=TRUE;value=6;
+        all
+        fence2
+        end2
+        say done";
+    raw("-n 8", steps).run().code(0).quiet().says("done", 8);
+}
+
+#[test]
+fn groups_and_rings_cross_nodes() {
+    let steps = r"init1
+        only 0,1
+        send cmd=barrier_in group=0,1:6\n
+        expect cmd=barrier_out rc=0 tag=6
+        only 1,6
+        send cmd=barrier_in group=1,6:6\n
+        expect cmd=barrier_out rc=0 tag=6
+        all
+        send cmd=barrier_in group=WORLD:8\n
+        expect cmd=barrier_out rc=0 tag=8
+        send cmd=barrier_in group=NODE:9\n
+        expect cmd=barrier_out rc=0 tag=9
+        fence1
+        end1
+        say done";
+    raw("-n 8", steps).run().code(0).quiet().says("done", 8);
+    let by_port = steps.replace("init1", "ack1\ninit1");
+    raw("--pmi-port -n 8", &by_port).run().code(0).quiet().says("done", 8);
+}
+
+#[test]
+fn a_process_set_that_one_defines_is_everybodys() {
+    let steps = "init2
+        only 5
+        frame cmd=pset-define;name=odd;members=1,3,5,7;
+        expect cmd=pset-define-response;rc=0;
+        frame cmd=pset-define;name=odd;members=1,3;
+        refused other members
+        all
+        fence2
+        only 1
+        frame cmd=pset-info;name=odd;
+        expect cmd=pset-info-response;rc=0;size=4;
+        frame cmd=pset-info;name=hydrant://node/n1;
+        expect cmd=pset-info-response;rc=0;size=2;
+        frame cmd=pset-info;name=hydrant://node/n2;
+        refused no such process set
+        all
+        fence2
+        end2
+        say done";
+    raw("-n 8", steps).run().code(0).quiet().says("done", 8);
+}
+
+#[test]
+fn nobody_needs_a_rank_on_every_host() {
+    let steps = "init1\nfence1\nend1\nsay done";
+    let job = Job::hydrant(&nodes(9, 4, 3)).words("-n 3").arg(RAW).steps(steps);
+    job.run().code(0).quiet().says("done", 3);
+}

@@ -1,0 +1,151 @@
+//! Ranks, daemons and launchers that fail: the job ends, the host is named, and nothing is left running anywhere.
+
+use std::fs;
+
+use hydrant_tests::Job;
+use hydrant_tests::job::{Running, nodes};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{raw, shell};
+
+/// The daemons that the launcher itself has started, in the order of their nodes.
+fn daemons(job: &Running) -> Vec<Pid> {
+    children(job.pid())
+}
+
+/// The processes that another one has started, the oldest first; of a daemon that is the daemons below it, then its ranks.
+fn children(pid: Pid) -> Vec<Pid> {
+    let pid = pid.as_raw_nonzero();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the process runs");
+    children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+#[test]
+fn a_rank_that_dies_is_named_with_its_host() {
+    let outcome = raw("-n 8", "init1\nfence1\nonly 5\nkill 9\nall\nforever").run();
+    outcome
+        .code(137)
+        .warns("rank 5 died by SIGKILL\n")
+        .warns("rank 5 on n3, pid ")
+        .warns("7 other ranks were ended\n");
+    let outcome = raw("-n 8", "init1\nfence1\nonly 6\nexit 4\nall\nfence1").run();
+    outcome.code(4).warns("rank 6 exited with code 4 without finalizing\n").warns("rank 6 on n4, pid ");
+    let outcome = raw("-n 8", "only 7\nexit 0\nall\ninit1\nfence1").run();
+    outcome.code(1).warns("rank 7 exited with code 0 while others wait for it in a fence\n");
+}
+
+#[test]
+fn the_exit_code_is_the_first_failures() {
+    shell("-n 8", "exit $((PMI_RANK == 6 ? 9 : 0))").run().code(9).warns("rank 6 on n4, pid ");
+    shell("-n 8", "exit 0").run().code(0).quiet();
+}
+
+#[test]
+fn what_several_hosts_cannot_have_is_refused_by_name() {
+    shell("--pmi-port=127.0.0.2:0 -n 8", "exit 9")
+        .run()
+        .code(2)
+        .warns("--pmi-port=127.0.0.2:0 is for jobs on this host");
+}
+
+#[test]
+fn abort_ends_everybody() {
+    let steps = "init1\nfence1\nonly 2\nsend cmd=abort exitcode=7 message=enough\\n\nall\nforever";
+    let outcome = raw("-n 8", steps).run();
+    outcome.code(7).warns("rank 2 aborted the job with code 7: enough\n").warns("rank 2 on n2, pid ");
+    outcome.warns("7 other ranks were ended\n");
+}
+
+#[test]
+fn aborting_oneself_leaves_the_others() {
+    let steps = "init2\nonly 5\nframe cmd=abort;isworld=FALSE;msg=alone;exitcode=3;\nforever\nall\nfence2\nend2\nsay done";
+    raw("-n 8", steps).run().code(3).says("done", 7).warns("rank 5 aborted itself with code 3: alone\n");
+}
+
+#[test]
+fn survivors_go_on_without_the_dead() {
+    let steps = "init2\nonly 3,4\nkill 9\nall\nfence2\nend2\nsay done";
+    raw("-disable-auto-cleanup -n 8", steps).run().code(137).says("done", 6);
+}
+
+#[test]
+fn a_program_that_is_not_there_is_not_started_anywhere() {
+    let outcome = Job::hydrant(&nodes(4, 2, 2)).words("-n 8 /no/such/program").run();
+    outcome.code(127).warns("cannot start /no/such/program: not found").warns("host n");
+    assert_eq!(outcome.stderr.lines().count(), 1, "{outcome}");
+    let outcome = Job::hydrant(&nodes(4, 2, 2)).words("-wdir /no/such/dir -n 8 true").run();
+    outcome.code(126).warns("cannot use the working directory /no/such/dir").warns("host n");
+}
+
+#[test]
+fn a_daemon_that_is_killed_ends_the_job() {
+    let job = raw("-n 8", "init1\nfence1\nsay up\nforever").start();
+    job.await_stdout("up\n", 8);
+    // Of four hosts in a binary tree the head starts n1, with n2 below, and n3, with n4 below.
+    kill_process(daemons(&job)[1], Signal::KILL).expect("the daemon runs");
+    let outcome = job.wait();
+    outcome.code(1).warns("host n3 (node 3): its daemon is lost: its connection was closed\n");
+    outcome.warns("4 ranks were running there and on the host below it, 4 other ranks were ended\n");
+}
+
+#[test]
+fn a_daemon_that_stands_still_ends_the_job() {
+    let job = raw("--heartbeat 4 -n 8", "init1\nfence1\nsay up\nforever").start();
+    job.await_stdout("up\n", 8);
+    kill_process(daemons(&job)[0], Signal::STOP).expect("the daemon runs");
+    let outcome = job.wait();
+    outcome.code(1).warns("host n1 (node 1): its daemon is lost: nothing was heard of it for 4 s\n");
+}
+
+#[test]
+fn a_daemon_in_the_middle_takes_only_those_below_it_along() {
+    // Of seven hosts in a binary tree the head starts n1, n1 starts n2 and n4, and n2 starts n3.
+    let job = Job::hydrant(&nodes(7, 1, 2)).words("-n 7").arg(crate::RAW);
+    let job = job.steps("init1\nfence1\nsay up\nforever").start();
+    job.await_stdout("up\n", 7);
+    kill_process(children(daemons(&job)[0])[0], Signal::KILL).expect("the daemon runs");
+    let outcome = job.wait();
+    outcome.code(1).warns("host n2 (node 2): its daemon is lost: its connection was closed\n");
+    outcome.warns("2 ranks were running there and on the host below it, 5 other ranks were ended\n");
+}
+
+#[test]
+fn nothing_outlives_a_launcher_that_is_killed() {
+    for (hosts, radix) in [(1, 2), (4, 2), (16, 3)] {
+        let options = format!("{} -n {}", nodes(hosts, 2, radix), 2 * hosts);
+        // What ranks have started is to go, too.
+        let script = "sleep 1000 & echo up; wait";
+        let job = Job::hydrant(&options).args(["sh", "-c"]).arg(script).start();
+        job.await_stdout("up\n", 2 * hosts as usize);
+        job.signal(Signal::KILL);
+        // Waiting also sees that nothing is left.
+        job.wait().signaled(Signal::KILL);
+    }
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_is_named_and_nothing_starts() {
+    let command = "exec:sh -c 'test {host} != n3 || { echo no route >&2; exit 255; }; exec {args}'";
+    let job = Job::hydrant("-hosts n[1-4] --iface lo --radix 2 --bootstrap").arg(command);
+    let outcome = job.words("-n 4 echo started").run();
+    outcome.code(1).says("started", 0).warns("the job was not started: host n3 (node 3): ").warns("no route");
+}
+
+#[test]
+fn a_host_that_keeps_silent_is_named_with_the_option_that_waits_longer() {
+    let command = "exec:sh -c 'exec sleep 1000' {host} {args}";
+    let job = Job::hydrant("-hosts n[1-2] --iface lo --bootstrap-timeout 0.5 --bootstrap").arg(command);
+    let outcome = job.words("-n 2 echo started").run();
+    outcome.code(1).says("started", 0).warns(
+        "the job was not started: host n1 (node 1): its daemon has not joined within 0.5 s (--bootstrap-timeout)\n",
+    );
+}
+
+#[test]
+fn a_late_fence_names_who_is_missing() {
+    let steps = "init1\nonly 0\ncount\nall\nfence1\nend1\nsay done";
+    let mut job = raw("--fence-warning 0.2 -n 8", steps).hold_input().start();
+    job.await_stderr("a fence has been waiting for 0.2 s: it waits for 0 on host n1\n");
+    job.end_input();
+    job.wait().code(0).says("done", 8);
+}

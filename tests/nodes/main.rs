@@ -1,0 +1,28 @@
+//! Jobs over several daemons on this machine (`--bootstrap local`). Needs nothing but the command and a shell.
+
+/// PMI requests between nodes: groups, rings, attributes, spawns, process sets.
+mod dynamic;
+/// Ranks, daemons and hosts that fail.
+mod failures;
+/// Input, output and signals of ranks on several nodes.
+mod io;
+/// Recordings of every node.
+mod record;
+/// Trees of daemons without a job: `hydrant reach`.
+mod tree;
+
+use hydrant_tests::Job;
+use hydrant_tests::job::nodes;
+
+/// A PMI client that does what its arguments say; see its source for the steps.
+const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
+
+/// A job of raw clients over four daemons on two levels, two ranks on each: `steps` as [`Job::steps`] has them.
+fn raw(options: &str, steps: &str) -> Job {
+    Job::hydrant(&nodes(4, 2, 2)).words(options).arg(RAW).steps(steps)
+}
+
+/// A shell script as the only program of such a job.
+fn shell(options: &str, script: &str) -> Job {
+    Job::hydrant(&nodes(4, 2, 2)).words(options).args(["sh", "-c"]).arg(script)
+}

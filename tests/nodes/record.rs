@@ -1,0 +1,73 @@
+//! What the servers of all nodes are told and say, each in a file of its own.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use hydrant_tests::Job;
+use hydrant_tests::job::{Outcome, hydrant_bin, nodes};
+
+use crate::RAW;
+
+/// A folder that is removed with this value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("hydrant-tests-record-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("the system has a folder for such things");
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What stays there is in nobody's way.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn replayed(file: &str, folder: &Folder) -> Outcome {
+    Job::new(hydrant_bin()).arg("replay").arg(folder.0.join(file)).run()
+}
+
+#[test]
+fn every_node_has_a_recording_that_shows_what_the_others_told_it() {
+    let folder = Folder::new("all");
+    // A path that daemons cannot take for theirs: they start somewhere else.
+    let job = Job::new(hydrant_bin()).dir(&folder.0).arg("run").words(&nodes(3, 1, 2));
+    let job = job.words("--record job.rec -n 3").arg(RAW);
+    let steps = "init1\nonly 2\nsend cmd=put kvsname=%j key=k%r value=v%r\\n\nexpect cmd=put_result rc=0\nall\nfence1\nend1";
+    job.steps(steps).run().code(0).quiet();
+    let mut files: Vec<String> = fs::read_dir(&folder.0)
+        .expect("it is there")
+        .map(|file| file.expect("it can be read").file_name().to_string_lossy().into_owned())
+        .collect();
+    files.sort_unstable();
+    assert_eq!(files, ["job.rec", "job.rec.n1", "job.rec.n2", "job.rec.n3"]);
+    for file in &files {
+        let mode = fs::metadata(folder.0.join(file)).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+        replayed(file, &folder).code(0).quiet().says(" outputs, all the same", 1);
+    }
+    // Node 1 has node 2 below it. Rank 2 is on node 3, whose parent is the head.
+    let told = replayed("job.rec.n1", &folder);
+    told.says("this is node 1 of 4, in a tree of radix 2", 1);
+    told.says("    0     - + from node 0: 1 pair put\n", 1).says("    0     2 +   k2=v2\n", 1);
+    told.says("    0     - ! tell node 2: 1 pair put\n", 1).says("    0     2 !   k2=v2\n", 1);
+    told.says("+ from node 2: all below have come to the fence of job 0", 1);
+    told.says("! tell node 2: all have come to the fence of job 0", 1);
+    told.says("    0     1 + from node 2: exited with code 0", 1);
+}
+
+#[test]
+fn where_a_node_cannot_be_recorded_nothing_starts() {
+    let folder = Folder::new("none");
+    fs::create_dir(folder.0.join("job.rec.n2")).expect("the folder was just made");
+    let job = Job::new(hydrant_bin()).arg("run").words(&nodes(3, 1, 2)).arg("--record");
+    let outcome = job.arg(folder.0.join("job.rec")).words("-n 3 echo started").run();
+    outcome.code(1).says("started", 0);
+    outcome
+        .warns("the job was not started: host n2 (node 2): cannot record to ")
+        .warns("job.rec.n2: Is a directory");
+}
