@@ -129,9 +129,9 @@ fn hosts_that_cannot_be_used_are_2_and_name_their_file() {
     let fits = run(&["run", "-f", name, "-n", "2", "true"]);
     std::fs::remove_file(&file).expect("it was written");
     assert_eq!((wrong.0, wrong.1.as_str()), (Some(2), ""));
-    assert!(wrong.2.contains(&format!("{name} line 2: 'many' is no number of slots")), "{}", wrong.2);
+    assert!(wrong.2.contains(&format!("{name} line 2: invalid number of slots 'many'")), "{}", wrong.2);
     assert_eq!(full.0, Some(2), "{}", full.2);
-    assert!(full.2.contains("3 ranks, but the hosts take 2 at most"), "{}", full.2);
+    assert!(full.2.contains("3 ranks, but max_slots of the hosts allow 2"), "{}", full.2);
     assert_eq!((fits.0, fits.2.as_str()), (Some(0), ""));
 }
 

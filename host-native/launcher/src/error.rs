@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
+use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
 
 use crate::border::BackendError;
-use crate::cluster::ClusterError;
 use crate::manage::BoardError;
 use crate::recording::TapeError;
 use crate::storage::NoRoom;
@@ -90,17 +90,6 @@ pub enum RunError {
         /// The hard limit `RLIMIT_NOFILE`.
         limit: u64,
     },
-    /// A processor that ranks shall be bound to is not one that the launcher may use.
-    #[error("cannot bind to processor {cpu}: this process may use {allowed} only")]
-    Processor {
-        /// The processor's number.
-        cpu: u32,
-        /// The allowed ones, as a list of ranges.
-        allowed: String,
-    },
-    /// `user` binding without a processor.
-    #[error("cannot bind: an empty set of processors")]
-    NoProcessor,
     /// A file for a rank's output cannot be written.
     #[error("cannot open {} for the output of rank {rank}: {why}", path.display())]
     OutputFile {
@@ -126,14 +115,6 @@ pub enum RunError {
         addr: SocketAddr,
         /// What the system said.
         why: io::Error,
-    },
-    /// What `PMI_process_mapping` would have to say is longer than a value may be.
-    #[error(
-        "the layout of the ranks takes {len} bytes to describe, and PMI has room for 1024: start fewer ranks or lay them out more evenly"
-    )]
-    Mapping {
-        /// Its length in bytes.
-        len: usize,
     },
     /// The library that shows process sets to MPI programs is not where it should be.
     #[error(
@@ -194,9 +175,9 @@ pub enum RunError {
     /// It cannot be recorded.
     #[error(transparent)]
     Record(#[from] TapeError),
-    /// It cannot be said which rank runs where.
+    /// The ranks cannot be placed on hosts, or bound to processors.
     #[error(transparent)]
-    Cluster(#[from] Box<ClusterError>),
+    Placement(#[from] Box<PlacementError>),
     /// A neighbour's core says what this node's does not understand.
     #[error("node {node} told this one what no core says: {why}")]
     Peer {
@@ -232,6 +213,12 @@ impl From<BoardError> for RunError {
     }
 }
 
+impl From<PlacementError> for RunError {
+    fn from(error: PlacementError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
 impl From<BackendError> for RunError {
     fn from(error: BackendError) -> RunError {
         match error {
@@ -252,7 +239,13 @@ impl RunError {
             RunError::NotExecutable { .. } | RunError::NoInterpreter { .. } | RunError::WorkingDir { .. } => {
                 126
             }
-            RunError::Cluster(_) | RunError::PortOnNodes(_) => 2,
+            RunError::Placement(error) => match **error {
+                PlacementError::MappingTooLong { .. }
+                | PlacementError::Processor { .. }
+                | PlacementError::NoProcessor => 1,
+                _ => 2,
+            },
+            RunError::PortOnNodes(_) => 2,
             _ => 1,
         }
     }

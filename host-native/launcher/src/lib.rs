@@ -3,6 +3,7 @@
 mod border;
 pub mod cli;
 pub mod cluster;
+mod dry_run;
 mod engine;
 mod error;
 mod launch;
@@ -19,21 +20,7 @@ pub mod storage;
 pub mod universe;
 
 pub use border::BackendError;
+pub use dry_run::dry_run;
 pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
 pub use manage::BoardError;
-
-/// What [`run`] would do, in words; nothing is started.
-///
-/// # Errors
-/// The job could not run where it should.
-pub fn dry_run(plan: &mut plan::Plan) -> Result<String, RunError> {
-    let around = cluster::Surroundings::of_process();
-    let location = cluster::locate(plan, &around).map_err(Box::new)?;
-    let bootstrap = match &location {
-        cluster::Location::Here => &plan::Bootstrap::Local,
-        cluster::Location::Nodes(layout) => &layout.bootstrap,
-    };
-    let hydrant = cluster::program(plan.options.cluster.remote_hydrant.as_ref(), bootstrap)?;
-    cluster::describe(plan, &location, &around, &hydrant)
-}

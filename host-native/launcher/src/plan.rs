@@ -1,4 +1,4 @@
-//! What is to be run: the command line with every default filled in. Nothing here touches the system.
+//! Plan of a job: the command line with every default filled in.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hydrant_core::Limit;
+use hydrant_placement::{CpuBinding, Environment, Location, PlacementError, PlacementOptions, locate};
 use serde::{Deserialize, Serialize};
-
-use crate::cluster::Hosts;
 
 /// Variables that the launcher sets itself and nobody else may.
 pub(crate) const OWN_VARIABLES: [&str; 12] = [
@@ -40,6 +39,19 @@ impl Plan {
     pub fn size(&self) -> u32 {
         self.programs.iter().map(|program| program.ranks).sum()
     }
+
+    /// Finds the hosts of the job and maps its ranks to them. Programs without a number of ranks get one.
+    ///
+    /// # Errors
+    /// Hosts cannot be read, are invalid, or take fewer ranks than the job has.
+    pub fn locate(&mut self, environment: &Environment<'_>) -> Result<Location, PlacementError> {
+        let mut ranks: Vec<u32> = self.programs.iter().map(|program| program.ranks).collect();
+        let location = locate(&self.options.cluster.placement, &mut ranks, environment)?;
+        for (program, ranks) in self.programs.iter_mut().zip(ranks) {
+            program.ranks = ranks;
+        }
+        Ok(location)
+    }
 }
 
 /// One program of a job. Its position in [`Plan::programs`] is its `appnum`.
@@ -54,7 +66,7 @@ pub struct Program {
     /// Its whole environment, free of foreign PMI variables, without what the launcher adds for each rank.
     pub env: Vec<(OsString, OsString)>,
     /// The directory it starts in; the launcher's own when missing.
-    #[serde(with = "crate::cluster::control::path")]
+    #[serde(with = "path_bytes")]
     pub wdir: Option<PathBuf>,
     /// Directories, separated by colons, where the command is looked up before the `PATH`.
     pub path: Option<OsString>,
@@ -76,7 +88,7 @@ pub struct Options {
     /// The same for standard error.
     pub errfile_pattern: Option<String>,
     /// Which processors each rank may use.
-    pub bind: Bind,
+    pub bind: CpuBinding,
     /// Whether a rank that fails ends the job.
     pub cleanup: bool,
     /// Report what is done, on standard error.
@@ -105,33 +117,22 @@ pub struct Options {
     pub cluster: Cluster,
 }
 
-/// Where ranks run, and how daemons come to be there.
+/// Where ranks run, and how daemons are started there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// Who names the hosts.
-    pub hosts: HostSource,
-    /// Ranks that a host takes in one turn, instead of as many as it has slots.
-    pub ppn: Option<u32>,
-    /// How ranks are dealt out to hosts.
-    pub map_by: By,
-    /// Programs, by their `appnum`, that as many ranks run as all hosts take in one turn. Without hosts it is as many as
-    /// each of them says.
-    pub fill: Vec<u32>,
-    /// In which order they are numbered; where missing, in that in which they were dealt.
-    pub rank_by: Option<By>,
-    /// What starts a daemon on a host; where missing, what suits the batch system.
-    pub bootstrap: Option<Bootstrap>,
-    /// The program that is started instead of the `ssh` or `srun` in the `PATH`.
+    /// Hosts, mapping of ranks, and the method that starts daemons.
+    pub placement: PlacementOptions,
+    /// Program that replaces the `ssh` or `srun` in the `PATH`.
     pub bootstrap_exec: Option<PathBuf>,
-    /// How long a daemon may take from its start until it has joined.
+    /// Time for a daemon from its start until it has joined.
     pub bootstrap_timeout: Duration,
-    /// Where `hydrant` is on the hosts; where it is here, when missing.
+    /// Path of `hydrant` on the hosts. By default it is the path of this program.
     pub remote_hydrant: Option<OsString>,
-    /// The network interface, by its name or one of its addresses, that links between daemons use.
+    /// Network interface of the links between daemons, by its name or one of its addresses.
     pub iface: Option<String>,
-    /// The most daemons that one starts and holds links to, beside its own parent.
+    /// Maximum number of daemons that one daemon starts and holds links to, without its parent.
     pub radix: u32,
-    /// A link that says nothing for so long is dead.
+    /// Time without a message after which a link counts as closed.
     pub heartbeat: Duration,
     /// Print the plan and start nothing.
     pub dry_run: bool,
@@ -140,12 +141,7 @@ pub struct Cluster {
 impl Default for Cluster {
     fn default() -> Cluster {
         Cluster {
-            hosts: HostSource::Found,
-            ppn: None,
-            map_by: By::Slot,
-            fill: Vec::new(),
-            rank_by: None,
-            bootstrap: None,
+            placement: PlacementOptions::default(),
             bootstrap_exec: None,
             bootstrap_timeout: BOOTSTRAP_TIMEOUT_DEFAULT,
             remote_hydrant: None,
@@ -167,43 +163,6 @@ pub const HEARTBEAT_DEFAULT: Duration = Duration::from_secs(30);
 /// How long a daemon may take to join: as long as an ssh that asks slow name servers, or an srun that waits its turn.
 pub const BOOTSTRAP_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
-/// Who names the hosts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum HostSource {
-    /// The batch system, in one of its jobs; otherwise there is this machine only.
-    #[default]
-    Found,
-    /// The command line.
-    List(Hosts),
-    /// A file, of hydra's form or Open MPI's.
-    File(PathBuf),
-}
-
-/// What is done by turns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum By {
-    /// A host's slots together, then the next host.
-    #[default]
-    Slot,
-    /// One rank a host, round and round.
-    Node,
-}
-
-/// What starts a daemon on a host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Bootstrap {
-    /// `ssh`.
-    Ssh,
-    /// Slurm's `srun`, as a step of the job that this process is part of.
-    Srun,
-    /// Grid Engine's `qrsh -inherit`, as a task of the job that this process is part of.
-    Qrsh,
-    /// The user's own command: `{host}` in its words is the host's name, `{args}` is what to run there.
-    Exec(Vec<OsString>),
-    /// Nothing: all daemons run on this machine, and the hosts' names are labels.
-    Local,
-}
-
 /// A board that serves a job whose processes run here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offload {
@@ -224,16 +183,18 @@ pub enum Plugin {
     File(PathBuf),
 }
 
-/// Which processors each rank may use.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Bind {
-    /// All that the launcher may use.
-    #[default]
-    None,
-    /// One core a rank, round robin, with all hardware threads of that core.
-    Core,
-    /// One hardware thread a rank, round robin.
-    Hwthread,
-    /// These processor numbers, one set a rank, round robin: `user:0+2,1+3` gives rank 0 processors 0 and 2.
-    User(Vec<Vec<u32>>),
+/// Serde representation of optional paths that may hold any bytes.
+mod path_bytes {
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+        path.as_ref().map(|path| path.as_os_str()).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+        Ok(Option::<OsString>::deserialize(from)?.map(PathBuf::from))
+    }
 }

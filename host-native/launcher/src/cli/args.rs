@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Command};
 use hydrant_core::Limit;
+use hydrant_placement::CpuBinding;
 
 use super::hosts::HostArgs;
 use super::value::{self, Assignment, Universe};
 use super::{help, offload};
 use crate::cluster;
-use crate::plan::{Bind, Plugin};
+use crate::plan::Plugin;
 use crate::probe;
 use crate::replay;
 use crate::serve;
@@ -71,7 +72,7 @@ pub(super) struct JobArgs {
     /// `user:0+2,1+3` lists processor numbers as the kernel counts them: + joins those of one rank, a comma starts the
     /// next rank's, and the list starts over when there are more ranks.
     #[arg(long, value_name = "HOW", value_parser = value::bind, default_value = "none")]
-    pub(super) bind_to: Bind,
+    pub(super) bind_to: CpuBinding,
 
     /// What MPI_UNIVERSE_SIZE says: a number of processes, SYSTEM (processors here) or INFINITE (unset)
     #[arg(long, value_name = "N", value_parser = value::universe)]

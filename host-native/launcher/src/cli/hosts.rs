@@ -8,15 +8,12 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use hydrant_core::peer::tree::RADIX_MIN;
+use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
 
 use super::configfile;
 use super::error::UsageError;
 use super::words::Given;
-use crate::cluster::Hosts;
-use crate::plan::{
-    BOOTSTRAP_TIMEOUT_DEFAULT, Bootstrap, By, Cluster, HEARTBEAT_DEFAULT, HostSource, RADIX_DEFAULT,
-    RADIX_MAX,
-};
+use crate::plan::{BOOTSTRAP_TIMEOUT_DEFAULT, Cluster, HEARTBEAT_DEFAULT, RADIX_DEFAULT, RADIX_MAX};
 
 /// Where ranks run.
 #[derive(Args, Clone, Debug)]
@@ -45,14 +42,14 @@ pub(super) struct HostArgs {
     pub(super) rr: bool,
 
     /// How ranks are dealt out to hosts: slot (fill one, then the next) or node (one each in turn)
-    #[arg(long, value_name = "slot|node", value_parser = by)]
-    pub(super) map_by: Option<By>,
+    #[arg(long, value_name = "slot|node", value_parser = str::parse::<MapBy>)]
+    pub(super) map_by: Option<MapBy>,
 
     /// How ranks are numbered: slot (host by host) or node (one of each host in turn)
     ///
     /// Otherwise they are numbered in the order in which they were dealt out.
-    #[arg(long, value_name = "slot|node", value_parser = by)]
-    pub(super) rank_by: Option<By>,
+    #[arg(long, value_name = "slot|node", value_parser = str::parse::<RankBy>)]
+    pub(super) rank_by: Option<RankBy>,
 
     /// How daemons are started on hosts: ssh, srun, qrsh, local or exec:COMMAND
     ///
@@ -105,7 +102,7 @@ pub(super) fn cluster(args: HostArgs, given: &[Given]) -> Result<Cluster, UsageE
     {
         contradiction(given, one, other, why)?;
     }
-    if args.map_by == Some(By::Node) {
+    if args.map_by == Some(MapBy::Node) {
         let why = "with -map-by node a host takes one rank at a time";
         contradiction(given, "ppn", "map_by", why)?;
         contradiction(given, "rr", "map_by", why)?;
@@ -116,15 +113,15 @@ pub(super) fn cluster(args: HostArgs, given: &[Given]) -> Result<Cluster, UsageE
     let hosts = match (args.hosts, args.hostfile) {
         (Some(hosts), _) => HostSource::List(hosts),
         (None, Some(file)) => HostSource::File(file),
-        (None, None) => HostSource::Found,
+        (None, None) => HostSource::Allocation,
     };
-    Ok(Cluster {
-        hosts,
+    let policy = MappingPolicy {
         ppn: args.ppn.or(args.rr.then_some(1)),
         map_by: args.map_by.unwrap_or_default(),
-        fill: Vec::new(),
         rank_by: args.rank_by,
-        bootstrap: args.bootstrap,
+    };
+    Ok(Cluster {
+        placement: PlacementOptions { hosts, policy, fill: Vec::new(), bootstrap: args.bootstrap },
         bootstrap_exec: args.bootstrap_exec,
         bootstrap_timeout: args.bootstrap_timeout.0,
         remote_hydrant: args.remote_hydrant,
@@ -152,14 +149,6 @@ fn ppn(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("give the number of ranks a host takes, a whole number from 1 up".to_owned()),
         Ok(ranks) => Ok(ranks),
-    }
-}
-
-fn by(text: &str) -> Result<By, String> {
-    match text {
-        "slot" => Ok(By::Slot),
-        "node" => Ok(By::Node),
-        _ => Err("there are slot and node; -bind-to says which processors a rank may use".to_owned()),
     }
 }
 

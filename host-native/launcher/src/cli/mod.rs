@@ -246,7 +246,7 @@ fn plan(mut segments: Vec<Segment>, environment: &Environment, offloads: bool) -
     }
     check_psets(segments, &programs)?;
     let mut options = Options { offload: board, ..of_job(job, &first.options)? };
-    options.cluster.fill = fill;
+    options.cluster.placement.fill = fill;
     Ok(Plan { programs, options })
 }
 

@@ -4,9 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hydrant_placement::{
+    Bootstrap, CpuBinding, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy,
+};
+
 use super::*;
-use crate::cluster::Hosts;
-use crate::plan::{Bind, Bootstrap, By, Cluster, HostSource, Plugin};
+use crate::plan::{Cluster, Plugin};
 
 fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
@@ -80,7 +83,7 @@ fn a_program_alone_is_one_rank() {
             universe: None,
             outfile_pattern: None,
             errfile_pattern: None,
-            bind: Bind::None,
+            bind: CpuBinding::None,
             cleanup: true,
             verbose: false,
             pmi_port: None,
@@ -93,7 +96,10 @@ fn a_program_alone_is_one_rank() {
             record: None,
             limits: Vec::new(),
             offload: None,
-            cluster: Cluster { fill: vec![0], ..Cluster::default() },
+            cluster: Cluster {
+                placement: PlacementOptions { fill: vec![0], ..PlacementOptions::default() },
+                ..Cluster::default()
+            },
         }
     );
 }
@@ -118,7 +124,7 @@ fn every_option_with_one_dash_and_with_two() {
             universe: Some(64),
             outfile_pattern: Some("o.%r".to_owned()),
             errfile_pattern: Some("e.%r".to_owned()),
-            bind: Bind::User(vec![vec![0, 2], vec![1]]),
+            bind: CpuBinding::User(vec![vec![0, 2], vec![1]]),
             cleanup: false,
             verbose: true,
             pmi_port: Some("127.0.0.1:7000".parse().unwrap()),
@@ -132,12 +138,12 @@ fn every_option_with_one_dash_and_with_two() {
             limits: vec![(hydrant_core::Limit::Keys, 9), (hydrant_core::Limit::KvsBytes, 4096)],
             offload: None,
             cluster: Cluster {
-                hosts: HostSource::List(Hosts::parse("a:2,b").unwrap()),
-                ppn: Some(3),
-                map_by: By::Slot,
-                fill: Vec::new(),
-                rank_by: Some(By::Node),
-                bootstrap: Some(Bootstrap::Srun),
+                placement: PlacementOptions {
+                    hosts: HostSource::List(Hosts::parse("a:2,b").unwrap()),
+                    policy: MappingPolicy { ppn: Some(3), map_by: MapBy::Slot, rank_by: Some(RankBy::Node) },
+                    fill: Vec::new(),
+                    bootstrap: Some(Bootstrap::Srun),
+                },
                 bootstrap_exec: Some(PathBuf::from("/s")),
                 bootstrap_timeout: Duration::from_secs(90),
                 remote_hydrant: None,
@@ -204,22 +210,22 @@ fn given_twice_the_later_holds() {
 
 #[test]
 fn where_ranks_run_is_said_in_the_words_of_other_launchers() {
-    let cluster = |line: &str| planned(line).options.cluster;
+    let placement = |line: &str| planned(line).options.cluster.placement;
     let list = |list: &str| HostSource::List(Hosts::parse(list).unwrap());
     for named in ["-hosts a:2,b", "-host a:2,b", "-H a:2,b", "--hosts=a:2,b", "-hosts c -host a:2,b"] {
-        assert_eq!(cluster(&format!("mpiexec {named} a")).hosts, list("a:2,b"), "{named}");
+        assert_eq!(placement(&format!("mpiexec {named} a")).hosts, list("a:2,b"), "{named}");
     }
     for named in ["-f h", "-hostfile h", "--machinefile h"] {
-        assert_eq!(cluster(&format!("mpiexec {named} a")).hosts, HostSource::File("h".into()), "{named}");
+        assert_eq!(placement(&format!("mpiexec {named} a")).hosts, HostSource::File("h".into()), "{named}");
     }
     for named in ["-ppn 1", "-perhost 1", "-npernode 1", "-rr"] {
-        assert_eq!(cluster(&format!("mpiexec {named} a")).ppn, Some(1), "{named}");
+        assert_eq!(placement(&format!("mpiexec {named} a")).policy.ppn, Some(1), "{named}");
     }
-    assert_eq!(cluster("mpiexec -map-by node a").map_by, By::Node);
+    assert_eq!(placement("mpiexec -map-by node a").policy.map_by, MapBy::Node);
     let bootstrap = |how: &str| {
         let line = ["mpiexec", "-launcher", how, "a"].map(OsString::from);
         let Ok(Action::Run(plan)) = action(line.to_vec()) else { panic!("{how}") };
-        plan.options.cluster.bootstrap.expect("it was said")
+        plan.options.cluster.placement.bootstrap.expect("it was said")
     };
     assert_eq!(
         [bootstrap("ssh"), bootstrap("slurm"), bootstrap("sge"), bootstrap("fork")],

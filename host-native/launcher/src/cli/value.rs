@@ -9,8 +9,9 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
 use hydrant_core::limits::{MESSAGE_MAX, PSET_NAME_MAX};
 use hydrant_core::{Limit, Limits};
+use hydrant_placement::CpuBinding;
 
-use crate::plan::{Bind, OWN_VARIABLES, Plugin};
+use crate::plan::{OWN_VARIABLES, Plugin};
 
 /// Where PMI ports listen when no address is given: loopback, any free port.
 pub(crate) const PMI_PORT_DEFAULT: &str = "127.0.0.1:0";
@@ -106,17 +107,17 @@ pub(super) fn pattern(text: &str) -> Result<String, String> {
 }
 
 /// `--bind-to`.
-pub(super) fn bind(text: &str) -> Result<Bind, String> {
+pub(super) fn bind(text: &str) -> Result<CpuBinding, String> {
     match text {
-        "none" => Ok(Bind::None),
-        "core" => Ok(Bind::Core),
-        "hwthread" => Ok(Bind::Hwthread),
+        "none" => Ok(CpuBinding::None),
+        "core" => Ok(CpuBinding::Core),
+        "hwthread" => Ok(CpuBinding::Hwthread),
         _ => match text.strip_prefix("user:") {
             Some(sets) => sets
                 .split(',')
                 .map(|set| set.split('+').map(str::parse).collect())
                 .collect::<Result<_, _>>()
-                .map(Bind::User)
+                .map(CpuBinding::User)
                 .map_err(|_| "behind user: stand processor numbers, as in user:0+2,1+3".to_owned()),
             None => Err("ranks can be bound to none, core, hwthread or user:0+2,1+3".to_owned()),
         },
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn bindings() {
-        assert_eq!(bind("user:0+2,1").unwrap(), Bind::User(vec![vec![0, 2], vec![1]]));
+        assert_eq!(bind("user:0+2,1").unwrap(), CpuBinding::User(vec![vec![0, 2], vec![1]]));
         for wrong in ["user:", "user:0+,1", "user:a", "socket", "user:-1", ""] {
             assert!(bind(wrong).is_err(), "{wrong}");
         }

@@ -11,10 +11,11 @@ use std::time::Duration;
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{JobId, Limit, Limits, Rank, UpcallId};
+use hydrant_placement::CpuBinding;
 use serde::{Deserialize, Serialize};
 
 use crate::border::PluginFile;
-use crate::plan::{Bind, Cluster, Options, Program};
+use crate::plan::{Cluster, Options, Program};
 
 /// From the head to one node, or to all.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -165,7 +166,7 @@ pub(crate) struct Setup {
     pub(crate) plugin: Option<PluginFile>,
     /// What each node's core is recorded to, [with its host's name behind it](Setup::recording).
     pub(crate) record: Option<OsString>,
-    pub(crate) bind: Bind,
+    pub(crate) bind: CpuBinding,
     pub(crate) universe: Option<u32>,
     pub(crate) cleanup: bool,
     pub(crate) verbose: bool,
@@ -242,19 +243,4 @@ pub(crate) fn encode(record: &impl Serialize) -> Vec<u8> {
 /// A record from its bytes; nothing where they are none.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     postcard::from_bytes(bytes).ok()
-}
-
-/// Paths that may hold any bytes.
-pub(crate) mod path {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use super::{OsString, PathBuf};
-
-    pub(crate) fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
-        path.as_ref().map(|path| path.as_os_str()).serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
-        Ok(Option::<OsString>::deserialize(from)?.map(PathBuf::from))
-    }
 }

@@ -3,17 +3,17 @@
 use std::io::Write;
 use std::time::Duration;
 
+use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Error, Interest, Key, KeyRange, OpenFilesError, signals};
 use rustix::process::Signal;
 
 use super::bootstrap::Settings;
 use super::control::{Order, Report, decode, encode};
 use super::daemon::Turn;
-use super::hosts::Host;
 use super::link::Channel;
 use super::net::{Event, Failure, Links, LinksError, Start, To};
 use crate::cli;
-use crate::plan::{Bootstrap, RADIX_MAX};
+use crate::plan::RADIX_MAX;
 
 /// Keys of this event loop.
 const OWN: KeyRange = KeyRange(0);

@@ -28,12 +28,12 @@ use std::time::Duration;
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{Input, JobId, Limits, Time};
+use hydrant_placement::{Environment, Location};
 use hydrant_reactor::{
     Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
 };
 
 use crate::border::{AnyBackend, Maker, PluginFile, Service, output_buffer};
-use crate::cluster::{self, Location, Surroundings};
 use crate::error::RunError;
 use crate::launch::{check, find_mpi_library};
 use crate::manage::Board;
@@ -74,20 +74,20 @@ const BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
 pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let located = match plan.options.offload {
         // The board serves the ranks of this machine.
-        Some(_) => Location::Here,
-        None => cluster::locate(plan, &Surroundings::of_process()).map_err(Box::new)?,
+        Some(_) => Location::Local,
+        None => plan.locate(&Environment::current())?,
     };
     let plan = &*plan;
     let ranks = open::size(&plan.programs)?;
     match located {
-        Location::Here => {}
-        Location::Nodes(layout) => {
+        Location::Local => {}
+        Location::Nodes(deployment) => {
             refuse_on_nodes(plan)?;
-            if let Some(notice) = layout.placement.notice() {
+            if let Some(notice) = deployment.job_map.oversubscription() {
                 // Where standard error is closed, the job runs all the same.
                 let _ = writeln!(std::io::stderr(), "hydrant: {notice}");
             }
-            return nodes::run(plan, &layout);
+            return nodes::run(plan, &deployment);
         }
     }
     set_close_on_exec()?;

@@ -3,6 +3,7 @@
 use hydrant_core::limits::JOBID_MAX;
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
+use hydrant_placement::{node_pset, process_mapping};
 use hydrant_reactor::{Interest, Listener};
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -14,7 +15,6 @@ use super::token::Token;
 use super::{Engine, needed_files};
 use crate::border::BackendError;
 use crate::cluster::control::{JobRecord, Place};
-use crate::cluster::{mapping_of, placement};
 use crate::error::RunError;
 use crate::launch::{Checked, Launcher, Service, Setting};
 use crate::plan::Program;
@@ -36,7 +36,7 @@ impl Engine<'_, '_> {
     ) -> Result<JobId, RunError> {
         let ranks = size(&programs)?;
         let places = vec![Place { node: ALONE, first: 0, count: ranks }];
-        let mapping = mapping_of(&[(0, ranks)])?;
+        let mapping = process_mapping(&[(0, ranks)])?;
         let record = self.record(programs, places, mapping)?;
         let id = record.id;
         self.open(record, checked.into_iter().map(Some).collect(), spawn.map(|spawn| (ALONE, spawn)), None)?;
@@ -255,7 +255,7 @@ impl Engine<'_, '_> {
             let there = places.iter().filter(move |place| place.node == node);
             there.map(|place| (place.first, place.count)).collect()
         };
-        nodes.into_iter().map(|node| (placement::pset(self.host_of(node)), ranges(node))).collect()
+        nodes.into_iter().map(|node| (node_pset(self.host_of(node)), ranges(node))).collect()
     }
 
     /// Makes room for the job's processes where they are kept track of.

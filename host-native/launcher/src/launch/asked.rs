@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use hydrant_core::info::value::{list, strip};
 use hydrant_core::wire::{Protocol, Text, decode_spawn};
+use hydrant_placement::is_name_of;
 
 use super::soft;
-use crate::cluster::is_here;
 use crate::plan::{OWN_VARIABLES, Program};
 
 /// A program as it was asked for.
@@ -68,7 +68,7 @@ pub(crate) struct There<'a> {
 impl There<'_> {
     /// This machine only.
     pub(crate) fn alone<T>(here: &str, with: impl FnOnce(&There<'_>) -> T) -> T {
-        let host = |name: &[u8]| is_here(name, here).then(|| here.to_owned());
+        let host = |name: &[u8]| is_name_of(name, here).then(|| here.to_owned());
         with(&There { host: &host, text: format!("only this machine, {here}, can be started on") })
     }
 }

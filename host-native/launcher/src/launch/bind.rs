@@ -1,144 +1,56 @@
-//! Which processors each rank may use.
+//! CPU affinity of the launcher while it starts a rank.
 
-use std::collections::BTreeMap;
 use std::fs;
 
+use hydrant_placement::CpuBinding;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::error::RunError;
-use crate::plan::Bind;
 
-/// The sets of processors that a job's ranks get in turn, and what the launcher itself has.
+/// The sets of processors that ranks get round robin, and the launcher's own set.
 #[derive(Debug)]
-pub(crate) struct Binding {
+pub(crate) struct Affinity {
     own: CpuSet,
     sets: Vec<CpuSet>,
-    moved: bool,
+    changed: bool,
 }
 
-impl Binding {
-    /// Looks up the machine's processors; fails where the plan names one that the launcher may not use.
-    pub(crate) fn new(bind: &Bind) -> Result<Binding, RunError> {
+impl Affinity {
+    /// Reads the processors and cores of the machine.
+    ///
+    /// # Errors
+    /// The binding names a processor that the launcher may not use.
+    pub(crate) fn new(binding: &CpuBinding) -> Result<Affinity, RunError> {
         let own = sched_getaffinity(None).map_err(RunError::system("cannot read the processors allowed"))?;
-        let sets = sets(bind, &own, |cpu| {
+        let allowed: Vec<u32> = (0..CpuSet::MAX_CPU as u32).filter(|&cpu| own.is_set(cpu as usize)).collect();
+        let sets = binding.cpu_sets(&allowed, |cpu| {
             let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
             fs::read_to_string(file).ok()
         })?;
-        Ok(Binding { own, sets, moved: false })
+        Ok(Affinity { own, sets: sets.iter().map(|cpus| cpu_set(cpus)).collect(), changed: false })
     }
 
-    /// Moves the launcher to where `rank` shall run, because a new process inherits that.
+    /// Sets the launcher's affinity to that of the next rank, because a new process inherits it.
     pub(crate) fn enter(&mut self, rank: u32) -> Result<(), RunError> {
         if self.sets.is_empty() {
             return Ok(());
         }
-        self.moved = true;
+        self.changed = true;
         sched_setaffinity(None, &self.sets[rank as usize % self.sets.len()])
             .map_err(RunError::system("cannot bind to the processors asked for"))
     }
 
-    /// Moves the launcher back.
+    /// Restores the launcher's own affinity.
     pub(crate) fn leave(&mut self) {
-        if std::mem::take(&mut self.moved) {
-            // These were allowed a moment ago; where they no longer are, the launcher runs well enough elsewhere.
+        if std::mem::take(&mut self.changed) {
+            // A failure is harmless: the launcher then keeps the affinity of the rank.
             let _ = sched_setaffinity(None, &self.own);
         }
     }
 }
 
-/// The sets in the order in which ranks get them. `siblings` gives the hardware threads of a processor's core.
-fn sets(
-    bind: &Bind,
-    own: &CpuSet,
-    siblings: impl Fn(usize) -> Option<String>,
-) -> Result<Vec<CpuSet>, RunError> {
-    let allowed = || (0..CpuSet::MAX_CPU).filter(|&cpu| own.is_set(cpu));
-    Ok(match bind {
-        Bind::None => Vec::new(),
-        Bind::Hwthread => allowed().map(|cpu| set_of([cpu])).collect(),
-        Bind::Core => {
-            let mut cores: BTreeMap<usize, CpuSet> = BTreeMap::new();
-            for cpu in allowed() {
-                // The lowest thread names the core, also where it is not allowed itself. What the kernel does not
-                // describe is a core of its own.
-                let first = siblings(cpu).and_then(|list| lowest(&list)).unwrap_or(cpu);
-                cores.entry(first).or_default().set(cpu);
-            }
-            cores.into_values().collect()
-        }
-        Bind::User(list) => {
-            for &cpu in list.iter().flatten() {
-                let index = cpu as usize;
-                if index >= CpuSet::MAX_CPU || !own.is_set(index) {
-                    return Err(RunError::Processor { cpu, allowed: ranges(allowed()) });
-                }
-            }
-            if list.iter().any(Vec::is_empty) {
-                return Err(RunError::NoProcessor);
-            }
-            list.iter().map(|cpus| set_of(cpus.iter().map(|&cpu| cpu as usize))).collect()
-        }
-    })
-}
-
-fn set_of(cpus: impl IntoIterator<Item = usize>) -> CpuSet {
+fn cpu_set(cpus: &[u32]) -> CpuSet {
     let mut set = CpuSet::new();
-    for cpu in cpus {
-        set.set(cpu);
-    }
+    cpus.iter().for_each(|&cpu| set.set(cpu as usize));
     set
-}
-
-/// The first number of a kernel list such as `0-3,8`.
-fn lowest(list: &str) -> Option<usize> {
-    list.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-}
-
-/// Ascending numbers as `0-3,8`.
-fn ranges(numbers: impl Iterator<Item = usize>) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == number => *last = number,
-            _ => runs.push((number, number)),
-        }
-    }
-    let text = |&(a, b): &(usize, usize)| if a == b { a.to_string() } else { format!("{a}-{b}") };
-    runs.iter().map(text).collect::<Vec<_>>().join(",")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Two sockets of two cores with two threads, numbered as Linux does: threads of core 0 are 0 and 4.
-    fn siblings(cpu: usize) -> Option<String> {
-        Some(format!("{},{}\n", cpu % 4, cpu % 4 + 4))
-    }
-
-    fn numbers(set: &CpuSet) -> Vec<usize> {
-        (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
-    }
-
-    fn bound(bind: &Bind, own: &[usize]) -> Vec<Vec<usize>> {
-        let own = set_of(own.iter().copied());
-        sets(bind, &own, siblings).unwrap().iter().map(numbers).collect()
-    }
-
-    #[test]
-    fn a_core_is_all_its_allowed_threads() {
-        assert_eq!(bound(&Bind::Core, &[0, 1, 2, 3, 4, 5, 6, 7]), [[0, 4], [1, 5], [2, 6], [3, 7]]);
-        assert_eq!(bound(&Bind::Core, &[1, 4, 5]), [vec![4], vec![1, 5]]);
-        assert_eq!(bound(&Bind::Hwthread, &[1, 4]), [[1], [4]]);
-        assert!(bound(&Bind::None, &[1, 4]).is_empty());
-    }
-
-    #[test]
-    fn named_processors_must_be_allowed() {
-        assert_eq!(bound(&Bind::User(vec![vec![0, 2], vec![1]]), &[0, 1, 2]), [vec![0, 2], vec![1]]);
-        let error = sets(&Bind::User(vec![vec![9]]), &set_of([0, 1, 2, 5]), siblings).unwrap_err();
-        assert_eq!(error.to_string(), "cannot bind to processor 9: this process may use 0-2,5 only");
-        assert!(sets(&Bind::User(vec![vec![70_000]]), &set_of([0]), siblings).is_err());
-        assert!(sets(&Bind::User(vec![vec![]]), &set_of([0]), siblings).is_err());
-    }
 }

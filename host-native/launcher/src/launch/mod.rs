@@ -14,13 +14,14 @@ use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use hydrant_placement::CpuBinding;
 use hydrant_reactor::OpenFiles;
 use rustix::process::Pid;
 
 use crate::error::RunError;
-use crate::plan::{Bind, Program};
+use crate::plan::Program;
 pub(crate) use asked::{Asked, AskedError, There};
-use bind::Binding;
+use bind::Affinity;
 use cstrings::{CStrings, EnvBlock, Which, c_string};
 pub(crate) use helper::start_helper;
 pub(crate) use preload::find as find_mpi_library;
@@ -47,7 +48,7 @@ pub(crate) enum Service {
 /// A job's programs, checked and ready to start.
 pub(crate) struct Launcher {
     programs: Vec<Image>,
-    binding: Binding,
+    affinity: Affinity,
     attributes: Attributes,
 }
 
@@ -121,7 +122,7 @@ impl Launcher {
     /// `keep_ignored` are signals that the launcher ignores and the ranks shall go on to.
     pub(crate) fn new(
         programs: Vec<(&Program, u32, Checked)>,
-        bind: &Bind,
+        binding: &CpuBinding,
         setting: &Setting<'_>,
         keep_ignored: &[i32],
     ) -> Result<Launcher, RunError> {
@@ -135,7 +136,7 @@ impl Launcher {
         });
         Ok(Launcher {
             programs: images.collect::<Result<_, RunError>>()?,
-            binding: Binding::new(bind)?,
+            affinity: Affinity::new(binding)?,
             attributes: Attributes::new(keep_ignored)
                 .map_err(RunError::system("cannot read signal dispositions"))?,
         })
@@ -166,9 +167,9 @@ impl Launcher {
         stdio: &Stdio<'_>,
         files: &OpenFiles,
     ) -> Result<Pid, RunError> {
-        self.binding.enter(local)?;
+        self.affinity.enter(local)?;
         let result = self.spawn(rank, local, stdio, files);
-        self.binding.leave();
+        self.affinity.leave();
         let command = || self.programs[self.image(rank)].command.clone();
         result.map_err(|why| match why.raw_os_error() {
             // The file itself was there a moment ago.

@@ -8,13 +8,11 @@ mod desk;
 mod jobs;
 mod options;
 mod own;
-mod placement;
 mod station;
 mod token;
 
 pub use allow::Network;
 pub use options::{JobOptions, Options, Pset};
-pub use placement::Placement;
 
 use crate::error::RunError;
 use crate::universe::{self, UniverseError};

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use hydrant_core::limits::JOBID_MAX;
 use hydrant_core::{Limit, Limits};
+use hydrant_placement::NodeGrouping;
 
 use super::allow::Network;
-use super::placement::Placement;
 use crate::cli::value;
 use crate::universe;
 
@@ -88,7 +88,7 @@ pub struct JobOptions {
     /// taken to be on a node of its own, which is right wherever ranks run; say together, or ranks a node in rank order,
     /// where you know.
     #[arg(long, value_name = "HOW", default_value = "apart", requires = "size")]
-    pub map: Placement,
+    pub map: NodeGrouping,
 
     /// How many ranks each program has, in rank order, where there are several
     ///
@@ -183,7 +183,7 @@ impl Options {
             (None, Some(_)) => return check_managed(given),
             (None, None) => return self.names().map(drop),
         };
-        if let Err(placed) = self.job.map.check(size) {
+        if let Err(placed) = self.job.map.check_size(size) {
             return Err(format!("--map is for {placed} ranks, and --size says {size}"));
         }
         let ranks: u64 = self.job.programs.iter().map(|&ranks| u64::from(ranks)).sum();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId, Rank, Server};
+use hydrant_placement::PlacementError;
 use hydrant_reactor::{OpenFiles, Reactor, signals};
 
 use super::Options;
@@ -120,9 +121,9 @@ impl Own<'_, '_> {
 
     fn describe_job(&mut self) -> Result<(), RunError> {
         let (job, options) = (JOB, &self.options.job);
-        let mapping = options.map.mapping(self.size);
+        let mapping = options.map.process_mapping(self.size);
         let attr = Input::Attr { job, key: b"PMI_process_mapping", value: mapping.as_bytes() };
-        self.station.tell(attr).map_err(|_| RunError::Mapping { len: mapping.len() })?;
+        self.station.tell(attr).map_err(|_| PlacementError::MappingTooLong { len: mapping.len() })?;
         let whole = [self.size];
         let programs = if options.programs.is_empty() { &whole[..] } else { &options.programs };
         let mut first = Rank(0);

@@ -4,13 +4,12 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 
 use hydrant_core::peer::tree::Tree;
+use hydrant_placement::{Bootstrap, Host};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::super::hosts::Host;
 use super::super::link::{Ends, JobKey, Secret};
-use crate::plan::Bootstrap;
 
 /// Before anything else, so that a daemon of whatever version knows what it reads.
 const MAGIC: &[u8; 8] = b"hydrant\n";

@@ -5,16 +5,14 @@ use std::ops::Range;
 use std::path::Path;
 
 use hydrant_core::peer::tree::Tree;
+use hydrant_placement::{Bootstrap, Environment, Host};
 use hydrant_reactor::{Error, Interest, KeyRange, OpenFiles, Poller};
 
 use super::key::LinkKey;
 use super::line::Line;
 use super::{Failure, Why};
-use crate::cluster::Surroundings;
 use crate::cluster::bootstrap::{Process, Record, Settings};
-use crate::cluster::hosts::Host;
 use crate::cluster::link::{Channel, JobKey, Secret};
-use crate::plan::Bootstrap;
 
 /// One of them.
 #[derive(Debug)]
@@ -84,7 +82,7 @@ impl Nursery<'_> {
         let host = self.hosts[from].clone();
         let daemon = [self.settings.program.clone(), "daemon".into()];
         let program = self.settings.bootstrap_exec.as_deref().map(Path::new);
-        let words = self.settings.bootstrap.command(program, &Surroundings::of_process(), &host, &daemon);
+        let words = self.settings.bootstrap.command(program, &Environment::current(), &host, &daemon);
         let command = match self.settings.bootstrap {
             Bootstrap::Local => "hydrant daemon".to_owned(),
             _ => words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default(),

@@ -195,10 +195,10 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use hydrant_core::peer::tree::Tree;
+    use hydrant_placement::Host;
 
     use super::*;
     use crate::cluster::bootstrap::Settings;
-    use crate::cluster::hosts::Host;
     use crate::cluster::link::{JobKey, OPENING, Secret, answer};
 
     fn record(addrs: &[SocketAddr]) -> Record {
@@ -212,7 +212,7 @@ mod tests {
             tree: Tree::new(2, 2),
             hosts: vec![Host::new("here")],
             settings: Settings {
-                bootstrap: crate::plan::Bootstrap::Local,
+                bootstrap: hydrant_placement::Bootstrap::Local,
                 bootstrap_exec: None,
                 program: "hydrant".into(),
                 iface: None,

@@ -19,15 +19,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use hydrant_core::peer::tree::Tree;
+use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Error, Interest, Key, KeyRange, Listener, OpenFiles, Poller};
 use rustix::process::{Pid, WaitStatus};
 use serde::{Deserialize, Serialize};
 
 use super::bootstrap::{Record, Settings};
-use super::hosts::Host;
 use super::link::{BUFFER, Channel, JobKey, Link, LinkError};
 use super::listen::{self, Expected, InterfaceError, Port, Strangers};
-use crate::plan::Bootstrap;
 use children::{Child, Nursery, Stage};
 use dial::Dial;
 pub(crate) use dial::DialError;

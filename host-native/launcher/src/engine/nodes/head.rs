@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId, Limits, Rank, Time};
+use hydrant_placement::{Deployment, Host, JobMap, Node, RankRange};
 use hydrant_reactor::{OpenFiles, Reactor, set_close_on_exec, signals};
 use rustix::process::{Pid, Signal};
 
@@ -25,7 +26,6 @@ use crate::cluster::control::{
 };
 use crate::cluster::link::{Channel, MESSAGE_MAX};
 use crate::cluster::net::{self, Event, Failure, Links};
-use crate::cluster::{Host, JobMap, Placement};
 use crate::error::RunError;
 use crate::plan::{Plan, Plugin, Program};
 use crate::universe::{Keeper, Universe};
@@ -81,16 +81,16 @@ impl Head<'_> {
 }
 
 /// Runs a job on several hosts, as [`run`](super::super::run) does on one.
-pub(in super::super) fn run(plan: &Plan, layout: &JobMap) -> Result<u8, RunError> {
+pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, RunError> {
     set_close_on_exec()?;
     let reactor = Reactor::new(Token::Signals)?;
     let cluster = &plan.options.cluster;
-    let placement = &layout.placement;
-    let tree = placement.tree(cluster.radix);
+    let job_map = &deployment.job_map;
+    let tree = job_map.tree(cluster.radix);
     let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
     let maker = Maker::new(plugin.as_ref())?;
     let file = plugin.as_ref().map(|plugin| plugin.file.clone());
-    let mut setup = setup(plan, placement);
+    let mut setup = setup(plan, job_map);
     setup.plugin = plugin;
     let limits = Limits { conns: 1, ..setup.limits };
     let children = tree.children(0).count() as u64;
@@ -101,7 +101,7 @@ pub(in super::super) fn run(plan: &Plan, layout: &JobMap) -> Result<u8, RunError
     let seed = open::random()?;
     let tape = record(plan.options.record.as_deref(), &limits, seed)?;
     setup.record = for_all_nodes(plan.options.record.as_deref())?;
-    let first = first(plan, placement, setup)?;
+    let first = first(plan, job_map, setup)?;
     let mut core = recorded(maker.core(limits, seed, &mut slabs)?, tape.as_ref());
     core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_head(plan)?;
@@ -118,9 +118,9 @@ pub(in super::super) fn run(plan: &Plan, layout: &JobMap) -> Result<u8, RunError
         }
     };
     engine.universe = Some(universe);
-    let hosts: Vec<Host> = placement.nodes().iter().map(|node| node.host.clone()).collect();
+    let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
     let head = net::Start { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
-    let settings = settings(plan, layout)?;
+    let settings = settings(plan, deployment)?;
     let links = Links::head(head, settings, engine.now(), LINKS, &engine.files, &engine.poller);
     let head = Head {
         hosts,
@@ -146,9 +146,9 @@ fn plugin_of(plan: &Plan, plugin: &Plugin) -> Result<PluginFile, RunError> {
 }
 
 /// What daemons are told before any job.
-fn setup(plan: &Plan, placement: &Placement) -> Setup {
-    let most = placement.nodes().iter().map(|node| node.size()).max().unwrap_or(0);
-    Setup::new(&plan.options, node_limits(plan, placement, most))
+fn setup(plan: &Plan, job_map: &JobMap) -> Setup {
+    let most = job_map.nodes().iter().map(|node| node.size()).max().unwrap_or(0);
+    Setup::new(&plan.options, node_limits(plan, job_map, most))
 }
 
 /// A recording's path as daemons understand it, which start somewhere else. A device or a pipe is the head's alone.
@@ -159,31 +159,31 @@ fn for_all_nodes(recording: Option<&Path>) -> Result<Option<OsString>, RunError>
 }
 
 /// The job as it is known before any daemon is there.
-fn first(plan: &Plan, placement: &Placement, setup: Setup) -> Result<First, RunError> {
+fn first(plan: &Plan, job_map: &JobMap, setup: Setup) -> Result<First, RunError> {
     let here = std::env::current_dir().map_err(RunError::system("cannot tell the working directory"))?;
     let mut programs = plan.programs.clone();
     for program in &mut programs {
         // Daemons start somewhere else.
         program.wdir = Some(program.wdir.as_ref().map_or_else(|| here.clone(), |wdir| here.join(wdir)));
     }
-    let places = |(node, shares): (u32, &crate::cluster::Node)| -> Vec<Place> {
-        let place = |share: &crate::cluster::Share| Place { node, first: share.first, count: share.count };
-        shares.shares.iter().map(place).collect()
+    let places = |(number, node): (u32, &Node)| -> Vec<Place> {
+        let place = |range: &RankRange| Place { node: number, first: range.first, count: range.count };
+        node.rank_ranges.iter().map(place).collect()
     };
-    let mut places: Vec<Place> = (1..).zip(placement.nodes()).flat_map(places).collect();
+    let mut places: Vec<Place> = (1..).zip(job_map.nodes()).flat_map(places).collect();
     places.sort_unstable_by_key(|place| place.first);
-    Ok(First { programs, places, mapping: placement.mapping()?, setup: Some(setup) })
+    Ok(First { programs, places, mapping: job_map.process_mapping()?, setup: Some(setup) })
 }
 
 /// Limits that suit all nodes, of which none has more than `most` ranks of the first job.
-fn node_limits(plan: &Plan, placement: &Placement, most: u32) -> Limits {
-    let nodes = placement.nodes().len() as u32;
-    let of_run = limits(plan, placement.ranks());
+fn node_limits(plan: &Plan, job_map: &JobMap, most: u32) -> Limits {
+    let nodes = job_map.nodes().len() as u32;
+    let of_run = limits(plan, job_map.ranks());
     let mut all = Limits {
         conns: limits(plan, most).conns,
         links: plan.options.cluster.radix.min(nodes) + 1,
         // A set for each node of a job: no more than it has ranks.
-        psets: of_run.psets.saturating_add(nodes).saturating_add(of_run.ranks - placement.ranks()),
+        psets: of_run.psets.saturating_add(nodes).saturating_add(of_run.ranks - job_map.ranks()),
         ..of_run
     };
     for &(limit, size) in &plan.options.limits {
@@ -197,12 +197,12 @@ fn files_for_output(plan: &Plan) -> u64 {
     patterns.into_iter().flatten().count() as u64 * u64::from(plan.size())
 }
 
-fn settings(plan: &Plan, layout: &JobMap) -> Result<Settings, RunError> {
+fn settings(plan: &Plan, deployment: &Deployment) -> Result<Settings, RunError> {
     let cluster = &plan.options.cluster;
-    let program = crate::cluster::program(cluster.remote_hydrant.as_ref(), &layout.bootstrap)?;
+    let program = crate::cluster::program(cluster.remote_hydrant.as_ref(), &deployment.bootstrap)?;
     let millis = |time: Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
     Ok(Settings {
-        bootstrap: layout.bootstrap.clone(),
+        bootstrap: deployment.bootstrap.clone(),
         bootstrap_exec: cluster.bootstrap_exec.as_ref().map(|path| path.clone().into()),
         program,
         iface: cluster.iface.clone(),

@@ -2,11 +2,11 @@
 
 use hydrant_core::UpcallId;
 use hydrant_core::wire::{Protocol, Text, decode_spawn};
+use hydrant_placement::{Host, Hosts, JobMap, MappingPolicy, is_name_of, process_mapping};
 
 use super::super::Engine;
 use super::super::spawn::Wanted;
 use crate::cluster::control::{Place, Spawned};
-use crate::cluster::{Host, Hosts, Placement, Policy, is_here, mapping_of};
 use crate::error::RunError;
 use crate::launch::There;
 
@@ -17,7 +17,7 @@ impl Engine<'_, '_> {
         let host = |name: &[u8]| {
             let known = |host: &&Host| host.name.as_bytes() == name;
             // Shorter names, and this machine's, where nothing is called that.
-            let meant = |host: &&Host| is_here(name, &host.name) && !is_loopback(name);
+            let meant = |host: &&Host| is_name_of(name, &host.name) && !is_loopback(name);
             hosts.iter().find(known).or_else(|| hosts.iter().find(meant)).map(|host| host.name.clone())
         };
         let names: Vec<&str> = hosts.iter().take(8).map(|host| host.name.as_str()).collect();
@@ -35,7 +35,7 @@ impl Engine<'_, '_> {
         (protocol, request): (Protocol, &[u8]),
     ) -> Result<(), RunError> {
         let places = self.place(&wanted)?;
-        let mapping = mapping_of(&runs(&places))?;
+        let mapping = process_mapping(&runs(&places))?;
         let programs = wanted.into_iter().map(|wanted| wanted.program).collect();
         let text = |text: Text<'_>| text.parts().flatten().copied().collect::<Vec<u8>>();
         let spawn = decode_spawn(protocol, request);
@@ -53,13 +53,14 @@ impl Engine<'_, '_> {
         let mut start = 0;
         for Wanted { program, hosts, .. } in wanted {
             let candidates = self.candidates(hosts, &used, program.ranks);
-            let policy = Policy { map_by: self.plan.options.cluster.map_by, ..Policy::default() };
-            let placed = Placement::new(&candidates, &[program.ranks], policy).map_err(Box::new)?;
-            for node in placed.nodes() {
+            let map_by = self.plan.options.cluster.placement.policy.map_by;
+            let policy = MappingPolicy { map_by, ..MappingPolicy::default() };
+            let job_map = JobMap::new(&candidates, &[program.ranks], policy)?;
+            for node in job_map.nodes() {
                 let number = self.number(&node.host.name);
-                for share in &node.shares {
-                    used[number as usize] += share.count;
-                    places.push(Place { node: number, first: start + share.first, count: share.count });
+                for range in &node.rank_ranges {
+                    used[number as usize] += range.count;
+                    places.push(Place { node: number, first: start + range.first, count: range.count });
                 }
             }
             start += program.ranks;
@@ -88,7 +89,7 @@ impl Engine<'_, '_> {
             let host = &head.hosts[node as usize - 1];
             let used = used[node as usize];
             let room = host.max_slots.map(|max| max.saturating_sub(used));
-            (host, host.turn().saturating_sub(used), room)
+            (host, host.ranks_per_turn().saturating_sub(used), room)
         };
         let from = |first: u32| (0..nodes).map(move |at| (first + at) % nodes + 1);
         let last = head.last.max(1) - 1;

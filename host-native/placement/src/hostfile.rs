@@ -1,83 +1,86 @@
-//! Files with a host to a line: hydra's and Open MPI's, and those that batch systems write.
+//! Host files of hydra, Open MPI, PBS, LSF and Grid Engine: one host a line.
 
 use std::path::Path;
 
-use super::error::{ClusterError, LineError};
-use super::hosts::{self, Host, Hosts};
+use crate::error::{LineError, PlacementError};
+use crate::hosts::{self, Host, Hosts};
 
-/// How a line is written.
+/// Format of the lines of a host file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// `HOST[:SLOTS] [slots=N] [max_slots=N] [user=NAME]`, as hydra and Open MPI have it.
+pub enum Format {
+    /// `HOST[:SLOTS] [slots=N] [max_slots=N] [user=NAME]`: hydra and Open MPI.
     Words,
-    /// `HOST`, once for each slot, as PBS and LSF have it.
+    /// `HOST`, one line for each slot: PBS and LSF.
     Slots,
-    /// `HOST SLOTS QUEUE PROCESSORS`, as SGE has it.
+    /// `HOST SLOTS QUEUE PROCESSORS`: Grid Engine.
     Columns,
 }
 
-/// Reads a file. `#` starts a comment. `variable` is what names the file where no option does.
-pub(super) fn read(file: &Path, form: Form, variable: Option<&'static str>) -> Result<Hosts, ClusterError> {
-    let unreadable = |why| ClusterError::Unreadable { file: file.to_owned(), variable, why };
+/// Reads a host file. `#` starts a comment. `variable` is the environment variable that named the file, for errors.
+///
+/// # Errors
+/// The file cannot be read, has an invalid line, or names no host.
+pub fn read(file: &Path, format: Format, variable: Option<&'static str>) -> Result<Hosts, PlacementError> {
+    let unreadable = |why| PlacementError::Unreadable { file: file.to_owned(), variable, why };
     let text = std::fs::read(file).map_err(unreadable)?;
     let mut hosts = Hosts::default();
     for (line, bytes) in (1..).zip(text.split(|&byte| byte == b'\n')) {
-        let added = std::str::from_utf8(bytes).map_err(|_| LineError::NoText).and_then(|text| {
+        let added = std::str::from_utf8(bytes).map_err(|_| LineError::NotUtf8).and_then(|text| {
             let text = text.split('#').next().unwrap_or_default();
-            for host in parse(text, form)? {
+            for host in parse_line(text, format)? {
                 hosts.add(host)?;
             }
             Ok(())
         });
-        added.map_err(|why| ClusterError::Line { file: file.to_owned(), line, why })?;
+        added.map_err(|why| PlacementError::Line { file: file.to_owned(), line, why })?;
     }
     if hosts.is_empty() {
-        return Err(ClusterError::EmptyFile { file: file.to_owned(), variable });
+        return Err(PlacementError::EmptyFile { file: file.to_owned(), variable });
     }
     Ok(hosts)
 }
 
-/// The hosts of a line; more than one where brackets say so, none where it is empty.
-fn parse(line: &str, form: Form) -> Result<Vec<Host>, LineError> {
-    // Open MPI takes blanks around the equals sign.
+/// Parses one line: no host if the line is empty, several if the name is a short form with brackets.
+fn parse_line(line: &str, format: Format) -> Result<Vec<Host>, LineError> {
+    // Open MPI allows blanks around the equals sign.
     let line = line.split('=').map(str::trim).collect::<Vec<_>>().join("=");
     let mut words = line.split_whitespace();
     let Some(name) = words.next() else { return Ok(Vec::new()) };
-    match form {
-        Form::Words => {
-            let mut hosts = hosts::entry_hosts(name)?;
+    match format {
+        Format::Words => {
+            let mut hosts = hosts::parse_entry(name)?;
             for word in words {
                 for host in &mut hosts {
-                    apply(host, word)?;
+                    apply_word(host, word)?;
                 }
             }
-            // A host that is full at N has N slots.
+            // `max_slots=N` alone gives N slots.
             for host in &mut hosts {
                 host.slots = host.slots.or(host.max_slots);
             }
             Ok(hosts)
         }
-        Form::Slots => match words.next() {
+        Format::Slots => match words.next() {
             None => Ok(vec![Host::with_slots(name, 1)]),
             Some(word) => Err(LineError::Word(word.to_owned())),
         },
-        Form::Columns => {
+        Format::Columns => {
             let slots = words.next().ok_or_else(|| LineError::NoSlots(name.to_owned()))?;
-            Ok(vec![Host::with_slots(name, hosts::slots(slots)?)])
+            Ok(vec![Host::with_slots(name, hosts::parse_slots(slots)?)])
         }
     }
 }
 
-/// What a word behind a host's name says of it.
-fn apply(host: &mut Host, word: &str) -> Result<(), LineError> {
+/// Applies a word behind the host name, such as `slots=4`.
+fn apply_word(host: &mut Host, word: &str) -> Result<(), LineError> {
     let unknown = || LineError::Word(word.to_owned());
     let (key, value) = word.split_once('=').ok_or_else(unknown)?;
-    let said = match key {
-        "slots" => host.slots.replace(hosts::slots(value)?).is_some(),
-        "max_slots" | "max-slots" => host.max_slots.replace(hosts::slots(value)?).is_some(),
+    let is_repeated = match key {
+        "slots" => host.slots.replace(hosts::parse_slots(value)?).is_some(),
+        "max_slots" | "max-slots" => host.max_slots.replace(hosts::parse_slots(value)?).is_some(),
         "user" | "username" | "user_name" | "user-name" => {
-            let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'@');
-            if value.is_empty() || value.starts_with('-') || !value.bytes().all(plain) {
+            let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'@');
+            if value.is_empty() || value.starts_with('-') || !value.bytes().all(is_plain) {
                 return Err(LineError::User(value.escape_debug().to_string()));
             }
             host.user.replace(value.to_owned()).is_some()
@@ -85,38 +88,38 @@ fn apply(host: &mut Host, word: &str) -> Result<(), LineError> {
         "binding" => return Err(LineError::Binding(word.to_owned())),
         _ => return Err(unknown()),
     };
-    if said { Err(LineError::Twice(key.to_owned())) } else { Ok(()) }
+    if is_repeated { Err(LineError::Twice(key.to_owned())) } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::tests::File;
+    use crate::test_file::TestFile;
 
-    fn read_text(form: Form, text: &str) -> Result<Vec<Host>, String> {
-        let file = File::new(text.as_bytes());
-        let hosts = read(file.path(), form, None)
+    fn read_text(format: Format, text: &str) -> Result<Vec<Host>, String> {
+        let file = TestFile::new(text.as_bytes());
+        let hosts = read(file.path(), format, None)
             .map_err(|error| error.to_string().replace(&file.path().display().to_string(), "FILE"))?;
         Ok(hosts.iter().cloned().collect())
     }
 
     fn error(text: &str) -> String {
-        read_text(Form::Words, text).unwrap_err()
+        read_text(Format::Words, text).unwrap_err()
     }
 
     #[test]
-    fn hydras_files_are_read() {
-        // As in hydra's documentation, and with the words that it knows behind a name.
+    fn hydra_files_are_read() {
+        // The example of hydra's documentation, with `user=` added.
         let text = "# This is a sample host file\ndonner:2     # The first 2 procs are scheduled to run here\n\
                     foo:3        # The next 3 procs run on this host\n\nshakey user=joe\nterra:1\r\ndonner\n";
         let shakey = Host { user: Some("joe".to_owned()), ..Host::new("shakey") };
         let expected =
             [Host::with_slots("donner", 3), Host::with_slots("foo", 3), shakey, Host::with_slots("terra", 1)];
-        assert_eq!(read_text(Form::Words, text).unwrap(), expected);
+        assert_eq!(read_text(Format::Words, text).unwrap(), expected);
     }
 
     #[test]
-    fn open_mpis_files_are_read() {
+    fn open_mpi_files_are_read() {
         let text = "# This is a comment line, and will be ignored\nnode01  slots=10\nnode13 slots = 5 max-slots = 6\n\
                     node17 max_slots=3\n\tn[1-2] slots=2 user=a\n";
         let limited = |name, slots, max| Host { max_slots: Some(max), ..Host::with_slots(name, slots) };
@@ -128,7 +131,7 @@ mod tests {
             users("n1"),
             users("n2"),
         ];
-        assert_eq!(read_text(Form::Words, text).unwrap(), expected);
+        assert_eq!(read_text(Format::Words, text).unwrap(), expected);
     }
 
     #[test]
@@ -145,18 +148,18 @@ mod tests {
             error("a\nn[3-1]"),
             error("a\na user=b"),
             error("# nothing\n"),
-            read_text(Form::Slots, "a\na 2").unwrap_err(),
-            read_text(Form::Columns, "a 2 q\nb").unwrap_err(),
+            read_text(Format::Slots, "a\na 2").unwrap_err(),
+            read_text(Format::Columns, "a 2 q\nb").unwrap_err(),
         ];
         insta::assert_snapshot!(lines.join("\n"));
-        let file = File::new(b"a\n\xff\n");
+        let file = TestFile::new(b"a\n\xff\n");
         assert!(
-            read(file.path(), Form::Words, None)
+            read(file.path(), Format::Words, None)
                 .unwrap_err()
                 .to_string()
-                .ends_with("line 2: it is no UTF-8 text")
+                .ends_with("line 2: not UTF-8 text")
         );
-        let missing = read(Path::new("/nonexistent/hosts"), Form::Slots, Some("PBS_NODEFILE")).unwrap_err();
+        let missing = read(Path::new("/nonexistent/hosts"), Format::Slots, Some("PBS_NODEFILE")).unwrap_err();
         assert!(missing.to_string().contains("(named by PBS_NODEFILE)"), "{missing}");
     }
 }

@@ -1,32 +1,31 @@
-//! Hosts with their slots, however they were named.
+//! Hosts with their slots, and lists of hosts as in `-hosts`.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
 
-use super::hostlist::{self, HostlistError};
+use crate::error::{HostError, HostlistError};
+use crate::hostlist::{self, HOSTS_MAX};
 
-/// Most hosts that a job may have.
-pub const HOSTS_MAX: usize = 65_536;
-/// Longest name of a host in bytes, as in DNS.
+/// Maximum length of a host name in bytes, as in DNS.
 pub const HOST_NAME_MAX: usize = 253;
 
-/// A machine that ranks may run on.
+/// A host that ranks may run on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// As it was named: what the bootstrap is told.
+    /// Its name or address, as the bootstrap gets it.
     pub name: String,
-    /// Who logs in there, where that is said; only `ssh` can be told.
+    /// User to log in as. Only the ssh bootstrap supports one.
     pub user: Option<String>,
-    /// Ranks that it takes before the next host gets some; 1 where nothing is said.
+    /// Ranks that it gets before the next host gets some. Without a number it is 1.
     pub slots: Option<u32>,
-    /// Ranks that it takes at most; any number where nothing is said.
+    /// Maximum number of ranks. Without a number there is no limit.
     pub max_slots: Option<u32>,
 }
 
 impl Host {
-    /// A host of which nothing but its name is known.
+    /// A host with a name only.
     pub fn new(name: &str) -> Host {
         Host { name: name.to_owned(), user: None, slots: None, max_slots: None }
     }
@@ -36,45 +35,13 @@ impl Host {
         Host { slots: Some(slots), ..Host::new(name) }
     }
 
-    /// Ranks that it takes in one turn.
-    pub fn turn(&self) -> u32 {
+    /// Ranks that it gets in one turn.
+    pub fn ranks_per_turn(&self) -> u32 {
         self.slots.unwrap_or(1)
     }
 }
 
-/// Why hosts cannot be taken as they were named.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HostError {
-    /// A name that no machine has.
-    #[error(
-        "'{0}' is no name of a host: letters, digits, '.', '-' and '_', no '-' in front, at most {HOST_NAME_MAX}"
-    )]
-    Name(String),
-    /// A number of slots that is none.
-    #[error("'{0}' is no number of slots: give a whole number from 1 up")]
-    Slots(String),
-    /// A host that appears twice has more slots than a count holds.
-    #[error("host {0} has more slots than can be counted")]
-    ManySlots(String),
-    /// Fewer ranks at most than slots.
-    #[error("host {host} has {slots} slots, but takes {max_slots} ranks at most")]
-    MaxBelowSlots {
-        /// The host.
-        host: String,
-        /// Its slots in all.
-        slots: u32,
-        /// Ranks that it takes at most, in all.
-        max_slots: u32,
-    },
-    /// A host that appears twice, with different users.
-    #[error("host {0} is named before with another user")]
-    Users(String),
-    /// The names are no list.
-    #[error(transparent)]
-    List(#[from] HostlistError),
-}
-
-/// Hosts in the order in which they were first named. A host that is named again has the slots of both.
+/// Hosts in the order in which they were first named. Slots of a host that is named several times add up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
     all: Vec<Host>,
@@ -82,26 +49,30 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Adds a host, or its slots to those that it has.
+    /// Adds a host. If the host is in the list, its slots and its `max_slots` add up.
+    ///
+    /// # Errors
+    /// The name is invalid, the host is in the list with another user, the sum of its slots exceeds 32 bits or
+    /// `max_slots`, or the list has [`HOSTS_MAX`] hosts.
     pub fn add(&mut self, host: Host) -> Result<(), HostError> {
         check_name(&host.name)?;
-        let known = self.index.get(&host.name).map(|&at| &mut self.all[at]);
-        let sum = match known {
+        let existing = self.index.get(&host.name).map(|&at| &self.all[at]);
+        let sum = match existing {
             None => host,
-            Some(known) => {
-                if known.user != host.user {
+            Some(existing) => {
+                if existing.user != host.user {
                     return Err(HostError::Users(host.name));
                 }
                 let many = || HostError::ManySlots(host.name.clone());
-                let slots = known.turn().checked_add(host.turn()).ok_or_else(many)?;
-                let max_slots = match (known.max_slots, host.max_slots) {
+                let slots = existing.ranks_per_turn().checked_add(host.ranks_per_turn()).ok_or_else(many)?;
+                let max_slots = match (existing.max_slots, host.max_slots) {
                     (Some(a), Some(b)) => Some(a.checked_add(b).ok_or_else(many)?),
                     (a, b) => a.or(b),
                 };
                 Host { slots: Some(slots), max_slots, ..host }
             }
         };
-        if let (slots, Some(max_slots)) = (sum.turn(), sum.max_slots)
+        if let (slots, Some(max_slots)) = (sum.ranks_per_turn(), sum.max_slots)
             && max_slots < slots
         {
             return Err(HostError::MaxBelowSlots { host: sum.name, slots, max_slots });
@@ -117,92 +88,96 @@ impl Hosts {
         Ok(())
     }
 
-    /// One host, without a number of slots.
-    pub(super) fn of_one(name: &str) -> Hosts {
+    /// This machine alone, without a number of slots.
+    pub(crate) fn of_this_machine(name: &str) -> Hosts {
         Hosts { all: vec![Host::new(name)], index: HashMap::from([(name.to_owned(), 0)]) }
     }
 
-    /// Reads what stands behind `-hosts`: names or short forms of many, `n[01-03]`, with `:SLOTS` behind each.
+    /// Parses the value of `-hosts`: names or short forms such as `n[01-03]`, each with an optional `:SLOTS`.
+    ///
+    /// # Errors
+    /// A name, a range or a number of slots is invalid; see also [`Hosts::add`].
     pub fn parse(list: &str) -> Result<Hosts, HostError> {
         let mut hosts = Hosts::default();
-        for entry in hostlist::entries(list) {
-            for host in entry_hosts(entry.trim())? {
+        for entry in hostlist::split_entries(list) {
+            for host in parse_entry(entry.trim())? {
                 hosts.add(host)?;
             }
         }
         Ok(hosts)
     }
 
-    /// Each host once.
+    /// All hosts, each once, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Host> {
         self.all.iter()
     }
 
-    /// All but the first.
-    pub(super) fn without_first(mut self) -> Hosts {
+    /// Removes the first host.
+    pub(crate) fn without_first(mut self) -> Hosts {
         let first = self.all.remove(0);
         self.index.remove(&first.name);
         self.index.values_mut().for_each(|at| *at -= 1);
         self
     }
 
-    /// How many there are.
+    /// Number of hosts.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 }
 
-/// `NAME`, `NAME:SLOTS`, both with brackets, or an IPv6 address, which has brackets of its own before `:SLOTS`.
-pub(super) fn entry_hosts(entry: &str) -> Result<Vec<Host>, HostError> {
-    let address = |text: &str| text.parse::<Ipv6Addr>().is_ok();
-    if address(entry) {
+/// Parses one entry of a list: `NAME` or `NAME:SLOTS`, where the name may be a short form with brackets. An IPv6 address
+/// stands in brackets if `:SLOTS` follows.
+pub(crate) fn parse_entry(entry: &str) -> Result<Vec<Host>, HostError> {
+    let is_address = |text: &str| text.parse::<Ipv6Addr>().is_ok();
+    if is_address(entry) {
         return Ok(vec![Host::new(entry)]);
     }
     let bracketed = entry.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    if let Some((name, behind)) = bracketed.filter(|(name, _)| address(name)) {
+    if let Some((name, behind)) = bracketed.filter(|(name, _)| is_address(name)) {
         let slots = match behind.strip_prefix(':') {
-            Some(slots) => Some(self::slots(slots)?),
+            Some(slots) => Some(parse_slots(slots)?),
             None if behind.is_empty() => None,
             None => return Err(HostError::Name(entry.to_owned())),
         };
         return Ok(vec![Host { slots, ..Host::new(name) }]);
     }
     let (names, slots) = match entry.split_once(':') {
-        Some((names, slots)) => (names, Some(self::slots(slots)?)),
+        Some((names, slots)) => (names, Some(parse_slots(slots)?)),
         None => (entry, None),
     };
     let names = hostlist::expand_entry(names)?;
     Ok(names.iter().map(|name| Host { slots, ..Host::new(name) }).collect())
 }
 
-/// A number of slots.
-pub(super) fn slots(text: &str) -> Result<u32, HostError> {
+/// Parses a number of slots.
+pub(crate) fn parse_slots(text: &str) -> Result<u32, HostError> {
     match text.parse() {
         Ok(0) | Err(_) => Err(HostError::Slots(text.to_owned())),
         Ok(slots) => Ok(slots),
     }
 }
 
-/// Names go into command lines: none of them may look like an option there, or like more than one word.
+/// Checks that a name is safe in a command line: it cannot be an option or split into several words.
 fn check_name(name: &str) -> Result<(), HostError> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    let named = !name.is_empty() && !name.starts_with('-') && name.bytes().all(plain);
-    if name.len() <= HOST_NAME_MAX && (named || name.parse::<Ipv6Addr>().is_ok()) {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    let is_name = !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain);
+    if name.len() <= HOST_NAME_MAX && (is_name || name.parse::<Ipv6Addr>().is_ok()) {
         Ok(())
     } else {
         Err(HostError::Name(name.escape_debug().to_string()))
     }
 }
 
-/// Whether `name` is a name of this machine, which calls itself `here`.
-pub(crate) fn is_here(name: &[u8], here: &str) -> bool {
-    let short = here.split('.').next().unwrap_or(here);
-    [here, short, "localhost", "127.0.0.1", "::1"].iter().any(|known| known.as_bytes() == name)
+/// Whether `name` is a name of the machine with this host name: the host name, its first label, or a loopback name.
+pub fn is_name_of(name: &[u8], hostname: &str) -> bool {
+    let short = hostname.split('.').next().unwrap_or(hostname);
+    [hostname, short, "localhost", "127.0.0.1", "::1"].iter().any(|alias| alias.as_bytes() == name)
 }
 
 #[cfg(test)]
@@ -221,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_named_in_many_ways() {
+    fn lists_hold_names_short_forms_and_addresses() {
         assert_eq!(shown("a:4,b:4"), "a:4 b:4");
         assert_eq!(shown("a, b"), "a b");
         assert_eq!(shown("n[01-03]:2,m5"), "n01:2 n02:2 n03:2 m5");
@@ -229,15 +204,15 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_appears_twice_has_the_slots_of_both_and_its_first_place() {
+    fn slots_of_a_repeated_host_add_up() {
         assert_eq!(shown("a:2,b:1,a:3"), "a:5 b:1");
         assert_eq!(shown("a,b,a"), "a:2 b");
         assert_eq!(shown("a:2,a"), "a:3");
-        assert!(shown("a:4294967295,a").contains("more slots than can be counted"));
+        assert!(shown("a:4294967295,a").contains("more than 4294967295 slots in all"));
     }
 
     #[test]
-    fn a_limit_adds_up_too_and_never_lies_below_the_slots() {
+    fn max_slots_add_up_and_are_at_least_the_slots() {
         let host = |slots, max_slots| Host { slots: Some(slots), max_slots, ..Host::new("a") };
         let mut hosts = Hosts::default();
         hosts.add(host(2, Some(3))).unwrap();
@@ -250,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn no_name_becomes_an_option_of_ssh() {
-        for wrong in ["-oProxyCommand=x", "a b", "a;b", "", "a/b", "ä", "a\nb", "a@b", "[::1]x"] {
-            assert!(Hosts::parse(wrong).is_err(), "{wrong:?}");
+    fn names_cannot_be_options_of_ssh() {
+        for invalid in ["-oProxyCommand=x", "a b", "a;b", "", "a/b", "ä", "a\nb", "a@b", "[::1]x"] {
+            assert!(Hosts::parse(invalid).is_err(), "{invalid:?}");
         }
         assert!(Hosts::parse(&"a".repeat(HOST_NAME_MAX)).is_ok());
         assert!(Hosts::parse(&"a".repeat(HOST_NAME_MAX + 1)).is_err());
-        for wrong in ["a:0", "a:x", "a:", "a:-1", "a:4294967296", "a:1:2"] {
-            assert!(matches!(Hosts::parse(wrong), Err(HostError::Slots(_))), "{wrong}");
+        for invalid in ["a:0", "a:x", "a:", "a:-1", "a:4294967296", "a:1:2"] {
+            assert!(matches!(Hosts::parse(invalid), Err(HostError::Slots(_))), "{invalid}");
         }
     }
 }

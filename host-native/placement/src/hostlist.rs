@@ -1,32 +1,12 @@
-//! Slurm's short form of many host names, `n[01-03,7],m5`, and of many counts, `2(x3),1`.
+//! Slurm's short forms of host names, `n[01-03,7],m5`, and of counts, `2(x3),1`.
 
-use super::hosts::HOSTS_MAX;
+use crate::error::HostlistError;
 
-/// Why a list is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HostlistError {
-    /// A bracket without its counterpart.
-    #[error("'{0}': a bracket is missing its counterpart; write for example n[01-03,7]")]
-    Bracket(String),
-    /// What stands between brackets is no number and no range.
-    #[error("'{0}' between brackets is no number and no range like 01-03")]
-    Range(String),
-    /// A range that counts down.
-    #[error("the range {0} counts down")]
-    Backwards(String),
-    /// Nothing between two commas.
-    #[error("a name is missing beside a comma")]
-    Empty,
-    /// More names than there may be hosts.
-    #[error("more than {HOSTS_MAX} hosts")]
-    TooMany,
-    /// A count that is none.
-    #[error("'{0}' is no count like 4 or 2(x3)")]
-    Count(String),
-}
+/// Maximum number of hosts of a job.
+pub const HOSTS_MAX: usize = 65_536;
 
-/// The entries of a list: commas between brackets do not separate.
-pub(super) fn entries(list: &str) -> impl Iterator<Item = &str> {
+/// Splits a list at its commas. Commas between brackets do not separate.
+pub(crate) fn split_entries(list: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0u32;
     list.split(move |c| {
         match c {
@@ -38,10 +18,19 @@ pub(super) fn entries(list: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// All names of a list in its order. In an entry with several brackets the last one counts fastest.
+/// Expands a list of short forms, in order. In an entry with several brackets the last bracket counts fastest.
+///
+/// ```
+/// let names = hydrant_placement::hostlist::expand("n[01-03,7],m5")?;
+/// assert_eq!(names, ["n01", "n02", "n03", "n7", "m5"]);
+/// # Ok::<(), hydrant_placement::HostlistError>(())
+/// ```
+///
+/// # Errors
+/// The list is invalid or names more than [`HOSTS_MAX`] hosts.
 pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
     let mut names = Vec::new();
-    for entry in entries(list) {
+    for entry in split_entries(list) {
         names.extend(expand_entry(entry)?);
         if names.len() > HOSTS_MAX {
             return Err(HostlistError::TooMany);
@@ -50,8 +39,8 @@ pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
     Ok(names)
 }
 
-/// The names of one entry.
-pub(super) fn expand_entry(entry: &str) -> Result<Vec<String>, HostlistError> {
+/// Expands one entry of a list.
+pub(crate) fn expand_entry(entry: &str) -> Result<Vec<String>, HostlistError> {
     if entry.trim().is_empty() {
         return Err(HostlistError::Empty);
     }
@@ -63,7 +52,7 @@ pub(super) fn expand_entry(entry: &str) -> Result<Vec<String>, HostlistError> {
         if before.contains(']') || ranges.contains('[') {
             return Err(bracket());
         }
-        let numbers = numbers(ranges)?;
+        let numbers = expand_ranges(ranges)?;
         if names.len().saturating_mul(numbers.len()) > HOSTS_MAX {
             return Err(HostlistError::TooMany);
         }
@@ -80,14 +69,14 @@ pub(super) fn expand_entry(entry: &str) -> Result<Vec<String>, HostlistError> {
     Ok(names)
 }
 
-/// What stands between brackets. The first number of a range says how many digits all have at least.
-fn numbers(ranges: &str) -> Result<Vec<String>, HostlistError> {
+/// Expands the text between brackets. The first number of a range gives the minimum number of digits.
+fn expand_ranges(ranges: &str) -> Result<Vec<String>, HostlistError> {
     let mut numbers = Vec::new();
     for range in ranges.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |digits: &str| {
-            let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-            let number = plain.then(|| digits.parse::<u64>().ok()).flatten();
+            let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+            let number = is_number.then(|| digits.parse::<u64>().ok()).flatten();
             number.ok_or_else(|| HostlistError::Range(range.to_owned()))
         };
         let (from, to) = (number(first)?, number(last)?);
@@ -103,17 +92,20 @@ fn numbers(ranges: &str) -> Result<Vec<String>, HostlistError> {
     Ok(numbers)
 }
 
-/// The counts of a list like `2(x3),1`: 2, 2, 2 and 1.
-pub fn counts(list: &str) -> Result<Vec<u32>, HostlistError> {
+/// Expands a list of counts: `2(x3),1` is 2, 2, 2 and 1.
+///
+/// # Errors
+/// A count is invalid, or there are more than [`HOSTS_MAX`].
+pub fn expand_counts(list: &str) -> Result<Vec<u32>, HostlistError> {
     let mut counts = Vec::new();
     for entry in list.split(',') {
-        let wrong = || HostlistError::Count(entry.to_owned());
+        let invalid = || HostlistError::Count(entry.to_owned());
         let (count, times) = match entry.trim().split_once("(x") {
-            Some((count, times)) => (count, times.strip_suffix(')').ok_or_else(wrong)?),
+            Some((count, times)) => (count, times.strip_suffix(')').ok_or_else(invalid)?),
             None => (entry.trim(), "1"),
         };
-        let count: u32 = count.parse().map_err(|_| wrong())?;
-        let times: usize = times.parse().map_err(|_| wrong())?;
+        let count: u32 = count.parse().map_err(|_| invalid())?;
+        let times: usize = times.parse().map_err(|_| invalid())?;
         if times > HOSTS_MAX - counts.len() {
             return Err(HostlistError::TooMany);
         }
@@ -128,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    fn joined(list: &str) -> String {
+    fn expanded(list: &str) -> String {
         match expand(list) {
             Ok(names) => names.join(" "),
             Err(error) => error.to_string(),
@@ -136,20 +128,20 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_that_scontrol_shows() {
-        // Beside each list stands what `scontrol show hostnames` of Slurm 22.05 prints.
-        assert_eq!(joined("n[01-03,7],m5"), "n01 n02 n03 n7 m5");
-        assert_eq!(joined("x[09-11]"), "x09 x10 x11");
-        assert_eq!(joined("n[9-011]"), "n9 n10 n11");
-        assert_eq!(joined("n[1,01,001]"), "n1 n01 n001");
-        assert_eq!(joined("c1-3"), "c1-3");
-        assert_eq!(joined("[1-2]"), "1 2");
-        // Of later versions, which have several brackets.
-        assert_eq!(joined("r[0-1]n[1-2]-ib"), "r0n1-ib r0n2-ib r1n1-ib r1n2-ib");
+    fn names_equal_those_of_scontrol() {
+        // Expected: output of `scontrol show hostnames` of Slurm 22.05.
+        assert_eq!(expanded("n[01-03,7],m5"), "n01 n02 n03 n7 m5");
+        assert_eq!(expanded("x[09-11]"), "x09 x10 x11");
+        assert_eq!(expanded("n[9-011]"), "n9 n10 n11");
+        assert_eq!(expanded("n[1,01,001]"), "n1 n01 n001");
+        assert_eq!(expanded("c1-3"), "c1-3");
+        assert_eq!(expanded("[1-2]"), "1 2");
+        // Later versions support several brackets.
+        assert_eq!(expanded("r[0-1]n[1-2]-ib"), "r0n1-ib r0n2-ib r1n1-ib r1n2-ib");
     }
 
     #[test]
-    fn what_is_no_list_is_said() {
+    fn errors_are_specific() {
         for (list, error) in [
             ("a[1-2", HostlistError::Bracket("a[1-2".to_owned())),
             ("a]1", HostlistError::Bracket("a]1".to_owned())),
@@ -171,16 +163,16 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_repeated() {
-        assert_eq!(counts("2(x3),1"), Ok(vec![2, 2, 2, 1]));
-        assert_eq!(counts("36"), Ok(vec![36]));
-        for wrong in ["", "2(x3", "2(3)", "x", "1,,2", "-1", "2(x-1)"] {
-            assert!(matches!(counts(wrong), Err(HostlistError::Count(_))), "{wrong}");
+    fn counts_repeat() {
+        assert_eq!(expand_counts("2(x3),1"), Ok(vec![2, 2, 2, 1]));
+        assert_eq!(expand_counts("36"), Ok(vec![36]));
+        for invalid in ["", "2(x3", "2(3)", "x", "1,,2", "-1", "2(x-1)"] {
+            assert!(matches!(expand_counts(invalid), Err(HostlistError::Count(_))), "{invalid}");
         }
-        assert_eq!(counts("1(x4000000000)"), Err(HostlistError::TooMany));
+        assert_eq!(expand_counts("1(x4000000000)"), Err(HostlistError::TooMany));
     }
 
-    /// An entry, and the names that it stands for.
+    /// An entry and its expansion.
     fn entry() -> impl Strategy<Value = (String, Vec<String>)> {
         let range = (0u64..2000, 0u64..6, 1usize..6, any::<bool>());
         let group = ("[a-z][a-z0-9-]{0,5}", prop::collection::vec(range, 0..4));
@@ -214,26 +206,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_is_its_entries_names(parts in prop::collection::vec(entry(), 1..5)) {
+        fn lists_concatenate_their_entries(parts in prop::collection::vec(entry(), 1..5)) {
             let list: Vec<&str> = parts.iter().map(|(text, _)| text.as_str()).collect();
             let names: Vec<String> = parts.iter().flat_map(|(_, names)| names.clone()).collect();
             prop_assert_eq!(expand(&list.join(",")), Ok(names));
         }
 
         #[test]
-        fn counts_written_short_are_read_long(runs in prop::collection::vec((0u32..300, 1usize..9), 1..9)) {
+        fn short_counts_expand(runs in prop::collection::vec((0u32..300, 1usize..9), 1..9)) {
             let short = |&(count, times): &(u32, usize)| match times {
                 1 => count.to_string(),
                 _ => format!("{count}(x{times})"),
             };
             let text: Vec<String> = runs.iter().map(short).collect();
             let long: Vec<u32> = runs.iter().flat_map(|&(count, times)| vec![count; times]).collect();
-            prop_assert_eq!(counts(&text.join(",")), Ok(long));
+            prop_assert_eq!(expand_counts(&text.join(",")), Ok(long));
         }
 
         #[test]
-        fn nothing_that_is_written_breaks_it(text in "[a-c0-9,()x\\[\\]-]{0,24}") {
-            let _ = (expand(&text), counts(&text));
+        fn any_text_is_handled_without_panic(text in "[a-c0-9,()x\\[\\]-]{0,24}") {
+            let _ = (expand(&text), expand_counts(&text));
         }
     }
 }

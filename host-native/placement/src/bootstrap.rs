@@ -1,0 +1,224 @@
+//! Command line that starts a process on a host: ssh, srun, qrsh, a user's command, or none.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::error::PlacementError;
+use crate::hosts::Host;
+
+/// Method that starts a process on a host.
+///
+/// The started command stays while the process runs, forwards standard input to it, and returns its standard error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bootstrap {
+    /// `ssh`.
+    Ssh,
+    /// Slurm's `srun`, as a step of the current job.
+    Srun,
+    /// Grid Engine's `qrsh -inherit`, as a task of the current job.
+    Qrsh,
+    /// The user's command: `{host}` in its words is the name of the host, `{args}` is the command to run there.
+    Exec(Vec<OsString>),
+    /// No command: the process runs on this machine, and names of hosts are labels.
+    Local,
+}
+
+impl Bootstrap {
+    /// The method that suits the resource manager: `srun` in a Slurm job, `qrsh` in a Grid Engine job, otherwise ssh.
+    pub fn for_environment(environment: &Environment<'_>) -> Bootstrap {
+        if environment.is_slurm_job() {
+            Bootstrap::Srun
+        } else if environment.is_sge_job() {
+            Bootstrap::Qrsh
+        } else {
+            Bootstrap::Ssh
+        }
+    }
+
+    /// The name, as in `--bootstrap`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Bootstrap::Ssh => "ssh",
+            Bootstrap::Srun => "srun",
+            Bootstrap::Qrsh => "qrsh",
+            Bootstrap::Exec(_) => "exec",
+            Bootstrap::Local => "local",
+        }
+    }
+
+    /// The command that runs `words` on `host`. `program` replaces the usual `ssh`, `srun` or `qrsh`.
+    ///
+    /// ssh and qrsh pass one text to a shell on the host, so the words are quoted for a shell. ssh runs in batch mode and
+    /// never prompts, because the user may be several machines away.
+    pub fn command(
+        &self,
+        program: Option<&Path>,
+        environment: &Environment<'_>,
+        host: &Host,
+        words: &[OsString],
+    ) -> Vec<OsString> {
+        let start = |name: OsString, options: &[&str]| -> Vec<OsString> {
+            let program = program.map_or(name, |program| program.as_os_str().to_owned());
+            std::iter::once(program).chain(options.iter().map(Into::into)).collect()
+        };
+        match self {
+            Bootstrap::Ssh => {
+                let mut command = start("ssh".into(), &["-x", "-T", "-o", "BatchMode=yes"]);
+                if let Some(user) = &host.user {
+                    command.extend(["-l".into(), user.into()]);
+                }
+                command.extend(["--".into(), (&host.name).into(), shell_quote(words)]);
+                command
+            }
+            Bootstrap::Srun => {
+                let options = ["--nodes=1", "--ntasks=1", "--overlap", "--mpi=none", "--cpu-bind=none"];
+                let mut command = start("srun".into(), &options);
+                command.push(format!("--nodelist={}", host.name).into());
+                command.extend_from_slice(words);
+                command
+            }
+            // The job's own process may hold the only slot of its host. Grid Engine then refuses a task there.
+            Bootstrap::Qrsh if environment.is_local(host) => words.to_vec(),
+            Bootstrap::Qrsh => {
+                let mut command = start(qrsh_path(environment), &["-inherit", &host.name]);
+                command.push(shell_quote(words));
+                command
+            }
+            Bootstrap::Exec(template) => fill_template(template, host, words),
+            Bootstrap::Local => words.to_vec(),
+        }
+    }
+
+    /// Checks that this method can log in as the user of the host.
+    pub(crate) fn check_user(&self, host: &Host) -> Result<(), PlacementError> {
+        match &host.user {
+            Some(user) if *self != Bootstrap::Ssh => {
+                let (host, user) = (host.name.clone(), user.clone());
+                Err(PlacementError::User { host, user, bootstrap: self.name() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Path of `qrsh`. Grid Engine names its folder in the environment of a job, but does not add it to `PATH`.
+fn qrsh_path(environment: &Environment<'_>) -> OsString {
+    match (environment.variable("SGE_ROOT"), environment.variable("ARC")) {
+        (Some(root), Some(arch)) => Path::new(&root).join("bin").join(arch).join("qrsh").into(),
+        _ => "qrsh".into(),
+    }
+}
+
+/// Fills in a template. `{host}` is the name of the host. `{args}` as a whole word is all words; as part of a word it is
+/// one quoted text.
+fn fill_template(template: &[OsString], host: &Host, words: &[OsString]) -> Vec<OsString> {
+    let mut command = Vec::new();
+    for word in template {
+        if word == "{args}" {
+            command.extend_from_slice(words);
+            continue;
+        }
+        let word = replace(word.as_bytes(), b"{host}", host.name.as_bytes());
+        command.push(OsString::from_vec(replace(&word, b"{args}", shell_quote(words).as_bytes())));
+    }
+    command
+}
+
+fn replace(text: &[u8], pattern: &[u8], with: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some(at) = memchr::memmem::find(rest, pattern) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(with);
+        rest = &rest[at + pattern.len()..];
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// Joins words into one text that a shell splits into the same words.
+pub fn shell_quote(words: &[OsString]) -> OsString {
+    let mut text = OsString::new();
+    for (at, word) in words.iter().enumerate() {
+        if at > 0 {
+            text.push(" ");
+        }
+        text.push(quote_word(word));
+    }
+    text
+}
+
+fn quote_word(word: &OsStr) -> OsString {
+    let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"_-./:=@%+,".contains(b);
+    let bytes = word.as_bytes();
+    if !bytes.is_empty() && bytes.iter().all(is_plain) {
+        return word.to_owned();
+    }
+    let mut text = vec![b'\''];
+    text.extend(replace(bytes, b"'", b"'\\''"));
+    text.push(b'\'');
+    OsString::from_vec(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(Into::into).collect()
+    }
+
+    fn command(bootstrap: &Bootstrap, program: Option<&str>, host: &Host) -> String {
+        let variables = |name: &str| {
+            let of_sge =
+                [("SGE_ROOT", "/opt/sge"), ("ARC", "lx-amd64"), ("PE_HOSTFILE", "/x"), ("HOSTNAME", "n1.q")];
+            of_sge.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.into())
+        };
+        let environment = Environment { hostname: "n1".to_owned(), variables: &variables };
+        let words = words(&["/opt/my apps/hydrant", "it's"]);
+        let started = bootstrap.command(program.map(Path::new), &environment, host, &words);
+        started.iter().map(|word| format!("[{}]", word.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn each_method_has_its_command() {
+        let host = Host { user: Some("joe".to_owned()), ..Host::new("n7") };
+        assert_eq!(
+            command(&Bootstrap::Ssh, None, &host),
+            r"[ssh][-x][-T][-o][BatchMode=yes][-l][joe][--][n7]['/opt/my apps/hydrant' 'it'\''s']"
+        );
+        assert_eq!(
+            command(&Bootstrap::Srun, Some("/s/srun"), &Host::new("n7")),
+            "[/s/srun][--nodes=1][--ntasks=1][--overlap][--mpi=none][--cpu-bind=none][--nodelist=n7]\
+             [/opt/my apps/hydrant][it's]"
+        );
+        let inherit = r"-inherit][n7]['/opt/my apps/hydrant' 'it'\''s']";
+        let of_job = Host::new("n7");
+        assert_eq!(
+            command(&Bootstrap::Qrsh, None, &of_job),
+            format!("[/opt/sge/bin/lx-amd64/qrsh][{inherit}")
+        );
+        assert_eq!(command(&Bootstrap::Qrsh, Some("/q"), &of_job), format!("[/q][{inherit}"));
+        // Grid Engine's name of the host of the job's own process.
+        assert_eq!(command(&Bootstrap::Qrsh, None, &Host::new("n1.q")), "[/opt/my apps/hydrant][it's]");
+        assert_eq!(command(&Bootstrap::Local, None, &host), "[/opt/my apps/hydrant][it's]");
+        let own = Bootstrap::Exec(words(&["nsenter", "--net=/run/netns/{host}", "{args}"]));
+        assert_eq!(command(&own, None, &host), "[nsenter][--net=/run/netns/n7][/opt/my apps/hydrant][it's]");
+        let own = Bootstrap::Exec(words(&["rsh", "{host}", "exec {args}"]));
+        assert_eq!(command(&own, None, &host), r"[rsh][n7][exec '/opt/my apps/hydrant' 'it'\''s']");
+    }
+
+    #[test]
+    fn a_shell_reads_quoted_words() {
+        let odd = words(&["", "a b", "'", "$HOME `x` \\ \"", "*", "a\nb", "plain-1.0/x"]);
+        let text = shell_quote(&odd);
+        let script = OsString::from_iter([OsStr::new("printf '%s\\0' "), &text]);
+        let output = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
+        let read: Vec<&[u8]> = output.stdout.strip_suffix(b"\0").unwrap().split(|&byte| byte == 0).collect();
+        assert_eq!(read, odd.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,205 @@
+//! Errors of host lists, host files, resource managers, mapping and binding.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::hostlist::HOSTS_MAX;
+use crate::hosts::HOST_NAME_MAX;
+use crate::job_map::RANKS_MAX;
+
+/// Error of placing a job. The message names the file or variable and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlacementError {
+    /// A host file cannot be read.
+    #[error("cannot read host file {}{}: {why}", file.display(), named_by(variable))]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// The variable that names the file, if no option does.
+        variable: Option<&'static str>,
+        /// The error of the system.
+        why: io::Error,
+    },
+    /// A line of a host file is invalid.
+    #[error("{} line {line}: {why}", file.display())]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// The line's number, from 1.
+        line: usize,
+        /// The error in the line.
+        why: LineError,
+    },
+    /// A host file names no host.
+    #[error("{}{} names no host; write one host a line, for example: node1 slots=4", file.display(), named_by(variable))]
+    EmptyFile {
+        /// The file.
+        file: PathBuf,
+        /// The variable that names the file, if no option does.
+        variable: Option<&'static str>,
+    },
+    /// A variable of the resource manager is invalid.
+    #[error("{variable} '{value}': {why}; name the hosts with -hosts or -f instead")]
+    Variable {
+        /// Name of the variable.
+        variable: &'static str,
+        /// Its value, cut off after 60 characters.
+        value: String,
+        /// The error in the value.
+        why: LineError,
+    },
+    /// Slurm's list of hosts and its list of counts differ in length.
+    #[error(
+        "{names} names {hosts} hosts, but {counts} has counts for {counted}; name the hosts with -hosts or -f instead"
+    )]
+    Counts {
+        /// The variable with the names.
+        names: &'static str,
+        /// Number of names.
+        hosts: usize,
+        /// The variable with the counts.
+        counts: &'static str,
+        /// Number of counts.
+        counted: usize,
+    },
+    /// The job has more ranks than the `max_slots` of all hosts allow.
+    #[error(
+        "{ranks} ranks, but max_slots of the hosts allow {capacity}; name more hosts or start fewer ranks"
+    )]
+    Full {
+        /// Ranks of the job.
+        ranks: u64,
+        /// The sum of all `max_slots`.
+        capacity: u64,
+    },
+    /// The job has more than [`RANKS_MAX`] ranks.
+    #[error("{0} ranks, but at most {RANKS_MAX} can run on several hosts")]
+    Ranks(u64),
+    /// A host has a user, and the bootstrap cannot log in as another user.
+    #[error("host {host} has user {user}, which {bootstrap} does not support; use --bootstrap ssh")]
+    User {
+        /// The host.
+        host: String,
+        /// Its user.
+        user: String,
+        /// Name of the bootstrap.
+        bootstrap: &'static str,
+    },
+    /// `PMI_process_mapping` is longer than a PMI value may be.
+    #[error(
+        "the process mapping takes {len} bytes, and PMI allows 1024: start fewer ranks or map them more evenly"
+    )]
+    MappingTooLong {
+        /// Length of the mapping in bytes.
+        len: usize,
+    },
+    /// A processor to bind to is not allowed for this process.
+    #[error("cannot bind to processor {cpu}: this process may use {allowed} only")]
+    Processor {
+        /// Number of the processor.
+        cpu: u32,
+        /// The allowed processors, as a list of ranges.
+        allowed: String,
+    },
+    /// A set of processors to bind to is empty.
+    #[error("cannot bind: empty set of processors")]
+    NoProcessor,
+}
+
+/// Error in one line of a host file, or in one variable of a resource manager.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// The host is invalid.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// hydra's `binding=` of a single host.
+    #[error("'{0}': binding on a single host is not supported; use -bind-to core or -bind-to user:0+2,1+3")]
+    Binding(String),
+    /// An unknown word behind the name of a host.
+    #[error("unknown word '{0}': expected slots=N, max_slots=N or user=NAME")]
+    Word(String),
+    /// A word that appears twice.
+    #[error("'{0}' is given twice")]
+    Twice(String),
+    /// An invalid user name.
+    #[error("invalid user name '{0}'")]
+    User(String),
+    /// `HOST SLOTS` without slots.
+    #[error("host '{0}' has no number of slots")]
+    NoSlots(String),
+    /// A variable that names no host.
+    #[error("no host")]
+    Nothing,
+    /// Bytes that are not UTF-8.
+    #[error("not UTF-8 text")]
+    NotUtf8,
+}
+
+impl From<HostlistError> for LineError {
+    fn from(error: HostlistError) -> LineError {
+        LineError::Host(error.into())
+    }
+}
+
+/// Error in a host, or in a list of hosts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// An invalid host name.
+    #[error(
+        "invalid host name '{0}': use letters, digits, '.', '-' and '_', no leading '-', at most {HOST_NAME_MAX} bytes"
+    )]
+    Name(String),
+    /// An invalid number of slots.
+    #[error("invalid number of slots '{0}': give a whole number of at least 1")]
+    Slots(String),
+    /// The slots of a host that is named several times exceed 32 bits.
+    #[error("host {0} has more than {max} slots in all", max = u32::MAX)]
+    ManySlots(String),
+    /// `max_slots` is smaller than the number of slots.
+    #[error("host {host} has {slots} slots, but max_slots is {max_slots}")]
+    MaxBelowSlots {
+        /// The host.
+        host: String,
+        /// Its slots in all.
+        slots: u32,
+        /// Its `max_slots` in all.
+        max_slots: u32,
+    },
+    /// A host is named twice, with different users.
+    #[error("host {0} is named twice, with different users")]
+    Users(String),
+    /// The list is invalid.
+    #[error(transparent)]
+    List(#[from] HostlistError),
+}
+
+/// Error in the short form of a list of host names or counts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostlistError {
+    /// An unbalanced bracket.
+    #[error("unbalanced bracket in '{0}'; write for example n[01-03,7]")]
+    Bracket(String),
+    /// Text between brackets that is neither a number nor a range.
+    #[error("invalid range '{0}' between brackets; write for example n[01-03,7]")]
+    Range(String),
+    /// A range that counts down.
+    #[error("range {0} counts down")]
+    Backwards(String),
+    /// An empty entry of a list.
+    #[error("empty host name beside a comma")]
+    Empty,
+    /// More than [`HOSTS_MAX`] names.
+    #[error("more than {HOSTS_MAX} hosts")]
+    TooMany,
+    /// An invalid count.
+    #[error("invalid count '{0}'; write for example 4 or 2(x3)")]
+    Count(String),
+}
+
+fn named_by(variable: &Option<&'static str>) -> String {
+    variable.map_or_else(String::new, |variable| format!(" (named by {variable})"))
+}

@@ -1,0 +1,431 @@
+//! Mapping of ranks to hosts, and numbering of ranks.
+
+use std::str::FromStr;
+
+use hydrant_core::peer::tree::Tree;
+
+use crate::error::PlacementError;
+use crate::hosts::{Host, Hosts};
+
+/// Maximum number of ranks of a job on several hosts.
+pub const RANKS_MAX: u32 = 1 << 24;
+
+/// Consecutive ranks of one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankRange {
+    /// Number of the program, its `appnum`.
+    pub program: u32,
+    /// The first rank.
+    pub first: u32,
+    /// Number of ranks, at least one.
+    pub count: u32,
+}
+
+/// A host and its ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The host.
+    pub host: Host,
+    /// The host's ranks in ascending order. Empty on a host with a daemon only.
+    pub rank_ranges: Vec<RankRange>,
+}
+
+impl Node {
+    /// Number of ranks.
+    pub fn size(&self) -> u32 {
+        self.rank_ranges.iter().map(|range| range.count).sum()
+    }
+
+    /// The ranks in ascending order.
+    pub fn ranks(&self) -> impl Iterator<Item = u32> {
+        self.rank_ranges.iter().flat_map(|range| range.first..range.first + range.count)
+    }
+}
+
+/// Name of the process set that holds the ranks of a host.
+pub fn node_pset(host: &str) -> String {
+    format!("hydrant://node/{host}")
+}
+
+/// Order in which hosts get ranks (`-map-by`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MapBy {
+    /// A host gets ranks for all its slots, then the next host does.
+    #[default]
+    Slot,
+    /// Hosts get one rank each in turn.
+    Node,
+}
+
+/// Order in which ranks are numbered (`-rank-by`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankBy {
+    /// Host by host.
+    Slot,
+    /// One rank of each host in turn.
+    Node,
+}
+
+/// A mapping or ranking policy that is neither `slot` nor `node`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected slot or node; use -bind-to for the processors of a rank")]
+pub struct UnknownPolicy;
+
+impl FromStr for MapBy {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<MapBy, UnknownPolicy> {
+        match text {
+            "slot" => Ok(MapBy::Slot),
+            "node" => Ok(MapBy::Node),
+            _ => Err(UnknownPolicy),
+        }
+    }
+}
+
+impl FromStr for RankBy {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<RankBy, UnknownPolicy> {
+        match text {
+            "slot" => Ok(RankBy::Slot),
+            "node" => Ok(RankBy::Node),
+            _ => Err(UnknownPolicy),
+        }
+    }
+}
+
+/// How ranks are mapped to hosts and numbered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MappingPolicy {
+    /// Ranks that a host gets in one turn (`-ppn`), instead of one for each slot.
+    pub ppn: Option<u32>,
+    /// Order in which hosts get ranks.
+    pub map_by: MapBy,
+    /// Order in which ranks are numbered. Without it, ranks are numbered in the order of mapping.
+    pub rank_by: Option<RankBy>,
+}
+
+/// The ranks of each host.
+///
+/// In the tree of daemons, node 0 is the launcher and runs no ranks. Nodes 1 to n are the hosts in their order. Each
+/// host has a daemon, even without ranks, because a spawn may name it. `PMI_process_mapping` counts hosts from 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobMap {
+    nodes: Vec<Node>,
+    ranks: u32,
+}
+
+impl JobMap {
+    /// Maps the ranks of programs to hosts. `programs` holds the number of ranks of each program.
+    ///
+    /// Hosts take turns in their order. In a turn a host gets one rank for each slot, or `ppn` ranks: all at once with
+    /// [`MapBy::Slot`], one each time it comes round with [`MapBy::Node`]. If ranks are left after a turn of all hosts,
+    /// the next turn begins. A host never gets more ranks than its `max_slots`. Programs follow each other without a
+    /// gap. Ranks of a program are numbered in the order of mapping, with [`RankBy::Slot`] host by host, and with
+    /// [`RankBy::Node`] round robin over its hosts.
+    ///
+    /// # Errors
+    /// More ranks than the `max_slots` of all hosts allow, more than [`RANKS_MAX`], or no host.
+    pub fn new(hosts: &Hosts, programs: &[u32], policy: MappingPolicy) -> Result<JobMap, PlacementError> {
+        let sum: u64 = programs.iter().copied().map(u64::from).sum();
+        let ranks = u32::try_from(sum).ok().filter(|&sum| sum <= RANKS_MAX);
+        let ranks = ranks.ok_or(PlacementError::Ranks(sum))?;
+        check_capacity(hosts, sum)?;
+        let nodes = hosts.iter().map(|host| Node { host: host.clone(), rank_ranges: Vec::new() });
+        let mut job_map = JobMap { nodes: nodes.collect(), ranks };
+        let mut assignments = assign_ranks(hosts, ranks, policy).into_iter();
+        let mut rest_of_turn = None;
+        let mut first = 0;
+        for (program, &size) in (0..).zip(programs) {
+            // A turn may hold ranks of several programs.
+            let mut of_program = Vec::new();
+            let mut left = size;
+            while left > 0 {
+                let next = rest_of_turn.take().or_else(|| assignments.next());
+                let (node, count) = next.expect("assign_ranks assigns every rank");
+                let taken = left.min(count);
+                of_program.push((node, taken));
+                rest_of_turn = Some((node, count - taken)).filter(|&(_, rest)| rest > 0);
+                left -= taken;
+            }
+            for (node, count) in rank_order(of_program, policy.rank_by) {
+                job_map.push_range(node, RankRange { program, first, count });
+                first += count;
+            }
+        }
+        Ok(job_map)
+    }
+
+    /// Adds ranks to a node, as part of its last range if they follow it.
+    fn push_range(&mut self, node: usize, range: RankRange) {
+        let ranges = &mut self.nodes[node].rank_ranges;
+        match ranges.last_mut() {
+            Some(last) if last.program == range.program && last.first + last.count == range.first => {
+                last.count += range.count;
+            }
+            _ => ranges.push(range),
+        }
+    }
+
+    /// The hosts in their order. Node n of the tree is at position n - 1.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Number of ranks of the job.
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// The tree of the launcher and one daemon for each host.
+    pub fn tree(&self, radix: u32) -> Tree {
+        Tree::new(self.nodes.len() as u32 + 1, radix)
+    }
+
+    /// All ranks in order, as runs: position of the host and number of consecutive ranks on it.
+    pub(crate) fn node_runs(&self) -> Vec<(u32, u32)> {
+        let of_node = |(at, node): (u32, &Node)| -> Vec<(u32, u32, u32)> {
+            node.rank_ranges.iter().map(|range| (range.first, at, range.count)).collect()
+        };
+        let mut ranges: Vec<_> = (0..).zip(&self.nodes).flat_map(of_node).collect();
+        ranges.sort_unstable();
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for (_, node, count) in ranges {
+            match runs.last_mut() {
+                Some((last, run)) if *last == node => *run += count,
+                _ => runs.push((node, count)),
+            }
+        }
+        runs
+    }
+
+    /// Describes hosts with more ranks than slots, if there are any. A host without a number of slots is never among
+    /// them.
+    pub fn oversubscription(&self) -> Option<String> {
+        const SHOWN: usize = 4;
+        let is_oversubscribed = |node: &&Node| node.host.slots.is_some_and(|slots| node.size() > slots);
+        let all: Vec<&Node> = self.nodes.iter().filter(is_oversubscribed).collect();
+        let one = |node: &&Node| {
+            format!("{} runs {} on {}", node.host.name, node.size(), node.host.ranks_per_turn())
+        };
+        let mut shown: Vec<String> = all.iter().take(SHOWN).map(one).collect();
+        if all.len() > SHOWN {
+            shown.push(format!("and {} more", all.len() - SHOWN));
+        }
+        (!shown.is_empty()).then(|| format!("more ranks than slots: {}", shown.join(", ")))
+    }
+}
+
+/// Checks that the `max_slots` of all hosts allow that many ranks.
+pub(crate) fn check_capacity(hosts: &Hosts, ranks: u64) -> Result<(), PlacementError> {
+    let capacity = hosts.iter().map(|host| host.max_slots.map(u64::from)).sum::<Option<u64>>();
+    match capacity {
+        Some(capacity) if capacity < ranks => Err(PlacementError::Full { ranks, capacity }),
+        _ => Ok(()),
+    }
+}
+
+/// Number of ranks that all hosts get in one turn.
+pub(crate) fn ranks_per_turn(hosts: &Hosts, ppn: Option<u32>) -> u64 {
+    hosts.iter().map(|host| ranks_after_turns(host, 1, ppn)).sum()
+}
+
+/// Maximum number of ranks of a host after that many turns.
+fn ranks_after_turns(host: &Host, turns: u64, ppn: Option<u32>) -> u64 {
+    let ranks = turns * u64::from(ppn.unwrap_or_else(|| host.ranks_per_turn()));
+    host.max_slots.map_or(ranks, |max| ranks.min(u64::from(max)))
+}
+
+/// Assigns ranks to hosts, in the order of mapping: position of the host and number of ranks. The capacity of the hosts
+/// has been checked.
+fn assign_ranks(hosts: &Hosts, ranks: u32, policy: MappingPolicy) -> Vec<(usize, u32)> {
+    let hosts: Vec<&Host> = hosts.iter().collect();
+    let mut assigned = vec![0u64; hosts.len()];
+    let mut assignments = Vec::new();
+    let mut left = ranks;
+    let mut turn = 0u64;
+    while left > 0 {
+        turn += 1;
+        let most = |at: usize| ranks_after_turns(hosts[at], turn, policy.ppn);
+        let mut open: Vec<usize> = (0..hosts.len()).filter(|&at| assigned[at] < most(at)).collect();
+        while !open.is_empty() {
+            for &at in &open {
+                if left == 0 {
+                    return assignments;
+                }
+                let free = u32::try_from(most(at) - assigned[at]).unwrap_or(u32::MAX);
+                let count = match policy.map_by {
+                    MapBy::Slot => free.min(left),
+                    MapBy::Node => 1,
+                };
+                assigned[at] += u64::from(count);
+                left -= count;
+                assignments.push((at, count));
+            }
+            open.retain(|&at| assigned[at] < most(at));
+        }
+    }
+    assignments
+}
+
+/// The assignments of one program, in the order in which its ranks are numbered.
+fn rank_order(assignments: Vec<(usize, u32)>, rank_by: Option<RankBy>) -> Vec<(usize, u32)> {
+    let Some(rank_by) = rank_by else { return assignments };
+    let mut counts = std::collections::BTreeMap::new();
+    for (node, count) in assignments {
+        *counts.entry(node).or_insert(0) += count;
+    }
+    let mut counts: Vec<(usize, u32)> = counts.into_iter().collect();
+    if rank_by == RankBy::Slot {
+        return counts;
+    }
+    let mut order = Vec::new();
+    while !counts.is_empty() {
+        for (node, count) in &mut counts {
+            order.push((*node, 1));
+            *count -= 1;
+        }
+        counts.retain(|&(_, count)| count > 0);
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DEFAULT: MappingPolicy = MappingPolicy { ppn: None, map_by: MapBy::Slot, rank_by: None };
+    const BY_NODE: MappingPolicy = MappingPolicy { map_by: MapBy::Node, ..DEFAULT };
+
+    /// The host of each rank, by the first letter of its name.
+    fn letters(job_map: &JobMap) -> String {
+        let runs = job_map.node_runs();
+        let letter = |&(node, count): &(u32, u32)| {
+            job_map.nodes()[node as usize].host.name[..1].repeat(count as usize)
+        };
+        runs.iter().map(letter).collect()
+    }
+
+    fn mapped(hosts: &str, programs: &[u32], policy: MappingPolicy) -> String {
+        let job_map = JobMap::new(&Hosts::parse(hosts).unwrap(), programs, policy).unwrap();
+        letters(&job_map)
+    }
+
+    #[test]
+    fn hosts_are_filled_in_turn_and_then_again() {
+        assert_eq!(mapped("a:2,b:1,c:3", &[6], DEFAULT), "aabccc");
+        assert_eq!(mapped("a:2,b:1,c:3", &[3], DEFAULT), "aab");
+        // hydra 4.0.2, `-f` with a:2 and b:1, nine ranks.
+        assert_eq!(mapped("a:2,b:1", &[9], DEFAULT), "aabaabaab");
+        assert_eq!(mapped("a,b,c", &[7], DEFAULT), "abcabca");
+    }
+
+    #[test]
+    fn ppn_overrides_slots() {
+        // hydra 4.0.2: (vector,(0,2,2)).
+        let ppn = |ppn| MappingPolicy { ppn: Some(ppn), ..DEFAULT };
+        assert_eq!(mapped("a:2,b:1", &[9], ppn(2)), "aabbaabba");
+        assert_eq!(mapped("a:4,b:4", &[4], ppn(1)), "abab");
+    }
+
+    #[test]
+    fn map_by_node_skips_full_hosts() {
+        assert_eq!(mapped("a:3,b:1,c:2", &[6], BY_NODE), "abcaca");
+        assert_eq!(mapped("a:3,b:1,c:2", &[9], BY_NODE), "abcacaabc");
+    }
+
+    #[test]
+    fn ranks_are_numbered_by_mapping_by_host_or_round_robin() {
+        let by = |rank_by, policy: MappingPolicy| MappingPolicy { rank_by: Some(rank_by), ..policy };
+        assert_eq!(mapped("a:2,b:1", &[9], by(RankBy::Slot, DEFAULT)), "aaaaaabbb");
+        assert_eq!(mapped("a:3,b:1,c:2", &[6], by(RankBy::Node, DEFAULT)), "abcaca");
+        assert_eq!(mapped("a:3,b:1,c:2", &[6], by(RankBy::Slot, BY_NODE)), "aaabcc");
+        assert_eq!(mapped("a:3,b:1,c:2", &[4, 2], by(RankBy::Node, DEFAULT)), "abaacc");
+    }
+
+    #[test]
+    fn programs_follow_each_other_without_a_gap() {
+        let job_map = JobMap::new(&Hosts::parse("a:3,b:3").unwrap(), &[1, 4, 1], DEFAULT).unwrap();
+        let range = |program, first, count| RankRange { program, first, count };
+        assert_eq!(job_map.nodes()[0].rank_ranges, [range(0, 0, 1), range(1, 1, 2)]);
+        assert_eq!(job_map.nodes()[1].rank_ranges, [range(1, 3, 2), range(2, 5, 1)]);
+        assert_eq!(job_map.nodes()[1].ranks().collect::<Vec<_>>(), [3, 4, 5]);
+        assert_eq!(node_pset("b"), "hydrant://node/b");
+        assert_eq!(job_map.tree(16).nodes(), 3);
+        assert_eq!(mapped("a:3,b:3", &[1, 4, 1], BY_NODE), "ababab");
+    }
+
+    #[test]
+    fn max_slots_are_never_exceeded() {
+        let mut hosts = Hosts::default();
+        let host = |name, slots, max_slots| Host { max_slots, ..Host::with_slots(name, slots) };
+        hosts.add(host("a", 2, Some(3))).unwrap();
+        hosts.add(host("b", 1, Some(1))).unwrap();
+        let map = |hosts: &Hosts, ranks| JobMap::new(hosts, &[ranks], DEFAULT);
+        assert_eq!(letters(&map(&hosts, 4).unwrap()), "aaba");
+        let error = map(&hosts, 5).unwrap_err();
+        assert!(matches!(error, PlacementError::Full { ranks: 5, capacity: 4 }), "{error}");
+        hosts.add(host("c", 1, None)).unwrap();
+        assert_eq!(letters(&map(&hosts, 8).unwrap()), "aabcaccc");
+        assert!(matches!(map(&hosts, RANKS_MAX + 1), Err(PlacementError::Ranks(_))));
+        assert!(matches!(map(&Hosts::default(), 1), Err(PlacementError::Full { capacity: 0, .. })));
+    }
+
+    #[test]
+    fn oversubscribed_hosts_are_named() {
+        let oversubscribed = |hosts: &str, ranks| {
+            JobMap::new(&Hosts::parse(hosts).unwrap(), &[ranks], DEFAULT).unwrap().oversubscription()
+        };
+        assert_eq!(oversubscribed("a:2,b:1", 3), None);
+        assert_eq!(oversubscribed("a,b", 9), None);
+        assert_eq!(oversubscribed("a:2,b", 6).as_deref(), Some("more ranks than slots: a runs 4 on 2"));
+        assert!(oversubscribed("n[1-9]:1", 18).unwrap().ends_with("n4 runs 2 on 1, and 5 more"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_rank_is_on_one_host(
+            slots in prop::collection::vec((prop::option::of(1u32..5), prop::option::of(0u32..4)), 1..9),
+            programs in prop::collection::vec(1u32..12, 1..4),
+            ppn in prop::option::of(1u32..4), map_by in map_by(), rank_by in prop::option::of(rank_by()),
+        ) {
+            let mut hosts = Hosts::default();
+            for (at, (slots, more)) in slots.iter().enumerate() {
+                let max_slots = more.map(|more| slots.unwrap_or(1) + more);
+                hosts.add(Host { slots: *slots, max_slots, ..Host::new(&format!("n{at}")) }).unwrap();
+            }
+            let policy = MappingPolicy { ppn, map_by, rank_by };
+            let Ok(job_map) = JobMap::new(&hosts, &programs, policy) else {
+                prop_assert!(hosts.iter().all(|host| host.max_slots.is_some()));
+                return Ok(());
+            };
+            let mut seen = vec![None; job_map.ranks() as usize];
+            let starts: Vec<u32> = programs.iter().scan(0, |at, n| { *at += n; Some(*at - n) }).collect();
+            for node in job_map.nodes() {
+                prop_assert!(node.host.max_slots.is_none_or(|max| node.size() <= max));
+                prop_assert!(node.rank_ranges.is_sorted_by_key(|range| range.first));
+                for range in &node.rank_ranges {
+                    for rank in range.first..range.first + range.count {
+                        prop_assert_eq!(seen[rank as usize].replace(range.program), None);
+                    }
+                }
+            }
+            for (rank, program) in seen.iter().enumerate() {
+                let start = starts.iter().rposition(|&start| start as usize <= rank);
+                prop_assert_eq!(program.map(|program| program as usize), start);
+            }
+            prop_assert_eq!(job_map.nodes()[0].rank_ranges[0].first, 0);
+        }
+    }
+
+    fn map_by() -> impl Strategy<Value = MapBy> {
+        prop_oneof![Just(MapBy::Slot), Just(MapBy::Node)]
+    }
+
+    fn rank_by() -> impl Strategy<Value = RankBy> {
+        prop_oneof![Just(RankBy::Slot), Just(RankBy::Node)]
+    }
+}

@@ -1,0 +1,52 @@
+//! Placement of the ranks of an MPI job on hosts.
+//!
+//! [`locate`] finds the hosts of a job and maps its ranks to them. Hosts come from a list, from a host file, or from the
+//! allocation of a [`ResourceManager`]. The result is a [`JobMap`] with the ranks of each host, and the [`Bootstrap`] that
+//! starts a daemon there.
+//!
+//! ```
+//! use hydrant_placement::{Environment, HostSource, Hosts, Location, PlacementOptions, locate};
+//!
+//! // Two hosts with four slots each, and a job of six ranks of one program.
+//! let hosts = HostSource::List(Hosts::parse("n[01-02]:4")?);
+//! let options = PlacementOptions { hosts, ..PlacementOptions::default() };
+//! let environment = Environment { hostname: "login".to_owned(), variables: &|_| None };
+//! let Location::Nodes(deployment) = locate(&options, &mut [6], &environment)? else { panic!("no remote host") };
+//!
+//! let nodes = deployment.job_map.nodes();
+//! assert_eq!(nodes[0].ranks().collect::<Vec<_>>(), [0, 1, 2, 3]);
+//! assert_eq!(nodes[1].ranks().collect::<Vec<_>>(), [4, 5]);
+//! assert_eq!(deployment.job_map.process_mapping()?, "(vector,(0,1,4),(1,1,2))");
+//! assert_eq!(deployment.bootstrap.name(), "ssh");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The crate reads environment variables and host files only. It starts no process and opens no connection.
+
+mod bootstrap;
+mod cpu_binding;
+mod environment;
+mod error;
+pub mod hostfile;
+pub mod hostlist;
+mod hosts;
+mod job_map;
+mod locate;
+mod node_grouping;
+mod process_mapping;
+mod resource_manager;
+#[cfg(test)]
+mod test_file;
+
+pub use bootstrap::{Bootstrap, shell_quote};
+pub use cpu_binding::CpuBinding;
+pub use environment::Environment;
+pub use error::{HostError, HostlistError, LineError, PlacementError};
+pub use hosts::{HOST_NAME_MAX, Host, Hosts, is_name_of};
+pub use job_map::{
+    JobMap, MapBy, MappingPolicy, Node, RANKS_MAX, RankBy, RankRange, UnknownPolicy, node_pset,
+};
+pub use locate::{Deployment, HostSource, Location, PlacementOptions, locate};
+pub use node_grouping::NodeGrouping;
+pub use process_mapping::process_mapping;
+pub use resource_manager::ResourceManager;

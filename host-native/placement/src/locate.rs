@@ -1,0 +1,112 @@
+//! Search for the hosts of a job, and mapping of its ranks to them.
+
+use std::path::PathBuf;
+
+use crate::bootstrap::Bootstrap;
+use crate::environment::Environment;
+use crate::error::PlacementError;
+use crate::hostfile::{self, Format};
+use crate::hosts::{Host, Hosts};
+use crate::job_map::{self, JobMap, MappingPolicy};
+use crate::resource_manager::{self, ResourceManager};
+
+/// What the user asked for: hosts, mapping, and how daemons are started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlacementOptions {
+    /// Source of the hosts.
+    pub hosts: HostSource,
+    /// Mapping and numbering of ranks.
+    pub policy: MappingPolicy,
+    /// Programs, by their `appnum`, without a number of ranks: each gets as many ranks as all hosts take in one turn.
+    /// On this machine without hosts, the number that the caller gave stays.
+    pub fill: Vec<u32>,
+    /// Method that starts daemons. Without it, the resource manager decides.
+    pub bootstrap: Option<Bootstrap>,
+}
+
+/// Source of the hosts of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HostSource {
+    /// The allocation of the resource manager whose job this process is part of. Outside of such a job: this machine.
+    #[default]
+    Allocation,
+    /// A list of hosts.
+    List(Hosts),
+    /// A host file in the format of hydra or Open MPI.
+    File(PathBuf),
+}
+
+/// Where the ranks of a job run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// On this machine, as children of this process.
+    Local,
+    /// On several hosts, or on one other, each with a daemon.
+    Nodes(Deployment),
+}
+
+/// Ranks on hosts, and how daemons are started there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deployment {
+    /// The resource manager that named the hosts, if one did.
+    pub resource_manager: Option<ResourceManager>,
+    /// The ranks of each host.
+    pub job_map: JobMap,
+    /// Method that starts the daemons: the user's choice, otherwise `srun` in a Slurm job, `qrsh` in a Grid Engine job,
+    /// and ssh elsewhere.
+    pub bootstrap: Bootstrap,
+}
+
+/// Finds the hosts of a job and maps its ranks to them.
+///
+/// `programs` holds the number of ranks of each program. Programs listed in [`PlacementOptions::fill`] get their number
+/// here.
+///
+/// Without hosts, and with a single host that is this machine, the job stays local, unless a bootstrap is asked for.
+///
+/// # Errors
+/// Hosts cannot be read, are invalid, or take fewer ranks than the job has.
+///
+/// # Panics
+/// If `fill` names a program that `programs` does not have.
+pub fn locate(
+    options: &PlacementOptions,
+    programs: &mut [u32],
+    environment: &Environment<'_>,
+) -> Result<Location, PlacementError> {
+    let (resource_manager, hosts) = match &options.hosts {
+        HostSource::List(hosts) => (None, hosts.clone()),
+        HostSource::File(file) => (None, hostfile::read(file, Format::Words, None)?),
+        HostSource::Allocation => match resource_manager::allocation(environment)? {
+            Some((resource_manager, hosts)) => (Some(resource_manager), hosts),
+            // Local daemons can be tried out without any host name.
+            None if options.bootstrap == Some(Bootstrap::Local) => {
+                (None, Hosts::of_this_machine(&environment.hostname))
+            }
+            None => return Ok(Location::Local),
+        },
+    };
+    if !options.fill.is_empty() {
+        let ranks = job_map::ranks_per_turn(&hosts, options.policy.ppn);
+        let ranks = u32::try_from(ranks).map_err(|_| PlacementError::Ranks(ranks))?;
+        for &program in &options.fill {
+            programs[program as usize] = ranks;
+        }
+    }
+    let single_host = hosts.iter().next().filter(|_| hosts.len() == 1);
+    // A resource manager may name a host by its name on another network.
+    let is_local = |host: &Host| {
+        environment.is_local(host) || resource_manager.is_some() && environment.has_same_short_name(host)
+    };
+    if options.bootstrap.is_none() && single_host.is_some_and(is_local) {
+        job_map::check_capacity(&hosts, programs.iter().copied().map(u64::from).sum())?;
+        return Ok(Location::Local);
+    }
+    let bootstrap = options.bootstrap.clone().unwrap_or_else(|| Bootstrap::for_environment(environment));
+    hosts.iter().try_for_each(|host| bootstrap.check_user(host))?;
+    let job_map = JobMap::new(&hosts, programs, options.policy)?;
+    Ok(Location::Nodes(Deployment { resource_manager, job_map, bootstrap }))
+}
+
+#[cfg(test)]
+mod tests;

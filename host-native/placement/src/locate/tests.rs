@@ -1,0 +1,153 @@
+use std::ffi::OsString;
+
+use super::*;
+use crate::job_map::MapBy;
+use crate::test_file::TestFile;
+
+const HOSTNAME: &str = "here.example";
+const SLURM: [(&str, &str); 2] = [("SLURM_JOB_NODELIST", "n[01-02]"), ("SLURM_TASKS_PER_NODE", "4(x2)")];
+
+/// Options without hosts.
+fn allocation() -> PlacementOptions {
+    PlacementOptions::default()
+}
+
+/// `-hosts`.
+fn list(hosts: &str) -> PlacementOptions {
+    PlacementOptions { hosts: HostSource::List(Hosts::parse(hosts).unwrap()), ..allocation() }
+}
+
+/// `-f`.
+fn file(file: &TestFile) -> PlacementOptions {
+    PlacementOptions { hosts: HostSource::File(file.path().to_owned()), ..allocation() }
+}
+
+fn with_bootstrap(options: PlacementOptions, bootstrap: Bootstrap) -> PlacementOptions {
+    PlacementOptions { bootstrap: Some(bootstrap), ..options }
+}
+
+fn located(
+    options: &PlacementOptions,
+    programs: &mut [u32],
+    variables: &[(&str, &str)],
+) -> Result<Location, PlacementError> {
+    let value = |name: &str| -> Option<OsString> {
+        variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.into())
+    };
+    locate(options, programs, &Environment { hostname: HOSTNAME.to_owned(), variables: &value })
+}
+
+fn deployed(options: &PlacementOptions, ranks: u32, variables: &[(&str, &str)]) -> Deployment {
+    match located(options, &mut [ranks], variables) {
+        Ok(Location::Nodes(deployment)) => deployment,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn without_hosts_or_with_this_machine_alone_the_job_is_local() {
+    let one = [("SLURM_JOB_NODELIST", "n01"), ("SLURM_TASKS_PER_NODE", "4"), ("SLURMD_NODENAME", "n01")];
+    for (options, variables) in [
+        (allocation(), &[] as &[(&str, &str)]),
+        (list("here:2"), &[]),
+        (list("localhost"), &SLURM),
+        (list("here.example,here.example"), &[]),
+        (allocation(), &one),
+    ] {
+        assert_eq!(located(&options, &mut [4], variables).unwrap(), Location::Local, "{options:?}");
+    }
+    // PBS may name a host by its name on another network (open-mpi/ompi#3133).
+    let node_file = TestFile::new(b"here.ib0.hpc.example\nhere.ib0.hpc.example\n");
+    let of_pbs = [("PBS_NODEFILE", node_file.name())];
+    assert_eq!(located(&allocation(), &mut [2], &of_pbs).unwrap(), Location::Local);
+    for (options, variables) in [
+        (list("here.ib0.hpc.example"), &of_pbs as &[(&str, &str)]),
+        (list("there"), &[]),
+        (list("here,localhost"), &[]),
+        (with_bootstrap(list("here"), Bootstrap::Local), &[]),
+        (with_bootstrap(allocation(), Bootstrap::Local), &[]),
+        (allocation(), &SLURM),
+        (allocation(), &one[..2]),
+    ] {
+        assert!(matches!(located(&options, &mut [1], variables), Ok(Location::Nodes(_))), "{options:?}");
+    }
+}
+
+#[test]
+fn options_override_the_environment() {
+    let names = |deployment: &Deployment| -> Vec<String> {
+        deployment.job_map.nodes().iter().map(|node| node.host.name.clone()).collect()
+    };
+    let found = deployed(&allocation(), 8, &SLURM);
+    assert_eq!((found.resource_manager, &found.bootstrap), (Some(ResourceManager::Slurm), &Bootstrap::Srun));
+    assert_eq!(names(&found), ["n01", "n02"]);
+    let named = deployed(&list("n02,x"), 8, &SLURM);
+    assert_eq!((named.resource_manager, &named.bootstrap), (None, &Bootstrap::Srun));
+    assert_eq!(names(&named), ["n02", "x"]);
+    let by_ssh = with_bootstrap(allocation(), Bootstrap::Ssh);
+    assert_eq!(deployed(&by_ssh, 1, &SLURM).bootstrap, Bootstrap::Ssh);
+    assert_eq!(deployed(&list("a,b"), 1, &[]).bootstrap, Bootstrap::Ssh);
+    // An invalid allocation is ignored if hosts are named.
+    let invalid = [("SLURM_JOB_NODELIST", "n[1")];
+    assert!(located(&list("a,b"), &mut [1], &invalid).is_ok());
+    assert!(located(&allocation(), &mut [1], &invalid).is_err());
+}
+
+#[test]
+fn programs_without_a_number_fill_the_hosts() {
+    let filled = |options: PlacementOptions, fill: &[u32], programs: &[u32], variables: &[(&str, &str)]| {
+        let mut programs = programs.to_vec();
+        let options = PlacementOptions { fill: fill.to_vec(), ..options };
+        located(&options, &mut programs, variables).unwrap();
+        programs
+    };
+    let with = |hosts, policy| PlacementOptions { policy, ..list(hosts) };
+    let ppn = |ppn| MappingPolicy { ppn: Some(ppn), ..MappingPolicy::default() };
+    let by_node = MappingPolicy { map_by: MapBy::Node, ..MappingPolicy::default() };
+    assert_eq!(filled(allocation(), &[0], &[1], &[]), [1]);
+    assert_eq!(filled(allocation(), &[0], &[1], &SLURM), [8]);
+    assert_eq!(filled(allocation(), &[], &[2], &SLURM), [2]);
+    assert_eq!(filled(allocation(), &[0, 2], &[1, 1, 1], &SLURM), [8, 1, 8]);
+    assert_eq!(filled(list("here:3"), &[0], &[1], &[]), [3]);
+    assert_eq!(filled(list("a:3,b"), &[0], &[1], &[]), [4]);
+    assert_eq!(filled(with("a:3,b", ppn(2)), &[0], &[1], &[]), [4]);
+    assert_eq!(filled(with("a:3,b", ppn(1)), &[0], &[1], &[]), [2]);
+    assert_eq!(filled(with("a:3,b", by_node), &[0], &[1], &[]), [4]);
+    let limited = TestFile::new(b"a slots=2 max_slots=3\nb max_slots=1\n");
+    let options = PlacementOptions { policy: ppn(9), ..file(&limited) };
+    assert_eq!(filled(options, &[0], &[1], &[]), [4]);
+    for count in [u32::MAX, u32::MAX / 2, u32::MAX / 4] {
+        let options = PlacementOptions { fill: vec![0, 1], ..list(&format!("a:{count},b:{count}")) };
+        let error = located(&options, &mut [1, 1], &[]).unwrap_err();
+        assert!(matches!(error, PlacementError::Ranks(_)), "{count}: {error}");
+    }
+}
+
+#[test]
+fn grid_engine_jobs_start_daemons_by_qrsh() {
+    let of_job =
+        |hosts| [("PE_HOSTFILE", hosts), ("HOSTNAME", "n1.q"), ("SGE_ROOT", "/opt/sge"), ("ARC", "lx-amd64")];
+    let hosts = TestFile::new(b"n1.q 2 all.q@n1.q UNDEFINED\nn2.q 2 all.q@n2.q UNDEFINED\n");
+    assert_eq!(deployed(&allocation(), 4, &of_job(hosts.name())).bootstrap, Bootstrap::Qrsh);
+    // Grid Engine's name of this machine differs from the host name.
+    let one = TestFile::new(b"n1.q 4 all.q@n1.q UNDEFINED\n");
+    assert_eq!(located(&allocation(), &mut [4], &of_job(one.name())).unwrap(), Location::Local);
+    let in_slurm = [&SLURM[..], &of_job(hosts.name())].concat();
+    assert_eq!(deployed(&allocation(), 1, &in_slurm).bootstrap, Bootstrap::Srun);
+}
+
+#[test]
+fn max_slots_hold_on_this_machine() {
+    let host_file = TestFile::new(b"localhost max_slots=2\n");
+    let error = located(&file(&host_file), &mut [3], &[]).unwrap_err();
+    assert!(matches!(error, PlacementError::Full { ranks: 3, capacity: 2 }), "{error}");
+    assert_eq!(located(&file(&host_file), &mut [2], &[]).unwrap(), Location::Local);
+}
+
+#[test]
+fn only_ssh_supports_users() {
+    let host_file = TestFile::new(b"a user=joe\nlocalhost user=joe\n");
+    assert!(matches!(located(&file(&host_file), &mut [1], &[]), Ok(Location::Nodes(_))));
+    let error = located(&with_bootstrap(file(&host_file), Bootstrap::Srun), &mut [1], &[]).unwrap_err();
+    assert!(matches!(error, PlacementError::User { bootstrap: "srun", .. }), "{error}");
+}
