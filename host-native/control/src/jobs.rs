@@ -460,7 +460,10 @@ mod tests {
         assert_eq!(job.describe_end(&ExitStatus::default(), false, |_| "n1"), None);
         assert_eq!(job.rank_exited(2, Exit::Signal(11), None), Some(139));
         assert_eq!(job.rank_exited(1, Exit::Code(2), None), None);
-        assert_eq!(lines(&job), "rank 2 on n1, pid 102, program a.out died by SIGSEGV, and 1 more rank failed");
+        assert_eq!(
+            lines(&job),
+            "rank 2 on n1, pid 102, program a.out died by SIGSEGV, and 1 more rank failed"
+        );
     }
 
     #[test]
@@ -501,10 +504,7 @@ mod tests {
         let mut status = ExitStatus::default();
         assert!(!status.record_signal(libc::SIGTERM));
         assert_eq!(job.rank_exited(0, Exit::Signal(libc::SIGTERM as u8), None), Some(143));
-        assert_eq!(
-            job.describe_end(&status, false, |_| "n1"),
-            Some(EndReport::Interrupted(libc::SIGTERM))
-        );
+        assert_eq!(job.describe_end(&status, false, |_| "n1"), Some(EndReport::Interrupted(libc::SIGTERM)));
     }
 
     #[test]
@@ -550,7 +550,10 @@ mod tests {
         record.programs[1] = Program { command: "b.out".into(), ..program(1) };
         let job = Job::new(record, 0, None, ());
         assert_eq!([0, 1, 2].map(|rank| job.program(rank).0), [0, 0, 1]);
-        assert_eq!((job.program(2).1.command.to_str(), job.rank_name(2)), (Some("b.out"), "rank 2 of spawned job 2".into()));
+        assert_eq!(
+            (job.program(2).1.command.to_str(), job.rank_name(2)),
+            (Some("b.out"), "rank 2 of spawned job 2".into())
+        );
     }
 
     #[test]
@@ -561,7 +564,10 @@ mod tests {
 
     #[test]
     fn stalled_fences_are_described() {
-        assert_eq!(stalled_fence_line(0, 1500, "it waits for 2"), "a fence has been waiting for 1.5 s: it waits for 2");
+        assert_eq!(
+            stalled_fence_line(0, 1500, "it waits for 2"),
+            "a fence has been waiting for 1.5 s: it waits for 2"
+        );
         assert_eq!(stalled_fence_line(3, 1000, "x"), "a fence of spawned job 3 has been waiting for 1 s: x");
     }
 }

@@ -87,9 +87,11 @@ mod tests {
     fn sets_of_nodes_programs_and_names() {
         let set = |name: &str, ranks| Program { psets: vec![name.to_owned()], ..program(ranks) };
         let programs = [set("left", 2), set("left", 1), set("right", 1)];
-        let blocks = [(2, 0, 1), (1, 1, 2), (2, 3, 1)].map(|(node, first, count)| RankBlock { node, first, count });
+        let blocks =
+            [(2, 0, 1), (1, 1, 2), (2, 3, 1)].map(|(node, first, count)| RankBlock { node, first, count });
         let sets = process_sets(1, "job-1", &programs, &blocks, |node| ["head", "a", "b"][node as usize]);
-        let sets: Vec<_> = sets.iter().map(|(name, ranges)| format!("{name} {}", format_ranges(ranges))).collect();
+        let sets: Vec<_> =
+            sets.iter().map(|(name, ranges)| format!("{name} {}", format_ranges(ranges))).collect();
         let want = [
             "hydrant://node/a 1-2",
             "hydrant://node/b 0,3",

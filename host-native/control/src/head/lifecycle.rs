@@ -34,7 +34,9 @@ impl Head {
         if !self.unready.is_empty() {
             return Ok(());
         }
-        let Some(FirstJob { programs, blocks, mapping, nonce, .. }) = self.first.take() else { return Ok(()) };
+        let Some(FirstJob { programs, blocks, mapping, nonce, .. }) = self.first.take() else {
+            return Ok(());
+        };
         if self.status.is_interrupted() {
             return Ok(());
         }
@@ -76,7 +78,8 @@ impl Head {
             return Err(Error::JobTooLarge { len, max });
         }
         let blocks = record.blocks.clone();
-        let run = NodeProgress { blocks, starting: nodes.clone(), busy: nodes, spawner, ..NodeProgress::default() };
+        let run =
+            NodeProgress { blocks, starting: nodes.clone(), busy: nodes, spawner, ..NodeProgress::default() };
         let first = self.jobs.free_slots(size as u32);
         self.jobs.insert(Job::new(record.clone(), first, spawn, run));
         self.actions.push_back(Action::OpenJob { record: Box::new(record.clone()) });

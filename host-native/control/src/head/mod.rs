@@ -170,7 +170,9 @@ impl Head {
             Event::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
             Event::JobOpened { job } => self.job_opened(job),
             Event::OpenFailed { job, error } => self.open_failed(job, &error),
-            Event::SpawnResolved { request, nonce, programs } => self.spawn_resolved(request, nonce, programs),
+            Event::SpawnResolved { request, nonce, programs } => {
+                self.spawn_resolved(request, nonce, programs)
+            }
             Event::BackendReply { request, result } => self.backend_replied(request, result),
             Event::NameServiceReply { request, rc, text } => self.upcall_complete(request, rc, text),
             Event::OutputDrained { job, reader_closed } => self.output_drained(job, reader_closed),

@@ -78,7 +78,9 @@ impl Head {
                 }
                 Ok(validity)
             }
-            Report::Spawn { job, rank, .. } | Report::Upcall { job, rank, .. } => self.check_rank(node, job, rank),
+            Report::Spawn { job, rank, .. } | Report::Upcall { job, rank, .. } => {
+                self.check_rank(node, job, rank)
+            }
             Report::StdinConsumed(_) | Report::StdinClosed => match self.stdin_node() {
                 Some(reader) => self.require(node, reader == node),
                 None => Ok(Validity::Stale),

@@ -224,7 +224,8 @@ pub struct StartError {
 
 /// Encodes a record.
 pub fn encode(record: &impl Serialize) -> Vec<u8> {
-    postcard::to_stdvec(record).expect("the records of this crate have lengths, so encoding to memory succeeds")
+    postcard::to_stdvec(record)
+        .expect("the records of this crate have lengths, so encoding to memory succeeds")
 }
 
 /// Decodes a record that fills `bytes`. Returns `None` if the bytes are not such a record.
@@ -245,7 +246,8 @@ mod tests {
         assert_eq!(decode(&encode(&order)), Some(order));
         let chunk = OutputChunk { job: JobId(0), rank: Rank(5), stderr: true, bytes: b"no\n" };
         assert_eq!(decode(&encode(&chunk)), Some(chunk));
-        let report = Report::Exited { job: JobId(1), rank: Rank(2), exit: Exit::Signal(9), requested: Some(4) };
+        let report =
+            Report::Exited { job: JobId(1), rank: Rank(2), exit: Exit::Signal(9), requested: Some(4) };
         assert_eq!(decode(&encode(&report)), Some(report));
     }
 

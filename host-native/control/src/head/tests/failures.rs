@@ -42,7 +42,10 @@ fn of_two_failures_the_first_counts() {
     }
     run.report(2, Report::JobDone(FIRST));
     run.lose(1..2);
-    run.ended(139, &["rank 3 died by SIGSEGV\n  rank 3 on n2, pid 103, program a.out\n  4 other ranks were ended"]);
+    run.ended(
+        139,
+        &["rank 3 died by SIGSEGV\n  rank 3 on n2, pid 103, program a.out\n  4 other ranks were ended"],
+    );
 }
 
 #[test]
@@ -117,7 +120,10 @@ fn a_daemon_is_lost_after_its_ranks_have_ended() {
     run.exit(1, 0, Exit::Signal(15));
     run.exit(1, 1, Exit::Signal(15));
     run.report(1, Report::JobDone(FIRST));
-    run.ended(1, &["host n2 (node 2): its daemon is lost\n  2 other ranks were ended, 2 other ranks had ended before"]);
+    run.ended(
+        1,
+        &["host n2 (node 2): its daemon is lost\n  2 other ranks were ended, 2 other ranks had ended before"],
+    );
 }
 
 #[test]
@@ -134,7 +140,10 @@ fn all_daemons_are_lost() {
     run.lose(1..2);
     assert_eq!(run.finished, None);
     run.lose(2..3);
-    run.ended(1, &["host n1 (node 1): its daemon is lost\n  2 ranks were running there, 2 other ranks were ended"]);
+    run.ended(
+        1,
+        &["host n1 (node 1): its daemon is lost\n  2 ranks were running there, 2 other ranks were ended"],
+    );
 }
 
 #[test]
@@ -148,7 +157,10 @@ fn a_failed_backend_aborts_the_job_and_its_node_stays() {
     run.report(1, Report::JobDone(FIRST));
     assert_eq!(run.finished, None, "node 2 is busy");
     run.report(2, Report::JobDone(FIRST));
-    run.ended(1, &["host n2 (node 2): the plugin trapped\n  2 ranks were running there, 2 other ranks were ended"]);
+    run.ended(
+        1,
+        &["host n2 (node 2): the plugin trapped\n  2 ranks were running there, 2 other ranks were ended"],
+    );
 }
 
 #[test]

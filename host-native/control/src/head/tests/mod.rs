@@ -131,7 +131,10 @@ impl Run {
     /// Asserts that a report ends the run, and names its node.
     fn rejects(&mut self, node: u32, report: &Report) {
         let error = self.try_report(node, report).expect_err("the report is invalid");
-        assert!(matches!(error, Error::InvalidReport { node: named, .. } if named == node), "{report:?}: {error}");
+        assert!(
+            matches!(error, Error::InvalidReport { node: named, .. } if named == node),
+            "{report:?}: {error}"
+        );
     }
 
     /// A node starts all of its ranks.
@@ -196,7 +199,10 @@ fn a_job_that_succeeds_ends_on_all_nodes() {
     assert_eq!(run.take_sent(), [to_all(Order::DeregisterJob(FIRST))]);
     run.ended(0, &[]);
     assert!(run.others.contains(&Action::CloseJob { job: FIRST, slots: 0..4 }));
-    assert!(!run.others.contains(&Action::DeregisterJob { job: FIRST }), "the backend goes with its last job");
+    assert!(
+        !run.others.contains(&Action::DeregisterJob { job: FIRST }),
+        "the backend goes with its last job"
+    );
 }
 
 #[test]

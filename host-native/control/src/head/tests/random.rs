@@ -82,13 +82,19 @@ impl Daemon {
                 }
                 let unstarted = if self.broken || self.interrupted { Vec::new() } else { ranks };
                 let spawned = record.ordinal > 0;
-                let known = self.jobs.insert(record.id, LocalJob { unstarted, spawned, ..LocalJob::default() });
+                let known =
+                    self.jobs.insert(record.id, LocalJob { unstarted, spawned, ..LocalJob::default() });
                 assert!(known.is_none(), "the number of job {:?} is in use on node {}", record.id, self.node);
             }
             Order::Signal(signal) => {
                 if matches!(signal, SIGINT | SIGTERM | SIGKILL) {
                     self.interrupted = true;
-                    self.jobs.keys().copied().collect::<Vec<_>>().iter().for_each(|&id| self.kill(id, signal as u8));
+                    self.jobs
+                        .keys()
+                        .copied()
+                        .collect::<Vec<_>>()
+                        .iter()
+                        .for_each(|&id| self.kill(id, signal as u8));
                 }
             }
             Order::AbortJob(id) => self.kill(id, SIGTERM as u8),
@@ -124,7 +130,10 @@ impl Daemon {
         if let Some(rank) = job.unstarted.first().copied() {
             if random.chance(3) && !calm {
                 let appnum = random.chance(50).then_some(0);
-                self.report(&Report::StartFailed { job: id, error: StartError { appnum, ..start_error("cannot start") } });
+                self.report(&Report::StartFailed {
+                    job: id,
+                    error: StartError { appnum, ..start_error("cannot start") },
+                });
                 return self.kill(id, SIGKILL as u8);
             }
             job.unstarted.remove(0);
@@ -150,11 +159,18 @@ impl Daemon {
                 self.report(&Report::AbortJob { job: id, cause, message: String::new() });
             }
             31 if !spawned => {
-                let request = b"mcmd=spawn\nnprocs=1\nexecname=b\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\
+                let request =
+                    b"mcmd=spawn\nnprocs=1\nexecname=b\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\
                                 info_num=0\nendcmd\n";
                 self.next_upcall += 1;
                 self.pending.insert(upcall.0);
-                self.report(&Report::Spawn { upcall, job: id, rank: rank_id, protocol, request: request.to_vec() });
+                self.report(&Report::Spawn {
+                    upcall,
+                    job: id,
+                    rank: rank_id,
+                    protocol,
+                    request: request.to_vec(),
+                });
             }
             32 | 33 => {
                 let request: &[u8] = match random.below(3) {
@@ -165,7 +181,13 @@ impl Daemon {
                 let protocol = Protocol::V2;
                 self.next_upcall += 1;
                 self.pending.insert(upcall.0);
-                self.report(&Report::Upcall { upcall, job: id, rank: rank_id, protocol, request: request.to_vec() });
+                self.report(&Report::Upcall {
+                    upcall,
+                    job: id,
+                    rank: rank_id,
+                    protocol,
+                    request: request.to_vec(),
+                });
             }
             34 => self.report(&Report::StalledFence { job: id, missing: rank.to_string() }),
             35 => self.report(&Report::Print("a line".into())),
@@ -267,10 +289,8 @@ impl World {
         match self.random.below(100) {
             0..30 => self.deliver_order(daemon),
             30..60 => self.deliver_report(daemon),
-            60..80 => {
-                if !self.daemons[daemon].lost {
-                    self.daemons[daemon].act(&mut self.random, calm, &self.aborted);
-                }
+            60..80 if !self.daemons[daemon].lost => {
+                self.daemons[daemon].act(&mut self.random, calm, &self.aborted);
             }
             80..97 => self.answer(),
             97 if !calm && self.random.chance(8) => self.daemons[daemon].lost = self.lose(daemon),
@@ -332,7 +352,8 @@ impl World {
         let alive = |job: &JobId| self.head.jobs().get(*job).is_some() && !self.canceled.contains(job);
         let code = match report {
             Report::Exited { job, rank, exit, .. } => {
-                let counts = alive(job) && !self.aborted.contains(job) && self.head.jobs()[*job].is_running(rank.0);
+                let counts =
+                    alive(job) && !self.aborted.contains(job) && self.head.jobs()[*job].is_running(rank.0);
                 Some(exit_code(*exit)).filter(|&code| counts && code != 0)
             }
             Report::AbortJob { job, cause: Cause::Abort { code, .. }, .. } => {
@@ -365,7 +386,11 @@ impl World {
                 if let Some(job) = self.open.pop() {
                     let error = StartError { errno: 28, ..start_error("no room") };
                     let fails = job != FIRST && self.random.chance(10);
-                    self.handle(if fails { Event::OpenFailed { job, error } } else { Event::JobOpened { job } });
+                    self.handle(if fails {
+                        Event::OpenFailed { job, error }
+                    } else {
+                        Event::JobOpened { job }
+                    });
                 }
             }
             1 => {
@@ -375,8 +400,10 @@ impl World {
             }
             2 => {
                 if let Some(request) = self.resolving.pop() {
-                    let program = SpawnProgram { program: program(1 + self.random.below(5) as u32), hosts: Vec::new() };
-                    let result = if self.random.chance(20) { Err((2, "not found".into())) } else { Ok(program) };
+                    let program =
+                        SpawnProgram { program: program(1 + self.random.below(5) as u32), hosts: Vec::new() };
+                    let result =
+                        if self.random.chance(20) { Err((2, "not found".into())) } else { Ok(program) };
                     self.handle(Event::SpawnResolved { request, nonce: 3, programs: vec![result] });
                 }
             }
@@ -413,7 +440,8 @@ impl World {
                     Order::AbortJob(job) => assert!(self.abort_sent.insert(job), "{job:?} is aborted twice"),
                     _ => {}
                 }
-                for daemon in self.daemons.iter_mut().filter(|daemon| !self.known_lost.contains(&daemon.node)) {
+                for daemon in self.daemons.iter_mut().filter(|daemon| !self.known_lost.contains(&daemon.node))
+                {
                     daemon.inbox.push(order.clone());
                 }
             }
@@ -429,7 +457,9 @@ impl World {
             }
             Action::DrainOutput { job } => self.draining.push(job),
             Action::ResolveSpawn { request, .. } => self.resolving.push(request),
-            Action::DefineSet { request, .. } | Action::ConnectJobs { request, .. } => self.replying.push(request),
+            Action::DefineSet { request, .. } | Action::ConnectJobs { request, .. } => {
+                self.replying.push(request)
+            }
             Action::CallNameService { request, .. } => self.naming.push(request),
             Action::Print(lines) => {
                 self.stalled_lines += u32::from(lines.starts_with("a fence"));

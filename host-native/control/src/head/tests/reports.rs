@@ -1,7 +1,7 @@
 //! Validation of reports, stalled fences, and output.
 
-use hydrant_core::trace::Cause;
 use hydrant_core::UpcallId;
+use hydrant_core::trace::Cause;
 use hydrant_core::wire::Protocol;
 
 use super::*;
@@ -110,7 +110,8 @@ fn lines_of_daemons_are_printed() {
 fn output_is_checked() {
     let mut run = Run::started(2);
     let chunk = |job, rank| OutputChunk { job, rank: Rank(rank), stderr: false, bytes: b"hello" };
-    let decode = |run: &Run, node, chunk| run.head.decode_output(node, &encode(&chunk)).map(|chunk| chunk.is_some());
+    let decode =
+        |run: &Run, node, chunk| run.head.decode_output(node, &encode(&chunk)).map(|chunk| chunk.is_some());
     assert!(matches!(decode(&run, 1, chunk(FIRST, 1)), Ok(true)));
     assert!(matches!(decode(&run, 1, chunk(JobId(3), 1)), Ok(false)));
     assert!(decode(&run, 1, chunk(FIRST, 2)).is_err());

@@ -12,7 +12,9 @@ fn nothing_is_sent_before_all_daemons_have_joined() {
     assert_eq!(run.printed, ["the daemon of host n2 has joined"]);
     run.event(Event::AllJoined);
     let sent = run.take_sent();
-    assert!(matches!(&sent[..], [(_, Order::Setup(_)), (_, Order::StartJob(record))] if record.name.starts_with("kvs_7_0_")));
+    assert!(
+        matches!(&sent[..], [(_, Order::Setup(_)), (_, Order::StartJob(record))] if record.name.starts_with("kvs_7_0_"))
+    );
     assert_eq!((run.others.clone(), run.head.awaits_nodes()), (vec![Action::AllowStdin(None)], false));
     run.event(Event::AllJoined);
     assert_eq!(run.take_sent(), []);
