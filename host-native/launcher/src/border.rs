@@ -1,12 +1,10 @@
 //! The core that serves a run: what the event loops drive, whatever stands behind it.
 
-use std::ffi::OsString;
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
 
+use hydrant_control::protocol::PluginFile;
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Server, Time};
-use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
 use crate::manage::{Board, BoardError};
@@ -130,26 +128,13 @@ impl<'s> DerefMut for Service<'s> {
     }
 }
 
-/// A plugin's file as it was read, here or on another machine.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct PluginFile {
-    /// What errors call it.
-    pub(crate) file: OsString,
-    /// What it holds.
-    pub(crate) code: Vec<u8>,
-    /// How long one call may take.
-    pub(crate) deadline: Duration,
-}
-
-impl PluginFile {
-    /// Finds and reads a plugin.
-    pub(crate) fn read(plugin: &Plugin) -> Result<PluginFile, RunError> {
-        #[cfg(feature = "sandbox")]
-        return crate::sandbox::read(plugin);
-        #[cfg(not(feature = "sandbox"))]
-        match plugin {
-            Plugin::Installed | Plugin::File(_) => Err(RunError::NoSandbox),
-        }
+/// Finds and reads a plugin.
+pub(crate) fn read_plugin(plugin: &Plugin) -> Result<PluginFile, RunError> {
+    #[cfg(feature = "sandbox")]
+    return crate::sandbox::read(plugin);
+    #[cfg(not(feature = "sandbox"))]
+    match plugin {
+        Plugin::Installed | Plugin::File(_) => Err(RunError::NoSandbox),
     }
 }
 

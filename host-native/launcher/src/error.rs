@@ -179,7 +179,7 @@ pub enum RunError {
     #[error(transparent)]
     Placement(#[from] Box<PlacementError>),
     /// A neighbour's core says what this node's does not understand.
-    #[error("node {node} told this one what no core says: {why}")]
+    #[error("invalid message from node {node}: {why}")]
     Peer {
         /// The neighbour.
         node: u32,
@@ -210,6 +210,16 @@ pub enum RunError {
 impl From<BoardError> for RunError {
     fn from(error: BoardError) -> RunError {
         Box::new(error).into()
+    }
+}
+
+impl From<hydrant_control::Error> for RunError {
+    fn from(error: hydrant_control::Error) -> RunError {
+        match error {
+            hydrant_control::Error::Size(ranks) => RunError::Size(ranks),
+            hydrant_control::Error::Placement(error) => error.into(),
+            error => RunError::links(error),
+        }
     }
 }
 

@@ -132,7 +132,6 @@ pub enum Destination {
 
 /// Something that the host of the head has to do.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Action {
     /// Sends an order.
     Send {

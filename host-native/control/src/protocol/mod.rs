@@ -19,7 +19,6 @@ pub use setup::{PluginFile, Setup};
 
 /// Message from the head to one node or to all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub enum Order {
     /// Asks for a [`Report::Identity`].
     Identify,
@@ -88,7 +87,6 @@ pub enum Order {
 
 /// Message from a node to the head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub enum Report {
     /// Answer to [`Order::Identify`].
     Identity {

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use hydrant_control::protocol::Report;
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, Input, JobId, Output, Rank, Time};
 use hydrant_reactor::Interest;
@@ -9,10 +10,7 @@ use rustix::fd::OwnedFd;
 
 use super::Engine;
 use super::conns::{HANDSHAKE_TIMEOUT, OVERRUN, Received};
-use super::open::ALONE;
-use super::report::{Blame, Why};
 use super::token::Token;
-use crate::cluster::control::Report;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
@@ -29,7 +27,7 @@ impl Engine<'_, '_> {
         {
             self.close_conn(oldest)?;
         }
-        let process = rank.map(|rank| self.jobs[job].first + rank);
+        let process = rank.map(|rank| self.jobs[job].slot(rank));
         let Some(id) = self.conns.open(fd, job, process, now) else { return Ok(None) };
         let conn = self.conns.get(id).expect("it was opened just now");
         self.poller.add(conn.fd(), Token::Conn(id), Interest::Read)?;
@@ -75,7 +73,7 @@ impl Engine<'_, '_> {
                     let Some(job) = self.jobs.get(job) else { continue };
                     // A board's connections are its own.
                     if self.conns.get(conn.0).is_some() {
-                        self.conns.name(conn.0, job.first + rank.0);
+                        self.conns.name(conn.0, job.slot(rank.0));
                     }
                     if self.plan.options.verbose {
                         let line = format!("{} has joined", job.rank_name(rank.0));
@@ -87,36 +85,32 @@ impl Engine<'_, '_> {
                     if self.is_daemon() {
                         self.report_of(job, &Report::Spawn { upcall: spawn, job, rank, protocol, request });
                     } else {
-                        self.spawn((ALONE, spawn), (job, rank), (protocol, &request))?;
+                        self.spawn(spawn, (job, rank), (protocol, &request))?;
                     }
                 }
                 Some(Output::Upcall { upcall, job, rank, protocol, request }) => {
                     let request = request.to_vec();
                     if self.is_daemon() {
-                        self.report_of(job, &Report::Names { upcall, job, rank, protocol, request });
+                        self.report_of(job, &Report::Upcall { upcall, job, rank, protocol, request });
                     } else {
                         self.ask_universe(upcall, (job, rank), (protocol, request));
                     }
                 }
                 Some(Output::KillRank { job, rank, code, message }) => {
                     let message = message.to_owned();
-                    self.end_one(job, rank.0, code, &message);
+                    self.end_rank(job, rank.0, code, &message);
                 }
                 Some(Output::AbortJob { job, cause, message }) => {
                     let message = message.to_owned();
-                    if self.is_daemon() {
-                        self.report_of(job, &Report::End { job, cause, message });
-                    } else {
-                        self.end(job, Why::Rank(Blame { cause, message }));
-                    }
+                    self.abort_job(job, cause, message)?;
                 }
                 Some(Output::StalledFence { job, missing, .. }) if self.nodes.is_some() => {
                     let missing = missing.to_owned();
-                    self.report_of(job, &Report::Late { job, missing });
+                    self.report_of(job, &Report::StalledFence { job, missing });
                 }
                 Some(Output::StalledFence { job, arrived, size, missing }) => {
                     let text = format!("{arrived} of {size} ranks have come, it waits for {missing}");
-                    self.say_late(job, &text);
+                    self.report_stalled_fence(job, &text);
                 }
                 Some(Output::Peer { node, bytes }) => {
                     let Some(nodes) = &mut self.nodes else { continue };
@@ -132,20 +126,11 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// A fence waits for longer than the user wants.
-    pub(super) fn say_late(&mut self, job: JobId, what: &str) {
-        let seconds = self.plan.options.fence_warning.as_secs_f64();
-        let of_job = match self.jobs.get(job).map_or(0, |job| job.ordinal) {
-            0 => String::new(),
-            ordinal => format!(" of spawned job {ordinal}"),
-        };
-        self.sinks.say(&format!("a fence{of_job} has been waiting for {seconds} s: {what}"));
-    }
-
     /// A connection cannot go on, for what its client said.
     fn turn_away(&mut self, id: u32, why: impl Display) -> Result<(), RunError> {
         let process = self.conns.get(id).and_then(|conn| conn.process());
-        let rank = process.and_then(|process| self.jobs.of(process)).map(|(job, rank)| job.rank_name(rank));
+        let rank =
+            process.and_then(|process| self.jobs.of_slot(process)).map(|(job, rank)| job.rank_name(rank));
         match rank {
             Some(rank) => {
                 self.sinks.say(&format!("closed the PMI connection of {rank}: {why}"));
@@ -167,7 +152,7 @@ impl Engine<'_, '_> {
 
     /// Hears out a rank whose process has ended: its last words may be on their way.
     pub(super) fn hear_out(&mut self, job: JobId, process: u32) -> Result<(), RunError> {
-        if self.jobs[job].port.is_some() {
+        if self.jobs[job].run.port.is_some() {
             // It may not even have been let in.
             self.accept(job)?;
             for id in self.conns.unnamed(job) {
@@ -189,7 +174,7 @@ impl Engine<'_, '_> {
     pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
         let now = self.now();
         let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
-        let Some(port) = &mut job.port else { return Ok(()) };
+        let Some(port) = &mut job.run.port else { return Ok(()) };
         let mut admitted = Vec::new();
         if let Err(error) = port.socket().accept(&mut admitted) {
             self.sinks.say(&format!("cannot take in connections for a while: {error}"));
@@ -203,7 +188,7 @@ impl Engine<'_, '_> {
 
     /// Listens on the ports again that have rested.
     pub(super) fn resume_ports(&mut self, now: u64) -> Result<(), RunError> {
-        let mut ports = self.jobs.iter_mut().filter_map(|job| job.port.as_mut());
+        let mut ports = self.jobs.iter_mut().filter_map(|job| job.run.port.as_mut());
         Ok(ports.try_for_each(|port| port.resume(&self.poller, now))?)
     }
 

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use hydrant_core::Limits;
 use hydrant_core::storage::Layout;
 
-use crate::border::{Maker, PluginFile};
+use crate::border::{Maker, read_plugin};
 use crate::cli::value;
 use crate::plan::Plugin;
 use crate::recording::{Check, Difference, Reader, Record, RecordingError};
@@ -140,7 +140,7 @@ fn play(options: &Options, out: &mut dyn Write, played: &mut Played) -> Result<(
         true => None,
         false => {
             fits(&limits)?;
-            let plugin = options.sandbox.as_ref().map(PluginFile::read).transpose().map_err(Box::new)?;
+            let plugin = options.sandbox.as_ref().map(read_plugin).transpose().map_err(Box::new)?;
             let maker = Maker::new(plugin.as_ref()).map_err(Box::new)?;
             slabs = maker.slabs(&limits, false).map_err(Box::new)?;
             Some(Check::new(maker.core(limits, seed, &mut slabs).map_err(Box::new)?))

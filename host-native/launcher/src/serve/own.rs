@@ -14,10 +14,11 @@ use super::jobs::Job;
 use super::station::{News, OWN_FILES, Station};
 use super::token::Token;
 use crate::border::Native;
-use crate::engine::open::{job_name, random};
+use crate::engine::open::random;
 use crate::engine::port::Port;
 use crate::error::RunError;
 use crate::storage::OwnedStorage;
+use hydrant_control::job_name;
 
 /// The one job that there is at a time.
 const JOB: JobId = JobId(0);
@@ -101,7 +102,7 @@ impl Own<'_, '_> {
         self.job = Job::new(self.served, self.size, deadline);
         let name = match &options.jobid {
             Some(jobid) => jobid.clone(),
-            None => job_name(&self.host, self.served)?,
+            None => job_name(std::process::id(), self.served, random()?, &self.host),
         };
         let spec = JobSpec {
             universe: options.usize,

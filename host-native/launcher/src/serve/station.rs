@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use hydrant_control::free_stretch;
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{BoardReport, JobReport, RankReport};
 use hydrant_core::trace::{Cause, Closing, Exit};
@@ -17,7 +18,6 @@ use super::Network;
 use super::token::{CONNS, Token};
 use crate::border::Native;
 use crate::engine::conns::{Conns, HANDSHAKE_TIMEOUT, OVERRUN, Received};
-use crate::engine::jobs::free_stretch;
 use crate::engine::port::Port;
 use crate::error::RunError;
 
