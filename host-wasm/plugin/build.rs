@@ -1,12 +1,12 @@
-//! Tells the linker how much memory the module has.
+//! Linker arguments: the module's memory maximum and its stack.
 
 fn main() {
     const MAX: &str = "HYDRANT_PLUGIN_MEMORY_MAX";
     println!("cargo::rerun-if-env-changed={MAX}");
-    // 1 GiB, which is enough for 15,000 ranks with the usual limits.
+    // 1 GiB is enough for 15,000 ranks with the default limits.
     let max = std::env::var(MAX).unwrap_or_else(|_| (1u32 << 30).to_string());
     println!("cargo::rustc-cdylib-link-arg=--max-memory={max}");
-    // The stack lies below everything else, so that one that overflows traps and overwrites nothing.
+    // With the stack at the lowest addresses, an overflow traps instead of overwriting data.
     println!("cargo::rustc-cdylib-link-arg=--stack-first");
     println!("cargo::rustc-cdylib-link-arg=-zstack-size={}", 256 << 10);
 }

@@ -33,13 +33,13 @@ fn a_wrong_command_line_is_2_and_speaks_on_standard_error() {
 #[test]
 fn options_that_contradict_each_other_are_explained_by_their_own_command() {
     for (args, words) in [
-        (&["--size", "4", "--map", "2,3"][..], "--map is for 5 ranks, and --size says 4"),
-        (&["--manage", "--jobs", "2"], "--jobs goes with --size: "),
-        (&["--limit", "keys=9"], "--limit keys=9: without --size or --manage there are "),
+        (&["--size", "4", "--map", "2,3"][..], "--map has 5 ranks, but --size is 4"),
+        (&["--manage", "--jobs", "2"], "--jobs requires --size; "),
+        (&["--limit", "keys=9"], "--limit keys=9: a name server has the limits names=N and conns=N"),
     ] {
         let (code, out, error) = run(&[&["serve"], args].concat());
         assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}");
-        assert!(error.starts_with(&format!("error: {words}")), "{error}");
+        assert!(error.starts_with(&format!("hydrant: {words}")), "{error}");
         assert!(error.contains("Usage: hydrant serve [OPTIONS]"), "{error}");
     }
 }

@@ -41,7 +41,7 @@ impl Daemon {
 
     fn run(&self, options: &[&str], script: &str) -> Command {
         let script = format!("{CLIENT} {script}");
-        hydrant(&[&["--universe", &self.path], options, &["sh", "-c", &script]].concat())
+        hydrant(&[&["--name-server", &self.path], options, &["sh", "-c", &script]].concat())
     }
 
     fn says(&self, options: &[&str], script: &str) -> String {
@@ -72,7 +72,7 @@ fn serve(path: &str, options: &[&str]) -> Job {
 
 fn command(path: &str, options: &[&str]) -> Command {
     let mut command = Command::new(hydrant_bin());
-    command.args(["serve", "--universe", path]).args(options);
+    command.args(["serve", "--name-server", path]).args(options);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -177,8 +177,8 @@ fn without_a_daemon_nothing_is_started() {
     let output = hydrant(&["--universe", &path, "sh", "-c", "echo started"]).output().unwrap();
     let report = text(&output.stderr);
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""));
-    let expected = format!("hydrant: cannot join the universe: no name service answers at {path}: ");
-    assert!(report.starts_with(&expected) && report.contains("hydrant serve --universe"), "{report}");
+    let expected = format!("hydrant: cannot connect to the name server: no name service answers at {path}: ");
+    assert!(report.starts_with(&expected) && report.contains("hydrant serve --name-server"), "{report}");
 }
 
 #[test]

@@ -242,7 +242,12 @@ fn process_sets_are_named_by_host_program_and_user() {
     let output = hydrant(&["-pset", "mpi://mine", "true"]).output().expect("hydrant starts");
     assert_eq!(output.status.code(), Some(2));
     let err = text(&output.stderr);
-    assert!(err.starts_with("hydrant run: argument 1: -pset 'mpi://mine': a set's name is "), "{err}");
+    assert!(
+        err.starts_with(
+            "hydrant: argument 1: invalid value 'mpi://mine' for -pset: expected 1 to 127 printable "
+        ),
+        "{err}"
+    );
 }
 
 #[test]

@@ -91,22 +91,22 @@ fn messages_between_nodes_may_be_longer_than_requests() {
 #[track_caller]
 fn ended(options: &str, file: &Path, host: &str, why: &str) {
     let outcome = on_nodes(file, options).words("-n 8 bash -c").arg(WAITING).run();
-    outcome.code(1).warns(&format!("host {host}: the plugin {}{why}", file.display()));
+    outcome.code(1).warns(&format!("host {host}: plugin {}{why}", file.display()));
 }
 
 #[test]
 fn one_that_breaks_off_on_one_node_is_ended_on_all() {
     let file = hostile_on("trap-n3", 3, BYTES, "(unreachable)", "(i32.const 0)");
-    ended("", &file, "n3 (node 3)", ": broke off: ");
+    ended("", &file, "n3 (node 3)", ": trapped: ");
     let file = hostile_on("trap-early", 3, JOB, "(unreachable)", "(i32.const 0)");
-    ended("", &file, "n3 (node 3)", ": broke off: ");
+    ended("", &file, "n3 (node 3)", ": trapped: ");
 }
 
 #[test]
 fn one_that_never_answers_is_told_from_a_host_that_is_lost() {
     let endless = "(loop $again (br $again)) (unreachable)";
     let file = hostile_on("endless-n2", 2, BYTES, endless, "(i32.const 0)");
-    ended("--heartbeat 8", &file, "n2 (node 2)", ": did not answer within 4 s");
+    ended("--heartbeat 8", &file, "n2 (node 2)", ": no response within 4 s");
 }
 
 #[test]
@@ -114,11 +114,11 @@ fn one_that_speaks_for_other_nodes_is_ended() {
     // Joined: connection 0 is job 0's rank 0, which is n1's.
     let poll = "(i64.store (i32.const 131072) (i64.const 0x0100000002)) (i32.const 5)";
     let file = hostile_on("elsewhere", 2, BYTES, HANDLED, poll);
-    ended("", &file, "n2 (node 2)", ": said what cannot be: rank 0 of job 0 is on another node");
+    ended("", &file, "n2 (node 2)", ": invalid output: rank 0 of job 0 is on another node");
     // For node 4, to which node 2 has no link.
     let poll = "(i64.store (i32.const 131072) (i64.const 0x0178010407)) (i32.const 5)";
     let file = hostile_on("far", 2, BYTES, HANDLED, poll);
-    ended("", &file, "n2 (node 2)", ": said what cannot be: node 4 is no neighbour");
+    ended("", &file, "n2 (node 2)", ": invalid output: node 4 is not a neighbour");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn one_whose_messages_make_no_sense_to_a_neighbour_is_ended() {
 fn one_that_fails_at_the_launcher_is_ended_everywhere() {
     let file = hostile_on("trap-head", 0, JOB, "(unreachable)", "(i32.const 0)");
     let outcome = on_nodes(&file, "-n 8 bash -c").arg(WAITING).run();
-    outcome.code(1).warns(&format!("(node 0): the plugin {}: broke off: ", file.display()));
+    outcome.code(1).warns(&format!("(node 0): plugin {}: trapped: ", file.display()));
 }
 
 #[test]

@@ -69,14 +69,6 @@ pub enum RunError {
         /// What the system said.
         why: io::Error,
     },
-    /// The system did not start a program that the launcher needs for itself.
-    #[error("cannot start {}: {why}", command.display())]
-    Helper {
-        /// Its command.
-        command: OsString,
-        /// What the system said.
-        why: io::Error,
-    },
     /// The job needs more open files than the process may have.
     #[error(
         "a job of {ranks} ranks needs {needed} open files, but the hard limit is {limit}; raise it \
@@ -167,7 +159,7 @@ pub enum RunError {
         why: Fault,
     },
     /// The daemon that keeps names cannot be joined.
-    #[error("cannot join the universe: {0}")]
+    #[error("cannot connect to the name server: {0}")]
     Universe(#[from] Box<UniverseError>),
     /// The board does not serve the job.
     #[error(transparent)]
@@ -268,7 +260,6 @@ impl RunError {
             RunError::NotExecutable { why, .. } => number(why, libc::EACCES),
             RunError::WorkingDir { why, .. } => number(why, libc::ENOTDIR),
             RunError::Spawn { why, .. }
-            | RunError::Helper { why, .. }
             | RunError::OutputFile { why, .. }
             | RunError::Listen { why, .. }
             | RunError::System(hydrant_reactor::Error { why, .. }) => number(why, libc::EIO),
@@ -279,6 +270,11 @@ impl RunError {
             _ => libc::EINVAL,
         };
         errno.try_into().unwrap_or(u8::MAX)
+    }
+
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        None
     }
 
     /// The limit that leaves no room, where that is what is wrong.

@@ -8,6 +8,7 @@ mod engine;
 mod error;
 mod launch;
 mod manage;
+pub mod messages;
 pub mod plan;
 pub mod probe;
 pub mod recording;

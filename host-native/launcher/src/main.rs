@@ -4,29 +4,29 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
-use hydrant::cli::{self, Action};
-use hydrant::{RunError, cluster, probe, replay, serve};
+use hydrant::cli::{self, Action, CliError};
+use hydrant::{RunError, cluster, messages, probe, replay, serve};
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().collect(), std::env::vars_os().collect()) {
         Ok(Action::Run(mut plan)) if plan.options.cluster.dry_run => {
-            hydrant::dry_run(&mut plan).map_or_else(failed, |text| print(&text))
+            hydrant::dry_run(&mut plan).map_or_else(run_error, |text| print(&text))
         }
-        Ok(Action::Run(mut plan)) => hydrant::run(&mut plan).map_or_else(failed, ExitCode::from),
+        Ok(Action::Run(mut plan)) => hydrant::run(&mut plan).map_or_else(run_error, ExitCode::from),
         Ok(Action::Probe(options)) => probe::main(&options),
         Ok(Action::Replay(options)) => replay::main(&options),
-        Ok(Action::Serve(options)) => match serve::serve(&options) {
-            Ok(code) => ExitCode::from(code),
-            Err(error) => {
-                let _ = writeln!(std::io::stderr(), "hydrant serve: {error}");
-                ExitCode::FAILURE
-            }
-        },
-        Ok(Action::Daemon) => said("hydrant daemon", hydrant::daemon()),
-        Ok(Action::Reach(options)) => said("hydrant reach", cluster::reach(&options)),
+        Ok(Action::Serve(options)) => exit_code(messages::SERVE, serve::serve(&options).map(ExitCode::from)),
+        Ok(Action::Daemon) => exit_code(messages::DAEMON, hydrant::daemon().map(|()| ExitCode::SUCCESS)),
+        Ok(Action::Reach(options)) => {
+            exit_code(messages::REACH, cluster::reach(&options).map(|()| ExitCode::SUCCESS))
+        }
         Ok(Action::Print(text)) => print(&text),
+        Err(CliError::NoCommand(help)) => {
+            let _ = write!(std::io::stderr(), "{help}");
+            ExitCode::from(cli::EXIT_USAGE)
+        }
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "{}", error.to_string().trim_end());
+            messages::print(messages::HYDRANT, error);
             ExitCode::from(cli::EXIT_USAGE)
         }
     }
@@ -35,28 +35,25 @@ fn main() -> ExitCode {
 fn print(text: &str) -> ExitCode {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader that has seen enough, `| head`, is no error.
+        // A reader that stops early, such as `head`, is not an error.
         Err(why) if why.kind() != ErrorKind::BrokenPipe => {
-            let _ = writeln!(std::io::stderr(), "hydrant: cannot write to standard output: {why}");
+            messages::print(messages::HYDRANT, format_args!("cannot write to standard output: {why}"));
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,
     }
 }
 
-/// How a command of that name went, and what it has to say where it went wrong.
-fn said<E: Display>(name: &str, result: Result<(), E>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "{name}: {error}");
-            ExitCode::FAILURE
-        }
-    }
+/// Prints the error of a command.
+fn exit_code(prefix: &str, result: Result<ExitCode, impl Display>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        messages::print(prefix, error);
+        ExitCode::FAILURE
+    })
 }
 
-fn failed(error: RunError) -> ExitCode {
-    // Where even standard error is closed, the exit code has to say it.
-    let _ = writeln!(std::io::stderr(), "hydrant: {error}");
+/// Prints the error of a run.
+fn run_error(error: RunError) -> ExitCode {
+    messages::print_error(messages::HYDRANT, &error, error.hint());
     ExitCode::from(error.exit_code())
 }

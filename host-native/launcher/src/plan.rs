@@ -60,7 +60,7 @@ pub struct Options {
     /// Start each line of output with `[rank] `.
     pub prepend_rank: bool,
     /// `universeSize`, where the user named it.
-    pub universe: Option<u32>,
+    pub universe_size: Option<u32>,
     /// File name pattern for standard output instead of the launcher's own; `%r` rank, `%g` job (0, and from 1 those
     /// that are spawned), `%h` host, `%p` pid, `%a` appnum, `%%` a percent sign.
     pub outfile_pattern: Option<String>,
@@ -85,7 +85,7 @@ pub struct Options {
     /// The subversion of PMI-1 that is answered: 2 offers group barriers, 1 suits clients that insist on 1.1.
     pub pmi1_subversion: u32,
     /// The socket of the daemon that keeps the names of several runs; where missing, this run keeps its own.
-    pub name_service: Option<PathBuf>,
+    pub name_server: Option<PathBuf>,
     /// The file that everything is written to which the core is told and says, for `hydrant replay`.
     pub record: Option<PathBuf>,
     /// Limits that the user set by name.

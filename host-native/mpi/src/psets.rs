@@ -5,7 +5,8 @@ use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::abi::{Class, Error};
-use crate::query::{Channel, ranges};
+use crate::query::{QueryConnection, ranges};
+use hydrant_client::{QUERY, rank_and_size};
 
 pub(crate) const WORLD: &str = "mpi://WORLD";
 const SELF: &str = "mpi://SELF";
@@ -13,45 +14,38 @@ const SELF: &str = "mpi://SELF";
 const RESERVED: &[u8] = b"mpi://";
 
 /// The connection to hydrant, once there has been a question.
-static CHANNEL: Mutex<Option<Channel>> = Mutex::new(None);
+static CHANNEL: Mutex<Option<QueryConnection>> = Mutex::new(None);
 
-fn channel() -> MutexGuard<'static, Option<Channel>> {
+fn channel() -> MutexGuard<'static, Option<QueryConnection>> {
     CHANNEL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the process was started by a hydrant that answers queries.
 pub(crate) fn is_served() -> bool {
-    env::var_os("HYDRANT_QUERY").is_some()
+    env::var_os(QUERY).is_some()
 }
 
 /// Puts a question to hydrant. A connection that broke is made anew by the next one.
-fn ask<T>(question: impl FnOnce(&mut Channel) -> Result<T, Error>) -> Result<T, Error> {
+fn ask<T>(question: impl FnOnce(&mut QueryConnection) -> Result<T, Error>) -> Result<T, Error> {
     let mut slot = channel();
-    // After a fork it is the parent's.
-    let usable = slot.take().filter(Channel::is_mine);
+    let usable = slot.take().filter(QueryConnection::is_usable);
     let mut channel = match usable {
         Some(channel) => channel,
-        None => Channel::open()?,
+        None => QueryConnection::open()?,
     };
     let answer = question(&mut channel);
-    if !channel.is_broken() {
-        *slot = Some(channel);
-    }
+    *slot = Some(channel);
     answer
 }
 
 /// Rank and size without hydrant: what another launcher says, or a process alone.
 fn alone() -> (u32, u32) {
-    let number = |name| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
-    match (number("PMI_RANK"), number("PMI_SIZE")) {
-        (Some(rank), Some(size)) if rank < size => (rank, size),
-        _ => (0, 1),
-    }
+    rank_and_size(env::var_os).unwrap_or((0, 1))
 }
 
 /// How many sets this process is in.
 pub(crate) fn count() -> Result<u32, Error> {
-    if is_served() { ask(Channel::count) } else { Ok(2) }
+    if is_served() { ask(QueryConnection::count) } else { Ok(2) }
 }
 
 /// The name of the set with that index.

@@ -1,163 +1,91 @@
-//! The conversation with hydrant: PMI-2 over a socket of its own, one question at a time.
+//! Requests for process sets to hydrant: PMI-2 over a query socket, one request at a time.
 
 use std::env;
 use std::ffi::c_int;
-use std::io::{self, Read};
-use std::os::fd::AsRawFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process;
 
-use hydrant_core::client::{Client, Start};
-use hydrant_core::limits::{MESSAGE_MAX, PSET_NAME_MAX};
-use hydrant_core::wire::{Command, Failure, Protocol, RankRanges, Reply, Text};
-use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
-use rustix::process::geteuid;
+use hydrant_client::{Connection, Error as ClientError, QueryAddress, Socket};
+use hydrant_core::client::Start;
+use hydrant_core::limits::PSET_NAME_MAX;
+use hydrant_core::wire::{Command, Protocol, RankRanges, Reply, Text};
 
 use crate::abi::{Class, Error};
 
-/// Where hydrant answers queries; it tells its ranks.
-const ADDRESS: &str = "HYDRANT_QUERY";
+/// `PMI2_ERR_NOMEM`: a limit of the server is used up.
+const RC_FULL: i32 = 2;
+/// `PMI2_ERR_INVALID_ARG`: no such process set, or this process is not a member.
+const RC_UNKNOWN: i32 = 3;
 
-/// An open conversation.
-pub(crate) struct Channel {
-    stream: UnixStream,
-    client: Client,
+/// A connection to hydrant's query socket.
+pub(crate) struct QueryConnection {
+    connection: Connection,
     pid: u32,
-    received: Vec<u8>,
-    broken: bool,
 }
 
-/// An answer that was not what was asked for.
-enum Refused {
-    /// No such set, or none that this process is in: `PMI2_ERR_INVALID_ARG`.
-    Unknown(String),
-    /// A limit is used up: `PMI2_ERR_NOMEM`.
-    Full(String),
-    /// Anything else: a member has died, a name is taken.
-    Other(String),
+fn other(error: ClientError) -> Error {
+    Error::new(Class::Other, format!("hydrant cannot be asked for process sets: {error}"))
 }
 
-/// Writes all of it. Where nobody is there that is an error, not a signal for the program that this is a part of.
-fn write(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match send(stream, bytes, SendFlags::NOSIGNAL) {
-            Ok(len) => bytes = &bytes[len..],
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(())
-}
-
-fn other(text: impl std::fmt::Display) -> Error {
-    Error::new(Class::Other, format!("hydrant cannot be asked for process sets: {text}"))
-}
-
-/// The effective user of the process that listens.
-///
-/// rustix's `socket_peercred` cannot hold a peer outside of this process's pid namespace, whose number is 0.
-fn user_of(stream: &UnixStream) -> io::Result<u32> {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the option's value is a `ucred`, which `peer` is, and `len` says its size; both live for the call.
-    let failed = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut len,
-        )
-    };
-    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
-}
-
-impl Channel {
-    /// Connects, and says who this is.
-    pub(crate) fn open() -> Result<Channel, Error> {
-        let variable = |name| env::var(name).map_err(|_| other(format!("{name} is not in the environment")));
-        let rank = variable("PMI_RANK")?.parse().map_err(|_| other("PMI_RANK is no number"))?;
-        let address = variable(ADDRESS)?;
+impl QueryConnection {
+    /// Connects and performs the handshake.
+    pub(crate) fn open() -> Result<QueryConnection, Error> {
         let connect = || {
-            let name = address.strip_prefix('@').ok_or(io::ErrorKind::InvalidInput)?;
-            let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-            if user_of(&stream)? == geteuid().as_raw() {
-                Ok(stream)
-            } else {
-                Err(io::Error::from(io::ErrorKind::PermissionDenied))
-            }
+            let QueryAddress { address, rank } = QueryAddress::read(env::var_os)?;
+            let socket = Socket::query(&address)?;
+            Connection::open(socket, Protocol::V2, Start::Port { id: rank }, None)
         };
-        let stream = connect().map_err(|why| other(format!("{ADDRESS}={address}: {why}")))?;
-        let client = Client::new(Protocol::V2, Start::Port { id: rank });
-        let mut channel = Channel { stream, client, pid: process::id(), received: Vec::new(), broken: false };
-        let mut buf = [0; 64];
-        while let Some(request) = channel.client.introduce(&mut buf).map_err(other)? {
-            write(&channel.stream, request).map_err(other)?;
-            channel.receive(|reply| match reply {
-                Reply::Refused(_, why) => Err(other(text(why))),
-                _ => Ok(()),
-            })?;
-        }
-        Ok(channel)
+        Ok(QueryConnection { connection: connect().map_err(other)?, pid: process::id() })
     }
 
-    /// Whether this process opened it, and not one that it was forked from.
-    pub(crate) fn is_mine(&self) -> bool {
-        self.pid == process::id()
+    /// Whether requests can be sent: no error has ended the connection, and it was not inherited by a fork.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.connection.is_usable() && self.pid == process::id()
     }
 
-    /// Whether nothing more can be asked.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.broken
-    }
-
-    /// How many sets this process is in.
+    /// Returns the number of process sets of which this process is a member.
     pub(crate) fn count(&mut self) -> Result<u32, Error> {
-        let read = |reply: Reply<'_>| match reply {
-            Reply::PsetCount(count) => Some(count),
+        let read = |reply: &Reply<'_>| match reply {
+            Reply::PsetCount(count) => Some(*count),
             _ => None,
         };
-        self.ask(&Command::PsetCount, read)?.map_err(|why| why.into_error())
+        self.connection.request(&Command::PsetCount, read).map_err(query_error)
     }
 
-    /// The name of the set with that index.
+    /// Returns the name of the set with that index, or `None` if there is none.
     pub(crate) fn name(&mut self, index: u32) -> Result<Option<String>, Error> {
-        let read = |reply: Reply<'_>| match reply {
+        let read = |reply: &Reply<'_>| match reply {
             Reply::PsetName(name) => name.as_str().map(str::to_owned),
             _ => None,
         };
-        known(self.ask(&Command::PsetName { index }, read)?)
+        found(self.connection.request(&Command::PsetName { index }, read))
     }
 
-    /// How many processes are in a set.
+    /// Returns the number of members of a set, or `None` if there is no such set.
     pub(crate) fn size(&mut self, name: &[u8]) -> Result<Option<u32>, Error> {
-        let Some(name) = sendable(name) else { return Ok(None) };
-        let read = |reply: Reply<'_>| match reply {
-            Reply::PsetInfo { size } => Some(size),
+        let Some(name) = valid_name(name) else { return Ok(None) };
+        let read = |reply: &Reply<'_>| match reply {
+            Reply::PsetInfo { size } => Some(*size),
             _ => None,
         };
-        known(self.ask(&Command::PsetInfo { name }, read)?)
+        found(self.connection.request(&Command::PsetInfo { name }, read))
     }
 
-    /// The ranks in a set, in rising order.
+    /// Returns the ranks of a set in ascending order, or `None` if there is no such set.
     pub(crate) fn members(&mut self, name: &[u8]) -> Result<Option<Vec<c_int>>, Error> {
-        let Some(name) = sendable(name) else { return Ok(None) };
+        let Some(name) = valid_name(name) else { return Ok(None) };
         let mut members = Vec::new();
         let mut from = 0;
         loop {
-            let read = |reply: Reply<'_>| match reply {
+            let read = |reply: &Reply<'_>| match reply {
                 Reply::PsetMembers { members, next } => {
                     let ranks = RankRanges::new(members.as_plain()?)?;
-                    Some((ranks.iter().map(|rank| rank as c_int).collect::<Vec<_>>(), next))
+                    Some((ranks.iter().map(|rank| rank as c_int).collect::<Vec<_>>(), *next))
                 }
                 _ => None,
             };
-            let Some((some, next)) = known(self.ask(&Command::PsetMembers { name, from }, read)?)? else {
-                return Ok(None);
-            };
-            members.extend(some);
+            let reply = self.connection.request(&Command::PsetMembers { name, from }, read);
+            let Some((part, next)) = found(reply)? else { return Ok(None) };
+            members.extend(part);
             match next.filter(|&next| next > from) {
                 Some(next) => from = next,
                 None => return Ok(Some(members)),
@@ -165,104 +93,42 @@ impl Channel {
         }
     }
 
-    /// Defines a set of these ranks, which are written as `0-3,7`.
+    /// Defines a set of these ranks, written as `0-3,7`.
     pub(crate) fn define(&mut self, name: &[u8], members: &str) -> Result<(), Error> {
         let bad = |text: &str| Error::new(Class::Arg, text);
         let limit = format!("a process set's name has 1 to {PSET_NAME_MAX} printable characters");
-        let name = sendable(name).ok_or_else(|| bad(&limit))?;
+        let name = valid_name(name).ok_or_else(|| bad(&limit))?;
         let members = RankRanges::new(members.as_bytes()).ok_or_else(|| bad("these ranks are no set"))?;
-        let read = |reply: Reply<'_>| matches!(reply, Reply::Done(_)).then_some(());
-        self.ask(&Command::PsetDefine { name, members }, read)?.map_err(|why| match why {
-            Refused::Full(text) => Error::new(Class::NoMem, text),
-            Refused::Unknown(text) | Refused::Other(text) => Error::new(Class::Arg, text),
+        self.connection.execute(&Command::PsetDefine { name, members }).map_err(|error| match error {
+            ClientError::Refused { rc: RC_FULL, text, .. } => Error::new(Class::NoMem, text),
+            ClientError::Refused { text, .. } => Error::new(Class::Arg, text),
+            error => other(error),
         })
     }
+}
 
-    /// Asks one question. `read` gives nothing for a reply of another kind, which ends the conversation.
-    fn ask<T>(
-        &mut self,
-        command: &Command<'_>,
-        read: impl FnOnce(Reply<'_>) -> Option<T>,
-    ) -> Result<Result<T, Refused>, Error> {
-        let mut buf = vec![0; MESSAGE_MAX as usize];
-        // A question that cannot be written has not been asked.
-        let request = self.client.request(command, &mut buf).map_err(other)?;
-        if let Err(why) = write(&self.stream, request) {
-            self.broken = true;
-            return Err(other(why));
-        }
-        self.receive(|reply| match reply {
-            Reply::Refused(_, why) => Ok(Err(refused(why))),
-            reply => read(reply).map(Ok).ok_or_else(|| other("the answer is to another question")),
-        })
-    }
-
-    fn receive<T>(&mut self, read: impl FnOnce(Reply<'_>) -> Result<T, Error>) -> Result<T, Error> {
-        let result = self.receive_one(read);
-        self.broken |= result.is_err();
-        result
-    }
-
-    fn receive_one<T>(&mut self, read: impl FnOnce(Reply<'_>) -> Result<T, Error>) -> Result<T, Error> {
-        loop {
-            if let Some(received) = self.client.receive(&self.received).map_err(other)? {
-                let result = read(received.reply);
-                let consumed = received.consumed as usize;
-                self.received.drain(..consumed);
-                return result;
-            }
-            let mut buf = [0; 4096];
-            match self.stream.read(&mut buf) {
-                Ok(0) => return Err(other("it has closed the connection")),
-                Ok(len) => self.received.extend_from_slice(&buf[..len]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(other(error)),
-            }
-        }
+/// Converts the error of a request about a set.
+fn query_error(error: ClientError) -> Error {
+    match error {
+        ClientError::Refused { rc: RC_UNKNOWN, text, .. } => Error::new(Class::Arg, text),
+        ClientError::Refused { rc: RC_FULL, text, .. } => Error::new(Class::NoMem, text),
+        // The only other reason for which these requests are refused is a dead member.
+        ClientError::Refused { text, .. } => Error::new(Class::ProcAborted, text),
+        error => other(error),
     }
 }
 
-impl Refused {
-    fn into_error(self) -> Error {
-        match self {
-            Refused::Unknown(text) => Error::new(Class::Arg, text),
-            Refused::Full(text) => Error::new(Class::NoMem, text),
-            // Of the questions about a set, only one with a dead member is refused otherwise.
-            Refused::Other(text) => Error::new(Class::ProcAborted, text),
-        }
+/// Converts the refusal of an unknown set to `None`.
+fn found<T>(reply: Result<T, ClientError>) -> Result<Option<T>, Error> {
+    match reply {
+        Ok(value) => Ok(Some(value)),
+        Err(ClientError::Refused { rc: RC_UNKNOWN, .. }) => Ok(None),
+        Err(error) => Err(query_error(error)),
     }
 }
 
-/// An unknown set is an answer.
-fn known<T>(answer: Result<T, Refused>) -> Result<Option<T>, Error> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(Refused::Unknown(_)) => Ok(None),
-        Err(why) => Err(why.into_error()),
-    }
-}
-
-fn refused(why: Failure<'_>) -> Refused {
-    let said = text(why);
-    match why {
-        Failure::Remote(2, _) => Refused::Full(said),
-        Failure::Remote(3, _) => Refused::Unknown(said),
-        _ => Refused::Other(said),
-    }
-}
-
-fn text(why: Failure<'_>) -> String {
-    match why {
-        Failure::Refusal(refusal) => refusal.to_string(),
-        Failure::Remote(_, text) => {
-            let bytes: Vec<u8> = text.parts().flatten().copied().collect();
-            String::from_utf8_lossy(&bytes).into_owned()
-        }
-    }
-}
-
-/// A name that a set can have.
-fn sendable(name: &[u8]) -> Option<Text<'_>> {
+/// Returns the name as a text if a set can have that name.
+fn valid_name(name: &[u8]) -> Option<Text<'_>> {
     let printable = name.iter().all(|byte| byte.is_ascii_graphic() && *byte != b';');
     (!name.is_empty() && name.len() <= PSET_NAME_MAX && printable).then(|| Text::plain(name))
 }

@@ -68,7 +68,7 @@ pub enum RankBy {
 
 /// A mapping or ranking policy that is neither `slot` nor `node`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected slot or node; use -bind-to for the processors of a rank")]
+#[error("expected slot or node; for processors use -bind-to")]
 pub struct UnknownPolicy;
 
 impl FromStr for MapBy {

@@ -1,12 +1,10 @@
-//! What can go wrong, and the codes of pmi2.h for it.
+//! Errors of the library and their return codes in `pmi2.h`.
 
 use std::ffi::c_int;
-use std::io;
 
-use hydrant_core::client;
-use hydrant_core::wire::Op;
+use hydrant_client::Error as ClientError;
 
-/// The return codes of pmi2.h.
+/// The return codes of `pmi2.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "documented in pmi2.h, as PMI2_ERR_ and the same name")]
@@ -30,8 +28,8 @@ pub enum Code {
 }
 
 impl Code {
-    /// What a server's `rc` says. hydrant sends the codes of pmi2.h; 1 and what is not among them is a plain failure
-    /// of other servers.
+    /// Converts the `rc` of a server. hydrant sends the codes of `pmi2.h`. 1 and unknown numbers are plain failures of
+    /// other servers.
     fn of_server(rc: i32) -> Code {
         use Code::*;
         let codes = [
@@ -56,77 +54,66 @@ impl Code {
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("PMI2_Init comes first")]
+    #[error("PMI2_Init has not been called")]
     Uninitialized,
-    #[error("PMI2_Finalize was called; a process is initialised once")]
+    #[error("PMI2_Finalize has been called; a process can initialise PMI once")]
     Finalized,
-    #[error("PMI2_Init failed before, and the server's socket is closed")]
-    Failed,
+    #[error("an earlier PMI2_Init failed and closed the connection to the PMI server")]
+    InitFailed,
     #[error("{1}")]
     Argument(Code, &'static str),
-    #[error("{name}='{value}' in the environment, which is not {wanted}")]
-    Variable { name: &'static str, value: String, wanted: &'static str },
-    #[error("{name} is missing in the environment, beside {beside}")]
-    NoVariable { name: &'static str, beside: &'static str },
-    #[error("PMI_FD={0}, which is not open: the server's socket was closed on the way here")]
-    NotOpen(c_int),
-    #[error("cannot connect to PMI_PORT={address}: {why}")]
-    Connect { address: String, why: io::Error },
-    #[error("the connection to the server broke: {0}")]
-    Broken(#[from] rustix::io::Errno),
-    #[error("the server closed the connection")]
-    Closed,
-    #[error("the request is longer than a message may be (64 KiB)")]
-    TooLong,
-    #[error("{0}")]
-    Client(client::Error),
-    #[error("the server answered {0:?} with something else")]
-    Unexpected(Op),
-    #[error("the server refused {op:?} with rc {rc}: {text}")]
-    Refused { op: Op, rc: i32, text: String },
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("cannot create the server of a singleton: {0}")]
+    Singleton(hydrant_core::Fault),
     #[error("no such key")]
-    Missing,
-    #[error("the value is longer than the caller's buffer and was cut")]
-    Cut,
+    NoSuchKey,
+    #[error("the value is longer than the caller's buffer and was truncated")]
+    Truncated,
     #[error("the value is not a list of integers")]
     NotIntegers,
-    #[error("the server does not tell how many processes share this node")]
+    #[error("the PMI server has neither localRanksCount nor PMI_process_mapping")]
     NoNodeSize,
-    #[error("the server within cannot be made: {0}")]
-    Within(hydrant_core::Fault),
-    #[error("a bug in this library, whose panic stands above")]
+    #[error("internal error in this library; the panic message is above")]
     Panicked,
 }
 
 impl Error {
-    /// The code that the caller gets.
+    /// Returns the code for the caller.
     pub(crate) fn code(&self) -> Code {
         match self {
-            Error::Uninitialized
-            | Error::Finalized
-            | Error::Failed
-            | Error::Variable { .. }
-            | Error::NoVariable { .. }
-            | Error::NotOpen(_) => Code::Init,
+            Error::Uninitialized | Error::Finalized | Error::InitFailed => Code::Init,
             Error::Argument(code, _) => *code,
-            Error::Refused { rc, .. } => Code::of_server(*rc),
-            Error::Cut => Code::NoMem,
-            Error::TooLong => Code::InvalidLength,
+            Error::Client(error) => client_code(error),
+            Error::Truncated => Code::NoMem,
             Error::NotIntegers => Code::InvalidVal,
-            Error::Missing | Error::NoNodeSize => Code::Other,
-            Error::Connect { .. }
-            | Error::Broken(_)
-            | Error::Closed
-            | Error::Client(_)
-            | Error::Unexpected(_)
-            | Error::Within(_)
-            | Error::Panicked => Code::Fail,
+            Error::NoSuchKey | Error::NoNodeSize => Code::Other,
+            Error::Singleton(_) | Error::Panicked => Code::Fail,
         }
+    }
+}
+
+fn client_code(error: &ClientError) -> Code {
+    match error {
+        ClientError::InvalidVariable { .. }
+        | ClientError::MissingVariable { .. }
+        | ClientError::NotOpen(_) => Code::Init,
+        ClientError::Refused { rc, .. } => Code::of_server(*rc),
+        ClientError::RequestTooLong => Code::InvalidLength,
+        ClientError::Connect { .. }
+        | ClientError::Io(_)
+        | ClientError::Transport(_)
+        | ClientError::Closed
+        | ClientError::Protocol(_)
+        | ClientError::UnexpectedReply(_)
+        | ClientError::Poisoned => Code::Fail,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use hydrant_core::wire::Op;
+
     use super::*;
 
     #[test]
@@ -136,6 +123,27 @@ mod tests {
         }
         for rc in [-1, 1, 15, i32::MIN] {
             assert_eq!(Code::of_server(rc), Code::Fail);
+        }
+    }
+
+    #[test]
+    fn client_errors_have_codes() {
+        let missing = ClientError::MissingVariable { name: "PMI_RANK", required_by: "PMI_FD" };
+        let invalid =
+            ClientError::InvalidVariable { name: "PMI_FD", value: "x".into(), expected: "a descriptor" };
+        let refused = |rc| ClientError::Refused { op: Op::Put, rc, text: String::new() };
+        for (error, code) in [
+            (missing, Code::Init),
+            (invalid, Code::Init),
+            (ClientError::NotOpen(7), Code::Init),
+            (refused(2), Code::NoMem),
+            (refused(3), Code::InvalidArg),
+            (refused(1), Code::Fail),
+            (refused(-1), Code::Fail),
+            (ClientError::Closed, Code::Fail),
+            (ClientError::RequestTooLong, Code::InvalidLength),
+        ] {
+            assert_eq!(Error::from(error).code(), code);
         }
     }
 }

@@ -1,27 +1,61 @@
-//! `libpmi2.so.0`: the 22 functions of pmi2.h over PMI-2's wire protocol.
+//! `libpmi2.so.0`: the 22 functions of `pmi2.h` for C programs.
 //!
-//! The C side is documented in `include/pmi2.h`. A process finds its server by `PMI_FD`, or by `PMI_PORT` and `PMI_ID`;
-//! without either it is a job of its own, served by a [`hydrant_core::Server`] inside the process. Threads share
-//! the one connection: whoever waits for a reply while nobody reads, reads for all. Values of the process's own job that
-//! lie in memory shared with the server are read there; everything else is asked for.
+//! The library is binary compatible with the `libpmi2.so.0` of Slurm. `include/pmi2.h` documents each function. A
+//! process reaches its server by `PMI_FD`, or by `PMI_PORT` and `PMI_ID`. Without these variables it is a singleton: a
+//! job of one process, whose [`hydrant_core::Server`] runs inside the process.
 //!
-//! | module | knows |
+//! ```c
+//! #include <pmi2.h>
+//! #include <stdio.h>
+//!
+//! int main(void) {
+//!     int spawned, size, rank, appnum, len;
+//!     char key[32], address[64];
+//!     if (PMI2_Init(&spawned, &size, &rank, &appnum) != PMI2_SUCCESS) return 1;
+//!     snprintf(key, sizeof key, "address-%d", rank);
+//!     PMI2_KVS_Put(key, "10.0.0.1:4000");
+//!     PMI2_KVS_Fence();
+//!     snprintf(key, sizeof key, "address-%d", (rank + 1) % size);
+//!     PMI2_KVS_Get(NULL, PMI2_ID_NULL, key, address, sizeof address, &len);
+//!     printf("rank %d of %d: the next rank is at %s\n", rank, size, address);
+//!     return PMI2_Finalize();
+//! }
+//! ```
+//!
+//! Rust programs can call the same functions:
+//!
+//! ```
+//! use std::ffi::c_int;
+//!
+//! use hydrant_pmi2::{Code, PMI2_Finalize, PMI2_Init, PMI2_Initialized};
+//!
+//! let (mut spawned, mut size, mut rank, mut appnum) = (0, 0, 0, 0);
+//! // SAFETY: four integers to write to.
+//! let code = unsafe { PMI2_Init(&mut spawned, &mut size, &mut rank, &mut appnum) };
+//! assert_eq!(code, Code::Success as c_int);
+//! assert!(rank < size && PMI2_Initialized() != 0);
+//! assert_eq!(PMI2_Finalize(), Code::Success as c_int);
+//! ```
+//!
+//! Any thread may call any function. All threads use one [`SharedConnection`](hydrant_client::SharedConnection).
+//! `PMI2_KVS_Get` reads values of the process's own job from memory that hydrant shares with its ranks, if it offers
+//! any. Every other request goes to the server.
+//!
+//! | module | contents |
 //! |---|---|
-//! | `api` | C's pointers, and which mistake has which code |
-//! | `process` | whether this process is initialised, and as whom |
-//! | `connection` | requests of several threads under way at once |
-//! | `transport` | bytes, to a socket or to the server within |
-//! | `segment` | the server's key-value log, where hydrant shares it with its ranks |
-//! | `environment` | the variables that tell where the server is |
+//! | `api` | the exported functions; argument checks |
+//! | `process` | state of this process: uninitialised, joined, finalised |
+//! | `singleton` | server inside the process |
+//! | `mapping` | parser of `PMI_process_mapping` |
+//! | `error` | errors and their return codes |
+//! | `diagnostics` | messages on standard error |
 
 mod api;
-mod connection;
-mod environment;
+mod diagnostics;
 mod error;
 mod mapping;
 mod process;
-mod segment;
-mod transport;
+mod singleton;
 
 pub use api::*;
 pub use error::Code;

@@ -1,8 +1,10 @@
-//! `PMI_process_mapping`: which ranks share a node, where the server has no better word for it.
+//! Parser of `PMI_process_mapping`, which says which ranks share a node.
 
-/// How many of a job's `size` ranks share the node of `rank`, by a mapping like `(vector,(0,4,2))`: blocks of first
-/// node, number of nodes and ranks on each, repeated until all ranks have their place. `None` when it is not one.
-pub(crate) fn ranks_beside(mapping: &str, rank: u32, size: u32) -> Option<u32> {
+/// Returns how many of a job's `size` ranks share the node of `rank`.
+///
+/// A mapping like `(vector,(0,4,2))` is a list of blocks: first node, number of nodes, ranks on each node. The list
+/// repeats until every rank has a node. Returns `None` if `mapping` is malformed or `rank` is not below `size`.
+pub(crate) fn ranks_on_node_of(mapping: &str, rank: u32, size: u32) -> Option<u32> {
     let blocks = blocks(mapping)?;
     let nodes = || {
         blocks
@@ -33,25 +35,25 @@ fn blocks(mapping: &str) -> Option<Vec<[u32; 3]>> {
 
 #[cfg(test)]
 mod tests {
-    use super::ranks_beside;
+    use super::ranks_on_node_of;
 
     #[test]
     fn ranks_of_a_node() {
-        assert_eq!(ranks_beside("(vector,(0,1,4))", 3, 4), Some(4));
-        // hydra 4.0.2 says so of one node with two ranks.
-        assert_eq!(ranks_beside("(vector,(0,1,1))", 0, 2), Some(2));
-        assert_eq!(ranks_beside("(vector,(0,2,2),(2,1,1))", 0, 5), Some(2));
-        assert_eq!(ranks_beside("(vector,(0,2,2),(2,1,1))", 4, 5), Some(1));
-        assert_eq!(ranks_beside("(vector,(0,2,1))", 1, 5), Some(2));
-        assert_eq!(ranks_beside("(vector,(0,2,1))", 0, 5), Some(3));
+        assert_eq!(ranks_on_node_of("(vector,(0,1,4))", 3, 4), Some(4));
+        // hydra 4.0.2 sends this for one node with two ranks.
+        assert_eq!(ranks_on_node_of("(vector,(0,1,1))", 0, 2), Some(2));
+        assert_eq!(ranks_on_node_of("(vector,(0,2,2),(2,1,1))", 0, 5), Some(2));
+        assert_eq!(ranks_on_node_of("(vector,(0,2,2),(2,1,1))", 4, 5), Some(1));
+        assert_eq!(ranks_on_node_of("(vector,(0,2,1))", 1, 5), Some(2));
+        assert_eq!(ranks_on_node_of("(vector,(0,2,1))", 0, 5), Some(3));
     }
 
     #[test]
-    fn what_is_no_mapping() {
+    fn malformed_mappings_are_refused() {
         for mapping in ["", "(vector,)", "(vector,(0,1,0))", "(vector,(0,1))", "(vector,(0,x,1))", "(0,1,1)"]
         {
-            assert_eq!(ranks_beside(mapping, 0, 1), None, "{mapping}");
+            assert_eq!(ranks_on_node_of(mapping, 0, 1), None, "{mapping}");
         }
-        assert_eq!(ranks_beside("(vector,(0,1,1))", 2, 2), None);
+        assert_eq!(ranks_on_node_of("(vector,(0,1,1))", 2, 2), None);
     }
 }

@@ -1,50 +1,49 @@
-//! Whether this process is initialised, and as whom.
+//! PMI state of this process: uninitialised, joined or finalised.
 
 use std::sync::{Arc, RwLock};
 
-use hydrant_core::client::Identity;
-use hydrant_core::wire::{Command, Reply};
+use hydrant_client::{Connection, Environment, Segment, SharedConnection, Socket, Transport, to_string};
+use hydrant_core::client::{Identity, Start};
+use hydrant_core::wire::{Command, Protocol, Reply};
 
-use crate::connection::{Connection, string};
-use crate::environment::{Environment, Place, debugging};
+use crate::diagnostics;
 use crate::error::Error;
-use crate::segment::Segment;
-use crate::transport::Transport;
+use crate::singleton::Singleton;
 
-/// A process that has called `PMI2_Init`.
+/// A process between `PMI2_Init` and `PMI2_Finalize`.
 pub(crate) struct Process {
-    pub(crate) connection: Connection,
+    pub(crate) connection: SharedConnection<Box<dyn Transport>>,
     pub(crate) identity: Identity,
     pub(crate) jobid: String,
     pub(crate) spawned: bool,
-    /// Whether there is no server but the one within.
-    pub(crate) alone: bool,
-    /// Where values are found without asking the server.
+    /// Whether the server is inside this process.
+    pub(crate) singleton: bool,
+    /// Shared memory with the job's key-value space, if the server offers it.
     pub(crate) segment: Option<Segment>,
 }
 
 enum Stage {
-    Fresh,
+    Uninitialized,
     Ready(Arc<Process>),
-    /// Its socket is closed, and its number may be somebody else's by now: there is no second try.
+    /// The inherited socket is closed, and another file may have its number. `PMI2_Init` cannot be repeated.
     Failed,
     Finalized,
 }
 
-static STAGE: RwLock<Stage> = RwLock::new(Stage::Fresh);
+static STAGE: RwLock<Stage> = RwLock::new(Stage::Uninitialized);
 
 impl Process {
-    /// Joins the job. A second call changes nothing.
+    /// Joins the job. A second call returns the same process.
     pub(crate) fn init() -> Result<Arc<Process>, Error> {
         let mut stage = STAGE.write().map_err(|_| Error::Panicked)?;
         match &*stage {
             Stage::Ready(process) => Ok(Arc::clone(process)),
             Stage::Finalized => Err(Error::Finalized),
-            Stage::Failed => Err(Error::Failed),
-            Stage::Fresh => {
+            Stage::Failed => Err(Error::InitFailed),
+            Stage::Uninitialized => {
                 let environment = Environment::read(std::env::var_os)?;
-                let transport = Transport::open(&environment.place)?;
-                let process = match Process::join(&environment, transport) {
+                let (transport, start) = connect(&environment)?;
+                let process = match Process::join(&environment, transport, start) {
                     Ok(process) => Arc::new(process),
                     Err(error) => {
                         *stage = Stage::Failed;
@@ -57,39 +56,45 @@ impl Process {
         }
     }
 
-    fn join(environment: &Environment, transport: Transport) -> Result<Process, Error> {
-        let (connection, identity) = Connection::introduce(transport, environment)?;
-        // The first request of all: its reply tells whether the server repeats `thrid`.
-        let jobid = connection.ask(&Command::GetJobId, |reply| match reply {
-            Reply::JobId(id) => Some(string(id)),
+    fn join(
+        environment: &Environment,
+        transport: Box<dyn Transport>,
+        start: Start,
+    ) -> Result<Process, Error> {
+        let connection = Connection::open(transport, Protocol::V2, start, environment.jobid.as_deref())?;
+        let connection = SharedConnection::new(connection)?;
+        let identity = connection.identity();
+        // First request of the session: its reply shows whether the server returns thread ids.
+        let jobid = connection.request(&Command::GetJobId, |reply| match reply {
+            Reply::JobId(id) => Some(to_string(id)),
             _ => None,
         })?;
-        let alone = environment.place == Place::Alone;
-        let offer = environment.offer.as_deref().map(|offer| Segment::open(offer, &jobid)).transpose();
-        let segment = offer.unwrap_or_else(|declined| {
-            if debugging() {
-                eprintln!("hydrant-pmi2: PMI2_Init: HYDRANT_KVS is not used: {declined}");
+        let segment = environment.segment.as_deref().map(|offer| Segment::open(offer, &jobid)).transpose();
+        let segment = segment.unwrap_or_else(|error| {
+            if diagnostics::enabled() {
+                diagnostics::print("PMI2_Init", format_args!("HYDRANT_KVS is not used: {error}"));
             }
             None
         });
-        Ok(Process { connection, identity, jobid, spawned: environment.spawned, alone, segment })
+        let (spawned, singleton) = (environment.spawned, environment.server.is_none());
+        Ok(Process { connection, identity, jobid, spawned, singleton, segment })
     }
 
-    /// Whether `PMI2_Init` has succeeded; as pmi2.h says, `PMI2_Finalize` does not take that back.
+    /// Whether `PMI2_Init` has succeeded. As `pmi2.h` documents, this stays true after `PMI2_Finalize`.
     pub(crate) fn was_initialized() -> bool {
         STAGE.read().is_ok_and(|stage| matches!(*stage, Stage::Ready(_) | Stage::Finalized))
     }
 
-    /// The process as it is between `PMI2_Init` and `PMI2_Finalize`.
+    /// Returns the process between `PMI2_Init` and `PMI2_Finalize`.
     pub(crate) fn current() -> Result<Arc<Process>, Error> {
         match &*STAGE.read().map_err(|_| Error::Panicked)? {
             Stage::Ready(process) => Ok(Arc::clone(process)),
-            Stage::Fresh | Stage::Failed => Err(Error::Uninitialized),
+            Stage::Uninitialized | Stage::Failed => Err(Error::Uninitialized),
             Stage::Finalized => Err(Error::Finalized),
         }
     }
 
-    /// Leaves the job; calls that come later, or are under way in other threads, fail.
+    /// Leaves the job. Later calls and outstanding calls of other threads fail.
     pub(crate) fn finalize() -> Result<(), Error> {
         let process = Process::current()?;
         let mut stage = STAGE.write().map_err(|_| Error::Panicked)?;
@@ -98,6 +103,17 @@ impl Process {
         }
         *stage = Stage::Finalized;
         drop(stage);
-        process.connection.finalize()
+        Ok(process.connection.finalize()?)
     }
+}
+
+/// Connects to the server of the environment, or creates one in this process if there is none.
+fn connect(environment: &Environment) -> Result<(Box<dyn Transport>, Start), Error> {
+    let Some(server) = &environment.server else {
+        let singleton = Singleton::new().map_err(Error::Singleton)?;
+        return Ok((Box::new(singleton), Start::Fd { rank: 0, size: 1 }));
+    };
+    // SAFETY: PMI_FD passes its descriptor to the PMI library of the process, which is this one.
+    let socket = unsafe { Socket::open(server)? };
+    Ok((Box::new(socket), server.start(Protocol::V2)?))
 }

@@ -42,6 +42,7 @@ mod listener;
 mod log;
 mod nofile;
 mod poller;
+pub mod process;
 pub mod signals;
 mod socket;
 mod writer;

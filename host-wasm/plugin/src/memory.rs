@@ -1,20 +1,19 @@
-//! The module's memory: what stands in it from the start, and what it takes from its host once and for all.
+//! Statics and allocated memory of the module. Allocated memory is never freed.
 
 use core::arch::wasm32::{memory_grow, memory_size};
 use core::cell::UnsafeCell;
-use core::sync::atomic::AtomicU32;
 use core::{ptr, slice};
 
 use hydrant_core::Storage;
-use hydrant_core::storage::Layout;
+use hydrant_core::storage::{Arena, Layout, Slot};
 
 const PAGE: usize = 64 * 1024;
 
-/// A static that calls change. Calls come one after the other: WebAssembly has one thread here, nothing interrupts
-/// it, and the module calls nobody outside.
+/// Mutable static. Accesses never overlap: the module has one thread, no interrupts, and no imports through which a host
+/// could call it again.
 pub(crate) struct Cell<T>(UnsafeCell<T>);
 
-// SAFETY: the module is built without threads (its memory is not shared), so that nobody else looks at it.
+// SAFETY: the module is built without threads and its memory is not shared, so that all accesses are of one thread.
 unsafe impl<T> Sync for Cell<T> {}
 
 impl<T> Cell<T> {
@@ -22,15 +21,15 @@ impl<T> Cell<T> {
         Cell(UnsafeCell::new(value))
     }
 
-    /// Lends the value out. No `act` comes back to the cell that it was lent.
+    /// Calls `act` with the value. `act` must not access the same cell.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: one thread, and no call of this module lends the same cell twice at a time, so that the reference is
-        // the only one.
+        // SAFETY: there is one thread, and no caller in this module accesses the same cell within `act`, so that the
+        // reference is the only one.
         act(unsafe { &mut *self.0.get() })
     }
 }
 
-/// Bytes at an address that the host knows. It reads and writes them between calls only.
+/// Bytes at a fixed address. The host reads and writes them between calls only.
 pub(crate) struct Buffer<const N: usize>(Cell<[u8; N]>);
 
 impl<const N: usize> Buffer<N> {
@@ -47,17 +46,17 @@ impl<const N: usize> Buffer<N> {
     }
 }
 
-/// So many bytes of zeros that nobody had before, up to a whole page; nothing when the host does not give them.
+/// Allocates at least `len` zeroed bytes, rounded up to whole pages. Returns `None` if the memory cannot grow.
 pub(crate) fn bytes(len: usize) -> Option<&'static mut [u8]> {
     let len = len.checked_next_multiple_of(PAGE)?;
     let start = grow(len)?;
-    // SAFETY: the pages behind the memory's former end belong to nobody else, are initialized, and stay.
+    // SAFETY: the pages past the memory's former end are new, zeroed and never freed.
     Some(unsafe { slice::from_raw_parts_mut(ptr::with_exposed_provenance_mut(start), len) })
 }
 
-/// Makes room for at least `len` bytes, at the end of what is there where nothing lies behind it: memory is never given
-/// back. Nothing, and nothing is changed, when the host does not give it.
-pub(crate) fn lengthen(room: &mut &'static mut [u8], len: usize) -> Option<()> {
+/// Extends `room` to at least `len` bytes. It is extended in place if it ends where the memory ends, and replaced
+/// otherwise. Returns `None` without a change if the memory cannot grow.
+pub(crate) fn extend(room: &mut &'static mut [u8], len: usize) -> Option<()> {
     let more = len.saturating_sub(room.len());
     if more == 0 {
         return Some(());
@@ -68,61 +67,43 @@ pub(crate) fn lengthen(room: &mut &'static mut [u8], len: usize) -> Option<()> {
     }
     let more = bytes(more)?;
     let start = ptr::with_exposed_provenance_mut(room.as_ptr().addr());
-    // SAFETY: the memory ended with `room`, so that `more` follows it. Both are lent here alone and for good.
+    // SAFETY: the memory ended with `room`, so that `more` follows it. Both are borrowed only here and never freed.
     *room = unsafe { slice::from_raw_parts_mut(start, room.len() + more.len()) };
     Some(())
 }
 
-/// Makes slabs of these lengths.
-pub(crate) fn slabs(lengths: &Layout) -> Option<Storage<'static>> {
-    // Between two slabs there may be a gap, for alignment.
-    let mut front = Front { rest: bytes(lengths.bytes().checked_add(12 * 16)?)? };
-    Some(Storage {
-        jobs: front.take(lengths.jobs)?,
-        ranks: front.take(lengths.ranks)?,
-        conns: front.take(lengths.conns)?,
-        log: front.zeros(lengths.log)?,
-        index: front.index(lengths.index)?,
-        groups: front.take(lengths.groups)?,
-        names: front.take(lengths.names)?,
-        spawns: front.take(lengths.spawns)?,
-        requests: front.zeros(lengths.requests)?,
-        psets: front.take(lengths.psets)?,
-        links: front.take(lengths.links)?,
-        bits: front.take(lengths.bits)?,
-    })
+/// Lays storage out in memory that is taken from the host.
+pub(crate) fn storage(layout: &Layout) -> Option<Storage<'static>> {
+    // Each slab may be preceded by padding for alignment.
+    let rest = bytes(layout.bytes().checked_add(12 * 16)?)?;
+    Storage::in_arena(layout, &mut Bump { rest })
 }
 
-/// What has not been cut off yet.
-struct Front {
+/// Bump allocator over a slice.
+struct Bump {
     rest: &'static mut [u8],
 }
 
-impl Front {
-    fn zeros(&mut self, len: usize) -> Option<&'static mut [u8]> {
-        self.rest.split_off_mut(..len)
-    }
-
-    /// So many slots, all empty.
-    fn take<T: Default>(&mut self, len: usize) -> Option<&'static mut [T]> {
-        let gap = self.rest.as_ptr().align_offset(align_of::<T>());
-        self.rest.split_off_mut(..gap)?;
+impl Arena<'static> for Bump {
+    fn slots<T: Slot>(&mut self, len: usize) -> Option<&'static mut [T]> {
+        let padding = self.rest.as_ptr().align_offset(align_of::<T>());
+        self.rest.split_off_mut(..padding)?;
         let bytes = self.rest.split_off_mut(..len.checked_mul(size_of::<T>())?)?;
         let first: *mut T = bytes.as_mut_ptr().cast();
         for at in 0..len {
-            // SAFETY: the slot lies in `bytes`, which is aligned for it and borrowed by nobody else.
-            unsafe { first.add(at).write(T::default()) };
+            // SAFETY: the slot lies in `bytes`, which is aligned for it and borrowed only here.
+            unsafe { first.add(at).write(T::empty()) };
         }
-        // SAFETY: all `len` slots have been written, in memory that is borrowed here alone and for good.
+        // SAFETY: all `len` slots have been written, in memory that is borrowed only here and never freed.
         Some(unsafe { slice::from_raw_parts_mut(first, len) })
     }
 
-    fn index(&mut self, len: usize) -> Option<&'static [AtomicU32]> {
-        self.take(len).map(|slots| &*slots)
+    fn bytes(&mut self, len: usize) -> Option<&'static mut [u8]> {
+        self.rest.split_off_mut(..len)
     }
 }
 
-/// Takes so many bytes more from the host; where they begin.
+/// Grows the memory by at least `len` bytes. Returns the address of the first new byte.
 fn grow(len: usize) -> Option<usize> {
     let end = memory_size::<0>() * PAGE;
     match memory_grow::<0>(len.div_ceil(PAGE)) {

@@ -1,8 +1,8 @@
-//! Compiled plugins, kept between runs.
+//! Cache of compiled plugins on disk.
 //!
-//! Compiled code is loaded as it is and then runs in this process, so only this user may be able to write it: the
-//! folder and the files must be the user's own and nobody else's to write, which is asked of the very descriptors that
-//! are read. A file's name says what it was compiled from and by what, its end says that it is whole.
+//! Compiled code runs in this process without a further check. Folder and files must therefore belong to this user and be
+//! writable by this user alone. Both are checked on the open descriptors that are read. A file's name is the digest of the
+//! plugin and of the compiler's version. Its last bytes are the digest of the code.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,21 +12,21 @@ use std::path::Path;
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags};
 use sha2::{Digest, Sha256};
 
-/// Longest compiled plugin in bytes.
+/// Maximum length of compiled code in bytes.
 const CODE_MAX: u64 = 64 << 20;
 const DIGEST: usize = 32;
 
-/// A folder of this user's own.
+/// Cache folder, which only this user can write to.
 #[derive(Debug)]
 pub(crate) struct Cache {
     dir: OwnedFd,
 }
 
 impl Cache {
-    /// Opens the folder, which is made where it is missing.
+    /// Opens the folder. Creates it if it is missing.
     ///
     /// # Errors
-    /// The system's, and `PermissionDenied` where others could write there.
+    /// An I/O error, `PermissionDenied` if others can write to the folder.
     pub(crate) fn open(dir: &Path) -> io::Result<Cache> {
         if let Some(parent) = dir.parent() {
             std::fs::create_dir_all(parent)?;
@@ -37,48 +37,48 @@ impl Cache {
         }
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = fs::openat(CWD, dir, flags, Mode::empty())?;
-        own(&dir, FileType::Directory)?;
+        check_owner(&dir, FileType::Directory)?;
         Ok(Cache { dir })
     }
 
-    /// What was kept under that name.
+    /// Loads code.
     ///
     /// # Errors
-    /// The system's; `PermissionDenied` for a file that others could write, `InvalidData` for one that is not whole.
+    /// An I/O error, `PermissionDenied` if others can write to the file, `InvalidData` if it is incomplete or damaged.
     pub(crate) fn load(&self, name: &str) -> io::Result<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = fs::openat(&self.dir, name, flags, Mode::empty())?;
-        own(&file, FileType::RegularFile)?;
+        check_owner(&file, FileType::RegularFile)?;
         let mut bytes = Vec::new();
         File::from(file).take(CODE_MAX).read_to_end(&mut bytes)?;
-        let whole = bytes.split_last_chunk::<DIGEST>().is_some_and(|(code, end)| digest(&[code]) == *end);
-        if !whole {
+        let intact = bytes.split_last_chunk::<DIGEST>().is_some_and(|(code, end)| digest(&[code]) == *end);
+        if !intact {
             return Err(io::ErrorKind::InvalidData.into());
         }
         bytes.truncate(bytes.len() - DIGEST);
         Ok(bytes)
     }
 
-    /// Keeps something under a name, whole or not at all.
+    /// Stores code atomically.
     ///
     /// # Errors
-    /// The system's.
+    /// An I/O error.
     pub(crate) fn store(&self, name: &str, code: &[u8]) -> io::Result<()> {
-        let made = format!("{name}.{}", std::process::id());
+        let temporary = format!("{name}.{}", std::process::id());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&self.dir, &made, flags, Mode::RUSR | Mode::WUSR)?;
+        let file = fs::openat(&self.dir, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
         let mut file = File::from(file);
         let written = file.write_all(code).and_then(|()| file.write_all(&digest(&[code])));
-        let kept = written.and_then(|()| Ok(fs::renameat(&self.dir, &made, &self.dir, name)?));
-        if kept.is_err() {
-            // There is nothing to be done about a file that cannot be removed either.
-            let _ = fs::unlinkat(&self.dir, &made, AtFlags::empty());
+        let stored = written.and_then(|()| Ok(fs::renameat(&self.dir, &temporary, &self.dir, name)?));
+        if stored.is_err() {
+            // An error here adds nothing to the one that is returned.
+            let _ = fs::unlinkat(&self.dir, &temporary, AtFlags::empty());
         }
-        kept
+        stored
     }
 }
 
-/// Names what is compiled of `parts`.
+/// Returns the name for code that is compiled from `parts`.
 pub(crate) fn name(parts: &[&[u8]]) -> String {
     digest(parts).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -92,8 +92,8 @@ fn digest(parts: &[&[u8]]) -> [u8; DIGEST] {
     hasher.finalize().into()
 }
 
-/// Whether a file is of that kind, this user's, and for nobody else to write.
-fn own(file: impl AsFd, kind: FileType) -> io::Result<()> {
+/// Checks that a file is of this kind, belongs to this user and is writable by no other.
+fn check_owner(file: impl AsFd, kind: FileType) -> io::Result<()> {
     let stat = fs::fstat(file)?;
     let others = Mode::from_raw_mode(stat.st_mode) & (Mode::WGRP | Mode::WOTH);
     let mine = stat.st_uid == rustix::process::geteuid().as_raw();

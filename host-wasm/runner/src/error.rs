@@ -1,84 +1,87 @@
-//! What can be wrong with a plugin.
+//! Errors of plugins.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hydrant_abi::{ABI_VERSION, CallError};
 use hydrant_core::Fault;
 
-use crate::abi::ABI;
-use crate::known::Nonsense;
 use crate::sandbox::FILE_MAX;
+use crate::validator::Violation;
 
-/// Why a call was of no use.
+/// A call to a server in a plugin failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The host's mistake, or a limit: the core's own word for it. Nothing was changed.
+    /// The server refused the call. It is unchanged and may be used further.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// The plugin's mistake. It is of no use any more.
+    /// The plugin failed. The instance refuses every further call.
     #[error(transparent)]
     Plugin(#[from] PluginError),
 }
 
-/// What is wrong with a plugin, and which it is.
+/// A plugin failed, or its file is not a valid plugin.
 #[derive(Debug, thiserror::Error)]
-#[error("the plugin {}: {why}", file.display())]
+#[error("plugin {}: {kind}", file.display())]
 pub struct PluginError {
-    /// Its file.
+    /// The plugin's file.
     pub file: PathBuf,
-    /// What is wrong with it.
-    pub why: Why,
+    /// What failed.
+    pub kind: PluginErrorKind,
 }
 
-/// What is wrong with a plugin.
+/// What failed about a plugin.
 #[derive(Debug, thiserror::Error)]
-pub enum Why {
+#[non_exhaustive]
+pub enum PluginErrorKind {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Read(#[source] io::Error),
     /// The file is longer than [`FILE_MAX`].
-    #[error("has {0} bytes, and a plugin at most {FILE_MAX}")]
+    #[error("{0} bytes long, more than the maximum of {FILE_MAX}")]
     TooLong(u64),
-    /// The file is no WebAssembly module.
-    #[error("is no WebAssembly module that can be run: {0}")]
-    Module(String),
-    /// It wants something of its host.
-    #[error("asks its host for {0}, and a plugin may ask for nothing")]
+    /// The file is not a WebAssembly module, or uses features that are disabled.
+    #[error("not a valid WebAssembly module: {0}")]
+    InvalidModule(String),
+    /// The module has an import.
+    #[error("imports {0}: a plugin must have no imports")]
     Import(String),
-    /// It lacks something that plugins have.
-    #[error("is no plugin of hydrant's: it has no {0}")]
-    Export(&'static str),
-    /// It declares no maximum for its memory.
-    #[error("does not say how much memory it may take at most")]
-    Unbounded,
-    /// It speaks another version of the ABI.
-    #[error("speaks version {0} of the ABI, and this host version {ABI}: build it anew (host-wasm/build)")]
+    /// The module lacks an export, or exports it with another type.
+    #[error("not a hydrant plugin: no export {0}")]
+    MissingExport(&'static str),
+    /// The module's memory has no maximum.
+    #[error("memory without a maximum")]
+    UnboundedMemory,
+    /// The plugin has another version of the ABI.
+    #[error("ABI version {0}, this host needs {ABI_VERSION}: rebuild the plugin with host-wasm/build")]
     Version(u32),
-    /// It was given less memory than the job needs.
-    #[error("needs {wanted} bytes of memory for these limits, and may have {cap}: lower them with --limit")]
-    Memory {
-        /// What it asked for, in bytes.
-        wanted: u64,
-        /// What it may have.
-        cap: u64,
+    /// The plugin needs more memory than it may have.
+    #[error(
+        "needs {needed} bytes of memory for these limits, the maximum is {max}: lower the limits with --limit"
+    )]
+    OutOfMemory {
+        /// Bytes that the plugin requested.
+        needed: u64,
+        /// Bytes that the plugin may have.
+        max: u64,
     },
-    /// A call took too long.
-    #[error("did not answer within {} s", .0.as_secs_f64())]
-    Deadline(Duration),
-    /// It broke off.
-    #[error("broke off: {0}")]
+    /// A call did not return within the [deadline](crate::Settings::deadline).
+    #[error("no response within {} s", .0.as_secs_f64())]
+    Timeout(Duration),
+    /// A call trapped.
+    #[error("trapped: {0}")]
     Trap(String),
-    /// A record or its place is none that the ABI knows.
-    #[error("answered with nonsense: {0}")]
-    Record(&'static str),
-    /// It refused what no plugin refuses.
-    #[error("refused a call that was in order")]
-    Refused,
-    /// It said what cannot be.
-    #[error("said what cannot be: {0}")]
-    Nonsense(#[from] Nonsense),
-    /// It has failed before.
-    #[error("has failed before and cannot go on")]
-    Over,
+    /// A record, a buffer or a range of memory is invalid.
+    #[error("invalid record: {0}")]
+    InvalidRecord(&'static str),
+    /// The plugin returned an error that cannot result from this call.
+    #[error("unexpected error: {0}")]
+    UnexpectedError(CallError),
+    /// A result or an output is invalid.
+    #[error("invalid output: {0}")]
+    Violation(#[from] Violation),
+    /// An earlier call failed.
+    #[error("an earlier call failed")]
+    Failed,
 }

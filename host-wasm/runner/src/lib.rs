@@ -1,26 +1,45 @@
-//! Runs the protocol core as a plugin: `hydrant.wasm` in wasmtime.
+//! Runs hydrant's PMI server as a WebAssembly plugin: `hydrant.wasm` in wasmtime.
 //!
-//! A [`Sandbox`] is a plugin's file, compiled; a [`Plugin`] is one instance of it, which serves one run and stands where a
-//! [`Server`](hydrant_core::Server) would. A plugin can do nothing but answer calls, and what it answers is not believed:
+//! A [`Sandbox`] is a compiled plugin file. A [`Plugin`] is one instance of it. It holds one server and implements
+//! [`Backend`](hydrant_core::Backend), like [`Server`](hydrant_core::Server). Plugin output is untrusted and validated:
 //!
-//! - its file is at most [`FILE_MAX`] long, may import nothing, and must speak version [`ABI`];
-//! - its memory is capped by what its limits need, and each call by a [deadline](Settings::deadline);
-//! - its outputs must be about jobs, connections and requests that the host knows, and no more of them than a server
-//!   can owe ([`Known`]).
+//! - A plugin file is at most [`FILE_MAX`] bytes long, has no imports, and has ABI version
+//!   [`ABI_VERSION`](hydrant_abi::ABI_VERSION).
+//! - Memory is bounded by what the server's limits need. Each call has a [deadline](Settings::deadline).
+//! - Outputs must refer to jobs, connections and upcalls that the host has opened, and their number is bounded
+//!   ([`Validator`]).
 //!
-//! Whatever it does wrong ends that instance with an [`Error`] that names the file. The ABI is described in
-//! `docs/wasm-abi.md`.
+//! A violation ends the instance with an [`Error`] that names the file. `docs/wasm-abi.md` describes the ABI, and the crate
+//! `hydrant-abi` has its records.
+//!
+//! ```no_run
+//! use std::path::Path;
+//!
+//! use hydrant_core::server::JobSpec;
+//! use hydrant_core::{Backend, Input, JobId, Limits, Time};
+//! use hydrant_wasm::{Sandbox, Settings};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let sandbox = Sandbox::load(Path::new("target/hydrant.wasm"), &Settings::default())?;
+//! let limits = Limits { jobs: 1, ranks: 2, conns: 2, keys: 64, kvs_bytes: 8192, ..Limits::NONE };
+//! let mut server = sandbox.server(limits, 7)?;
+//! server.handle(Time(0), Input::RegisterJob(JobSpec::new(JobId(0), "kvs_0", 2)))?;
+//! let mut buf = vec![0; limits.output_max()];
+//! while let Some(output) = server.poll(&mut buf)? {
+//!     println!("{output:?}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
-mod abi;
 mod cache;
 mod error;
-mod known;
 mod plugin;
 mod sandbox;
-mod watch;
+mod ticker;
+mod validator;
 
-pub use abi::ABI;
-pub use error::{Error, PluginError, Why};
-pub use known::{Known, Nonsense};
+pub use error::{Error, PluginError, PluginErrorKind};
 pub use plugin::Plugin;
 pub use sandbox::{FILE_MAX, Origin, Sandbox, Settings, read};
+pub use validator::{Validator, Violation};

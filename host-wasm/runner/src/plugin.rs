@@ -1,43 +1,46 @@
-//! One server in a plugin.
+//! Instance of a plugin, with one server.
 
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
+use hydrant_abi::{
+    ABI_VERSION, CallError, HandleCall, HandleResult, MemorySpan, PollResult, ReserveCall, StartResult,
+    exports,
+};
 use hydrant_core::server::Consumed;
 use hydrant_core::storage::Layout;
 use hydrant_core::{Backend, Fault, Input, Limits, Output, Time, snapshot};
 use serde::Deserialize;
 use wasmtime::{Instance, Memory, Store, StoreLimits, StoreLimitsBuilder, Trap, TypedFunc, WasmParams};
 
-use crate::abi::{ABI, Begun, Handled, Refused, Reserve, Said, Span, Tell};
-use crate::error::{Error, PluginError, Why};
-use crate::known::Known;
-use crate::sandbox::{Sandbox, Shared, message};
+use crate::error::{Error, PluginError, PluginErrorKind};
+use crate::sandbox::{Sandbox, Shared, one_line};
+use crate::validator::Validator;
 
-/// Memory that a plugin may have beside its tables: its own, and what a snapshot needs at least.
+/// Memory in bytes that a plugin may have in addition to its tables: its statics, its stack and a small snapshot.
 const MEMORY_BASE: usize = 8 << 20;
 
 type Call<P> = TypedFunc<P, u32>;
 
-/// One server in a plugin, which stands where a [`Server`](hydrant_core::Server) would.
+/// A server in an instance of a plugin: a [`Backend`] like [`Server`](hydrant_core::Server).
 ///
-/// What it says is held against what the host [knows](Known). After a [`PluginError`] it is of no use any more.
+/// A [`Validator`] checks its results and outputs. After a [`PluginError`] every call fails.
 pub struct Plugin {
     sandbox: Sandbox,
     store: Store<StoreLimits>,
     calls: Calls,
-    known: Known,
-    cap: usize,
-    wake: Option<Time>,
-    more: bool,
-    over: bool,
+    validator: Validator,
+    memory_max: usize,
+    poll_at: Option<Time>,
+    has_output: bool,
+    failed: bool,
 }
 
 struct Calls {
     memory: Memory,
-    input: Window,
-    output: Window,
+    input: Buffer,
+    output: Buffer,
     reserve: Call<u32>,
     handle: Call<u32>,
     poll: Call<()>,
@@ -46,139 +49,153 @@ struct Calls {
     restore: Call<u32>,
 }
 
-/// A buffer in the plugin's memory.
+/// Input or output buffer in the plugin's memory.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct Buffer {
     start: usize,
     len: usize,
 }
 
 impl Plugin {
     pub(crate) fn reserve(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<Plugin, Error> {
-        let mut plugin = Plugin::new(sandbox, Known::new(limits))?;
-        let len = plugin.write(&Reserve { limits, seed })?;
-        plugin.begin(|calls| &calls.reserve, len)
+        let mut plugin = Plugin::new(sandbox, Validator::new(limits))?;
+        let len = plugin.write(&ReserveCall { limits, seed })?;
+        plugin.start(|calls| &calls.reserve, len)
     }
 
-    pub(crate) fn restore(sandbox: &Sandbox, snapshot: &[u8], known: Known) -> Result<Plugin, Error> {
-        // What the plugin would say of it anyway, said before memory is given for it.
-        if snapshot::limits(snapshot)? != *known.limits() {
+    pub(crate) fn restore(sandbox: &Sandbox, snapshot: &[u8], validator: Validator) -> Result<Plugin, Error> {
+        // Checked before memory is allocated for the snapshot.
+        if snapshot::limits(snapshot)? != *validator.limits() {
             return Err(Fault::Snapshot(hydrant_core::fault::Damage::Limits).into());
         }
-        let mut plugin = Plugin::new(sandbox, known)?;
-        let (wanted, cap) = (snapshot.len() as u64, plugin.cap as u64);
-        let len = u32::try_from(wanted).map_err(|_| plugin.fail(Why::Memory { wanted, cap }))?;
-        let room: Span = plugin.call(|calls| &calls.snapshot_room, len).and_then(|len| plugin.result(len))?;
-        let Some(place) = plugin.span(room).filter(|_| room.len == len) else {
-            return Err(plugin.fail(Why::Record("no room for a snapshot")));
+        let mut plugin = Plugin::new(sandbox, validator)?;
+        let (needed, max) = (snapshot.len() as u64, plugin.memory_max as u64);
+        let too_long = PluginErrorKind::OutOfMemory { needed, max };
+        let len = u32::try_from(needed).map_err(|_| plugin.fail(too_long))?;
+        let room: MemorySpan =
+            plugin.call(|calls| &calls.snapshot_room, len).and_then(|len| plugin.result(len))?;
+        let Some(range) = plugin.range(room).filter(|_| room.len == len) else {
+            return Err(plugin.fail(PluginErrorKind::InvalidRecord("no memory for a snapshot")));
         };
-        plugin.calls.memory.data_mut(&mut plugin.store)[place].copy_from_slice(snapshot);
-        plugin.begin(|calls| &calls.restore, len)
+        plugin.calls.memory.data_mut(&mut plugin.store)[range].copy_from_slice(snapshot);
+        plugin.start(|calls| &calls.restore, len)
     }
 
-    /// Saves the server, as [`Server::snapshot`](hydrant_core::Server::snapshot) does.
+    /// Returns a snapshot of the server, like [`Server::snapshot`](hydrant_core::Server::snapshot).
     ///
     /// # Errors
-    /// [`Error`]
+    /// [`Error`] if the call fails.
     pub fn snapshot(&mut self) -> Result<Vec<u8>, Error> {
-        let saved: Span = self.call(|calls| &calls.snapshot, ()).and_then(|len| self.result(len))?;
-        match self.span(saved) {
-            Some(place) => Ok(self.calls.memory.data(&self.store)[place].to_vec()),
-            None => Err(self.fail(Why::Record("a snapshot beyond the memory"))),
+        let saved: MemorySpan = self.call(|calls| &calls.snapshot, ()).and_then(|len| self.result(len))?;
+        match self.range(saved) {
+            Some(range) => Ok(self.calls.memory.data(&self.store)[range].to_vec()),
+            None => Err(self.fail(PluginErrorKind::InvalidRecord("a snapshot beyond the memory"))),
         }
     }
 
-    /// The same server in another plugin, which goes on where this one stands.
+    /// Moves the server into a new instance of `sandbox`, which may be another plugin.
     ///
     /// # Errors
-    /// [`Error`], of either.
+    /// [`Error`] if saving or restoring fails.
     pub fn move_to(mut self, sandbox: &Sandbox) -> Result<Plugin, Error> {
         let saved = self.snapshot()?;
-        sandbox.restore(&saved, self.known)
+        sandbox.restore(&saved, self.validator)
     }
 
-    /// What the host knows of the server.
-    pub fn known(&self) -> &Known {
-        &self.known
+    /// Returns the validator of this server.
+    pub fn validator(&self) -> &Validator {
+        &self.validator
     }
 
-    /// An instance that has no server yet.
-    fn new(sandbox: &Sandbox, known: Known) -> Result<Plugin, Error> {
+    /// Creates an instance without a server.
+    fn new(sandbox: &Sandbox, validator: Validator) -> Result<Plugin, Error> {
         let shared = &*sandbox.shared;
-        let lengths = Layout::checked(known.limits()).ok_or(Fault::InsufficientStorage)?;
-        // A snapshot holds what the tables do, and may take a quarter more.
-        let cap = lengths.bytes().saturating_mul(3).saturating_add(MEMORY_BASE);
-        let limits = StoreLimitsBuilder::new().memory_size(cap).instances(1).tables(1).memories(1);
+        let bytes = Layout::checked(validator.limits()).map_or(usize::MAX, |layout| layout.bytes());
+        // A snapshot contains the tables and may be a quarter longer.
+        let memory_max = bytes.saturating_mul(3).saturating_add(MEMORY_BASE);
+        let limits = StoreLimitsBuilder::new().memory_size(memory_max).instances(1).tables(1).memories(1);
         let limits = limits.table_elements(10_000).build();
         let mut store = Store::new(shared.module.engine(), limits);
         store.limiter(|limits| limits);
         store.set_epoch_deadline(shared.ticks);
-        shared.watch.begin();
+        shared.ticker.begin_call();
         let instance = Instance::new(&mut store, &shared.module, &[])
-            .map_err(|error| shared.error(why(&error, shared.deadline)))?;
-        let calls = Calls::find(sandbox, &mut store, instance)?;
+            .map_err(|error| shared.error(trap_kind(&error, shared.deadline)))?;
+        let calls = Calls::look_up(sandbox, &mut store, instance)?;
         let sandbox = sandbox.clone();
-        Ok(Plugin { sandbox, store, calls, known, cap, wake: None, more: false, over: false })
+        Ok(Plugin {
+            sandbox,
+            store,
+            calls,
+            validator,
+            memory_max,
+            poll_at: None,
+            has_output: false,
+            failed: false,
+        })
     }
 
-    /// Has the plugin make its server.
-    fn begin(mut self, call: fn(&Calls) -> &Call<u32>, len: u32) -> Result<Plugin, Error> {
-        let Begun { wake, more } = self.call(call, len).and_then(|len| self.result(len))?;
-        (self.wake, self.more) = (wake, more);
+    /// Calls an export that creates the server.
+    fn start(mut self, call: fn(&Calls) -> &Call<u32>, len: u32) -> Result<Plugin, Error> {
+        let StartResult { poll_at, has_output } = self.call(call, len).and_then(|len| self.result(len))?;
+        (self.poll_at, self.has_output) = (poll_at, has_output);
         Ok(self)
     }
 
-    /// Writes a record into the plugin's buffer; its length.
+    /// Encodes a record into the plugin's input buffer. Returns its length.
     fn write(&mut self, record: &impl serde::Serialize) -> Result<u32, Error> {
-        let Window { start, len } = self.calls.input;
-        let written = self.calls.memory.data_mut(&mut self.store).get_mut(start..start + len);
+        let Buffer { start, len } = self.calls.input;
+        let buf = self.calls.memory.data_mut(&mut self.store).get_mut(start..start + len);
         let written =
-            written.and_then(|room| postcard::to_slice(record, room).ok()).map(|record| record.len());
-        // What fits a connection's buffer fits a record, unless a plugin offers less room than it must.
-        let record = "its buffer is too short for an input";
-        written.map(|len| len as u32).ok_or_else(|| self.fail(Why::Record(record)))
+            buf.and_then(|buf| postcard::to_slice(record, buf).ok()).map(|record| record.len() as u32);
+        // Every input fits unless the plugin's buffer is shorter than the ABI demands.
+        written.ok_or_else(|| self.fail(PluginErrorKind::InvalidRecord("input buffer too short")))
     }
 
-    /// Calls the plugin, for at most as long as a call may take.
+    /// Calls the plugin. The call ends with an error at the deadline.
     fn call<P: WasmParams>(
         &mut self,
         call: impl FnOnce(&Calls) -> &Call<P>,
         parameters: P,
     ) -> Result<u32, Error> {
-        let Plugin { sandbox, store, calls, over, .. } = self;
+        let Plugin { sandbox, store, calls, failed, .. } = self;
         let shared = &*sandbox.shared;
-        if *over {
-            return Err(shared.error(Why::Over).into());
+        if *failed {
+            return Err(shared.error(PluginErrorKind::Failed).into());
         }
         store.set_epoch_deadline(shared.ticks);
-        shared.watch.begin();
+        shared.ticker.begin_call();
         call(calls)
             .call(store, parameters)
-            .map_err(|error| self.fail(why(&error, self.sandbox.shared.deadline)))
+            .map_err(|error| self.fail(trap_kind(&error, self.sandbox.shared.deadline)))
     }
 
-    /// What the plugin left of a call that it may refuse.
+    /// Decodes the result of a call that may fail.
     fn result<T: for<'a> Deserialize<'a>>(&mut self, len: u32) -> Result<T, Error> {
-        let left = self.calls.record::<Result<T, Refused>>(&self.store, len).map_err(|why| self.fail(why))?;
-        left.map_err(|refused| match refused {
-            Refused::Fault(why) => why.into(),
-            Refused::Memory(wanted) => self.fail(Why::Memory { wanted, cap: self.cap as u64 }),
-            Refused::Record | Refused::Order => self.fail(Why::Refused),
+        let result = self.calls.record::<Result<T, CallError>>(&self.store, len);
+        result.map_err(|kind| self.fail(kind))?.map_err(|error| match error {
+            CallError::Fault(fault) => fault.into(),
+            CallError::OutOfMemory(needed) => {
+                self.fail(PluginErrorKind::OutOfMemory { needed, max: self.memory_max as u64 })
+            }
+            CallError::InvalidRecord | CallError::WrongState => {
+                self.fail(PluginErrorKind::UnexpectedError(error))
+            }
         })
     }
 
-    /// Where in memory something stands that the plugin names.
-    fn span(&self, span: Span) -> Option<Range<usize>> {
+    /// Returns the range of memory of a span, or `None` if it lies beyond the memory.
+    fn range(&self, span: MemorySpan) -> Option<Range<usize>> {
         let start = span.address as usize;
         let end = start.checked_add(span.len as usize)?;
         (end <= self.calls.memory.data_size(&self.store)).then_some(start..end)
     }
 
-    /// The plugin is over.
-    fn fail(&mut self, why: impl Into<Why>) -> Error {
-        self.over = true;
-        self.more = false;
-        self.sandbox.shared.error(why).into()
+    /// Marks the plugin as failed.
+    fn fail(&mut self, kind: impl Into<PluginErrorKind>) -> Error {
+        self.failed = true;
+        self.has_output = false;
+        self.sandbox.shared.error(kind).into()
     }
 }
 
@@ -192,78 +209,80 @@ impl Backend for Plugin {
     type Error = Error;
 
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
-        let len = self.write(&Tell { now, input })?;
+        let len = self.write(&HandleCall { now, input })?;
         let len = self.call(|calls| &calls.handle, len)?;
-        let Handled { consumed, wake, more } = self.result(len)?;
-        self.known.told(now, &input, consumed, wake).map_err(|why| self.fail(why))?;
-        (self.wake, self.more) = (wake, more);
+        let HandleResult { consumed, poll_at, has_output } = self.result(len)?;
+        let checked = self.validator.check_input(now, &input, consumed, poll_at);
+        checked.map_err(|violation| self.fail(violation))?;
+        (self.poll_at, self.has_output) = (poll_at, has_output);
         Ok(consumed)
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Error> {
-        // As a server does, it keeps what might not fit.
-        if !self.more || buf.len() < self.known.limits().output_room() {
+        // Like a server, it keeps its output if `buf` may be too short.
+        if !self.has_output || buf.len() < self.validator.limits().output_room() {
             return Ok(None);
         }
         let len = self.call(|calls| &calls.poll, ())?;
         if len == 0 {
-            self.more = false;
+            self.has_output = false;
             return Ok(None);
         }
-        let Plugin { calls, store, known, .. } = self;
-        let said = calls.record(store, len).and_then(|Said { output, more }| {
-            known.said(&output)?;
-            Ok((moved(output, buf).ok_or(Why::Record("an output longer than any"))?, more))
+        let Plugin { calls, store, validator, .. } = self;
+        let result = calls.record(store, len).and_then(|PollResult { output, has_output }| {
+            validator.check_output(&output)?;
+            let output = copy_output(output, buf).ok_or(PluginErrorKind::InvalidRecord("output too long"))?;
+            Ok((output, has_output))
         });
-        match said {
-            Ok((output, more)) => {
-                self.more = more;
+        match result {
+            Ok((output, has_output)) => {
+                self.has_output = has_output;
                 Ok(Some(output))
             }
-            Err(why) => Err(self.fail(why)),
+            Err(kind) => Err(self.fail(kind)),
         }
     }
 
     fn poll_at(&self) -> Option<Time> {
-        self.wake
+        self.poll_at
     }
 
     fn limits(&self) -> &Limits {
-        self.known.limits()
+        self.validator.limits()
     }
 }
 
 impl Calls {
-    /// Finds everything that a plugin exports, and asks it for its version first.
-    fn find(
+    /// Looks up all exports. The version is checked first.
+    fn look_up(
         sandbox: &Sandbox,
         store: &mut Store<StoreLimits>,
         instance: Instance,
     ) -> Result<Calls, PluginError> {
         let shared = &*sandbox.shared;
-        let ask = |store: &mut Store<StoreLimits>, name| {
+        let number = |store: &mut Store<StoreLimits>, name| {
             let call = instance.get_typed_func::<(), u32>(&mut *store, name);
-            let call = call.map_err(|_| shared.error(Why::Export(name)))?;
-            shared.watch.begin();
-            call.call(store, ()).map_err(|error| shared.error(why(&error, shared.deadline)))
+            let call = call.map_err(|_| shared.error(PluginErrorKind::MissingExport(name)))?;
+            shared.ticker.begin_call();
+            call.call(store, ()).map_err(|error| shared.error(trap_kind(&error, shared.deadline)))
         };
-        match ask(store, "hydrant_abi_version")? {
-            ABI => {}
-            other => return Err(shared.error(Why::Version(other))),
+        match number(store, exports::ABI_VERSION)? {
+            ABI_VERSION => {}
+            other => return Err(shared.error(PluginErrorKind::Version(other))),
         }
-        let memory = instance.get_memory(&mut *store, "memory");
-        let memory = memory.ok_or_else(|| shared.error(Why::Export("memory")))?;
-        let mut window = |start, len| {
-            let (start, len) = (ask(store, start)? as usize, ask(store, len)? as usize);
-            let whole = start.checked_add(len).is_some_and(|end| end <= memory.data_size(&*store));
-            let window = Window { start, len };
-            if whole { Ok(window) } else { Err(shared.error(Why::Record("a buffer beyond the memory"))) }
+        let memory = instance.get_memory(&mut *store, exports::MEMORY);
+        let memory = memory.ok_or_else(|| shared.error(PluginErrorKind::MissingExport(exports::MEMORY)))?;
+        let mut buffer = |start, len| {
+            let (start, len) = (number(store, start)? as usize, number(store, len)? as usize);
+            let inside = start.checked_add(len).is_some_and(|end| end <= memory.data_size(&*store));
+            let beyond = PluginErrorKind::InvalidRecord("a buffer beyond the memory");
+            if inside { Ok(Buffer { start, len }) } else { Err(shared.error(beyond)) }
         };
-        let input = window("hydrant_input_address", "hydrant_input_size")?;
-        let output = window("hydrant_output_address", "hydrant_output_size")?;
-        let mut find = |name| typed(shared, store, instance, name);
+        let input = buffer(exports::INPUT_ADDRESS, exports::INPUT_SIZE)?;
+        let output = buffer(exports::OUTPUT_ADDRESS, exports::OUTPUT_SIZE)?;
+        let mut function = |name| typed(shared, store, instance, name);
         let [reserve, handle, snapshot_room, restore] =
-            ["hydrant_reserve", "hydrant_handle", "hydrant_snapshot_room", "hydrant_restore"].map(&mut find);
+            [exports::RESERVE, exports::HANDLE, exports::SNAPSHOT_ROOM, exports::RESTORE].map(&mut function);
         Ok(Calls {
             memory,
             input,
@@ -272,18 +291,23 @@ impl Calls {
             handle: handle?,
             snapshot_room: snapshot_room?,
             restore: restore?,
-            poll: typed(shared, store, instance, "hydrant_poll")?,
-            snapshot: typed(shared, store, instance, "hydrant_snapshot")?,
+            poll: typed(shared, store, instance, exports::POLL)?,
+            snapshot: typed(shared, store, instance, exports::SNAPSHOT)?,
         })
     }
 
-    /// The record that the plugin left.
-    fn record<'a, T: Deserialize<'a>>(&self, store: &'a Store<StoreLimits>, len: u32) -> Result<T, Why> {
-        let Window { start, len: room } = self.output;
+    /// Decodes the record in the plugin's output buffer.
+    fn record<'a, T: Deserialize<'a>>(
+        &self,
+        store: &'a Store<StoreLimits>,
+        len: u32,
+    ) -> Result<T, PluginErrorKind> {
+        let Buffer { start, len: max } = self.output;
         let len = len as usize;
-        let record = self.memory.data(store).get(start..start + len.min(room));
-        let record = record.filter(|_| len <= room).ok_or(Why::Record("a record longer than its buffer"))?;
-        postcard::from_bytes(record).map_err(|_| Why::Record("a record of another kind"))
+        let record = self.memory.data(store).get(start..start + len.min(max));
+        let record = record.filter(|_| len <= max);
+        let record = record.ok_or(PluginErrorKind::InvalidRecord("longer than its buffer"))?;
+        postcard::from_bytes(record).map_err(|_| PluginErrorKind::InvalidRecord("malformed"))
     }
 }
 
@@ -293,24 +317,24 @@ fn typed<P: WasmParams>(
     instance: Instance,
     name: &'static str,
 ) -> Result<Call<P>, PluginError> {
-    instance.get_typed_func(store, name).map_err(|_| shared.error(Why::Export(name)))
+    instance.get_typed_func(store, name).map_err(|_| shared.error(PluginErrorKind::MissingExport(name)))
 }
 
-/// Why wasmtime broke a call off.
-fn why(error: &wasmtime::Error, deadline: Duration) -> Why {
+/// Converts the error of a call.
+fn trap_kind(error: &wasmtime::Error, deadline: Duration) -> PluginErrorKind {
     match error.downcast_ref::<Trap>() {
-        Some(Trap::Interrupt) => Why::Deadline(deadline),
-        Some(trap) => Why::Trap(trap.to_string()),
-        None => Why::Trap(message(error)),
+        Some(Trap::Interrupt) => PluginErrorKind::Timeout(deadline),
+        Some(trap) => PluginErrorKind::Trap(trap.to_string()),
+        None => PluginErrorKind::Trap(one_line(error)),
     }
 }
 
-/// The same output, with what it carries in `buf`; nothing when it does not fit.
-fn moved<'b>(output: Output<'_>, buf: &'b mut [u8]) -> Option<Output<'b>> {
+/// Copies an output's bytes into `buf`. Returns `None` if they do not fit.
+fn copy_output<'b>(output: Output<'_>, buf: &'b mut [u8]) -> Option<Output<'b>> {
     fn bytes<'b>(bytes: &[u8], buf: &'b mut [u8]) -> Option<&'b [u8]> {
-        let place = buf.get_mut(..bytes.len())?;
-        place.copy_from_slice(bytes);
-        Some(place)
+        let copy = buf.get_mut(..bytes.len())?;
+        copy.copy_from_slice(bytes);
+        Some(copy)
     }
     let text = |text: &str, buf: &'b mut [u8]| std::str::from_utf8(bytes(text.as_bytes(), buf)?).ok();
     Some(match output {

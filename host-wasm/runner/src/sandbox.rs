@@ -1,4 +1,4 @@
-//! A plugin's file, compiled.
+//! Compiled plugin file.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,29 +7,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hydrant_abi::exports;
 use hydrant_core::Limits;
 use wasmtime::{Config, Engine, ExternType, Module, OptLevel, WasmBacktraceDetails};
 
 use crate::cache::{self, Cache};
-use crate::error::{Error, PluginError, Why};
-use crate::known::Known;
+use crate::error::{Error, PluginError, PluginErrorKind};
 use crate::plugin::Plugin;
-use crate::watch::{TICK, Watch};
+use crate::ticker::{TICK, Ticker};
+use crate::validator::Validator;
 
-/// Longest file of a plugin in bytes.
+/// Maximum length of a plugin file in bytes.
 pub const FILE_MAX: u64 = 4 << 20;
 
-/// How plugins are treated.
+/// Settings of a [`Sandbox`].
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long one call may take.
+    /// How long one call may take. It is exceeded by at most 100 ms.
     pub deadline: Duration,
-    /// A folder for compiled code, made where it is missing; nothing is kept where it is not this user's own.
+    /// Folder for compiled code. It is created if it is missing, and unused if it belongs to another user or others may
+    /// write to it.
     pub cache: Option<PathBuf>,
 }
 
 impl Default for Settings {
-    /// Five seconds a call, and nothing kept.
+    /// Five seconds a call, and no cache.
     fn default() -> Settings {
         Settings { deadline: Duration::from_secs(5), cache: None }
     }
@@ -38,13 +40,13 @@ impl Default for Settings {
 /// Where compiled code came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It was compiled.
+    /// It was compiled now.
     Compiled,
-    /// It was there from an earlier run.
+    /// It was loaded from the cache.
     Cached,
 }
 
-/// A plugin's file, compiled. Any number of servers may run in it, each an instance of its own.
+/// A compiled plugin file. Each server gets an instance of its own.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     pub(crate) shared: Arc<Shared>,
@@ -55,89 +57,91 @@ pub struct Sandbox {
 pub(crate) struct Shared {
     pub(crate) file: PathBuf,
     pub(crate) module: Module,
-    pub(crate) watch: Watch,
+    pub(crate) ticker: Ticker,
     pub(crate) deadline: Duration,
-    /// The deadline in ticks of the watch.
+    /// The deadline in ticks.
     pub(crate) ticks: u64,
 }
 
 impl Shared {
-    /// An error of this plugin's.
-    pub(crate) fn error(&self, why: impl Into<Why>) -> PluginError {
-        PluginError { file: self.file.clone(), why: why.into() }
+    /// Returns an error that names this plugin's file.
+    pub(crate) fn error(&self, kind: impl Into<PluginErrorKind>) -> PluginError {
+        PluginError { file: self.file.clone(), kind: kind.into() }
     }
 }
 
 impl Sandbox {
-    /// Loads a plugin: reads its file, and compiles that.
+    /// Reads and compiles a plugin file.
     ///
     /// # Errors
-    /// [`PluginError`] for a file that is none.
+    /// [`PluginError`] if the file cannot be read or is not a valid plugin.
     pub fn load(file: &Path, settings: &Settings) -> Result<Sandbox, PluginError> {
         Sandbox::compile(file, &read(file)?, settings)
     }
 
-    /// Compiles a plugin that was [read](read()), perhaps on another machine. `file` is what errors call it.
+    /// Compiles the bytes of a plugin file. They may have been [read](read()) on another machine. Errors name `file`.
     ///
     /// # Errors
-    /// [`PluginError`] for bytes that are none.
+    /// [`PluginError`] if the bytes are not a valid plugin.
     pub fn compile(file: &Path, bytes: &[u8], settings: &Settings) -> Result<Sandbox, PluginError> {
-        let error = |why| PluginError { file: file.to_path_buf(), why };
-        let engine = Engine::new(&config()).map_err(|why| error(Why::Module(message(&why))))?;
+        let error = |kind| PluginError { file: file.to_path_buf(), kind };
+        let engine =
+            Engine::new(&config()).map_err(|e| error(PluginErrorKind::InvalidModule(one_line(&e))))?;
         let (module, origin) = compile(&engine, bytes, settings.cache.as_deref()).map_err(error)?;
         check(&module).map_err(error)?;
         let deadline = settings.deadline;
-        // The first tick may come at once.
+        // The first tick may follow the start of a call at once.
         let ticks = deadline.as_millis().div_ceil(TICK.as_millis()) as u64 + 1;
-        let watch = Watch::new(&engine, ticks).map_err(|why| error(Why::Read(why)))?;
-        let shared = Shared { file: file.to_path_buf(), module, watch, deadline, ticks };
+        let ticker = Ticker::new(&engine, ticks).map_err(|e| error(PluginErrorKind::Read(e)))?;
+        let shared = Shared { file: file.to_path_buf(), module, ticker, deadline, ticks };
         Ok(Sandbox { shared: Arc::new(shared), origin })
     }
 
-    /// Where its compiled code came from.
+    /// Returns where the compiled code came from.
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// Its file.
+    /// Returns the plugin's file.
     pub fn file(&self) -> &Path {
         &self.shared.file
     }
 
-    /// A server without jobs. `seed` spreads a hash table, and any number will do.
+    /// Creates a server in a new instance. `seed` is the seed of a hash table. Any number is valid.
     ///
     /// # Errors
-    /// [`Error`]
+    /// [`Error`] if the plugin fails or refuses the limits.
     pub fn server(&self, limits: Limits, seed: u32) -> Result<Plugin, Error> {
         Plugin::reserve(self, limits, seed)
     }
 
-    /// The server that a [snapshot](hydrant_core::Server::snapshot) is of. `known` is what its host knew of it then.
+    /// Restores a server from a [snapshot](hydrant_core::Server::snapshot) in a new instance. `validator` must be the one of
+    /// the server that the snapshot was taken of, at that time.
     ///
     /// # Errors
-    /// [`Error`]
-    pub fn restore(&self, snapshot: &[u8], known: Known) -> Result<Plugin, Error> {
-        Plugin::restore(self, snapshot, known)
+    /// [`Error`] if the plugin fails, or if the snapshot is damaged or has other limits than `validator`.
+    pub fn restore(&self, snapshot: &[u8], validator: Validator) -> Result<Plugin, Error> {
+        Plugin::restore(self, snapshot, validator)
     }
 }
 
-/// Reads a plugin's file, at most [`FILE_MAX`] bytes.
+/// Reads a plugin file.
 ///
 /// # Errors
-/// [`PluginError`] for a file that cannot be read or is longer.
+/// [`PluginError`] if the file cannot be read or is longer than [`FILE_MAX`].
 pub fn read(file: &Path) -> Result<Vec<u8>, PluginError> {
-    let error = |why| PluginError { file: file.to_path_buf(), why };
+    let error = |kind| PluginError { file: file.to_path_buf(), kind };
     let mut bytes = Vec::new();
     let reading = File::open(file).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
-    reading.map_err(|why| error(Why::Read(why)))?;
+    reading.map_err(|e| error(PluginErrorKind::Read(e)))?;
     if bytes.len() as u64 > FILE_MAX {
-        let len = std::fs::metadata(file).map_or(bytes.len() as u64, |it| it.len());
-        return Err(error(Why::TooLong(len)));
+        let len = std::fs::metadata(file).map_or(bytes.len() as u64, |metadata| metadata.len());
+        return Err(error(PluginErrorKind::TooLong(len)));
     }
     Ok(bytes)
 }
 
-/// What plugins may do, and how they are compiled: no more than the ABI needs.
+/// Returns wasmtime's configuration. Every WebAssembly feature that the ABI does not need is off.
 fn config() -> Config {
     let mut config = Config::new();
     config
@@ -154,42 +158,43 @@ fn config() -> Config {
     config
 }
 
-/// The module of these bytes, from the cache where it holds it.
-fn compile(engine: &Engine, bytes: &[u8], dir: Option<&Path>) -> Result<(Module, Origin), Why> {
+/// Compiles a module, or loads its compiled code from the cache.
+fn compile(engine: &Engine, bytes: &[u8], dir: Option<&Path>) -> Result<(Module, Origin), PluginErrorKind> {
     let cache = dir.and_then(|dir| Cache::open(dir).ok());
     let mut compiler = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut compiler);
     let name = cache::name(&[bytes, &compiler.finish().to_le_bytes()]);
     if let Some(code) = cache.as_ref().and_then(|cache| cache.load(&name).ok()) {
-        // SAFETY: `code` is what `Module::serialize` gave: it comes whole out of a file that nobody but this user can
-        // have written, in a folder of which the same holds, and which hydrant alone writes to.
+        // SAFETY: `code` is a complete result of `Module::serialize`: its digest is correct, and only this user can write
+        // to the file and to its folder, which hydrant alone uses.
         if let Ok(module) = unsafe { Module::deserialize(engine, &code) } {
             return Ok((module, Origin::Cached));
         }
     }
-    let module = Module::from_binary(engine, bytes).map_err(|why| Why::Module(message(&why)))?;
+    let module =
+        Module::from_binary(engine, bytes).map_err(|e| PluginErrorKind::InvalidModule(one_line(&e)))?;
     if let Some(cache) = cache
         && let Ok(code) = module.serialize()
     {
-        // A plugin that cannot be kept is compiled again the next time.
+        // A plugin that cannot be cached is compiled again next time.
         let _ = cache.store(&name, &code);
     }
     Ok((module, Origin::Compiled))
 }
 
-/// Whether it imports nothing and bounds its memory.
-fn check(module: &Module) -> Result<(), Why> {
+/// Checks that the module has no imports and a memory with a maximum.
+fn check(module: &Module) -> Result<(), PluginErrorKind> {
     if let Some(import) = module.imports().next() {
-        return Err(Why::Import(format!("{}.{}", import.module(), import.name())));
+        return Err(PluginErrorKind::Import(format!("{}.{}", import.module(), import.name())));
     }
-    match module.get_export("memory") {
+    match module.get_export(exports::MEMORY) {
         Some(ExternType::Memory(memory)) if memory.maximum().is_some() => Ok(()),
-        Some(ExternType::Memory(_)) => Err(Why::Unbounded),
-        _ => Err(Why::Export("memory")),
+        Some(ExternType::Memory(_)) => Err(PluginErrorKind::UnboundedMemory),
+        _ => Err(PluginErrorKind::MissingExport(exports::MEMORY)),
     }
 }
 
-/// An error of wasmtime's in one line.
-pub(crate) fn message(error: &wasmtime::Error) -> String {
+/// Formats an error of wasmtime in one line.
+pub(crate) fn one_line(error: &wasmtime::Error) -> String {
     format!("{error:#}").replace('\n', " ")
 }

@@ -148,12 +148,15 @@ fn what_is_no_board() {
     outcome.code(1).warns(&format!("the board at {address} is lost: "));
     other.join().expect("it was asked once");
     let outcome = Job::new(hydrant_bin()).words("offload -n 1 true").run();
-    outcome.code(2).warns("no board is named; write for example: hydrant offload --target ");
+    outcome
+        .code(2)
+        .warns("hydrant: missing option --target ")
+        .warns("hint: for example: hydrant offload --target ");
     for option in
         ["--pmi-port", "--mpi-psets", "-limit keys=5", "-universe x", "--sandbox", "--remote-hydrant x"]
     {
         let name = option.split(' ').next().unwrap_or_default();
         let outcome = Job::new(hydrant_bin()).words(&format!("offload --target x {option} true")).run();
-        outcome.code(2).warns(&format!("{name} means nothing here: "));
+        outcome.code(2).warns(&format!("{name} does not apply to 'hydrant offload': "));
     }
 }

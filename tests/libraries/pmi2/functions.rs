@@ -109,25 +109,25 @@ fn threads_alone() {
 }
 
 #[test]
-fn wrong_surroundings_are_named() {
+fn errors_of_the_environment_name_the_variable() {
     let wrong = [
-        (&[("PMI_FD", "x"), ("PMI_RANK", "0")][..], "PMI_FD='x'"),
+        (&[("PMI_FD", "x"), ("PMI_RANK", "0")][..], "invalid environment variable PMI_FD='x'"),
         (&[("PMI_FD", "987"), ("PMI_RANK", "0")], "PMI_FD=987"),
-        (&[("PMI_FD", "0")], "PMI_RANK is missing"),
-        (&[("PMI_PORT", "127.0.0.1:1")], "PMI_ID is missing"),
-        // Nobody listens there.
+        (&[("PMI_FD", "0")], "environment variable PMI_RANK is not set"),
+        (&[("PMI_PORT", "127.0.0.1:1")], "environment variable PMI_ID is not set"),
+        // No process listens there.
         (&[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")], "cannot connect to PMI_PORT=127.0.0.1:1"),
     ];
-    for (variables, told) in wrong {
+    for (variables, message) in wrong {
         let job = alone(Whose::Own, &calls()).arg("init");
         let job = variables.iter().fold(job, |job, (key, value)| job.env(key, value));
-        // The program's own words for a failed PMI2_Init.
-        job.run().code(97).warns(&format!("hydrant-pmi2: PMI2_Init: {told}")).warns("gave ");
+        // The program prints "gave" and the code when PMI2_Init fails.
+        job.run().code(97).warns(&format!("hydrant-pmi2: PMI2_Init: {message}")).warns("gave ");
     }
 }
 
 #[test]
-fn debugging_tells_reasons() {
+fn pmi2_debug_prints_errors() {
     let job = alone(Whose::Own, &calls()).arg("names").env("PMI2_DEBUG", "1");
     job.run().code(0).warns("hydrant-pmi2: PMI2_Nameserv_publish: the name is NULL or empty\n");
 }

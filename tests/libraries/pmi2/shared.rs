@@ -60,14 +60,14 @@ fn without_a_good_offer_the_server_is_asked() {
 fn an_offer_that_is_not_quite_right_is_declined() {
     let program = program(Whose::Own, &source());
     for (change, reason) in [
-        ("s/^1,/9,/", "another version"),
-        ("s/,kvs_/,other_/", "it is for job other_"),
+        ("s/^1,/9,/", "unknown version"),
+        ("s/,kvs_/,other_/", "the offer is for job other_"),
         ("s/^1,[^,]*/1,\\/dev\\/null/", "another file"),
         ("s/^1,[^,]*/1,\\/proc\\/self\\/exe/", "another file"),
         ("s/^1,[^,]*/1,\\/no\\/such\\/path/", "No such file"),
         ("s/^\\(1,[^,]*,[^,]*\\),/\\1,1/", "another file"),
-        ("s/^\\(1,[^,]*,[^,]*,[^,]*\\),[0-9]*,/\\1,3,/", "lengths are wrong"),
-        ("s/^\\(1,[^,]*,[^,]*,[^,]*\\),[0-9]*,/\\1,0,/", "lengths are wrong"),
+        ("s/^\\(1,[^,]*,[^,]*,[^,]*\\),[0-9]*,/\\1,3,/", "invalid lengths"),
+        ("s/^\\(1,[^,]*,[^,]*,[^,]*\\),[0-9]*,/\\1,0,/", "invalid lengths"),
         ("s/^\\(1,[^,]*,[^,]*,[^,]*,[^,]*\\),[0-9]*,/\\1,4294967295,/", "another file"),
     ] {
         let script = format!("exec \"$0\" asked \"$(echo \"$HYDRANT_KVS\" | sed '{change}')\"");
@@ -113,6 +113,6 @@ fn the_offer_of_an_outer_job_is_declined() {
         let Some(inner) = launcher.job(2, Whose::Own, Whose::Own, &kvs) else { return };
         let script = "unset PMI_FD PMI_RANK PMI_SIZE PMI_JOBID; exec \"$@\"";
         let outcome = inner.inside(job("-n 1 sh -c").args([script, "sh"])).env("PMI2_DEBUG", "1").run();
-        outcome.code(0).says(" errs=0 ", 1).warns("HYDRANT_KVS is not used: it is for job kvs_");
+        outcome.code(0).says(" errs=0 ", 1).warns("HYDRANT_KVS is not used: the offer is for job kvs_");
     }
 }

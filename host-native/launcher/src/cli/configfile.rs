@@ -1,23 +1,23 @@
-//! A file that stands for the rest of the command line: one program to a line, quoted as in a shell.
+//! Configuration file: one program per line, quoted as in a shell.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::error::{At, UsageError};
-use super::words::Word;
+use super::argument::{Argument, Location};
+use super::error::UsageError;
 
-/// Reads the programs' words, a vector a line; lines without words are left out.
-pub(super) fn read(file: &Path) -> Result<Vec<Vec<Word>>, UsageError> {
+/// Reads the arguments of each line. Empty lines are skipped.
+pub(super) fn read(file: &Path) -> Result<Vec<Vec<Argument>>, UsageError> {
     let text =
         std::fs::read(file).map_err(|error| UsageError::Unreadable { file: file.to_owned(), error })?;
     let lines = parse(file.into(), &text)?;
     if lines.is_empty() { Err(UsageError::EmptyFile(file.to_owned())) } else { Ok(lines) }
 }
 
-/// Words as [`read`] finds them; `file` is what errors name.
-pub(super) fn parse(file: Arc<Path>, text: &[u8]) -> Result<Vec<Vec<Word>>, UsageError> {
+/// Splits text into lines of arguments. Error messages name `file`.
+pub(super) fn parse(file: Arc<Path>, text: &[u8]) -> Result<Vec<Vec<Argument>>, UsageError> {
     let mut reader = Reader { file, rest: text, line: 1, word: None };
     let mut lines = Vec::new();
     let mut words = Vec::new();
@@ -33,12 +33,12 @@ pub(super) fn parse(file: Arc<Path>, text: &[u8]) -> Result<Vec<Vec<Word>>, Usag
             b'#' if reader.word.is_none() => reader.skip_comment(),
             b'\'' | b'"' => reader.quoted(byte)?,
             b'\\' => match reader.next() {
-                // A line that ends in a backslash goes on in the next.
+                // A backslash at the end continues the line.
                 Some(b'\n') => {}
                 Some(escaped) => reader.push(escaped),
                 None => reader.push(b'\\'),
             },
-            0 => return Err(UsageError::Nul { at: reader.at() }),
+            0 => return Err(UsageError::Nul { location: reader.location() }),
             plain => reader.push(plain),
         }
     }
@@ -52,15 +52,15 @@ pub(super) fn parse(file: Arc<Path>, text: &[u8]) -> Result<Vec<Vec<Word>>, Usag
 struct Reader<'a> {
     file: Arc<Path>,
     rest: &'a [u8],
-    /// Of the next byte.
+    /// Line of the next byte, counted from 1.
     line: usize,
-    /// The word being read, and where it began.
-    word: Option<(At, Vec<u8>)>,
+    /// Incomplete word and its location.
+    word: Option<(Location, Vec<u8>)>,
 }
 
 impl Reader<'_> {
-    fn at(&self) -> At {
-        At::Line(Arc::clone(&self.file), self.line)
+    fn location(&self) -> Location {
+        Location::Line(Arc::clone(&self.file), self.line)
     }
 
     fn next(&mut self) -> Option<u8> {
@@ -74,15 +74,15 @@ impl Reader<'_> {
         self.open().push(byte);
     }
 
-    /// The word being read; a new one where there is none, so that `''` is a word without letters.
+    /// Bytes of the incomplete word. Starts a new word if there is none, so `''` is an empty word.
     fn open(&mut self) -> &mut Vec<u8> {
-        let at = self.at();
-        &mut self.word.get_or_insert_with(|| (at, Vec::new())).1
+        let location = self.location();
+        &mut self.word.get_or_insert_with(|| (location, Vec::new())).1
     }
 
-    fn finish(&mut self) -> Option<Word> {
-        let (at, bytes) = self.word.take()?;
-        Some(Word { at, text: OsString::from_vec(bytes) })
+    fn finish(&mut self) -> Option<Argument> {
+        let (location, bytes) = self.word.take()?;
+        Some(Argument { location, text: OsString::from_vec(bytes) })
     }
 
     fn skip_comment(&mut self) {
@@ -90,10 +90,10 @@ impl Reader<'_> {
         self.rest = &self.rest[end..];
     }
 
-    /// Between single quotes every byte stands for itself; between double quotes a backslash takes the meaning from
-    /// the four that have one there.
+    /// Reads up to the closing quote. A backslash escapes `"`, `\`, `$` and the backquote within double quotes; within
+    /// single quotes it is an ordinary byte.
     fn quoted(&mut self, quote: u8) -> Result<(), UsageError> {
-        let at = self.at();
+        let location = self.location();
         self.open();
         loop {
             match self.next() {
@@ -107,9 +107,9 @@ impl Reader<'_> {
                     }
                     None => {}
                 },
-                Some(0) => return Err(UsageError::Nul { at: self.at() }),
+                Some(0) => return Err(UsageError::Nul { location: self.location() }),
                 Some(byte) => self.push(byte),
-                None => return Err(UsageError::OpenQuote { at, quote: char::from(quote) }),
+                None => return Err(UsageError::OpenQuote { location, quote: char::from(quote) }),
             }
         }
     }
@@ -144,19 +144,19 @@ mod tests {
     #[test]
     fn errors_name_the_line() {
         let error = lines(b"a\nb \\\n c 'd\ne").unwrap_err().to_string();
-        assert_eq!(error, "job line 3: the quote ' that opens here is never closed");
+        assert_eq!(error, "job line 3: unclosed quote '");
         let error = lines(b"a\n\"b\\").unwrap_err().to_string();
-        assert_eq!(error, "job line 2: the quote \" that opens here is never closed");
+        assert_eq!(error, "job line 2: unclosed quote \"");
         let error = lines(b"a\nb\0").unwrap_err().to_string();
-        assert_eq!(error, "job line 2: a NUL byte, which no argument can hold");
+        assert_eq!(error, "job line 2: NUL byte; an argument cannot contain one");
         let error = lines(b"a '\0'").unwrap_err().to_string();
-        assert_eq!(error, "job line 1: a NUL byte, which no argument can hold");
+        assert_eq!(error, "job line 1: NUL byte; an argument cannot contain one");
     }
 
     #[test]
-    fn a_word_knows_the_line_where_it_begins() {
+    fn a_word_has_the_line_of_its_first_byte() {
         let lines = parse(Path::new("job").into(), b"a 'b\nc' d\ne").unwrap();
-        let at: Vec<String> = lines.iter().flatten().map(|word| word.at.to_string()).collect();
-        assert_eq!(at, ["job line 1", "job line 1", "job line 2", "job line 3"]);
+        let locations: Vec<String> = lines.iter().flatten().map(|word| word.location.to_string()).collect();
+        assert_eq!(locations, ["job line 1", "job line 1", "job line 2", "job line 3"]);
     }
 }

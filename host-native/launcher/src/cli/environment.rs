@@ -1,17 +1,15 @@
-//! Which variables a rank starts with, before the launcher adds what is the rank's own.
+//! Environment of ranks: inherited and assigned variables, before the variables that the launcher adds for each rank.
 //!
-//! Inherited variables pass unless they belong to another launcher: a rank must not take itself for somebody else's.
-//! MPICH refuses to start when `PMIX_RANK` or `PRTE_LAUNCHED` reach it from outside, and Intel MPI asks
-//! `HYDRA_BSTRAP_PGID` and `PALS_PMI` who started it. What the user assigns by name passes whatever it is called,
-//! except for [`OWN_VARIABLES`](crate::plan::OWN_VARIABLES).
+//! Inherited variables of other launchers are dropped. MPICH refuses to start with an inherited `PMIX_RANK` or
+//! `PRTE_LAUNCHED`, and Intel MPI takes `HYDRA_BSTRAP_PGID` and `PALS_PMI` for its own launcher's. Variables that the
+//! user assigns are kept, except for [`OWN_VARIABLES`](crate::plan::OWN_VARIABLES).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use super::args::{JobArgs, ProgramArgs};
 use super::value::Assignment;
 
-/// Names and beginnings of names that belong to a launcher, be it another or an outer one of our own.
+/// Names and prefixes of variables that a launcher sets for its own ranks, an outer hydrant included.
 pub(super) const FOREIGN: [&str; 14] = [
     "PMI_",
     "PMI2_",
@@ -29,29 +27,45 @@ pub(super) const FOREIGN: [&str; 14] = [
     "HYDRANT_KVS",
 ];
 
-/// Switches of the client libraries that only look like a launcher's: the user's, and inherited.
+/// Settings of client libraries that match [`FOREIGN`] but belong to the user. They are inherited.
 pub(super) const TUNABLES: [&str; 5] =
     ["PMI_DEBUG", "PMI2_DEBUG", "PMI_USE_LOGFILE", "PMI_VERSION", "PMI_SUBVERSION"];
 
-/// A whole environment in the order in which it is handed to a process.
+/// Names and values, in the order in which a process receives them.
 pub(super) type Environment = Vec<(OsString, OsString)>;
 
-/// The environment of one program's ranks, out of the launcher's own.
-pub(super) fn build(inherited: &Environment, job: &JobArgs, program: &ProgramArgs) -> Environment {
-    let of_job = Inherit::from(job.genvall, job.genvnone, &job.genvlist).unwrap_or(Inherit::All);
-    let inherit = Inherit::from(program.envall, program.envnone, &program.envlist).unwrap_or(of_job);
+/// Environment options of the job or of one program.
+#[derive(Clone, Copy)]
+pub(super) struct EnvironmentOptions<'a> {
+    /// `--genvall`, `--envall`.
+    pub(super) all: bool,
+    /// `--genvnone`, `--envnone`.
+    pub(super) none: bool,
+    /// `--genvlist`, `--envlist`.
+    pub(super) list: &'a [OsString],
+    /// `--genv`, `--env`.
+    pub(super) assigned: &'a [Assignment],
+}
 
+/// Builds the environment of one program's ranks from the launcher's. Options of the program override those of the
+/// job.
+pub(super) fn build(
+    inherited: &Environment,
+    job: EnvironmentOptions<'_>,
+    program: EnvironmentOptions<'_>,
+) -> Environment {
+    let inherit = Inherit::from(program).or(Inherit::from(job)).unwrap_or(Inherit::All);
     let mut env = Environment::new();
-    for (name, value) in inherited.iter().filter(|(name, _)| inherit.passes(name) && !is_foreign(name)) {
+    for (name, value) in inherited.iter().filter(|(name, _)| inherit.includes(name) && !is_foreign(name)) {
         set(&mut env, name, value);
     }
-    for Assignment { name, value } in job.genv.iter().chain(&program.env) {
+    for Assignment { name, value } in job.assigned.iter().chain(program.assigned) {
         set(&mut env, name, value);
     }
     env
 }
 
-/// What is passed on of the launcher's own environment.
+/// Selection of inherited variables.
 #[derive(Clone, Copy)]
 enum Inherit<'a> {
     All,
@@ -60,17 +74,17 @@ enum Inherit<'a> {
 }
 
 impl<'a> Inherit<'a> {
-    /// What the options say, if they say anything. Parsing has left the last of the three.
-    fn from(all: bool, none: bool, list: &'a [OsString]) -> Option<Inherit<'a>> {
-        match (all, none, list) {
-            (true, _, _) => Some(Inherit::All),
-            (_, true, _) => Some(Inherit::None),
-            (_, _, []) => None,
-            (_, _, list) => Some(Inherit::List(list)),
+    /// The selection that the options make, if any. At most one of the three is set: the last one overrides.
+    fn from(options: EnvironmentOptions<'a>) -> Option<Inherit<'a>> {
+        match options {
+            EnvironmentOptions { all: true, .. } => Some(Inherit::All),
+            EnvironmentOptions { none: true, .. } => Some(Inherit::None),
+            EnvironmentOptions { list: [], .. } => None,
+            EnvironmentOptions { list, .. } => Some(Inherit::List(list)),
         }
     }
 
-    fn passes(self, name: &OsStr) -> bool {
+    fn includes(self, name: &OsStr) -> bool {
         match self {
             Inherit::All => true,
             Inherit::None => false,
@@ -85,7 +99,7 @@ fn is_foreign(name: &OsStr) -> bool {
         && !TUNABLES.iter().any(|tunable| bytes == tunable.as_bytes())
 }
 
-/// A name stands in an environment once; the later value holds.
+/// Adds a variable or replaces its value.
 fn set(env: &mut Environment, name: &OsStr, value: &OsStr) {
     match env.iter_mut().find(|(known, _)| known == name) {
         Some((_, old)) => *old = value.to_owned(),

@@ -1,184 +1,184 @@
-//! What can be wrong with a command line.
+//! Errors in the command line of a job.
 
-use std::ffi::OsStr;
-use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Where a word stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum At {
-    /// On the command line: 1 is the first word behind `hydrant run` or `mpiexec`.
-    Argument(usize),
-    /// In a configuration file, with the line's number from 1.
-    Line(Arc<Path>, usize),
-}
+use super::argument::Location;
 
-impl fmt::Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            At::Argument(number) => write!(f, "argument {number}"),
-            At::Line(file, line) => write!(f, "{} line {line}", file.display()),
-        }
-    }
-}
-
-/// Text of the user's, as an error shows it: control characters are written out.
-pub(super) fn shown(text: &OsStr) -> String {
-    text.to_string_lossy().escape_debug().to_string()
-}
-
-/// Why a job cannot be planned from its command line: what, where, and what to do. Options are given as the user
-/// spelled them.
+/// Error in the command line of a job. Options are spelled as the user typed them.
 #[derive(Debug, Error)]
 pub enum UsageError {
-    /// No such option.
-    #[error("{at}: no option is called {option}{advice}")]
-    Unknown {
-        /// Where it stands.
-        at: At,
+    /// Option that does not exist.
+    #[error("{location}: unknown option {option}")]
+    UnknownOption {
+        /// Location of the option.
+        location: Location,
         /// The option.
         option: String,
-        /// What to write instead, with its punctuation, or nothing.
-        advice: String,
+        /// Correct spelling or equivalent.
+        hint: String,
     },
-    /// The line ends where an option's value should be.
-    #[error("{at}: {option} wants {wants} behind it")]
-    NoValue {
-        /// Where the option stands.
-        at: At,
+    /// End of the command line instead of an option's value.
+    #[error("{location}: {option} needs a value: {placeholder}")]
+    MissingValue {
+        /// Location of the option.
+        location: Location,
         /// The option.
         option: String,
-        /// What its value is called in help.
-        wants: String,
+        /// Name of the value in the help.
+        placeholder: String,
     },
-    /// A switch was given a value with `=`.
-    #[error("{at}: {option} takes no value; leave out what stands behind '='")]
-    Superfluous {
-        /// Where the option stands.
-        at: At,
+    /// Switch with a value after `=`.
+    #[error("{location}: {option} takes no value")]
+    UnexpectedValue {
+        /// Location of the option.
+        location: Location,
         /// The option.
         option: String,
     },
-    /// A value that the option does not understand.
-    #[error("{at}: {option} '{value}': {why}")]
-    Value {
-        /// Where the option stands.
-        at: At,
+    /// Invalid value of an option.
+    #[error("{location}: invalid value '{value}' for {option}: {expected}")]
+    InvalidValue {
+        /// Location of the option.
+        location: Location,
         /// The option.
         option: String,
-        /// What was given.
+        /// The value.
         value: String,
-        /// What would have been right.
-        why: String,
+        /// Valid values.
+        expected: String,
     },
-    /// Two options that cannot both hold.
-    #[error("{at}: {option} beside {other}: {why}; leave one of them out")]
-    Contradiction {
-        /// Where the later one stands.
-        at: At,
-        /// The later one.
+    /// Two options that exclude each other.
+    #[error("{location}: {option} cannot be used with {other}: {why}")]
+    Conflict {
+        /// Location of the later option.
+        location: Location,
+        /// The later option.
         option: String,
-        /// The other one.
+        /// The earlier option.
         other: String,
-        /// Why they cannot both hold.
+        /// Reason for the conflict.
         why: &'static str,
     },
-    /// An option of the whole job behind the first program.
-    #[error("{at}: {option} holds for the whole job: write it before the first program{instead}")]
+    /// Option of the whole job after the first program.
+    #[error("{location}: {option} applies to the whole job and must precede the first program")]
     Misplaced {
-        /// Where the option stands.
-        at: At,
+        /// Location of the option.
+        location: Location,
         /// The option.
         option: String,
-        /// The option that holds for one program, with its punctuation, or nothing.
-        instead: String,
+        /// The corresponding option of one program, if there is one.
+        instead: Option<String>,
     },
-    /// An option of another command.
-    #[error("{at}: {option} means nothing here: {why}; leave it out")]
-    NotHere {
-        /// Where it stands.
-        at: At,
+    /// Option of `hydrant run` that `hydrant offload` does not have.
+    #[error("{location}: {option} does not apply to 'hydrant offload': {why}")]
+    NotOffloadable {
+        /// Location of the option.
+        location: Location,
         /// The option.
         option: String,
-        /// What is so here.
+        /// Reason.
         why: &'static str,
     },
-    /// `offload` without a board.
-    #[error("no board is named; write for example: hydrant offload --target 192.0.2.7 -n 4 ./a.out")]
-    NoTarget,
-    /// Options without a program behind them.
-    #[error("{at}: a program's name is missing here")]
-    NoProgram {
-        /// Where it is missing.
-        at: At,
+    /// `offload` without `--target`.
+    #[error("missing option --target HOST[:PORT]")]
+    MissingTarget,
+    /// Options without a program.
+    #[error("{location}: missing program name")]
+    MissingProgram {
+        /// Place where the program is missing.
+        location: Location,
     },
-    /// Nothing at all was named.
-    #[error("no program is named; write for example: {called} -n 4 ./a.out")]
-    Nothing {
+    /// Neither a program nor a configuration file.
+    #[error("missing program name")]
+    Empty {
         /// The command as it was called.
         called: String,
     },
-    /// `--configfile` and a program or options of a program.
-    #[error("{at}: beside -configfile, programs and their options stand in the file; move '{word}' there")]
-    BesideFile {
-        /// Where the word stands.
-        at: At,
-        /// What is too much.
-        word: String,
+    /// `--configfile` together with a program or its options.
+    #[error("{location}: '{argument}' cannot be used with -configfile")]
+    WithConfigFile {
+        /// Location of the argument.
+        location: Location,
+        /// The argument.
+        argument: String,
     },
-    /// `--configfile` in such a file.
-    #[error("{at}: a configuration file cannot name another")]
-    Nested {
-        /// Where the option stands.
-        at: At,
+    /// `--configfile` in a configuration file.
+    #[error("{location}: -configfile cannot be used in a configuration file")]
+    NestedConfigFile {
+        /// Location of the option.
+        location: Location,
     },
-    /// The configuration file cannot be read.
-    #[error("cannot read the configuration file {file}: {error}", file = file.display())]
+    /// Configuration file that cannot be read.
+    #[error("cannot read configuration file {}: {error}", file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// The system's reason.
+        /// Reason given by the operating system.
         #[source]
         error: io::Error,
     },
-    /// The configuration file names no program.
-    #[error("the configuration file {} names no program; write one to a line, for example: -n 4 ./a.out", .0.display())]
+    /// Configuration file without a program.
+    #[error("no program in configuration file {}", .0.display())]
     EmptyFile(PathBuf),
-    /// A quote that is never closed.
-    #[error("{at}: the quote {quote} that opens here is never closed")]
+    /// Quote without its counterpart.
+    #[error("{location}: unclosed quote {quote}")]
     OpenQuote {
-        /// Where it opens.
-        at: At,
+        /// Location of the quote.
+        location: Location,
         /// The quotation mark.
         quote: char,
     },
-    /// A NUL byte, which no argument can hold.
-    #[error("{at}: a NUL byte, which no argument can hold")]
+    /// NUL byte in a configuration file.
+    #[error("{location}: NUL byte; an argument cannot contain one")]
     Nul {
-        /// Where it stands.
-        at: At,
+        /// Location of the byte.
+        location: Location,
     },
-    /// A process set of programs that are no neighbours.
-    #[error(
-        "{at}: {option} '{name}' stands at an earlier program too, but not at the one before: a process set is a run of \
-         ranks, so write its programs side by side"
-    )]
+    /// Process set of programs that are not adjacent.
+    #[error("{location}: {option} '{name}': the programs of a process set must be adjacent")]
     ScatteredPset {
-        /// Where the option stands.
-        at: At,
+        /// Location of the option.
+        location: Location,
         /// The option.
         option: String,
-        /// The set.
+        /// Name of the set.
         name: String,
     },
-    /// More ranks than can be numbered.
-    #[error("{at}: more than {} ranks in all", u32::MAX)]
+    /// Number of ranks that exceeds 32 bits.
+    #[error("{location}: more than {} ranks in total", u32::MAX)]
     TooManyRanks {
-        /// The program at which the sum goes beyond.
-        at: At,
+        /// The program at which the limit is exceeded.
+        location: Location,
     },
+}
+
+impl UsageError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            UsageError::UnknownOption { hint, .. } => hint.clone(),
+            UsageError::UnexpectedValue { option, .. } => format!("write {option}, without '='"),
+            UsageError::Conflict { .. } => "remove one of the two options".to_owned(),
+            UsageError::Misplaced { instead: Some(instead), .. } => {
+                format!("for one program, write {instead}")
+            }
+            UsageError::NotOffloadable { .. } => "remove the option".to_owned(),
+            UsageError::MissingTarget => {
+                "for example: hydrant offload --target 192.0.2.7 -n 4 ./a.out".to_owned()
+            }
+            UsageError::Empty { called } => format!("for example: {called} -n 4 ./a.out"),
+            UsageError::WithConfigFile { argument, .. } => {
+                format!("move '{argument}' to the configuration file")
+            }
+            UsageError::EmptyFile(_) => "write one program per line, for example: -n 4 ./a.out".to_owned(),
+            UsageError::ScatteredPset { .. } => {
+                "a process set is a contiguous range of ranks; write its programs next to each other"
+                    .to_owned()
+            }
+            _ => return None,
+        })
+    }
 }

@@ -1,22 +1,25 @@
-//! The command line: from words to a [`Plan`], or to what is printed instead.
+//! Command line: parsing of arguments into an [`Action`].
 //!
-//! `run` and mpiexec's name go through `words`, which turns mpiexec's grammar into clap's; everything else is
-//! clap's own. The options are declared once, in `args`, for parsing, help and man page.
+//! Options are declared with clap in `args`, `hosts` and `offload`. `run`, `offload` and the name `mpiexec` use mpiexec's
+//! syntax: `scanner` rewrites it for clap. All other commands use clap's parser.
 
 mod args;
+mod argument;
+mod commands;
 mod configfile;
-mod elsewhere;
 mod environment;
 mod error;
+mod foreign;
 mod help;
 mod hosts;
 #[cfg(test)]
 mod man;
 mod offload;
+mod scanner;
+mod similar;
 #[cfg(test)]
 mod tests;
 pub(crate) mod value;
-mod words;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -25,7 +28,8 @@ use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
 use thiserror::Error;
 
-pub use error::{At, UsageError};
+pub use argument::Location;
+pub use error::UsageError;
 pub(crate) use hosts::{bootstrap, seconds};
 
 use crate::cluster;
@@ -34,87 +38,117 @@ use crate::probe;
 use crate::replay;
 use crate::serve;
 use args::{FirstArgs, JobArgs, ProgramArgs};
-use environment::Environment;
-use value::Universe;
-use words::{Given, Grammar, Segment, Stop, Word};
+use argument::{Argument, ParsedOption, escaped};
+use environment::{Environment, EnvironmentOptions};
+use offload::OffloadArgs;
+use scanner::{EarlyExit, Scanner, Segment};
+use value::UniverseSize;
 
-/// What the command line asks for.
+/// Request of a command line.
 #[derive(Debug)]
 pub enum Action {
-    /// Launch this job and serve it.
+    /// `run`, `offload`: start a job and serve it.
     Run(Box<Plan>),
-    /// Be a rank of the built-in probe.
+    /// `probe`: take part in a job as one of its ranks.
     Probe(probe::Options),
-    /// Serve a job of somebody else's, or keep the names of several runs.
+    /// `serve`: serve jobs of other launchers, or run a name server.
     Serve(Box<serve::Options>),
-    /// Show and check what a run recorded.
+    /// `replay`: show and check a recording.
     Replay(replay::Options),
-    /// Be the daemon of a node, as its standard input says.
+    /// `daemon`: run the daemon of a node. Its settings arrive on standard input.
     Daemon,
-    /// Start daemons on these hosts and say who answers.
+    /// `reach`: start daemons on hosts and report which of them connect.
     Reach(cluster::ReachOptions),
-    /// Print this text, help or version, on standard output.
+    /// `--help`, `--version`: print this text on standard output.
     Print(String),
 }
 
-/// A command line that cannot be carried out; what [`EXIT_USAGE`] is for.
+/// Invalid command line.
 #[derive(Debug, Error)]
 pub enum CliError {
-    /// Of `run`, or of the command under mpiexec's name.
-    #[error("{called}: {error}\nTry '{called} --help' for the options.")]
-    Run {
+    /// Error in the command line of a job.
+    #[error("{error}{}\nFor more information, try '{called} --help'.", hint_line(error.hint()))]
+    Usage {
         /// The command as it was called.
         called: String,
-        /// What is wrong.
+        /// The error.
         #[source]
         error: UsageError,
     },
-    /// Of anything else.
+    /// Error in the command line of another command.
+    #[error("{}", clap_message(.0))]
+    Clap(clap::Error),
+    /// Missing command. The text is the short help.
     #[error("{0}")]
-    Other(clap::Error),
+    NoCommand(String),
 }
 
-/// The exit code for a command line that cannot be carried out.
+/// Exit code for an invalid command line.
 pub const EXIT_USAGE: u8 = 2;
 
-/// Reads the words of a command line, the first of which is the name that the command was called by, given the
-/// environment that it was started in.
+fn hint_line(hint: Option<String>) -> String {
+    hint.map_or_else(String::new, |hint| format!("\nhint: {hint}"))
+}
+
+/// Clap's message in the form of the other messages: without `error:` and blank lines, and with `hint:` for `tip:`.
+fn clap_message(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.strip_prefix("error: ").unwrap_or(&text).lines().map(str::trim_end);
+    let lines = lines.filter(|line| !line.is_empty());
+    let lines = lines.map(|line| match line.strip_prefix("  tip: ") {
+        Some(tip) => format!("hint: {tip}"),
+        None => line.to_owned(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Parses a command line. `arguments` starts with the name of the program. `environment` is that of this process.
 ///
-/// Called `mpiexec` or `mpirun`, whatever stands behind a dot in that name, the words are those of `hydrant run`.
-/// Reads no file but the one named by `--configfile`.
-pub fn parse(words: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> Result<Action, CliError> {
+/// With the program name `mpiexec` or `mpirun`, with or without an extension, the arguments are those of `hydrant run`.
+/// The only file read is the one given with `--configfile`.
+///
+/// # Errors
+/// The command line is invalid.
+pub fn parse(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> Result<Action, CliError> {
     let called =
-        words.first().and_then(|first| Path::new(first).file_name()).unwrap_or(OsStr::new("hydrant"));
+        arguments.first().and_then(|first| Path::new(first).file_name()).unwrap_or(OsStr::new("hydrant"));
     let stem = called.to_string_lossy().split('.').next().unwrap_or_default().to_owned();
     if matches!(stem.as_str(), "mpiexec" | "mpirun") {
-        return parse_run(&stem, words.into_iter().skip(1), &environment);
+        let command = commands::run("run", &stem);
+        return parse_job(&stem, command, arguments.into_iter().skip(1), &environment);
     }
-    if words.get(1).is_some_and(|verb| verb == "run") {
-        return parse_run("hydrant run", words.into_iter().skip(2), &environment);
+    let of_command = |skipped| arguments.iter().skip(skipped).cloned();
+    match arguments.get(1).and_then(|command| command.to_str()) {
+        Some("run") => {
+            let called = "hydrant run";
+            parse_job(called, commands::run("run", called), of_command(2), &environment)
+        }
+        Some("offload") => parse_job("hydrant offload", commands::offload(), of_command(2), &environment),
+        _ => parse_other(arguments),
     }
-    if words.get(1).is_some_and(|verb| verb == "offload") {
-        return parse_job("hydrant offload", offload::command(), words.into_iter().skip(2), &environment);
-    }
-    match args::hydrant().try_get_matches_from(words) {
-        Ok(matches) => match matches.subcommand() {
-            Some(("serve", matches)) => serve_options(matches)
-                .map(|options| Action::Serve(Box::new(options)))
-                .map_err(CliError::Other),
-            Some(("daemon", _)) => Ok(Action::Daemon),
-            Some(("reach", matches)) => {
-                cluster::ReachOptions::from_arg_matches(matches).map(Action::Reach).map_err(CliError::Other)
-            }
-            Some(("replay", matches)) => {
-                replay::Options::from_arg_matches(matches).map(Action::Replay).map_err(CliError::Other)
-            }
-            Some(("probe", matches)) => {
-                probe::Options::from_arg_matches(matches).map(Action::Probe).map_err(CliError::Other)
-            }
-            _ => unreachable!("clap wants one of the subcommands, and run and offload are read above"),
-        },
-        Err(error) if error.exit_code() == 0 => Ok(Action::Print(error.to_string())),
-        Err(error) => Err(CliError::Other(error)),
-    }
+}
+
+/// Parses the commands that have clap's syntax.
+fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
+    use clap::error::ErrorKind;
+    let matches = match commands::hydrant().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) if error.exit_code() == 0 => return Ok(Action::Print(error.to_string())),
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            return Err(CliError::NoCommand(error.to_string()));
+        }
+        Err(error) => return Err(CliError::Clap(error)),
+    };
+    let (command, matches) = matches.subcommand().expect("clap requires a subcommand");
+    let action = match command {
+        "serve" => serve_options(matches).map(|options| Action::Serve(Box::new(options))),
+        "daemon" => Ok(Action::Daemon),
+        "reach" => cluster::ReachOptions::from_arg_matches(matches).map(Action::Reach),
+        "replay" => replay::Options::from_arg_matches(matches).map(Action::Replay),
+        "probe" => probe::Options::from_arg_matches(matches).map(Action::Probe),
+        _ => unreachable!("run and offload are parsed elsewhere, and clap refuses other names"),
+    };
+    action.map_err(CliError::Clap)
 }
 
 fn serve_options(matches: &clap::ArgMatches) -> Result<serve::Options, clap::Error> {
@@ -123,68 +157,68 @@ fn serve_options(matches: &clap::ArgMatches) -> Result<serve::Options, clap::Err
     match options.check(given) {
         Ok(()) => Ok(options),
         Err(why) => {
-            let mut command = args::hydrant();
+            let mut command = commands::hydrant();
             command.build();
-            let serve = command.find_subcommand_mut("serve").expect("it is one of the commands");
+            let serve = command.find_subcommand_mut("serve").expect("hydrant has this subcommand");
             Err(serve.error(clap::error::ErrorKind::ArgumentConflict, why))
         }
     }
 }
 
-/// The whole command as clap sees it, for the man page.
+/// The whole command, for the man pages.
 pub fn command() -> Command {
-    args::hydrant()
+    commands::hydrant()
 }
 
-fn parse_run(
-    called: &str,
-    words: impl Iterator<Item = OsString>,
-    environment: &Environment,
-) -> Result<Action, CliError> {
-    parse_job(called, args::run("run", called), words, environment)
-}
-
+/// Parses a command line in mpiexec's syntax.
 fn parse_job(
     called: &str,
     command: Command,
-    words: impl Iterator<Item = OsString>,
+    arguments: impl Iterator<Item = OsString>,
     environment: &Environment,
 ) -> Result<Action, CliError> {
-    let offloads = command.get_name() == "offload";
-    let words: Vec<Word> =
-        words.enumerate().map(|(at, text)| Word { text, at: At::Argument(at + 1) }).collect();
-    let mut grammar = Grammar::new(command);
-    let planned = expand(&grammar, called, &words).and_then(|segments| plan(segments, environment, offloads));
+    let is_offload = command.get_name() == "offload";
+    let arguments: Vec<Argument> = (1..)
+        .zip(arguments)
+        .map(|(number, text)| Argument { text, location: Location::Argument(number) })
+        .collect();
+    let job_options = OffloadArgs::augment_args(JobArgs::augment_args(Command::new("job")));
+    let mut scanner = Scanner::new(command, job_options);
+    let planned = scan(&scanner, called, &arguments)
+        .and_then(|segments| plan(segments, environment, is_offload).map_err(EarlyExit::from));
     match planned {
         Ok(plan) => Ok(Action::Run(Box::new(plan))),
-        Err(Stop::Help { long: true }) => Ok(Action::Print(grammar.command().render_long_help().to_string())),
-        Err(Stop::Help { long: false }) => Ok(Action::Print(grammar.command().render_help().to_string())),
-        Err(Stop::Version) => Ok(Action::Print(args::hydrant().render_version())),
-        Err(Stop::Wrong(error)) => Err(CliError::Run { called: called.to_owned(), error }),
+        Err(EarlyExit::Help { long: true }) => {
+            Ok(Action::Print(scanner.command().render_long_help().to_string()))
+        }
+        Err(EarlyExit::Help { long: false }) => {
+            Ok(Action::Print(scanner.command().render_help().to_string()))
+        }
+        Err(EarlyExit::Version) => Ok(Action::Print(commands::hydrant().render_version())),
+        Err(EarlyExit::Usage(error)) => Err(CliError::Usage { called: called.to_owned(), error }),
     }
 }
 
-/// The segments of the command line, or of the file that stands for them; each names a program, and only the first
-/// has options of the job.
-fn expand(grammar: &Grammar, called: &str, words: &[Word]) -> Result<Vec<Segment>, Stop> {
-    let mut segments = grammar.segments(words, &At::Argument(words.len() + 1))?;
-    let mut files = segments[0].options.iter().filter(|given| given.id == "configfile");
-    if let Some(file) = files.next_back().map(|given| Path::new(given.value()).to_owned()) {
-        segments = from_file(grammar, segments, &file)?;
+/// Scans the command line, or the configuration file that it names. Each segment of the result has a program, and
+/// only the first has job options.
+fn scan(scanner: &Scanner, called: &str, arguments: &[Argument]) -> Result<Vec<Segment>, EarlyExit> {
+    let mut segments = scanner.segments(arguments, &Location::Argument(arguments.len() + 1))?;
+    let mut files = segments[0].options.iter().filter(|option| option.id == "configfile");
+    if let Some(file) = files.next_back().map(|option| Path::new(option.value()).to_owned()) {
+        segments = scan_file(scanner, segments, &file)?;
     } else if segments.len() == 1 && segments[0].command.is_empty() {
-        return Err(UsageError::Nothing { called: called.to_owned() }.into());
+        return Err(UsageError::Empty { called: called.to_owned() }.into());
     }
     for (index, segment) in segments.iter().enumerate() {
         if segment.command.first().is_none_or(|program| program.is_empty()) {
-            return Err(UsageError::NoProgram { at: segment.at.clone() }.into());
+            return Err(UsageError::MissingProgram { location: segment.location.clone() }.into());
         }
-        if let Some(given) = segment.options.iter().find(|given| given.of_job && index > 0) {
-            let instead = given.id.strip_prefix('g').filter(|_| given.id.starts_with("genv"));
+        if let Some(option) = segment.options.iter().find(|option| option.is_job_option && index > 0) {
+            let local = option.id.strip_prefix('g').filter(|_| option.id.starts_with("genv"));
             return Err(UsageError::Misplaced {
-                at: given.at.clone(),
-                option: given.spelled.clone(),
-                instead: instead
-                    .map_or_else(String::new, |local| format!("; for one program there is -{local}")),
+                location: option.location.clone(),
+                option: option.spelling.clone(),
+                instead: local.map(|local| format!("-{local}")),
             }
             .into());
         }
@@ -192,27 +226,29 @@ fn expand(grammar: &Grammar, called: &str, words: &[Word]) -> Result<Vec<Segment
     Ok(segments)
 }
 
-/// The segments that a file holds, with the command line's options of the job before the first.
-fn from_file(grammar: &Grammar, line: Vec<Segment>, file: &Path) -> Result<Vec<Segment>, Stop> {
-    let beside = |at: &At, word: &str| UsageError::BesideFile { at: at.clone(), word: word.to_owned() };
-    if let Some(given) = line[0].options.iter().find(|given| !given.of_job) {
-        return Err(beside(&given.at, &given.spelled).into());
+/// Scans a configuration file. Job options of the command line precede those of its first line.
+fn scan_file(scanner: &Scanner, line: Vec<Segment>, file: &Path) -> Result<Vec<Segment>, EarlyExit> {
+    let excess = |location: &Location, argument: &str| {
+        let (location, argument) = (location.clone(), argument.to_owned());
+        EarlyExit::from(UsageError::WithConfigFile { location, argument })
+    };
+    if let Some(option) = line[0].options.iter().find(|option| !option.is_job_option) {
+        return Err(excess(&option.location, &option.spelling));
     }
     if let Some(command) = line[0].command.first() {
-        return Err(beside(&line[0].at, &error::shown(command)).into());
+        return Err(excess(&line[0].location, &escaped(command)));
     }
     if line.len() > 1 {
-        return Err(beside(&line[0].at, ":").into());
+        return Err(excess(&line[0].location, ":"));
     }
     let mut segments = Vec::new();
-    for words in configfile::read(file)? {
-        let end = words.last().map_or(At::Argument(0), |word| word.at.clone());
-        segments.extend(grammar.segments(&words, &end)?);
+    for arguments in configfile::read(file)? {
+        let end = arguments.last().map_or(Location::Argument(0), |last| last.location.clone());
+        segments.extend(scanner.segments(&arguments, &end)?);
     }
-    if let Some(given) =
-        segments.iter().flat_map(|segment| &segment.options).find(|given| given.id == "configfile")
-    {
-        return Err(UsageError::Nested { at: given.at.clone() }.into());
+    let mut options = segments.iter().flat_map(|segment| &segment.options);
+    if let Some(option) = options.find(|option| option.id == "configfile") {
+        return Err(UsageError::NestedConfigFile { location: option.location.clone() }.into());
     }
     let mut options = line.into_iter().next().map(|first| first.options).unwrap_or_default();
     options.append(&mut segments[0].options);
@@ -220,63 +256,63 @@ fn from_file(grammar: &Grammar, line: Vec<Segment>, file: &Path) -> Result<Vec<S
     Ok(segments)
 }
 
-fn plan(mut segments: Vec<Segment>, environment: &Environment, offloads: bool) -> Result<Plan, Stop> {
+fn plan(mut segments: Vec<Segment>, environment: &Environment, is_offload: bool) -> Result<Plan, UsageError> {
     let all = std::mem::take(&mut segments[0].options);
-    let (boards, runs): (Vec<_>, Vec<_>) = all.into_iter().partition(offload::is_own);
-    segments[0].options = runs;
-    let board = match offloads {
-        true => Some(offload::plan(read(&boards)?, &segments[0].options)?),
+    let (board_options, run_options): (Vec<_>, Vec<_>) = all.into_iter().partition(offload::is_board_option);
+    segments[0].options = run_options;
+    let board = match is_offload {
+        true => Some(offload::plan(typed(&board_options)?, &segments[0].options)?),
         false => None,
     };
     let segments = &segments[..];
     let (first, others) = segments.split_first().expect("a command line has at least one segment");
-    let FirstArgs { program, job } = read(&first.options)?;
+    let FirstArgs { program, job } = typed(&first.options)?;
     let mut fill = Vec::from_iter(program.n.is_none().then_some(0));
-    let mut programs = vec![finish(first, program, &job, environment)];
+    let mut programs = vec![plan_program(first, program, &job, environment)];
     for (appnum, segment) in (1..).zip(others) {
-        let program: ProgramArgs = read(&segment.options)?;
+        let program: ProgramArgs = typed(&segment.options)?;
         fill.extend(program.n.is_none().then_some(appnum));
-        programs.push(finish(segment, program, &job, environment));
+        programs.push(plan_program(segment, program, &job, environment));
     }
     let mut ranks = 0u32;
     for (segment, program) in segments.iter().zip(&programs) {
         ranks = ranks
             .checked_add(program.ranks)
-            .ok_or_else(|| UsageError::TooManyRanks { at: segment.at.clone() })?;
+            .ok_or_else(|| UsageError::TooManyRanks { location: segment.location.clone() })?;
     }
     check_psets(segments, &programs)?;
-    let mut options = Options { offload: board, ..of_job(job, &first.options)? };
+    let mut options = Options { offload: board, ..plan_options(job, &first.options)? };
     options.cluster.placement.fill = fill;
     Ok(Plan { programs, options })
 }
 
-/// A process set is a run of ranks: a name may stand at several programs only where they are neighbours.
+/// Checks that programs with a common process set are adjacent. A set is a contiguous range of ranks.
 fn check_psets(segments: &[Segment], programs: &[Program]) -> Result<(), UsageError> {
     for (index, program) in programs.iter().enumerate().skip(2) {
         let is_new = |name: &&String| !programs[index - 1].psets.contains(name);
-        let known = |name: &&String| programs[..index - 1].iter().any(|before| before.psets.contains(name));
-        if let Some(name) = program.psets.iter().filter(is_new).find(known) {
-            let options = segments[index].options.iter();
-            let given = options.rev().find(|given| given.id == "pset" && given.value() == name.as_str());
-            let given = given.expect("a program is in the sets that its options name");
-            let (at, option) = (given.at.clone(), given.spelled.clone());
-            return Err(UsageError::ScatteredPset { at, option, name: error::shown(OsStr::new(name)) });
+        let is_used = |name: &&String| programs[..index - 1].iter().any(|before| before.psets.contains(name));
+        if let Some(name) = program.psets.iter().filter(is_new).find(is_used) {
+            let mut options = segments[index].options.iter().rev();
+            let option = options.find(|option| option.id == "pset" && option.value() == name.as_str());
+            let option = option.expect("each set of a program comes from one of its options");
+            let (location, name) = (option.location.clone(), escaped(OsStr::new(name)));
+            return Err(UsageError::ScatteredPset { location, option: option.spelling.clone(), name });
         }
     }
     Ok(())
 }
 
-fn of_job(job: JobArgs, given: &[Given]) -> Result<Options, UsageError> {
-    let universe = job.usize.and_then(|universe| match universe {
-        Universe::Size(size) => Some(size),
-        Universe::System => {
-            std::thread::available_parallelism().ok().and_then(|here| here.get().try_into().ok())
+fn plan_options(job: JobArgs, options: &[ParsedOption]) -> Result<Options, UsageError> {
+    let universe_size = job.usize.and_then(|size| match size {
+        UniverseSize::Size(size) => Some(size),
+        UniverseSize::System => {
+            std::thread::available_parallelism().ok().and_then(|processors| processors.get().try_into().ok())
         }
-        Universe::Infinite => None,
+        UniverseSize::Infinite => None,
     });
     Ok(Options {
         prepend_rank: job.prepend_rank,
-        universe,
+        universe_size,
         outfile_pattern: job.outfile_pattern,
         errfile_pattern: job.errfile_pattern,
         bind: job.bind_to,
@@ -287,57 +323,70 @@ fn of_job(job: JobArgs, given: &[Given]) -> Result<Options, UsageError> {
         sandbox: job.sandbox,
         fence_warning: job.fence_warning,
         lookup_wait: job.lookup_wait,
-        name_service: job.universe,
+        name_server: job.name_server,
         pmi1_subversion: job.pmi1_version,
         record: job.record,
         limits: job.limit,
-        cluster: hosts::cluster(job.hosts, given)?,
+        cluster: hosts::cluster(job.hosts, options)?,
         offload: None,
     })
 }
 
-fn finish(segment: &Segment, program: ProgramArgs, job: &JobArgs, environment: &Environment) -> Program {
-    let (command, args) = segment.command.split_first().expect("expand has seen a program in each segment");
+fn plan_program(
+    segment: &Segment,
+    program: ProgramArgs,
+    job: &JobArgs,
+    environment: &Environment,
+) -> Program {
+    let (command, args) = segment.command.split_first().expect("each scanned segment has a program");
+    let job_environment =
+        EnvironmentOptions { all: job.genvall, none: job.genvnone, list: &job.genvlist, assigned: &job.genv };
+    let program_environment = EnvironmentOptions {
+        all: program.envall,
+        none: program.envnone,
+        list: &program.envlist,
+        assigned: &program.env,
+    };
     Program {
         ranks: program.n.unwrap_or(1),
         command: command.clone(),
         args: args.to_vec(),
-        env: environment::build(environment, job, &program),
+        env: environment::build(environment, job_environment, program_environment),
         wdir: program.wdir,
         path: None,
         psets: program.pset,
     }
 }
 
-/// Has clap read options that are spelled its way.
-fn read<A: Args + FromArgMatches>(options: &[Given]) -> Result<A, UsageError> {
+/// Parses scanned options with clap.
+fn typed<A: Args + FromArgMatches>(options: &[ParsedOption]) -> Result<A, UsageError> {
     let command = A::augment_args(Command::new("run").no_binary_name(true).args_override_self(true));
     command
-        .try_get_matches_from(options.iter().map(|given| &given.normal))
+        .try_get_matches_from(options.iter().map(|option| &option.canonical))
         .and_then(|matches| A::from_arg_matches(&matches))
         .map_err(|error| value_error(options, &error))
 }
 
-/// Finds the option that clap complains about: the last with that name and value.
-fn value_error(options: &[Given], error: &clap::Error) -> UsageError {
+/// Converts clap's error. The location is that of the last option with the name and value in the error.
+fn value_error(options: &[ParsedOption], error: &clap::Error) -> UsageError {
     use clap::error::ContextKind;
     let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let (arg, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
     let name = arg.split(' ').next().unwrap_or_default();
-    let culprit = options.iter().rev().find(|given| {
-        let normal = given.normal.to_string_lossy();
-        normal.split('=').next() == Some(name) && (value.is_empty() || normal.ends_with(&value))
+    let invalid = options.iter().rev().find(|option| {
+        let canonical = option.canonical.to_string_lossy();
+        canonical.split('=').next() == Some(name) && (value.is_empty() || canonical.ends_with(&value))
     });
-    let why = match std::error::Error::source(error) {
+    let expected = match std::error::Error::source(error) {
         Some(why) => why.to_string(),
-        None if value.is_empty() => "nothing stands behind it; leave it out, or give a value".to_owned(),
-        None => error.kind().as_str().unwrap_or("it cannot be read").to_owned(),
+        None if value.is_empty() => "the value is empty".to_owned(),
+        None => error.kind().as_str().unwrap_or("cannot be parsed").to_owned(),
     };
-    let given = culprit.or(options.last()).expect("clap complains about options that were given");
-    UsageError::Value {
-        at: given.at.clone(),
-        option: given.spelled.clone(),
-        value: error::shown(given.value()),
-        why,
+    let option = invalid.or(options.last()).expect("clap reports errors of given options only");
+    UsageError::InvalidValue {
+        location: option.location.clone(),
+        option: option.spelling.clone(),
+        value: escaped(option.value()),
+        expected,
     }
 }

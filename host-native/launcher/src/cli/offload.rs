@@ -1,67 +1,64 @@
-//! `hydrant offload`: the options of `run`, but those that a board has no part in, and where the board is.
+//! Options of `hydrant offload`: the board, and the options of `run` that do not apply.
 
 use std::net::Ipv6Addr;
 
-use clap::{Args, Command};
+use clap::Args;
 
-use super::args::{self, FirstArgs};
+use super::argument::ParsedOption;
 use super::error::UsageError;
-use super::help;
-use super::words::Given;
 use crate::plan::Offload;
 
-/// Options that say where the board is.
+/// Options of the board.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Options of the board, before the job's first program")]
+#[command(next_help_heading = "Job options: board")]
 pub(super) struct OffloadArgs {
-    /// The management port of the board that serves the job
+    /// Management port of the board
     ///
-    /// Without :PORT this is 4100. What listens there is a board with hydrant's firmware, or 'hydrant serve --manage' on a
-    /// DPU or anywhere else.
+    /// Default port: 4100. The board runs hydrant's firmware, or 'hydrant serve --manage' on a DPU or any other machine.
     #[arg(long, value_name = "HOST[:PORT]", value_parser = target)]
     target: Option<String>,
 
-    /// Where ranks connect, instead of the port that the board names: ports and ranges of them, as 4000-4007,4100
+    /// Ports for the ranks instead of the port that the board reports: 4000-4007,4100
     ///
-    /// Rank 0 connects to the first of them, rank 1 to the next, and so on, starting over behind the last. For boards behind
-    /// a forwarding of ports, such as QEMU's, which takes one connection at a time on each.
+    /// Rank 0 connects to the first port, rank 1 to the second, and so on, starting again after the last. Use it for boards
+    /// behind port forwarding that accepts one connection at a time on each port, such as QEMU's.
     #[arg(long, value_name = "PORT,...", value_parser = ports, value_delimiter = ',')]
     pmi_ports: Vec<(u16, u16)>,
 
-    /// At the end, say on standard error what the board counted
+    /// Print the board's counters on standard error at the end
     #[arg(long)]
     summary: bool,
 }
 
-/// The names of these options in clap.
-const OWN: [&str; 3] = ["target", "pmi_ports", "summary"];
+/// Identifiers of these options in clap.
+const BOARD_OPTIONS: [&str; 3] = ["target", "pmi_ports", "summary"];
 
-const ONE_MACHINE: &str = "all ranks run on this machine, and the board serves them";
+const LOCAL_RANKS: &str = "all ranks run on this machine";
 
-/// Options of `run` that this command has not, and why.
-const NOT_HERE: [(&str, &str); 19] = [
-    ("pmi_port", "ranks connect to the board, at the port that it names or --pmi-ports does"),
-    ("mpi_psets", "libhydrant_mpi.so asks a server on its own machine, and this one is a board"),
-    ("sandbox", "the core that serves the ranks is the board's"),
-    ("universe", "published names are kept by the board"),
-    ("limit", "a board's tables are as large as it was built or started with"),
-    ("hosts", ONE_MACHINE),
-    ("hostfile", ONE_MACHINE),
-    ("ppn", ONE_MACHINE),
-    ("rr", ONE_MACHINE),
-    ("map_by", ONE_MACHINE),
-    ("rank_by", ONE_MACHINE),
-    ("bootstrap", ONE_MACHINE),
-    ("bootstrap_exec", ONE_MACHINE),
-    ("bootstrap_timeout", ONE_MACHINE),
-    ("remote_hydrant", ONE_MACHINE),
-    ("iface", ONE_MACHINE),
-    ("radix", ONE_MACHINE),
-    ("heartbeat", ONE_MACHINE),
-    ("dry_run", ONE_MACHINE),
+/// Options of `run` that do not apply, by their identifiers in clap, with the reason.
+pub(super) const NOT_OFFLOADABLE: [(&str, &str); 19] = [
+    ("pmi_port", "ranks connect to a port of the board; see --pmi-ports"),
+    ("mpi_psets", "libhydrant_mpi.so needs a server on its own machine"),
+    ("sandbox", "the PMI server runs on the board"),
+    ("name_server", "the board stores published names"),
+    ("limit", "the capacities of a board are fixed when it is built or started"),
+    ("hosts", LOCAL_RANKS),
+    ("hostfile", LOCAL_RANKS),
+    ("ppn", LOCAL_RANKS),
+    ("rr", LOCAL_RANKS),
+    ("map_by", LOCAL_RANKS),
+    ("rank_by", LOCAL_RANKS),
+    ("bootstrap", LOCAL_RANKS),
+    ("bootstrap_exec", LOCAL_RANKS),
+    ("bootstrap_timeout", LOCAL_RANKS),
+    ("remote_hydrant", LOCAL_RANKS),
+    ("iface", LOCAL_RANKS),
+    ("radix", LOCAL_RANKS),
+    ("heartbeat", LOCAL_RANKS),
+    ("dry_run", LOCAL_RANKS),
 ];
 
-/// `--target`: a name or an address, whose port, where there is one, stands behind a colon.
+/// `--target`: a name or an address, optionally with a port.
 fn target(text: &str) -> Result<String, String> {
     if text.parse::<Ipv6Addr>().is_ok() {
         return Ok(format!("[{text}]"));
@@ -76,9 +73,11 @@ fn target(text: &str) -> Result<String, String> {
     };
     match host {
         Some(host) if !host.is_empty() && port => Ok(text.to_owned()),
-        _ => Err("give a name or an address, and behind a colon a port from 1 to 65535, as in 192.0.2.7, board:4100 or \
+        _ => Err(
+            "expected a name or an address, with an optional port from 1 to 65535: 192.0.2.7, board:4100 or \
                   [2001:db8::7]:4100"
-            .to_owned()),
+                .to_owned(),
+        ),
     }
 }
 
@@ -86,41 +85,26 @@ fn ports(text: &str) -> Result<(u16, u16), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse(), last.parse()) {
         (Ok(first), Ok(last)) if 0 < first && first <= last => Ok((first, last)),
-        _ => Err("give ports as 4000-4015, or one by one as 4000,4007".to_owned()),
+        _ => Err("expected ports, as 4000-4015 or 4000,4007".to_owned()),
     }
 }
 
-/// Whether an option of that name is this command's alone.
-pub(super) fn is_own(given: &Given) -> bool {
-    OWN.contains(&given.id.as_str())
+/// Whether the option belongs to `offload` alone.
+pub(super) fn is_board_option(option: &ParsedOption) -> bool {
+    BOARD_OPTIONS.contains(&option.id.as_str())
 }
 
-/// The plan's part of the options, which `args` were read from.
-pub(super) fn plan(args: OffloadArgs, given: &[Given]) -> Result<Offload, UsageError> {
-    for (id, why) in NOT_HERE {
-        if let Some(given) = given.iter().find(|given| given.id == id) {
-            let (at, option) = (given.at.clone(), given.spelled.clone());
-            return Err(UsageError::NotHere { at, option, why });
+/// Converts the options of the board into a plan. `others` are the options of `run`.
+pub(super) fn plan(args: OffloadArgs, others: &[ParsedOption]) -> Result<Offload, UsageError> {
+    for (id, why) in NOT_OFFLOADABLE {
+        if let Some(option) = others.iter().find(|option| option.id == id) {
+            let (location, option) = (option.location.clone(), option.spelling.clone());
+            return Err(UsageError::NotOffloadable { location, option, why });
         }
     }
-    let target = args.target.ok_or(UsageError::NoTarget)?;
+    let target = args.target.ok_or(UsageError::MissingTarget)?;
     let ports = args.pmi_ports.into_iter().flat_map(|(first, last)| first..=last).collect();
     Ok(Offload { target, ports, summary: args.summary })
-}
-
-/// The command.
-pub(super) fn command() -> Command {
-    let mut command = OffloadArgs::augment_args(FirstArgs::augment_args(Command::new("offload")));
-    for (id, _) in NOT_HERE {
-        command = command.mut_arg(id, |arg| arg.hide(true));
-    }
-    args::job(command, "hydrant offload")
-        .about("Start a job here and have a board serve it")
-        .long_about(help::OFFLOAD_ABOUT)
-        .override_usage(
-            "hydrant offload --target HOST[:PORT] [OPTIONS] PROGRAM [ARGS]... [: [OPTIONS] PROGRAM [ARGS]...]...",
-        )
-        .after_long_help(help::OFFLOAD_AFTER)
 }
 
 #[cfg(test)]
@@ -128,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_hosts_that_may_have_a_port() {
+    fn targets_are_hosts_with_an_optional_port() {
         for right in ["x", "192.0.2.7", "board.example:1", "192.0.2.7:65535", "[::1]", "[2001:db8::7]:4100"] {
             assert_eq!(target(right).as_deref(), Ok(right));
         }

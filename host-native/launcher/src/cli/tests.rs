@@ -1,4 +1,4 @@
-//! Command lines as users write them, and what becomes of them.
+//! Tests of whole command lines.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -39,10 +39,15 @@ fn planned(line: &str) -> Plan {
     }
 }
 
-/// The first line of the error that a line is refused with.
+/// The first line of the error, and its hint.
 fn refused(line: &str) -> String {
     match action(words(line)) {
-        Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+        Err(error) => {
+            let text = error.to_string();
+            let lines = text.lines().enumerate();
+            let lines = lines.filter(|(index, line)| *index == 0 || line.starts_with("hint: "));
+            lines.map(|(_, line)| line).collect::<Vec<_>>().join("\n  ")
+        }
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -52,7 +57,7 @@ fn env(program: &Program) -> Vec<String> {
     program.env.iter().map(shown).collect()
 }
 
-/// A configuration file that is removed again.
+/// Temporary configuration file.
 struct File(PathBuf);
 
 impl File {
@@ -80,7 +85,7 @@ fn a_program_alone_is_one_rank() {
         plan.options,
         Options {
             prepend_rank: false,
-            universe: None,
+            universe_size: None,
             outfile_pattern: None,
             errfile_pattern: None,
             bind: CpuBinding::None,
@@ -91,7 +96,7 @@ fn a_program_alone_is_one_rank() {
             sandbox: None,
             fence_warning: Duration::from_secs(30),
             lookup_wait: Duration::ZERO,
-            name_service: None,
+            name_server: None,
             pmi1_subversion: 2,
             record: None,
             limits: Vec::new(),
@@ -108,7 +113,7 @@ fn a_program_alone_is_one_rank() {
 fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
-               -mpi-psets -sandbox=a.wasm -fence-warning 2.5 -lookup-wait 1.5 -universe /run/u -record r \
+               -mpi-psets -sandbox=a.wasm -fence-warning 2.5 -lookup-wait 1.5 -name-server /run/u -record r \
                -hosts a:2,b -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 \
                -heartbeat 2.5 -dry-run -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
     let plan = planned(one);
@@ -121,7 +126,7 @@ fn every_option_with_one_dash_and_with_two() {
         plan.options,
         Options {
             prepend_rank: true,
-            universe: Some(64),
+            universe_size: Some(64),
             outfile_pattern: Some("o.%r".to_owned()),
             errfile_pattern: Some("e.%r".to_owned()),
             bind: CpuBinding::User(vec![vec![0, 2], vec![1]]),
@@ -132,7 +137,7 @@ fn every_option_with_one_dash_and_with_two() {
             sandbox: Some(Plugin::File(PathBuf::from("a.wasm"))),
             fence_warning: Duration::from_millis(2500),
             lookup_wait: Duration::from_millis(1500),
-            name_service: Some(PathBuf::from("/run/u")),
+            name_server: Some(PathBuf::from("/run/u")),
             pmi1_subversion: 1,
             record: Some(PathBuf::from("r")),
             limits: vec![(hydrant_core::Limit::Keys, 9), (hydrant_core::Limit::KvsBytes, 4096)],
@@ -161,7 +166,21 @@ fn every_option_with_one_dash_and_with_two() {
 }
 
 #[test]
-fn the_name_decides_whether_run_is_said() {
+fn the_name_server_has_hydras_spelling_and_the_former_one() {
+    for option in ["--name-server", "-nameserver", "--universe", "-universe"] {
+        let plan = planned(&format!("hydrant run {option} /run/names a"));
+        assert_eq!(plan.options.name_server.as_deref(), Some(Path::new("/run/names")), "{option}");
+        match action(words(&format!("hydrant serve --{} /run/names", option.trim_start_matches('-')))) {
+            Ok(Action::Serve(options)) => {
+                assert_eq!(options.name_server.as_deref(), Some(Path::new("/run/names")), "{option}");
+            }
+            other => panic!("{option}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_program_name_mpiexec_implies_run() {
     for called in ["mpiexec", "/usr/bin/mpiexec", "mpirun", "mpiexec.hydrant"] {
         assert_eq!(planned(&format!("{called} -n 2 run x")).programs[0].command, "run", "{called}");
     }
@@ -169,7 +188,7 @@ fn the_name_decides_whether_run_is_said() {
 }
 
 #[test]
-fn what_stands_behind_a_program_is_its_own() {
+fn arguments_after_a_program_belong_to_it() {
     let plan = planned("hydrant run -n 2 ./a.out -n 5 -l --help -- -genv : -n 3 ./b -configfile x");
     assert_eq!(plan.programs[0].args, ["-n", "5", "-l", "--help", "--", "-genv"]);
     assert_eq!(plan.programs[1].args, ["-configfile", "x"]);
@@ -179,7 +198,7 @@ fn what_stands_behind_a_program_is_its_own() {
 }
 
 #[test]
-fn programs_are_numbered_as_they_are_written() {
+fn programs_are_numbered_in_the_order_of_the_line() {
     let plan = planned("mpiexec -l -n 1 a 1 : -n 2 -wdir /x b : c : -np 4 d");
     let ranks: Vec<u32> = plan.programs.iter().map(|program| program.ranks).collect();
     assert_eq!(ranks, [1, 2, 1, 4]);
@@ -203,13 +222,13 @@ fn values_may_look_like_options() {
 }
 
 #[test]
-fn given_twice_the_later_holds() {
+fn the_last_of_repeated_options_is_used() {
     let plan = planned("mpiexec -n 2 -usize 3 -n 4 -usize INFINITE -l -l a");
-    assert_eq!((plan.size(), plan.options.universe), (4, None));
+    assert_eq!((plan.size(), plan.options.universe_size), (4, None));
 }
 
 #[test]
-fn where_ranks_run_is_said_in_the_words_of_other_launchers() {
+fn host_options_have_the_names_of_other_launchers() {
     let placement = |line: &str| planned(line).options.cluster.placement;
     let list = |list: &str| HostSource::List(Hosts::parse(list).unwrap());
     for named in ["-hosts a:2,b", "-host a:2,b", "-H a:2,b", "--hosts=a:2,b", "-hosts c -host a:2,b"] {
@@ -236,7 +255,7 @@ fn where_ranks_run_is_said_in_the_words_of_other_launchers() {
 }
 
 #[test]
-fn an_address_behind_pmi_port_is_optional() {
+fn the_address_of_pmi_port_is_optional() {
     let port = |line: &str| {
         let plan = planned(line);
         assert_eq!(plan.programs[0].command, "a");
@@ -250,7 +269,7 @@ fn an_address_behind_pmi_port_is_optional() {
 }
 
 #[test]
-fn the_environment_is_inherited_without_another_launchers_names() {
+fn variables_of_other_launchers_are_not_inherited() {
     let all = [
         "PATH=/bin",
         "HOME=/home/u",
@@ -265,7 +284,7 @@ fn the_environment_is_inherited_without_another_launchers_names() {
 }
 
 #[test]
-fn lists_name_what_is_inherited() {
+fn lists_select_inherited_variables() {
     let of = |line: &str| env(&planned(line).programs[0]);
     assert_eq!(of("mpiexec -genvlist HOME,NONE,PMI_DEBUG,PMI_RANK a"), ["HOME=/home/u", "PMI_DEBUG=1"]);
     assert_eq!(of("mpiexec -genvlist HOME -genvlist PATH a"), ["PATH=/bin", "HOME=/home/u"]);
@@ -275,7 +294,7 @@ fn lists_name_what_is_inherited() {
 }
 
 #[test]
-fn a_program_says_for_itself_what_it_inherits() {
+fn options_of_a_program_select_what_it_inherits() {
     let plan = planned("mpiexec -genv G 1 -genvlist HOME -envnone a : -envlist PATH b : c : -envall d");
     let envs: Vec<Vec<String>> = plan.programs.iter().map(env).collect();
     assert_eq!(envs[0], ["G=1"]);
@@ -285,7 +304,7 @@ fn a_program_says_for_itself_what_it_inherits() {
 }
 
 #[test]
-fn assignments_hold_over_what_is_inherited_and_the_programs_over_the_jobs() {
+fn assignments_override_inherited_variables_and_those_of_the_job() {
     let line = "mpiexec -genvlist HOME -genv HOME /g -genv A 1 -genv A 2 -env A 3 -env B x=y -env PMIX_MCA_a 1 a : b";
     let plan = planned(line);
     assert_eq!(env(&plan.programs[0]), ["HOME=/g", "A=3", "B=x=y", "PMIX_MCA_a=1"]);
@@ -304,12 +323,12 @@ fn bytes_that_are_not_unicode_reach_the_program() {
 }
 
 #[test]
-fn a_file_stands_for_the_rest_of_the_line() {
+fn a_configuration_file_has_the_programs() {
     let file = File::new("good", "# two programs\n-usize 9 -n 2 ./a 'x y'\n\n-n 3 -env A '1 2' ./b # last\n");
     let plan = planned(&format!("mpiexec -genvnone -l -configfile {}", file.0.display()));
     assert_eq!(plan.programs[0].args, ["x y"]);
     assert_eq!((plan.size(), env(&plan.programs[1])), (5, vec!["A=1 2".to_owned()]));
-    assert_eq!((plan.options.prepend_rank, plan.options.universe), (true, Some(9)));
+    assert_eq!((plan.options.prepend_rank, plan.options.universe_size), (true, Some(9)));
 }
 
 #[test]
@@ -322,10 +341,7 @@ fn help_and_version_need_no_program() {
         assert!(printed(line).contains("Limits"), "{line}");
     }
     assert!(printed("mpiexec -help").contains("mpiexec -n 4 ./a.out"));
-    assert!(
-        !printed("mpiexec --help").contains("hydrant run"),
-        "help speaks of the command as it was called"
-    );
+    assert!(!printed("mpiexec --help").contains("hydrant run"), "help names the command as it was called");
     assert!(printed("mpiexec -h").len() < printed("mpiexec --help").len());
     for line in ["hydrant -V", "hydrant --version", "hydrant --info", "mpiexec -version", "mpiexec -info"] {
         assert_eq!(printed(line), format!("hydrant {}\n", env!("CARGO_PKG_VERSION")), "{line}");
@@ -333,7 +349,7 @@ fn help_and_version_need_no_program() {
 }
 
 #[test]
-fn errors_say_what_where_and_what_to_do() {
+fn errors_have_a_location_a_cause_and_a_hint() {
     let lines = [
         "mpiexec",
         "hydrant run",
@@ -390,7 +406,9 @@ fn errors_say_what_where_and_what_to_do() {
         "mpiexec -configfile job a",
         "mpiexec -n 2 -configfile job",
         "mpiexec -configfile job : b",
-        "mpiexec -universe= a",
+        "mpiexec -name-server= a",
+        "hydrant run -host a --verbos b",
+        "hydrant replai x",
         "mpiexec -wdir= a",
         "mpiexec -pset mpi://x a",
         "hydrant offload --target board:pmi a",
@@ -429,16 +447,27 @@ fn errors_in_a_file_name_its_line() {
 #[test]
 fn help_reads_as_reviewed() {
     let fixed = |command: Command| command.term_width(100).render_long_help().to_string();
-    insta::assert_snapshot!("help_hydrant", fixed(args::hydrant()));
-    let mut all = args::hydrant();
+    insta::assert_snapshot!("help_hydrant", fixed(commands::hydrant()));
+    let mut all = commands::hydrant();
     all.build();
     let serve = all.find_subcommand("serve").expect("it is one of them").clone();
     insta::assert_snapshot!("help_serve", fixed(serve));
     let replay = all.find_subcommand("replay").expect("it is one of them").clone();
     insta::assert_snapshot!("help_replay", fixed(replay));
-    insta::assert_snapshot!("help_run", fixed(args::run("run", "hydrant run")));
+    insta::assert_snapshot!("help_run", fixed(commands::run("run", "hydrant run")));
     insta::assert_snapshot!(
         "help_run_short",
-        args::run("run", "mpiexec").term_width(100).render_help().to_string()
+        commands::run("run", "mpiexec").term_width(100).render_help().to_string()
     );
+}
+
+#[test]
+fn own_options_are_not_listed_as_foreign() {
+    let command = commands::run("run", "hydrant run");
+    for arg in command.get_arguments() {
+        let short = arg.get_short().map(String::from);
+        for name in short.iter().map(String::as_str).chain(arg.get_long()) {
+            assert_eq!(foreign::equivalent(name), None, "{name}");
+        }
+    }
 }

@@ -1,9 +1,10 @@
-//! What stands behind an option: text to value, with errors that say what would have been right.
+//! Parsers of option values. Their errors describe the valid values.
 
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
@@ -13,23 +14,23 @@ use hydrant_placement::CpuBinding;
 
 use crate::plan::{OWN_VARIABLES, Plugin};
 
-/// Where PMI ports listen when no address is given: loopback, any free port.
+/// Default address of `--pmi-port`: loopback, any free port.
 pub(crate) const PMI_PORT_DEFAULT: &str = "127.0.0.1:0";
 
-/// A variable to be set: `NAME=VALUE`.
+/// Assignment of an environment variable: `NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Assignment {
     pub(super) name: OsString,
     pub(super) value: OsString,
 }
 
-/// `--usize`.
+/// Value of `--usize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Universe {
+pub(super) enum UniverseSize {
     Size(u32),
-    /// As many processes as there are processors here.
+    /// Number of processors of this machine.
     System,
-    /// No size is told.
+    /// Attribute not set.
     Infinite,
 }
 
@@ -40,13 +41,13 @@ pub(super) fn assignment() -> impl TypedValueParser<Value = Assignment> {
 
 fn split_assignment(word: &OsStr) -> Result<Assignment, String> {
     let bytes = word.as_bytes();
-    let equals = bytes.iter().position(|&byte| byte == b'=').ok_or("write NAME VALUE or NAME=VALUE")?;
+    let equals = bytes.iter().position(|&byte| byte == b'=').ok_or("expected NAME VALUE or NAME=VALUE")?;
     let (name, value) = (&bytes[..equals], &bytes[equals + 1..]);
     if name.is_empty() {
-        return Err("a variable has a name: write NAME VALUE or NAME=VALUE".to_owned());
+        return Err("the name is empty; expected NAME VALUE or NAME=VALUE".to_owned());
     }
     if let Some(own) = OWN_VARIABLES.iter().find(|own| own.as_bytes() == name) {
-        return Err(format!("hydrant sets {own} itself, to each rank's own value"));
+        return Err(format!("hydrant sets {own} for each rank"));
     }
     Ok(Assignment { name: OsString::from_vec(name.to_vec()), value: OsString::from_vec(value.to_vec()) })
 }
@@ -54,35 +55,34 @@ fn split_assignment(word: &OsStr) -> Result<Assignment, String> {
 /// `-n`.
 pub(crate) fn ranks(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(0) | Err(_) => Err("give the number of ranks, a whole number from 1 up".to_owned()),
+        Ok(0) | Err(_) => Err("expected a number of ranks, at least 1".to_owned()),
         Ok(ranks) => Ok(ranks),
     }
 }
 
-/// Parser of a whole number in that range.
+/// Parser of a whole number in a range.
 pub(crate) fn within(range: RangeInclusive<u32>) -> impl TypedValueParser<Value = u32> {
     StringValueParser::new().try_map(move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
-        number.ok_or_else(|| format!("give a whole number from {} to {}", range.start(), range.end()))
+        number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
     })
 }
 
 /// `--usize`.
-pub(super) fn universe(text: &str) -> Result<Universe, String> {
+pub(super) fn universe_size(text: &str) -> Result<UniverseSize, String> {
     match text {
-        "SYSTEM" => Ok(Universe::System),
-        "INFINITE" => Ok(Universe::Infinite),
+        "SYSTEM" => Ok(UniverseSize::System),
+        "INFINITE" => Ok(UniverseSize::Infinite),
         _ => match text.parse() {
             Ok(0) | Err(_) => {
-                Err("give a number of processes from 1 up, SYSTEM for the processors here, or INFINITE"
-                    .to_owned())
+                Err("expected a number of processes, at least 1, or SYSTEM or INFINITE".to_owned())
             }
-            Ok(size) => Ok(Universe::Size(size)),
+            Ok(size) => Ok(UniverseSize::Size(size)),
         },
     }
 }
 
-/// Parser of `--sandbox`: a file, or nothing for the one that is installed.
+/// Parser of `--sandbox`: a file, or an empty value for the installed plugin.
 pub(crate) fn plugin() -> impl TypedValueParser<Value = Plugin> {
     OsStringValueParser::new().map(|text| match text.is_empty() {
         true => Plugin::Installed,
@@ -90,16 +90,24 @@ pub(crate) fn plugin() -> impl TypedValueParser<Value = Plugin> {
     })
 }
 
+/// Parser of `--name-server`.
+pub(crate) fn socket_path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(|text| match text.is_empty() {
+        true => Err("expected the path of a socket"),
+        false => Ok(PathBuf::from(text)),
+    })
+}
+
 /// `--outfile-pattern`, `--errfile-pattern`.
 pub(super) fn pattern(text: &str) -> Result<String, String> {
     if text.is_empty() {
-        return Err("give a file name, where %r stands for the rank".to_owned());
+        return Err("expected a file name; %r in it stands for the rank".to_owned());
     }
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         if c == '%' && !matches!(chars.next(), Some('r' | 'g' | 'h' | 'p' | 'a' | '%')) {
             return Err(
-                "behind % stands r (rank), p (process id), h (host), a (program), g (job) or %".to_owned()
+                "expected r (rank), p (process id), h (host), a (program), g (job) or % after %".to_owned()
             );
         }
     }
@@ -118,20 +126,20 @@ pub(super) fn bind(text: &str) -> Result<CpuBinding, String> {
                 .map(|set| set.split('+').map(str::parse).collect())
                 .collect::<Result<_, _>>()
                 .map(CpuBinding::User)
-                .map_err(|_| "behind user: stand processor numbers, as in user:0+2,1+3".to_owned()),
-            None => Err("ranks can be bound to none, core, hwthread or user:0+2,1+3".to_owned()),
+                .map_err(|_| "expected processor numbers after user:, as in user:0+2,1+3".to_owned()),
+            None => Err("expected none, core, hwthread or user:CPUS, as in user:0+2,1+3".to_owned()),
         },
     }
 }
 
-/// A process set's name, as the core takes it.
+/// Name of a process set, by the rules of the server.
 pub(crate) fn pset_name(text: &str) -> Result<String, String> {
     const RESERVED: &str = "mpi://";
     let reserved = text.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
     let fits = |byte: u8| byte.is_ascii_graphic() && byte != b';';
     if text.is_empty() || text.len() > PSET_NAME_MAX || reserved || !text.bytes().all(fits) {
         return Err(format!(
-            "a set's name is 1 to {PSET_NAME_MAX} letters, digits and signs but ; and does not begin with {RESERVED}"
+            "expected 1 to {PSET_NAME_MAX} printable ASCII characters without blanks and ';', not starting with {RESERVED}"
         ));
     }
     Ok(text.to_owned())
@@ -143,7 +151,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     if let Some(port) = loopback.and_then(|port| port.parse().ok()) {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }
-    text.parse().map_err(|_| "give an address to listen at as IP:PORT, for example 127.0.0.1:0".to_owned())
+    text.parse().map_err(|_| "expected IP:PORT, for example 127.0.0.1:0".to_owned())
 }
 
 /// `--fence-warning`.
@@ -151,7 +159,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     text.parse()
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "give a number of seconds, for example 30 or 0.5; 0 is never".to_owned())
+        .ok_or_else(|| "expected a number of seconds, for example 30 or 0.5".to_owned())
 }
 
 /// `--pmi1-version`: its subversion.
@@ -159,21 +167,21 @@ pub(crate) fn pmi1_version(text: &str) -> Result<u32, String> {
     match text {
         "1.1" => Ok(1),
         "1.2" => Ok(2),
-        _ => Err("there are 1.1 and 1.2".to_owned()),
+        _ => Err("expected 1.1 or 1.2".to_owned()),
     }
 }
 
 /// `--limit`.
 pub(crate) fn limit(text: &str) -> Result<(Limit, u32), String> {
-    let (name, size) = text.split_once('=').ok_or("write NAME=N, for example keys=100000")?;
+    let (name, size) = text.split_once('=').ok_or("expected NAME=N, for example keys=100000")?;
     let known = limits().find(|limit| limit.name() == name);
-    let limit = known.ok_or_else(|| format!("no limit is called '{name}'; there are {}", limit_names()))?;
+    let limit = known.ok_or_else(|| format!("unknown limit '{name}'; expected one of {}", limit_names()))?;
     let most = if limit == Limit::SpawnBytes { MESSAGE_MAX } else { u32::MAX };
     let size = size.parse().ok().filter(|&size| size <= most);
-    Ok((limit, size.ok_or_else(|| format!("{name} is a whole number up to {most}"))?))
+    Ok((limit, size.ok_or_else(|| format!("expected a whole number up to {most}"))?))
 }
 
-/// The limits that can be set. Links are as many as the tree of nodes has.
+/// Limits that the user can set. The number of links follows from the tree of nodes.
 pub(super) fn limits() -> impl Iterator<Item = Limit> {
     let settable = |limit: &Limit| *limit != Limit::Links && Limits::for_ranks(1).set(*limit, 1);
     Limit::ALL.into_iter().filter(settable)
@@ -200,14 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_alone_sets_what_tells_a_rank_who_it_is() {
+    fn variables_of_the_launcher_cannot_be_assigned() {
         let error = split_assignment(OsStr::new("PMI_RANK=3")).unwrap_err();
         assert!(error.contains("PMI_RANK"), "{error}");
         assert!(split_assignment(OsStr::new("PMIX_MCA_gds=hash")).is_ok());
     }
 
     #[test]
-    fn patterns_hold_known_letters_only() {
+    fn patterns_have_known_codes_only() {
         assert!(pattern("out.%r.%h-100%%").is_ok());
         assert!(pattern("out.%d").is_err());
         assert!(pattern("out.%").is_err());
@@ -223,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_loopback_unless_they_say_otherwise() {
+    fn addresses_without_a_host_are_loopback() {
         assert_eq!(address(":5000").unwrap().to_string(), "127.0.0.1:5000");
         assert_eq!(address("localhost:0").unwrap().to_string(), "127.0.0.1:0");
         assert_eq!(address("0.0.0.0:7").unwrap().to_string(), "0.0.0.0:7");
@@ -243,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_have_the_names_that_the_core_takes() {
+    fn names_of_sets_are_those_that_the_server_accepts() {
         let limits = Limits::for_ranks(1);
         let mut slabs = OwnedStorage::new(&limits);
         let mut server = Server::new(limits, slabs.lend(), 0).unwrap();
@@ -263,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_limit_that_the_host_may_set_has_its_name_here() {
+    fn every_limit_that_can_be_set_is_parsed() {
         for known in limits() {
             assert_eq!(limit(&format!("{}=7", known.name())).unwrap(), (known, 7));
         }

@@ -119,7 +119,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     engine.preload = preload;
     engine.tape = tape;
     engine.sharing = sharing;
-    let universe = plan.options.name_service.as_deref();
+    let universe = plan.options.name_server.as_deref();
     let universe = universe
         .map(|path| Universe::join(path, JobId::default(), token::NAME_CLIENT, &engine.poller))
         .transpose();
@@ -376,6 +376,6 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let of_job = if plan.options.pmi_port.is_some() { 1 + STRANGERS } else { 0 };
     let queries = u64::from(plan.options.mpi_psets);
     // A connection to the daemon for each job, and one for each look-up that waits.
-    let names = if plan.options.name_service.is_some() { jobs + LOOKUPS } else { 0 };
+    let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
     OWN_FILES + names + jobs * (of_job + queries) + ranks * (3 + files + queries)
 }

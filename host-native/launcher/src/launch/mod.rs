@@ -3,11 +3,9 @@
 mod asked;
 mod bind;
 mod cstrings;
-mod helper;
 mod preload;
 mod resolve;
 mod soft;
-mod spawn;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
@@ -16,6 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use hydrant_placement::CpuBinding;
 use hydrant_reactor::OpenFiles;
+use hydrant_reactor::process::{Attributes, Request, spawn};
 use rustix::process::Pid;
 
 use crate::error::RunError;
@@ -23,9 +22,7 @@ use crate::plan::Program;
 pub(crate) use asked::{Asked, AskedError, There};
 use bind::Affinity;
 use cstrings::{CStrings, EnvBlock, Which, c_string};
-pub(crate) use helper::start_helper;
 pub(crate) use preload::find as find_mpi_library;
-use spawn::{Attributes, Request, spawn};
 
 /// The number that every rank finds its PMI socket under.
 const PMI_FD: RawFd = 3;

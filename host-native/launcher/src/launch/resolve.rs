@@ -1,17 +1,15 @@
 //! Which file a command names.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use hydrant_reactor::process::{DEFAULT_PATH, check_executable, find_in_path};
 use rustix::fs::{Access, access};
 
 use crate::error::RunError;
 use crate::plan::Program;
-
-/// Where a shell looks without `PATH`.
-const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Checks that the ranks' directory can be entered.
 pub(crate) fn check_wdir(dir: &Path) -> Result<(), RunError> {
@@ -30,13 +28,13 @@ pub(crate) fn resolve(program: &Program) -> Result<PathBuf, RunError> {
     let wdir = program.wdir.as_deref().unwrap_or(Path::new(""));
     let mut denied = None;
     if let Some(search) = program.path.as_ref().filter(|_| Path::new(command).is_relative())
-        && let Some(path) = look_up(command, wdir, search, &mut denied)
+        && let Some(path) = find_in_path(command, wdir, search, &mut denied)
     {
         return Ok(path);
     }
     if command.as_bytes().contains(&b'/') {
         let path = wdir.join(command);
-        return match executable(&path) {
+        return match check_executable(&path) {
             Ok(()) => Ok(command.into()),
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
                 Err(RunError::NotFound { command: command.to_owned(), searched: None })
@@ -46,45 +44,19 @@ pub(crate) fn resolve(program: &Program) -> Result<PathBuf, RunError> {
     }
     let found = program.env.iter().rfind(|(name, _)| name == "PATH");
     let search = found.map_or_else(|| OsString::from(DEFAULT_PATH), |(_, value)| value.clone());
-    match look_up(command, wdir, &search, &mut denied) {
+    match find_in_path(command, wdir, &search, &mut denied) {
         Some(path) => Ok(path),
-        None => {
-            Err(denied.unwrap_or(RunError::NotFound { command: command.to_owned(), searched: Some(search) }))
-        }
+        None => Err(match denied {
+            Some((path, why)) => RunError::NotExecutable { path, why },
+            None => RunError::NotFound { command: command.to_owned(), searched: Some(search) },
+        }),
     }
-}
-
-/// The first match in a list of directories; the first that may not be run is kept as well.
-fn look_up(command: &OsStr, wdir: &Path, search: &OsStr, denied: &mut Option<RunError>) -> Option<PathBuf> {
-    for dir in search.as_bytes().split(|&byte| byte == b':') {
-        // An empty entry is the current directory, and needs a slash lest the name be looked up again.
-        let dir = if dir.is_empty() { Path::new(".") } else { Path::new(OsStr::from_bytes(dir)) };
-        let path = dir.join(command);
-        match executable(&wdir.join(&path)) {
-            Ok(()) if !command.is_empty() => return Some(path),
-            Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
-                denied.get_or_insert(RunError::NotExecutable { path, why });
-            }
-            _ => {}
-        }
-    }
-    None
-}
-
-fn executable(path: &Path) -> io::Result<()> {
-    let kind = std::fs::metadata(path)?.file_type();
-    if kind.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    if !kind.is_file() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a regular file"));
-    }
-    Ok(access(path, Access::EXEC_OK)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
 
     fn program(command: &str, path: Option<&str>, wdir: Option<&str>) -> Program {
         let env = path.map(|path| ("PATH".into(), path.into()));

@@ -1,7 +1,7 @@
-//! A rank program built in: joins by PMI, exchanges values, checks every one, and shows how long each step took.
+//! Built-in rank program: joins a job by PMI, exchanges values, checks every one, and reports the time of each step.
 
 mod card;
-mod link;
+mod client;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -15,13 +15,13 @@ use hydrant_core::wire::Protocol;
 
 use crate::cli::value;
 use card::Card;
-use link::{Link, LinkError, Server};
+use client::{Client, RequestError};
 use report::{Row, Times};
 
-/// What a probe does.
+/// Options of `hydrant probe`.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Which PMI to speak: 1, which every process manager serves, or 2
+    /// PMI version: 1, which every process manager supports, or 2
     #[arg(long, value_name = "VERSION", default_value = "1", value_parser = protocol)]
     pub pmi: Protocol,
 
@@ -42,7 +42,7 @@ fn protocol(text: &str) -> Result<Protocol, String> {
     match text {
         "1" => Ok(Protocol::V1),
         "2" => Ok(Protocol::V2),
-        _ => Err("there are PMI 1 and PMI 2".to_owned()),
+        _ => Err("the PMI versions are 1 and 2".to_owned()),
     }
 }
 
@@ -50,25 +50,25 @@ fn protocol(text: &str) -> Result<Protocol, String> {
 #[derive(Debug, thiserror::Error)]
 enum ProbeError {
     #[error(transparent)]
-    Link(#[from] LinkError),
-    #[error("rank {owner} has put {key}, but after the fence it cannot be found")]
+    Request(#[from] RequestError),
+    #[error("rank {owner} has put {key}, but it is missing after the fence")]
     Missing { key: String, owner: u32 },
-    #[error("{key} of rank {owner} is wrong from byte {at} on: got '{got}' where '{put}' was put")]
+    #[error("{key} of rank {owner} differs from byte {at} on: got '{got}', put '{put}'")]
     Wrong { key: String, owner: u32, at: usize, got: String, put: String },
-    #[error("{key} of rank {owner} cannot be read: '{got}'")]
-    Unreadable { key: String, owner: u32, got: String },
+    #[error("{key} of rank {owner} has an invalid value: '{got}'")]
+    Invalid { key: String, owner: u32, got: String },
 }
 
-/// Runs a probe: 0 when all was right, else 1 with an error that names the rank and the key. Tells the process
-/// manager, so that the other ranks do not wait.
+/// Runs a probe. Exits with 0 if every value is correct. Otherwise prints an error that names rank and key, requests the
+/// end of the job, so that the other ranks do not wait, and exits with 1.
 pub fn main(options: &Options) -> ExitCode {
     let begun = Instant::now();
-    let server = match Server::from_environment(std::env::var_os) {
+    let server = match client::server() {
         Ok(Some(server)) => server,
         Ok(None) => {
             print(
                 "1 rank on 1 host, without a process manager: nothing to exchange. \
-                 To start 4 of them: hydrant run -n 4 hydrant probe\n",
+                 To start 4 ranks: hydrant run -n 4 hydrant probe\n",
             );
             return ExitCode::SUCCESS;
         }
@@ -77,81 +77,81 @@ pub fn main(options: &Options) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let mut link = match Link::join(&server, options.pmi) {
-        Ok(link) => link,
+    let mut client = match Client::join(&server, options.pmi) {
+        Ok(client) => client,
         Err(error) => {
             eprintln!("hydrant probe: cannot join the job: {error}");
             return ExitCode::FAILURE;
         }
     };
-    match Probe::new(&mut link, options).run(begun) {
+    match Probe::new(&mut client, options).run(begun) {
         Ok(Some(table)) => print(&table),
         Ok(None) => {}
         Err(error) => {
-            eprintln!("hydrant probe: rank {}: {error}", link.rank());
-            link.abort(1, &error.to_string());
+            eprintln!("hydrant probe: rank {}: {error}", client.rank());
+            client.abort(1, &error.to_string());
             return ExitCode::FAILURE;
         }
     }
     ExitCode::SUCCESS
 }
 
-/// A reader that has gone away is no failure of the exchange.
+/// Prints to standard output. A closed pipe is not an error of the exchange.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// One rank's part.
-struct Probe<'l> {
-    link: &'l mut Link,
+/// One rank's part in the exchange.
+struct Probe<'c> {
+    client: &'c mut Client,
     options: Options,
     me: u32,
     size: u32,
 }
 
-impl<'l> Probe<'l> {
-    fn new(link: &'l mut Link, options: &Options) -> Probe<'l> {
-        let (me, size) = (link.rank(), link.size());
-        Probe { link, options: options.clone(), me, size }
+impl<'c> Probe<'c> {
+    fn new(client: &'c mut Client, options: &Options) -> Probe<'c> {
+        let (me, size) = (client.rank(), client.size());
+        Probe { client, options: options.clone(), me, size }
     }
 
-    /// The whole exchange; rank 0 gets the table of it.
+    /// Runs all rounds. Rank 0 returns the table.
     fn run(mut self, begun: Instant) -> Result<Option<String>, ProbeError> {
         let mut times = Times { init: begun.elapsed(), ..Times::default() };
         let mut cards = Vec::new();
         for round in 0..self.options.rounds {
             times.put += timed(|| self.put(round))?.0;
-            times.fence += timed(|| Ok(self.link.fence()?))?.0;
+            times.fence += timed(|| Ok(self.client.fence()?))?.0;
             let (took, seen) = timed(|| self.get(round))?;
             times.get += took;
             cards = seen;
         }
-        self.link.put(&format!("probe-time-{}", self.me), &times.to_string())?;
-        self.link.fence()?;
+        self.client.put(&format!("probe-time-{}", self.me), &times.to_string())?;
+        self.client.fence()?;
         let table = if self.me == 0 { Some(self.table(&cards)?) } else { None };
-        self.link.finalize()?;
+        self.client.finalize()?;
         Ok(table)
     }
 
     /// Puts this rank's card and its values.
     fn put(&mut self, round: u32) -> Result<(), ProbeError> {
-        self.link.put(&card::card_key(round, self.me), &Card::mine().to_string())?;
+        self.client.put(&card::card_key(round, self.me), &Card::of_this_process().to_string())?;
         for number in 0..self.options.keys {
             let value = card::value(round, self.me, number, self.options.bytes);
-            self.link.put(&card::value_key(round, self.me, number), &value)?;
+            self.client.put(&card::value_key(round, self.me, number), &value)?;
         }
         Ok(())
     }
 
-    /// Gets what every rank has put, this one included, and checks it.
+    /// Gets the card and the values of every rank, including this one, and checks them.
     fn get(&mut self, round: u32) -> Result<Vec<Card>, ProbeError> {
         let mut cards = Vec::new();
-        // Each rank begins with itself, so that they do not all ask for the same at once.
+        // Each rank begins with itself, so that the ranks request different keys at the same time.
         for owner in (self.me..self.size).chain(0..self.me) {
             cards.push((owner, self.fetch(card::card_key(round, owner), owner, Card::parse)?));
             for number in 0..self.options.keys {
                 let key = card::value_key(round, owner, number);
-                let got = self.link.get(&key)?;
+                let got = self.client.get(&key)?;
                 let expected = card::value(round, owner, number, self.options.bytes);
                 check(key, owner, got, &expected)?;
             }
@@ -161,9 +161,9 @@ impl<'l> Probe<'l> {
     }
 
     fn fetch<T>(&mut self, key: String, owner: u32, parse: fn(&str) -> Option<T>) -> Result<T, ProbeError> {
-        match self.link.get(&key)? {
+        match self.client.get(&key)? {
             None => Err(ProbeError::Missing { key, owner }),
-            Some(got) => parse(&got).ok_or(ProbeError::Unreadable { key, owner, got }),
+            Some(got) => parse(&got).ok_or(ProbeError::Invalid { key, owner, got }),
         }
     }
 
@@ -183,7 +183,7 @@ fn timed<T>(step: impl FnOnce() -> Result<T, ProbeError>) -> Result<(Duration, T
     Ok((begun.elapsed(), result))
 }
 
-/// Compares what came back with what was put.
+/// Compares the received value with the expected one.
 fn check(key: String, owner: u32, got: Option<String>, put: &str) -> Result<(), ProbeError> {
     let Some(got) = got else { return Err(ProbeError::Missing { key, owner }) };
     if got == put {

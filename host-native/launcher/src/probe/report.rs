@@ -1,4 +1,4 @@
-//! What rank 0 prints.
+//! Table of timings that rank 0 prints.
 
 use std::collections::HashSet;
 use std::fmt::{self, Write};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Options;
 use super::card::Card;
 
-/// How long a rank's steps took, each the sum over all rounds.
+/// Durations of a rank's steps, each summed over all rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
     pub(super) init: Duration,
@@ -17,7 +17,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Reads what `to_string` wrote: microseconds.
+    /// Parses the output of `to_string`: microseconds.
     pub(super) fn parse(text: &str) -> Option<Times> {
         let mut parts = text.split(',').map(|part| part.parse().map(Duration::from_micros));
         let mut next = || parts.next()?.ok();
@@ -33,7 +33,7 @@ impl fmt::Display for Times {
     }
 }
 
-/// A rank in the table.
+/// A rank's row in the table.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) rank: u32,
@@ -41,7 +41,7 @@ pub(super) struct Row {
     pub(super) times: Times,
 }
 
-/// The table of all ranks and a line that sums it up.
+/// Returns the table of all ranks and a summary line.
 pub(super) fn table(rows: &[Row], options: &Options) -> String {
     let mut cells =
         vec![["rank", "host", "pid", "init us", "put us", "fence us", "get us"].map(str::to_owned).to_vec()];
@@ -56,7 +56,7 @@ pub(super) fn table(rows: &[Row], options: &Options) -> String {
     let mut text = String::new();
     for line in &cells {
         for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
-            // Names to the left, numbers to the right.
+            // Names are left-aligned, numbers right-aligned.
             let _ = match column {
                 0 => write!(text, "{cell:>width$}"),
                 1 => write!(text, "  {cell:<width$}"),

@@ -1,40 +1,9 @@
-//! The parts of a probe that need no server.
+//! Tests of the parts of a probe that need no server.
 
 use super::*;
 
-fn server(variables: &[(&str, &str)]) -> Result<Option<Server>, String> {
-    let get = |name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
-    Server::from_environment(get).map_err(|error| error.to_string())
-}
-
 #[test]
-fn the_server_is_where_the_environment_says() {
-    assert_eq!(server(&[]), Ok(None));
-    assert_eq!(server(&[("PMI_RANK", "1"), ("PMI_SIZE", "2")]), Ok(None));
-    let fd = [("PMI_FD", "5"), ("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("PMI_PORT", "h:1")];
-    assert_eq!(server(&fd), Ok(Some(Server::Fd { fd: 5, rank: 1, size: 2 })));
-    let port = [("PMI_PORT", "127.0.0.1:7"), ("PMI_ID", "3")];
-    assert_eq!(server(&port), Ok(Some(Server::Port { address: "127.0.0.1:7".to_owned(), id: 3 })));
-}
-
-#[test]
-fn an_environment_that_is_wrong_is_named() {
-    for (variables, name) in [
-        (&[("PMI_FD", "x")][..], "PMI_FD"),
-        (&[("PMI_FD", "5")], "PMI_RANK"),
-        (&[("PMI_FD", "5"), ("PMI_RANK", "0"), ("PMI_SIZE", "-1")], "PMI_SIZE"),
-        (&[("PMI_PORT", "h:1")], "PMI_ID"),
-    ] {
-        let error = server(variables).unwrap_err();
-        assert!(error.contains(name), "{error}");
-    }
-    let closed = Server::Fd { fd: 1 << 20, rank: 0, size: 1 };
-    let error = Link::join(&closed, Protocol::V1).err().expect("no such descriptor").to_string();
-    assert!(error.contains("1048576"), "{error}");
-}
-
-#[test]
-fn cards_and_times_are_read_as_they_were_written() {
+fn cards_and_times_round_trip() {
     let card = Card { pid: 12, host: "n@1".to_owned() };
     assert_eq!(Card::parse(&card.to_string()), Some(card));
     assert_eq!(Card::parse("12"), None);
@@ -44,7 +13,7 @@ fn cards_and_times_are_read_as_they_were_written() {
 }
 
 #[test]
-fn every_value_is_another_one() {
+fn values_are_distinct() {
     let mut seen = std::collections::HashSet::new();
     for (round, rank, number) in
         (0..4).flat_map(|a| (0..16).flat_map(move |b| (0..4).map(move |c| (a, b, c))))
@@ -58,7 +27,7 @@ fn every_value_is_another_one() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_rank_key_and_place() {
+fn errors_name_rank_key_and_position() {
     let check = |got: Option<&str>| check("probe-0-3-1".to_owned(), 3, got.map(str::to_owned), "abcdef");
     assert!(check(Some("abcdef")).is_ok());
     let errors =
@@ -67,7 +36,7 @@ fn what_is_wrong_is_named_with_rank_key_and_place() {
 }
 
 #[test]
-fn the_table_is_aligned_and_summed_up() {
+fn the_table_is_aligned_and_has_a_summary() {
     let row = |rank, pid, host: &str, us| Row {
         rank,
         card: Card { pid, host: host.to_owned() },

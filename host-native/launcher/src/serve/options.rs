@@ -1,4 +1,4 @@
-//! What `hydrant serve` can be asked for.
+//! Options of `hydrant serve`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,121 +13,123 @@ use super::allow::Network;
 use crate::cli::value;
 use crate::universe;
 
-/// Ranks of hosts' jobs that there is room for, unless `--limit` says otherwise, beside 1,024 more of few keys.
+/// Default capacity for ranks with `--manage`. Another 1,024 ranks with few keys fit too.
 const RANKS: u32 = 1024;
-/// Where hosts manage a server when no address is given.
+/// Default address of `--manage`.
 const MANAGE_DEFAULT: &str = "127.0.0.1:4100";
 
-/// What `hydrant serve` is to do.
+/// Options of `hydrant serve`.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The socket to listen at for the runs that share names
+    /// Socket of the name server
     ///
-    /// Its directory is made, for you alone, when it is missing. By default this is hydrant-universe in
-    /// XDG_RUNTIME_DIR, or /tmp/hydrant-UID/universe where that variable is not set.
-    #[arg(long, value_name = "PATH", value_parser = universe::path(), conflicts_with = "served")]
-    pub universe: Option<PathBuf>,
+    /// A missing directory is created with mode 0700. Default: hydrant-universe in XDG_RUNTIME_DIR, or
+    /// /tmp/hydrant-UID/universe if that variable is not set.
+    #[arg(long, value_name = "PATH", value_parser = value::socket_path(), conflicts_with = "served")]
+    #[arg(aliases = ["universe", "nameserver"])]
+    pub name_server: Option<PathBuf>,
 
-    /// Serve a job of N ranks that somebody else starts
+    /// Serve a job of N ranks that another launcher starts
     ///
-    /// Each has to find PMI_PORT, which is said on standard output, and PMI_ID, its rank from 0, in its environment.
+    /// The environment of each rank must have PMI_PORT, which is printed on standard output, and PMI_ID, its rank from 0.
     #[arg(short = 'n', long, value_name = "N", value_parser = value::ranks, group = "served")]
     pub size: Option<u32>,
 
-    /// Serve the jobs of hosts, which manage this server by the port at this address
+    /// Serve the jobs of 'hydrant offload'; listen for hosts at this address
     ///
-    /// Each 'hydrant offload --target ADDR:PORT' starts a job's ranks and has this server serve it. On a loopback address only
-    /// processes of the same user are let in; any other address lets in whoever can reach it: --allow says who may.
+    /// 'hydrant offload --target ADDR:PORT' starts the ranks of a job on its host, and this server serves them. At a loopback
+    /// address only processes of the same user are accepted. At any other address every process that can reach it is accepted,
+    /// unless --allow restricts it.
     #[arg(long, value_name = "ADDR:PORT", value_parser = value::address, group = "served")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = MANAGE_DEFAULT)]
     pub manage: Option<SocketAddr>,
 
-    /// Change the size of one of the server's tables
+    /// Set the capacity of a server table
     ///
-    /// Of names, and of conns: connections of runs, one for each run, another for each job it spawned that publishes, and one
-    /// for each look-up that waits. With --size or --manage, any limit that 'hydrant help run' lists.
+    /// A name server has the limits names and conns. Each run needs one connection, each spawned job that publishes one more,
+    /// and each waiting look-up one more. With --size or --manage all limits of 'hydrant help run' are valid.
     #[arg(long, value_name = "NAME=N", value_parser = value::limit, action = clap::ArgAction::Append)]
     pub limit: Vec<(Limit, u32)>,
 
-    /// Say on standard error what is done
+    /// Print progress messages on standard error
     #[arg(short, long)]
     pub verbose: bool,
 
-    /// The job that is served.
+    /// Options of the served job.
     #[command(flatten)]
     pub job: JobOptions,
 }
 
-/// What the ranks of the job are told, and who may be one.
+/// Attributes of the served job and restrictions for its ranks.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
-#[command(next_help_heading = "Options of a job that somebody else starts, with --size")]
+#[command(next_help_heading = "Options of a served job (with --size)")]
 pub struct JobOptions {
-    /// Where ranks connect, as IP:PORT; port 0 is any free one
+    /// Address for the connections of ranks; port 0 selects a free port
     ///
-    /// On a loopback address only processes of the same user are let in. Any other address lets in whoever can reach it
-    /// and says first that it is some rank: PMI has no secret. Use a network that strangers cannot reach, and --allow. With
-    /// --manage the ranks of job 0 connect here, and those of job N do so N ports higher; port 0 is any free one for each.
+    /// At a loopback address only processes of the same user are accepted. At any other address every process that can reach it
+    /// is accepted as the rank that it claims to be: PMI has no authentication. Use a trusted network and --allow. With
+    /// --manage the ranks of job 0 connect to this port and those of job N to the port N higher; port 0 selects a free port
+    /// for each job.
     #[arg(long, value_name = "ADDR:PORT", value_parser = value::address, requires = "served")]
     #[arg(default_value = value::PMI_PORT_DEFAULT)]
     pub pmi_port: SocketAddr,
 
-    /// Let in these addresses only: a network as 10.0.0.0/8, or one address
+    /// Accept connections from this network only: 10.0.0.0/8 or one address
     ///
-    /// May be given several times. Others are closed before they are heard. It keeps out neighbours, not somebody who
-    /// can send from an allowed address. With --manage it holds for hosts as well as for ranks.
+    /// The option may be repeated. Connections from other addresses are closed before any data is read. Processes that send from
+    /// an allowed address are not kept out. With --manage the restriction applies to hosts and ranks.
     #[arg(long, value_name = "NETWORK", action = clap::ArgAction::Append, requires = "served")]
     pub allow: Vec<Network>,
 
-    /// How many jobs to serve, one after the other on the same port; 0 is without end
+    /// Number of jobs to serve one after the other on the same port; 0 means no limit
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = value::within(0..=u32::MAX), requires = "size")]
     pub jobs: u32,
 
-    /// Which ranks share a node: apart, together, or how many ranks each node has, as 4 or 4,4,2
+    /// Mapping of ranks to nodes: apart, together, or the number of ranks of each node, as 4 or 4,4,2
     ///
-    /// MPICH uses shared memory between ranks that share a node and fails where they do not. So by default each rank is
-    /// taken to be on a node of its own, which is right wherever ranks run; say together, or ranks a node in rank order,
-    /// where you know.
+    /// MPICH uses shared memory between ranks of the same node and fails if they are on different machines. `apart`, a node for
+    /// each rank, is correct everywhere. Use `together` or a list in rank order if the placement is known.
     #[arg(long, value_name = "HOW", default_value = "apart", requires = "size")]
     pub map: NodeGrouping,
 
-    /// How many ranks each program has, in rank order, where there are several
+    /// Number of ranks of each program, in rank order
     ///
-    /// Rank 0 and the others of the first program get MPI_APPNUM 0, those of the second 1, and so on.
+    /// MPI_APPNUM is 0 for the ranks of the first program, 1 for those of the second, and so on.
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = value::ranks, requires = "size")]
     pub programs: Vec<u32>,
 
-    /// A process set: its name and its ranks
+    /// Process set: its name and its ranks
     ///
-    /// May be given several times. Every rank is in mpi://WORLD, mpi://SELF and hydrant://app/N anyway.
+    /// The option may be repeated. Every rank is in mpi://WORLD, mpi://SELF and hydrant://app/N by default.
     #[arg(long, value_name = "NAME=FIRST-LAST", value_parser = pset, action = clap::ArgAction::Append, requires = "size")]
     pub pset: Vec<Pset>,
 
-    /// The job's id; otherwise one that no other job has
+    /// Job id; default: a unique one
     #[arg(long, value_name = "NAME", value_parser = jobid, requires = "size")]
     pub jobid: Option<String>,
 
-    /// What MPI_UNIVERSE_SIZE says; otherwise the job's size
+    /// Universe size (MPI_UNIVERSE_SIZE); default: the number of ranks
     #[arg(long, value_name = "N", value_parser = value::ranks, requires = "size")]
     pub usize: Option<u32>,
 
-    /// How many seconds the ranks may take to come; 0 is as long as they like
+    /// Time in seconds for all ranks to connect; 0 disables the timeout
     ///
-    /// Counted from the start for the first job, from the first rank's coming for those that follow. A job whose ranks
-    /// have not all come by then is given up.
+    /// The time is measured from the start for the first job, and from the first connection for later jobs. A job with missing
+    /// ranks fails after this time.
     #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "0", requires = "size")]
     pub join_timeout: Duration,
 
-    /// After how many seconds a waiting fence names the ranks it waits for
+    /// Report a fence that waits longer than this many seconds
     ///
-    /// Fractions are understood; 0 is never.
+    /// The warning names the missing ranks. Fractions are allowed; 0 disables the warning.
     #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "30", requires = "size")]
     pub fence_warning: Duration,
 
-    /// How many seconds a look-up waits for a name that nobody has published yet
+    /// Time in seconds that a look-up waits for a name to be published
     #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "0", requires = "size")]
     pub lookup_wait: Duration,
 
-    /// Which version of PMI-1 is answered: 1.2, or 1.1 for clients that insist on it
+    /// PMI-1 version to offer: 1.2, or 1.1 for clients that require it
     #[arg(long, value_name = "1.1|1.2", value_parser = value::pmi1_version, default_value = "1.2", requires = "size")]
     pub pmi1_version: u32,
 }
@@ -144,7 +146,7 @@ pub struct Pset {
 }
 
 fn pset(text: &str) -> Result<Pset, String> {
-    let wrong = || "write NAME=FIRST-LAST, for example ocean=0-3".to_owned();
+    let wrong = || "expected NAME=FIRST-LAST, for example ocean=0-3".to_owned();
     // A name may hold an equals sign.
     let (name, ranks) = text.rsplit_once('=').ok_or_else(wrong)?;
     let (first, last) = ranks.split_once('-').unwrap_or((ranks, ranks));
@@ -154,15 +156,13 @@ fn pset(text: &str) -> Result<Pset, String> {
     Ok(Pset { name: value::pset_name(name)?, first, count })
 }
 
-/// Options that describe a job are its host's to give. Clap does not ask for the `--size` that they require where it is
-/// ruled out by `--manage`.
+/// Refuses job options with `--manage`, where the host describes the job. Clap does not check `requires = "size"` if
+/// `--manage` rules `--size` out.
 fn check_managed(given: impl Fn(&str) -> bool) -> Result<(), String> {
     let of_job = JobOptions::augment_args(clap::Command::new("serve"));
     let of_job = of_job.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "pmi_port" | "allow"));
     match of_job.filter(|arg| given(arg.get_id().as_str())).find_map(clap::Arg::get_long) {
-        Some(option) => {
-            Err(format!("--{option} goes with --size: with --manage, hosts say what their jobs are"))
-        }
+        Some(option) => Err(format!("--{option} requires --size; with --manage the host describes the job")),
         None => Ok(()),
     }
 }
@@ -170,13 +170,15 @@ fn check_managed(given: impl Fn(&str) -> bool) -> Result<(), String> {
 fn jobid(text: &str) -> Result<String, String> {
     let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=' | b'\\');
     if text.is_empty() || text.len() > JOBID_MAX || !text.bytes().all(fits) {
-        return Err(format!("a job's id is 1 to {JOBID_MAX} letters, digits and signs but ; = and \\"));
+        return Err(format!(
+            "expected 1 to {JOBID_MAX} printable ASCII characters without blanks, ';', '=' and '\\'"
+        ));
     }
     Ok(text.to_owned())
 }
 
 impl Options {
-    /// What one option has against another. `given` tells whether the option with that name in clap was.
+    /// Checks options against each other. `given` returns whether the user gave the option with this identifier in clap.
     pub(crate) fn check(&self, given: impl Fn(&str) -> bool) -> Result<(), String> {
         let size = match (self.size, self.manage) {
             (Some(size), _) => size,
@@ -184,11 +186,11 @@ impl Options {
             (None, None) => return self.names().map(drop),
         };
         if let Err(placed) = self.job.map.check_size(size) {
-            return Err(format!("--map is for {placed} ranks, and --size says {size}"));
+            return Err(format!("--map has {placed} ranks, but --size is {size}"));
         }
         let ranks: u64 = self.job.programs.iter().map(|&ranks| u64::from(ranks)).sum();
         if !self.job.programs.is_empty() && ranks != u64::from(size) {
-            return Err(format!("--programs has {ranks} ranks, and --size says {size}"));
+            return Err(format!("--programs has {ranks} ranks, but --size is {size}"));
         }
         let beyond = |pset: &&Pset| u64::from(pset.first) + u64::from(pset.count) > u64::from(size);
         if let Some(pset) = self.job.pset.iter().find(beyond) {
@@ -197,19 +199,19 @@ impl Options {
         Ok(())
     }
 
-    /// What the daemon that keeps names is to do.
+    /// Options of the name server.
     pub(super) fn names(&self) -> Result<universe::Options, String> {
         let limit = self.limit.clone();
         match limit.iter().find(|(limit, size)| !universe::Options::takes(*limit) || *size == 0) {
             Some((limit, size)) => Err(format!(
-                "--limit {}={size}: without --size or --manage there are names=N and conns=N, with a whole number from 1 up",
+                "--limit {}={size}: a name server has the limits names=N and conns=N, with N at least 1",
                 limit.name()
             )),
-            None => Ok(universe::Options { universe: self.universe.clone(), limit }),
+            None => Ok(universe::Options { universe: self.name_server.clone(), limit }),
         }
     }
 
-    /// Room for hosts' jobs.
+    /// Capacities with `--manage`.
     pub(super) fn limits_managed(&self) -> Limits {
         let mut limits = Limits { spawns: 0, spawn_bytes: 0, ..Limits::for_ranks(RANKS) };
         for &(limit, size) in &self.limit {
@@ -218,7 +220,7 @@ impl Options {
         limits
     }
 
-    /// Room for one job of so many ranks, which starts no processes.
+    /// Capacities for one job of `size` ranks that spawns no processes.
     pub(super) fn limits(&self, size: u32) -> Limits {
         let mut limits = Limits::for_ranks(size);
         limits = Limits {
@@ -249,7 +251,7 @@ mod tests {
             assert!(pset(wrong).unwrap_err().contains("ocean=0-3"), "{wrong}");
         }
         for wrong in ["=1-2", "mpi://x=0-1"] {
-            assert!(pset(wrong).unwrap_err().contains("a set's name is "), "{wrong}");
+            assert!(pset(wrong).unwrap_err().contains("printable ASCII"), "{wrong}");
         }
     }
 

@@ -33,15 +33,6 @@ pub struct Options {
 /// What a daemon has room for when nobody says otherwise.
 const LIMITS: Limits = Limits { jobs: 1024, ranks: 1024, conns: 1024, names: 1024, ..Limits::NONE };
 
-/// A path, which cannot be empty.
-pub(crate) fn path() -> impl clap::builder::TypedValueParser<Value = PathBuf> {
-    use clap::builder::TypedValueParser;
-    clap::builder::OsStringValueParser::new().try_map(|text: OsString| match text.is_empty() {
-        true => Err("give the path of a socket"),
-        false => Ok(PathBuf::from(text)),
-    })
-}
-
 impl Options {
     /// Whether a limit means anything here.
     pub(crate) fn takes(limit: Limit) -> bool {
@@ -75,7 +66,7 @@ fn default_path(runtime: Option<OsString>, user: u32) -> PathBuf {
 pub enum UniverseError {
     /// Nobody listens there.
     #[error(
-        "no name service answers at {path}: {why}; start one with: hydrant serve --universe {path}",
+        "no name service answers at {path}: {why}; start one with: hydrant serve --name-server {path}",
         path = path.display()
     )]
     Nobody {

@@ -2,25 +2,27 @@
 
 use std::ffi::{c_char, c_int};
 
+use hydrant_client::to_bytes;
 use hydrant_core::wire::{Command, Reply, Text};
 
-use super::border::{Out, Room, bytes, key, value};
 use super::call;
+use super::cpointer::{Out, OutBuffer, key, value};
 use crate::error::{Code, Error};
-use crate::mapping::ranks_beside;
+use crate::mapping::ranks_on_node_of;
 use crate::process::Process;
 
-/// Asks for an attribute; `None` where there is none of that name.
+/// Requests an attribute. Returns `None` if there is none of that name.
 fn attribute(process: &Process, command: &Command<'_>) -> Result<Option<Vec<u8>>, Error> {
     let op = command.op();
-    process.connection.ask(command, |reply| match reply {
-        Reply::Found(of, value) if *of == op => Some(Some(bytes(value))),
+    let value = process.connection.request(command, |reply| match reply {
+        Reply::Found(of, value) if *of == op => Some(Some(to_bytes(value))),
         Reply::Missing(of) if *of == op => Some(None),
         _ => None,
-    })
+    })?;
+    Ok(value)
 }
 
-/// The integers of a list with commas.
+/// Parses a list of integers with commas.
 fn integers(value: &[u8]) -> Result<Vec<c_int>, Error> {
     let text = str::from_utf8(value).map_err(|_| Error::NotIntegers)?;
     if text.trim().is_empty() {
@@ -32,7 +34,7 @@ fn integers(value: &[u8]) -> Result<Vec<c_int>, Error> {
 /// Gets an attribute as a text.
 ///
 /// # Safety
-/// `value` is NULL or has room for `valuelen` characters; `found` is NULL or an `int` to write to.
+/// `value` is NULL or a buffer of `valuelen` characters; `found` is NULL or an `int` to write to.
 unsafe fn get(
     process: &Process,
     command: &Command<'_>,
@@ -41,16 +43,17 @@ unsafe fn get(
     found: *mut c_int,
 ) -> Result<(), Error> {
     // SAFETY: by the caller.
-    let (room, found) = unsafe { (Room::some(value, valuelen, Code::InvalidLength)?, Out::new(found)?) };
+    let (buffer, found) =
+        unsafe { (OutBuffer::nonempty(value, valuelen, Code::InvalidLength)?, Out::new(found)?) };
     let value = attribute(process, command)?;
     found.set(c_int::from(value.is_some()));
-    value.map_or(Ok(()), |value| room.need_text(&value))
+    value.map_or(Ok(()), |value| buffer.put_whole_text(&value))
 }
 
 /// Gets an attribute as a list of integers.
 ///
 /// # Safety
-/// `array` is NULL or has room for `arraylen` integers; `outlen` and `found` are NULL or `int`s to write to.
+/// `array` is NULL or an array of `arraylen` integers; `outlen` and `found` are NULL or `int`s to write to.
 unsafe fn get_array(
     process: &Process,
     command: &Command<'_>,
@@ -60,12 +63,13 @@ unsafe fn get_array(
     found: *mut c_int,
 ) -> Result<(), Error> {
     // SAFETY: by the caller.
-    let (room, outlen, found) =
-        unsafe { (Room::new(array, arraylen, Code::InvalidLength)?, Out::new(outlen)?, Out::new(found)?) };
+    let (buffer, outlen, found) = unsafe {
+        (OutBuffer::new(array, arraylen, Code::InvalidLength)?, Out::new(outlen)?, Out::new(found)?)
+    };
     let value = attribute(process, command)?;
     let numbers = value.as_deref().map(integers).transpose()?;
     found.set(c_int::from(numbers.is_some()));
-    let written = room.put(numbers.as_deref().unwrap_or_default());
+    let written = buffer.put(numbers.as_deref().unwrap_or_default());
     outlen.set(c_int::try_from(written).unwrap_or(c_int::MAX));
     Ok(())
 }
@@ -73,7 +77,8 @@ unsafe fn get_array(
 /// Gets an attribute of the node.
 ///
 /// # Safety
-/// `name` is NULL or a string; the rest is as for the value, its length, and one `int`.
+/// `name` is NULL or a string; `value` is NULL or a buffer of `valuelen` characters; `found` is NULL or an `int` to
+/// write to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Info_GetNodeAttr(
     name: *const c_char,
@@ -84,7 +89,7 @@ pub unsafe extern "C" fn PMI2_Info_GetNodeAttr(
 ) -> c_int {
     call("PMI2_Info_GetNodeAttr", || {
         let process = Process::current()?;
-        // SAFETY: pointers as pmi2.h wants them.
+        // SAFETY: valid pointers by the contract of pmi2.h.
         unsafe {
             let command = Command::GetNodeAttr { key: key(name)?, wait: waitfor != 0 };
             get(&process, &command, value, valuelen, found)
@@ -95,7 +100,8 @@ pub unsafe extern "C" fn PMI2_Info_GetNodeAttr(
 /// Gets an attribute of the node that is a list of integers.
 ///
 /// # Safety
-/// `name` is NULL or a string; `array` is NULL or has room for `arraylen` integers; the rest is NULL or `int`s.
+/// `name` is NULL or a string; `array` is NULL or an array of `arraylen` integers; `outlen` and
+/// `found` are NULL or `int`s to write to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Info_GetNodeAttrIntArray(
     name: *const c_char,
@@ -106,7 +112,7 @@ pub unsafe extern "C" fn PMI2_Info_GetNodeAttrIntArray(
 ) -> c_int {
     call("PMI2_Info_GetNodeAttrIntArray", || {
         let process = Process::current()?;
-        // SAFETY: pointers as pmi2.h wants them.
+        // SAFETY: valid pointers by the contract of pmi2.h.
         unsafe {
             let command = Command::GetNodeAttr { key: key(name)?, wait: false };
             get_array(&process, &command, array, arraylen, outlen, found)
@@ -122,16 +128,17 @@ pub unsafe extern "C" fn PMI2_Info_GetNodeAttrIntArray(
 pub unsafe extern "C" fn PMI2_Info_PutNodeAttr(name: *const c_char, value_: *const c_char) -> c_int {
     call("PMI2_Info_PutNodeAttr", || {
         let process = Process::current()?;
-        // SAFETY: pointers as pmi2.h wants them.
+        // SAFETY: valid pointers by the contract of pmi2.h.
         let (key, value) = unsafe { (key(name)?, value(value_)?) };
-        process.connection.tell(&Command::PutNodeAttr { key, value })
+        Ok(process.connection.execute(&Command::PutNodeAttr { key, value })?)
     })
 }
 
 /// Gets an attribute of the job.
 ///
 /// # Safety
-/// `name` is NULL or a string; the rest is as for the value, its length, and one `int`.
+/// `name` is NULL or a string; `value` is NULL or a buffer of `valuelen` characters; `found` is NULL or an `int` to
+/// write to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Info_GetJobAttr(
     name: *const c_char,
@@ -141,7 +148,7 @@ pub unsafe extern "C" fn PMI2_Info_GetJobAttr(
 ) -> c_int {
     call("PMI2_Info_GetJobAttr", || {
         let process = Process::current()?;
-        // SAFETY: pointers as pmi2.h wants them.
+        // SAFETY: valid pointers by the contract of pmi2.h.
         unsafe {
             let command = Command::GetJobAttr { key: key(name)? };
             get(&process, &command, value, valuelen, found)
@@ -152,7 +159,8 @@ pub unsafe extern "C" fn PMI2_Info_GetJobAttr(
 /// Gets an attribute of the job that is a list of integers.
 ///
 /// # Safety
-/// `name` is NULL or a string; `array` is NULL or has room for `arraylen` integers; the rest is NULL or `int`s.
+/// `name` is NULL or a string; `array` is NULL or an array of `arraylen` integers; `outlen` and
+/// `found` are NULL or `int`s to write to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Info_GetJobAttrIntArray(
     name: *const c_char,
@@ -163,7 +171,7 @@ pub unsafe extern "C" fn PMI2_Info_GetJobAttrIntArray(
 ) -> c_int {
     call("PMI2_Info_GetJobAttrIntArray", || {
         let process = Process::current()?;
-        // SAFETY: pointers as pmi2.h wants them.
+        // SAFETY: valid pointers by the contract of pmi2.h.
         unsafe {
             let command = Command::GetJobAttr { key: key(name)? };
             get_array(&process, &command, array, arraylen, outlen, found)
@@ -171,20 +179,20 @@ pub unsafe extern "C" fn PMI2_Info_GetJobAttrIntArray(
     })
 }
 
-/// How many processes of the job share the node.
+/// Returns how many processes of the job share the node.
 fn node_size(process: &Process) -> Result<c_int, Error> {
     let count = Command::GetNodeAttr { key: Text::from("localRanksCount"), wait: false };
     if let Some(value) = attribute(process, &count)? {
         return integers(&value)?.first().copied().ok_or(Error::NoNodeSize);
     }
-    // Neither hydra nor Slurm has that attribute, but each tells the whole layout.
+    // hydra and Slurm lack that attribute. Both have the mapping of all ranks to nodes.
     let mapping = attribute(process, &Command::GetJobAttr { key: Text::from("PMI_process_mapping") })?;
     let mapping = mapping.and_then(|mapping| String::from_utf8(mapping).ok()).ok_or(Error::NoNodeSize)?;
-    let beside = ranks_beside(&mapping, process.identity.rank, process.identity.size);
-    beside.and_then(|count| c_int::try_from(count).ok()).ok_or(Error::NoNodeSize)
+    let count = ranks_on_node_of(&mapping, process.identity.rank, process.identity.size);
+    count.and_then(|count| c_int::try_from(count).ok()).ok_or(Error::NoNodeSize)
 }
 
-/// Tells how many processes of the job share the node.
+/// Gets the number of processes of the job that share the node.
 ///
 /// # Safety
 /// `size` is NULL or an `int` to write to.
@@ -192,7 +200,7 @@ fn node_size(process: &Process) -> Result<c_int, Error> {
 pub unsafe extern "C" fn PMI2_Info_GetSize(size: *mut c_int) -> c_int {
     call("PMI2_Info_GetSize", || {
         let process = Process::current()?;
-        // SAFETY: a pointer as pmi2.h wants it.
+        // SAFETY: a valid pointer by the contract of pmi2.h.
         let size = unsafe { Out::new(size)? };
         size.set(node_size(&process)?);
         Ok(())

@@ -1,30 +1,31 @@
-//! This job, and others that it connects to.
+//! Id and rank of the job, connections to other jobs, and the ring exchange.
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
+use hydrant_client::to_bytes;
 use hydrant_core::wire::{Command, Reply, Text};
 
-use super::border::{ConnectComm, Out, Room, VALUE_MAX, bytes, named, text};
 use super::call;
+use super::cpointer::{ConnectComm, Out, OutBuffer, VALUE_MAX, nonempty, text};
 use crate::error::{Code, Error};
 use crate::process::Process;
 
-/// Tells the job's id.
+/// Gets the job's id.
 ///
 /// # Safety
-/// `jobid` is NULL or has room for `jobid_size` characters.
+/// `jobid` is NULL or a buffer of `jobid_size` characters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) -> c_int {
     call("PMI2_Job_GetId", || {
         let process = Process::current()?;
-        // SAFETY: a pointer as pmi2.h wants it.
-        let room = unsafe { Room::some(jobid, jobid_size, Code::InvalidSize)? };
-        room.need_text(process.jobid.as_bytes())
+        // SAFETY: a valid pointer by the contract of pmi2.h.
+        let buffer = unsafe { OutBuffer::nonempty(jobid, jobid_size, Code::InvalidSize)? };
+        buffer.put_whole_text(process.jobid.as_bytes())
     })
 }
 
-/// Tells this process's rank.
+/// Gets this process's rank.
 ///
 /// # Safety
 /// `rank` is NULL or an `int` to write to.
@@ -32,7 +33,7 @@ pub unsafe extern "C" fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) -
 pub unsafe extern "C" fn PMI2_Job_GetRank(rank: *mut c_int) -> c_int {
     call("PMI2_Job_GetRank", || {
         let process = Process::current()?;
-        // SAFETY: a pointer as pmi2.h wants it.
+        // SAFETY: a valid pointer by the contract of pmi2.h.
         unsafe { Out::new(rank)? }.set(c_int::try_from(process.identity.rank).unwrap_or(c_int::MAX));
         Ok(())
     })
@@ -46,10 +47,10 @@ pub unsafe extern "C" fn PMI2_Job_GetRank(rank: *mut c_int) -> c_int {
 pub unsafe extern "C" fn PMI2_Job_Connect(jobid: *const c_char, conn: *mut ConnectComm) -> c_int {
     call("PMI2_Job_Connect", || {
         let process = Process::current()?;
-        // SAFETY: pointers as pmi2.h wants them.
-        let (jobid, conn) = unsafe { (named(jobid, "the job id is NULL or empty")?, Out::new(conn)?) };
-        process.connection.tell(&Command::Connect { jobid: Text::plain(jobid) })?;
-        // The server reads the other job's space itself, so that the two need no line of their own.
+        // SAFETY: valid pointers by the contract of pmi2.h.
+        let (jobid, conn) = unsafe { (nonempty(jobid, "the job id is NULL or empty")?, Out::new(conn)?) };
+        process.connection.execute(&Command::Connect { jobid: Text::plain(jobid) })?;
+        // The server reads the other job's key-value space, so that the processes need no channel between them.
         conn.set(ConnectComm { read: None, write: None, ctx: ptr::null_mut(), is_master: -1 });
         Ok(())
     })
@@ -63,17 +64,17 @@ pub unsafe extern "C" fn PMI2_Job_Connect(jobid: *const c_char, conn: *mut Conne
 pub unsafe extern "C" fn PMI2_Job_Disconnect(jobid: *const c_char) -> c_int {
     call("PMI2_Job_Disconnect", || {
         let process = Process::current()?;
-        // SAFETY: a pointer as pmi2.h wants it.
-        let jobid = unsafe { named(jobid, "the job id is NULL or empty")? };
-        process.connection.tell(&Command::Disconnect { jobid: Text::plain(jobid) })
+        // SAFETY: a valid pointer by the contract of pmi2.h.
+        let jobid = unsafe { nonempty(jobid, "the job id is NULL or empty")? };
+        Ok(process.connection.execute(&Command::Disconnect { jobid: Text::plain(jobid) })?)
     })
 }
 
-/// Exchanges a text with both neighbours.
+/// Exchanges a value with both neighbours in the ring of ranks.
 ///
 /// # Safety
 /// `value` is NULL or a string; `rank` and `ranks` are NULL or `int`s to write to; `left` and `right` are NULL or
-/// have room for `maxvalue` characters each.
+/// buffers of `maxvalue` characters each.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMIX_Ring(
     value: *const c_char,
@@ -85,29 +86,29 @@ pub unsafe extern "C" fn PMIX_Ring(
 ) -> c_int {
     call("PMIX_Ring", || {
         let process = Process::current()?;
-        // SAFETY: pointers as pmi2.h wants them.
-        let (value, outs, rooms) = unsafe {
-            let rooms = [
-                Room::some(left, maxvalue, Code::InvalidLength)?,
-                Room::some(right, maxvalue, Code::InvalidLength)?,
+        // SAFETY: valid pointers by the contract of pmi2.h.
+        let (value, outs, buffers) = unsafe {
+            let buffers = [
+                OutBuffer::nonempty(left, maxvalue, Code::InvalidLength)?,
+                OutBuffer::nonempty(right, maxvalue, Code::InvalidLength)?,
             ];
             let value = text(value).ok_or(Error::Argument(Code::InvalidVal, "the value is NULL"))?;
-            (value, [Out::new(rank)?, Out::new(ranks)?], rooms)
+            (value, [Out::new(rank)?, Out::new(ranks)?], buffers)
         };
         if value.len() > VALUE_MAX || c_int::try_from(value.len()).is_ok_and(|len| len >= maxvalue) {
             return Err(Error::Argument(Code::InvalidValLength, "the value is longer than maxvalue allows"));
         }
         let value = Text::plain(value);
         let command = Command::Ring { count: 1, left: value, right: value };
-        let (at, neighbours) = process.connection.ask(&command, |reply| match reply {
-            Reply::Ring { count, left, right } => Some((*count, [bytes(left), bytes(right)])),
+        let (at, neighbours) = process.connection.request(&command, |reply| match reply {
+            Reply::Ring { count, left, right } => Some((*count, [to_bytes(left), to_bytes(right)])),
             _ => None,
         })?;
         for (out, number) in outs.iter().zip([at, process.identity.size]) {
             out.set(c_int::try_from(number).unwrap_or(c_int::MAX));
         }
-        // Both are written, also where the first was cut.
-        let whole = rooms.iter().zip(neighbours).filter(|(room, text)| room.put_text(text)).count();
-        if whole == rooms.len() { Ok(()) } else { Err(Error::Cut) }
+        // Both are written even if the first is truncated.
+        let whole = buffers.iter().zip(neighbours).filter(|(buffer, text)| buffer.put_text(text)).count();
+        if whole == buffers.len() { Ok(()) } else { Err(Error::Truncated) }
     })
 }

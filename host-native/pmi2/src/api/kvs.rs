@@ -1,15 +1,16 @@
-//! The key-value space.
+//! The key-value space of a job.
 
 use std::ffi::{c_char, c_int};
 
+use hydrant_client::to_bytes;
 use hydrant_core::wire::{Command, Op, Reply, Text};
 
-use super::border::{Out, Room, VALUE_MAX, bytes, key, length, text, value};
 use super::call;
+use super::cpointer::{Out, OutBuffer, VALUE_MAX, key, length, text, value};
 use crate::error::{Code, Error};
 use crate::process::Process;
 
-/// Puts a pair into the job's space.
+/// Puts a pair into the job's key-value space.
 ///
 /// # Safety
 /// Each pointer is NULL or a string.
@@ -17,22 +18,22 @@ use crate::process::Process;
 pub unsafe extern "C" fn PMI2_KVS_Put(key_: *const c_char, value_: *const c_char) -> c_int {
     call("PMI2_KVS_Put", || {
         let process = Process::current()?;
-        // SAFETY: pointers as pmi2.h wants them.
+        // SAFETY: valid pointers by the contract of pmi2.h.
         let (key, value) = unsafe { (key(key_)?, value(value_)?) };
-        process.connection.tell(&Command::Put { kvs: None, key, value })
+        Ok(process.connection.execute(&Command::Put { kvs: None, key, value })?)
     })
 }
 
 /// Waits for all ranks of the job.
 #[unsafe(no_mangle)]
 pub extern "C" fn PMI2_KVS_Fence() -> c_int {
-    call("PMI2_KVS_Fence", || Process::current()?.connection.tell(&Command::Fence { group: None }))
+    call("PMI2_KVS_Fence", || Ok(Process::current()?.connection.execute(&Command::Fence { group: None })?))
 }
 
 /// Gets a value.
 ///
 /// # Safety
-/// `jobid` and `key` are NULL or strings; `value` is NULL or has room for `maxvalue` characters; `vallen` is NULL or
+/// `jobid` and `key` are NULL or strings; `value` is NULL or a buffer of `maxvalue` characters; `vallen` is NULL or
 /// an `int` to write to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_KVS_Get(
@@ -43,42 +44,47 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
     maxvalue: c_int,
     vallen: *mut c_int,
 ) -> c_int {
-    // Where the value is likely to be is of no use to servers that keep the whole space.
-    let _hint = src_pmi_id;
+    // The rank that put the value. The server keeps the whole space and does not need this hint.
+    let _ = src_pmi_id;
     call("PMI2_KVS_Get", || {
         let process = Process::current()?;
-        // MPICH passes no buffer when it looks whether a key is there.
+        // MPICH passes NULL to test whether a key exists.
         let maxvalue = if value.is_null() { maxvalue.min(0) } else { maxvalue };
-        // SAFETY: pointers as pmi2.h wants them.
-        let (kvs, key, room, vallen) = unsafe {
-            let room = Room::new(value, maxvalue, Code::InvalidLength)?;
-            (text(jobid), key(key_)?, room, Out::new(vallen)?)
+        // SAFETY: valid pointers by the contract of pmi2.h.
+        let (kvs, key, buffer, vallen) = unsafe {
+            let buffer = OutBuffer::new(value, maxvalue, Code::InvalidLength)?;
+            (text(jobid), key(key_)?, buffer, Out::new(vallen)?)
         };
         let kvs = kvs.filter(|kvs| !kvs.is_empty());
         let mut found = [0; VALUE_MAX];
-        if let Some(value) = local(&process, kvs, key, &mut found) {
-            return give(value, &room, &vallen);
+        if let Some(value) = shared_value(&process, kvs, key, &mut found) {
+            return copy_out(value, &buffer, &vallen);
         }
         let kvs = kvs.map(Text::plain);
-        let value = process.connection.ask(&Command::Get { kvs, key }, |reply| match reply {
-            Reply::Found(Op::Get, value) => Some(Some(bytes(value))),
+        let value = process.connection.request(&Command::Get { kvs, key }, |reply| match reply {
+            Reply::Found(Op::Get, value) => Some(Some(to_bytes(value))),
             Reply::Missing(Op::Get) => Some(None),
             _ => None,
         })?;
-        give(&value.ok_or(Error::Missing)?, &room, &vallen)
+        copy_out(&value.ok_or(Error::NoSuchKey)?, &buffer, &vallen)
     })
 }
 
-/// The value where it lies in shared memory. That a key is missing, or that a value is no C string, is for the server to
-/// say.
-fn local<'b>(process: &Process, kvs: Option<&[u8]>, key: Text<'_>, buf: &'b mut [u8]) -> Option<&'b [u8]> {
+/// Returns a value of the process's own job from shared memory. Returns `None` if the server has to be asked: for
+/// another job, for a key that is not found, and for a value that is not a C string.
+fn shared_value<'b>(
+    process: &Process,
+    kvs: Option<&[u8]>,
+    key: Text<'_>,
+    buf: &'b mut [u8],
+) -> Option<&'b [u8]> {
     let own = kvs.is_none_or(|kvs| kvs == process.jobid.as_bytes());
     process.segment.as_ref().filter(|_| own)?.get(key.as_plain()?, buf).filter(|value| !value.contains(&0))
 }
 
-/// Hands out a value with its length, which is negative where the value was cut.
-fn give(value: &[u8], room: &Room<c_char>, vallen: &Out<c_int>) -> Result<(), Error> {
-    let fits = room.put_text(value);
+/// Copies a value to the caller, with its length, which is negative if the value is truncated.
+fn copy_out(value: &[u8], buffer: &OutBuffer<c_char>, vallen: &Out<c_int>) -> Result<(), Error> {
+    let fits = buffer.put_text(value);
     vallen.set(if fits { length(value) } else { -length(value) });
     Ok(())
 }

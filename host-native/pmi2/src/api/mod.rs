@@ -1,6 +1,6 @@
-//! The functions of pmi2.h. What each does, takes and gives is documented in `include/pmi2.h`.
+//! The functions of `pmi2.h`, which documents their arguments and results.
 
-mod border;
+mod cpointer;
 mod info;
 mod job;
 mod kvs;
@@ -10,7 +10,7 @@ mod spawn;
 use std::ffi::{c_char, c_int};
 use std::panic::{self, AssertUnwindSafe};
 
-pub use border::{ConnectComm, Info};
+pub use cpointer::{ConnectComm, Info};
 pub use info::{
     PMI2_Info_GetJobAttr, PMI2_Info_GetJobAttrIntArray, PMI2_Info_GetNodeAttr, PMI2_Info_GetNodeAttrIntArray,
     PMI2_Info_GetSize, PMI2_Info_PutNodeAttr,
@@ -20,27 +20,25 @@ pub use kvs::{PMI2_KVS_Fence, PMI2_KVS_Get, PMI2_KVS_Put};
 pub use names::{PMI2_Nameserv_lookup, PMI2_Nameserv_publish, PMI2_Nameserv_unpublish};
 pub use spawn::PMI2_Job_Spawn;
 
-use crate::environment::debugging;
+use crate::diagnostics;
 use crate::error::{Code, Error};
 use crate::process::Process;
-use border::{Out, text};
+use cpointer::{Out, text};
 
 /// The exit status of a process that aborted.
 const ABORTED: c_int = 1;
 
-/// Runs a function's body: no panic leaves it, and its error becomes a code. `PMI2_DEBUG` shows the error's words;
-/// those of `PMI2_Init` are always shown, because its caller has nothing but a number to find out what is wrong.
+/// Runs a function's body and converts its error to a code. Panics are caught and are errors too.
+///
+/// With `PMI2_DEBUG` the error is printed. An error of `PMI2_Init` is always printed, because most callers end the
+/// program with the code alone.
 fn call(name: &'static str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
     let outcome = panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Error::Panicked));
     let Err(error) = outcome else { return Code::Success as c_int };
-    if name == "PMI2_Init" || debugging() {
-        explain(name, &error);
+    if name == "PMI2_Init" || diagnostics::enabled() {
+        diagnostics::print(name, &error);
     }
     error.code() as c_int
-}
-
-fn explain(name: &str, error: &Error) {
-    eprintln!("hydrant-pmi2: {name}: {error}");
 }
 
 /// Joins the job.
@@ -55,7 +53,7 @@ pub unsafe extern "C" fn PMI2_Init(
     appnum: *mut c_int,
 ) -> c_int {
     call("PMI2_Init", || {
-        // SAFETY: pointers as pmi2.h wants them.
+        // SAFETY: valid pointers by the contract of pmi2.h.
         let outs = unsafe { [Out::new(spawned)?, Out::new(size)?, Out::new(rank)?, Out::new(appnum)?] };
         let process = Process::init()?;
         let identity = process.identity;
@@ -79,13 +77,13 @@ pub extern "C" fn PMI2_Finalize() -> c_int {
     call("PMI2_Finalize", Process::finalize)
 }
 
-/// 1 once init has succeeded, else 0.
+/// Returns 1 after a successful `PMI2_Init`, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn PMI2_Initialized() -> c_int {
     panic::catch_unwind(|| c_int::from(Process::was_initialized())).unwrap_or(0)
 }
 
-/// Ends the job, or this process alone. Returns only where nothing was initialised.
+/// Ends the job, or only this process. Returns only before `PMI2_Init` and after `PMI2_Finalize`.
 ///
 /// # Safety
 /// `msg` is NULL or a string.
@@ -93,14 +91,14 @@ pub extern "C" fn PMI2_Initialized() -> c_int {
 pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
     call("PMI2_Abort", || {
         let process = Process::current()?;
-        // SAFETY: a pointer as pmi2.h wants it.
+        // SAFETY: a valid pointer by the contract of pmi2.h.
         let message = unsafe { text(msg) }.unwrap_or_default();
-        let message = message.get(..border::VALUE_MAX).unwrap_or(message);
-        if process.alone {
+        let message = message.get(..cpointer::VALUE_MAX).unwrap_or(message);
+        if process.singleton {
             eprintln!("PMI2_Abort: {}", String::from_utf8_lossy(message));
         } else if let Err(error) = process.connection.abort(flag != 0, message) {
-            // Its end is all that the server gets to know.
-            explain("PMI2_Abort", &error);
+            // The server reacts to the end of this process instead.
+            diagnostics::print("PMI2_Abort", &error);
         }
         std::process::exit(ABORTED)
     })

@@ -1,11 +1,12 @@
-//! The name service. Info lists come along in the C interface and mean nothing to any server.
+//! The name service. PMI-2 does not transmit the info lists of these functions.
 
 use std::ffi::{c_char, c_int};
 
+use hydrant_client::to_bytes;
 use hydrant_core::wire::{Command, Reply, Text};
 
-use super::border::{Info, Room, bytes, named, text};
 use super::call;
+use super::cpointer::{Info, OutBuffer, nonempty, text};
 use crate::error::{Code, Error};
 use crate::process::Process;
 
@@ -23,17 +24,18 @@ pub unsafe extern "C" fn PMI2_Nameserv_publish(
 ) -> c_int {
     call("PMI2_Nameserv_publish", || {
         let process = Process::current()?;
-        // SAFETY: pointers as pmi2.h wants them.
-        let (name, port) = unsafe { (named(service_name, NO_NAME)?, text(port)) };
+        // SAFETY: valid pointers by the contract of pmi2.h.
+        let (name, port) = unsafe { (nonempty(service_name, NO_NAME)?, text(port)) };
         let port = port.ok_or(Error::Argument(Code::InvalidArg, "the port is NULL"))?;
-        process.connection.tell(&Command::Publish { name: Text::plain(name), port: Text::plain(port) })
+        let publish = Command::Publish { name: Text::plain(name), port: Text::plain(port) };
+        Ok(process.connection.execute(&publish)?)
     })
 }
 
 /// Looks a name up.
 ///
 /// # Safety
-/// `service_name` is NULL or a string; `port` is NULL or has room for `port_len` characters.
+/// `service_name` is NULL or a string; `port` is NULL or a buffer of `port_len` characters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Nameserv_lookup(
     service_name: *const c_char,
@@ -43,17 +45,18 @@ pub unsafe extern "C" fn PMI2_Nameserv_lookup(
 ) -> c_int {
     call("PMI2_Nameserv_lookup", || {
         let process = Process::current()?;
-        // SAFETY: pointers as pmi2.h wants them.
-        let (name, room) =
-            unsafe { (named(service_name, NO_NAME)?, Room::some(port, port_len, Code::InvalidLength)?) };
-        let port =
-            process.connection.ask(&Command::Lookup { name: Text::plain(name), wait: None }, |reply| {
-                match reply {
-                    Reply::Port(port) => Some(bytes(port)),
-                    _ => None,
-                }
-            })?;
-        room.need_text(&port)
+        // SAFETY: valid pointers by the contract of pmi2.h.
+        let (name, buffer) = unsafe {
+            (nonempty(service_name, NO_NAME)?, OutBuffer::nonempty(port, port_len, Code::InvalidLength)?)
+        };
+        let port = process.connection.request(
+            &Command::Lookup { name: Text::plain(name), wait: None },
+            |reply| match reply {
+                Reply::Port(port) => Some(to_bytes(port)),
+                _ => None,
+            },
+        )?;
+        buffer.put_whole_text(&port)
     })
 }
 
@@ -68,8 +71,8 @@ pub unsafe extern "C" fn PMI2_Nameserv_unpublish(
 ) -> c_int {
     call("PMI2_Nameserv_unpublish", || {
         let process = Process::current()?;
-        // SAFETY: a pointer as pmi2.h wants it.
-        let name = unsafe { named(service_name, NO_NAME)? };
-        process.connection.tell(&Command::Unpublish { name: Text::plain(name) })
+        // SAFETY: a valid pointer by the contract of pmi2.h.
+        let name = unsafe { nonempty(service_name, NO_NAME)? };
+        Ok(process.connection.execute(&Command::Unpublish { name: Text::plain(name) })?)
     })
 }

@@ -1,28 +1,28 @@
-//! Starting processes.
+//! Spawning of jobs.
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use hydrant_core::wire::{Codes, Command, Failure, Program, Reply, Spawn, Text};
+use hydrant_client::to_bytes;
+use hydrant_core::wire::{Codes, Command, Program, Reply, Spawn, Text};
 
-use super::border::{Info, Room, array, bytes, named, text};
-use super::border::{KEY_MAX, VALUE_MAX};
 use super::call;
-use crate::connection::string;
+use super::cpointer::{Info, OutBuffer, array, nonempty, text};
+use super::cpointer::{KEY_MAX, VALUE_MAX};
 use crate::error::{Code, Error};
 use crate::process::Process;
 
 type Pair<'a> = (Text<'a>, Text<'a>);
 
-/// One program of a spawn.
-struct Wanted<'a> {
+/// One program of a spawn request.
+struct SpawnProgram<'a> {
     command: Text<'a>,
     maxprocs: u32,
     args: Vec<Text<'a>>,
     info: Vec<Pair<'a>>,
 }
 
-/// The arrays of `PMI2_Job_Spawn` that have an element a program.
+/// The arrays of `PMI2_Job_Spawn` with one element per program.
 struct Arrays {
     count: usize,
     cmds: *const *const c_char,
@@ -37,7 +37,7 @@ fn count(number: c_int, code: Code) -> Result<usize, Error> {
     usize::try_from(number).map_err(|_| Error::Argument(code, "a count is negative"))
 }
 
-/// The pair of an info structure.
+/// Returns the pair of an info structure.
 ///
 /// # Safety
 /// `info` is a structure whose key and value are NULL or strings.
@@ -50,13 +50,13 @@ unsafe fn pair<'a>(info: &Info) -> Result<Pair<'a>, Error> {
     }
 }
 
-/// What the new job finds in its space: an array of pointers.
+/// Returns the pairs for the key-value space of the new job.
 ///
 /// # Safety
-/// `vector` is NULL or has `size` elements, each NULL or a structure as [`pair`] wants it.
+/// `vector` is NULL or has `size` elements, each NULL or valid for [`pair`].
 unsafe fn preput<'a>(vector: *const *const Info, size: c_int) -> Result<Vec<Pair<'a>>, Error> {
     let size = count(size, Code::InvalidSize)?;
-    let missing = || Error::Argument(Code::InvalidKeyvalp, "preput_keyval_vector has a NULL");
+    let missing = || Error::Argument(Code::InvalidKeyvalp, "preput_keyval_vector is NULL or contains NULL");
     // SAFETY: by the caller.
     let infos = unsafe { array(vector, size) }.ok_or_else(missing)?;
     let mut pairs = Vec::with_capacity(size);
@@ -75,7 +75,7 @@ unsafe fn preput<'a>(vector: *const *const Info, size: c_int) -> Result<Vec<Pair
 }
 
 impl Arrays {
-    /// Element `i` of one of the arrays; `none` where the whole array is NULL.
+    /// Returns element `i` of one of the arrays, or `none` if the array is NULL.
     ///
     /// # Safety
     /// `first` is NULL or has `self.count` elements.
@@ -84,15 +84,15 @@ impl Arrays {
         unsafe { array(first, self.count) }.and_then(|array| array.get(i)).copied().unwrap_or(none)
     }
 
-    /// Program `i`.
+    /// Reads program `i`.
     ///
     /// # Safety
-    /// The arrays are as pmi2.h wants them, NULL where nothing is in them.
-    unsafe fn program<'a>(&self, i: usize) -> Result<Wanted<'a>, Error> {
+    /// The arrays are NULL or valid by the contract of pmi2.h.
+    unsafe fn program<'a>(&self, i: usize) -> Result<SpawnProgram<'a>, Error> {
         // SAFETY: by the caller.
         let (command, argc, argv, maxprocs, info_size, info) = unsafe {
             (
-                named(self.element(self.cmds, i, ptr::null()), "a command is NULL or empty")?,
+                nonempty(self.element(self.cmds, i, ptr::null()), "a command is NULL or empty")?,
                 self.element(self.argcs, i, 0),
                 self.element(self.argvs, i, ptr::null()),
                 self.element(self.maxprocs, i, 0),
@@ -109,20 +109,26 @@ impl Arrays {
         let args = argv.iter().map(|&arg| unsafe { text(arg) }.map(Text::plain).ok_or_else(missing));
         // SAFETY: by the caller.
         let infos = unsafe { array(info, count(info_size, Code::InvalidSize)?) };
-        let infos = infos.ok_or(Error::Argument(Code::InvalidKeyvalp, "info_keyval_vectors has a NULL"))?;
+        let infos =
+            infos.ok_or(Error::Argument(Code::InvalidKeyvalp, "info_keyval_vectors contains NULL"))?;
         // SAFETY: by the caller.
         let info = infos.iter().map(|info| unsafe { pair(info) }).collect::<Result<_, _>>()?;
-        Ok(Wanted { command: Text::plain(command), maxprocs, args: args.collect::<Result<_, _>>()?, info })
+        Ok(SpawnProgram {
+            command: Text::plain(command),
+            maxprocs,
+            args: args.collect::<Result<_, _>>()?,
+            info,
+        })
     }
 }
 
-/// A code for each program. Servers send one a program, one a process, or none.
-fn per_program(codes: &Codes<'_>, programs: &[Wanted<'_>]) -> Vec<c_int> {
+/// Returns one code per program. Servers send one code per program, one per process, or none.
+fn per_program(codes: &Codes<'_>, programs: &[SpawnProgram<'_>]) -> Vec<c_int> {
     let codes: Vec<c_int> = codes.iter().collect();
     let processes: usize = programs.iter().map(|program| program.maxprocs as usize).sum();
     if codes.len() == processes && processes != programs.len() {
         let mut rest = &codes[..];
-        let mut first_failure = |program: &Wanted<'_>| {
+        let mut first_failure = |program: &SpawnProgram<'_>| {
             let (own, others) = rest.split_at(program.maxprocs as usize);
             rest = others;
             own.iter().copied().find(|&code| code != 0).unwrap_or(0)
@@ -132,47 +138,44 @@ fn per_program(codes: &Codes<'_>, programs: &[Wanted<'_>]) -> Vec<c_int> {
     (0..programs.len()).map(|i| codes.get(i).copied().unwrap_or(0)).collect()
 }
 
-/// What came of a spawn.
+/// Result of a spawn request.
 struct Spawned {
     jobid: Vec<u8>,
     codes: Vec<c_int>,
     refused: Option<Error>,
 }
 
-fn ask(process: &Process, programs: &[Wanted<'_>], preput: &[Pair<'_>]) -> Result<Spawned, Error> {
-    let given: Vec<Program<'_>> = programs
+fn request(process: &Process, programs: &[SpawnProgram<'_>], preput: &[Pair<'_>]) -> Result<Spawned, Error> {
+    let programs_sent: Vec<Program<'_>> = programs
         .iter()
-        .map(|Wanted { command, maxprocs, args, info }| Program {
+        .map(|SpawnProgram { command, maxprocs, args, info }| Program {
             command: *command,
             maxprocs: *maxprocs,
             args,
             info,
         })
         .collect();
-    let command = Command::Spawn(Spawn::new(&given, preput));
-    process.connection.ask(&command, |reply| match reply {
+    let command = Command::Spawn(Spawn::new(&programs_sent, preput));
+    let spawned = process.connection.request(&command, |reply| match reply {
         Reply::Spawned { jobid, codes } => {
-            Some(Spawned { jobid: bytes(jobid), codes: per_program(codes, programs), refused: None })
+            Some(Spawned { jobid: to_bytes(jobid), codes: per_program(codes, programs), refused: None })
         }
         Reply::NotSpawned { why, codes } => {
-            let (rc, text) = match why {
-                Failure::Refusal(refusal) => (refusal.rc(), refusal.to_string()),
-                Failure::Remote(rc, text) => (*rc, string(text)),
-            };
-            let refused = Some(Error::Refused { op: command.op(), rc, text });
+            let refused = Some(hydrant_client::Error::refused(command.op(), why).into());
             Some(Spawned { jobid: Vec::new(), codes: per_program(codes, programs), refused })
         }
         _ => None,
-    })
+    })?;
+    Ok(spawned)
 }
 
-/// Starts a job of other processes.
+/// Spawns a job.
 ///
 /// # Safety
-/// The arrays have as many elements as pmi2.h says for their counts, or are NULL where nothing would be in them;
-/// `job_id` is NULL or has room for `job_id_size` characters; `errors` is NULL or has room for `count` integers.
+/// The arrays are NULL or have the number of elements that pmi2.h documents; `job_id` is NULL or a buffer of
+/// `job_id_size` characters; `errors` is NULL or an array of `count` integers.
 #[unsafe(no_mangle)]
-#[allow(clippy::too_many_arguments, reason = "pmi2.h has them")]
+#[allow(clippy::too_many_arguments, reason = "the signature of pmi2.h")]
 pub unsafe extern "C" fn PMI2_Job_Spawn(
     count_: c_int,
     cmds: *const *const c_char,
@@ -191,25 +194,25 @@ pub unsafe extern "C" fn PMI2_Job_Spawn(
         let process = Process::current()?;
         let count = count(count_, Code::InvalidNumArgs)?;
         if count == 0 {
-            return Err(Error::Argument(Code::InvalidNumArgs, "there are no commands"));
+            return Err(Error::Argument(Code::InvalidNumArgs, "the number of commands is 0"));
         }
         let (info_sizes, infos) = (info_keyval_sizes, info_keyval_vectors);
         let arrays = Arrays { count, cmds, argcs, argvs, maxprocs, info_sizes, infos };
-        let wanted_codes = if errors.is_null() { 0 } else { count_ };
-        // SAFETY: pointers as pmi2.h wants them.
-        let (room, codes, preput, programs) = unsafe {
+        let code_count = if errors.is_null() { 0 } else { count_ };
+        // SAFETY: valid pointers by the contract of pmi2.h.
+        let (buffer, codes, preput, programs) = unsafe {
             (
-                Room::some(job_id, job_id_size, Code::InvalidSize)?,
-                Room::new(errors, wanted_codes, Code::InvalidNumArgs)?,
+                OutBuffer::nonempty(job_id, job_id_size, Code::InvalidSize)?,
+                OutBuffer::new(errors, code_count, Code::InvalidNumArgs)?,
                 preput(preput_keyval_vector, preput_keyval_size)?,
                 (0..count).map(|i| arrays.program(i)).collect::<Result<Vec<_>, _>>()?,
             )
         };
-        let spawned = ask(&process, &programs, &preput)?;
+        let spawned = request(&process, &programs, &preput)?;
         codes.put(&spawned.codes);
         match spawned.refused {
             Some(error) => Err(error),
-            None => room.need_text(&spawned.jobid),
+            None => buffer.put_whole_text(&spawned.jobid),
         }
     })
 }
@@ -220,7 +223,8 @@ mod tests {
 
     #[test]
     fn a_code_for_each_program() {
-        let program = |maxprocs| Wanted { command: "a".into(), maxprocs, args: Vec::new(), info: Vec::new() };
+        let program =
+            |maxprocs| SpawnProgram { command: "a".into(), maxprocs, args: Vec::new(), info: Vec::new() };
         let programs = [program(2), program(1)];
         for (codes, wanted) in [
             (&[][..], [0, 0]),

@@ -1,13 +1,18 @@
-//! The exchange printed in docs/wasm-abi.md, played against the plugin byte by byte.
+//! Checks of docs/wasm-abi.md: its exchange, byte by byte against the plugin, and its names against hydrant-abi.
 //!
-//! A line `call(bytes) -> bytes` of its examples is a call of `hydrant_call` with a record, in hexadecimal, and the
-//! record that is left; `#` starts a comment, and a line that begins with blanks goes on with the one before.
+//! A line `call(bytes) -> bytes` of the exchange is a call of `hydrant_call` with a record in hexadecimal, and the record
+//! that results. `#` starts a comment. A line that begins with blanks continues the previous one.
 
+use std::any::type_name;
 use std::fs;
 
+use hydrant_abi::{
+    ABI_VERSION, CallError, HandleCall, HandleResult, MemorySpan, PollResult, ReserveCall, StartResult,
+    exports,
+};
 use wasmtime::{Engine, Instance, Module, Store};
 
-/// The lines of the document's examples, those that go on put together.
+/// Returns the lines of the document's exchange, continued lines joined.
 fn lines(document: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut inside = false;
@@ -28,7 +33,7 @@ fn lines(document: &str) -> Vec<String> {
     lines
 }
 
-/// Pairs of hexadecimal digits, and texts in quotes.
+/// Parses pairs of hexadecimal digits and texts in quotes.
 fn bytes(text: &str) -> Vec<u8> {
     let pieces = text.split('"').enumerate();
     let piece = |(at, piece): (usize, &str)| {
@@ -41,22 +46,47 @@ fn bytes(text: &str) -> Vec<u8> {
     pieces.flat_map(piece).collect()
 }
 
-#[test]
-fn the_printed_exchange_is_what_the_plugin_says() {
+fn document() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/wasm-abi.md");
-    let document = fs::read_to_string(path).unwrap();
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn every_record_and_export_is_documented() {
+    let document = document();
+    let records = [
+        type_name::<ReserveCall>(),
+        type_name::<HandleCall<'_>>(),
+        type_name::<StartResult>(),
+        type_name::<HandleResult>(),
+        type_name::<PollResult<'_>>(),
+        type_name::<MemorySpan>(),
+        type_name::<CallError>(),
+    ];
+    for record in records {
+        let name = record.rsplit("::").next().unwrap().trim_end_matches("<'_>");
+        assert!(document.contains(&format!("- `{name}`: ")), "{name}");
+    }
+    for export in exports::ALL {
+        assert!(document.contains(&format!("| `{export}")), "{export}");
+    }
+    assert!(document.contains(&format!("| {ABI_VERSION}, the version of this page")));
+}
+
+#[test]
+fn the_documented_exchange_matches_the_plugin() {
+    let document = document();
     let engine = Engine::default();
     let module = Module::from_file(&engine, crate::common::file()).unwrap();
     let mut store = Store::new(&engine, ());
     let instance = Instance::new(&mut store, &module, &[]).unwrap();
-    let memory = instance.get_memory(&mut store, "memory").unwrap();
+    let memory = instance.get_memory(&mut store, exports::MEMORY).unwrap();
     let mut number = |name: &str| {
         instance.get_typed_func::<(), u32>(&mut store, name).unwrap().call(&mut store, ()).unwrap()
     };
-    let version = number("hydrant_abi_version");
-    let [input, output] =
-        ["hydrant_input_address", "hydrant_output_address"].map(|name| number(name) as usize);
-    assert!(document.contains(&format!("| {version}, the version of this page")), "it is of another version");
+    let version = number(exports::ABI_VERSION);
+    let [input, output] = [exports::INPUT_ADDRESS, exports::OUTPUT_ADDRESS].map(|name| number(name) as usize);
+    assert_eq!(version, ABI_VERSION);
     let mut snapshots: Vec<Vec<u8>> = Vec::new();
     let lines = lines(&document);
     assert!(lines.len() > 10, "{lines:?}");
@@ -66,7 +96,7 @@ fn the_printed_exchange_is_what_the_plugin_says() {
         let name = format!("hydrant_{name}");
         let given = bytes(given);
         memory.write(&mut store, input, &given).unwrap();
-        let len = if matches!(name.as_str(), "hydrant_poll" | "hydrant_snapshot") {
+        let len = if [exports::POLL, exports::SNAPSHOT].contains(&name.as_str()) {
             instance.get_typed_func::<(), u32>(&mut store, &name).unwrap().call(&mut store, ()).unwrap()
         } else {
             let call = instance.get_typed_func::<u32, u32>(&mut store, &name).unwrap();
@@ -74,8 +104,8 @@ fn the_printed_exchange_is_what_the_plugin_says() {
         };
         let mut record = vec![0; len as usize];
         memory.read(&store, output, &mut record).unwrap();
-        if name == "hydrant_snapshot" {
-            // Where it stands is the module's own business.
+        if name == exports::SNAPSHOT {
+            // The address is not documented.
             snapshots.push(record);
             continue;
         }

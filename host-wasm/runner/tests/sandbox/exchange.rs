@@ -1,14 +1,14 @@
-//! A job's core changes while the job runs: from the launcher into a sandbox, from one plugin to another, and back.
+//! Migration of a running server between native code and plugins.
 
 use crate::common::{Event, LIMITS, SEED, job, sandbox};
 use hydrant::storage::OwnedStorage;
 use hydrant_core::{Backend, Server, Time};
-use hydrant_wasm::{Known, Plugin};
+use hydrant_wasm::{Plugin, Validator};
 
-/// What became of an input: the result of telling it, and all that was said then.
+/// Result of an input, and the outputs that follow it.
 type Step = (String, Vec<String>);
 
-/// One step of the job, on whichever core it is.
+/// Applies one input to a backend.
 fn step<C: Backend<Error: std::fmt::Debug>>(core: &mut C, now: Time, event: &Event) -> Step {
     let result = core.handle(now, event.input());
     let mut buf = vec![0; LIMITS.output_max()];
@@ -16,7 +16,7 @@ fn step<C: Backend<Error: std::fmt::Debug>>(core: &mut C, now: Time, event: &Eve
     while let Some(output) = core.poll(&mut buf).expect("the plugin is honest") {
         said.push(format!("{output:?}"));
     }
-    (format!("{result:?} and a tick at {:?}", core.poll_at()), said)
+    (format!("{result:?} and a deadline at {:?}", core.poll_at()), said)
 }
 
 fn saved(server: &Server<'_>) -> Vec<u8> {
@@ -24,7 +24,7 @@ fn saved(server: &Server<'_>) -> Vec<u8> {
     server.snapshot(&mut buf).expect("its length was asked for").to_vec()
 }
 
-/// The job on the core itself: what became of each step, and the state after it.
+/// Runs the job natively. Returns each step and the snapshot after it.
 fn natively() -> Vec<(Step, Vec<u8>)> {
     let mut slabs = OwnedStorage::new(&LIMITS);
     let mut server = Server::new(LIMITS, slabs.lend(), SEED).expect("the slabs are as long as they must be");
@@ -32,32 +32,32 @@ fn natively() -> Vec<(Step, Vec<u8>)> {
     job().into_iter().map(one).collect()
 }
 
-/// What the host knows after the first `steps` steps.
-fn known(steps: usize) -> Known {
-    let mut known = Known::new(LIMITS);
+/// Returns the validator after the first `steps` steps.
+fn validator(steps: usize) -> Validator {
+    let mut validator = Validator::new(LIMITS);
     let mut slabs = OwnedStorage::new(&LIMITS);
     let mut server = Server::new(LIMITS, slabs.lend(), SEED).expect("the slabs are as long as they must be");
     let mut buf = vec![0; LIMITS.output_max()];
     for (now, event) in job().into_iter().take(steps) {
         let consumed = server.handle(now, event.input()).expect("the job is in order");
-        known.told(now, &event.input(), consumed, server.poll_at()).expect("the server is honest");
+        validator.check_input(now, &event.input(), consumed, server.poll_at()).expect("the server is honest");
         while let Some(output) = server.poll(&mut buf) {
-            known.said(&output).expect("the server is honest");
+            validator.check_output(&output).expect("the server is honest");
         }
     }
-    known
+    validator
 }
 
 #[test]
-fn the_job_says_something_of_every_kind() {
+fn the_job_has_outputs_of_every_kind() {
     let said: Vec<String> = natively().into_iter().flat_map(|((_, said), _)| said).collect();
-    for kind in ["Bytes", "Close", "Joined", "Spawn", "End", "Late"] {
+    for kind in ["Bytes", "Close", "Joined", "Spawn", "AbortJob", "StalledFence"] {
         assert!(said.iter().any(|said| said.starts_with(kind)), "no {kind}");
     }
 }
 
 #[test]
-fn a_plugin_says_what_the_core_says() {
+fn plugin_and_native_server_have_equal_outputs() {
     let mut plugin = sandbox().server(LIMITS, SEED).expect("the plugin is whole");
     for ((now, event), (expected, state)) in job().into_iter().zip(natively()) {
         assert_eq!(step(&mut plugin, now, &event), expected, "{event:?}");
@@ -81,7 +81,7 @@ fn what_was_saved_natively_goes_on_in_the_sandbox_and_back_at_every_step() {
     for (at, pair) in events.windows(2).enumerate() {
         let saved_natively = &expected[at].1;
         let mut plugin: Plugin =
-            sandbox().restore(saved_natively, known(at + 1)).expect("a server wrote the snapshot");
+            sandbox().restore(saved_natively, validator(at + 1)).expect("a server wrote the snapshot");
         let (now, event) = &pair[1];
         assert_eq!(step(&mut plugin, *now, event), expected[at + 1].0, "{event:?} in the sandbox");
         let back = plugin.snapshot().expect("the plugin is honest");
@@ -99,10 +99,10 @@ fn a_damaged_snapshot_is_refused_by_name() {
     let (_, mut state) = natively().swap_remove(20);
     let at = state.len() / 2;
     state[at] ^= 1;
-    let error = sandbox().restore(&state, known(21)).expect_err("its digest is wrong");
+    let error = sandbox().restore(&state, validator(21)).expect_err("its digest is wrong");
     assert!(error.to_string().contains("digest"), "{error}");
     let other = hydrant_core::Limits { jobs: 1, ..LIMITS };
     state[at] ^= 1;
-    let error = sandbox().restore(&state, Known::new(other)).expect_err("the host has other limits");
+    let error = sandbox().restore(&state, Validator::new(other)).expect_err("the host has other limits");
     assert!(error.to_string().contains("limits"), "{error}");
 }

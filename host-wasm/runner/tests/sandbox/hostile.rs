@@ -1,4 +1,4 @@
-//! Plugins that mean harm, made by hand: each ends its own job with an error that names it, and nothing else.
+//! Invalid and hostile plugins, each written by hand. Each ends its own job alone, with an error that names it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use crate::common::{JOB, LIMITS, SEED, job, sandbox};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Backend, ConnId, Input, Rank, Time};
-use hydrant_wasm::{Error, FILE_MAX, Nonsense, Plugin, PluginError, Sandbox, Settings, Why};
+use hydrant_wasm::{Error, FILE_MAX, Plugin, PluginError, PluginErrorKind, Sandbox, Settings, Violation};
 
-/// Where the plugins below leave their records.
+/// Address of the plugins' output buffer.
 const OUTPUT: u32 = 131_072;
-/// `Ok(Handled)`: nothing consumed, no tick, and more to be said.
-const HANDLED: &[u8] = &[0, 0, 0, 0, 1];
+/// `Ok(HandleResult)`: nothing consumed, no deadline, and output pending.
+const HANDLE_RESULT: &[u8] = &[0, 0, 0, 0, 1];
 
-/// A plugin in WebAssembly's text format, of which each test changes something.
+/// Parts of a plugin in WebAssembly's text format. Each test replaces some.
 #[derive(Clone)]
 struct Made {
     head: String,
@@ -26,7 +26,7 @@ struct Made {
     snapshot: String,
 }
 
-/// Leaves a record, and returns its length.
+/// Returns code that writes a record and returns its length.
 fn leave(record: &[u8]) -> String {
     let store = |(at, byte): (usize, &u8)| {
         format!("(i32.store8 (i32.const {}) (i32.const {byte}))", OUTPUT as usize + at)
@@ -42,7 +42,7 @@ impl Default for Made {
             memory: "4 64".to_owned(),
             version: "(i32.const 1)".to_owned(),
             output: OUTPUT,
-            handle: leave(HANDLED),
+            handle: leave(HANDLE_RESULT),
             poll: "(i32.const 0)".to_owned(),
             snapshot: leave(&[0, 0, 0]),
         }
@@ -74,7 +74,7 @@ impl Made {
         load(self.text().as_bytes())
     }
 
-    /// A server of it, with a job and a connection.
+    /// Creates a server with a job and a connection.
     fn server(&self) -> Result<Plugin, Error> {
         let mut plugin = self.load()?.server(LIMITS, SEED)?;
         plugin.handle(Time(0), Input::RegisterJob(JobSpec::new(JOB, "kvs", 2)))?;
@@ -82,14 +82,14 @@ impl Made {
         Ok(plugin)
     }
 
-    /// What becomes of one that says this.
-    fn says(said: &[u8]) -> Error {
+    /// Returns the error of a plugin whose every poll result is `said`.
+    fn with_output(said: &[u8]) -> Error {
         let plugin = Made { poll: leave(said), ..Made::default() }.server().expect("it begins well");
-        Made::heard(plugin)
+        Made::poll_error(plugin)
     }
 
-    /// The same on node 1 of four, with node 0 above and node 2 below. Rank 1 is on node 2.
-    fn says_on_node(said: &[u8], then: Option<Input<'_>>) -> Error {
+    /// Does the same on node 1 of four. Node 0 is its parent and node 2 its child. Rank 1 is on node 2.
+    fn with_output_on_node(said: &[u8], then: Option<Input<'_>>) -> Error {
         let mut plugin = Made { poll: leave(said), ..Made::default() }
             .load()
             .and_then(|sandbox| sandbox.server(LIMITS, SEED).map_err(|error| panic!("{error}")))
@@ -101,10 +101,10 @@ impl Made {
         for input in [node, job, place(0, 1), place(1, 2), opened].into_iter().chain(then) {
             plugin.handle(Time(0), input).expect("it begins well");
         }
-        Made::heard(plugin)
+        Made::poll_error(plugin)
     }
 
-    fn heard(mut plugin: Plugin) -> Error {
+    fn poll_error(mut plugin: Plugin) -> Error {
         let mut buf = vec![0; LIMITS.output_max()];
         loop {
             match plugin.poll(&mut buf) {
@@ -115,7 +115,7 @@ impl Made {
     }
 }
 
-/// Loads a module, as text or as bytes.
+/// Loads a module in text or binary format.
 fn load(module: &[u8]) -> Result<Sandbox, PluginError> {
     let dir = tempfile::tempdir().expect("there is room for a file");
     let file = dir.path().join("hostile.wasm");
@@ -124,21 +124,21 @@ fn load(module: &[u8]) -> Result<Sandbox, PluginError> {
     Sandbox::load(&file, &Settings { deadline: Duration::from_millis(300), cache: None })
 }
 
-/// What is wrong with the plugin, whose file the error names.
+/// Returns the kind of a plugin's error, which must name the plugin's file.
 #[track_caller]
-fn why(error: impl Into<Error>) -> Why {
+fn kind(error: impl Into<Error>) -> PluginErrorKind {
     match error.into() {
-        Error::Plugin(PluginError { file, why }) => {
+        Error::Plugin(PluginError { file, kind }) => {
             assert!(file.ends_with("hostile.wasm"), "{}", file.display());
-            why
+            kind
         }
-        Error::Fault(why) => panic!("{why} is said to be the host's fault"),
+        Error::Fault(fault) => panic!("{fault}: not an error of the plugin"),
     }
 }
 
-macro_rules! assert_why {
+macro_rules! assert_kind {
     ($error:expr, $pattern:pat $(if $guard:expr)?) => {
-        match why($error) {
+        match kind($error) {
             $pattern $(if $guard)? => {}
             other => panic!("{other:?}"),
         }
@@ -146,36 +146,39 @@ macro_rules! assert_why {
 }
 
 #[test]
-fn what_is_no_plugin_is_not_run() {
-    assert_why!(load(b"rubbish").unwrap_err(), Why::Module(_));
-    assert_why!(load(&vec![0; FILE_MAX as usize + 1]).unwrap_err(), Why::TooLong(len) if len == FILE_MAX + 1);
-    assert_why!(load(b"(module)").unwrap_err(), Why::Export("memory"));
+fn invalid_files_are_refused() {
+    assert_kind!(load(b"rubbish").unwrap_err(), PluginErrorKind::InvalidModule(_));
+    assert_kind!(load(&vec![0; FILE_MAX as usize + 1]).unwrap_err(), PluginErrorKind::TooLong(len) if len == FILE_MAX + 1);
+    assert_kind!(load(b"(module)").unwrap_err(), PluginErrorKind::MissingExport("memory"));
     let import = r#"(import "env" "system" (func))"#.to_owned();
     let made = Made { head: import, ..Made::default() };
-    assert_why!(made.load().unwrap_err(), Why::Import(name) if name == "env.system");
+    assert_kind!(made.load().unwrap_err(), PluginErrorKind::Import(name) if name == "env.system");
     let made = Made { memory: "4".to_owned(), ..Made::default() };
-    assert_why!(made.load().unwrap_err(), Why::Unbounded);
+    assert_kind!(made.load().unwrap_err(), PluginErrorKind::UnboundedMemory);
     let made = load(br#"(module (memory (export "memory") 1 1))"#).unwrap();
-    assert_why!(made.server(LIMITS, SEED).unwrap_err(), Why::Export("hydrant_abi_version"));
+    assert_kind!(
+        made.server(LIMITS, SEED).unwrap_err(),
+        PluginErrorKind::MissingExport("hydrant_abi_version")
+    );
     let made = Made { version: "(i32.const 7)".to_owned(), ..Made::default() };
     let error = made.server().unwrap_err();
-    assert!(error.to_string().contains("speaks version 7 of the ABI, and this host version 1"), "{error}");
+    assert!(error.to_string().contains("ABI version 7, this host needs 1"), "{error}");
     let missing = PathBuf::from("/nowhere/hostile.wasm");
-    assert_why!(Sandbox::load(&missing, &Settings::default()).unwrap_err(), Why::Read(_));
+    assert_kind!(Sandbox::load(&missing, &Settings::default()).unwrap_err(), PluginErrorKind::Read(_));
 }
 
 #[test]
-fn a_call_that_does_not_end_is_ended() {
+fn a_call_ends_at_its_deadline() {
     let forever = "(loop $again (br $again)) (unreachable)".to_owned();
     let handle = Made { handle: forever.clone(), ..Made::default() };
-    assert_why!(handle.server().unwrap_err(), Why::Deadline(_));
+    assert_kind!(handle.server().unwrap_err(), PluginErrorKind::Timeout(_));
     let version = Made { version: forever.clone(), ..Made::default() };
-    assert_why!(version.server().unwrap_err(), Why::Deadline(_));
+    assert_kind!(version.server().unwrap_err(), PluginErrorKind::Timeout(_));
     let start = "(func $start (loop $again (br $again))) (start $start)".to_owned();
-    assert_why!(Made { head: start, ..Made::default() }.server().unwrap_err(), Why::Deadline(_));
+    assert_kind!(Made { head: start, ..Made::default() }.server().unwrap_err(), PluginErrorKind::Timeout(_));
     let mut poll = Made { poll: forever, ..Made::default() }.server().unwrap();
-    assert_why!(poll.poll(&mut vec![0; LIMITS.output_max()]).unwrap_err(), Why::Deadline(_));
-    assert_why!(poll.handle(Time(1), Input::Timeout).unwrap_err(), Why::Over);
+    assert_kind!(poll.poll(&mut vec![0; LIMITS.output_max()]).unwrap_err(), PluginErrorKind::Timeout(_));
+    assert_kind!(poll.handle(Time(1), Input::Timeout).unwrap_err(), PluginErrorKind::Failed);
     let recursion =
         "(func $deep (param i32) (result i32) (i32.add (i32.const 1) (call $deep (local.get 0))))";
     let deep = Made {
@@ -183,100 +186,114 @@ fn a_call_that_does_not_end_is_ended() {
         handle: "(call $deep (i32.const 0))".to_owned(),
         ..Made::default()
     };
-    assert_why!(deep.server().unwrap_err(), Why::Trap(what) if what.contains("stack"));
+    assert_kind!(deep.server().unwrap_err(), PluginErrorKind::Trap(what) if what.contains("stack"));
 }
 
 #[test]
-fn memory_ends_where_the_cap_is() {
-    // It traps as soon as it gets no more, and goes on for ever if it always does.
+fn memory_is_capped() {
+    // It traps when its memory cannot grow.
     let greedy =
         "(loop $more (br_if $more (i32.ne (memory.grow (i32.const 64)) (i32.const -1)))) (unreachable)";
     let made = Made { memory: "4 65536".to_owned(), handle: greedy.to_owned(), ..Made::default() };
-    assert_why!(made.server().unwrap_err(), Why::Trap(_));
+    assert_kind!(made.server().unwrap_err(), PluginErrorKind::Trap(_));
     let made = Made { memory: "65536 65536".to_owned(), ..Made::default() };
-    assert_why!(made.server().unwrap_err(), Why::Trap(what) if what.contains("memory"));
+    assert_kind!(made.server().unwrap_err(), PluginErrorKind::Trap(what) if what.contains("memory"));
 }
 
 #[test]
-fn traps_are_told() {
+fn traps_are_reported() {
     let made = Made { handle: "(unreachable)".to_owned(), ..Made::default() };
-    assert_why!(made.server().unwrap_err(), Why::Trap(what) if what.contains("unreachable"));
+    assert_kind!(made.server().unwrap_err(), PluginErrorKind::Trap(what) if what.contains("unreachable"));
     let beyond = "(i32.load (i32.const 0x7fffffff))".to_owned();
-    assert_why!(Made { handle: beyond, ..Made::default() }.server().unwrap_err(), Why::Trap(_));
+    assert_kind!(Made { handle: beyond, ..Made::default() }.server().unwrap_err(), PluginErrorKind::Trap(_));
 }
 
 #[test]
-fn outputs_that_cannot_be_are_not_believed() {
-    let nonsense = |said: &[u8]| match why(Made::says(said)) {
-        Why::Nonsense(nonsense) => nonsense,
+fn invalid_outputs_are_refused() {
+    let violation = |said: &[u8]| match kind(Made::with_output(said)) {
+        PluginErrorKind::Violation(violation) => violation,
         other => panic!("{other:?}"),
     };
-    // Bytes for connection 5, which is not open; for one that no server has; and none for one that is.
-    assert_eq!(nonsense(&[0, 5, 1, b'x', 1]), Nonsense::Conn(ConnId(5)));
-    assert_eq!(nonsense(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f, 1, b'x', 1]), Nonsense::Conn(ConnId(u32::MAX)));
-    assert_eq!(nonsense(&[0, 0, 0, 1]), Nonsense::Length(0));
-    // The same reply again and again.
-    let Nonsense::Endless(most) = nonsense(&[0, 0, 1, b'x', 1]) else { panic!("it must end somewhere") };
+    // Bytes for connection 5, which is not open, and for one that is out of range. No bytes for an open one.
+    assert_eq!(violation(&[0, 5, 1, b'x', 1]), Violation::UnknownConn(ConnId(5)));
+    assert_eq!(
+        violation(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f, 1, b'x', 1]),
+        Violation::UnknownConn(ConnId(u32::MAX))
+    );
+    assert_eq!(violation(&[0, 0, 0, 1]), Violation::InvalidLength(0));
+    // The same reply without end.
+    let Violation::TooManyOutputs(most) = violation(&[0, 0, 1, b'x', 1]) else {
+        panic!("it must end somewhere")
+    };
     assert!(most < 100, "{most}");
-    // Closed twice; a rank that the job does not have, and one of another job; a request that nobody can have made.
-    assert_eq!(nonsense(&[1, 0, 1, 1]), Nonsense::Closed(ConnId(0)));
-    assert_eq!(nonsense(&[2, 0, 0, 2, 1]), Nonsense::Rank(JOB, Rank(2)));
-    assert_eq!(nonsense(&[2, 0, 1, 0, 1]), Nonsense::Job(hydrant_core::JobId(1)));
-    assert_eq!(nonsense(&[3, 9, 0, 0, 1, 1, b'x', 1]), Nonsense::Upcall(9));
-    // A fence of more ranks than there are, a message for a node where there is one, an end for the second time.
-    assert_eq!(nonsense(&[8, 0, 1, 3, 0, 1]), Nonsense::Late { arrived: 1, size: 3, ranks: 2 });
-    assert_eq!(nonsense(&[7, 0, 1, b'x', 1]), Nonsense::Node(0));
-    assert_eq!(nonsense(&[6, 0, 0, 0, 0, 0, 1]), Nonsense::Ended(JOB));
+    // A connection closed twice. A rank that the job does not have, and one of another job. An upcall out of range.
+    assert_eq!(violation(&[1, 0, 1, 1]), Violation::ClosedTwice(ConnId(0)));
+    assert_eq!(violation(&[2, 0, 0, 2, 1]), Violation::UnknownRank(JOB, Rank(2)));
+    assert_eq!(violation(&[2, 0, 1, 0, 1]), Violation::UnknownJob(hydrant_core::JobId(1)));
+    assert_eq!(violation(&[3, 9, 0, 0, 1, 1, b'x', 1]), Violation::InvalidUpcall(9));
+    // A fence of more ranks than there are. A message where there is one node. A second abort.
+    assert_eq!(violation(&[8, 0, 1, 3, 0, 1]), Violation::StalledFence { arrived: 1, size: 3, ranks: 2 });
+    assert_eq!(violation(&[7, 0, 1, b'x', 1]), Violation::NotNeighbour(0));
+    assert_eq!(violation(&[6, 0, 0, 0, 0, 0, 1]), Violation::AbortedTwice(JOB));
 }
 
 #[test]
-fn nodes_speak_for_their_own_ranks_and_to_their_neighbours() {
-    let nonsense = |said: &[u8], then| match why(Made::says_on_node(said, then)) {
-        Why::Nonsense(nonsense) => nonsense,
+fn outputs_for_other_nodes_ranks_and_non_neighbours_are_refused() {
+    let violation = |said: &[u8], then| match kind(Made::with_output_on_node(said, then)) {
+        PluginErrorKind::Violation(violation) => violation,
         other => panic!("{other:?}"),
     };
-    // Joined, Kill and a spawn of a rank that is elsewhere.
+    // Joined, KillRank and Spawn of a rank on another node.
     for said in [&[2, 0, 0, 1, 1][..], &[5, 0, 1, 0, 0, 1], &[3, 0, 0, 1, 1, 1, b'x', 1]] {
-        assert_eq!(nonsense(said, None), Nonsense::Elsewhere(JOB, Rank(1)));
+        assert_eq!(violation(said, None), Violation::RemoteRank(JOB, Rank(1)));
     }
-    // That everybody has come to job 0's fence, for a node that is not next to it, for itself, for one that takes nothing.
+    // Completion of job 0's fence: for a node that is not a neighbour, for itself, and for a blocked neighbour.
     let arrive = |node| [7, node, 4, 1, 0, 0, 0, 1];
-    assert_eq!(nonsense(&arrive(4), None), Nonsense::Node(4));
-    assert_eq!(nonsense(&arrive(1), None), Nonsense::Node(1));
-    assert_eq!(nonsense(&arrive(0), Some(Input::PeerBlocked { node: 0 })), Nonsense::Blocked(0));
-    // Again and again, of which no more can be founded than the six inputs.
-    assert_eq!(nonsense(&arrive(2), Some(Input::PeerBlocked { node: 0 })), Nonsense::Unfounded(2, 7));
-    assert_eq!(nonsense(&[7, 0, 1, 99, 1], None), Nonsense::Message(0));
+    assert_eq!(violation(&arrive(4), None), Violation::NotNeighbour(4));
+    assert_eq!(violation(&arrive(1), None), Violation::NotNeighbour(1));
+    assert_eq!(violation(&arrive(0), Some(Input::PeerBlocked { node: 0 })), Violation::BlockedPeer(0));
+    // Without end. The six inputs can cause no more than six.
+    assert_eq!(violation(&arrive(2), Some(Input::PeerBlocked { node: 0 })), Violation::ExcessMessage(2, 7));
+    assert_eq!(violation(&[7, 0, 1, 99, 1], None), Violation::MalformedMessage(0));
 }
 
 #[test]
-fn records_that_cannot_be_are_not_read() {
-    assert_why!(Made::says(&[99]), Why::Record(_));
-    // A reply that says it is longer than its record.
-    assert_why!(Made::says(&[0, 0, 100, b'x', 1]), Why::Record(_));
+fn invalid_records_are_refused() {
+    assert_kind!(Made::with_output(&[99]), PluginErrorKind::InvalidRecord(_));
+    // A reply whose length exceeds its record.
+    assert_kind!(Made::with_output(&[0, 0, 100, b'x', 1]), PluginErrorKind::InvalidRecord(_));
     for len in ["(i32.const 65537)", "(i32.const -1)"] {
         let made = Made { handle: len.to_owned(), ..Made::default() };
-        assert_why!(made.server().unwrap_err(), Why::Record(_));
+        assert_kind!(made.server().unwrap_err(), PluginErrorKind::InvalidRecord(_));
     }
     let made = Made { output: u32::MAX - 4, ..Made::default() };
-    assert_why!(made.server().unwrap_err(), Why::Record(_));
-    // More bytes done with than there were; a tick at once, again and again; a refusal of what is in order.
+    assert_kind!(made.server().unwrap_err(), PluginErrorKind::InvalidRecord(_));
+    // More bytes consumed than given. A deadline that has passed. An error in response to a valid call.
     let made = Made { handle: leave(&[0, 3, 0, 0, 1]), ..Made::default() };
-    assert_why!(made.server().unwrap_err(), Why::Nonsense(Nonsense::Consumed { done: 3, given: 0 }));
+    assert_kind!(
+        made.server().unwrap_err(),
+        PluginErrorKind::Violation(Violation::Consumed { consumed: 3, given: 0 })
+    );
     let mut made = Made { handle: leave(&[0, 0, 0, 1, 5, 0]), ..Made::default() }.server().unwrap();
-    assert_why!(made.handle(Time(5), Input::Timeout).unwrap_err(), Why::Nonsense(Nonsense::Wake(5)));
+    assert_kind!(
+        made.handle(Time(5), Input::Timeout).unwrap_err(),
+        PluginErrorKind::Violation(Violation::PastDeadline(5))
+    );
     let made = Made { handle: leave(&[1, 2]), ..Made::default() };
-    assert_why!(made.server().unwrap_err(), Why::Refused);
-    // A snapshot behind the end of the memory, and room for one that is none.
+    assert_kind!(made.server().unwrap_err(), PluginErrorKind::UnexpectedError(_));
+    // A snapshot beyond the end of the memory, and memory of length 0 for a snapshot.
     let made = Made { snapshot: leave(&[0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f]), ..Made::default() };
-    assert_why!(made.server().unwrap().snapshot().unwrap_err(), Why::Record(_));
+    assert_kind!(made.server().unwrap().snapshot().unwrap_err(), PluginErrorKind::InvalidRecord(_));
     let mut honest = sandbox().server(LIMITS, SEED).unwrap();
-    let (saved, known) = (honest.snapshot().unwrap(), honest.known().clone());
-    assert_why!(Made::default().load().unwrap().restore(&saved, known).unwrap_err(), Why::Record(_));
+    let (saved, validator) = (honest.snapshot().unwrap(), honest.validator().clone());
+    assert_kind!(
+        Made::default().load().unwrap().restore(&saved, validator).unwrap_err(),
+        PluginErrorKind::InvalidRecord(_)
+    );
 }
 
 #[test]
-fn others_go_on_while_one_is_ended() {
+fn other_plugins_continue_when_one_fails() {
     let mut honest = sandbox().server(LIMITS, SEED).unwrap();
     let hostile = Made { handle: "(loop $again (br $again)) (unreachable)".to_owned(), ..Made::default() };
     let endless = std::thread::spawn(move || hostile.server().unwrap_err());
@@ -289,9 +306,9 @@ fn others_go_on_while_one_is_ended() {
         }
         if at % 8 == 0 {
             let made = Made { handle: "(unreachable)".to_owned(), ..Made::default() };
-            assert_why!(made.server().unwrap_err(), Why::Trap(_));
+            assert_kind!(made.server().unwrap_err(), PluginErrorKind::Trap(_));
         }
     }
     assert!(said > 20, "{said}");
-    assert_why!(endless.join().unwrap(), Why::Deadline(_));
+    assert_kind!(endless.join().unwrap(), PluginErrorKind::Timeout(_));
 }

@@ -1,4 +1,4 @@
-//! The plugin in its sandbox: honest ones, hostile ones, and the way in and out.
+//! Tests of valid and hostile plugins, of migration and of docs/wasm-abi.md.
 
 mod cache;
 mod common;

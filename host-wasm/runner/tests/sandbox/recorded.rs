@@ -1,5 +1,4 @@
-//! Recorded jobs of a real MPI library, each served by another core before every input: from the launcher's process into
-//! the sandbox, and back.
+//! Recorded jobs of a real MPI library, replayed on a server that moves between native code and a plugin before every input.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -11,29 +10,29 @@ use hydrant_core::{Backend, Input, Limits, Output, Server, Time};
 use hydrant_tests::Job;
 use hydrant_tests::job::hydrant_bin;
 use hydrant_tests::peers::Peer;
-use hydrant_wasm::{Known, Plugin};
+use hydrant_wasm::{Plugin, Validator};
 
 use crate::common::{sandbox, target_dir};
 
-/// The core that serves at the moment.
+/// The current server.
 enum Place {
     Outside(Box<Server<'static>>),
     Inside(Box<Plugin>),
 }
 
 impl Place {
-    /// The other place, with what this one has saved.
-    fn move_over(self, known: &Known) -> Place {
+    /// Moves the server to the other place by a snapshot.
+    fn move_over(self, validator: &Validator) -> Place {
         match self {
             Place::Outside(server) => {
                 let mut buf = vec![0; server.snapshot_len()];
                 let saved = server.snapshot(&mut buf).expect("its length was asked for");
-                let plugin = sandbox().restore(saved, known.clone());
+                let plugin = sandbox().restore(saved, validator.clone());
                 Place::Inside(Box::new(plugin.expect("a server wrote the snapshot")))
             }
             Place::Inside(mut plugin) => {
                 let saved = plugin.snapshot().expect("the plugin is honest");
-                let slabs = Box::leak(Box::new(OwnedStorage::new(known.limits()))).lend();
+                let slabs = Box::leak(Box::new(OwnedStorage::new(validator.limits()))).lend();
                 Place::Outside(Box::new(Server::restore(&saved, slabs).expect("a plugin wrote the snapshot")))
             }
         }
@@ -58,13 +57,13 @@ impl Place {
     }
 }
 
-/// Plays a recording; how many inputs it has.
+/// Replays a recording. Returns its number of inputs.
 fn play(mut recording: Reader<BufReader<File>>) -> u64 {
     let (limits, seed): (Limits, u32) = (recording.begin().limits, recording.begin().seed);
     let slabs = Box::leak(Box::new(OwnedStorage::new(&limits))).lend();
     let server = Server::new(limits, slabs, seed).expect("the slabs are as long as the limits say");
     let mut place = Place::Outside(Box::new(server));
-    let mut known = Known::new(limits);
+    let mut validator = Validator::new(limits);
     let mut buf = vec![0; limits.output_max()];
     let mut inputs = 0;
     let mut made = None;
@@ -73,14 +72,14 @@ fn play(mut recording: Reader<BufReader<File>>) -> u64 {
             Record::Begin { .. } | Record::End { .. } => {}
             Record::Input { now, input } => {
                 inputs += 1;
-                place = place.move_over(&known);
+                place = place.move_over(&validator);
                 let (consumed, wake) = place.handle(now, input);
-                known.told(now, &input, consumed, wake).expect("the core is honest");
+                validator.check_input(now, &input, consumed, wake).expect("the core is honest");
                 made = Some((consumed, wake));
             }
             Record::Took { consumed, wake } => assert_eq!(made, Some((consumed, wake)), "input {inputs}"),
             Record::Output(recorded) => {
-                known.said(&recorded).expect("the core was honest");
+                validator.check_output(&recorded).expect("the core was honest");
                 assert_eq!(place.poll(&mut buf), Some(recorded), "input {inputs}");
             }
             Record::Silence => assert_eq!(place.poll(&mut buf), None, "input {inputs}"),

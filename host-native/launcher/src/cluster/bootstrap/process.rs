@@ -3,14 +3,12 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
-use hydrant_reactor::OpenFiles;
+use hydrant_reactor::process::{HelperError, start_helper};
+use hydrant_reactor::{Error, OpenFiles};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, waitpid};
 use zeroize::Zeroizing;
-
-use crate::error::RunError;
-use crate::launch::start_helper;
 
 /// Bytes that are kept of what a process said.
 const TAIL: usize = 2048;
@@ -35,12 +33,12 @@ impl Process {
         words: &[OsString],
         input: Zeroizing<Vec<u8>>,
         files: &OpenFiles,
-    ) -> Result<Process, RunError> {
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(RunError::system("pipe"));
+    ) -> Result<Process, HelperError> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(Error::during("pipe"));
         let (theirs_in, ours_in) = pipe()?;
         let (ours_out, theirs_out) = pipe()?;
         for fd in [&ours_in, &ours_out] {
-            rustix::io::ioctl_fionbio(fd, true).map_err(RunError::system("pipe"))?;
+            rustix::io::ioctl_fionbio(fd, true).map_err(Error::during("pipe"))?;
         }
         use std::os::fd::AsFd;
         let pid = start_helper(words, theirs_in.as_fd(), theirs_out.as_fd(), files)?;

@@ -202,7 +202,7 @@ impl Engine<'_, '_> {
     /// Tells the core what the head has decided. It may be about something that is over on this node.
     fn tell_core(&mut self, now: Time, input: Input<'_>) -> Result<(), RunError> {
         match self.core.handle(now, input) {
-            Err(BackendError::Fault(Fault::NoSuchErrand | Fault::NoSuchJob)) | Ok(_) => Ok(()),
+            Err(BackendError::Fault(Fault::NoSuchUpcall | Fault::NoSuchJob)) | Ok(_) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -69,7 +69,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, Service::Core(core))?;
     engine.tape = tape;
-    let (universe, keeper) = match &plan.options.name_service {
+    let (universe, keeper) = match &plan.options.name_server {
         Some(path) => {
             let joined = Universe::join(path, JobId::default(), NAME_CLIENT, &engine.poller);
             (joined.map_err(Box::new)?, None)

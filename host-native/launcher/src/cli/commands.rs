@@ -1,0 +1,105 @@
+//! Commands of the `hydrant` binary, built from their options.
+
+use clap::{ArgAction, Args, Command};
+
+use super::args::FirstArgs;
+use super::help;
+use super::offload::{self, OffloadArgs};
+use crate::{cluster, probe, replay, serve};
+
+/// The whole command.
+pub(super) fn hydrant() -> Command {
+    Command::new("hydrant")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Process manager for parallel (MPI) jobs")
+        .long_about(help::ABOUT)
+        .after_long_help(help::AFTER)
+        .after_help("See 'hydrant --help' for examples and 'hydrant help run' for the options of a job.")
+        .disable_version_flag(true)
+        .arg(version_flag())
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .max_term_width(help::WIDTH)
+        .subcommand(run("run", "hydrant run"))
+        .subcommand(offload())
+        .subcommand(probe())
+        .subcommand(replay())
+        .subcommand(serve())
+        .subcommand(cluster::ReachOptions::augment_args(Command::new("reach")).hide(true))
+        // Started by the launcher only. Its settings arrive on standard input.
+        .subcommand(Command::new("daemon").about("Daemon of one node, started by hydrant itself").hide(true))
+}
+
+/// `run`, under the name that the user called it by.
+pub(super) fn run(name: &'static str, called: &str) -> Command {
+    job(FirstArgs::augment_args(Command::new(name)), called)
+        .about("Start a job and serve it")
+        .long_about(help::RUN_ABOUT)
+        .override_usage(format!(
+            "{called} [OPTIONS] PROGRAM [ARGS]... [: [OPTIONS] PROGRAM [ARGS]...]...\n       \
+             {called} [OPTIONS] --configfile FILE"
+        ))
+        .after_long_help(help::run_after(called))
+}
+
+/// `offload`, with the options of `run` that do not apply hidden.
+pub(super) fn offload() -> Command {
+    let mut command = OffloadArgs::augment_args(FirstArgs::augment_args(Command::new("offload")));
+    for (id, _) in offload::NOT_OFFLOADABLE {
+        command = command.mut_arg(id, |arg| arg.hide(true));
+    }
+    job(command, "hydrant offload")
+        .about("Start a job here and let a board serve it")
+        .long_about(help::OFFLOAD_ABOUT)
+        .override_usage(
+            "hydrant offload --target HOST[:PORT] [OPTIONS] PROGRAM [ARGS]... [: [OPTIONS] PROGRAM [ARGS]...]...",
+        )
+        .after_long_help(help::OFFLOAD_AFTER)
+}
+
+fn probe() -> Command {
+    probe::Options::augment_args(Command::new("probe"))
+        .about("Rank program that checks and times the PMI exchange")
+        .long_about(help::PROBE_ABOUT)
+        .after_long_help(help::PROBE_AFTER)
+        .max_term_width(help::WIDTH)
+}
+
+fn replay() -> Command {
+    replay::Options::augment_args(Command::new("replay"))
+        .about("Show a recording and check it against this build")
+        .long_about(help::REPLAY_ABOUT)
+        .after_long_help(help::REPLAY_AFTER)
+        .max_term_width(help::WIDTH)
+}
+
+fn serve() -> Command {
+    serve::Options::augment_args(Command::new("serve"))
+        .about("Serve jobs that other launchers start, or run a name server")
+        .long_about(help::SERVE_ABOUT)
+        .after_long_help(help::SERVE_AFTER)
+        .max_term_width(help::WIDTH)
+}
+
+/// Settings that `run` and `offload` share.
+fn job(command: Command, called: &str) -> Command {
+    command
+        .bin_name(called.to_owned())
+        .after_help(format!("See '{called} --help' for details and examples."))
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_version_flag(true)
+        .next_help_heading(None::<&str>)
+        .arg(version_flag())
+        .args_override_self(true)
+        .max_term_width(help::WIDTH)
+}
+
+/// `--version`, with mpiexec's spelling `-info`.
+fn version_flag() -> clap::Arg {
+    clap::Arg::new("version")
+        .short('V')
+        .long("version")
+        .visible_alias("info")
+        .action(ArgAction::Version)
+        .help("Print the version")
+}

@@ -1,0 +1,30 @@
+//! Messages of the command itself on standard error: one prefix, one form.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// Prefix of the messages of `hydrant run` and `hydrant offload`.
+pub const HYDRANT: &str = "hydrant";
+/// Prefix of the messages of `hydrant serve`.
+pub const SERVE: &str = "hydrant serve";
+/// Prefix of the messages of `hydrant probe`.
+pub const PROBE: &str = "hydrant probe";
+/// Prefix of the messages of `hydrant replay`.
+pub const REPLAY: &str = "hydrant replay";
+/// Prefix of the messages of `hydrant daemon`.
+pub const DAEMON: &str = "hydrant daemon";
+/// Prefix of the messages of `hydrant reach`.
+pub const REACH: &str = "hydrant reach";
+
+/// Prints `PREFIX: MESSAGE`. Write errors are ignored: with standard error closed, the exit code remains.
+pub fn print(prefix: &str, message: impl Display) {
+    let _ = writeln!(io::stderr(), "{prefix}: {message}");
+}
+
+/// Prints an error and, on a line of its own, the remedy.
+pub fn print_error(prefix: &str, error: impl Display, hint: Option<String>) {
+    match hint {
+        Some(hint) => print(prefix, format_args!("{error}\nhint: {hint}")),
+        None => print(prefix, error),
+    }
+}

@@ -1,0 +1,107 @@
+//! PMI requests of a probe.
+
+use hydrant_client::{Connection, Environment, Error as ClientError, ServerAddress, Socket, to_string};
+use hydrant_core::client;
+use hydrant_core::wire::{Command, Op, Protocol, Reply, Text};
+
+/// Why a probe cannot join its job, or why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum JoinError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("the PMI server supports PMI-{got}, not PMI-{requested}; try --pmi {got}")]
+    Version { requested: u32, got: u32 },
+}
+
+/// A request that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{op:?}: {error}")]
+pub(super) struct RequestError {
+    op: Op,
+    error: ClientError,
+}
+
+/// Returns the address of the server, or `None` in a process without a process manager.
+pub(super) fn server() -> Result<Option<ServerAddress>, ClientError> {
+    let server = Environment::read(std::env::var_os)?.server;
+    match server {
+        // A probe prints to the standard streams, which therefore cannot be the PMI socket.
+        Some(ServerAddress::Inherited { fd: fd @ 0..3, .. }) => Err(ClientError::NotOpen(fd)),
+        server => Ok(server),
+    }
+}
+
+/// A rank that has joined its job.
+pub(super) struct Client {
+    connection: Connection,
+    protocol: Protocol,
+    jobid: String,
+}
+
+impl Client {
+    /// Connects, performs the handshake and requests the job id.
+    pub(super) fn join(server: &ServerAddress, protocol: Protocol) -> Result<Client, JoinError> {
+        let start = server.start(protocol)?;
+        // SAFETY: PMI_FD passes its descriptor to the PMI client of the process, and a probe has only this one.
+        let socket = unsafe { Socket::open(server)? };
+        let connection = Connection::open(socket, protocol, start, None).map_err(|error| match error {
+            ClientError::Protocol(client::Error::Version(got)) => {
+                JoinError::Version { requested: if protocol == Protocol::V1 { 1 } else { 2 }, got }
+            }
+            error => error.into(),
+        })?;
+        let mut client = Client { connection, protocol, jobid: String::new() };
+        client.jobid = client.connection.request(&Command::GetJobId, |reply| match reply {
+            Reply::JobId(id) => Some(to_string(id)),
+            _ => None,
+        })?;
+        Ok(client)
+    }
+
+    /// This process's rank.
+    pub(super) fn rank(&self) -> u32 {
+        self.connection.identity().rank
+    }
+
+    /// The job's number of ranks.
+    pub(super) fn size(&self) -> u32 {
+        self.connection.identity().size
+    }
+
+    pub(super) fn put(&mut self, key: &str, value: &str) -> Result<(), RequestError> {
+        let kvs = (self.protocol == Protocol::V1).then_some(Text::from(self.jobid.as_str()));
+        let put = Command::Put { kvs, key: key.into(), value: value.into() };
+        self.connection.execute(&put).map_err(of(Op::Put))
+    }
+
+    /// Returns the value of a key, which any rank may have put.
+    pub(super) fn get(&mut self, key: &str) -> Result<Option<String>, RequestError> {
+        let get = Command::Get { kvs: Some(self.jobid.as_str().into()), key: key.into() };
+        let value = self.connection.request(&get, |reply| match reply {
+            Reply::Found(_, value) => Some(Some(to_string(value))),
+            Reply::Missing(_) => Some(None),
+            _ => None,
+        });
+        value.map_err(of(Op::Get))
+    }
+
+    /// Waits until every rank has called this.
+    pub(super) fn fence(&mut self) -> Result<(), RequestError> {
+        self.connection.execute(&Command::Fence { group: None }).map_err(of(Op::Fence))
+    }
+
+    /// Leaves the job.
+    pub(super) fn finalize(&mut self) -> Result<(), RequestError> {
+        self.connection.execute(&Command::Finalize).map_err(of(Op::Finalize))
+    }
+
+    /// Requests the end of the job. Errors are ignored: the exit status of this process reports the failure too.
+    pub(super) fn abort(&mut self, code: i32, message: &str) {
+        let message = Text::from(message.lines().next().unwrap_or_default());
+        let _ = self.connection.send(&Command::Abort { code: Some(code), world: true, message });
+    }
+}
+
+fn of(op: Op) -> impl FnOnce(ClientError) -> RequestError {
+    move |error| RequestError { op, error }
+}

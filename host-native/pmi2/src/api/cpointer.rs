@@ -1,0 +1,216 @@
+//! Checked access to pointers from C callers.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use hydrant_core::limits;
+use hydrant_core::wire::Text;
+
+use crate::error::{Code, Error};
+
+/// `PMI2_MAX_KEYLEN`
+pub(super) const KEY_MAX: usize = limits::KEY_MAX as usize;
+/// `PMI2_MAX_VALLEN` and `PMI2_MAX_ATTRVALUE`
+pub(super) const VALUE_MAX: usize = limits::VALUE_MAX as usize;
+
+/// `MPID_Info`: one pair of an info list. The functions read only key and value.
+#[derive(Debug)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the fields of pmi2.h")]
+pub struct Info {
+    pub handle: c_int,
+    pub pobj_mutex: c_int,
+    pub ref_count: c_int,
+    pub next: *mut Info,
+    pub key: *mut c_char,
+    pub value: *mut c_char,
+}
+
+/// `PMI2_Connect_comm_t`: a channel between two jobs whose servers are not connected.
+#[derive(Debug)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the fields of pmi2.h")]
+pub struct ConnectComm {
+    pub read: Option<unsafe extern "C" fn(buf: *mut c_void, maxlen: c_int, ctx: *mut c_void) -> c_int>,
+    pub write: Option<unsafe extern "C" fn(buf: *const c_void, len: c_int, ctx: *mut c_void) -> c_int>,
+    pub ctx: *mut c_void,
+    pub is_master: c_int,
+}
+
+/// Returns the bytes of a C string, or `None` for NULL.
+///
+/// # Safety
+/// NULL, or a string that stays unchanged for as long as the result is used.
+pub(super) unsafe fn text<'a>(string: *const c_char) -> Option<&'a [u8]> {
+    // SAFETY: by the caller.
+    (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) }.to_bytes())
+}
+
+/// Returns the bytes of a string that must not be NULL or empty.
+///
+/// # Safety
+/// As [`text`].
+pub(super) unsafe fn nonempty<'a>(string: *const c_char, wrong: &'static str) -> Result<&'a [u8], Error> {
+    // SAFETY: by the caller.
+    let text = unsafe { text(string) }.filter(|text| !text.is_empty());
+    text.ok_or(Error::Argument(Code::InvalidArg, wrong))
+}
+
+/// Returns a key or the name of an attribute.
+///
+/// # Safety
+/// As [`text`].
+pub(super) unsafe fn key<'a>(key: *const c_char) -> Result<Text<'a>, Error> {
+    // SAFETY: by the caller.
+    match unsafe { text(key) } {
+        None | Some([]) => Err(Error::Argument(Code::InvalidKey, "the key is NULL or empty")),
+        Some(key) if key.len() > KEY_MAX => {
+            Err(Error::Argument(Code::InvalidKeyLength, "the key is longer than PMI2_MAX_KEYLEN"))
+        }
+        Some(key) => Ok(Text::plain(key)),
+    }
+}
+
+/// Returns a value to store.
+///
+/// # Safety
+/// As [`text`].
+pub(super) unsafe fn value<'a>(value: *const c_char) -> Result<Text<'a>, Error> {
+    // SAFETY: by the caller.
+    match unsafe { text(value) } {
+        None => Err(Error::Argument(Code::InvalidVal, "the value is NULL")),
+        Some(value) if value.len() > VALUE_MAX => {
+            Err(Error::Argument(Code::InvalidValLength, "the value is longer than PMI2_MAX_VALLEN"))
+        }
+        Some(value) => Ok(Text::plain(value)),
+    }
+}
+
+/// Returns `count` elements of an array. NULL is accepted if `count` is 0.
+///
+/// # Safety
+/// NULL, or an array of that many elements that stays unchanged for as long as the result is used.
+pub(super) unsafe fn array<'a, T>(first: *const T, count: usize) -> Option<&'a [T]> {
+    match (count, first.is_null()) {
+        (0, _) => Some(&[]),
+        (_, true) => None,
+        // SAFETY: by the caller.
+        (_, false) => Some(unsafe { std::slice::from_raw_parts(first, count) }),
+    }
+}
+
+/// Output pointer to one value. The memory may be uninitialised, and two outputs may overlap. The value is therefore
+/// never read, and no reference to it exists.
+pub(super) struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// # Errors
+    /// `place` is NULL.
+    ///
+    /// # Safety
+    /// `place` is NULL, or writable as long as the result lives.
+    pub(super) unsafe fn new(place: *mut T) -> Result<Out<T>, Error> {
+        if place.is_null() {
+            return Err(Error::Argument(Code::InvalidArg, "an output pointer is NULL"));
+        }
+        Ok(Out(place))
+    }
+
+    pub(super) fn set(&self, value: T) {
+        // SAFETY: not NULL and writable, by `new`.
+        unsafe { self.0.write(value) }
+    }
+}
+
+/// Output buffer for a text or a list of integers.
+pub(super) struct OutBuffer<T> {
+    place: *mut T,
+    count: usize,
+}
+
+impl<T> OutBuffer<T> {
+    /// # Errors
+    /// `count` is negative, or `place` is NULL and `count` is not 0.
+    ///
+    /// # Safety
+    /// `place` is NULL, or `count` elements at `place` are writable as long as the result lives.
+    pub(super) unsafe fn new(place: *mut T, count: c_int, negative: Code) -> Result<OutBuffer<T>, Error> {
+        let count = usize::try_from(count).map_err(|_| Error::Argument(negative, "a size is negative"))?;
+        if place.is_null() && count > 0 {
+            return Err(Error::Argument(Code::InvalidArg, "an output buffer is NULL"));
+        }
+        Ok(OutBuffer { place, count })
+    }
+
+    /// As [`OutBuffer::new`] for a buffer that must not be empty.
+    ///
+    /// # Errors
+    /// `count` is below 1, or `place` is NULL.
+    ///
+    /// # Safety
+    /// As [`OutBuffer::new`].
+    pub(super) unsafe fn nonempty(place: *mut T, count: c_int, none: Code) -> Result<OutBuffer<T>, Error> {
+        if count < 1 {
+            return Err(Error::Argument(none, "a size is 0 or negative"));
+        }
+        // SAFETY: by the caller.
+        unsafe { OutBuffer::new(place, count, none) }
+    }
+
+    /// Writes as many elements as fit. Returns their number.
+    pub(super) fn put(&self, elements: &[T]) -> usize
+    where
+        T: Copy,
+    {
+        let count = elements.len().min(self.count);
+        if count > 0 {
+            // SAFETY: writable for `self.count` elements, by `new`; `elements` is memory of this library.
+            unsafe { ptr::copy_nonoverlapping(elements.as_ptr(), self.place, count) }
+        }
+        count
+    }
+}
+
+impl OutBuffer<c_char> {
+    /// Writes a text and a NUL, truncated to the buffer. Returns whether the whole text fitted.
+    pub(super) fn put_text(&self, text: &[u8]) -> bool {
+        let Some(capacity) = self.count.checked_sub(1) else { return false };
+        let kept = &text[..text.len().min(capacity)];
+        // SAFETY: a char has the size and the bit patterns of a byte.
+        let kept = unsafe { std::slice::from_raw_parts(kept.as_ptr().cast::<c_char>(), kept.len()) };
+        self.put(kept);
+        OutBuffer { place: self.place.wrapping_add(kept.len()), count: 1 }.put(&[0]);
+        text.len() <= capacity
+    }
+
+    /// As [`OutBuffer::put_text`]. A truncated text is an error.
+    pub(super) fn put_whole_text(&self, text: &[u8]) -> Result<(), Error> {
+        if self.put_text(text) { Ok(()) } else { Err(Error::Truncated) }
+    }
+}
+
+/// Converts a length for a C caller.
+pub(super) fn length(text: &[u8]) -> c_int {
+    c_int::try_from(text.len()).unwrap_or(c_int::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_truncated_and_terminated() {
+        let mut buffer = [1; 4];
+        for (text, fits, wanted) in
+            [(&b"abc"[..], true, *b"abc\0"), (b"abcd", false, *b"abc\0"), (b"", true, *b"\0bc\0")]
+        {
+            // SAFETY: four elements, which outlive the buffer.
+            let out = unsafe { OutBuffer::<c_char>::new(buffer.as_mut_ptr(), 4, Code::Fail) }.unwrap();
+            assert_eq!(out.put_text(text), fits);
+            assert_eq!(buffer.map(|c| c as u8), wanted);
+        }
+        // SAFETY: NULL with a count of 0.
+        let none = unsafe { OutBuffer::<c_char>::new(ptr::null_mut(), 0, Code::Fail) }.unwrap();
+        assert!(!none.put_text(b""));
+    }
+}

@@ -1,0 +1,119 @@
+//! PMI server inside the process, for a process that was started without a process manager (a singleton).
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+use hydrant_core::limits::OUTPUT_MAX;
+use hydrant_core::server::JobSpec;
+use hydrant_core::storage::OwnedStorage;
+use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
+
+use hydrant_client::{Error, Transport};
+
+/// Capacities for one process. Untouched memory costs nothing.
+const LIMITS: Limits = Limits {
+    jobs: 1,
+    ranks: 1,
+    conns: 1,
+    keys: 16 * 1024,
+    kvs_bytes: 16 << 20,
+    names: 64,
+    psets: 8,
+    ..Limits::NONE
+};
+
+const CONN: ConnId = ConnId(0);
+const JOB: JobId = JobId(0);
+
+/// A server in this process, with a job of one rank. It implements [`Transport`]: [`Transport::send`] runs the server.
+pub(crate) struct Singleton {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    server: Server<'static>,
+    started: Instant,
+    /// Bytes sent that the server has not consumed.
+    input: Vec<u8>,
+    /// Bytes of the server that no call has received.
+    output: Vec<u8>,
+    closed: bool,
+}
+
+impl Singleton {
+    /// Creates the server and its job.
+    pub(crate) fn new() -> Result<Singleton, Fault> {
+        // A process initializes PMI once, so the storage is never freed.
+        let storage = Box::leak(Box::new(OwnedStorage::new(&LIMITS)));
+        let mut server = Server::new(LIMITS, storage.lend(), 0)?;
+        let name = format!("singleton_{}", std::process::id());
+        for input in [
+            Input::RegisterJob(JobSpec::new(JOB, &name, 1)),
+            Input::Attr { job: JOB, key: b"PMI_process_mapping", value: b"(vector,(0,1,1))" },
+            Input::Opened { conn: CONN, job: JOB, rank: Some(Rank(0)) },
+        ] {
+            server.handle(Time(0), input)?;
+        }
+        let (input, output) = (Vec::new(), Vec::new());
+        let state = State { server, started: Instant::now(), input, output, closed: false };
+        Ok(Singleton { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, State>, Error> {
+        self.state.lock().map_err(|_| Error::Poisoned)
+    }
+}
+
+impl Transport for Singleton {
+    fn send(&self, bytes: &[u8]) -> Result<(), Error> {
+        let mut state = self.lock()?;
+        state.input.extend_from_slice(bytes);
+        state.serve()?;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn receive(&self, buffer: &mut Vec<u8>) -> Result<(), Error> {
+        let mut state = self.lock()?;
+        while state.output.is_empty() {
+            if state.closed {
+                return Err(Error::Closed);
+            }
+            state = self.changed.wait(state).map_err(|_| Error::Poisoned)?;
+        }
+        buffer.append(&mut state.output);
+        Ok(())
+    }
+
+    fn close(&self) {
+        if let Ok(mut state) = self.lock() {
+            state.closed = true;
+        }
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    /// Passes the input to the server and collects its output.
+    fn serve(&mut self) -> Result<(), Error> {
+        let now = Time(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let mut again = true;
+        while again && !self.closed {
+            let input = Input::Bytes { conn: CONN, bytes: &self.input, full: false };
+            let consumed = self.server.handle(now, input).map_err(|fault| Error::Transport(fault.into()))?;
+            self.input.drain(..consumed.bytes as usize);
+            again = consumed.again;
+            let mut buf = [0; OUTPUT_MAX];
+            while let Some(output) = self.server.poll(&mut buf) {
+                match output {
+                    Output::Bytes { bytes, .. } => self.output.extend_from_slice(bytes),
+                    Output::Close { .. } => self.closed = true,
+                    // Actions on other processes. There are none; an abort ends this process in `PMI2_Abort`.
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! Start of a process as `vfork` does it: the child borrows this process's memory until its program runs, so that the cost
+//! does not depend on how much memory this process has.
+//!
+//! `posix_spawn` works the same way, but maps a stack, reads limits and visits every signal for each process, and
+//! cannot have the child killed when this process is.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::process::Pid;
+
+use crate::OpenFiles;
+
+/// Bytes of stack for what the child does before its program runs.
+const STACK: usize = 64 * 1024;
+const SIGNALS: c_int = 64;
+
+/// What all child processes have in common: a process group of their own, no blocked signals, default dispositions. None
+/// outlives this process.
+#[derive(Debug)]
+pub struct Attributes {
+    /// Signals that this process ignores and its children shall not.
+    reset: Vec<c_int>,
+    stack: Box<[u128]>,
+    parent: libc::pid_t,
+}
+
+impl Attributes {
+    /// The signals in `keep` stay ignored where this process ignores them (SIGHUP under `nohup`).
+    ///
+    /// # Errors
+    /// The dispositions cannot be read.
+    pub fn new(keep: &[c_int]) -> io::Result<Attributes> {
+        let mut reset = Vec::new();
+        for signal in (1..=SIGNALS).filter(|signal| !keep.contains(signal)) {
+            let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+            // SAFETY: only reads the disposition into storage for it; a number that is no signal is an error.
+            let known = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) } == 0;
+            // SAFETY: all zeros is a disposition, and the call has filled in the true one where it succeeded.
+            if known && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN {
+                reset.push(signal);
+            }
+        }
+        // SAFETY: the call cannot fail and changes nothing.
+        let parent = unsafe { libc::getpid() };
+        Ok(Attributes { reset, stack: vec![0; STACK / size_of::<u128>()].into(), parent })
+    }
+}
+
+/// A process to start.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The program's file; relative to `wdir`.
+    pub path: &'a CStr,
+    /// Its arguments, from its name on, and a null pointer; each other pointer is good for the call.
+    pub argv: &'a [*const c_char],
+    /// Its environment, likewise.
+    pub envp: &'a [*const c_char],
+    /// Where it starts.
+    pub wdir: Option<&'a CStr>,
+    /// Its descriptors and their numbers, given in this order: a number that is given may be a descriptor's own only
+    /// where that descriptor comes no later. All others must be close-on-exec.
+    pub fds: &'a [(BorrowedFd<'a>, RawFd)],
+    /// What the process may open is the user's limit, not this process's own.
+    pub files: &'a OpenFiles,
+}
+
+/// What the child needs, made before it is.
+struct Child<'a> {
+    attributes: &'a Attributes,
+    request: &'a Request<'a>,
+    limit: Option<libc::rlimit>,
+    no_signals: libc::sigset_t,
+    /// Why its program does not run, written by the child.
+    error: AtomicI32,
+}
+
+/// Starts a process and returns when its program runs or could not be run.
+///
+/// # Errors
+/// The process cannot be made, or its program cannot be run.
+///
+/// # Safety
+/// This process has one thread. `argv` and `envp` end with a null pointer, and each pointer before leads to a NUL-terminated string.
+pub unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::Result<Pid> {
+    let top = attributes.stack.as_mut_ptr_range().end.cast::<c_void>();
+    let mut sets = [MaybeUninit::<libc::sigset_t>::zeroed(); 3];
+    let [none, all, before] = sets.each_mut().map(MaybeUninit::as_mut_ptr);
+    // SAFETY: each call fills in or reads a set of its own. With all signals blocked none is handled on the child's
+    // stack, where this process's handlers have no business.
+    unsafe {
+        libc::sigemptyset(none);
+        libc::sigfillset(all);
+        check(libc::sigprocmask(libc::SIG_SETMASK, all, before))?;
+    }
+    // SAFETY: all zeros is a set of signals, and the first call above has filled it in.
+    let no_signals = unsafe { sets[0].assume_init() };
+    let limit = request.files.of_child();
+    let child = Child { attributes, request, limit, no_signals, error: AtomicI32::new(0) };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the child runs `run_child` on a stack that nothing else uses, in this memory; CLONE_VFORK suspends this
+    // thread until the child has become another program or is gone, so that `child` and the stack outlive its use of
+    // them and nothing is touched from two sides. The caller has no other threads.
+    let pid = unsafe { libc::clone(run_child, top, flags, (&raw const child).cast_mut().cast()) };
+    let failed = if pid < 0 { Some(io::Error::last_os_error()) } else { child.failure() };
+    // SAFETY: restores what the first call has saved. It cannot fail with these arguments.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, sets[2].as_ptr(), ptr::null_mut()) };
+    if let Some(error) = failed {
+        if pid > 0 {
+            // SAFETY: waits for the child just made, which has exited; its status is of no interest.
+            unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
+        }
+        return Err(error);
+    }
+    Ok(Pid::from_raw(pid).expect("a started process has a pid above zero"))
+}
+
+impl Child<'_> {
+    fn failure(&self) -> Option<io::Error> {
+        let error = self.error.load(Ordering::Relaxed);
+        (error != 0).then(|| io::Error::from_raw_os_error(error))
+    }
+
+    /// Makes the process what it shall be and runs its program. Returns only when something fails.
+    ///
+    /// # Safety
+    /// Only in the child of [`spawn`]: it allocates nothing, takes no lock and does not unwind.
+    unsafe fn become_program(&self) -> io::Result<()> {
+        let Request { path, argv, envp, wdir, fds, .. } = self.request;
+        // SAFETY: system calls on this process alone, with pointers that the parent keeps while it is suspended:
+        // to the limit and the dispositions in this frame or in `self`, to NUL-terminated strings, and to lists that
+        // end with a null pointer.
+        unsafe {
+            check(libc::setpgid(0, 0))?;
+            check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+            if libc::getppid() != self.attributes.parent {
+                // The parent died before the child could ask to be told.
+                libc::_exit(1);
+            }
+            if let Some(dir) = wdir {
+                check(libc::chdir(dir.as_ptr()))?;
+            }
+            for (fd, target) in fds.iter() {
+                let fd = fd.as_raw_fd();
+                check(if fd == *target {
+                    libc::fcntl(fd, libc::F_SETFD, 0)
+                } else {
+                    libc::dup2(fd, *target)
+                })?;
+            }
+            if let Some(limit) = &self.limit {
+                check(libc::setrlimit(libc::RLIMIT_NOFILE, limit))?;
+            }
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = libc::SIG_DFL;
+            for &signal in &self.attributes.reset {
+                check(libc::sigaction(signal, &raw const action, ptr::null_mut()))?;
+            }
+            check(libc::sigprocmask(libc::SIG_SETMASK, &raw const self.no_signals, ptr::null_mut()))?;
+            check(libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()))
+        }
+    }
+}
+
+/// What the child does first.
+extern "C" fn run_child(child: *mut c_void) -> c_int {
+    // SAFETY: `spawn` passes a `Child` that it keeps until this process has left its memory.
+    let child = unsafe { &*child.cast_const().cast::<Child<'_>>() };
+    // SAFETY: this is the child of `spawn`.
+    let failed = unsafe { child.become_program() };
+    let error = failed.err().and_then(|error| error.raw_os_error()).unwrap_or(libc::EINVAL);
+    child.error.store(error, Ordering::Relaxed);
+    // SAFETY: ends the process without running anything of the parent's.
+    unsafe { libc::_exit(127) }
+}
+
+/// System calls that set the error number.
+fn check(result: c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,334 @@
+//! Validation of a plugin's results and outputs against the inputs that its server was given.
+
+use std::ops::Range;
+
+use hydrant_core::limits::PENDING_MAX;
+use hydrant_core::peer::message;
+use hydrant_core::peer::tree::Tree;
+use hydrant_core::server::Consumed;
+use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
+
+/// An output or a result that no correct server produces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// An output for a connection that is not open.
+    #[error("connection {0} is not open")]
+    UnknownConn(ConnId),
+    /// A second `Close` of a connection.
+    #[error("connection {0} is closed twice")]
+    ClosedTwice(ConnId),
+    /// An output for a job that is not registered.
+    #[error("job {0} is not registered")]
+    UnknownJob(JobId),
+    /// A second `AbortJob` of a job.
+    #[error("job {0} is aborted twice")]
+    AbortedTwice(JobId),
+    /// An output for a rank that the job does not have.
+    #[error("job {0} has no rank {1}")]
+    UnknownRank(JobId, Rank),
+    /// An output for a rank on another node.
+    #[error("rank {1} of job {0} is on another node")]
+    RemoteRank(JobId, Rank),
+    /// A connection joined a job that it was not opened for.
+    #[error("connection {0} is not of job {1}")]
+    WrongJob(ConnId, JobId),
+    /// An upcall or spawn whose number is in use or out of range.
+    #[error("upcall number {0} is in use or out of range")]
+    InvalidUpcall(u32),
+    /// A stalled fence with more ranks than the job has.
+    #[error("{arrived} of {size} ranks have arrived in a job of {ranks}")]
+    StalledFence {
+        /// Ranks that have arrived.
+        arrived: u32,
+        /// Ranks that take part.
+        size: u32,
+        /// Ranks of the job.
+        ranks: u32,
+    },
+    /// A message for a node that is not a neighbour in the tree.
+    #[error("node {0} is not a neighbour")]
+    NotNeighbour(u32),
+    /// A message for a node between `PeerBlocked` and `PeerWritable`.
+    #[error("message for node {0}, whose link is blocked")]
+    BlockedPeer(u32),
+    /// A malformed message for another node.
+    #[error("malformed message for node {0}")]
+    MalformedMessage(u32),
+    /// More messages for a neighbour than the inputs can cause.
+    #[error("message {1} for node {0}, which no input can have caused")]
+    ExcessMessage(u32, u64),
+    /// An empty reply, or an output longer than the maximum.
+    #[error("output of {0} bytes")]
+    InvalidLength(usize),
+    /// More outputs between two inputs than a server can have pending.
+    #[error("more than {0} outputs without an input")]
+    TooManyOutputs(u64),
+    /// More bytes consumed than the input had.
+    #[error("{consumed} of {given} bytes consumed")]
+    Consumed {
+        /// Consumed bytes.
+        consumed: u32,
+        /// Bytes of the input.
+        given: usize,
+    },
+    /// After `Timeout`, the next deadline is not in the future.
+    #[error("next timeout at {0} ms, which has passed")]
+    PastDeadline(u64),
+}
+
+/// Validates the results and outputs of one server.
+///
+/// A validator records the jobs, connections and upcalls of the server from its inputs. Every output must refer to one of
+/// these. The number of outputs between two inputs is bounded.
+#[derive(Clone, Debug)]
+pub struct Validator {
+    limits: Limits,
+    jobs: Vec<Option<Job>>,
+    conns: Vec<Option<Conn>>,
+    /// For each upcall number, whether the upcall is outstanding.
+    upcalls: Vec<bool>,
+    node: u32,
+    tree: Tree,
+    peers: Vec<Peer>,
+    /// How many messages to each neighbour the inputs so far can have caused.
+    messages_max: u64,
+    /// Outputs since the last input.
+    outputs: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    size: u32,
+    aborted: bool,
+    /// Ranks by node, in the order of the `MapRanks` inputs.
+    mapping: Vec<(Range<u32>, u32)>,
+}
+
+impl Job {
+    /// Returns the node of a rank: that of the last `MapRanks` input that includes it, or 0.
+    fn node(&self, rank: Rank) -> u32 {
+        let mapped = self.mapping.iter().rfind(|(ranks, _)| ranks.contains(&rank.0));
+        mapped.map_or(0, |&(_, node)| node)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Conn {
+    job: JobId,
+    closing: bool,
+}
+
+/// A neighbour.
+#[derive(Clone, Debug)]
+struct Peer {
+    node: u32,
+    /// Number of messages for it so far.
+    messages: u64,
+    blocked: bool,
+}
+
+impl Validator {
+    /// Returns a validator for a new server.
+    pub fn new(limits: Limits) -> Validator {
+        Validator {
+            limits,
+            jobs: vec![None; limits.jobs as usize],
+            conns: vec![None; limits.conns as usize],
+            upcalls: vec![false; limits.spawns as usize],
+            node: 0,
+            tree: Tree::new(1, 0),
+            peers: Vec::new(),
+            messages_max: 0,
+            outputs: 0,
+        }
+    }
+
+    /// Returns the server's limits.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Records an input that the server accepted and checks its result.
+    ///
+    /// # Errors
+    /// [`Violation`] if the server cannot have consumed so many bytes or cannot have this deadline.
+    pub fn check_input(
+        &mut self,
+        now: Time,
+        input: &Input<'_>,
+        consumed: Consumed,
+        poll_at: Option<Time>,
+    ) -> Result<(), Violation> {
+        self.outputs = 0;
+        self.messages_max = self.messages_max.saturating_add(messages_max(input));
+        let given = if let Input::Bytes { bytes, .. } = input { bytes.len() } else { 0 };
+        if consumed.bytes as usize > given {
+            return Err(Violation::Consumed { consumed: consumed.bytes, given });
+        }
+        match *input {
+            Input::RegisterJob(spec) => {
+                if let Some(slot) = self.jobs.get_mut(spec.job.index()) {
+                    *slot = Some(Job { size: spec.size, aborted: false, mapping: Vec::new() });
+                }
+            }
+            Input::MapRanks { job, first, count, node } => {
+                if let Some(job) = self.jobs.get_mut(job.index()).and_then(Option::as_mut) {
+                    job.mapping.push((first.0..first.0.saturating_add(count), node));
+                }
+            }
+            Input::DeregisterJob { job } => {
+                if let Some(slot) = self.jobs.get_mut(job.index()) {
+                    *slot = None;
+                }
+            }
+            Input::Opened { conn, job, .. } | Input::OpenedQuery { conn, job } => {
+                if let Some(slot) = self.conns.get_mut(conn.index()) {
+                    *slot = Some(Conn { job, closing: false });
+                }
+            }
+            Input::Closed { conn } => {
+                if let Some(slot) = self.conns.get_mut(conn.index()) {
+                    *slot = None;
+                }
+            }
+            Input::SpawnComplete { spawn: upcall, .. } | Input::UpcallComplete { upcall, .. } => {
+                if let Some(slot) = self.upcalls.get_mut(upcall.index()) {
+                    *slot = false;
+                }
+            }
+            Input::Node { node, nodes, radix } => {
+                (self.node, self.tree) = (node, Tree::new(nodes, radix));
+                let children = self.tree.children(node).map(|part| part.start);
+                let peer = |node| Peer { node, messages: 0, blocked: false };
+                self.peers = self.tree.parent(node).into_iter().chain(children).map(peer).collect();
+            }
+            Input::PeerBlocked { node } | Input::PeerWritable { node } => {
+                if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
+                    peer.blocked = matches!(input, Input::PeerBlocked { .. });
+                }
+            }
+            // A deadline that has passed would make the host send timeouts without end.
+            Input::Timeout => {
+                if let Some(at) = poll_at.filter(|&at| at <= now) {
+                    return Err(Violation::PastDeadline(at.0));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Checks an output and records it.
+    ///
+    /// # Errors
+    /// [`Violation`] if no correct server has this output after the inputs so far.
+    pub fn check_output(&mut self, output: &Output<'_>) -> Result<(), Violation> {
+        // Messages to neighbours have a bound of their own.
+        self.outputs += u64::from(!matches!(output, Output::Peer { .. }));
+        if self.outputs > self.outputs_max() {
+            return Err(Violation::TooManyOutputs(self.outputs_max()));
+        }
+        match *output {
+            Output::Bytes { conn, bytes } => {
+                self.conn(conn)?;
+                self.length(bytes, 1)
+            }
+            Output::Close { conn, .. } => {
+                let open = self.conn(conn)?;
+                if std::mem::replace(&mut open.closing, true) {
+                    Err(Violation::ClosedTwice(conn))
+                } else {
+                    Ok(())
+                }
+            }
+            Output::Joined { conn, job, rank } => {
+                self.local_rank(job, rank)?;
+                if self.conn(conn)?.job == job { Ok(()) } else { Err(Violation::WrongJob(conn, job)) }
+            }
+            Output::Spawn { spawn: upcall, job, rank, request, .. }
+            | Output::Upcall { upcall, job, rank, request, .. } => {
+                self.local_rank(job, rank)?;
+                self.length(request, 1)?;
+                let outstanding = self.upcalls.get_mut(upcall.index());
+                match outstanding.map(|outstanding| std::mem::replace(outstanding, true)) {
+                    Some(false) => Ok(()),
+                    Some(true) | None => Err(Violation::InvalidUpcall(upcall.0)),
+                }
+            }
+            Output::KillRank { job, rank, message, .. } => {
+                self.local_rank(job, rank)?;
+                self.length(message.as_bytes(), 0)
+            }
+            Output::AbortJob { job, cause, message } => {
+                self.rank(job, cause.rank())?;
+                self.length(message.as_bytes(), 0)?;
+                let aborted = &mut self.job(job)?.aborted;
+                if std::mem::replace(aborted, true) { Err(Violation::AbortedTwice(job)) } else { Ok(()) }
+            }
+            Output::StalledFence { job, arrived, size, missing } => {
+                self.length(missing.as_bytes(), 0)?;
+                let ranks = self.job(job)?.size;
+                let valid = arrived <= size && size <= ranks;
+                if valid { Ok(()) } else { Err(Violation::StalledFence { arrived, size, ranks }) }
+            }
+            Output::Peer { node, bytes } => {
+                if bytes.len() > self.limits.output_room() {
+                    return Err(Violation::InvalidLength(bytes.len()));
+                }
+                let peer = self.peers.iter_mut().find(|peer| peer.node == node);
+                let peer = peer.ok_or(Violation::NotNeighbour(node))?;
+                if peer.blocked {
+                    return Err(Violation::BlockedPeer(node));
+                }
+                peer.messages += 1;
+                if peer.messages > self.messages_max {
+                    return Err(Violation::ExcessMessage(node, peer.messages));
+                }
+                message::split(bytes).map(drop).ok_or(Violation::MalformedMessage(node))
+            }
+        }
+    }
+
+    /// Returns how many outputs a server can have pending: for each connection `Joined`, its replies and `Close`; for each
+    /// rank `KillRank`; for each job `AbortJob` and `StalledFence`; for each group and spawn one.
+    fn outputs_max(&self) -> u64 {
+        let of = |count: u32, each: u64| u64::from(count).saturating_mul(each);
+        let Limits { conns, ranks, jobs, groups, spawns, .. } = self.limits;
+        of(conns, PENDING_MAX as u64 + 2) + of(ranks, 1) + of(jobs, 2) + of(groups, 1) + of(spawns, 1)
+    }
+
+    fn length(&self, bytes: &[u8], least: usize) -> Result<(), Violation> {
+        let valid = (least..=self.limits.output_max()).contains(&bytes.len());
+        if valid { Ok(()) } else { Err(Violation::InvalidLength(bytes.len())) }
+    }
+
+    fn conn(&mut self, conn: ConnId) -> Result<&mut Conn, Violation> {
+        self.conns.get_mut(conn.index()).and_then(Option::as_mut).ok_or(Violation::UnknownConn(conn))
+    }
+
+    fn job(&mut self, job: JobId) -> Result<&mut Job, Violation> {
+        self.jobs.get_mut(job.index()).and_then(Option::as_mut).ok_or(Violation::UnknownJob(job))
+    }
+
+    fn rank(&mut self, job: JobId, rank: Rank) -> Result<(), Violation> {
+        if rank.0 < self.job(job)?.size { Ok(()) } else { Err(Violation::UnknownRank(job, rank)) }
+    }
+
+    /// Checks that a rank exists and is on this node.
+    fn local_rank(&mut self, job: JobId, rank: Rank) -> Result<(), Violation> {
+        self.rank(job, rank)?;
+        let local = self.node;
+        if self.job(job)?.node(rank) == local { Ok(()) } else { Err(Violation::RemoteRank(job, rank)) }
+    }
+}
+
+/// Returns how many messages to one neighbour an input can cause, at once or later. A message carries records, a collective
+/// that completed in this subtree, or an exit. Each is caused by an input, by a client's command or by a part of a
+/// neighbour's message. Commands and parts are at least two bytes long.
+fn messages_max(input: &Input<'_>) -> u64 {
+    let bytes = match *input {
+        Input::Bytes { bytes, .. } | Input::Peer { bytes, .. } => bytes.len(),
+        _ => 0,
+    };
+    1 + bytes as u64 / 2
+}
