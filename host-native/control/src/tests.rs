@@ -41,7 +41,7 @@ pub(crate) fn setup() -> Setup {
         plugin: None,
         record: None,
         bind: CpuBinding::None,
-        universe: None,
+        universe_size: None,
         cleanup: true,
         verbose: false,
         by_port: false,

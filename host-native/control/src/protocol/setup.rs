@@ -20,7 +20,7 @@ pub struct Setup {
     /// Processors that each rank may use.
     pub bind: CpuBinding,
     /// `universeSize`, if the user set it.
-    pub universe: Option<u32>,
+    pub universe_size: Option<u32>,
     /// Whether a rank that fails ends its job.
     pub cleanup: bool,
     /// Whether each step is printed.

@@ -12,7 +12,7 @@ pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
         plugin: None,
         record: None,
         bind: options.bind.clone(),
-        universe: options.universe,
+        universe_size: options.universe_size,
         cleanup: options.cleanup,
         verbose: options.verbose,
         by_port: options.pmi_port.is_some(),
@@ -27,7 +27,7 @@ pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
 pub(super) fn options_of(setup: Setup) -> Options {
     Options {
         prepend_rank: false,
-        universe: setup.universe,
+        universe_size: setup.universe_size,
         outfile_pattern: None,
         errfile_pattern: None,
         bind: setup.bind,
@@ -38,7 +38,7 @@ pub(super) fn options_of(setup: Setup) -> Options {
         fence_warning: setup.fence_warning,
         lookup_wait: setup.lookup_wait,
         pmi1_subversion: setup.pmi1_subversion,
-        name_service: None,
+        name_server: None,
         record: None,
         limits: Vec::new(),
         offload: None,
