@@ -11,7 +11,6 @@ mod manage;
 pub mod messages;
 pub mod plan;
 pub mod probe;
-pub mod recording;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;

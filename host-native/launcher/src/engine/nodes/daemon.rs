@@ -20,9 +20,9 @@ use crate::cluster::{JoinError, Joined, join};
 use crate::error::RunError;
 use crate::launch::{Checked, check, find_mpi_library};
 use crate::plan::Plan;
-use crate::recording::Tape;
 use crate::segment::Sharing;
 use crate::storage::OwnedStorage;
+use hydrant_record::RecordingFile;
 
 /// Why a daemon ends before it should.
 #[derive(Debug, thiserror::Error)]
@@ -64,12 +64,12 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         Ok(own) => (own, None),
         Err(error) => (Own::gone(setup.limits), Some(error)),
     };
-    let Own { core, tape, sharing } = own;
+    let Own { core, recording, sharing } = own;
     let waited_for = setup.needs_ready();
     let plan = Plan { programs: Vec::new(), options: options_of(setup) };
     let outlets = Outlets::of_daemon(&reactor.poller)?;
     let mut engine = Engine::new(&plan, reactor, files, outlets, Service::Core(core))?;
-    engine.tape = tape;
+    engine.recording = recording;
     engine.sharing = sharing;
     engine.host = host;
     engine.nodes = Some(Nodes::new(links, Role::Daemon { backend_failed: false }));
@@ -89,14 +89,14 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
 /// A node's core, and what there is beside it.
 struct Own<'s> {
     core: Box<AnyBackend<'s>>,
-    tape: Option<Rc<Tape>>,
+    recording: Option<Rc<RecordingFile>>,
     sharing: Option<Sharing>,
 }
 
 impl<'s> Own<'s> {
     /// Where no core could be made.
     fn gone(limits: Limits) -> Own<'s> {
-        Own { core: Box::new(FailedBackend(limits)), tape: None, sharing: None }
+        Own { core: Box::new(FailedBackend(limits)), recording: None, sharing: None }
     }
 
     /// Makes the core of the node with those links.
@@ -111,11 +111,11 @@ impl<'s> Own<'s> {
         let maker = Maker::new(setup.plugin.as_ref())?;
         *slabs = maker.slabs(&limits, !setup.by_port)?;
         let sharing = slabs.sharing(seed);
-        let tape = record(setup.recording(host).as_deref(), &limits, seed)?;
-        let mut core = recorded(maker.core(limits, seed, slabs)?, tape.as_ref());
+        let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
+        let mut core = recorded(maker.core(limits, seed, slabs)?, recording.as_ref());
         let (node, tree) = (links.me(), links.tree());
         core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
-        Ok(Own { core, tape, sharing })
+        Ok(Own { core, recording, sharing })
     }
 }
 
