@@ -8,16 +8,16 @@ use rustix::process::Signal;
 
 use super::Engine;
 use crate::error::RunError;
-use crate::launch::{Asked, AskedError, Checked, There, check};
+use crate::launch::{AvailableHosts, PreparedProgram, RequestedProgram, SpawnInfoError, prepare};
 
 /// The program of a spawn, or the code that its rank gets and the reason.
 pub(super) fn resolve(
-    asked: &Asked,
+    asked: &RequestedProgram,
     spawner: &Program,
-    there: &There<'_>,
+    available: &AvailableHosts<'_>,
 ) -> Result<SpawnProgram, (u8, String)> {
-    let failed = |error: AskedError| (error.errno(), format!("{}: {error}", asked.command.display()));
-    let (program, hosts) = asked.program(spawner, there).map_err(failed)?;
+    let failed = |error: SpawnInfoError| (error.errno(), format!("{}: {error}", asked.command.display()));
+    let (program, hosts) = asked.program(spawner, available).map_err(failed)?;
     Ok(SpawnProgram { program, hosts })
 }
 
@@ -29,7 +29,7 @@ impl Engine<'_, '_> {
         (job, rank): (JobId, Rank),
         (protocol, request): (Protocol, &[u8]),
     ) -> Result<(), RunError> {
-        let asked = Asked::read(protocol, request);
+        let asked = RequestedProgram::decode(protocol, request);
         let spawner = self.jobs.get(job).filter(|job| !job.is_aborted());
         let Some(spawner) = spawner.filter(|_| !self.status.is_interrupted()) else {
             // No job starts any more.
@@ -61,7 +61,7 @@ impl Engine<'_, '_> {
                 Err(error) => {
                     codes.fill(error.errno());
                     full = error.limit();
-                    reasons.push(error.to_string());
+                    reasons.push(error.with_hint());
                 }
             }
         }
@@ -72,10 +72,15 @@ impl Engine<'_, '_> {
     }
 
     /// The program that is asked for, found and checked; otherwise its code and the reason.
-    fn find(&self, asked: &Asked, spawner: &Program) -> Result<(Program, Checked), (u8, String)> {
-        let found = There::alone(&self.host, |there| resolve(asked, spawner, there))?;
-        let checked = check(&found.program).map_err(|error| (error.errno(), error.to_string()))?;
-        Ok((found.program, checked))
+    fn find(
+        &self,
+        asked: &RequestedProgram,
+        spawner: &Program,
+    ) -> Result<(Program, PreparedProgram), (u8, String)> {
+        let found = AvailableHosts::alone(&self.host, |available| resolve(asked, spawner, available))?;
+        let prepared = prepare(&found.program).map_err(RunError::from);
+        let prepared = prepared.map_err(|error| (error.errno(), error.with_hint()))?;
+        Ok((found.program, prepared))
     }
 
     /// All ranks of a job on this machine have been started.
@@ -99,7 +104,7 @@ impl Engine<'_, '_> {
         job.cancel(Some(appnum), error.errno());
         job.run.stop_starting();
         self.procs.signal(job.slots(), Signal::KILL);
-        self.sinks.say(&format!("spawned job {ordinal} is ended before it began: {error}"));
+        self.sinks.say(&format!("spawned job {ordinal} is ended before it began: {}", error.with_hint()));
     }
 
     /// A job is over: the spawn that waits for it to start is refused.

@@ -255,7 +255,7 @@ pub(super) fn start_error(appnum: Option<u32>, error: &RunError) -> StartError {
         code: error.exit_code(),
         errno: error.errno(),
         limit: error.limit(),
-        text: error.to_string(),
+        text: error.with_hint(),
     }
 }
 

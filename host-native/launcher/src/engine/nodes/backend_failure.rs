@@ -46,7 +46,7 @@ impl Engine<'_, '_> {
             RunError::Links(_) => return Err(error),
             RunError::Peer { node, why } => BackendFailure::Neighbour { node: *node, why: why.to_string() },
             // Other errors of a head are about the command line.
-            error if self.is_daemon() || error.is_plugins() => BackendFailure::Own(error.to_string()),
+            error if self.is_daemon() || error.is_plugins() => BackendFailure::Own(error.with_hint()),
             _ => return Err(error),
         };
         let limits = *self.core.limits();

@@ -18,7 +18,7 @@ use crate::cluster::link::Channel;
 use crate::cluster::net::{Event, Links};
 use crate::cluster::{JoinError, Joined, join};
 use crate::error::RunError;
-use crate::launch::{Checked, check, find_mpi_library};
+use crate::launch::{PreparedProgram, find_mpi_library, prepare};
 use crate::plan::Plan;
 use crate::segment::Sharing;
 use crate::storage::OwnedStorage;
@@ -230,7 +230,7 @@ impl Engine<'_, '_> {
     }
 
     /// Finds the programs of which there are ranks here.
-    fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<Checked>>, RunError> {
+    fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<PreparedProgram>>, RunError> {
         if self.plan.options.mpi_psets && self.preload.is_none() {
             self.preload = Some(find_mpi_library()?);
         }
@@ -240,7 +240,7 @@ impl Engine<'_, '_> {
             let ranks = first..first + program.ranks;
             first = ranks.end;
             let any = here.from(ranks.start).is_some_and(|rank| ranks.contains(&rank));
-            any.then(|| check(program)).transpose()
+            any.then(|| prepare(program).map_err(RunError::from)).transpose()
         });
         checked.collect()
     }

@@ -7,7 +7,7 @@ use hydrant_placement::{Host, is_name_of};
 use super::super::spawn::resolve;
 use super::super::{Engine, open};
 use crate::error::RunError;
-use crate::launch::{Asked, There};
+use crate::launch::{AvailableHosts, RequestedProgram};
 use crate::plan::Program;
 
 /// Hosts that a list in a message names at most.
@@ -23,15 +23,18 @@ impl Engine<'_, '_> {
     ) -> Result<(), RunError> {
         let nonce = open::random()?;
         let Some(head) = self.head() else { return Ok(()) };
-        let programs: Vec<Result<SpawnProgram, _>> = with_hosts(head.control.hosts(), |there| {
-            Asked::read(protocol, body).iter().map(|asked| resolve(asked, spawner, there)).collect()
+        let programs: Vec<Result<SpawnProgram, _>> = with_hosts(head.control.hosts(), |available| {
+            RequestedProgram::decode(protocol, body)
+                .iter()
+                .map(|asked| resolve(asked, spawner, available))
+                .collect()
         });
         self.answer(hydrant_control::Event::SpawnResolved { request, nonce, programs })
     }
 }
 
 /// Calls a function with the hosts of the run.
-fn with_hosts<T>(hosts: &[Host], call: impl FnOnce(&There<'_>) -> T) -> T {
+fn with_hosts<T>(hosts: &[Host], call: impl FnOnce(&AvailableHosts<'_>) -> T) -> T {
     let host = |name: &[u8]| {
         let is_named = |host: &&Host| host.name.as_bytes() == name;
         // Shorter names, and names of this machine, if no host has this very name.
@@ -40,8 +43,8 @@ fn with_hosts<T>(hosts: &[Host], call: impl FnOnce(&There<'_>) -> T) -> T {
     };
     let names: Vec<&str> = hosts.iter().take(NAMED_MAX).map(|host| host.name.as_str()).collect();
     let more = if hosts.len() > names.len() { ", ..." } else { "" };
-    let text = format!("this run's hosts are {}{more}", names.join(", "));
-    call(&There { host: &host, text })
+    let description = format!("this run's hosts are {}{more}", names.join(", "));
+    call(&AvailableHosts { find: &host, description })
 }
 
 fn is_loopback(name: &[u8]) -> bool {
