@@ -5,9 +5,9 @@
 use std::ops::Range;
 
 use hydrant_control::protocol::RankBlock;
+use hydrant_driver::TcpPort;
 use hydrant_reactor::Listener;
 
-use super::port::Port;
 use super::query::Query;
 use crate::launch::Launcher;
 
@@ -25,7 +25,7 @@ pub(super) struct LocalRanks {
     pub(super) launcher: Option<Launcher>,
     /// The next rank to start; missing when all have been started, or none shall be any more.
     pub(super) next: Option<u32>,
-    pub(super) port: Option<Listener<Port>>,
+    pub(super) port: Option<Listener<TcpPort>>,
     /// Socket for queries about process sets.
     pub(super) query: Option<Query>,
     /// All ranks have ended, and the rest of their output is being written.

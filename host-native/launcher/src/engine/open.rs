@@ -4,12 +4,12 @@ use hydrant_control::protocol::{JobRecord, Program, RankBlock};
 use hydrant_control::{SpawnKey, format_ranges, job_name, process_sets};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
+use hydrant_driver::TcpPort;
 use hydrant_placement::process_mapping;
 use hydrant_reactor::{Interest, Listener};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::jobs::{Job, LocalRanks, Ranks, count_ranks};
-use super::port::Port;
 use super::query::Query;
 use super::token::Token;
 use super::{Engine, needed_files};
@@ -21,7 +21,7 @@ use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
 pub(super) const ALONE: u32 = 0;
 
 /// What ranks on this machine need before they are started.
-type Prepared = (Option<Launcher>, Option<Listener<Port>>, Option<Query>);
+type Prepared = (Option<Launcher>, Option<Listener<TcpPort>>, Option<Query>);
 
 impl Engine<'_, '_> {
     /// Opens a job all of whose ranks run on this machine. After an error nothing of it is left.
@@ -87,7 +87,7 @@ impl Engine<'_, '_> {
         let port = options.pmi_port.map(|addr| {
             // Only the first job can have the very port that was asked for.
             let addr = if *ordinal == 0 { addr } else { (addr.ip(), 0).into() };
-            Port::open(addr)
+            TcpPort::open(addr)
         });
         let port = port.transpose()?;
         let query = options.mpi_psets.then(|| Query::open(name, self.node())).transpose()?;
@@ -212,7 +212,6 @@ impl Engine<'_, '_> {
         let job = &self.jobs[id];
         let slots = job.slots();
         self.procs.make_room(slots.clone());
-        self.conns.make_room(slots.end);
         self.streams.make_room(slots, job.ordinal, &self.sinks);
         if let Some(query) = &job.run.query {
             let token = Token::Queries(id.0);
@@ -231,8 +230,10 @@ impl Engine<'_, '_> {
 
     /// Deregisters a job at the PMI server, with its connections.
     pub(super) fn forget(&mut self, id: JobId) -> Result<(), RunError> {
-        for conn in self.conns.of_job(id) {
-            self.close_conn(conn)?;
+        let now = self.now();
+        if let Some(driver) = self.core.driver() {
+            driver.close_job(id, now)?;
+            self.outputs()?;
         }
         if let Some(universe) = &mut self.universe {
             universe.forget(id);

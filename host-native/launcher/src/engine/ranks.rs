@@ -183,7 +183,7 @@ impl Engine<'_, '_> {
         if self.plan.options.verbose {
             self.sinks.say(&format!("{name} {exit}"));
         }
-        let received = self.hear_out(id, slot);
+        let received = self.hear_out(id, rank);
         let job = &mut self.jobs[id];
         if let Some(code) = job.rank_exited(rank, exit, None) {
             self.status.record_failure(code);

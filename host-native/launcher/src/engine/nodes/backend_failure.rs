@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::super::Engine;
 use super::{Nodes, Role};
-use crate::border::{BackendError, Service};
+use crate::border::BackendError;
 use crate::error::RunError;
 
 /// Stub in place of a failed backend: it accepts all inputs and has no outputs.
@@ -60,7 +60,7 @@ impl Engine<'_, '_> {
             }
             _ => return Err(error),
         }
-        self.core = Service::Core(Box::new(FailedBackend(limits)));
+        self.core.replace(Box::new(FailedBackend(limits)));
         if self.is_daemon() {
             self.stop_starting();
             self.procs.signal_all(Signal::KILL);

@@ -10,13 +10,14 @@ use hydrant_core::{Input, JobId, Limits, Time};
 use hydrant_placement::{Deployment, Host, JobMap};
 use hydrant_reactor::{OpenFiles, Reactor, set_close_on_exec};
 
+use super::super::server::PmiServer;
 use super::super::sink::SinkId;
 use super::super::token::{LINKS, NAME_CLIENT, NAME_SERVER, Token};
 use super::super::{Engine, OWN_FILES, Outlets, limits, open, record, recorded};
 use super::actions::blocks_of;
 use super::setup::setup_of;
 use super::{Nodes, Role};
-use crate::border::{Maker, Service, read_plugin};
+use crate::border::{Maker, read_plugin};
 use crate::cluster::bootstrap::Settings;
 use crate::cluster::link::MESSAGE_MAX;
 use crate::cluster::net::{self, Links};
@@ -67,7 +68,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let mut core = recorded(maker.core(limits, seed, &mut slabs)?, recording.as_ref());
     core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_head(plan)?;
-    let mut engine = Engine::new(plan, reactor, files, outlets, Service::Core(core))?;
+    let mut engine = Engine::new(plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.recording = recording;
     let (universe, keeper) = match &plan.options.name_server {
         Some(path) => {
