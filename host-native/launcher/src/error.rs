@@ -80,7 +80,7 @@ pub enum RunError {
     },
     /// The daemon that keeps names cannot be joined.
     #[error("cannot connect to the name server: {0}")]
-    Universe(#[from] Box<NameServiceError>),
+    Names(#[from] Box<NameServiceError>),
     /// The board does not serve the job.
     #[error(transparent)]
     Board(#[from] Box<BoardError>),
@@ -122,6 +122,16 @@ pub enum RunError {
 impl From<BoardError> for RunError {
     fn from(error: BoardError) -> RunError {
         Box::new(error).into()
+    }
+}
+
+impl From<hydrant_control::Error> for RunError {
+    fn from(error: hydrant_control::Error) -> RunError {
+        match error {
+            hydrant_control::Error::Size(ranks) => RunError::Size(ranks),
+            hydrant_control::Error::Placement(error) => error.into(),
+            error => RunError::links(error),
+        }
     }
 }
 

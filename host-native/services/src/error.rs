@@ -79,7 +79,8 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::OpenFiles { .. } => Some(
-                "raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service) or set --limit conns=N".to_owned(),
+                "raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service) or set --limit conns=N"
+                    .to_owned(),
             ),
             Error::Fault { why } | Error::Pset { why, .. } => full(why).map(raise),
             _ => None,

@@ -25,7 +25,6 @@ pub mod server;
 
 pub use error::Error;
 
-use hydrant_control::job_name as format_job_name;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// An unpredictable number.
@@ -33,9 +32,4 @@ fn random() -> Result<u32, Error> {
     let mut bytes = [0; 4];
     getrandom(&mut bytes, GetRandomFlags::empty()).map_err(hydrant_reactor::Error::during("getrandom"))?;
     Ok(u32::from_ne_bytes(bytes))
-}
-
-/// A job id that no other job of this machine has.
-fn job_name(host: &str, ordinal: u32) -> Result<String, Error> {
-    Ok(format_job_name(std::process::id(), ordinal, random()?, host))
 }

@@ -1,10 +1,10 @@
 //! Start of a node's process: it joins its parent and waits for what to serve.
 
+use hydrant_control::protocol::{Order, Report, Setup, decode, encode};
 use hydrant_reactor::{Error, Key, KeyRange, OpenFiles, OpenFilesError, Reactor, set_close_on_exec, signals};
 use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, wait};
 
 use super::bootstrap::{Record, RecordError};
-use super::control::{Order, Report, Setup, decode, encode};
 use super::link::Channel;
 use super::net::{Event, Links, LinksError, Orphaned, To};
 
@@ -156,8 +156,8 @@ pub(crate) fn join(signals: Key, keys: KeyRange) -> Result<Option<Joined>, JoinE
                         let Turn { reactor, files, .. } = turn;
                         return Ok(Some(Joined { reactor, files, links, host, setup: *setup }));
                     }
-                    Some(Order::Who) => {
-                        let here = encode(&Report::Here { pid: std::process::id() });
+                    Some(Order::Identify) => {
+                        let here = encode(&Report::Identity { pid: std::process::id() });
                         // An answer is short, and whoever asked is a node.
                         let _ = links.route(now, To::Node(from), Channel::Control, &here);
                     }

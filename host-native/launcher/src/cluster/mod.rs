@@ -39,7 +39,6 @@
 //! process is on the same machine, the system kills them with it. So nothing is left when the head is killed.
 
 pub(crate) mod bootstrap;
-pub(crate) mod control;
 mod daemon;
 pub(crate) mod link;
 mod listen;

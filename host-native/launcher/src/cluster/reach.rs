@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::time::Duration;
 
+use hydrant_control::protocol::{Order, Report, decode, encode};
 use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Error, Interest, Key, KeyRange, OpenFilesError, signals};
 use rustix::process::Signal;
 
 use super::bootstrap::Settings;
-use super::control::{Order, Report, decode, encode};
 use super::daemon::Turn;
 use super::link::Channel;
 use super::net::{Event, Failure, Links, LinksError, Start, To};
@@ -138,10 +138,10 @@ impl RollCall {
                 match event {
                     Event::Complete => {
                         // A question is short.
-                        let _ = links.route(now, To::Below, Channel::Control, &encode(&Order::Who));
+                        let _ = links.route(now, To::Below, Channel::Control, &encode(&Order::Identify));
                     }
                     Event::Message { from, channel: Channel::Control, body, .. } => {
-                        if let Some(Report::Here { pid }) = decode(&body) {
+                        if let Some(Report::Identity { pid }) = decode(&body) {
                             self.answers += 1;
                             say(&format!(
                                 "node {from} is process {pid} on {}",

@@ -12,11 +12,11 @@ use hydrant_core::manage::{
 use hydrant_core::trace::{Cause, Closing};
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank};
 use hydrant_reactor::enable_keepalive;
+use hydrant_record::WriteError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{BoardRecording, Connection, ConnectionError};
-
 
 /// What the board is asked for by [`Request::Record`].
 const RECORDING: &str = "a recording";
@@ -71,19 +71,45 @@ struct Asked {
 /// An event of the job that a board serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    Joined { rank: Rank },
-    End { cause: Cause, message: String },
-    Kill { rank: Rank, code: Option<i32>, message: String },
-    Late { arrived: u32, size: u32, missing: String },
+    /// A client has become a rank.
+    Joined {
+        /// The rank.
+        rank: Rank,
+    },
+    /// The job has to be aborted.
+    AbortJob {
+        /// The reason.
+        cause: Cause,
+        /// Message of a rank that called abort; otherwise empty.
+        message: String,
+    },
+    /// The process of a rank has to be killed, as the rank asked.
+    KillRank {
+        /// The rank.
+        rank: Rank,
+        /// Exit code that the rank asked for.
+        code: Option<i32>,
+        /// Message of the rank.
+        message: String,
+    },
+    /// A fence waits longer than the warning time.
+    StalledFence {
+        /// Number of ranks that have arrived.
+        arrived: u32,
+        /// Number of ranks of the job.
+        size: u32,
+        /// Missing ranks, as `0-3,7`.
+        missing: String,
+    },
 }
 
 impl Event {
     /// The rank that it is about.
     fn rank(&self) -> Option<Rank> {
         match *self {
-            Event::Joined { rank } | Event::Kill { rank, .. } => Some(rank),
-            Event::End { cause, .. } => Some(cause.rank()),
-            Event::Late { .. } => None,
+            Event::Joined { rank } | Event::KillRank { rank, .. } => Some(rank),
+            Event::AbortJob { cause, .. } => Some(cause.rank()),
+            Event::StalledFence { .. } => None,
         }
     }
 }
@@ -117,6 +143,9 @@ pub enum BoardError {
         /// What speaks against it.
         why: Error,
     },
+    /// The board's recording cannot be written.
+    #[error(transparent)]
+    Recording(#[from] WriteError),
     /// It does not answer.
     #[error("the board at {addr} has not answered for {} s: {what}", PATIENCE.as_secs())]
     Silent {
@@ -178,7 +207,7 @@ impl Board {
     }
 
     /// Has the board recorded to that file, from before its first job on.
-    pub fn record(&mut self, target: &str, path: &Path) -> Result<(), RunError> {
+    pub fn record(&mut self, target: &str, path: &Path) -> Result<(), BoardError> {
         let mut board = Board::connect(target)?;
         board.done(RECORDING, &Request::Record)?;
         self.recording = Some(BoardRecording::new(board.link, path)?);
@@ -362,13 +391,13 @@ impl Board {
             Report::Board(ref report) => self.lines.push_back(board_line(report)),
             Report::Joined { rank, .. } => self.events.push_back(Event::Joined { rank }),
             Report::End { cause, message, .. } => {
-                self.events.push_back(Event::End { cause, message: message.to_owned() });
+                self.events.push_back(Event::AbortJob { cause, message: message.to_owned() });
             }
             Report::Kill { rank, code, message, .. } => {
-                self.events.push_back(Event::Kill { rank, code, message: message.to_owned() });
+                self.events.push_back(Event::KillRank { rank, code, message: message.to_owned() });
             }
             Report::Late { arrived, size, missing, .. } => {
-                self.events.push_back(Event::Late { arrived, size, missing: missing.to_owned() });
+                self.events.push_back(Event::StalledFence { arrived, size, missing: missing.to_owned() });
                 self.ask_status()?;
             }
             Report::Over { .. } => {

@@ -14,7 +14,7 @@ const INBOX_MAX: usize = 4 * (PREFIX + u16::MAX as usize);
 
 /// A management connection.
 #[derive(Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     inbox: VecDeque<u8>,
     outbox: VecDeque<u8>,
@@ -44,19 +44,19 @@ pub(crate) enum ConnectionError {
 
 impl Connection {
     /// On a connected socket, which becomes non-blocking.
-    pub fn new(stream: TcpStream) -> io::Result<Connection> {
+    pub(crate) fn new(stream: TcpStream) -> io::Result<Connection> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Ok(Connection { stream, inbox: VecDeque::new(), outbox: VecDeque::new(), ended: false })
     }
 
     /// The socket.
-    pub fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
     /// Takes in what has come, as far as there is room.
-    pub fn fill(&mut self) -> Result<(), ConnectionError> {
+    pub(crate) fn fill(&mut self) -> Result<(), ConnectionError> {
         let mut buffer = [0; 4096];
         while !self.ended && self.inbox.len() < INBOX_MAX {
             match self.stream.read(&mut buffer) {
@@ -71,7 +71,7 @@ impl Connection {
     }
 
     /// The next record of what has come, into `record`; nothing while none is whole.
-    pub fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, ConnectionError> {
+    pub(crate) fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, ConnectionError> {
         let bytes = self.inbox.make_contiguous();
         match manage::next(bytes)? {
             Some((found, len)) => {
@@ -87,7 +87,7 @@ impl Connection {
 
     /// The same for a recording, whose records are as long as two bytes can say. At the end of the connection there is
     /// none.
-    pub fn next_recorded(&mut self, record: &mut Vec<u8>) -> bool {
+    pub(crate) fn next_recorded(&mut self, record: &mut Vec<u8>) -> bool {
         let bytes = self.inbox.make_contiguous();
         let Some((&prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else { return false };
         let len = usize::from(u16::from_le_bytes(prefix));
@@ -99,12 +99,12 @@ impl Connection {
     }
 
     /// Whether the other side has closed the connection.
-    pub fn is_ended(&self) -> bool {
+    pub(crate) fn is_ended(&self) -> bool {
         self.ended
     }
 
     /// Says something, as far as the socket takes it; the rest waits for [`Connection::flush`].
-    pub fn say(&mut self, what: &impl serde::Serialize) -> Result<(), ConnectionError> {
+    pub(crate) fn say(&mut self, what: &impl serde::Serialize) -> Result<(), ConnectionError> {
         let mut buffer = [0; PREFIX + RECORD_MAX];
         let record = manage::encode(what, &mut buffer)?;
         self.outbox.extend(record);
@@ -113,7 +113,7 @@ impl Connection {
     }
 
     /// Says more of what waits.
-    pub fn flush(&mut self) -> Result<(), ConnectionError> {
+    pub(crate) fn flush(&mut self) -> Result<(), ConnectionError> {
         while !self.outbox.is_empty() {
             match self.stream.write(self.outbox.as_slices().0) {
                 Ok(len) => drop(self.outbox.drain(..len)),
@@ -126,7 +126,7 @@ impl Connection {
     }
 
     /// Whether something waits for the other side to read.
-    pub fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         !self.outbox.is_empty()
     }
 }

@@ -10,8 +10,7 @@ use hydrant_reactor::{Key, KeyRange, Log, OpenFiles, OpenFilesError, Reactor};
 use rustix::process::Signal;
 
 use super::socket::{self, Visitor};
-use super::{NameService, Options, NameServiceError};
-
+use super::{NameService, NameServiceError, Options};
 
 /// Keys of this event loop.
 const OWN: KeyRange = KeyRange(0);
@@ -58,7 +57,11 @@ struct Daemon<'s> {
 }
 
 impl<'s> Daemon<'s> {
-    fn new(reactor: Reactor, socket: socket::Listener, service: NameService<Server<'s>>) -> Result<Daemon<'s>, NameServiceError> {
+    fn new(
+        reactor: Reactor,
+        socket: socket::Listener,
+        service: NameService<Server<'s>>,
+    ) -> Result<Daemon<'s>, NameServiceError> {
         let listener = hydrant_reactor::Listener::new(socket, LISTENER, &reactor.poller)?;
         Ok(Daemon { reactor, listener, service, log: Log::stderr("hydrant serve", LOG)? })
     }
@@ -121,10 +124,7 @@ impl<'s> Daemon<'s> {
                 }
                 Ok(Visitor::Nobody) => return Ok(()),
                 Err(error) => {
-                    self.log.line(
-                        &format!("paused accepting connections: {error}"),
-                        &self.reactor.poller,
-                    );
+                    self.log.line(&format!("paused accepting connections: {error}"), &self.reactor.poller);
                     let now = self.now();
                     self.listener.pause(&self.reactor.poller, now);
                     return Ok(());

@@ -16,9 +16,8 @@ use std::path::PathBuf;
 use hydrant_core::{Limit, Limits};
 use hydrant_driver::{BackendError, InsufficientMemory};
 
-
-pub use daemon::serve;
 pub use client::NameClient;
+pub use daemon::serve;
 pub use request::{Answer, Request};
 pub use service::NameService;
 

@@ -32,11 +32,14 @@ pub struct Request {
     pub wait: u32,
 }
 
-/// What the core is told of a request.
+/// Result of a request, for `Input::UpcallComplete`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
+    /// The request.
     pub upcall: UpcallId,
+    /// 0, or a code of pmi2.h.
     pub rc: i32,
+    /// The port of a look-up, or the reason of a failure.
     pub text: Vec<u8>,
 }
 

@@ -8,10 +8,7 @@ use hydrant_core::{Backend, Input, JobId, Rank};
 use hydrant_driver::{BackendError, CloseReason, Driver, Event, OVERRUN};
 use hydrant_reactor::{Key, KeyRange, Poller};
 
-use super::LIMITS;
-use crate::Error;
-
-use hydrant_driver::MappedStorage;
+use super::NameServiceError;
 
 /// A name service on a backend of the caller's, inside an event loop of the caller's.
 #[derive(Debug)]

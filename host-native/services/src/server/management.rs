@@ -14,9 +14,9 @@ use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, signals};
 use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::token::Token;
-use crate::random;
 use crate::Error as ServiceError;
 use crate::board::{Connection, ConnectionError};
+use crate::random;
 use hydrant_driver::MappedStorage;
 
 /// Hosts at the same time.

@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::time::Duration;
 
+use hydrant_control::job_name;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId, Rank, Server};
-use hydrant_driver::TcpPort;
+use hydrant_driver::{MappedStorage, TcpPort};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::{OpenFiles, Reactor, signals};
 
@@ -14,9 +15,7 @@ use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::job::Job;
 use super::token::Token;
-use crate::{job_name, random};
-use crate::Error;
-use hydrant_driver::MappedStorage;
+use crate::{Error, random};
 
 /// The one job that there is at a time.
 const JOB: JobId = JobId(0);
@@ -25,8 +24,7 @@ const JOB: JobId = JobId(0);
 pub(super) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
     let limits = options.limits(size);
     let reactor = Reactor::new(Token::Signals)?;
-    let _files =
-        OpenFiles::reserve(OWN_FILES + u64::from(limits.conns)).map_err(Error::open_files(size))?;
+    let _files = OpenFiles::reserve(OWN_FILES + u64::from(limits.conns)).map_err(Error::open_files(size))?;
     let mut storage = MappedStorage::try_new(&limits)?;
     let server = Server::new(limits, storage.lend(), random()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -101,7 +99,7 @@ impl PmiServer<'_, '_> {
         self.job = Job::new(self.served, self.size, deadline);
         let name = match &options.jobid {
             Some(jobid) => jobid.clone(),
-            None => job_name(&self.host, self.served)?,
+            None => job_name(std::process::id(), self.served, random()?, &self.host),
         };
         let spec = JobSpec {
             universe: options.usize,

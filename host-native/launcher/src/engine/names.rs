@@ -10,7 +10,7 @@ use hydrant_services::names::{Answer, Request};
 
 impl Engine<'_, '_> {
     /// A rank asks for a name to be published, withdrawn or looked up.
-    pub(super) fn ask_universe(
+    pub(super) fn ask_name_server(
         &mut self,
         upcall: UpcallId,
         (job, rank): (JobId, Rank),
@@ -19,22 +19,22 @@ impl Engine<'_, '_> {
         let now = self.now();
         let wait = self.plan.options.lookup_wait.as_millis().try_into().unwrap_or(u32::MAX);
         let request = Request { upcall, job, rank, protocol, body, wait };
-        let universe = self.universe.as_mut().expect("without one, names are the core's own");
-        universe.ask(request, now, &self.poller);
+        let name_client = self.name_client.as_mut().expect("without one, names are the core's own");
+        name_client.ask(request, now, &self.poller);
     }
 
     /// A connection to the daemon has something.
-    pub(super) fn universe_ready(&mut self, key: Key) -> Result<(), RunError> {
+    pub(super) fn name_client_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
-        let Some(universe) = &mut self.universe else { return Ok(()) };
-        universe.ready(key, now, &self.poller);
+        let Some(name_client) = &mut self.name_client else { return Ok(()) };
+        name_client.ready(key, now, &self.poller);
         self.outputs()
     }
 
     /// Gives up what the daemon does not answer.
     pub(super) fn expire_names(&mut self, now: u64) -> Result<(), RunError> {
-        match &mut self.universe {
-            Some(universe) if universe.deadline().is_some_and(|at| at <= now) => universe.expire(now),
+        match &mut self.name_client {
+            Some(name_client) if name_client.deadline().is_some_and(|at| at <= now) => name_client.expire(now),
             _ => return Ok(()),
         }
         self.outputs()
@@ -43,13 +43,14 @@ impl Engine<'_, '_> {
     /// Tells the core what has become of a request; whether there was one.
     pub(super) fn pass_name(&mut self) -> Result<bool, RunError> {
         let now = Time(self.now());
-        let Some(universe) = &mut self.universe else { return Ok(false) };
-        while let Some(line) = universe.news() {
+        let Some(name_client) = &mut self.name_client else { return Ok(false) };
+        while let Some(line) = name_client.news() {
             self.sinks.say(&line);
         }
-        let Some(Answer { upcall, rc, text }) = universe.answer() else { return Ok(false) };
+        let Some(Answer { upcall, rc, text }) = name_client.answer() else { return Ok(false) };
         if self.nodes.is_some() {
-            self.answer_names(upcall, rc, text);
+            let request = hydrant_control::RequestId(upcall.0);
+            self.handle_at_head(hydrant_control::Event::NameServiceReply { request, rc, text })?;
         } else {
             self.core.handle(now, Input::UpcallComplete { upcall, rc, text: &text })?;
         }
@@ -58,8 +59,8 @@ impl Engine<'_, '_> {
 
     /// The process of a rank has ended, and with it what it waits for.
     pub(super) fn drop_lookups(&mut self, job: JobId, rank: Rank) {
-        if let Some(universe) = &mut self.universe {
-            universe.drop_lookups(|request| request.job == job && request.rank == rank);
+        if let Some(name_client) = &mut self.name_client {
+            name_client.drop_lookups(|request| request.job == job && request.rank == rank);
         }
     }
 }
