@@ -2,15 +2,17 @@
 
 mod border;
 pub mod cli;
-pub mod cluster;
+mod control;
 mod dry_run;
 mod engine;
 mod error;
+mod join;
 mod launch;
 mod manage;
 pub mod messages;
 pub mod plan;
 pub mod probe;
+pub mod reach;
 pub mod recording;
 pub mod replay;
 #[cfg(feature = "sandbox")]
