@@ -34,11 +34,18 @@ pub enum Fault {
     /// or value is at most [`KEY_MAX`] and [`VALUE_MAX`] bytes.
     BadAttribute,
     /// A spawn or a request about a name that is not known, or has been answered.
-    NoSuchErrand,
+    NoSuchUpcall,
     /// A process set that cannot be: its name is empty, too long, reserved or taken, or its ranks are not the job's.
     BadPset,
-    /// A slab that is shorter than the limits say.
-    InsufficientStorage,
+    /// A slab that is shorter than the limits require. Lengths above [`u32::MAX`] are given as that.
+    InsufficientStorage {
+        /// The slab.
+        slab: Slab,
+        /// Elements that the limits require.
+        needed: u32,
+        /// Elements that it has.
+        given: u32,
+    },
     /// A node number that the tree does not have, more neighbours than [`Limits::links`](crate::Limits::links), a node
     /// that is no neighbour, or a tree that comes after a job.
     BadNode,
@@ -48,6 +55,80 @@ pub enum Fault {
     Refused(Refusal),
     /// Bytes that are no snapshot of a server.
     Snapshot(Damage),
+    /// A buffer for outputs that is shorter than [`Limits::output_max`](crate::Limits::output_max), or one for a snapshot that is
+    /// shorter than [`Server::snapshot_len`](crate::Server::snapshot_len). The number is the length needed, in bytes.
+    ShortBuffer(u32),
+}
+
+/// A buffer that is too short for what would be written to it. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortBuffer {
+    /// Bytes needed.
+    pub needed: usize,
+}
+
+impl fmt::Display for ShortBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the buffer is too short: {} bytes needed", self.needed)
+    }
+}
+
+impl core::error::Error for ShortBuffer {}
+
+impl From<ShortBuffer> for Fault {
+    fn from(short: ShortBuffer) -> Fault {
+        Fault::ShortBuffer(u32::try_from(short.needed).unwrap_or(u32::MAX))
+    }
+}
+
+/// Slabs of a [`Storage`](crate::Storage), for errors that name one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Slab {
+    /// [`Layout::jobs`](crate::storage::Layout::jobs)
+    Jobs,
+    /// [`Layout::ranks`](crate::storage::Layout::ranks)
+    Ranks,
+    /// [`Layout::conns`](crate::storage::Layout::conns)
+    Conns,
+    /// [`Layout::log`](crate::storage::Layout::log)
+    Log,
+    /// [`Layout::index`](crate::storage::Layout::index)
+    Index,
+    /// [`Layout::groups`](crate::storage::Layout::groups)
+    Groups,
+    /// [`Layout::names`](crate::storage::Layout::names)
+    Names,
+    /// [`Layout::upcalls`](crate::storage::Layout::upcalls)
+    Upcalls,
+    /// [`Layout::requests`](crate::storage::Layout::requests)
+    Requests,
+    /// [`Layout::psets`](crate::storage::Layout::psets)
+    Psets,
+    /// [`Layout::links`](crate::storage::Layout::links)
+    Links,
+    /// [`Layout::bits`](crate::storage::Layout::bits)
+    Bits,
+}
+
+impl Slab {
+    /// Its elements, in the plural.
+    const fn name(self) -> &'static str {
+        match self {
+            Slab::Jobs => "job slots",
+            Slab::Ranks => "rank slots",
+            Slab::Conns => "connection slots",
+            Slab::Log => "log bytes",
+            Slab::Index => "index entries",
+            Slab::Groups => "group slots",
+            Slab::Names => "name slots",
+            Slab::Upcalls => "upcall slots",
+            Slab::Requests => "upcall bytes",
+            Slab::Psets => "process set slots",
+            Slab::Links => "link slots",
+            Slab::Bits => "set words",
+        }
+    }
 }
 
 /// What is wrong with the bytes of a snapshot.
@@ -120,9 +201,18 @@ impl fmt::Display for Fault {
                 return write!(f, "the limit {} of {size} is used up", limit.name());
             }
             Fault::BadAttribute => "the attribute is too long or too late",
-            Fault::NoSuchErrand => "no such spawn or request about a name",
+            Fault::NoSuchUpcall => "no such spawn or request about a name",
             Fault::BadPset => "the process set's name or ranks cannot be",
-            Fault::InsufficientStorage => "a slab is shorter than its limit",
+            Fault::InsufficientStorage { slab, needed, given } => {
+                let slab = slab.name();
+                return write!(
+                    f,
+                    "insufficient storage: the limits need {needed} {slab}, and {given} are given"
+                );
+            }
+            Fault::ShortBuffer(needed) => {
+                return ShortBuffer { needed: *needed as usize }.fmt(f);
+            }
             Fault::BadNode => "the tree has no such node, no room for its neighbours, or comes too late",
             Fault::BadPeer => "a message from another node contradicts what is known",
             Fault::Refused(why) => return why.fmt(f),

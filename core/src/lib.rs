@@ -19,6 +19,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "alloc"))]
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
@@ -33,6 +35,7 @@ pub mod manage;
 pub mod peer;
 pub mod server;
 pub mod snapshot;
+mod state;
 pub mod storage;
 pub mod store;
 pub mod tables;
@@ -40,7 +43,7 @@ pub mod time;
 pub mod trace;
 pub mod wire;
 
-pub use fault::{Fault, Malformed, Refusal};
+pub use fault::{Fault, Malformed, Refusal, ShortBuffer};
 pub use ids::{ConnId, JobId, Rank, UpcallId};
 pub use limits::{Limit, Limits};
 pub use server::{Backend, Input, Output, Server};

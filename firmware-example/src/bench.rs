@@ -60,7 +60,7 @@ pub(crate) fn run(syst: &mut SYST) -> ! {
 
 fn measure() -> Result<(), Fault> {
     let (reply, _) = memory::scratch();
-    let mut bench = Bench { server: Server::new(memory::LIMITS, memory::slabs(), memory::SEED)?, reply };
+    let mut bench = Bench { server: Server::new(memory::LIMITS, memory::storage(), memory::SEED)?, reply };
     let (job, size) = (JobId(0), 8);
     bench.server.handle(NOW, Input::RegisterJob(JobSpec::new(job, "kvs", size)))?;
     for rank in 0..size {

@@ -5,10 +5,10 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::Limits;
-use hydrant_core::storage::{Conn, Group, Job, Layout, Name, Pset, RankSlot};
-use hydrant_core::{Storage, manage};
+use hydrant_core::storage::FixedStorage;
+use hydrant_core::{Storage, fixed_storage, manage};
 use smoltcp::iface::SocketStorage;
-use static_cell::StaticCell;
+use static_cell::{ConstStaticCell, StaticCell};
 
 /// Ranks that fit: `HYDRANT_RANKS` of the build, or what suits the board.
 pub(crate) const RANKS: u32 = match option_env!("HYDRANT_RANKS") {
@@ -52,8 +52,6 @@ pub(crate) const REPLY: usize = LIMITS.output_max();
 /// What the core spreads its hash table with.
 pub(crate) const SEED: u32 = 0x6879_6472;
 
-const NEED: Layout = Layout::of(&LIMITS);
-
 const fn number(text: &str) -> u32 {
     match u32::from_str_radix(text, 10) {
         Ok(number) => number,
@@ -82,21 +80,9 @@ macro_rules! place {
 }
 
 /// The core's tables. Called once.
-pub(crate) fn slabs() -> Storage<'static> {
-    Storage {
-        jobs: place!(JOBS: [Job; NEED.jobs] = |_| Job::default()),
-        ranks: place!(RANK_SLOTS: [RankSlot; NEED.ranks] = |_| RankSlot::default()),
-        conns: place!(CONNS: [Conn; NEED.conns] = |_| Conn::default()),
-        log: place!(KVS_LOG: [u8; NEED.log] = |_| 0),
-        index: place!(KVS_INDEX: [AtomicU32; NEED.index] = |_| AtomicU32::new(0)),
-        groups: place!(GROUPS: [Group; NEED.groups] = |_| Group::default()),
-        names: place!(NAMES: [Name; NEED.names] = |_| Name::default()),
-        spawns: &mut [],
-        requests: &mut [],
-        links: &mut [],
-        psets: place!(PSETS: [Pset; NEED.psets] = |_| Pset::default()),
-        bits: place!(BITS: [u32; NEED.bits] = |_| 0),
-    }
+pub(crate) fn storage() -> Storage<'static> {
+    static STORAGE: ConstStaticCell<fixed_storage!(LIMITS)> = ConstStaticCell::new(FixedStorage::new());
+    STORAGE.take().lend()
 }
 
 /// What smoltcp keeps of each socket, without its buffers. Called once.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use hydrant_tests::job::cross;
 use object::read::archive::ArchiveFile;
-use object::{Object, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 use wasmparser::{KnownCustom, Name, Parser, Payload};
 
 /// Parts of the names by which allocators are known to linkers.
@@ -57,7 +57,7 @@ fn nothing_allocates_on_a_microcontroller() {
     let file = build("thumbv7em-none-eabi", "staticlib").join("libhydrant_freestanding.a");
     let bytes = fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     let archive = ArchiveFile::parse(bytes.as_slice()).expect("the compiler made an archive");
-    let (mut defined, mut wanted) = (BTreeSet::new(), BTreeSet::new());
+    let (mut defined, mut wanted, mut storage) = (BTreeSet::new(), BTreeSet::new(), None);
     for member in archive.members() {
         let member = member.expect("the archive is whole");
         // An archive holds more than objects.
@@ -68,10 +68,15 @@ fn nothing_allocates_on_a_microcontroller() {
         let member = object::File::parse(data).expect("the compiler made an object");
         for symbol in member.symbols() {
             let name = symbol.name().expect("symbols have names").to_owned();
+            if name == "hydrant_storage" {
+                let section = symbol.section_index().and_then(|at| member.section_by_index(at).ok());
+                storage = section.map(|section| section.kind());
+            }
             if symbol.is_undefined() { &mut wanted } else { &mut defined }.insert(name);
         }
     }
     assert!(defined.contains("hydrant_exercise"), "the entry is gone");
+    assert_eq!(storage, Some(SectionKind::UninitializedData), "static storage is not in .bss");
     no_allocator(defined.iter().chain(&wanted).map(String::as_str));
     wanted.remove("");
     let foreign: Vec<&String> = wanted.difference(&defined).collect();

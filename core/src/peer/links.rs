@@ -29,6 +29,10 @@ pub struct Link {
 }
 
 impl Link {
+    /// An empty slot.
+    pub const EMPTY: Link =
+        Link { node: 0, up: false, part: 0..0, cursor: 0, told: 0, blocked: false, news: false };
+
     /// Whether the neighbour learns over this link what comes from that node.
     pub fn carries(&self, origin: u32) -> bool {
         self.part.contains(&origin) == self.up

@@ -4,7 +4,7 @@ use super::Server;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::Limit;
-use crate::storage::Conn;
+use crate::state::Conn;
 use crate::trace::Closing;
 use crate::wire::Command;
 

@@ -4,7 +4,7 @@ use super::Server;
 use super::dispatch::{Asker, contiguous};
 use crate::fault::Refusal;
 use crate::limits::KEY_MAX;
-use crate::storage::{Answer, Attr, What};
+use crate::state::{Answer, Attr, What};
 use crate::tables::kvs::{Before, Kind};
 use crate::wire::{Op, Text};
 

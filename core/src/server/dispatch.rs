@@ -7,7 +7,7 @@ use super::io::Consumed;
 use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::KEY_MAX;
-use crate::storage::{Aborted, Answer, Conn, Job, Owed, Phase, RankPhase, What};
+use crate::state::{Aborted, Answer, Conn, Job, Owed, Phase, RankPhase, What};
 use crate::tables::kvs::{Before, Kind, Owner};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};

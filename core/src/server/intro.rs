@@ -3,7 +3,7 @@
 use super::Server;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, Rank};
-use crate::storage::{Answer, Conn, Phase, RankPhase};
+use crate::state::{Answer, Conn, Phase, RankPhase};
 use crate::trace::{Closing, event};
 use crate::wire::{Protocol, Text};
 

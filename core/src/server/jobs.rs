@@ -7,7 +7,7 @@ use super::io::JobSpec;
 use crate::fault::Fault;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::Limit;
-use crate::storage::{Job, RankPhase, RankSlot};
+use crate::state::{Job, RankPhase, RankSlot};
 use crate::store::log;
 use crate::tables::kvs::{Kind, Owner};
 use crate::trace::{Cause, Closing, Exit, event};

@@ -29,12 +29,13 @@ pub use backend::Backend;
 pub use io::{Consumed, Input, JobSpec, Output};
 pub use record::Record;
 
-use crate::fault::{Fault, Refusal};
+use crate::fault::{Fault, Refusal, ShortBuffer, Slab};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
 use crate::peer::links::Links;
 use crate::snapshot;
-use crate::storage::{Answer, Conn, Job, Layout, RankSlot, Storage, What};
+use crate::state::{Answer, Conn, Job, RankSlot, What};
+use crate::storage::{Layout, Storage};
 use crate::store::{Log, Ready, log};
 use crate::tables::connect::Connections;
 use crate::tables::fence::Groups;
@@ -71,49 +72,39 @@ pub struct Server<'s> {
 }
 
 impl<'s> Server<'s> {
-    /// A server without jobs, in `slabs` cut to `limits`. `seed` spreads the hash table; any number will do.
+    /// Creates a server without jobs. `seed` spreads the hash table of keys; any number will do.
     ///
     /// # Errors
-    /// [`Fault::InsufficientStorage`] when a slab is shorter than [`Layout::of`] says.
-    pub fn new(limits: Limits, slabs: Storage<'s>, seed: u32) -> Result<Server<'s>, Fault> {
-        if let Some(index) = slabs.index.get(..Layout::of(&limits).index) {
+    /// [`Fault::InsufficientStorage`] when a slab is shorter than [`Layout::of`] requires for `limits`.
+    pub fn new(limits: Limits, storage: Storage<'s>, seed: u32) -> Result<Server<'s>, Fault> {
+        if let Some(index) = storage.index.get(..Layout::of(&limits).index) {
             log::wipe(index);
         }
-        Server::new_zeroed(limits, slabs, seed)
+        Server::new_zeroed(limits, storage, seed)
     }
 
-    /// As [`Server::new`], for an index that holds zeros. It is not looked at, which in memory shared with other
-    /// processes costs a page for every one that was not used yet.
+    /// Creates a server as [`Server::new`] does, in storage whose index holds zeros. The index is not read or written,
+    /// so that lazily mapped memory is not committed.
     ///
     /// # Errors
     /// As [`Server::new`].
-    pub fn new_zeroed(limits: Limits, slabs: Storage<'s>, seed: u32) -> Result<Server<'s>, Fault> {
+    pub fn new_zeroed(limits: Limits, storage: Storage<'s>, seed: u32) -> Result<Server<'s>, Fault> {
         let need = Layout::of(&limits);
-        let Storage {
-            jobs,
-            ranks,
-            conns,
-            log: bytes,
-            index,
-            groups,
-            names,
-            spawns,
-            requests,
-            psets,
-            links,
-            bits,
-        } = slabs;
-        let short = Fault::InsufficientStorage;
-        let jobs = jobs.get_mut(..need.jobs).ok_or(short)?;
-        let ranks = ranks.get_mut(..need.ranks).ok_or(short)?;
-        let conns = conns.get_mut(..need.conns).ok_or(short)?;
-        let bytes = bytes.get_mut(..need.log).ok_or(short)?;
-        let groups = groups.get_mut(..need.groups).ok_or(short)?;
-        let names = names.get_mut(..need.names).ok_or(short)?;
-        let spawns = spawns.get_mut(..need.spawns).ok_or(short)?;
-        let psets = psets.get_mut(..need.psets).ok_or(short)?;
-        let links = links.get_mut(..need.links).ok_or(short)?;
-        let bits = bits.get_mut(..need.bits).ok_or(short)?;
+        let Storage { log: bytes, index, requests, .. } = storage;
+        let jobs = cut(storage.jobs, need.jobs, Slab::Jobs)?;
+        let ranks = cut(storage.ranks, need.ranks, Slab::Ranks)?;
+        let conns = cut(storage.conns, need.conns, Slab::Conns)?;
+        let bytes = cut(bytes, need.log, Slab::Log)?;
+        let short_index = short(Slab::Index, need.index, index.len());
+        let index = index.get(..need.index).ok_or(short_index)?;
+        let groups = cut(storage.groups, need.groups, Slab::Groups)?;
+        let names = cut(storage.names, need.names, Slab::Names)?;
+        let upcalls = cut(storage.upcalls, need.upcalls, Slab::Upcalls)?;
+        let short_requests = short(Slab::Requests, need.requests, requests.len());
+        let psets = cut(storage.psets, need.psets, Slab::Psets)?;
+        let links = cut(storage.links, need.links, Slab::Links)?;
+        let short_bits = short(Slab::Bits, need.bits, storage.bits.len());
+        let bits = cut(storage.bits, need.bits, Slab::Bits)?;
         jobs.fill(Job::default());
         ranks.fill(RankSlot::default());
         conns.fill(Conn::default());
@@ -125,15 +116,15 @@ impl<'s> Server<'s> {
             jobs,
             ranks,
             conns,
-            kvs: Kvs::new(Log::new(bytes, index, limits.keys, seed).ok_or(short)?, &limits),
-            groups: Groups::new(groups, group_sets, limits.ranks).ok_or(short)?,
+            kvs: Kvs::new(Log::new(bytes, index, limits.keys, seed).ok_or(short_index)?, &limits),
+            groups: Groups::new(groups, group_sets, limits.ranks).ok_or(short_bits)?,
             names: Names::new(names),
-            upcalls: Upcalls::new(spawns, requests, limits.spawn_bytes).ok_or(short)?,
-            psets: Psets::new(psets, pset_sets, limits.ranks).ok_or(short)?,
-            connections: Connections::new(rows, limits.jobs).ok_or(short)?,
+            upcalls: Upcalls::new(upcalls, requests, limits.spawn_bytes).ok_or(short_requests)?,
+            psets: Psets::new(psets, pset_sets, limits.ranks).ok_or(short_bits)?,
+            connections: Connections::new(rows, limits.jobs).ok_or(short_bits)?,
             links: Links::new(links),
             ends: 0,
-            ready: Ready::new(ready, limits.conns).ok_or(short)?,
+            ready: Ready::new(ready, limits.conns).ok_or(short_bits)?,
             news: false,
             wake: None,
             hit: 0,
@@ -220,9 +211,9 @@ impl<'s> Server<'s> {
     /// Writes the whole state to the front of `buf`: equal states give equal bytes.
     ///
     /// # Errors
-    /// [`Fault::InsufficientStorage`] when `buf` is too short.
-    pub fn snapshot<'b>(&self, buf: &'b mut [u8]) -> Result<&'b [u8], Fault> {
-        snapshot::write(&self.state(), buf)
+    /// [`ShortBuffer`] when `buf` is shorter than [`Server::snapshot_len`].
+    pub fn snapshot<'b>(&self, buf: &'b mut [u8]) -> Result<&'b [u8], ShortBuffer> {
+        snapshot::write(&self.state(), buf).ok_or_else(|| ShortBuffer { needed: self.snapshot_len() })
     }
 
     /// How long a [snapshot](Server::snapshot) would be, in bytes.
@@ -358,4 +349,15 @@ impl<'s> Server<'s> {
         let due = now.after(millis);
         self.wake = Some(self.wake.map_or(due, |wake| wake.min(due)));
     }
+}
+
+/// The first `needed` elements of a slab.
+fn cut<T>(slab: &mut [T], needed: usize, name: Slab) -> Result<&mut [T], Fault> {
+    let given = slab.len();
+    slab.get_mut(..needed).ok_or(short(name, needed, given))
+}
+
+fn short(slab: Slab, needed: usize, given: usize) -> Fault {
+    let [needed, given] = [needed, given].map(|len| u32::try_from(len).unwrap_or(u32::MAX));
+    Fault::InsufficientStorage { slab, needed, given }
 }

@@ -4,7 +4,7 @@ use super::Server;
 use super::dispatch::Asker;
 use crate::fault::Refusal;
 use crate::ids::ConnId;
-use crate::storage::{Answer, What};
+use crate::state::{Answer, What};
 use crate::time::Time;
 use crate::wire::{Op, Text};
 

@@ -5,7 +5,7 @@ use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, Rank};
 use crate::peer::links::Link;
 use crate::peer::tree::Tree;
-use crate::storage::Job;
+use crate::state::Job;
 use crate::tables::fence::Late;
 use crate::tables::kvs::Kind;
 use crate::wire::RankRanges;

@@ -11,7 +11,7 @@ use crate::ids::{JobId, Rank};
 use crate::limits::PEER_MESSAGE_MAX;
 use crate::peer::links::Link;
 use crate::peer::message::{self, Gone, Head, Item, Meeting, Whose, Writer};
-use crate::storage::{Job, RingPart};
+use crate::state::{Job, RingPart};
 use crate::tables::kvs::{Kind, Owner};
 use crate::tables::meet::{Meet, Up};
 

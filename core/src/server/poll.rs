@@ -5,7 +5,7 @@ use super::io::Output;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{KEY_MAX, KVSNAME_MAX, VALUE_MAX};
-use crate::storage::{Answer, Attr, Conn, Job, RankSlot, RingPart, What};
+use crate::state::{Answer, Attr, Conn, Job, RankSlot, RingPart, What};
 use crate::tables::fence::Late;
 use crate::tables::upcalls::{Stage, Task};
 use crate::trace::Cause;

@@ -4,7 +4,7 @@ use super::Server;
 use super::dispatch::Asker;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, Rank};
-use crate::storage::Answer;
+use crate::state::Answer;
 use crate::tables::psets::Which;
 use crate::wire::{Op, RankRanges, Text};
 

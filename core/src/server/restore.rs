@@ -10,23 +10,25 @@ use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::SPAWN_PROGRAMS_MAX;
 use crate::peer::tree::Tree;
 use crate::snapshot::Reader;
-use crate::storage::{Answer, Conn, Group, Job, Layout, RankSlot, RingPart, Storage, Upcall, What};
+use crate::state::{Answer, Conn, Job, RankSlot, RingPart, What};
+use crate::storage::{Layout, Storage};
 use crate::store::log::hash;
+use crate::tables::fence::Group;
 use crate::tables::kvs::Amount;
 use crate::tables::meet::Meet;
-use crate::tables::upcalls::{Stage, Task};
+use crate::tables::upcalls::{Stage, Task, Upcall};
 
 impl<'s> Server<'s> {
-    /// The server that a [snapshot](Server::snapshot) is of, in `slabs` as long as its
+    /// The server that a [snapshot](Server::snapshot) is of, in `storage` as long as its
     /// [limits](crate::snapshot::limits) need: whatever it is told, it does what the other would have done.
     ///
     /// # Errors
     /// [`Fault::Snapshot`] for bytes that are no snapshot or that no server could have written, [`Fault::InsufficientStorage`].
-    pub fn restore(snapshot: &[u8], slabs: Storage<'s>) -> Result<Server<'s>, Fault> {
+    pub fn restore(snapshot: &[u8], storage: Storage<'s>) -> Result<Server<'s>, Fault> {
         let mut reader = Reader::new(snapshot)?;
         let limits = reader.take()?;
         Layout::checked(&limits).ok_or(Fault::Snapshot(Damage::Limits))?;
-        let mut server = Server::new(limits, slabs, reader.take()?)?;
+        let mut server = Server::new(limits, storage, reader.take()?)?;
         server.read(&mut reader)?;
         reader.end()?;
         server.check().map_err(Fault::Snapshot)?;

@@ -7,7 +7,7 @@ use super::dispatch::{Asker, contiguous};
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, UpcallId};
 use crate::limits::{JOBID_MAX, KEY_MAX, Limit, SPAWN_PROGRAMS_MAX};
-use crate::storage::{Answer, What};
+use crate::state::{Answer, What};
 use crate::tables::kvs::Kind;
 use crate::tables::upcalls::{Stage, Task};
 use crate::wire::{self, Frame, Op, Protocol, Spawn};
@@ -33,8 +33,8 @@ impl Server<'_> {
     /// Whether a job of `size` ranks can come from that spawn, with its pairs; the name of the job that asked.
     pub(super) fn check_spawned(&self, spawn: UpcallId, size: u32) -> Result<String<JOBID_MAX, u8>, Fault> {
         let slot = self.upcalls.get(spawn).filter(|slot| slot.stage == Stage::Told);
-        let spawner = slot.map(|slot| slot.spawner.clone()).ok_or(Fault::NoSuchErrand)?;
-        let request = self.request(spawn).ok_or(Fault::NoSuchErrand)?;
+        let spawner = slot.map(|slot| slot.spawner.clone()).ok_or(Fault::NoSuchUpcall)?;
+        let request = self.request(spawn).ok_or(Fault::NoSuchUpcall)?;
         let lengths = request.preput().map(|(key, value)| (key.len(), value.len()));
         self.kvs.check(size, lengths).map_err(|why| self.fault(why, Fault::BadAttribute))?;
         Ok(spawner)
@@ -65,10 +65,10 @@ impl Server<'_> {
         full: Option<Limit>,
         codes: &[u8],
     ) -> Result<(), Fault> {
-        let slot = self.upcalls.get(spawn).ok_or(Fault::NoSuchErrand)?;
+        let slot = self.upcalls.get(spawn).ok_or(Fault::NoSuchUpcall)?;
         let programs = match slot.task {
             Task::Spawn(programs) => programs,
-            Task::Name => return Err(Fault::NoSuchErrand),
+            Task::Name => return Err(Fault::NoSuchUpcall),
         };
         let in_order = match slot.stage {
             Stage::Begun(_) => true,
@@ -76,7 +76,7 @@ impl Server<'_> {
             _ => false,
         };
         if !in_order || codes.len() != programs as usize {
-            return Err(Fault::NoSuchErrand);
+            return Err(Fault::NoSuchUpcall);
         }
         let times = self.code_counts(spawn);
         if let Some(slot) = self.upcalls.get_mut(spawn) {

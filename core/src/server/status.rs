@@ -5,7 +5,7 @@ use crate::fault::Refusal;
 use crate::ids::{JobId, Rank};
 use crate::limits::Limit;
 use crate::manage::{JobPhase, JobReport, RankReport};
-use crate::storage::RankPhase;
+use crate::state::RankPhase;
 
 impl Server<'_> {
     /// How much of a limit is used, in its own unit.

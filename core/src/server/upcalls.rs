@@ -7,7 +7,7 @@ use super::dispatch::Asker;
 use crate::fault::{Fault, Refusal};
 use crate::ids::UpcallId;
 use crate::limits::{Limit, MESSAGE_TEXT_MAX, PORT_MAX};
-use crate::storage::{Answer, What};
+use crate::state::{Answer, What};
 use crate::tables::upcalls::{Stage, Task};
 use crate::wire::{Frame, Op, Protocol};
 
@@ -24,9 +24,9 @@ impl Server<'_> {
     }
 
     pub(super) fn seen_to(&mut self, upcall: UpcallId, rc: i32, text: &[u8]) -> Result<(), Fault> {
-        let slot = self.upcalls.get(upcall).ok_or(Fault::NoSuchErrand)?;
+        let slot = self.upcalls.get(upcall).ok_or(Fault::NoSuchUpcall)?;
         if slot.task != Task::Name || slot.stage != Stage::Told {
-            return Err(Fault::NoSuchErrand);
+            return Err(Fault::NoSuchUpcall);
         }
         let room = self.upcalls.room();
         let refusal = match text.len() {

@@ -8,11 +8,10 @@ mod read;
 use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 
-use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::peer::links::Link;
 use crate::peer::tree::Tree;
-use crate::storage::{Conn, Job, RankSlot};
+use crate::state::{Conn, Job, RankSlot};
 use crate::store::bytes::in_one_piece;
 use crate::store::log::hash;
 use crate::tables::fence::Group;
@@ -73,20 +72,17 @@ pub struct State<'a> {
     pub wake: Option<Time>,
 }
 
-/// Writes a state to the front of `buf`.
-///
-/// # Errors
-/// [`Fault::InsufficientStorage`] when `buf` is too short.
-pub fn write<'b>(state: &State<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Fault> {
-    let (header, rest) = buf.split_first_chunk_mut::<{ HEADER.len() }>().ok_or(Fault::InsufficientStorage)?;
+/// Writes a state to the front of `buf`. Returns `None` when `buf` is too short.
+pub fn write<'b>(state: &State<'_>, buf: &'b mut [u8]) -> Option<&'b [u8]> {
+    let (header, rest) = buf.split_first_chunk_mut::<{ HEADER.len() }>()?;
     *header = HEADER;
     let room = rest.len();
-    let body = Some(put(state, rest)).filter(|&len| len <= room).ok_or(Fault::InsufficientStorage)?;
+    let body = Some(put(state, rest)).filter(|&len| len <= room)?;
     let end = HEADER.len() + body;
     let digest = digest(&buf[..end]);
-    let place = buf[end..].first_chunk_mut::<DIGEST>().ok_or(Fault::InsufficientStorage)?;
+    let place = buf[end..].first_chunk_mut::<DIGEST>()?;
     *place = digest;
-    Ok(&buf[..end + DIGEST])
+    Some(&buf[..end + DIGEST])
 }
 
 /// The length of what [`write()`] writes, in bytes.

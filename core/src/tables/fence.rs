@@ -36,6 +36,9 @@ pub enum Late {
 }
 
 impl Fence {
+    /// No rank has arrived.
+    pub const NONE: Fence = Fence { arrived: 0, since: Time(0), late: Late::No };
+
     /// Counts one in; whether it was the first.
     pub fn arrive(&mut self, now: Time) -> bool {
         let first = self.arrived == 0;
@@ -82,6 +85,18 @@ pub struct Group {
 }
 
 impl Group {
+    /// An empty slot.
+    pub const EMPTY: Group = Group {
+        job: None,
+        tag: 0,
+        need: 0,
+        fence: Fence::NONE,
+        below: 0,
+        above: false,
+        meet: Meet::NONE,
+        over: false,
+    };
+
     /// Whether it is still waited for, by a rank of that job where one is named.
     fn is_open(&self) -> bool {
         self.job.is_some() && !self.over

@@ -29,6 +29,9 @@ pub enum Kind {
 pub struct Spaces(u32);
 
 impl Spaces {
+    /// No spaces.
+    pub const NONE: Spaces = Spaces(0);
+
     /// A number for tests.
     #[cfg(test)]
     pub(crate) const fn test(number: u32) -> Spaces {
@@ -57,6 +60,9 @@ pub struct Amount {
 }
 
 impl Amount {
+    /// Nothing.
+    pub const NONE: Amount = Amount { bytes: 0, keys: 0 };
+
     /// What of `self` is not used yet.
     #[inline]
     pub fn less(self, used: Amount) -> Amount {

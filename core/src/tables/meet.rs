@@ -28,6 +28,9 @@ pub enum Up {
 }
 
 impl Meet {
+    /// No part of the tree has arrived.
+    pub const NONE: Meet = Meet { below: 0, up: Up::Waiting, down: 0, down_at: 0 };
+
     /// Whether everybody at and below this node has just arrived: `arrived` of the `here` that this node's own are,
     /// and the children `below`. Nobody at all is not everybody.
     pub fn is_complete(&self, arrived: u32, here: u32, below: u64) -> bool {

@@ -21,6 +21,9 @@ pub struct Name {
 }
 
 impl Name {
+    /// An empty slot.
+    pub const EMPTY: Name = Name { name: Vec::new(), port: Vec::new(), owner: None, waiting: 0, serial: 0 };
+
     /// Whether nothing stands in it.
     pub fn is_free(&self) -> bool {
         self.owner.is_none() && self.waiting == 0

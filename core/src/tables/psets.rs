@@ -29,6 +29,9 @@ pub struct Pset {
 }
 
 impl Pset {
+    /// An empty slot.
+    pub const EMPTY: Pset = Pset { name: String::new(), job: None, serial: 0 };
+
     /// Whether nothing stands in it.
     pub fn is_free(&self) -> bool {
         self.job.is_none()

@@ -28,6 +28,21 @@ pub struct Upcall {
     pub full: Option<Limit>,
 }
 
+impl Upcall {
+    /// A slot of zero bytes, for a `static` in `.bss`. `Upcalls::new` overwrites it with the default value, whose `None`
+    /// is not always zero.
+    pub const EMPTY: Upcall = Upcall {
+        parent: None,
+        spawner: String::new(),
+        conn: None,
+        task: Task::Spawn(0),
+        stage: Stage::Asked,
+        len: 0,
+        name: String::new(),
+        full: Some(Limit::Jobs),
+    };
+}
+
 /// What the host is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {

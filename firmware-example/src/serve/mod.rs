@@ -57,7 +57,7 @@ impl Serve {
     pub(crate) fn new(clients: [Client; CLIENTS], port: u16) -> Result<Serve, Fault> {
         let (reply, long) = memory::scratch();
         Ok(Serve {
-            server: Server::new(memory::LIMITS, memory::slabs(), memory::SEED)?,
+            server: Server::new(memory::LIMITS, memory::storage(), memory::SEED)?,
             clients,
             job: None,
             port,

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use hydrant_core::{Fault, Limit};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
+use hydrant_record::WriteError;
 
 use crate::border::BackendError;
 use crate::manage::BoardError;
-use crate::recording::TapeError;
 use crate::storage::NoRoom;
 use crate::universe::UniverseError;
 
@@ -164,9 +164,9 @@ pub enum RunError {
     /// The board does not serve the job.
     #[error(transparent)]
     Board(#[from] Box<BoardError>),
-    /// It cannot be recorded.
+    /// The job cannot be recorded.
     #[error(transparent)]
-    Record(#[from] TapeError),
+    Record(#[from] WriteError),
     /// The ranks cannot be placed on hosts, or bound to processors.
     #[error(transparent)]
     Placement(#[from] Box<PlacementError>),

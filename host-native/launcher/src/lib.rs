@@ -13,7 +13,6 @@ pub mod messages;
 pub mod plan;
 pub mod probe;
 pub mod reach;
-pub mod recording;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;

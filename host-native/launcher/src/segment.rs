@@ -164,9 +164,9 @@ mod tests {
             Server::new_zeroed(limits, slabs.lend(), 3).expect("the slabs are as long as the limits say");
         assert_eq!(server.kvs_space(JobId(0)), None);
         assert_eq!(blocks(), 0);
-        let lent = slabs.lend();
-        *lent.log.last_mut().expect("the log is long") = 7;
-        lent.index[0].store(8, std::sync::atomic::Ordering::Relaxed);
+        let (log, index) = slabs.lend_kvs();
+        *log.last_mut().expect("the log is long") = 7;
+        index[0].store(8, std::sync::atomic::Ordering::Relaxed);
         // Of 512 bytes: a page or a few where each of the two was written to.
         assert!((1..=64).contains(&blocks()), "{} blocks", blocks());
     }

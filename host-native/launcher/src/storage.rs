@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicU32;
 
-use hydrant_core::storage::{Conn, Group, Job, Layout, Link, Name, Pset, RankSlot, Upcall};
+use hydrant_core::storage::{Bulk, Layout, OwnedSlots};
 use hydrant_core::{Limits, Storage};
 use rustix::mm::{Advice, madvise};
 
@@ -44,17 +44,9 @@ pub struct NoRoom(
 /// Storage to lend to a server. What it does not use of the long ones costs no memory, as they come zeroed from the system.
 #[derive(Debug)]
 pub struct OwnedStorage {
-    jobs: Vec<Job>,
-    ranks: Vec<RankSlot>,
-    conns: Vec<Conn>,
+    slots: OwnedSlots,
     kvs: KvsMemory,
-    groups: Vec<Group>,
-    names: Vec<Name>,
-    spawns: Vec<Upcall>,
     requests: Memory,
-    psets: Vec<Pset>,
-    links: Vec<Link>,
-    bits: Vec<u32>,
 }
 
 impl OwnedStorage {
@@ -85,7 +77,7 @@ impl OwnedStorage {
     fn make(limits: &Limits, kvs: impl FnOnce(&Layout) -> Option<KvsMemory>) -> Result<OwnedStorage, NoRoom> {
         let lengths = Layout::checked(limits).ok_or(NoRoom(None))?;
         // A system that promises more than it has would end whoever then uses it.
-        if written_at_once(&lengths) > installed_memory() {
+        if lengths.bytes_written() as u64 > installed_memory() {
             return Err(NoRoom(Some(lengths.bytes())));
         }
         kvs(&lengths).and_then(|kvs| OwnedStorage::with(kvs, &lengths)).ok_or(NoRoom(Some(lengths.bytes())))
@@ -101,38 +93,21 @@ impl OwnedStorage {
 
     fn with(mut kvs: KvsMemory, lengths: &Layout) -> Option<OwnedStorage> {
         prefer_large_pages(kvs.lend().0);
-        Some(OwnedStorage {
-            jobs: slots(lengths.jobs)?,
-            ranks: slots(lengths.ranks)?,
-            conns: slots(lengths.conns)?,
-            kvs,
-            groups: slots(lengths.groups)?,
-            names: slots(lengths.names)?,
-            spawns: slots(lengths.spawns)?,
-            requests: Memory::new(0, lengths.requests)?,
-            psets: slots(lengths.psets)?,
-            links: slots(lengths.links)?,
-            bits: slots(lengths.bits)?,
-        })
+        let requests = Memory::new(0, lengths.requests)?;
+        Some(OwnedStorage { slots: OwnedSlots::try_new(lengths)?, kvs, requests })
     }
 
     /// Lends them out.
     pub fn lend(&mut self) -> Storage<'_> {
         let (log, index) = self.kvs.lend();
-        Storage {
-            jobs: &mut self.jobs,
-            ranks: &mut self.ranks,
-            conns: &mut self.conns,
-            log,
-            index,
-            groups: &mut self.groups,
-            names: &mut self.names,
-            spawns: &mut self.spawns,
-            requests: self.requests.lend().0,
-            psets: &mut self.psets,
-            links: &mut self.links,
-            bits: &mut self.bits,
-        }
+        self.slots.lend(Bulk { log, index, requests: self.requests.lend().0 })
+    }
+}
+
+#[cfg(test)]
+impl OwnedStorage {
+    pub(crate) fn lend_kvs(&mut self) -> (&mut [u8], &[AtomicU32]) {
+        self.kvs.lend()
     }
 }
 
@@ -140,19 +115,6 @@ impl OwnedStorage {
 pub(crate) fn installed_memory() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(info.mem_unit.into())
-}
-
-/// Bytes of the tables whose every slot is written to when a server is made; the others cost what is used of them.
-fn written_at_once(lengths: &Layout) -> u64 {
-    Layout { log: 0, index: 0, requests: 0, ..*lengths }.bytes() as u64
-}
-
-/// So many empty slots; nothing where there is no memory for them.
-fn slots<T: Clone + Default>(count: usize) -> Option<Vec<T>> {
-    let mut slots = Vec::new();
-    slots.try_reserve_exact(count).ok()?;
-    slots.resize(count, T::default());
-    Some(slots)
 }
 
 /// Asks for large pages behind the first few, so that looking up one of very many keys does not miss in the TLB each
@@ -198,17 +160,16 @@ mod tests {
         // Long, and empty until it is used.
         for limit in [Limit::Keys, Limit::KvsBytes] {
             let mut slabs = OwnedStorage::try_new(&most(limit)).expect("there are addresses enough");
-            let lent = slabs.lend();
+            let (log, index) = slabs.lend_kvs();
             let lengths = Layout::of(&most(limit));
-            assert_eq!((lent.log.len(), lent.index.len()), (lengths.log, lengths.index));
-            lent.log[lengths.log - 1] = 1;
+            assert_eq!((log.len(), index.len()), (lengths.log, lengths.index));
+            log[lengths.log - 1] = 1;
         }
     }
 
     #[test]
     fn no_room_is_room_for_nothing() {
         let mut slabs = OwnedStorage::new(&Limits::NONE);
-        let lent = slabs.lend();
-        assert!(lent.log.is_empty() && lent.requests.is_empty() && lent.jobs.is_empty());
+        assert!(slabs.lend_kvs().0.is_empty() && slabs.requests.lend().0.is_empty());
     }
 }

@@ -1,13 +1,12 @@
 //! PMI server inside the process, for a process that was started without a process manager (a singleton).
 
-use std::sync::atomic::AtomicU32;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 use hydrant_core::limits::OUTPUT_MAX;
 use hydrant_core::server::JobSpec;
-use hydrant_core::storage::Layout;
-use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Storage, Time};
+use hydrant_core::storage::OwnedStorage;
+use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
 
 use hydrant_client::{Error, Transport};
 
@@ -42,33 +41,12 @@ struct State {
     closed: bool,
 }
 
-fn leak<T: Clone + Default>(len: usize) -> &'static mut [T] {
-    vec![T::default(); len].leak()
-}
-
-/// Returns memory that is never freed. A process initialises PMI once.
-fn slabs() -> Storage<'static> {
-    let need = Layout::of(&LIMITS);
-    Storage {
-        jobs: leak(need.jobs),
-        ranks: leak(need.ranks),
-        conns: leak(need.conns),
-        log: vec![0; need.log].leak(),
-        index: (0..need.index).map(|_| AtomicU32::new(0)).collect::<Vec<_>>().leak(),
-        groups: leak(need.groups),
-        names: leak(need.names),
-        spawns: leak(need.spawns),
-        requests: leak(need.requests),
-        psets: leak(need.psets),
-        links: leak(need.links),
-        bits: leak(need.bits),
-    }
-}
-
 impl Singleton {
     /// Creates the server and its job.
     pub(crate) fn new() -> Result<Singleton, Fault> {
-        let mut server = Server::new(LIMITS, slabs(), 0)?;
+        // A process initializes PMI once, so the storage is never freed.
+        let storage = Box::leak(Box::new(OwnedStorage::new(&LIMITS)));
+        let mut server = Server::new(LIMITS, storage.lend(), 0)?;
         let name = format!("singleton_{}", std::process::id());
         for input in [
             Input::RegisterJob(JobSpec::new(JOB, &name, 1)),

@@ -117,7 +117,7 @@ pub extern "C" fn hydrant_snapshot() -> u32 {
         SNAPSHOT.with(|memory| {
             let buf = grow_to(memory, len)?;
             let address = buf.as_ptr() as u32;
-            let len = server.snapshot(buf)?.len() as u32;
+            let len = server.snapshot(buf).map_err(Fault::from)?.len() as u32;
             Ok::<_, CallError>(MemorySpan { address, len })
         })
     });

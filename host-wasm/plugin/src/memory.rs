@@ -2,11 +2,10 @@
 
 use core::arch::wasm32::{memory_grow, memory_size};
 use core::cell::UnsafeCell;
-use core::sync::atomic::AtomicU32;
 use core::{ptr, slice};
 
 use hydrant_core::Storage;
-use hydrant_core::storage::Layout;
+use hydrant_core::storage::{Arena, Layout, Slot};
 
 const PAGE: usize = 64 * 1024;
 
@@ -73,24 +72,11 @@ pub(crate) fn extend(room: &mut &'static mut [u8], len: usize) -> Option<()> {
     Some(())
 }
 
-/// Allocates storage of this layout.
+/// Lays storage out in memory that is taken from the host.
 pub(crate) fn storage(layout: &Layout) -> Option<Storage<'static>> {
-    // Each slice may be preceded by padding for alignment.
-    let mut memory = Bump { rest: bytes(layout.bytes().checked_add(12 * 16)?)? };
-    Some(Storage {
-        jobs: memory.take(layout.jobs)?,
-        ranks: memory.take(layout.ranks)?,
-        conns: memory.take(layout.conns)?,
-        log: memory.zeros(layout.log)?,
-        index: memory.index(layout.index)?,
-        groups: memory.take(layout.groups)?,
-        names: memory.take(layout.names)?,
-        spawns: memory.take(layout.spawns)?,
-        requests: memory.zeros(layout.requests)?,
-        psets: memory.take(layout.psets)?,
-        links: memory.take(layout.links)?,
-        bits: memory.take(layout.bits)?,
-    })
+    // Each slab may be preceded by padding for alignment.
+    let rest = bytes(layout.bytes().checked_add(12 * 16)?)?;
+    Storage::in_arena(layout, &mut Bump { rest })
 }
 
 /// Bump allocator over a slice.
@@ -98,28 +84,22 @@ struct Bump {
     rest: &'static mut [u8],
 }
 
-impl Bump {
-    /// Takes `len` zeroed bytes.
-    fn zeros(&mut self, len: usize) -> Option<&'static mut [u8]> {
-        self.rest.split_off_mut(..len)
-    }
-
-    /// Takes `len` empty slots.
-    fn take<T: Default>(&mut self, len: usize) -> Option<&'static mut [T]> {
+impl Arena<'static> for Bump {
+    fn slots<T: Slot>(&mut self, len: usize) -> Option<&'static mut [T]> {
         let padding = self.rest.as_ptr().align_offset(align_of::<T>());
         self.rest.split_off_mut(..padding)?;
         let bytes = self.rest.split_off_mut(..len.checked_mul(size_of::<T>())?)?;
         let first: *mut T = bytes.as_mut_ptr().cast();
         for at in 0..len {
             // SAFETY: the slot lies in `bytes`, which is aligned for it and borrowed only here.
-            unsafe { first.add(at).write(T::default()) };
+            unsafe { first.add(at).write(T::empty()) };
         }
         // SAFETY: all `len` slots have been written, in memory that is borrowed only here and never freed.
         Some(unsafe { slice::from_raw_parts_mut(first, len) })
     }
 
-    fn index(&mut self, len: usize) -> Option<&'static [AtomicU32]> {
-        self.take(len).map(|slots| &*slots)
+    fn bytes(&mut self, len: usize) -> Option<&'static mut [u8]> {
+        self.rest.split_off_mut(..len)
     }
 }
 

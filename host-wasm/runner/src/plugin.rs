@@ -110,9 +110,9 @@ impl Plugin {
     /// Creates an instance without a server.
     fn new(sandbox: &Sandbox, validator: Validator) -> Result<Plugin, Error> {
         let shared = &*sandbox.shared;
-        let layout = Layout::checked(validator.limits()).ok_or(Fault::InsufficientStorage)?;
+        let bytes = Layout::checked(validator.limits()).map_or(usize::MAX, |layout| layout.bytes());
         // A snapshot contains the tables and may be a quarter longer.
-        let memory_max = layout.bytes().saturating_mul(3).saturating_add(MEMORY_BASE);
+        let memory_max = bytes.saturating_mul(3).saturating_add(MEMORY_BASE);
         let limits = StoreLimitsBuilder::new().memory_size(memory_max).instances(1).tables(1).memories(1);
         let limits = limits.table_elements(10_000).build();
         let mut store = Store::new(shared.module.engine(), limits);

@@ -4,20 +4,30 @@
 //! allocates would not even link, because no allocator is there to be found.
 #![no_std]
 
+use core::cell::UnsafeCell;
 use core::hint::black_box;
-use core::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::{Limits, OUTPUT_MAX};
 use hydrant_core::server::{Input, JobSpec, Output};
-use hydrant_core::storage::{Conn, Group, Job, Layout, RankSlot};
-use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Storage, Time};
+use hydrant_core::storage::FixedStorage;
+use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time, fixed_storage};
 
 const RANKS: u32 = 2;
-const LIMITS: Limits = Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: 16, kvs_bytes: 1024, groups: 1, ..Limits::NONE };
-const NEED: Layout = Layout::of(&LIMITS);
+const LIMITS: Limits =
+    Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: 16, kvs_bytes: 1024, groups: 1, ..Limits::NONE };
+
+/// A static without a lock.
+struct Unguarded<T>(UnsafeCell<T>);
+
+// SAFETY: the program has one thread.
+unsafe impl<T> Sync for Unguarded<T> {}
+
+#[unsafe(export_name = "hydrant_storage")]
+static STORAGE: Unguarded<fixed_storage!(LIMITS)> = Unguarded(UnsafeCell::new(FixedStorage::new()));
 
 /// What each rank says, in PMI-1 and in PMI-2.
-const LINES: &[u8] = b"cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=put kvsname=kvs key=a value=b\n\
+const LINES: &[u8] =
+    b"cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=put kvsname=kvs key=a value=b\n\
     cmd=barrier_in\ncmd=get kvsname=kvs key=a\ncmd=finalize\n";
 const COUNTED: &[u8] = b"cmd=init pmi_version=2 pmi_subversion=0\n    23cmd=fullinit;pmirank=1;\
     26    cmd=kvs-put;key=c;value=d;    14cmd=kvs-fence;    18cmd=kvs-get;key=a;13    cmd=finalize;";
@@ -29,27 +39,9 @@ pub extern "C" fn hydrant_exercise() -> u32 {
 }
 
 fn serve() -> Result<u32, Fault> {
-    let mut jobs = [const { None }; NEED.jobs].map(|_: Option<()>| Job::default());
-    let mut conns = [const { None }; NEED.conns].map(|_: Option<()>| Conn::default());
-    let mut ranks = [RankSlot::default(); NEED.ranks];
-    let mut groups = [const { None }; NEED.groups].map(|_: Option<()>| Group::default());
-    let (mut log, mut bits) = ([0; NEED.log], [0; NEED.bits]);
-    let index = [const { AtomicU32::new(0) }; NEED.index];
-    let slabs = Storage {
-        jobs: &mut jobs,
-        ranks: &mut ranks,
-        conns: &mut conns,
-        log: &mut log,
-        index: &index,
-        groups: &mut groups,
-        names: &mut [],
-        spawns: &mut [],
-        requests: &mut [],
-        psets: &mut [],
-        links: &mut [],
-        bits: &mut bits,
-    };
-    let mut server = Server::new(LIMITS, slabs, black_box(1))?;
+    // SAFETY: the machine has one thread, and this function runs once.
+    let storage = unsafe { &mut *STORAGE.0.get() };
+    let mut server = Server::new(LIMITS, storage.lend(), black_box(1))?;
     let job = JobId(0);
     let spec = JobSpec::new(job, "kvs", RANKS);
     server.handle(Time(0), Input::RegisterJob(spec))?;

@@ -210,7 +210,7 @@ fn a_spawn_that_fails_is_an_error_with_codes() {
         host.now,
         Input::SpawnComplete { spawn: UpcallId(0), started: false, full: None, codes: &[2, 125] },
     );
-    assert_eq!(again, Err(Fault::NoSuchErrand));
+    assert_eq!(again, Err(Fault::NoSuchUpcall));
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn spawns_have_limits_and_are_dropped_with_who_asked() {
     host.tell(Input::Closed { conn: ConnId(0) });
     let before = host.snapshot();
     let late = Input::RegisterJob(spawned(Some(UpcallId(7))));
-    assert_eq!(host.server.handle(host.now, late), Err(Fault::NoSuchErrand));
+    assert_eq!(host.server.handle(host.now, late), Err(Fault::NoSuchUpcall));
     assert_eq!(host.snapshot(), before);
     host.tell(Input::SpawnComplete { spawn: UpcallId(0), started: false, full: None, codes: &[1, 1] });
     host.silent();

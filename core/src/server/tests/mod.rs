@@ -7,7 +7,7 @@ mod nodes;
 mod restore;
 mod shared;
 
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::boxed::Box;
 use std::collections::VecDeque;
 use std::format;
@@ -17,6 +17,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::limits::OUTPUT_MAX;
+use crate::storage::OwnedStorage;
 use crate::trace::{Cause, Closing, Exit};
 
 const JOB: JobId = JobId(0);
@@ -35,31 +36,14 @@ const SMALL: Limits = Limits {
     links: 0,
 };
 
-fn leak<T: Clone + Default>(len: usize) -> &'static mut [T] {
-    Box::leak(vec![T::default(); len].into_boxed_slice())
-}
-
 /// The hash seed of every server here.
 const SEED: u32 = 7;
 
-/// Storage for these limits, which stay.
-fn slabs(limits: &Limits) -> Storage<'static> {
-    let need = Layout::of(limits);
-    let index = (0..need.index).map(|_| AtomicU32::new(9)).collect::<Vec<_>>();
-    Storage {
-        jobs: leak(need.jobs),
-        ranks: leak(need.ranks),
-        conns: leak(need.conns),
-        log: leak(need.log),
-        index: Box::leak(index.into_boxed_slice()),
-        groups: leak(need.groups),
-        names: leak(need.names),
-        spawns: leak(need.spawns),
-        requests: leak(need.requests),
-        psets: leak(need.psets),
-        links: leak(need.links),
-        bits: leak(need.bits),
-    }
+/// Storage for these limits that is never freed. The index is not empty, as [`Server::new`] clears it.
+fn storage(limits: &Limits) -> Storage<'static> {
+    let storage = Box::leak(Box::new(OwnedStorage::new(limits))).lend();
+    storage.index.iter().for_each(|slot| slot.store(9, Ordering::Relaxed));
+    storage
 }
 
 /// A server, and what it has said.
@@ -76,9 +60,9 @@ struct Host {
 
 impl Host {
     fn with_limits(limits: Limits) -> Host {
-        let slabs = slabs(&limits);
-        let index = slabs.index;
-        let server = Server::new(limits, slabs, SEED).unwrap();
+        let storage = storage(&limits);
+        let index = storage.index;
+        let server = Server::new(limits, storage, SEED).unwrap();
         let (replies, events, messages) = (VecDeque::new(), Vec::new(), VecDeque::new());
         Host { server, index, now: Time(0), replies, events, messages }
     }

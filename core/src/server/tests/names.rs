@@ -119,7 +119,7 @@ fn what_nobody_asked_is_the_hosts_fault() {
     }
     host.named(1, 0, b"p");
     let again = Input::UpcallComplete { upcall: UpcallId(1), rc: 0, text: b"p" };
-    assert_eq!(host.server.handle(host.now, again), Err(Fault::NoSuchErrand));
+    assert_eq!(host.server.handle(host.now, again), Err(Fault::NoSuchUpcall));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_request_goes_with_its_connection() {
     host.silent();
     assert_eq!(
         host.server.handle(host.now, Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: b"" }),
-        Err(Fault::NoSuchErrand)
+        Err(Fault::NoSuchUpcall)
     );
     let mut none = remote(Limits { spawns: 0, ..SMALL });
     none.says(1, "cmd=lookup_name service=a\n");

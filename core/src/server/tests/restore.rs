@@ -29,7 +29,7 @@ fn saved(server: &Server<'_>) -> Vec<u8> {
 }
 
 fn restored(snapshot: &[u8]) -> Result<Server<'static>, Fault> {
-    Server::restore(snapshot, slabs(&SMALL))
+    Server::restore(snapshot, storage(&SMALL))
 }
 
 /// Gives bytes the digest that they should have.
@@ -118,14 +118,17 @@ fn limits_that_no_memory_holds_are_refused() {
     snapshot.splice(HEADER.len()..HEADER.len() + 1, [0xff, 0xff, 0xff, 0xff, 0x0f]);
     sign(&mut snapshot);
     let error = restored(&snapshot).unwrap_err();
-    assert!(matches!(error, Fault::InsufficientStorage | Fault::Snapshot(Damage::Limits)), "{error:?}");
+    assert!(
+        matches!(error, Fault::InsufficientStorage { .. } | Fault::Snapshot(Damage::Limits)),
+        "{error:?}"
+    );
 }
 
 #[test]
 fn a_server_that_is_one_of_several_is_refused() {
     let mut host = Host::with_limits(Limits { links: 2, ..SMALL });
     host.tell(Input::Node { node: 0, nodes: 2, radix: 2 });
-    let restored = Server::restore(&saved(&host.server), slabs(&Limits { links: 2, ..SMALL }));
+    let restored = Server::restore(&saved(&host.server), storage(&Limits { links: 2, ..SMALL }));
     assert_eq!(restored.unwrap_err(), Fault::Snapshot(Damage::Nodes));
 }
 
@@ -149,7 +152,7 @@ fn what_was_made_up_is_refused_or_harmless() {
                     exercise(server);
                 }
                 Err(Fault::Snapshot(damage)) => _ = found.insert(format!("{damage:?}")),
-                Err(Fault::InsufficientStorage) => {}
+                Err(Fault::InsufficientStorage { .. }) => {}
                 Err(other) => panic!("byte {at} changed by {change}: {other}"),
             }
         }

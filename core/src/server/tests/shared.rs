@@ -49,7 +49,7 @@ fn a_space_goes_with_its_job() {
         assert_eq!(host.server.kvs_space(JobId(job)), None);
     }
     // With the last job the log is empty, and there is nothing that the next one could find.
-    assert!(host.index.iter().all(|slot| slot.load(core::sync::atomic::Ordering::Relaxed) == 0));
+    assert!(host.index.iter().all(|slot| slot.load(Ordering::Relaxed) == 0));
     host.job(spec(1));
     assert_eq!(read(&host, JobId(0), "k"), None);
 }

@@ -1,0 +1,9 @@
+//! State of jobs, ranks, connections and pending replies.
+
+mod conn;
+mod job;
+mod reply;
+
+pub(crate) use conn::{Conn, Phase};
+pub(crate) use job::{Aborted, Job, RankPhase, RankSlot, RingPart};
+pub(crate) use reply::{Answer, Attr, Owed, What};

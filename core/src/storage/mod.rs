@@ -1,0 +1,174 @@
+//! Memory of a server, lent by the host.
+//!
+//! [`Layout::of`] derives the length of every slab from [`Limits`]. One call lays the memory out:
+//!
+//! - [`fixed_storage!`](crate::fixed_storage) names a [`FixedStorage`] for constant limits: one value for a `static` or the stack,
+//!   without an allocator.
+//! - `OwnedStorage` (feature `alloc`) holds slabs for limits known at run time.
+//! - `OwnedSlots` (feature `alloc`) leaves the key-value log to the host, which may map or share it.
+//! - [`Storage::in_arena`] carves the slabs from a memory region of the host.
+//!
+//! The slots are opaque. [`Server::new`](crate::Server::new) resets them, so their content does not matter.
+
+mod fixed;
+#[cfg(any(test, feature = "alloc"))]
+mod owned;
+mod slot;
+
+use core::sync::atomic::AtomicU32;
+
+pub use fixed::FixedStorage;
+#[cfg(any(test, feature = "alloc"))]
+pub use owned::{Bulk, OwnedSlots, OwnedStorage};
+pub use slot::{Arena, Slot};
+
+pub use crate::fault::Slab;
+use crate::limits::Limits;
+use crate::peer::links::Link;
+use crate::state::{Conn, Job, RankSlot};
+use crate::store::{Ready, log};
+use crate::tables::connect::Connections;
+use crate::tables::fence::{Group, Groups};
+use crate::tables::names::Name;
+use crate::tables::psets::{Pset, Psets};
+use crate::tables::upcalls::Upcall;
+
+/// Slabs that a server works in, borrowed from their owner. Each is at least as long as [`Layout::of`] requires.
+#[derive(Debug)]
+pub struct Storage<'s> {
+    pub(crate) jobs: &'s mut [Job],
+    pub(crate) ranks: &'s mut [RankSlot],
+    pub(crate) conns: &'s mut [Conn],
+    pub(crate) log: &'s mut [u8],
+    /// A shared reference, because other processes may map the index read-only.
+    pub(crate) index: &'s [AtomicU32],
+    pub(crate) groups: &'s mut [Group],
+    pub(crate) names: &'s mut [Name],
+    pub(crate) upcalls: &'s mut [Upcall],
+    /// Texts of the upcalls.
+    pub(crate) requests: &'s mut [u8],
+    pub(crate) psets: &'s mut [Pset],
+    pub(crate) links: &'s mut [Link],
+    /// Sets of ranks, connections and jobs.
+    pub(crate) bits: &'s mut [u32],
+}
+
+impl<'s> Storage<'s> {
+    /// Takes every slab from `arena`. Returns `None` when the arena has too little memory.
+    pub fn in_arena(layout: &Layout, arena: &mut impl Arena<'s>) -> Option<Storage<'s>> {
+        Some(Storage {
+            jobs: arena.slots(layout.jobs)?,
+            ranks: arena.slots(layout.ranks)?,
+            conns: arena.slots(layout.conns)?,
+            log: arena.bytes(layout.log)?,
+            index: arena.slots(layout.index)?,
+            groups: arena.slots(layout.groups)?,
+            names: arena.slots(layout.names)?,
+            upcalls: arena.slots(layout.upcalls)?,
+            requests: arena.bytes(layout.requests)?,
+            psets: arena.slots(layout.psets)?,
+            links: arena.slots(layout.links)?,
+            bits: arena.slots(layout.bits)?,
+        })
+    }
+}
+
+/// Length of every slab, in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Layout {
+    /// Job slots.
+    pub jobs: usize,
+    /// Rank slots, of all jobs.
+    pub ranks: usize,
+    /// Connection slots.
+    pub conns: usize,
+    /// Bytes of the key-value log.
+    pub log: usize,
+    /// 32-bit entries of the index of the log.
+    pub index: usize,
+    /// Group barrier slots.
+    pub groups: usize,
+    /// Published name slots.
+    pub names: usize,
+    /// Upcall slots.
+    pub upcalls: usize,
+    /// Bytes for the texts of upcalls.
+    pub requests: usize,
+    /// Process set slots.
+    pub psets: usize,
+    /// Slots of links to other nodes.
+    pub links: usize,
+    /// 32-bit words for sets of ranks, connections and jobs.
+    pub bits: usize,
+}
+
+impl Layout {
+    /// The layout for these limits. The lengths may overflow on machines that cannot address as much: see
+    /// [`Layout::checked`].
+    pub const fn of(limits: &Limits) -> Layout {
+        Layout {
+            jobs: limits.jobs as usize,
+            ranks: limits.ranks as usize,
+            conns: limits.conns as usize,
+            log: limits.kvs_bytes as usize,
+            index: log::index_len(limits.keys),
+            groups: limits.groups as usize,
+            names: limits.names as usize,
+            upcalls: limits.spawns as usize,
+            requests: limits.spawns as usize * limits.spawn_bytes as usize,
+            psets: limits.psets as usize,
+            links: limits.links as usize,
+            bits: Ready::words(limits.conns)
+                + Groups::words(limits.groups, limits.ranks)
+                + Psets::words(limits.psets, limits.ranks)
+                + Connections::words(limits.jobs),
+        }
+    }
+
+    /// The layout for these limits, or `None` when its bytes exceed the address space of this machine.
+    pub fn checked(limits: &Limits) -> Option<Layout> {
+        let wide = |limit: u32| u128::from(limit);
+        let words = |bits: u32| wide(bits.div_ceil(32));
+        let sets = (2 * wide(limits.groups) + 1 + wide(limits.psets) + 1) * words(limits.ranks);
+        // The set of ready connections has summaries of summaries, in all less than twice its lowest level.
+        let bits = 2 * words(limits.conns) + 8 + sets + (wide(limits.jobs) + 2) * words(limits.jobs);
+        // The index has its next power of two of slots.
+        let index = 2 * (wide(limits.keys) + wide(limits.keys) / 3 + 1);
+        let each = |count: u128, size: usize| count * size as u128;
+        let bytes = each(wide(limits.jobs), size_of::<Job>())
+            + each(wide(limits.ranks), size_of::<RankSlot>())
+            + each(wide(limits.conns), size_of::<Conn>())
+            + wide(limits.kvs_bytes)
+            + each(index, size_of::<AtomicU32>())
+            + each(wide(limits.groups), size_of::<Group>())
+            + each(wide(limits.names), size_of::<Name>())
+            + each(wide(limits.spawns), size_of::<Upcall>() + limits.spawn_bytes as usize)
+            + each(wide(limits.psets), size_of::<Pset>())
+            + each(wide(limits.links), size_of::<Link>())
+            + each(bits, size_of::<u32>());
+        (bytes <= isize::MAX as u128).then(|| Layout::of(limits))
+    }
+
+    /// Bytes that [`Server::new`](crate::Server::new) writes to: all slabs but the log, its index and the texts of upcalls, which
+    /// cost memory only as far as they are used.
+    pub const fn bytes_written(&self) -> usize {
+        Layout { log: 0, index: 0, requests: 0, ..*self }.bytes()
+    }
+
+    /// Bytes of all slabs together.
+    pub const fn bytes(&self) -> usize {
+        self.jobs * size_of::<Job>()
+            + self.ranks * size_of::<RankSlot>()
+            + self.conns * size_of::<Conn>()
+            + self.log
+            + self.index * size_of::<AtomicU32>()
+            + self.groups * size_of::<Group>()
+            + self.names * size_of::<Name>()
+            + self.upcalls * size_of::<Upcall>()
+            + self.requests
+            + self.psets * size_of::<Pset>()
+            + self.links * size_of::<Link>()
+            + self.bits * size_of::<u32>()
+    }
+}

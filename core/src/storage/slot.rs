@@ -1,0 +1,53 @@
+//! Opaque slots, and memory regions that slabs of them are carved from.
+
+use core::sync::atomic::AtomicU32;
+
+use crate::peer::links::Link;
+use crate::state::{Conn, Job, RankSlot};
+use crate::tables::fence::Group;
+use crate::tables::names::Name;
+use crate::tables::psets::Pset;
+use crate::tables::upcalls::Upcall;
+
+/// Element of a slab. Implemented for the server's own types only.
+pub trait Slot: sealed::Sealed + Sized + 'static {
+    /// The value that a slab is filled with before it is lent to a server.
+    fn empty() -> Self;
+}
+
+/// Memory region that slabs are carved from, one after the other. See [`Storage::in_arena`](super::Storage::in_arena).
+pub trait Arena<'s> {
+    /// Returns `len` slots, each of them [`empty`](Slot::empty), or `None` when too little memory is left.
+    fn slots<T: Slot>(&mut self, len: usize) -> Option<&'s mut [T]>;
+
+    /// Returns `len` bytes of any content, or `None` when too little memory is left.
+    fn bytes(&mut self, len: usize) -> Option<&'s mut [u8]>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! slots {
+    ($($slot:ty = $empty:expr),* $(,)?) => {$(
+        impl sealed::Sealed for $slot {}
+        impl Slot for $slot {
+            fn empty() -> $slot {
+                $empty
+            }
+        }
+    )*};
+}
+
+slots!(
+    Job = Job::EMPTY,
+    RankSlot = RankSlot::EMPTY,
+    Conn = Conn::EMPTY,
+    Group = Group::EMPTY,
+    Name = Name::EMPTY,
+    Upcall = Upcall::EMPTY,
+    Pset = Pset::EMPTY,
+    Link = Link::EMPTY,
+    AtomicU32 = AtomicU32::new(0),
+    u32 = 0,
+);

@@ -1,0 +1,217 @@
+//! Descriptions of records for people.
+
+use std::fmt::Write;
+
+use hydrant_core::peer::message::{self, Gone, Head, Item, Meeting, Whose};
+use hydrant_core::server::{Consumed, Input, JobSpec, Output, Record};
+use hydrant_core::trace::Cause;
+use hydrant_core::{Rank, Time};
+
+/// Describes a record in one line.
+pub fn describe(record: &Record<'_>) -> String {
+    match record {
+        Record::Begin { program, .. } => format!("begin, by {}", program.escape_debug()),
+        Record::Input { now, input } => format!("at {} ms: {}", now.0, of_input(input)),
+        Record::Took { consumed, wake } => format!("handled{}", result(consumed, *wake)),
+        Record::Refused(fault) => format!("refused: {fault}"),
+        Record::Broke { why } => format!("failed: {}", why.escape_debug()),
+        Record::Output(output) => of_output(output),
+        Record::Silence => "no output".to_owned(),
+        Record::End { inputs, outputs } => format!("end, {inputs} inputs and {outputs} outputs"),
+    }
+}
+
+fn result(consumed: &Consumed, wake: Option<Time>) -> String {
+    let mut text = String::new();
+    if consumed.bytes > 0 {
+        let _ = write!(text, ", {} bytes consumed", consumed.bytes);
+    }
+    if consumed.again {
+        text.push_str(", rest again after the next reply");
+    }
+    if let Some(Time(at)) = wake {
+        let _ = write!(text, ", next timeout at {at} ms");
+    }
+    text
+}
+
+/// Describes an input without its connection and rank.
+pub(crate) fn of_input(input: &Input<'_>) -> String {
+    match input {
+        Input::Node { node, nodes, radix } => {
+            format!("node {node} of {nodes}, tree of radix {radix}")
+        }
+        Input::RegisterJob(spec) => job(spec),
+        Input::MapRanks { first, count, node, .. } => format!("on node {node}: {}", ranks(*first, *count)),
+        Input::Preput { key, value, .. } => {
+            format!("preput {}={}", key.escape_ascii(), value.escape_ascii())
+        }
+        Input::Define { name, members, .. } => {
+            format!(
+                "process set {} is ranks {}, defined by a rank",
+                name.escape_debug(),
+                members.escape_ascii()
+            )
+        }
+        Input::Connected { other, connected, .. } => {
+            format!("{} job {other}", if *connected { "connected to" } else { "disconnected from" })
+        }
+        Input::StalledFence { .. } => "stalled fence on another node".to_owned(),
+        Input::Peer { node, bytes } => format!("from node {node}: {}", of_peer(bytes)),
+        Input::PeerBlocked { node } => format!("link to node {node} blocked"),
+        Input::PeerWritable { node } => format!("link to node {node} writable"),
+        Input::Program { first, count, appnum, .. } => {
+            format!("program {appnum}: {}", ranks(*first, *count))
+        }
+        Input::Attr { key, value, .. } => {
+            format!("attribute {}={}", key.escape_ascii(), value.escape_ascii())
+        }
+        Input::Pset { name, first, count, .. } => {
+            format!("process set {} is {}", name.escape_debug(), ranks(*first, *count))
+        }
+        Input::SpawnComplete { spawn, started: true, .. } => format!("spawn {spawn} started"),
+        Input::SpawnComplete { spawn, full, codes, .. } => {
+            let limit = full.map_or_else(String::new, |limit| format!(", limit {} reached", limit.name()));
+            format!("spawn {spawn} failed{limit}, codes {codes:?}")
+        }
+        Input::UpcallComplete { upcall, rc, text } => {
+            format!("upcall {upcall} complete: rc {rc} {}", text.escape_ascii())
+        }
+        Input::Opened { rank: Some(_), .. } => "connection opened".to_owned(),
+        Input::Opened { job, rank: None, .. } => {
+            format!("connection opened to job {job}, rank not known yet")
+        }
+        Input::OpenedQuery { job, .. } => format!("query connection opened to job {job}"),
+        Input::Bytes { bytes, full, .. } => {
+            format!("{}{}", bytes.escape_ascii(), if *full { " (buffer full)" } else { "" })
+        }
+        Input::Blocked { .. } => "connection blocked".to_owned(),
+        Input::Writable { .. } => "connection writable".to_owned(),
+        Input::Closed { .. } => "connection closed".to_owned(),
+        Input::Exited { exit, .. } => exit.to_string(),
+        Input::Timeout => "timeout".to_owned(),
+        Input::DeregisterJob { .. } => "job deregistered".to_owned(),
+    }
+}
+
+fn job(spec: &JobSpec<'_>) -> String {
+    let default = JobSpec::new(spec.job, spec.name, spec.size);
+    let mut text = format!("job {} of {} ranks", spec.name.escape_debug(), spec.size);
+    if let Some(universe) = spec.universe {
+        let _ = write!(text, ", universe size {universe}");
+    }
+    if let Some(spawn) = spec.spawn {
+        let _ = write!(text, ", of spawn {spawn}");
+    }
+    if !spec.spawner.is_empty() {
+        let _ = write!(text, ", spawned by {}", spec.spawner.escape_debug());
+    }
+    if !spec.cleanup {
+        text.push_str(", no cleanup after a failure");
+    }
+    if spec.pmi1_subversion != default.pmi1_subversion {
+        let _ = write!(text, ", PMI 1.{}", spec.pmi1_subversion);
+    }
+    if spec.remote_names {
+        text.push_str(", names on another node");
+    }
+    for (millis, what) in [(spec.lookup_wait, "lookup timeout"), (spec.fence_warning, "fence warning after")]
+    {
+        if millis > 0 {
+            let _ = write!(text, ", {what} {millis} ms");
+        }
+    }
+    text
+}
+
+fn ranks(first: Rank, count: u32) -> String {
+    match count {
+        1 => format!("rank {first}"),
+        _ => format!("ranks {first}-{}", u64::from(first.0) + u64::from(count.saturating_sub(1))),
+    }
+}
+
+/// Describes an output without its connection and rank.
+pub(crate) fn of_output(output: &Output<'_>) -> String {
+    match output {
+        Output::Bytes { bytes, .. } => bytes.escape_ascii().to_string(),
+        Output::Close { why, .. } => format!("close connection: {why}"),
+        Output::Joined { .. } => "joined".to_owned(),
+        Output::Spawn { spawn, protocol, request, .. } => {
+            format!("start spawn {spawn} (PMI-{}): {}", protocol.version(), request.escape_ascii())
+        }
+        Output::Upcall { upcall, protocol, request, .. } => {
+            let version = protocol.version();
+            format!("upcall {upcall} (PMI-{version}): {}", request.escape_ascii())
+        }
+        Output::KillRank { code, message, .. } => {
+            format!("kill rank{}{}", with_code(*code), with_message(message))
+        }
+        Output::AbortJob { cause, message, .. } => {
+            format!("abort job: {}{}", of_cause(cause), with_message(message))
+        }
+        Output::Peer { node, bytes } => format!("to node {node}: {}", of_peer(bytes)),
+        Output::StalledFence { arrived, size, missing, .. } => {
+            format!(
+                "stalled fence: {arrived} of {size} ranks have arrived, missing {}",
+                missing.escape_debug()
+            )
+        }
+    }
+}
+
+/// Describes a message between nodes in one line.
+pub(crate) fn of_peer(bytes: &[u8]) -> String {
+    let Some((head, body)) = message::split(bytes) else { return bytes.escape_ascii().to_string() };
+    match head {
+        Head::Records { job: Whose { job, .. }, ring } => {
+            let what = if ring { "ring values of" } else { "put in" };
+            let mut text = format!("{what} job {job}");
+            for Item { rank, key, value } in message::parts::<Item<'_>>(body).map_while(|item| item) {
+                let _ = write!(text, ", by rank {rank}: {}={}", key.escape_ascii(), value.escape_ascii());
+            }
+            text
+        }
+        Head::Arrive { job: Whose { job, .. }, at } => {
+            format!("subtree has arrived at {} of job {job}", of_meeting(at, body))
+        }
+        Head::Release { job: Whose { job, .. }, at } => {
+            format!("all ranks have arrived at {} of job {job}", of_meeting(at, body))
+        }
+        Head::Gone => {
+            let gone = message::parts::<Gone>(body).map_while(|gone| gone);
+            let gone = gone.map(|Gone { job: Whose { job, .. }, rank, exit, dead }| {
+                format!("rank {rank} of job {job} {exit}{}", if dead { ", failed" } else { "" })
+            });
+            gone.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+fn of_meeting(at: Meeting, body: &[u8]) -> String {
+    match at {
+        Meeting::Fence => "the fence".to_owned(),
+        Meeting::Ring => "the ring".to_owned(),
+        Meeting::Group(tag) => {
+            let members: Vec<String> = message::members(body).map(|rank| rank.to_string()).collect();
+            format!("barrier {tag} of ranks {}", members.join(","))
+        }
+    }
+}
+
+fn of_cause(cause: &Cause) -> String {
+    match cause {
+        Cause::Abort { rank, code } => format!("rank {rank} aborted{}", with_code(*code)),
+        Cause::NoFinalize { rank, exit } => format!("rank {rank} {exit} without finalizing"),
+        Cause::Died { rank, exit } => format!("rank {rank} {exit}"),
+        Cause::Absent { rank, exit } => format!("rank {rank} {exit} before a collective that waits for it"),
+    }
+}
+
+fn with_code(code: Option<i32>) -> String {
+    code.map_or_else(String::new, |code| format!(" with code {code}"))
+}
+
+fn with_message(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!(", message {}", message.escape_debug()) }
+}

@@ -1,0 +1,235 @@
+//! Recording printed as a table, one line for each step.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::Write;
+
+use hydrant_core::peer::message::{self, Gone, Head, Item, Whose};
+use hydrant_core::server::{Consumed, Input, Output, Record};
+use hydrant_core::wire::{Framing, next_frame};
+use hydrant_core::{ConnId, JobId, Limit, Rank};
+
+use crate::Begin;
+use crate::describe::{of_input, of_output, of_peer};
+
+/// Maximum number of bytes printed of an incomplete message.
+const PART_MAX: usize = 200;
+
+/// Prints a recording as a table. Output stops at the first write error.
+pub struct Table<'w> {
+    /// `None` after a write error.
+    out: Option<&'w mut dyn Write>,
+    /// If set, the only rank to print.
+    only: Option<u32>,
+    /// Job and rank of each open connection.
+    conns: BTreeMap<ConnId, Subject>,
+    /// Time of the last input in milliseconds.
+    now: u64,
+    /// Number of the last input.
+    input: u64,
+    /// Connection of the last input if that was `Bytes`, and its bytes.
+    sender: Option<ConnId>,
+    bytes: Vec<u8>,
+}
+
+/// Connection, job and rank of a line.
+#[derive(Clone, Copy, Default)]
+struct Subject {
+    conn: Option<ConnId>,
+    job: Option<JobId>,
+    rank: Option<Rank>,
+}
+
+impl<'w> Table<'w> {
+    /// Prints the head of the table. With `only`, lines of other ranks are left out.
+    pub fn new(out: &'w mut dyn Write, only: Option<u32>, begin: &Begin) -> Table<'w> {
+        let mut table = Table {
+            out: Some(out),
+            only,
+            conns: BTreeMap::new(),
+            now: 0,
+            input: 0,
+            sender: None,
+            bytes: Vec::new(),
+        };
+        let limits: Vec<String> = Limit::ALL
+            .into_iter()
+            .filter(|limit| *limit != Limit::Owed)
+            .map(|limit| format!("{}={}", limit.name(), begin.limits.of(limit)))
+            .collect();
+        table.write(format_args!("recorded by {}, seed {}", begin.program.escape_debug(), begin.seed));
+        table.write(format_args!("limits {}", limits.join(" ")));
+        table.write(format_args!("> from client   < to client   . bytes not consumed   + input   ! output"));
+        table.write(format_args!("{:>9} {:>6} {:>5} {:>4} {:>5}", "seconds", "input", "conn", "job", "rank"));
+        table
+    }
+
+    /// Prints a record.
+    pub fn print(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Begin { .. } | Record::Silence | Record::End { .. } => {}
+            Record::Input { now, input } => {
+                (self.now, self.input) = (now.0, self.input + 1);
+                self.input(input);
+            }
+            Record::Took { consumed, .. } => self.consumed(consumed),
+            Record::Refused(fault) => self.line(Subject::default(), '+', format_args!("refused: {fault}")),
+            Record::Broke { why } => {
+                self.line(Subject::default(), '!', format_args!("server failed: {}", why.escape_debug()));
+            }
+            Record::Output(output) => self.output(output),
+        }
+    }
+
+    fn input(&mut self, input: &Input<'_>) {
+        self.sender = None;
+        let subject = match *input {
+            Input::RegisterJob(spec) => Subject { job: Some(spec.job), ..Subject::default() },
+            Input::Program { job, .. }
+            | Input::MapRanks { job, .. }
+            | Input::Attr { job, .. }
+            | Input::Preput { job, .. }
+            | Input::Define { job, .. }
+            | Input::Connected { job, .. }
+            | Input::StalledFence { job }
+            | Input::Pset { job, .. }
+            | Input::DeregisterJob { job } => Subject { job: Some(job), ..Subject::default() },
+            Input::Exited { job, rank, .. } => Subject { conn: None, job: Some(job), rank: Some(rank) },
+            Input::Opened { conn, job, rank } => {
+                let subject = Subject { conn: Some(conn), job: Some(job), rank };
+                self.conns.insert(conn, subject);
+                subject
+            }
+            Input::OpenedQuery { conn, job } => {
+                let subject = Subject { conn: Some(conn), job: Some(job), rank: None };
+                self.conns.insert(conn, subject);
+                subject
+            }
+            Input::Bytes { conn, bytes, .. } => {
+                self.sender = Some(conn);
+                self.bytes.clear();
+                self.bytes.extend_from_slice(bytes);
+                return;
+            }
+            Input::Blocked { conn } | Input::Writable { conn } => self.of(conn),
+            Input::Closed { conn } => {
+                let subject = self.of(conn);
+                self.conns.remove(&conn);
+                subject
+            }
+            Input::Peer { node, bytes } => return self.peer(format_args!("from node {node}"), '+', bytes),
+            Input::Node { .. }
+            | Input::PeerBlocked { .. }
+            | Input::PeerWritable { .. }
+            | Input::SpawnComplete { .. }
+            | Input::UpcallComplete { .. }
+            | Input::Timeout => Subject::default(),
+        };
+        self.line(subject, '+', of_input(input));
+    }
+
+    /// Prints the bytes of a client when the server has consumed them.
+    fn consumed(&mut self, consumed: &Consumed) {
+        let Some(conn) = self.sender.take() else { return };
+        let subject = self.of(conn);
+        let bytes = std::mem::take(&mut self.bytes);
+        let (mut consumed_bytes, rest) = bytes.split_at(bytes.len().min(consumed.bytes as usize));
+        let waits = consumed_bytes.is_empty() || consumed.again;
+        while !consumed_bytes.is_empty() {
+            let (message, others) = consumed_bytes.split_at(message_len(consumed_bytes));
+            self.line(subject, '>', message.escape_ascii());
+            consumed_bytes = others;
+        }
+        if waits && !rest.is_empty() {
+            let part = &rest[..rest.len().min(PART_MAX)];
+            let ellipsis = if part.len() < rest.len() { ".." } else { "" };
+            self.line(subject, '.', format_args!("{} bytes: {}{ellipsis}", rest.len(), part.escape_ascii()));
+        }
+        self.bytes = bytes;
+    }
+
+    fn output(&mut self, output: &Output<'_>) {
+        let subject = match *output {
+            Output::Bytes { conn, bytes } => return self.line(self.of(conn), '<', bytes.escape_ascii()),
+            Output::Close { conn, .. } => self.of(conn),
+            Output::Joined { conn, job, rank } => {
+                let subject = Subject { conn: Some(conn), job: Some(job), rank: Some(rank) };
+                self.conns.insert(conn, subject);
+                subject
+            }
+            Output::Spawn { job, rank, .. }
+            | Output::Upcall { job, rank, .. }
+            | Output::KillRank { job, rank, .. } => Subject { conn: None, job: Some(job), rank: Some(rank) },
+            Output::Peer { node, bytes } => {
+                return self.peer(format_args!("to node {node}"), '!', bytes);
+            }
+            Output::AbortJob { job, .. } | Output::StalledFence { job, .. } => {
+                Subject { job: Some(job), ..Subject::default() }
+            }
+        };
+        self.line(subject, '!', of_output(output));
+    }
+
+    /// Prints a message from or to another node, with a line for each rank in it.
+    fn peer(&mut self, node: impl Display, mark: char, bytes: &[u8]) {
+        let of = |job, rank| Subject { conn: None, job: Some(job), rank };
+        match message::split(bytes) {
+            Some((Head::Records { job: Whose { job, .. }, ring }, body)) => {
+                let items = || message::parts::<Item<'_>>(body).map_while(|item| item);
+                let what = if ring { "for the ring" } else { "put" };
+                self.line(of(job, None), mark, format_args!("{node}: {} {what}", pairs(items().count())));
+                for Item { rank, key, value } in items() {
+                    let pair = format_args!("  {}={}", key.escape_ascii(), value.escape_ascii());
+                    self.line(of(job, Some(Rank(rank))), mark, pair);
+                }
+            }
+            Some((Head::Gone, body)) => {
+                let gone = message::parts::<Gone>(body).map_while(|gone| gone);
+                for Gone { job: Whose { job, .. }, rank, exit, dead } in gone {
+                    let failed = if dead { ", failed" } else { "" };
+                    self.line(of(job, Some(Rank(rank))), mark, format_args!("{node}: {exit}{failed}"));
+                }
+            }
+            Some((Head::Arrive { job, .. } | Head::Release { job, .. }, _)) => {
+                self.line(of(job.job, None), mark, format_args!("{node}: {}", of_peer(bytes)));
+            }
+            None => self.line(Subject::default(), mark, format_args!("{node}: {}", bytes.escape_ascii())),
+        }
+    }
+
+    fn of(&self, conn: ConnId) -> Subject {
+        self.conns.get(&conn).copied().unwrap_or(Subject { conn: Some(conn), ..Subject::default() })
+    }
+
+    fn line(&mut self, subject: Subject, mark: char, text: impl Display) {
+        let theirs = subject.rank.map(|rank| rank.0);
+        let named = theirs.is_some() || subject.conn.is_some();
+        if self.only.is_some_and(|only| named && theirs != Some(only)) {
+            return;
+        }
+        let (seconds, millis) = (self.now / 1000, self.now % 1000);
+        let [conn, job, rank] = [subject.conn.map(|conn| conn.0), subject.job.map(|job| job.0), theirs]
+            .map(|number| number.map_or_else(|| "-".to_owned(), |number| number.to_string()));
+        let input = self.input;
+        self.write(format_args!(
+            "{seconds:>5}.{millis:03} {input:>6} {conn:>5} {job:>4} {rank:>5} {mark} {text}"
+        ));
+    }
+
+    fn write(&mut self, line: impl Display) {
+        if self.out.as_mut().is_some_and(|out| writeln!(out, "{line}").is_err()) {
+            self.out = None;
+        }
+    }
+}
+
+fn pairs(count: usize) -> String {
+    if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") }
+}
+
+/// Returns the length of the first message, or of all bytes if the message is malformed.
+fn message_len(bytes: &[u8]) -> usize {
+    let framing = if bytes.starts_with(b"mcmd=") { Framing::Line } else { Framing::Counted };
+    let frame = next_frame(bytes, framing).ok().flatten();
+    frame.map_or(bytes.len(), |frame| frame.len as usize).clamp(1, bytes.len())
+}
