@@ -159,7 +159,7 @@ fn a_daemon_that_is_stopped_is_named() {
     assert_eq!(status.code(), Some(1));
     assert_eq!(
         complaint,
-        "hydrant reach: host host2 (node 2): its daemon is lost: nothing was heard of it for 4 s\n"
+        "hydrant reach: host host2 (node 2): its daemon is lost: no message for 4 s\n"
     );
 }
 

@@ -12,7 +12,7 @@ use super::conns::{HANDSHAKE_TIMEOUT, OVERRUN, Received};
 use super::open::ALONE;
 use super::report::{Blame, Why};
 use super::token::Token;
-use crate::cluster::control::Report;
+use crate::control::Report;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
