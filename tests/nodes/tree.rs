@@ -157,10 +157,7 @@ fn a_daemon_that_is_stopped_is_named() {
     tree.signal(2, Signal::STOP);
     let (status, complaint) = tree.end();
     assert_eq!(status.code(), Some(1));
-    assert_eq!(
-        complaint,
-        "hydrant reach: host host2 (node 2): its daemon is lost: no message for 4 s\n"
-    );
+    assert_eq!(complaint, "hydrant reach: host host2 (node 2): its daemon is lost: no message for 4 s\n");
 }
 
 #[test]
@@ -235,8 +232,8 @@ fn what_is_wrong_with_the_command_line_is_said() {
         assert_eq!(output.status.code(), Some(2));
         text(&output.stderr)
     };
-    assert!(refused(&["--bootstrap", "rsh"]).contains("there are ssh, srun, qrsh, local and exec:"));
-    assert!(refused(&["--bootstrap", "exec:rsh {host}"]).contains("a command with {args} once"));
+    assert!(refused(&["--bootstrap", "rsh"]).contains("expected ssh, srun, qrsh, local or exec:"));
+    assert!(refused(&["--bootstrap", "exec:rsh {host}"]).contains("a command that contains {args} once"));
     assert!(refused(&["--heartbeat", "0"]).contains("from 0.001 to 1000000"));
     let complaint = complaint(&["--bootstrap", "local", "--iface", "nothing0"], 1);
     assert!(complaint.contains("no network interface \"nothing0\"; there are "), "{complaint}");
