@@ -7,9 +7,8 @@ use hydrant::storage::OwnedStorage;
 use hydrant_core::server::{Consumed, Record};
 use hydrant_core::{Backend, Input, Limits, Output, Server, Time};
 use hydrant_record::Reader;
-use hydrant_tests::Job;
-use hydrant_tests::job::hydrant_bin;
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{Job, hydrant_bin};
 use hydrant_wasm::{Plugin, Validator};
 
 use crate::common::{sandbox, target_dir};
