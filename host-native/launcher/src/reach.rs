@@ -11,8 +11,8 @@ use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Error, Interest, Key, KeyRange, OpenFilesError, signals};
 use rustix::process::Signal;
 
-use crate::cli;
 use crate::control::{Order, Report, decode, encode};
+use crate::value;
 
 /// Keys of this event loop.
 const OWN: KeyRange = KeyRange(0);
@@ -29,11 +29,11 @@ pub struct Options {
     pub hosts: Vec<String>,
 
     /// Launcher for daemons: ssh, srun, qrsh, local or exec:'COMMAND {host} {args}'
-    #[arg(long, value_name = "HOW", value_parser = cli::bootstrap, default_value = "ssh")]
+    #[arg(long, value_name = "HOW", value_parser = value::bootstrap, default_value = "ssh")]
     pub bootstrap: Bootstrap,
 
     /// Maximum number of daemons that one node starts, 2 to 32
-    #[arg(long, value_name = "N", default_value = "16", value_parser = cli::value::within(2..=RADIX_MAX))]
+    #[arg(long, value_name = "N", default_value = "16", value_parser = value::within(2..=RADIX_MAX))]
     pub radix: u32,
 
     /// Network interface, by name or address, that daemons connect to
@@ -60,7 +60,7 @@ pub struct Options {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    cli::seconds(text).map(|seconds| seconds.0)
+    value::timeout(text).map(|timeout| timeout.0)
 }
 
 /// Error of `hydrant reach`.
