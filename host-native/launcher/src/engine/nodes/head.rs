@@ -7,6 +7,7 @@ use std::time::Duration;
 use hydrant_control::protocol::{PluginFile, Setup};
 use hydrant_control::{Config, FirstJob};
 use hydrant_core::{Input, JobId, Limits, Time};
+use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap};
 use hydrant_reactor::{OpenFiles, Reactor, set_close_on_exec};
 
@@ -18,9 +19,6 @@ use super::actions::blocks_of;
 use super::setup::setup_of;
 use super::{Nodes, Role};
 use crate::border::{Maker, read_plugin};
-use crate::cluster::bootstrap::Settings;
-use crate::cluster::link::MESSAGE_MAX;
-use crate::cluster::net::{self, Links};
 use crate::error::RunError;
 use crate::plan::{Plan, Plugin};
 use crate::universe::{Keeper, Universe};
@@ -57,7 +55,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     setup.plugin = plugin;
     let limits = Limits { conns: 1, ..setup.limits };
     let children = tree.children(0).count() as u64;
-    let files = OpenFiles::reserve(OWN_FILES + Links::files(children) + files_for_output(plan))
+    let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))
         .map_err(RunError::open_files(0))?;
     let mut name_slabs = maker.slabs(&Keeper::LIMITS_OF_RUN, false)?;
     let mut slabs = maker.slabs(&limits, false)?;
@@ -82,9 +80,9 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     };
     engine.universe = Some(universe);
     let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
-    let head = net::Start { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
+    let head = TreeSpec { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
     let settings = settings(plan, deployment)?;
-    let links = Links::head(head, settings, engine.now(), LINKS, &engine.files, &engine.poller);
+    let links = Overlay::head(head, settings, engine.now(), LINKS, &engine.files, &engine.poller);
     let config = Config {
         host: engine.host.clone(),
         hosts,
@@ -103,7 +101,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         draining: Vec::new(),
         finish: None,
     };
-    engine.nodes = Some(Nodes::new(links.map_err(RunError::links)?, Role::Head(Box::new(head))));
+    engine.nodes = Some(Nodes::new(links?, Role::Head(Box::new(head))));
     engine.run()
 }
 
@@ -162,16 +160,16 @@ fn files_for_output(plan: &Plan) -> u64 {
     patterns.into_iter().flatten().count() as u64 * u64::from(plan.size())
 }
 
-fn settings(plan: &Plan, deployment: &Deployment) -> Result<Settings, RunError> {
+fn settings(plan: &Plan, deployment: &Deployment) -> Result<DaemonSettings, RunError> {
     let cluster = &plan.options.cluster;
-    let program = crate::cluster::program(cluster.remote_hydrant.as_ref(), &deployment.bootstrap)?;
+    let program = daemon_program(cluster.remote_hydrant.as_ref(), &deployment.bootstrap)?;
     let millis = |time: Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
-    Ok(Settings {
+    Ok(DaemonSettings {
         bootstrap: deployment.bootstrap.clone(),
         bootstrap_exec: cluster.bootstrap_exec.as_ref().map(|path| path.clone().into()),
         program,
         iface: cluster.iface.clone(),
-        timeout: millis(cluster.heartbeat),
-        start_time: millis(cluster.bootstrap_timeout),
+        heartbeat_timeout: millis(cluster.heartbeat),
+        join_timeout: millis(cluster.bootstrap_timeout),
     })
 }
