@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
 use hydrant_driver::{BackendError, InsufficientMemory, ListenError};
+use hydrant_overlay::{LifelineLost, LinkError, OverlayError};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
 use hydrant_record::WriteError;
@@ -101,6 +102,12 @@ pub enum RunError {
     /// The nodes of the run cannot go on together.
     #[error("{0}")]
     Links(String),
+    /// The links to other nodes failed.
+    #[error(transparent)]
+    Overlay(#[from] Box<OverlayError>),
+    /// The link to the node's parent failed.
+    #[error(transparent)]
+    LifelineLost(#[from] Box<LifelineLost>),
     /// The server's tables are too large.
     #[error(transparent)]
     InsufficientMemory(#[from] InsufficientMemory),
@@ -119,6 +126,12 @@ pub enum RunError {
     },
 }
 
+impl From<NameServiceError> for RunError {
+    fn from(error: NameServiceError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
 impl From<BoardError> for RunError {
     fn from(error: BoardError) -> RunError {
         Box::new(error).into()
@@ -132,6 +145,18 @@ impl From<hydrant_control::Error> for RunError {
             hydrant_control::Error::Placement(error) => error.into(),
             error => RunError::links(error),
         }
+    }
+}
+
+impl From<OverlayError> for RunError {
+    fn from(error: OverlayError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
+impl From<LinkError> for RunError {
+    fn from(error: LinkError) -> RunError {
+        OverlayError::Link(error).into()
     }
 }
 

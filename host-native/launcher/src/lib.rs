@@ -2,15 +2,16 @@
 
 mod border;
 pub mod cli;
-pub mod cluster;
 mod dry_run;
 mod engine;
 mod error;
+mod join;
 mod launch;
 pub mod messages;
 pub mod plan;
 pub mod probe;
 mod quoting;
+pub mod reach;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;

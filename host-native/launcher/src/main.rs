@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use hydrant::cli::{self, Action, CliError};
-use hydrant::{RunError, cluster, messages, probe, replay};
+use hydrant::{RunError, messages, probe, reach, replay};
 use hydrant_services::server;
 
 fn main() -> ExitCode {
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         Ok(Action::Serve(options)) => server::serve(&options).map_or_else(serve_error, ExitCode::from),
         Ok(Action::Daemon) => exit_code(messages::DAEMON, hydrant::daemon().map(|()| ExitCode::SUCCESS)),
         Ok(Action::Reach(options)) => {
-            exit_code(messages::REACH, cluster::reach(&options).map(|()| ExitCode::SUCCESS))
+            exit_code(messages::REACH, reach::reach(&options).map(|()| ExitCode::SUCCESS))
         }
         Ok(Action::Print(text)) => print(&text),
         Err(CliError::NoCommand(help)) => {

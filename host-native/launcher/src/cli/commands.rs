@@ -6,7 +6,7 @@ use super::args::FirstArgs;
 use super::help;
 use super::offload::{self, OffloadArgs};
 use super::serve::ServeArgs;
-use crate::{cluster, probe, replay};
+use crate::{probe, reach, replay};
 
 /// The whole command.
 pub(super) fn hydrant() -> Command {
@@ -26,7 +26,7 @@ pub(super) fn hydrant() -> Command {
         .subcommand(probe())
         .subcommand(replay())
         .subcommand(serve())
-        .subcommand(cluster::ReachOptions::augment_args(Command::new("reach")).hide(true))
+        .subcommand(reach::Options::augment_args(Command::new("reach")).hide(true))
         // Started by the launcher only. Its settings arrive on standard input.
         .subcommand(Command::new("daemon").about("Daemon of one node, started by hydrant itself").hide(true))
 }

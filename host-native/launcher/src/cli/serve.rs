@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use hydrant_core::limits::JOBID_MAX;
 use hydrant_core::Limit;
+use hydrant_core::limits::JOBID_MAX;
 use hydrant_placement::NodeGrouping;
 use hydrant_services::names;
 use hydrant_services::server::{self, Network, Pset};

@@ -2,6 +2,7 @@
 
 mod board;
 mod jobs;
+mod names;
 mod nodes;
 pub(crate) mod open;
 mod output;
@@ -16,9 +17,7 @@ mod spawn;
 mod stdin;
 mod streams;
 mod token;
-mod names;
 
-use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -37,10 +36,11 @@ use hydrant_record::{Recorder, RecordingFile};
 use crate::border::{AnyBackend, BackendError, Maker, read_plugin};
 use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
-use hydrant_services::board::Board;
+use crate::messages;
 use crate::plan::Plan;
-use hydrant_services::names::NameClient;
 use hydrant_driver::Sharing;
+use hydrant_services::board::Board;
+use hydrant_services::names::NameClient;
 use jobs::Jobs;
 use nodes::Nodes;
 pub use nodes::{DaemonError, daemon};
@@ -82,8 +82,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         Location::Nodes(deployment) => {
             refuse_on_nodes(plan)?;
             if let Some(notice) = deployment.job_map.oversubscription() {
-                // Where standard error is closed, the job runs all the same.
-                let _ = writeln!(std::io::stderr(), "hydrant: {notice}");
+                messages::print(messages::HYDRANT, notice);
             }
             return nodes::run(plan, &deployment);
         }
@@ -118,8 +117,10 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     engine.preload = preload;
     engine.recording = recording;
     engine.sharing = sharing;
-    let universe = plan.options.name_server.as_deref();
-    let universe = universe
+    let name_client = plan
+        .options
+        .name_server
+        .as_deref()
         .map(|path| NameClient::join(path, JobId::default(), token::NAME_CLIENT, &engine.poller))
         .transpose();
     engine.name_client = name_client.map_err(Box::new)?;

@@ -34,7 +34,9 @@ impl Engine<'_, '_> {
     /// Gives up what the daemon does not answer.
     pub(super) fn expire_names(&mut self, now: u64) -> Result<(), RunError> {
         match &mut self.name_client {
-            Some(name_client) if name_client.deadline().is_some_and(|at| at <= now) => name_client.expire(now),
+            Some(name_client) if name_client.deadline().is_some_and(|at| at <= now) => {
+                name_client.expire(now)
+            }
             _ => return Ok(()),
         }
         self.outputs()

@@ -114,7 +114,9 @@ impl Engine<'_, '_> {
             BoardEvent::Joined { rank } => self.joined(job, rank),
             BoardEvent::AbortJob { cause, message } => self.abort_job(job, cause, message)?,
             BoardEvent::KillRank { rank, code, message } => self.end_rank(job, rank.0, code, &message),
-            BoardEvent::StalledFence { arrived, size, missing } => self.stalled_fence(job, arrived, size, &missing),
+            BoardEvent::StalledFence { arrived, size, missing } => {
+                self.stalled_fence(job, arrived, size, &missing)
+            }
         }
         Ok(())
     }

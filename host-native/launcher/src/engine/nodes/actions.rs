@@ -3,13 +3,12 @@
 use hydrant_control::protocol::{JobRecord, RankBlock, StartError, encode};
 use hydrant_control::{Action, Destination, Event as HeadEvent, RequestId};
 use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Time, UpcallId};
+use hydrant_overlay::{Channel, Destination as Route, Event};
 
 use super::super::output::output_files;
 use super::super::sink::{SinkId, State};
 use super::{Engine, Nodes, Role};
 use crate::border::BackendError;
-use crate::cluster::link::Channel;
-use crate::cluster::net::{Event, To};
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
@@ -28,7 +27,7 @@ impl Engine<'_, '_> {
                 self.handle_at_head(HeadEvent::NodesLost { nodes: lost, reason })?;
             }
             // Orders are few, so that their room does not matter, and the head has no parent.
-            Event::Room { .. } | Event::Orphaned(_) | Event::End | Event::Over => {}
+            Event::CreditAvailable { .. } | Event::LifelineLost(_) | Event::Shutdown | Event::Closed => {}
         }
         self.outputs()
     }
@@ -61,8 +60,8 @@ impl Engine<'_, '_> {
         match action {
             Action::Send { to, order } => {
                 let to = match to {
-                    Destination::All => To::Below,
-                    Destination::Node(node) => To::Node(node),
+                    Destination::All => Route::Descendants,
+                    Destination::Node(node) => Route::Node(node),
                 };
                 if let Some(nodes) = &mut self.nodes {
                     nodes.send(now, to, Channel::Control, &encode(&order));
@@ -80,7 +79,7 @@ impl Engine<'_, '_> {
                 self.apply(request, Input::Connected { job, other, connected })?;
             }
             Action::CallNameService { request, job, rank, protocol, body } => {
-                self.ask_universe(UpcallId(request.0), (job, rank), (protocol, body));
+                self.ask_name_server(UpcallId(request.0), (job, rank), (protocol, body));
                 self.connect_names()?;
             }
             Action::CancelLookups { job, rank } => self.drop_lookups(job, rank),

@@ -43,7 +43,7 @@ impl Engine<'_, '_> {
     /// The error itself, if there are no other nodes, they cannot be reached, or it is no error of the server.
     pub(in super::super) fn break_off(&mut self, error: RunError) -> Result<(), RunError> {
         let failure = match &error {
-            RunError::Links(_) => return Err(error),
+            RunError::Links(_) | RunError::Overlay(_) | RunError::LifelineLost(_) => return Err(error),
             RunError::Peer { node, why } => BackendFailure::Neighbour { node: *node, why: why.to_string() },
             // Other errors of a head are about the command line.
             error if self.is_daemon() || error.is_plugins() => BackendFailure::Own(error.with_hint()),

@@ -15,14 +15,13 @@ mod spawn;
 
 use hydrant_control::protocol::{OutputChunk, Report, encode};
 use hydrant_core::{Input, JobId, Time};
+use hydrant_overlay::{Channel, Destination, Event, LifelineLost, Overlay};
 use hydrant_reactor::Key;
 use rustix::process::{Pid, WaitStatus};
 
 use super::Engine;
 use super::sink::Said;
 use crate::border::BackendError;
-use crate::cluster::link::Channel;
-use crate::cluster::net::{Event, Links, Orphaned, To};
 use crate::error::RunError;
 pub use daemon::{DaemonError, daemon};
 use head::Head;
@@ -35,13 +34,13 @@ const CHUNK_MAX: usize = 32 * 1024;
 
 /// This node among several.
 pub(super) struct Nodes<'s> {
-    links: Links,
+    links: Overlay,
     /// Neighbours to which the core may not send for now.
     blocked: Vec<u32>,
     /// No daemon below this node is left.
     over: bool,
     /// Why this node's parent is lost.
-    orphaned: Option<Orphaned>,
+    lifeline_lost: Option<LifelineLost>,
     role: Role<'s>,
 }
 
@@ -54,13 +53,13 @@ enum Role<'s> {
 }
 
 impl<'s> Nodes<'s> {
-    fn new(links: Links, role: Role<'s>) -> Nodes<'s> {
-        Nodes { links, blocked: Vec::new(), over: false, orphaned: None, role }
+    fn new(links: Overlay, role: Role<'s>) -> Nodes<'s> {
+        Nodes { links, blocked: Vec::new(), over: false, lifeline_lost: None, role }
     }
 
     pub(super) fn deadline(&mut self) -> Option<u64> {
         let names = match &mut self.role {
-            Role::Head(head) => head.names.as_mut().and_then(|names| names.deadline()),
+            Role::Head(head) => head.names.as_mut().and_then(|names| names.poll_at()),
             Role::Daemon { .. } => None,
         };
         [self.links.deadline(), names].into_iter().flatten().min()
@@ -68,7 +67,7 @@ impl<'s> Nodes<'s> {
 
     /// Sends a message of the server's to a neighbour. Returns whether the neighbour gets no more for now.
     fn send_peer(&mut self, node: u32, bytes: &[u8], now: u64) -> Result<bool, RunError> {
-        self.links.send(now, node, Channel::Peer, bytes).map_err(RunError::links)?;
+        self.links.send(now, node, Channel::Peer, bytes)?;
         let full = self.links.queued(node) > HIGH_WATER && !self.blocked.contains(&node);
         if full {
             self.blocked.push(node);
@@ -91,7 +90,7 @@ impl<'s> Nodes<'s> {
     }
 
     /// Sends a record. Whoever it is for may be gone, which the links say by themselves.
-    fn send(&mut self, now: u64, to: To, channel: Channel, record: &[u8]) {
+    fn send(&mut self, now: u64, to: Destination, channel: Channel, record: &[u8]) {
         let sent = self.links.route(now, to, channel, record);
         debug_assert!(sent.is_ok(), "records are short, and go to nodes that there are: {sent:?}");
     }
@@ -100,7 +99,7 @@ impl<'s> Nodes<'s> {
 impl<'s> Engine<'_, 's> {
     /// This node's number.
     pub(super) fn node(&self) -> u32 {
-        self.nodes.as_ref().map_or(super::open::ALONE, |nodes| nodes.links.me())
+        self.nodes.as_ref().map_or(super::open::ALONE, |nodes| nodes.links.node())
     }
 
     pub(super) fn is_daemon(&self) -> bool {
@@ -138,7 +137,7 @@ impl<'s> Engine<'_, 's> {
             self.send_said();
             let now = self.now();
             if let Some(nodes) = &mut self.nodes {
-                nodes.send(now, To::Node(0), Channel::Control, &encode(report));
+                nodes.send(now, Destination::Node(0), Channel::Control, &encode(report));
             }
         }
     }
@@ -155,14 +154,14 @@ impl<'s> Engine<'_, 's> {
     pub(super) fn link_files(&self) -> u64 {
         self.nodes
             .as_ref()
-            .map_or(0, |nodes| Links::files(nodes.links.tree().children(nodes.links.me()).count() as u64))
+            .map_or(0, |nodes| Overlay::files(nodes.links.tree().children(nodes.links.node()).count() as u64))
     }
 
     /// This process is about to be stopped.
     pub(super) fn hush(&mut self) {
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
-            nodes.links.hush(now, &self.poller);
+            nodes.links.announce_pause(now, &self.poller);
         }
     }
 
@@ -170,7 +169,7 @@ impl<'s> Engine<'_, 's> {
     pub(super) fn helper_ended(&mut self, pid: Pid, status: WaitStatus) {
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
-            nodes.links.ended(now, pid, status);
+            nodes.links.handle_child_exit(now, pid, status);
         }
     }
 
@@ -178,16 +177,16 @@ impl<'s> Engine<'_, 's> {
     pub(super) fn link_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
-        nodes.links.ready(key, now, &self.poller).map_err(RunError::links)
+        Ok(nodes.links.handle_ready(key, now, &self.poller)?)
     }
 
     /// Does what has come over the links, and what is due on them.
     pub(super) fn turn_nodes(&mut self) -> Result<(), RunError> {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
-        nodes.links.keep_time(now, &self.poller).map_err(RunError::links)?;
+        nodes.links.handle_timeouts(now, &self.poller)?;
         self.keep_names_time()?;
-        while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.event()) {
+        while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.next_event()) {
             self.take_event(event)?;
         }
         self.send_input()
@@ -203,7 +202,7 @@ impl<'s> Engine<'_, 's> {
                     Ok(_) => self.outputs(),
                 }
             }
-            Event::Over => {
+            Event::Closed => {
                 if let Some(nodes) = &mut self.nodes {
                     nodes.over = true;
                 }
@@ -261,7 +260,7 @@ impl<'s> Engine<'_, 's> {
             let Some(nodes) = &mut self.nodes else { return };
             match said {
                 Said::Line(line) => {
-                    nodes.send(now, To::Node(0), Channel::Control, &encode(&Report::Print(line)));
+                    nodes.send(now, Destination::Node(0), Channel::Control, &encode(&Report::Print(line)));
                 }
                 Said::Bytes(stream, bytes) => {
                     let Some((job, rank)) = self.jobs.of_slot(stream / 2) else { continue };
@@ -270,7 +269,7 @@ impl<'s> Engine<'_, 's> {
                     loop {
                         let (piece, behind) = rest.split_at(rest.len().min(CHUNK_MAX));
                         let piece = OutputChunk { job, rank, stderr, bytes: piece };
-                        nodes.send(now, To::Node(0), Channel::Stream, &encode(&piece));
+                        nodes.send(now, Destination::Node(0), Channel::Stream, &encode(&piece));
                         rest = behind;
                         if rest.is_empty() {
                             break;
@@ -280,7 +279,7 @@ impl<'s> Engine<'_, 's> {
             }
         }
         if let Some(nodes) = &mut self.nodes {
-            self.sinks.stuff(!nodes.links.has_room(0));
+            self.sinks.stuff(!nodes.links.has_credit(0));
         }
     }
 
@@ -288,7 +287,7 @@ impl<'s> Engine<'_, 's> {
     pub(super) fn end_links(&mut self) -> bool {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return true };
-        nodes.links.end(now, &self.poller);
+        nodes.links.shutdown(now, &self.poller);
         nodes.over
     }
 
