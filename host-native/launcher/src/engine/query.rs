@@ -6,12 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
-use hydrant_core::{ConnId, Input, JobId, Time};
-use hydrant_reactor::{Interest, peer_user};
+use hydrant_core::JobId;
+use hydrant_reactor::peer_user;
 use rustix::process::geteuid;
 
 use super::Engine;
-use super::token::Token;
 use crate::error::RunError;
 
 /// A listening socket in the abstract namespace: it has no file that could be left behind.
@@ -62,14 +61,14 @@ impl AsFd for Query {
 impl Engine<'_, '_> {
     /// Somebody has a query.
     pub(super) fn accept_queries(&mut self, id: JobId) -> Result<(), RunError> {
-        while let Some(query) = self.jobs.get(id).and_then(|job| job.query.as_ref()) {
+        while let Some(query) = self.jobs.get(id).and_then(|job| job.run.query.as_ref()) {
             match query.accept() {
                 Ok(Some(stream)) => self.open_aside(stream, id)?,
                 Ok(None) => break,
                 Err(error) => {
                     // Otherwise it would be ready for ever. Who asks from now on is told that nobody is there.
                     self.sinks.say(&format!("takes no more queries about process sets: {error}"));
-                    self.jobs[id].query = None;
+                    self.jobs[id].run.query = None;
                 }
             }
         }
@@ -78,11 +77,9 @@ impl Engine<'_, '_> {
 
     fn open_aside(&mut self, stream: UnixStream, job: JobId) -> Result<(), RunError> {
         let now = self.now();
+        let Some(driver) = self.core.driver() else { return Ok(()) };
         // Without room for it the connection is closed, which its client takes for an answer.
-        let Some(id) = self.conns.open_aside(stream.into(), job, now) else { return Ok(()) };
-        let conn = self.conns.get(id).expect("it was opened just now");
-        self.poller.add(conn.fd(), Token::Conn(id), Interest::Read)?;
-        self.core.handle(Time(now), Input::OpenedQuery { conn: ConnId(id), job })?;
+        driver.open_query(stream.into(), job, now, &self.poller)?;
         Ok(())
     }
 }

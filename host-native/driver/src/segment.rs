@@ -1,0 +1,199 @@
+//! Shared memory segment with the key-value log and its index, which ranks may read.
+//!
+//! A memfd holds the index, and the log behind it. Only the mapping made here can write to it. Seals prevent other writers,
+//! the ranks included, and changes of the file's length.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::AtomicU32;
+
+use hydrant_core::client::Offer;
+use hydrant_core::storage::Layout;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::process::{Resource, getrlimit};
+
+/// Environment variable that tells ranks where the segment is.
+const VARIABLE: &str = "HYDRANT_KVS";
+
+/// A slot of the index in bytes.
+const SLOT: usize = size_of::<AtomicU32>();
+
+/// Mapped memory for a log and its index, zero where nothing was written.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    start: NonNull<u8>,
+    /// Slots.
+    index: usize,
+    /// Bytes.
+    log: usize,
+}
+
+// SAFETY: the memory belongs to this value alone as far as this process goes, whichever thread holds it.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Private memory for `index` slots and `log` bytes. Nothing where there are no addresses for it.
+    pub(crate) fn new(index: usize, log: usize) -> Option<Memory> {
+        let len = Memory::len(index, log)?;
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: a mapping of its own wherever the system finds room; it stays until `drop`.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, flags) }.ok()?;
+        Some(Memory { start: NonNull::new(start.cast())?, index, log })
+    }
+
+    /// Bytes that are mapped, as nothing can be mapped that is empty.
+    fn len(index: usize, log: usize) -> Option<usize> {
+        Some(index.checked_mul(SLOT)?.checked_add(log)?.max(1))
+    }
+
+    /// Lends out the log and the index.
+    pub(crate) fn lend(&mut self) -> (&mut [u8], &[AtomicU32]) {
+        let log = self.start.as_ptr().wrapping_add(self.index * SLOT);
+        // SAFETY: both lie in the mapping, one behind the other, and stay borrowed exclusively through `self`. It
+        // starts at a page, zeros are valid numbers, and other processes, where they see it, only read.
+        unsafe {
+            (
+                slice::from_raw_parts_mut(log, self.log),
+                slice::from_raw_parts(self.start.as_ptr().cast(), self.index),
+            )
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let len = Memory::len(self.index, self.log).expect("it was counted when it was mapped");
+        // SAFETY: the whole mapping, which nobody borrows any more. That it is there is why this cannot fail.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), len) };
+    }
+}
+
+/// Mapped memory that ranks may read.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    fd: OwnedFd,
+    memory: Memory,
+}
+
+impl Segment {
+    /// A segment for an index and a log of these lengths; nothing where the system gives none that ranks could
+    /// only read.
+    pub(crate) fn new(lengths: &Layout) -> Option<Segment> {
+        let (index, log) = (lengths.index, lengths.log);
+        let len = Memory::len(index, log).filter(|_| index > 0)?;
+        // A file longer than that would be answered with a signal.
+        let longest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        let file_len = u64::try_from(len).ok().filter(|&len| len <= longest)?;
+        let fd = create().ok()?;
+        ftruncate(&fd, file_len).ok()?;
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
+        // SAFETY: a mapping of its own wherever the system finds room; it stays until `drop`.
+        let start = unsafe { mmap(ptr::null_mut(), len, protection, flags, &fd, 0) }.ok()?;
+        let segment = Segment { fd, memory: Memory { start: NonNull::new(start.cast())?, index, log } };
+        // Mappings that are there already go on being written to.
+        let seals = SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        fcntl_add_seals(&segment.fd, seals).ok()?;
+        Some(segment)
+    }
+
+    /// Lends out the log and the index.
+    pub(crate) fn lend(&mut self) -> (&mut [u8], &[AtomicU32]) {
+        self.memory.lend()
+    }
+
+    /// The location for ranks. Nothing where the file cannot be identified.
+    pub(crate) fn sharing(&self, seed: u32) -> Option<Sharing> {
+        let stat = fstat(&self.fd).ok()?;
+        let path = format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd());
+        let (index, log) = (self.memory.index.try_into().ok()?, self.memory.log.try_into().ok()?);
+        Some(Sharing { path, file: (stat.st_dev, stat.st_ino), index, log, seed })
+    }
+}
+
+/// A memfd that can be sealed.
+fn create() -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create(c"hydrant-kvs", flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3.
+        Err(Errno::INVAL) => memfd_create(c"hydrant-kvs", flags),
+        result => result,
+    }
+}
+
+/// Location of a segment, for the ranks of any job.
+#[derive(Debug)]
+pub struct Sharing {
+    path: String,
+    file: (u64, u64),
+    index: u32,
+    log: u32,
+    seed: u32,
+}
+
+impl Sharing {
+    /// Returns the environment variable for the ranks of a job, `NAME=VALUE`. `space` is the number of the job's key-value
+    /// space.
+    pub fn variable(&self, space: u32, jobid: &str) -> Option<CString> {
+        let Sharing { path, file, index, log, seed } = self;
+        let offer = Offer { path, file: *file, index: *index, log: *log, seed: *seed, space, jobid };
+        CString::new(format!("{VARIABLE}={offer}")).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hydrant_core::{JobId, Limits, Server};
+
+    /// Gigabytes for a hundred thousand ranks cost what is used of them.
+    #[test]
+    fn memory_that_nobody_used_is_not_there() {
+        let limits = Limits::for_ranks(100_000);
+        let mut slabs = crate::MappedStorage::try_shared(&limits).expect("there is memory for a small job");
+        let sharing = slabs.sharing(3).expect("this system has memory to share");
+        let lengths = Layout::of(&limits);
+        assert_eq!((sharing.index as usize, sharing.log as usize), (lengths.index, lengths.log));
+        let blocks = || rustix::fs::stat(&sharing.path).expect("the path leads to the file").st_blocks;
+        let server =
+            Server::new_zeroed(limits, slabs.lend(), 3).expect("the slabs are as long as the limits say");
+        assert_eq!(server.kvs_space(JobId(0)), None);
+        assert_eq!(blocks(), 0);
+        let (log, index) = slabs.lend_kvs();
+        *log.last_mut().expect("the log is long") = 7;
+        index[0].store(8, std::sync::atomic::Ordering::Relaxed);
+        // Of 512 bytes: a page or a few where each of the two was written to.
+        assert!((1..=64).contains(&blocks()), "{} blocks", blocks());
+    }
+
+    #[test]
+    fn nobody_else_can_write_to_it_or_cut_it() {
+        let segment =
+            Segment::new(&Layout::of(&Limits::for_ranks(1))).expect("this system has memory to share");
+        assert_eq!(rustix::io::pwrite(&segment.fd, b"x", 0), Err(Errno::PERM));
+        assert_eq!(ftruncate(&segment.fd, 0), Err(Errno::PERM));
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a mapping of its own, if there were one.
+        let mapped = unsafe { mmap(ptr::null_mut(), 4096, protection, MapFlags::SHARED, &segment.fd, 0) };
+        assert_eq!(mapped, Err(Errno::PERM));
+    }
+
+    #[test]
+    fn what_is_offered_is_what_clients_read() {
+        let segment =
+            Segment::new(&Layout::of(&Limits::for_ranks(1))).expect("this system has memory to share");
+        let sharing = segment.sharing(9).expect("the file has a number");
+        let variable = sharing.variable(5, "kvs_a").expect("there is no NUL in it");
+        let text = variable.to_str().expect("the text is ASCII");
+        let offer =
+            Offer::parse(text.strip_prefix("HYDRANT_KVS=").expect("that is its name")).expect("an offer");
+        assert_eq!((offer.seed, offer.space, offer.jobid), (9, 5, "kvs_a"));
+        let stat = rustix::fs::stat(offer.path).expect("the path leads to the file");
+        assert_eq!(offer.file, (stat.st_dev, stat.st_ino));
+    }
+}

@@ -1,0 +1,191 @@
+//! Storage of a server in mapped memory, part of which ranks may read.
+
+use std::sync::atomic::AtomicU32;
+
+use hydrant_core::storage::{Bulk, Layout, OwnedSlots};
+use hydrant_core::{Limits, Storage};
+use rustix::mm::{Advice, madvise};
+
+use crate::segment::{Memory, Segment, Sharing};
+
+/// Memory of the key-value log and its index.
+#[derive(Debug)]
+enum KvsMemory {
+    Private(Memory),
+    Shared(Segment),
+}
+
+impl KvsMemory {
+    fn private(lengths: &Layout) -> Option<KvsMemory> {
+        Memory::new(lengths.index, lengths.log).map(KvsMemory::Private)
+    }
+
+    fn lend(&mut self) -> (&mut [u8], &[AtomicU32]) {
+        match self {
+            KvsMemory::Private(memory) => memory.lend(),
+            KvsMemory::Shared(segment) => segment.lend(),
+        }
+    }
+}
+
+/// The limits ask for more memory than the system gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the server's tables would take {} of memory, which is not there: make them smaller (--limit NAME=N), or start \
+     fewer ranks",
+    .0.map_or("more than 2^63 bytes".to_owned(), |bytes| format!("{} MiB", bytes >> 20))
+)]
+pub struct InsufficientMemory(
+    /// Bytes of all tables. Nothing where the number does not fit in memory addresses.
+    pub Option<usize>,
+);
+
+/// Storage to lend to a server. Unused parts of the key-value log cost no memory: they are mapped and never touched.
+///
+/// `OwnedStorage` of hydrant-core does the same on the heap. It works on every system, and ranks cannot read it.
+#[derive(Debug)]
+pub struct MappedStorage {
+    slots: OwnedSlots,
+    kvs: KvsMemory,
+    requests: Memory,
+}
+
+impl MappedStorage {
+    /// Storage for these limits, in memory of this process alone.
+    ///
+    /// # Panics
+    /// There is not enough memory. [`MappedStorage::try_new`] is for limits that a user sets.
+    pub fn new(limits: &Limits) -> MappedStorage {
+        MappedStorage::try_new(limits).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Storage for these limits, in memory of this process alone.
+    ///
+    /// # Errors
+    /// [`InsufficientMemory`]
+    pub fn try_new(limits: &Limits) -> Result<MappedStorage, InsufficientMemory> {
+        MappedStorage::make(limits, KvsMemory::private)
+    }
+
+    /// Storage for these limits whose key-value log other processes may read, if the system supports that.
+    ///
+    /// # Errors
+    /// [`InsufficientMemory`]
+    pub fn try_shared(limits: &Limits) -> Result<MappedStorage, InsufficientMemory> {
+        MappedStorage::make(limits, |lengths| {
+            Segment::new(lengths).map(KvsMemory::Shared).or_else(|| KvsMemory::private(lengths))
+        })
+    }
+
+    fn make(
+        limits: &Limits,
+        kvs: impl FnOnce(&Layout) -> Option<KvsMemory>,
+    ) -> Result<MappedStorage, InsufficientMemory> {
+        let lengths = Layout::checked(limits).ok_or(InsufficientMemory(None))?;
+        // A system that overcommits memory kills the process that uses it.
+        if lengths.bytes_written() as u64 > installed_memory() {
+            return Err(InsufficientMemory(Some(lengths.bytes())));
+        }
+        kvs(&lengths)
+            .and_then(|kvs| MappedStorage::with(kvs, &lengths))
+            .ok_or(InsufficientMemory(Some(lengths.bytes())))
+    }
+
+    /// How ranks read the log of a server with this hash seed. Nothing where they cannot.
+    pub fn sharing(&self, seed: u32) -> Option<Sharing> {
+        match &self.kvs {
+            KvsMemory::Private(_) => None,
+            KvsMemory::Shared(segment) => segment.sharing(seed),
+        }
+    }
+
+    fn with(mut kvs: KvsMemory, lengths: &Layout) -> Option<MappedStorage> {
+        prefer_large_pages(kvs.lend().0);
+        let requests = Memory::new(0, lengths.requests)?;
+        Some(MappedStorage { slots: OwnedSlots::try_new(lengths)?, kvs, requests })
+    }
+
+    /// Lends the storage to a server.
+    pub fn lend(&mut self) -> Storage<'_> {
+        let (log, index) = self.kvs.lend();
+        self.slots.lend(Bulk { log, index, requests: self.requests.lend().0 })
+    }
+}
+
+#[cfg(test)]
+impl MappedStorage {
+    pub(crate) fn lend_kvs(&mut self) -> (&mut [u8], &[AtomicU32]) {
+        self.kvs.lend()
+    }
+}
+
+/// Returns the machine's memory in bytes.
+pub fn installed_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(info.mem_unit.into())
+}
+
+/// Asks for large pages behind the first few, so that looking up one of very many keys does not miss in the TLB each
+/// time, and a small job does not pay for a large page. In shared memory the system heeds that only where
+/// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` says `advise` or more.
+fn prefer_large_pages(log: &mut [u8]) {
+    const LARGE: usize = 2 << 20;
+    let range = log.as_mut_ptr_range();
+    let start = (range.start as usize + LARGE).next_multiple_of(LARGE);
+    let len = (range.end as usize).saturating_sub(start) / LARGE * LARGE;
+    if len > 0 {
+        let start = range.start.wrapping_add(start - range.start as usize);
+        // SAFETY: the pages lie within the slice, and the advice changes nothing that is in them.
+        let advised = unsafe { madvise(start.cast(), len, Advice::LinuxHugepage) };
+        // A kernel without large pages serves as well, if not as fast.
+        let _ = advised;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hydrant_core::limits::Limit;
+
+    #[test]
+    fn limits_that_no_machine_has_memory_for_are_an_error() {
+        let most = |limit: Limit| {
+            let mut limits = Limits { links: 1, ..Limits::for_ranks(1) };
+            limits.set(limit, u32::MAX);
+            limits
+        };
+        let all = Limit::ALL.iter().fold(Limits::NONE, |mut all, &limit| {
+            all.set(limit, u32::MAX);
+            all
+        });
+        assert_eq!(MappedStorage::try_new(&all).err(), Some(InsufficientMemory(None)));
+        for limit in [Limit::Jobs, Limit::Names, Limit::Groups, Limit::Spawns, Limit::Conns] {
+            let limits = most(limit);
+            let bytes = Layout::of(&limits).bytes();
+            assert_eq!(
+                MappedStorage::try_new(&limits).err(),
+                Some(InsufficientMemory(Some(bytes))),
+                "{limit:?}"
+            );
+            assert_eq!(
+                MappedStorage::try_shared(&limits).err(),
+                Some(InsufficientMemory(Some(bytes))),
+                "{limit:?}"
+            );
+        }
+        // Long, and empty until it is used.
+        for limit in [Limit::Keys, Limit::KvsBytes] {
+            let mut slabs = MappedStorage::try_new(&most(limit)).expect("there are addresses enough");
+            let (log, index) = slabs.lend_kvs();
+            let lengths = Layout::of(&most(limit));
+            assert_eq!((log.len(), index.len()), (lengths.log, lengths.index));
+            log[lengths.log - 1] = 1;
+        }
+    }
+
+    #[test]
+    fn no_room_is_room_for_nothing() {
+        let mut slabs = MappedStorage::new(&Limits::NONE);
+        assert!(slabs.lend_kvs().0.is_empty() && slabs.requests.lend().0.is_empty());
+    }
+}

@@ -1,0 +1,332 @@
+//! Parsers of option values. Their errors describe the valid values.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::{self, Display, Formatter};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
+use hydrant_core::limits::{MESSAGE_MAX, PSET_NAME_MAX};
+use hydrant_core::{Limit, Limits};
+use hydrant_placement::{Bootstrap, CpuBinding};
+
+use crate::plan::{OWN_VARIABLES, Plugin};
+use crate::quoting;
+
+/// Default address of `--pmi-port`: loopback, any free port.
+pub(crate) const PMI_PORT_DEFAULT: &str = "127.0.0.1:0";
+
+/// Assignment of an environment variable: `NAME=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    pub(crate) name: OsString,
+    pub(crate) value: OsString,
+}
+
+/// Value of `--usize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UniverseSize {
+    Size(u32),
+    /// Number of processors of this machine.
+    System,
+    /// Attribute not set.
+    Infinite,
+}
+
+/// Parser of `NAME=VALUE`.
+pub(crate) fn assignment() -> impl TypedValueParser<Value = Assignment> {
+    OsStringValueParser::new().try_map(|word| split_assignment(&word))
+}
+
+fn split_assignment(word: &OsStr) -> Result<Assignment, String> {
+    let bytes = word.as_bytes();
+    let equals = bytes.iter().position(|&byte| byte == b'=').ok_or("expected NAME VALUE or NAME=VALUE")?;
+    let (name, value) = (&bytes[..equals], &bytes[equals + 1..]);
+    if name.is_empty() {
+        return Err("the name is empty; expected NAME VALUE or NAME=VALUE".to_owned());
+    }
+    if let Some(own) = OWN_VARIABLES.iter().find(|own| own.as_bytes() == name) {
+        return Err(format!("hydrant sets {own} for each rank"));
+    }
+    Ok(Assignment { name: OsString::from_vec(name.to_vec()), value: OsString::from_vec(value.to_vec()) })
+}
+
+/// `-n`.
+pub(crate) fn ranks(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("expected a number of ranks, at least 1".to_owned()),
+        Ok(ranks) => Ok(ranks),
+    }
+}
+
+/// Parser of a whole number in a range.
+pub(crate) fn within(range: RangeInclusive<u32>) -> impl TypedValueParser<Value = u32> {
+    StringValueParser::new().try_map(move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
+    })
+}
+
+/// `--usize`.
+pub(crate) fn universe_size(text: &str) -> Result<UniverseSize, String> {
+    match text {
+        "SYSTEM" => Ok(UniverseSize::System),
+        "INFINITE" => Ok(UniverseSize::Infinite),
+        _ => match text.parse() {
+            Ok(0) | Err(_) => {
+                Err("expected a number of processes, at least 1, or SYSTEM or INFINITE".to_owned())
+            }
+            Ok(size) => Ok(UniverseSize::Size(size)),
+        },
+    }
+}
+
+/// Parser of `--sandbox`: a file, or an empty value for the installed plugin.
+pub(crate) fn plugin() -> impl TypedValueParser<Value = Plugin> {
+    OsStringValueParser::new().map(|text| match text.is_empty() {
+        true => Plugin::Installed,
+        false => Plugin::File(text.into()),
+    })
+}
+
+/// Parser of `--name-server`.
+pub(crate) fn socket_path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(|text| match text.is_empty() {
+        true => Err("expected the path of a socket"),
+        false => Ok(PathBuf::from(text)),
+    })
+}
+
+/// `--outfile-pattern`, `--errfile-pattern`.
+pub(crate) fn pattern(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("expected a file name; %r in it stands for the rank".to_owned());
+    }
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c == '%' && !matches!(chars.next(), Some('r' | 'g' | 'h' | 'p' | 'a' | '%')) {
+            return Err(
+                "expected r (rank), p (process id), h (host), a (program), g (job) or % after %".to_owned()
+            );
+        }
+    }
+    Ok(text.to_owned())
+}
+
+/// `--bind-to`.
+pub(crate) fn bind(text: &str) -> Result<CpuBinding, String> {
+    match text {
+        "none" => Ok(CpuBinding::None),
+        "core" => Ok(CpuBinding::Core),
+        "hwthread" => Ok(CpuBinding::Hwthread),
+        _ => match text.strip_prefix("user:") {
+            Some(sets) => sets
+                .split(',')
+                .map(|set| set.split('+').map(str::parse).collect())
+                .collect::<Result<_, _>>()
+                .map(CpuBinding::User)
+                .map_err(|_| "expected processor numbers after user:, as in user:0+2,1+3".to_owned()),
+            None => Err("expected none, core, hwthread or user:CPUS, as in user:0+2,1+3".to_owned()),
+        },
+    }
+}
+
+/// Name of a process set, by the rules of the server.
+pub(crate) fn pset_name(text: &str) -> Result<String, String> {
+    const RESERVED: &str = "mpi://";
+    let reserved = text.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
+    let fits = |byte: u8| byte.is_ascii_graphic() && byte != b';';
+    if text.is_empty() || text.len() > PSET_NAME_MAX || reserved || !text.bytes().all(fits) {
+        return Err(format!(
+            "expected 1 to {PSET_NAME_MAX} printable ASCII characters without blanks and ';', not starting with {RESERVED}"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// `--pmi-port`: `IP:PORT`, or `:PORT` and `localhost:PORT` for loopback.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let loopback = text.strip_prefix("localhost").unwrap_or(text).strip_prefix(':');
+    if let Some(port) = loopback.and_then(|port| port.parse().ok()) {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    text.parse().map_err(|_| "expected IP:PORT, for example 127.0.0.1:0".to_owned())
+}
+
+/// `--fence-warning`.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "expected a number of seconds, for example 30 or 0.5".to_owned())
+}
+
+/// `--pmi1-version`: its subversion.
+pub(crate) fn pmi1_version(text: &str) -> Result<u32, String> {
+    match text {
+        "1.1" => Ok(1),
+        "1.2" => Ok(2),
+        _ => Err("expected 1.1 or 1.2".to_owned()),
+    }
+}
+
+/// `--limit`.
+pub(crate) fn limit(text: &str) -> Result<(Limit, u32), String> {
+    let (name, size) = text.split_once('=').ok_or("expected NAME=N, for example keys=100000")?;
+    let known = limits().find(|limit| limit.name() == name);
+    let limit = known.ok_or_else(|| format!("unknown limit '{name}'; expected one of {}", limit_names()))?;
+    let most = if limit == Limit::SpawnBytes { MESSAGE_MAX } else { u32::MAX };
+    let size = size.parse().ok().filter(|&size| size <= most);
+    Ok((limit, size.ok_or_else(|| format!("expected a whole number up to {most}"))?))
+}
+
+/// Limits that the user can set. The number of links follows from the tree of nodes.
+pub(crate) fn limits() -> impl Iterator<Item = Limit> {
+    let settable = |limit: &Limit| *limit != Limit::Links && Limits::for_ranks(1).set(*limit, 1);
+    Limit::ALL.into_iter().filter(settable)
+}
+
+fn limit_names() -> String {
+    limits().map(Limit::name).collect::<Vec<_>>().join(", ")
+}
+
+/// `--bootstrap`.
+pub(crate) fn bootstrap(text: &str) -> Result<Bootstrap, String> {
+    match text {
+        "ssh" => return Ok(Bootstrap::Ssh),
+        "srun" | "slurm" => return Ok(Bootstrap::Srun),
+        "qrsh" | "sge" => return Ok(Bootstrap::Qrsh),
+        // hydra's name for it.
+        "local" | "fork" => return Ok(Bootstrap::Local),
+        _ => {}
+    }
+    let command = text.strip_prefix("exec:");
+    let command = command.ok_or("expected ssh, srun, qrsh, local or exec:'COMMAND {host} {args}'")?;
+    let lines = quoting::split(command.as_bytes()).map_err(|error| error.to_string())?;
+    let words: Vec<OsString> = lines.into_iter().flatten().map(|word| word.text).collect();
+    let args = words.iter().filter(|word| word.to_string_lossy().contains("{args}")).count();
+    if args == 1 && words[0] != "{args}" {
+        Ok(Bootstrap::Exec(words))
+    } else {
+        Err("expected a command that contains {args} once, as in exec:'rsh {host} {args}'".to_owned())
+    }
+}
+
+/// Timeout that the help shows in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timeout(pub(crate) Duration);
+
+impl Timeout {
+    /// Valid range in seconds: one millisecond to eleven days.
+    const RANGE: RangeInclusive<f64> = 0.001..=1e6;
+}
+
+impl Display for Timeout {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.as_secs_f64().fmt(f)
+    }
+}
+
+/// `--heartbeat`, `--bootstrap-timeout`.
+pub(crate) fn timeout(text: &str) -> Result<Timeout, String> {
+    let seconds = text.parse().ok().filter(|seconds| Timeout::RANGE.contains(seconds));
+    seconds
+        .map(|seconds| Timeout(Duration::from_secs_f64(seconds)))
+        .ok_or_else(|| "expected a number of seconds from 0.001 to 1000000, for example 30 or 0.5".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use hydrant_core::server::JobSpec;
+    use hydrant_core::{Input, JobId, Rank, Server, Time};
+
+    use super::*;
+    use hydrant_driver::MappedStorage;
+
+    #[test]
+    fn an_assignment_is_cut_at_its_first_equals_sign() {
+        let Assignment { name, value } = split_assignment(OsStr::new("OPTS=-Da=b")).unwrap();
+        assert_eq!((name.to_str(), value.to_str()), (Some("OPTS"), Some("-Da=b")));
+        assert_eq!(split_assignment(OsStr::new("EMPTY=")).unwrap().value, "");
+        assert!(split_assignment(OsStr::new("=x")).is_err());
+    }
+
+    #[test]
+    fn variables_of_the_launcher_cannot_be_assigned() {
+        let error = split_assignment(OsStr::new("PMI_RANK=3")).unwrap_err();
+        assert!(error.contains("PMI_RANK"), "{error}");
+        assert!(split_assignment(OsStr::new("PMIX_MCA_gds=hash")).is_ok());
+    }
+
+    #[test]
+    fn patterns_have_known_codes_only() {
+        assert!(pattern("out.%r.%h-100%%").is_ok());
+        assert!(pattern("out.%d").is_err());
+        assert!(pattern("out.%").is_err());
+        assert!(pattern("").is_err());
+    }
+
+    #[test]
+    fn bindings() {
+        assert_eq!(bind("user:0+2,1").unwrap(), CpuBinding::User(vec![vec![0, 2], vec![1]]));
+        for wrong in ["user:", "user:0+,1", "user:a", "socket", "user:-1", ""] {
+            assert!(bind(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn addresses_without_a_host_are_loopback() {
+        assert_eq!(address(":5000").unwrap().to_string(), "127.0.0.1:5000");
+        assert_eq!(address("localhost:0").unwrap().to_string(), "127.0.0.1:0");
+        assert_eq!(address("0.0.0.0:7").unwrap().to_string(), "0.0.0.0:7");
+        assert_eq!(address("[::1]:7").unwrap().to_string(), "[::1]:7");
+        for wrong in ["", ":", "5000", ":70000", "host.example:1"] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn seconds_may_be_fractions_but_never_negative() {
+        assert_eq!(seconds("0.25").unwrap(), Duration::from_millis(250));
+        assert_eq!(seconds("0").unwrap(), Duration::ZERO);
+        for wrong in ["-1", "NaN", "inf", "1e30", "soon", ""] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_of_sets_are_those_that_the_server_accepts() {
+        let limits = Limits::for_ranks(1);
+        let mut slabs = MappedStorage::new(&limits);
+        let mut server = Server::new(limits, slabs.lend(), 0).unwrap();
+        server.handle(Time(0), Input::RegisterJob(JobSpec::new(JobId(0), "job", 1))).unwrap();
+        let (long, longer) = ("x".repeat(PSET_NAME_MAX), "x".repeat(PSET_NAME_MAX + 1));
+        let names = ["ocean", "app://x", "hydrant://app/7", "mpi:/x", "mpi", "~!=", &long];
+        let others = ["", "a b", "a;b", "mpi://x", "MPI://", "\u{e9}", "a\n", &longer];
+        for (name, good) in names.map(|name| (name, true)).into_iter().chain(others.map(|name| (name, false)))
+        {
+            let pset = Input::Pset { job: JobId(0), name, first: Rank(0), count: 1 };
+            assert_eq!(
+                (server.handle(Time(0), pset).is_ok(), pset_name(name).is_ok()),
+                (good, good),
+                "{name:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_limit_that_can_be_set_is_parsed() {
+        for known in limits() {
+            assert_eq!(limit(&format!("{}=7", known.name())).unwrap(), (known, 7));
+        }
+        assert!(limit("replies-owed=8").unwrap_err().contains("kvs-bytes"));
+        assert!(limit("links=8").unwrap_err().contains("kvs-bytes"));
+        assert!(limit("spawn-bytes=65536").is_ok() && limit("spawn-bytes=65537").is_err());
+        assert!(limit("keys").is_err());
+        assert!(limit("keys=-1").is_err());
+        assert!(limit("keys=4294967296").is_err());
+    }
+}

@@ -1,0 +1,270 @@
+//! Link between neighbours: an encrypted stream of messages over a connected socket.
+//!
+//! On the wire a link is a sequence of frames: two bytes of length, then that many bytes of ciphertext. The plaintext is
+//! a fragment of one message, followed by a byte with the channel and a flag for further fragments. Fragments of
+//! different messages are never interleaved, so messages arrive in the order of `send` over all channels.
+
+mod handshake;
+mod socket;
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+use hydrant_reactor::Sent;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use serde::{Deserialize, Serialize};
+use snow::TransportState;
+
+pub(crate) use handshake::{
+    INITIATION_LEN, Initiator, LinkIdentity, OverlayId, RESPONSE_LEN, Secret, claimed_node, respond,
+};
+pub(crate) use socket::{configure_socket, start_connect};
+
+use crate::error::LinkError;
+
+/// Maximum size of a message in bytes. It bounds the memory for an incomplete message.
+pub const MESSAGE_MAX: usize = 64 << 20;
+/// Maximum size of a frame without its length, in bytes: the limit of Noise.
+const FRAME_MAX: usize = 65_535;
+/// Size of the authentication tag of a frame, in bytes.
+const TAG_LEN: usize = 16;
+/// Maximum size of a fragment in bytes.
+const FRAGMENT_MAX: usize = FRAME_MAX - TAG_LEN - 1;
+/// Size of a frame with an empty message, a heartbeat, in bytes.
+pub(crate) const HEARTBEAT_LEN: usize = 2 + 1 + TAG_LEN;
+/// Flag in the last byte of a frame: the next frame continues the message.
+const MORE: u8 = 0x80;
+/// Number of queued bytes that are written without waiting for `flush`.
+const FLUSH_THRESHOLD: usize = 128 * 1024;
+/// Minimum size of the receive buffer in bytes: an incomplete frame and several frames more.
+pub(crate) const RECEIVE_BUFFER_MIN: usize = 4 * (2 + FRAME_MAX);
+
+/// Channel of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum Channel {
+    /// Messages of the links themselves. An empty message is a heartbeat.
+    Link = 0,
+    /// Messages between the protocol servers of neighbours.
+    Peer = 1,
+    /// Commands and reports.
+    Control = 2,
+    /// Input and output of ranks.
+    Stream = 3,
+}
+
+impl Channel {
+    fn from_byte(byte: u8) -> Option<Channel> {
+        [Channel::Link, Channel::Peer, Channel::Control, Channel::Stream]
+            .into_iter()
+            .find(|&c| c as u8 == byte)
+    }
+}
+
+/// An established link.
+pub(crate) struct Link {
+    fd: OwnedFd,
+    noise: Box<TransportState>,
+    /// Incomplete frame.
+    inbox: Vec<u8>,
+    /// Incomplete message.
+    message: Vec<u8>,
+    /// Frames to be written, from `sent` on.
+    outbox: Vec<u8>,
+    sent: usize,
+    /// Times of the last received and the last sent bytes, in milliseconds.
+    last_received: u64,
+    last_sent: u64,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("fd", &self.fd).field("queued", &self.queued()).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// A link over a socket after the handshake.
+    pub(crate) fn new(fd: OwnedFd, noise: TransportState, now: u64) -> Link {
+        Link {
+            fd,
+            noise: Box::new(noise),
+            inbox: Vec::new(),
+            message: Vec::new(),
+            outbox: Vec::new(),
+            sent: 0,
+            last_received: now,
+            last_sent: now,
+        }
+    }
+
+    /// The socket.
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Time of the last received bytes, in milliseconds of the caller's clock.
+    pub(crate) fn last_received(&self) -> u64 {
+        self.last_received
+    }
+
+    /// Time of the last sent message, in milliseconds.
+    pub(crate) fn last_sent(&self) -> u64 {
+        self.last_sent
+    }
+
+    /// Number of bytes to be written.
+    pub(crate) fn queued(&self) -> usize {
+        self.outbox.len() - self.sent
+    }
+
+    /// Whether bytes are to be written.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.queued() > 0
+    }
+
+    /// Queues a message. It is written by the next [`Link::flush`], or now if many bytes are queued. A failed connection
+    /// is reported by [`Link::receive`].
+    ///
+    /// # Errors
+    /// [`LinkError::TooLong`]. Nothing of the message is queued.
+    pub(crate) fn send(&mut self, now: u64, channel: Channel, message: &[u8]) -> Result<Sent, LinkError> {
+        if message.len() > MESSAGE_MAX {
+            return Err(LinkError::TooLong);
+        }
+        let mut rest = message;
+        let mut plain = Vec::with_capacity(message.len().min(FRAGMENT_MAX) + 1);
+        loop {
+            let (fragment, behind) = rest.split_at(rest.len().min(FRAGMENT_MAX));
+            let more = if behind.is_empty() { 0 } else { MORE };
+            plain.clear();
+            plain.extend_from_slice(fragment);
+            plain.push(channel as u8 | more);
+            self.seal(&plain)?;
+            rest = behind;
+            if more == 0 {
+                break;
+            }
+        }
+        self.last_sent = now;
+        if self.queued() >= FLUSH_THRESHOLD {
+            return self.flush();
+        }
+        Ok(if self.is_blocked() { Sent::Blocked } else { Sent::All })
+    }
+
+    fn seal(&mut self, plain: &[u8]) -> Result<(), LinkError> {
+        let len = plain.len() + TAG_LEN;
+        let start = self.outbox.len();
+        self.outbox.extend_from_slice(&(len as u16).to_be_bytes());
+        self.outbox.resize(start + 2 + len, 0);
+        match self.noise.write_message(plain, &mut self.outbox[start + 2..]) {
+            Ok(written) if written == len => Ok(()),
+            // The message counter overflows after 2^64 messages.
+            _ => {
+                self.outbox.truncate(start);
+                Err(LinkError::Malformed)
+            }
+        }
+    }
+
+    /// Writes as many bytes as the socket accepts.
+    ///
+    /// # Errors
+    /// A system call failed. A closed connection is no error here: [`Link::receive`] returns the messages that were sent
+    /// before the close.
+    pub(crate) fn flush(&mut self) -> Result<Sent, LinkError> {
+        while self.is_blocked() {
+            match send(&self.fd, &self.outbox[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(len) => self.sent += len,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    // The cost of moving the rest is at most that of writing the sent part.
+                    if self.sent >= self.outbox.len() / 2 {
+                        self.outbox.drain(..self.sent);
+                        self.sent = 0;
+                    }
+                    return Ok(Sent::Blocked);
+                }
+                Err(Errno::PIPE | Errno::CONNRESET) => break,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        self.outbox.clear();
+        self.outbox.shrink_to(FLUSH_THRESHOLD);
+        self.sent = 0;
+        Ok(Sent::All)
+    }
+
+    /// Reads once and passes each complete message to `on_message`. Returns whether bytes were received.
+    ///
+    /// `buffer` has at least [`RECEIVE_BUFFER_MIN`] bytes.
+    ///
+    /// # Errors
+    /// The connection was closed or failed, or a frame is invalid.
+    pub(crate) fn receive(
+        &mut self,
+        now: u64,
+        buffer: &mut [u8],
+        mut on_message: impl FnMut(Channel, Vec<u8>),
+    ) -> Result<bool, LinkError> {
+        let held = self.inbox.len();
+        buffer[..held].copy_from_slice(&self.inbox);
+        let len = loop {
+            match recv(&self.fd, &mut buffer[held..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) | Err(Errno::CONNRESET | Errno::PIPE) => return Err(LinkError::Closed),
+                Ok((len, _)) => break held + len,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        self.last_received = now;
+        let mut rest = &buffer[..len];
+        while let Some((frame, behind)) = split_frame(rest) {
+            rest = behind;
+            if let Some(channel) = self.open(frame)? {
+                on_message(channel, std::mem::take(&mut self.message));
+            }
+        }
+        self.inbox.clear();
+        if rest.is_empty() {
+            // Links are between frames most of the time. They then keep no memory.
+            self.inbox = Vec::new();
+        }
+        self.inbox.extend_from_slice(rest);
+        Ok(true)
+    }
+
+    /// Appends a frame to the incomplete message. Returns the channel if the message is complete.
+    fn open(&mut self, frame: &[u8]) -> Result<Option<Channel>, LinkError> {
+        let start = self.message.len();
+        // The last byte is the channel.
+        let len = frame.len().checked_sub(TAG_LEN + 1).ok_or(LinkError::Forged)?;
+        if start + len > MESSAGE_MAX {
+            return Err(LinkError::TooLong);
+        }
+        self.message.resize(start + len + 1, 0);
+        self.noise.read_message(frame, &mut self.message[start..]).map_err(|_| LinkError::Forged)?;
+        let last = self.message.pop().ok_or(LinkError::Malformed)?;
+        let channel = Channel::from_byte(last & !MORE).ok_or(LinkError::Malformed)?;
+        Ok((last & MORE == 0).then_some(channel))
+    }
+}
+
+/// Splits off the first frame, if it is complete.
+fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first_chunk::<2>()?;
+    rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))
+}
+
+/// Whether `frame` is a valid heartbeat. A child sends one to prove that it has the secret.
+pub(crate) fn is_heartbeat(noise: &mut TransportState, frame: &[u8; HEARTBEAT_LEN]) -> bool {
+    let mut plain = [0; 1];
+    split_frame(frame)
+        .is_some_and(|(sealed, _)| matches!(noise.read_message(sealed, &mut plain), Ok(1)) && plain == [0])
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,130 @@
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::*;
+
+/// Both ends of a link over a socket pair.
+pub(crate) fn pair() -> (Link, Link) {
+    let (a, b) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    let identity = LinkIdentity { overlay: OverlayId::random().unwrap(), parent: 0, child: 1 };
+    let secret = Secret::random().unwrap();
+    let (initiator, bytes) = Initiator::new(&identity, &secret);
+    let (parent, bytes) = respond(&identity, &secret, &bytes).unwrap();
+    let child = initiator.finish(&bytes).unwrap();
+    (Link::new(a, parent, 0), Link::new(b, child, 0))
+}
+
+/// All messages that `link` has received.
+fn received(link: &mut Link) -> Result<Vec<(Channel, Vec<u8>)>, LinkError> {
+    let mut all = Vec::new();
+    let mut buffer = vec![0; RECEIVE_BUFFER_MIN];
+    while link.receive(1, &mut buffer, |channel, message| all.push((channel, message)))? {}
+    Ok(all)
+}
+
+#[test]
+fn messages_of_all_channels_arrive_in_order() {
+    let (mut a, mut b) = pair();
+    a.send(0, Channel::Peer, b"one").unwrap();
+    a.send(0, Channel::Link, b"").unwrap();
+    a.send(0, Channel::Control, b"two").unwrap();
+    assert!(a.is_blocked() && received(&mut b).unwrap().is_empty(), "nothing is written before the flush");
+    assert_eq!(a.flush().unwrap(), Sent::All);
+    let expected =
+        [(Channel::Peer, b"one".to_vec()), (Channel::Link, Vec::new()), (Channel::Control, b"two".to_vec())];
+    assert_eq!(received(&mut b).unwrap(), expected);
+    b.send(0, Channel::Stream, b"back").unwrap();
+    b.flush().unwrap();
+    assert_eq!(received(&mut a).unwrap(), [(Channel::Stream, b"back".to_vec())]);
+}
+
+#[test]
+fn long_messages_are_fragmented_while_the_socket_is_full() {
+    let (mut a, mut b) = pair();
+    let long: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 / 3) as u8).collect();
+    let edges = [FRAGMENT_MAX - 1, FRAGMENT_MAX, FRAGMENT_MAX + 1, 2 * FRAGMENT_MAX];
+    a.send(0, Channel::Peer, &long).unwrap();
+    for len in edges {
+        a.send(0, Channel::Stream, &long[..len]).unwrap();
+    }
+    assert_eq!(a.flush().unwrap(), Sent::Blocked);
+    assert!(a.queued() > 1_000_000);
+    let mut all = Vec::new();
+    while all.len() < 1 + edges.len() {
+        all.extend(received(&mut b).unwrap());
+        a.flush().unwrap();
+    }
+    assert!(!a.is_blocked());
+    assert!(all[0] == (Channel::Peer, long.clone()));
+    for ((channel, message), len) in all[1..].iter().zip(edges) {
+        assert!(*channel == Channel::Stream && message[..] == long[..len], "{len}");
+    }
+}
+
+#[test]
+fn frames_may_arrive_byte_by_byte() {
+    let (mut a, mut b) = pair();
+    a.send(0, Channel::Control, b"slow").unwrap();
+    let frame = std::mem::take(&mut a.outbox);
+    for (at, byte) in frame.iter().enumerate() {
+        send(&a.fd, &[*byte], SendFlags::empty()).unwrap();
+        let all = received(&mut b).unwrap();
+        assert_eq!(all.len(), usize::from(at + 1 == frame.len()));
+    }
+}
+
+#[test]
+fn changed_repeated_and_missing_frames_are_detected() {
+    for tamper in [0, 1, 2] {
+        let (mut a, mut b) = pair();
+        a.send(0, Channel::Control, b"first").unwrap();
+        let first = a.outbox.clone();
+        a.send(0, Channel::Control, b"second").unwrap();
+        match tamper {
+            0 => *a.outbox.last_mut().unwrap() ^= 1,
+            1 => a.outbox.splice(first.len().., first).for_each(drop),
+            _ => drop(a.outbox.drain(..first.len())),
+        }
+        a.flush().unwrap();
+        assert!(matches!(received(&mut b), Err(LinkError::Forged)), "{tamper}");
+    }
+}
+
+#[test]
+fn both_ends_enforce_the_maximum_message_size() {
+    let (mut a, mut b) = pair();
+    assert!(matches!(a.send(0, Channel::Peer, &vec![0; MESSAGE_MAX + 1]), Err(LinkError::TooLong)));
+    assert!(!a.is_blocked());
+    b.message = vec![0; MESSAGE_MAX];
+    a.send(0, Channel::Peer, b"x").unwrap();
+    a.flush().unwrap();
+    assert!(matches!(received(&mut b), Err(LinkError::TooLong)));
+}
+
+#[test]
+fn invalid_messages_of_an_authentic_end_are_errors() {
+    let (mut a, mut b) = pair();
+    a.seal(b"\x07").unwrap();
+    a.flush().unwrap();
+    assert!(matches!(received(&mut b), Err(LinkError::Malformed)));
+    let (mut a, mut b) = pair();
+    // Shorter than its own tag.
+    a.outbox = vec![0, 3, 1, 2, 3];
+    a.flush().unwrap();
+    assert!(matches!(received(&mut b), Err(LinkError::Forged)));
+}
+
+#[test]
+fn messages_before_the_close_are_received() {
+    let (mut a, mut b) = pair();
+    a.send(0, Channel::Control, b"last words").unwrap();
+    a.flush().unwrap();
+    drop(a);
+    // Only receiving reports the close, not sending.
+    b.send(0, Channel::Control, b"hello?").unwrap();
+    assert_eq!(b.flush().unwrap(), Sent::All);
+    let mut messages = Vec::new();
+    let mut buffer = vec![0; RECEIVE_BUFFER_MIN];
+    assert!(b.receive(1, &mut buffer, |_, message| messages.push(message)).unwrap());
+    assert_eq!(messages, [b"last words"]);
+    assert!(matches!(received(&mut b), Err(LinkError::Closed)));
+}
