@@ -4,18 +4,6 @@
 //! The crate knows no operating system. It has no clock, no randomness and no allocator: time is an argument,
 //! memory is lent by the caller as [`Storage`] whose sizes follow from [`Limits`]. [`Server::handle`] is the only
 //! way in, [`Server::poll`] the only way out.
-//!
-//! Modules are stacked in floors and import only from floors below their own:
-//!
-//! | floor | modules | know |
-//! |---|---|---|
-//! | 0 | [`ids`], [`limits`], [`time`], [`fault`], [`trace`] | words that everyone uses |
-//! | 1 | [`store`], [`wire`] | containers without protocol; messages without state |
-//! | 2 | [`tables`] | one job each, never the wire |
-//! | 3 | [`storage`], [`snapshot`] | the whole state, as memory and as bytes |
-//! | 3 | [`manage`] | what a host says to a board that serves its jobs |
-//! | 3 | [`peer`] | what daemons of several nodes tell each other |
-//! | 4 | [`server`], [`client`] | the two state machines |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -29,7 +17,8 @@ compile_error!("the features defmt and log exclude each other: events are logged
 
 pub mod client;
 pub mod fault;
-pub mod ids;
+mod ids;
+pub mod info;
 pub mod limits;
 pub mod manage;
 pub mod peer;
@@ -37,9 +26,9 @@ pub mod server;
 pub mod snapshot;
 mod state;
 pub mod storage;
-pub mod store;
-pub mod tables;
-pub mod time;
+mod store;
+mod tables;
+mod time;
 pub mod trace;
 pub mod wire;
 
@@ -48,5 +37,4 @@ pub use ids::{ConnId, JobId, Rank, UpcallId};
 pub use limits::{Limit, Limits};
 pub use server::{Backend, Consumed, Inbox, Input, JobSpec, Output, Server};
 pub use storage::Storage;
-pub use tables::info;
 pub use time::Time;

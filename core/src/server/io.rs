@@ -236,7 +236,7 @@ pub struct JobSpec<'a> {
     /// Its number of ranks.
     pub size: u32,
     /// `universeSize`: how many processes there may be in all; the job's size where nothing is known.
-    pub universe: Option<u32>,
+    pub universe_size: Option<u32>,
     /// Whether a rank that fails ends the job. Otherwise the survivors go on and fences count the living.
     pub cleanup: bool,
     /// The PMI-1 subversion to answer: 2 offers group barriers, 1 suits clients that insist on 1.1.
@@ -263,7 +263,7 @@ impl<'a> JobSpec<'a> {
             job,
             name,
             size,
-            universe: None,
+            universe_size: None,
             cleanup: true,
             pmi1_subversion: 2,
             spawn: None,
@@ -277,7 +277,7 @@ impl<'a> JobSpec<'a> {
     /// The job that a host has a board serve, under the number that the board gives it.
     pub const fn managed(job: JobId, open: &OpenJob<'a>) -> JobSpec<'a> {
         JobSpec {
-            universe: open.universe,
+            universe_size: open.universe_size,
             cleanup: open.cleanup,
             pmi1_subversion: open.pmi1_subversion,
             lookup_wait: open.lookup_wait,

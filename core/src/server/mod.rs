@@ -4,20 +4,20 @@
 //! not a queue: a client is owed a few replies at most, a fence that completes marks its ranks ready, and `poll`
 //! writes each reply when the host can send it. So nothing can overflow, and a slow reader holds up nobody.
 
-mod aside;
 mod attrs;
 mod backend;
+mod collective;
 mod dispatch;
-mod fences;
+mod handshake;
 mod inbox;
-mod intro;
-pub mod io;
+mod io;
 mod jobs;
 mod names;
 mod nodes;
 mod peers;
 mod poll;
 mod psets;
+mod query;
 mod record;
 mod restore;
 mod spawn;
@@ -36,7 +36,7 @@ use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
 use crate::peer::links::Links;
 use crate::snapshot;
-use crate::state::{Answer, Conn, Job, RankSlot, What};
+use crate::state::{Conn, Job, RankSlot, ReplyState, Response};
 use crate::storage::{Layout, Storage};
 use crate::store::{Log, Ready, log};
 use crate::tables::connect::Connections;
@@ -63,11 +63,11 @@ pub struct Server<'s> {
     connections: Connections<'s>,
     links: Links<'s>,
     /// How many processes have ended so far.
-    ends: u32,
+    exits: u32,
     /// Connections with something to say that the host can write to.
     ready: Ready<'s>,
     /// Whether a job or a group may have something to say.
-    news: bool,
+    events_pending: bool,
     wake: Option<Time>,
     /// Limits that a client was refused for, a bit each, until the host takes note.
     hit: u32,
@@ -125,9 +125,9 @@ impl<'s> Server<'s> {
             psets: Psets::new(psets, pset_sets, limits.ranks).ok_or(short_bits)?,
             connections: Connections::new(rows, limits.jobs).ok_or(short_bits)?,
             links: Links::new(links),
-            ends: 0,
+            exits: 0,
             ready: Ready::new(ready, limits.conns).ok_or(short_bits)?,
-            news: false,
+            events_pending: false,
             wake: None,
             hit: 0,
         })
@@ -143,34 +143,34 @@ impl<'s> Server<'s> {
         if let Input::Bytes { conn, bytes, full } = input {
             return self.bytes(now, conn, bytes, full);
         }
-        self.happen(now, input)
+        self.handle_event(now, input)
     }
 
     /// All but what clients say.
     #[cold]
-    fn happen(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
+    fn handle_event(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
         match input {
             // The caller has seen to it.
             Input::Bytes { .. } => {}
             Input::Node { node, nodes, radix } => self.join_nodes(node, nodes, radix)?,
-            Input::RegisterJob(spec) => self.open_job(&spec)?,
-            Input::MapRanks { job, first, count, node } => self.place(job, first, count, node)?,
+            Input::RegisterJob(spec) => self.register_job(&spec)?,
+            Input::MapRanks { job, first, count, node } => self.map_ranks(job, first, count, node)?,
             Input::Preput { job, key, value } => self.preput(job, key, value)?,
             Input::Define { job, name, members } => self.define(job, name, members)?,
             Input::Connected { job, other, connected } => self.connected(job, other, connected)?,
-            Input::StalledFence { job } => self.ask_missing(job)?,
-            Input::Peer { node, bytes } => self.hear(node, bytes)?,
+            Input::StalledFence { job } => self.report_missing(job)?,
+            Input::Peer { node, bytes } => self.receive_message(node, bytes)?,
             Input::PeerBlocked { node } => self.link_mut(node)?.blocked = true,
             Input::PeerWritable { node } => self.link_mut(node)?.blocked = false,
             Input::Program { job, first, count, appnum } => self.set_program(job, first, count, appnum)?,
             Input::Attr { job, key, value } => self.set_attr(job, key, value)?,
             Input::Pset { job, name, first, count } => self.host_pset(job, name, first, count)?,
             Input::SpawnComplete { spawn, started, full, codes } => {
-                self.launched(spawn, started, full, codes)?
+                self.complete_spawn(spawn, started, full, codes)?
             }
-            Input::UpcallComplete { upcall, rc, text } => self.seen_to(upcall, rc, text)?,
+            Input::UpcallComplete { upcall, rc, text } => self.complete_upcall(upcall, rc, text)?,
             Input::Opened { conn, job, rank } => self.open_conn(conn, job, rank)?,
-            Input::OpenedQuery { conn, job } => self.open_aside(conn, job)?,
+            Input::OpenedQuery { conn, job } => self.open_query(conn, job)?,
             Input::Blocked { conn } => {
                 self.conn_mut(conn)?.blocked = true;
                 self.ready.remove(conn.0);
@@ -181,8 +181,8 @@ impl<'s> Server<'s> {
             }
             Input::Closed { conn } => self.close_conn(conn)?,
             Input::Exited { job, rank, exit } => self.exit(job, rank, exit)?,
-            Input::DeregisterJob { job } => self.forget(job)?,
-            Input::Timeout => self.tick(now),
+            Input::DeregisterJob { job } => self.deregister_job(job)?,
+            Input::Timeout => self.handle_timeout(now),
         }
         Ok(Consumed::default())
     }
@@ -198,7 +198,7 @@ impl<'s> Server<'s> {
     #[inline]
     #[must_use]
     pub fn has_output(&self) -> bool {
-        self.news || self.links.ready().is_some() || self.ready.next().is_some()
+        self.events_pending || self.links.ready().is_some() || self.ready.next().is_some()
     }
 
     /// The limits that it was made with.
@@ -244,7 +244,7 @@ impl<'s> Server<'s> {
             psets: self.psets.state(),
             connections: self.connections.state(),
             links: self.links.state(),
-            ends: self.ends,
+            ends: self.exits,
             turn: self.ready.turn(),
             wake: self.wake,
         }
@@ -253,7 +253,7 @@ impl<'s> Server<'s> {
     /// What a table's refusal is to the host: a limit, or else the mistake that it can be.
     fn fault(&self, why: Refusal, mistake: Fault) -> Fault {
         match why {
-            Refusal::Full(limit, _) | Refusal::Share(limit, _) => Fault::Full(limit, self.limits.of(limit)),
+            Refusal::Full(limit, _) | Refusal::Quota(limit, _) => Fault::Full(limit, self.limits.of(limit)),
             _ => mistake,
         }
     }
@@ -302,18 +302,20 @@ impl<'s> Server<'s> {
             slot.conn = None;
         }
         self.ready.remove(conn.0);
-        self.drop_owed(conn);
+        self.drop_replies(conn);
         self.conns[conn.index()] = Conn::default();
         event!(debug, "conn {} closed", conn);
         Ok(())
     }
 
     /// Nobody will hear what this connection is owed.
-    fn drop_owed(&mut self, conn: ConnId) {
-        while let Some(owed) = self.conns[conn.index()].owed.pop() {
-            match owed.what {
-                What::Lookup { at, .. } => self.names.leave(at),
-                What::Upcall(_, upcall) | What::Answer(Answer::Upcall(_, upcall)) => self.drop_upcall(upcall),
+    fn drop_replies(&mut self, conn: ConnId) {
+        while let Some(reply) = self.conns[conn.index()].replies.pop() {
+            match reply.state {
+                ReplyState::Lookup { at, .. } => self.names.leave(at),
+                ReplyState::Upcall(_, upcall) | ReplyState::Ready(Response::Upcall(_, upcall)) => {
+                    self.drop_upcall(upcall)
+                }
                 _ => {}
             }
         }
@@ -329,9 +331,9 @@ impl<'s> Server<'s> {
     #[inline]
     fn check_ready(&mut self, conn: ConnId) {
         let Some(slot) = self.conns.get(conn.index()) else { return };
-        let says = slot.joined_unsaid
-            || slot.closing_unsaid
-            || slot.owed.iter().any(|owed| matches!(owed.what, What::Answer(_)));
+        let says = slot.joined_pending
+            || slot.closing_pending
+            || slot.replies.iter().any(|reply| matches!(reply.state, ReplyState::Ready(_)));
         if says && !slot.blocked {
             self.ready.insert(conn.0);
         } else {
@@ -339,17 +341,17 @@ impl<'s> Server<'s> {
         }
     }
 
-    fn tick(&mut self, now: Time) {
+    fn handle_timeout(&mut self, now: Time) {
         let jobs = &mut *self.jobs;
         let fences = jobs.iter_mut().filter_map(|job| job.fence.check(now, job.fence_warning)).min();
         let groups = self.groups.check(now, |job| jobs.get(job.index()).map_or(0, |job| job.fence_warning));
         let lookups = self.expire_lookups(now);
         self.wake = [fences, groups, lookups].into_iter().flatten().min();
-        self.news = true;
+        self.events_pending = true;
     }
 
     /// Something is due in so many milliseconds.
-    fn wake_after(&mut self, now: Time, millis: u64) {
+    fn schedule(&mut self, now: Time, millis: u64) {
         let due = now.after(millis);
         self.wake = Some(self.wake.map_or(due, |wake| wake.min(due)));
     }

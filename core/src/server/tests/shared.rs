@@ -2,7 +2,7 @@
 
 use super::dynamic::two_jobs;
 use super::*;
-use crate::store::LogView;
+use crate::store::view::LogView;
 
 /// The value of a key in a job's space, looked up from outside.
 fn read(host: &Host, job: JobId, key: &str) -> Option<String> {
