@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
-use hydrant::recording::{Record, Writer};
 use hydrant_core::Limits;
+use hydrant_record::{Record, Writer};
 
 use hydrant_tests::plain::{Job, Scratch, hydrant, hydrant_path, text};
 use rustix::process::Signal;
@@ -36,13 +36,13 @@ fn a_job_is_recorded_shown_and_says_the_same_again() {
     let shown = replay(&[&file]);
     let table = text(&shown.stdout);
     assert_eq!((shown.status.code(), text(&shown.stderr).as_str()), (Some(0), ""), "{table}");
-    assert_eq!(table.matches("! has joined").count(), 2, "{table}");
+    assert_eq!(table.matches("! joined").count(), 2, "{table}");
     let introductions = table.lines().filter(|line| line.contains(" > ") && line.contains("cmd=fullinit;"));
     assert_eq!(introductions.count(), 2, "{table}");
     assert!(table.lines().last().unwrap().ends_with(" outputs, all the same"), "{table}");
 
     let one = text(&replay(&["--rank", "1", &file]).stdout);
-    assert_eq!(one.matches("! has joined").count(), 1, "{one}");
+    assert_eq!(one.matches("! joined").count(), 1, "{one}");
     assert!(one.contains("+ job kvs_") && one.contains("all the same"), "{one}");
 
     let verdict = table.lines().last().unwrap();
@@ -81,7 +81,7 @@ fn what_the_core_refuses_is_recorded() {
     let shown = replay(&[&file]);
     let table = text(&shown.stdout);
     assert_eq!(shown.status.code(), Some(0), "{table}");
-    assert!(table.contains("which is a mistake: the limit psets of 0 is used up"), "{table}");
+    assert!(table.contains("refused: the limit psets of 0 is used up"), "{table}");
 }
 
 /// Files that are no recordings, or no whole ones: the place is named, and what is good is shown.
@@ -101,12 +101,12 @@ fn files_that_are_not_whole_are_refused_with_the_place() {
     let cut = good.len() - 5;
     let (verdict, why) = error(&good[..cut]);
     assert!(verdict.ends_with("all the same up to there\n"), "{verdict}");
-    assert!(why.starts_with(&format!("it ends at offset {cut}, within a record: ")), "{why}");
+    assert!(why.starts_with(&format!("truncated at offset {cut}, inside a record: ")), "{why}");
     let mut bent = good.clone();
     bent[good.len() / 2] ^= 1;
     let (verdict, why) = error(&bent);
     assert!(
-        verdict.ends_with("all the same up to there\n") && why.starts_with("it is damaged at offset "),
+        verdict.ends_with("all the same up to there\n") && why.starts_with("damaged at offset "),
         "{why}"
     );
     let mut other = good.clone();
@@ -114,9 +114,9 @@ fn files_that_are_not_whole_are_refused_with_the_place() {
     let (_, why) = error(&other);
     assert!(why.contains("version 99"), "{why}");
     let (_, why) = error(b"#!/bin/sh\necho 1\n");
-    assert!(why.starts_with("this is no recording"), "{why}");
+    assert!(why.starts_with("not a recording"), "{why}");
     let (_, why) = error(b"");
-    assert!(why.starts_with("it ends at offset 0"), "{why}");
+    assert!(why.starts_with("truncated at offset 0"), "{why}");
     let missing = replay(&[&scratch.path("nowhere")]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing.stderr).contains("No such file"), "{}", text(&missing.stderr));
@@ -196,5 +196,5 @@ fn a_killed_launcher_leaves_all_that_was_said() {
         table.contains("< cmd=response_to_init") && table.ends_with("all the same up to there\n"),
         "{table}"
     );
-    assert!(error.contains("without the record that says it is whole"), "{error}");
+    assert!(error.contains("without an end record"), "{error}");
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hydrant::replay::Played;
+use hydrant_record::Summary;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -435,7 +435,7 @@ pub struct Outcome {
     /// Its standard error.
     pub stderr: String,
     /// How much was replayed of a job of `hydrant run`, which was all the same.
-    pub replayed: Option<Played>,
+    pub replayed: Option<Summary>,
     shown: String,
 }
 

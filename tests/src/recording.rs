@@ -6,8 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hydrant::recording::RecordingError;
-use hydrant::replay::{self, Played};
+use hydrant::replay::{self, ReplayErrorKind};
+use hydrant_record::{RecordError, Summary};
 use rustix::process::Signal;
 
 use crate::job::{Outcome, hydrant_bin, target_dir};
@@ -35,7 +35,7 @@ impl Recording {
 
     /// Replays it on the core that is built in, and where jobs run in a sandbox there, too; nothing where the job ended
     /// before there was anything to record. A recording that is not whole or differs fails the test and is kept.
-    pub(crate) fn replay(self, outcome: &Outcome) -> Option<Played> {
+    pub(crate) fn replay(self, outcome: &Outcome) -> Option<Summary> {
         if !self.0.exists() {
             assert!(!outcome.status.success(), "nothing was recorded of {outcome}");
             return None;
@@ -69,19 +69,19 @@ impl Drop for Recording {
 }
 
 /// How one file was replayed, which may be cut off where whoever wrote it was killed.
-fn replayed(file: &Path, killed: bool, outcome: &Outcome) -> Played {
+fn replayed(file: &Path, killed: bool, outcome: &Outcome) -> Summary {
     let wrong = match replay::check(file) {
-        Ok(Played { difference: Some(difference), .. }) => difference.to_string(),
+        Ok(Summary { difference: Some(difference), .. }) => difference.to_string(),
         Ok(played) => match replayed_in_sandbox(file) {
             Ok(()) => return played,
             Err(wrong) => wrong,
         },
         Err(error)
             if killed
-                && matches!(error.why, RecordingError::Truncated { .. })
-                && error.played.difference.is_none() =>
+                && matches!(error.kind, ReplayErrorKind::Record(RecordError::Truncated { .. }))
+                && error.summary.difference.is_none() =>
         {
-            return error.played;
+            return error.summary;
         }
         Err(error) => error.to_string(),
     };

@@ -11,7 +11,6 @@ mod manage;
 pub mod messages;
 pub mod plan;
 pub mod probe;
-pub mod recording;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
@@ -24,4 +23,5 @@ pub use border::BackendError;
 pub use dry_run::dry_run;
 pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
+pub use launch::LaunchError;
 pub use manage::BoardError;

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{BufWriter, Cursor, Read};
 use std::thread;
 
-use hydrant::recording::{Record, Writer};
 use hydrant_core::manage::{Error, OpenJob, Request};
+use hydrant_record::{Record, Writer};
 use hydrant_tests::Job;
 use hydrant_tests::job::{hydrant_bin, target_dir};
 use hydrant_tests::peers::Peer;

@@ -32,13 +32,13 @@ use hydrant_placement::{Environment, Location};
 use hydrant_reactor::{
     Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
 };
+use hydrant_record::{Recorder, RecordingFile};
 
-use crate::border::{AnyBackend, Maker, PluginFile, Service, output_buffer};
+use crate::border::{AnyBackend, BackendError, Maker, PluginFile, Service, output_buffer};
 use crate::error::RunError;
-use crate::launch::{check, find_mpi_library};
+use crate::launch::{find_mpi_library, prepare};
 use crate::manage::Board;
 use crate::plan::Plan;
-use crate::recording::{Recorder, Tape};
 use crate::segment::Sharing;
 use crate::universe::Universe;
 use conns::Conns;
@@ -96,7 +96,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let files =
         OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1)).map_err(RunError::open_files(ranks))?;
     let seed = open::random()?;
-    let (mut slabs, mut tape, mut sharing) = (None, None, None);
+    let (mut slabs, mut recording, mut sharing) = (None, None, None);
     let core = match &plan.options.offload {
         Some(offload) => {
             let mut board = Box::new(Board::connect(&offload.target)?);
@@ -111,21 +111,21 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             // Whoever comes by a port may be on another machine.
             let slabs = slabs.insert(maker.slabs(&limits, plan.options.pmi_port.is_none())?);
             sharing = slabs.sharing(seed);
-            tape = record(plan.options.record.as_deref(), &limits, seed)?;
-            Service::Core(recorded(maker.core(limits, seed, slabs)?, tape.as_ref()))
+            recording = record(plan.options.record.as_deref(), &limits, seed)?;
+            Service::Core(recorded(maker.core(limits, seed, slabs)?, recording.as_ref()))
         }
     };
     let outlets = Outlets::new(plan, &reactor.poller)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
     engine.preload = preload;
-    engine.tape = tape;
+    engine.recording = recording;
     engine.sharing = sharing;
     let universe = plan.options.name_server.as_deref();
     let universe = universe
         .map(|path| Universe::join(path, JobId::default(), token::NAME_CLIENT, &engine.poller))
         .transpose();
     engine.universe = universe.map_err(Box::new)?;
-    let checked = plan.programs.iter().map(check).collect::<Result<_, _>>()?;
+    let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
     engine.open_job(plan.programs.clone(), checked, None)?;
     let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
     if result.is_err() {
@@ -142,16 +142,17 @@ fn refuse_on_nodes(plan: &Plan) -> Result<(), RunError> {
     }
 }
 
-/// The tape of a core that is to be recorded.
-fn record(path: Option<&Path>, limits: &Limits, seed: u32) -> Result<Option<Rc<Tape>>, RunError> {
-    Ok(path.map(|path| Tape::create(path, limits, seed)).transpose()?)
+/// Creates the recording file if there is a path.
+fn record(path: Option<&Path>, limits: &Limits, seed: u32) -> Result<Option<Rc<RecordingFile>>, RunError> {
+    let program = concat!("hydrant ", env!("CARGO_PKG_VERSION"));
+    Ok(path.map(|path| RecordingFile::create(path, program, limits, seed)).transpose()?)
 }
 
-/// The core, recorded where there is a tape.
-fn recorded<'s>(core: Box<AnyBackend<'s>>, tape: Option<&Rc<Tape>>) -> Box<AnyBackend<'s>> {
-    match tape {
-        Some(tape) => Box::new(Recorder::new(core, Rc::clone(tape))),
-        None => core,
+/// Wraps a backend in a recorder if there is a recording file.
+fn recorded<'s>(backend: Box<AnyBackend<'s>>, file: Option<&Rc<RecordingFile>>) -> Box<AnyBackend<'s>> {
+    match file {
+        Some(file) => Box::new(Recorder::new(backend, BackendError::fault, Rc::clone(file))),
+        None => backend,
     }
 }
 
@@ -205,7 +206,7 @@ struct Engine<'p, 's> {
     doomed: Vec<Doomed>,
     core: Service<'s>,
     /// Where it is recorded.
-    tape: Option<Rc<Tape>>,
+    recording: Option<Rc<RecordingFile>>,
     conns: Conns,
     null: OwnedFd,
     stdin: Stdin,
@@ -248,7 +249,7 @@ impl<'p, 's> Engine<'p, 's> {
             procs: Procs::new(),
             doomed: Vec::new(),
             core,
-            tape: None,
+            recording: None,
             conns: Conns::new(limits.conns, token::CONNS),
             null: streams::null().map_err(RunError::system("cannot open /dev/null"))?,
             stdin,
@@ -345,8 +346,8 @@ impl<'p, 's> Engine<'p, 's> {
             self.stdin.pump(now, &self.poller);
         }
         self.drop_strangers(now)?;
-        if let Some(complaint) = self.tape.as_ref().and_then(|tape| tape.complaint()) {
-            self.sinks.say(&complaint);
+        if let Some(error) = self.recording.as_ref().and_then(|file| file.take_error()) {
+            self.sinks.say(&format!("{error}; the recording ends early, the job goes on"));
         }
         self.streams.show(now, &mut self.sinks);
         Ok(())

@@ -16,7 +16,7 @@ use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{BoardTape, Link, LinkError};
+use super::{BoardRecording, Link, LinkError};
 use crate::border::BackendError;
 use crate::error::RunError;
 
@@ -43,7 +43,7 @@ pub(crate) struct Board {
     start: Instant,
     record: Vec<u8>,
     /// Where it is recorded.
-    tape: Option<BoardTape>,
+    recording: Option<BoardRecording>,
 }
 
 /// The job, as the board knows it.
@@ -166,7 +166,7 @@ impl Board {
             lines: VecDeque::new(),
             start: Instant::now(),
             record: Vec::new(),
-            tape: None,
+            recording: None,
         };
         board.ask("a greeting", &Request::Hello { version: VERSION }, |board, report| match report {
             Report::Welcome(Welcome { board: name, limits, sockets, .. }) => {
@@ -183,13 +183,13 @@ impl Board {
     pub(crate) fn record(&mut self, target: &str, path: &Path) -> Result<(), RunError> {
         let mut board = Board::connect(target)?;
         board.done(RECORDING, &Request::Record)?;
-        self.tape = Some(BoardTape::new(board.link, path)?);
+        self.recording = Some(BoardRecording::new(board.link, path)?);
         Ok(())
     }
 
     /// The connections over which it says something.
     pub(crate) fn streams(&self) -> impl Iterator<Item = &TcpStream> {
-        std::iter::once(self.link.stream()).chain(self.tape.as_ref().map(BoardTape::stream))
+        std::iter::once(self.link.stream()).chain(self.recording.as_ref().map(BoardRecording::stream))
     }
 
     /// The board in a few words.
@@ -247,20 +247,20 @@ impl Board {
             Report::Board(report) => Some(*report),
             _ => None,
         })?;
-        self.end_tape();
+        self.end_recording();
         let job = said.0.map_or_else(String::new, |job| format!("{}; ", job_line(&job)));
         Ok(format!("{job}{}", said.1.map_or_else(String::new, |board| board_line(&board))))
     }
 
     /// Waits for the last of the recording.
-    fn end_tape(&mut self) {
+    fn end_recording(&mut self) {
         let deadline = Instant::now() + PATIENCE;
-        if self.tape.as_ref().is_none_or(|tape| tape.end().is_err()) {
+        if self.recording.as_ref().is_none_or(|recording| recording.end().is_err()) {
             return;
         }
         loop {
             self.take_down();
-            let Some(tape) = &self.tape else { return };
+            let Some(recording) = &self.recording else { return };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return self
@@ -268,20 +268,20 @@ impl Board {
                     .push_back("the recording has no end: the board has not sent it".to_owned());
             }
             // Whatever it says, time passes.
-            let _ = poll(&mut [PollFd::new(tape.stream(), PollFlags::IN)], Some(&timespec(left)));
+            let _ = poll(&mut [PollFd::new(recording.stream(), PollFlags::IN)], Some(&timespec(left)));
         }
     }
 
     /// Takes down what there is of the recording. Where it cannot be kept it ends, and the job goes on.
     fn take_down(&mut self) {
-        match self.tape.as_mut().map(BoardTape::pump) {
+        match self.recording.as_mut().map(BoardRecording::receive) {
             None | Some(Ok(true)) => return,
             Some(Ok(false)) => {}
             Some(Err(why)) => {
                 self.lines.push_back(format!("{why}; the recording ends early, the job goes on"))
             }
         }
-        self.tape = None;
+        self.recording = None;
     }
 
     /// Says something to the board, whose answer is taken when it comes.
@@ -342,7 +342,9 @@ impl Board {
             // A board that is recorded does nothing else until what it sends is read.
             self.take_down();
             let mut fds = vec![PollFd::new(self.link.stream(), wanted)];
-            fds.extend(self.tape.as_ref().map(|tape| PollFd::new(tape.stream(), PollFlags::IN)));
+            fds.extend(
+                self.recording.as_ref().map(|recording| PollFd::new(recording.stream(), PollFlags::IN)),
+            );
             match poll(&mut fds, Some(&timespec(left))) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.lost(&LinkError::Io(errno.into()))),

@@ -2,11 +2,11 @@
 
 mod board;
 mod link;
-mod tape;
+mod recording;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use board::Board;
 pub use board::BoardError;
 pub(crate) use link::{Link, LinkError};
-use tape::BoardTape;
+use recording::BoardRecording;

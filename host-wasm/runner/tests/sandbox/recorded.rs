@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::io::BufReader;
 
-use hydrant::recording::Reader;
 use hydrant::storage::OwnedStorage;
 use hydrant_core::server::{Consumed, Record};
 use hydrant_core::{Backend, Input, Limits, Output, Server, Time};
+use hydrant_record::Reader;
 use hydrant_tests::Job;
 use hydrant_tests::job::hydrant_bin;
 use hydrant_tests::peers::Peer;

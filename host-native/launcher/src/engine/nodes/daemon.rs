@@ -16,11 +16,11 @@ use crate::cluster::link::Channel;
 use crate::cluster::net::{Event, Links};
 use crate::cluster::{JoinError, Joined, join};
 use crate::error::RunError;
-use crate::launch::{Checked, check, find_mpi_library};
+use crate::launch::{PreparedProgram, find_mpi_library, prepare};
 use crate::plan::Plan;
-use crate::recording::Tape;
 use crate::segment::Sharing;
 use crate::storage::OwnedStorage;
+use hydrant_record::RecordingFile;
 
 /// Why a daemon ends before it should.
 #[derive(Debug, thiserror::Error)]
@@ -62,12 +62,12 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         Ok(own) => (own, None),
         Err(error) => (Own::gone(setup.limits), Some(error)),
     };
-    let Own { core, tape, sharing } = own;
+    let Own { core, recording, sharing } = own;
     let waited_for = setup.is_waited_for();
     let plan = Plan { programs: Vec::new(), options: setup.options() };
     let outlets = Outlets::of_daemon(&reactor.poller)?;
     let mut engine = Engine::new(&plan, reactor, files, outlets, Service::Core(core))?;
-    engine.tape = tape;
+    engine.recording = recording;
     engine.sharing = sharing;
     engine.host = host;
     engine.nodes = Some(Nodes::new(links, Role::Daemon { broken: false }));
@@ -87,14 +87,14 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
 /// A node's core, and what there is beside it.
 struct Own<'s> {
     core: Box<AnyBackend<'s>>,
-    tape: Option<Rc<Tape>>,
+    recording: Option<Rc<RecordingFile>>,
     sharing: Option<Sharing>,
 }
 
 impl<'s> Own<'s> {
     /// Where no core could be made.
     fn gone(limits: Limits) -> Own<'s> {
-        Own { core: Box::new(Gone(limits)), tape: None, sharing: None }
+        Own { core: Box::new(Gone(limits)), recording: None, sharing: None }
     }
 
     /// Makes the core of the node with those links.
@@ -109,11 +109,11 @@ impl<'s> Own<'s> {
         let maker = Maker::new(setup.plugin.as_ref())?;
         *slabs = maker.slabs(&limits, !setup.by_port)?;
         let sharing = slabs.sharing(seed);
-        let tape = record(setup.recording(host).as_deref(), &limits, seed)?;
-        let mut core = recorded(maker.core(limits, seed, slabs)?, tape.as_ref());
+        let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
+        let mut core = recorded(maker.core(limits, seed, slabs)?, recording.as_ref());
         let (node, tree) = (links.me(), links.tree());
         core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
-        Ok(Own { core, tape, sharing })
+        Ok(Own { core, recording, sharing })
     }
 }
 
@@ -229,7 +229,7 @@ impl Engine<'_, '_> {
     }
 
     /// Finds the programs of which there are ranks here.
-    fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<Checked>>, RunError> {
+    fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<PreparedProgram>>, RunError> {
         if self.plan.options.mpi_psets && self.preload.is_none() {
             self.preload = Some(find_mpi_library()?);
         }
@@ -239,7 +239,7 @@ impl Engine<'_, '_> {
             let ranks = first..first + program.ranks;
             first = ranks.end;
             let any = here.from(ranks.start).is_some_and(|rank| ranks.contains(&rank));
-            any.then(|| check(program)).transpose()
+            any.then(|| prepare(program).map_err(RunError::from)).transpose()
         });
         checked.collect()
     }
@@ -269,7 +269,7 @@ impl Engine<'_, '_> {
             code: error.exit_code(),
             errno: error.errno(),
             limit: error.limit(),
-            text: error.to_string(),
+            text: error.with_hint(),
         };
         self.report_up(&Report::Failed { job, why });
         self.drop_ranks(job);

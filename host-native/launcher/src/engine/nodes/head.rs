@@ -99,14 +99,14 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let mut name_slabs = maker.slabs(&Keeper::LIMITS_OF_RUN, false)?;
     let mut slabs = maker.slabs(&limits, false)?;
     let seed = open::random()?;
-    let tape = record(plan.options.record.as_deref(), &limits, seed)?;
+    let recording = record(plan.options.record.as_deref(), &limits, seed)?;
     setup.record = for_all_nodes(plan.options.record.as_deref())?;
     let first = first(plan, job_map, setup)?;
-    let mut core = recorded(maker.core(limits, seed, &mut slabs)?, tape.as_ref());
+    let mut core = recorded(maker.core(limits, seed, &mut slabs)?, recording.as_ref());
     core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, Service::Core(core))?;
-    engine.tape = tape;
+    engine.recording = recording;
     let (universe, keeper) = match &plan.options.name_server {
         Some(path) => {
             let joined = Universe::join(path, JobId::default(), NAME_CLIENT, &engine.poller);

@@ -1,4 +1,4 @@
-//! Recordings made here, cut, bent and played.
+//! Recordings written, truncated, damaged and replayed.
 
 use hydrant_core::limits::{Limit, Limits};
 use hydrant_core::server::{Consumed, Input, JobSpec, Output, Record};
@@ -7,12 +7,16 @@ use hydrant_core::wire::Protocol;
 use hydrant_core::{Backend, ConnId, Fault, JobId, Malformed, Rank, Refusal, Server, Time, UpcallId};
 
 use super::*;
-use crate::border::Native;
-use crate::storage::OwnedStorage;
+use crate::checker::result_record;
+use hydrant::storage::OwnedStorage;
 
 const LIMITS: Limits = Limits { jobs: 1, ranks: 1, conns: 2, keys: 8, kvs_bytes: 1024, ..Limits::NONE };
 const SEED: u32 = 7;
 const BEGIN: Record<'static> = Record::Begin { program: "hydrant 0.1.0", limits: LIMITS, seed: SEED };
+
+fn fault_of(fault: &Fault) -> Option<Fault> {
+    Some(*fault)
+}
 
 fn written(records: &[Record<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -22,8 +26,8 @@ fn written(records: &[Record<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// Reads to the end; how many records there were, and what was wrong behind them.
-fn read(bytes: &[u8]) -> (usize, Option<RecordingError>) {
+/// Reads to the end. Returns the number of records and the error that follows them.
+fn read(bytes: &[u8]) -> (usize, Option<RecordError>) {
     let mut reader = match Reader::new(bytes) {
         Ok(reader) => reader,
         Err(error) => return (0, Some(error)),
@@ -38,7 +42,7 @@ fn read(bytes: &[u8]) -> (usize, Option<RecordingError>) {
     }
 }
 
-/// A rank that comes, says something, and is gone.
+/// Inputs of a rank that connects, sends requests and disconnects.
 fn steps() -> Vec<Input<'static>> {
     let (conn, job) = (ConnId(0), JobId(0));
     let bytes = |bytes| Input::Bytes { conn, bytes, full: false };
@@ -55,20 +59,20 @@ fn steps() -> Vec<Input<'static>> {
     ]
 }
 
-/// What a core says to these steps.
+/// Returns a recording of these inputs.
 fn recorded() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes).unwrap();
     writer.write(&BEGIN).unwrap();
     let mut slabs = OwnedStorage::new(&LIMITS);
-    let mut core = Native(Server::new(LIMITS, slabs.lend(), SEED).unwrap());
+    let mut server = Server::new(LIMITS, slabs.lend(), SEED).unwrap();
     let mut buf = vec![0; LIMITS.output_max()];
     for (at, input) in steps().into_iter().enumerate() {
         let now = Time(at as u64);
         writer.write(&Record::Input { now, input }).unwrap();
-        let made = core.handle(now, input);
-        writer.write(&check::handled(&made, core.poll_at(), &mut String::new())).unwrap();
-        while let Some(output) = core.poll(&mut buf).unwrap() {
+        let made = Backend::handle(&mut server, now, input);
+        writer.write(&result_record(&made, server.poll_at(), fault_of, &mut String::new())).unwrap();
+        while let Some(output) = server.poll(&mut buf).unwrap() {
             writer.write(&Record::Output(output)).unwrap();
         }
         writer.write(&Record::Silence).unwrap();
@@ -80,20 +84,20 @@ fn recorded() -> Vec<u8> {
 fn played(bytes: &[u8]) -> (u64, u64, Option<Difference>) {
     let mut reader = Reader::new(bytes).unwrap();
     let mut slabs = OwnedStorage::new(&LIMITS);
-    let mut check =
-        Check::new(Box::new(Native(Server::new(LIMITS, slabs.lend(), reader.begin().seed).unwrap())));
+    let server = Server::new(LIMITS, slabs.lend(), reader.begin().seed).unwrap();
+    let mut checker = Checker::new(Box::new(server), fault_of);
     let mut difference = None;
     while let Some(entry) = reader.next_record().unwrap() {
-        if let Err(found) = check.play(&entry) {
+        if let Err(found) = checker.replay(&entry) {
             difference = Some(found);
             break;
         }
     }
-    (check.inputs(), check.outputs(), difference)
+    (checker.inputs(), checker.outputs(), difference)
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn a_written_recording_can_be_read() {
     let bytes = recorded();
     let mut reader = Reader::new(&bytes[..]).unwrap();
     assert_eq!(*reader.begin(), Begin { program: "hydrant 0.1.0".to_owned(), limits: LIMITS, seed: SEED });
@@ -113,14 +117,14 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn the_same_core_says_the_same() {
+fn the_same_server_has_no_difference() {
     let (inputs, outputs, difference) = played(&recorded());
     // Joined, and a reply to init, put, get, get and finalize.
     assert_eq!((inputs, outputs, difference), (steps().len() as u64, 6, None));
 }
 
 #[test]
-fn another_answer_is_found_where_it_stands() {
+fn a_changed_output_is_found_at_its_offset() {
     let mut records = Vec::new();
     let bytes = recorded();
     let mut reader = Reader::new(&bytes[..]).unwrap();
@@ -147,15 +151,15 @@ fn another_answer_is_found_where_it_stands() {
         });
     }
     let (_, _, difference) = played(&written(&other));
-    let difference = difference.expect("it was bent");
+    let difference = difference.expect("an output was changed");
     assert_eq!((difference.input, difference.offset), (5, offset));
     assert_eq!(difference.recorded, r"cmd=get_result rc=0 value=B\n");
-    assert_eq!(difference.played, r"cmd=get_result rc=0 value=b\n");
+    assert_eq!(difference.replayed, r"cmd=get_result rc=0 value=b\n");
 }
 
-/// An answer too few, an answer too many, and another hour to wake at.
+/// A missing output, an additional output, another deadline and another result.
 #[test]
-fn what_is_missing_is_a_difference() {
+fn missing_and_additional_records_are_differences() {
     let job = Record::Input { now: Time(0), input: Input::RegisterJob(JobSpec::new(JobId(0), "k", 1)) };
     let took = Record::Took { consumed: Consumed::default(), wake: None };
     let late = Record::Took { consumed: Consumed::default(), wake: Some(Time(3)) };
@@ -172,14 +176,14 @@ fn what_is_missing_is_a_difference() {
 }
 
 #[test]
-fn a_cut_is_told_wherever_it_is() {
+fn a_truncated_recording_is_detected_at_every_length() {
     let bytes = recorded();
     let (whole, error) = read(&bytes);
     assert!(error.is_none(), "{error:?}");
     for len in 0..bytes.len() {
         let (count, error) = read(&bytes[..len]);
         match error {
-            Some(RecordingError::Truncated { offset, .. }) => assert_eq!(offset, len as u64),
+            Some(RecordError::Truncated { offset, .. }) => assert_eq!(offset, len as u64),
             other => panic!("cut at {len}: {other:?}"),
         }
         assert!(count < whole, "cut at {len}");
@@ -187,7 +191,7 @@ fn a_cut_is_told_wherever_it_is() {
 }
 
 #[test]
-fn a_bent_byte_is_told_wherever_it_is() {
+fn a_damaged_byte_is_detected_everywhere() {
     let bytes = recorded();
     for at in 0..bytes.len() {
         for bit in [0x01, 0x80] {
@@ -195,10 +199,10 @@ fn a_bent_byte_is_told_wherever_it_is() {
             bent[at] ^= bit;
             let (_, error) = read(&bent);
             match (at, error) {
-                (0..8, Some(RecordingError::Foreign)) | (8..10, Some(RecordingError::Version(_))) => {}
-                (10.., Some(RecordingError::Damaged { offset, .. })) => assert!(offset <= at as u64),
+                (0..8, Some(RecordError::NotARecording)) | (8..10, Some(RecordError::Version(_))) => {}
+                (10.., Some(RecordError::Damaged { offset, .. })) => assert!(offset <= at as u64),
                 // A length that reaches beyond the end.
-                (10.., Some(RecordingError::Truncated { offset, .. })) => {
+                (10.., Some(RecordError::Truncated { offset, .. })) => {
                     assert_eq!(offset, bytes.len() as u64)
                 }
                 (_, other) => panic!("byte {at}: {other:?}"),
@@ -207,32 +211,32 @@ fn a_bent_byte_is_told_wherever_it_is() {
     }
 }
 
-/// Frames that are each in order, in an order that cannot be.
+/// Valid frames in an invalid order.
 #[test]
 fn a_recording_has_one_beginning_and_one_end() {
-    let what = |bytes: &[u8]| match read(bytes).1 {
-        Some(RecordingError::Damaged { what, .. }) => what,
+    let problem = |bytes: &[u8]| match read(bytes).1 {
+        Some(RecordError::Damaged { problem, .. }) => problem,
         other => panic!("{other:?}"),
     };
-    assert_eq!(what(&written(&[Record::Silence])), "a recording without a beginning");
-    assert_eq!(what(&written(&[BEGIN, BEGIN])), "a second beginning");
+    assert_eq!(problem(&written(&[Record::Silence])), "no begin record");
+    assert_eq!(problem(&written(&[BEGIN, BEGIN])), "second begin record");
     let mut behind = written(&[BEGIN]);
     behind.push(0);
-    assert_eq!(what(&behind), "bytes behind the end");
+    assert_eq!(problem(&behind), "data after the end record");
     let tick = Record::Input { now: Time(0), input: Input::Timeout };
     let tick_len = written(&[BEGIN, tick]).len() - written(&[BEGIN]).len();
     let mut missing = written(&[BEGIN, tick]);
     let at = written(&[BEGIN]).len() - (FRAME + 3);
     missing.drain(at..at + tick_len);
-    assert_eq!(what(&missing), "records are missing before the end");
+    assert_eq!(problem(&missing), "records missing before the end record");
     let mut long = MAGIC.to_vec();
     long.extend(VERSION.to_le_bytes());
     long.extend([0xff; 8]);
-    assert_eq!(what(&long), "the length of a record cannot be");
+    assert_eq!(problem(&long), "record too long");
 }
 
-/// The bytes of every kind of record. If this fails, recordings from before can no longer be read: count [`VERSION`] up
-/// and take the snapshot anew.
+/// The bytes of every kind of record. If they change, earlier recordings cannot be read: increase [`VERSION`] and update the
+/// snapshot.
 #[test]
 fn the_format_is_that_of_its_version() {
     let (conn, job, rank, now) = (ConnId(1), JobId(2), Rank(3), Time(300));
@@ -289,7 +293,7 @@ fn the_format_is_that_of_its_version() {
             let bytes = postcard::to_extend(&record, Vec::new()).unwrap();
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             assert_eq!(postcard::from_bytes::<Record<'_>>(&bytes), Ok(record));
-            format!("{hex} {}", crate::replay::describe(&record))
+            format!("{hex} {}", describe(&record))
         })
         .collect();
     insta::assert_snapshot!(format!("version {VERSION}\n{}", lines.join("\n")));

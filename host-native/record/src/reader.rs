@@ -1,65 +1,65 @@
-//! Bytes into records, of which nothing is believed.
+//! Decoding of untrusted recordings.
 
 use std::io::Read;
 
 use hydrant_core::Limits;
 
-use super::{FRAME, MAGIC, PREAMBLE, RECORD_MAX, Record, RecordingError, VERSION};
+use crate::{FRAME, MAGIC, PREAMBLE, RECORD_MAX, Record, RecordError, VERSION};
 
-/// Reads a recording, one record after the other.
+/// Reads a recording record by record. Every frame is validated.
 #[derive(Debug)]
 pub struct Reader<R> {
     from: R,
     begin: Begin,
-    /// The record that was read last, as bytes.
+    /// Bytes of the last record.
     record: Vec<u8>,
-    /// Of the next frame.
+    /// Offset of the next frame.
     offset: u64,
     inputs: u64,
     outputs: u64,
-    /// The end has been read.
+    /// Whether [`Record::End`] has been read.
     ended: bool,
 }
 
-/// What a recording begins with: [`Record::Begin`].
+/// Contents of [`Record::Begin`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begin {
-    /// Who recorded.
+    /// Name and version of the recording program.
     pub program: String,
-    /// What the core was made with.
+    /// Limits of the server.
     pub limits: Limits,
-    /// The same.
+    /// Seed of the server.
     pub seed: u32,
 }
 
-/// A record and where it stands.
+/// Record and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'r> {
-    /// Of its frame, in bytes from the beginning.
+    /// Offset of the record's frame in bytes.
     pub offset: u64,
-    /// What it says.
+    /// The record.
     pub record: Record<'r>,
 }
 
 impl<R: Read> Reader<R> {
-    /// Begins to read, up to the first step. Many small reads follow.
+    /// Reads the beginning of a recording. Reads are small: `from` should be buffered.
     ///
     /// # Errors
-    /// It is no recording, or one of another version, or not whole up to there.
-    pub fn new(mut from: R) -> Result<Reader<R>, RecordingError> {
+    /// [`RecordError`] if `from` is not a recording of this version, or is damaged or truncated up to here.
+    pub fn new(mut from: R) -> Result<Reader<R>, RecordError> {
         let mut preamble = [0; PREAMBLE];
         let len = fill(&mut from, &mut preamble)?;
         let (magic, version) = preamble.split_at(MAGIC.len());
         if len < PREAMBLE {
-            let begins = MAGIC.starts_with(&magic[..len.min(MAGIC.len())]);
-            let truncated = RecordingError::Truncated { offset: len as u64, within: true };
-            return Err(if begins { truncated } else { RecordingError::Foreign });
+            let prefix = MAGIC.starts_with(&magic[..len.min(MAGIC.len())]);
+            let truncated = RecordError::Truncated { offset: len as u64, inside_record: true };
+            return Err(if prefix { truncated } else { RecordError::NotARecording });
         }
         let version = u16::from_le_bytes([version[0], version[1]]);
         match (magic == MAGIC, version) {
-            (false, _) => return Err(RecordingError::Foreign),
+            (false, _) => return Err(RecordError::NotARecording),
             (true, VERSION) => {}
-            (true, other) => return Err(RecordingError::Version(other)),
+            (true, other) => return Err(RecordError::Version(other)),
         }
         let offset = PREAMBLE as u64;
         let begin = Begin { program: String::new(), limits: Limits::NONE, seed: 0 };
@@ -71,30 +71,31 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// What it began with.
+    /// Returns the contents of the first record.
     pub fn begin(&self) -> &Begin {
         &self.begin
     }
 
-    /// The next record behind [`Record::Begin`]; none behind [`Record::End`].
+    /// Returns the next record after [`Record::Begin`], or `None` after [`Record::End`].
     ///
     /// # Errors
-    /// The recording is not whole up to there. What was read before is good.
-    pub fn next_record(&mut self) -> Result<Option<Entry<'_>>, RecordingError> {
+    /// [`RecordError`] if the recording is damaged or truncated here. Earlier records are valid.
+    pub fn next_record(&mut self) -> Result<Option<Entry<'_>>, RecordError> {
         let offset = self.offset;
-        let damaged = |what| RecordingError::Damaged { offset, what };
+        let damaged = |problem| RecordError::Damaged { offset, problem };
         let mut head = [0; FRAME];
-        let truncated = |at: usize| RecordingError::Truncated { offset: offset + at as u64, within: at > 0 };
+        let truncated =
+            |at: usize| RecordError::Truncated { offset: offset + at as u64, inside_record: at > 0 };
         match fill(&mut self.from, &mut head)? {
             0 if self.ended => return Ok(None),
-            _ if self.ended => return Err(damaged("bytes behind the end")),
+            _ if self.ended => return Err(damaged("data after the end record")),
             FRAME => {}
             short => return Err(truncated(short)),
         }
         let [a, b, c, d, sum @ ..] = head;
         let len = u32::from_le_bytes([a, b, c, d]) as usize;
         if len > RECORD_MAX {
-            return Err(damaged("the length of a record cannot be"));
+            return Err(damaged("record too long"));
         }
         self.record.clear();
         let read = (&mut self.from).take(len as u64).read_to_end(&mut self.record)?;
@@ -102,21 +103,21 @@ impl<R: Read> Reader<R> {
             return Err(truncated(FRAME + read));
         }
         if crc32fast::hash(&self.record) != u32::from_le_bytes(sum) {
-            return Err(damaged("the checksum of a record is wrong"));
+            return Err(damaged("wrong checksum"));
         }
         let record = match postcard::take_from_bytes(&self.record) {
             Ok((record, [])) => record,
-            _ => return Err(damaged("a record cannot be understood")),
+            _ => return Err(damaged("malformed record")),
         };
         let first = offset == PREAMBLE as u64;
         match record {
             Record::Begin { .. } if first => {}
-            Record::Begin { .. } => return Err(damaged("a second beginning")),
-            _ if first => return Err(damaged("a recording without a beginning")),
+            Record::Begin { .. } => return Err(damaged("second begin record")),
+            _ if first => return Err(damaged("no begin record")),
             Record::Input { .. } => self.inputs += 1,
             Record::Output(_) => self.outputs += 1,
             Record::End { inputs, outputs } if (inputs, outputs) != (self.inputs, self.outputs) => {
-                return Err(damaged("records are missing before the end"));
+                return Err(damaged("records missing before the end record"));
             }
             Record::End { .. } => self.ended = true,
             _ => {}
@@ -126,8 +127,8 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Reads until `buf` is full or nothing is left; how much was read.
-fn fill(from: &mut impl Read, buf: &mut [u8]) -> Result<usize, RecordingError> {
+/// Reads until `buf` is full or at the end. Returns the number of bytes.
+fn fill(from: &mut impl Read, buf: &mut [u8]) -> Result<usize, RecordError> {
     let mut len = 0;
     while len < buf.len() {
         match from.read(&mut buf[len..]) {

@@ -1,10 +1,10 @@
-//! Records into bytes.
+//! Encoding of recordings.
 
 use std::io::{self, Write};
 
-use super::{FRAME, MAGIC, RECORD_MAX, Record, VERSION};
+use crate::{FRAME, MAGIC, RECORD_MAX, Record, VERSION};
 
-/// Writes a recording. Each record is one `write_all`, so buffering is the business of whoever lends the place.
+/// Writes a recording. Each record is one `write_all`: `to` should be buffered.
 #[derive(Debug)]
 pub struct Writer<W> {
     to: W,
@@ -14,20 +14,20 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a recording.
+    /// Writes the file header.
     ///
     /// # Errors
-    /// What the place says.
+    /// An I/O error.
     pub fn new(mut to: W) -> io::Result<Writer<W>> {
         to.write_all(&MAGIC)?;
         to.write_all(&VERSION.to_le_bytes())?;
         Ok(Writer { to, frame: Vec::new(), inputs: 0, outputs: 0 })
     }
 
-    /// Writes a record; [`Record::Begin`] comes first.
+    /// Writes a record. The first one must be [`Record::Begin`].
     ///
     /// # Errors
-    /// What the place says, or that the record is longer than [`RECORD_MAX`].
+    /// An I/O error, also if the record is longer than [`RECORD_MAX`].
     pub fn write(&mut self, record: &Record<'_>) -> io::Result<()> {
         self.inputs += u64::from(matches!(record, Record::Input { .. }));
         self.outputs += u64::from(matches!(record, Record::Output(_)));
@@ -37,31 +37,31 @@ impl<W: Write> Writer<W> {
         self.frame = postcard::to_extend(record, frame).map_err(io::Error::other)?;
         let (head, body) = self.frame.split_at_mut(FRAME);
         let len = u32::try_from(body.len()).ok().filter(|&len| len as usize <= RECORD_MAX);
-        let len = len.ok_or_else(|| io::Error::other("a record of more than 16 MiB"))?;
+        let len = len.ok_or_else(|| io::Error::other("record longer than 16 MiB"))?;
         head[..4].copy_from_slice(&len.to_le_bytes());
         head[4..].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
         self.to.write_all(&self.frame)
     }
 
-    /// Has the place write what it holds back.
+    /// Flushes the underlying writer.
     ///
     /// # Errors
-    /// What the place says.
+    /// An I/O error.
     pub fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
     }
 
-    /// Says that nothing is missing, and has the place write what it holds back.
+    /// Writes [`Record::End`] and flushes the underlying writer.
     ///
     /// # Errors
-    /// What the place says.
+    /// An I/O error.
     pub fn finish(&mut self) -> io::Result<()> {
         self.write(&Record::End { inputs: self.inputs, outputs: self.outputs })?;
         self.flush()
     }
 
-    /// Gives the place back.
-    pub(super) fn into_inner(self) -> W {
+    /// Returns the underlying writer.
+    pub(crate) fn into_inner(self) -> W {
         self.to
     }
 }

@@ -1,4 +1,4 @@
-//! Records in words.
+//! Descriptions of records for people.
 
 use std::fmt::Write;
 
@@ -7,57 +7,61 @@ use hydrant_core::server::{Consumed, Input, JobSpec, Output, Record};
 use hydrant_core::trace::Cause;
 use hydrant_core::{Rank, Time};
 
-/// A record in one line, whatever it is.
-pub(crate) fn describe(record: &Record<'_>) -> String {
+/// Describes a record in one line.
+pub fn describe(record: &Record<'_>) -> String {
     match record {
-        Record::Begin { program, .. } => format!("the beginning, by {}", program.escape_debug()),
+        Record::Begin { program, .. } => format!("begin, by {}", program.escape_debug()),
         Record::Input { now, input } => format!("at {} ms: {}", now.0, of_input(input)),
-        Record::Took { consumed, wake } => format!("took the input{}", taken(consumed, *wake)),
-        Record::Refused(fault) => format!("refused the input: {fault}"),
+        Record::Took { consumed, wake } => format!("handled{}", result(consumed, *wake)),
+        Record::Refused(fault) => format!("refused: {fault}"),
         Record::Broke { why } => format!("failed: {}", why.escape_debug()),
         Record::Output(output) => of_output(output),
-        Record::Silence => "nothing to do".to_owned(),
-        Record::End { inputs, outputs } => format!("the end, after {inputs} inputs and {outputs} outputs"),
+        Record::Silence => "no output".to_owned(),
+        Record::End { inputs, outputs } => format!("end, {inputs} inputs and {outputs} outputs"),
     }
 }
 
-fn taken(consumed: &Consumed, wake: Option<Time>) -> String {
+fn result(consumed: &Consumed, wake: Option<Time>) -> String {
     let mut text = String::new();
     if consumed.bytes > 0 {
-        let _ = write!(text, ", {} bytes of it", consumed.bytes);
+        let _ = write!(text, ", {} bytes consumed", consumed.bytes);
     }
     if consumed.again {
-        text.push_str(", the rest once a reply is taken");
+        text.push_str(", rest again after the next reply");
     }
     if let Some(Time(at)) = wake {
-        let _ = write!(text, "; wakes at {at} ms");
+        let _ = write!(text, ", next timeout at {at} ms");
     }
     text
 }
 
-/// What the host said, connection and rank left out.
-pub(super) fn of_input(input: &Input<'_>) -> String {
+/// Describes an input without its connection and rank.
+pub(crate) fn of_input(input: &Input<'_>) -> String {
     match input {
         Input::Node { node, nodes, radix } => {
-            format!("this is node {node} of {nodes}, in a tree of radix {radix}")
+            format!("node {node} of {nodes}, tree of radix {radix}")
         }
         Input::RegisterJob(spec) => job(spec),
         Input::MapRanks { first, count, node, .. } => format!("on node {node}: {}", ranks(*first, *count)),
         Input::Preput { key, value, .. } => {
-            format!("pair for the spawned job: {}={}", key.escape_ascii(), value.escape_ascii())
+            format!("preput {}={}", key.escape_ascii(), value.escape_ascii())
         }
         Input::Define { name, members, .. } => {
-            format!("process set {} is ranks {}, by a rank", name.escape_debug(), members.escape_ascii())
+            format!(
+                "process set {} is ranks {}, defined by a rank",
+                name.escape_debug(),
+                members.escape_ascii()
+            )
         }
         Input::Connected { other, connected, .. } => {
-            format!("{} job {other}", if *connected { "connected to" } else { "parted from" })
+            format!("{} job {other}", if *connected { "connected to" } else { "disconnected from" })
         }
-        Input::StalledFence { .. } => "a fence is late on another node".to_owned(),
+        Input::StalledFence { .. } => "stalled fence on another node".to_owned(),
         Input::Peer { node, bytes } => format!("from node {node}: {}", of_peer(bytes)),
-        Input::PeerBlocked { node } => format!("node {node} takes no more for a while"),
-        Input::PeerWritable { node } => format!("node {node} takes messages again"),
+        Input::PeerBlocked { node } => format!("link to node {node} blocked"),
+        Input::PeerWritable { node } => format!("link to node {node} writable"),
         Input::Program { first, count, appnum, .. } => {
-            format!("program {appnum} is that of {}", ranks(*first, *count))
+            format!("program {appnum}: {}", ranks(*first, *count))
         }
         Input::Attr { key, value, .. } => {
             format!("attribute {}={}", key.escape_ascii(), value.escape_ascii())
@@ -65,36 +69,36 @@ pub(super) fn of_input(input: &Input<'_>) -> String {
         Input::Pset { name, first, count, .. } => {
             format!("process set {} is {}", name.escape_debug(), ranks(*first, *count))
         }
-        Input::SpawnComplete { spawn, started: true, .. } => format!("spawn {spawn} is started"),
+        Input::SpawnComplete { spawn, started: true, .. } => format!("spawn {spawn} started"),
         Input::SpawnComplete { spawn, full, codes, .. } => {
-            let limit = full.map_or_else(String::new, |limit| format!(", limit {} is used up", limit.name()));
-            format!("spawn {spawn} is not started{limit}, codes {codes:?}")
+            let limit = full.map_or_else(String::new, |limit| format!(", limit {} reached", limit.name()));
+            format!("spawn {spawn} failed{limit}, codes {codes:?}")
         }
         Input::UpcallComplete { upcall, rc, text } => {
-            format!("answer to name request {upcall}: rc {rc} {}", text.escape_ascii())
+            format!("upcall {upcall} complete: rc {rc} {}", text.escape_ascii())
         }
         Input::Opened { rank: Some(_), .. } => "connection opened".to_owned(),
         Input::Opened { job, rank: None, .. } => {
-            format!("connection opened to job {job}, whose it is will be told")
+            format!("connection opened to job {job}, rank not known yet")
         }
-        Input::OpenedQuery { job, .. } => format!("connection opened for queries to job {job}"),
+        Input::OpenedQuery { job, .. } => format!("query connection opened to job {job}"),
         Input::Bytes { bytes, full, .. } => {
             format!("{}{}", bytes.escape_ascii(), if *full { " (buffer full)" } else { "" })
         }
-        Input::Blocked { .. } => "it takes no more for a while".to_owned(),
-        Input::Writable { .. } => "it takes bytes again".to_owned(),
+        Input::Blocked { .. } => "connection blocked".to_owned(),
+        Input::Writable { .. } => "connection writable".to_owned(),
         Input::Closed { .. } => "connection closed".to_owned(),
         Input::Exited { exit, .. } => exit.to_string(),
-        Input::Timeout => "time has passed".to_owned(),
-        Input::DeregisterJob { .. } => "job over".to_owned(),
+        Input::Timeout => "timeout".to_owned(),
+        Input::DeregisterJob { .. } => "job deregistered".to_owned(),
     }
 }
 
 fn job(spec: &JobSpec<'_>) -> String {
-    let usual = JobSpec::new(spec.job, spec.name, spec.size);
+    let default = JobSpec::new(spec.job, spec.name, spec.size);
     let mut text = format!("job {} of {} ranks", spec.name.escape_debug(), spec.size);
     if let Some(universe) = spec.universe {
-        let _ = write!(text, ", universe {universe}");
+        let _ = write!(text, ", universe size {universe}");
     }
     if let Some(spawn) = spec.spawn {
         let _ = write!(text, ", of spawn {spawn}");
@@ -103,15 +107,15 @@ fn job(spec: &JobSpec<'_>) -> String {
         let _ = write!(text, ", spawned by {}", spec.spawner.escape_debug());
     }
     if !spec.cleanup {
-        text.push_str(", survivors go on");
+        text.push_str(", no cleanup after a failure");
     }
-    if spec.pmi1_subversion != usual.pmi1_subversion {
+    if spec.pmi1_subversion != default.pmi1_subversion {
         let _ = write!(text, ", PMI 1.{}", spec.pmi1_subversion);
     }
     if spec.remote_names {
-        text.push_str(", names are kept elsewhere");
+        text.push_str(", names on another node");
     }
-    for (millis, what) in [(spec.lookup_wait, "look-ups wait"), (spec.fence_warning, "fences are late after")]
+    for (millis, what) in [(spec.lookup_wait, "lookup timeout"), (spec.fence_warning, "fence warning after")]
     {
         if millis > 0 {
             let _ = write!(text, ", {what} {millis} ms");
@@ -127,41 +131,41 @@ fn ranks(first: Rank, count: u32) -> String {
     }
 }
 
-/// What the core said, connection and rank left out.
-pub(super) fn of_output(output: &Output<'_>) -> String {
+/// Describes an output without its connection and rank.
+pub(crate) fn of_output(output: &Output<'_>) -> String {
     match output {
         Output::Bytes { bytes, .. } => bytes.escape_ascii().to_string(),
-        Output::Close { why, .. } => format!("close it: {why}"),
-        Output::Joined { .. } => "has joined".to_owned(),
+        Output::Close { why, .. } => format!("close connection: {why}"),
+        Output::Joined { .. } => "joined".to_owned(),
         Output::Spawn { spawn, protocol, request, .. } => {
             format!("start spawn {spawn} (PMI-{}): {}", protocol.version(), request.escape_ascii())
         }
         Output::Upcall { upcall, protocol, request, .. } => {
             let version = protocol.version();
-            format!("carry out name request {upcall} (PMI-{version}): {}", request.escape_ascii())
+            format!("upcall {upcall} (PMI-{version}): {}", request.escape_ascii())
         }
         Output::KillRank { code, message, .. } => {
-            format!("end this rank{}{}", with_code(*code), with_message(message))
+            format!("kill rank{}{}", with_code(*code), with_message(message))
         }
         Output::AbortJob { cause, message, .. } => {
-            format!("end the job: {}{}", of_cause(cause), with_message(message))
+            format!("abort job: {}{}", of_cause(cause), with_message(message))
         }
-        Output::Peer { node, bytes } => format!("tell node {node}: {}", of_peer(bytes)),
+        Output::Peer { node, bytes } => format!("to node {node}: {}", of_peer(bytes)),
         Output::StalledFence { arrived, size, missing, .. } => {
             format!(
-                "a fence waits: {arrived} of {size} ranks have come, it waits for {}",
+                "stalled fence: {arrived} of {size} ranks have arrived, missing {}",
                 missing.escape_debug()
             )
         }
     }
 }
 
-/// What nodes tell each other, in one line.
-pub(super) fn of_peer(bytes: &[u8]) -> String {
+/// Describes a message between nodes in one line.
+pub(crate) fn of_peer(bytes: &[u8]) -> String {
     let Some((head, body)) = message::split(bytes) else { return bytes.escape_ascii().to_string() };
     match head {
         Head::Records { job: Whose { job, .. }, ring } => {
-            let what = if ring { "for the ring of" } else { "put in" };
+            let what = if ring { "ring values of" } else { "put in" };
             let mut text = format!("{what} job {job}");
             for Item { rank, key, value } in message::parts::<Item<'_>>(body).map_while(|item| item) {
                 let _ = write!(text, ", by rank {rank}: {}={}", key.escape_ascii(), value.escape_ascii());
@@ -169,15 +173,15 @@ pub(super) fn of_peer(bytes: &[u8]) -> String {
             text
         }
         Head::Arrive { job: Whose { job, .. }, at } => {
-            format!("all below have come to {} of job {job}", of_meeting(at, body))
+            format!("subtree has arrived at {} of job {job}", of_meeting(at, body))
         }
         Head::Release { job: Whose { job, .. }, at } => {
-            format!("all have come to {} of job {job}", of_meeting(at, body))
+            format!("all ranks have arrived at {} of job {job}", of_meeting(at, body))
         }
         Head::Gone => {
             let gone = message::parts::<Gone>(body).map_while(|gone| gone);
             let gone = gone.map(|Gone { job: Whose { job, .. }, rank, exit, dead }| {
-                format!("rank {rank} of job {job} {exit}{}", if dead { ", it failed" } else { "" })
+                format!("rank {rank} of job {job} {exit}{}", if dead { ", failed" } else { "" })
             });
             gone.collect::<Vec<_>>().join(", ")
         }
@@ -197,10 +201,10 @@ fn of_meeting(at: Meeting, body: &[u8]) -> String {
 
 fn of_cause(cause: &Cause) -> String {
     match cause {
-        Cause::Abort { rank, code } => format!("rank {rank} aborts{}", with_code(*code)),
+        Cause::Abort { rank, code } => format!("rank {rank} aborted{}", with_code(*code)),
         Cause::NoFinalize { rank, exit } => format!("rank {rank} {exit} without finalizing"),
         Cause::Died { rank, exit } => format!("rank {rank} {exit}"),
-        Cause::Absent { rank, exit } => format!("rank {rank} {exit} and others wait for it"),
+        Cause::Absent { rank, exit } => format!("rank {rank} {exit} before a collective that waits for it"),
     }
 }
 
@@ -209,5 +213,5 @@ fn with_code(code: Option<i32>) -> String {
 }
 
 fn with_message(message: &str) -> String {
-    if message.is_empty() { String::new() } else { format!(", saying {}", message.escape_debug()) }
+    if message.is_empty() { String::new() } else { format!(", message {}", message.escape_debug()) }
 }

@@ -1,4 +1,4 @@
-//! A recording as a table that people read.
+//! Recording printed as a table, one line for each step.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -9,40 +9,41 @@ use hydrant_core::server::{Consumed, Input, Output, Record};
 use hydrant_core::wire::{Framing, next_frame};
 use hydrant_core::{ConnId, JobId, Limit, Rank};
 
-use super::describe::{of_input, of_output, of_peer};
-use crate::recording::Begin;
+use crate::Begin;
+use crate::describe::{of_input, of_output, of_peer};
 
-/// How many bytes of a message that is not whole are shown.
+/// Maximum number of bytes printed of an incomplete message.
 const PART_MAX: usize = 200;
 
-/// Writes one line a step.
-pub(super) struct Show<'w> {
-    /// Missing once nobody reads.
+/// Prints a recording as a table. Output stops at the first write error.
+pub struct Table<'w> {
+    /// `None` after a write error.
     out: Option<&'w mut dyn Write>,
-    /// The only rank to be shown.
+    /// If set, the only rank to print.
     only: Option<u32>,
-    /// Whose connections are.
-    conns: BTreeMap<ConnId, Who>,
-    /// Milliseconds, of the last input.
+    /// Job and rank of each open connection.
+    conns: BTreeMap<ConnId, Subject>,
+    /// Time of the last input in milliseconds.
     now: u64,
-    /// Its number.
+    /// Number of the last input.
     input: u64,
-    /// Who sent the bytes that the core looks at, and these.
+    /// Connection of the last input if that was `Bytes`, and its bytes.
     sender: Option<ConnId>,
     bytes: Vec<u8>,
 }
 
-/// Whom a line is about.
+/// Connection, job and rank of a line.
 #[derive(Clone, Copy, Default)]
-struct Who {
+struct Subject {
     conn: Option<ConnId>,
     job: Option<JobId>,
     rank: Option<Rank>,
 }
 
-impl<'w> Show<'w> {
-    pub(super) fn new(out: &'w mut dyn Write, only: Option<u32>, begin: &Begin) -> Show<'w> {
-        let mut show = Show {
+impl<'w> Table<'w> {
+    /// Prints the head of the table. With `only`, lines of other ranks are left out.
+    pub fn new(out: &'w mut dyn Write, only: Option<u32>, begin: &Begin) -> Table<'w> {
+        let mut table = Table {
             out: Some(out),
             only,
             conns: BTreeMap::new(),
@@ -51,33 +52,30 @@ impl<'w> Show<'w> {
             sender: None,
             bytes: Vec::new(),
         };
-        let set: Vec<String> = Limit::ALL
+        let limits: Vec<String> = Limit::ALL
             .into_iter()
             .filter(|limit| *limit != Limit::Owed)
             .map(|limit| format!("{}={}", limit.name(), begin.limits.of(limit)))
             .collect();
-        show.write(format_args!("recorded by {}, seed {}", begin.program.escape_debug(), begin.seed));
-        show.write(format_args!("limits {}", set.join(" ")));
-        show.write(format_args!(
-            "> a client says   < it is told   . bytes wait to be taken   + the core is told   ! it wants done"
-        ));
-        show.write(format_args!("{:>9} {:>6} {:>5} {:>4} {:>5}", "seconds", "input", "conn", "job", "rank"));
-        show
+        table.write(format_args!("recorded by {}, seed {}", begin.program.escape_debug(), begin.seed));
+        table.write(format_args!("limits {}", limits.join(" ")));
+        table.write(format_args!("> from client   < to client   . bytes not consumed   + input   ! output"));
+        table.write(format_args!("{:>9} {:>6} {:>5} {:>4} {:>5}", "seconds", "input", "conn", "job", "rank"));
+        table
     }
 
-    pub(super) fn record(&mut self, record: &Record<'_>) {
+    /// Prints a record.
+    pub fn print(&mut self, record: &Record<'_>) {
         match record {
             Record::Begin { .. } | Record::Silence | Record::End { .. } => {}
             Record::Input { now, input } => {
                 (self.now, self.input) = (now.0, self.input + 1);
                 self.input(input);
             }
-            Record::Took { consumed, .. } => self.took(consumed),
-            Record::Refused(fault) => {
-                self.line(Who::default(), '+', format_args!("which is a mistake: {fault}"))
-            }
+            Record::Took { consumed, .. } => self.consumed(consumed),
+            Record::Refused(fault) => self.line(Subject::default(), '+', format_args!("refused: {fault}")),
             Record::Broke { why } => {
-                self.line(Who::default(), '!', format_args!("the core failed: {}", why.escape_debug()));
+                self.line(Subject::default(), '!', format_args!("server failed: {}", why.escape_debug()));
             }
             Record::Output(output) => self.output(output),
         }
@@ -85,8 +83,8 @@ impl<'w> Show<'w> {
 
     fn input(&mut self, input: &Input<'_>) {
         self.sender = None;
-        let who = match *input {
-            Input::RegisterJob(spec) => Who { job: Some(spec.job), ..Who::default() },
+        let subject = match *input {
+            Input::RegisterJob(spec) => Subject { job: Some(spec.job), ..Subject::default() },
             Input::Program { job, .. }
             | Input::MapRanks { job, .. }
             | Input::Attr { job, .. }
@@ -95,17 +93,17 @@ impl<'w> Show<'w> {
             | Input::Connected { job, .. }
             | Input::StalledFence { job }
             | Input::Pset { job, .. }
-            | Input::DeregisterJob { job } => Who { job: Some(job), ..Who::default() },
-            Input::Exited { job, rank, .. } => Who { conn: None, job: Some(job), rank: Some(rank) },
+            | Input::DeregisterJob { job } => Subject { job: Some(job), ..Subject::default() },
+            Input::Exited { job, rank, .. } => Subject { conn: None, job: Some(job), rank: Some(rank) },
             Input::Opened { conn, job, rank } => {
-                let who = Who { conn: Some(conn), job: Some(job), rank };
-                self.conns.insert(conn, who);
-                who
+                let subject = Subject { conn: Some(conn), job: Some(job), rank };
+                self.conns.insert(conn, subject);
+                subject
             }
             Input::OpenedQuery { conn, job } => {
-                let who = Who { conn: Some(conn), job: Some(job), rank: None };
-                self.conns.insert(conn, who);
-                who
+                let subject = Subject { conn: Some(conn), job: Some(job), rank: None };
+                self.conns.insert(conn, subject);
+                subject
             }
             Input::Bytes { conn, bytes, .. } => {
                 self.sender = Some(conn);
@@ -115,9 +113,9 @@ impl<'w> Show<'w> {
             }
             Input::Blocked { conn } | Input::Writable { conn } => self.of(conn),
             Input::Closed { conn } => {
-                let who = self.of(conn);
+                let subject = self.of(conn);
                 self.conns.remove(&conn);
-                who
+                subject
             }
             Input::Peer { node, bytes } => return self.peer(format_args!("from node {node}"), '+', bytes),
             Input::Node { .. }
@@ -125,61 +123,61 @@ impl<'w> Show<'w> {
             | Input::PeerWritable { .. }
             | Input::SpawnComplete { .. }
             | Input::UpcallComplete { .. }
-            | Input::Timeout => Who::default(),
+            | Input::Timeout => Subject::default(),
         };
-        self.line(who, '+', of_input(input));
+        self.line(subject, '+', of_input(input));
     }
 
-    /// What a client said is shown once the core has taken it.
-    fn took(&mut self, consumed: &Consumed) {
+    /// Prints the bytes of a client when the server has consumed them.
+    fn consumed(&mut self, consumed: &Consumed) {
         let Some(conn) = self.sender.take() else { return };
-        let who = self.of(conn);
+        let subject = self.of(conn);
         let bytes = std::mem::take(&mut self.bytes);
-        let (mut taken, rest) = bytes.split_at(bytes.len().min(consumed.bytes as usize));
-        let waits = taken.is_empty() || consumed.again;
-        while !taken.is_empty() {
-            let (message, others) = taken.split_at(message_len(taken));
-            self.line(who, '>', message.escape_ascii());
-            taken = others;
+        let (mut consumed_bytes, rest) = bytes.split_at(bytes.len().min(consumed.bytes as usize));
+        let waits = consumed_bytes.is_empty() || consumed.again;
+        while !consumed_bytes.is_empty() {
+            let (message, others) = consumed_bytes.split_at(message_len(consumed_bytes));
+            self.line(subject, '>', message.escape_ascii());
+            consumed_bytes = others;
         }
         if waits && !rest.is_empty() {
             let part = &rest[..rest.len().min(PART_MAX)];
-            let more = if part.len() < rest.len() { ".." } else { "" };
-            self.line(who, '.', format_args!("{} bytes: {}{more}", rest.len(), part.escape_ascii()));
+            let ellipsis = if part.len() < rest.len() { ".." } else { "" };
+            self.line(subject, '.', format_args!("{} bytes: {}{ellipsis}", rest.len(), part.escape_ascii()));
         }
         self.bytes = bytes;
     }
 
     fn output(&mut self, output: &Output<'_>) {
-        let who = match *output {
+        let subject = match *output {
             Output::Bytes { conn, bytes } => return self.line(self.of(conn), '<', bytes.escape_ascii()),
             Output::Close { conn, .. } => self.of(conn),
             Output::Joined { conn, job, rank } => {
-                let who = Who { conn: Some(conn), job: Some(job), rank: Some(rank) };
-                self.conns.insert(conn, who);
-                who
+                let subject = Subject { conn: Some(conn), job: Some(job), rank: Some(rank) };
+                self.conns.insert(conn, subject);
+                subject
             }
             Output::Spawn { job, rank, .. }
             | Output::Upcall { job, rank, .. }
-            | Output::KillRank { job, rank, .. } => Who { conn: None, job: Some(job), rank: Some(rank) },
+            | Output::KillRank { job, rank, .. } => Subject { conn: None, job: Some(job), rank: Some(rank) },
             Output::Peer { node, bytes } => {
-                return self.peer(format_args!("tell node {node}"), '!', bytes);
+                return self.peer(format_args!("to node {node}"), '!', bytes);
             }
             Output::AbortJob { job, .. } | Output::StalledFence { job, .. } => {
-                Who { job: Some(job), ..Who::default() }
+                Subject { job: Some(job), ..Subject::default() }
             }
         };
-        self.line(who, '!', of_output(output));
+        self.line(subject, '!', of_output(output));
     }
 
-    /// What another node says or is told: each rank that it is about has a line of its own.
-    fn peer(&mut self, whom: impl Display, mark: char, bytes: &[u8]) {
-        let of = |job, rank| Who { conn: None, job: Some(job), rank };
+    /// Prints a message from or to another node, with a line for each rank in it.
+    fn peer(&mut self, node: impl Display, mark: char, bytes: &[u8]) {
+        let of = |job, rank| Subject { conn: None, job: Some(job), rank };
         match message::split(bytes) {
             Some((Head::Records { job: Whose { job, .. }, ring }, body)) => {
                 let items = || message::parts::<Item<'_>>(body).map_while(|item| item);
-                let what = if ring { "brought to the ring" } else { "put" };
-                self.line(of(job, None), mark, format_args!("{whom}: {} {what}", pairs(items().count())));
+                let what = if ring { "for the ring" } else { "put" };
+                self.line(of(job, None), mark, format_args!("{node}: {} {what}", pairs(items().count())));
                 for Item { rank, key, value } in items() {
                     let pair = format_args!("  {}={}", key.escape_ascii(), value.escape_ascii());
                     self.line(of(job, Some(Rank(rank))), mark, pair);
@@ -188,29 +186,29 @@ impl<'w> Show<'w> {
             Some((Head::Gone, body)) => {
                 let gone = message::parts::<Gone>(body).map_while(|gone| gone);
                 for Gone { job: Whose { job, .. }, rank, exit, dead } in gone {
-                    let failed = if dead { ", it failed" } else { "" };
-                    self.line(of(job, Some(Rank(rank))), mark, format_args!("{whom}: {exit}{failed}"));
+                    let failed = if dead { ", failed" } else { "" };
+                    self.line(of(job, Some(Rank(rank))), mark, format_args!("{node}: {exit}{failed}"));
                 }
             }
             Some((Head::Arrive { job, .. } | Head::Release { job, .. }, _)) => {
-                self.line(of(job.job, None), mark, format_args!("{whom}: {}", of_peer(bytes)));
+                self.line(of(job.job, None), mark, format_args!("{node}: {}", of_peer(bytes)));
             }
-            None => self.line(Who::default(), mark, format_args!("{whom}: {}", bytes.escape_ascii())),
+            None => self.line(Subject::default(), mark, format_args!("{node}: {}", bytes.escape_ascii())),
         }
     }
 
-    fn of(&self, conn: ConnId) -> Who {
-        self.conns.get(&conn).copied().unwrap_or(Who { conn: Some(conn), ..Who::default() })
+    fn of(&self, conn: ConnId) -> Subject {
+        self.conns.get(&conn).copied().unwrap_or(Subject { conn: Some(conn), ..Subject::default() })
     }
 
-    fn line(&mut self, who: Who, mark: char, text: impl Display) {
-        let theirs = who.rank.map(|rank| rank.0);
-        let named = theirs.is_some() || who.conn.is_some();
+    fn line(&mut self, subject: Subject, mark: char, text: impl Display) {
+        let theirs = subject.rank.map(|rank| rank.0);
+        let named = theirs.is_some() || subject.conn.is_some();
         if self.only.is_some_and(|only| named && theirs != Some(only)) {
             return;
         }
         let (seconds, millis) = (self.now / 1000, self.now % 1000);
-        let [conn, job, rank] = [who.conn.map(|conn| conn.0), who.job.map(|job| job.0), theirs]
+        let [conn, job, rank] = [subject.conn.map(|conn| conn.0), subject.job.map(|job| job.0), theirs]
             .map(|number| number.map_or_else(|| "-".to_owned(), |number| number.to_string()));
         let input = self.input;
         self.write(format_args!(
@@ -229,7 +227,7 @@ fn pairs(count: usize) -> String {
     if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") }
 }
 
-/// How many bytes the first message has; all where that cannot be told.
+/// Returns the length of the first message, or of all bytes if the message is malformed.
 fn message_len(bytes: &[u8]) -> usize {
     let framing = if bytes.starts_with(b"mcmd=") { Framing::Line } else { Framing::Counted };
     let frame = next_frame(bytes, framing).ok().flatten();

@@ -1,0 +1,172 @@
+//! `hydrant replay`: prints a recording and checks it against this build's server.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use hydrant_core::Limits;
+use hydrant_core::storage::Layout;
+use hydrant_record::{Checker, Reader, RecordError, Summary, Table};
+
+use crate::border::{BackendError, Maker, PluginFile};
+use crate::cli::value;
+use crate::error::RunError;
+use crate::plan::Plugin;
+use crate::storage::installed_memory;
+
+/// Options of `hydrant replay`.
+#[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// What 'hydrant run --record FILE' wrote
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Show only what concerns this rank, and its job as a whole
+    ///
+    /// Where ranks have spawned jobs, it is the rank of that number in each of them. Everything is checked all the same.
+    #[arg(long, value_name = "R", value_parser = value::within(0..=u32::MAX))]
+    pub rank: Option<u32>,
+
+    /// Show nothing but the result of the check
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Only show what was recorded
+    #[arg(long, conflicts_with_all = ["quiet", "sandbox"])]
+    pub no_check: bool,
+
+    /// Check the core in a sandbox instead of the one that is built in
+    ///
+    /// FILE is the core as a WebAssembly plugin; without it, the file that the variable HYDRANT_WASM names, or hydrant.wasm
+    /// beside hydrant or in ../lib from there.
+    #[arg(long, value_name = "FILE", value_parser = value::plugin())]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub sandbox: Option<Plugin>,
+}
+
+/// A recording could not be replayed to its end.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {kind}", file.display())]
+pub struct ReplayError {
+    /// The recording.
+    pub file: PathBuf,
+    /// Result of the check up to there.
+    pub summary: Summary,
+    /// What failed.
+    #[source]
+    pub kind: ReplayErrorKind,
+}
+
+/// Why a recording could not be replayed to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayErrorKind {
+    /// It cannot be read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// No server can be created for it.
+    #[error("cannot create a server: {0}")]
+    Server(Box<RunError>),
+    /// Its server does not fit into this machine's memory.
+    #[error("the server needs {needed} MiB of memory, and this machine has {installed} MiB")]
+    Memory {
+        /// Memory of the server's tables in MiB.
+        needed: u64,
+        /// Memory of this machine in MiB.
+        installed: u64,
+    },
+}
+
+impl From<RunError> for ReplayErrorKind {
+    fn from(error: RunError) -> ReplayErrorKind {
+        ReplayErrorKind::Server(Box::new(error))
+    }
+}
+
+/// Runs the command. The exit code is 0 if there was neither an error nor a difference, and 1 otherwise.
+pub fn main(options: &Options) -> ExitCode {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let result = replay(options, &mut out);
+    let (summary, error) = match &result {
+        Ok(summary) => (summary, None),
+        Err(error) => (&error.summary, Some(error)),
+    };
+    // Without a single input, only the error is printed.
+    let verdict = (error.is_none() || summary.inputs > 0).then(|| verdict(options, summary, error.is_some()));
+    let written = verdict.map_or(Ok(()), |verdict| writeln!(out, "{verdict}")).and_then(|()| out.flush());
+    // A closed pipe, as of `| head`, is not an error.
+    let write_error = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
+    if let Some(error) = &write_error {
+        let _ = writeln!(io::stderr(), "hydrant replay: cannot write to standard output: {error}");
+    }
+    if let Some(error) = error {
+        let _ = writeln!(io::stderr(), "hydrant replay: {error}");
+    }
+    if let Some(difference) = &summary.difference {
+        let _ = writeln!(io::stderr(), "hydrant replay: {}: {difference}", options.file.display());
+    }
+    match (error, &summary.difference, write_error) {
+        (None, None, None) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn verdict(options: &Options, summary: &Summary, truncated: bool) -> String {
+    let Summary { inputs, outputs, difference } = summary;
+    let result = match difference {
+        _ if options.no_check => "not checked",
+        Some(_) => "not all the same",
+        None if truncated => "all the same up to there",
+        None => "all the same",
+    };
+    format!("{inputs} inputs, {outputs} outputs, {result}")
+}
+
+/// Replays a recording on the built-in server without printing it.
+///
+/// # Errors
+/// [`ReplayError`] if the recording cannot be replayed to its end. A difference is not an error.
+pub fn check(file: &Path) -> Result<Summary, ReplayError> {
+    replay(&Options { file: file.to_owned(), quiet: true, ..Options::default() }, &mut io::sink())
+}
+
+/// Prints a recording to `out` and replays it. A write error ends the printing only.
+///
+/// # Errors
+/// [`ReplayError`] if the recording cannot be replayed to its end. A difference is not an error.
+pub fn replay(options: &Options, out: &mut dyn Write) -> Result<Summary, ReplayError> {
+    let mut summary = Summary::default();
+    match run(options, out, &mut summary) {
+        Ok(()) => Ok(summary),
+        Err(kind) => Err(ReplayError { file: options.file.clone(), summary, kind }),
+    }
+}
+
+fn run(options: &Options, out: &mut dyn Write, summary: &mut Summary) -> Result<(), ReplayErrorKind> {
+    let file = File::open(&options.file).map_err(RecordError::Read)?;
+    let mut reader = Reader::new(BufReader::new(file))?;
+    let (limits, seed) = (reader.begin().limits, reader.begin().seed);
+    let mut storage;
+    let checker = match options.no_check {
+        true => None,
+        false => {
+            check_memory(&limits)?;
+            let plugin = options.sandbox.as_ref().map(PluginFile::read).transpose()?;
+            let maker = Maker::new(plugin.as_ref())?;
+            storage = maker.slabs(&limits, false)?;
+            Some(Checker::new(maker.core(limits, seed, &mut storage)?, BackendError::fault))
+        }
+    };
+    let table = (!options.quiet).then(|| Table::new(out, options.rank, reader.begin()));
+    Ok(hydrant_record::replay(&mut reader, checker, table, summary)?)
+}
+
+/// Checks that the machine has memory for tables of these limits, which come from an untrusted file.
+fn check_memory(limits: &Limits) -> Result<(), ReplayErrorKind> {
+    let installed = installed_memory();
+    let needed = Layout::checked(limits).map_or(u64::MAX, |layout| layout.bytes() as u64);
+    if needed > installed {
+        return Err(ReplayErrorKind::Memory { needed: needed >> 20, installed: installed >> 20 });
+    }
+    Ok(())
+}

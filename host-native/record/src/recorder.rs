@@ -1,0 +1,160 @@
+//! Recording file, and a backend that records another one.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use hydrant_core::server::{Consumed, Record};
+use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Time};
+
+use crate::checker::{error_record, result_record};
+use crate::{WriteError, Writer};
+
+/// Size of the write buffer in bytes.
+const BUFFER: usize = 64 * 1024;
+
+/// File that a server is recorded to.
+///
+/// A write error ends the recording, and [`take_error`](RecordingFile::take_error) returns it. Dropping the file ends the
+/// recording. An error at that point is printed to standard error.
+#[derive(Debug)]
+pub struct RecordingFile {
+    path: PathBuf,
+    /// `None` after the recording has ended.
+    writer: RefCell<Option<Writer<BufWriter<File>>>>,
+    error: RefCell<Option<WriteError>>,
+}
+
+impl RecordingFile {
+    /// Creates the file, which only this user can read, and writes [`Record::Begin`]. An existing file is replaced.
+    ///
+    /// # Errors
+    /// [`WriteError`] if the file cannot be created or written.
+    pub fn create(
+        path: &Path,
+        program: &str,
+        limits: &Limits,
+        seed: u32,
+    ) -> Result<Rc<RecordingFile>, WriteError> {
+        let begun = create_file(path).and_then(|mut writer| {
+            writer.write(&Record::Begin { program, limits: *limits, seed })?;
+            Ok(writer)
+        });
+        let writer = begun.map_err(|source| WriteError { path: path.to_owned(), source })?;
+        Ok(Rc::new(RecordingFile {
+            path: path.to_owned(),
+            writer: RefCell::new(Some(writer)),
+            error: RefCell::new(None),
+        }))
+    }
+
+    /// Returns the error that ended the recording, once.
+    pub fn take_error(&self) -> Option<WriteError> {
+        self.error.take()
+    }
+
+    /// Writes a record. The buffer is flushed at every [`Record::Silence`], so that a killed host loses at most the records
+    /// since its last poll.
+    fn write(&self, record: &Record<'_>) {
+        self.attempt(|writer| {
+            writer.write(record)?;
+            if matches!(record, Record::Silence) { writer.flush() } else { Ok(()) }
+        });
+    }
+
+    /// Calls `act`. An error ends the recording and drops the buffer, because writing it again would fail again.
+    fn attempt(&self, act: impl FnOnce(&mut Writer<BufWriter<File>>) -> io::Result<()>) {
+        let mut slot = self.writer.borrow_mut();
+        let Some(writer) = slot.as_mut() else { return };
+        if let Err(source) = act(writer) {
+            *self.error.borrow_mut() = Some(WriteError { path: self.path.clone(), source });
+            let Some(writer) = slot.take() else { return };
+            let (file, _unwritten) = writer.into_inner().into_parts();
+            drop(file);
+        }
+    }
+}
+
+impl Drop for RecordingFile {
+    fn drop(&mut self) {
+        self.attempt(Writer::finish);
+        if let Some(error) = self.error.take() {
+            // Standard error may be closed.
+            let _ = writeln!(io::stderr(), "hydrant: {error}; the recording is incomplete");
+        }
+    }
+}
+
+/// Creates a recording in a file that only this user can read, without [`Record::Begin`]. An existing file is replaced.
+///
+/// # Errors
+/// An I/O error.
+pub fn create_file(path: &Path) -> io::Result<Writer<BufWriter<File>>> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    // The mode above is not applied to an existing file.
+    let meta = file.metadata()?;
+    if meta.is_file() && meta.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Writer::new(BufWriter::with_capacity(BUFFER, file))
+}
+
+/// Backend that records another backend.
+pub struct Recorder<'b, E> {
+    backend: Box<dyn Backend<Error = E> + 'b>,
+    fault_of: fn(&E) -> Option<Fault>,
+    file: Rc<RecordingFile>,
+}
+
+impl<'b, E: Display> Recorder<'b, E> {
+    /// Records a new backend, which has had no input, to `file`.
+    ///
+    /// `fault_of` returns the server's [`Fault`] in an error. A recording distinguishes it from other failures.
+    pub fn new(
+        backend: Box<dyn Backend<Error = E> + 'b>,
+        fault_of: fn(&E) -> Option<Fault>,
+        file: Rc<RecordingFile>,
+    ) -> Recorder<'b, E> {
+        Recorder { backend, fault_of, file }
+    }
+}
+
+impl<E: Display> Backend for Recorder<'_, E> {
+    type Error = E;
+
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, E> {
+        // Before the backend handles it, so that the input of a crash is recorded.
+        self.file.write(&Record::Input { now, input });
+        let result = self.backend.handle(now, input);
+        let poll_at = self.backend.poll_at();
+        self.file.write(&result_record(&result, poll_at, self.fault_of, &mut String::new()));
+        result
+    }
+
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, E> {
+        let output = self.backend.poll(buf);
+        let mut text = String::new();
+        self.file.write(&match &output {
+            Ok(Some(output)) => Record::Output(*output),
+            Ok(None) => Record::Silence,
+            Err(error) => error_record(error, self.fault_of, &mut text),
+        });
+        output
+    }
+
+    fn poll_at(&self) -> Option<Time> {
+        self.backend.poll_at()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.backend.limits()
+    }
+
+    fn kvs_space(&self, job: JobId) -> Option<u32> {
+        self.backend.kvs_space(job)
+    }
+}
