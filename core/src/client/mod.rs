@@ -158,7 +158,7 @@ impl Client {
     /// Writes the next step of the introduction, or gives `None` when it is over. 64 bytes of buffer are enough.
     ///
     /// # Errors
-    /// [`Error::Busy`] until the previous step is answered, [`Error::TurnedDown`] when that was a refusal,
+    /// [`Error::Busy`] until the previous step is answered, [`Error::Refused`] when that was a refusal,
     /// [`Error::Over`], [`Error::Unsent`].
     pub fn introduce<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<&'b [u8]>, Error> {
         self.introduce_to(None, buf)

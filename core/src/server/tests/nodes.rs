@@ -462,7 +462,7 @@ fn ranks_of_other_nodes_are_not_let_in() {
     all.hosts[1].open(9, None);
     all.hosts[1].says(9, "cmd=initack pmiid=1\n");
     assert!(all.hosts[1].replies.pop_front().unwrap().1.contains("rc=3"));
-    assert!(all.hosts[1].events[0].contains("TurnedDown"));
+    assert!(all.hosts[1].events[0].contains("Refused"));
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn what_is_no_query_is_refused() {
         assert_eq!(format!("{:?}", host.server.ranks), before, "{command}");
     }
     host.asks(4, "cmd=abort;isworld=TRUE;exitcode=3;message=x;");
-    assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: TurnedDown }"));
+    assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: Refused }"));
     assert!(host.events.is_empty(), "the job goes on");
 }
 
@@ -96,7 +96,7 @@ fn it_says_who_asks_in_pmi_2() {
         host.tell(Input::OpenedQuery { conn: ConnId(4), job: JOB });
         host.says(4, first);
         host.replies.pop_front();
-        assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: TurnedDown }"));
+        assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: Refused }"));
         host.tell(Input::Closed { conn: ConnId(4) });
     }
     for fields in ["pmirank=2;", "pmirank=0;pmijobid=kvs_7;"] {
@@ -108,7 +108,7 @@ fn it_says_who_asks_in_pmi_2() {
         host.asks(4, &format!("cmd=fullinit;{fields}"));
         let (_, reply) = host.replies.pop_back().unwrap();
         assert!(!reply.contains("rc=0;"), "{fields} {reply}");
-        assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: TurnedDown }"));
+        assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: Refused }"));
         host.tell(Input::Closed { conn: ConnId(4) });
         host.replies.clear();
     }
