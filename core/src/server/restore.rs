@@ -126,6 +126,8 @@ impl<'s> Server<'s> {
         let of_jobs: usize = living().map(|(_, job)| in_use(&self.ranks[job.slots()])).sum();
         let room = Usage { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
         of_jobs == in_use(self.ranks)
+            && living().all(|(_, job)| job.quota.less(room) == Usage::NONE)
+            // A rank that has exited counts as one that has used its quota, and may go on to use more.
             && living().all(|(id, job)| {
                 (0..).map(Rank).zip(&self.ranks[job.slots()]).all(|(number, rank)| {
                     let back = |conn: ConnId| {
@@ -137,7 +139,8 @@ impl<'s> Server<'s> {
                         && rank.conn.is_none_or(back)
                         && (!rank.excluded || !rank.in_fence && rank.ring.is_none() && rank.exit.is_some())
                         && rank.ring.is_none_or(|part| self.is_sound_part(part))
-                        && rank.used.less(room) == Usage::default()
+                        && rank.used.less(room).less(if rank.exit.is_some() { job.quota } else { Usage::NONE })
+                            == Usage::NONE
                 })
             })
     }
