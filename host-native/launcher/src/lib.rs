@@ -11,17 +11,17 @@ mod manage;
 pub mod messages;
 pub mod plan;
 pub mod probe;
+mod quoting;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
-mod segment;
 pub mod serve;
-pub mod storage;
 pub mod universe;
+mod value;
 
-pub use border::BackendError;
 pub use dry_run::dry_run;
 pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
+pub use hydrant_driver::BackendError;
 pub use launch::LaunchError;
 pub use manage::BoardError;

@@ -8,18 +8,16 @@ use hydrant_core::manage::{self, Error, JobPhase, OpenJob, Report, Request, STAL
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, Input, JobId, Limits, Rank, Server};
+use hydrant_driver::{HANDSHAKE_TIMEOUT, TcpPort};
 use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, signals};
 
 use super::Options;
-use super::station::{News, OWN_FILES, Station};
+use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::token::Token;
-use crate::border::Native;
-use crate::engine::conns::HANDSHAKE_TIMEOUT;
 use crate::engine::open::random;
-use crate::engine::port::Port;
 use crate::error::RunError;
 use crate::manage::{Link, LinkError};
-use crate::storage::OwnedStorage;
+use hydrant_driver::MappedStorage;
 
 /// Hosts at the same time.
 const HOSTS: usize = 64;
@@ -32,15 +30,15 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, RunError>
     let reactor = Reactor::new(Token::Signals)?;
     let files = OWN_FILES + u64::from(limits.conns) + u64::from(limits.jobs) + HOSTS as u64;
     let _files = OpenFiles::reserve(files).map_err(RunError::open_files(limits.conns))?;
-    let mut slabs = OwnedStorage::try_new(&limits)?;
-    let core = Native(Server::new(limits, slabs.lend(), random()?)?);
+    let mut storage = MappedStorage::try_new(&limits)?;
+    let server = Server::new(limits, storage.lend(), random()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let station = Station::new(&options.job.allow, &limits, core, reactor)?;
-    let port = Port::open(addr)?;
+    let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;
+    let port = TcpPort::open(addr)?;
     let address = port.for_ranks(&host);
-    let listener = Listener::new(port, Token::Manage, station.poller())?;
+    let listener = Listener::new(port, Token::Manage, endpoint.poller())?;
     let (hosts, jobs) = (Vec::new(), Vec::new());
-    let mut desk = Desk { options, limits, name: host, station, listener, hosts, jobs };
+    let mut desk = Desk { options, limits, name: host, endpoint, listener, hosts, jobs };
     // Where nobody reads it, nobody needs it.
     let _ = writeln!(std::io::stdout(), "hydrant serve: managed at {address}");
     desk.run()
@@ -51,8 +49,8 @@ struct Desk<'o, 's> {
     limits: Limits,
     /// What hosts know this server as.
     name: String,
-    station: Station<'s>,
-    listener: Listener<Port>,
+    endpoint: Endpoint<'s>,
+    listener: Listener<TcpPort>,
     /// By their number, which is given out again.
     hosts: Vec<Option<Host>>,
     /// By their number for the core.
@@ -104,7 +102,7 @@ impl Desk<'_, '_> {
         loop {
             let of_hosts = self.hosts.iter().flatten().filter_map(|host| Some(host.deadline()?.0)).min();
             let deadline = [of_hosts, self.listener.deadline()];
-            self.station.step(deadline.into_iter().flatten().min(), &mut tokens)?;
+            self.endpoint.turn(deadline.into_iter().flatten().min(), &mut tokens)?;
             self.hear()?;
             for &token in &tokens {
                 match token {
@@ -116,22 +114,22 @@ impl Desk<'_, '_> {
             self.hear()?;
             self.keep_time()?;
             if tokens.contains(&Token::Signals)
-                && let Some(signal) = self.station.take_signals()?
+                && let Some(signal) = self.endpoint.take_signals()?
             {
                 let number = signal.as_raw() as u8;
                 let jobs = self.jobs.iter().flatten().filter(|job| !job.over).count();
                 if jobs == 0 {
                     return Ok(0);
                 }
-                self.station
-                    .say(&format!("ended by {}: {jobs} jobs were being served", signals::name(number)));
+                self.endpoint
+                    .log(&format!("ended by {}: {jobs} jobs were being served", signals::name(number)));
                 return Ok(number.saturating_add(128));
             }
         }
     }
 
     fn keep_time(&mut self) -> Result<(), RunError> {
-        let now = self.station.now();
+        let now = self.endpoint.now();
         for number in 0..self.hosts.len() {
             if let Some((at, why)) = self.hosts[number].as_ref().and_then(Host::deadline)
                 && at <= now
@@ -139,37 +137,37 @@ impl Desk<'_, '_> {
                 self.drop_host(number, &why)?;
             }
         }
-        Ok(self.listener.resume(self.station.poller(), now)?)
+        Ok(self.listener.resume(self.endpoint.poller(), now)?)
     }
 
     fn accept(&mut self) -> Result<(), RunError> {
         let mut admitted = Vec::new();
         if let Err(error) = self.listener.socket().accept(&mut admitted) {
-            self.station.say(&format!("cannot take in hosts for a while: {error}"));
-            let now = self.station.now();
-            self.listener.pause(self.station.poller(), now);
+            self.endpoint.log(&format!("cannot take in hosts for a while: {error}"));
+            let now = self.endpoint.now();
+            self.listener.pause(self.endpoint.poller(), now);
         }
         admitted.into_iter().try_for_each(|stream| self.admit(stream))
     }
 
     fn admit(&mut self, stream: TcpStream) -> Result<(), RunError> {
         let Ok(from) = stream.peer_addr() else { return Ok(()) };
-        if !self.station.allows(from) {
+        if !self.endpoint.allows(from) {
             return Ok(());
         }
         let Ok(mut link) = Link::new(stream) else { return Ok(()) };
         let free = self.hosts.iter().position(Option::is_none).unwrap_or(self.hosts.len());
         if free == HOSTS {
-            self.station.say(&format!("turned away {from}: {HOSTS} hosts are here"));
+            self.endpoint.log(&format!("turned away {from}: {HOSTS} hosts are here"));
             // It is gone again either way.
             let _ = link.say(&Report::Refused(Error::Busy));
             return Ok(());
         }
-        self.station.poller().add(link.stream(), Token::Host(free as u32), Interest::Read)?;
+        self.endpoint.poller().add(link.stream(), Token::Host(free as u32), Interest::Read)?;
         if free == self.hosts.len() {
             self.hosts.push(None);
         }
-        let opened = self.station.now();
+        let opened = self.endpoint.now();
         self.hosts[free] = Some(Host { link, from, opened, greeted: false, blocked: None });
         Ok(())
     }
@@ -212,14 +210,14 @@ impl Desk<'_, '_> {
 
     /// Waits for a host that does not read to do so.
     fn watch(&mut self, number: usize) -> Result<(), LinkError> {
-        let now = self.station.now();
+        let now = self.endpoint.now();
         let Some(host) = self.hosts[number].as_mut() else { return Ok(()) };
         let blocked = host.link.is_blocked();
         if blocked != host.blocked.is_some() {
             host.blocked = blocked.then_some(now);
             let interest = if blocked { Interest::Write } else { Interest::Read };
             let token = Token::Host(number as u32);
-            let changed = self.station.poller().modify(host.link.stream(), token, interest);
+            let changed = self.endpoint.poller().modify(host.link.stream(), token, interest);
             changed.map_err(|error| LinkError::Io(error.why))?;
         }
         Ok(())
@@ -228,7 +226,7 @@ impl Desk<'_, '_> {
     fn drop_host(&mut self, number: usize, why: &LinkError) -> Result<(), RunError> {
         let Some(host) = self.hosts[number].take() else { return Ok(()) };
         if !matches!(why, LinkError::Closed) {
-            self.station.say(&format!("closed the connection of host {}: {why}", host.from));
+            self.endpoint.log(&format!("closed the connection of host {}: {why}", host.from));
         }
         for at in 0..self.jobs.len() {
             let Some(job) = self.jobs[at].as_mut().filter(|job| job.host == Some(number)) else { continue };
@@ -241,11 +239,11 @@ impl Desk<'_, '_> {
             // Nobody tells of those any more whose connection is gone already.
             job.exits_told = false;
             for rank in (0..size).map(Rank) {
-                let report = self.station.rank_report(id, rank);
+                let report = self.endpoint.rank_report(id, rank);
                 if let Some(report) = report.filter(|report| report.conn.is_none() && report.exit.is_none())
                     && (report.initialized || report.finalized)
                 {
-                    self.station.exited(id, rank, exit(report.finalized))?;
+                    self.endpoint.exited(id, rank, exit(report.finalized))?;
                 }
             }
         }
@@ -285,7 +283,7 @@ impl Desk<'_, '_> {
             Request::Hello { version } if version == VERSION => {
                 host.greeted = true;
                 if self.options.verbose {
-                    self.station.say(&format!("host {} is here", host.from));
+                    self.endpoint.log(&format!("host {} is here", host.from));
                 }
                 Ok(Report::Welcome(self.welcome(name)))
             }
@@ -312,12 +310,12 @@ impl Desk<'_, '_> {
             },
             Request::Job { job } => self.job_report(job).map(Report::Job),
             Request::Rank { job, rank } => {
-                let report = self.station.rank_report(job, rank);
+                let report = self.endpoint.rank_report(job, rank);
                 report.map(Report::Rank).ok_or(Error::Core(Fault::NoSuchRank))
             }
-            Request::Board => Ok(Report::Board(self.station.report())),
+            Request::Board => Ok(Report::Board(self.endpoint.report())),
             Request::Usage { limit } => {
-                let (used, size) = self.station.usage(limit);
+                let (used, size) = self.endpoint.usage(limit);
                 Ok(Report::Usage { limit, used, size })
             }
             Request::Record => Err(Error::NoRecording),
@@ -325,7 +323,7 @@ impl Desk<'_, '_> {
     }
 
     fn welcome<'r>(&self, name: &'r str) -> Welcome<'r> {
-        let report = self.station.report();
+        let report = self.endpoint.report();
         Welcome {
             version: VERSION,
             board: name,
@@ -351,7 +349,7 @@ impl Desk<'_, '_> {
         number: usize,
         open: &OpenJob<'_>,
     ) -> Result<Result<Report<'static>, Error>, RunError> {
-        let job = self.station.free_id();
+        let job = self.endpoint.free_id();
         // The port of job n is n higher, unless any will do.
         let mut addr = self.options.job.pmi_port;
         match addr.port() {
@@ -361,19 +359,19 @@ impl Desk<'_, '_> {
                 Err(_) => return Ok(Err(Error::Core(Fault::Full(hydrant_core::Limit::Jobs, job.0)))),
             },
         }
-        let port = match Port::open(addr) {
+        let port = match TcpPort::open(addr) {
             Ok(port) => port,
             Err(error) => {
-                self.station.say(&error.to_string());
+                self.endpoint.log(&error.to_string());
                 return Ok(Err(Error::Core(Fault::Full(hydrant_core::Limit::Conns, self.limits.conns))));
             }
         };
-        if let Err(why) = self.station.tell(Input::RegisterJob(JobSpec::managed(job, open))) {
+        if let Err(why) = self.endpoint.handle(Input::RegisterJob(JobSpec::managed(job, open))) {
             return Ok(Err(Error::Core(why)));
         }
         let addr = port.addr();
-        self.station.open(job, open.size, port)?;
-        self.station.hold(job, true);
+        self.endpoint.open(job, open.size, port)?;
+        self.endpoint.pause(job, true);
         if self.jobs.len() <= job.index() {
             self.jobs.resize_with(job.index() + 1, || None);
         }
@@ -381,7 +379,7 @@ impl Desk<'_, '_> {
         let host = Some(number);
         self.jobs[job.index()] = Some(Managed { host, size, served: false, exits_told, keep, over: false });
         if self.options.verbose {
-            self.station.say(&format!("job {job} of {size} ranks is called {}, at {addr}", open.name));
+            self.endpoint.log(&format!("job {job} of {size} ranks is called {}, at {addr}", open.name));
         }
         Ok(Ok(Report::Opened { job, port: addr.port() }))
     }
@@ -390,7 +388,7 @@ impl Desk<'_, '_> {
         if self.own(number, job)?.served {
             return Err(Error::Order);
         }
-        self.station.tell(input).map(|()| Report::Done).map_err(Error::Core)
+        self.endpoint.handle(input).map(|()| Report::Done).map_err(Error::Core)
     }
 
     fn begin(&mut self, number: usize, id: JobId) -> Result<Result<Report<'static>, Error>, RunError> {
@@ -399,7 +397,7 @@ impl Desk<'_, '_> {
             Ok(job) if job.served => return Ok(Err(Error::Order)),
             Ok(job) => job.served = true,
         }
-        self.station.hold(id, false);
+        self.endpoint.pause(id, false);
         Ok(Ok(Report::Done))
     }
 
@@ -409,7 +407,7 @@ impl Desk<'_, '_> {
         rank: Rank,
         exit: Exit,
     ) -> Result<Result<Report<'static>, Error>, RunError> {
-        match self.station.exited(job, rank, exit) {
+        match self.endpoint.exited(job, rank, exit) {
             Ok(()) => Ok(Ok(Report::Done)),
             Err(RunError::Core { why }) => Ok(Err(Error::Core(why))),
             Err(error) => Err(error),
@@ -419,14 +417,14 @@ impl Desk<'_, '_> {
     fn forget(&mut self, id: JobId) -> Result<(), RunError> {
         self.jobs[id.index()] = None;
         if self.options.verbose {
-            self.station.say(&format!("job {id} is over"));
+            self.endpoint.log(&format!("job {id} is over"));
         }
-        self.station.forget(id)
+        self.endpoint.close(id)
     }
 
     fn job_report(&self, id: JobId) -> Result<manage::JobReport, Error> {
         let job = self.jobs.get(id.index()).and_then(Option::as_ref);
-        let (job, report) = job.zip(self.station.job_report(id)).ok_or(Error::Core(Fault::NoSuchJob))?;
+        let (job, report) = job.zip(self.endpoint.job_report(id)).ok_or(Error::Core(Fault::NoSuchJob))?;
         let phase = match report.phase {
             JobPhase::Opened if job.served => JobPhase::Served,
             phase => phase,
@@ -436,13 +434,13 @@ impl Desk<'_, '_> {
 
     /// Passes on what has happened to the jobs.
     fn hear(&mut self) -> Result<(), RunError> {
-        while let Some(news) = self.station.next_news() {
-            self.pass_on(news)?;
+        while let Some(event) = self.endpoint.next_event() {
+            self.pass_on(event)?;
         }
         for at in 0..self.jobs.len() {
             let id = JobId(at as u32);
             let Some(job) = self.jobs[at].as_mut().filter(|job| !job.over) else { continue };
-            if self.station.job_report(id).is_some_and(|report| report.phase == JobPhase::Over) {
+            if self.endpoint.job_report(id).is_some_and(|report| report.phase == JobPhase::Over) {
                 job.over = true;
                 match job.host {
                     Some(host) => self.tell(host, &Report::Over { job: id })?,
@@ -453,35 +451,35 @@ impl Desk<'_, '_> {
         Ok(())
     }
 
-    fn pass_on(&mut self, news: News) -> Result<(), RunError> {
+    fn pass_on(&mut self, event: JobEvent) -> Result<(), RunError> {
         let host = |desk: &Self, job: JobId| desk.jobs.get(job.index())?.as_ref()?.host;
-        let (job, report) = match &news {
-            News::Left { job, rank, finalized } => {
+        let (job, report) = match &event {
+            JobEvent::Left { job, rank, finalized } => {
                 let told =
                     self.jobs.get(job.index()).and_then(Option::as_ref).is_none_or(|job| job.exits_told);
-                return if told { Ok(()) } else { self.station.exited(*job, *rank, exit(*finalized)) };
+                return if told { Ok(()) } else { self.endpoint.exited(*job, *rank, exit(*finalized)) };
             }
-            News::Full { limit } => {
-                let size = self.station.usage(*limit).1;
-                self.station.say(&format!("limit {} of {size} is used up", limit.name()));
+            JobEvent::Full { limit } => {
+                let size = self.endpoint.usage(*limit).1;
+                self.endpoint.log(&format!("limit {} of {size} is used up", limit.name()));
                 let report = Report::LimitHit { limit: *limit, size };
                 return (0..self.hosts.len()).try_for_each(|host| self.tell(host, &report));
             }
-            &News::Joined { job, rank, conn, .. } => (job, Report::Joined { job, rank, conn }),
-            News::End { job, cause, message } => {
+            &JobEvent::Joined { job, rank, conn, .. } => (job, Report::Joined { job, rank, conn }),
+            JobEvent::Abort { job, cause, message } => {
                 (*job, Report::End { job: *job, cause: *cause, message: cut(message) })
             }
-            News::Kill { job, rank, code, message } => {
+            JobEvent::Kill { job, rank, code, message } => {
                 (*job, Report::Kill { job: *job, rank: *rank, code: *code, message: cut(message) })
             }
-            News::Late { job, arrived, size, missing } => {
+            JobEvent::StalledFence { job, arrived, size, missing } => {
                 let missing = cut(missing);
                 (*job, Report::Late { job: *job, arrived: *arrived, size: *size, missing })
             }
-            &News::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
+            &JobEvent::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
         };
         if self.options.verbose {
-            self.station.say(&format!("job {job}: {}", in_words(&report)));
+            self.endpoint.log(&format!("job {job}: {}", in_words(&report)));
         }
         match host(self, job) {
             Some(number) => self.tell(number, &report),

@@ -5,10 +5,10 @@
 
 mod allow;
 mod desk;
+mod endpoint;
 mod jobs;
 mod options;
 mod own;
-mod station;
 mod token;
 
 pub use allow::Network;
@@ -29,6 +29,16 @@ pub enum ServeError {
     /// Options that contradict each other.
     #[error("{0}")]
     Options(String),
+}
+
+impl ServeError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ServeError::Run(error) | ServeError::Universe(UniverseError::Run(error)) => error.hint(),
+            _ => None,
+        }
+    }
 }
 
 /// Serves until everything that was asked for is over, and gives the exit code: 0 when all jobs ended well, otherwise
