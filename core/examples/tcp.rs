@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ const LIMITS: Limits = Limits {
 };
 const JOB: JobId = JobId(0);
 
-/// What the threads that wait for sockets report.
+/// Reports of the threads that wait for sockets.
 enum Event {
     Opened(TcpStream),
     Bytes(ConnId, Vec<u8>),
@@ -76,9 +76,11 @@ pub(crate) fn serve(listener: TcpListener) -> Result<(), Box<dyn Error>> {
     });
     let mut host = Host { server, clients: BTreeMap::new(), started: Instant::now(), exited: 0, events };
     while host.exited < LIMITS.ranks {
-        match host.wait(&incoming) {
-            Some(event) => host.handle_event(event)?,
-            None => drop(host.server.handle(host.now(), Input::Timeout)?),
+        let millis = host.server.poll_at().map_or(60_000, |at| at.0.saturating_sub(host.now().0));
+        match incoming.recv_timeout(Duration::from_millis(millis)) {
+            Ok(event) => host.handle_event(event)?,
+            // An early timeout does no harm.
+            Err(_) => drop(host.server.handle(host.now(), Input::Timeout)?),
         }
         host.drain()?;
     }
@@ -88,15 +90,6 @@ pub(crate) fn serve(listener: TcpListener) -> Result<(), Box<dyn Error>> {
 impl Host<'_> {
     fn now(&self) -> Time {
         Time(self.started.elapsed().as_millis() as u64)
-    }
-
-    /// Returns the next event, or `None` when the server's timeout has passed.
-    fn wait(&self, incoming: &Receiver<Event>) -> Option<Event> {
-        let timeout = self.server.poll_at().map_or(u64::MAX, |at| at.0.saturating_sub(self.now().0));
-        match incoming.recv_timeout(Duration::from_millis(timeout.min(60_000))) {
-            Ok(event) => Some(event),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
     }
 
     fn handle_event(&mut self, event: Event) -> Result<(), Box<dyn Error>> {
@@ -143,7 +136,7 @@ impl Host<'_> {
 
     /// Carries out what the server asks for.
     fn drain(&mut self) -> Result<(), Fault> {
-        let mut buffer = [0; LIMITS.output_max()];
+        let (mut buffer, now) = ([0; LIMITS.output_max()], self.now());
         while let Some(output) = self.server.poll(&mut buffer)? {
             match output {
                 Output::Bytes { conn, bytes } => {
@@ -151,7 +144,6 @@ impl Host<'_> {
                     // A host for many ranks would not wait for a slow reader: see `Input::Blocked`. A failed write is
                     // followed by the end of the stream.
                     let _ = client.stream.write_all(bytes);
-                    let now = Time(self.started.elapsed().as_millis() as u64);
                     client.inbox.resume(&mut self.server, now, conn)?;
                 }
                 Output::Joined { conn, rank, .. } => {
