@@ -1,4 +1,4 @@
-//! Errors that say whose fault it is.
+//! Errors, one type for each party at fault.
 
 use core::fmt;
 

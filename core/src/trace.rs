@@ -1,4 +1,4 @@
-//! What a server reports beside its replies, and how it logs.
+//! Causes of outputs, and event logging.
 
 use core::fmt;
 

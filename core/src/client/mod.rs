@@ -1,4 +1,4 @@
-//! The asking side of PMI-1 and PMI-2, without I/O.
+//! PMI-1 and PMI-2 client without I/O.
 //!
 //! A [`Client`] writes requests into the caller's buffer and reads replies from the caller's bytes; sending and
 //! receiving them is the caller's business. One request is under way at a time; a [`Session`], which a PMI-2 client

@@ -1,3 +1,5 @@
+//! Tests of the client.
+
 use std::string::ToString;
 
 use super::*;

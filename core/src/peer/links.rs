@@ -1,4 +1,4 @@
-//! A node's links to its neighbours in the tree, and how much of its log each has been sent.
+//! Links of a node to its neighbours in the tree, with the part of the log that each has been sent.
 
 use core::ops::Range;
 

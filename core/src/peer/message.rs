@@ -1,4 +1,4 @@
-//! What one node tells its neighbour: a head in postcard, and after it a body that fills the rest of the message.
+//! Messages between neighbouring nodes: a head in postcard, followed by a body to the end of the message.
 //!
 //! | head | body |
 //! |---|---|

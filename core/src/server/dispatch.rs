@@ -1,4 +1,4 @@
-//! What a client's messages do.
+//! Execution of client requests.
 
 use heapless::Vec;
 
@@ -13,13 +13,13 @@ use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
 use crate::wire::{self, Command, Framing, Message, Op, Protocol, Text, Undecoded};
 
-/// Who asks.
+/// Rank that sent a request.
 #[derive(Clone, Copy)]
 pub(super) struct Requester {
     pub(super) conn: ConnId,
     pub(super) job: JobId,
     pub(super) rank: Rank,
-    /// Its slot.
+    /// Its rank slot.
     pub(super) index: usize,
 }
 
@@ -58,7 +58,7 @@ impl Server<'_> {
         Ok(Consumed { bytes: (bytes.len() - rest.len()) as u32, again })
     }
 
-    /// Carries out one message. False when it has to wait until replies are taken.
+    /// Executes one message. Returns false if it has to wait until replies are taken.
     #[inline]
     fn message(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Result<bool, Malformed> {
         let slot = &self.conns[conn.index()];
@@ -104,7 +104,7 @@ impl Server<'_> {
         Ok(true)
     }
 
-    /// What a command leads to beyond its own reply, once that is owed.
+    /// Effects of a command beyond its own reply, once that is pending.
     #[inline]
     fn after_command(&mut self, now: Time, conn: ConnId, state: ReplyState) {
         let Some(Requester { job, .. }) = self.requester(conn) else { return };
@@ -166,7 +166,7 @@ impl Server<'_> {
         self.uncommon_command(now, conn, command, frame)
     }
 
-    /// The same of what a rank says a few times, or a connection aside.
+    /// The same for uncommon commands, and for query connections.
     #[cold]
     fn uncommon_command(
         &mut self,
@@ -229,7 +229,7 @@ impl Server<'_> {
             Command::PsetInfo { name } => self.pset_info(requester, name)?,
             Command::PsetMembers { name, from } => self.pset_members(requester, name, from)?,
             Command::PsetDefine { name, members } => self.pset_define(requester, name, members)?,
-            // Seen to already, all of them.
+            // Handled above.
             Command::Init { .. }
             | Command::InitAck { .. }
             | Command::FullInit { .. }
@@ -250,7 +250,7 @@ impl Server<'_> {
         };
         let state = &mut self.jobs[job.index()];
         let slot = &mut self.ranks[index];
-        // A process that has ended needs no end of its own any more.
+        // A process that has exited need not be killed.
         if state.ending.is_some() || slot.abort.is_some() || (slot.exit.is_some() && !world) {
             return;
         }
@@ -282,7 +282,7 @@ impl Server<'_> {
         Ok(Response::Done(Op::Put))
     }
 
-    /// Puts a pair, or a wish for the key, at the asker's expense.
+    /// Stores a pair, or a request for a key that is missing, within the quota of the requester.
     #[inline]
     pub(super) fn store(
         &mut self,
@@ -325,7 +325,7 @@ impl Server<'_> {
         }
     }
 
-    /// Ranks put into their own job's space alone.
+    /// Checks that a rank puts into the space of its own job.
     #[inline]
     fn own_kvs(&self, requester: Requester, kvs: Option<Text<'_>>) -> Result<(), Refusal> {
         let own = self.jobs[requester.job.index()].name.as_bytes();
@@ -335,7 +335,7 @@ impl Server<'_> {
         }
     }
 
-    /// The job with that job id.
+    /// Returns the job with that job id.
     #[inline]
     fn named(&self, jobid: Text<'_>) -> Option<JobId> {
         let named = |job: &Job| !job.name.is_empty() && jobid == *job.name.as_bytes();
@@ -357,7 +357,7 @@ impl Server<'_> {
     }
 }
 
-/// Introductions are lines, and so is all of PMI-1.
+/// Handshakes are lines, and so is all of PMI-1.
 #[inline]
 fn framing(conn: &Conn) -> Framing {
     match (conn.protocol, conn.phase) {
@@ -366,7 +366,7 @@ fn framing(conn: &Conn) -> Framing {
     }
 }
 
-/// A key's bytes. Those of one with escapes are put together in `room`.
+/// Returns the bytes of a key. A key with escapes is copied to `room`.
 #[inline]
 pub(super) fn contiguous<'k>(key: &Text<'k>, room: &'k mut [u8]) -> Result<&'k [u8], Refusal> {
     match key.as_plain() {

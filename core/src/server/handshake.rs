@@ -1,4 +1,4 @@
-//! Introductions: how a connection becomes a rank's.
+//! Handshakes: how a connection becomes that of a rank.
 
 use super::Server;
 use crate::fault::Refusal;

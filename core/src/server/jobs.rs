@@ -1,4 +1,4 @@
-//! Jobs and their processes: how they come, fail and go.
+//! Jobs and their processes: registration, exits, deregistration.
 
 use heapless::String;
 

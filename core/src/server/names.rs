@@ -1,4 +1,4 @@
-//! The name service.
+//! Name service of one server.
 
 use super::Server;
 use super::dispatch::Requester;

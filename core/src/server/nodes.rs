@@ -1,4 +1,4 @@
-//! One server among several: what all nodes have to know of each other's ranks.
+//! Inputs that tell a server about other nodes.
 
 use super::Server;
 use crate::fault::{Fault, Refusal};

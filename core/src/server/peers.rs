@@ -1,8 +1,7 @@
-//! Between this server and its neighbours in the tree.
+//! Messages to and from neighbouring nodes: records, collectives, exits.
 //!
-//! A collective is a fence, a ring or a group's barrier. When everybody at and below a node has arrived, its parent is told;
-//! when everybody has, its children are. What has been put goes before that on each link, from where the link's
-//! cursor stands: up what comes from this part of the tree, down what comes from the rest.
+//! Each link has a cursor in the log. Before an arrival or a release is sent over it, so are the records from the cursor on: to
+//! the parent those of this subtree, to a child all others. `collective.rs` decides when.
 
 use super::Server;
 use super::collective::RING_COUNT;
@@ -14,10 +13,11 @@ use crate::peer::message::{self, ExitReport, Head, Item, JobRef, Writer};
 use crate::state::Job;
 use crate::tables::kvs::{Kind, Owner};
 
-/// Ends of processes that one message tells of at most.
+/// Exits in one message at most.
 const EXITS_MAX: u32 = 192;
+
 impl Server<'_> {
-    /// Other nodes have to know that a process has ended.
+    /// Marks the exit of a process as pending for all neighbours.
     pub(super) fn report_exit(&mut self, index: usize) {
         if self.links.are_any() {
             self.exits = self.exits.wrapping_add(1);
@@ -26,7 +26,7 @@ impl Server<'_> {
         }
     }
 
-    /// Writes the next message for a neighbour: which, and its length.
+    /// Writes the next message for a neighbour. Returns the neighbour and the length.
     pub(super) fn next_peer_message(&mut self, buf: &mut [u8]) -> Option<(u32, usize)> {
         while let Some(at) = self.links.ready() {
             let node = self.links.get(at)?.node;
@@ -47,7 +47,7 @@ impl Server<'_> {
         if let Some(len) = self.write_records(at, due, buf) {
             return Some(len);
         }
-        let whose = self.jobs[job.index()].whose(job);
+        let whose = self.jobs[job.index()].reference(job);
         let head = if up {
             Head::Arrive { job: whose, at: collective }
         } else {
@@ -69,7 +69,7 @@ impl Server<'_> {
         Some(len)
     }
 
-    /// Records from a link's cursor up to `due`, as many as fit into one message; nothing when it has them all.
+    /// Writes records from the cursor of a link up to `due`, as many as fit into one message. Returns `None` without any.
     fn write_records(&mut self, at: usize, due: u32, buf: &mut [u8]) -> Option<usize> {
         let room = buf.len().min(PEER_MESSAGE_MAX);
         let link = self.links.get(at)?.clone();
@@ -105,7 +105,7 @@ impl Server<'_> {
         len
     }
 
-    /// How a record is sent over a link, where it is: the head for it, and its rank.
+    /// Returns the head and the rank of a record, or `None` if it is not sent over this link.
     fn head_for(&self, link: &Link, space: u32, owner: u32) -> Option<(Head, u32)> {
         let origin = self.ranks.get(owner as usize)?.node;
         if !link.carries(origin) {
@@ -115,11 +115,11 @@ impl Server<'_> {
         let of = |(_, job): &(u32, &Job)| !job.name.is_empty() && slots(job);
         let (id, job) = (0u32..).zip(&*self.jobs).find(of)?;
         let ring = job.spaces.is(Kind::Ring, space);
-        let head = Head::Records { job: job.whose(JobId(id)), ring };
+        let head = Head::Records { job: job.reference(JobId(id)), ring };
         (ring || job.spaces.is(Kind::Kvs, space)).then(|| (head, owner - job.first))
     }
 
-    /// Ends of processes that the neighbour does not know of.
+    /// Writes exits that the neighbour has not been sent.
     fn write_exits(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
         loop {
             let link = self.links.get_mut(at)?;
@@ -132,14 +132,18 @@ impl Server<'_> {
             let link = link.clone();
             let mut writer = Writer::new(buf, Head::Exits)?;
             let mut any = false;
-            // Those of jobs that are over are not told any more.
+            // Exits of deregistered jobs are not sent.
             for job in (0..self.limits.jobs).map(JobId) {
                 let state = &self.jobs[job.index()];
                 for (rank, slot) in (0u32..).zip(&self.ranks[state.slots()]) {
                     let fresh = slot.end.wrapping_sub(from).wrapping_sub(1) < count;
                     if let Some(exit) = slot.exit.filter(|_| fresh && link.carries(slot.node)) {
-                        any |=
-                            writer.push(&ExitReport { job: state.whose(job), rank, exit, dead: slot.dead });
+                        any |= writer.push(&ExitReport {
+                            job: state.reference(job),
+                            rank,
+                            exit,
+                            dead: slot.dead,
+                        });
                     }
                 }
             }
@@ -149,14 +153,14 @@ impl Server<'_> {
         }
     }
 
-    /// A message from a neighbour.
+    /// Applies a message from a neighbour.
     pub(super) fn receive_message(&mut self, node: u32, bytes: &[u8]) -> Result<(), Fault> {
         let at = self.links.to(node).ok_or(Fault::BadNode)?;
         let (head, body) = message::split(bytes).ok_or(Fault::BadPeer)?;
         let link = self.links.get(at).ok_or(Fault::BadNode)?.clone();
         match head {
             Head::Exits => self.receive_exits(&link, body),
-            // A job that is over here may have been under way there.
+            // The sender may not know yet that the job is deregistered here.
             Head::Records { job, .. } | Head::Arrive { job, .. } | Head::Release { job, .. }
                 if !self.is_current(job) =>
             {
@@ -173,12 +177,12 @@ impl Server<'_> {
         }
     }
 
-    /// Whether that job is served, rather than one that had its number before.
+    /// Returns whether the job is registered, and not another one with its number.
     fn is_current(&self, whose: JobRef) -> bool {
         self.job(whose.job).is_ok_and(|job| job.hash == whose.name)
     }
 
-    /// The slot of a rank, where a neighbour may tell of it.
+    /// Returns the slot of a rank, if messages about it may come from that neighbour.
     fn remote_slot(&self, link: &Link, job: JobId, rank: u32) -> Result<usize, Fault> {
         let slot = self.job(job)?.slot(Rank(rank)).ok_or(Fault::BadPeer)?;
         if link.carries(self.ranks[slot].node) { Err(Fault::BadPeer) } else { Ok(slot) }
@@ -232,7 +236,7 @@ impl Server<'_> {
             self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
             self.jobs[job.index()].gone += 1;
             self.report_exit(index);
-            // One that was ended alone is waited for by nobody.
+            // No collective waits for a rank that was killed alone.
             if cleanup && !dead {
                 self.check_for_exited(job);
             } else {
@@ -244,8 +248,8 @@ impl Server<'_> {
 }
 
 impl Job {
-    /// The job of that number, for other nodes.
-    fn whose(&self, job: JobId) -> JobRef {
+    /// Returns the reference to this job for other nodes.
+    fn reference(&self, job: JobId) -> JobRef {
         JobRef { job, name: self.hash }
     }
 }

@@ -1,4 +1,4 @@
-//! What is to be said next.
+//! Selection and encoding of the next output.
 
 use super::Server;
 use super::io::Output;
@@ -14,7 +14,7 @@ use crate::wire::{self, Codes, Failure, Op, Reply, Text};
 /// Room for a list of ranks.
 const LIST_MAX: usize = 1024;
 
-/// What the host is told before replies are.
+/// Events, which come before replies.
 enum Event {
     Upcall(UpcallId),
     /// The rank in this slot.
@@ -22,7 +22,7 @@ enum Event {
     Ending(JobId),
     StalledFence(JobId),
     StalledGroup(u32),
-    /// So many bytes for a node.
+    /// Message of that many bytes for a node.
     Peer(u32, usize),
 }
 
@@ -51,7 +51,7 @@ impl Server<'_> {
         Ok(self.emit_for(conn, buf))
     }
 
-    /// What goes before replies. A message for a peer is written at once.
+    /// Returns the next event. A message for a peer is written at once.
     #[cold]
     fn next_event(&mut self, buf: &mut [u8]) -> Option<Event> {
         if self.events_pending {
@@ -87,7 +87,7 @@ impl Server<'_> {
         let state = &mut self.jobs[job.index()];
         state.ending_pending = false;
         let cause = state.ending?;
-        // Another rank may have said something and been ended alone before.
+        // The text may be from another rank that was killed alone before.
         let said = if matches!(cause, Cause::Abort { .. }) { &*state.message } else { "" };
         let message = copy_text(said, buf)?;
         Some(Output::AbortJob { job, cause, message })
@@ -165,11 +165,11 @@ impl Server<'_> {
         output
     }
 
-    /// Writes a reply; its length.
+    /// Writes a reply. Returns its length.
     #[inline]
     fn encode(&self, id: ConnId, at: usize, answer: Response, buf: &mut [u8]) -> usize {
         let conn = &self.conns[id.index()];
-        // Lists are made in the back of the buffer, which their replies leave free.
+        // Lists are built in the back of the buffer, which their replies leave free.
         let (buf, scratch) = match answer {
             Response::Attr(..) | Response::PsetMembers(..) => buf.split_at_mut(buf.len() - LIST_MAX),
             _ => (buf, &mut [][..]),
@@ -185,7 +185,7 @@ impl Server<'_> {
         write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), too_long))).unwrap_or(0)
     }
 
-    /// An answer's full text. Lists are written into `scratch`.
+    /// Expands a response into a reply. Lists are written into `scratch`.
     #[inline]
     fn reply<'a>(&'a self, conn: &Conn, answer: Response, scratch: &'a mut [u8]) -> Reply<'a> {
         let gone = |op| Reply::Refused(op, Failure::Refusal(Refusal::NotInitialized));
@@ -210,7 +210,7 @@ impl Server<'_> {
         }
     }
 
-    /// The same of what a rank asks a few times.
+    /// The same for uncommon requests.
     #[cold]
     fn uncommon_reply<'a>(
         &'a self,
@@ -271,7 +271,7 @@ impl Server<'_> {
         }
     }
 
-    /// What the host said of a name.
+    /// Reply with the result of an upcall.
     fn name_reply(&self, op: Op, upcall: UpcallId) -> Reply<'_> {
         let text = Text::plain(self.upcalls.text(upcall));
         match self.upcalls.get(upcall).map(|slot| slot.stage) {
@@ -303,12 +303,12 @@ impl Server<'_> {
             Attr::Dead => {
                 let dead = ranks().filter(|(_, rank)| rank.dead).map(|(rank, _)| rank);
                 let (dead, more) = list_ranks(dead, list.buf);
-                // A list cut short would say of the others that they live.
+                // A truncated list would imply that the others live.
                 let whole = more.is_none();
                 return if whole { Reply::Found(op, Text::from(dead)) } else { Reply::Missing(op) };
             }
         };
-        // What does not fit into a value is not there.
+        // A list that is too long for a value is reported as missing.
         match whole {
             Some(()) => Reply::Found(op, Text::from(list.into_str())),
             None => Reply::Missing(op),
@@ -317,7 +317,7 @@ impl Server<'_> {
 }
 
 impl Conn {
-    /// The oldest reply that can be said.
+    /// Returns the oldest reply that is ready.
     #[inline]
     fn next_response(&self) -> Option<(usize, Response)> {
         self.replies.iter().enumerate().find_map(|(at, reply)| match reply.state {
@@ -328,7 +328,7 @@ impl Conn {
 }
 
 impl Response {
-    /// Which command it answers.
+    /// Returns the command that it answers.
     fn op(self) -> Op {
         match self {
             Response::Init { .. } => Op::Init,
@@ -355,7 +355,7 @@ impl Response {
     }
 }
 
-/// Ranks in rising order as `0-3,7`, as many as fit, and the first that does not.
+/// Writes ranks in ascending order as `0-3,7`, as many as fit. Returns the text and the first rank that does not fit.
 fn list_ranks(ranks: impl Iterator<Item = u32>, buf: &mut [u8]) -> (&str, Option<u32>) {
     let mut list = List { buf, len: 0 };
     let mut ranks = ranks.peekable();
@@ -378,7 +378,7 @@ fn list_ranks(ranks: impl Iterator<Item = u32>, buf: &mut [u8]) -> (&str, Option
     (list.into_str(), next)
 }
 
-/// The same for people: when the buffer is full, `,...` stands for the rest.
+/// Writes ranks for users: `,...` replaces those that do not fit.
 fn name_ranks(ranks: impl Iterator<Item = u32>, buf: &mut [u8]) -> &str {
     const MORE: &[u8] = b",...";
     let room = buf.len().saturating_sub(MORE.len());

@@ -1,4 +1,4 @@
-//! Process sets, as a rank may ask for them.
+//! Requests about process sets.
 
 use super::Server;
 use super::dispatch::Requester;

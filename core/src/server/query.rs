@@ -1,4 +1,4 @@
-//! Connections for queries, which ranks open beside their own.
+//! Query connections, which a rank opens in addition to its own.
 
 use super::Server;
 use crate::fault::{Fault, Refusal};

@@ -1,4 +1,4 @@
-//! A server made from a snapshot.
+//! Restoring a server from a snapshot, with validation.
 //!
 //! Whoever hands one in may have made it up. So everything that later code counts on is checked here: numbers that it
 //! looks up, and counts that it takes apart again. What a snapshot says beyond that is believed.

@@ -1,4 +1,4 @@
-//! Spawns: a rank asks, the host starts, the rank is told.
+//! Spawn requests.
 
 use heapless::{String, Vec};
 

@@ -1,4 +1,4 @@
-//! How the server is doing, for hosts that show it. Nothing here changes what it says.
+//! Status of a server, for hosts that show it. Nothing here changes an output.
 
 use super::Server;
 use crate::fault::Refusal;

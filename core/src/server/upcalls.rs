@@ -1,4 +1,4 @@
-//! What the host is asked to see to: how its answers reach who asked. Spawns, and names that several servers share.
+//! Upcalls: requests that the host carries out, and their completion.
 
 use heapless::String;
 

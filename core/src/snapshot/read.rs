@@ -1,4 +1,4 @@
-//! Reading a snapshot, piece by piece.
+//! Reader of snapshots.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! The key-value store: an append-only log of records, and an index of where they start.
+//! Key-value log: an append-only log of records, and an index of their offsets.
 //!
 //! A record is [`HEADER`] bytes, its key, its value, and padding to four bytes; numbers are little-endian:
 //!

@@ -1,4 +1,4 @@
-//! Containers of fixed capacity over memory that the caller lends. They know no protocol.
+//! Containers of fixed capacity in lent memory. They know no protocol.
 
 pub(crate) mod bits;
 pub(crate) mod bytes;

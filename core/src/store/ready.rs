@@ -1,4 +1,4 @@
-//! The set of connections that have something to say, found in constant time however many there are.
+//! Set of ready connections, with the next one found in O(log n).
 
 use super::bits;
 

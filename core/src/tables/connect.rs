@@ -1,4 +1,4 @@
-//! Which jobs are connected: whose key-value spaces are open to whom.
+//! Relation of connected jobs, which may read each other's key-value spaces.
 //!
 //! Connecting joins everybody connected to the one side with everybody connected to the other (pmi2.h,
 //! `PMI2_Job_Connect`); disconnecting parts the two jobs alone.

@@ -1,4 +1,4 @@
-//! Key-value spaces over one log, with every rank's share kept free for it.
+//! Key-value spaces over one log, with a quota reserved for every rank.
 //!
 //! A job has a space for what its ranks put, one for the attributes of this node, one for the attributes of the job,
 //! and one for its ring. Half of the log is divided among all ranks that there can be, and a rank's part is set

@@ -1,4 +1,4 @@
-//! What a server keeps, one job a module. None of them sees the wire.
+//! Tables of a server. None of them knows the wire format.
 
 pub(crate) mod connect;
 pub(crate) mod fence;

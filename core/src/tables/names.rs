@@ -1,4 +1,4 @@
-//! Published names, and names that somebody waits for.
+//! Published names, and names that look-ups wait for.
 
 use heapless::Vec;
 use serde::{Deserialize, Serialize};

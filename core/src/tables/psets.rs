@@ -1,4 +1,4 @@
-//! Process sets: who is in which.
+//! Process sets and their members.
 //!
 //! Sets are only ever added and never change, so a rank may count those that it is in: the index of a set, in the
 //! order of definition, stays what it is as long as the job lives. `mpi://WORLD` and `mpi://SELF` are in every

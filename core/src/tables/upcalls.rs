@@ -1,4 +1,4 @@
-//! Upcalls: requests that the host has to carry out, and what became of them.
+//! Upcalls: requests that the host carries out, and their results.
 
 use heapless::String;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The server from the outside: bytes in, bytes out.
+//! Tests of the server by its inputs and outputs.
 
 mod dynamic;
 mod names;

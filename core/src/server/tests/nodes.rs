@@ -1,4 +1,4 @@
-//! Several servers, each on a node of its own, whose messages arrive in any order that keeps each link's.
+//! Tests of several servers, one per node, whose messages arrive in any order that keeps each link's.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Connections for queries.
+//! Tests of query connections.
 
 use super::*;
 

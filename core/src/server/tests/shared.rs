@@ -1,4 +1,4 @@
-//! What those see who share the log's memory.
+//! Tests of readers that share the memory of the log.
 
 use super::dynamic::two_jobs;
 use super::*;
