@@ -102,7 +102,7 @@ impl PmiServer<'_, '_> {
             None => job_name(std::process::id(), self.served, random()?, &self.host),
         };
         let spec = JobSpec {
-            universe: options.usize,
+            universe_size: options.usize,
             pmi1_subversion: options.pmi1_version,
             lookup_wait: millis(options.lookup_wait),
             fence_warning: millis(options.fence_warning),
