@@ -3,42 +3,14 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use hydrant_core::server::Consumed;
-use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Server, Time};
+use hydrant_core::{Limits, Server};
+use hydrant_driver::NativeBackend;
 pub(crate) use hydrant_driver::{AnyBackend, BackendError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
 use crate::plan::Plugin;
 use hydrant_driver::MappedStorage;
-
-/// The core itself, in this process.
-#[derive(Debug)]
-pub(crate) struct Native<'s>(pub(crate) Server<'s>);
-
-impl Backend for Native<'_> {
-    type Error = BackendError;
-
-    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
-        Ok(self.0.handle(now, input)?)
-    }
-
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
-        Ok(self.0.poll(buf).map_err(Fault::from)?)
-    }
-
-    fn poll_at(&self) -> Option<Time> {
-        self.0.poll_at()
-    }
-
-    fn limits(&self) -> &Limits {
-        self.0.limits()
-    }
-
-    fn kvs_space(&self, job: JobId) -> Option<u32> {
-        self.0.kvs_space(job)
-    }
-}
 
 /// A plugin's file as it was read, here or on another machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -103,7 +75,7 @@ impl Maker {
         slabs: &'s mut MappedStorage,
     ) -> Result<Box<AnyBackend<'s>>, RunError> {
         match self {
-            Maker::BuiltIn => Ok(Box::new(Native(Server::new_zeroed(limits, slabs.lend(), seed)?))),
+            Maker::BuiltIn => Ok(Box::new(NativeBackend(Server::new_zeroed(limits, slabs.lend(), seed)?))),
             #[cfg(feature = "sandbox")]
             Maker::Sandbox(sandbox) => Ok(Box::new(crate::sandbox::Sandboxed::new(sandbox, limits, seed)?)),
         }

@@ -5,7 +5,6 @@ use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
 use hydrant_placement::{node_pset, process_mapping};
 use hydrant_reactor::{Interest, Listener};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::jobs::{Away, Job, Ranks};
 use super::query::Query;
@@ -350,7 +349,5 @@ pub(crate) fn job_name(host: &str, ordinal: u32) -> Result<String, RunError> {
 
 /// A number that nobody can foresee.
 pub(crate) fn random() -> Result<u32, RunError> {
-    let mut bytes = [0; 4];
-    getrandom(&mut bytes, GetRandomFlags::empty()).map_err(RunError::system("getrandom"))?;
-    Ok(u32::from_ne_bytes(bytes))
+    Ok(hydrant_reactor::random_u32()?)
 }

@@ -114,7 +114,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
             (joined.map_err(Box::new)?, None)
         }
         None => {
-            let keeper = Keeper::new(&maker, Keeper::LIMITS_OF_RUN, &mut name_slabs, NAME_SERVER)?;
+            let keeper = Keeper::new(maker.core(Keeper::LIMITS_OF_RUN, 0, &mut name_slabs)?, NAME_SERVER);
             (Universe::within(NAME_CLIENT), Some(keeper))
         }
     };
