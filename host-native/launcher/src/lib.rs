@@ -11,11 +11,13 @@ mod manage;
 pub mod messages;
 pub mod plan;
 pub mod probe;
+mod quoting;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 pub mod serve;
 pub mod universe;
+mod value;
 
 pub use dry_run::dry_run;
 pub use engine::{DaemonError, daemon, run};

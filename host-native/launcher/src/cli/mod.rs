@@ -19,7 +19,6 @@ mod scanner;
 mod similar;
 #[cfg(test)]
 mod tests;
-pub(crate) mod value;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -30,19 +29,18 @@ use thiserror::Error;
 
 pub use argument::Location;
 pub use error::UsageError;
-pub(crate) use hosts::{bootstrap, seconds};
 
 use crate::cluster;
 use crate::plan::{Options, Plan, Program};
 use crate::probe;
 use crate::replay;
 use crate::serve;
+use crate::value::UniverseSize;
 use args::{FirstArgs, JobArgs, ProgramArgs};
 use argument::{Argument, ParsedOption, escaped};
 use environment::{Environment, EnvironmentOptions};
 use offload::OffloadArgs;
 use scanner::{EarlyExit, Scanner, Segment};
-use value::UniverseSize;
 
 /// Request of a command line.
 #[derive(Debug)]

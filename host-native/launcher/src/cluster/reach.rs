@@ -12,8 +12,8 @@ use super::control::{Order, Report, decode, encode};
 use super::daemon::Turn;
 use super::link::Channel;
 use super::net::{Event, Failure, Links, LinksError, Start, To};
-use crate::cli;
 use crate::plan::RADIX_MAX;
+use crate::value;
 
 /// Keys of this event loop.
 const OWN: KeyRange = KeyRange(0);
@@ -30,11 +30,11 @@ pub struct Options {
     pub hosts: Vec<String>,
 
     /// What starts daemons: ssh, srun, qrsh, local or exec:'COMMAND {host} {args}'
-    #[arg(long, value_name = "HOW", value_parser = cli::bootstrap, default_value = "ssh")]
+    #[arg(long, value_name = "HOW", value_parser = value::bootstrap, default_value = "ssh")]
     pub bootstrap: Bootstrap,
 
     /// How many daemons one node starts at most, 2 to 32
-    #[arg(long, value_name = "N", default_value = "16", value_parser = cli::value::within(2..=RADIX_MAX))]
+    #[arg(long, value_name = "N", default_value = "16", value_parser = value::within(2..=RADIX_MAX))]
     pub radix: u32,
 
     /// The network interface, by name or address, that daemons connect to
@@ -61,7 +61,7 @@ pub struct Options {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    cli::seconds(text).map(|seconds| seconds.0)
+    value::timeout(text).map(|timeout| timeout.0)
 }
 
 /// Why not all hosts have answered, or not for as long as they should.
