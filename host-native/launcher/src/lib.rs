@@ -1,8 +1,7 @@
 //! The `hydrant` command as a library: plans a job, launches it and serves it.
 
-mod border;
+mod backend;
 pub mod cli;
-mod control;
 mod dry_run;
 mod engine;
 mod error;
