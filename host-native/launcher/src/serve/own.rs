@@ -104,7 +104,7 @@ impl Own<'_, '_> {
             None => job_name(std::process::id(), self.served, random_u32()?, &self.host),
         };
         let spec = JobSpec {
-            universe: options.usize,
+            universe_size: options.usize,
             pmi1_subversion: options.pmi1_version,
             lookup_wait: millis(options.lookup_wait),
             fence_warning: millis(options.fence_warning),
