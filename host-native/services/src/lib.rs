@@ -24,12 +24,3 @@ pub mod names;
 pub mod server;
 
 pub use error::Error;
-
-use rustix::rand::{GetRandomFlags, getrandom};
-
-/// An unpredictable number.
-fn random() -> Result<u32, Error> {
-    let mut bytes = [0; 4];
-    getrandom(&mut bytes, GetRandomFlags::empty()).map_err(hydrant_reactor::Error::during("getrandom"))?;
-    Ok(u32::from_ne_bytes(bytes))
-}

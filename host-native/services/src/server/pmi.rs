@@ -9,13 +9,13 @@ use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId, Rank, Server};
 use hydrant_driver::{MappedStorage, TcpPort};
 use hydrant_placement::PlacementError;
-use hydrant_reactor::{OpenFiles, Reactor, signals};
+use hydrant_reactor::{OpenFiles, Reactor, random_u32, signals};
 
 use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::job::Job;
 use super::token::Token;
-use crate::{Error, random};
+use crate::Error;
 
 /// The one job that there is at a time.
 const JOB: JobId = JobId(0);
@@ -26,7 +26,7 @@ pub(super) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
     let reactor = Reactor::new(Token::Signals)?;
     let _files = OpenFiles::reserve(OWN_FILES + u64::from(limits.conns)).map_err(Error::open_files(size))?;
     let mut storage = MappedStorage::try_new(&limits)?;
-    let server = Server::new(limits, storage.lend(), random()?)?;
+    let server = Server::new(limits, storage.lend(), random_u32()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;
     let mut own =
@@ -99,7 +99,7 @@ impl PmiServer<'_, '_> {
         self.job = Job::new(self.served, self.size, deadline);
         let name = match &options.jobid {
             Some(jobid) => jobid.clone(),
-            None => job_name(std::process::id(), self.served, random()?, &self.host),
+            None => job_name(std::process::id(), self.served, random_u32()?, &self.host),
         };
         let spec = JobSpec {
             universe_size: options.usize,
