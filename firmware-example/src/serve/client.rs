@@ -53,12 +53,12 @@ impl Client {
 impl Client {
     /// How long it may be without saying whose it is, while it is.
     pub(super) fn stranger_until(&self) -> Option<u64> {
-        (self.open && self.rank.is_none()).then_some(self.since + INTRODUCTION_MS)
+        (self.open && self.rank.is_none()).then_some(self.since + HANDSHAKE_TIMEOUT_MS)
     }
 }
 
-/// Milliseconds that whoever connects may take to say whose or what it is. Others may want its socket.
-pub(crate) const INTRODUCTION_MS: u64 = 10_000;
+/// Milliseconds that a client or host has for its handshake. Other clients may need its socket.
+pub(crate) const HANDSHAKE_TIMEOUT_MS: u64 = 10_000;
 
 impl Serve {
     /// Sees to one client.

@@ -10,9 +10,10 @@ mod job;
 mod long;
 mod tape;
 
+use hydrant_core::manage::server::exit_of_connection;
 use hydrant_core::manage::{BoardReport, Error, STALL_MS};
 use hydrant_core::server::{Consumed, Input, Output, Record};
-use hydrant_core::trace::{Closing, Exit};
+use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time};
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
@@ -21,7 +22,7 @@ use crate::events::{self, Event};
 use crate::memory::{self, CLIENTS};
 use crate::net::Net;
 use crate::time;
-pub(crate) use client::{Client, INTRODUCTION_MS};
+pub(crate) use client::{Client, HANDSHAKE_TIMEOUT_MS};
 pub(crate) use job::Served;
 use long::Long;
 use tape::Tape;
@@ -242,7 +243,7 @@ impl Serve {
         };
         let Some(report) = self.server.rank_report(job, rank) else { return };
         if report.exit.is_none() {
-            let exit = if report.finalized { Exit::Code(0) } else { Exit::Lost };
+            let exit = exit_of_connection(report.finalized);
             self.tell(net, Input::Exited { job, rank, exit });
         }
     }
