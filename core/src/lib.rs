@@ -46,7 +46,7 @@ pub mod wire;
 pub use fault::{Fault, Malformed, Refusal, ShortBuffer};
 pub use ids::{ConnId, JobId, Rank, UpcallId};
 pub use limits::{Limit, Limits};
-pub use server::{Backend, Input, Output, Server};
+pub use server::{Backend, Consumed, Inbox, Input, JobSpec, Output, Server};
 pub use storage::Storage;
 pub use tables::info;
 pub use time::Time;

@@ -25,7 +25,7 @@ impl Bench {
     fn ask(&mut self, conn: ConnId, bytes: &[u8]) {
         let told = self.server.handle(NOW, Input::Bytes { conn, bytes, full: false });
         assert!(told.is_ok_and(|took| took.bytes as usize == bytes.len()));
-        while let Some(output) = self.server.poll(self.reply) {
+        while let Ok(Some(output)) = self.server.poll(self.reply) {
             assert!(!matches!(output, Output::Close { .. }));
         }
     }

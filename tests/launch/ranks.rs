@@ -65,7 +65,10 @@ fn nothing_is_started_that_cannot_be() {
     let output = hydrant(&[&script]).output().unwrap();
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(126), "{error}");
-    assert!(error.contains(&format!("({script}): the file is there, but the interpreter ")), "{error}");
+    assert!(
+        error.contains(&format!("({script}): its interpreter (first line) or dynamic loader was not found")),
+        "{error}"
+    );
     for (command, code, words) in [
         ("./nowhere", 127, "cannot start ./nowhere: not found"),
         ("nowhere", 127, "cannot start nowhere: not found in the ranks' PATH"),

@@ -112,7 +112,11 @@ fn what_cannot_be_started_is_an_error_and_nothing_starts() {
         ((1, &["/etc/passwd"], &[]), 13, "cannot start /etc/passwd: Permission denied"),
         ((1, &["sh"], &[("wdir", "/nowhere")]), 2, "cannot use the working directory /nowhere"),
         ((1, &["sh"], &[("host", "elsewhere")]), 113, "host elsewhere: only this machine"),
-        ((1, &["sh"], &[("soft", "2:3")]), 22, "soft '2:3': no number in it can be started"),
+        (
+            (1, &["sh"], &[("soft", "2:3")]),
+            22,
+            "soft '2:3': no number of processes in the list can be started",
+        ),
     ] {
         let output = spawn(&[], &[program, there]);
         let (out, err) = (text(&output.stdout), text(&output.stderr));

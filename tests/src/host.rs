@@ -78,7 +78,7 @@ impl<'s> Host<'s> {
     /// The server's own.
     pub fn tell(&mut self, input: Input<'_>) -> Result<Consumed, Fault> {
         let consumed = self.server.handle(Time(0), input)?;
-        while let Some(output) = self.server.poll(&mut self.buffer) {
+        while let Some(output) = self.server.poll(&mut self.buffer)? {
             match output {
                 Output::Bytes { conn, bytes } => {
                     self.replies.entry(conn).or_default().push(bytes.to_vec());

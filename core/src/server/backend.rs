@@ -45,7 +45,7 @@ impl Backend for Server<'_> {
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Fault> {
-        Ok(Server::poll(self, buf))
+        Ok(Server::poll(self, buf)?)
     }
 
     fn poll_at(&self) -> Option<Time> {

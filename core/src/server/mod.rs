@@ -9,6 +9,7 @@ mod attrs;
 mod backend;
 mod dispatch;
 mod fences;
+mod inbox;
 mod intro;
 pub mod io;
 mod jobs;
@@ -26,6 +27,7 @@ mod tests;
 mod upcalls;
 
 pub use backend::Backend;
+pub use inbox::Inbox;
 pub use io::{Consumed, Input, JobSpec, Output};
 pub use record::Record;
 
@@ -187,12 +189,14 @@ impl<'s> Server<'s> {
 
     /// When the host has to say [`Input::Timeout`], if nothing else happens before.
     #[inline]
+    #[must_use]
     pub fn poll_at(&self) -> Option<Time> {
         self.wake
     }
 
     /// Whether [`Server::poll`] may have something to say.
     #[inline]
+    #[must_use]
     pub fn has_output(&self) -> bool {
         self.news || self.links.ready().is_some() || self.ready.next().is_some()
     }

@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::io::Output;
-use crate::fault::Refusal;
+use crate::fault::{Refusal, ShortBuffer};
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{KEY_MAX, KVSNAME_MAX, VALUE_MAX};
 use crate::state::{Answer, Attr, Conn, Job, RankSlot, RingPart, What};
@@ -27,23 +27,28 @@ enum News {
 }
 
 impl Server<'_> {
-    /// The next thing for the host to do, written into `buf` as far as it has bytes. The only way out.
+    /// Returns the next action for the host, or `None` when there is none. Bytes that belong to it are written to `buf`.
     ///
-    /// Call it until it gives nothing. Connections have their turns; jobs that have to end come first. Nothing is
-    /// given either while `buf` is shorter than [`output_max`](crate::Limits::output_max).
+    /// The host calls it after every [`handle`](Server::handle) until it returns `None`. Events such as
+    /// [`Output::AbortJob`] come before replies. Replies go to connections in turn. Writing a reply is O(log connections);
+    /// looking for an event is O(jobs + ranks), but happens only after an input that may have caused one.
+    ///
+    /// # Errors
+    /// [`ShortBuffer`] if `buf` is shorter than [`Limits::output_max`](crate::Limits::output_max).
     #[inline]
-    pub fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Option<Output<'b>> {
-        if buf.len() < self.limits.output_max() {
-            return None;
+    pub fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, ShortBuffer> {
+        let needed = self.limits.output_max();
+        if buf.len() < needed {
+            return Err(ShortBuffer { needed });
         }
         if (self.news || self.links.ready().is_some())
             && let Some(news) = self.next_news(buf)
         {
-            return self.say_news(news, buf);
+            return Ok(self.say_news(news, buf));
         }
-        let conn = ConnId(self.ready.next()?);
+        let Some(conn) = self.ready.next().map(ConnId) else { return Ok(None) };
         self.ready.pass(conn.0);
-        self.say(conn, buf)
+        Ok(self.say(conn, buf))
     }
 
     /// What goes before replies. A message for a peer is written at once.

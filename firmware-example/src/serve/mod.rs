@@ -156,7 +156,7 @@ impl Serve {
                 events::tell(Event::LimitHit { limit, size: memory::LIMITS.of(limit) });
                 continue;
             }
-            let output = self.server.poll(self.reply);
+            let Ok(output) = self.server.poll(self.reply) else { break };
             if let Some(tape) = &mut self.tape {
                 tape.outputs += u64::from(output.is_some());
                 note(&mut self.tape, net, &output.map_or(Record::Silence, Record::Output));

@@ -76,7 +76,7 @@ impl Backend for Native<'_> {
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
-        Ok(self.0.poll(buf))
+        Ok(self.0.poll(buf).map_err(Fault::from)?)
     }
 
     fn poll_at(&self) -> Option<Time> {

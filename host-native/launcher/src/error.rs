@@ -1,6 +1,5 @@
 //! Why a job could not be run.
 
-use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,6 +10,7 @@ use hydrant_reactor::OpenFilesError;
 use hydrant_record::WriteError;
 
 use crate::border::BackendError;
+use crate::launch::{LaunchError, alternatives};
 use crate::manage::BoardError;
 use crate::storage::NoRoom;
 use crate::universe::UniverseError;
@@ -18,62 +18,11 @@ use crate::universe::UniverseError;
 /// Why a job could not be run. Whatever had been started is ended before this is returned.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The command names no file in the `PATH` that its ranks get, or no file at all.
-    #[error("cannot start {}: not found{}", command.display(), hint(searched))]
-    NotFound {
-        /// The command as the plan names it.
-        command: OsString,
-        /// The `PATH` that was searched, where the command holds no slash.
-        searched: Option<OsString>,
-    },
-    /// The file is there, but it is no program that this user may run.
-    #[error("cannot start {}: {why}", path.display())]
-    NotExecutable {
-        /// The file.
-        path: PathBuf,
-        /// What speaks against it.
-        why: io::Error,
-    },
-    /// The file is there, but not what the system would run it with.
-    #[error(
-        "cannot start rank {rank} ({}): the file is there, but the interpreter that its first line names, or the loader \
-         that it was linked for, is not", command.display()
-    )]
-    NoInterpreter {
-        /// The first rank that was not started.
-        rank: u32,
-        /// Its command.
-        command: OsString,
-    },
-    /// The ranks' directory cannot be entered.
-    #[error("cannot use the working directory {}: {why}", dir.display())]
-    WorkingDir {
-        /// The directory.
-        dir: PathBuf,
-        /// What speaks against it.
-        why: io::Error,
-    },
-    /// An argument, a name or a variable that holds a NUL byte cannot be handed to a process.
-    #[error("{what} holds a NUL byte, which no process can be given")]
-    Nul {
-        /// What holds it.
-        what: &'static str,
-    },
-    /// The system did not start a rank's process.
-    #[error("cannot start rank {rank} ({}): {why}", command.display())]
-    Spawn {
-        /// The first rank that was not started.
-        rank: u32,
-        /// Its command.
-        command: OsString,
-        /// What the system said.
-        why: io::Error,
-    },
+    /// A rank cannot be started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     /// The job needs more open files than the process may have.
-    #[error(
-        "a job of {ranks} ranks needs {needed} open files, but the hard limit is {limit}; raise it \
-         (ulimit -Hn, or LimitNOFILE of the service that this runs in) or start fewer ranks"
-    )]
+    #[error("a job of {ranks} ranks needs {needed} open files, but the hard limit is {limit}")]
     OpenFiles {
         /// Ranks of the job.
         ranks: u32,
@@ -108,40 +57,14 @@ pub enum RunError {
         /// What the system said.
         why: io::Error,
     },
-    /// The library that shows process sets to MPI programs is not where it should be.
-    #[error(
-        "cannot find libhydrant_mpi.so, which --mpi-psets needs, as {}: build it (cargo build -p hydrant-mpi) or say with \
-         HYDRANT_MPI_LIB where it is",
-        named(searched)
-    )]
-    NoMpiLibrary {
-        /// Where it was looked for.
-        searched: Vec<PathBuf>,
-    },
-    /// That library lies where no process can be told to load it from.
-    #[error("cannot have ranks load {}: LD_PRELOAD takes no path with a blank or a colon", library.display())]
-    PreloadPath {
-        /// The library.
-        library: PathBuf,
-    },
     /// This build cannot run the core in a sandbox.
-    #[error(
-        "this hydrant was built without the sandbox, which --sandbox needs: build it with cargo build --release -p hydrant \
-         --features sandbox"
-    )]
+    #[error("this hydrant was built without the sandbox, which --sandbox needs")]
     NoSandbox,
     /// Each of several hosts has a port of its own.
-    #[error(
-        "--pmi-port={0} is for jobs on this host alone: on several, each daemon serves its ranks at a free port on its \
-         loopback interface, so give --pmi-port without an address"
-    )]
+    #[error("--pmi-port={0} is for jobs on this host only")]
     PortOnNodes(SocketAddr),
     /// The plugin is not where it should be.
-    #[error(
-        "cannot find hydrant.wasm, which --sandbox needs, as {}: build it (host-wasm/build) and say with HYDRANT_WASM or \
-         --sandbox=FILE where it is",
-        named(searched)
-    )]
+    #[error("cannot find hydrant.wasm for --sandbox as {}", alternatives(searched))]
     NoPlugin {
         /// Where it was looked for.
         searched: Vec<PathBuf>,
@@ -151,7 +74,7 @@ pub enum RunError {
     #[error(transparent)]
     Plugin(hydrant_wasm::PluginError),
     /// A process set cannot be defined.
-    #[error("the process set {name:?} cannot be defined: {why}{}", raise(why))]
+    #[error("cannot define process set {name:?}: {why}")]
     Pset {
         /// Its name.
         name: String,
@@ -171,7 +94,7 @@ pub enum RunError {
     #[error(transparent)]
     Placement(#[from] Box<PlacementError>),
     /// A neighbour's core says what this node's does not understand.
-    #[error("node {node} told this one what no core says: {why}")]
+    #[error("invalid message from node {node}: {why}")]
     Peer {
         /// The neighbour.
         node: u32,
@@ -191,7 +114,7 @@ pub enum RunError {
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
     /// The core turned down the job.
-    #[error("the job cannot be served: {why}{}", raise(why))]
+    #[error("cannot serve the job: {why}")]
     Core {
         /// What it says.
         #[from]
@@ -223,14 +146,10 @@ impl From<BackendError> for RunError {
 }
 
 impl RunError {
-    /// The exit code that shells use for the same error: 127 for a command that is not found, 126 for one that
-    /// cannot be run, 2 for hosts that were not named rightly, otherwise 1.
+    /// Exit code of the command: that of the [`LaunchError`], 2 for invalid hosts or options, otherwise 1.
     pub fn exit_code(&self) -> u8 {
         match self {
-            RunError::NotFound { .. } => 127,
-            RunError::NotExecutable { .. } | RunError::NoInterpreter { .. } | RunError::WorkingDir { .. } => {
-                126
-            }
+            RunError::Launch(error) => error.exit_code(),
             RunError::Placement(error) => match **error {
                 PlacementError::MappingTooLong { .. }
                 | PlacementError::Processor { .. }
@@ -242,17 +161,13 @@ impl RunError {
         }
     }
 
-    /// The `errno` that says the same to whoever asked for the job.
+    /// The corresponding `errno` for a rank that spawns.
     pub(crate) fn errno(&self) -> u8 {
-        let number = |why: &io::Error, otherwise| why.raw_os_error().unwrap_or(otherwise);
         let errno = match self {
-            RunError::NotFound { .. } | RunError::NoInterpreter { .. } => libc::ENOENT,
-            RunError::NotExecutable { why, .. } => number(why, libc::EACCES),
-            RunError::WorkingDir { why, .. } => number(why, libc::ENOTDIR),
-            RunError::Spawn { why, .. }
-            | RunError::OutputFile { why, .. }
+            RunError::Launch(error) => error.errno(),
+            RunError::OutputFile { why, .. }
             | RunError::Listen { why, .. }
-            | RunError::System(hydrant_reactor::Error { why, .. }) => number(why, libc::EIO),
+            | RunError::System(hydrant_reactor::Error { why, .. }) => why.raw_os_error().unwrap_or(libc::EIO),
             RunError::OpenFiles { .. } => libc::EAGAIN,
             RunError::Core { why: Fault::Full(..) } | RunError::Pset { why: Fault::Full(..), .. } => {
                 libc::ENOSPC
@@ -264,7 +179,37 @@ impl RunError {
 
     /// Remedy, if there is a specific one.
     pub fn hint(&self) -> Option<String> {
-        None
+        Some(match self {
+            RunError::Launch(error) => return error.hint(),
+            RunError::OpenFiles { .. } => {
+                "raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service) or start fewer ranks"
+                    .to_owned()
+            }
+            RunError::NoSandbox => {
+                "build it with: cargo build --release -p hydrant --features sandbox".to_owned()
+            }
+            RunError::NoPlugin { .. } => {
+                "build it (host-wasm/build), then set HYDRANT_WASM or --sandbox=FILE to its path".to_owned()
+            }
+            RunError::PortOnNodes(_) => {
+                "on several hosts, give --pmi-port without an address: each daemon uses a free \
+                                         port of its loopback interface"
+                    .to_owned()
+            }
+            RunError::Core { why: Fault::Full(limit, _) }
+            | RunError::Pset { why: Fault::Full(limit, _), .. } => {
+                format!("raise it with --limit {}=N", limit.name())
+            }
+            _ => return None,
+        })
+    }
+
+    /// The error and, on a second line, its hint.
+    pub(crate) fn with_hint(&self) -> String {
+        match self.hint() {
+            Some(hint) => format!("{self}\nhint: {hint}"),
+            None => self.to_string(),
+        }
     }
 
     /// The limit that leaves no room, where that is what is wrong.
@@ -301,28 +246,5 @@ impl RunError {
             OpenFilesError::HardLimit { needed, limit } => RunError::OpenFiles { ranks, needed, limit },
             OpenFilesError::System(error) => error.into(),
         }
-    }
-}
-
-/// What to do about a limit.
-fn raise(fault: &Fault) -> String {
-    match fault {
-        Fault::Full(limit, _) => format!("; raise it with --limit {}=N", limit.name()),
-        _ => String::new(),
-    }
-}
-
-fn named(paths: &[PathBuf]) -> String {
-    let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    paths.join(" or ")
-}
-
-fn hint(searched: &Option<OsString>) -> String {
-    match searched {
-        Some(path) => format!(
-            " in the ranks' PATH ({}); a program in the working directory is named with a slash, as ./a.out",
-            path.display()
-        ),
-        None => String::new(),
     }
 }

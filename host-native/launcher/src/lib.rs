@@ -23,4 +23,5 @@ pub use border::BackendError;
 pub use dry_run::dry_run;
 pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
+pub use launch::LaunchError;
 pub use manage::BoardError;

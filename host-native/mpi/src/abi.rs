@@ -1,10 +1,12 @@
-//! Numbers of the standard ABI (MPI 5.0, chapter 20 and appendix A), and of MPICH's where they differ.
+//! Constants of the standard ABI (MPI 5.0, chapter 20 and appendix A) and of MPICH's ABI.
 
 use std::ffi::c_int;
-use std::fmt;
 
-/// A handle of the standard ABI: as wide as a pointer. MPICH's own are `int`, and stand in the low half of one.
+/// A handle of the standard ABI, as wide as a pointer. A handle of MPICH's ABI is an `int` in the lower half.
 pub(crate) type Handle = usize;
+
+/// `MPI_Session_errhandler_function`
+pub(crate) type ErrhandlerFunction = unsafe extern "C" fn(*mut Handle, *mut c_int, ...);
 
 pub(crate) const SUCCESS: c_int = 0;
 pub(crate) const SESSION_NULL: Handle = 0x120;
@@ -15,16 +17,26 @@ pub(crate) const ERRORS_ARE_FATAL: Handle = 0x141;
 pub(crate) const ERRORS_ABORT: Handle = 0x142;
 pub(crate) const ERRORS_RETURN: Handle = 0x143;
 
-/// Which numbers a library goes by.
+/// The ABI of an MPI library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Abi {
-    /// The standard's.
+    /// The standard ABI.
     Standard,
-    /// MPICH's own, which Intel MPI and others share.
+    /// MPICH's ABI, also that of Intel MPI and others.
     Mpich,
 }
 
-/// Error classes that are given here.
+impl Abi {
+    /// `MPI_INFO_NULL`
+    pub(crate) fn info_null(self) -> Handle {
+        match self {
+            Abi::Standard => INFO_NULL,
+            Abi::Mpich => 0x1c00_0000,
+        }
+    }
+}
+
+/// An MPI error class that this library returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Arg,
@@ -41,7 +53,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// Its number.
+    /// Returns the number of the class.
     pub(crate) fn code(self, abi: Abi) -> c_int {
         let (standard, mpich) = match self {
             Class::Arg => (13, 12),
@@ -62,7 +74,8 @@ impl Class {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// Returns the name of the class in `mpi.h`.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Class::Arg => "MPI_ERR_ARG",
             Class::Other => "MPI_ERR_OTHER",
@@ -76,24 +89,5 @@ impl Class {
             Class::Session => "MPI_ERR_SESSION",
             Class::Errhandler => "MPI_ERR_ERRHANDLER",
         }
-    }
-}
-
-/// An error before any handler has seen it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Error {
-    pub(crate) class: Class,
-    text: String,
-}
-
-impl Error {
-    pub(crate) fn new(class: Class, text: impl Into<String>) -> Error {
-        Error { class, text: text.into() }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.class.name(), self.text)
     }
 }

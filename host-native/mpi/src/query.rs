@@ -9,7 +9,8 @@ use hydrant_core::client::Start;
 use hydrant_core::limits::PSET_NAME_MAX;
 use hydrant_core::wire::{Command, Protocol, RankRanges, Reply, Text};
 
-use crate::abi::{Class, Error};
+use crate::abi::Class;
+use crate::error::Error;
 
 /// `PMI2_ERR_NOMEM`: a limit of the server is used up.
 const RC_FULL: i32 = 2;
@@ -22,10 +23,6 @@ pub(crate) struct QueryConnection {
     pid: u32,
 }
 
-fn other(error: ClientError) -> Error {
-    Error::new(Class::Other, format!("hydrant cannot be asked for process sets: {error}"))
-}
-
 impl QueryConnection {
     /// Connects and performs the handshake.
     pub(crate) fn open() -> Result<QueryConnection, Error> {
@@ -34,7 +31,7 @@ impl QueryConnection {
             let socket = Socket::query(&address)?;
             Connection::open(socket, Protocol::V2, Start::Port { id: rank }, None)
         };
-        Ok(QueryConnection { connection: connect().map_err(other)?, pid: process::id() })
+        Ok(QueryConnection { connection: connect().map_err(Error::Query)?, pid: process::id() })
     }
 
     /// Whether requests can be sent: no error has ended the connection, and it was not inherited by a fork.
@@ -95,14 +92,12 @@ impl QueryConnection {
 
     /// Defines a set of these ranks, written as `0-3,7`.
     pub(crate) fn define(&mut self, name: &[u8], members: &str) -> Result<(), Error> {
-        let bad = |text: &str| Error::new(Class::Arg, text);
-        let limit = format!("a process set's name has 1 to {PSET_NAME_MAX} printable characters");
-        let name = valid_name(name).ok_or_else(|| bad(&limit))?;
-        let members = RankRanges::new(members.as_bytes()).ok_or_else(|| bad("these ranks are no set"))?;
+        let name = valid_name(name).ok_or(Error::PsetName)?;
+        let members = RankRanges::new(members.as_bytes()).ok_or(Error::InvalidRanks)?;
         self.connection.execute(&Command::PsetDefine { name, members }).map_err(|error| match error {
-            ClientError::Refused { rc: RC_FULL, text, .. } => Error::new(Class::NoMem, text),
-            ClientError::Refused { text, .. } => Error::new(Class::Arg, text),
-            error => other(error),
+            ClientError::Refused { rc: RC_FULL, text, .. } => Error::Refused { class: Class::NoMem, text },
+            ClientError::Refused { text, .. } => Error::Refused { class: Class::Arg, text },
+            error => Error::Query(error),
         })
     }
 }
@@ -110,11 +105,11 @@ impl QueryConnection {
 /// Converts the error of a request about a set.
 fn query_error(error: ClientError) -> Error {
     match error {
-        ClientError::Refused { rc: RC_UNKNOWN, text, .. } => Error::new(Class::Arg, text),
-        ClientError::Refused { rc: RC_FULL, text, .. } => Error::new(Class::NoMem, text),
-        // The only other reason for which these requests are refused is a dead member.
-        ClientError::Refused { text, .. } => Error::new(Class::ProcAborted, text),
-        error => other(error),
+        ClientError::Refused { rc: RC_UNKNOWN, text, .. } => Error::Refused { class: Class::Arg, text },
+        ClientError::Refused { rc: RC_FULL, text, .. } => Error::Refused { class: Class::NoMem, text },
+        // The server refuses these requests for one other reason: a dead member.
+        ClientError::Refused { text, .. } => Error::Refused { class: Class::ProcAborted, text },
+        error => Error::Query(error),
     }
 }
 
@@ -133,13 +128,13 @@ fn valid_name(name: &[u8]) -> Option<Text<'_>> {
     (!name.is_empty() && name.len() <= PSET_NAME_MAX && printable).then(|| Text::plain(name))
 }
 
-/// Ranks as `0-3,7`.
+/// Writes ranks as `0-3,7`.
 pub(crate) fn ranges(ranks: &[c_int]) -> Result<String, Error> {
     let mut ranks = ranks.to_vec();
     ranks.sort_unstable();
     ranks.dedup();
     if ranks.first().is_some_and(|&first| first < 0) {
-        return Err(Error::new(Class::Arg, "a rank is negative"));
+        return Err(Error::NegativeRank);
     }
     let mut parts = Vec::new();
     for run in ranks.chunk_by(|a, b| a + 1 == *b) {
@@ -160,6 +155,6 @@ mod tests {
         assert_eq!(ranges(&[7, 0, 2, 1, 3, 2]).unwrap(), "0-3,7");
         assert_eq!(ranges(&[5]).unwrap(), "5");
         assert_eq!(ranges(&[c_int::MAX, c_int::MAX - 1]).unwrap(), "2147483646-2147483647");
-        assert_eq!(ranges(&[1, -1]).unwrap_err().class, Class::Arg);
+        assert_eq!(ranges(&[1, -1]).unwrap_err().class(), Class::Arg);
     }
 }

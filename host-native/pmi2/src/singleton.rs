@@ -105,7 +105,9 @@ impl State {
             self.input.drain(..consumed.bytes as usize);
             again = consumed.again;
             let mut buf = [0; OUTPUT_MAX];
-            while let Some(output) = self.server.poll(&mut buf) {
+            while let Some(output) =
+                self.server.poll(&mut buf).map_err(|short| Error::Transport(short.into()))?
+            {
                 match output {
                     Output::Bytes { bytes, .. } => self.output.extend_from_slice(bytes),
                     Output::Close { .. } => self.closed = true,

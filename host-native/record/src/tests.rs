@@ -72,7 +72,7 @@ fn recorded() -> Vec<u8> {
         writer.write(&Record::Input { now, input }).unwrap();
         let made = Backend::handle(&mut server, now, input);
         writer.write(&result_record(&made, server.poll_at(), fault_of, &mut String::new())).unwrap();
-        while let Some(output) = server.poll(&mut buf) {
+        while let Some(output) = server.poll(&mut buf).unwrap() {
             writer.write(&Record::Output(output)).unwrap();
         }
         writer.write(&Record::Silence).unwrap();

@@ -102,7 +102,7 @@ pub extern "C" fn hydrant_poll() -> u32 {
     SERVER.with(|server| {
         let Some(server) = server.as_mut() else { return 0 };
         TEXT.with(|text| {
-            let Some(output) = server.poll(text) else { return 0 };
+            let Ok(Some(output)) = server.poll(text) else { return 0 };
             encode(&PollResult { output, has_output: server.has_output() })
         })
     })

@@ -63,7 +63,7 @@ impl Tape {
             };
             assert_eq!(result, entry.result, "{input:?}");
             let mut outputs = entry.outputs.iter();
-            while let Some(output) = server.poll(&mut buf) {
+            while let Some(output) = server.poll(&mut buf).expect("the buffer is long enough") {
                 assert_eq!(Some(&saved(&output)), outputs.next(), "{input:?} leads to {output:?}");
             }
             assert_eq!(outputs.next(), None, "{input:?} leads to less");
@@ -85,7 +85,9 @@ impl Tape {
             let result = with(&mut state, |server| server.handle(entry.now, input));
             assert_eq!(result, entry.result, "{input:?}");
             let mut outputs = entry.outputs.iter();
-            while let Some(output) = with(&mut state, |server| server.poll(&mut buf).map(|it| saved(&it))) {
+            while let Some(output) = with(&mut state, |server| {
+                server.poll(&mut buf).expect("the buffer is long enough").map(|it| saved(&it))
+            }) {
                 assert_eq!(Some(&output), outputs.next(), "after {input:?}");
             }
             assert_eq!(outputs.next(), None, "{input:?} leads to less");

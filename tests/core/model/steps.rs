@@ -396,6 +396,6 @@ impl World<'_> {
             self.launch(0, 0);
         }
         assert!(self.model.conns.is_empty() && self.model.spawns.is_empty() && self.model.names.is_empty());
-        assert_eq!(self.server.poll(&mut vec![0; self.model.limits.output_max()]), None);
+        assert_eq!(self.server.poll(&mut vec![0; self.model.limits.output_max()]), Ok(None));
     }
 }

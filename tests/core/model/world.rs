@@ -82,7 +82,7 @@ impl<'s> World<'s> {
         let mut closed = Vec::new();
         let mut again = Vec::new();
         let mut buf = std::mem::take(&mut self.buf);
-        while let Some(output) = self.server.poll(&mut buf) {
+        while let Some(output) = self.server.poll(&mut buf).expect("the buffer is long enough") {
             self.tape.output(&output);
             match output {
                 Output::Bytes { conn, bytes } => {

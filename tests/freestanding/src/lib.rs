@@ -59,7 +59,7 @@ fn serve() -> Result<u32, Fault> {
             moved |= consumed.bytes > 0;
         }
         let mut buf = [0; OUTPUT_MAX];
-        while let Some(output) = server.poll(&mut buf) {
+        while let Some(output) = server.poll(&mut buf)? {
             if let Output::Bytes { bytes, .. } = output {
                 answered += bytes.len() as u32;
             }

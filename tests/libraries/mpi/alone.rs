@@ -41,15 +41,15 @@ fn sessions_hints_and_error_handlers() {
 
 #[test]
 fn fatal_errors_end_the_job_and_others_the_process() {
-    let error = "MPI_Session_get_pset_info: MPI_ERR_ARG: there is no process set no://such";
+    let error = "MPI_Session_get_pset_info: MPI_ERR_ARG: no process set no://such";
     let fatal = program("mpi_own_sessions").arg("fatal").run();
     fatal
         .signaled(Signal::ABORT)
         .warns(error)
-        .warns("the job ends (MPI_ERRORS_ARE_FATAL)")
+        .warns("aborting the job (MPI_ERRORS_ARE_FATAL)")
         .says("came back", 0);
     let abort = program("mpi_own_sessions").arg("abort").run();
-    abort.code(13).warns(error).warns("this process ends (MPI_ERRORS_ABORT)").says("came back", 0);
+    abort.code(13).warns(error).warns("aborting this process (MPI_ERRORS_ABORT)").says("came back", 0);
     let program = Against::Hydrant.program("mpi_own_sessions", true);
     // The other rank waits for something that never comes.
     let job = Job::hydrant("--mpi-psets -n 1").arg(program).arg("fatal").words(": -n 1 sleep 1000").run();

@@ -174,7 +174,7 @@ impl<'m> Node<'m> {
         if let Some(tape) = &mut self.tape {
             tape.push(Taped::Poll);
         }
-        let output = self.server.poll(&mut self.buffer);
+        let output = self.server.poll(&mut self.buffer).expect("the buffer is long enough");
         if let Some(output) = &output {
             let mut hasher = DefaultHasher::new();
             hasher.write_u64(self.digest);

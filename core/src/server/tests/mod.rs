@@ -105,7 +105,7 @@ impl Host {
     fn tell(&mut self, input: Input<'_>) -> Consumed {
         let consumed = self.server.handle(self.now, input).unwrap();
         let mut buf = [0; OUTPUT_MAX];
-        while let Some(output) = self.server.poll(&mut buf) {
+        while let Some(output) = self.server.poll(&mut buf).unwrap() {
             match output {
                 Output::Bytes { conn, bytes } => {
                     self.replies.push_back((conn, String::from_utf8(bytes.to_vec()).unwrap()));

@@ -36,7 +36,7 @@ use hydrant_record::{Recorder, RecordingFile};
 
 use crate::border::{AnyBackend, BackendError, Maker, PluginFile, Service, output_buffer};
 use crate::error::RunError;
-use crate::launch::{check, find_mpi_library};
+use crate::launch::{find_mpi_library, prepare};
 use crate::manage::Board;
 use crate::plan::Plan;
 use crate::segment::Sharing;
@@ -125,7 +125,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         .map(|path| Universe::join(path, JobId::default(), token::NAME_CLIENT, &engine.poller))
         .transpose();
     engine.universe = universe.map_err(Box::new)?;
-    let checked = plan.programs.iter().map(check).collect::<Result<_, _>>()?;
+    let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
     engine.open_job(plan.programs.clone(), checked, None)?;
     let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
     if result.is_err() {

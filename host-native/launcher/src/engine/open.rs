@@ -16,7 +16,7 @@ use super::{Engine, needed_files};
 use crate::border::BackendError;
 use crate::cluster::control::{JobRecord, Place};
 use crate::error::RunError;
-use crate::launch::{Checked, Launcher, Service, Setting};
+use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
 use crate::plan::Program;
 
 /// The only node's number.
@@ -31,7 +31,7 @@ impl Engine<'_, '_> {
     pub(super) fn open_job(
         &mut self,
         programs: Vec<Program>,
-        checked: Vec<Checked>,
+        checked: Vec<PreparedProgram>,
         spawn: Option<UpcallId>,
     ) -> Result<JobId, RunError> {
         let ranks = size(&programs)?;
@@ -63,7 +63,7 @@ impl Engine<'_, '_> {
     pub(super) fn open(
         &mut self,
         record: JobRecord,
-        checked: Vec<Option<Checked>>,
+        checked: Vec<Option<PreparedProgram>>,
         spawn: Option<(u32, UpcallId)>,
         away: Option<Away>,
     ) -> Result<(), RunError> {
@@ -113,7 +113,7 @@ impl Engine<'_, '_> {
     fn prepare(
         &mut self,
         record: &JobRecord,
-        checked: Vec<Option<Checked>>,
+        checked: Vec<Option<PreparedProgram>>,
         here: &Ranks,
     ) -> Result<Ready, RunError> {
         let JobRecord { id, ordinal, name, programs, .. } = record;
@@ -127,15 +127,15 @@ impl Engine<'_, '_> {
         let query = options.mpi_psets.then(|| Query::open(name, self.node())).transpose()?;
         let psets = query.as_ref().zip(self.preload.as_deref());
         let psets = psets.map(|(query, library)| (query.address(), library.as_os_str()));
-        let service = match &port {
-            _ if self.core.board().is_some() => Service::Elsewhere,
-            Some(port) => Service::Port(port.for_ranks(&self.host)),
-            None => Service::Fd,
+        let pmi = match &port {
+            _ if self.core.board().is_some() => PmiAddress::PortPerRank,
+            Some(port) => PmiAddress::Port(port.for_ranks(&self.host)),
+            None => PmiAddress::Inherited,
         };
-        let setting = Setting {
+        let setting = JobEnvironment {
             jobid: name,
             host: self.host.as_ref(),
-            service,
+            pmi,
             spawned: *ordinal > 0,
             psets,
             size: (size(programs)?, here.count()),
@@ -154,11 +154,11 @@ impl Engine<'_, '_> {
     /// Adds what ranks can be told of their server only once it knows the job.
     fn direct(&mut self, launcher: &mut Launcher, id: JobId, name: &str) -> Result<(), RunError> {
         if let Some((host, ports)) = self.begin_at_board()? {
-            launcher.direct(&host, &ports);
+            launcher.set_pmi_ports(&host, &ports);
         }
         let space = self.sharing.as_ref().zip(self.core.kvs_space(id));
         if let Some(variable) = space.and_then(|(sharing, space)| sharing.variable(space, name)) {
-            launcher.set(&variable);
+            launcher.add_variable(&variable);
         }
         Ok(())
     }

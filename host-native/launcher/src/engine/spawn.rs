@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::Engine;
 use crate::cluster::control::{Order, Report};
 use crate::error::RunError;
-use crate::launch::{Asked, AskedError, Checked, There, check};
+use crate::launch::{AvailableHosts, PreparedProgram, RequestedProgram, SpawnInfoError, prepare};
 use crate::plan::Program;
 
 /// The code of a program that was not started because of others.
@@ -21,7 +21,7 @@ impl Engine<'_, '_> {
         (job, rank): (JobId, Rank),
         (protocol, request): (Protocol, &[u8]),
     ) -> Result<(), RunError> {
-        let asked = Asked::read(protocol, request);
+        let asked = RequestedProgram::decode(protocol, request);
         let spawner = self.jobs.get(job).filter(|job| !job.outcome.is_ending());
         let Some(spawner) = spawner.filter(|_| !self.verdict.is_interrupted()) else {
             // Nothing begins any more.
@@ -53,7 +53,7 @@ impl Engine<'_, '_> {
                 Err(error) => {
                     codes.fill(error.errno());
                     full = error.limit();
-                    reasons.push(error.to_string());
+                    reasons.push(error.with_hint());
                 }
             }
         }
@@ -64,16 +64,17 @@ impl Engine<'_, '_> {
     }
 
     /// The program that is asked for, found and checked; otherwise its code and the reason.
-    fn find(&self, asked: &Asked, spawner: &Program) -> Result<Wanted, (u8, String)> {
-        let failed = |error: AskedError| (error.errno(), format!("{}: {error}", asked.command.display()));
+    fn find(&self, asked: &RequestedProgram, spawner: &Program) -> Result<Wanted, (u8, String)> {
+        let failed = |error: SpawnInfoError| (error.errno(), format!("{}: {error}", asked.command.display()));
         if self.nodes.is_some() {
             let (program, hosts) = self.there(|there| asked.program(spawner, there)).map_err(failed)?;
             // Its file is looked for where it is to run.
             return Ok(Wanted { program, hosts, checked: None });
         }
-        let found = There::alone(&self.host, |there| asked.program(spawner, there));
+        let found = AvailableHosts::alone(&self.host, |there| asked.program(spawner, there));
         let (program, hosts) = found.map_err(failed)?;
-        let checked = check(&program).map_err(|error| (error.errno(), error.to_string()))?;
+        let checked =
+            prepare(&program).map_err(RunError::from).map_err(|error| (error.errno(), error.with_hint()))?;
         Ok(Wanted { program, hosts, checked: Some(checked) })
     }
 
@@ -115,7 +116,11 @@ impl Engine<'_, '_> {
         job.next = job.ranks;
         let processes = job.processes();
         self.procs.signal(processes, Signal::KILL);
-        self.sinks.say(&format!("spawned job {} is ended before it began: {error}", self.jobs[id].ordinal));
+        self.sinks.say(&format!(
+            "spawned job {} is ended before it began: {}",
+            self.jobs[id].ordinal,
+            error.with_hint()
+        ));
     }
 
     /// A job is over, and whoever still waits for it to begin is told so.
@@ -150,5 +155,5 @@ pub(super) struct Wanted {
     pub(super) program: Program,
     /// Where it may run; anywhere when empty.
     pub(super) hosts: Vec<String>,
-    checked: Option<Checked>,
+    checked: Option<PreparedProgram>,
 }

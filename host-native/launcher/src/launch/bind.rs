@@ -5,7 +5,7 @@ use std::fs;
 use hydrant_placement::CpuBinding;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::error::RunError;
+use super::error::LaunchError;
 
 /// The sets of processors that ranks get round robin, and the launcher's own set.
 #[derive(Debug)]
@@ -20,8 +20,9 @@ impl Affinity {
     ///
     /// # Errors
     /// The binding names a processor that the launcher may not use.
-    pub(crate) fn new(binding: &CpuBinding) -> Result<Affinity, RunError> {
-        let own = sched_getaffinity(None).map_err(RunError::system("cannot read the processors allowed"))?;
+    pub(crate) fn new(binding: &CpuBinding) -> Result<Affinity, LaunchError> {
+        let own =
+            sched_getaffinity(None).map_err(LaunchError::system("cannot read the allowed processors"))?;
         let allowed: Vec<u32> = (0..CpuSet::MAX_CPU as u32).filter(|&cpu| own.is_set(cpu as usize)).collect();
         let sets = binding.cpu_sets(&allowed, |cpu| {
             let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
@@ -31,13 +32,13 @@ impl Affinity {
     }
 
     /// Sets the launcher's affinity to that of the next rank, because a new process inherits it.
-    pub(crate) fn enter(&mut self, rank: u32) -> Result<(), RunError> {
+    pub(crate) fn enter(&mut self, rank: u32) -> Result<(), LaunchError> {
         if self.sets.is_empty() {
             return Ok(());
         }
         self.changed = true;
         sched_setaffinity(None, &self.sets[rank as usize % self.sets.len()])
-            .map_err(RunError::system("cannot bind to the processors asked for"))
+            .map_err(LaunchError::system("cannot bind to the requested processors"))
     }
 
     /// Restores the launcher's own affinity.

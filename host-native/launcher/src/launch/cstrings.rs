@@ -1,15 +1,15 @@
-//! Argument and environment lists in the form that `execve` takes them.
+//! Argument and environment lists in the form that `execve` takes.
 
 use std::ffi::{CString, OsStr, c_char};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::error::RunError;
+use super::error::LaunchError;
 
-/// A list of C strings with the array of pointers to them, closed by a null pointer.
+/// C strings with a null-terminated array of pointers to them.
 #[derive(Debug)]
 pub(crate) struct CStrings {
-    /// Never changed: the pointers lead to what these lead to.
+    /// Never modified, because `pointers` refer to their contents.
     strings: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
@@ -21,50 +21,50 @@ impl CStrings {
         CStrings { strings, pointers }
     }
 
-    /// The array; its pointers are good for as long as `self` is.
+    /// The array. Its pointers are valid for the lifetime of `self`.
     pub(crate) fn pointers(&self) -> &[*const c_char] {
         &self.pointers
     }
 }
 
-/// The bytes as a C string; `what` names them in the error.
-pub(crate) fn c_string(bytes: &OsStr, what: &'static str) -> Result<CString, RunError> {
-    CString::new(bytes.as_bytes()).map_err(|_| RunError::Nul { what })
+/// Converts a string to a C string. `what` describes it in the error.
+pub(crate) fn c_string(bytes: &OsStr, what: &'static str) -> Result<CString, LaunchError> {
+    CString::new(bytes.as_bytes()).map_err(|_| LaunchError::Nul { what })
 }
 
-/// An environment that is the same for all ranks of a program except for a few numbers, which are rewritten in place
-/// from rank to rank: a job of many ranks formats its variables once.
+/// Environment of a program's ranks. Only the numbers of a few variables differ between ranks and are rewritten in
+/// place, so a job of many ranks formats its variables once.
 #[derive(Debug)]
 pub(crate) struct EnvBlock {
     shared: CStrings,
     numbers: Vec<Number>,
-    /// Where in `shared`'s array the pointers to them stand.
+    /// Index of their pointers in the array of `shared`.
     first: usize,
 }
 
-/// Which number a variable ends in.
+/// Number at the end of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
-    /// The rank's own.
+pub(crate) enum RankNumber {
+    /// The rank.
     Rank,
-    /// How many ranks of the job come before it on its machine.
+    /// Number of the rank on its machine.
     Local,
-    /// One of these, the first for rank 0, which start over after the last.
+    /// One of these: the first for rank 0, starting again after the last.
     Cycle(Vec<u16>),
 }
 
-/// A variable that ends in a number.
+/// Variable that ends in a number.
 #[derive(Debug)]
 struct Number {
     /// `NAME=`, with whatever stands before the number, and room for the number with its NUL.
     buffer: Box<[u8]>,
     /// Where the number starts.
     at: usize,
-    which: Which,
+    which: RankNumber,
 }
 
 impl Number {
-    fn new(head: &str, which: Which) -> Number {
+    fn new(head: &str, which: RankNumber) -> Number {
         let mut buffer = head.as_bytes().to_vec();
         let at = buffer.len();
         buffer.resize(at + NUMBER_ROOM, 0);
@@ -73,9 +73,9 @@ impl Number {
 
     fn set(&mut self, rank: u32, local: u32) -> *const c_char {
         let number = match &self.which {
-            Which::Rank => rank,
-            Which::Local => local,
-            Which::Cycle(cycle) => cycle[rank as usize % cycle.len()].into(),
+            RankNumber::Rank => rank,
+            RankNumber::Local => local,
+            RankNumber::Cycle(cycle) => cycle[rank as usize % cycle.len()].into(),
         };
         self.buffer[self.at..].fill(0);
         write!(&mut self.buffer[self.at..], "{number}").expect("the buffer has room for any u32");
@@ -88,7 +88,7 @@ const NUMBER_ROOM: usize = 11;
 
 impl EnvBlock {
     /// `shared` are whole `NAME=VALUE` strings, `numbered` the names of the variables that hold numbers.
-    pub(crate) fn new(shared: Vec<CString>, numbered: &[(&str, Which)]) -> EnvBlock {
+    pub(crate) fn new(shared: Vec<CString>, numbered: &[(&str, RankNumber)]) -> EnvBlock {
         let first = shared.len();
         let mut shared = CStrings::new(shared);
         shared.pointers.resize(first + numbered.len() + 1, std::ptr::null());
@@ -98,7 +98,7 @@ impl EnvBlock {
     }
 
     /// Adds a variable: `head`, which begins with its name and `=`, and behind it a number.
-    pub(crate) fn add(&mut self, head: &str, which: Which) {
+    pub(crate) fn add(&mut self, head: &str, which: RankNumber) {
         self.numbers.push(Number::new(head, which));
         self.shared.pointers.push(std::ptr::null());
     }
@@ -134,13 +134,13 @@ mod tests {
     #[test]
     fn each_rank_has_its_own_numbers() {
         let shared = vec![CString::new("A=1").unwrap(), CString::new("B=").unwrap()];
-        let mut block = EnvBlock::new(shared, &[("PMI_RANK", Which::Rank), ("X", Which::Local)]);
+        let mut block = EnvBlock::new(shared, &[("PMI_RANK", RankNumber::Rank), ("X", RankNumber::Local)]);
         assert_eq!(
             strings(block.for_rank(4_294_967_295, 4_294_967_294)),
             ["A=1", "B=", "PMI_RANK=4294967295", "X=4294967294"]
         );
         assert_eq!(strings(block.for_rank(7, 0)), ["A=1", "B=", "PMI_RANK=7", "X=0"]);
-        block.add("PMI_PORT=h:", Which::Cycle(vec![4000, 4007, 4001]));
+        block.add("PMI_PORT=h:", RankNumber::Cycle(vec![4000, 4007, 4001]));
         assert_eq!(strings(block.for_rank(7, 2))[2..], ["PMI_RANK=7", "X=2", "PMI_PORT=h:4007"]);
         block.push(CString::new("C=3").unwrap());
         assert_eq!(

@@ -1,11 +1,12 @@
-//! From a plan to running processes.
+//! Rank processes: resolution of programs, environment, binding and start.
 
-mod asked;
 mod bind;
 mod cstrings;
+mod error;
 mod preload;
 mod resolve;
 mod soft;
+mod spawn_info;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
@@ -17,73 +18,74 @@ use hydrant_reactor::OpenFiles;
 use hydrant_reactor::process::{Attributes, Request, spawn};
 use rustix::process::Pid;
 
-use crate::error::RunError;
 use crate::plan::Program;
-pub(crate) use asked::{Asked, AskedError, There};
 use bind::Affinity;
-use cstrings::{CStrings, EnvBlock, Which, c_string};
+use cstrings::{CStrings, EnvBlock, RankNumber, c_string};
+pub use error::LaunchError;
+pub(crate) use error::alternatives;
 pub(crate) use preload::find as find_mpi_library;
+pub(crate) use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError};
 
-/// The number that every rank finds its PMI socket under.
+/// Descriptor of the PMI socket in every rank.
 const PMI_FD: RawFd = 3;
-/// Libraries that the system loads into a program before its own.
+/// Variable with libraries that the dynamic loader loads first.
 const PRELOAD: &str = "LD_PRELOAD";
-/// Has libgfortran write the preconnected units without a buffer.
+/// Variable that disables buffering of standard output in libgfortran.
 const GFORTRAN_UNBUFFERED: &str = "GFORTRAN_UNBUFFERED_PRECONNECTED";
 
-/// How ranks find their server.
+/// Address of the PMI server for ranks.
 #[derive(Clone, Debug)]
-pub(crate) enum Service {
-    /// By an inherited socket.
-    Fd,
-    /// By TCP, at this `host:port`.
+pub(crate) enum PmiAddress {
+    /// Inherited socket (`PMI_FD`).
+    Inherited,
+    /// `host:port` (`PMI_PORT`).
     Port(String),
-    /// By TCP, where [`Launcher::direct`] says.
-    Elsewhere,
+    /// `host:port` of each rank, set later with [`Launcher::set_pmi_ports`].
+    PortPerRank,
 }
 
-/// A job's programs, checked and ready to start.
+/// Starter of a job's ranks.
 pub(crate) struct Launcher {
     programs: Vec<Image>,
     affinity: Affinity,
     attributes: Attributes,
 }
 
-/// One program in the form that the system takes.
+/// One program in the form that `execve` takes.
 struct Image {
-    /// The rank after its last one.
+    /// First rank after those of this program.
     end: u32,
     command: OsString,
     path: CString,
     argv: CStrings,
-    /// For a script without `#!` line, which the shell runs, as `execvp` does.
+    /// Arguments of the shell that runs a script without `#!` line, as in `execvp`.
     shell: CStrings,
     env: EnvBlock,
     wdir: Option<CString>,
 }
 
-/// The descriptors that a rank gets.
+/// Standard streams and PMI socket of a rank.
 pub(crate) struct Stdio<'a> {
-    /// Its standard input; the launcher's own when missing.
+    /// Standard input; `None` inherits the launcher's.
     pub(crate) stdin: Option<BorrowedFd<'a>>,
-    /// Its standard output.
+    /// Standard output.
     pub(crate) stdout: BorrowedFd<'a>,
-    /// Its standard error.
+    /// Standard error.
     pub(crate) stderr: BorrowedFd<'a>,
-    /// Its end of the PMI socket.
+    /// The rank's end of the PMI socket.
     pub(crate) pmi: Option<BorrowedFd<'a>>,
 }
 
-/// A program that has been checked.
-pub(crate) struct Checked {
+/// Program whose file and working directory were found.
+pub(crate) struct PreparedProgram {
     command: OsString,
     path: CString,
     argv: Vec<CString>,
     wdir: Option<CString>,
 }
 
-/// Finds a program and checks all that can be checked before it is started.
-pub(crate) fn check(program: &Program) -> Result<Checked, RunError> {
+/// Finds the file of a program and checks its working directory, before any rank is started.
+pub(crate) fn prepare(program: &Program) -> Result<PreparedProgram, LaunchError> {
     if let Some(dir) = &program.wdir {
         resolve::check_wdir(dir)?;
     }
@@ -93,38 +95,38 @@ pub(crate) fn check(program: &Program) -> Result<Checked, RunError> {
         argv.push(c_string(arg, "an argument")?);
     }
     let wdir = program.wdir.as_ref().map(|dir| c_string(dir.as_os_str(), "the working directory"));
-    Ok(Checked { command: program.command.clone(), path, argv, wdir: wdir.transpose()? })
+    Ok(PreparedProgram { command: program.command.clone(), path, argv, wdir: wdir.transpose()? })
 }
 
-/// What the ranks of a job are told of it.
-pub(crate) struct Setting<'a> {
-    /// The job's name.
+/// Job attributes in the environment of its ranks.
+pub(crate) struct JobEnvironment<'a> {
+    /// Job id.
     pub(crate) jobid: &'a str,
-    /// This machine's.
+    /// Name of this machine.
     pub(crate) host: &'a OsStr,
-    /// Where they find their server.
-    pub(crate) service: Service,
-    /// For the process sets of MPI programs: where they are asked for, and the library that asks.
+    /// Address of the PMI server.
+    pub(crate) pmi: PmiAddress,
+    /// For `--mpi-psets`: address for queries, and the library to preload.
     pub(crate) psets: Option<(String, &'a OsStr)>,
-    /// Whether another job asked for this one.
+    /// Whether another job spawned this one.
     pub(crate) spawned: bool,
-    /// How many ranks the job has, and how many of them are on this machine.
+    /// Number of ranks of the job, and of those on this machine.
     pub(crate) size: (u32, u32),
 }
 
 impl Launcher {
-    /// For programs, each with the rank behind its last one and what it was found to be, those without ranks here
-    /// left out.
+    /// Prepares the start of `programs`, each with the first rank after its own. Programs without ranks on this machine
+    /// are left out.
     ///
-    /// `keep_ignored` are signals that the launcher ignores and the ranks shall go on to.
+    /// `keep_ignored` lists signals that the launcher ignores and ranks continue to ignore.
     pub(crate) fn new(
-        programs: Vec<(&Program, u32, Checked)>,
+        programs: Vec<(&Program, u32, PreparedProgram)>,
         binding: &CpuBinding,
-        setting: &Setting<'_>,
+        setting: &JobEnvironment<'_>,
         keep_ignored: &[i32],
-    ) -> Result<Launcher, RunError> {
+    ) -> Result<Launcher, LaunchError> {
         let images = programs.into_iter().map(|(program, end, checked)| {
-            let Checked { command, path, argv, wdir } = checked;
+            let PreparedProgram { command, path, argv, wdir } = checked;
             let mut shell = vec![c"sh".to_owned(), path.clone()];
             shell.extend(argv.iter().skip(1).cloned());
             let env = environment(&program.env, setting)?;
@@ -132,21 +134,21 @@ impl Launcher {
             Ok(Image { end, command, path, argv, shell, env, wdir })
         });
         Ok(Launcher {
-            programs: images.collect::<Result<_, RunError>>()?,
+            programs: images.collect::<Result<_, LaunchError>>()?,
             affinity: Affinity::new(binding)?,
             attributes: Attributes::new(keep_ignored)
-                .map_err(RunError::system("cannot read signal dispositions"))?,
+                .map_err(LaunchError::system("cannot read signal dispositions"))?,
         })
     }
 
-    /// Tells ranks where they are served: by these ports of a host, one after the other.
-    pub(crate) fn direct(&mut self, host: &str, ports: &[u16]) {
+    /// Sets `PMI_PORT`: rank 0 gets the first port, rank 1 the second, and so on, starting again after the last.
+    pub(crate) fn set_pmi_ports(&mut self, host: &str, ports: &[u16]) {
         let head = format!("PMI_PORT={host}:");
-        self.programs.iter_mut().for_each(|image| image.env.add(&head, Which::Cycle(ports.to_vec())));
+        self.programs.iter_mut().for_each(|image| image.env.add(&head, RankNumber::Cycle(ports.to_vec())));
     }
 
-    /// Adds a variable, as `NAME=VALUE`, that no rank has yet.
-    pub(crate) fn set(&mut self, variable: &CStr) {
+    /// Adds a variable, as `NAME=VALUE`, to the environment of all ranks, which must not have it yet.
+    pub(crate) fn add_variable(&mut self, variable: &CStr) {
         for image in &mut self.programs {
             image.env.push(variable.to_owned());
         }
@@ -156,22 +158,22 @@ impl Launcher {
         self.programs.partition_point(|image| image.end <= rank)
     }
 
-    /// Starts a rank, which is the `local`th of those on this machine.
+    /// Starts a rank. `local` is its number on this machine.
     pub(crate) fn start(
         &mut self,
         rank: u32,
         local: u32,
         stdio: &Stdio<'_>,
         files: &OpenFiles,
-    ) -> Result<Pid, RunError> {
+    ) -> Result<Pid, LaunchError> {
         self.affinity.enter(local)?;
         let result = self.spawn(rank, local, stdio, files);
         self.affinity.leave();
         let command = || self.programs[self.image(rank)].command.clone();
         result.map_err(|why| match why.raw_os_error() {
-            // The file itself was there a moment ago.
-            Some(libc::ENOENT) => RunError::NoInterpreter { rank, command: command() },
-            _ => RunError::Spawn { rank, command: command(), why },
+            // The file itself existed when it was resolved.
+            Some(libc::ENOENT) => LaunchError::NoInterpreter { rank, command: command() },
+            _ => LaunchError::Spawn { rank, command: command(), why },
         })
     }
 
@@ -181,7 +183,7 @@ impl Launcher {
         let mut fds = Vec::with_capacity(4);
         fds.extend(stdio.stdin.map(|fd| (fd, 0)));
         fds.extend([(stdio.stdout, 1), (stdio.stderr, 2)]);
-        // Last, because PMI_FD may be the number of any of the others here.
+        // Last, because PMI_FD may be the number of one of the others in this process.
         fds.extend(stdio.pmi.map(|fd| (fd, PMI_FD)));
         let mut request = Request {
             path: &image.path,
@@ -204,8 +206,8 @@ impl Launcher {
     }
 }
 
-/// A program's environment and what the launcher adds for each rank.
-fn environment(env: &[(OsString, OsString)], setting: &Setting<'_>) -> Result<EnvBlock, RunError> {
+/// Joins a program's environment and the variables that the launcher adds for each rank.
+fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Result<EnvBlock, LaunchError> {
     let (size, local) = setting.size;
     let mut own: Vec<(&str, OsString)> = vec![
         ("PMI_SIZE", size.to_string().into()),
@@ -216,7 +218,7 @@ fn environment(env: &[(OsString, OsString)], setting: &Setting<'_>) -> Result<En
     if setting.spawned {
         own.push(("PMI_SPAWNED", "1".into()));
     }
-    // Output through a pipe comes as it is written, as on a terminal; that is for the user to change.
+    // Unbuffered by default, as on a terminal. The user may override it.
     if !env.iter().any(|(name, _)| name == GFORTRAN_UNBUFFERED) {
         own.push((GFORTRAN_UNBUFFERED, "y".into()));
     }
@@ -225,14 +227,14 @@ fn environment(env: &[(OsString, OsString)], setting: &Setting<'_>) -> Result<En
         own.push(("HYDRANT_QUERY", address.into()));
         own.push((PRELOAD, preload::before(library, others)));
     }
-    let mut numbered = vec![("PMI_RANK", Which::Rank), ("MPI_LOCALRANKID", Which::Local)];
-    match &setting.service {
-        Service::Fd => own.push(("PMI_FD", PMI_FD.to_string().into())),
-        Service::Port(address) => {
+    let mut numbered = vec![("PMI_RANK", RankNumber::Rank), ("MPI_LOCALRANKID", RankNumber::Local)];
+    match &setting.pmi {
+        PmiAddress::Inherited => own.push(("PMI_FD", PMI_FD.to_string().into())),
+        PmiAddress::Port(address) => {
             own.push(("PMI_PORT", address.into()));
-            numbered.push(("PMI_ID", Which::Rank));
+            numbered.push(("PMI_ID", RankNumber::Rank));
         }
-        Service::Elsewhere => numbered.push(("PMI_ID", Which::Rank)),
+        PmiAddress::PortPerRank => numbered.push(("PMI_ID", RankNumber::Rank)),
     }
     let mut shared = Vec::with_capacity(env.len() + own.len());
     for (name, value) in env {
@@ -247,7 +249,7 @@ fn environment(env: &[(OsString, OsString)], setting: &Setting<'_>) -> Result<En
     Ok(EnvBlock::new(shared, &numbered))
 }
 
-fn variable(name: &OsStr, value: &OsStr) -> Result<CString, RunError> {
+fn variable(name: &OsStr, value: &OsStr) -> Result<CString, LaunchError> {
     let mut text = name.as_bytes().to_vec();
     text.push(b'=');
     text.extend_from_slice(value.as_bytes());

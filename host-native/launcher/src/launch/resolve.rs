@@ -1,4 +1,4 @@
-//! Which file a command names.
+//! Resolution of commands to files.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,22 +8,23 @@ use std::path::{Path, PathBuf};
 use hydrant_reactor::process::{DEFAULT_PATH, check_executable, find_in_path};
 use rustix::fs::{Access, access};
 
-use crate::error::RunError;
+use super::error::LaunchError;
 use crate::plan::Program;
 
-/// Checks that the ranks' directory can be entered.
-pub(crate) fn check_wdir(dir: &Path) -> Result<(), RunError> {
-    let fail = |why| RunError::WorkingDir { dir: dir.to_owned(), why };
+/// Checks that the working directory of ranks can be entered.
+pub(crate) fn check_wdir(dir: &Path) -> Result<(), LaunchError> {
+    let fail = |why| LaunchError::WorkingDir { dir: dir.to_owned(), why };
     if !std::fs::metadata(dir).map_err(fail)?.is_dir() {
         return Err(fail(io::ErrorKind::NotADirectory.into()));
     }
     access(dir, Access::EXEC_OK).map_err(|errno| fail(errno.into()))
 }
 
-/// The file to start for a program: the first match in the directories that it names itself; else what its command
-/// says where it holds a slash, or the first match in the `PATH` of its own environment. Relative to the ranks'
-/// directory.
-pub(crate) fn resolve(program: &Program) -> Result<PathBuf, RunError> {
+/// Finds the file of a program, relative to the working directory of its ranks.
+///
+/// The order is: the program's own search path, then the command itself if it contains a slash, otherwise the `PATH` of
+/// the ranks' environment.
+pub(crate) fn resolve(program: &Program) -> Result<PathBuf, LaunchError> {
     let command = program.command.as_os_str();
     let wdir = program.wdir.as_deref().unwrap_or(Path::new(""));
     let mut denied = None;
@@ -37,9 +38,9 @@ pub(crate) fn resolve(program: &Program) -> Result<PathBuf, RunError> {
         return match check_executable(&path) {
             Ok(()) => Ok(command.into()),
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
-                Err(RunError::NotFound { command: command.to_owned(), searched: None })
+                Err(LaunchError::NotFound { command: command.to_owned(), searched: None })
             }
-            Err(why) => Err(RunError::NotExecutable { path, why }),
+            Err(why) => Err(LaunchError::NotExecutable { path, why }),
         };
     }
     let found = program.env.iter().rfind(|(name, _)| name == "PATH");
@@ -47,8 +48,8 @@ pub(crate) fn resolve(program: &Program) -> Result<PathBuf, RunError> {
     match find_in_path(command, wdir, &search, &mut denied) {
         Some(path) => Ok(path),
         None => Err(match denied {
-            Some((path, why)) => RunError::NotExecutable { path, why },
-            None => RunError::NotFound { command: command.to_owned(), searched: Some(search) },
+            Some((path, why)) => LaunchError::NotExecutable { path, why },
+            None => LaunchError::NotFound { command: command.to_owned(), searched: Some(search) },
         }),
     }
 }
@@ -72,18 +73,18 @@ mod tests {
     }
 
     #[test]
-    fn the_ranks_own_path_is_searched() {
+    fn the_path_of_the_ranks_is_searched() {
         let found = resolve(&program("sh", Some("/nowhere:/bin"), None)).unwrap();
         assert_eq!(found, Path::new("/bin/sh"));
         assert_eq!(resolve(&program("sh", None, None)).unwrap().file_name(), Some(OsStr::new("sh")));
         let missing = resolve(&program("sh", Some("/nowhere"), None)).unwrap_err();
-        assert!(matches!(missing, RunError::NotFound { searched: Some(_), .. }), "{missing}");
+        assert!(matches!(missing, LaunchError::NotFound { searched: Some(_), .. }), "{missing}");
         assert_eq!(missing.exit_code(), 127);
         assert!(resolve(&program("", Some("/bin"), None)).is_err());
     }
 
     #[test]
-    fn a_programs_own_directories_come_first() {
+    fn the_search_path_of_a_program_comes_first() {
         let own = Program { path: Some("/nowhere:/".into()), ..program("bin/sh", None, None) };
         assert_eq!(resolve(&own).unwrap(), Path::new("/bin/sh"));
         let own = Program { path: Some("/bin".into()), ..program("sh", Some("/nowhere"), None) };
@@ -93,20 +94,20 @@ mod tests {
     }
 
     #[test]
-    fn relative_names_start_at_the_ranks_directory() {
+    fn relative_names_start_in_the_working_directory() {
         assert_eq!(resolve(&program("./sh", None, Some("/bin"))).unwrap(), Path::new("./sh"));
         assert_eq!(resolve(&program("sh", Some(""), Some("/bin"))).unwrap(), Path::new("./sh"));
         assert_eq!(resolve(&program("sh", Some("bin"), Some("/"))).unwrap(), Path::new("bin/sh"));
     }
 
     #[test]
-    fn what_is_no_program_is_named() {
+    fn errors_name_the_file() {
         let error = resolve(&program("/etc/passwd", None, None)).unwrap_err();
         assert_eq!(error.to_string(), "cannot start /etc/passwd: Permission denied (os error 13)");
         assert_eq!(error.exit_code(), 126);
         assert!(matches!(
             resolve(&program("/bin/", None, None)).unwrap_err(),
-            RunError::NotExecutable { .. }
+            LaunchError::NotExecutable { .. }
         ));
         assert!(check_wdir(Path::new("/etc/passwd")).is_err());
         assert!(check_wdir(Path::new("/nowhere")).is_err());

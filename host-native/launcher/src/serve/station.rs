@@ -368,7 +368,7 @@ impl<'s> Station<'s> {
     pub(super) fn outputs(&mut self) -> Result<(), RunError> {
         loop {
             let now = Time(self.reactor.clock.now());
-            let news = match self.core.0.poll(&mut self.reply[..]) {
+            let news = match self.core.0.poll(&mut self.reply[..]).map_err(Fault::from)? {
                 Some(Output::Bytes { conn, bytes }) => {
                     self.counters.bytes_out = self.counters.bytes_out.saturating_add(bytes.len() as u64);
                     self.conns.deliver(conn, bytes, &mut self.core, (&self.reactor.poller, now))?;

@@ -41,7 +41,7 @@ fn validator(steps: usize) -> Validator {
     for (now, event) in job().into_iter().take(steps) {
         let consumed = server.handle(now, event.input()).expect("the job is in order");
         validator.check_input(now, &event.input(), consumed, server.poll_at()).expect("the server is honest");
-        while let Some(output) = server.poll(&mut buf) {
+        while let Some(output) = server.poll(&mut buf).expect("the buffer is long enough") {
             validator.check_output(&output).expect("the server is honest");
         }
     }

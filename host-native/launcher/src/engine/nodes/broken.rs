@@ -47,7 +47,7 @@ impl Engine<'_, '_> {
             RunError::Links(_) => return Err(error),
             RunError::Peer { node, why } => Broken::Neighbour { node: *node, why: why.to_string() },
             // A head's other errors are about what it was asked for.
-            error if self.is_daemon() || error.is_plugins() => Broken::Own(error.to_string()),
+            error if self.is_daemon() || error.is_plugins() => Broken::Own(error.with_hint()),
             _ => return Err(error),
         };
         let limits = *self.core.limits();

@@ -16,7 +16,7 @@ use crate::cluster::link::Channel;
 use crate::cluster::net::{Event, Links};
 use crate::cluster::{JoinError, Joined, join};
 use crate::error::RunError;
-use crate::launch::{Checked, check, find_mpi_library};
+use crate::launch::{PreparedProgram, find_mpi_library, prepare};
 use crate::plan::Plan;
 use crate::segment::Sharing;
 use crate::storage::OwnedStorage;
@@ -229,7 +229,7 @@ impl Engine<'_, '_> {
     }
 
     /// Finds the programs of which there are ranks here.
-    fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<Checked>>, RunError> {
+    fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<PreparedProgram>>, RunError> {
         if self.plan.options.mpi_psets && self.preload.is_none() {
             self.preload = Some(find_mpi_library()?);
         }
@@ -239,7 +239,7 @@ impl Engine<'_, '_> {
             let ranks = first..first + program.ranks;
             first = ranks.end;
             let any = here.from(ranks.start).is_some_and(|rank| ranks.contains(&rank));
-            any.then(|| check(program)).transpose()
+            any.then(|| prepare(program).map_err(RunError::from)).transpose()
         });
         checked.collect()
     }
@@ -269,7 +269,7 @@ impl Engine<'_, '_> {
             code: error.exit_code(),
             errno: error.errno(),
             limit: error.limit(),
-            text: error.to_string(),
+            text: error.with_hint(),
         };
         self.report_up(&Report::Failed { job, why });
         self.drop_ranks(job);

@@ -8,11 +8,11 @@ use super::super::Engine;
 use super::super::spawn::Wanted;
 use crate::cluster::control::{Place, Spawned};
 use crate::error::RunError;
-use crate::launch::There;
+use crate::launch::AvailableHosts;
 
 impl Engine<'_, '_> {
     /// With the hosts that can be started on: those of this run.
-    pub(in super::super) fn there<T>(&self, with: impl FnOnce(&There<'_>) -> T) -> T {
+    pub(in super::super) fn there<T>(&self, with: impl FnOnce(&AvailableHosts<'_>) -> T) -> T {
         let hosts = self.head().map_or(&[][..], |head| &head.hosts);
         let host = |name: &[u8]| {
             let known = |host: &&Host| host.name.as_bytes() == name;
@@ -23,7 +23,7 @@ impl Engine<'_, '_> {
         let names: Vec<&str> = hosts.iter().take(8).map(|host| host.name.as_str()).collect();
         let more = if hosts.len() > names.len() { ", ..." } else { "" };
         let text = format!("this run's hosts are {}{more}", names.join(", "));
-        with(&There { host: &host, text })
+        with(&AvailableHosts { find: &host, description: text })
     }
 
     /// Begins a spawned job on the nodes.

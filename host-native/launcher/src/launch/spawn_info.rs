@@ -1,4 +1,4 @@
-//! A program that a rank asks to have spawned, and what its info keys make of it (MPI 4.1, 11.8.4).
+//! Programs of a spawn request and their info keys (MPI 4.1, 11.8.4).
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,88 +12,88 @@ use hydrant_placement::is_name_of;
 use super::soft;
 use crate::plan::{OWN_VARIABLES, Program};
 
-/// A program as it was asked for.
+/// Program of a spawn request.
 #[derive(Debug)]
-pub(crate) struct Asked {
-    /// The command.
+pub(crate) struct RequestedProgram {
+    /// Command.
     pub(crate) command: OsString,
     maxprocs: u32,
     args: Vec<OsString>,
     info: Vec<(OsString, OsString)>,
 }
 
-/// Why what was asked for cannot be, with the `errno` that the spawner gets.
+/// Invalid info of a spawn request.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AskedError {
-    /// Info key `host` names other machines.
-    #[error("host {}: {there}", .host.display())]
-    Host { host: OsString, there: String },
-    /// Info key `soft` is no set of numbers, or holds none that could be started.
+pub(crate) enum SpawnInfoError {
+    /// Info key `host` with an unavailable host.
+    #[error("host {}: {available}", .host.display())]
+    Host { host: OsString, available: String },
+    /// Info key `soft` that is malformed or has no acceptable number.
     #[error("soft '{}': {why}", .text.display())]
     Soft { text: OsString, why: &'static str },
-    /// A line of info key `env` is no assignment.
-    #[error("env '{}': write NAME=VALUE, one to a line", .0.display())]
+    /// Line of info key `env` without an assignment.
+    #[error("env '{}': expected NAME=VALUE, one per line", .0.display())]
     Env(OsString),
-    /// Info key `env` sets what is the launcher's to set.
-    #[error("env: hydrant sets {0} itself, to each rank's own value")]
+    /// Info key `env` with a variable that the launcher sets.
+    #[error("env: hydrant sets {0} for each rank")]
     OwnVariable(&'static str),
-    /// The file that info key `file` names cannot be read.
+    /// File of info key `file` that cannot be read.
     #[error("file {}: {why}", .file.display())]
     File { file: PathBuf, why: io::Error },
-    /// A line of it is no pair.
-    #[error("file {} line {line}: write KEY=VALUE with an info key", .file.display())]
+    /// Line of that file without a pair.
+    #[error("file {} line {line}: expected KEY=VALUE with an info key", .file.display())]
     Line { file: PathBuf, line: usize },
 }
 
-impl AskedError {
-    /// The code that the spawner gets.
+impl SpawnInfoError {
+    /// The error code for the spawning rank.
     pub(crate) fn errno(&self) -> u8 {
         let errno = match self {
-            AskedError::Host { .. } => libc::EHOSTUNREACH,
-            AskedError::File { why, .. } => why.raw_os_error().unwrap_or(libc::EIO),
+            SpawnInfoError::Host { .. } => libc::EHOSTUNREACH,
+            SpawnInfoError::File { why, .. } => why.raw_os_error().unwrap_or(libc::EIO),
             _ => libc::EINVAL,
         };
         errno.try_into().unwrap_or(u8::MAX)
     }
 }
 
-/// The machines that can be started on.
-pub(crate) struct There<'a> {
-    /// The one that has this name, as it is called here.
-    pub(crate) host: &'a dyn Fn(&[u8]) -> Option<String>,
-    /// In words, for somebody who asked for others.
-    pub(crate) text: String,
+/// Hosts that can run spawned processes.
+pub(crate) struct AvailableHosts<'a> {
+    /// Returns the name of a host in this run, or `None` if the host is unavailable.
+    pub(crate) find: &'a dyn Fn(&[u8]) -> Option<String>,
+    /// The hosts in words, for error messages.
+    pub(crate) description: String,
 }
 
-impl There<'_> {
-    /// This machine only.
-    pub(crate) fn alone<T>(here: &str, with: impl FnOnce(&There<'_>) -> T) -> T {
-        let host = |name: &[u8]| is_name_of(name, here).then(|| here.to_owned());
-        with(&There { host: &host, text: format!("only this machine, {here}, can be started on") })
+impl AvailableHosts<'_> {
+    /// Calls `with` for this machine only.
+    pub(crate) fn alone<T>(here: &str, with: impl FnOnce(&AvailableHosts<'_>) -> T) -> T {
+        let find = |name: &[u8]| is_name_of(name, here).then(|| here.to_owned());
+        with(&AvailableHosts { find: &find, description: format!("only this machine, {here}, is available") })
     }
 }
 
-impl Asked {
-    /// The programs of a request that the core has checked.
-    pub(crate) fn read(protocol: Protocol, request: &[u8]) -> Vec<Asked> {
+impl RequestedProgram {
+    /// Decodes the programs of a request that the server has validated.
+    pub(crate) fn decode(protocol: Protocol, request: &[u8]) -> Vec<RequestedProgram> {
         let text = |text: Text<'_>| OsString::from_vec(text.parts().flatten().copied().collect());
         let programs = decode_spawn(protocol, request).into_iter().flat_map(|spawn| spawn.programs());
-        let asked = programs.map(|program| Asked {
+        let requested = programs.map(|program| RequestedProgram {
             command: text(program.command()),
             maxprocs: program.maxprocs(),
             args: program.args().map(text).collect(),
             info: program.info().map(|(key, value)| (text(key), text(value))).collect(),
         });
-        asked.collect()
+        requested.collect()
     }
 
-    /// The program to start, and the hosts that it may run on where that is said. What is not said is as with the
-    /// spawner.
+    /// Applies the info keys. Returns the program and the hosts of key `host`, if given. Other attributes are those of
+    /// the spawning program.
     pub(crate) fn program(
         &self,
         spawner: &Program,
-        there: &There<'_>,
-    ) -> Result<(Program, Vec<String>), AskedError> {
+        available: &AvailableHosts<'_>,
+    ) -> Result<(Program, Vec<String>), SpawnInfoError> {
         let mut program = Program {
             ranks: self.maxprocs,
             command: self.command.clone(),
@@ -107,12 +107,12 @@ impl Asked {
         let directory = spawner.wdir.as_deref().unwrap_or(Path::new(""));
         if let Some((_, file)) = self.info.iter().find(|(key, _)| key == "file") {
             for (key, value) in read_file(&directory.join(file))? {
-                self.apply((&mut program, &mut hosts), directory, (&key, &value), there)?;
+                self.apply((&mut program, &mut hosts), directory, (&key, &value), available)?;
             }
         }
-        // Last, because they hold over the file's.
+        // Last, because they override those of the file.
         for (key, value) in &self.info {
-            self.apply((&mut program, &mut hosts), directory, (key, value), there)?;
+            self.apply((&mut program, &mut hosts), directory, (key, value), available)?;
         }
         Ok((program, hosts))
     }
@@ -122,49 +122,52 @@ impl Asked {
         (program, hosts): (&mut Program, &mut Vec<String>),
         directory: &Path,
         (key, value): (&OsStr, &OsStr),
-        there: &There<'_>,
-    ) -> Result<(), AskedError> {
+        available: &AvailableHosts<'_>,
+    ) -> Result<(), SpawnInfoError> {
         match key.as_bytes() {
             b"wdir" => program.wdir = Some(directory.join(value)),
             b"path" => program.path = Some(value.to_owned()),
             b"host" | b"hosts" => {
-                let named = list(value.as_bytes()).map(|name| (there.host)(name));
-                // A list of none names no machine that could be started on.
+                let named = list(value.as_bytes()).map(|name| (available.find)(name));
+                // An empty list has no host to use.
                 let named = named.collect::<Option<Vec<_>>>().filter(|_| !strip(value.as_bytes()).is_empty());
-                let unknown = || AskedError::Host { host: value.to_owned(), there: there.text.clone() };
+                let unknown = || SpawnInfoError::Host {
+                    host: value.to_owned(),
+                    available: available.description.clone(),
+                };
                 *hosts = named.ok_or_else(unknown)?;
             }
             b"soft" => {
                 let count = soft::count(value.as_bytes(), self.maxprocs);
-                program.ranks = count.map_err(|why| AskedError::Soft { text: value.to_owned(), why })?;
+                program.ranks = count.map_err(|why| SpawnInfoError::Soft { text: value.to_owned(), why })?;
             }
             b"env" => {
                 for line in value.as_bytes().split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
                     assign(&mut program.env, line)?;
                 }
             }
-            // The standard has others ignored.
+            // The MPI standard requires other keys to be ignored.
             _ => {}
         }
         Ok(())
     }
 }
 
-fn assign(env: &mut Vec<(OsString, OsString)>, line: &[u8]) -> Result<(), AskedError> {
+fn assign(env: &mut Vec<(OsString, OsString)>, line: &[u8]) -> Result<(), SpawnInfoError> {
     let equals = line.iter().position(|&byte| byte == b'=').filter(|&at| at > 0);
-    let at = equals.ok_or_else(|| AskedError::Env(OsStr::from_bytes(line).to_owned()))?;
+    let at = equals.ok_or_else(|| SpawnInfoError::Env(OsStr::from_bytes(line).to_owned()))?;
     let (name, value) = (OsStr::from_bytes(&line[..at]), OsStr::from_bytes(&line[at + 1..]));
     if let Some(own) = OWN_VARIABLES.iter().find(|own| **own == name) {
-        return Err(AskedError::OwnVariable(own));
+        return Err(SpawnInfoError::OwnVariable(own));
     }
     env.retain(|(known, _)| known != name);
     env.push((name.to_owned(), value.to_owned()));
     Ok(())
 }
 
-/// The pairs of a file: `KEY=VALUE`, one to a line. Empty lines and those that start with `#` say nothing.
-fn read_file(file: &Path) -> Result<Vec<(OsString, OsString)>, AskedError> {
-    let text = std::fs::read(file).map_err(|why| AskedError::File { file: file.to_owned(), why })?;
+/// Reads the pairs of a file: `KEY=VALUE`, one per line. Empty lines and lines that start with `#` are skipped.
+fn read_file(file: &Path) -> Result<Vec<(OsString, OsString)>, SpawnInfoError> {
+    let text = std::fs::read(file).map_err(|why| SpawnInfoError::File { file: file.to_owned(), why })?;
     let mut pairs = Vec::new();
     for (line, text) in (1..).zip(text.split(|&byte| byte == b'\n')) {
         let text = text.trim_ascii();
@@ -172,7 +175,7 @@ fn read_file(file: &Path) -> Result<Vec<(OsString, OsString)>, AskedError> {
             continue;
         }
         let equals = text.iter().position(|&byte| byte == b'=').filter(|&at| at > 0);
-        let at = equals.ok_or_else(|| AskedError::Line { file: file.to_owned(), line })?;
+        let at = equals.ok_or_else(|| SpawnInfoError::Line { file: file.to_owned(), line })?;
         let part = |bytes: &[u8]| OsStr::from_bytes(bytes.trim_ascii()).to_owned();
         pairs.push((part(&text[..at]), part(&text[at + 1..])));
     }
@@ -195,16 +198,16 @@ mod tests {
         }
     }
 
-    fn asked(info: &[(&str, &str)]) -> Result<Program, AskedError> {
+    fn requested(info: &[(&str, &str)]) -> Result<Program, SpawnInfoError> {
         let info = info.iter().map(|&(key, value)| (key.into(), value.into())).collect();
         let (command, args) = ("child".into(), vec![String::new().into()]);
-        let asked = Asked { command, maxprocs: 4, args, info };
-        There::alone("node7.example.org", |there| Ok(asked.program(&spawner(), there)?.0))
+        let request = RequestedProgram { command, maxprocs: 4, args, info };
+        AvailableHosts::alone("node7.example.org", |hosts| Ok(request.program(&spawner(), hosts)?.0))
     }
 
     #[test]
-    fn what_is_not_said_is_the_spawners() {
-        let program = asked(&[("no-such-key", "x")]).unwrap();
+    fn other_attributes_are_those_of_the_spawner() {
+        let program = requested(&[("no-such-key", "x")]).unwrap();
         let Program { wdir, env, path, psets, .. } = spawner();
         assert_eq!((program.wdir, program.env), (wdir, env));
         assert_eq!((program.ranks, program.args), (4, vec![OsString::new()]));
@@ -213,9 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn keys_change_it() {
+    fn keys_change_attributes() {
         let pairs = [("wdir", "sub"), ("path", "/a:/b"), ("soft", "1:3"), ("env", "A=7\nC=x=y\n")];
-        let program = asked(&pairs).unwrap();
+        let program = requested(&pairs).unwrap();
         assert_eq!(program.wdir, Some("/tmp/sub".into()));
         assert_eq!((program.path, program.ranks), (Some("/a:/b".into()), 3));
         let env = [("B", "2"), ("A", "7"), ("C", "x=y")].map(|(name, value)| (name.into(), value.into()));
@@ -223,37 +226,41 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_there() {
+    fn only_this_machine_is_available() {
         for here in ["node7", "node7.example.org", "localhost, 127.0.0.1 "] {
-            assert!(asked(&[("host", here)]).is_ok(), "{here}");
+            assert!(requested(&[("host", here)]).is_ok(), "{here}");
         }
         for there in ["node8", "node7,node8", ""] {
-            assert_eq!(asked(&[("host", there)]).unwrap_err().errno(), libc::EHOSTUNREACH as u8, "{there}");
+            assert_eq!(
+                requested(&[("host", there)]).unwrap_err().errno(),
+                libc::EHOSTUNREACH as u8,
+                "{there}"
+            );
         }
     }
 
     #[test]
-    fn a_file_holds_pairs_too() {
-        let file = std::env::temp_dir().join(format!("hydrant-asked-{}", std::process::id()));
+    fn a_file_has_pairs() {
+        let file = std::env::temp_dir().join(format!("hydrant-spawn-info-{}", std::process::id()));
         std::fs::write(&file, "# pairs\n\n wdir = /usr \nenv=A=3\nenv=D=4\nsoft=2\n").unwrap();
         let name = file.to_str().unwrap();
-        let program = asked(&[("wdir", "/var"), ("file", name)]).unwrap();
+        let program = requested(&[("wdir", "/var"), ("file", name)]).unwrap();
         std::fs::write(&file, "wdir=/usr\nnonsense\n").unwrap();
-        let error = asked(&[("file", name)]).unwrap_err();
+        let error = requested(&[("file", name)]).unwrap_err();
         std::fs::remove_file(&file).unwrap();
         assert_eq!((program.wdir, program.ranks), (Some("/var".into()), 2));
         assert!(
             program.env.contains(&("D".into(), "4".into()))
                 && program.env.contains(&("A".into(), "3".into()))
         );
-        assert!(matches!(error, AskedError::Line { line: 2, .. }), "{error}");
-        assert_eq!(asked(&[("file", name)]).unwrap_err().errno(), libc::ENOENT as u8);
+        assert!(matches!(error, SpawnInfoError::Line { line: 2, .. }), "{error}");
+        assert_eq!(requested(&[("file", name)]).unwrap_err().errno(), libc::ENOENT as u8);
     }
 
     #[test]
-    fn nonsense_is_invalid() {
+    fn malformed_values_are_invalid() {
         for pair in [("soft", "x"), ("soft", "9"), ("env", "novalue"), ("env", "=x"), ("env", "PMI_RANK=3")] {
-            assert_eq!(asked(&[pair]).unwrap_err().errno(), libc::EINVAL as u8, "{pair:?}");
+            assert_eq!(requested(&[pair]).unwrap_err().errno(), libc::EINVAL as u8, "{pair:?}");
         }
     }
 }

@@ -1,0 +1,33 @@
+//! Objects behind handles, in a process without an MPI library.
+
+mod errhandler;
+mod info;
+mod session;
+mod table;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::abi::Class;
+
+pub(crate) use errhandler::{ErrhandlerAction, Errhandlers};
+pub(crate) use info::{Info, Infos, empty_info, environment};
+pub(crate) use session::Session;
+pub(crate) use table::Table;
+
+/// All objects of the process.
+pub(crate) struct Objects {
+    pub(crate) infos: Infos,
+    pub(crate) sessions: Table<Session>,
+    pub(crate) errhandlers: Errhandlers,
+}
+
+static OBJECTS: Mutex<Objects> = Mutex::new(Objects {
+    infos: Infos::new(),
+    sessions: Table::new(2, Class::Session, "session"),
+    errhandlers: Errhandlers::new(),
+});
+
+/// Locks the objects. A user's function must not be called while they are locked.
+pub(crate) fn lock() -> MutexGuard<'static, Objects> {
+    OBJECTS.lock().unwrap_or_else(PoisonError::into_inner)
+}

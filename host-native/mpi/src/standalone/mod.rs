@@ -1,0 +1,5 @@
+//! MPI calls in a process without an MPI library.
+
+pub(crate) mod errhandler;
+pub(crate) mod info;
+pub(crate) mod session;

@@ -1,0 +1,125 @@
+//! `MPI_Session_*` (MPI 5.0, 11.3): sessions and their process sets.
+
+use std::ffi::{c_char, c_int};
+
+use crate::abi::{Class, Handle, INFO_NULL, SESSION_NULL};
+use crate::cpointer::{bytes, put, put_string, ranks};
+use crate::error::Error;
+use crate::objects::{Session, empty_info, lock};
+use crate::psets;
+use crate::standalone::info::put_info;
+
+/// # Safety
+/// `out` is null or may be written to.
+pub(crate) unsafe fn init(info: Handle, errhandler: Handle, out: *mut Handle) -> Result<(), Error> {
+    if out.is_null() {
+        return Err(Error::null("the session"));
+    }
+    let mut objects = lock();
+    let requested = if info == INFO_NULL { None } else { Some(objects.infos.get(info)?) };
+    let session = Session::new(requested, errhandler)?;
+    objects.errhandlers.acquire(errhandler)?;
+    let session = objects.sessions.insert(session);
+    // SAFETY: as the caller says.
+    unsafe { put(out, session, "the session") }
+}
+
+/// # Safety
+/// `session` is null or may be read and written.
+pub(crate) unsafe fn finalize(session: *mut Handle) -> Result<(), Error> {
+    // SAFETY: as the caller says.
+    let session = unsafe { session.as_mut() }.ok_or_else(|| Error::null("the session"))?;
+    let mut objects = lock();
+    let Session { errhandler, .. } = objects.sessions.remove(*session)?;
+    *session = SESSION_NULL;
+    objects.errhandlers.release(errhandler)
+}
+
+/// # Safety
+/// `out` is null or may be written to.
+pub(crate) unsafe fn get_info(session: Handle, out: *mut Handle) -> Result<(), Error> {
+    let mut hints = empty_info();
+    for (key, value) in lock().sessions.get(session)?.hints.iter() {
+        hints.set(key, value)?;
+    }
+    // SAFETY: as the caller says.
+    unsafe { put_info(hints, out) }
+}
+
+/// Checks the handles of a query. No key of the info argument is defined, but its handle has to be valid.
+fn check(session: Handle, info: Handle) -> Result<(), Error> {
+    let mut objects = lock();
+    objects.sessions.get(session)?;
+    if info != INFO_NULL {
+        objects.infos.get(info)?;
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `count` is null or may be written to.
+pub(crate) unsafe fn num_psets(session: Handle, info: Handle, count: *mut c_int) -> Result<(), Error> {
+    check(session, info)?;
+    let number = psets::count()?;
+    // SAFETY: as the caller says.
+    unsafe { put(count, number as c_int, "the number of process sets") }
+}
+
+/// # Safety
+/// As for [`put_string`].
+pub(crate) unsafe fn nth_pset(
+    session: Handle,
+    info: Handle,
+    n: c_int,
+    len: *mut c_int,
+    name: *mut c_char,
+) -> Result<(), Error> {
+    check(session, info)?;
+    let found = match u32::try_from(n) {
+        Ok(index) => psets::name(index)?,
+        Err(_) => None,
+    };
+    let found = found.ok_or(Error::PsetIndex(n))?;
+    // SAFETY: as the caller says.
+    unsafe { put_string(found.as_bytes(), len, name) }
+}
+
+/// # Safety
+/// `name` is null or a C string; `out` is null or may be written to.
+pub(crate) unsafe fn pset_info(session: Handle, name: *const c_char, out: *mut Handle) -> Result<(), Error> {
+    check(session, INFO_NULL)?;
+    // SAFETY: as the caller says.
+    let name = unsafe { bytes(name, Class::Arg, "the name")? };
+    let size = psets::size(name)?.ok_or_else(|| Error::NoPset(name.to_vec()))?;
+    let mut info = empty_info();
+    info.set(b"mpi_size", size.to_string().as_bytes())?;
+    // SAFETY: as the caller says.
+    unsafe { put_info(info, out) }
+}
+
+/// # Safety
+/// `name` is null or a C string; `members` is null or has `count` elements.
+pub(crate) unsafe fn define(
+    session: Handle,
+    name: *const c_char,
+    count: c_int,
+    members: *const c_int,
+) -> Result<(), Error> {
+    check(session, INFO_NULL)?;
+    // SAFETY: as the caller says.
+    let (name, members) = unsafe { (bytes(name, Class::Arg, "the name")?, ranks(count, members)?) };
+    psets::define(name, members)
+}
+
+/// `MPI_Group_from_session_pset`: unsupported, because this library has no communication.
+///
+/// # Safety
+/// None is needed.
+pub(crate) unsafe fn group_from_pset(
+    session: Handle,
+    _name: *const c_char,
+    _out: *mut Handle,
+) -> Result<(), Error> {
+    check(session, INFO_NULL)?;
+    Err(Error::NoGroups)
+}
