@@ -5,9 +5,7 @@ use core::convert::Infallible;
 use hydrant_core::manage::server::{
     Config as ServerConfig, Expired, Failure, ManagementServer, Next, Service,
 };
-use hydrant_core::manage::{
-    self, BoardReport, Error, JobReport, OpenJob, PREFIX, RECORD_MAX, RankReport,
-};
+use hydrant_core::manage::{self, BoardReport, Error, JobReport, OpenJob, PREFIX, RECORD_MAX, RankReport};
 use hydrant_core::server::Input;
 use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, Limit, Rank};
@@ -98,7 +96,7 @@ impl Management {
         }
         if !socket.may_recv() && socket.recv_queue() == 0 {
             if self.server.is_recording(at) {
-                serve.end_tape(net);
+                serve.end_recording(net);
             }
             net.sockets.get_mut::<tcp::Socket<'_>>(self.sockets[at].handle).close();
             return self.disconnected(net, serve, at);
@@ -143,7 +141,7 @@ impl Management {
         match received.next {
             Next::Receive => true,
             Next::Record => {
-                serve.begin_tape(net);
+                serve.begin_recording(net);
                 false
             }
             Next::Close => {
@@ -180,7 +178,7 @@ impl Management {
         if events::have_room()
             && let Ok(Some((job, _))) = self.server.poll_over(&mut board)
         {
-            events::tell(Event::Over { job });
+            events::queue(Event::Over { job });
         }
     }
 
@@ -228,7 +226,7 @@ impl<'a> Board<'a> {
     }
 
     fn handle(&mut self, input: Input<'_>) -> Result<(), Failure<Infallible>> {
-        self.serve.try_tell(self.net, input)?;
+        self.serve.try_handle(self.net, input)?;
         Ok(())
     }
 }
@@ -301,6 +299,6 @@ impl Service for Board<'_> {
     }
 
     fn begin_recording(&mut self, host: usize) -> Result<(), Failure<Infallible>> {
-        Ok(self.serve.record(self.hosts[host])?)
+        Ok(self.serve.prepare_recording(self.hosts[host])?)
     }
 }

@@ -33,7 +33,7 @@ impl Serve {
         if self.job.is_some() {
             return Err(Error::Core(Fault::Full(Limit::Jobs, crate::memory::LIMITS.jobs)));
         }
-        self.try_tell(net, Input::RegisterJob(JobSpec::managed(id, open))).map_err(Error::Core)?;
+        self.try_handle(net, Input::RegisterJob(JobSpec::managed(id, open))).map_err(Error::Core)?;
         self.counters.jobs = self.counters.jobs.saturating_add(1);
         let exits_told = open.exits_told;
         self.job = Some(Served { id, served: false, exits_told, ended: false, alone: false });
@@ -49,7 +49,7 @@ impl Serve {
 
     /// Ends a job and its connections.
     pub(crate) fn forget_job(&mut self, net: &mut Net, id: JobId) -> Result<(), Error> {
-        self.try_tell(net, Input::DeregisterJob { job: id }).map_err(Error::Core)?;
+        self.try_handle(net, Input::DeregisterJob { job: id }).map_err(Error::Core)?;
         self.job = None;
         Ok(())
     }
