@@ -1,8 +1,8 @@
 //! The exchanges in docs/protocol.md are what the core says.
 
-use hydrant::storage::OwnedStorage;
 use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::{JobId, Limits, Rank};
+use hydrant_driver::MappedStorage;
 use hydrant_tests::host::{Host, JOB};
 
 const SIZE: u32 = 4;
@@ -75,7 +75,7 @@ fn documented_exchanges_are_true() {
     let exchanges = exchanges();
     assert!(exchanges.len() >= 5, "the document shows {} exchanges", exchanges.len());
     for exchange in exchanges {
-        let mut memory = OwnedStorage::new(&LIMITS);
+        let mut memory = MappedStorage::new(&LIMITS);
         let mut host = Host::new(LIMITS, &mut memory).expect("the memory is as large as the limits say");
         let introduces = exchange[0].1.starts_with("cmd=init");
         start(&mut host, !introduces && !exchange[0].1.starts_with("mcmd="));

@@ -1,10 +1,10 @@
 //! How much memory the core needs, and what happens when some of it is used up.
 
-use hydrant::storage::OwnedStorage;
 use hydrant_core::limits::{KEY_MAX, VALUE_MAX};
 use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::storage::Layout;
 use hydrant_core::{ConnId, Fault, JobId, Limit, Limits, Rank};
+use hydrant_driver::MappedStorage;
 use hydrant_tests::host::{Host, JOB, counted};
 use hydrant_tests::message::Message;
 use hydrant_tests::tell;
@@ -39,7 +39,7 @@ fn names(reply: &Message, limit: Limit) {
 }
 
 /// Opens the job and lets every rank join.
-fn joined<'s>(limits: Limits, memory: &'s mut OwnedStorage, size: u32) -> Host<'s> {
+fn joined<'s>(limits: Limits, memory: &'s mut MappedStorage, size: u32) -> Host<'s> {
     let mut host = Host::new(limits, memory).expect("the memory is as large as the limits say");
     host.job("kvs", size).expect("the limits have room for the job");
     for rank in 0..size {
@@ -83,7 +83,7 @@ fn eight_ranks_with_64_keys_fit_24_kib() {
     tell(&format!("slabs of {RANKS} ranks with {KEYS} keys: {bytes} bytes"));
     assert!(bytes <= 24 * 1024, "{bytes} bytes");
 
-    let mut memory = OwnedStorage::new(&limits);
+    let mut memory = MappedStorage::new(&limits);
     let mut host = joined(limits, &mut memory, RANKS);
     let value = |rank: u32, key: u32| format!("{rank}:{key}:{}", "x".repeat(95));
     for rank in 0..RANKS {
@@ -122,7 +122,7 @@ fn a_hundred_thousand_ranks_work() {
         "slabs of {RANKS} ranks with a key each: {bytes} bytes, {} a rank",
         bytes / RANKS as usize
     ));
-    let mut memory = OwnedStorage::new(&limits);
+    let mut memory = MappedStorage::new(&limits);
     let mut host = joined(limits, &mut memory, RANKS);
     for rank in 0..RANKS {
         done(&mut host, rank, &format!("cmd=kvs-put;key=card-{rank};value=at-{rank};"));
@@ -141,7 +141,7 @@ fn a_hundred_thousand_ranks_work() {
 
 #[test]
 fn the_hosts_own_limits_are_refused_by_name_and_change_nothing() {
-    let mut memory = OwnedStorage::new(&SMALL);
+    let mut memory = MappedStorage::new(&SMALL);
     let mut host = joined(SMALL, &mut memory, 1);
     let before = host.snapshot(1 << 16);
     let spec = |host: &mut Host<'_>, job: u32, size| {
@@ -153,7 +153,7 @@ fn the_hosts_own_limits_are_refused_by_name_and_change_nothing() {
     assert_eq!(host.snapshot(1 << 16), before);
 
     let two = Limits { jobs: 2, ..SMALL };
-    let mut memory = OwnedStorage::new(&two);
+    let mut memory = MappedStorage::new(&two);
     let mut host = joined(two, &mut memory, 1);
     let before = host.snapshot(1 << 16);
     assert_eq!(spec(&mut host, 1, 2), Fault::Full(Limit::Ranks, 2));
@@ -196,7 +196,7 @@ fn keys_and_bytes_run_out_by_name_and_lose_nothing() {
         (Limit::Keys, Limits { keys: 16, kvs_bytes: 1 << 14, ..SMALL }, "v"),
         (Limit::KvsBytes, Limits { keys: 256, kvs_bytes: 2048, ..SMALL }, "a value of some length "),
     ] {
-        let mut memory = OwnedStorage::new(&limits);
+        let mut memory = MappedStorage::new(&limits);
         let mut host = joined(limits, &mut memory, 2);
         let count = fill(&mut host, limit, value);
         kept(&mut host, count, value);
@@ -224,7 +224,7 @@ fn keys_and_bytes_run_out_by_name_and_lose_nothing() {
 
 #[test]
 fn groups_run_out_by_name() {
-    let mut memory = OwnedStorage::new(&SMALL);
+    let mut memory = MappedStorage::new(&SMALL);
     let mut host = Host::new(SMALL, &mut memory).expect("the memory is as large as the limits say");
     host.job("kvs", 2).expect("the limits have room for the job");
     for rank in 0..2 {
@@ -249,7 +249,7 @@ fn groups_run_out_by_name() {
 #[test]
 fn too_long_keys_and_values_are_refused_and_change_nothing() {
     let limits = Limits { kvs_bytes: 1 << 14, ..SMALL };
-    let mut memory = OwnedStorage::new(&limits);
+    let mut memory = MappedStorage::new(&limits);
     let mut host = joined(limits, &mut memory, 2);
     let (key, value) = ("k".repeat(KEY_MAX as usize), "v".repeat(VALUE_MAX as usize));
     done(&mut host, 0, &format!("cmd=kvs-put;key={key};value={value};"));
@@ -269,7 +269,7 @@ fn too_long_keys_and_values_are_refused_and_change_nothing() {
 /// Replies that a connection is owed are bounded: what comes beyond waits in the host's buffer, and is not lost.
 #[test]
 fn requests_beyond_what_may_be_owed_wait() {
-    let mut memory = OwnedStorage::new(&SMALL);
+    let mut memory = MappedStorage::new(&SMALL);
     let mut host = joined(SMALL, &mut memory, 2);
     let waiting = hydrant_core::limits::PENDING_MAX as u32;
     let asks: Vec<Vec<u8>> = (0..waiting + 3)
@@ -297,7 +297,7 @@ fn every_size_serves_or_refuses() {
     for keys in 0..12 {
         for kvs_bytes in (0..400).step_by(4) {
             let limits = Limits { keys, kvs_bytes, ..SMALL };
-            let mut memory = OwnedStorage::new(&limits);
+            let mut memory = MappedStorage::new(&limits);
             let mut host = Host::new(limits, &mut memory).expect("the memory is as large as the limits say");
             match host.job("kvs", 2) {
                 Ok(()) => {}
@@ -338,12 +338,12 @@ fn slabs_that_are_too_short_are_refused() {
         Limits { kvs_bytes: 4096, ..small },
         Limits { groups: 2, ..small },
     ] {
-        let mut memory = OwnedStorage::new(&small);
+        let mut memory = MappedStorage::new(&small);
         let fault = Host::new(larger, &mut memory).err();
         let short = matches!(fault, Some(Fault::InsufficientStorage { needed, given, .. }) if needed > given);
         assert!(short, "{larger:?}: {fault:?}");
     }
-    let mut memory = OwnedStorage::new(&small);
+    let mut memory = MappedStorage::new(&small);
     let mut host = Host::new(small, &mut memory).expect("the memory is as large as the limits say");
     host.job("kvs", 1).expect("the limits have room for the job");
     let early = Input::Exited { job: JOB, rank: Rank(1), exit: hydrant_core::trace::Exit::Code(0) };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hydrant_tests::job::cross;
+use hydrant_tests::cross;
 use object::read::archive::ArchiveFile;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 use wasmparser::{KnownCustom, Name, Parser, Payload};

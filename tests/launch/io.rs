@@ -1,8 +1,10 @@
 //! Standard input and output, descriptors and environment.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, pipe};
 
-use hydrant_tests::Job;
+use hydrant_tests::{Folder, Job};
+use rustix::process::Signal;
 
 use crate::{RAW, raw, shell};
 
@@ -22,22 +24,121 @@ fn input_that_nobody_reads_is_no_harm() {
 
 #[test]
 fn input_is_rank_0s_alone() {
-    let outcome = raw("-l -n 2", "count").input("four").run();
-    assert_eq!(outcome.code(0).lines(), ["[0] 4 bytes", "[1] 0 bytes"]);
+    let script = "test $PMI_RANK = 0 || exec wc -c; read first; echo $first; exec wc -c";
+    let mut job = shell("-n 3", script).hold_input().start();
+    job.send(b"go\n").expect("rank 0 reads");
+    assert_eq!(job.lines::<3>(), ["0", "0", "go"]);
+    // Rank 0 reads now, and as slowly as it likes.
+    job.send(&vec![b'x'; THREE_MB]).expect("rank 0 reads");
+    job.end_input();
+    job.wait().code(0).says(&format!("{THREE_MB}\n"), 1);
 }
 
 #[test]
-fn lines_are_passed_on_whole_and_labelled() {
-    let script =
-        "i=0; while [ $i -lt 200 ]; do printf %s line; echo \" $PMI_RANK $i of many\"; i=$((i+1)); done";
+fn the_writer_of_input_notices_that_rank_0_reads_no_more() {
+    let script = "test $PMI_RANK = 0 && exit 0; trap 'exit 0' USR1; while :; do :; done";
+    let mut job = shell("-n 2", script).hold_input().start();
+    let error = loop {
+        if let Err(error) = job.send(&[0; 4096]) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    job.signal(Signal::USR1);
+    let outcome = job.wait();
+    // The signal may have come before rank 1 had its trap.
+    assert!(matches!(outcome.status.code(), Some(0 | 138)), "{outcome}");
+}
+
+#[test]
+fn lines_of_different_ranks_do_not_mix() {
+    let script = "i=0; while [ $i -lt 500 ]; do printf 'line '; echo $i; i=$((i+1)); done";
     let outcome = shell("-l -n 4", script).run();
-    for rank in 0..4 {
-        let prefix = format!("[{rank}] line {rank} ");
-        let numbers = outcome.stdout.lines().filter_map(|line| line.strip_prefix(&prefix));
-        let expected: Vec<String> = (0..200).map(|number| format!("{number} of many")).collect();
-        assert_eq!(numbers.collect::<Vec<_>>(), expected, "{outcome}");
+    let mut next = [0; 4];
+    for line in outcome.code(0).stdout.lines() {
+        let (label, rest) = line.split_once("] ").expect("each line has a label");
+        let rank: usize = label[1..].parse().expect("the label is a rank");
+        assert_eq!(rest, format!("line {}", next[rank]), "{outcome}");
+        next[rank] += 1;
     }
-    assert_eq!(outcome.code(0).stdout.lines().count(), 800);
+    assert_eq!(next, [500; 4], "{outcome}");
+}
+
+#[test]
+fn standard_error_is_kept_apart() {
+    let outcome = shell("-l -n 2", "echo out; echo err >&2").run();
+    assert_eq!(outcome.lines(), ["[0] out", "[1] out"], "{outcome}");
+    let mut errors: Vec<&str> = outcome.stderr.lines().collect();
+    errors.sort_unstable();
+    assert_eq!(errors, ["[0] err", "[1] err"], "{outcome}");
+}
+
+#[test]
+fn bytes_pass_unchanged_and_none_is_lost() {
+    let outcome = shell("-n 1", r"printf 'a\000b\377\r\n\nend'; head -c 1000000 /dev/zero").run();
+    let mut expected = b"a\0b\xff\r\n\nend".to_vec();
+    expected.resize(expected.len() + 1_000_000, 0);
+    assert!(outcome.bytes == expected, "other bytes: {}", outcome.status);
+    let script = "head -c 200000 /dev/zero | tr '\\0' x; test $PMI_RANK = 0 || exit 1";
+    let outcome = shell("-n 3", script).run();
+    assert!(outcome.bytes == [b'x'; 600_000], "{} bytes: {}", outcome.bytes.len(), outcome.status);
+}
+
+#[test]
+fn ranks_notice_that_their_output_has_no_reader() {
+    let (reader, writer) = pipe().expect("the system has pipes");
+    let job = shell("-n 2", "exec yes").stdout(writer).start();
+    let mut line = String::new();
+    let mut reader = BufReader::new(reader);
+    reader.read_line(&mut line).expect("the output is text");
+    assert_eq!(line, "y\n");
+    drop(reader);
+    job.wait().code(128 + 13).quiet();
+}
+
+#[test]
+fn a_reader_that_does_not_read_stops_the_writers_and_not_the_service() {
+    // Rank 0 fills every buffer. Rank 1 meanwhile sends PMI requests and prints the replies on standard error.
+    let script = r#"test $PMI_RANK = 0 && exec head -c 3000000 /dev/zero
+        printf 'cmd=init pmi_version=1 pmi_subversion=1\n' >&3; read reply <&3; echo "$reply" >&2
+        printf 'cmd=finalize\n' >&3; read reply <&3; echo "$reply" >&2"#;
+    let (mut reader, writer) = pipe().expect("the system has pipes");
+    let job = shell("-n 2", script).stdout(writer).start();
+    job.await_stderr("cmd=response_to_init rc=0").await_stderr("cmd=finalize_ack");
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).expect("the pipe is open");
+    job.wait().code(0);
+    assert_eq!(bytes.len(), 3_000_000);
+}
+
+#[test]
+fn output_goes_to_the_files_that_patterns_name() {
+    let folder = Folder::new("patterns");
+    let script = "echo $PMI_RANK; echo $$ >&2";
+    let job = Job::hydrant("-outfile-pattern").arg(folder.path("out.%r.%a"));
+    let job = job.arg("-errfile-pattern").arg(folder.path("err.%p")).words("-n 1 sh -c").arg(script);
+    job.words(": -n 1 sh -c").arg(script).run().quiet().stdout_is("");
+    let mut files: Vec<_> = fs::read_dir(&folder.0)
+        .expect("the folder is there")
+        .map(|entry| entry.expect("it can be read").file_name().to_string_lossy().into_owned())
+        .map(|name| (folder.read(&name).trim().to_owned(), name))
+        .map(|(text, name)| (name, text))
+        .collect();
+    files.sort();
+    assert_eq!(files.len(), 4, "{files:?}");
+    for (name, text) in &files[..2] {
+        assert_eq!(name, &format!("err.{text}"));
+    }
+    assert_eq!(files[2..], [("out.0.0", "0"), ("out.1.1", "1")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+    let outcome = Job::hydrant("-outfile-pattern /nowhere/%r -n 1 echo").run();
+    outcome.code(1).warns("cannot open /nowhere/0 for the output of rank 0");
+}
+
+#[test]
+fn lost_output_is_an_error() {
+    let full = fs::File::options().write(true).open("/dev/full").expect("Linux has /dev/full");
+    let outcome = Job::hydrant("-n 1 echo x").stdout(full).run();
+    outcome.code(1).warns("output was lost, cannot write standard output: ");
 }
 
 #[test]
@@ -55,15 +156,12 @@ fn three_megabytes_of_output_are_passed_on() {
 }
 
 #[test]
-fn output_goes_to_files_by_pattern() {
-    let dir = std::env::temp_dir().join(format!("hydrant-tests-out-{}", std::process::id()));
-    fs::create_dir_all(&dir).expect("the temporary folder can be written");
+fn patterns_are_relative_to_the_working_directory() {
+    let folder = Folder::new("out");
     let script = "echo out $PMI_RANK; echo err $PMI_RANK >&2";
     let job = shell("-outfile-pattern out.%r -errfile-pattern err.%r -n 2", script);
-    let outcome = job.dir(&dir).run();
-    let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap_or_else(|e| format!("{name}: {e}"));
-    let files = ["out.0", "out.1", "err.0", "err.1"].map(read);
-    fs::remove_dir_all(&dir).expect("the folder is there");
+    let outcome = job.dir(&folder.0).run();
+    let files = ["out.0", "out.1", "err.0", "err.1"].map(|name| folder.read(name));
     assert_eq!(files, ["out 0\n", "out 1\n", "err 0\n", "err 1\n"]);
     assert_eq!((outcome.code(0).stdout.as_str(), outcome.stderr.as_str()), ("", ""));
 }
@@ -138,13 +236,11 @@ fn descriptors_of_server(ranks: usize) -> usize {
 
 #[test]
 fn called_mpiexec_it_is_hydrant_run() {
-    let dir = std::env::temp_dir().join(format!("hydrant-tests-link-{}", std::process::id()));
-    fs::create_dir_all(&dir).expect("the temporary folder can be written");
-    let link = dir.join("mpiexec");
-    std::os::unix::fs::symlink(hydrant_tests::job::hydrant_bin(), &link).expect("the folder is new");
+    let folder = Folder::new("link");
+    let link = folder.0.join("mpiexec");
+    std::os::unix::fs::symlink(hydrant_tests::hydrant_bin(), &link).expect("the folder is new");
     let outcome =
         Job::new(&link).words("-n 3").arg(RAW).args(["init1", "fence1", "end1", "say", "done"]).run();
-    fs::remove_dir_all(&dir).expect("the folder is there");
     outcome.code(0).says("done", 3).quiet();
 }
 
@@ -163,14 +259,13 @@ fn ranks_are_bound_to_the_processors_that_were_named() {
     let outcome = Job::hydrant("-n 1 cat /proc/self/status").run();
     assert_eq!(allowed(&outcome.code(0).stdout), mine);
     Job::hydrant("-bind-to user:99999 -n 1 true").run().code(1).warns("99999");
+    Job::hydrant("-bind-to user:1023 -n 1 true").run().code(1).warns("cannot bind to processor 1023");
 }
 
 #[test]
 fn a_job_is_read_from_a_file() {
-    let file = std::env::temp_dir().join(format!("hydrant-tests-config-{}", std::process::id()));
+    let folder = Folder::new("config");
     let text = "# two programs\n-n 1 -wdir / sh -c 'echo \"$PMI_RANK in $PWD\"'\n-n 2 sh -c 'echo \"$PMI_RANK of $PMI_SIZE\"'\n";
-    fs::write(&file, text).expect("the temporary folder can be written");
-    let outcome = Job::hydrant("-configfile").arg(&file).run();
-    fs::remove_file(&file).expect("the file is there");
+    let outcome = Job::hydrant("-configfile").arg(folder.file("job", text)).run();
     assert_eq!(outcome.code(0).lines(), ["0 in /", "1 of 3", "2 of 3"]);
 }

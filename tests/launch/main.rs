@@ -6,17 +6,15 @@ mod command;
 mod dynamic;
 /// Ranks that fail, abort or are not there, and the exit code.
 mod failures;
-/// Input and output of ranks, descriptors and environment.
+/// Input, output, files, descriptors and environment of ranks.
 mod io;
 /// The name service: `hydrant serve --universe`, and jobs that join it.
 mod names;
-/// PMI requests by shell scripts.
-mod pmi;
 /// The TCP port of `--pmi-port`.
 mod port;
 /// `hydrant probe`.
 mod probe;
-/// Processes of ranks: start, signals, binding, descriptors.
+/// Processes of ranks: how they start, what they inherit, and how they end.
 mod ranks;
 /// `hydrant run --record` and `hydrant replay`.
 mod record;
@@ -24,19 +22,20 @@ mod record;
 mod serve;
 /// Put, get and fence, and malformed requests.
 mod service;
-/// Signals to a job, from processes and from a shell's terminal.
+/// Signals, terminals, and the shell's job control.
 mod signals;
 /// Spawned jobs.
 mod spawn;
-/// Standard input, output and error.
-mod streams;
-/// A job on a terminal.
-mod terminal;
 
 use hydrant_tests::Job;
 
 /// A PMI client that does what its arguments say; see its source for the steps.
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
+
+/// Shell functions for PMI-1: `ask LINE` sends a request and reads the reply, `init` joins.
+const ASK: &str = r#"ask() { printf '%s\n' "$1" >&3; read -r reply <&3; }
+    init() { ask 'cmd=init pmi_version=1 pmi_subversion=1'; }
+    "#;
 
 /// A job of raw clients: `steps` are separated by line ends, a step from its text by the first blank.
 fn raw(options: &str, steps: &str) -> Job {

@@ -1,11 +1,11 @@
 //! `PMI_PORT`: who may come in, and what strangers can do.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use hydrant_tests::{Job, Running};
 
-use crate::{RAW, raw};
+use crate::{RAW, raw, shell};
 
 /// A job whose rank 0 says its port and then waits for the end of its input; the others wait in a fence.
 fn waiting(options: &str) -> Running {
@@ -79,8 +79,30 @@ fn silence_costs_only_its_own_connection() {
     let mut half = TcpStream::connect(port).expect("the port is open");
     half.write_all(b"cmd=initack pmi").expect("nothing was refused yet");
     job.end_input();
-    job.wait().code(0).says("done", 3);
-    drop((silent, half));
+    job.wait().code(0).quiet().says("done", 3);
+    for mut silent in silent {
+        let mut told = Vec::new();
+        // A reset is as good an end as any.
+        let _ = silent.read_to_end(&mut told);
+        assert_eq!(told, b"");
+    }
+    drop(half);
+}
+
+#[test]
+fn many_silent_connections_keep_no_rank_out() {
+    let mut job = shell("--pmi-port -n 1", "echo $PMI_PORT; read line").hold_input().start();
+    let address: SocketAddr = job.line().parse().expect("the script prints its port");
+    let connect = || TcpStream::connect(address).expect("the port is open");
+    let silent: Vec<_> = (0..200).map(|_| connect()).collect();
+    let mut rank = BufReader::new(connect());
+    rank.get_mut().write_all(b"cmd=initack pmiid=0\n").expect("the server reads");
+    let mut line = String::new();
+    rank.read_line(&mut line).expect("the server answers");
+    assert!(line.starts_with("cmd=initack rc=0"), "{line}");
+    drop(silent);
+    job.send(b"\n").expect("the script reads");
+    job.wait().code(0);
 }
 
 #[test]

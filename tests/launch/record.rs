@@ -2,101 +2,90 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Output, Stdio};
 
 use hydrant_core::Limits;
 use hydrant_record::{Record, Writer};
-
-use hydrant_tests::plain::{Job, Scratch, hydrant, hydrant_path, text};
+use hydrant_tests::{Folder, Job, Outcome, hydrant_bin};
 use rustix::process::Signal;
 
-/// A job of two probes that is recorded.
-fn record(file: &str) -> Output {
-    hydrant(&["--record", file, "-n", "2", hydrant_path(), "probe", "--pmi", "2"])
-        .output()
-        .expect("hydrant starts")
+/// A job that is recorded to that file, and not by the harness.
+fn recorded(file: &str, args: &str) -> Job {
+    Job::command("run --record").arg(file).words(args)
 }
 
-fn replay(args: &[&str]) -> Output {
-    let mut command = Command::new(hydrant_path());
-    command.arg("replay").args(args).stdin(Stdio::null()).output().expect("hydrant starts")
+/// A recorded job of two probes.
+fn record(file: &str) -> Outcome {
+    recorded(file, "-n 2").arg(hydrant_bin()).words("probe --pmi 2").run()
+}
+
+fn replay(options: &str, file: &str) -> Outcome {
+    Job::command("replay").words(options).arg(file).run()
 }
 
 #[test]
-fn a_job_is_recorded_shown_and_says_the_same_again() {
-    let scratch = Scratch::new("record");
-    let file = scratch.path("job.rec");
-    // What is there is replaced, and its rights go with it.
-    fs::write(&file, vec![b'x'; 1 << 20]).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    let job = record(&file);
-    assert_eq!((job.status.code(), text(&job.stderr).as_str()), (Some(0), ""));
-    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+fn a_recorded_job_is_shown_and_replayed() {
+    let folder = Folder::new("record");
+    let file = folder.path("job.rec");
+    // An old file is replaced, and so is its mode.
+    fs::write(&file, vec![b'x'; 1 << 20]).expect("the folder can be written");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("the file is this user's");
+    record(&file).code(0).quiet();
+    let mode = fs::metadata(&file).expect("the file is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
 
-    let shown = replay(&[&file]);
-    let table = text(&shown.stdout);
-    assert_eq!((shown.status.code(), text(&shown.stderr).as_str()), (Some(0), ""), "{table}");
-    assert_eq!(table.matches("! joined").count(), 2, "{table}");
+    let shown = replay("", &file);
+    shown.code(0).quiet().says("! joined", 2);
+    let table = &shown.stdout;
     let introductions = table.lines().filter(|line| line.contains(" > ") && line.contains("cmd=fullinit;"));
-    assert_eq!(introductions.count(), 2, "{table}");
-    assert!(table.lines().last().unwrap().ends_with(" outputs, all the same"), "{table}");
+    assert_eq!(introductions.count(), 2, "{shown}");
+    let verdict = table.lines().last().unwrap_or_default();
+    assert!(verdict.ends_with(" outputs, all the same"), "{shown}");
 
-    let one = text(&replay(&["--rank", "1", &file]).stdout);
-    assert_eq!(one.matches("! joined").count(), 1, "{one}");
-    assert!(one.contains("+ job kvs_") && one.contains("all the same"), "{one}");
+    let one = replay("--rank 1", &file);
+    one.says("! joined", 1);
+    assert!(one.stdout.contains("+ job kvs_") && one.stdout.contains("all the same"), "{one}");
 
-    let verdict = table.lines().last().unwrap();
-    assert_eq!(text(&replay(&["-q", &file]).stdout), format!("{verdict}\n"));
-    let unchecked = text(&replay(&["--no-check", &file]).stdout);
-    assert_eq!(unchecked, table.replace("all the same", "not checked"));
+    replay("-q", &file).stdout_is(&format!("{verdict}\n"));
+    replay("--no-check", &file).stdout_is(&table.replace("all the same", "not checked"));
 }
 
-/// Job's end by a failing rank and by a signal: the recording is whole all the same.
+/// Jobs that end by a failing rank and by a signal: the recording is whole.
 #[test]
 fn jobs_that_fail_are_recorded_to_their_end() {
-    let scratch = Scratch::new("record-failures");
-    let file = scratch.path("job.rec");
-    let failing = hydrant(&["--record", &file, "-n", "2", "sh", "-c", "exit 3"]).output().unwrap();
-    assert_eq!(failing.status.code(), Some(3));
-    let shown = replay(&[&file]);
-    let table = text(&shown.stdout);
-    assert_eq!((shown.status.code(), table.matches("+ exited with code 3").count()), (Some(0), 2), "{table}");
+    let folder = Folder::new("failures");
+    let file = folder.path("job.rec");
+    recorded(&file, "-n 2 sh -c").arg("exit 3").run().code(3);
+    replay("", &file).code(0).says("+ exited with code 3", 2);
 
-    let mut job = Job::start(&["--record", &file, "-n", "1"], "echo up; exec sleep 1000");
-    assert_eq!(job.line(), "up");
-    job.signal(Signal::TERM);
-    assert_eq!(job.end().0.code(), Some(143));
-    let shown = replay(&[&file]);
-    let table = text(&shown.stdout);
-    assert_eq!((shown.status.code(), table.matches("+ died by signal 15").count()), (Some(0), 1), "{table}");
+    let job = recorded(&file, "-n 1 sh -c").arg("echo up; exec sleep 1000").start();
+    job.await_stdout("up\n", 1).signal(Signal::TERM);
+    job.wait().code(143);
+    replay("", &file).code(0).says("+ died by signal 15", 1);
 }
 
-/// A pset that cannot be is the launcher's mistake, and part of the record.
+/// A process set that cannot exist is the launcher's mistake, and part of the recording.
 #[test]
 fn what_the_core_refuses_is_recorded() {
-    let scratch = Scratch::new("record-fault");
-    let file = scratch.path("job.rec");
-    let refused = hydrant(&["--record", &file, "--limit", "psets=0", "true"]).output().unwrap();
-    assert_eq!(refused.status.code(), Some(1));
-    let shown = replay(&[&file]);
-    let table = text(&shown.stdout);
-    assert_eq!(shown.status.code(), Some(0), "{table}");
-    assert!(table.contains("refused: the limit psets of 0 is used up"), "{table}");
+    let folder = Folder::new("fault");
+    let file = folder.path("job.rec");
+    recorded(&file, "--limit psets=0 true").run().code(1);
+    let shown = replay("", &file);
+    shown.code(0).says("refused: the limit psets of 0 is used up", 1);
 }
 
-/// Files that are no recordings, or no whole ones: the place is named, and what is good is shown.
+/// Files that are no recordings, or no whole ones: the error names the place, and everything before it is shown.
 #[test]
 fn files_that_are_not_whole_are_refused_with_the_place() {
-    let scratch = Scratch::new("record-damage");
-    let file = scratch.path("job.rec");
+    let folder = Folder::new("damage");
+    let file = folder.path("job.rec");
     record(&file);
-    let good = fs::read(&file).unwrap();
+    let good = fs::read(&file).expect("the recording is there");
     let error = |bytes: &[u8]| {
-        fs::write(&file, bytes).unwrap();
-        let output = replay(&["-q", &file]);
-        assert_eq!(output.status.code(), Some(1));
-        let error = text(&output.stderr);
-        (text(&output.stdout), error.strip_prefix(&format!("hydrant replay: {file}: ")).unwrap().to_owned())
+        fs::write(&file, bytes).expect("the folder can be written");
+        let outcome = replay("-q", &file);
+        outcome.code(1);
+        let error = outcome.stderr.strip_prefix(&format!("hydrant replay: {file}: ")).map(str::to_owned);
+        (outcome.stdout.clone(), error.unwrap_or_else(|| panic!("{outcome}")))
     };
     let cut = good.len() - 5;
     let (verdict, why) = error(&good[..cut]);
@@ -105,10 +94,8 @@ fn files_that_are_not_whole_are_refused_with_the_place() {
     let mut bent = good.clone();
     bent[good.len() / 2] ^= 1;
     let (verdict, why) = error(&bent);
-    assert!(
-        verdict.ends_with("all the same up to there\n") && why.starts_with("damaged at offset "),
-        "{why}"
-    );
+    assert!(verdict.ends_with("all the same up to there\n"), "{verdict}");
+    assert!(why.starts_with("damaged at offset "), "{why}");
     let mut other = good.clone();
     other[8] = 99;
     let (_, why) = error(&other);
@@ -117,84 +104,65 @@ fn files_that_are_not_whole_are_refused_with_the_place() {
     assert!(why.starts_with("not a recording"), "{why}");
     let (_, why) = error(b"");
     assert!(why.starts_with("truncated at offset 0"), "{why}");
-    let missing = replay(&[&scratch.path("nowhere")]);
-    assert_eq!(missing.status.code(), Some(1));
-    assert!(text(&missing.stderr).contains("No such file"), "{}", text(&missing.stderr));
-    assert_eq!(text(&missing.stdout), "", "nothing was played");
+    replay("", &folder.path("nowhere")).code(1).stdout_is("").warns("No such file");
 }
 
-/// A recording may come from a stranger: one that asks for more memory than there is gets none.
+/// Recordings are untrusted. One whose limits need more memory than there is gets none.
 #[test]
 fn limits_that_do_not_fit_are_refused() {
-    let scratch = Scratch::new("record-limits");
-    let file = scratch.path("job.rec");
+    let folder = Folder::new("limits");
+    let file = folder.path("job.rec");
     let limits = Limits { ranks: u32::MAX, psets: u32::MAX, ..Limits::for_ranks(1) };
-    let mut writer = Writer::new(fs::File::create(&file).unwrap()).unwrap();
-    writer.write(&Record::Begin { program: "somebody", limits, seed: 0 }).unwrap();
-    writer.finish().unwrap();
-    let refused = replay(&[&file]);
-    assert_eq!((refused.status.code(), text(&refused.stdout).as_str()), (Some(1), ""));
-    assert!(
-        text(&refused.stderr).contains("MiB of memory, and this machine has"),
-        "{}",
-        text(&refused.stderr)
-    );
-    assert_eq!(replay(&["--no-check", &file]).status.code(), Some(0));
+    let mut writer =
+        Writer::new(fs::File::create(&file).expect("the folder can be written")).expect("the disk has room");
+    writer.write(&Record::Begin { program: "somebody", limits, seed: 0 }).expect("the disk has room");
+    writer.finish().expect("the disk has room");
+    replay("", &file).code(1).stdout_is("").warns("MiB of memory, and this machine has");
+    replay("--no-check", &file).code(0);
 }
 
-/// What was to be shown, and could not be, is no success.
 #[test]
-fn a_full_disk_is_no_place_to_show_a_recording() {
-    let scratch = Scratch::new("record-shown");
-    let file = scratch.path("job.rec");
+fn a_recording_that_cannot_be_printed_is_an_error() {
+    let folder = Folder::new("shown");
+    let file = folder.path("job.rec");
     record(&file);
-    for quiet in [&["-q"][..], &[]] {
-        let mut command = Command::new(hydrant_path());
-        let full = fs::File::create("/dev/full").unwrap();
-        let output = command.arg("replay").args(quiet).arg(&file).stdout(full).output().unwrap();
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{error}");
-        assert!(error.starts_with("hydrant replay: cannot write to standard output: No space"), "{error}");
+    for options in ["-q", ""] {
+        let full = fs::File::create("/dev/full").expect("Linux has /dev/full");
+        let outcome = Job::command("replay").words(options).arg(&file).stdout(full).run();
+        outcome.code(1).stderr_starts("hydrant replay: cannot write to standard output: No space");
     }
 }
 
 #[test]
-fn what_cannot_be_recorded_is_told_before_the_job() {
-    let nowhere = hydrant(&["--record", "/nonexistent/job.rec", "echo", "started"]).output().unwrap();
-    assert_eq!((nowhere.status.code(), text(&nowhere.stdout).as_str()), (Some(1), ""));
-    let error = text(&nowhere.stderr);
-    assert!(error.starts_with("hydrant: cannot record to /nonexistent/job.rec: No such file"), "{error}");
+fn a_file_that_cannot_be_written_is_refused_before_the_job() {
+    let outcome = recorded("/nonexistent/job.rec", "echo started").run();
+    outcome.code(1).stdout_is("");
+    outcome.stderr_starts("hydrant: cannot record to /nonexistent/job.rec: No such file");
 }
 
 /// A full disk ends the recording, not the job.
 #[test]
 fn a_full_disk_does_not_end_the_job() {
-    let job = record("/dev/full");
-    let error = text(&job.stderr);
-    assert_eq!(job.status.code(), Some(0), "{error}");
-    assert!(text(&job.stdout).contains("all right"), "{}", text(&job.stdout));
-    assert!(error.starts_with("hydrant: cannot record to /dev/full: No space left on device"), "{error}");
-    assert!(error.ends_with("; the recording ends early, the job goes on\n"), "{error}");
-    assert_eq!(error.lines().count(), 1, "{error}");
+    let outcome = record("/dev/full");
+    outcome.code(0).says("all right", 1);
+    outcome.stderr_starts("hydrant: cannot record to /dev/full: No space left on device");
+    outcome.stderr_ends("; the recording ends early, the job goes on");
+    assert_eq!(outcome.stderr.lines().count(), 1, "{outcome}");
 }
 
-/// What was said until the launcher was killed is there.
+/// The recording holds every output up to the moment when the launcher was killed.
 #[test]
-fn a_killed_launcher_leaves_all_that_was_said() {
-    let scratch = Scratch::new("record-killed");
-    let file = scratch.path("job.rec");
+fn the_recording_of_a_killed_launcher_is_shown_to_its_end() {
+    let folder = Folder::new("killed");
+    let file = folder.path("job.rec");
     let script = "eval \"exec 9<&$PMI_FD 8>&$PMI_FD\"; \
                   echo 'cmd=init pmi_version=1 pmi_subversion=1' >&8; read -r answer <&9; echo \"$answer\"; \
                   exec sleep 1000";
-    let mut job = Job::start(&["--record", &file, "-n", "1"], script);
-    assert!(job.line().starts_with("cmd=response_to_init"));
-    job.signal(Signal::KILL);
-    job.end();
-    let shown = replay(&[&file]);
-    let (table, error) = (text(&shown.stdout), text(&shown.stderr));
-    assert!(
-        table.contains("< cmd=response_to_init") && table.ends_with("all the same up to there\n"),
-        "{table}"
-    );
-    assert!(error.contains("without an end record"), "{error}");
+    let job = recorded(&file, "-n 1 sh -c").arg(script).start();
+    job.await_stdout("cmd=response_to_init", 1).signal(Signal::KILL);
+    job.wait().signaled(Signal::KILL);
+    let shown = replay("", &file);
+    assert!(shown.stdout.contains("< cmd=response_to_init"), "{shown}");
+    assert!(shown.stdout.ends_with("all the same up to there\n"), "{shown}");
+    shown.warns("without an end record");
 }

@@ -1,11 +1,9 @@
-//! `hydrant serve --size`, spoken to by hand.
+//! `hydrant serve --size`, with a rank that the test plays.
 
 use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
 
-use hydrant_tests::job::hydrant_bin;
-use hydrant_tests::plain::Job;
+use hydrant_tests::Job;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 
@@ -23,31 +21,26 @@ fn serve_one(address: &str) {
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_nobody_up() {
-    let (mut reader, mut log) = pipe().expect("there are pipes");
-    let flags = fcntl_getfl(&log).expect("it is open");
-    fcntl_setfl(&log, flags | OFlags::NONBLOCK).expect("pipes may be that");
+fn a_log_without_a_reader_delays_no_rank() {
+    let (mut reader, mut log) = pipe().expect("the system has pipes");
+    let flags = fcntl_getfl(&log).expect("the pipe is open");
+    fcntl_setfl(&log, flags | OFlags::NONBLOCK).expect("a pipe may be non-blocking");
     while log.write(&[b'.'; 4096]).is_ok() {}
-    fcntl_setfl(&log, flags).expect("pipes may be that");
-    let mut command = Command::new(hydrant_bin());
-    command.args(["serve", "--size", "1", "--jobs", "0", "-v"]);
-    let mut server = Job::spawn(
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.try_clone().expect("it is open")),
-    );
-    drop((command, log));
+    fcntl_setfl(&log, flags).expect("a pipe may be blocking");
+    let mut server = Job::command("serve --size 1 --jobs 0 -v").stderr(log).start();
     let line = server.line();
-    let address = line.strip_prefix("PMI_PORT=").expect("it says where it is");
+    let address = line.strip_prefix("PMI_PORT=").expect("the server prints its address");
     for _ in 0..3 {
         serve_one(address);
     }
-    // What it has to say waits until somebody reads.
-    let mut said = Vec::new();
-    while !String::from_utf8_lossy(&said).contains("job 2 is over") {
+    // Log lines wait in the server until the pipe is read.
+    let mut lines = Vec::new();
+    while !String::from_utf8_lossy(&lines).contains("job 2 is over") {
         let mut bytes = [0; 4096];
         let len = reader.read(&mut bytes).expect("the pipe is open");
-        assert_ne!(len, 0, "it ends in the middle");
-        said.extend_from_slice(&bytes[..len]);
+        assert_ne!(len, 0, "the log ends in the middle");
+        lines.extend_from_slice(&bytes[..len]);
     }
     server.signal(Signal::TERM);
-    assert_eq!(server.end().0.code(), Some(0));
+    server.wait().code(0);
 }

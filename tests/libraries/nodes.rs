@@ -1,8 +1,8 @@
 //! Real libraries, whose ranks know of each other by what goes through the tree.
 
 use hydrant_tests::Job;
-use hydrant_tests::job::{SHAPES, nodes};
 use hydrant_tests::peers::{Peer, SLURM_LIBPMI2, clients_dir, intel_bin, intel_lib, python};
+use hydrant_tests::{SHAPES, nodes};
 
 /// A program of MPICH 5.0.2's on hosts of two slots, where there is an MPICH to build it with.
 fn mpich(hosts: u32, radix: u32, options: &str, program: &str, args: &str) -> Option<Job> {

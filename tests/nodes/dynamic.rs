@@ -2,7 +2,7 @@
 //! sets of nodes, groups, connections, rings.
 
 use hydrant_tests::Job;
-use hydrant_tests::job::{SHAPES, hydrant_bin, nodes};
+use hydrant_tests::{SHAPES, hydrant_bin, nodes};
 
 use crate::{RAW, raw, shell};
 

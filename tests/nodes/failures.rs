@@ -3,7 +3,7 @@
 use std::fs;
 
 use hydrant_tests::Job;
-use hydrant_tests::job::{Running, nodes};
+use hydrant_tests::{Running, nodes};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{raw, shell};

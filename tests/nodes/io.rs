@@ -3,8 +3,8 @@
 use std::fs;
 
 use hydrant_tests::Job;
-use hydrant_tests::job::{LISTENER, hydrant_bin, nodes};
 use hydrant_tests::terminal::Terminal;
+use hydrant_tests::{LISTENER, hydrant_bin, nodes};
 use rustix::process::Signal;
 
 use crate::{RAW, raw, shell};

@@ -12,7 +12,7 @@ mod record;
 mod tree;
 
 use hydrant_tests::Job;
-use hydrant_tests::job::nodes;
+use hydrant_tests::nodes;
 
 /// A PMI client that does what its arguments say; see its source for the steps.
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use hydrant_tests::Job;
-use hydrant_tests::job::{Outcome, hydrant_bin, nodes};
+use hydrant_tests::{Outcome, hydrant_bin, nodes};
 
 use crate::RAW;
 

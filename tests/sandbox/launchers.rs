@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use hydrant_tests::Job;
-use hydrant_tests::job::{hydrant_bin, plugin};
 use hydrant_tests::peers::{Peer, node, python, wasmtime_python};
+use hydrant_tests::{hydrant_bin, plugin};
 
 /// A client that says what it is told.
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");

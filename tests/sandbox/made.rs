@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use hydrant_tests::job::target_dir;
+use hydrant_tests::target_dir;
 
 /// `Ok(Handled)`: nothing consumed, no tick, and more to be said.
 pub(crate) const HANDLED: &str = "(i64.store (i32.const 131072) (i64.const 0x100000000)) (i32.const 5)";

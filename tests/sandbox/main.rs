@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use hydrant_tests::Job;
-use hydrant_tests::job::{hydrant_bin, target_dir};
+use hydrant_tests::{hydrant_bin, target_dir};
 use made::{HANDLED, hostile};
 
 /// `hydrant` with the sandbox: `HYDRANT_SANDBOX_BIN`, or built here, once.

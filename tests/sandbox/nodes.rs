@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hydrant_tests::Job;
-use hydrant_tests::job::{hydrant_bin, target_dir};
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{hydrant_bin, target_dir};
 
 use crate::made::{HANDLED, hostile_on};
 use crate::{WAITING, bin, plugin, sandboxed};

@@ -22,7 +22,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hydrant_tests::Job;
-use hydrant_tests::job::hydrant_bin;
+use hydrant_tests::hydrant_bin;
 use hydrant_tests::peers::Peer;
 
 /// The hosts that have an sshd.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use hydrant_tests::job::hydrant_bin;
+use hydrant_tests::hydrant_bin;
 use hydrant_tests::peers::{Peer, peers_dir};
 use hydrant_tests::{Job, Running};
 use rustix::process::{Pid, Signal, kill_process};

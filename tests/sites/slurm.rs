@@ -1,7 +1,7 @@
 //! Jobs inside allocations of a real Slurm with four nodes, which srun starts the daemons on.
 
 use hydrant_tests::Job;
-use hydrant_tests::job::hydrant_bin;
+use hydrant_tests::hydrant_bin;
 use hydrant_tests::peers::Peer;
 use hydrant_tests::slurm::Cluster;
 use rustix::process::{Pid, Signal, kill_process};

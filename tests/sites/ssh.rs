@@ -1,6 +1,6 @@
 //! Jobs over three hosts, each with an sshd.
 
-use hydrant_tests::job::hydrant_bin;
+use hydrant_tests::hydrant_bin;
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Outcome, Running};
 use rustix::process::{Pid, Signal, kill_process};

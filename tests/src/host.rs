@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hydrant::storage::OwnedStorage;
 use hydrant_core::limits::Limits;
 use hydrant_core::server::{Consumed, Input, JobSpec, Output};
 use hydrant_core::wire::decode_spawn;
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time, UpcallId};
+use hydrant_driver::MappedStorage;
 
 /// The job that [`Host::job`] opens.
 pub const JOB: JobId = JobId(0);
@@ -40,7 +40,7 @@ impl<'s> Host<'s> {
     ///
     /// # Errors
     /// The server's own.
-    pub fn new(limits: Limits, memory: &'s mut OwnedStorage) -> Result<Host<'s>, Fault> {
+    pub fn new(limits: Limits, memory: &'s mut MappedStorage) -> Result<Host<'s>, Fault> {
         Ok(Host {
             server: Server::new(limits, memory.lend(), 7)?,
             replies: BTreeMap::new(),

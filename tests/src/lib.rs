@@ -1,22 +1,39 @@
-//! What the tests share: finding real MPI libraries and building programs against them, starting jobs under a
-//! watchdog, and reading captured exchanges.
+//! The harness of the end-to-end tests.
+//!
+//! A [`Job`] says what to start: a program, its arguments, environment and input. [`Job::start`] gives a [`Running`] program
+//! and [`Running::wait`] its [`Outcome`]; [`Job::run`] does both. Jobs of `hydrant run` ([`Job::hydrant`]) are recorded, and each
+//! recording is replayed when the job has ended. [`Folder`] is a place for a test's files.
+//!
+//! ```no_run
+//! use hydrant_tests::Job;
+//!
+//! let outcome = Job::hydrant("-n 2 sh -c").arg("echo rank $PMI_RANK; exit 3").run();
+//! outcome.code(3).says("rank 0\n", 1).warns("exited with code 3");
+//! ```
 
+mod folder;
 pub mod host;
-pub mod job;
+mod job;
 pub mod message;
 pub mod offload;
+mod outcome;
 pub mod peers;
-pub mod plain;
+mod programs;
 mod recording;
+mod running;
 pub mod slurm;
 pub mod terminal;
 pub mod transcript;
 
-pub use job::{Job, Outcome, Running};
+pub use folder::Folder;
+pub use job::{Job, LISTENER, SHAPES, nodes};
+pub use outcome::Outcome;
+pub use programs::{cross, hydrant_bin, hydrant_path, plugin, target_dir};
+pub use running::{PATIENCE, Running};
 
-/// Says something to whoever runs the tests, which the test runner does not hold back.
+/// Prints a line on standard error, past the capture of the test runner.
 pub fn tell(what: &str) {
     use std::io::Write;
-    // Somebody who closed standard error does not want to know.
+    // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "{what}");
 }

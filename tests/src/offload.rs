@@ -1,6 +1,6 @@
 //! Jobs of `hydrant offload` at whatever serves them: the same for a board, for this machine's processor, and for a DPU's.
 
-use crate::job::hydrant_bin;
+use crate::hydrant_bin;
 use crate::peers::Peer;
 use crate::{Job, Outcome};
 

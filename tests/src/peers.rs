@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use crate::job::target_dir;
+use crate::target_dir;
 
 /// A real implementation that tests run against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

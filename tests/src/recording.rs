@@ -10,7 +10,7 @@ use hydrant::replay::{self, ReplayErrorKind};
 use hydrant_record::{RecordError, Summary};
 use rustix::process::Signal;
 
-use crate::job::{Outcome, hydrant_bin, target_dir};
+use crate::{Outcome, hydrant_bin, target_dir};
 
 /// The option that has the core run in a plugin, where `HYDRANT_TESTS_SANDBOX` names one.
 pub(crate) fn in_sandbox() -> Option<String> {

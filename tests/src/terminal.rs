@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::job::PATIENCE;
+use crate::PATIENCE;
 
 /// A shell with job control on a terminal of its own. Dropping it hangs the terminal up, which ends what runs there.
 #[derive(Debug)]
@@ -85,10 +85,21 @@ impl Terminal {
             }
         }
     }
+
+    /// Waits for the end of the shell, or of the program that took its place with `exec`.
+    #[track_caller]
+    pub fn wait(mut self) -> ExitStatus {
+        let group = Pid::from_child(&self.shell);
+        assert!(crate::running::ended(group, self.deadline), "hung; the screen shows\n{}", self.seen);
+        self.shell.wait().expect("the shell is a child")
+    }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
+        if matches!(self.shell.try_wait(), Ok(Some(_))) {
+            return;
+        }
         let group = Pid::from_child(&self.shell);
         // The shell leads the session: its end hangs up all that runs on the terminal.
         let _ = rustix::process::kill_process_group(group, Signal::HUP);

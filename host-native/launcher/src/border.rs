@@ -1,68 +1,16 @@
-//! The core that serves a run: what the event loops drive, whatever stands behind it.
+//! Choice of the PMI server's backend: in this process, or a plugin in a sandbox.
 
 use std::ffi::OsString;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Server, Time};
+pub(crate) use hydrant_driver::{AnyBackend, BackendError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
-use crate::manage::{Board, BoardError};
 use crate::plan::Plugin;
-use crate::storage::OwnedStorage;
-
-/// Why the core did not take an input.
-#[derive(Debug, thiserror::Error)]
-pub enum BackendError {
-    /// The launcher's mistake, or a limit.
-    #[error(transparent)]
-    Fault(#[from] Fault),
-    /// The board that serves instead does not.
-    #[error(transparent)]
-    Board(#[from] Box<BoardError>),
-    /// The plugin's, where the core runs in a sandbox.
-    #[cfg(feature = "sandbox")]
-    #[error(transparent)]
-    Plugin(#[from] hydrant_wasm::PluginError),
-}
-
-impl From<BoardError> for BackendError {
-    fn from(error: BoardError) -> BackendError {
-        Box::new(error).into()
-    }
-}
-
-impl BackendError {
-    /// The core's own error, where it is one.
-    pub(crate) fn fault(&self) -> Option<Fault> {
-        match self {
-            BackendError::Fault(why) => Some(*why),
-            BackendError::Board(_) => None,
-            #[cfg(feature = "sandbox")]
-            BackendError::Plugin(_) => None,
-        }
-    }
-}
-
-#[cfg(feature = "sandbox")]
-impl From<hydrant_wasm::Error> for BackendError {
-    fn from(error: hydrant_wasm::Error) -> BackendError {
-        match error {
-            hydrant_wasm::Error::Fault(why) => why.into(),
-            hydrant_wasm::Error::Plugin(why) => why.into(),
-        }
-    }
-}
-
-/// Room for whatever a core says.
-pub(crate) fn output_buffer(limits: &Limits) -> Box<[u8]> {
-    vec![0; limits.output_room()].into()
-}
-
-/// Any core.
-pub(crate) type AnyBackend<'s> = dyn Backend<Error = BackendError> + 's;
+use hydrant_driver::MappedStorage;
 
 /// The core itself, in this process.
 #[derive(Debug)]
@@ -89,44 +37,6 @@ impl Backend for Native<'_> {
 
     fn kvs_space(&self, job: JobId) -> Option<u32> {
         self.0.kvs_space(job)
-    }
-}
-
-/// What serves a run.
-pub(crate) enum Service<'s> {
-    /// A core that the event loop hands its clients' bytes to.
-    Core(Box<AnyBackend<'s>>),
-    /// A board, whose clients are its own.
-    Board(Box<Board>),
-}
-
-impl<'s> Service<'s> {
-    /// The board, where it is one.
-    pub(crate) fn board(&mut self) -> Option<&mut Board> {
-        match self {
-            Service::Core(_) => None,
-            Service::Board(board) => Some(board),
-        }
-    }
-}
-
-impl<'s> Deref for Service<'s> {
-    type Target = AnyBackend<'s>;
-
-    fn deref(&self) -> &AnyBackend<'s> {
-        match self {
-            Service::Core(core) => &**core,
-            Service::Board(board) => &**board,
-        }
-    }
-}
-
-impl<'s> DerefMut for Service<'s> {
-    fn deref_mut(&mut self) -> &mut AnyBackend<'s> {
-        match self {
-            Service::Core(core) => &mut **core,
-            Service::Board(board) => &mut **board,
-        }
     }
 }
 
@@ -175,12 +85,12 @@ impl Maker {
     }
 
     /// Memory for a core of these limits. A sandbox has memory of its own.
-    pub(crate) fn slabs(&self, limits: &Limits, shared: bool) -> Result<OwnedStorage, RunError> {
+    pub(crate) fn slabs(&self, limits: &Limits, shared: bool) -> Result<MappedStorage, RunError> {
         let slabs = match self {
-            Maker::BuiltIn if shared => OwnedStorage::try_shared(limits),
-            Maker::BuiltIn => OwnedStorage::try_new(limits),
+            Maker::BuiltIn if shared => MappedStorage::try_shared(limits),
+            Maker::BuiltIn => MappedStorage::try_new(limits),
             #[cfg(feature = "sandbox")]
-            Maker::Sandbox(_) => OwnedStorage::try_new(&Limits::NONE),
+            Maker::Sandbox(_) => MappedStorage::try_new(&Limits::NONE),
         };
         Ok(slabs?)
     }
@@ -190,7 +100,7 @@ impl Maker {
         &self,
         limits: Limits,
         seed: u32,
-        slabs: &'s mut OwnedStorage,
+        slabs: &'s mut MappedStorage,
     ) -> Result<Box<AnyBackend<'s>>, RunError> {
         match self {
             Maker::BuiltIn => Ok(Box::new(Native(Server::new_zeroed(limits, slabs.lend(), seed)?))),

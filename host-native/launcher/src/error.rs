@@ -5,14 +5,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
+use hydrant_driver::{BackendError, InsufficientMemory, ListenError};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
 use hydrant_record::WriteError;
 
-use crate::border::BackendError;
 use crate::launch::{LaunchError, alternatives};
 use crate::manage::BoardError;
-use crate::storage::NoRoom;
 use crate::universe::UniverseError;
 
 /// Why a job could not be run. Whatever had been started is ended before this is returned.
@@ -50,13 +49,11 @@ pub enum RunError {
         code: String,
     },
     /// The address for `PMI_PORT`, or for hosts that manage, cannot be listened at.
-    #[error("cannot listen at {addr}: {why}")]
-    Listen {
-        /// The address.
-        addr: SocketAddr,
-        /// What the system said.
-        why: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The backend failed: the sandbox, where the server runs in one.
+    #[error(transparent)]
+    Backend(Box<dyn std::error::Error + Send + Sync>),
     /// This build cannot run the core in a sandbox.
     #[error("this hydrant was built without the sandbox, which --sandbox needs")]
     NoSandbox,
@@ -106,7 +103,7 @@ pub enum RunError {
     Links(String),
     /// The server's tables are too large.
     #[error(transparent)]
-    NoRoom(#[from] NoRoom),
+    InsufficientMemory(#[from] InsufficientMemory),
     /// A job without ranks, or with more than 32-bit numbers count.
     #[error("a job of {0} ranks cannot be run")]
     Size(u64),
@@ -138,9 +135,19 @@ impl From<BackendError> for RunError {
     fn from(error: BackendError) -> RunError {
         match error {
             BackendError::Fault(why) => why.into(),
-            BackendError::Board(why) => why.into(),
-            #[cfg(feature = "sandbox")]
-            BackendError::Plugin(why) => RunError::Plugin(why),
+            BackendError::Other(why) => match why.downcast::<BoardError>() {
+                Ok(why) => why.into(),
+                Err(why) => RunError::Backend(why),
+            },
+        }
+    }
+}
+
+impl From<hydrant_driver::Error> for RunError {
+    fn from(error: hydrant_driver::Error) -> RunError {
+        match error {
+            hydrant_driver::Error::Backend(why) => why.into(),
+            hydrant_driver::Error::System(why) => why.into(),
         }
     }
 }
@@ -166,7 +173,7 @@ impl RunError {
         let errno = match self {
             RunError::Launch(error) => error.errno(),
             RunError::OutputFile { why, .. }
-            | RunError::Listen { why, .. }
+            | RunError::Listen(ListenError { why, .. })
             | RunError::System(hydrant_reactor::Error { why, .. }) => why.raw_os_error().unwrap_or(libc::EIO),
             RunError::OpenFiles { .. } => libc::EAGAIN,
             RunError::Core { why: Fault::Full(..) } | RunError::Pset { why: Fault::Full(..), .. } => {
@@ -226,6 +233,7 @@ impl RunError {
         match self {
             #[cfg(feature = "sandbox")]
             RunError::Plugin(_) => true,
+            RunError::Backend(_) => true,
             _ => false,
         }
     }

@@ -14,14 +14,12 @@ pub mod probe;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
-mod segment;
 pub mod serve;
-pub mod storage;
 pub mod universe;
 
-pub use border::BackendError;
 pub use dry_run::dry_run;
 pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
+pub use hydrant_driver::BackendError;
 pub use launch::LaunchError;
 pub use manage::BoardError;

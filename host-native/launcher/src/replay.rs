@@ -7,13 +7,13 @@ use std::process::ExitCode;
 
 use hydrant_core::Limits;
 use hydrant_core::storage::Layout;
+use hydrant_driver::installed_memory;
 use hydrant_record::{Checker, Reader, RecordError, Summary, Table};
 
 use crate::border::{BackendError, Maker, PluginFile};
 use crate::cli::value;
 use crate::error::RunError;
 use crate::plan::Plugin;
-use crate::storage::installed_memory;
 
 /// Options of `hydrant replay`.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]

@@ -22,7 +22,14 @@ pub(crate) struct Sandboxed(hydrant_wasm::Plugin);
 impl Sandboxed {
     /// Has a plugin make a server.
     pub(crate) fn new(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<Sandboxed, RunError> {
-        Ok(Sandboxed(sandbox.server(limits, seed).map_err(BackendError::from)?))
+        Ok(Sandboxed(sandbox.server(limits, seed).map_err(backend_error)?))
+    }
+}
+
+fn backend_error(error: hydrant_wasm::Error) -> BackendError {
+    match error {
+        hydrant_wasm::Error::Fault(why) => why.into(),
+        hydrant_wasm::Error::Plugin(why) => BackendError::Other(Box::new(why)),
     }
 }
 
@@ -30,11 +37,11 @@ impl Backend for Sandboxed {
     type Error = BackendError;
 
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
-        Ok(self.0.handle(now, input)?)
+        self.0.handle(now, input).map_err(backend_error)
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
-        Ok(self.0.poll(buf)?)
+        self.0.poll(buf).map_err(backend_error)
     }
 
     fn poll_at(&self) -> Option<Time> {

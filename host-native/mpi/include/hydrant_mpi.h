@@ -1,26 +1,27 @@
 /*
- * hydrant_mpi.h: libhydrant_mpi.so for C programs.
+ * hydrant_mpi.h: the C interface of libhydrant_mpi.so.
  *
- * Two ways to use it:
+ * There are two ways to use the library:
  *
- * 1. Alone, for programs without another MPI library: MPI's Info objects and Sessions with their process sets, as
+ * 1. Standalone, for programs without another MPI library: Info objects, and Sessions with their process sets, as
  *    declared below. Names, constants and handles are those of the standard ABI (MPI 5.0, chapter 20).
  *        cc program.c -lhydrant_mpi
  *        hydrant run --mpi-psets -n 4 ./a.out
- * 2. In front of an MPI library that has MPICH's ABI (libmpi.so.12) or the standard one (libmpi_abi.so.1): include
- *    <mpi.h> first, and this file only for hydrant_pset_define. MPI_Session_get_num_psets, MPI_Session_get_nth_pset,
- *    MPI_Session_get_pset_info and MPI_Group_from_session_pset then know hydrant's process sets behind those of the
- *    library; every other call is the library's own. hydrant run --mpi-psets does this for unchanged programs.
+ * 2. Interposed, in front of an MPI library with MPICH's ABI (libmpi.so.12) or the standard ABI (libmpi_abi.so.1):
+ *    include <mpi.h> first, and this file only for hydrant_pset_define. MPI_Session_get_num_psets,
+ *    MPI_Session_get_nth_pset, MPI_Session_get_pset_info and MPI_Group_from_session_pset then include hydrant's process
+ *    sets after those of the library. Every other call is forwarded to the library. hydrant run --mpi-psets preloads
+ *    the library for unchanged programs.
  *        mpicc program.c -lhydrant_mpi
  *
- * Process sets that a rank is in under hydrant run --mpi-psets: mpi://WORLD, mpi://SELF, hydrant://node/HOST,
- * hydrant://app/N, those of --pset, and those that ranks define. Started in another way there are the first two, with
- * as many processes in mpi://WORLD as PMI_SIZE says, otherwise one.
+ * Process sets of a rank under hydrant run --mpi-psets: mpi://WORLD, mpi://SELF, hydrant://node/HOST, hydrant://app/N,
+ * those of --pset, and those that ranks define. Without that option there are only the first two. mpi://WORLD then has
+ * PMI_SIZE processes, or one if the variable is not set.
  *
- * All calls may come from any thread. All return MPI_SUCCESS or, where the error handler comes back, an error class.
- * Errors of a session go to its handler. Errors of Info calls, and of handles that are no open session, go to the
- * initial handler (MPI 5.0, 9.3): MPI_ERRORS_ARE_FATAL, unless HYDRANT_MPI_INITIAL_ERRHANDLER in the environment is
- * mpi_errors_abort or mpi_errors_return. MPI_ERRORS_ARE_FATAL ends the job by SIGABRT, MPI_ERRORS_ABORT the process,
+ * Any thread may make any call. A call returns MPI_SUCCESS, or an error class if the error handler returns. The error
+ * handler of an error is that of the session. For Info calls and invalid session handles it is the initial error
+ * handler (MPI 5.0, 9.3): MPI_ERRORS_ARE_FATAL, unless HYDRANT_MPI_INITIAL_ERRHANDLER in the environment is
+ * mpi_errors_abort or mpi_errors_return. MPI_ERRORS_ARE_FATAL ends the job by SIGABRT. MPI_ERRORS_ABORT ends the process
  * with the error class as its exit code.
  */
 #ifndef HYDRANT_MPI_H
@@ -50,27 +51,27 @@ typedef void(MPI_Session_errhandler_function)(MPI_Session *session, int *error_c
 
 enum {
     MPI_SUCCESS = 0,
-    MPI_ERR_ARG = 13,                   /* an index, a length or a pointer that cannot be; an unknown process set */
+    MPI_ERR_ARG = 13,                   /* invalid index, length or pointer; unknown process set */
     MPI_ERR_OTHER = 16,                 /* the connection to hydrant failed */
-    MPI_ERR_INFO_KEY = 31,              /* a key that is empty or over 255 bytes */
-    MPI_ERR_INFO_NOKEY = 32,            /* MPI_Info_delete of a key that is not there */
-    MPI_ERR_INFO_VALUE = 33,            /* a value over 1024 bytes */
-    MPI_ERR_INFO = 34,                  /* no info object, or MPI_INFO_ENV where it would be changed */
-    MPI_ERR_NO_MEM = 39,                /* an info object is full (64 KiB); hydrant's table of process sets is */
-    MPI_ERR_UNSUPPORTED_OPERATION = 55, /* hydrant_pset_define where nobody keeps process sets */
-    MPI_ERR_PROC_ABORTED = 58,          /* a process of the process set has died */
-    MPI_ERR_SESSION = 60,               /* no session, or one that is finalized */
-    MPI_ERR_ERRHANDLER = 61             /* no error handler */
+    MPI_ERR_INFO_KEY = 31,              /* the key is empty or longer than 255 bytes */
+    MPI_ERR_INFO_NOKEY = 32,            /* MPI_Info_delete: no such key */
+    MPI_ERR_INFO_VALUE = 33,            /* the value is longer than 1024 bytes */
+    MPI_ERR_INFO = 34,                  /* invalid info handle, or a change of MPI_INFO_ENV */
+    MPI_ERR_NO_MEM = 39,                /* the info object (64 KiB) or hydrant's table of process sets is full */
+    MPI_ERR_UNSUPPORTED_OPERATION = 55, /* hydrant_pset_define without hydrant run --mpi-psets */
+    MPI_ERR_PROC_ABORTED = 58,          /* a member of the process set has died */
+    MPI_ERR_SESSION = 60,               /* invalid or finalized session */
+    MPI_ERR_ERRHANDLER = 61             /* invalid error handler */
 };
 
-/* Lengths of arrays for keys and for names of process sets, NUL included; the longest value, without. */
+/* Array lengths for keys and for names of process sets, with NUL; maximum length of a value, without NUL. */
 #define MPI_MAX_INFO_KEY 256
 #define MPI_MAX_INFO_VAL 1024
 #define MPI_MAX_PSET_NAME_LEN 1024
 
-/* Info objects (MPI 5.0, chapter 10): up to 64 KiB of pairs, each of which takes its length and 3 bytes. Keys keep
-   their number while none is deleted; setting a key again keeps its number too. MPI_Info_get wants room for valuelen
-   characters and a NUL, MPI_Info_get_string for *buflen bytes, and sets *buflen to what is needed, NUL included. */
+/* Info objects (MPI 5.0, chapter 10) hold up to 64 KiB of pairs. A pair takes its length and 3 bytes. The number of a key
+   stays the same until a key is deleted, also if the key is set again. The buffer of MPI_Info_get has valuelen
+   characters and a NUL. That of MPI_Info_get_string has *buflen bytes; *buflen is set to the required size with NUL. */
 int MPI_Info_create(MPI_Info *info);
 int MPI_Info_create_env(int argc, char *argv[], MPI_Info *info);
 int MPI_Info_set(MPI_Info info, const char *key, const char *value);
@@ -83,8 +84,8 @@ int MPI_Info_get_nthkey(MPI_Info info, int n, char *key);
 int MPI_Info_dup(MPI_Info info, MPI_Info *newinfo);
 int MPI_Info_free(MPI_Info *info);
 
-/* Sessions (MPI 5.0, 11.3). Any number of them, at any time, finalized in any order. Hints to MPI_Session_init that
-   are heeded: thread_level, strict_finalize, mpi_memory_alloc_kinds; MPI_Session_get_info gives those in force. */
+/* Sessions (MPI 5.0, 11.3): any number, at any time, finalized in any order. Hints of MPI_Session_init: thread_level,
+   strict_finalize, mpi_memory_alloc_kinds. MPI_Session_get_info returns the hints in effect. */
 int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *session);
 int MPI_Session_finalize(MPI_Session *session);
 int MPI_Session_get_info(MPI_Session session, MPI_Info *info);
@@ -94,8 +95,8 @@ int MPI_Session_get_errhandler(MPI_Session session, MPI_Errhandler *errhandler);
 int MPI_Session_call_errhandler(MPI_Session session, int error_code);
 int MPI_Errhandler_free(MPI_Errhandler *errhandler);
 
-/* Process sets that this process is in (MPI 5.0, 11.3.2). *pset_len is the size of the buffer, and becomes the size
-   that the whole name needs, NUL included; 0 leaves the buffer alone. Info key mpi_size is the number of processes. */
+/* Process sets of which this process is a member (MPI 5.0, 11.3.2). *pset_len is the size of the buffer, and is set to
+   the required size with NUL. A buffer of size 0 is not written. Info key mpi_size is the number of processes. */
 int MPI_Session_get_num_psets(MPI_Session session, MPI_Info info, int *npset_names);
 int MPI_Session_get_nth_pset(MPI_Session session, MPI_Info info, int n, int *pset_len, char *pset_name);
 int MPI_Session_get_pset_info(MPI_Session session, const char *pset_name, MPI_Info *info);
@@ -111,18 +112,18 @@ extern "C" {
 #endif
 
 /*
- * Defines a process set of the job, at run time. The members see it from their next query on, behind all sets that
- * they knew before; it stays until the job ends.
+ * Defines a process set of the job while it runs. The members' next query returns it, after all earlier sets. The set
+ * exists until the job ends.
  *
  * session    an open session of this process
- * name       1 to 127 printable characters without blanks and ';', not beginning with mpi://
- * nmembers   how many ranks follow; at least 1
- * ranks      ranks in mpi://WORLD of this job, in any order; the caller need not be among them
+ * name       1 to 127 printable characters except blanks and ';', not beginning with mpi://
+ * nmembers   number of ranks, at least 1
+ * ranks      ranks in mpi://WORLD of this job, in any order; the caller need not be a member
  *
- * It is not collective: one process defines a set, and the others need not do anything. Defining the same name with
- * the same members again succeeds, so that all of them may. Errors, of the session's handler: MPI_ERR_ARG for a name
- * or a rank that cannot be, and for a name that has other members already; MPI_ERR_NO_MEM when the limit psets is used
- * up (hydrant run --limit psets=N); MPI_ERR_UNSUPPORTED_OPERATION without hydrant run --mpi-psets.
+ * The call is not collective: one process is enough to define a set. Defining it again with the same members succeeds,
+ * so that every member may. Errors, with the session's error handler: MPI_ERR_ARG for an invalid name or rank, and for a
+ * name that exists with other members; MPI_ERR_NO_MEM if the limit psets is reached (hydrant run --limit psets=N);
+ * MPI_ERR_UNSUPPORTED_OPERATION without hydrant run --mpi-psets.
  */
 int hydrant_pset_define(MPI_Session session, const char *name, int nmembers, const int ranks[]);
 

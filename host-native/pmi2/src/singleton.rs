@@ -3,12 +3,11 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
+use hydrant_client::{Error, Transport};
 use hydrant_core::limits::OUTPUT_MAX;
 use hydrant_core::server::JobSpec;
 use hydrant_core::storage::OwnedStorage;
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
-
-use hydrant_client::{Error, Transport};
 
 /// Capacities for one process. Untouched memory costs nothing.
 const LIMITS: Limits = Limits {

@@ -8,7 +8,7 @@ use hydrant_core::{Backend, ConnId, Fault, JobId, Malformed, Rank, Refusal, Serv
 
 use super::*;
 use crate::checker::result_record;
-use hydrant::storage::OwnedStorage;
+use hydrant_driver::MappedStorage;
 
 const LIMITS: Limits = Limits { jobs: 1, ranks: 1, conns: 2, keys: 8, kvs_bytes: 1024, ..Limits::NONE };
 const SEED: u32 = 7;
@@ -64,7 +64,7 @@ fn recorded() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes).unwrap();
     writer.write(&BEGIN).unwrap();
-    let mut slabs = OwnedStorage::new(&LIMITS);
+    let mut slabs = MappedStorage::new(&LIMITS);
     let mut server = Server::new(LIMITS, slabs.lend(), SEED).unwrap();
     let mut buf = vec![0; LIMITS.output_max()];
     for (at, input) in steps().into_iter().enumerate() {
@@ -83,7 +83,7 @@ fn recorded() -> Vec<u8> {
 
 fn played(bytes: &[u8]) -> (u64, u64, Option<Difference>) {
     let mut reader = Reader::new(bytes).unwrap();
-    let mut slabs = OwnedStorage::new(&LIMITS);
+    let mut slabs = MappedStorage::new(&LIMITS);
     let server = Server::new(LIMITS, slabs.lend(), reader.begin().seed).unwrap();
     let mut checker = Checker::new(Box::new(server), fault_of);
     let mut difference = None;

@@ -4,9 +4,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hydrant::storage::OwnedStorage;
 use hydrant_core::server::JobSpec;
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
+use hydrant_driver::MappedStorage;
 
 use crate::pmi::Pmi;
 use crate::rank::{key, value};
@@ -139,7 +139,7 @@ pub(crate) fn limits(keys: u32) -> Limits {
 /// Nanoseconds a command of each of [`OPERATIONS`], in the core itself.
 pub(crate) fn native(pmi: Pmi, keys: u32) -> Result<[f64; 3]> {
     let limits = limits(keys);
-    let mut memory = OwnedStorage::new(&limits);
+    let mut memory = MappedStorage::new(&limits);
     sample(Server::new(limits, memory.lend(), 1)?, pmi, keys)
 }
 

@@ -15,8 +15,8 @@ mod state;
 mod steps;
 mod world;
 
-use hydrant::storage::OwnedStorage;
 use hydrant_core::Limits;
+use hydrant_driver::MappedStorage;
 use proptest::test_runner::{Config, TestRunner};
 
 use commands::{Setup, Step};
@@ -60,7 +60,7 @@ fn limits(setup: &Setup) -> Limits {
 
 fn run(setup: &Setup, steps: &[Step]) {
     let limits = limits(setup);
-    let mut memory = OwnedStorage::new(&limits);
+    let mut memory = MappedStorage::new(&limits);
     let mut world = World::new(limits, &mut memory);
     world.open_job(setup.job);
     for step in steps {

@@ -1,8 +1,8 @@
 //! The same inputs again, on another server: recorded as bytes, and split otherwise.
 
-use hydrant::storage::OwnedStorage;
 use hydrant_core::server::Consumed;
 use hydrant_core::{Fault, Input, Limits, Output, Server, Time};
+use hydrant_driver::MappedStorage;
 
 use super::world::SEED;
 
@@ -39,7 +39,7 @@ impl Tape {
     /// Plays it to a new server, which must say the same and end in the same state. `split` hands in every
     /// client's bytes piece by piece.
     pub(crate) fn replay(&self, limits: Limits, end: &[u8], split: bool) {
-        let mut memory = OwnedStorage::new(&limits);
+        let mut memory = MappedStorage::new(&limits);
         let mut server =
             Server::new(limits, memory.lend(), SEED).expect("the memory is as large as the limits say");
         let mut buf = vec![0; limits.output_max()];
@@ -75,7 +75,7 @@ impl Tape {
     /// Plays it to a server that is another before each input and each output: restored from a snapshot of the one
     /// before.
     pub(crate) fn relay(&self, limits: Limits, end: &[u8]) {
-        let mut memory = OwnedStorage::new(&limits);
+        let mut memory = MappedStorage::new(&limits);
         let server =
             Server::new(limits, memory.lend(), SEED).expect("the memory is as large as the limits say");
         let mut state = snapshot(&server);
@@ -106,7 +106,7 @@ fn snapshot(server: &Server<'_>) -> Vec<u8> {
 /// Restores a server, does something with it, and saves it again.
 fn with<T>(state: &mut Vec<u8>, act: impl FnOnce(&mut Server<'_>) -> T) -> T {
     let limits = hydrant_core::snapshot::limits(state).expect("a server wrote it");
-    let mut memory = OwnedStorage::new(&limits);
+    let mut memory = MappedStorage::new(&limits);
     let mut server = match Server::restore(state, memory.lend()) {
         Ok(server) => server,
         Err(why) => panic!("{why}"),

@@ -1,10 +1,10 @@
 //! A server and the model side by side: whatever happens to one happens to the other, and they are compared.
 
-use hydrant::storage::OwnedStorage;
 use hydrant_core::server::Consumed;
 use hydrant_core::snapshot::DIGEST;
 use hydrant_core::wire::decode_spawn;
 use hydrant_core::{ConnId, Fault, Input, Limits, Output, Server, Time, UpcallId};
+use hydrant_driver::MappedStorage;
 
 use super::replay::Tape;
 use super::says::{Say, hear};
@@ -30,7 +30,7 @@ pub(crate) struct World<'s> {
 }
 
 impl<'s> World<'s> {
-    pub(crate) fn new(limits: Limits, memory: &'s mut OwnedStorage) -> World<'s> {
+    pub(crate) fn new(limits: Limits, memory: &'s mut MappedStorage) -> World<'s> {
         let server =
             Server::new(limits, memory.lend(), SEED).expect("the memory is as large as the limits say");
         let mut world = World {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hydrant::storage::OwnedStorage;
 use hydrant_core::limits::Limits;
 use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::trace::Exit;
 use hydrant_core::{ConnId, JobId, Rank};
+use hydrant_driver::MappedStorage;
 use hydrant_tests::host::{Host, JOB, counted};
 use hydrant_tests::message::Message;
 use hydrant_tests::transcript::{Side, Transcript};
@@ -213,7 +213,7 @@ pub(crate) fn play(family: &str, transcripts: &[Transcript], mut split: Split) -
         psets: 4,
         links: 0,
     };
-    let mut memory = OwnedStorage::new(&limits);
+    let mut memory = MappedStorage::new(&limits);
     let mut host = Host::new(limits, &mut memory).expect("the memory is as large as the limits say");
     host.job(&jobid, size).expect("the limits have room for the job");
     for player in &players {

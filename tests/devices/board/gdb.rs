@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use hydrant_tests::job::PATIENCE;
+use hydrant_tests::PATIENCE;
 
 /// The program counter's number among the registers.
 const PC: usize = 15;

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use hydrant_core::manage::{self, BoardReport, Error, JobReport, OpenJob, Report, Request};
 use hydrant_core::{JobId, Limit};
-use hydrant_tests::job::PATIENCE;
+use hydrant_tests::PATIENCE;
 
 /// A connection to the management port.
 pub(crate) struct Manager {

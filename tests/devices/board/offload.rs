@@ -3,8 +3,8 @@
 use std::fs;
 
 use hydrant_tests::Job;
-use hydrant_tests::job::{hydrant_bin, target_dir};
 use hydrant_tests::offload::Target;
+use hydrant_tests::{hydrant_bin, target_dir};
 
 use super::qemu::Board;
 

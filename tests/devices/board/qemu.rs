@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use std::{fs, iter};
 
 use hydrant_core::manage;
-use hydrant_tests::job::{PATIENCE, target_dir};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Job, Running};
+use hydrant_tests::{PATIENCE, target_dir};
 use object::{Object, ObjectSymbol};
 
 use super::forward;

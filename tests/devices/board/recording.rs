@@ -7,8 +7,8 @@ use std::thread;
 use hydrant_core::manage::{Error, OpenJob, Request};
 use hydrant_record::{Record, Writer};
 use hydrant_tests::Job;
-use hydrant_tests::job::{hydrant_bin, target_dir};
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{hydrant_bin, target_dir};
 
 use super::manager::Manager;
 use super::mpi;

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use hydrant_tests::job::PATIENCE;
+use hydrant_tests::PATIENCE;
 
 /// A connection to the board.
 pub(crate) struct Talk {

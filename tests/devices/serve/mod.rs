@@ -8,8 +8,8 @@ mod strangers;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use hydrant_tests::job::{cross, hydrant_bin};
 use hydrant_tests::{Job, Outcome, Running};
+use hydrant_tests::{cross, hydrant_bin};
 
 /// A PMI client that does what its arguments say; see its source for the steps.
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");

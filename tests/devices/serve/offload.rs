@@ -7,7 +7,7 @@ use std::time::Duration;
 use hydrant_core::manage::{self, Error, OpenJob, PREFIX, Report, Request, VERSION};
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, JobId, Rank};
-use hydrant_tests::job::hydrant_bin;
+use hydrant_tests::hydrant_bin;
 use hydrant_tests::offload::Target;
 use hydrant_tests::{Job, Running};
 use rustix::process::Signal;

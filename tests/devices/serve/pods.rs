@@ -4,8 +4,8 @@
 use std::net::TcpListener;
 
 use hydrant_tests::Job;
-use hydrant_tests::job::{hydrant_bin, target_dir};
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{hydrant_bin, target_dir};
 
 /// What the manifest has each pod run, `a.out` being the image's program.
 fn command_of_the_manifest() -> String {

@@ -110,7 +110,7 @@ fn addresses_that_are_not_allowed_are_closed() {
 
 #[test]
 fn options_that_contradict_each_other() {
-    let serve = |options: &str| Job::new(hydrant_tests::job::hydrant_bin()).arg("serve").words(options).run();
+    let serve = |options: &str| Job::new(hydrant_tests::hydrant_bin()).arg("serve").words(options).run();
     serve("--size 4 --map 4,4").code(2).warns("--map has 8 ranks, but --size is 4");
     serve("--size 4 --programs 1,2").code(2).warns("--programs has 3 ranks, but --size is 4");
     serve("--size 4 --pset a=2-4").code(2).warns("the ranks of the job are 0 to 3");

@@ -1,8 +1,8 @@
 //! The functions of pmi2.h over Slurm's libpmi2, with right and with wrong arguments. The programs check each result
 //! themselves; what they say is checked here.
 
-use hydrant_tests::job::{Job, Outcome};
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{Job, Outcome};
 
 use super::dynamic::Folder;
 

@@ -1,6 +1,6 @@
 //! Intel MPI, which speaks PMI-1 by itself and PMI-2 through a library that is named to it.
 
-use hydrant_tests::job::Job;
+use hydrant_tests::Job;
 use hydrant_tests::peers::{Peer, SLURM_LIBPMI2, intel_bin, intel_lib};
 
 /// One ping-pong of Intel's benchmark between two ranks, over shared memory.

@@ -1,7 +1,7 @@
 //! A program over Slurm's libpmi2 that puts, fences, gets, and checks every value.
 
-use hydrant_tests::job::{Job, Outcome};
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{Job, Outcome};
 
 fn exchange(options: &str, size: u32, args: &str) -> Option<Outcome> {
     if !Peer::SlurmPmi2.there() {

@@ -4,8 +4,8 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use hydrant_tests::Job;
-use hydrant_tests::job::{Running, hydrant_bin};
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{Running, hydrant_bin};
 use rustix::process::Signal;
 
 use super::dynamic::Folder;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use hydrant_tests::job::{hydrant_bin, target_dir};
 use hydrant_tests::peers::{clients_dir, peers_dir};
+use hydrant_tests::{hydrant_bin, target_dir};
 
 /// What a program is built against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use hydrant_tests::job::target_dir;
 use hydrant_tests::peers::{Peer, SLURM_LIBPMI2};
+use hydrant_tests::target_dir;
 use object::{Object, ObjectSymbol};
 
 use super::support::{install, prefix, sources, succeed};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hydrant_tests::Job;
-use hydrant_tests::job::Outcome;
+use hydrant_tests::Outcome;
 use hydrant_tests::peers::clients_dir;
 
 use super::support::{HYDRA_4, HYDRA_5, HYDRANT, Whose, prefix, program, sources};
@@ -81,7 +81,7 @@ fn an_offer_that_is_not_quite_right_is_declined() {
 #[test]
 fn where_there_is_no_shared_memory_the_server_is_asked() {
     let script = "ulimit -f 8; exec \"$@\"";
-    let hydrant = hydrant_tests::job::hydrant_bin();
+    let hydrant = hydrant_tests::hydrant_bin();
     let limited = Job::new("sh").args(["-c", script, "sh"]).arg(hydrant).words("run -n 2");
     let limited = limited.env("LD_LIBRARY_PATH", prefix().join("lib")).arg(program(Whose::Own, &source()));
     limited.arg("asked").run().code(0).quiet().says("asked rank ", 2);

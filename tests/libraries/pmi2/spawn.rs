@@ -12,7 +12,7 @@
 
 use std::path::PathBuf;
 
-use hydrant_tests::job::Outcome;
+use hydrant_tests::Outcome;
 use hydrant_tests::slurm::Cluster;
 
 use super::support::{BOTH, HYDRA_4, HYDRA_5, HYDRANT, Launcher, Whose, sources};

@@ -7,9 +7,9 @@ use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use hydrant_tests::Job;
-use hydrant_tests::job::target_dir;
 use hydrant_tests::peers::{MPIEXEC_4, Peer, clients_dir, mpiexec_5};
 use hydrant_tests::slurm::Cluster;
+use hydrant_tests::target_dir;
 
 /// Whose header a program is built against, or whose library it runs with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -156,7 +156,7 @@ impl Ready {
     }
 
     /// Runs it to its end.
-    pub(crate) fn run(self) -> hydrant_tests::job::Outcome {
+    pub(crate) fn run(self) -> hydrant_tests::Outcome {
         self.job.run()
     }
 }

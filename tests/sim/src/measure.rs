@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt::Write;
 
-use hydrant::storage::OwnedStorage;
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::{Input, Limits};
+use hydrant_driver::MappedStorage;
 
 use crate::net::{Net, Speed, Traffic};
 use crate::node::{Deed, Layout, Node};
@@ -74,7 +74,7 @@ pub fn fence(daemons: u32, ranks: u32, radix: u32) -> Cost {
         links: radix + 1,
         ..Limits::NONE
     };
-    let mut memory: Vec<OwnedStorage> = (0..layout.nodes).map(|_| OwnedStorage::new(&limits)).collect();
+    let mut memory: Vec<MappedStorage> = (0..layout.nodes).map(|_| MappedStorage::new(&limits)).collect();
     let mut nodes: Vec<Node<'_>> =
         memory.iter_mut().map(|memory| Node::new(limits, memory, 1, false)).collect();
     for (number, node) in (0u32..).zip(&mut nodes) {

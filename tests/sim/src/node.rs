@@ -3,10 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
 
-use hydrant::storage::OwnedStorage;
 use hydrant_core::server::{Consumed, JobSpec};
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
+use hydrant_driver::MappedStorage;
 
 use crate::net::Message;
 
@@ -121,7 +121,7 @@ pub struct Layout {
 
 impl<'m> Node<'m> {
     /// A node that serves nothing yet.
-    pub fn new(limits: Limits, memory: &'m mut OwnedStorage, seed: u32, keep_tape: bool) -> Node<'m> {
+    pub fn new(limits: Limits, memory: &'m mut MappedStorage, seed: u32, keep_tape: bool) -> Node<'m> {
         Node {
             server: Server::new(limits, memory.lend(), seed)
                 .expect("the memory is as long as the limits say"),

@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hydrant::storage::OwnedStorage;
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::trace::Exit;
 use hydrant_core::{ConnId, Fault, Input, Limit, Limits, Rank};
+use hydrant_driver::MappedStorage;
 
 use crate::checks::Checks;
 
@@ -115,8 +115,8 @@ pub fn limits(scenario: &Scenario) -> Limits {
 /// When a promise is broken.
 pub fn run(scenario: &Scenario) -> Summary {
     let limits = limits(scenario);
-    let mut memory: Vec<OwnedStorage> =
-        (0..scenario.layout.nodes).map(|_| OwnedStorage::new(&limits)).collect();
+    let mut memory: Vec<MappedStorage> =
+        (0..scenario.layout.nodes).map(|_| MappedStorage::new(&limits)).collect();
     let keep = scenario.mistakes;
     let nodes =
         memory.iter_mut().map(|memory| Node::new(limits, memory, scenario.seed as u32, keep)).collect();
@@ -131,7 +131,7 @@ pub fn run(scenario: &Scenario) -> Summary {
 /// The same inputs give the same outputs.
 fn check_tape(node: &Node<'_>, limits: Limits, seed: u32) {
     let Some(tape) = &node.tape else { return };
-    let mut memory = OwnedStorage::new(&limits);
+    let mut memory = MappedStorage::new(&limits);
     let mut again = Node::new(limits, &mut memory, seed, false);
     again.replay(tape);
     assert_eq!(again.digest, node.digest, "a replayed node says something else");

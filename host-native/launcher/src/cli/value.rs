@@ -197,7 +197,7 @@ mod tests {
     use hydrant_core::{Input, JobId, Rank, Server, Time};
 
     use super::*;
-    use crate::storage::OwnedStorage;
+    use hydrant_driver::MappedStorage;
 
     #[test]
     fn an_assignment_is_cut_at_its_first_equals_sign() {
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn names_of_sets_are_those_that_the_server_accepts() {
         let limits = Limits::for_ranks(1);
-        let mut slabs = OwnedStorage::new(&limits);
+        let mut slabs = MappedStorage::new(&limits);
         let mut server = Server::new(limits, slabs.lend(), 0).unwrap();
         server.handle(Time(0), Input::RegisterJob(JobSpec::new(JobId(0), "job", 1))).unwrap();
         let (long, longer) = ("x".repeat(PSET_NAME_MAX), "x".repeat(PSET_NAME_MAX + 1));

@@ -8,12 +8,12 @@ use std::ops::{Index, IndexMut, Range};
 use hydrant_core::{JobId, UpcallId};
 use hydrant_reactor::Listener;
 
-use super::port::Port;
 use super::query::Query;
 use super::report::Outcome;
 use crate::cluster::control::Place;
 use crate::launch::Launcher;
 use crate::plan::Program;
+use hydrant_driver::TcpPort;
 
 /// A job that is being run.
 pub(super) struct Job {
@@ -35,7 +35,7 @@ pub(super) struct Job {
     pub(super) running: u32,
     /// At the head of several nodes, what is known of them.
     pub(super) away: Option<Away>,
-    pub(super) port: Option<Listener<Port>>,
+    pub(super) port: Option<Listener<TcpPort>>,
     /// Where its ranks ask about process sets.
     pub(super) query: Option<Query>,
     pub(super) outcome: Outcome,

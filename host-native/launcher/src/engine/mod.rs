@@ -1,17 +1,16 @@
 //! Runs a job and those that it spawns: one process, one event loop, no threads.
 
 mod board;
-pub(crate) mod conns;
 pub(crate) mod jobs;
 mod nodes;
 pub(crate) mod open;
 mod output;
-pub(crate) mod port;
 mod procs;
 mod query;
 mod ranks;
 pub(crate) mod report;
 mod serve;
+mod server;
 mod sink;
 mod spawn;
 mod stdin;
@@ -27,27 +26,27 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hydrant_core::limits::MESSAGE_MAX;
-use hydrant_core::{Input, JobId, Limits, Time};
+use hydrant_core::{JobId, Limits};
 use hydrant_placement::{Environment, Location};
 use hydrant_reactor::{
     Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
 };
 use hydrant_record::{Recorder, RecordingFile};
 
-use crate::border::{AnyBackend, BackendError, Maker, PluginFile, Service, output_buffer};
+use crate::border::{AnyBackend, BackendError, Maker, PluginFile};
 use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
 use crate::manage::Board;
 use crate::plan::Plan;
-use crate::segment::Sharing;
 use crate::universe::Universe;
-use conns::Conns;
+use hydrant_driver::Sharing;
 use jobs::Jobs;
 use nodes::Nodes;
 pub use nodes::{DaemonError, daemon};
 use procs::Procs;
 use ranks::Doomed;
 use report::Verdict;
+use server::PmiServer;
 use sink::Sinks;
 use stdin::Stdin;
 use streams::Streams;
@@ -102,7 +101,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             let mut board = Box::new(Board::connect(&offload.target)?);
             let record = plan.options.record.as_deref();
             record.map(|path| board.record(&offload.target, path)).transpose()?;
-            Service::Board(board)
+            PmiServer::Board(board)
         }
         None => {
             let limits = limits(plan, ranks);
@@ -112,7 +111,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             let slabs = slabs.insert(maker.slabs(&limits, plan.options.pmi_port.is_none())?);
             sharing = slabs.sharing(seed);
             recording = record(plan.options.record.as_deref(), &limits, seed)?;
-            Service::Core(recorded(maker.core(limits, seed, slabs)?, recording.as_ref()))
+            PmiServer::local(recorded(maker.core(limits, seed, slabs)?, recording.as_ref()))
         }
     };
     let outlets = Outlets::new(plan, &reactor.poller)?;
@@ -204,10 +203,9 @@ struct Engine<'p, 's> {
     procs: Procs,
     /// Ranks that asked to be ended alone.
     doomed: Vec<Doomed>,
-    core: Service<'s>,
+    core: PmiServer<'s>,
     /// Where it is recorded.
     recording: Option<Rc<RecordingFile>>,
-    conns: Conns,
     null: OwnedFd,
     stdin: Stdin,
     streams: Streams,
@@ -219,8 +217,6 @@ struct Engine<'p, 's> {
     nodes: Option<Nodes<'s>>,
     /// Where everything is read into.
     buffer: Vec<u8>,
-    /// Where the core writes to.
-    reply: Box<[u8]>,
 }
 
 impl<'p, 's> Engine<'p, 's> {
@@ -229,14 +225,13 @@ impl<'p, 's> Engine<'p, 's> {
         reactor: Reactor,
         files: OpenFiles,
         outlets: Outlets,
-        mut core: Service<'s>,
+        mut core: PmiServer<'s>,
     ) -> Result<Engine<'p, 's>, RunError> {
         let Reactor { clock, poller, signals } = reactor;
         let Outlets { stdin, streams, sinks } = outlets;
         for stream in core.board().iter().flat_map(|board| board.streams()) {
             poller.add(stream, Token::Board, Interest::Read)?;
         }
-        let limits = *core.limits();
         Ok(Engine {
             plan,
             preload: None,
@@ -250,7 +245,6 @@ impl<'p, 's> Engine<'p, 's> {
             doomed: Vec::new(),
             core,
             recording: None,
-            conns: Conns::new(limits.conns, token::CONNS),
             null: streams::null().map_err(RunError::system("cannot open /dev/null"))?,
             stdin,
             streams,
@@ -259,7 +253,6 @@ impl<'p, 's> Engine<'p, 's> {
             universe: None,
             nodes: None,
             buffer: vec![0; BUFFER],
-            reply: output_buffer(&limits),
             poller,
         })
     }
@@ -292,7 +285,7 @@ impl<'p, 's> Engine<'p, 's> {
                 Token::Signals => signals = true,
                 Token::Listener(id) => self.accept(JobId(id))?,
                 Token::Queries(id) => self.accept_queries(JobId(id))?,
-                Token::Conn(id) => self.conn_ready(id)?,
+                Token::Conn(key) => self.conn_ready(key)?,
                 Token::Stream(id) => self.stream_ready(id),
                 Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
                 Token::NameClient(key) => self.universe_ready(key)?,
@@ -318,14 +311,13 @@ impl<'p, 's> Engine<'p, 's> {
 
     /// How long nothing has to be done unless something happens.
     fn timeout(&mut self) -> Option<Duration> {
-        let stranger = self.conns.oldest_unnamed().map(|(_, opened)| opened + conns::HANDSHAKE_TIMEOUT);
-        let wake = self.core.poll_at().map(|Time(at)| at);
+        let server = self.core.poll_at();
         let of_jobs =
             self.jobs.iter().flat_map(|job| [job.kill_at, job.port.as_ref().and_then(Listener::deadline)]);
         let doomed = self.doomed.iter().map(|doomed| Some(doomed.at));
         let names = self.universe.as_ref().and_then(Universe::deadline);
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
-        let at = [stranger, wake, names, nodes, self.streams.deadline(), self.stdin.deadline()]
+        let at = [server, names, nodes, self.streams.deadline(), self.stdin.deadline()]
             .into_iter()
             .chain(of_jobs)
             .chain(doomed);
@@ -335,8 +327,7 @@ impl<'p, 's> Engine<'p, 's> {
     /// Does what was due.
     fn keep_time(&mut self) -> Result<(), RunError> {
         let now = self.now();
-        if self.core.poll_at().is_some_and(|Time(at)| at <= now) {
-            self.core.handle(Time(now), Input::Timeout)?;
+        if self.core.handle_timeout(now)? {
             self.outputs()?;
         }
         self.expire_names(now)?;
@@ -345,7 +336,6 @@ impl<'p, 's> Engine<'p, 's> {
         if self.stdin.deadline().is_some_and(|at| at <= now) {
             self.stdin.pump(now, &self.poller);
         }
-        self.drop_strangers(now)?;
         if let Some(error) = self.recording.as_ref().and_then(|file| file.take_error()) {
             self.sinks.say(&format!("{error}; the recording ends early, the job goes on"));
         }

@@ -8,7 +8,6 @@ use hydrant_reactor::{Interest, Listener};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::jobs::{Away, Job, Ranks};
-use super::port::Port;
 use super::query::Query;
 use super::report::Outcome;
 use super::token::Token;
@@ -18,12 +17,13 @@ use crate::cluster::control::{JobRecord, Place};
 use crate::error::RunError;
 use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
 use crate::plan::Program;
+use hydrant_driver::TcpPort;
 
 /// The only node's number.
 pub(super) const ALONE: u32 = 0;
 
 /// What ranks here need before they are started.
-type Ready = (Option<Launcher>, Option<Listener<Port>>, Option<Query>);
+type Ready = (Option<Launcher>, Option<Listener<TcpPort>>, Option<Query>);
 
 impl Engine<'_, '_> {
     /// Takes a job in whose ranks are all of this process, for them to be started. Where that fails, nothing of it is
@@ -121,7 +121,7 @@ impl Engine<'_, '_> {
         let port = options.pmi_port.map(|addr| {
             // Only the first job can have the very port that was asked for.
             let addr = if *ordinal == 0 { addr } else { (addr.ip(), 0).into() };
-            Port::open(addr)
+            TcpPort::open(addr)
         });
         let port = port.transpose()?;
         let query = options.mpi_psets.then(|| Query::open(name, self.node())).transpose()?;
@@ -263,7 +263,6 @@ impl Engine<'_, '_> {
         let job = &self.jobs[id];
         let processes = job.processes();
         self.procs.make_room(processes.clone());
-        self.conns.make_room(processes.end);
         self.streams.make_room(processes, job.ordinal, &self.sinks);
         if let Some(query) = &job.query {
             let token = Token::Queries(id.0);
@@ -281,8 +280,10 @@ impl Engine<'_, '_> {
 
     /// Has the core forget a job, with its connections.
     pub(super) fn forget(&mut self, id: JobId) -> Result<(), RunError> {
-        for conn in self.conns.of_job(id) {
-            self.close_conn(conn)?;
+        let now = self.now();
+        if let Some(driver) = self.core.driver() {
+            driver.close_job(id, now)?;
+            self.outputs()?;
         }
         if let Some(universe) = &mut self.universe {
             universe.forget(id);

@@ -6,12 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
-use hydrant_core::{ConnId, Input, JobId, Time};
-use hydrant_reactor::{Interest, peer_user};
+use hydrant_core::JobId;
+use hydrant_reactor::peer_user;
 use rustix::process::geteuid;
 
 use super::Engine;
-use super::token::Token;
 use crate::error::RunError;
 
 /// A listening socket in the abstract namespace: it has no file that could be left behind.
@@ -78,11 +77,9 @@ impl Engine<'_, '_> {
 
     fn open_aside(&mut self, stream: UnixStream, job: JobId) -> Result<(), RunError> {
         let now = self.now();
+        let Some(driver) = self.core.driver() else { return Ok(()) };
         // Without room for it the connection is closed, which its client takes for an answer.
-        let Some(id) = self.conns.open_aside(stream.into(), job, now) else { return Ok(()) };
-        let conn = self.conns.get(id).expect("it was opened just now");
-        self.poller.add(conn.fd(), Token::Conn(id), Interest::Read)?;
-        self.core.handle(Time(now), Input::OpenedQuery { conn: ConnId(id), job })?;
+        driver.open_query(stream.into(), job, now, &self.poller)?;
         Ok(())
     }
 }

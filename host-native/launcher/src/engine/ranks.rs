@@ -194,7 +194,7 @@ impl Engine<'_, '_> {
         if self.plan.options.verbose {
             self.sinks.say(&format!("{who} {exit}"));
         }
-        let heard = self.hear_out(id, process);
+        let heard = self.hear_out(id, rank);
         self.count_end(id, rank, exit);
         let asked = self.procs.asked(process);
         self.report_up(&Report::Exited { job: id, rank: Rank(rank), exit, asked });

@@ -32,8 +32,8 @@ pub(super) enum Token {
     Stdin,
     /// The connections to a board.
     Board,
-    /// The PMI connection of this number.
-    Conn(u32),
+    /// A PMI connection.
+    Conn(Key),
     /// A descriptor of the links.
     Links(Key),
     /// A connection to the name service.
@@ -53,8 +53,9 @@ impl From<Token> for Key {
             Token::Terminal => (5, 0),
             Token::Stdin => (6, 0),
             Token::Board => (7, 0),
-            Token::Conn(conn) => return CONNS.key(0, conn),
-            Token::Links(key) | Token::NameClient(key) | Token::NameServer(key) => return key,
+            Token::Conn(key) | Token::Links(key) | Token::NameClient(key) | Token::NameServer(key) => {
+                return key;
+            }
         };
         OWN.key(kind, index)
     }
@@ -72,8 +73,8 @@ impl Token {
         if NAME_SERVER.contains(key) {
             return Some(Token::NameServer(key));
         }
-        if let Some((_, conn)) = CONNS.decode(key) {
-            return Some(Token::Conn(conn));
+        if CONNS.contains(key) {
+            return Some(Token::Conn(key));
         }
         let (kind, index) = OWN.decode(key)?;
         Some(match kind {
@@ -105,8 +106,7 @@ mod tests {
             Token::Terminal,
             Token::Stdin,
             Token::Board,
-            Token::Conn(0),
-            Token::Conn(u32::MAX),
+            Token::Conn(CONNS.key(0, u32::MAX)),
             Token::Links(LINKS.key(4, 9)),
             Token::NameClient(NAME_CLIENT.key(0, 2)),
             Token::NameServer(NAME_SERVER.key(0, u32::MAX)),

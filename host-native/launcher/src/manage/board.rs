@@ -1,4 +1,4 @@
-//! A board as this host sees it: a core that serves somewhere else, whose clients connect there.
+//! Client of a board: a PMI server on another device, to which the ranks connect.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,15 +9,13 @@ use std::time::{Duration, Instant};
 use hydrant_core::manage::{
     self, BoardReport, Error, JobReport, OpenJob, Report, Request, STALL_MS, VERSION, Welcome,
 };
-use hydrant_core::server::Consumed;
 use hydrant_core::trace::{Cause, Closing};
-use hydrant_core::{Backend, ConnId, Fault, Input, JobId, Limit, Limits, Output, Rank, Time};
+use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank};
 use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{BoardRecording, Link, LinkError};
-use crate::border::BackendError;
 use crate::error::RunError;
 
 /// What the board is asked for by [`Request::Record`].
@@ -70,9 +68,9 @@ struct Asked {
     since: Instant,
 }
 
-/// What a board says by itself.
+/// An event of the job that a board serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Event {
+pub(crate) enum Event {
     Joined { rank: Rank },
     End { cause: Cause, message: String },
     Kill { rank: Rank, code: Option<i32>, message: String },
@@ -459,10 +457,6 @@ impl Board {
                 self.job = None;
                 self.done("the end of the job", &Request::Forget { job })
             }
-            Input::Timeout => match self.overdue() {
-                Some(what) => Err(BoardError::Silent { addr: self.addr, what }),
-                None => Ok(()),
-            },
             // The clients are the board's.
             _ => Ok(()),
         }
@@ -489,55 +483,56 @@ impl Board {
     }
 }
 
-impl Backend for Board {
-    type Error = BackendError;
-
-    fn handle(&mut self, _: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
-        self.take_in(&input)?;
-        Ok(Consumed::default())
+impl Board {
+    /// Tells the board what concerns its job. Other inputs are ignored: the clients are the board's.
+    ///
+    /// # Errors
+    /// The board is lost, or refuses.
+    pub(crate) fn handle(&mut self, input: &Input<'_>) -> Result<(), BoardError> {
+        self.take_in(input)
     }
 
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
+    /// The next event of the job.
+    ///
+    /// # Errors
+    /// The board is lost.
+    pub(crate) fn event(&mut self) -> Result<Option<(JobId, Event)>, BoardError> {
         self.listen()?;
         let Some((event, Job { ours: job, size, .. })) = self.events.pop_front().zip(self.job) else {
             return Ok(None);
         };
         if event.rank().is_some_and(|rank| rank.0 >= size) {
-            return Err(self.garbled().into());
+            return Err(self.garbled());
         }
-        Ok(Some(match event {
-            Event::Joined { rank } => Output::Joined { conn: ConnId(u32::MAX), job, rank },
-            Event::End { cause, message } => Output::AbortJob { job, cause, message: text(&message, buf) },
-            Event::Kill { rank, code, message } => {
-                Output::KillRank { job, rank, code, message: text(&message, buf) }
-            }
-            Event::Late { arrived, size, missing } => {
-                Output::StalledFence { job, arrived, size, missing: text(&missing, buf) }
-            }
-        }))
+        Ok(Some((job, event)))
     }
 
-    /// In terms of a clock that began with the connection, as the engine's did a moment later.
-    fn poll_at(&self) -> Option<Time> {
+    /// When [`handle_timeout`](Board::handle_timeout) has something to do, on a clock that began with the connection, as
+    /// the engine's did a moment later.
+    pub(crate) fn poll_at(&self) -> Option<u64> {
         let since = self.expected()?.since.saturating_duration_since(self.start);
-        Some(Time((since + PATIENCE).as_millis() as u64 + 1))
+        Some((since + PATIENCE).as_millis() as u64 + 1)
     }
 
-    fn limits(&self) -> &Limits {
+    /// Checks that the board answers in time.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn handle_timeout(&self) -> Result<(), BoardError> {
+        match self.overdue() {
+            Some(what) => Err(BoardError::Silent { addr: self.addr, what }),
+            None => Ok(()),
+        }
+    }
+
+    /// The limits of the board's server.
+    pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
 }
 
 fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
-}
-
-/// A text in the caller's buffer, as much of it as fits.
-fn text<'b>(text: &str, buf: &'b mut [u8]) -> &'b str {
-    let fits = text.len().min(buf.len());
-    let len = (0..=fits).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-    buf[..len].copy_from_slice(&text.as_bytes()[..len]);
-    str::from_utf8(&buf[..len]).expect("it is a whole number of characters of a text")
 }
 
 fn reach(target: &str) -> io::Result<TcpStream> {

@@ -6,7 +6,7 @@ mod recording;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use board::Board;
 pub use board::BoardError;
+pub(crate) use board::{Board, Event as BoardEvent};
 pub(crate) use link::{Link, LinkError};
 use recording::BoardRecording;

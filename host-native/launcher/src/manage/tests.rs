@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use hydrant_core::manage::{PREFIX, RECORD_MAX, Report, VERSION, Welcome, encode};
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Cause, Exit};
-use hydrant_core::{Backend, ConnId, Input, JobId, Limits, Rank, Time};
+use hydrant_core::{ConnId, Input, JobId, Limits, Rank};
 
 use super::Board;
 
@@ -45,10 +45,9 @@ fn heard(event: Report<'static>) -> Result<bool, String> {
         stream
     });
     let mut host = Board::connect(&target).unwrap();
-    host.handle(Time(0), Input::RegisterJob(JobSpec::new(JOB, "job", 2))).unwrap();
+    host.handle(&Input::RegisterJob(JobSpec::new(JOB, "job", 2))).unwrap();
     let stream = board.join().unwrap();
-    let mut buf = [0; 512];
-    let said = host.poll(&mut buf).map(|output| output.is_some()).map_err(|why| why.to_string());
+    let said = host.event().map(|event| event.is_some()).map_err(|why| why.to_string());
     drop(stream);
     said
 }

@@ -15,18 +15,15 @@ use hydrant_core::manage::{
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Server};
+use hydrant_driver::{HANDSHAKE_TIMEOUT, MappedStorage, TcpPort};
 use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, signals};
 
 use super::Options;
-use super::station::{News, OWN_FILES, Station};
+use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::token::Token;
-use crate::border::Native;
-use crate::engine::conns::HANDSHAKE_TIMEOUT;
 use crate::engine::open::random;
-use crate::engine::port::Port;
 use crate::error::RunError;
 use crate::manage::{Link, LinkError};
-use crate::storage::OwnedStorage;
 
 /// Maximum number of connected hosts.
 const HOSTS: usize = 64;
@@ -39,13 +36,13 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, RunError>
     let reactor = Reactor::new(Token::Signals)?;
     let files = OWN_FILES + u64::from(limits.conns) + u64::from(limits.jobs) + HOSTS as u64;
     let _files = OpenFiles::reserve(files).map_err(RunError::open_files(limits.conns))?;
-    let mut storage = OwnedStorage::try_new(&limits)?;
-    let server = Native(Server::new(limits, storage.lend(), random()?)?);
+    let mut storage = MappedStorage::try_new(&limits)?;
+    let server = Server::new(limits, storage.lend(), random()?)?;
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let station = Station::new(&options.job.allow, &limits, server, reactor)?;
-    let port = Port::open(addr)?;
+    let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;
+    let port = TcpPort::open(addr)?;
     let address = port.for_ranks(&name);
-    let listener = Listener::new(port, Token::Manage, station.poller())?;
+    let listener = Listener::new(port, Token::Manage, endpoint.poller())?;
     let config = Config {
         name: &name,
         limits,
@@ -59,7 +56,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, RunError>
     let mut hosts = vec![HostSlot::EMPTY; HOSTS];
     let mut jobs = vec![JobSlot::EMPTY; limits.jobs as usize];
     let mut management = Management {
-        managed: Managed { options, station },
+        managed: Managed { options, endpoint },
         listener,
         hosts: std::iter::repeat_with(|| None).take(HOSTS).collect(),
         server: ManagementServer::new(config, &mut hosts, &mut jobs),
@@ -72,7 +69,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, RunError>
 /// Event loop of the management server.
 struct Management<'o, 's> {
     managed: Managed<'o, 's>,
-    listener: Listener<Port>,
+    listener: Listener<TcpPort>,
     /// Connections by host number.
     hosts: Vec<Option<Host>>,
     server: ManagementServer<'o>,
@@ -92,7 +89,7 @@ impl Management<'_, '_> {
         let mut tokens = Vec::new();
         loop {
             let deadline = [self.server.poll_at(), self.listener.deadline()];
-            self.managed.station.step(deadline.into_iter().flatten().min(), &mut tokens)?;
+            self.managed.endpoint.turn(deadline.into_iter().flatten().min(), &mut tokens)?;
             self.send_events()?;
             for &token in &tokens {
                 match token {
@@ -104,7 +101,7 @@ impl Management<'_, '_> {
             self.send_events()?;
             self.handle_timeouts()?;
             if tokens.contains(&Token::Signals)
-                && let Some(signal) = self.managed.station.take_signals()?
+                && let Some(signal) = self.managed.endpoint.take_signals()?
             {
                 let number = signal.as_raw() as u8;
                 let jobs = self.server.running_jobs();
@@ -118,11 +115,11 @@ impl Management<'_, '_> {
     }
 
     fn log(&mut self, line: &str) {
-        self.managed.station.say(line);
+        self.managed.endpoint.log(line);
     }
 
     fn handle_timeouts(&mut self) -> Result<(), RunError> {
-        let now = self.managed.station.now();
+        let now = self.managed.endpoint.now();
         while let Some((number, expired)) = self.server.expired(now) {
             let why = match expired {
                 Expired::Handshake => LinkError::Silent,
@@ -130,22 +127,22 @@ impl Management<'_, '_> {
             };
             self.disconnect(number, &why)?;
         }
-        Ok(self.listener.resume(self.managed.station.poller(), now)?)
+        Ok(self.listener.resume(self.managed.endpoint.poller(), now)?)
     }
 
     fn accept(&mut self) -> Result<(), RunError> {
         let mut accepted = Vec::new();
         if let Err(error) = self.listener.socket().accept(&mut accepted) {
             self.log(&format!("cannot accept hosts for a while: {error}"));
-            let now = self.managed.station.now();
-            self.listener.pause(self.managed.station.poller(), now);
+            let now = self.managed.endpoint.now();
+            self.listener.pause(self.managed.endpoint.poller(), now);
         }
         accepted.into_iter().try_for_each(|stream| self.connect(stream))
     }
 
     fn connect(&mut self, stream: TcpStream) -> Result<(), RunError> {
         let Ok(from) = stream.peer_addr() else { return Ok(()) };
-        if !self.managed.station.allows(from) {
+        if !self.managed.endpoint.allows(from) {
             return Ok(());
         }
         let Ok(mut link) = Link::new(stream) else { return Ok(()) };
@@ -156,8 +153,8 @@ impl Management<'_, '_> {
             return Ok(());
         };
         let token = Token::Host(number as u32);
-        self.managed.station.poller().add(link.stream(), token, Interest::Read)?;
-        self.server.connected(number, self.managed.station.now());
+        self.managed.endpoint.poller().add(link.stream(), token, Interest::Read)?;
+        self.server.connected(number, self.managed.endpoint.now());
         self.hosts[number] = Some(Host { link, from, blocked: false });
         Ok(())
     }
@@ -210,12 +207,12 @@ impl Management<'_, '_> {
     fn update_interest(&mut self, number: usize) -> Result<(), LinkError> {
         let Some(host) = self.hosts[number].as_mut() else { return Ok(()) };
         let blocked = host.link.is_blocked();
-        self.server.set_blocked(number, blocked, self.managed.station.now());
+        self.server.set_blocked(number, blocked, self.managed.endpoint.now());
         if blocked != host.blocked {
             host.blocked = blocked;
             let interest = if blocked { Interest::Write } else { Interest::Read };
             let token = Token::Host(number as u32);
-            let changed = self.managed.station.poller().modify(host.link.stream(), token, interest);
+            let changed = self.managed.endpoint.poller().modify(host.link.stream(), token, interest);
             changed.map_err(|error| LinkError::Io(error.why))?;
         }
         Ok(())
@@ -239,8 +236,8 @@ impl Management<'_, '_> {
 
     /// Sends what has happened to the jobs.
     fn send_events(&mut self) -> Result<(), RunError> {
-        while let Some(news) = self.managed.station.next_news() {
-            self.send_event(news)?;
+        while let Some(event) = self.managed.endpoint.next_event() {
+            self.send_event(event)?;
         }
         while let Some((job, host)) = self.server.poll_over(&mut self.managed)? {
             host.map_or(Ok(()), |host| self.send(host, &Report::Over { job }))?;
@@ -248,28 +245,28 @@ impl Management<'_, '_> {
         Ok(())
     }
 
-    fn send_event(&mut self, news: News) -> Result<(), RunError> {
-        let (job, report) = match &news {
-            &News::Left { job, rank, finalized } => {
+    fn send_event(&mut self, event: JobEvent) -> Result<(), RunError> {
+        let (job, report) = match &event {
+            &JobEvent::Left { job, rank, finalized } => {
                 return self.server.rank_left(&mut self.managed, job, rank, finalized);
             }
-            &News::Full { limit } => {
-                let size = self.managed.station.usage(limit).1;
+            &JobEvent::Full { limit } => {
+                let size = self.managed.endpoint.usage(limit).1;
                 self.log(&format!("limit {} of {size} is used up", limit.name()));
                 let report = Report::LimitHit { limit, size };
                 return (0..self.hosts.len()).try_for_each(|host| self.send(host, &report));
             }
-            &News::Joined { job, rank, conn, .. } => (job, Report::Joined { job, rank, conn }),
-            &News::End { job, cause, ref message } => {
+            &JobEvent::Joined { job, rank, conn, .. } => (job, Report::Joined { job, rank, conn }),
+            &JobEvent::Abort { job, cause, ref message } => {
                 (job, Report::End { job, cause, message: truncate(message) })
             }
-            &News::Kill { job, rank, code, ref message } => {
+            &JobEvent::Kill { job, rank, code, ref message } => {
                 (job, Report::Kill { job, rank, code, message: truncate(message) })
             }
-            &News::Late { job, arrived, size, ref missing } => {
+            &JobEvent::StalledFence { job, arrived, size, ref missing } => {
                 (job, Report::Late { job, arrived, size, missing: truncate(missing) })
             }
-            &News::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
+            &JobEvent::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
         };
         if self.managed.options.verbose {
             self.log(&format!("job {job}: {}", describe(&report)));
@@ -281,13 +278,13 @@ impl Management<'_, '_> {
 /// The PMI server that hosts manage.
 struct Managed<'o, 's> {
     options: &'o Options,
-    station: Station<'s>,
+    endpoint: Endpoint<'s>,
 }
 
 impl Managed<'_, '_> {
     fn log_verbose(&mut self, line: impl FnOnce() -> String) {
         if self.options.verbose {
-            self.station.say(&line());
+            self.endpoint.log(&line());
         }
     }
 }
@@ -296,25 +293,25 @@ impl Service for Managed<'_, '_> {
     type Error = RunError;
 
     fn open(&mut self, open: &OpenJob<'_>) -> Result<(JobId, u16), Failure<RunError>> {
-        let job = self.station.free_id();
+        let job = self.endpoint.free_id();
         // The port of job n is n higher than that of job 0. Port 0 lets the system choose.
         let mut addr = self.options.job.pmi_port;
         if addr.port() != 0 {
             let port = u16::try_from(u32::from(addr.port()) + job.0);
             addr.set_port(port.map_err(|_| Fault::Full(Limit::Jobs, job.0))?);
         }
-        let port = match Port::open(addr) {
+        let port = match TcpPort::open(addr) {
             Ok(port) => port,
             Err(error) => {
-                self.station.say(&error.to_string());
-                let conns = self.station.usage(Limit::Conns).1;
+                self.endpoint.log(&error.to_string());
+                let conns = self.endpoint.usage(Limit::Conns).1;
                 return Err(Fault::Full(Limit::Conns, conns).into());
             }
         };
-        self.station.tell(Input::RegisterJob(JobSpec::managed(job, open)))?;
+        self.endpoint.handle(Input::RegisterJob(JobSpec::managed(job, open)))?;
         let addr = port.addr();
-        self.station.open(job, open.size, port).map_err(Failure::Fatal)?;
-        self.station.hold(job, true);
+        self.endpoint.open(job, open.size, port).map_err(Failure::Fatal)?;
+        self.endpoint.pause(job, true);
         let OpenJob { name, size, .. } = *open;
         self.log_verbose(|| format!("job {job} of {size} ranks is called {name}, at {addr}"));
         Ok((job, addr.port()))
@@ -327,11 +324,11 @@ impl Service for Managed<'_, '_> {
         count: u32,
         appnum: u32,
     ) -> Result<(), Failure<RunError>> {
-        Ok(self.station.tell(Input::Program { job, first, count, appnum })?)
+        Ok(self.endpoint.handle(Input::Program { job, first, count, appnum })?)
     }
 
     fn set_attr(&mut self, job: JobId, key: &[u8], value: &[u8]) -> Result<(), Failure<RunError>> {
-        Ok(self.station.tell(Input::Attr { job, key, value })?)
+        Ok(self.endpoint.handle(Input::Attr { job, key, value })?)
     }
 
     fn define_pset(
@@ -341,16 +338,16 @@ impl Service for Managed<'_, '_> {
         first: Rank,
         count: u32,
     ) -> Result<(), Failure<RunError>> {
-        Ok(self.station.tell(Input::Pset { job, name, first, count })?)
+        Ok(self.endpoint.handle(Input::Pset { job, name, first, count })?)
     }
 
     fn accept_clients(&mut self, job: JobId) -> Result<(), Failure<RunError>> {
-        self.station.hold(job, false);
+        self.endpoint.pause(job, false);
         Ok(())
     }
 
     fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Failure<RunError>> {
-        self.station.exited(job, rank, exit).map_err(|error| match error {
+        self.endpoint.exited(job, rank, exit).map_err(|error| match error {
             RunError::Core { why } => why.into(),
             error => Failure::Fatal(error),
         })
@@ -358,23 +355,23 @@ impl Service for Managed<'_, '_> {
 
     fn forget(&mut self, job: JobId) -> Result<(), Failure<RunError>> {
         self.log_verbose(|| format!("job {job} is over"));
-        self.station.forget(job).map_err(Failure::Fatal)
+        self.endpoint.close(job).map_err(Failure::Fatal)
     }
 
     fn job_report(&self, job: JobId) -> Option<JobReport> {
-        self.station.job_report(job)
+        self.endpoint.job_report(job)
     }
 
     fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport> {
-        self.station.rank_report(job, rank)
+        self.endpoint.rank_report(job, rank)
     }
 
     fn board_report(&self) -> BoardReport {
-        self.station.report()
+        self.endpoint.report()
     }
 
     fn used(&self, limit: Limit) -> u32 {
-        self.station.usage(limit).0
+        self.endpoint.usage(limit).0
     }
 }
 

@@ -5,10 +5,10 @@
 
 mod allow;
 mod desk;
+mod endpoint;
 mod jobs;
 mod options;
 mod own;
-mod station;
 mod token;
 
 pub use allow::Network;

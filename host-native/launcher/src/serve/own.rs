@@ -6,18 +6,17 @@ use std::time::Duration;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId, Rank, Server};
+use hydrant_driver::TcpPort;
 use hydrant_placement::PlacementError;
 use hydrant_reactor::{OpenFiles, Reactor, signals};
 
 use super::Options;
+use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::jobs::Job;
-use super::station::{News, OWN_FILES, Station};
 use super::token::Token;
-use crate::border::Native;
 use crate::engine::open::{job_name, random};
-use crate::engine::port::Port;
 use crate::error::RunError;
-use crate::storage::OwnedStorage;
+use hydrant_driver::MappedStorage;
 
 /// The one job that there is at a time.
 const JOB: JobId = JobId(0);
@@ -28,15 +27,16 @@ pub(super) fn serve(options: &Options, size: u32) -> Result<u8, RunError> {
     let reactor = Reactor::new(Token::Signals)?;
     let _files =
         OpenFiles::reserve(OWN_FILES + u64::from(limits.conns)).map_err(RunError::open_files(size))?;
-    let mut slabs = OwnedStorage::try_new(&limits)?;
-    let core = Native(Server::new(limits, slabs.lend(), random()?)?);
+    let mut storage = MappedStorage::try_new(&limits)?;
+    let server = Server::new(limits, storage.lend(), random()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let station = Station::new(&options.job.allow, &limits, core, reactor)?;
-    let mut own = Own { options, size, host, station, job: Job::new(0, size, None), served: 0, failed: None };
+    let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;
+    let mut own =
+        Own { options, size, host, endpoint, job: Job::new(0, size, None), served: 0, failed: None };
     own.open_job()?;
-    let port = Port::open(options.job.pmi_port)?;
+    let port = TcpPort::open(options.job.pmi_port)?;
     let address = port.for_ranks(&own.host);
-    own.station.open(JOB, size, port)?;
+    own.endpoint.open(JOB, size, port)?;
     // Where nobody reads it, nobody needs it.
     let _ = writeln!(std::io::stdout(), "PMI_PORT={address}");
     own.run()
@@ -47,7 +47,7 @@ struct Own<'o, 's> {
     size: u32,
     /// This machine.
     host: String,
-    station: Station<'s>,
+    endpoint: Endpoint<'s>,
     job: Job,
     /// How many jobs are over.
     served: u32,
@@ -60,11 +60,11 @@ impl Own<'_, '_> {
     fn run(&mut self) -> Result<u8, RunError> {
         let mut tokens = Vec::new();
         loop {
-            self.station.step(self.job.deadline, &mut tokens)?;
-            while let Some(news) = self.station.next_news() {
-                self.hear(news)?;
+            self.endpoint.turn(self.job.deadline, &mut tokens)?;
+            while let Some(event) = self.endpoint.next_event() {
+                self.hear(event)?;
             }
-            if self.job.deadline.is_some_and(|at| at <= self.station.now()) {
+            if self.job.deadline.is_some_and(|at| at <= self.endpoint.now()) {
                 self.job.give_up(self.options.job.join_timeout.as_secs_f64());
             }
             if self.job.is_over() {
@@ -75,7 +75,7 @@ impl Own<'_, '_> {
                 self.open_job()?;
             }
             if tokens.contains(&Token::Signals)
-                && let Some(signal) = self.station.take_signals()?
+                && let Some(signal) = self.endpoint.take_signals()?
             {
                 return Ok(self.ended_by(signal.as_raw() as u8));
             }
@@ -88,15 +88,15 @@ impl Own<'_, '_> {
             return self.failed.unwrap_or(0);
         }
         let (joined, size) = (self.job.joined(), self.size);
-        self.station
-            .say(&format!("ended by {}: {joined} of {size} ranks had joined the job", signals::name(signal)));
+        self.endpoint
+            .log(&format!("ended by {}: {joined} of {size} ranks had joined the job", signals::name(signal)));
         signal.saturating_add(128)
     }
 
     /// Begins the next job.
     fn open_job(&mut self) -> Result<(), RunError> {
         let options = &self.options.job;
-        let until = self.station.now().saturating_add(millis(options.join_timeout));
+        let until = self.endpoint.now().saturating_add(millis(options.join_timeout));
         let deadline = (self.served == 0 && !options.join_timeout.is_zero()).then_some(until);
         self.job = Job::new(self.served, self.size, deadline);
         let name = match &options.jobid {
@@ -110,11 +110,11 @@ impl Own<'_, '_> {
             fence_warning: millis(options.fence_warning),
             ..JobSpec::new(JOB, &name, self.size)
         };
-        self.station.tell(Input::RegisterJob(spec))?;
+        self.endpoint.handle(Input::RegisterJob(spec))?;
         self.describe_job()?;
-        self.station.hold(JOB, false);
+        self.endpoint.pause(JOB, false);
         if self.options.verbose {
-            self.station.say(&format!("job {} of {} ranks is called {name}", self.served, self.size));
+            self.endpoint.log(&format!("job {} of {} ranks is called {name}", self.served, self.size));
         }
         Ok(())
     }
@@ -123,12 +123,12 @@ impl Own<'_, '_> {
         let (job, options) = (JOB, &self.options.job);
         let mapping = options.map.process_mapping(self.size);
         let attr = Input::Attr { job, key: b"PMI_process_mapping", value: mapping.as_bytes() };
-        self.station.tell(attr).map_err(|_| PlacementError::MappingTooLong { len: mapping.len() })?;
+        self.endpoint.handle(attr).map_err(|_| PlacementError::MappingTooLong { len: mapping.len() })?;
         let whole = [self.size];
         let programs = if options.programs.is_empty() { &whole[..] } else { &options.programs };
         let mut first = Rank(0);
         for (appnum, &count) in (0..).zip(programs) {
-            self.station.tell(Input::Program { job, first, count, appnum })?;
+            self.endpoint.handle(Input::Program { job, first, count, appnum })?;
             self.define(&format!("hydrant://app/{appnum}"), first, count)?;
             first = Rank(first.0 + count);
         }
@@ -136,62 +136,62 @@ impl Own<'_, '_> {
     }
 
     fn define(&mut self, name: &str, first: Rank, count: u32) -> Result<(), RunError> {
-        let defined = self.station.tell(Input::Pset { job: JOB, name, first, count });
+        let defined = self.endpoint.handle(Input::Pset { job: JOB, name, first, count });
         defined.map_err(|why| RunError::Pset { name: name.to_owned(), why })
     }
 
     /// Lets go of a job that is over, and says how it ended.
     fn close_job(&mut self) -> Result<(), RunError> {
         if let Some(report) = self.job.report() {
-            self.station.say(&report);
+            self.endpoint.log(&report);
             self.failed.get_or_insert(self.job.code());
         } else if self.options.verbose {
-            self.station.say(&format!("job {} is over: every rank has left", self.job.ordinal));
+            self.endpoint.log(&format!("job {} is over: every rank has left", self.job.ordinal));
         }
-        self.station.empty(JOB)?;
-        while self.station.next_news().is_some() {}
+        self.endpoint.deregister(JOB)?;
+        while self.endpoint.next_event().is_some() {}
         self.served = self.served.saturating_add(1);
         Ok(())
     }
 
-    fn hear(&mut self, news: News) -> Result<(), RunError> {
-        match news {
-            News::Joined { rank, from, .. } => {
+    fn hear(&mut self, event: JobEvent) -> Result<(), RunError> {
+        match event {
+            JobEvent::Joined { rank, from, .. } => {
                 self.job.join(rank, from);
                 let timeout = self.options.job.join_timeout;
                 if self.served > 0 && self.job.joined() == 1 && !timeout.is_zero() && !self.job.is_complete()
                 {
-                    self.job.deadline = Some(self.station.now().saturating_add(millis(timeout)));
+                    self.job.deadline = Some(self.endpoint.now().saturating_add(millis(timeout)));
                 }
                 // Who comes once all ranks have may belong to the next job, and waits for it.
                 let more = self.options.job.jobs != self.served.saturating_add(1);
-                self.station.hold(JOB, more && self.job.is_complete());
+                self.endpoint.pause(JOB, more && self.job.is_complete());
                 let from = from.map_or_else(String::new, |from| format!(" from {from}"));
                 self.detail(|| format!("rank {rank} has joined{from}"));
             }
             // The connection was all that is known of the process.
-            News::Left { job, rank, finalized } if self.job.leave(rank) => {
+            JobEvent::Left { job, rank, finalized } if self.job.leave(rank) => {
                 self.detail(|| format!("rank {rank} has left"));
-                self.station.exited(job, rank, if finalized { Exit::Code(0) } else { Exit::Lost })?;
+                self.endpoint.exited(job, rank, if finalized { Exit::Code(0) } else { Exit::Lost })?;
             }
-            News::Left { .. } => {}
-            News::End { cause, message, .. } => self.job.end(cause, message),
-            News::Kill { rank, code, message, .. } => self.job.abort_alone(rank, code, message),
-            News::Late { arrived, size, missing, .. } => {
+            JobEvent::Left { .. } => {}
+            JobEvent::Abort { cause, message, .. } => self.job.end(cause, message),
+            JobEvent::Kill { rank, code, message, .. } => self.job.abort_alone(rank, code, message),
+            JobEvent::StalledFence { arrived, size, missing, .. } => {
                 let seconds = self.options.job.fence_warning.as_secs_f64();
-                self.station.say(&format!(
+                self.endpoint.log(&format!(
                     "a fence has been waiting for {seconds} s: {arrived} of {size} ranks have come, it waits for {missing}"
                 ));
             }
-            News::Closed { rank: Some(rank), why, .. } => {
-                self.station.say(&format!("closed the PMI connection of rank {rank}: {why}"));
+            JobEvent::Closed { rank: Some(rank), why, .. } => {
+                self.endpoint.log(&format!("closed the PMI connection of rank {rank}: {why}"));
             }
-            News::Closed { why, .. } => {
+            JobEvent::Closed { why, .. } => {
                 self.detail(|| format!("closed a connection that was no rank's: {why}"));
             }
-            News::Full { limit } => {
-                let size = self.station.usage(limit).1;
-                self.station.say(&format!(
+            JobEvent::Full { limit } => {
+                let size = self.endpoint.usage(limit).1;
+                self.endpoint.log(&format!(
                     "a rank was refused: limit {name} of {size} is used up, raise it with --limit {name}=N",
                     name = limit.name()
                 ));
@@ -203,7 +203,7 @@ impl Own<'_, '_> {
     /// A line that was asked for with `--verbose`.
     fn detail(&mut self, line: impl FnOnce() -> String) {
         if self.options.verbose {
-            self.station.say(&line());
+            self.endpoint.log(&line());
         }
     }
 }

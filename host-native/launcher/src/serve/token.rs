@@ -16,8 +16,8 @@ pub(super) enum Token {
     Log,
     /// The PMI port of this job number.
     Listener(u32),
-    /// The PMI connection of this number.
-    Conn(u32),
+    /// A PMI connection.
+    Conn(Key),
     /// The management port.
     Manage,
     /// The management connection of this number.
@@ -32,7 +32,7 @@ impl From<Token> for Key {
             Token::Listener(job) => OWN.key(2, job),
             Token::Manage => OWN.key(3, 0),
             Token::Host(host) => OWN.key(4, host),
-            Token::Conn(conn) => CONNS.key(0, conn),
+            Token::Conn(key) => key,
         }
     }
 }
@@ -40,8 +40,8 @@ impl From<Token> for Key {
 impl Token {
     /// What the key of an event stands for; nothing for one that this loop has not given out.
     pub(super) fn of(key: Key) -> Option<Token> {
-        if let Some((_, conn)) = CONNS.decode(key) {
-            return Some(Token::Conn(conn));
+        if CONNS.contains(key) {
+            return Some(Token::Conn(key));
         }
         let (kind, index) = OWN.decode(key)?;
         Some(match kind {
@@ -65,7 +65,7 @@ mod tests {
             Token::Signals,
             Token::Log,
             Token::Listener(7),
-            Token::Conn(u32::MAX),
+            Token::Conn(CONNS.key(0, u32::MAX)),
             Token::Manage,
             Token::Host(5),
         ];

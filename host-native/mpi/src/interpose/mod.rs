@@ -60,6 +60,8 @@ fn unsupported(library: &MpiLibrary) -> c_int {
     Class::Unsupported.code(library.abi_or_standard())
 }
 
+/// `MPI_Session_get_num_psets`: the number of the library's and hydrant's sets.
+///
 /// # Safety
 /// The arguments are valid for MPI's prototype.
 pub(crate) unsafe fn num_psets(
@@ -81,6 +83,8 @@ pub(crate) unsafe fn num_psets(
     finish(library, abi, session, result)
 }
 
+/// `MPI_Session_get_nth_pset`.
+///
 /// # Safety
 /// The arguments are valid for MPI's prototype.
 pub(crate) unsafe fn nth_pset(
@@ -137,6 +141,8 @@ unsafe fn hydrant_set<'a>(
     Ok(psets::size(name)?.map(|size| (name, size)))
 }
 
+/// `MPI_Session_get_pset_info`.
+///
 /// # Safety
 /// The arguments are valid for MPI's prototype.
 pub(crate) unsafe fn pset_info(
@@ -158,6 +164,8 @@ pub(crate) unsafe fn pset_info(
     finish(library, abi, session, result)
 }
 
+/// Creates an info object with the size of a set.
+///
 /// # Safety
 /// `out` is null or an output pointer for one of the library's handles.
 unsafe fn create_info(library: &MpiLibrary, size: u32, out: *mut Handle) -> Result<(), Failure> {
@@ -189,6 +197,8 @@ unsafe fn put_handle(library: &MpiLibrary, slot: &HandleSlot, out: *mut Handle) 
     }
 }
 
+/// `MPI_Group_from_session_pset`.
+///
 /// # Safety
 /// The arguments are valid for MPI's prototype.
 pub(crate) unsafe fn group_from_pset(
@@ -240,6 +250,8 @@ unsafe fn create_group(
     Ok(())
 }
 
+/// `hydrant_pset_define`.
+///
 /// # Safety
 /// The arguments are valid for the prototype in `hydrant_mpi.h`.
 pub(crate) unsafe fn define(

@@ -86,6 +86,8 @@ fn raise(target: Target, code: c_int, text: &str) -> c_int {
     code
 }
 
+/// `MPI_Session_create_errhandler`.
+///
 /// # Safety
 /// As for the C prototype: `function` is an error handler of sessions.
 pub(crate) unsafe fn create(function: Option<ErrhandlerFunction>, out: *mut Handle) -> Result<(), Error> {
@@ -98,6 +100,8 @@ pub(crate) unsafe fn create(function: Option<ErrhandlerFunction>, out: *mut Hand
     unsafe { put(out, handle, "the error handler") }
 }
 
+/// `MPI_Errhandler_free`.
+///
 /// # Safety
 /// `handle` is null or may be read and written.
 pub(crate) unsafe fn free(handle: *mut Handle) -> Result<(), Error> {
@@ -111,6 +115,7 @@ pub(crate) unsafe fn free(handle: *mut Handle) -> Result<(), Error> {
     Ok(())
 }
 
+/// `MPI_Session_set_errhandler`.
 pub(crate) fn set(session: Handle, errhandler: Handle) -> Result<(), Error> {
     let mut objects = lock();
     objects.sessions.get(session)?;
@@ -119,6 +124,8 @@ pub(crate) fn set(session: Handle, errhandler: Handle) -> Result<(), Error> {
     objects.errhandlers.release(previous)
 }
 
+/// `MPI_Session_get_errhandler`.
+///
 /// # Safety
 /// `out` is null or may be written to.
 pub(crate) unsafe fn get(session: Handle, out: *mut Handle) -> Result<(), Error> {

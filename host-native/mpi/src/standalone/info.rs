@@ -23,6 +23,8 @@ pub(crate) unsafe fn put_info(info: Info, out: *mut Handle) -> Result<(), Error>
     unsafe { put(out, handle, "the info object") }
 }
 
+/// `MPI_Info_create`.
+///
 /// # Safety
 /// As for [`put_info`].
 pub(crate) unsafe fn create(out: *mut Handle) -> Result<(), Error> {
@@ -30,6 +32,8 @@ pub(crate) unsafe fn create(out: *mut Handle) -> Result<(), Error> {
     unsafe { put_info(empty_info(), out) }
 }
 
+/// `MPI_Info_create_env`.
+///
 /// # Safety
 /// `argv` is null or has `argc` C strings; `out` as for [`put_info`].
 pub(crate) unsafe fn create_env(
@@ -52,6 +56,8 @@ pub(crate) unsafe fn create_env(
     unsafe { put_info(info, out) }
 }
 
+/// `MPI_Info_set`.
+///
 /// # Safety
 /// `key` and `value` are null or C strings.
 pub(crate) unsafe fn set(info: Handle, key: *const c_char, value: *const c_char) -> Result<(), Error> {
@@ -61,6 +67,8 @@ pub(crate) unsafe fn set(info: Handle, key: *const c_char, value: *const c_char)
     Ok(lock().infos.get_mut(info)?.set(key, value)?)
 }
 
+/// `MPI_Info_delete`.
+///
 /// # Safety
 /// `key` is null or a C string.
 pub(crate) unsafe fn delete(info: Handle, key: *const c_char) -> Result<(), Error> {
@@ -93,6 +101,8 @@ unsafe fn look_up(
     unsafe { put(flag, c_int::from(value.is_some()), "the flag") }
 }
 
+/// `MPI_Info_get`.
+///
 /// # Safety
 /// As for the C prototype: `value` is a buffer of `valuelen` characters and a NUL.
 pub(crate) unsafe fn get(
@@ -109,6 +119,8 @@ pub(crate) unsafe fn get(
     unsafe { look_up(info, key, flag, |text| put_string(text, &mut valuelen.saturating_add(1), value)) }
 }
 
+/// `MPI_Info_get_valuelen`.
+///
 /// # Safety
 /// As for the C prototype.
 pub(crate) unsafe fn get_valuelen(
@@ -121,6 +133,8 @@ pub(crate) unsafe fn get_valuelen(
     unsafe { look_up(info, key, flag, |text| put(valuelen, text.len() as c_int, "the length")) }
 }
 
+/// `MPI_Info_get_string`.
+///
 /// # Safety
 /// As for the C prototype: `value` is a buffer of `*buflen` bytes.
 pub(crate) unsafe fn get_string(
@@ -134,6 +148,8 @@ pub(crate) unsafe fn get_string(
     unsafe { look_up(info, key, flag, |text| put_string(text, buflen, value)) }
 }
 
+/// `MPI_Info_get_nkeys`.
+///
 /// # Safety
 /// `nkeys` is null or may be written to.
 pub(crate) unsafe fn get_nkeys(info: Handle, nkeys: *mut c_int) -> Result<(), Error> {
@@ -142,6 +158,8 @@ pub(crate) unsafe fn get_nkeys(info: Handle, nkeys: *mut c_int) -> Result<(), Er
     unsafe { put(nkeys, count as c_int, "the number of keys") }
 }
 
+/// `MPI_Info_get_nthkey`.
+///
 /// # Safety
 /// `key` is a buffer of `MPI_MAX_INFO_KEY` bytes.
 pub(crate) unsafe fn get_nthkey(info: Handle, n: c_int, key: *mut c_char) -> Result<(), Error> {
@@ -153,6 +171,8 @@ pub(crate) unsafe fn get_nthkey(info: Handle, n: c_int, key: *mut c_char) -> Res
     unsafe { put_string(text, &mut (text.len() as c_int + 1), key) }
 }
 
+/// `MPI_Info_dup`.
+///
 /// # Safety
 /// `out` is null or may be written to.
 pub(crate) unsafe fn dup(info: Handle, out: *mut Handle) -> Result<(), Error> {
@@ -161,6 +181,8 @@ pub(crate) unsafe fn dup(info: Handle, out: *mut Handle) -> Result<(), Error> {
     unsafe { put_info(copy, out) }
 }
 
+/// `MPI_Info_free`.
+///
 /// # Safety
 /// `info` is null or may be read and written.
 pub(crate) unsafe fn free(info: *mut Handle) -> Result<(), Error> {

@@ -9,6 +9,8 @@ use crate::objects::{Session, empty_info, lock};
 use crate::psets;
 use crate::standalone::info::put_info;
 
+/// `MPI_Session_init`.
+///
 /// # Safety
 /// `out` is null or may be written to.
 pub(crate) unsafe fn init(info: Handle, errhandler: Handle, out: *mut Handle) -> Result<(), Error> {
@@ -24,6 +26,8 @@ pub(crate) unsafe fn init(info: Handle, errhandler: Handle, out: *mut Handle) ->
     unsafe { put(out, session, "the session") }
 }
 
+/// `MPI_Session_finalize`.
+///
 /// # Safety
 /// `session` is null or may be read and written.
 pub(crate) unsafe fn finalize(session: *mut Handle) -> Result<(), Error> {
@@ -35,6 +39,8 @@ pub(crate) unsafe fn finalize(session: *mut Handle) -> Result<(), Error> {
     objects.errhandlers.release(errhandler)
 }
 
+/// `MPI_Session_get_info`.
+///
 /// # Safety
 /// `out` is null or may be written to.
 pub(crate) unsafe fn get_info(session: Handle, out: *mut Handle) -> Result<(), Error> {
@@ -56,6 +62,8 @@ fn check(session: Handle, info: Handle) -> Result<(), Error> {
     Ok(())
 }
 
+/// `MPI_Session_get_num_psets`.
+///
 /// # Safety
 /// `count` is null or may be written to.
 pub(crate) unsafe fn num_psets(session: Handle, info: Handle, count: *mut c_int) -> Result<(), Error> {
@@ -65,6 +73,8 @@ pub(crate) unsafe fn num_psets(session: Handle, info: Handle, count: *mut c_int)
     unsafe { put(count, number as c_int, "the number of process sets") }
 }
 
+/// `MPI_Session_get_nth_pset`.
+///
 /// # Safety
 /// As for [`put_string`].
 pub(crate) unsafe fn nth_pset(
@@ -84,6 +94,8 @@ pub(crate) unsafe fn nth_pset(
     unsafe { put_string(found.as_bytes(), len, name) }
 }
 
+/// `MPI_Session_get_pset_info`.
+///
 /// # Safety
 /// `name` is null or a C string; `out` is null or may be written to.
 pub(crate) unsafe fn pset_info(session: Handle, name: *const c_char, out: *mut Handle) -> Result<(), Error> {
@@ -97,6 +109,8 @@ pub(crate) unsafe fn pset_info(session: Handle, name: *const c_char, out: *mut H
     unsafe { put_info(info, out) }
 }
 
+/// `hydrant_pset_define`.
+///
 /// # Safety
 /// `name` is null or a C string; `members` is null or has `count` elements.
 pub(crate) unsafe fn define(

@@ -1,8 +1,8 @@
 //! Migration of a running server between native code and plugins.
 
 use crate::common::{Event, LIMITS, SEED, job, sandbox};
-use hydrant::storage::OwnedStorage;
 use hydrant_core::{Backend, Server, Time};
+use hydrant_driver::MappedStorage;
 use hydrant_wasm::{Plugin, Validator};
 
 /// Result of an input, and the outputs that follow it.
@@ -26,7 +26,7 @@ fn saved(server: &Server<'_>) -> Vec<u8> {
 
 /// Runs the job natively. Returns each step and the snapshot after it.
 fn natively() -> Vec<(Step, Vec<u8>)> {
-    let mut slabs = OwnedStorage::new(&LIMITS);
+    let mut slabs = MappedStorage::new(&LIMITS);
     let mut server = Server::new(LIMITS, slabs.lend(), SEED).expect("the slabs are as long as they must be");
     let one = |(now, event): (Time, Event)| (step(&mut server, now, &event), saved(&server));
     job().into_iter().map(one).collect()
@@ -35,7 +35,7 @@ fn natively() -> Vec<(Step, Vec<u8>)> {
 /// Returns the validator after the first `steps` steps.
 fn validator(steps: usize) -> Validator {
     let mut validator = Validator::new(LIMITS);
-    let mut slabs = OwnedStorage::new(&LIMITS);
+    let mut slabs = MappedStorage::new(&LIMITS);
     let mut server = Server::new(LIMITS, slabs.lend(), SEED).expect("the slabs are as long as they must be");
     let mut buf = vec![0; LIMITS.output_max()];
     for (now, event) in job().into_iter().take(steps) {
@@ -86,7 +86,7 @@ fn what_was_saved_natively_goes_on_in_the_sandbox_and_back_at_every_step() {
         assert_eq!(step(&mut plugin, *now, event), expected[at + 1].0, "{event:?} in the sandbox");
         let back = plugin.snapshot().expect("the plugin is honest");
         assert!(back == expected[at + 1].1, "{event:?} in the sandbox");
-        let mut slabs = OwnedStorage::new(&LIMITS);
+        let mut slabs = MappedStorage::new(&LIMITS);
         let mut server = Server::restore(&back, slabs.lend()).expect("a plugin wrote the snapshot");
         if let Some((now, event)) = events.get(at + 2) {
             assert_eq!(step(&mut server, *now, event), expected[at + 2].0, "{event:?} back outside");

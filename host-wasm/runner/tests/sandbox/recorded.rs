@@ -3,13 +3,12 @@
 use std::fs::File;
 use std::io::BufReader;
 
-use hydrant::storage::OwnedStorage;
 use hydrant_core::server::{Consumed, Record};
 use hydrant_core::{Backend, Input, Limits, Output, Server, Time};
+use hydrant_driver::MappedStorage;
 use hydrant_record::Reader;
-use hydrant_tests::Job;
-use hydrant_tests::job::hydrant_bin;
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{Job, hydrant_bin};
 use hydrant_wasm::{Plugin, Validator};
 
 use crate::common::{sandbox, target_dir};
@@ -32,7 +31,7 @@ impl Place {
             }
             Place::Inside(mut plugin) => {
                 let saved = plugin.snapshot().expect("the plugin is honest");
-                let slabs = Box::leak(Box::new(OwnedStorage::new(validator.limits()))).lend();
+                let slabs = Box::leak(Box::new(MappedStorage::new(validator.limits()))).lend();
                 Place::Outside(Box::new(Server::restore(&saved, slabs).expect("a plugin wrote the snapshot")))
             }
         }
@@ -60,7 +59,7 @@ impl Place {
 /// Replays a recording. Returns its number of inputs.
 fn play(mut recording: Reader<BufReader<File>>) -> u64 {
     let (limits, seed): (Limits, u32) = (recording.begin().limits, recording.begin().seed);
-    let slabs = Box::leak(Box::new(OwnedStorage::new(&limits))).lend();
+    let slabs = Box::leak(Box::new(MappedStorage::new(&limits))).lend();
     let server = Server::new(limits, slabs, seed).expect("the slabs are as long as the limits say");
     let mut place = Place::Outside(Box::new(server));
     let mut validator = Validator::new(limits);

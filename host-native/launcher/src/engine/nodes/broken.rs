@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::super::Engine;
 use super::{Nodes, Role};
-use crate::border::{BackendError, Service};
+use crate::border::BackendError;
 use crate::cluster::control::{Broken, Report};
 use crate::error::RunError;
 
@@ -59,7 +59,7 @@ impl Engine<'_, '_> {
             }
             _ => return Err(error),
         }
-        self.core = Service::Core(Box::new(Gone(limits)));
+        self.core.replace(Box::new(Gone(limits)));
         if self.is_daemon() {
             self.start_no_more();
             self.procs.signal_all(Signal::KILL);

@@ -6,11 +6,12 @@ use hydrant_core::{Fault, Input, JobId, Limits, Rank, Time};
 use rustix::process::Signal;
 
 use super::super::jobs::Ranks;
+use super::super::server::PmiServer;
 use super::super::token::{LINKS, Token};
 use super::super::{Engine, Outlets, open, record, recorded};
 use super::broken::Gone;
 use super::{Nodes, Role};
-use crate::border::{AnyBackend, BackendError, Maker, Service};
+use crate::border::{AnyBackend, BackendError, Maker};
 use crate::cluster::control::{JobRecord, Order, Report, Setup, StartError, decode};
 use crate::cluster::link::Channel;
 use crate::cluster::net::{Event, Links};
@@ -18,8 +19,7 @@ use crate::cluster::{JoinError, Joined, join};
 use crate::error::RunError;
 use crate::launch::{PreparedProgram, find_mpi_library, prepare};
 use crate::plan::Plan;
-use crate::segment::Sharing;
-use crate::storage::OwnedStorage;
+use hydrant_driver::{MappedStorage, Sharing};
 use hydrant_record::RecordingFile;
 
 /// Why a daemon ends before it should.
@@ -57,7 +57,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         // It may have to be compiled.
         links.hush(reactor.clock.now(), &reactor.poller);
     }
-    let mut slabs = OwnedStorage::new(&Limits::NONE);
+    let mut slabs = MappedStorage::new(&Limits::NONE);
     let (own, unfit) = match Own::make(&setup, &host, &links, &mut slabs) {
         Ok(own) => (own, None),
         Err(error) => (Own::gone(setup.limits), Some(error)),
@@ -66,7 +66,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     let waited_for = setup.is_waited_for();
     let plan = Plan { programs: Vec::new(), options: setup.options() };
     let outlets = Outlets::of_daemon(&reactor.poller)?;
-    let mut engine = Engine::new(&plan, reactor, files, outlets, Service::Core(core))?;
+    let mut engine = Engine::new(&plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.recording = recording;
     engine.sharing = sharing;
     engine.host = host;
@@ -102,7 +102,7 @@ impl<'s> Own<'s> {
         setup: &Setup,
         host: &str,
         links: &Links,
-        slabs: &'s mut OwnedStorage,
+        slabs: &'s mut MappedStorage,
     ) -> Result<Own<'s>, RunError> {
         let limits = setup.limits;
         let seed = open::random()?;

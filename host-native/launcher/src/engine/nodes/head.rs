@@ -14,12 +14,13 @@ use rustix::process::{Pid, Signal};
 
 use super::super::jobs::Away;
 use super::super::report::{Blame, Why};
+use super::super::server::PmiServer;
 use super::super::sink::{SinkId, State};
 use super::super::token::{LINKS, NAME_CLIENT, NAME_SERVER, Token};
 use super::super::{Engine, OWN_FILES, Outlets, limits, open, record, recorded};
 use super::names::Names;
 use super::{Nodes, Role};
-use crate::border::{Maker, PluginFile, Service};
+use crate::border::{Maker, PluginFile};
 use crate::cluster::bootstrap::Settings;
 use crate::cluster::control::{
     Broken, JobRecord, Order, Piece, Place, Report, Setup, StartError, decode, encode,
@@ -105,7 +106,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let mut core = recorded(maker.core(limits, seed, &mut slabs)?, recording.as_ref());
     core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_head(plan)?;
-    let mut engine = Engine::new(plan, reactor, files, outlets, Service::Core(core))?;
+    let mut engine = Engine::new(plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.recording = recording;
     let (universe, keeper) = match &plan.options.name_server {
         Some(path) => {

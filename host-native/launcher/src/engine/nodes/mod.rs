@@ -18,7 +18,7 @@ use rustix::process::{Pid, WaitStatus};
 use super::Engine;
 use super::jobs::Job;
 use super::sink::Said;
-use crate::border::{AnyBackend, BackendError};
+use crate::border::BackendError;
 use crate::cluster::control::{Order, Piece, Report, encode};
 use crate::cluster::link::Channel;
 use crate::cluster::net::{Event, Links, Orphaned, To};
@@ -65,24 +65,18 @@ impl<'s> Nodes<'s> {
         [self.links.deadline(), names].into_iter().flatten().min()
     }
 
-    /// Hands a message of the core's to a neighbour.
-    pub(super) fn pass_on(
-        &mut self,
-        node: u32,
-        bytes: &[u8],
-        core: &mut AnyBackend<'_>,
-        now: Time,
-    ) -> Result<(), RunError> {
-        self.links.send(now.0, node, Channel::Peer, bytes).map_err(RunError::links)?;
-        if self.links.queued(node) > HIGH_WATER && !self.blocked.contains(&node) {
+    /// Sends a message of the server's to a neighbour. Returns whether the neighbour gets no more for now.
+    fn send_peer(&mut self, node: u32, bytes: &[u8], now: u64) -> Result<bool, RunError> {
+        self.links.send(now, node, Channel::Peer, bytes).map_err(RunError::links)?;
+        let full = self.links.queued(node) > HIGH_WATER && !self.blocked.contains(&node);
+        if full {
             self.blocked.push(node);
-            core.handle(now, Input::PeerBlocked { node })?;
         }
-        Ok(())
+        Ok(full)
     }
 
-    /// Lets the core send to neighbours again whose sockets have taken what there was.
-    fn unblock(&mut self, core: &mut AnyBackend<'_>, now: Time) -> Result<bool, RunError> {
+    /// Takes the neighbours whose sockets have taken enough of what was pending.
+    fn take_unblocked(&mut self) -> Vec<u32> {
         let mut free = Vec::new();
         let links = &mut self.links;
         self.blocked.retain(|&node| {
@@ -92,10 +86,7 @@ impl<'s> Nodes<'s> {
             }
             full
         });
-        for &node in &free {
-            core.handle(now, Input::PeerWritable { node })?;
-        }
-        Ok(!free.is_empty())
+        free
     }
 
     /// Sends a record. Whoever it is for may be gone, which the links say by themselves.
@@ -245,6 +236,16 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
+    /// Sends a message of the server's to a neighbour.
+    pub(super) fn pass_on(&mut self, node: u32, bytes: &[u8]) -> Result<(), RunError> {
+        let now = self.now();
+        let Some(nodes) = &mut self.nodes else { return Ok(()) };
+        if nodes.send_peer(node, bytes, now)? {
+            self.core.handle(Time(now), Input::PeerBlocked { node })?;
+        }
+        Ok(())
+    }
+
     /// What came of streams by way of a neighbour has been disposed of.
     fn consumed(&mut self, via: u32, len: u32) {
         if let Some(nodes) = &mut self.nodes {
@@ -258,7 +259,11 @@ impl<'s> Engine<'_, 's> {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
         nodes.links.flush(now, &self.poller);
-        if nodes.unblock(&mut *self.core, Time(now))? {
+        let free = nodes.take_unblocked();
+        for &node in &free {
+            self.core.handle(Time(now), Input::PeerWritable { node })?;
+        }
+        if !free.is_empty() {
             self.outputs()?;
             if let Some(nodes) = &mut self.nodes {
                 nodes.links.flush(now, &self.poller);

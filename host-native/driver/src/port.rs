@@ -1,4 +1,4 @@
-//! The TCP port that `PMI_PORT` names, and who may connect to it.
+//! Listening TCP port for PMI clients, and the check of their user on this machine.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -7,39 +7,45 @@ use std::os::fd::{AsFd, BorrowedFd};
 use hydrant_reactor::enable_keepalive;
 use rustix::process::geteuid;
 
-use crate::error::RunError;
+use crate::ListenError;
 
-/// Connections that wait to be accepted; the system has a lower limit of its own, as a rule 4,096.
+/// Pending connections. The system has a lower limit of its own, usually 4096.
 const BACKLOG: i32 = 8192;
 
-/// A listening port.
+/// A listening TCP port.
+///
+/// A client on this machine is accepted if it is a process of this user. The system does not tell the user of a client on
+/// another machine.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub struct TcpPort {
     listener: TcpListener,
     addr: SocketAddr,
 }
 
-impl Port {
-    /// Listens at `addr`; port 0 is any free one.
-    pub(crate) fn open(addr: SocketAddr) -> Result<Port, RunError> {
+impl TcpPort {
+    /// Listens at `addr`. Port 0 is any free one.
+    ///
+    /// # Errors
+    /// The address is in use, or is none of this machine's.
+    pub fn open(addr: SocketAddr) -> Result<TcpPort, ListenError> {
         let open = || {
             let listener = TcpListener::bind(addr)?;
             listener.set_nonblocking(true)?;
             // Every rank of a large job connects at the same time.
             rustix::net::listen(&listener, BACKLOG)?;
             let addr = listener.local_addr()?;
-            Ok(Port { listener, addr })
+            Ok(TcpPort { listener, addr })
         };
-        open().map_err(|why: io::Error| RunError::Listen { addr, why })
+        open().map_err(|why: io::Error| ListenError { addr, why })
     }
 
-    /// Where it listens.
-    pub(crate) fn addr(&self) -> SocketAddr {
+    /// The address, with the port that the system chose.
+    pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// `host:port` as ranks can reach it.
-    pub(crate) fn for_ranks(&self, host: &str) -> String {
+    /// Returns the value of `PMI_PORT`: `host:port`, with `host` where the port listens at all addresses.
+    pub fn for_ranks(&self, host: &str) -> String {
         if self.addr.ip().is_unspecified() {
             return format!("{host}:{}", self.addr.port());
         }
@@ -50,8 +56,11 @@ impl Port {
         }
     }
 
-    /// Takes in whoever waits; those that may not come in are gone again.
-    pub(crate) fn accept(&self, admitted: &mut Vec<TcpStream>) -> io::Result<()> {
+    /// Accepts all pending connections. Those of other users on this machine are closed.
+    ///
+    /// # Errors
+    /// The process or the system has no descriptor left. The caller pauses then, see [`hydrant_reactor::Listener`].
+    pub fn accept(&self, accepted: &mut Vec<TcpStream>) -> io::Result<()> {
         let mut local = Vec::new();
         let result = loop {
             match self.listener.accept() {
@@ -62,7 +71,7 @@ impl Port {
                     }
                     match stream.local_addr() {
                         Ok(here) if is_local(peer.ip(), here.ip()) => local.push((stream, peer, here)),
-                        Ok(_) => admitted.push(stream),
+                        Ok(_) => accepted.push(stream),
                         Err(_) => {}
                     }
                 }
@@ -76,24 +85,24 @@ impl Port {
             let me = geteuid().as_raw();
             let mine =
                 |&(_, peer, here): &(TcpStream, SocketAddr, SocketAddr)| table.owner(peer, here) == Some(me);
-            admitted.extend(local.into_iter().filter(mine).map(|(stream, ..)| stream));
+            accepted.extend(local.into_iter().filter(mine).map(|(stream, ..)| stream));
         }
         result
     }
 }
 
-impl AsFd for Port {
+impl AsFd for TcpPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 }
 
-/// Whether the other end is on this machine, so that the system knows whose it is.
+/// Whether the peer is on this machine, so that the system knows its user.
 fn is_local(peer: IpAddr, here: IpAddr) -> bool {
     peer.to_canonical().is_loopback() || peer.to_canonical() == here.to_canonical()
 }
 
-/// Errors of a connection that was not to be, not of the port.
+/// Whether an error of `accept` concerns the pending connection alone.
 fn is_peers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NetworkDown, NetworkUnreachable};
     matches!(
@@ -113,7 +122,7 @@ impl Table {
         Ok(Table(text))
     }
 
-    /// The user whose socket is connected from `local` to `remote`; nobody's once it is closed.
+    /// The user whose socket is connected from `local` to `remote`. A closed socket has no user.
     fn owner(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         let (local, remote) = (hex(local), hex(remote));
         self.0.lines().find_map(|line| {
@@ -121,13 +130,13 @@ impl Table {
             // Then state, queues, timer and retransmissions.
             (fields.next()? == local && fields.next()? == remote).then_some(())?;
             let user = fields.nth(4)?.parse().ok()?;
-            // Then a time-out, and the inode. A closed socket has none of its own, and is said to be root's.
+            // Then a timeout, and the inode. A closed socket has none, and is listed as root's.
             (fields.nth(1)? != "0").then_some(user)
         })
     }
 }
 
-/// An address as the table spells it: each 32-bit word of the address in the machine's byte order, then the port.
+/// An address in the table's format: each 32-bit word of the address in the machine's byte order, then the port.
 fn hex(addr: SocketAddr) -> String {
     let words = |octets: &[u8]| -> String {
         let word = |c: &[u8]| u32::from_ne_bytes([c[0], c[1], c[2], c[3]]);
@@ -147,9 +156,9 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[test]
-    fn the_same_user_is_let_in() {
+    fn the_same_user_is_accepted() {
         for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)] {
-            let Ok(port) = Port::open(SocketAddr::new(ip, 0)) else {
+            let Ok(port) = TcpPort::open(SocketAddr::new(ip, 0)) else {
                 assert!(ip.is_ipv6(), "this machine has no IPv4 loopback");
                 continue;
             };
@@ -163,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_tells_whose_a_socket_is() {
+    fn the_table_names_the_user_of_a_socket() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let table = Table::read().unwrap();
@@ -184,17 +193,13 @@ mod tests {
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
         assert_eq!(table.owner(at(0x9C4A), at(0x1F90)), Some(1001));
         assert_eq!(table.owner(at(0x1F90), at(0x9C4A)), None);
-        assert_eq!(
-            table.owner(at(0x9C4B), at(0x1F90)),
-            None,
-            "whoever closed it was not root because of that"
-        );
+        assert_eq!(table.owner(at(0x9C4B), at(0x1F90)), None, "the user is unknown, not root");
     }
 
-    /// Whoever connects, speaks and hangs up before anybody looks would be taken for root.
+    /// A client that closes before it is accepted would be taken for root otherwise.
     #[test]
-    fn a_closed_socket_is_nobodys() {
-        let port = Port::open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    fn a_closed_socket_has_no_user() {
+        let port = TcpPort::open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let client = TcpStream::connect(port.addr).unwrap();
         let from = client.local_addr().unwrap();
         drop(client);
@@ -205,12 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_given_where_the_address_is_none() {
-        let port = Port::open("0.0.0.0:0".parse().unwrap()).unwrap();
+    fn the_host_name_stands_for_all_addresses() {
+        let port = TcpPort::open("0.0.0.0:0".parse().unwrap()).unwrap();
         assert_eq!(port.for_ranks("node7"), format!("node7:{}", port.addr.port()));
-        let port = Port::open("127.0.0.1:0".parse().unwrap()).unwrap();
+        let port = TcpPort::open("127.0.0.1:0".parse().unwrap()).unwrap();
         assert_eq!(port.for_ranks("node7"), port.addr.to_string());
-        let taken = Port::open(port.addr).unwrap_err();
+        let taken = TcpPort::open(port.addr).unwrap_err();
         assert!(taken.to_string().starts_with("cannot listen at 127.0.0.1:"), "{taken}");
     }
 }

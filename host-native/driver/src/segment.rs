@@ -1,7 +1,7 @@
-//! The key-value log and its index in memory that ranks may read.
+//! Shared memory segment with the key-value log and its index, which ranks may read.
 //!
-//! A memfd holds the index and right behind it the log. Only the mapping made here can write to it: the seals keep
-//! everybody else from it, the launcher's own ranks included, and keep the file's length as it is.
+//! A memfd holds the index, and the log behind it. Only the mapping made here can write to it. Seals prevent other writers,
+//! the ranks included, and changes of the file's length.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit};
 
-/// What ranks find the offer in.
-pub(crate) const VARIABLE: &str = "HYDRANT_KVS";
+/// Environment variable that tells ranks where the segment is.
+const VARIABLE: &str = "HYDRANT_KVS";
 
 /// A slot of the index in bytes.
 const SLOT: usize = size_of::<AtomicU32>();
@@ -36,7 +36,7 @@ pub(crate) struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Memory of this process alone, for so many slots and so many bytes; nothing where there are no addresses for it.
+    /// Private memory for `index` slots and `log` bytes. Nothing where there are no addresses for it.
     pub(crate) fn new(index: usize, log: usize) -> Option<Memory> {
         let len = Memory::len(index, log)?;
         let (protection, flags) =
@@ -73,7 +73,7 @@ impl Drop for Memory {
     }
 }
 
-/// Such memory that ranks may read.
+/// Mapped memory that ranks may read.
 #[derive(Debug)]
 pub(crate) struct Segment {
     fd: OwnedFd,
@@ -107,7 +107,7 @@ impl Segment {
         self.memory.lend()
     }
 
-    /// What ranks are told; nothing where the file cannot be told from others.
+    /// The location for ranks. Nothing where the file cannot be identified.
     pub(crate) fn sharing(&self, seed: u32) -> Option<Sharing> {
         let stat = fstat(&self.fd).ok()?;
         let path = format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd());
@@ -126,9 +126,9 @@ fn create() -> Result<OwnedFd, Errno> {
     }
 }
 
-/// How the segment is offered to the ranks of any job.
+/// Location of a segment, for the ranks of any job.
 #[derive(Debug)]
-pub(crate) struct Sharing {
+pub struct Sharing {
     path: String,
     file: (u64, u64),
     index: u32,
@@ -137,8 +137,9 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// The variable for a job's ranks, whose space has that number.
-    pub(crate) fn variable(&self, space: u32, jobid: &str) -> Option<CString> {
+    /// Returns the environment variable for the ranks of a job, `NAME=VALUE`. `space` is the number of the job's key-value
+    /// space.
+    pub fn variable(&self, space: u32, jobid: &str) -> Option<CString> {
         let Sharing { path, file, index, log, seed } = self;
         let offer = Offer { path, file: *file, index: *index, log: *log, seed: *seed, space, jobid };
         CString::new(format!("{VARIABLE}={offer}")).ok()
@@ -154,8 +155,7 @@ mod tests {
     #[test]
     fn memory_that_nobody_used_is_not_there() {
         let limits = Limits::for_ranks(100_000);
-        let mut slabs =
-            crate::storage::OwnedStorage::try_shared(&limits).expect("there is memory for a small job");
+        let mut slabs = crate::MappedStorage::try_shared(&limits).expect("there is memory for a small job");
         let sharing = slabs.sharing(3).expect("this system has memory to share");
         let lengths = Layout::of(&limits);
         assert_eq!((sharing.index as usize, sharing.log as usize), (lengths.index, lengths.log));

@@ -1,5 +1,4 @@
-//! The core's memory on a host with an allocator: slabs as long as the limits say, on the heap except for what ranks
-//! may read.
+//! Storage of a server in mapped memory, part of which ranks may read.
 
 use std::sync::atomic::AtomicU32;
 
@@ -9,7 +8,7 @@ use rustix::mm::{Advice, madvise};
 
 use crate::segment::{Memory, Segment, Sharing};
 
-/// Where the key-value log and its index lie.
+/// Memory of the key-value log and its index.
 #[derive(Debug)]
 enum KvsMemory {
     Private(Memory),
@@ -36,68 +35,77 @@ impl KvsMemory {
      fewer ranks",
     .0.map_or("more than 2^63 bytes".to_owned(), |bytes| format!("{} MiB", bytes >> 20))
 )]
-pub struct NoRoom(
-    /// Bytes of all tables; nothing where they cannot be counted.
+pub struct InsufficientMemory(
+    /// Bytes of all tables. Nothing where the number does not fit in memory addresses.
     pub Option<usize>,
 );
 
-/// Storage to lend to a server. What it does not use of the long ones costs no memory, as they come zeroed from the system.
+/// Storage to lend to a server. Unused parts of the key-value log cost no memory: they are mapped and never touched.
+///
+/// `OwnedStorage` of hydrant-core does the same on the heap. It works on every system, and ranks cannot read it.
 #[derive(Debug)]
-pub struct OwnedStorage {
+pub struct MappedStorage {
     slots: OwnedSlots,
     kvs: KvsMemory,
     requests: Memory,
 }
 
-impl OwnedStorage {
+impl MappedStorage {
     /// Storage for these limits, in memory of this process alone.
     ///
     /// # Panics
-    /// Where that memory is not there: for limits of the caller's own making. Whoever has them from somebody else uses
-    /// [`OwnedStorage::try_new`].
-    pub fn new(limits: &Limits) -> OwnedStorage {
-        OwnedStorage::try_new(limits).unwrap_or_else(|why| panic!("{why}"))
+    /// There is not enough memory. [`MappedStorage::try_new`] is for limits that a user sets.
+    pub fn new(limits: &Limits) -> MappedStorage {
+        MappedStorage::try_new(limits).unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// Storage for these limits, in memory of this process alone.
     ///
     /// # Errors
-    /// [`NoRoom`]
-    pub fn try_new(limits: &Limits) -> Result<OwnedStorage, NoRoom> {
-        OwnedStorage::make(limits, KvsMemory::private)
+    /// [`InsufficientMemory`]
+    pub fn try_new(limits: &Limits) -> Result<MappedStorage, InsufficientMemory> {
+        MappedStorage::make(limits, KvsMemory::private)
     }
 
-    /// Storage for these limits, whose key-value log other processes may read as far as the system allows that.
-    pub(crate) fn try_shared(limits: &Limits) -> Result<OwnedStorage, NoRoom> {
-        OwnedStorage::make(limits, |lengths| {
+    /// Storage for these limits whose key-value log other processes may read, if the system supports that.
+    ///
+    /// # Errors
+    /// [`InsufficientMemory`]
+    pub fn try_shared(limits: &Limits) -> Result<MappedStorage, InsufficientMemory> {
+        MappedStorage::make(limits, |lengths| {
             Segment::new(lengths).map(KvsMemory::Shared).or_else(|| KvsMemory::private(lengths))
         })
     }
 
-    fn make(limits: &Limits, kvs: impl FnOnce(&Layout) -> Option<KvsMemory>) -> Result<OwnedStorage, NoRoom> {
-        let lengths = Layout::checked(limits).ok_or(NoRoom(None))?;
-        // A system that promises more than it has would end whoever then uses it.
+    fn make(
+        limits: &Limits,
+        kvs: impl FnOnce(&Layout) -> Option<KvsMemory>,
+    ) -> Result<MappedStorage, InsufficientMemory> {
+        let lengths = Layout::checked(limits).ok_or(InsufficientMemory(None))?;
+        // A system that overcommits memory kills the process that uses it.
         if lengths.bytes_written() as u64 > installed_memory() {
-            return Err(NoRoom(Some(lengths.bytes())));
+            return Err(InsufficientMemory(Some(lengths.bytes())));
         }
-        kvs(&lengths).and_then(|kvs| OwnedStorage::with(kvs, &lengths)).ok_or(NoRoom(Some(lengths.bytes())))
+        kvs(&lengths)
+            .and_then(|kvs| MappedStorage::with(kvs, &lengths))
+            .ok_or(InsufficientMemory(Some(lengths.bytes())))
     }
 
-    /// How ranks get to read the log of a server with that hash seed; nothing where they cannot.
-    pub(crate) fn sharing(&self, seed: u32) -> Option<Sharing> {
+    /// How ranks read the log of a server with this hash seed. Nothing where they cannot.
+    pub fn sharing(&self, seed: u32) -> Option<Sharing> {
         match &self.kvs {
             KvsMemory::Private(_) => None,
             KvsMemory::Shared(segment) => segment.sharing(seed),
         }
     }
 
-    fn with(mut kvs: KvsMemory, lengths: &Layout) -> Option<OwnedStorage> {
+    fn with(mut kvs: KvsMemory, lengths: &Layout) -> Option<MappedStorage> {
         prefer_large_pages(kvs.lend().0);
         let requests = Memory::new(0, lengths.requests)?;
-        Some(OwnedStorage { slots: OwnedSlots::try_new(lengths)?, kvs, requests })
+        Some(MappedStorage { slots: OwnedSlots::try_new(lengths)?, kvs, requests })
     }
 
-    /// Lends them out.
+    /// Lends the storage to a server.
     pub fn lend(&mut self) -> Storage<'_> {
         let (log, index) = self.kvs.lend();
         self.slots.lend(Bulk { log, index, requests: self.requests.lend().0 })
@@ -105,14 +113,14 @@ impl OwnedStorage {
 }
 
 #[cfg(test)]
-impl OwnedStorage {
+impl MappedStorage {
     pub(crate) fn lend_kvs(&mut self) -> (&mut [u8], &[AtomicU32]) {
         self.kvs.lend()
     }
 }
 
-/// Bytes of the machine's memory.
-pub(crate) fn installed_memory() -> u64 {
+/// Returns the machine's memory in bytes.
+pub fn installed_memory() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(info.mem_unit.into())
 }
@@ -150,16 +158,24 @@ mod tests {
             all.set(limit, u32::MAX);
             all
         });
-        assert_eq!(OwnedStorage::try_new(&all).err(), Some(NoRoom(None)));
+        assert_eq!(MappedStorage::try_new(&all).err(), Some(InsufficientMemory(None)));
         for limit in [Limit::Jobs, Limit::Names, Limit::Groups, Limit::Spawns, Limit::Conns] {
             let limits = most(limit);
             let bytes = Layout::of(&limits).bytes();
-            assert_eq!(OwnedStorage::try_new(&limits).err(), Some(NoRoom(Some(bytes))), "{limit:?}");
-            assert_eq!(OwnedStorage::try_shared(&limits).err(), Some(NoRoom(Some(bytes))), "{limit:?}");
+            assert_eq!(
+                MappedStorage::try_new(&limits).err(),
+                Some(InsufficientMemory(Some(bytes))),
+                "{limit:?}"
+            );
+            assert_eq!(
+                MappedStorage::try_shared(&limits).err(),
+                Some(InsufficientMemory(Some(bytes))),
+                "{limit:?}"
+            );
         }
         // Long, and empty until it is used.
         for limit in [Limit::Keys, Limit::KvsBytes] {
-            let mut slabs = OwnedStorage::try_new(&most(limit)).expect("there are addresses enough");
+            let mut slabs = MappedStorage::try_new(&most(limit)).expect("there are addresses enough");
             let (log, index) = slabs.lend_kvs();
             let lengths = Layout::of(&most(limit));
             assert_eq!((log.len(), index.len()), (lengths.log, lengths.index));
@@ -169,7 +185,7 @@ mod tests {
 
     #[test]
     fn no_room_is_room_for_nothing() {
-        let mut slabs = OwnedStorage::new(&Limits::NONE);
+        let mut slabs = MappedStorage::new(&Limits::NONE);
         assert!(slabs.lend_kvs().0.is_empty() && slabs.requests.lend().0.is_empty());
     }
 }

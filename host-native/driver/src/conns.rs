@@ -1,0 +1,365 @@
+//! Client connections: sockets, bytes that wait on either side, and which rank each belongs to.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+
+use hydrant_core::{JobId, Rank};
+use hydrant_reactor::Sent;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+/// All connections, by number.
+#[derive(Debug)]
+pub(crate) struct Conns {
+    all: Vec<Conn>,
+    free: Vec<u32>,
+    /// Upper bound of open connections.
+    limit: u32,
+    by_rank: HashMap<(JobId, Rank), u32>,
+    /// Connections that had not introduced themselves when they were opened, with that time, the oldest first. Some are
+    /// closed or have become a rank's since.
+    incoming: VecDeque<(u32, u64)>,
+    /// Connections with requests to hand in again.
+    pub(crate) deferred: Vec<u32>,
+}
+
+/// One connection.
+#[derive(Debug, Default)]
+pub(crate) struct Conn {
+    fd: Option<OwnedFd>,
+    opened: u64,
+    job: JobId,
+    rank: Option<Rank>,
+    /// The client has not introduced itself.
+    incoming: bool,
+    /// Received bytes that the backend has not consumed. Has no memory unless a request came in pieces.
+    inbox: Vec<u8>,
+    /// A reply that the socket did not take, from `sent` on.
+    unsent: Vec<u8>,
+    sent: usize,
+    /// A whole request waits in `inbox` until a reply has been taken.
+    again: bool,
+    /// The client is gone. Its requests are still handled, replies to it are dropped.
+    closed_by_peer: bool,
+}
+
+/// What a socket had to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// The buffer holds `all` bytes, `new` of them from the socket behind those of the inbox.
+    Bytes { all: usize, new: usize },
+    /// Nothing at the moment.
+    Nothing,
+    /// The client closed its end.
+    End,
+    /// The inbox is full.
+    Overrun,
+}
+
+impl Conns {
+    pub(crate) fn new(limit: u32) -> Conns {
+        Conns {
+            all: Vec::new(),
+            free: Vec::new(),
+            limit,
+            by_rank: HashMap::new(),
+            incoming: VecDeque::new(),
+            deferred: Vec::new(),
+        }
+    }
+
+    /// Adds a socket. `rank` is missing for one whose client has to introduce itself. Returns nothing at the limit.
+    pub(crate) fn open(&mut self, fd: OwnedFd, job: JobId, rank: Option<Rank>, now: u64) -> Option<u32> {
+        let id = self.insert(fd, job, now)?;
+        match rank {
+            Some(rank) => self.assign(id, job, rank),
+            None => {
+                self.all[id as usize].incoming = true;
+                self.incoming.push_back((id, now));
+            }
+        }
+        Some(id)
+    }
+
+    /// The number of the next connection. Nothing at the limit.
+    pub(crate) fn next_id(&self) -> Option<u32> {
+        let next = self.free.last().copied().unwrap_or(self.all.len() as u32);
+        self.has_room().then_some(next)
+    }
+
+    /// Adds a socket for queries, which belongs to no rank.
+    pub(crate) fn insert(&mut self, fd: OwnedFd, job: JobId, now: u64) -> Option<u32> {
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None if self.all.len() < self.limit as usize => {
+                self.all.push(Conn::default());
+                self.all.len() as u32 - 1
+            }
+            None => return None,
+        };
+        self.all[id as usize] = Conn { fd: Some(fd), opened: now, job, ..Conn::default() };
+        Some(id)
+    }
+
+    /// The connection belongs to a rank from now on.
+    pub(crate) fn assign(&mut self, id: u32, job: JobId, rank: Rank) {
+        let conn = &mut self.all[id as usize];
+        (conn.rank, conn.incoming) = (Some(rank), false);
+        self.by_rank.insert((job, rank), id);
+    }
+
+    /// Closes the socket.
+    pub(crate) fn close(&mut self, id: u32) {
+        let conn = std::mem::take(&mut self.all[id as usize]);
+        if conn.fd.is_some() {
+            self.free.push(id);
+        }
+        // The rank may have opened another one.
+        if let Some(rank) = conn.rank
+            && self.by_rank.get(&(conn.job, rank)) == Some(&id)
+        {
+            self.by_rank.remove(&(conn.job, rank));
+        }
+    }
+
+    /// An open connection.
+    pub(crate) fn get(&self, id: u32) -> Option<&Conn> {
+        self.all.get(id as usize).filter(|conn| conn.fd.is_some())
+    }
+
+    /// An open connection.
+    pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut Conn> {
+        self.all.get_mut(id as usize).filter(|conn| conn.fd.is_some())
+    }
+
+    /// The latest open connection of a rank.
+    pub(crate) fn of_rank(&self, job: JobId, rank: Rank) -> Option<u32> {
+        self.by_rank.get(&(job, rank)).copied()
+    }
+
+    /// The open connections of a job.
+    pub(crate) fn of_job(&self, job: JobId) -> Vec<u32> {
+        let of_job = |&id: &u32| self.get(id).is_some_and(|conn| conn.job == job);
+        (0..self.all.len() as u32).filter(of_job).collect()
+    }
+
+    /// Whether another connection can be opened.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.all.len() < self.limit as usize
+    }
+
+    /// The oldest connection that has not introduced itself, and when it was opened.
+    pub(crate) fn oldest_incoming(&mut self) -> Option<(u32, u64)> {
+        while let Some(&(id, opened)) = self.incoming.front() {
+            let conn = &self.all[id as usize];
+            if conn.incoming && conn.opened == opened {
+                return Some((id, opened));
+            }
+            self.incoming.pop_front();
+        }
+        None
+    }
+
+    /// The connections to a job that have not introduced themselves.
+    pub(crate) fn incoming(&self, job: JobId) -> Vec<u32> {
+        let open = |&(id, _): &(u32, u64)| {
+            let conn = &self.all[id as usize];
+            (conn.incoming && conn.job == job).then_some(id)
+        };
+        self.incoming.iter().filter_map(open).collect()
+    }
+}
+
+impl Conn {
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        self.fd.as_ref().expect("only open connections are handed out")
+    }
+
+    pub(crate) fn job(&self) -> JobId {
+        self.job
+    }
+
+    pub(crate) fn rank(&self) -> Option<Rank> {
+        self.rank
+    }
+
+    /// Whether a reply waits for the socket. Nothing is read meanwhile.
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Whether requests wait for a reply to be taken.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.again
+    }
+
+    /// Copies the inbox to the front of `buffer` and reads once behind it.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Received {
+        let held = self.inbox.len();
+        if held >= buffer.len() {
+            return Received::Overrun;
+        }
+        buffer[..held].copy_from_slice(&self.inbox);
+        loop {
+            return match recv(self.fd(), &mut buffer[held..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => Received::End,
+                Ok((new, _)) => Received::Bytes { all: held + new, new },
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Received::Nothing,
+                // No error is temporary.
+                Err(_) => Received::End,
+            };
+        }
+    }
+
+    /// Keeps bytes that the backend did not consume.
+    pub(crate) fn keep(&mut self, rest: &[u8], again: bool) {
+        self.inbox.clear();
+        if rest.is_empty() {
+            // Most requests come whole, and most connections never need this memory again.
+            self.inbox = Vec::new();
+        }
+        self.inbox.extend_from_slice(rest);
+        self.again = again;
+    }
+
+    /// Takes the requests that can be handed in again now that a reply has been taken.
+    pub(crate) fn take_deferred(&mut self) -> Option<Vec<u8>> {
+        (!self.is_blocked() && std::mem::take(&mut self.again)).then(|| std::mem::take(&mut self.inbox))
+    }
+
+    /// Sends a reply, and keeps what the socket does not take.
+    pub(crate) fn send(&mut self, reply: &[u8]) -> Sent {
+        let sent = self.write(reply);
+        if sent == reply.len() {
+            return Sent::All;
+        }
+        self.unsent.extend_from_slice(&reply[sent..]);
+        self.sent = 0;
+        Sent::Blocked
+    }
+
+    /// Sends what is kept of a reply.
+    pub(crate) fn flush(&mut self) -> Sent {
+        let unsent = std::mem::take(&mut self.unsent);
+        self.sent += self.write(&unsent[self.sent..]);
+        if self.sent == unsent.len() {
+            self.sent = 0;
+            return Sent::All;
+        }
+        self.unsent = unsent;
+        Sent::Blocked
+    }
+
+    /// Writes as much as the socket takes. A client that is gone takes everything.
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() && !self.closed_by_peer {
+            match send(self.fd(), &bytes[at..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(len) => at += len,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return at,
+                Err(_) => self.closed_by_peer = true,
+            }
+        }
+        bytes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    const JOB: JobId = JobId(2);
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn a_full_socket_keeps_the_rest_of_one_reply() {
+        let (ours, theirs) = pair();
+        let mut conns = Conns::new(1);
+        let id = conns.open(ours, JOB, Some(Rank(0)), 0).unwrap();
+        let conn = conns.get_mut(id).unwrap();
+        let reply = [b'r'; 2560];
+        let mut replies = 1;
+        while conn.send(&reply) == Sent::All {
+            replies += 1;
+        }
+        assert!(conn.is_blocked());
+        let mut read = 0;
+        let mut buffer = vec![0; 1 << 20];
+        while read < replies * reply.len() {
+            read += recv(&theirs, &mut buffer[..], RecvFlags::empty()).unwrap().0;
+            conn.flush();
+        }
+        assert!(!conn.is_blocked());
+        drop(theirs);
+        // Replies to a client that is gone are dropped, and its requests are still read.
+        assert_eq!(conn.send(&reply), Sent::All);
+        assert_eq!(conn.receive(&mut buffer), Received::End);
+    }
+
+    #[test]
+    fn the_inbox_comes_first() {
+        let (ours, theirs) = pair();
+        let mut conns = Conns::new(1);
+        let id = conns.open(ours, JOB, None, 0).unwrap();
+        let conn = conns.get_mut(id).unwrap();
+        let mut buffer = [0; 64];
+        assert_eq!(conn.receive(&mut buffer), Received::Nothing);
+        send(&theirs, b"cmd=", SendFlags::empty()).unwrap();
+        assert_eq!(conn.receive(&mut buffer), Received::Bytes { all: 4, new: 4 });
+        conn.keep(b"cmd=", false);
+        send(&theirs, b"init", SendFlags::empty()).unwrap();
+        assert_eq!(conn.receive(&mut buffer), Received::Bytes { all: 8, new: 4 });
+        assert_eq!(&buffer[..8], b"cmd=init");
+    }
+
+    #[test]
+    fn a_full_inbox_is_an_overrun() {
+        let (ours, theirs) = pair();
+        let mut conns = Conns::new(1);
+        let id = conns.open(ours, JOB, None, 0).unwrap();
+        let conn = conns.get_mut(id).unwrap();
+        let mut buffer = [0; 8];
+        send(&theirs, b"cmd=initack", SendFlags::empty()).unwrap();
+        assert_eq!(conn.receive(&mut buffer), Received::Bytes { all: 8, new: 8 });
+        conn.keep(&buffer, true);
+        assert_eq!(conn.receive(&mut buffer), Received::Overrun);
+        assert_eq!(conn.take_deferred().unwrap(), b"cmd=init");
+        assert_eq!(conn.receive(&mut buffer), Received::Bytes { all: 3, new: 3 });
+    }
+
+    #[test]
+    fn numbers_are_used_again_and_the_oldest_incoming_connection_is_known() {
+        let mut conns = Conns::new(2);
+        let a = conns.open(pair().0, JOB, None, 5).unwrap();
+        let b = conns.open(pair().0, JOB, None, 6).unwrap();
+        assert!(!conns.has_room() && conns.open(pair().0, JOB, None, 7).is_none());
+        conns.assign(a, JOB, Rank(1));
+        assert_eq!((conns.of_rank(JOB, Rank(1)), conns.oldest_incoming()), (Some(a), Some((b, 6))));
+        conns.close(b);
+        assert_eq!(conns.oldest_incoming(), None);
+        assert_eq!(conns.open(pair().0, JOB, None, 8), Some(b));
+        assert_eq!((conns.oldest_incoming(), conns.incoming(JOB)), (Some((b, 8)), vec![b]));
+        assert_eq!((conns.incoming(JobId(0)), conns.of_job(JobId(0))), (Vec::new(), Vec::new()));
+        assert_eq!(conns.of_job(JOB), [a, b]);
+        conns.close(a);
+        assert_eq!((conns.of_rank(JOB, Rank(1)), conns.of_job(JOB)), (None, vec![b]));
+    }
+
+    #[test]
+    fn a_second_connection_of_a_rank_outlives_the_first() {
+        let mut conns = Conns::new(3);
+        let a = conns.open(pair().0, JOB, Some(Rank(0)), 0).unwrap();
+        let b = conns.open(pair().0, JOB, Some(Rank(0)), 0).unwrap();
+        conns.close(a);
+        assert_eq!(conns.of_rank(JOB, Rank(0)), Some(b));
+        // A connection for queries never counts as one that has to introduce itself.
+        assert_eq!(conns.insert(pair().0, JOB, 0), Some(a));
+        assert_eq!(conns.oldest_incoming(), None);
+    }
+}

@@ -1,0 +1,373 @@
+//! Driver: client connections, one backend, and their deadlines.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use hydrant_core::limits::MESSAGE_MAX;
+use hydrant_core::{Backend, ConnId, Input, JobId, Output, Rank, Time};
+use hydrant_reactor::{Interest, Key, KeyRange, Poller, Sent};
+use rustix::net::SocketAddrAny;
+
+use crate::conns::{Conns, Received};
+use crate::{BackendError, CloseReason, Error, Event};
+
+/// Time in milliseconds that a client has to introduce itself.
+pub const HANDSHAKE_TIMEOUT: u64 = 10_000;
+
+/// Bytes read at once: a request that came in pieces, and a good piece more.
+const READ_BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
+
+/// Bytes that have passed between clients and the backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Received from clients.
+    pub bytes_in: u64,
+    /// Replies to clients.
+    pub bytes_out: u64,
+}
+
+/// A backend and the sockets of its clients.
+///
+/// After each call that takes `now`, the owner calls [`poll`](Driver::poll) until it returns nothing. All times are
+/// milliseconds of the owner's clock.
+#[derive(Debug)]
+pub struct Driver<B: ?Sized> {
+    conns: Conns,
+    keys: KeyRange,
+    closed: VecDeque<Event>,
+    traffic: Traffic,
+    /// Where requests are read into.
+    buffer: Vec<u8>,
+    /// Where the backend writes its output.
+    reply: Box<[u8]>,
+    backend: Box<B>,
+}
+
+impl<B> Driver<B>
+where
+    B: Backend<Error: Into<BackendError>> + ?Sized,
+{
+    /// Creates a driver without connections. They are watched with keys of the range `keys`, all of which must be the
+    /// driver's.
+    pub fn new(backend: Box<B>, keys: KeyRange) -> Driver<B> {
+        let limits = backend.limits();
+        Driver {
+            conns: Conns::new(limits.conns),
+            keys,
+            closed: VecDeque::new(),
+            traffic: Traffic::default(),
+            buffer: vec![0; READ_BUFFER],
+            reply: vec![0; limits.output_room()].into(),
+            backend,
+        }
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// The backend, for input that is no connection's.
+    pub fn backend_mut(&mut self) -> &mut B {
+        &mut self.backend
+    }
+
+    /// Puts another backend in the place of one that failed. Connections stay open.
+    pub fn replace_backend(&mut self, backend: Box<B>) {
+        self.backend = backend;
+    }
+
+    /// Hands the backend an input that is no connection's.
+    ///
+    /// # Errors
+    /// The backend did not accept it.
+    pub fn handle(&mut self, now: u64, input: Input<'_>) -> Result<(), BackendError> {
+        self.backend.handle(Time(now), input).map(drop).map_err(Into::into)
+    }
+
+    /// Adds the connection of a client to a job. `rank` is missing where the client has to introduce itself, which it has
+    /// to do within [`HANDSHAKE_TIMEOUT`]. Returns nothing where there are as many connections as the limits say.
+    ///
+    /// # Errors
+    /// The backend or the poller refuses it.
+    pub fn open(
+        &mut self,
+        fd: OwnedFd,
+        job: JobId,
+        rank: Option<Rank>,
+        now: u64,
+        poller: &Poller,
+    ) -> Result<Option<ConnId>, Error> {
+        let Some(id) = self.conns.open(fd, job, rank, now) else { return Ok(None) };
+        self.watch(id, poller)?;
+        self.handle(now, Input::Opened { conn: ConnId(id), job, rank })?;
+        Ok(Some(ConnId(id)))
+    }
+
+    /// Adds the connection of a client to a job of which it is the given rank. The client has to send its first request
+    /// within [`HANDSHAKE_TIMEOUT`] all the same. Returns nothing where there are as many connections as the limits say.
+    ///
+    /// # Errors
+    /// The backend or the poller refuses it.
+    pub fn open_incoming(
+        &mut self,
+        fd: OwnedFd,
+        job: JobId,
+        rank: Rank,
+        now: u64,
+        poller: &Poller,
+    ) -> Result<Option<ConnId>, Error> {
+        let Some(id) = self.conns.open(fd, job, None, now) else { return Ok(None) };
+        self.watch(id, poller)?;
+        self.handle(now, Input::Opened { conn: ConnId(id), job, rank: Some(rank) })?;
+        Ok(Some(ConnId(id)))
+    }
+
+    /// The number that the next connection gets. Nothing where there are as many as the limits say.
+    pub fn next_conn(&self) -> Option<ConnId> {
+        self.conns.next_id().map(ConnId)
+    }
+
+    /// Adds a connection for queries to a job. It belongs to no rank. Returns nothing where there are as many connections as
+    /// the limits say.
+    ///
+    /// # Errors
+    /// The backend or the poller refuses it.
+    pub fn open_query(
+        &mut self,
+        fd: OwnedFd,
+        job: JobId,
+        now: u64,
+        poller: &Poller,
+    ) -> Result<Option<ConnId>, Error> {
+        let Some(id) = self.conns.insert(fd, job, now) else { return Ok(None) };
+        self.watch(id, poller)?;
+        self.handle(now, Input::OpenedQuery { conn: ConnId(id), job })?;
+        Ok(Some(ConnId(id)))
+    }
+
+    fn watch(&self, id: u32, poller: &Poller) -> Result<(), hydrant_reactor::Error> {
+        let conn = self.conns.get(id).expect("the connection was opened by the caller");
+        poller.add(conn.fd(), self.keys.key(0, id), Interest::Read)
+    }
+
+    /// Closes the oldest connection whose client has not introduced itself, where there is no room for another. Returns
+    /// whether it did.
+    ///
+    /// # Errors
+    /// The backend failed.
+    pub fn make_room(&mut self, now: u64) -> Result<bool, Error> {
+        if self.conns.has_room() {
+            return Ok(false);
+        }
+        let Some((id, _)) = self.conns.oldest_incoming() else { return Ok(false) };
+        self.end(id, now, CloseReason::NotIntroduced)?;
+        Ok(true)
+    }
+
+    /// A connection is ready: writes what is kept of a reply, or reads once and hands the backend what came. Keys of
+    /// another range are ignored.
+    ///
+    /// # Errors
+    /// The backend failed, or a system call.
+    pub fn ready(&mut self, key: Key, now: u64, poller: &Poller) -> Result<(), Error> {
+        let Some((_, id)) = self.keys.decode(key) else { return Ok(()) };
+        match self.conns.get(id) {
+            Some(conn) if conn.is_blocked() => self.flush(ConnId(id), now, poller).map(drop),
+            Some(_) => self.read(ConnId(id), now).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads once from a connection and hands the backend what came. Returns whether there may be more. Nothing is read
+    /// while a reply waits for the socket.
+    ///
+    /// # Errors
+    /// The backend failed.
+    pub fn read(&mut self, conn: ConnId, now: u64) -> Result<bool, Error> {
+        let ConnId(id) = conn;
+        let Some(open) = self.conns.get_mut(id).filter(|open| !open.is_blocked()) else { return Ok(false) };
+        match open.receive(&mut self.buffer) {
+            Received::Bytes { all, new } => {
+                self.traffic.bytes_in = self.traffic.bytes_in.saturating_add(new as u64);
+                let bytes = &self.buffer[..all];
+                let consumed = hand_in(&mut *self.backend, conn, now, bytes)?;
+                open.keep(&bytes[consumed.bytes as usize..], consumed.again);
+                Ok(true)
+            }
+            Received::Nothing => Ok(false),
+            Received::End => self.end(id, now, CloseReason::Ended).map(|()| false),
+            Received::Overrun => self.end(id, now, CloseReason::Overrun).map(|()| false),
+        }
+    }
+
+    /// Writes what is kept of a reply. Returns whether there was anything to write.
+    ///
+    /// # Errors
+    /// The backend failed, or a system call.
+    pub fn flush(&mut self, conn: ConnId, now: u64, poller: &Poller) -> Result<bool, Error> {
+        let key = self.keys.key(0, conn.0);
+        let Some(open) = self.conns.get_mut(conn.0).filter(|open| open.is_blocked()) else {
+            return Ok(false);
+        };
+        if open.flush() == Sent::All {
+            poller.modify(open.fd(), key, Interest::Read)?;
+            self.handle(now, Input::Writable { conn })?;
+            self.conns.deferred.push(conn.0);
+        }
+        Ok(true)
+    }
+
+    /// Sends replies, closes connections that the backend gives up, hands deferred requests in again, and returns the
+    /// next event. Nothing is left to do when there is none.
+    ///
+    /// # Errors
+    /// The backend failed, or a system call.
+    pub fn poll(&mut self, now: u64, poller: &Poller) -> Result<Option<Event>, Error> {
+        loop {
+            if let Some(event) = self.closed.pop_front() {
+                return Ok(Some(event));
+            }
+            match self.backend.poll(&mut self.reply).map_err(Into::into)? {
+                Some(Output::Bytes { conn, bytes }) => {
+                    self.traffic.bytes_out = self.traffic.bytes_out.saturating_add(bytes.len() as u64);
+                    let Some(open) = self.conns.get_mut(conn.0) else { continue };
+                    if open.send(bytes) == Sent::Blocked {
+                        poller.modify(open.fd(), self.keys.key(0, conn.0), Interest::Write)?;
+                        self.handle(now, Input::Blocked { conn })?;
+                    } else if open.is_deferred() {
+                        self.conns.deferred.push(conn.0);
+                    }
+                }
+                Some(Output::Close { conn, why }) => {
+                    self.end(conn.0, now, CloseReason::Backend(why))?;
+                }
+                Some(output) => {
+                    if let Output::Joined { conn, job, rank } = output
+                        && self.conns.get(conn.0).is_some()
+                    {
+                        self.conns.assign(conn.0, job, rank);
+                    }
+                    if let Some(event) = Event::of(output) {
+                        return Ok(Some(event));
+                    }
+                }
+                None => {
+                    if !self.retry(now)? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands in again what one connection sent and the backend deferred. Returns whether there was one.
+    fn retry(&mut self, now: u64) -> Result<bool, Error> {
+        let Some(id) = self.conns.deferred.pop() else { return Ok(false) };
+        if let Some(open) = self.conns.get_mut(id)
+            && let Some(bytes) = open.take_deferred()
+        {
+            let consumed = hand_in(&mut *self.backend, ConnId(id), now, &bytes)?;
+            open.keep(&bytes[consumed.bytes as usize..], consumed.again);
+        }
+        Ok(true)
+    }
+
+    /// Closes a connection without an event.
+    ///
+    /// # Errors
+    /// The backend failed.
+    pub fn close(&mut self, conn: ConnId, now: u64) -> Result<(), Error> {
+        if self.conns.get(conn.0).is_some() {
+            self.conns.close(conn.0);
+            self.handle(now, Input::Closed { conn })?;
+        }
+        Ok(())
+    }
+
+    /// Closes a connection and reports that.
+    fn end(&mut self, id: u32, now: u64, why: CloseReason) -> Result<(), Error> {
+        let Some(open) = self.conns.get(id) else { return Ok(()) };
+        let conn = ConnId(id);
+        self.closed.push_back(Event::Closed { conn, job: open.job(), rank: open.rank(), why });
+        self.close(conn, now)
+    }
+
+    /// Closes all connections of a job without events.
+    ///
+    /// # Errors
+    /// The backend failed.
+    pub fn close_job(&mut self, job: JobId, now: u64) -> Result<(), Error> {
+        self.conns.of_job(job).into_iter().try_for_each(|id| self.close(ConnId(id), now))
+    }
+
+    /// Closes all connections of a job without events, and deregisters the job.
+    ///
+    /// # Errors
+    /// The backend failed.
+    pub fn deregister_job(&mut self, job: JobId, now: u64) -> Result<(), Error> {
+        self.close_job(job, now)?;
+        Ok(self.handle(now, Input::DeregisterJob { job })?)
+    }
+
+    /// When [`handle_timeout`](Driver::handle_timeout) has something to do.
+    pub fn poll_at(&mut self) -> Option<u64> {
+        let handshake = self.conns.oldest_incoming().map(|(_, opened)| opened + HANDSHAKE_TIMEOUT);
+        let backend = self.backend.poll_at().map(|Time(at)| at);
+        handshake.into_iter().chain(backend).min()
+    }
+
+    /// Does what is due: the backend's timeouts, and the end of connections whose clients have not introduced themselves.
+    /// Returns whether anything was due.
+    ///
+    /// # Errors
+    /// The backend failed.
+    pub fn handle_timeout(&mut self, now: u64) -> Result<bool, Error> {
+        let mut due = self.backend.poll_at().is_some_and(|Time(at)| at <= now);
+        if due {
+            self.handle(now, Input::Timeout)?;
+        }
+        while let Some((id, opened)) = self.conns.oldest_incoming()
+            && opened + HANDSHAKE_TIMEOUT <= now
+        {
+            self.end(id, now, CloseReason::NotIntroduced)?;
+            due = true;
+        }
+        Ok(due)
+    }
+
+    /// The latest connection of a rank.
+    pub fn conn_of(&self, job: JobId, rank: Rank) -> Option<ConnId> {
+        self.conns.of_rank(job, rank).map(ConnId)
+    }
+
+    /// The connections to a job whose clients have not introduced themselves.
+    pub fn incoming(&self, job: JobId) -> impl Iterator<Item = ConnId> + use<B> {
+        self.conns.incoming(job).into_iter().map(ConnId)
+    }
+
+    /// The address of a client, if it has one.
+    pub fn peer_addr(&self, conn: ConnId) -> Option<SocketAddrAny> {
+        rustix::net::getpeername(self.conns.get(conn.0)?.fd()).ok().flatten()
+    }
+
+    /// Bytes that have passed so far.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+}
+
+/// Gives the backend the bytes of a connection.
+fn hand_in<B>(
+    backend: &mut B,
+    conn: ConnId,
+    now: u64,
+    bytes: &[u8],
+) -> Result<hydrant_core::server::Consumed, Error>
+where
+    B: Backend<Error: Into<BackendError>> + ?Sized,
+{
+    let full = bytes.len() >= MESSAGE_MAX as usize;
+    let consumed = backend.handle(Time(now), Input::Bytes { conn, bytes, full });
+    Ok(consumed.map_err(Into::into)?)
+}

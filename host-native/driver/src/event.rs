@@ -1,0 +1,137 @@
+//! Events that a driver reports to its owner.
+
+use hydrant_core::trace::{Cause, Closing};
+use hydrant_core::wire::Protocol;
+use hydrant_core::{ConnId, JobId, Output, Rank, UpcallId};
+
+/// Output of a backend that is no reply to a client, or the end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A client has become a rank.
+    Joined {
+        /// Its connection.
+        conn: ConnId,
+        /// Its job.
+        job: JobId,
+        /// Its rank.
+        rank: Rank,
+    },
+    /// The driver has closed a connection.
+    Closed {
+        /// The connection. Its number is free again.
+        conn: ConnId,
+        /// The job that it was opened for.
+        job: JobId,
+        /// Its rank, if it had one.
+        rank: Option<Rank>,
+        /// The reason.
+        why: CloseReason,
+    },
+    /// A rank asks for processes to be started.
+    Spawn {
+        /// The number of the request.
+        spawn: UpcallId,
+        /// The job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// The protocol of the request.
+        protocol: Protocol,
+        /// The request as the rank sent it.
+        request: Vec<u8>,
+    },
+    /// A rank asks for something that the host decides.
+    Upcall {
+        /// The number of the request.
+        upcall: UpcallId,
+        /// The job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// The protocol of the request.
+        protocol: Protocol,
+        /// The request as the rank sent it.
+        request: Vec<u8>,
+    },
+    /// A rank asks for its own process to be killed.
+    KillRank {
+        /// The job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// The exit code that it named.
+        code: Option<i32>,
+        /// Its message.
+        message: String,
+    },
+    /// The job has to end.
+    AbortJob {
+        /// The job.
+        job: JobId,
+        /// The cause.
+        cause: Cause,
+        /// The message of the rank that aborted it.
+        message: String,
+    },
+    /// A fence waits for longer than the job's warning time.
+    StalledFence {
+        /// The job.
+        job: JobId,
+        /// Ranks that have entered it.
+        arrived: u32,
+        /// Ranks that take part.
+        size: u32,
+        /// The ranks that are missing, as a list of ranges.
+        missing: String,
+    },
+    /// A message for the server of another node.
+    Peer {
+        /// The node.
+        node: u32,
+        /// The message.
+        bytes: Vec<u8>,
+    },
+}
+
+/// Why a driver closed a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The client closed its end.
+    Ended,
+    /// The client did not introduce itself in time, or had to make room for another that might.
+    NotIntroduced,
+    /// The client sends requests without reading the replies.
+    Overrun,
+    /// The backend closed it.
+    Backend(Closing),
+}
+
+/// Sentence for the user about [`CloseReason::Overrun`].
+pub const OVERRUN: &str = "it goes on asking while as many replies as may be are under way, and the buffer for \
+                           what it said is full";
+
+impl Event {
+    /// The event of an output. Nothing for the two that the driver carries out itself.
+    pub(crate) fn of(output: Output<'_>) -> Option<Event> {
+        Some(match output {
+            Output::Bytes { .. } | Output::Close { .. } => return None,
+            Output::Joined { conn, job, rank } => Event::Joined { conn, job, rank },
+            Output::Spawn { spawn, job, rank, protocol, request } => {
+                Event::Spawn { spawn, job, rank, protocol, request: request.to_vec() }
+            }
+            Output::Upcall { upcall, job, rank, protocol, request } => {
+                Event::Upcall { upcall, job, rank, protocol, request: request.to_vec() }
+            }
+            Output::KillRank { job, rank, code, message } => {
+                Event::KillRank { job, rank, code, message: message.to_owned() }
+            }
+            Output::AbortJob { job, cause, message } => {
+                Event::AbortJob { job, cause, message: message.to_owned() }
+            }
+            Output::StalledFence { job, arrived, size, missing } => {
+                Event::StalledFence { job, arrived, size, missing: missing.to_owned() }
+            }
+            Output::Peer { node, bytes } => Event::Peer { node, bytes: bytes.to_vec() },
+        })
+    }
+}

@@ -1,0 +1,64 @@
+//! Runs a PMI server on client sockets.
+//!
+//! [`hydrant_core`] turns requests into replies and has no sockets. A [`Driver`] adds them: it owns a
+//! [`Backend`](hydrant_core::Backend) and the connections of its clients, inside an event loop of the caller's. The loop of
+//! one server, of the launcher and of the name service differ in where connections come from and in what they do with
+//! [`Event`]s.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use std::os::unix::net::UnixStream;
+//!
+//! use hydrant_core::server::JobSpec;
+//! use hydrant_core::{Input, JobId, Limits, Rank, Server};
+//! use hydrant_driver::{Driver, Event, MappedStorage};
+//! use hydrant_reactor::{Clock, KeyRange, Poller};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limits = Limits::for_ranks(1);
+//! let mut storage = MappedStorage::try_new(&limits)?;
+//! // A job of one rank, whose process holds the other end of a socket pair.
+//! let server = Server::new(limits, storage.lend(), 1)?;
+//! let mut driver = Driver::new(Box::new(server), KeyRange(0));
+//! let (clock, mut poller) = (Clock::start(), Poller::new()?);
+//! driver.handle(clock.now(), Input::RegisterJob(JobSpec::new(JobId(0), "kvs_0", 1)))?;
+//! let (ours, mut client) = UnixStream::pair()?;
+//! driver.open(ours.into(), JobId(0), Some(Rank(0)), clock.now(), &poller)?;
+//!
+//! client.write_all(b"cmd=init pmi_version=1 pmi_subversion=1\n")?;
+//! let mut keys = Vec::new();
+//! poller.wait(clock.timeout([driver.poll_at()]), &mut keys)?;
+//! for &key in &keys {
+//!     driver.ready(key, clock.now(), &poller)?;
+//! }
+//! let mut joined = false;
+//! while let Some(event) = driver.poll(clock.now(), &poller)? {
+//!     joined |= matches!(event, Event::Joined { rank: Rank(0), .. });
+//! }
+//! assert!(joined);
+//! let mut reply = [0; 64];
+//! let len = client.read(&mut reply)?;
+//! assert!(reply[..len].starts_with(b"cmd=response_to_init"));
+//! # Ok(())
+//! # }
+//! ```
+
+mod conns;
+mod driver;
+mod error;
+mod event;
+mod port;
+mod segment;
+mod storage;
+
+use hydrant_core::Backend;
+
+pub use driver::{Driver, HANDSHAKE_TIMEOUT, Traffic};
+pub use error::{BackendError, Error, ListenError};
+pub use event::{CloseReason, Event, OVERRUN};
+pub use port::TcpPort;
+pub use segment::Sharing;
+pub use storage::{InsufficientMemory, MappedStorage, installed_memory};
+
+/// A backend that is chosen at run time.
+pub type AnyBackend<'s> = dyn Backend<Error = BackendError> + 's;

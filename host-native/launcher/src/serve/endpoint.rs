@@ -1,0 +1,465 @@
+//! PMI endpoint of a server whose ranks are started by others: ports, connections and the server. Its owner registers jobs
+//! and reacts to its events. The owner is the [command line's job](super::own) or the [management server](super::desk).
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use hydrant_core::manage::{BoardReport, JobReport, RankReport};
+use hydrant_core::trace::{Cause, Closing, Exit};
+use hydrant_core::{ConnId, Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
+use hydrant_driver::{CloseReason, Driver, Event, OVERRUN, TcpPort};
+use hydrant_reactor::{Key, Listener, Log, Poller, Reactor, signals};
+use rustix::process::Signal;
+
+use super::Network;
+use super::token::{CONNS, Token};
+use crate::error::RunError;
+
+/// Descriptors that a server needs beside those of its connections.
+pub(super) const OWN_FILES: u64 = 16;
+
+/// A change of a job.
+#[derive(Debug)]
+pub(super) enum JobEvent {
+    /// A client has become a rank.
+    Joined { job: JobId, rank: Rank, conn: ConnId, from: Option<SocketAddr> },
+    /// A rank's connection has closed, after finalize or before.
+    Left { job: JobId, rank: Rank, finalized: bool },
+    /// The job has to end.
+    Abort { job: JobId, cause: Cause, message: String },
+    /// A rank asked for its own process to be killed.
+    Kill { job: JobId, rank: Rank, code: Option<i32>, message: String },
+    /// A fence waits for longer than the warning time.
+    StalledFence { job: JobId, arrived: u32, size: u32, missing: String },
+    /// The server has closed a client's connection for what the client sent.
+    Closed { job: JobId, conn: ConnId, rank: Option<Rank>, why: Closing },
+    /// A client was refused because a limit is used up.
+    Full { limit: Limit },
+}
+
+/// The endpoint.
+pub(super) struct Endpoint<'s> {
+    /// Networks of accepted clients. Empty for all.
+    allow: Vec<Network>,
+    reactor: Reactor,
+    driver: Driver<Server<'s>>,
+    /// The port of each job, by the job's number.
+    ports: Vec<Option<JobPort>>,
+    events: VecDeque<JobEvent>,
+    counters: BoardReport,
+    keys: Vec<Key>,
+    /// Dropped last: it may wait for its reader.
+    log: Log,
+}
+
+/// Where the clients of a job connect.
+#[derive(Debug)]
+struct JobPort {
+    listener: Listener<TcpPort>,
+    /// New clients wait to be accepted.
+    paused: bool,
+    /// Number of ranks.
+    size: u32,
+}
+
+impl<'s> Endpoint<'s> {
+    pub(super) fn new(
+        allow: &[Network],
+        limits: &Limits,
+        server: Server<'s>,
+        reactor: Reactor,
+    ) -> Result<Endpoint<'s>, RunError> {
+        Ok(Endpoint {
+            allow: allow.to_vec(),
+            reactor,
+            driver: Driver::new(Box::new(server), CONNS),
+            ports: Vec::new(),
+            events: VecDeque::new(),
+            counters: BoardReport { sockets: limits.conns, ..BoardReport::default() },
+            keys: Vec::new(),
+            log: Log::stderr("hydrant serve", Token::Log)?,
+        })
+    }
+
+    /// Writes a line to the log.
+    pub(super) fn log(&mut self, line: &str) {
+        self.log.line(line, &self.reactor.poller);
+    }
+
+    pub(super) fn poller(&self) -> &Poller {
+        &self.reactor.poller
+    }
+
+    /// Milliseconds since the start.
+    pub(super) fn now(&self) -> u64 {
+        self.reactor.clock.now()
+    }
+
+    /// The next event that the owner has not seen.
+    pub(super) fn next_event(&mut self) -> Option<JobEvent> {
+        self.events.pop_front()
+    }
+
+    /// The lowest number that no job has.
+    pub(super) fn free_id(&self) -> JobId {
+        let free = self.ports.iter().position(Option::is_none);
+        JobId(free.unwrap_or(self.ports.len()) as u32)
+    }
+
+    /// Accepts clients of a registered job at `port`.
+    pub(super) fn open(&mut self, job: JobId, size: u32, port: TcpPort) -> Result<(), RunError> {
+        let listener = Listener::new(port, Token::Listener(job.0), &self.reactor.poller)?;
+        if self.ports.len() <= job.index() {
+            self.ports.resize_with(job.index() + 1, || None);
+        }
+        self.ports[job.index()] = Some(JobPort { listener, paused: false, size });
+        self.counters.jobs = self.counters.jobs.saturating_add(1);
+        Ok(())
+    }
+
+    /// Pauses or resumes accepting clients of a job.
+    pub(super) fn pause(&mut self, job: JobId, paused: bool) {
+        if let Some(port) = self.ports.get_mut(job.index()).and_then(Option::as_mut) {
+            port.paused = paused;
+        }
+    }
+
+    /// Hands the server an input that is no connection's.
+    pub(super) fn handle(&mut self, input: Input<'_>) -> Result<(), Fault> {
+        let now = Time(self.now());
+        self.driver.backend_mut().handle(now, input).map(drop)
+    }
+
+    /// A rank's process has ended. Its last requests are read first.
+    pub(super) fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), RunError> {
+        self.accept(job)?;
+        let mut conns: Vec<ConnId> = self.driver.incoming(job).collect();
+        // A host may report a rank that does not exist. The server refuses that.
+        let port = self.ports.get(job.index()).and_then(Option::as_ref);
+        if port.is_some_and(|port| rank.0 < port.size) {
+            conns.extend(self.driver.conn_of(job, rank));
+        }
+        for conn in conns {
+            while self.driver.read(conn, self.reactor.clock.now())? {
+                self.poll_driver()?;
+            }
+            self.poll_driver()?;
+        }
+        self.handle(Input::Exited { job, rank, exit })?;
+        self.poll_driver()
+    }
+
+    /// Closes a job's connections and its port, and deregisters it.
+    pub(super) fn close(&mut self, job: JobId) -> Result<(), RunError> {
+        self.deregister(job)?;
+        if let Some(port) = self.ports.get_mut(job.index()) {
+            *port = None;
+        }
+        self.events.retain(|event| !event.is_of(job));
+        Ok(())
+    }
+
+    /// Closes a job's connections and deregisters it. Its port stays open for another job of that number.
+    pub(super) fn deregister(&mut self, job: JobId) -> Result<(), RunError> {
+        self.driver.deregister_job(job, self.reactor.clock.now())?;
+        self.poll_driver()
+    }
+
+    /// State of a job.
+    pub(super) fn job_report(&self, job: JobId) -> Option<JobReport> {
+        self.driver.backend().job_report(job)
+    }
+
+    /// State of a rank.
+    pub(super) fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport> {
+        self.driver.backend().rank_report(job, rank)
+    }
+
+    /// State of the server.
+    pub(super) fn report(&self) -> BoardReport {
+        let used = self.driver.backend().used(Limit::Conns);
+        let free_sockets = self.counters.sockets - used.min(self.counters.sockets);
+        let traffic = self.driver.traffic();
+        BoardReport {
+            uptime: self.now(),
+            free_sockets,
+            bytes_in: traffic.bytes_in,
+            bytes_out: traffic.bytes_out,
+            ..self.counters
+        }
+    }
+
+    /// How much of a limit is used, and its size.
+    pub(super) fn usage(&self, limit: Limit) -> (u32, u32) {
+        let server = self.driver.backend();
+        (server.used(limit), server.limits().of(limit))
+    }
+
+    /// Waits for events of the endpoint's descriptors or until `deadline`, and handles them. Replaces `tokens` by all that
+    /// are ready, the owner's included.
+    pub(super) fn turn(&mut self, deadline: Option<u64>, tokens: &mut Vec<Token>) -> Result<(), RunError> {
+        let timeout = self.timeout(deadline);
+        self.reactor.poller.wait(timeout, &mut self.keys)?;
+        tokens.clear();
+        tokens.extend(self.keys.iter().filter_map(|&key| Token::of(key)));
+        for &token in &*tokens {
+            match token {
+                Token::Listener(job) => self.accept(JobId(job))?,
+                Token::Conn(key) => {
+                    self.driver.ready(key, self.reactor.clock.now(), &self.reactor.poller)?;
+                    self.poll_driver()?;
+                }
+                Token::Log => self.log.flush(&self.reactor.poller),
+                Token::Signals | Token::Manage | Token::Host(_) => {}
+            }
+        }
+        self.handle_timeout()
+    }
+
+    fn timeout(&mut self, deadline: Option<u64>) -> Option<Duration> {
+        if !self.events.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let ports = self.ports.iter().flatten().map(|port| port.listener.deadline());
+        self.reactor.clock.timeout([self.driver.poll_at(), deadline].into_iter().chain(ports))
+    }
+
+    fn handle_timeout(&mut self) -> Result<(), RunError> {
+        let now = self.now();
+        if self.driver.handle_timeout(now)? {
+            self.poll_driver()?;
+        }
+        let mut ports = self.ports.iter_mut().flatten();
+        Ok(ports.try_for_each(|port| port.listener.resume(&self.reactor.poller, now))?)
+    }
+
+    /// Reads pending signals. Returns the first that ends the server.
+    pub(super) fn take_signals(&mut self) -> Result<Option<Signal>, RunError> {
+        let mut events = Vec::new();
+        self.reactor.signals.read(&mut events)?;
+        if events.contains(&signals::Event::Stop) {
+            self.reactor.signals.stop_process();
+        }
+        let ends = |event: &signals::Event| match event {
+            signals::Event::Forward(signal) if !matches!(*signal, Signal::USR1 | Signal::USR2) => {
+                Some(*signal)
+            }
+            _ => None,
+        };
+        Ok(events.iter().find_map(ends))
+    }
+
+    fn accept(&mut self, job: JobId) -> Result<(), RunError> {
+        let now = self.now();
+        let Some(port) = self.ports.get_mut(job.index()).and_then(Option::as_mut) else { return Ok(()) };
+        if port.paused {
+            port.listener.pause(&self.reactor.poller, now);
+            return Ok(());
+        }
+        let mut accepted = Vec::new();
+        if let Err(error) = port.listener.socket().accept(&mut accepted) {
+            self.log.line(&format!("cannot take in connections for a while: {error}"), &self.reactor.poller);
+            port.listener.pause(&self.reactor.poller, now);
+        }
+        accepted.into_iter().try_for_each(|stream| self.open_conn(job, stream))
+    }
+
+    /// Whether clients from that address are accepted.
+    pub(super) fn allows(&mut self, from: SocketAddr) -> bool {
+        let allowed = self.allow.is_empty() || self.allow.iter().any(|network| network.contains(from.ip()));
+        if !allowed {
+            self.log(&format!("turned away {from}: --allow names no network that it is in"));
+        }
+        allowed
+    }
+
+    fn open_conn(&mut self, job: JobId, stream: TcpStream) -> Result<(), RunError> {
+        let Ok(from) = stream.peer_addr() else { return Ok(()) };
+        if !self.allows(from) {
+            return Ok(());
+        }
+        let now = self.now();
+        if self.driver.make_room(now)? {
+            self.poll_driver()?;
+        }
+        match self.driver.open(stream.into(), job, None, now, &self.reactor.poller)? {
+            Some(_) => self.counters.accepted = self.counters.accepted.saturating_add(1),
+            None => {
+                self.counters.turned_away = self.counters.turned_away.saturating_add(1);
+                self.log(&format!(
+                    "turned away {from}: limit conns is used up, raise it with --limit conns=N"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends replies, and turns what the driver reports into events of jobs.
+    pub(super) fn poll_driver(&mut self) -> Result<(), RunError> {
+        loop {
+            let now = self.reactor.clock.now();
+            match self.driver.poll(now, &self.reactor.poller)? {
+                Some(event) => self.take_event(event),
+                None => match self.driver.backend_mut().take_limit_hit() {
+                    Some(limit) => self.events.push_back(JobEvent::Full { limit }),
+                    None => return Ok(()),
+                },
+            }
+        }
+    }
+
+    fn take_event(&mut self, event: Event) {
+        let event = match event {
+            Event::Joined { conn, job, rank } => {
+                let from = self.driver.peer_addr(conn).and_then(|from| from.try_into().ok());
+                JobEvent::Joined { job, rank, conn, from }
+            }
+            Event::Closed { conn, job, rank, why } => return self.take_closed(conn, job, rank, why),
+            Event::AbortJob { job, cause, message } => JobEvent::Abort { job, cause, message },
+            Event::KillRank { job, rank, code, message } => JobEvent::Kill { job, rank, code, message },
+            Event::StalledFence { job, arrived, size, missing } => {
+                JobEvent::StalledFence { job, arrived, size, missing }
+            }
+            // The limits leave no room for upcalls and spawns, so the server refuses them. There are no other nodes.
+            Event::Spawn { .. } | Event::Upcall { .. } | Event::Peer { .. } => return,
+        };
+        self.events.push_back(event);
+    }
+
+    fn take_closed(&mut self, conn: ConnId, job: JobId, rank: Option<Rank>, why: CloseReason) {
+        match why {
+            CloseReason::Overrun => {
+                let whose = rank.map_or("a connection that was no rank's".to_owned(), |rank| {
+                    format!("the connection of rank {rank} of job {job}")
+                });
+                self.log(&format!("closed {whose}: {OVERRUN}"));
+                self.counters.closed = self.counters.closed.saturating_add(1);
+            }
+            CloseReason::Backend(why) if why != Closing::JobOver => {
+                self.counters.closed = self.counters.closed.saturating_add(1);
+                self.events.push_back(JobEvent::Closed { job, conn, rank, why });
+            }
+            CloseReason::Backend(_) | CloseReason::Ended | CloseReason::NotIntroduced => {}
+        }
+        if let Some(rank) = rank {
+            let finalized = self.rank_report(job, rank).is_some_and(|report| report.finalized);
+            self.events.push_back(JobEvent::Left { job, rank, finalized });
+        }
+    }
+}
+
+impl JobEvent {
+    fn is_of(&self, which: JobId) -> bool {
+        match self {
+            JobEvent::Joined { job, .. }
+            | JobEvent::Left { job, .. }
+            | JobEvent::Abort { job, .. }
+            | JobEvent::Kill { job, .. }
+            | JobEvent::StalledFence { job, .. }
+            | JobEvent::Closed { job, .. } => *job == which,
+            JobEvent::Full { .. } => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use hydrant_core::server::JobSpec;
+
+    use super::*;
+    use hydrant_driver::MappedStorage;
+
+    const JOB: JobId = JobId(0);
+
+    /// An endpoint with a job of `size` ranks, and the port of it.
+    fn endpoint<'s>(size: u32, storage: &'s mut MappedStorage, limits: Limits) -> (Endpoint<'s>, SocketAddr) {
+        let server = Server::new(limits, storage.lend(), 1).unwrap();
+        let reactor = Reactor::new(Token::Signals).unwrap();
+        let mut endpoint = Endpoint::new(&[], &limits, server, reactor).unwrap();
+        endpoint.handle(Input::RegisterJob(JobSpec::new(JOB, "kvs_0", size))).unwrap();
+        let port = TcpPort::open("127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr = port.addr();
+        endpoint.open(JOB, size, port).unwrap();
+        (endpoint, addr)
+    }
+
+    /// The next event, as text.
+    fn next(endpoint: &mut Endpoint<'_>) -> JobEvent {
+        let mut tokens = Vec::new();
+        loop {
+            if let Some(event) = endpoint.next_event() {
+                return event;
+            }
+            endpoint.turn(None, &mut tokens).unwrap();
+        }
+    }
+
+    fn client(addr: SocketAddr, rank: u32) -> TcpStream {
+        let mut stream = TcpStream::connect(addr).unwrap();
+        stream.write_all(format!("cmd=initack pmiid={rank}\n").as_bytes()).unwrap();
+        stream
+    }
+
+    #[test]
+    fn a_rank_joins_and_leaves() {
+        let limits = Limits::for_ranks(2);
+        let mut storage = MappedStorage::new(&limits);
+        let (mut endpoint, addr) = endpoint(2, &mut storage, limits);
+        let mut stream = client(addr, 1);
+        let from = stream.local_addr().unwrap();
+        match next(&mut endpoint) {
+            JobEvent::Joined { job: JOB, rank: Rank(1), from: Some(addr), .. } => assert_eq!(addr, from),
+            other => panic!("{other:?}"),
+        }
+        assert!(stream.read(&mut [0; 256]).unwrap() > 0);
+        let report = endpoint.report();
+        assert_eq!((report.jobs, report.accepted, report.bytes_in), (1, 1, 20));
+        assert!(report.bytes_out > 0);
+        drop(stream);
+        let left = next(&mut endpoint);
+        assert!(matches!(left, JobEvent::Left { rank: Rank(1), finalized: false, .. }), "{left:?}");
+    }
+
+    #[test]
+    fn a_client_that_sends_something_else_is_closed() {
+        let limits = Limits::for_ranks(1);
+        let mut storage = MappedStorage::new(&limits);
+        let (mut endpoint, addr) = endpoint(1, &mut storage, limits);
+        let mut stream = TcpStream::connect(addr).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let closed = next(&mut endpoint);
+        assert!(matches!(closed, JobEvent::Closed { rank: None, .. }), "{closed:?}");
+        assert_eq!(endpoint.report().closed, 1);
+    }
+
+    #[test]
+    fn a_paused_job_accepts_nobody() {
+        let limits = Limits::for_ranks(1);
+        let mut storage = MappedStorage::new(&limits);
+        let (mut endpoint, addr) = endpoint(1, &mut storage, limits);
+        endpoint.pause(JOB, true);
+        let _stream = client(addr, 0);
+        let mut tokens = Vec::new();
+        endpoint.turn(None, &mut tokens).unwrap();
+        assert_eq!((tokens.as_slice(), endpoint.report().accepted), (&[Token::Listener(0)][..], 0));
+        endpoint.pause(JOB, false);
+        assert!(matches!(next(&mut endpoint), JobEvent::Joined { rank: Rank(0), .. }));
+    }
+
+    #[test]
+    fn the_number_of_a_closed_job_is_free() {
+        let limits = Limits::for_ranks(1);
+        let mut storage = MappedStorage::new(&limits);
+        let (mut endpoint, addr) = endpoint(1, &mut storage, limits);
+        let _stream = client(addr, 0);
+        assert!(matches!(next(&mut endpoint), JobEvent::Joined { .. }));
+        assert_eq!(endpoint.free_id(), JobId(1));
+        endpoint.close(JOB).unwrap();
+        assert_eq!(endpoint.free_id(), JOB);
+        assert!(endpoint.next_event().is_none() && endpoint.job_report(JOB).is_none());
+        assert!(TcpStream::connect(addr).is_err());
+    }
+}
