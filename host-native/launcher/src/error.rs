@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
 use hydrant_driver::{BackendError, InsufficientMemory, ListenError};
+use hydrant_overlay::{LifelineLost, LinkError, OverlayError};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
 use hydrant_record::WriteError;
@@ -101,6 +102,12 @@ pub enum RunError {
     /// The nodes of the run cannot go on together.
     #[error("{0}")]
     Links(String),
+    /// The links to other nodes failed.
+    #[error(transparent)]
+    Overlay(#[from] Box<OverlayError>),
+    /// The link to the node's parent failed.
+    #[error(transparent)]
+    LifelineLost(#[from] Box<LifelineLost>),
     /// The server's tables are too large.
     #[error(transparent)]
     InsufficientMemory(#[from] InsufficientMemory),
@@ -122,6 +129,18 @@ pub enum RunError {
 impl From<BoardError> for RunError {
     fn from(error: BoardError) -> RunError {
         Box::new(error).into()
+    }
+}
+
+impl From<OverlayError> for RunError {
+    fn from(error: OverlayError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
+impl From<LinkError> for RunError {
+    fn from(error: LinkError) -> RunError {
+        OverlayError::Link(error).into()
     }
 }
 

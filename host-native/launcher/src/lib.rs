@@ -2,20 +2,24 @@
 
 mod border;
 pub mod cli;
-pub mod cluster;
+mod control;
 mod dry_run;
 mod engine;
 mod error;
+mod join;
 mod launch;
 mod manage;
 pub mod messages;
 pub mod plan;
 pub mod probe;
+mod quoting;
+pub mod reach;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 pub mod serve;
 pub mod universe;
+mod value;
 
 pub use dry_run::dry_run;
 pub use engine::{DaemonError, daemon, run};

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use hydrant::cli::{self, Action, CliError};
-use hydrant::{RunError, cluster, messages, probe, replay, serve};
+use hydrant::{RunError, messages, probe, reach, replay, serve};
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().collect(), std::env::vars_os().collect()) {
@@ -15,10 +15,10 @@ fn main() -> ExitCode {
         Ok(Action::Run(mut plan)) => hydrant::run(&mut plan).map_or_else(run_error, ExitCode::from),
         Ok(Action::Probe(options)) => probe::main(&options),
         Ok(Action::Replay(options)) => replay::main(&options),
-        Ok(Action::Serve(options)) => exit_code(messages::SERVE, serve::serve(&options).map(ExitCode::from)),
+        Ok(Action::Serve(options)) => serve::serve(&options).map_or_else(serve_error, ExitCode::from),
         Ok(Action::Daemon) => exit_code(messages::DAEMON, hydrant::daemon().map(|()| ExitCode::SUCCESS)),
         Ok(Action::Reach(options)) => {
-            exit_code(messages::REACH, cluster::reach(&options).map(|()| ExitCode::SUCCESS))
+            exit_code(messages::REACH, reach::reach(&options).map(|()| ExitCode::SUCCESS))
         }
         Ok(Action::Print(text)) => print(&text),
         Err(CliError::NoCommand(help)) => {
@@ -50,6 +50,12 @@ fn exit_code(prefix: &str, result: Result<ExitCode, impl Display>) -> ExitCode {
         messages::print(prefix, error);
         ExitCode::FAILURE
     })
+}
+
+/// Prints the error of a server.
+fn serve_error(error: serve::ServeError) -> ExitCode {
+    messages::print_error(messages::SERVE, &error, error.hint());
+    ExitCode::FAILURE
 }
 
 /// Prints the error of a run.

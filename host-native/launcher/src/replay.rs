@@ -11,35 +11,36 @@ use hydrant_driver::installed_memory;
 use hydrant_record::{Checker, Reader, RecordError, Summary, Table};
 
 use crate::border::{BackendError, Maker, PluginFile};
-use crate::cli::value;
 use crate::error::RunError;
+use crate::messages;
 use crate::plan::Plugin;
+use crate::value;
 
 /// Options of `hydrant replay`.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What 'hydrant run --record FILE' wrote
+    /// Recording of 'hydrant run --record FILE'
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Show only what concerns this rank, and its job as a whole
+    /// Show messages of this rank and of its job only
     ///
-    /// Where ranks have spawned jobs, it is the rank of that number in each of them. Everything is checked all the same.
+    /// With spawned jobs, this selects the rank of this number in each job. The check covers all messages.
     #[arg(long, value_name = "R", value_parser = value::within(0..=u32::MAX))]
     pub rank: Option<u32>,
 
-    /// Show nothing but the result of the check
+    /// Print the result of the check only
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Only show what was recorded
+    /// Show the recording without checking it
     #[arg(long, conflicts_with_all = ["quiet", "sandbox"])]
     pub no_check: bool,
 
-    /// Check the core in a sandbox instead of the one that is built in
+    /// Check the PMI server in a WebAssembly sandbox instead of the built-in one
     ///
-    /// FILE is the core as a WebAssembly plugin; without it, the file that the variable HYDRANT_WASM names, or hydrant.wasm
-    /// beside hydrant or in ../lib from there.
+    /// FILE is the plugin. Default: the file in the variable HYDRANT_WASM, or hydrant.wasm in the directory of hydrant or in
+    /// ../lib from there.
     #[arg(long, value_name = "FILE", value_parser = value::plugin())]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub sandbox: Option<Plugin>,
@@ -83,6 +84,16 @@ impl From<RunError> for ReplayErrorKind {
     }
 }
 
+impl ReplayError {
+    /// Remedy, if there is a specific one.
+    fn hint(&self) -> Option<String> {
+        match &self.kind {
+            ReplayErrorKind::Server(error) => error.hint(),
+            _ => None,
+        }
+    }
+}
+
 /// Runs the command. The exit code is 0 if there was neither an error nor a difference, and 1 otherwise.
 pub fn main(options: &Options) -> ExitCode {
     let mut out = BufWriter::new(io::stdout().lock());
@@ -97,13 +108,13 @@ pub fn main(options: &Options) -> ExitCode {
     // A closed pipe, as of `| head`, is not an error.
     let write_error = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
     if let Some(error) = &write_error {
-        let _ = writeln!(io::stderr(), "hydrant replay: cannot write to standard output: {error}");
+        messages::print(messages::REPLAY, format_args!("cannot write to standard output: {error}"));
     }
     if let Some(error) = error {
-        let _ = writeln!(io::stderr(), "hydrant replay: {error}");
+        messages::print_error(messages::REPLAY, error, error.hint());
     }
     if let Some(difference) = &summary.difference {
-        let _ = writeln!(io::stderr(), "hydrant replay: {}: {difference}", options.file.display());
+        messages::print(messages::REPLAY, format_args!("{}: {difference}", options.file.display()));
     }
     match (error, &summary.difference, write_error) {
         (None, None, None) => ExitCode::SUCCESS,

@@ -10,8 +10,8 @@ use hydrant_core::Limit;
 use hydrant_placement::CpuBinding;
 
 use super::hosts::HostArgs;
-use super::value::{self, Assignment, UniverseSize};
 use crate::plan::Plugin;
+use crate::value::{self, Assignment, UniverseSize};
 
 const OUTPUT: &str = "Job options: output";
 const PROCESSES: &str = "Job options: processes";

@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use super::value::Assignment;
+use crate::value::Assignment;
 
 /// Names and prefixes of variables that a launcher sets for its own ranks, an outer hydrant included.
 pub(super) const FOREIGN: [&str; 14] = [

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use hydrant_core::{Limit, Limits};
 
 use super::environment::{FOREIGN, TUNABLES};
-use super::value;
+use crate::value;
 
 /// Width limit of the help in columns.
 pub(super) const WIDTH: usize = 100;

@@ -1,19 +1,17 @@
 //! Options of hosts, mapping and daemons.
 
 use std::ffi::OsString;
-use std::fmt::{self, Display, Formatter};
-use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use hydrant_core::peer::tree::RADIX_MIN;
+use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT, RADIX_MAX};
 use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
 
 use super::argument::ParsedOption;
-use super::configfile;
 use super::error::UsageError;
-use crate::plan::{BOOTSTRAP_TIMEOUT_DEFAULT, Cluster, HEARTBEAT_DEFAULT, RADIX_DEFAULT, RADIX_MAX};
+use crate::plan::Cluster;
+use crate::value::{Timeout, bootstrap, timeout};
 
 /// Options of hosts, mapping and daemons.
 #[derive(Args, Clone, Debug)]
@@ -66,8 +64,8 @@ pub(super) struct HostArgs {
     /// Time in seconds for a daemon to connect; the job is not started if one exceeds it
     ///
     /// The time is measured for each daemon from its own start.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value_t = Seconds(BOOTSTRAP_TIMEOUT_DEFAULT))]
-    pub(super) bootstrap_timeout: Seconds,
+    #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value_t = Timeout(BOOTSTRAP_TIMEOUT_DEFAULT))]
+    pub(super) bootstrap_timeout: Timeout,
 
     /// Path of hydrant on the hosts; default: the path on this machine
     ///
@@ -88,8 +86,8 @@ pub(super) struct HostArgs {
     pub(super) radix: u32,
 
     /// Time in seconds without a message after which a host is lost and the job is killed
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value_t = Seconds(HEARTBEAT_DEFAULT))]
-    pub(super) heartbeat: Seconds,
+    #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value_t = Timeout(HEARTBEAT_DEFAULT))]
+    pub(super) heartbeat: Timeout,
 
     /// Print the mapping of ranks and the start commands without starting anything
     #[arg(long)]
@@ -152,28 +150,6 @@ fn ppn(text: &str) -> Result<u32, String> {
     }
 }
 
-pub(crate) fn bootstrap(text: &str) -> Result<Bootstrap, String> {
-    match text {
-        "ssh" => return Ok(Bootstrap::Ssh),
-        "srun" | "slurm" => return Ok(Bootstrap::Srun),
-        "qrsh" | "sge" => return Ok(Bootstrap::Qrsh),
-        // hydra's name for it.
-        "local" | "fork" => return Ok(Bootstrap::Local),
-        _ => {}
-    }
-    let command = text.strip_prefix("exec:");
-    let command = command.ok_or("expected ssh, srun, qrsh, local or exec:'COMMAND {host} {args}'")?;
-    let lines = configfile::parse(Path::new("exec:").into(), command.as_bytes());
-    let lines = lines.map_err(|error| error.to_string())?;
-    let words: Vec<OsString> = lines.into_iter().flatten().map(|word| word.text).collect();
-    let args = words.iter().filter(|word| word.to_string_lossy().contains("{args}")).count();
-    if args == 1 && words[0] != "{args}" {
-        Ok(Bootstrap::Exec(words))
-    } else {
-        Err("expected a command that contains {args} once, as in exec:'rsh {host} {args}'".to_owned())
-    }
-}
-
 fn iface(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/') {
         return Err("expected a network interface, for example eth0, or one of its addresses".to_owned());
@@ -184,26 +160,4 @@ fn iface(text: &str) -> Result<String, String> {
 fn radix(text: &str) -> Result<u32, String> {
     let radix = text.parse().ok().filter(|radix| (RADIX_MIN..=RADIX_MAX).contains(radix));
     radix.ok_or_else(|| format!("expected a whole number from {RADIX_MIN} to {RADIX_MAX}"))
-}
-
-/// Timeout that the help shows in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seconds(pub(crate) Duration);
-
-impl Seconds {
-    /// Valid range in seconds: one millisecond to eleven days.
-    const RANGE: RangeInclusive<f64> = 0.001..=1e6;
-}
-
-impl Display for Seconds {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.0.as_secs_f64().fmt(f)
-    }
-}
-
-pub(crate) fn seconds(text: &str) -> Result<Seconds, String> {
-    let seconds = text.parse().ok().filter(|seconds| Seconds::RANGE.contains(seconds));
-    seconds
-        .map(|seconds| Seconds(Duration::from_secs_f64(seconds)))
-        .ok_or_else(|| "expected a number of seconds from 0.001 to 1000000, for example 30 or 0.5".to_owned())
 }

@@ -19,7 +19,6 @@ mod scanner;
 mod similar;
 #[cfg(test)]
 mod tests;
-pub(crate) mod value;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -30,19 +29,18 @@ use thiserror::Error;
 
 pub use argument::Location;
 pub use error::UsageError;
-pub(crate) use hosts::{bootstrap, seconds};
 
-use crate::cluster;
 use crate::plan::{Options, Plan, Program};
 use crate::probe;
+use crate::reach;
 use crate::replay;
 use crate::serve;
+use crate::value::UniverseSize;
 use args::{FirstArgs, JobArgs, ProgramArgs};
 use argument::{Argument, ParsedOption, escaped};
 use environment::{Environment, EnvironmentOptions};
 use offload::OffloadArgs;
 use scanner::{EarlyExit, Scanner, Segment};
-use value::UniverseSize;
 
 /// Request of a command line.
 #[derive(Debug)]
@@ -58,7 +56,7 @@ pub enum Action {
     /// `daemon`: run the daemon of a node. Its settings arrive on standard input.
     Daemon,
     /// `reach`: start daemons on hosts and report which of them connect.
-    Reach(cluster::ReachOptions),
+    Reach(reach::Options),
     /// `--help`, `--version`: print this text on standard output.
     Print(String),
 }
@@ -143,7 +141,7 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
     let action = match command {
         "serve" => serve_options(matches).map(|options| Action::Serve(Box::new(options))),
         "daemon" => Ok(Action::Daemon),
-        "reach" => cluster::ReachOptions::from_arg_matches(matches).map(Action::Reach),
+        "reach" => reach::Options::from_arg_matches(matches).map(Action::Reach),
         "replay" => replay::Options::from_arg_matches(matches).map(Action::Replay),
         "probe" => probe::Options::from_arg_matches(matches).map(Action::Probe),
         _ => unreachable!("run and offload are parsed elsewhere, and clap refuses other names"),

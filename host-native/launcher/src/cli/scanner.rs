@@ -10,7 +10,8 @@ use clap::{Arg, ArgAction, Command};
 
 use super::argument::{Argument, Location, ParsedOption, escaped};
 use super::error::UsageError;
-use super::{foreign, similar, value};
+use super::{foreign, similar};
+use crate::value;
 
 /// Options and command of one program.
 #[derive(Clone, Debug)]

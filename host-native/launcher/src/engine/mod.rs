@@ -18,7 +18,6 @@ mod streams;
 mod token;
 mod universe;
 
-use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -37,6 +36,7 @@ use crate::border::{AnyBackend, BackendError, Maker, PluginFile};
 use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
 use crate::manage::Board;
+use crate::messages;
 use crate::plan::Plan;
 use crate::universe::Universe;
 use hydrant_driver::Sharing;
@@ -83,8 +83,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         Location::Nodes(deployment) => {
             refuse_on_nodes(plan)?;
             if let Some(notice) = deployment.job_map.oversubscription() {
-                // Where standard error is closed, the job runs all the same.
-                let _ = writeln!(std::io::stderr(), "hydrant: {notice}");
+                messages::print(messages::HYDRANT, notice);
             }
             return nodes::run(plan, &deployment);
         }

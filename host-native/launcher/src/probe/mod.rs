@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use hydrant_core::limits::VALUE_MAX;
 use hydrant_core::wire::Protocol;
 
-use crate::cli::value;
+use crate::messages;
+use crate::value;
 use card::Card;
 use client::{Client, RequestError};
 use report::{Row, Times};
@@ -25,15 +26,15 @@ pub struct Options {
     #[arg(long, value_name = "VERSION", default_value = "1", value_parser = protocol)]
     pub pmi: Protocol,
 
-    /// Values that each rank puts in each round
+    /// Number of values that each rank puts in each round
     #[arg(long, value_name = "K", default_value = "1", value_parser = value::within(1..=1_000_000))]
     pub keys: u32,
 
-    /// Bytes of a value; PMI allows 1024
+    /// Bytes per value, at most 1024
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = value::within(1..=VALUE_MAX))]
     pub bytes: u32,
 
-    /// Rounds of put, fence and get, each with keys of its own
+    /// Number of rounds of put, fence and get, each with new keys
     #[arg(long, value_name = "R", default_value = "1", value_parser = value::within(1..=1_000_000))]
     pub rounds: u32,
 }
@@ -42,7 +43,7 @@ fn protocol(text: &str) -> Result<Protocol, String> {
     match text {
         "1" => Ok(Protocol::V1),
         "2" => Ok(Protocol::V2),
-        _ => Err("the PMI versions are 1 and 2".to_owned()),
+        _ => Err("expected 1 or 2".to_owned()),
     }
 }
 
@@ -73,14 +74,14 @@ pub fn main(options: &Options) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(error) => {
-            eprintln!("hydrant probe: {error}");
+            messages::print(messages::PROBE, error);
             return ExitCode::FAILURE;
         }
     };
     let mut client = match Client::join(&server, options.pmi) {
         Ok(client) => client,
         Err(error) => {
-            eprintln!("hydrant probe: cannot join the job: {error}");
+            messages::print(messages::PROBE, format_args!("cannot join the job: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -88,7 +89,7 @@ pub fn main(options: &Options) -> ExitCode {
         Ok(Some(table)) => print(&table),
         Ok(None) => {}
         Err(error) => {
-            eprintln!("hydrant probe: rank {}: {error}", client.rank());
+            messages::print(messages::PROBE, format_args!("rank {}: {error}", client.rank()));
             client.abort(1, &error.to_string());
             return ExitCode::FAILURE;
         }

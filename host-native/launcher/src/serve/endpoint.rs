@@ -78,7 +78,7 @@ impl<'s> Endpoint<'s> {
             events: VecDeque::new(),
             counters: BoardReport { sockets: limits.conns, ..BoardReport::default() },
             keys: Vec::new(),
-            log: Log::stderr("hydrant serve", Token::Log)?,
+            log: Log::stderr(crate::messages::SERVE, Token::Log)?,
         })
     }
 

@@ -31,6 +31,16 @@ pub enum ServeError {
     Options(String),
 }
 
+impl ServeError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ServeError::Run(error) | ServeError::Universe(UniverseError::Run(error)) => error.hint(),
+            _ => None,
+        }
+    }
+}
+
 /// Serves until everything that was asked for is over, and gives the exit code: 0 when all jobs ended well, otherwise
 /// that of the first that did not, or 128 plus the number of the signal that ended it.
 ///

@@ -10,8 +10,8 @@ use hydrant_core::{Limit, Limits};
 use hydrant_placement::NodeGrouping;
 
 use super::allow::Network;
-use crate::cli::value;
 use crate::universe;
+use crate::value;
 
 /// Default capacity for ranks with `--manage`. Another 1,024 ranks with few keys fit too.
 const RANKS: u32 = 1024;

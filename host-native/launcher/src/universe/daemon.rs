@@ -59,7 +59,7 @@ struct Daemon<'s> {
 impl<'s> Daemon<'s> {
     fn new(reactor: Reactor, socket: socket::Listener, keeper: Keeper<'s>) -> Result<Daemon<'s>, RunError> {
         let listener = hydrant_reactor::Listener::new(socket, LISTENER, &reactor.poller)?;
-        Ok(Daemon { reactor, listener, keeper, log: Log::stderr("hydrant serve", LOG)? })
+        Ok(Daemon { reactor, listener, keeper, log: Log::stderr(crate::messages::SERVE, LOG)? })
     }
 
     /// The event loop.

@@ -1,6 +1,7 @@
 //! Parsers of option values. Their errors describe the valid values.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,23 +11,24 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
 use hydrant_core::limits::{MESSAGE_MAX, PSET_NAME_MAX};
 use hydrant_core::{Limit, Limits};
-use hydrant_placement::CpuBinding;
+use hydrant_placement::{Bootstrap, CpuBinding};
 
 use crate::plan::{OWN_VARIABLES, Plugin};
+use crate::quoting;
 
 /// Default address of `--pmi-port`: loopback, any free port.
 pub(crate) const PMI_PORT_DEFAULT: &str = "127.0.0.1:0";
 
 /// Assignment of an environment variable: `NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Assignment {
-    pub(super) name: OsString,
-    pub(super) value: OsString,
+pub(crate) struct Assignment {
+    pub(crate) name: OsString,
+    pub(crate) value: OsString,
 }
 
 /// Value of `--usize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UniverseSize {
+pub(crate) enum UniverseSize {
     Size(u32),
     /// Number of processors of this machine.
     System,
@@ -35,7 +37,7 @@ pub(super) enum UniverseSize {
 }
 
 /// Parser of `NAME=VALUE`.
-pub(super) fn assignment() -> impl TypedValueParser<Value = Assignment> {
+pub(crate) fn assignment() -> impl TypedValueParser<Value = Assignment> {
     OsStringValueParser::new().try_map(|word| split_assignment(&word))
 }
 
@@ -69,7 +71,7 @@ pub(crate) fn within(range: RangeInclusive<u32>) -> impl TypedValueParser<Value 
 }
 
 /// `--usize`.
-pub(super) fn universe_size(text: &str) -> Result<UniverseSize, String> {
+pub(crate) fn universe_size(text: &str) -> Result<UniverseSize, String> {
     match text {
         "SYSTEM" => Ok(UniverseSize::System),
         "INFINITE" => Ok(UniverseSize::Infinite),
@@ -99,7 +101,7 @@ pub(crate) fn socket_path() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 /// `--outfile-pattern`, `--errfile-pattern`.
-pub(super) fn pattern(text: &str) -> Result<String, String> {
+pub(crate) fn pattern(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("expected a file name; %r in it stands for the rank".to_owned());
     }
@@ -115,7 +117,7 @@ pub(super) fn pattern(text: &str) -> Result<String, String> {
 }
 
 /// `--bind-to`.
-pub(super) fn bind(text: &str) -> Result<CpuBinding, String> {
+pub(crate) fn bind(text: &str) -> Result<CpuBinding, String> {
     match text {
         "none" => Ok(CpuBinding::None),
         "core" => Ok(CpuBinding::Core),
@@ -182,13 +184,58 @@ pub(crate) fn limit(text: &str) -> Result<(Limit, u32), String> {
 }
 
 /// Limits that the user can set. The number of links follows from the tree of nodes.
-pub(super) fn limits() -> impl Iterator<Item = Limit> {
+pub(crate) fn limits() -> impl Iterator<Item = Limit> {
     let settable = |limit: &Limit| *limit != Limit::Links && Limits::for_ranks(1).set(*limit, 1);
     Limit::ALL.into_iter().filter(settable)
 }
 
 fn limit_names() -> String {
     limits().map(Limit::name).collect::<Vec<_>>().join(", ")
+}
+
+/// `--bootstrap`.
+pub(crate) fn bootstrap(text: &str) -> Result<Bootstrap, String> {
+    match text {
+        "ssh" => return Ok(Bootstrap::Ssh),
+        "srun" | "slurm" => return Ok(Bootstrap::Srun),
+        "qrsh" | "sge" => return Ok(Bootstrap::Qrsh),
+        // hydra's name for it.
+        "local" | "fork" => return Ok(Bootstrap::Local),
+        _ => {}
+    }
+    let command = text.strip_prefix("exec:");
+    let command = command.ok_or("expected ssh, srun, qrsh, local or exec:'COMMAND {host} {args}'")?;
+    let lines = quoting::split(command.as_bytes()).map_err(|error| error.to_string())?;
+    let words: Vec<OsString> = lines.into_iter().flatten().map(|word| word.text).collect();
+    let args = words.iter().filter(|word| word.to_string_lossy().contains("{args}")).count();
+    if args == 1 && words[0] != "{args}" {
+        Ok(Bootstrap::Exec(words))
+    } else {
+        Err("expected a command that contains {args} once, as in exec:'rsh {host} {args}'".to_owned())
+    }
+}
+
+/// Timeout that the help shows in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timeout(pub(crate) Duration);
+
+impl Timeout {
+    /// Valid range in seconds: one millisecond to eleven days.
+    const RANGE: RangeInclusive<f64> = 0.001..=1e6;
+}
+
+impl Display for Timeout {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.as_secs_f64().fmt(f)
+    }
+}
+
+/// `--heartbeat`, `--bootstrap-timeout`.
+pub(crate) fn timeout(text: &str) -> Result<Timeout, String> {
+    let seconds = text.parse().ok().filter(|seconds| Timeout::RANGE.contains(seconds));
+    seconds
+        .map(|seconds| Timeout(Duration::from_secs_f64(seconds)))
+        .ok_or_else(|| "expected a number of seconds from 0.001 to 1000000, for example 30 or 0.5".to_owned())
 }
 
 #[cfg(test)]
