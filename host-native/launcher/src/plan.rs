@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use hydrant_control::protocol::Program;
 use hydrant_core::Limit;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT};
 use hydrant_placement::{CpuBinding, Environment, Location, PlacementError, PlacementOptions, locate};
-use serde::{Deserialize, Serialize};
 
 /// Variables that the launcher sets itself and nobody else may.
 pub(crate) const OWN_VARIABLES: [&str; 12] = [
@@ -53,27 +53,6 @@ impl Plan {
         }
         Ok(location)
     }
-}
-
-/// One program of a job. Its position in [`Plan::programs`] is its `appnum`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Program {
-    /// How many ranks run it; at least one.
-    pub ranks: u32,
-    /// The program as it was named: a path when it holds a slash, else looked up in `PATH`.
-    pub command: OsString,
-    /// Its arguments, without its name.
-    pub args: Vec<OsString>,
-    /// Its whole environment, free of foreign PMI variables, without what the launcher adds for each rank.
-    pub env: Vec<(OsString, OsString)>,
-    /// The directory it starts in; the launcher's own when missing.
-    #[serde(with = "path_bytes")]
-    pub wdir: Option<PathBuf>,
-    /// Directories, separated by colons, where the command is looked up before the `PATH`.
-    pub path: Option<OsString>,
-    /// Process sets that its ranks are in, beside those that every program has. A name that stands at adjacent
-    /// programs is one set.
-    pub psets: Vec<String>,
 }
 
 /// What holds for the whole job.
@@ -172,20 +151,4 @@ pub enum Plugin {
     Installed,
     /// This file.
     File(PathBuf),
-}
-
-/// Serde representation of optional paths that may hold any bytes.
-mod path_bytes {
-    use std::ffi::OsString;
-    use std::path::PathBuf;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
-        path.as_ref().map(|path| path.as_os_str()).serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
-        Ok(Option::<OsString>::deserialize(from)?.map(PathBuf::from))
-    }
 }
