@@ -246,27 +246,27 @@ impl Management<'_, '_> {
     }
 
     fn send_event(&mut self, event: JobEvent) -> Result<(), RunError> {
-        let (job, report) = match &event {
-            &JobEvent::Left { job, rank, finalized } => {
+        let (job, report) = match event {
+            JobEvent::Left { job, rank, finalized } => {
                 return self.server.rank_left(&mut self.managed, job, rank, finalized);
             }
-            &JobEvent::Full { limit } => {
+            JobEvent::Full { limit } => {
                 let size = self.managed.endpoint.usage(limit).1;
                 self.log(&format!("limit {} of {size} is used up", limit.name()));
                 let report = Report::LimitHit { limit, size };
                 return (0..self.hosts.len()).try_for_each(|host| self.send(host, &report));
             }
-            &JobEvent::Joined { job, rank, conn, .. } => (job, Report::Joined { job, rank, conn }),
-            &JobEvent::Abort { job, cause, ref message } => {
+            JobEvent::Joined { job, rank, conn, .. } => (job, Report::Joined { job, rank, conn }),
+            JobEvent::Abort { job, cause, ref message } => {
                 (job, Report::End { job, cause, message: truncate(message) })
             }
-            &JobEvent::Kill { job, rank, code, ref message } => {
+            JobEvent::Kill { job, rank, code, ref message } => {
                 (job, Report::Kill { job, rank, code, message: truncate(message) })
             }
-            &JobEvent::StalledFence { job, arrived, size, ref missing } => {
+            JobEvent::StalledFence { job, arrived, size, ref missing } => {
                 (job, Report::Late { job, arrived, size, missing: truncate(missing) })
             }
-            &JobEvent::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
+            JobEvent::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
         };
         if self.managed.options.verbose {
             self.log(&format!("job {job}: {}", describe(&report)));
