@@ -1,5 +1,4 @@
-//! What can be chosen without compiling again: words like `size=4`, which a debugger or QEMU hands over as the
-//! semihosting command line.
+//! Settings of the semihosting command line, such as `size=4`, which a debugger or QEMU provides.
 
 use core::fmt::Write as _;
 
@@ -8,27 +7,27 @@ use heapless::String;
 use hydrant_core::manage;
 use smoltcp::wire::{Ipv4Address, Ipv4Cidr};
 
-/// How the board is set up.
+/// Settings of the board.
 pub(crate) struct Config {
     /// `address=10.0.2.15/24`
     pub(crate) address: Ipv4Cidr,
-    /// `gateway=10.0.2.2`; without one the board speaks to its own network alone.
+    /// `gateway=10.0.2.2`. Without one the board reaches its own network only.
     pub(crate) gateway: Option<Ipv4Address>,
-    /// `port=4100`: where it is managed.
+    /// `port=4100`: the management port.
     pub(crate) port: u16,
-    /// `pmi-port=4000`: where clients connect.
+    /// `pmi-port=4000`: the port of clients.
     pub(crate) pmi_port: u16,
-    /// `size=4`: a job of that many ranks is served from the start, and another when it is over. None otherwise.
+    /// `size=4`: serves a job of this many ranks from the start, and the next one when it is over.
     pub(crate) size: Option<u32>,
-    /// `jobid=board`: its name.
+    /// `jobid=board`: the name of that job.
     pub(crate) jobid: String<{ hydrant_core::limits::JOBID_MAX }>,
 }
 
 impl Config {
-    /// QEMU's network, and no job.
+    /// Returns the settings for QEMU's network without a job.
     fn new() -> Config {
         let mut jobid = String::new();
-        // Its room is more than five bytes.
+        // The capacity is more than five bytes.
         let _ = jobid.write_str("board");
         Config {
             address: Ipv4Cidr::new(Ipv4Address::new(10, 0, 2, 15), 24),
@@ -40,7 +39,7 @@ impl Config {
         }
     }
 
-    /// Reads the command line. A word that means nothing is logged and left out.
+    /// Reads the command line. Invalid words are logged and ignored.
     pub(crate) fn read() -> Config {
         let mut config = Config::new();
         let mut line = [0; 256];
@@ -72,7 +71,7 @@ impl Config {
     }
 }
 
-/// The semihosting command line; empty where there is none.
+/// Returns the semihosting command line, or an empty string if there is none.
 fn command_line(buf: &mut [u8]) -> &str {
     if !cfg!(feature = "semihosting") {
         return "";

@@ -1,4 +1,4 @@
-//! What the network loop tells the management side, and the management side its host.
+//! Queue of events for the host.
 
 use embassy_sync::blocking_mutex::raw::CriticalSectionRawMutex;
 use embassy_sync::channel::Channel;
@@ -8,16 +8,16 @@ use hydrant_core::manage::Report;
 use hydrant_core::trace::{Cause, Closing};
 use hydrant_core::{ConnId, JobId, Rank};
 
-/// Events that wait to be sent. While there is no room for what one step can lead to, the core is told nothing.
+/// Queued events. The server handles no input while there is no room for the events of one.
 pub(crate) static EVENTS: Channel<CriticalSectionRawMutex, Event, { 2 * AT_ONCE }> = Channel::new();
 
-/// The most events that one step leads to.
+/// Maximum number of events that one input causes.
 pub(crate) const AT_ONCE: usize = 2;
 
-/// What somebody said, or a list of ranks: as much of it as an event has room for.
+/// Message of a rank or list of ranks, truncated.
 pub(crate) type Text = String<MESSAGE_TEXT_MAX>;
 
-/// An event of the management protocol, which [`Report`] describes.
+/// Event of the management protocol with its text. See [`Report`].
 pub(crate) enum Event {
     Joined { job: JobId, rank: Rank, conn: ConnId },
     End { job: JobId, cause: Cause, message: Text },
@@ -29,7 +29,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// As it is sent.
+    /// Returns the report to send.
     pub(crate) fn report(&self) -> Report<'_> {
         match *self {
             Event::Joined { job, rank, conn } => Report::Joined { job, rank, conn },
@@ -43,8 +43,8 @@ impl Event {
     }
 }
 
-/// As much of a text as fits.
-pub(crate) fn shorten(text: &str) -> Text {
+/// Truncates a text to the capacity of [`Text`].
+pub(crate) fn truncate(text: &str) -> Text {
     let mut short = Text::new();
     for c in text.chars() {
         if short.push(c).is_err() {
@@ -54,14 +54,14 @@ pub(crate) fn shorten(text: &str) -> Text {
     short
 }
 
-/// Whether whatever comes of one step can be told.
+/// Returns whether there is room for the events of one input.
 pub(crate) fn have_room() -> bool {
     EVENTS.free_capacity() >= AT_ONCE
 }
 
-/// Tells an event; [`have_room`] has been asked.
-pub(crate) fn tell(event: Event) {
+/// Queues an event. [`have_room`] must have returned true.
+pub(crate) fn queue(event: Event) {
     if EVENTS.try_send(event).is_err() {
-        defmt::error!("an event is lost for want of room");
+        defmt::error!("event queue overflow");
     }
 }

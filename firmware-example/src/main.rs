@@ -1,8 +1,8 @@
-//! The process manager on a microcontroller: hydrant's core, unchanged, serving a job's PMI clients over Ethernet.
+//! PMI server on a microcontroller: hydrant-core serves the clients of a job over Ethernet.
 //!
-//! One loop does everything: [`net`] takes in frames, [`serve`] hands the core what clients said and sends what it
-//! answers, [`link`] does what the host asks that manages the board. Between them stand a signal, given by the network's
-//! interrupt, and a channel of events. All memory is in [`memory`].
+//! The main loop calls three modules. [`net`] exchanges frames, [`serve`] passes the clients' bytes to the server and sends its
+//! replies, and [`management`] carries out the requests of hosts. The network interrupt wakes the loop by a signal. Events for
+//! hosts are queued in a channel. All memory is in [`memory`].
 #![no_std]
 #![no_main]
 #![cfg_attr(feature = "bench", allow(dead_code, unreachable_code))]
@@ -13,8 +13,8 @@ mod board;
 mod config;
 mod events;
 mod fault;
-mod link;
 mod log;
+mod management;
 mod memory;
 mod net;
 mod serve;
@@ -23,7 +23,7 @@ mod time;
 
 use config::Config;
 use hydrant_core::manage::OpenJob;
-use link::{Link, Links};
+use management::{HostSocket, Management};
 use net::Net;
 use serve::{Client, Serve};
 
@@ -42,38 +42,39 @@ fn main() -> ! {
         Client::new(net.add(buffers.next().expect("there is a pair of buffers for each client")))
     });
     let mut buffers = memory::link_buffers();
-    let links = core::array::from_fn(|_| {
-        Link::new(net.add(buffers.next().expect("there is a pair of buffers for each link")))
+    let hosts = core::array::from_fn(|_| {
+        HostSocket::new(net.add(buffers.next().expect("there is a pair of buffers for each link")))
     });
     let mut serve = Serve::new(clients, config.pmi_port).expect("the slabs are as long as the limits say");
-    let mut links = Links::new(links, &config);
+    let mut management = Management::new(hosts, &config);
     defmt::info!("{=str} serves up to {=u32} ranks", board::NAME, memory::RANKS);
     loop {
         net.poll();
-        links.run(&mut net, &mut serve);
-        stand_alone(&mut net, &mut serve, &config);
+        management.run(&mut net, &mut serve);
+        stand_alone(&mut net, &mut serve, &mut management, &config);
         let more = serve.run(&mut net);
-        links.send_events(&mut net);
+        management.send_events(&mut net);
         if !net.poll() && !more {
-            net.sleep([serve.poll_at(), links.poll_at()].into_iter().flatten().min());
+            net.sleep([serve.poll_at(), management.poll_at()].into_iter().flatten().min());
         }
         stack::check();
     }
 }
 
-/// Keeps a job of the configured size open, for boards that nobody manages.
-fn stand_alone(net: &mut Net, serve: &mut Serve, config: &Config) {
-    let over = serve.over();
+/// Keeps a job of the configured size open, for boards without a host.
+fn stand_alone(net: &mut Net, serve: &mut Serve, management: &mut Management, config: &Config) {
+    management.report_over(net, serve);
     let Some(size) = config.size else { return };
-    if let Some(job) = over
-        && let Err(why) = serve.forget_job(net, job)
+    // Nothing can kill the processes of an aborted job. Its clients end when their connections are closed.
+    let over = serve.job.as_ref().filter(|job| job.alone && (job.ended || management.is_over(job.id)));
+    if let Some(job) = over.map(|job| job.id)
+        && let Err(error) = management.forget(net, serve, job)
     {
-        defmt::error!("job {} cannot be forgotten: {}", job, why);
+        defmt::error!("job {} cannot be forgotten: {}", job, error);
     }
     if serve.job.is_none() {
         let open = OpenJob { exits_told: false, keep: true, ..OpenJob::new(&config.jobid, size) };
-        let opened = serve.open_job(net, &open).and_then(|job| serve.serve_job(job));
-        match opened {
+        match management.open(net, serve, &open) {
             Ok(()) => serve.job.iter_mut().for_each(|job| job.alone = true),
             Err(why) => defmt::panic!("the configured job cannot be: {}", why),
         }

@@ -5,6 +5,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::Limits;
+use hydrant_core::manage::server::{HostSlot, JobSlot};
 use hydrant_core::storage::FixedStorage;
 use hydrant_core::{Storage, fixed_storage, manage};
 use smoltcp::iface::SocketStorage;
@@ -104,6 +105,12 @@ pub(crate) fn link_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
     let receive = place!(LINK_RX_BUFFERS: [[u8; LINK_RX]; LINKS] = |_| [0; LINK_RX]);
     let transmit = place!(LINK_TX_BUFFERS: [[u8; LINK_TX]; LINKS] = |_| [0; LINK_TX]);
     receive.iter_mut().zip(transmit).map(|(receive, transmit)| [&mut receive[..], &mut transmit[..]])
+}
+
+/// Slots of the management server. Called once.
+pub(crate) fn management_slots() -> (&'static mut [HostSlot], &'static mut [JobSlot]) {
+    let hosts = place!(HOST_SLOTS: [HostSlot; LINKS] = |_| HostSlot::EMPTY);
+    (hosts, place!(JOB_SLOTS: [JobSlot; LIMITS.jobs as usize] = |_| JobSlot::EMPTY))
 }
 
 /// Room for a frame each way. Called once.

@@ -1,10 +1,10 @@
 #!/usr/bin/env node
-// An MPI launcher on hydrant's core as a WebAssembly plugin (docs/wasm-abi.md), with what Node.js brings.
+// MPI launcher that serves PMI with hydrant.wasm (docs/wasm-abi.md) in Node.js.
 //
 //     launch.mjs PLUGIN N PROGRAM [ARGUMENT...]
 //
-// starts N ranks on this machine and serves each over a socket of its own (PMI_FD). Its exit code is that of the rank
-// that failed first, 128 plus the signal's number where it died by one, 1 where the job had to be ended for another reason.
+// starts N ranks on this machine and serves each over a socket of its own (PMI_FD). The exit code is that of the rank that
+// failed first, 128 + N if signal N killed it, and 1 if the job was aborted for another reason.
 import { spawn } from "node:child_process";
 import { randomInt } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -12,23 +12,23 @@ import { constants } from "node:os";
 
 const ABI = 1;
 const MESSAGE_MAX = 64 << 10;
-// Inputs, by their place among their like; outputs and causes have theirs where they are read.
-const [JOB, ATTR, OPENED, BYTES, CLOSED, EXITED] = [1, 11, 15, 17, 20, 21];
-const CAUSES = ["aborted", "left without finalizing", "died", "left while others wait for it"];
+// Variant numbers of inputs. Those of outputs and causes are in handleOutputs.
+const [REGISTER_JOB, ATTR, OPENED, BYTES, CLOSED, EXITED] = [1, 11, 15, 17, 20, 21];
+const CAUSES = ["aborted", "left without finalizing", "died", "left before a collective that waits for it"];
 
-// Numbers as postcard writes them: seven bits a byte, the lowest first. A time has more than 32 bits.
+// Encodes numbers as postcard varints: seven bits a byte, lowest first. A time has more than 32 bits.
 const numbers = (...values) => Buffer.from(values.flatMap(digits));
 const digits = (n) => (n < 0x80 ? [n] : [(n % 0x80) | 0x80, ...digits(Math.floor(n / 0x80))]);
 const blob = (data) => Buffer.concat([numbers(data.length), Buffer.from(data)]);
 
-// Reads a record from the front.
+// Decoder of a record.
 class Record {
   constructor(bytes) {
     this.rest = bytes;
   }
 
   take(length) {
-    if (length > this.rest.length) throw new Error("the plugin's record ends too early");
+    if (length > this.rest.length) throw new Error("the plugin's record is truncated");
     const front = this.rest.subarray(0, length);
     this.rest = this.rest.subarray(length);
     return front;
@@ -45,75 +45,75 @@ function quit(code, why) {
   process.exit(code);
 }
 
-// The core. It answers calls and can do nothing else.
+// Instance of the plugin, with one server.
 class Plugin {
   constructor(path, limits) {
     this.exports = new WebAssembly.Instance(new WebAssembly.Module(readFileSync(path))).exports;
-    if (this.ask("abi_version") !== ABI) quit(1, `${path} does not speak version ${ABI} of the ABI`);
-    [this.input, this.room, this.output] = ["input_address", "input_size", "output_address"].map((at) => this.ask(at));
+    if (this.export("abi_version") !== ABI) quit(1, `${path} has another ABI version than ${ABI}`);
+    [this.input, this.inputSize, this.output] = ["input_address", "input_size", "output_address"].map((at) => this.export(at));
     this.call("reserve", Buffer.concat([limits, numbers(randomInt(2 ** 32))]));
   }
 
-  ask(name, ...values) {
+  export(name, ...values) {
     return this.exports[`hydrant_${name}`](...values) >>> 0;
   }
 
-  // A copy, since the next call writes another one there.
+  // A copy, because the next call overwrites the buffer.
   record(length) {
     return new Record(Buffer.from(Buffer.from(this.exports.memory.buffer, this.output, length)));
   }
 
   call(name, record) {
-    if (record.length > this.room) throw new Error("the plugin has no room for this record");
+    if (record.length > this.inputSize) throw new Error("record longer than the plugin's input buffer");
     record.copy(Buffer.from(this.exports.memory.buffer, this.input));
-    const answer = this.record(this.ask(name, record.length));
-    if (answer.number() !== 0) quit(1, `the plugin refuses to ${name}: ${answer.rest.toString("hex")}`);
-    return answer;
+    const result = this.record(this.export(name, record.length));
+    if (result.number() !== 0) quit(1, `${name} failed: ${result.rest.toString("hex")}`);
+    return result;
   }
 
-  // How many bytes were taken, and whether the rest is wanted again once a reply is on its way.
-  tell(...parts) {
-    const answer = this.call("handle", Buffer.concat([numbers(Math.floor(performance.now())), ...parts]));
-    return [answer.number(), answer.number()];
+  // Applies an input. Returns Consumed: the number of bytes, and whether to send the rest again after a reply.
+  handle(...parts) {
+    const result = this.call("handle", Buffer.concat([numbers(Math.floor(performance.now())), ...parts]));
+    return [result.number(), result.number()];
   }
 }
 
 const [path, count, program, ...args] = process.argv.slice(2);
 const size = Number(count);
 if (!program || !Number.isInteger(size) || size < 1) quit(2, "usage: launch.mjs PLUGIN N PROGRAM [ARGUMENT...]");
-// Jobs, ranks, connections, keys, bytes of keys and values, groups, names, spawns, bytes of one, sets, links.
-const core = new Plugin(path, numbers(1, size, size, 64 * size, size * 65536, 16, 16, 0, 0, 16, 0));
-const ranks = []; // By rank: its process, its socket, what the core has not taken, and whether it wants that again.
+// Limits: jobs, ranks, conns, keys, kvs_bytes, groups, names, spawns, spawn_bytes, psets, links.
+const server = new Plugin(path, numbers(1, size, size, 64 * size, size * 65536, 16, 16, 0, 0, 16, 0));
+const ranks = []; // By rank: process, socket, bytes that were not consumed, and whether to send them again.
 
 function fail(code, why) {
-  if (!process.exitCode) console.error(`launch.mjs: ${why}`); // The first failure counts.
+  if (!process.exitCode) console.error(`launch.mjs: ${why}`); // Only the first failure is reported.
   process.exitCode ??= code;
 }
 
-// One that was never started has no pid, and a signal to it would be one to this process and all its like.
+// A process that did not start has no pid. Killing it would send the signal to this process group.
 const kill = (killed) => killed.filter(({ child }) => child.pid).forEach(({ child }) => child.kill("SIGKILL"));
 
-function handIn(rank, data) {
-  const [taken, again] = core.tell(numbers(BYTES, rank), blob(data), numbers(data.length >= MESSAGE_MAX ? 1 : 0));
+function sendBytes(rank, data) {
+  const [taken, again] = server.handle(numbers(BYTES, rank), blob(data), numbers(data.length >= MESSAGE_MAX ? 1 : 0));
   Object.assign(ranks[rank], { held: data.subarray(taken), again });
 }
 
-// Does what the core says until it says nothing more.
-function obey() {
-  for (let length; (length = core.ask("poll")) > 0; ) {
-    const says = core.record(length);
-    const [what, subject] = [says.number(), says.number()];
+// Carries out the server's outputs until there are none.
+function handleOutputs() {
+  for (let length; (length = server.export("poll")) > 0; ) {
+    const output = server.record(length);
+    const [what, subject] = [output.number(), output.number()];
     if (what === 0) { // Bytes.
-      ranks[subject].socket.write(says.take(says.number()));
-      if (ranks[subject].again) handIn(subject, ranks[subject].held);
+      ranks[subject].socket.write(output.take(output.number()));
+      if (ranks[subject].again) sendBytes(subject, ranks[subject].held);
     } else if (what === 1) { // Close.
       ranks[subject].socket.destroy();
-    } else if (what === 5) { // KillRank, in the only job.
-      kill([ranks[says.number()]]);
+    } else if (what === 5) { // KillRank. There is one job.
+      kill([ranks[output.number()]]);
     } else if (what === 6) { // AbortJob.
-      const [cause, rank] = [says.number(), says.number()];
-      const code = cause === 0 && says.number() ? says.number() >> 1 : 0;
-      fail(code || 1, `rank ${rank} ${CAUSES[cause]}: the others are ended`);
+      const [cause, rank] = [output.number(), output.number()];
+      const code = cause === 0 && output.number() ? output.number() >> 1 : 0;
+      fail(code || 1, `rank ${rank} ${CAUSES[cause]}: the other ranks are killed`);
       kill(ranks);
     }
   }
@@ -125,27 +125,27 @@ function start(rank) {
   const child = spawn(program, args, { env, stdio });
   const socket = child.stdio[3];
   ranks.push({ child, socket, held: Buffer.alloc(0), again: 0 });
-  core.tell(numbers(OPENED, rank, 0, 1, rank));
+  server.handle(numbers(OPENED, rank, 0, 1, rank));
   socket.on("data", (data) => {
-    // In parts that the plugin has room for behind what it holds.
+    // In parts that fit into the input buffer together with the bytes that were not consumed.
     for (let at = 0; at < data.length; at += MESSAGE_MAX / 2) {
-      handIn(rank, Buffer.concat([ranks[rank].held, data.subarray(at, at + MESSAGE_MAX / 2)]));
-      obey();
+      sendBytes(rank, Buffer.concat([ranks[rank].held, data.subarray(at, at + MESSAGE_MAX / 2)]));
+      handleOutputs();
     }
   });
   socket.on("error", () => {}); // "close" follows.
-  socket.on("close", () => { core.tell(numbers(CLOSED, rank)); obey(); });
+  socket.on("close", () => { server.handle(numbers(CLOSED, rank)); handleOutputs(); });
   child.on("error", (error) => { fail(127, error.message); kill(ranks); });
-  // Behind its last words: "close" comes when its socket has closed, too.
+  // "close" follows the end of the socket, so everything that the rank sent has been handled.
   child.on("close", (code, signal) => {
     const exit = signal === null ? [0, code] : [1, constants.signals[signal]];
     if (code !== 0) fail(code ?? 128 + exit[1], `rank ${rank} ended with ${signal ?? code}`);
-    core.tell(numbers(EXITED, 0, rank), Buffer.from(exit));
-    obey();
+    server.handle(numbers(EXITED, 0, rank), Buffer.from(exit));
+    handleOutputs();
   });
 }
 
-// Failures end it, nobody spawned it, nothing waits or is warned of: so the core never asks to be woken.
-core.tell(numbers(JOB, 0), blob(`job-${process.pid}`), numbers(size, 0, 1, 2, 0, 0, 0, 0, 0));
-core.tell(numbers(ATTR, 0), blob("PMI_process_mapping"), blob(`(vector,(0,1,${size}))`));
+// With cleanup, and without spawn, lookup timeout and fence warning. So the server never needs a Timeout.
+server.handle(numbers(REGISTER_JOB, 0), blob(`job-${process.pid}`), numbers(size, 0, 1, 2, 0, 0, 0, 0, 0));
+server.handle(numbers(ATTR, 0), blob("PMI_process_mapping"), blob(`(vector,(0,1,${size}))`));
 for (let rank = 0; rank < size; rank++) start(rank);

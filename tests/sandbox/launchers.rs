@@ -47,11 +47,11 @@ impl Launcher {
     fn failures(self) {
         let abort = "from mpi4py import MPI; w = MPI.COMM_WORLD; w.rank == 2 and w.Abort(5); w.barrier()";
         let Some(job) = self.job(4, python()) else { return };
-        job.args(["-c", abort]).run().code(5).warns("rank 2 aborted: the others are ended");
+        job.args(["-c", abort]).run().code(5).warns("rank 2 aborted: the other ranks are killed");
         for (steps, code, warning) in [
             ("exit 3", 3, "rank 1 ended with 3"),
             ("kill 9", 137, "rank 1 ended with "),
-            ("exit 0", 1, "rank 1 left without finalizing: the others are ended"),
+            ("exit 0", 1, "rank 1 left without finalizing: the other ranks are killed"),
         ] {
             let Some(job) = self.job(3, RAW) else { return };
             let outcome = job.words("init1 only 1").words(steps).words("all fence1 end1").run();

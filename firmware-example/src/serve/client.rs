@@ -1,4 +1,4 @@
-//! One client's socket.
+//! Socket of a client.
 
 use hydrant_core::manage::STALL_MS;
 use hydrant_core::server::{Consumed, Input};
@@ -11,25 +11,25 @@ use crate::memory::CLIENT_BUFFER;
 use crate::net::Net;
 use crate::time;
 
-/// A socket for clients, and who is there. Its place among the others is its number in the core.
+/// Socket for clients, and the client that is connected. Its index is the connection's number in the server.
 pub(crate) struct Client {
     pub(crate) handle: SocketHandle,
-    /// Whether the core knows of a connection.
+    /// Whether a connection is open in the server.
     pub(super) open: bool,
-    /// Whose it is, once that is known.
+    /// Its rank, once known.
     pub(super) rank: Option<Rank>,
-    /// How many bytes the core has seen and left.
+    /// How many bytes the server has seen and not consumed.
     pub(super) seen: usize,
-    /// Whether a whole message waits for a reply to be taken, and whether one was.
+    /// Whether the bytes are to be passed again after a reply, and whether a reply was sent.
     pub(super) again: bool,
     pub(super) replied: bool,
-    /// Whether the core may not speak, because its last words wait to be read.
+    /// Whether `Blocked` was reported to the server.
     blocked: bool,
     /// Whether it is to be closed.
     pub(super) closing: bool,
-    /// Whether without ceremony, because nothing has been said to it.
+    /// Whether it is to be closed by a reset, because nothing was sent to it.
     pub(super) abrupt: bool,
-    /// When it connected; after that, when it was closed from here.
+    /// When it connected, or when it was closed by this side.
     since: u64,
 }
 
@@ -51,57 +51,57 @@ impl Client {
 }
 
 impl Client {
-    /// How long it may be without saying whose it is, while it is.
-    pub(super) fn stranger_until(&self) -> Option<u64> {
-        (self.open && self.rank.is_none()).then_some(self.since + INTRODUCTION_MS)
+    /// Returns the deadline of its handshake, if that is not complete.
+    pub(super) fn handshake_deadline(&self) -> Option<u64> {
+        (self.open && self.rank.is_none()).then_some(self.since + HANDSHAKE_TIMEOUT_MS)
     }
 }
 
-/// Milliseconds that whoever connects may take to say whose or what it is. Others may want its socket.
-pub(crate) const INTRODUCTION_MS: u64 = 10_000;
+/// Milliseconds that a client or host has for its handshake. Other clients may need its socket.
+pub(crate) const HANDSHAKE_TIMEOUT_MS: u64 = 10_000;
 
 impl Serve {
-    /// Sees to one client.
+    /// Handles one client.
     pub(super) fn client(&mut self, net: &mut Net, at: usize) {
         let conn = ConnId(at as u32);
-        if !self.clients[at].open && !self.welcome(net, conn) {
+        if !self.clients[at].open && !self.accept(net, conn) {
             return;
         }
         self.unblock(net, conn);
-        self.take_in(net, conn);
+        self.receive(net, conn);
         let client = &mut self.clients[at];
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(client.handle);
-        // A message that is not whole when the client has closed never will be.
+        // An incomplete message stays incomplete when the client has closed.
         let over = socket.state() != State::Established && socket.recv_queue() == client.seen;
-        let stranger = client.stranger_until().is_some_and(|until| time::millis() >= until);
-        if stranger {
-            defmt::warn!("conn {} did not say whose it is, and is given up", conn);
+        let expired = client.handshake_deadline().is_some_and(|until| time::millis() >= until);
+        if expired {
+            defmt::warn!("conn {} did not complete its handshake, and is given up", conn);
         }
-        if !over && !stranger && !client.closing {
+        if !over && !expired && !client.closing {
             return self.block(net, conn);
         }
-        if stranger || client.abrupt {
-            // Its socket is free for somebody else at once.
+        if expired || client.abrupt {
+            // The socket is free for another client at once.
             socket.abort();
         } else {
-            // What has been said is sent before.
+            // Queued replies are sent before.
             socket.close();
         }
         let rank = client.rank;
         *client = Client { since: time::millis(), ..Client::new(client.handle) };
-        self.leave_long(conn);
-        self.tell(net, Input::Closed { conn });
-        self.lost(net, rank);
+        self.release_long(conn);
+        self.handle_infallible(net, Input::Closed { conn });
+        self.derive_exit(net, rank);
     }
 
-    /// Listens where somebody is welcome, and tells the core who came. Whether somebody did.
-    fn welcome(&mut self, net: &mut Net, conn: ConnId) -> bool {
+    /// Listens while clients are accepted, and reports new ones to the server. Returns whether there is one.
+    fn accept(&mut self, net: &mut Net, conn: ConnId) -> bool {
         let client = &mut self.clients[conn.index()];
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(client.handle);
         let job = self.job.as_ref().filter(|job| job.serving()).map(|job| job.id);
         match (socket.state(), job) {
             (State::Closed, Some(_)) => {
-                // The port is not 0, and the socket is closed.
+                // Listening cannot fail: the port is not 0, and the socket is closed.
                 let _ = socket.listen(self.port);
             }
             (State::Closed | State::SynReceived, _) | (State::Listen, Some(_)) => {}
@@ -113,7 +113,7 @@ impl Serve {
                 client.open = true;
                 client.since = time::millis();
                 self.counters.accepted = self.counters.accepted.saturating_add(1);
-                self.tell(net, Input::Opened { conn, job, rank: None });
+                self.handle_infallible(net, Input::Opened { conn, job, rank: None });
                 return true;
             }
             (State::Established | State::CloseWait, None) => {
@@ -121,17 +121,17 @@ impl Serve {
                 socket.abort();
             }
             (State::Listen | State::TimeWait, _) => socket.abort(),
-            // On the way out, as long as the client's side takes part.
+            // Closing, as long as the client responds.
             _ if time::millis() >= client.since + STALL_MS => socket.abort(),
             _ => {}
         }
         false
     }
 
-    /// Hands the core what the client said.
-    fn take_in(&mut self, net: &mut Net, conn: ConnId) {
+    /// Passes a client's bytes to the server.
+    fn receive(&mut self, net: &mut Net, conn: ConnId) {
         if self.long.is_of(conn) {
-            return self.take_in_long(net, conn);
+            return self.receive_long(net, conn);
         }
         loop {
             let client = &mut self.clients[conn.index()];
@@ -148,28 +148,28 @@ impl Serve {
                 return;
             }
             client.replied = false;
-            let Some((took, whole)) = self.hand_in(net, conn, queued) else { return };
+            let Some((took, whole)) = self.pass_bytes(net, conn, queued) else { return };
             let consumed = took.bytes as usize;
             self.counters.bytes_in += consumed as u64;
             let client = &mut self.clients[conn.index()];
             client.again = took.again;
-            // What lies behind the buffer's end has not been looked at yet where something before it was consumed.
+            // After consumption, the bytes past the end of the buffer have not been seen.
             client.seen = if whole < queued && consumed > 0 { 0 } else { queued - consumed };
             self.drain(net);
         }
     }
 
-    /// Hands in what lies in the socket's buffer: from where it lies, or, when the core can do nothing with the part
-    /// before the buffer's end, all of it in one piece. Gives how much the core looked at first.
-    fn hand_in(&mut self, net: &mut Net, conn: ConnId, queued: usize) -> Option<(Consumed, usize)> {
+    /// Passes the bytes of a socket's buffer to the server. They are passed in place. If the server needs more than the part
+    /// before the wrap of the ring buffer, they are copied into one piece. Returns how many bytes were passed.
+    fn pass_bytes(&mut self, net: &mut Net, conn: ConnId, queued: usize) -> Option<(Consumed, usize)> {
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(self.clients[conn.index()].handle);
         let now = Time(time::millis());
         let server = &mut self.server;
         let mut whole = 0;
-        if self.tape.is_some() {
-            // A record is sent while the bytes are looked at, which they cannot be in a socket's buffer.
+        if self.recording.is_some() {
+            // Sending a record needs the sockets, so that the bytes cannot be borrowed from one.
             let len = socket.peek_slice(self.reply).ok()?;
-            return self.hand_in_copy(net, conn, len);
+            return self.pass_copy(net, conn, len);
         }
         let took = socket.recv(|bytes| {
             whole = bytes.len();
@@ -181,15 +181,15 @@ impl Serve {
             return Some((took, whole));
         }
         let len = socket.peek_slice(self.reply).ok()?;
-        self.hand_in_copy(net, conn, len)
+        self.pass_copy(net, conn, len)
     }
 
-    /// The same from the reply's buffer, which is longer than the socket's and holds a copy of it. No reply waits there,
-    /// since nothing is taken in meanwhile.
-    fn hand_in_copy(&mut self, net: &mut Net, conn: ConnId, len: usize) -> Option<(Consumed, usize)> {
+    /// Does the same with a copy in the reply buffer, which is longer than the socket's. The reply buffer is unused, because
+    /// no bytes are passed while a reply waits there.
+    fn pass_copy(&mut self, net: &mut Net, conn: ConnId, len: usize) -> Option<(Consumed, usize)> {
         let input = Input::Bytes { conn, bytes: &self.reply[..len], full: false };
         let now = Time(time::millis());
-        let took = super::handle(&mut self.server, &mut self.tape, net, now, input).ok()?;
+        let took = super::handle(&mut self.server, &mut self.recording, net, now, input).ok()?;
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(self.clients[conn.index()].handle);
         let mut left = took.bytes as usize;
         while left > 0 {
@@ -199,13 +199,13 @@ impl Serve {
         Some((took, len))
     }
 
-    /// Has the core hold its tongue while most of the socket's buffer waits to be read.
+    /// Reports `Blocked` while more than half of the send buffer is full.
     fn block(&mut self, net: &mut Net, conn: ConnId) {
         let client = &mut self.clients[conn.index()];
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(client.handle);
         if client.open && !client.blocked && socket.send_queue() > CLIENT_BUFFER / 2 {
             client.blocked = true;
-            self.tell(net, Input::Blocked { conn });
+            self.handle_infallible(net, Input::Blocked { conn });
         }
     }
 
@@ -214,7 +214,7 @@ impl Serve {
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(client.handle);
         if client.blocked && socket.send_queue() <= CLIENT_BUFFER / 2 {
             client.blocked = false;
-            self.tell(net, Input::Writable { conn });
+            self.handle_infallible(net, Input::Writable { conn });
         }
     }
 }

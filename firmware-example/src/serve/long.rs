@@ -1,4 +1,4 @@
-//! Messages that are longer than their socket's buffer.
+//! Buffer for a message that is longer than its socket's buffer.
 
 use hydrant_core::manage::STALL_MS;
 use hydrant_core::server::Input;
@@ -9,7 +9,7 @@ use super::Serve;
 use crate::net::Net;
 use crate::time;
 
-/// Room for one such message. Who needs it while it is somebody else's waits.
+/// Buffer for one long message. It has one owner at a time, and other connections wait for it.
 pub(super) struct Long {
     buf: &'static mut [u8],
     len: usize,
@@ -26,40 +26,40 @@ impl Long {
         self.owner == Some(conn)
     }
 
-    /// When its owner has had enough time.
-    pub(super) fn due(&self) -> Option<u64> {
+    /// Returns the deadline of the message.
+    pub(super) fn deadline(&self) -> Option<u64> {
         self.owner.map(|_| self.since + STALL_MS)
     }
 }
 
 impl Serve {
-    /// Makes the room free when it is that connection's.
-    pub(super) fn leave_long(&mut self, conn: ConnId) {
+    /// Releases the buffer if a connection owns it.
+    pub(super) fn release_long(&mut self, conn: ConnId) {
         if self.long.is_of(conn) {
             self.long.owner = None;
-            self.waited_for = true;
+            self.deferred = true;
         }
     }
 
-    /// Gives the room to a connection, if it is free.
+    /// Gives the buffer to a connection, if it is free.
     pub(super) fn begin_long(&mut self, net: &mut Net, conn: ConnId) {
         if self.long.owner.is_none() {
             self.long.owner = Some(conn);
             self.long.len = 0;
             self.long.since = time::millis();
             self.clients[conn.index()].seen = 0;
-            self.take_in_long(net, conn);
+            self.receive_long(net, conn);
         }
     }
 
-    /// Adds what came to what is there already, and hands it in. A message that is longer than the room, or not whole
-    /// in time, is too long.
-    pub(super) fn take_in_long(&mut self, net: &mut Net, conn: ConnId) {
+    /// Appends received bytes and passes all to the server. A message that is longer than the buffer or incomplete at its
+    /// deadline is reported as too long.
+    pub(super) fn receive_long(&mut self, net: &mut Net, conn: ConnId) {
         loop {
             let client = &mut self.clients[conn.index()];
             let socket = net.sockets.get_mut::<tcp::Socket<'_>>(client.handle);
             let long = &mut self.long;
-            // Whoever closes has nothing to add.
+            // A closed socket has no more bytes.
             let more = socket.recv_slice(&mut long.buf[long.len..]).unwrap_or(0);
             long.len += more;
             let late = time::millis() >= long.since + STALL_MS;
@@ -71,7 +71,7 @@ impl Serve {
             let full = late || long.len == long.buf.len();
             let input = Input::Bytes { conn, bytes: &long.buf[..long.len], full };
             let now = Time(time::millis());
-            let took = super::handle(&mut self.server, &mut self.tape, net, now, input);
+            let took = super::handle(&mut self.server, &mut self.recording, net, now, input);
             let Ok(took) = took else { return };
             let consumed = took.bytes as usize;
             self.counters.bytes_in += consumed as u64;
@@ -82,7 +82,7 @@ impl Serve {
                 long.since = time::millis();
             }
             if long.len == 0 {
-                self.leave_long(conn);
+                self.release_long(conn);
             }
             self.drain(net);
             if consumed == 0 || !self.long.is_of(conn) {

@@ -1,18 +1,19 @@
-//! The clients: the core's host on this board.
+//! PMI server and its clients' sockets.
 //!
-//! Each socket's receive buffer goes into the core as it is, and what the core has consumed is dropped from it. Replies
-//! are written by the core into one buffer of the size that any reply can have, because which connection speaks next is
-//! the core's choice, and copied into its socket from there. What does not fit waits in that buffer until the client
-//! has read; meanwhile nothing is taken in or said, for [`STALL_MS`](hydrant_core::manage::STALL_MS) at most.
+//! The server reads messages in place from each socket's receive buffer, from which consumed bytes are dropped. It chooses the
+//! connection of the next reply. All replies are therefore encoded into one buffer, which has room for the longest reply, and
+//! copied to the socket. If the socket has no room, the rest stays in the buffer until the client has read. Meanwhile no input
+//! is handled, for at most [`STALL_MS`](hydrant_core::manage::STALL_MS).
 
 mod client;
 mod job;
 mod long;
-mod tape;
+mod recording;
 
+use hydrant_core::manage::server::exit_of_connection;
 use hydrant_core::manage::{BoardReport, Error, STALL_MS};
 use hydrant_core::server::{Consumed, Input, Output, Record};
-use hydrant_core::trace::{Closing, Exit};
+use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time};
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
@@ -21,30 +22,30 @@ use crate::events::{self, Event};
 use crate::memory::{self, CLIENTS};
 use crate::net::Net;
 use crate::time;
-pub(crate) use client::{Client, INTRODUCTION_MS};
+pub(crate) use client::{Client, HANDSHAKE_TIMEOUT_MS};
 pub(crate) use job::Served;
 use long::Long;
-use tape::Tape;
+use recording::Recording;
 
-/// The core, its clients' sockets, and its job.
+/// PMI server, sockets of its clients, and its job.
 pub(crate) struct Serve {
     server: Server<'static>,
     clients: [Client; CLIENTS],
-    /// The job that is served, if any.
+    /// The job that is served.
     pub(crate) job: Option<Served>,
-    /// Where its clients connect.
+    /// Port of its clients.
     port: u16,
     reply: &'static mut [u8],
-    /// What of the reply is still to be sent.
+    /// Rest of a reply that did not fit into its socket.
     tail: Option<Tail>,
     long: Long,
-    /// Whether there may be room that somebody waits for.
-    waited_for: bool,
-    tape: Option<Tape>,
+    /// Whether an input was deferred for lack of room.
+    deferred: bool,
+    recording: Option<Recording>,
     pub(crate) counters: BoardReport,
 }
 
-/// A reply that its socket has no room for yet.
+/// Part of a reply that did not fit into its socket.
 struct Tail {
     conn: ConnId,
     at: usize,
@@ -53,7 +54,7 @@ struct Tail {
 }
 
 impl Serve {
-    /// A core without jobs. `clients` are their sockets.
+    /// Creates a server without jobs.
     pub(crate) fn new(clients: [Client; CLIENTS], port: u16) -> Result<Serve, Fault> {
         let (reply, long) = memory::scratch();
         Ok(Serve {
@@ -64,101 +65,101 @@ impl Serve {
             reply,
             tail: None,
             long: Long::new(long),
-            waited_for: false,
-            tape: None,
+            deferred: false,
+            recording: None,
             counters: BoardReport { sockets: CLIENTS as u32, ..BoardReport::default() },
         })
     }
 
-    /// When something is due although nothing comes: the core's time, or that of somebody who is waited for.
+    /// Returns the next deadline: of the server, of a blocked reply, of a long message or of a handshake.
     pub(crate) fn poll_at(&self) -> Option<u64> {
         let core = self.server.poll_at().map(|at| at.0);
         let tail = self.tail.as_ref().map(|tail| tail.since + STALL_MS);
-        let strangers = self.clients.iter().filter_map(Client::stranger_until).min();
-        [core, tail, self.long.due(), strangers].into_iter().flatten().min()
+        let handshakes = self.clients.iter().filter_map(Client::handshake_deadline).min();
+        [core, tail, self.long.deadline(), handshakes].into_iter().flatten().min()
     }
 
-    /// Does what there is to do. Whether something is left to do at once.
+    /// Handles timeouts, clients and outputs. Returns whether deferred input can be handled at once.
     pub(crate) fn run(&mut self, net: &mut Net) -> bool {
-        self.waited_for = false;
+        self.deferred = false;
         if self.server.poll_at().is_some_and(|at| at.0 <= time::millis()) {
-            self.tell(net, Input::Timeout);
+            self.handle_infallible(net, Input::Timeout);
         }
         for at in 0..CLIENTS {
             self.flush(net);
             if self.is_free() {
                 self.client(net, at);
             } else {
-                self.waited_for = true;
+                self.deferred = true;
             }
         }
         self.flush(net);
         self.drain(net);
-        self.waited_for && self.is_free()
+        self.deferred && self.is_free()
     }
 
-    /// Whether there is room for what the core may say.
+    /// Returns whether there is room for the outputs of an input.
     fn is_free(&self) -> bool {
         self.tail.is_none() && events::have_room()
     }
 
-    /// Tells the core something, and does what it says. A fault is this firmware's mistake, or the management side's.
-    pub(crate) fn try_tell(&mut self, net: &mut Net, input: Input<'_>) -> Result<Consumed, Fault> {
+    /// Handles an input and its outputs. A fault is an error of this firmware or of the host's request.
+    pub(crate) fn try_handle(&mut self, net: &mut Net, input: Input<'_>) -> Result<Consumed, Fault> {
         let consumed = self.handle(net, input)?;
         self.drain(net);
         Ok(consumed)
     }
 
-    /// The one way into the core, beside the shortcut that a client's bytes take while nothing is recorded.
+    /// Passes an input to the server and records it. A client's bytes bypass this while nothing is recorded.
     fn handle(&mut self, net: &mut Net, input: Input<'_>) -> Result<Consumed, Fault> {
         let now = Time(time::millis());
-        handle(&mut self.server, &mut self.tape, net, now, input)
+        handle(&mut self.server, &mut self.recording, net, now, input)
     }
 
-    /// Records what the core is told and says from here on, if it has not been told anything since the start.
-    pub(crate) fn record(&mut self, handle: SocketHandle) -> Result<(), Error> {
-        if self.tape.is_some() {
+    /// Prepares a recording, if no job has been opened since the start.
+    pub(crate) fn prepare_recording(&mut self, handle: SocketHandle) -> Result<(), Error> {
+        if self.recording.is_some() {
             return Err(Error::Busy);
         }
         if self.counters.jobs > 0 {
             return Err(Error::Order);
         }
-        self.tape = Some(Tape { handle, inputs: 0, outputs: 0 });
+        self.recording = Some(Recording { handle, inputs: 0, outputs: 0 });
         Ok(())
     }
 
-    /// Sends the first record, once the host knows that records follow.
-    pub(crate) fn begin_tape(&mut self, net: &mut Net) {
+    /// Sends the first record.
+    pub(crate) fn begin_recording(&mut self, net: &mut Net) {
         let begin = Record::Begin { program: crate::board::NAME, limits: memory::LIMITS, seed: memory::SEED };
-        note(&mut self.tape, net, &begin);
+        send_record(&mut self.recording, net, &begin);
     }
 
-    /// Ends the recording.
-    pub(crate) fn end_tape(&mut self, net: &mut Net) {
-        if let Some(Tape { inputs, outputs, .. }) = self.tape {
-            note(&mut self.tape, net, &Record::End { inputs, outputs });
+    /// Sends the last record.
+    pub(crate) fn end_recording(&mut self, net: &mut Net) {
+        if let Some(Recording { inputs, outputs, .. }) = self.recording {
+            send_record(&mut self.recording, net, &Record::End { inputs, outputs });
         }
-        self.tape = None;
+        self.recording = None;
     }
 
-    /// The same where no fault can be.
-    fn tell(&mut self, net: &mut Net, input: Input<'_>) {
-        if let Err(fault) = self.try_tell(net, input) {
-            defmt::error!("the core: {}", fault);
+    /// Handles an input that cannot cause a fault.
+    fn handle_infallible(&mut self, net: &mut Net, input: Input<'_>) {
+        if let Err(fault) = self.try_handle(net, input) {
+            defmt::error!("server: {}", fault);
         }
     }
 
-    /// Does what the core says, as long as there is room for it.
+    /// Carries out the server's outputs while there is room for them.
     fn drain(&mut self, net: &mut Net) {
         while self.is_free() {
             if let Some(limit) = self.server.take_limit_hit() {
-                events::tell(Event::LimitHit { limit, size: memory::LIMITS.of(limit) });
+                events::queue(Event::LimitHit { limit, size: memory::LIMITS.of(limit) });
                 continue;
             }
             let Ok(output) = self.server.poll(self.reply) else { break };
-            if let Some(tape) = &mut self.tape {
-                tape.outputs += u64::from(output.is_some());
-                note(&mut self.tape, net, &output.map_or(Record::Silence, Record::Output));
+            if let Some(recording) = &mut self.recording {
+                recording.outputs += u64::from(output.is_some());
+                send_record(&mut self.recording, net, &output.map_or(Record::Silence, Record::Output));
             }
             let Some(output) = output else { break };
             match output {
@@ -172,21 +173,21 @@ impl Serve {
                     client.abrupt = why == Closing::JobOver && client.rank.is_none();
                     if why != Closing::JobOver {
                         self.counters.closed = self.counters.closed.saturating_add(1);
-                        events::tell(Event::Closed { conn, rank: client.rank, why });
+                        events::queue(Event::Closed { conn, rank: client.rank, why });
                     }
                 }
                 Output::Joined { conn, job, rank } => {
                     self.clients[conn.index()].rank = Some(rank);
-                    events::tell(Event::Joined { job, rank, conn });
+                    events::queue(Event::Joined { job, rank, conn });
                 }
                 Output::KillRank { job, rank, code, message } => {
-                    let message = events::shorten(message);
-                    events::tell(Event::Kill { job, rank, code, message });
+                    let message = events::truncate(message);
+                    events::queue(Event::Kill { job, rank, code, message });
                 }
                 Output::AbortJob { job, cause, message } => {
                     self.job.iter_mut().for_each(|served| served.ended = true);
-                    let message = events::shorten(message);
-                    events::tell(Event::End { job, cause, message });
+                    let message = events::truncate(message);
+                    events::queue(Event::End { job, cause, message });
                 }
                 Output::StalledFence { job, arrived, size, missing } => {
                     defmt::warn!(
@@ -196,22 +197,22 @@ impl Serve {
                         size,
                         missing
                     );
-                    let missing = events::shorten(missing);
-                    events::tell(Event::Late { job, arrived, size, missing });
+                    let missing = events::truncate(missing);
+                    events::queue(Event::Late { job, arrived, size, missing });
                 }
                 // The limits offer no upcalls and no other nodes.
                 Output::Spawn { .. } | Output::Upcall { .. } | Output::Peer { .. } => {
-                    defmt::error!("an upcall")
+                    defmt::error!("unexpected upcall")
                 }
             }
         }
     }
 
-    /// Writes a reply, or what is left of it, into its socket.
+    /// Writes a reply, or the rest of it, to its socket.
     fn send(&mut self, net: &mut Net, mut tail: Tail) {
         let client = &mut self.clients[tail.conn.index()];
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(client.handle);
-        // A socket that is closed takes nothing; its connection is about to be closed in the core, too.
+        // A closed socket accepts nothing. Its connection is about to be closed in the server.
         let sent = socket.send_slice(&self.reply[tail.at..tail.end]);
         client.replied = true;
         let Ok(sent) = sent else { return };
@@ -222,7 +223,7 @@ impl Serve {
         }
     }
 
-    /// Goes on with a reply that had no room.
+    /// Sends the rest of a reply.
     fn flush(&mut self, net: &mut Net) {
         let Some(tail) = self.tail.take() else { return };
         if time::millis() >= tail.since + STALL_MS {
@@ -234,63 +235,63 @@ impl Serve {
         self.send(net, tail);
     }
 
-    /// A client's connection is gone: so is its process, unless the host tells of that.
-    fn lost(&mut self, net: &mut Net, rank: Option<Rank>) {
+    /// Derives the exit of a rank whose connection has closed, unless the host reports exits.
+    fn derive_exit(&mut self, net: &mut Net, rank: Option<Rank>) {
         let Some((job, rank)) = self.job.as_ref().filter(|job| !job.exits_told).map(|job| job.id).zip(rank)
         else {
             return;
         };
         let Some(report) = self.server.rank_report(job, rank) else { return };
         if report.exit.is_none() {
-            let exit = if report.finalized { Exit::Code(0) } else { Exit::Lost };
-            self.tell(net, Input::Exited { job, rank, exit });
+            let exit = exit_of_connection(report.finalized);
+            self.handle_infallible(net, Input::Exited { job, rank, exit });
         }
     }
 
-    /// The core, to be asked how it is doing.
+    /// Returns the server, for queries.
     pub(crate) fn server(&self) -> &Server<'static> {
         &self.server
     }
 
-    /// How many more clients can connect.
+    /// Returns how many more clients can connect.
     pub(crate) fn free_sockets(&self) -> u32 {
         self.clients.iter().filter(|client| !client.open).count() as u32
     }
 
-    /// Where clients of a job connect.
+    /// Returns the port of a job's clients.
     pub(crate) fn port_of(&self, job: JobId) -> u16 {
         self.port.saturating_add(job.0 as u16)
     }
 }
 
-/// Has the core take an input, and records both.
+/// Passes an input to the server and records input and result.
 fn handle(
     server: &mut Server<'static>,
-    tape: &mut Option<Tape>,
+    recording: &mut Option<Recording>,
     net: &mut Net,
     now: Time,
     input: Input<'_>,
 ) -> Result<Consumed, Fault> {
-    if let Some(tape) = tape {
-        tape.inputs += 1;
+    if let Some(recording) = recording {
+        recording.inputs += 1;
     }
-    note(tape, net, &Record::Input { now, input });
-    let took = server.handle(now, input);
-    let record = match took {
+    send_record(recording, net, &Record::Input { now, input });
+    let result = server.handle(now, input);
+    let record = match result {
         Ok(consumed) => Record::Took { consumed, wake: server.poll_at() },
         Err(fault) => Record::Refused(fault),
     };
-    note(tape, net, &record);
-    took
+    send_record(recording, net, &record);
+    result
 }
 
-/// Sends a record where there is a recording. It ends when nobody takes it.
-fn note(tape: &mut Option<Tape>, net: &mut Net, record: &Record<'_>) {
-    if let Some(Tape { handle, .. }) = *tape
-        && !tape::record(net, handle, record)
+/// Sends a record if there is a recording. The recording ends if the host does not read.
+fn send_record(recording: &mut Option<Recording>, net: &mut Net, record: &Record<'_>) {
+    if let Some(Recording { handle, .. }) = *recording
+        && !recording::send_record(net, handle, record)
     {
         defmt::warn!("the recording ends, because nobody reads it");
         net.sockets.get_mut::<tcp::Socket<'_>>(handle).abort();
-        *tape = None;
+        *recording = None;
     }
 }

@@ -119,7 +119,7 @@ fn strangers_do_not_keep_the_ranks_out() {
     let (mut manager, job) = open(&board, 3, true);
     let silent: Vec<Talk> = (3..24).map(|at| Talk::connect(board.client(at))).collect();
     board.await_log("conn 19 opened");
-    board.await_log("did not say whose it is, and is given up");
+    board.await_log("did not complete its handshake, and is given up");
     manager.forget(job);
     healthy(&board, &mut manager);
     drop(silent);

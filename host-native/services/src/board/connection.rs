@@ -70,6 +70,16 @@ impl Connection {
         Ok(())
     }
 
+    /// Returns the bytes that have been received and not consumed.
+    pub(crate) fn received(&mut self) -> &[u8] {
+        self.inbox.make_contiguous()
+    }
+
+    /// Drops the first `len` received bytes.
+    pub(crate) fn consume(&mut self, len: usize) {
+        self.inbox.drain(..len);
+    }
+
     /// The next record of what has come, into `record`; nothing while none is whole.
     pub(crate) fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, ConnectionError> {
         let bytes = self.inbox.make_contiguous();
@@ -107,6 +117,11 @@ impl Connection {
     pub(crate) fn say(&mut self, what: &impl serde::Serialize) -> Result<(), ConnectionError> {
         let mut buffer = [0; PREFIX + RECORD_MAX];
         let record = manage::encode(what, &mut buffer)?;
+        self.send(record)
+    }
+
+    /// Sends an encoded record, as far as the socket accepts it. [`Link::flush`] sends the rest.
+    pub(crate) fn send(&mut self, record: &[u8]) -> Result<(), ConnectionError> {
         self.outbox.extend(record);
         self.flush()?;
         if self.outbox.len() > OUTBOX_MAX { Err(ConnectionError::Stalled) } else { Ok(()) }

@@ -1,19 +1,4 @@
-//! How a host manages a board: a server that starts no processes of its own and is told by somebody else which jobs
-//! to serve.
-//!
-//! The host opens one connection to the board's management port and keeps it. Both sides send *records*: two bytes of
-//! length, little-endian, and as many bytes of postcard, at most [`RECORD_MAX`]. The host sends [`Request`]s and the
-//! board answers each with one [`Report`], in the order of the requests; in between it sends reports that nobody asked
-//! for, the [events](Report::is_event).
-//!
-//! The first request is [`Request::Hello`] and is answered by [`Report::Welcome`], or refused with the version that the
-//! board speaks. A job is then opened by [`Request::Open`], described by [`Request::Program`], [`Request::Attr`] and
-//! [`Request::Pset`], and let loose by [`Request::Serve`], from where on clients are welcome at its port. It ends with
-//! [`Request::Forget`], whatever its state. Jobs go with the connection that opened them unless they are to be
-//! [kept](OpenJob::keep).
-//!
-//! A board manages with one host at a time, and refuses others as [`Error::Busy`]. It holds its clients back while
-//! events cannot be sent, so none is lost, and drops a host that does not read for [`STALL_MS`].
+//! Requests and reports of the management protocol, and their encoding.
 
 use core::fmt;
 
@@ -24,32 +9,32 @@ use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
 use crate::trace::{Cause, Closing, Exit};
 
-/// The version of this protocol. Records of different versions share nothing but [`Request::Hello`] and
-/// [`Report::Refused`] with [`Error::Version`], whose bytes are the same in all of them.
+/// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in every
+/// version.
 pub const VERSION: u16 = 1;
-/// Longest record in bytes, its length not counted.
+/// Maximum length of a record in bytes, without its prefix.
 pub const RECORD_MAX: usize = 512;
-/// Bytes of a record's length.
+/// Length in bytes of a record's prefix.
 pub const PREFIX: usize = 2;
-/// Milliseconds that a board waits for a host to read what it said.
+/// Milliseconds that a server waits for a host that does not read.
 pub const STALL_MS: u64 = 5000;
-/// The port that boards listen at for their host, unless they are told otherwise.
+/// Default management port.
 pub const PORT: u16 = 4100;
-/// The port of a board's first job, unless it is told otherwise; that of job `n` is `n` higher.
+/// Default port of the first job's clients. That of job `n` is `n` higher.
 pub const PMI_PORT: u16 = 4000;
 
-/// What the host asks. Each is answered by the report that its line names, or by [`Report::Refused`].
+/// Request of a host. The reply is the report that is named here, or [`Report::Refused`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request<'a> {
-    /// The first of a connection. [`Report::Welcome`]
+    /// Handshake, the first request of a connection. Reply: [`Report::Welcome`].
     Hello {
         /// [`VERSION`]
         version: u16,
     },
-    /// A job is to be served. [`Report::Opened`]
+    /// Opens a job. Reply: [`Report::Opened`].
     #[serde(borrow)]
     Open(OpenJob<'a>),
-    /// Ranks `first..first + count` of the job run program number `appnum`. Before [`Request::Serve`]. [`Report::Done`]
+    /// Sets the program number of ranks `first..first + count`. Only before [`Request::Serve`]. Reply: [`Report::Done`].
     Program {
         /// The job.
         job: JobId,
@@ -60,8 +45,8 @@ pub enum Request<'a> {
         /// The program's number on the command line.
         appnum: u32,
     },
-    /// A job attribute, such as `PMI_process_mapping`. Before [`Request::Serve`]. What does not fit a record cannot be
-    /// said: some 400 bytes. [`Report::Done`]
+    /// Sets a job attribute, such as `PMI_process_mapping`. Only before [`Request::Serve`]. A record limits its length to some
+    /// 400 bytes. Reply: [`Report::Done`].
     Attr {
         /// The job.
         job: JobId,
@@ -70,7 +55,7 @@ pub enum Request<'a> {
         /// Its value.
         value: &'a [u8],
     },
-    /// A process set: ranks `first..first + count`. Before [`Request::Serve`]. [`Report::Done`]
+    /// Defines ranks `first..first + count` as a process set. Only before [`Request::Serve`]. Reply: [`Report::Done`].
     Pset {
         /// The job.
         job: JobId,
@@ -81,12 +66,12 @@ pub enum Request<'a> {
         /// How many ranks.
         count: u32,
     },
-    /// The job is described: clients may come. [`Report::Done`]
+    /// Accepts clients of the job. Reply: [`Report::Done`].
     Serve {
         /// The job.
         job: JobId,
     },
-    /// A rank's process has ended, where the host [tells](OpenJob::exits_told) so. [`Report::Done`]
+    /// Reports the exit of a rank's process, if the host does [that](OpenJob::exits_told). Reply: [`Report::Done`].
     Exited {
         /// The job.
         job: JobId,
@@ -95,65 +80,67 @@ pub enum Request<'a> {
         /// How it ended.
         exit: Exit,
     },
-    /// The job is over: its connections are closed and what it stored is dropped. [`Report::Done`]
+    /// Ends the job: closes its connections and drops its data. Reply: [`Report::Done`].
     Forget {
         /// The job.
         job: JobId,
     },
-    /// How a job is doing. [`Report::Job`]
+    /// Queries the state of a job. Reply: [`Report::Job`].
     Job {
         /// The job.
         job: JobId,
     },
-    /// How one of its ranks is doing. [`Report::Rank`]
+    /// Queries the state of a rank. Reply: [`Report::Rank`].
     Rank {
         /// The job.
         job: JobId,
         /// The rank.
         rank: Rank,
     },
-    /// How the board is doing. [`Report::Board`]
+    /// Queries the state of the server. Reply: [`Report::Board`].
     Board,
-    /// How much of a limit is used. [`Report::Usage`]
+    /// Queries how much of a limit is used. Reply: [`Report::Usage`].
     Usage {
         /// The limit.
         limit: Limit,
     },
-    /// Makes this connection a recording: from [`Report::Done`] on the board sends what its core is told and says, each
-    /// step a [`Record`](crate::server::Record) behind its length in two bytes and longer than [`RECORD_MAX`] where it
-    /// has to be. Asked on a connection of its own, beside the one that manages, before the board's first job since its
-    /// start. Clients are held back to the pace at which the recording is read. It ends, with its last record, when the
-    /// host closes its side of the connection. [`Report::Done`]
+    /// Starts a recording on this connection. Reply: [`Report::Done`].
+    ///
+    /// After the reply the server sends every input and output of its PMI server, each as a
+    /// [`Record`](crate::server::Record) after its length in two bytes. These records may be longer than [`RECORD_MAX`]. The
+    /// request is valid on a connection that manages no jobs, before the first job since the server's start. The server
+    /// handles clients only as fast as the recording is read. The recording ends with its last record when the host shuts
+    /// down its side of the connection.
     Record,
 }
 
-/// A job to be served.
+/// Description of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenJob<'a> {
     /// The job id that clients see, as [`JobSpec::name`](crate::server::JobSpec::name).
     pub name: &'a str,
     /// Its number of ranks.
     pub size: u32,
-    /// `universeSize`; the size where nothing is known.
+    /// `universeSize`. The number of ranks if `None`.
     pub universe_size: Option<u32>,
     /// Whether a rank that fails ends the job.
     pub cleanup: bool,
     /// The PMI-1 subversion to answer.
     pub pmi1_subversion: u32,
-    /// Milliseconds that a look-up waits for a name.
+    /// Milliseconds that a lookup waits for a name.
     pub lookup_wait: u64,
-    /// Milliseconds after which a waiting fence is reported ([`Report::Late`]); 0 for never.
+    /// Milliseconds after which a stalled fence is reported ([`Report::Late`]). 0 for never.
     pub fence_warning: u64,
-    /// Whether the host says how each process ended ([`Request::Exited`]). Otherwise, and once the host's connection is
-    /// gone, a client that closes its connection after finalize has exited with code 0, and one that does so earlier
-    /// was [lost](Exit::Lost).
+    /// Whether the host reports exits ([`Request::Exited`]). Otherwise, and after the host has disconnected, the server
+    /// derives them: a client that closes its connection after finalize has exited with code 0, and one that closes it
+    /// earlier was [lost](Exit::Lost).
     pub exits_told: bool,
-    /// Whether the job outlives the connection that opens it.
+    /// Whether the job is kept when the connection that opened it closes.
     pub keep: bool,
 }
 
 impl<'a> OpenJob<'a> {
-    /// A job with the usual behaviour, whose processes the host looks after.
+    /// Returns a job with default behaviour, whose exits the host reports.
     pub const fn new(name: &'a str, size: u32) -> OpenJob<'a> {
         OpenJob {
             name,
@@ -169,30 +156,30 @@ impl<'a> OpenJob<'a> {
     }
 }
 
-/// What the board says.
+/// Reply or event of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report<'a> {
-    /// Nothing was done, and nothing was changed.
+    /// Reply: the request was refused, and nothing was changed.
     Refused(Error),
-    /// The answer to [`Request::Hello`].
+    /// Reply to [`Request::Hello`].
     #[serde(borrow)]
     Welcome(Welcome<'a>),
-    /// It is done.
+    /// Reply: the request was carried out.
     Done,
-    /// The answer to [`Request::Open`].
+    /// Reply to [`Request::Open`].
     Opened {
-        /// The number that the board gives it.
+        /// The job's number.
         job: JobId,
-        /// Where its clients connect (`PMI_PORT`, at the address of the management port).
+        /// Port of its clients (`PMI_PORT`, at the address of the management port).
         port: u16,
     },
-    /// The answer to [`Request::Job`].
+    /// Reply to [`Request::Job`].
     Job(JobReport),
-    /// The answer to [`Request::Rank`].
+    /// Reply to [`Request::Rank`].
     Rank(RankReport),
-    /// The answer to [`Request::Board`].
+    /// Reply to [`Request::Board`].
     Board(BoardReport),
-    /// The answer to [`Request::Usage`].
+    /// Reply to [`Request::Usage`].
     Usage {
         /// The limit.
         limit: Limit,
@@ -201,7 +188,7 @@ pub enum Report<'a> {
         /// Its size.
         size: u32,
     },
-    /// Event: a client has become a rank.
+    /// Event: a client has identified itself as a rank.
     Joined {
         /// The job.
         job: JobId,
@@ -210,62 +197,62 @@ pub enum Report<'a> {
         /// Its connection.
         conn: ConnId,
     },
-    /// Event: the job has to end, so its processes are to be ended. Once a job.
+    /// Event: the job is aborted, and the host has to kill its processes. Sent once for a job.
     End {
         /// The job.
         job: JobId,
-        /// Why.
+        /// The cause.
         cause: Cause,
-        /// What the aborting rank said.
+        /// Message of the aborting rank.
         message: &'a str,
     },
-    /// Event: a rank asked to be ended alone, so its process is to be ended.
+    /// Event: a rank aborted itself alone, and the host has to kill its process.
     Kill {
         /// The job.
         job: JobId,
         /// The rank.
         rank: Rank,
-        /// The exit code it asked for, where it did.
+        /// The exit code that it requested.
         code: Option<i32>,
-        /// What it said.
+        /// Its message.
         message: &'a str,
     },
-    /// Event: a fence waits for longer than [`OpenJob::fence_warning`].
+    /// Event: a fence has been waiting for longer than [`OpenJob::fence_warning`].
     Late {
         /// The job.
         job: JobId,
         /// How many ranks have arrived.
         arrived: u32,
-        /// How many must.
+        /// How many take part.
         size: u32,
         /// The missing ones, as `0-3,7`, cut short with `,...`.
         missing: &'a str,
     },
-    /// Event: every rank of the job has ended. It waits to be [forgotten](Request::Forget).
+    /// Event: every rank of the job has exited. The host ends it with [`Request::Forget`].
     Over {
         /// The job.
         job: JobId,
     },
-    /// Event: a client was refused for want of room. Once a job and limit.
+    /// Event: a client was refused because a limit is reached. Sent once for a job and limit.
     LimitHit {
         /// The limit.
         limit: Limit,
         /// Its size.
         size: u32,
     },
-    /// Event: a client's connection was closed for what it said.
+    /// Event: a client's connection was closed because of its messages.
     Closed {
         /// The connection.
         conn: ConnId,
-        /// Whose it was, where that was known.
+        /// Its rank, if known.
         rank: Option<Rank>,
-        /// What was wrong.
+        /// The reason.
         why: Closing,
     },
 }
 
 impl Report<'_> {
-    /// Whether nobody asked for it.
+    /// Returns whether this is an event.
     pub const fn is_event(&self) -> bool {
         match self {
             Report::Joined { .. }
@@ -287,31 +274,31 @@ impl Report<'_> {
     }
 }
 
-/// What a board is.
+/// Properties of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome<'a> {
     /// [`VERSION`]
     pub version: u16,
-    /// The board's name, for people.
+    /// The server's name, for people.
     pub board: &'a str,
-    /// What its tables hold.
+    /// Capacities of its tables.
     pub limits: Limits,
-    /// Where the clients of its first job connect; those of job `n` do `n` higher.
+    /// Port of the first job's clients. That of job `n` is `n` higher.
     pub pmi_port: u16,
-    /// Clients that can connect at the same time.
+    /// Maximum number of connected clients.
     pub sockets: u32,
-    /// How many more can at the moment.
+    /// How many more clients can connect now.
     pub free_sockets: u32,
-    /// Longest message of a client in bytes; whoever says more is closed.
+    /// Maximum length of a client's message in bytes. Clients with longer ones are closed.
     pub message_max: u32,
-    /// Whether it can be [recorded](Request::Record).
+    /// Whether [`Request::Record`] is supported.
     pub records: bool,
 }
 
-/// How a job is doing.
+/// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobReport {
-    /// How far it has come.
+    /// Its phase.
     pub phase: JobPhase,
     /// Its number of ranks.
     pub size: u32,
@@ -327,23 +314,23 @@ pub struct JobReport {
     pub exited: u32,
 }
 
-/// How far a job has come.
+/// Phase of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobPhase {
-    /// It is being described.
+    /// Clients are not accepted yet.
     Opened,
-    /// Clients are welcome.
+    /// Clients are accepted.
     Served,
-    /// It has to end.
+    /// It is aborted.
     Ending(Cause),
-    /// Every rank has ended.
+    /// Every rank has exited.
     Over,
 }
 
-/// How a rank is doing.
+/// State of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankReport {
-    /// Its connection, where it has one.
+    /// Its connection, if it has one.
     pub conn: Option<ConnId>,
     /// Whether it is between init and finalize.
     pub initialized: bool,
@@ -351,56 +338,55 @@ pub struct RankReport {
     pub finalized: bool,
     /// Whether it waits in the job's fence.
     pub in_fence: bool,
-    /// How its process ended, where it has.
+    /// Its exit, if it has exited.
     pub exit: Option<Exit>,
 }
 
-/// How a board is doing. Counters begin at its start and stay at their highest value.
+/// State of a server. Counters start at 0 when the server starts, and saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoardReport {
-    /// Milliseconds since its start.
+    /// Milliseconds since the server's start.
     pub uptime: u64,
-    /// Clients that can connect at the same time.
+    /// Maximum number of connected clients.
     pub sockets: u32,
-    /// How many more can at the moment.
+    /// How many more clients can connect now.
     pub free_sockets: u32,
     /// Clients that have connected.
     pub accepted: u32,
-    /// Clients that were closed for what they said.
+    /// Clients that were closed because of their messages.
     pub closed: u32,
-    /// Clients that came while there was no job for them.
+    /// Clients that were refused because there was no job for them.
     pub turned_away: u32,
     /// Jobs that were opened.
     pub jobs: u32,
-    /// Bytes that clients said.
+    /// Bytes received from clients.
     pub bytes_in: u64,
-    /// Bytes that they got.
+    /// Bytes sent to clients.
     pub bytes_out: u64,
-    /// The most stack that was in use, in bytes; 0 where nobody measures.
+    /// Maximum stack usage in bytes. 0 if it is not measured.
     pub stack: u32,
 }
 
-/// Why a request was refused.
+/// Error in the reply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Error {
-    /// The board speaks another version.
+    /// The server has another version of the protocol.
     Version {
-        /// Which.
+        /// The server's version.
         spoken: u16,
     },
-    /// Another request came before [`Request::Hello`], or a second one.
+    /// A request before [`Request::Hello`], or a second [`Request::Hello`].
     Greeting,
-    /// The record is longer than [`RECORD_MAX`] or no request. The board closes the connection, because it cannot tell
-    /// what was meant.
+    /// The record is longer than [`RECORD_MAX`] or malformed. The server closes the connection.
     Garbled,
-    /// Somebody else manages the board, or records it.
+    /// Another host manages or records the server.
     Busy,
-    /// A request out of its order: a job is described after [`Request::Serve`], or a recording begins after a job.
+    /// The job is already served, or a recording was requested after a job was opened.
     Order,
-    /// This board records nothing.
+    /// Recording is not supported.
     NoRecording,
-    /// What the core says to it.
+    /// Error of the PMI server.
     Core(Fault),
 }
 
@@ -408,13 +394,13 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Version { spoken } => {
-                write!(f, "it speaks version {spoken} of the management protocol, not {VERSION}")
+                write!(f, "management protocol version {spoken}, this side has version {VERSION}")
             }
-            Error::Greeting => f.write_str("the first request of a connection, and no other, is a greeting"),
-            Error::Garbled => f.write_str("no request"),
-            Error::Busy => f.write_str("somebody else manages or records it"),
-            Error::Order => f.write_str("too late: the job is being served, or there has been one"),
-            Error::NoRecording => f.write_str("it records nothing"),
+            Error::Greeting => f.write_str("handshake missing or repeated"),
+            Error::Garbled => f.write_str("malformed request"),
+            Error::Busy => f.write_str("managed or recorded by another host"),
+            Error::Order => f.write_str("too late: the job is already served, or a job was opened before"),
+            Error::NoRecording => f.write_str("recording is not supported"),
             Error::Core(fault) => fault.fmt(f),
         }
     }
@@ -422,44 +408,44 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// Something that has no record.
+/// Bytes that are not a valid record, or a value that does not fit into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRecord {
-    /// It is longer than [`RECORD_MAX`], or than the buffer.
+    /// Longer than [`RECORD_MAX`], or than the buffer.
     TooLong,
-    /// Its bytes are not what was expected.
+    /// Malformed.
     Garbled,
 }
 
 impl fmt::Display for BadRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadRecord::TooLong => write!(f, "a record of the management protocol over {RECORD_MAX} bytes"),
-            BadRecord::Garbled => f.write_str("no record of the management protocol"),
+            BadRecord::TooLong => write!(f, "management record longer than {RECORD_MAX} bytes"),
+            BadRecord::Garbled => f.write_str("malformed management record"),
         }
     }
 }
 
 impl core::error::Error for BadRecord {}
 
-/// Writes a record, its length in front, to the front of `buf`.
+/// Encodes a record with its prefix into the front of `buf`.
 ///
 /// # Errors
-/// [`BadRecord::TooLong`] when it is longer than [`RECORD_MAX`], or than `buf`.
+/// [`BadRecord::TooLong`] if it is longer than [`RECORD_MAX`], or than `buf`.
 pub fn encode<'b>(what: &impl Serialize, buf: &'b mut [u8]) -> Result<&'b [u8], BadRecord> {
     let room = buf.len().min(PREFIX + RECORD_MAX);
     let (prefix, body) = buf[..room].split_at_mut_checked(PREFIX).ok_or(BadRecord::TooLong)?;
     let len = postcard::to_slice(what, body).map_err(|_| BadRecord::TooLong)?.len();
-    // A record's length fits, as RECORD_MAX does.
+    // RECORD_MAX fits into 16 bits.
     prefix.copy_from_slice(&(len as u16).to_le_bytes());
     Ok(&buf[..PREFIX + len])
 }
 
-/// The first record of what came, without its length, and how many bytes it takes with it; nothing while it is not
-/// whole.
+/// Returns the first record in `bytes` without its prefix, and its length with the prefix. Returns `None` if it is
+/// incomplete.
 ///
 /// # Errors
-/// [`BadRecord::TooLong`] when it is going to be longer than [`RECORD_MAX`].
+/// [`BadRecord::TooLong`] if the prefix announces more than [`RECORD_MAX`] bytes.
 pub fn next(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, BadRecord> {
     let Some((&prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };
     let len = usize::from(u16::from_le_bytes(prefix));
@@ -469,10 +455,10 @@ pub fn next(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, BadRecord> {
     Ok(rest.get(..len).map(|record| (record, PREFIX + len)))
 }
 
-/// Reads a record: a [`Request`] or a [`Report`].
+/// Decodes a record: a [`Request`] or a [`Report`].
 ///
 /// # Errors
-/// [`BadRecord::Garbled`] when it is something else, or longer than what it says.
+/// [`BadRecord::Garbled`] if it is malformed or has trailing bytes.
 pub fn decode<'a, T: Deserialize<'a>>(record: &'a [u8]) -> Result<T, BadRecord> {
     match postcard::take_from_bytes(record) {
         Ok((what, [])) => Ok(what),
@@ -485,7 +471,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_the_same_in_all_versions() {
+    fn handshake_and_its_refusal_have_the_same_bytes_in_every_version() {
         let mut buf = [0; 16];
         assert_eq!(encode(&Request::Hello { version: 300 }, &mut buf), Ok(&[3, 0, 0, 0xac, 2][..]));
         let refused = Report::Refused(Error::Version { spoken: 1 });
@@ -493,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_in_any_split() {
+    fn records_are_decoded_in_any_split() {
         let mut buf = [0; 64];
         let said = encode(&Request::Attr { job: JobId(1), key: b"k", value: b"value" }, &mut buf);
         let said = said.expect("it is short");

@@ -1,8 +1,8 @@
-//! The recording: what the core is told and says, sent to the host that asked for it while it happens.
+//! Recording of the server's inputs and outputs, sent to a host while they occur.
 //!
-//! Nothing is kept here. A record goes straight into its connection, and the board waits until there is room, so that
-//! a recording needs no memory and is never short of a step. A host that does not read for
-//! [`STALL_MS`](hydrant_core::manage::STALL_MS) is recorded for no longer.
+//! Records are not buffered. They are encoded into the connection's send buffer, and the board waits while that is full. A
+//! recording therefore needs no memory and has no gaps. It ends when the host does not read for
+//! [`STALL_MS`](hydrant_core::manage::STALL_MS).
 
 use hydrant_core::manage::STALL_MS;
 use hydrant_core::server::Record;
@@ -14,15 +14,15 @@ use smoltcp::socket::tcp;
 use crate::net::Net;
 use crate::time;
 
-/// A recording that is being made.
+/// State of a recording.
 #[derive(Clone, Copy)]
-pub(super) struct Tape {
+pub(super) struct Recording {
     pub(super) handle: SocketHandle,
     pub(super) inputs: u64,
     pub(super) outputs: u64,
 }
 
-/// A connection that is written to until everything is sent, or the host has not read for too long.
+/// Encoder into a connection, which waits for room until the host has not read for [`STALL_MS`].
 struct Sink<'n> {
     net: &'n mut Net,
     handle: SocketHandle,
@@ -57,10 +57,10 @@ impl Flavor for Sink<'_> {
     }
 }
 
-/// Sends a record behind its length. False when nobody takes it.
-pub(super) fn record(net: &mut Net, handle: SocketHandle, record: &Record<'_>) -> bool {
+/// Sends a record after its length. Returns false if the host does not read.
+pub(super) fn send_record(net: &mut Net, handle: SocketHandle, record: &Record<'_>) -> bool {
     let mut sink = Sink { net, handle };
-    // The longest record is a message or a reply, some thousand bytes.
+    // The longest record has some thousand bytes, for a message or a reply.
     let length = serialize_with_flavor(record, Size::default()).map(|size| size as u16);
     let sent = length
         .and_then(|length| sink.try_extend(&length.to_le_bytes()))

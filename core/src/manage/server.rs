@@ -1,0 +1,656 @@
+//! Management server without I/O: connections of hosts, their requests, and the jobs that they open.
+//!
+//! The embedding program owns sockets and clients. It reports connections, received bytes and the time to a
+//! [`ManagementServer`], which decodes requests, checks them, carries them out on a [`Service`] and encodes the replies.
+//! Nothing is allocated. Hosts and jobs are kept in slots that the caller lends.
+//!
+//! ```text
+//! connected ──► receive ──► receive ──► ... ──► disconnected
+//!                  │ reply                         │ jobs of this host are dropped or kept
+//!                  ▼                               ▼
+//!               Service                         Service
+//! ```
+//!
+//! Events are encoded by the embedding program, because it decides how they are queued.
+//! [`event_recipient`](ManagementServer::event_recipient) returns the host that an event is for.
+
+use super::{
+    BoardReport, Error, JobPhase, JobReport, OpenJob, RankReport, Report, Request, STALL_MS, VERSION,
+    Welcome, decode, encode, next,
+};
+use crate::fault::Fault;
+use crate::ids::{JobId, Rank};
+use crate::limits::{Limit, Limits};
+use crate::trace::Exit;
+
+/// Properties of a management server that differ between embedding programs.
+#[derive(Clone, Copy, Debug)]
+pub struct Config<'c> {
+    /// Name of the server, for people. At most 256 bytes.
+    pub name: &'c str,
+    /// Capacities of the PMI server.
+    pub limits: Limits,
+    /// Port of the first job's clients, as reported to hosts.
+    pub pmi_port: u16,
+    /// Maximum length of a client's message in bytes, as reported to hosts.
+    pub message_max: u32,
+    /// Whether [`Service::begin_recording`] is supported.
+    pub records: bool,
+    /// Whether only one host at a time may open and change jobs. Others are refused with [`Error::Busy`].
+    pub exclusive: bool,
+    /// Whether a job is dropped when it is over and the host that opened it is gone.
+    pub drop_orphans: bool,
+    /// Milliseconds that a host has for [`Request::Hello`].
+    pub handshake_timeout: u64,
+}
+
+/// A request cannot be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure<E> {
+    /// The host gets this error. The server goes on.
+    Refused(Error),
+    /// The embedding program failed. [`ManagementServer`] returns the error to it.
+    Fatal(E),
+}
+
+impl<E> From<Error> for Failure<E> {
+    fn from(error: Error) -> Failure<E> {
+        Failure::Refused(error)
+    }
+}
+
+impl<E> From<Fault> for Failure<E> {
+    fn from(fault: Fault) -> Failure<E> {
+        Failure::Refused(Error::Core(fault))
+    }
+}
+
+/// What a management server manages: a PMI server with its ports and clients.
+///
+/// A method that fails with [`Failure::Refused`] must leave everything unchanged.
+pub trait Service {
+    /// Error that ends the embedding program.
+    type Error;
+
+    /// Registers a job and opens its port, without accepting clients. Returns its number and its port.
+    ///
+    /// # Errors
+    /// [`Failure`] if there is no capacity or the job is invalid.
+    fn open(&mut self, open: &OpenJob<'_>) -> Result<(JobId, u16), Failure<Self::Error>>;
+
+    /// Sets the program number of ranks `first..first + count`.
+    ///
+    /// # Errors
+    /// [`Failure`] if the ranks do not exist.
+    fn set_program(
+        &mut self,
+        job: JobId,
+        first: Rank,
+        count: u32,
+        appnum: u32,
+    ) -> Result<(), Failure<Self::Error>>;
+
+    /// Sets a job attribute.
+    ///
+    /// # Errors
+    /// [`Failure`] if there is no capacity or the attribute is invalid.
+    fn set_attr(&mut self, job: JobId, key: &[u8], value: &[u8]) -> Result<(), Failure<Self::Error>>;
+
+    /// Defines ranks `first..first + count` as a process set.
+    ///
+    /// # Errors
+    /// [`Failure`] if there is no capacity or the set is invalid.
+    fn define_pset(
+        &mut self,
+        job: JobId,
+        name: &str,
+        first: Rank,
+        count: u32,
+    ) -> Result<(), Failure<Self::Error>>;
+
+    /// Accepts the job's clients from now on.
+    ///
+    /// # Errors
+    /// [`Failure`] if the job does not exist.
+    fn accept_clients(&mut self, job: JobId) -> Result<(), Failure<Self::Error>>;
+
+    /// Reports the exit of a rank's process to the PMI server.
+    ///
+    /// # Errors
+    /// [`Failure`] if the rank does not exist.
+    fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Failure<Self::Error>>;
+
+    /// Closes the job's connections and port and deregisters it.
+    ///
+    /// # Errors
+    /// [`Failure`] if the job does not exist.
+    fn forget(&mut self, job: JobId) -> Result<(), Failure<Self::Error>>;
+
+    /// Called when the host that reported the job's exits is gone. [`exit_of_connection`] replaces its reports. A service
+    /// that asks [`ManagementServer::rank_left`] at every closed connection need not do anything.
+    fn derive_exits(&mut self, _job: JobId) {}
+
+    /// Returns the state of a job.
+    fn job_report(&self, job: JobId) -> Option<JobReport>;
+
+    /// Returns the state of a rank.
+    fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport>;
+
+    /// Returns the state of the server.
+    fn board_report(&self) -> BoardReport;
+
+    /// Returns how much of a limit is used.
+    fn used(&self, limit: Limit) -> u32;
+
+    /// Prepares to send a recording to a host. It starts after the reply.
+    ///
+    /// # Errors
+    /// [`Failure`] if there is a recording already or it is too late for one.
+    fn begin_recording(&mut self, _host: usize) -> Result<(), Failure<Self::Error>> {
+        Err(Error::NoRecording.into())
+    }
+}
+
+/// Slot for the connection of a host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostSlot(Option<Host>);
+
+impl HostSlot {
+    /// An unused slot.
+    pub const EMPTY: HostSlot = HostSlot(None);
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Host {
+    connected_at: u64,
+    greeted: bool,
+    /// Since when it does not read.
+    blocked_since: Option<u64>,
+}
+
+/// Slot for a job.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JobSlot(Option<Job>);
+
+impl JobSlot {
+    /// An unused slot.
+    pub const EMPTY: JobSlot = JobSlot(None);
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    /// The host that opened it, while that is connected.
+    host: Option<usize>,
+    size: u32,
+    /// Whether clients are accepted.
+    served: bool,
+    /// Whether the host reports exits.
+    exits_told: bool,
+    keep: bool,
+    /// Whether [`ManagementServer::poll_over`] has returned it.
+    over: bool,
+}
+
+/// Result of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received<'b> {
+    /// How many bytes of the input are consumed.
+    pub consumed: usize,
+    /// The encoded reply.
+    pub reply: &'b [u8],
+    /// The error in the reply.
+    pub refused: Option<Error>,
+    /// What to do after sending the reply.
+    pub next: Next,
+}
+
+/// What the embedding program does with a connection after sending a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Passes further bytes to [`ManagementServer::receive`].
+    Receive,
+    /// Sends a recording, and discards further bytes.
+    Record,
+    /// Closes the connection and reports that to [`ManagementServer::disconnected`].
+    Close,
+}
+
+/// Why a host's time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expired {
+    /// It did not send [`Request::Hello`].
+    Handshake,
+    /// It did not read for [`STALL_MS`].
+    Stalled,
+}
+
+/// A management server. See the [module documentation](self).
+#[derive(Debug)]
+pub struct ManagementServer<'m> {
+    config: Config<'m>,
+    hosts: &'m mut [HostSlot],
+    jobs: &'m mut [JobSlot],
+    /// The host that may change jobs, if [`Config::exclusive`] is set.
+    manager: Option<usize>,
+    recorder: Option<usize>,
+}
+
+impl<'m> ManagementServer<'m> {
+    /// Creates a server for as many hosts and jobs as there are slots.
+    pub fn new(
+        config: Config<'m>,
+        hosts: &'m mut [HostSlot],
+        jobs: &'m mut [JobSlot],
+    ) -> ManagementServer<'m> {
+        hosts.fill(HostSlot::EMPTY);
+        jobs.fill(JobSlot::EMPTY);
+        ManagementServer { config, hosts, jobs, manager: None, recorder: None }
+    }
+
+    /// Returns the number of an unused host slot.
+    pub fn free_host(&self) -> Option<usize> {
+        self.hosts.iter().position(|slot| slot.0.is_none())
+    }
+
+    /// A host has connected. `host` is its number, which is below the number of slots and unused.
+    pub fn connected(&mut self, host: usize, now: u64) {
+        if let Some(slot) = self.hosts.get_mut(host) {
+            slot.0 = Some(Host { connected_at: now, greeted: false, blocked_since: None });
+        }
+    }
+
+    /// A host's connection is closed. Its jobs are dropped, except for [kept](OpenJob::keep) ones.
+    ///
+    /// # Errors
+    /// Fatal errors of the service.
+    pub fn disconnected<S: Service>(&mut self, service: &mut S, host: usize) -> Result<(), S::Error> {
+        let Some(slot) = self.hosts.get_mut(host) else { return Ok(()) };
+        slot.0 = None;
+        self.manager = self.manager.filter(|&manager| manager != host);
+        self.recorder = self.recorder.filter(|&recorder| recorder != host);
+        for index in 0..self.jobs.len() {
+            let id = JobId(index as u32);
+            let drop_orphans = self.config.drop_orphans;
+            let Some(job) = self.jobs[index].0.as_mut().filter(|job| job.host == Some(host)) else {
+                continue;
+            };
+            job.host = None;
+            if !job.keep || (job.over && drop_orphans) {
+                fatal(self.forget(service, id))?;
+                continue;
+            }
+            job.exits_told = false;
+            let size = job.size;
+            service.derive_exits(id);
+            // Connections that closed before, whose exits the host would have reported.
+            for rank in (0..size).map(Rank) {
+                let Some(report) = service.rank_report(id, rank) else { continue };
+                let was_connected = report.initialized || report.finalized;
+                if was_connected && report.conn.is_none() && report.exit.is_none() {
+                    fatal(service.exited(id, rank, exit_of_connection(report.finalized)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a host has completed the handshake.
+    pub fn is_greeted(&self, host: usize) -> bool {
+        self.hosts.get(host).and_then(|slot| slot.0).is_some_and(|host| host.greeted)
+    }
+
+    /// Returns whether a recording is sent to a host.
+    pub fn is_recording(&self, host: usize) -> bool {
+        self.recorder == Some(host)
+    }
+
+    /// Records whether the send buffer of a host is full.
+    pub fn set_blocked(&mut self, host: usize, blocked: bool, now: u64) {
+        if let Some(host) = self.hosts.get_mut(host).and_then(|slot| slot.0.as_mut()) {
+            host.blocked_since = if blocked { host.blocked_since.or(Some(now)) } else { None };
+        }
+    }
+
+    /// Returns when to call [`expired`](ManagementServer::expired) next.
+    pub fn poll_at(&self) -> Option<u64> {
+        self.hosts.iter().filter_map(|slot| Some(self.deadline(slot.0.as_ref()?)?.0)).min()
+    }
+
+    /// Returns a host whose time is over. Its connection is to be closed and reported to
+    /// [`disconnected`](ManagementServer::disconnected).
+    pub fn expired(&self, now: u64) -> Option<(usize, Expired)> {
+        self.hosts.iter().enumerate().find_map(|(number, slot)| {
+            let (at, why) = self.deadline(slot.0.as_ref()?)?;
+            (at <= now).then_some((number, why))
+        })
+    }
+
+    fn deadline(&self, host: &Host) -> Option<(u64, Expired)> {
+        match host.blocked_since {
+            Some(since) => Some((since.saturating_add(STALL_MS), Expired::Stalled)),
+            None if host.greeted => None,
+            None => {
+                let at = host.connected_at.saturating_add(self.config.handshake_timeout);
+                Some((at, Expired::Handshake))
+            }
+        }
+    }
+
+    /// Carries out the first request in `bytes`. Returns `None` if it is incomplete, or if a recording is sent to this host.
+    ///
+    /// The reply is encoded into `buf`, which has room for [`PREFIX`](super::PREFIX) + [`RECORD_MAX`](super::RECORD_MAX)
+    /// bytes. Pending events are to be sent before the reply.
+    ///
+    /// # Errors
+    /// Fatal errors of the service.
+    pub fn receive<'b, S: Service>(
+        &mut self,
+        service: &mut S,
+        host: usize,
+        bytes: &[u8],
+        buf: &'b mut [u8],
+    ) -> Result<Option<Received<'b>>, S::Error> {
+        if self.is_recording(host) {
+            return Ok(None);
+        }
+        let (result, consumed) = match next(bytes) {
+            Ok(None) => return Ok(None),
+            Ok(Some((record, consumed))) => match decode::<Request<'_>>(record) {
+                Ok(request) => (self.carry_out(service, host, &request), consumed),
+                Err(_) => (Err(Error::Garbled.into()), consumed),
+            },
+            Err(_) => (Err(Error::Garbled.into()), bytes.len()),
+        };
+        let (report, refused) = match result {
+            Ok(report) => (report, None),
+            Err(Failure::Refused(error)) => (Report::Refused(error), Some(error)),
+            Err(Failure::Fatal(error)) => return Err(error),
+        };
+        let next = match refused {
+            Some(Error::Garbled) => Next::Close,
+            _ if self.is_recording(host) => Next::Record,
+            _ => Next::Receive,
+        };
+        // Every reply fits: the name of the server is short.
+        let reply = encode(&report, buf).unwrap_or_default();
+        Ok(Some(Received { consumed, reply, refused, next }))
+    }
+
+    fn carry_out<S: Service>(
+        &mut self,
+        service: &mut S,
+        host: usize,
+        request: &Request<'_>,
+    ) -> Result<Report<'m>, Failure<S::Error>> {
+        let is_hello = matches!(request, Request::Hello { .. });
+        let connection = self.hosts.get_mut(host).and_then(|slot| slot.0.as_mut()).ok_or(Error::Greeting)?;
+        if connection.greeted == is_hello {
+            return Err(Error::Greeting.into());
+        }
+        match *request {
+            Request::Hello { version } if version != VERSION => {
+                Err(Error::Version { spoken: VERSION }.into())
+            }
+            Request::Hello { .. } => {
+                connection.greeted = true;
+                Ok(Report::Welcome(self.welcome(service)))
+            }
+            Request::Record => self.record(service, host),
+            Request::Job { job } => Ok(Report::Job(self.job_report(service, job).ok_or(Fault::NoSuchJob)?)),
+            Request::Rank { job, rank } => {
+                Ok(Report::Rank(service.rank_report(job, rank).ok_or(Fault::NoSuchRank)?))
+            }
+            Request::Board => Ok(Report::Board(service.board_report())),
+            Request::Usage { limit } => {
+                Ok(Report::Usage { limit, used: service.used(limit), size: self.config.limits.of(limit) })
+            }
+            _ => {
+                self.claim(host)?;
+                self.change(service, host, request)
+            }
+        }
+    }
+
+    fn record<S: Service>(&mut self, service: &mut S, host: usize) -> Result<Report<'m>, Failure<S::Error>> {
+        if self.manager == Some(host)
+            || self.jobs.iter().flat_map(|slot| slot.0).any(|job| job.host == Some(host))
+        {
+            return Err(Error::Order.into());
+        }
+        if self.recorder.is_some() {
+            return Err(Error::Busy.into());
+        }
+        service.begin_recording(host)?;
+        self.recorder = Some(host);
+        Ok(Report::Done)
+    }
+
+    /// Makes a host the manager, if there may be one only.
+    fn claim(&mut self, host: usize) -> Result<(), Error> {
+        if self.config.exclusive {
+            if self.manager.is_some_and(|manager| manager != host) {
+                return Err(Error::Busy);
+            }
+            self.manager = Some(host);
+        }
+        Ok(())
+    }
+
+    /// Carries out a request that changes a job.
+    fn change<S: Service>(
+        &mut self,
+        service: &mut S,
+        host: usize,
+        request: &Request<'_>,
+    ) -> Result<Report<'m>, Failure<S::Error>> {
+        match *request {
+            Request::Open(ref open) => {
+                let (job, port) = self.register(service, open, Some(host))?;
+                return Ok(Report::Opened { job, port });
+            }
+            Request::Program { job, first, count, appnum } => {
+                self.unserved(host, job)?;
+                service.set_program(job, first, count, appnum)?;
+            }
+            Request::Attr { job, key, value } => {
+                self.unserved(host, job)?;
+                service.set_attr(job, key, value)?;
+            }
+            Request::Pset { job, name, first, count } => {
+                self.unserved(host, job)?;
+                service.define_pset(job, name, first, count)?;
+            }
+            Request::Serve { job } => {
+                self.unserved(host, job)?;
+                self.serve(service, job)?;
+            }
+            Request::Exited { job, rank, exit } => {
+                self.owned(host, job)?;
+                service.exited(job, rank, exit)?;
+            }
+            Request::Forget { job } => {
+                self.owned(host, job)?;
+                self.forget(service, job)?;
+            }
+            // Requests that change nothing.
+            Request::Hello { .. }
+            | Request::Job { .. }
+            | Request::Rank { .. }
+            | Request::Board
+            | Request::Usage { .. }
+            | Request::Record => return Err(Error::Order.into()),
+        }
+        Ok(Report::Done)
+    }
+
+    fn welcome<S: Service>(&self, service: &S) -> Welcome<'m> {
+        let BoardReport { sockets, free_sockets, .. } = service.board_report();
+        let Config { name, limits, pmi_port, message_max, records, .. } = self.config;
+        Welcome {
+            version: VERSION,
+            board: name,
+            limits,
+            pmi_port,
+            sockets,
+            free_sockets,
+            message_max,
+            records,
+        }
+    }
+
+    /// Opens a job of the embedding program itself, which belongs to no host.
+    ///
+    /// # Errors
+    /// [`Failure`] of the service.
+    pub fn open<S: Service>(
+        &mut self,
+        service: &mut S,
+        open: &OpenJob<'_>,
+    ) -> Result<JobId, Failure<S::Error>> {
+        self.register(service, open, None).map(|(job, _)| job)
+    }
+
+    fn register<S: Service>(
+        &mut self,
+        service: &mut S,
+        open: &OpenJob<'_>,
+        host: Option<usize>,
+    ) -> Result<(JobId, u16), Failure<S::Error>> {
+        let (id, port) = service.open(open)?;
+        let full = Fault::Full(Limit::Jobs, self.jobs.len() as u32);
+        let OpenJob { size, exits_told, keep, .. } = *open;
+        match self.jobs.get_mut(id.index()) {
+            Some(slot) => {
+                slot.0 = Some(Job { host, size, served: false, exits_told, keep, over: false });
+                Ok((id, port))
+            }
+            None => {
+                service.forget(id)?;
+                Err(full.into())
+            }
+        }
+    }
+
+    /// Lets clients connect to a job.
+    ///
+    /// # Errors
+    /// [`Failure`] of the service, [`Error::Order`] if they may connect already.
+    pub fn serve<S: Service>(&mut self, service: &mut S, id: JobId) -> Result<(), Failure<S::Error>> {
+        let job = self.jobs.get_mut(id.index()).and_then(|slot| slot.0.as_mut()).ok_or(Fault::NoSuchJob)?;
+        if job.served {
+            return Err(Error::Order.into());
+        }
+        service.accept_clients(id)?;
+        job.served = true;
+        Ok(())
+    }
+
+    /// Ends a job, in whatever state.
+    ///
+    /// # Errors
+    /// [`Failure`] of the service.
+    pub fn forget<S: Service>(&mut self, service: &mut S, id: JobId) -> Result<(), Failure<S::Error>> {
+        service.forget(id)?;
+        if let Some(slot) = self.jobs.get_mut(id.index()) {
+            slot.0 = None;
+        }
+        Ok(())
+    }
+
+    /// A rank's connection has closed. Reports its exit, unless the job's host does that.
+    ///
+    /// # Errors
+    /// Fatal errors of the service.
+    pub fn rank_left<S: Service>(
+        &mut self,
+        service: &mut S,
+        id: JobId,
+        rank: Rank,
+        finalized: bool,
+    ) -> Result<(), S::Error> {
+        match self.job(id) {
+            Some(job) if !job.exits_told => fatal(service.exited(id, rank, exit_of_connection(finalized))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the next job that is over since the last call, and the host to send [`Report::Over`] to.
+    ///
+    /// # Errors
+    /// Fatal errors of the service.
+    pub fn poll_over<S: Service>(
+        &mut self,
+        service: &mut S,
+    ) -> Result<Option<(JobId, Option<usize>)>, S::Error> {
+        for index in 0..self.jobs.len() {
+            let id = JobId(index as u32);
+            let Some(job) = self.jobs[index].0.as_mut().filter(|job| !job.over) else { continue };
+            if service.job_report(id).is_none_or(|report| report.phase != JobPhase::Over) {
+                continue;
+            }
+            job.over = true;
+            if job.host.is_none() && self.config.drop_orphans {
+                fatal(self.forget(service, id))?;
+                continue;
+            }
+            return Ok(Some((id, self.event_recipient(id))));
+        }
+        Ok(None)
+    }
+
+    /// Returns the host that events of a job are for. There may be none.
+    pub fn event_recipient(&self, id: JobId) -> Option<usize> {
+        if self.config.exclusive { self.manager } else { self.job(id)?.host }
+    }
+
+    /// Returns the host that may change jobs, if [`Config::exclusive`] is set.
+    pub fn manager(&self) -> Option<usize> {
+        self.manager
+    }
+
+    /// Returns whether [`poll_over`](ManagementServer::poll_over) has returned a job.
+    pub fn is_over(&self, id: JobId) -> bool {
+        self.job(id).is_some_and(|job| job.over)
+    }
+
+    /// Returns how many jobs are not over.
+    pub fn running_jobs(&self) -> usize {
+        self.jobs.iter().flat_map(|slot| slot.0).filter(|job| !job.over).count()
+    }
+
+    fn job_report<S: Service>(&self, service: &S, id: JobId) -> Option<JobReport> {
+        let (job, report) = (self.job(id)?, service.job_report(id)?);
+        let phase = match report.phase {
+            JobPhase::Opened if job.served => JobPhase::Served,
+            phase => phase,
+        };
+        Some(JobReport { phase, ..report })
+    }
+
+    fn job(&self, id: JobId) -> Option<Job> {
+        self.jobs.get(id.index())?.0
+    }
+
+    /// Returns a job that a host may change: its own, or one whose host is gone.
+    fn owned(&self, host: usize, id: JobId) -> Result<Job, Error> {
+        let job = self.job(id).filter(|job| job.host.is_none_or(|owner| owner == host));
+        job.ok_or(Error::Core(Fault::NoSuchJob))
+    }
+
+    fn unserved(&self, host: usize, id: JobId) -> Result<(), Error> {
+        if self.owned(host, id)?.served { Err(Error::Order) } else { Ok(()) }
+    }
+}
+
+/// Returns the exit of a process of which only the connection is known.
+pub fn exit_of_connection(finalized: bool) -> Exit {
+    if finalized { Exit::Code(0) } else { Exit::Lost }
+}
+
+/// Keeps fatal errors. A refusal is the service's answer to a call that no host made.
+fn fatal<E>(result: Result<(), Failure<E>>) -> Result<(), E> {
+    match result {
+        Err(Failure::Fatal(error)) => Err(error),
+        Err(Failure::Refused(_)) | Ok(()) => Ok(()),
+    }
+}

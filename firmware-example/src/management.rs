@@ -1,0 +1,304 @@
+//! Management connections: sockets of hosts, and the management server of `hydrant_core::manage` that they talk to.
+
+use core::convert::Infallible;
+
+use hydrant_core::manage::server::{
+    Config as ServerConfig, Expired, Failure, ManagementServer, Next, Service,
+};
+use hydrant_core::manage::{self, BoardReport, Error, JobReport, OpenJob, PREFIX, RECORD_MAX, RankReport};
+use hydrant_core::server::Input;
+use hydrant_core::trace::Exit;
+use hydrant_core::{JobId, Limit, Rank};
+use smoltcp::iface::SocketHandle;
+use smoltcp::socket::tcp;
+
+use crate::config::Config;
+use crate::events::{self, EVENTS, Event};
+use crate::memory::{self, LINK_RX, LINKS};
+use crate::net::Net;
+use crate::serve::{HANDSHAKE_TIMEOUT_MS, Serve};
+use crate::{board, stack, time};
+
+/// All management connections.
+pub(crate) struct Management {
+    sockets: [HostSocket; LINKS],
+    server: ManagementServer<'static>,
+    port: u16,
+}
+
+/// Socket for a host.
+pub(crate) struct HostSocket {
+    handle: SocketHandle,
+    connected: bool,
+}
+
+impl HostSocket {
+    pub(crate) const fn new(handle: SocketHandle) -> HostSocket {
+        HostSocket { handle, connected: false }
+    }
+}
+
+impl Management {
+    pub(crate) fn new(sockets: [HostSocket; LINKS], config: &Config) -> Management {
+        let server = ServerConfig {
+            name: board::NAME,
+            limits: memory::LIMITS,
+            pmi_port: config.pmi_port,
+            message_max: memory::LONG as u32,
+            records: true,
+            exclusive: true,
+            drop_orphans: false,
+            handshake_timeout: HANDSHAKE_TIMEOUT_MS,
+        };
+        let (hosts, jobs) = memory::management_slots();
+        Management { sockets, server: ManagementServer::new(server, hosts, jobs), port: config.port }
+    }
+
+    /// Returns the next deadline, in milliseconds of [`time::millis`].
+    pub(crate) fn poll_at(&self) -> Option<u64> {
+        self.server.poll_at()
+    }
+
+    /// Accepts hosts, carries out requests and sends events.
+    pub(crate) fn run(&mut self, net: &mut Net, serve: &mut Serve) {
+        // Events precede the replies to later requests.
+        self.send_events(net);
+        for at in 0..LINKS {
+            self.host(net, serve, at);
+        }
+    }
+
+    fn host(&mut self, net: &mut Net, serve: &mut Serve, at: usize) {
+        let host = &mut self.sockets[at];
+        let socket = net.sockets.get_mut::<tcp::Socket<'_>>(host.handle);
+        if !host.connected {
+            if !socket.is_open() {
+                // Listening cannot fail: the port is not 0, and the socket is closed.
+                let _ = socket.listen(self.port);
+            } else if socket.is_active() && socket.may_send() {
+                defmt::info!("host {=usize} connected", at);
+                host.connected = true;
+                self.server.connected(at, time::millis());
+            } else if socket.state() == tcp::State::TimeWait {
+                socket.abort();
+            }
+            return;
+        }
+        if let Some((expired, why)) = self.server.expired(time::millis())
+            && expired == at
+        {
+            match why {
+                Expired::Handshake => defmt::warn!("host {=usize} did not greet, and is given up", at),
+                Expired::Stalled => defmt::warn!("host {=usize} does not read, and is given up", at),
+            }
+            socket.abort();
+            return self.disconnected(net, serve, at);
+        }
+        if !socket.may_recv() && socket.recv_queue() == 0 {
+            if self.server.is_recording(at) {
+                serve.end_recording(net);
+            }
+            net.sockets.get_mut::<tcp::Socket<'_>>(self.sockets[at].handle).close();
+            return self.disconnected(net, serve, at);
+        }
+        while self.request(net, serve, at) {
+            self.send_events(net);
+        }
+    }
+
+    fn disconnected(&mut self, net: &mut Net, serve: &mut Serve, at: usize) {
+        defmt::info!("host {=usize} is gone", at);
+        self.sockets[at].connected = false;
+        let mut board = Board::new(net, serve, &self.sockets);
+        let Ok(()) = self.server.disconnected(&mut board, at);
+    }
+
+    /// Carries out a request, if it is complete and its reply fits into the send buffer. Returns whether it did.
+    fn request(&mut self, net: &mut Net, serve: &mut Serve, at: usize) -> bool {
+        let handle = self.sockets[at].handle;
+        let socket = net.sockets.get_mut::<tcp::Socket<'_>>(handle);
+        let events_pending = self.server.manager() == Some(at) && !EVENTS.is_empty();
+        if events_pending || !has_room(socket) {
+            return false;
+        }
+        let (mut record, mut reply) = ([0; LINK_RX], [0; LINK_RX]);
+        let Ok(len) = socket.peek_slice(&mut record) else { return false };
+        let mut board = Board::new(net, serve, &self.sockets);
+        let Ok(received) = self.server.receive(&mut board, at, &record[..len], &mut reply);
+        let Some(received) = received else { return false };
+        if let Some(error) = received.refused {
+            defmt::warn!("host {=usize} refused: {}", at, error);
+        }
+        let socket = net.sockets.get_mut::<tcp::Socket<'_>>(handle);
+        let mut left = received.consumed;
+        while left > 0 {
+            let dropped = socket.recv(|bytes| (left.min(bytes.len()), left.min(bytes.len())));
+            let Ok(1..) = dropped else { break };
+            left -= dropped.unwrap_or(left);
+        }
+        // A closed socket needs no reply.
+        let _ = socket.send_slice(received.reply);
+        match received.next {
+            Next::Receive => true,
+            Next::Record => {
+                serve.begin_recording(net);
+                false
+            }
+            Next::Close => {
+                socket.close();
+                self.disconnected(net, serve, at);
+                false
+            }
+        }
+    }
+
+    /// Sends events to the manager. Without a manager they are dropped.
+    pub(crate) fn send_events(&mut self, net: &mut Net) {
+        let Some(at) = self.server.manager() else {
+            EVENTS.clear();
+            return;
+        };
+        let socket = net.sockets.get_mut::<tcp::Socket<'_>>(self.sockets[at].handle);
+        while has_room(socket) {
+            self.server.set_blocked(at, false, time::millis());
+            let Ok(event) = EVENTS.try_receive() else { return };
+            let mut record = [0; LINK_RX];
+            match manage::encode(&event.report(), &mut record) {
+                // A closed socket needs no events.
+                Ok(record) => drop(socket.send_slice(record)),
+                Err(_) => defmt::error!("an event is longer than a record"),
+            }
+        }
+        self.server.set_blocked(at, true, time::millis());
+    }
+
+    /// Queues an event for a job that is over.
+    pub(crate) fn report_over(&mut self, net: &mut Net, serve: &mut Serve) {
+        let mut board = Board::new(net, serve, &self.sockets);
+        if events::have_room()
+            && let Ok(Some((job, _))) = self.server.poll_over(&mut board)
+        {
+            events::queue(Event::Over { job });
+        }
+    }
+
+    /// Returns whether [`report_over`](Management::report_over) has reported a job.
+    pub(crate) fn is_over(&self, job: JobId) -> bool {
+        self.server.is_over(job)
+    }
+
+    /// Opens a job that belongs to no host, and accepts its clients.
+    pub(crate) fn open(&mut self, net: &mut Net, serve: &mut Serve, open: &OpenJob<'_>) -> Result<(), Error> {
+        let mut board = Board::new(net, serve, &self.sockets);
+        let opened = self.server.open(&mut board, open);
+        opened.and_then(|job| self.server.serve(&mut board, job)).map_err(error)
+    }
+
+    /// Ends a job.
+    pub(crate) fn forget(&mut self, net: &mut Net, serve: &mut Serve, job: JobId) -> Result<(), Error> {
+        let mut board = Board::new(net, serve, &self.sockets);
+        self.server.forget(&mut board, job).map_err(error)
+    }
+}
+
+fn error(failure: Failure<Infallible>) -> Error {
+    match failure {
+        Failure::Refused(error) => error,
+        Failure::Fatal(never) => match never {},
+    }
+}
+
+/// Returns whether a socket has room for the longest record.
+fn has_room(socket: &tcp::Socket<'_>) -> bool {
+    socket.send_capacity() - socket.send_queue() >= PREFIX + RECORD_MAX
+}
+
+/// The PMI server of this board, as hosts manage it.
+struct Board<'a> {
+    net: &'a mut Net,
+    serve: &'a mut Serve,
+    hosts: [SocketHandle; LINKS],
+}
+
+impl<'a> Board<'a> {
+    fn new(net: &'a mut Net, serve: &'a mut Serve, sockets: &[HostSocket; LINKS]) -> Board<'a> {
+        Board { net, serve, hosts: sockets.each_ref().map(|socket| socket.handle) }
+    }
+
+    fn handle(&mut self, input: Input<'_>) -> Result<(), Failure<Infallible>> {
+        self.serve.try_handle(self.net, input)?;
+        Ok(())
+    }
+}
+
+impl Service for Board<'_> {
+    type Error = Infallible;
+
+    fn open(&mut self, open: &OpenJob<'_>) -> Result<(JobId, u16), Failure<Infallible>> {
+        let job = self.serve.open_job(self.net, open)?;
+        Ok((job, self.serve.port_of(job)))
+    }
+
+    fn set_program(
+        &mut self,
+        job: JobId,
+        first: Rank,
+        count: u32,
+        appnum: u32,
+    ) -> Result<(), Failure<Infallible>> {
+        self.handle(Input::Program { job, first, count, appnum })
+    }
+
+    fn set_attr(&mut self, job: JobId, key: &[u8], value: &[u8]) -> Result<(), Failure<Infallible>> {
+        self.handle(Input::Attr { job, key, value })
+    }
+
+    fn define_pset(
+        &mut self,
+        job: JobId,
+        name: &str,
+        first: Rank,
+        count: u32,
+    ) -> Result<(), Failure<Infallible>> {
+        self.handle(Input::Pset { job, name, first, count })
+    }
+
+    fn accept_clients(&mut self, job: JobId) -> Result<(), Failure<Infallible>> {
+        Ok(self.serve.accept_clients(job)?)
+    }
+
+    fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Failure<Infallible>> {
+        self.handle(Input::Exited { job, rank, exit })
+    }
+
+    fn forget(&mut self, job: JobId) -> Result<(), Failure<Infallible>> {
+        Ok(self.serve.forget_job(self.net, job)?)
+    }
+
+    fn derive_exits(&mut self, job: JobId) {
+        if let Some(served) = self.serve.job.as_mut().filter(|served| served.id == job) {
+            served.exits_told = false;
+        }
+    }
+
+    fn job_report(&self, job: JobId) -> Option<JobReport> {
+        self.serve.server().job_report(job)
+    }
+
+    fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport> {
+        self.serve.server().rank_report(job, rank)
+    }
+
+    fn board_report(&self) -> BoardReport {
+        let free_sockets = self.serve.free_sockets();
+        BoardReport { uptime: time::millis(), free_sockets, stack: stack::used(), ..self.serve.counters }
+    }
+
+    fn used(&self, limit: Limit) -> u32 {
+        self.serve.server().used(limit)
+    }
+
+    fn begin_recording(&mut self, host: usize) -> Result<(), Failure<Infallible>> {
+        Ok(self.serve.prepare_recording(self.hosts[host])?)
+    }
+}
