@@ -188,6 +188,7 @@ impl RunError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             RunError::Launch(error) => return error.hint(),
+            RunError::Universe(error) => return error.hint(),
             RunError::OpenFiles { .. } => {
                 "raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service) or start fewer ranks"
                     .to_owned()

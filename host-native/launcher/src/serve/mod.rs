@@ -35,8 +35,9 @@ impl ServeError {
     /// Remedy, if there is a specific one.
     pub fn hint(&self) -> Option<String> {
         match self {
-            ServeError::Run(error) | ServeError::Universe(UniverseError::Run(error)) => error.hint(),
-            _ => None,
+            ServeError::Run(error) => error.hint(),
+            ServeError::Universe(error) => error.hint(),
+            ServeError::Options(_) => None,
         }
     }
 }

@@ -61,76 +61,87 @@ fn default_path(runtime: Option<OsString>, user: u32) -> PathBuf {
     }
 }
 
-/// Why a universe cannot be served or joined.
+/// Error of a name server, or of a connection to it.
 #[derive(Debug, thiserror::Error)]
 pub enum UniverseError {
-    /// Nobody listens there.
-    #[error(
-        "no name service answers at {path}: {why}; start one with: hydrant serve --name-server {path}",
-        path = path.display()
-    )]
+    /// Path without a name server.
+    #[error("no name server at {}: {why}", path.display())]
     Nobody {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// Reason given by the operating system.
         why: io::Error,
     },
-    /// What listens there is another user's.
-    #[error("the name service at {path} is user {user}'s, and yours is needed", path = path.display())]
+    /// Name server of another user.
+    #[error("the name server at {} belongs to user {user}", path.display())]
     Foreign {
         /// The socket.
         path: PathBuf,
-        /// Whose it is.
+        /// Its user id.
         user: u32,
     },
-    /// A daemon runs there.
-    #[error(
-        "a name service answers at {path} already: use that one, or name another path",
-        path = path.display()
-    )]
+    /// Path of a running name server.
+    #[error("a name server is already running at {}", path.display())]
     Taken {
         /// The socket.
         path: PathBuf,
     },
-    /// Another daemon is about to run in the same directory.
-    #[error("another hydrant serve begins in {dir} at this moment: try again", dir = dir.display())]
+    /// Directory in which another name server is starting.
+    #[error("another name server is starting in {}", dir.display())]
     Busy {
         /// The socket's directory.
         dir: PathBuf,
     },
-    /// Something else is there.
-    #[error("{path} is there and is no socket: name another path, or remove it", path = path.display())]
+    /// Path of a file that is not a socket.
+    #[error("{} exists and is not a socket", path.display())]
     NoSocket {
-        /// What is there.
+        /// The file.
         path: PathBuf,
     },
-    /// The socket cannot be made.
-    #[error("cannot listen at {path}: {why}", path = path.display())]
+    /// Socket that cannot be created.
+    #[error("cannot listen at {}: {why}", path.display())]
     Listen {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// Reason given by the operating system.
         why: io::Error,
     },
-    /// The daemon needs more open files than the process may have.
-    #[error(
-        "{conns} connections need {needed} open files, but the hard limit is {limit}; raise it (ulimit -Hn, or \
-         LimitNOFILE of the service that this runs in) or ask for fewer with --limit conns=N"
-    )]
+    /// Hard limit of open files that is too low.
+    #[error("{conns} connections need {needed} open files, but the hard limit is {limit}")]
     OpenFiles {
-        /// How many there may be.
+        /// Capacity for connections.
         conns: u32,
-        /// Descriptors that the daemon needs.
+        /// Number of descriptors that the server needs.
         needed: u64,
         /// The hard limit `RLIMIT_NOFILE`.
         limit: u64,
     },
-    /// A system call failed.
+    /// Failed system call.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
-    /// The daemon cannot go on.
+    /// Failure of the server.
     #[error(transparent)]
     Run(#[from] RunError),
+}
+
+impl UniverseError {
+    /// Remedy, if there is a specific one.
+    pub(crate) fn hint(&self) -> Option<String> {
+        Some(match self {
+            UniverseError::Nobody { path, .. } => {
+                format!("start one with: hydrant serve --name-server {}", path.display())
+            }
+            UniverseError::Taken { .. } => "use this server, or choose another path".to_owned(),
+            UniverseError::Busy { .. } => "try again".to_owned(),
+            UniverseError::NoSocket { .. } => "remove the file, or choose another path".to_owned(),
+            UniverseError::OpenFiles { .. } => {
+                "raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service), or lower --limit conns=N"
+                    .to_owned()
+            }
+            UniverseError::Run(error) => return error.hint(),
+            _ => return None,
+        })
+    }
 }
 
 #[cfg(test)]
