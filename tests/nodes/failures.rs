@@ -94,7 +94,7 @@ fn a_daemon_that_stands_still_ends_the_job() {
     job.await_stdout("up\n", 8);
     kill_process(daemons(&job)[0], Signal::STOP).expect("the daemon runs");
     let outcome = job.wait();
-    outcome.code(1).warns("host n1 (node 1): its daemon is lost: nothing was heard of it for 4 s\n");
+    outcome.code(1).warns("host n1 (node 1): its daemon is lost: no message for 4 s\n");
 }
 
 #[test]

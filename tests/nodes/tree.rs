@@ -139,8 +139,7 @@ fn a_daemon_that_is_killed_is_named() {
 fn a_daemon_that_is_stopped_is_named() {
     let tree = Tree::start(&["--radix", "2", "--heartbeat", "4"], 4);
     tree.signal(2, Signal::STOP);
-    let expected =
-        "hydrant reach: host host2 (node 2): its daemon is lost: nothing was heard of it for 4 s\n";
+    let expected = "hydrant reach: host host2 (node 2): its daemon is lost: no message for 4 s\n";
     tree.end().code(1).stderr_is(expected);
 }
 
@@ -194,8 +193,8 @@ fn options_that_cannot_be_are_refused() {
     let refused = |options: &[&str], message: &str| {
         reach(options, 1).run().code(2).warns(message);
     };
-    refused(&["--bootstrap", "rsh"], "there are ssh, srun, qrsh, local and exec:");
-    refused(&["--bootstrap", "exec:rsh {host}"], "a command with {args} once");
+    refused(&["--bootstrap", "rsh"], "expected ssh, srun, qrsh, local or exec:");
+    refused(&["--bootstrap", "exec:rsh {host}"], "a command that contains {args} once");
     refused(&["--heartbeat", "0"], "from 0.001 to 1000000");
     let outcome = failure(&["--bootstrap", "local", "--iface", "nothing0"], 1);
     outcome.warns("no network interface \"nothing0\"; there are ");

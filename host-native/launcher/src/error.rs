@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
 use hydrant_driver::{BackendError, InsufficientMemory, ListenError};
+use hydrant_overlay::{LifelineLost, LinkError, OverlayError};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
 use hydrant_record::WriteError;
@@ -101,6 +102,12 @@ pub enum RunError {
     /// Failure of the links between nodes.
     #[error("{0}")]
     Links(String),
+    /// Failure of the links to other nodes.
+    #[error(transparent)]
+    Overlay(#[from] Box<OverlayError>),
+    /// Lost link to the parent of this node.
+    #[error(transparent)]
+    LifelineLost(#[from] Box<LifelineLost>),
     /// Server tables that do not fit into memory.
     #[error(transparent)]
     InsufficientMemory(#[from] InsufficientMemory),
@@ -122,6 +129,18 @@ pub enum RunError {
 impl From<BoardError> for RunError {
     fn from(error: BoardError) -> RunError {
         Box::new(error).into()
+    }
+}
+
+impl From<OverlayError> for RunError {
+    fn from(error: OverlayError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
+impl From<LinkError> for RunError {
+    fn from(error: LinkError) -> RunError {
+        OverlayError::Link(error).into()
     }
 }
 

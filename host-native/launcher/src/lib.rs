@@ -2,16 +2,18 @@
 
 mod border;
 pub mod cli;
-pub mod cluster;
+mod control;
 mod dry_run;
 mod engine;
 mod error;
+mod join;
 mod launch;
 mod manage;
 pub mod messages;
 pub mod plan;
 pub mod probe;
 mod quoting;
+pub mod reach;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;

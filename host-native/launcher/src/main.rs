@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use hydrant::cli::{self, Action, CliError};
-use hydrant::{RunError, cluster, messages, probe, replay, serve};
+use hydrant::{RunError, messages, probe, reach, replay, serve};
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().collect(), std::env::vars_os().collect()) {
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Ok(Action::Serve(options)) => serve::serve(&options).map_or_else(serve_error, ExitCode::from),
         Ok(Action::Daemon) => exit_code(messages::DAEMON, hydrant::daemon().map(|()| ExitCode::SUCCESS)),
         Ok(Action::Reach(options)) => {
-            exit_code(messages::REACH, cluster::reach(&options).map(|()| ExitCode::SUCCESS))
+            exit_code(messages::REACH, reach::reach(&options).map(|()| ExitCode::SUCCESS))
         }
         Ok(Action::Print(text)) => print(&text),
         Err(CliError::NoCommand(help)) => {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hydrant_core::Limit;
+use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT};
 use hydrant_placement::{CpuBinding, Environment, Location, PlacementError, PlacementOptions, locate};
 use serde::{Deserialize, Serialize};
 
@@ -151,16 +152,6 @@ impl Default for Cluster {
         }
     }
 }
-
-/// With 16, two levels of daemons reach 272 hosts and three reach 4,368. Each level costs a fence one hop each way;
-/// each child costs a daemon one more copy of everybody's data to send, and one more process while it starts.
-pub const RADIX_DEFAULT: u32 = 16;
-/// The largest radix.
-pub const RADIX_MAX: u32 = 32;
-/// How long a link may say nothing.
-pub const HEARTBEAT_DEFAULT: Duration = Duration::from_secs(30);
-/// How long a daemon may take to join: as long as an ssh that asks slow name servers, or an srun that waits its turn.
-pub const BOOTSTRAP_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
 /// Board that serves a job whose processes run on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use clap::{ArgAction, Args, Command};
 use super::args::FirstArgs;
 use super::help;
 use super::offload::{self, OffloadArgs};
-use crate::{cluster, probe, replay, serve};
+use crate::{probe, reach, replay, serve};
 
 /// The whole command.
 pub(super) fn hydrant() -> Command {
@@ -25,7 +25,7 @@ pub(super) fn hydrant() -> Command {
         .subcommand(probe())
         .subcommand(replay())
         .subcommand(serve())
-        .subcommand(cluster::ReachOptions::augment_args(Command::new("reach")).hide(true))
+        .subcommand(reach::Options::augment_args(Command::new("reach")).hide(true))
         // Started by the launcher only. Its settings arrive on standard input.
         .subcommand(Command::new("daemon").about("Daemon of one node, started by hydrant itself").hide(true))
 }

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use hydrant_core::peer::tree::RADIX_MIN;
+use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT, RADIX_MAX};
 use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
 
 use super::argument::ParsedOption;
 use super::error::UsageError;
-use crate::plan::{BOOTSTRAP_TIMEOUT_DEFAULT, Cluster, HEARTBEAT_DEFAULT, RADIX_DEFAULT, RADIX_MAX};
+use crate::plan::Cluster;
 use crate::value::{Timeout, bootstrap, timeout};
 
 /// Options of hosts, mapping and daemons.

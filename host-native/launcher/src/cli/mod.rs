@@ -30,9 +30,9 @@ use thiserror::Error;
 pub use argument::Location;
 pub use error::UsageError;
 
-use crate::cluster;
 use crate::plan::{Options, Plan, Program};
 use crate::probe;
+use crate::reach;
 use crate::replay;
 use crate::serve;
 use crate::value::UniverseSize;
@@ -56,7 +56,7 @@ pub enum Action {
     /// `daemon`: run the daemon of a node. Its settings arrive on standard input.
     Daemon,
     /// `reach`: start daemons on hosts and report which of them connect.
-    Reach(cluster::ReachOptions),
+    Reach(reach::Options),
     /// `--help`, `--version`: print this text on standard output.
     Print(String),
 }
@@ -141,7 +141,7 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
     let action = match command {
         "serve" => serve_options(matches).map(|options| Action::Serve(Box::new(options))),
         "daemon" => Ok(Action::Daemon),
-        "reach" => cluster::ReachOptions::from_arg_matches(matches).map(Action::Reach),
+        "reach" => reach::Options::from_arg_matches(matches).map(Action::Reach),
         "replay" => replay::Options::from_arg_matches(matches).map(Action::Replay),
         "probe" => probe::Options::from_arg_matches(matches).map(Action::Probe),
         _ => unreachable!("run and offload are parsed elsewhere, and clap refuses other names"),

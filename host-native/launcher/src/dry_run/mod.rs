@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 
 use hydrant_core::peer::tree::Tree;
+use hydrant_overlay::daemon_program;
 use hydrant_placement::{Bootstrap, Deployment, Environment, Location, Node, RankRange, shell_quote};
 
-use crate::cluster;
 use crate::error::RunError;
 use crate::plan::{Plan, Program};
 
@@ -24,7 +24,7 @@ pub fn dry_run(plan: &mut Plan) -> Result<String, RunError> {
         Location::Local => &Bootstrap::Local,
         Location::Nodes(deployment) => &deployment.bootstrap,
     };
-    let hydrant = cluster::program(plan.options.cluster.remote_hydrant.as_ref(), bootstrap)?;
+    let hydrant = daemon_program(plan.options.cluster.remote_hydrant.as_ref(), bootstrap)?;
     describe(plan, &location, &environment, &hydrant)
 }
 

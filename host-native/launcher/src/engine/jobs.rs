@@ -10,7 +10,7 @@ use hydrant_reactor::Listener;
 
 use super::query::Query;
 use super::report::Outcome;
-use crate::cluster::control::Place;
+use crate::control::Place;
 use crate::launch::Launcher;
 use crate::plan::Program;
 use hydrant_driver::TcpPort;

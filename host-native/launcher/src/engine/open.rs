@@ -13,7 +13,7 @@ use super::report::Outcome;
 use super::token::Token;
 use super::{Engine, needed_files};
 use crate::border::BackendError;
-use crate::cluster::control::{JobRecord, Place};
+use crate::control::{JobRecord, Place};
 use crate::error::RunError;
 use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
 use crate::plan::Program;

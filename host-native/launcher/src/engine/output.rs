@@ -5,7 +5,7 @@ use rustix::process::Pid;
 
 use super::Engine;
 use super::sink::expand;
-use crate::cluster::control::Order;
+use crate::control::Order;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {

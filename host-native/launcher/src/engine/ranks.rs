@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal};
 
 use super::Engine;
 use super::report::Why;
-use crate::cluster::control::{Order, Report};
+use crate::control::{Order, Report};
 use crate::error::RunError;
 use crate::launch::Stdio;
 use hydrant_reactor::signals::{self, Event};

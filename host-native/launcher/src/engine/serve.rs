@@ -12,7 +12,7 @@ use super::Engine;
 use super::open::ALONE;
 use super::report::{Blame, Why};
 use super::server::PmiServer;
-use crate::cluster::control::Report;
+use crate::control::Report;
 use crate::error::RunError;
 use crate::manage::BoardEvent;
 

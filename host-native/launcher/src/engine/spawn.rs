@@ -5,7 +5,7 @@ use hydrant_core::{Input, JobId, Limit, Rank, Time, UpcallId};
 use rustix::process::Signal;
 
 use super::Engine;
-use crate::cluster::control::{Order, Report};
+use crate::control::{Order, Report};
 use crate::error::RunError;
 use crate::launch::{AvailableHosts, PreparedProgram, RequestedProgram, SpawnInfoError, prepare};
 use crate::plan::Program;

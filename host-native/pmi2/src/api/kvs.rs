@@ -60,18 +60,25 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
         if let Some(value) = shared_value(&process, kvs, key, &mut found) {
             return copy_out(value, &buffer, &vallen);
         }
-        let kvs = kvs.map(Text::plain);
-        let value = process.connection.request(&Command::Get { kvs, key }, |reply| match reply {
-            Reply::Found(Op::Get, value) => Some(Some(to_bytes(value))),
-            Reply::Missing(Op::Get) => Some(None),
-            _ => None,
-        })?;
-        copy_out(&value.ok_or(Error::NoSuchKey)?, &buffer, &vallen)
+        copy_out(&requested_value(&process, kvs, key)?, &buffer, &vallen)
     })
+}
+
+/// Requests a value from the server. Kept apart from the fast path through shared memory.
+#[inline(never)]
+fn requested_value(process: &Process, kvs: Option<&[u8]>, key: Text<'_>) -> Result<Vec<u8>, Error> {
+    let get = Command::Get { kvs: kvs.map(Text::plain), key };
+    let value = process.connection.request(&get, |reply| match reply {
+        Reply::Found(Op::Get, value) => Some(Some(to_bytes(value))),
+        Reply::Missing(Op::Get) => Some(None),
+        _ => None,
+    })?;
+    value.ok_or(Error::NoSuchKey)
 }
 
 /// Returns a value of the process's own job from shared memory. Returns `None` if the server has to be asked: for
 /// another job, for a key that is not found, and for a value that is not a C string.
+#[inline]
 fn shared_value<'b>(
     process: &Process,
     kvs: Option<&[u8]>,

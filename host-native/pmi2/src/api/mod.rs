@@ -32,11 +32,18 @@ const ABORTED: c_int = 1;
 ///
 /// With `PMI2_DEBUG` the error is printed. An error of `PMI2_Init` is always printed, because most callers end the
 /// program with the code alone.
+#[inline(always)]
 fn call(name: &'static str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
     let outcome = panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Error::Panicked));
-    let Err(error) = outcome else { return Code::Success as c_int };
+    outcome.map_or_else(|error| failure(name, &error), |()| Code::Success as c_int)
+}
+
+/// Prints an error if it has to be printed, and returns its code.
+#[cold]
+#[inline(never)]
+fn failure(name: &'static str, error: &Error) -> c_int {
     if name == "PMI2_Init" || diagnostics::enabled() {
-        diagnostics::print(name, &error);
+        diagnostics::print(name, error);
     }
     error.code() as c_int
 }

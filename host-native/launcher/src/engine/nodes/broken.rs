@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::super::Engine;
 use super::{Nodes, Role};
 use crate::border::BackendError;
-use crate::cluster::control::{Broken, Report};
+use crate::control::{Broken, Report};
 use crate::error::RunError;
 
 /// Stands where a core was: takes everything and says nothing.
@@ -44,7 +44,7 @@ impl Engine<'_, '_> {
     /// The error itself, where there are no other nodes, they cannot be told, or it is not of the core.
     pub(in super::super) fn break_off(&mut self, error: RunError) -> Result<(), RunError> {
         let broken = match &error {
-            RunError::Links(_) => return Err(error),
+            RunError::Links(_) | RunError::Overlay(_) | RunError::LifelineLost(_) => return Err(error),
             RunError::Peer { node, why } => Broken::Neighbour { node: *node, why: why.to_string() },
             // A head's other errors are about what it was asked for.
             error if self.is_daemon() || error.is_plugins() => Broken::Own(error.with_hint()),

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use hydrant_core::{Fault, Input, JobId, Limits, Rank, Time};
+use hydrant_overlay::{Channel, Event, Overlay};
 use rustix::process::Signal;
 
 use super::super::jobs::Ranks;
@@ -12,11 +13,9 @@ use super::super::{Engine, Outlets, open, record, recorded};
 use super::broken::Gone;
 use super::{Nodes, Role};
 use crate::border::{AnyBackend, BackendError, Maker};
-use crate::cluster::control::{JobRecord, Order, Report, Setup, StartError, decode};
-use crate::cluster::link::Channel;
-use crate::cluster::net::{Event, Links};
-use crate::cluster::{JoinError, Joined, join};
+use crate::control::{JobRecord, Order, Report, Setup, StartError, decode};
 use crate::error::RunError;
+use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare};
 use crate::plan::Plan;
 use hydrant_driver::{MappedStorage, Sharing};
@@ -52,10 +51,10 @@ pub fn daemon() -> Result<(), DaemonError> {
 /// # Errors
 /// The head is gone, or it cannot go on. Nothing of the node runs any more.
 fn serve_node(joined: Joined) -> Result<(), RunError> {
-    let Joined { reactor, files, mut links, host, setup } = joined;
+    let Joined { reactor, files, overlay: mut links, host, setup } = joined;
     if setup.plugin.is_some() {
         // It may have to be compiled.
-        links.hush(reactor.clock.now(), &reactor.poller);
+        links.announce_pause(reactor.clock.now(), &reactor.poller);
     }
     let mut slabs = MappedStorage::new(&Limits::NONE);
     let (own, unfit) = match Own::make(&setup, &host, &links, &mut slabs) {
@@ -78,8 +77,8 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     }
     let result = engine.run();
     engine.procs.kill_and_wait(|_, _| {});
-    match engine.nodes.and_then(|nodes| nodes.orphaned) {
-        Some(why) => Err(RunError::links(why)),
+    match engine.nodes.and_then(|nodes| nodes.lifeline_lost) {
+        Some(lost) => Err(Box::new(lost).into()),
         None => result.map(drop),
     }
 }
@@ -101,7 +100,7 @@ impl<'s> Own<'s> {
     fn make(
         setup: &Setup,
         host: &str,
-        links: &Links,
+        links: &Overlay,
         slabs: &'s mut MappedStorage,
     ) -> Result<Own<'s>, RunError> {
         let limits = setup.limits;
@@ -111,7 +110,7 @@ impl<'s> Own<'s> {
         let sharing = slabs.sharing(seed);
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
         let mut core = recorded(maker.core(limits, seed, slabs)?, recording.as_ref());
-        let (node, tree) = (links.me(), links.tree());
+        let (node, tree) = (links.node(), links.tree());
         core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
         Ok(Own { core, recording, sharing })
     }
@@ -129,27 +128,27 @@ impl Engine<'_, '_> {
                 self.consumed(via, body.len() as u32);
                 Ok(())
             }
-            Event::Room { neighbour } => {
+            Event::CreditAvailable { neighbour } => {
                 if let Some(nodes) = &mut self.nodes
-                    && nodes.links.tree().parent(nodes.links.me()) == Some(neighbour)
+                    && nodes.links.tree().parent(nodes.links.node()) == Some(neighbour)
                 {
-                    self.sinks.stuff(!nodes.links.has_room(0));
+                    self.sinks.stuff(!nodes.links.has_credit(0));
                 }
                 Ok(())
             }
-            Event::Orphaned(why) => {
+            Event::LifelineLost(why) => {
                 if let Some(nodes) = &mut self.nodes {
-                    nodes.orphaned = Some(why);
+                    nodes.lifeline_lost = Some(why);
                 }
                 self.end_node();
                 Ok(())
             }
-            Event::End => {
+            Event::Shutdown => {
                 self.end_node();
                 Ok(())
             }
             // The head is told of it by itself, and decides.
-            Event::Failed(_) | Event::Joined { .. } | Event::Complete | Event::Over => Ok(()),
+            Event::Failed(_) | Event::Joined { .. } | Event::Complete | Event::Closed => Ok(()),
         }
     }
 

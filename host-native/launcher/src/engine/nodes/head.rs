@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId, Limits, Rank, Time};
+use hydrant_overlay::{
+    Channel, DaemonFailure, DaemonSettings, Event, MESSAGE_MAX, Overlay, TreeSpec, daemon_program,
+};
 use hydrant_placement::{Deployment, Host, JobMap, Node, RankRange};
 use hydrant_reactor::{OpenFiles, Reactor, set_close_on_exec, signals};
 use rustix::process::{Pid, Signal};
@@ -21,12 +24,7 @@ use super::super::{Engine, OWN_FILES, Outlets, limits, open, record, recorded};
 use super::names::Names;
 use super::{Nodes, Role};
 use crate::border::{Maker, PluginFile};
-use crate::cluster::bootstrap::Settings;
-use crate::cluster::control::{
-    Broken, JobRecord, Order, Piece, Place, Report, Setup, StartError, decode, encode,
-};
-use crate::cluster::link::{Channel, MESSAGE_MAX};
-use crate::cluster::net::{self, Event, Failure, Links};
+use crate::control::{Broken, JobRecord, Order, Piece, Place, Report, Setup, StartError, decode, encode};
 use crate::error::RunError;
 use crate::plan::{Plan, Plugin, Program};
 use crate::universe::{Keeper, Universe};
@@ -95,7 +93,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     setup.plugin = plugin;
     let limits = Limits { conns: 1, ..setup.limits };
     let children = tree.children(0).count() as u64;
-    let files = OpenFiles::reserve(OWN_FILES + Links::files(children) + files_for_output(plan))
+    let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))
         .map_err(RunError::open_files(0))?;
     let mut name_slabs = maker.slabs(&Keeper::LIMITS_OF_RUN, false)?;
     let mut slabs = maker.slabs(&limits, false)?;
@@ -120,9 +118,9 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     };
     engine.universe = Some(universe);
     let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
-    let head = net::Start { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
+    let head = TreeSpec { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
     let settings = settings(plan, deployment)?;
-    let links = Links::head(head, settings, engine.now(), LINKS, &engine.files, &engine.poller);
+    let links = Overlay::head(head, settings, engine.now(), LINKS, &engine.files, &engine.poller);
     let head = Head {
         hosts,
         first: Some(first),
@@ -134,7 +132,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         last: 0,
         names: Names::new(keeper),
     };
-    engine.nodes = Some(Nodes::new(links.map_err(RunError::links)?, Role::Head(Box::new(head))));
+    engine.nodes = Some(Nodes::new(links?, Role::Head(Box::new(head))));
     engine.run()
 }
 
@@ -198,17 +196,17 @@ fn files_for_output(plan: &Plan) -> u64 {
     patterns.into_iter().flatten().count() as u64 * u64::from(plan.size())
 }
 
-fn settings(plan: &Plan, deployment: &Deployment) -> Result<Settings, RunError> {
+fn settings(plan: &Plan, deployment: &Deployment) -> Result<DaemonSettings, RunError> {
     let cluster = &plan.options.cluster;
-    let program = crate::cluster::program(cluster.remote_hydrant.as_ref(), &deployment.bootstrap)?;
+    let program = daemon_program(cluster.remote_hydrant.as_ref(), &deployment.bootstrap)?;
     let millis = |time: Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
-    Ok(Settings {
+    Ok(DaemonSettings {
         bootstrap: deployment.bootstrap.clone(),
         bootstrap_exec: cluster.bootstrap_exec.as_ref().map(|path| path.clone().into()),
         program,
         iface: cluster.iface.clone(),
-        timeout: millis(cluster.heartbeat),
-        start_time: millis(cluster.bootstrap_timeout),
+        heartbeat_timeout: millis(cluster.heartbeat),
+        join_timeout: millis(cluster.bootstrap_timeout),
     })
 }
 
@@ -233,7 +231,9 @@ impl Engine<'_, '_> {
                 Ok(())
             }
             // Nothing is sent to one node in such numbers that room would matter, and nobody is above.
-            Event::Room { .. } | Event::Orphaned(_) | Event::End | Event::Over => Ok(()),
+            Event::CreditAvailable { .. } | Event::LifelineLost(_) | Event::Shutdown | Event::Closed => {
+                Ok(())
+            }
         }
     }
 
@@ -492,7 +492,7 @@ impl Engine<'_, '_> {
     }
 
     /// A daemon is gone, and with it all that are below: nothing can go on without them.
-    fn lose(&mut self, failure: &Failure) {
+    fn lose(&mut self, failure: &DaemonFailure) {
         let text = failure.to_string();
         let Some(Nodes { links, .. }) = &self.nodes else { return };
         let subtree = links.tree().subtree(failure.node);

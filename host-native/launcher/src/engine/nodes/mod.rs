@@ -12,6 +12,7 @@ mod names;
 mod spawn;
 
 use hydrant_core::{Input, JobId, Time};
+use hydrant_overlay::{Channel, Destination, Event, LifelineLost, Overlay};
 use hydrant_reactor::Key;
 use rustix::process::{Pid, WaitStatus};
 
@@ -19,9 +20,7 @@ use super::Engine;
 use super::jobs::Job;
 use super::sink::Said;
 use crate::border::BackendError;
-use crate::cluster::control::{Order, Piece, Report, encode};
-use crate::cluster::link::Channel;
-use crate::cluster::net::{Event, Links, Orphaned, To};
+use crate::control::{Order, Piece, Report, encode};
 use crate::error::RunError;
 pub use daemon::{DaemonError, daemon};
 use head::Head;
@@ -34,13 +33,13 @@ const PIECE_MAX: usize = 32 * 1024;
 
 /// This node among several.
 pub(super) struct Nodes<'s> {
-    links: Links,
+    links: Overlay,
     /// Neighbours to which the core may not send for now.
     blocked: Vec<u32>,
     /// No daemon below this node is left.
     over: bool,
     /// Why this node's parent is lost.
-    orphaned: Option<Orphaned>,
+    lifeline_lost: Option<LifelineLost>,
     role: Role<'s>,
 }
 
@@ -53,8 +52,8 @@ enum Role<'s> {
 }
 
 impl<'s> Nodes<'s> {
-    fn new(links: Links, role: Role<'s>) -> Nodes<'s> {
-        Nodes { links, blocked: Vec::new(), over: false, orphaned: None, role }
+    fn new(links: Overlay, role: Role<'s>) -> Nodes<'s> {
+        Nodes { links, blocked: Vec::new(), over: false, lifeline_lost: None, role }
     }
 
     pub(super) fn deadline(&mut self) -> Option<u64> {
@@ -67,7 +66,7 @@ impl<'s> Nodes<'s> {
 
     /// Sends a message of the server's to a neighbour. Returns whether the neighbour gets no more for now.
     fn send_peer(&mut self, node: u32, bytes: &[u8], now: u64) -> Result<bool, RunError> {
-        self.links.send(now, node, Channel::Peer, bytes).map_err(RunError::links)?;
+        self.links.send(now, node, Channel::Peer, bytes)?;
         let full = self.links.queued(node) > HIGH_WATER && !self.blocked.contains(&node);
         if full {
             self.blocked.push(node);
@@ -90,7 +89,7 @@ impl<'s> Nodes<'s> {
     }
 
     /// Sends a record. Whoever it is for may be gone, which the links say by themselves.
-    fn send(&mut self, now: u64, to: To, channel: Channel, record: &[u8]) {
+    fn send(&mut self, now: u64, to: Destination, channel: Channel, record: &[u8]) {
         let sent = self.links.route(now, to, channel, record);
         debug_assert!(sent.is_ok(), "records are short, and go to nodes that there are: {sent:?}");
     }
@@ -99,7 +98,7 @@ impl<'s> Nodes<'s> {
 impl<'s> Engine<'_, 's> {
     /// This node's number.
     pub(super) fn node(&self) -> u32 {
-        self.nodes.as_ref().map_or(super::open::ALONE, |nodes| nodes.links.me())
+        self.nodes.as_ref().map_or(super::open::ALONE, |nodes| nodes.links.node())
     }
 
     pub(super) fn is_daemon(&self) -> bool {
@@ -134,7 +133,7 @@ impl<'s> Engine<'_, 's> {
     pub(super) fn order(&mut self, node: u32, order: &Order) {
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
-            nodes.send(now, To::Node(node), Channel::Control, &encode(order));
+            nodes.send(now, Destination::Node(node), Channel::Control, &encode(order));
         }
     }
 
@@ -148,7 +147,7 @@ impl<'s> Engine<'_, 's> {
     fn send_below(&mut self, order: &[u8]) {
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
-            nodes.send(now, To::Below, Channel::Control, order);
+            nodes.send(now, Destination::Descendants, Channel::Control, order);
         }
     }
 
@@ -159,7 +158,7 @@ impl<'s> Engine<'_, 's> {
             self.send_said();
             let now = self.now();
             if let Some(nodes) = &mut self.nodes {
-                nodes.send(now, To::Node(0), Channel::Control, &encode(report));
+                nodes.send(now, Destination::Node(0), Channel::Control, &encode(report));
             }
         }
     }
@@ -176,14 +175,14 @@ impl<'s> Engine<'_, 's> {
     pub(super) fn link_files(&self) -> u64 {
         self.nodes
             .as_ref()
-            .map_or(0, |nodes| Links::files(nodes.links.tree().children(nodes.links.me()).count() as u64))
+            .map_or(0, |nodes| Overlay::files(nodes.links.tree().children(nodes.links.node()).count() as u64))
     }
 
     /// This process is about to be stopped.
     pub(super) fn hush(&mut self) {
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
-            nodes.links.hush(now, &self.poller);
+            nodes.links.announce_pause(now, &self.poller);
         }
     }
 
@@ -191,7 +190,7 @@ impl<'s> Engine<'_, 's> {
     pub(super) fn helper_ended(&mut self, pid: Pid, status: WaitStatus) {
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
-            nodes.links.ended(now, pid, status);
+            nodes.links.handle_child_exit(now, pid, status);
         }
     }
 
@@ -199,16 +198,16 @@ impl<'s> Engine<'_, 's> {
     pub(super) fn link_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
-        nodes.links.ready(key, now, &self.poller).map_err(RunError::links)
+        Ok(nodes.links.handle_ready(key, now, &self.poller)?)
     }
 
     /// Does what has come over the links, and what is due on them.
     pub(super) fn turn_nodes(&mut self) -> Result<(), RunError> {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
-        nodes.links.keep_time(now, &self.poller).map_err(RunError::links)?;
+        nodes.links.handle_timeouts(now, &self.poller)?;
         self.keep_names_time()?;
-        while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.event()) {
+        while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.next_event()) {
             self.take_event(event)?;
         }
         self.send_input();
@@ -225,7 +224,7 @@ impl<'s> Engine<'_, 's> {
                     Ok(_) => self.outputs(),
                 }
             }
-            Event::Over => {
+            Event::Closed => {
                 if let Some(nodes) = &mut self.nodes {
                     nodes.over = true;
                 }
@@ -282,7 +281,7 @@ impl<'s> Engine<'_, 's> {
             let Some(nodes) = &mut self.nodes else { return };
             match said {
                 Said::Line(line) => {
-                    nodes.send(now, To::Node(0), Channel::Control, &encode(&Report::Say(line)));
+                    nodes.send(now, Destination::Node(0), Channel::Control, &encode(&Report::Say(line)));
                 }
                 Said::Bytes(stream, bytes) => {
                     let Some((job, rank)) = self.jobs.of(stream / 2) else { continue };
@@ -291,7 +290,7 @@ impl<'s> Engine<'_, 's> {
                     loop {
                         let (piece, behind) = rest.split_at(rest.len().min(PIECE_MAX));
                         let piece = Piece { job, rank, error, bytes: piece };
-                        nodes.send(now, To::Node(0), Channel::Stream, &encode(&piece));
+                        nodes.send(now, Destination::Node(0), Channel::Stream, &encode(&piece));
                         rest = behind;
                         if rest.is_empty() {
                             break;
@@ -301,7 +300,7 @@ impl<'s> Engine<'_, 's> {
             }
         }
         if let Some(nodes) = &mut self.nodes {
-            self.sinks.stuff(!nodes.links.has_room(0));
+            self.sinks.stuff(!nodes.links.has_credit(0));
         }
     }
 
@@ -314,7 +313,7 @@ impl<'s> Engine<'_, 's> {
     pub(super) fn end_links(&mut self) -> bool {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return true };
-        nodes.links.end(now, &self.poller);
+        nodes.links.shutdown(now, &self.poller);
         nodes.over
     }
 

@@ -8,7 +8,7 @@ use hydrant_reactor::Key;
 use super::super::open::members_of;
 use super::{Engine, Nodes, Role};
 use crate::border::BackendError;
-use crate::cluster::control::Order;
+use crate::control::Order;
 use crate::error::RunError;
 use crate::universe::Keeper;
 

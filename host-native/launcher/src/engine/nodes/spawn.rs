@@ -6,7 +6,7 @@ use hydrant_placement::{Host, Hosts, JobMap, MappingPolicy, is_name_of, process_
 
 use super::super::Engine;
 use super::super::spawn::Wanted;
-use crate::cluster::control::{Place, Spawned};
+use crate::control::{Place, Spawned};
 use crate::error::RunError;
 use crate::launch::AvailableHosts;
 

@@ -1,8 +1,8 @@
-//! What the head and the daemons of a run tell each other: postcard records, in [`Channel::Control`] but for
-//! [`Piece`]s, which go in [`Channel::Stream`].
+//! Messages between the head and the daemons of a run: postcard records, in [`Channel::Control`] except for [`Piece`]s,
+//! which are in [`Channel::Stream`].
 //!
-//! [`Channel::Control`]: super::link::Channel::Control
-//! [`Channel::Stream`]: super::link::Channel::Stream
+//! [`Channel::Control`]: hydrant_overlay::Channel::Control
+//! [`Channel::Stream`]: hydrant_overlay::Channel::Stream
 
 use std::ffi::OsString;
 use std::path::PathBuf;

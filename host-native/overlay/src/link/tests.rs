@@ -2,32 +2,32 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;
 
-/// The two ends of a link, over a socket pair.
+/// Both ends of a link over a socket pair.
 pub(crate) fn pair() -> (Link, Link) {
     let (a, b) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-    let ends = Ends { job: JobKey::random().unwrap(), parent: 0, child: 1 };
+    let identity = LinkIdentity { overlay: OverlayId::random().unwrap(), parent: 0, child: 1 };
     let secret = Secret::random().unwrap();
-    let (opening, bytes) = Opening::new(&ends, &secret);
-    let (parent, bytes) = answer(&ends, &secret, &bytes).unwrap();
-    let child = opening.finish(&bytes).unwrap();
+    let (initiator, bytes) = Initiator::new(&identity, &secret);
+    let (parent, bytes) = respond(&identity, &secret, &bytes).unwrap();
+    let child = initiator.finish(&bytes).unwrap();
     (Link::new(a, parent, 0), Link::new(b, child, 0))
 }
 
-/// All that has come to `link`.
+/// All messages that `link` has received.
 fn received(link: &mut Link) -> Result<Vec<(Channel, Vec<u8>)>, LinkError> {
     let mut all = Vec::new();
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = vec![0; RECEIVE_BUFFER_MIN];
     while link.receive(1, &mut buffer, |channel, message| all.push((channel, message)))? {}
     Ok(all)
 }
 
 #[test]
-fn messages_of_all_channels_come_in_order() {
+fn messages_of_all_channels_arrive_in_order() {
     let (mut a, mut b) = pair();
     a.send(0, Channel::Peer, b"one").unwrap();
     a.send(0, Channel::Link, b"").unwrap();
     a.send(0, Channel::Control, b"two").unwrap();
-    assert!(a.is_blocked() && received(&mut b).unwrap().is_empty(), "nothing leaves before it is flushed");
+    assert!(a.is_blocked() && received(&mut b).unwrap().is_empty(), "nothing is written before the flush");
     assert_eq!(a.flush().unwrap(), Sent::All);
     let expected =
         [(Channel::Peer, b"one".to_vec()), (Channel::Link, Vec::new()), (Channel::Control, b"two".to_vec())];
@@ -38,10 +38,10 @@ fn messages_of_all_channels_come_in_order() {
 }
 
 #[test]
-fn long_messages_are_split_and_joined_while_the_socket_is_full() {
+fn long_messages_are_fragmented_while_the_socket_is_full() {
     let (mut a, mut b) = pair();
     let long: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 / 3) as u8).collect();
-    let edges = [PIECE_MAX - 1, PIECE_MAX, PIECE_MAX + 1, 2 * PIECE_MAX];
+    let edges = [FRAGMENT_MAX - 1, FRAGMENT_MAX, FRAGMENT_MAX + 1, 2 * FRAGMENT_MAX];
     a.send(0, Channel::Peer, &long).unwrap();
     for len in edges {
         a.send(0, Channel::Stream, &long[..len]).unwrap();
@@ -61,7 +61,7 @@ fn long_messages_are_split_and_joined_while_the_socket_is_full() {
 }
 
 #[test]
-fn frames_may_come_a_byte_at_a_time() {
+fn frames_may_arrive_byte_by_byte() {
     let (mut a, mut b) = pair();
     a.send(0, Channel::Control, b"slow").unwrap();
     let frame = std::mem::take(&mut a.outbox);
@@ -73,7 +73,7 @@ fn frames_may_come_a_byte_at_a_time() {
 }
 
 #[test]
-fn what_is_changed_repeated_or_left_out_is_found_out() {
+fn changed_repeated_and_missing_frames_are_detected() {
     for tamper in [0, 1, 2] {
         let (mut a, mut b) = pair();
         a.send(0, Channel::Control, b"first").unwrap();
@@ -90,7 +90,7 @@ fn what_is_changed_repeated_or_left_out_is_found_out() {
 }
 
 #[test]
-fn the_bound_of_a_message_holds_on_both_sides() {
+fn both_ends_enforce_the_maximum_message_size() {
     let (mut a, mut b) = pair();
     assert!(matches!(a.send(0, Channel::Peer, &vec![0; MESSAGE_MAX + 1]), Err(LinkError::TooLong)));
     assert!(!a.is_blocked());
@@ -101,7 +101,7 @@ fn the_bound_of_a_message_holds_on_both_sides() {
 }
 
 #[test]
-fn rubbish_from_an_authentic_end_is_an_error() {
+fn invalid_messages_of_an_authentic_end_are_errors() {
     let (mut a, mut b) = pair();
     a.seal(b"\x07").unwrap();
     a.flush().unwrap();
@@ -114,17 +114,17 @@ fn rubbish_from_an_authentic_end_is_an_error() {
 }
 
 #[test]
-fn what_was_said_before_the_end_is_heard() {
+fn messages_before_the_close_are_received() {
     let (mut a, mut b) = pair();
     a.send(0, Channel::Control, b"last words").unwrap();
     a.flush().unwrap();
     drop(a);
-    // That nobody is there is noticed by receiving, not by sending.
+    // Only receiving reports the close, not sending.
     b.send(0, Channel::Control, b"hello?").unwrap();
     assert_eq!(b.flush().unwrap(), Sent::All);
-    let mut heard = Vec::new();
-    let mut buffer = vec![0; BUFFER];
-    assert!(b.receive(1, &mut buffer, |_, message| heard.push(message)).unwrap());
-    assert_eq!(heard, [b"last words"]);
+    let mut messages = Vec::new();
+    let mut buffer = vec![0; RECEIVE_BUFFER_MIN];
+    assert!(b.receive(1, &mut buffer, |_, message| messages.push(message)).unwrap());
+    assert_eq!(messages, [b"last words"]);
     assert!(matches!(received(&mut b), Err(LinkError::Closed)));
 }

@@ -1,13 +1,13 @@
-//! Keys of the descriptors that links watch, within the range that the owner of the event loop assigns.
+//! Poller keys of links, within the key range that the owner of the event loop assigns.
 
 use hydrant_reactor::{Key, KeyRange};
 
-/// What a key stands for.
+/// Descriptor that a key identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkKey {
-    /// The listening port of this index.
-    Port(u32),
-    /// The incoming connection of this index, which has not shown that it is a child's.
+    /// The listening socket of this index.
+    Listener(u32),
+    /// The unauthenticated connection of this index.
     Incoming(u32),
     /// The link to the node of this number.
     Link(u32),
@@ -20,7 +20,7 @@ pub(super) enum LinkKey {
 impl LinkKey {
     pub(super) fn encode(self, range: KeyRange) -> Key {
         match self {
-            LinkKey::Port(index) => range.key(0, index),
+            LinkKey::Listener(index) => range.key(0, index),
             LinkKey::Incoming(index) => range.key(1, index),
             LinkKey::Link(node) => range.key(2, node),
             LinkKey::BootstrapInput(node) => range.key(3, node),
@@ -31,7 +31,7 @@ impl LinkKey {
     pub(super) fn decode(range: KeyRange, key: Key) -> Option<LinkKey> {
         let (kind, index) = range.decode(key)?;
         Some(match kind {
-            0 => LinkKey::Port(index),
+            0 => LinkKey::Listener(index),
             1 => LinkKey::Incoming(index),
             2 => LinkKey::Link(index),
             3 => LinkKey::BootstrapInput(index),
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn keys_decode_in_their_range_only() {
         let keys = [
-            LinkKey::Port(1),
+            LinkKey::Listener(1),
             LinkKey::Incoming(63),
             LinkKey::Link(u32::MAX),
             LinkKey::BootstrapInput(5),

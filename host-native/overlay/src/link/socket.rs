@@ -1,4 +1,4 @@
-//! The TCP connections under links.
+//! TCP sockets of links.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,26 +11,25 @@ use rustix::net::sockopt::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
-/// Has the system notice that the machine at the other end is gone, whoever would have had to speak next. `timeout`
-/// is in milliseconds.
-pub(crate) fn prepare(fd: impl AsFd, timeout: u64) -> Result<(), Errno> {
+/// Sets the options of a link's socket, so that the system detects a lost machine. `timeout` is in milliseconds.
+pub(crate) fn configure_socket(fd: impl AsFd, timeout: u64) -> Result<(), Errno> {
     let fd = fd.as_fd();
-    // A small message must not wait for the acknowledgement of the one before.
+    // A small message must not wait for an acknowledgement.
     set_tcp_nodelay(fd, true)?;
     set_socket_keepalive(fd, true)?;
     let probe = Duration::from_secs((timeout / 4000).max(1));
     set_tcp_keepidle(fd, probe)?;
     set_tcp_keepintvl(fd, probe)?;
     set_tcp_keepcnt(fd, 3)?;
-    // Daemons read from their links whatever they do otherwise, so a window that stays shut is a stuck process.
+    // Daemons always read from their links, so a window that stays closed means a blocked process.
     set_tcp_user_timeout(fd, timeout.try_into().unwrap_or(u32::MAX))
 }
 
-/// Begins to connect. The socket is writable when that is done, and its error says how it went.
+/// Starts to connect. The socket becomes writable when the connection is made or has failed.
 pub(crate) fn start_connect(addr: SocketAddr, timeout: u64) -> Result<OwnedFd, Errno> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
-    prepare(&fd, timeout)?;
+    configure_socket(&fd, timeout)?;
     match connect(&fd, &addr) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
         Err(errno) => Err(errno),

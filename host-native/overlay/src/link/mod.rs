@@ -1,8 +1,8 @@
-//! One link between neighbours: an encrypted stream of messages over a connected socket.
+//! Link between neighbours: an encrypted stream of messages over a connected socket.
 //!
-//! On the wire a link is a row of frames: two bytes of length, then that many of ciphertext. Inside is a piece of one
-//! message and behind it a byte that says the channel and whether the message goes on. Pieces of one message are
-//! never interleaved with others, so messages arrive in the order of `send`, whatever their channels.
+//! On the wire a link is a sequence of frames: two bytes of length, then that many bytes of ciphertext. The plaintext is
+//! a fragment of one message, followed by a byte with the channel and a flag for further fragments. Fragments of
+//! different messages are never interleaved, so messages arrive in the order of `send` over all channels.
 
 mod handshake;
 mod socket;
@@ -16,35 +16,39 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::{Deserialize, Serialize};
 use snow::TransportState;
 
-pub(crate) use handshake::{ANSWER, Ends, JobKey, OPENING, Opening, Secret, answer, claimed};
-pub(crate) use socket::{prepare, start_connect};
+pub(crate) use handshake::{
+    INITIATION_LEN, Initiator, LinkIdentity, OverlayId, RESPONSE_LEN, Secret, claimed_node, respond,
+};
+pub(crate) use socket::{configure_socket, start_connect};
 
-/// Most bytes of a message, all its pieces together. Nobody can make a node keep more of an unfinished one.
-pub(crate) const MESSAGE_MAX: usize = 64 << 20;
-/// Most bytes of a frame behind its length: what Noise allows.
+use crate::error::LinkError;
+
+/// Maximum size of a message in bytes. It bounds the memory for an incomplete message.
+pub const MESSAGE_MAX: usize = 64 << 20;
+/// Maximum size of a frame without its length, in bytes: the limit of Noise.
 const FRAME_MAX: usize = 65_535;
-/// Bytes of authentication in a frame.
-const TAG: usize = 16;
-/// Most bytes of a message in one frame.
-const PIECE_MAX: usize = FRAME_MAX - TAG - 1;
-/// Bytes of a frame that says nothing: a heartbeat.
-pub(crate) const EMPTY_FRAME: usize = 2 + 1 + TAG;
-/// Set in a frame's last byte when its message goes on in the next one.
+/// Size of the authentication tag of a frame, in bytes.
+const TAG_LEN: usize = 16;
+/// Maximum size of a fragment in bytes.
+const FRAGMENT_MAX: usize = FRAME_MAX - TAG_LEN - 1;
+/// Size of a frame with an empty message, a heartbeat, in bytes.
+pub(crate) const HEARTBEAT_LEN: usize = 2 + 1 + TAG_LEN;
+/// Flag in the last byte of a frame: the next frame continues the message.
 const MORE: u8 = 0x80;
-/// Waiting bytes from which on they are written without waiting for `flush`.
-const WRITE_AT: usize = 128 * 1024;
-/// The least that the buffer for receiving has to hold: an unfinished frame, and a good piece more.
-pub(crate) const BUFFER: usize = 4 * (2 + FRAME_MAX);
+/// Number of queued bytes that are written without waiting for `flush`.
+const FLUSH_THRESHOLD: usize = 128 * 1024;
+/// Minimum size of the receive buffer in bytes: an incomplete frame and several frames more.
+pub(crate) const RECEIVE_BUFFER_MIN: usize = 4 * (2 + FRAME_MAX);
 
-/// What a message is for.
+/// Channel of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
-pub(crate) enum Channel {
-    /// The links' own business; empty messages are heartbeats.
+pub enum Channel {
+    /// Messages of the links themselves. An empty message is a heartbeat.
     Link = 0,
-    /// From core to core, between neighbours.
+    /// Messages between the protocol servers of neighbours.
     Peer = 1,
-    /// Records of the hosts.
+    /// Commands and reports.
     Control = 2,
     /// Input and output of ranks.
     Stream = 3,
@@ -58,43 +62,20 @@ impl Channel {
     }
 }
 
-/// Why a link is of no use any more.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LinkError {
-    /// The other end is closed; its process is gone, as a rule.
-    #[error("its connection was closed")]
-    Closed,
-    /// The system says so.
-    #[error("its connection failed: {0}")]
-    Io(#[from] Errno),
-    /// Nothing has come for the time-out.
-    #[error("nothing was heard of it for {} s", *.0 as f64 / 1000.0)]
-    Silent(u64),
-    /// What came was not made by the other end for this place in the row.
-    #[error("its messages cannot be authenticated")]
-    Forged,
-    /// A message is longer than any may be.
-    #[error("it sent a message of more than {MESSAGE_MAX} bytes")]
-    TooLong,
-    /// What came is authentic and makes no sense, or what is sent would not.
-    #[error("it sent a message that cannot be understood")]
-    Malformed,
-}
-
 /// An established link.
 pub(crate) struct Link {
     fd: OwnedFd,
     noise: Box<TransportState>,
-    /// A frame that has not come whole.
+    /// Incomplete frame.
     inbox: Vec<u8>,
-    /// A message that has not come whole.
+    /// Incomplete message.
     message: Vec<u8>,
-    /// Frames that the socket has not taken, from `sent` on.
+    /// Frames to be written, from `sent` on.
     outbox: Vec<u8>,
     sent: usize,
-    /// When something came last, and when something was sent last.
-    heard: u64,
-    said: u64,
+    /// Times of the last received and the last sent bytes, in milliseconds.
+    last_received: u64,
+    last_sent: u64,
 }
 
 impl fmt::Debug for Link {
@@ -104,7 +85,7 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// A link over a socket on which the handshake is done.
+    /// A link over a socket after the handshake.
     pub(crate) fn new(fd: OwnedFd, noise: TransportState, now: u64) -> Link {
         Link {
             fd,
@@ -113,8 +94,8 @@ impl Link {
             message: Vec::new(),
             outbox: Vec::new(),
             sent: 0,
-            heard: now,
-            said: now,
+            last_received: now,
+            last_sent: now,
         }
     }
 
@@ -123,42 +104,42 @@ impl Link {
         &self.fd
     }
 
-    /// When something came last, in milliseconds of the caller's clock.
-    pub(crate) fn heard(&self) -> u64 {
-        self.heard
+    /// Time of the last received bytes, in milliseconds of the caller's clock.
+    pub(crate) fn last_received(&self) -> u64 {
+        self.last_received
     }
 
-    /// When something was sent last.
-    pub(crate) fn said(&self) -> u64 {
-        self.said
+    /// Time of the last sent message, in milliseconds.
+    pub(crate) fn last_sent(&self) -> u64 {
+        self.last_sent
     }
 
-    /// Bytes that wait for the socket.
+    /// Number of bytes to be written.
     pub(crate) fn queued(&self) -> usize {
         self.outbox.len() - self.sent
     }
 
-    /// Whether something waits for the socket.
+    /// Whether bytes are to be written.
     pub(crate) fn is_blocked(&self) -> bool {
         self.queued() > 0
     }
 
-    /// Appends a message to what is to be sent. It leaves with the next [`Link::flush`], or at once where much waits
-    /// already; a link that fails meanwhile says so when it is received from.
+    /// Queues a message. It is written by the next [`Link::flush`], or now if many bytes are queued. A failed connection
+    /// is reported by [`Link::receive`].
     ///
     /// # Errors
-    /// [`LinkError::TooLong`]: nothing of it is sent.
+    /// [`LinkError::TooLong`]. Nothing of the message is queued.
     pub(crate) fn send(&mut self, now: u64, channel: Channel, message: &[u8]) -> Result<Sent, LinkError> {
         if message.len() > MESSAGE_MAX {
             return Err(LinkError::TooLong);
         }
         let mut rest = message;
-        let mut plain = Vec::with_capacity(message.len().min(PIECE_MAX) + 1);
+        let mut plain = Vec::with_capacity(message.len().min(FRAGMENT_MAX) + 1);
         loop {
-            let (piece, behind) = rest.split_at(rest.len().min(PIECE_MAX));
+            let (fragment, behind) = rest.split_at(rest.len().min(FRAGMENT_MAX));
             let more = if behind.is_empty() { 0 } else { MORE };
             plain.clear();
-            plain.extend_from_slice(piece);
+            plain.extend_from_slice(fragment);
             plain.push(channel as u8 | more);
             self.seal(&plain)?;
             rest = behind;
@@ -166,21 +147,21 @@ impl Link {
                 break;
             }
         }
-        self.said = now;
-        if self.queued() >= WRITE_AT {
+        self.last_sent = now;
+        if self.queued() >= FLUSH_THRESHOLD {
             return self.flush();
         }
         Ok(if self.is_blocked() { Sent::Blocked } else { Sent::All })
     }
 
     fn seal(&mut self, plain: &[u8]) -> Result<(), LinkError> {
-        let len = plain.len() + TAG;
+        let len = plain.len() + TAG_LEN;
         let start = self.outbox.len();
         self.outbox.extend_from_slice(&(len as u16).to_be_bytes());
         self.outbox.resize(start + 2 + len, 0);
         match self.noise.write_message(plain, &mut self.outbox[start + 2..]) {
             Ok(written) if written == len => Ok(()),
-            // The counter of messages is used up, after 2^64 of them.
+            // The message counter overflows after 2^64 messages.
             _ => {
                 self.outbox.truncate(start);
                 Err(LinkError::Malformed)
@@ -188,17 +169,18 @@ impl Link {
         }
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as many bytes as the socket accepts.
     ///
     /// # Errors
-    /// Never because the other end is gone: what it said before is heard first.
+    /// A system call failed. A closed connection is no error here: [`Link::receive`] returns the messages that were sent
+    /// before the close.
     pub(crate) fn flush(&mut self) -> Result<Sent, LinkError> {
         while self.is_blocked() {
             match send(&self.fd, &self.outbox[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(len) => self.sent += len,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    // Moving what waits costs no more than writing what is gone did.
+                    // The cost of moving the rest is at most that of writing the sent part.
                     if self.sent >= self.outbox.len() / 2 {
                         self.outbox.drain(..self.sent);
                         self.sent = 0;
@@ -210,18 +192,22 @@ impl Link {
             }
         }
         self.outbox.clear();
-        self.outbox.shrink_to(WRITE_AT);
+        self.outbox.shrink_to(FLUSH_THRESHOLD);
         self.sent = 0;
         Ok(Sent::All)
     }
 
-    /// Reads once, by way of `buffer` of at least [`BUFFER`] bytes, and gives each message that is whole to `each`;
-    /// whether anything was there.
+    /// Reads once and passes each complete message to `on_message`. Returns whether bytes were received.
+    ///
+    /// `buffer` has at least [`RECEIVE_BUFFER_MIN`] bytes.
+    ///
+    /// # Errors
+    /// The connection was closed or failed, or a frame is invalid.
     pub(crate) fn receive(
         &mut self,
         now: u64,
         buffer: &mut [u8],
-        mut each: impl FnMut(Channel, Vec<u8>),
+        mut on_message: impl FnMut(Channel, Vec<u8>),
     ) -> Result<bool, LinkError> {
         let held = self.inbox.len();
         buffer[..held].copy_from_slice(&self.inbox);
@@ -234,28 +220,28 @@ impl Link {
                 Err(errno) => return Err(errno.into()),
             }
         };
-        self.heard = now;
+        self.last_received = now;
         let mut rest = &buffer[..len];
         while let Some((frame, behind)) = split_frame(rest) {
             rest = behind;
             if let Some(channel) = self.open(frame)? {
-                each(channel, std::mem::take(&mut self.message));
+                on_message(channel, std::mem::take(&mut self.message));
             }
         }
         self.inbox.clear();
         if rest.is_empty() {
-            // Between frames, which is where links are most of the time, no memory is kept.
+            // Links are between frames most of the time. They then keep no memory.
             self.inbox = Vec::new();
         }
         self.inbox.extend_from_slice(rest);
         Ok(true)
     }
 
-    /// Appends a frame to the message that comes in; its channel when it is whole.
+    /// Appends a frame to the incomplete message. Returns the channel if the message is complete.
     fn open(&mut self, frame: &[u8]) -> Result<Option<Channel>, LinkError> {
         let start = self.message.len();
-        // One byte is not the message's.
-        let len = frame.len().checked_sub(TAG + 1).ok_or(LinkError::Forged)?;
+        // The last byte is the channel.
+        let len = frame.len().checked_sub(TAG_LEN + 1).ok_or(LinkError::Forged)?;
         if start + len > MESSAGE_MAX {
             return Err(LinkError::TooLong);
         }
@@ -267,14 +253,14 @@ impl Link {
     }
 }
 
-/// The first frame of `bytes` if all of it is there, and what follows.
+/// Splits off the first frame, if it is complete.
 fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk::<2>()?;
     rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))
 }
 
-/// Whether `frame`, all [`EMPTY_FRAME`] bytes of it, is the heartbeat by which a child shows that it has the secret.
-pub(crate) fn is_heartbeat(noise: &mut TransportState, frame: &[u8; EMPTY_FRAME]) -> bool {
+/// Whether `frame` is a valid heartbeat. A child sends one to prove that it has the secret.
+pub(crate) fn is_heartbeat(noise: &mut TransportState, frame: &[u8; HEARTBEAT_LEN]) -> bool {
     let mut plain = [0; 1];
     split_frame(frame)
         .is_some_and(|(sealed, _)| matches!(noise.read_message(sealed, &mut plain), Ok(1)) && plain == [0])

@@ -1,0 +1,90 @@
+//! Start of a daemon: joins its parent and waits for the setup of the run.
+
+use hydrant_overlay::{
+    Channel, DaemonSpec, Destination, Event, EventLoop, LifelineLost, Overlay, OverlayError, SpecError,
+};
+use hydrant_reactor::{Error, Key, KeyRange, OpenFiles, OpenFilesError, Reactor, signals};
+use rustix::process::set_parent_process_death_signal;
+
+use crate::control::{Order, Report, Setup, decode, encode};
+
+/// Error that ends a daemon before it has got a setup.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// Standard input holds no specification.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The links failed.
+    #[error(transparent)]
+    Overlay(#[from] OverlayError),
+    /// The parent is lost.
+    #[error(transparent)]
+    LifelineLost(#[from] LifelineLost),
+    /// A signal ended the daemon.
+    #[error("ended by {0}")]
+    Signal(String),
+    /// The limit of open files is too low.
+    #[error(transparent)]
+    OpenFiles(#[from] OpenFilesError),
+    /// A system call failed.
+    #[error(transparent)]
+    System(#[from] Error),
+}
+
+/// A daemon that has joined its parent and has the setup of the run.
+pub(crate) struct Joined {
+    pub(crate) reactor: Reactor,
+    pub(crate) files: OpenFiles,
+    pub(crate) overlay: Overlay,
+    /// Name of this host, as the head knows it.
+    pub(crate) host: String,
+    pub(crate) setup: Setup,
+}
+
+/// Reads the specification from standard input, joins the parent and waits for the setup. Returns none if the parent
+/// shuts the node down first. `signals` and `keys` belong to the event loop that the caller continues with.
+///
+/// It takes over the process: it reads standard input, blocks signals in the calling thread and collects the exit
+/// statuses of child processes. Call it once and from the only thread.
+///
+/// # Errors
+/// The node cannot join, or its parent is lost. All daemons below it have been killed.
+pub(crate) fn join(signals: Key, keys: KeyRange) -> Result<Option<Joined>, JoinError> {
+    let spec = DaemonSpec::read()?;
+    // From here on the link reports the end of the parent, which leaves time to end the processes of the ranks. Without
+    // ssh in between, the system would kill this process together with its parent.
+    set_parent_process_death_signal(None).map_err(Error::during("prctl"))?;
+    let host = spec.host().to_owned();
+    let mut event_loop = EventLoop::new(spec.radix(), signals)?;
+    let now = event_loop.now();
+    let mut overlay = Overlay::daemon(spec, now, keys, &event_loop.files, &event_loop.reactor.poller)?;
+    loop {
+        while let Some(event) = overlay.next_event() {
+            let now = event_loop.now();
+            match event {
+                Event::Message { from, channel: Channel::Control, body, .. } => match decode(&body) {
+                    Some(Order::Setup(setup)) => {
+                        let EventLoop { reactor, files, .. } = event_loop;
+                        return Ok(Some(Joined { reactor, files, overlay, host, setup: *setup }));
+                    }
+                    Some(Order::Who) => {
+                        let here = encode(&Report::Here { pid: std::process::id() });
+                        // The report is short, and its destination exists.
+                        let _ = overlay.route(now, Destination::Node(from), Channel::Control, &here);
+                    }
+                    _ => {}
+                },
+                Event::Message { via, body, .. } => overlay.consumed(via, body.len() as u32),
+                Event::Shutdown => overlay.shutdown(now, &event_loop.reactor.poller),
+                Event::Closed => return Ok(None),
+                Event::LifelineLost(error) => return Err(error.into()),
+                // The overlay reports failures to the head, which decides.
+                Event::Failed(_) | Event::Joined { .. } | Event::Complete | Event::CreditAvailable { .. } => {
+                }
+            }
+        }
+        if let Some(signal) = event_loop.turn(&mut overlay)?.signal {
+            return Err(JoinError::Signal(signals::name(signal.as_raw() as u8)));
+        }
+    }
+}

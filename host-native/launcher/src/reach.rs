@@ -1,0 +1,204 @@
+//! `hydrant reach`: starts daemons on hosts without a job, and reports which of them answer.
+
+use std::io::Write;
+use std::time::Duration;
+
+use hydrant_overlay::{
+    Channel, DaemonFailure, DaemonSettings, Destination, Event, EventLoop, Overlay, OverlayError, RADIX_MAX,
+    TreeSpec, daemon_program,
+};
+use hydrant_placement::{Bootstrap, Host};
+use hydrant_reactor::{Error, Interest, Key, KeyRange, OpenFilesError, signals};
+use rustix::process::Signal;
+
+use crate::control::{Order, Report, decode, encode};
+use crate::value;
+
+/// Keys of this event loop.
+const OWN: KeyRange = KeyRange(0);
+const SIGNALS: Key = OWN.key(0, 0);
+const STDIN: Key = OWN.key(1, 0);
+const LINKS: KeyRange = KeyRange(1);
+
+/// Options of `hydrant reach`.
+#[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
+#[command(about = "Start a daemon on each host, report which of them answer, and end them")]
+pub struct Options {
+    /// The hosts. A host that is listed twice gets two daemons
+    #[arg(required = true, value_name = "HOST")]
+    pub hosts: Vec<String>,
+
+    /// Launcher for daemons: ssh, srun, qrsh, local or exec:'COMMAND {host} {args}'
+    #[arg(long, value_name = "HOW", value_parser = value::bootstrap, default_value = "ssh")]
+    pub bootstrap: Bootstrap,
+
+    /// Maximum number of daemons that one node starts, 2 to 32
+    #[arg(long, value_name = "N", default_value = "16", value_parser = value::within(2..=RADIX_MAX))]
+    pub radix: u32,
+
+    /// Network interface, by name or address, that daemons connect to
+    #[arg(long, value_name = "NAME")]
+    pub iface: Option<String>,
+
+    /// Path of hydrant on the hosts. Default: its path here
+    ///
+    /// The environment variable HYDRANT_REMOTE has the same effect.
+    #[arg(long, value_name = "PATH")]
+    pub remote_hydrant: Option<std::ffi::OsString>,
+
+    /// Number of seconds without a message after which a daemon counts as lost
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub heartbeat: Duration,
+
+    /// Number of seconds after which a daemon that has not joined has failed
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub bootstrap_timeout: Duration,
+
+    /// Keep the daemons until standard input ends
+    #[arg(long)]
+    pub hold: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    value::timeout(text).map(|timeout| timeout.0)
+}
+
+/// Error of `hydrant reach`.
+#[derive(Debug, thiserror::Error)]
+pub enum ReachError {
+    /// A daemon could not be started, or is lost.
+    #[error(transparent)]
+    Failed(#[from] DaemonFailure),
+    /// The links failed.
+    #[error(transparent)]
+    Overlay(#[from] OverlayError),
+    /// A signal ended the command.
+    #[error("ended by {0}")]
+    Signal(String),
+    /// The limit of open files is too low.
+    #[error(transparent)]
+    OpenFiles(#[from] OpenFilesError),
+    /// A system call failed.
+    #[error(transparent)]
+    System(#[from] Error),
+}
+
+/// Starts a daemon on each host, prints the answer of each, and ends them.
+///
+/// It takes over the process, as `hydrant daemon` does.
+///
+/// # Errors
+/// The first failure of a host. All daemons have ended or have been killed.
+pub fn reach(options: &Options) -> Result<(), ReachError> {
+    let mut event_loop = EventLoop::new(options.radix, SIGNALS)?;
+    let settings = DaemonSettings {
+        bootstrap: options.bootstrap.clone(),
+        bootstrap_exec: None,
+        program: daemon_program(options.remote_hydrant.as_ref(), &options.bootstrap)?,
+        iface: options.iface.clone(),
+        heartbeat_timeout: options.heartbeat.as_millis() as u64,
+        join_timeout: options.bootstrap_timeout.as_millis() as u64,
+    };
+    let head = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let hosts = options.hosts.iter().map(|name| Host::new(name)).collect();
+    let tree = TreeSpec { head, hosts, radix: options.radix };
+    let now = event_loop.now();
+    let mut overlay =
+        Overlay::head(tree, settings, now, LINKS, &event_loop.files, &event_loop.reactor.poller)?;
+    for addr in overlay.addrs() {
+        print_line(&format!("listening at {addr}"));
+    }
+    if options.hold {
+        event_loop
+            .reactor
+            .poller
+            .add(rustix::stdio::stdin(), STDIN, Interest::Read)
+            .map_err(Error::during("cannot wait for standard input"))?;
+    }
+    RollCall::default().run(options, &mut event_loop, &mut overlay)
+}
+
+/// State of a roll call.
+#[derive(Default)]
+struct RollCall {
+    answers: usize,
+    failure: Option<DaemonFailure>,
+    signal: Option<Signal>,
+}
+
+impl RollCall {
+    fn run(
+        mut self,
+        options: &Options,
+        event_loop: &mut EventLoop,
+        overlay: &mut Overlay,
+    ) -> Result<(), ReachError> {
+        loop {
+            while let Some(event) = overlay.next_event() {
+                if matches!(event, Event::Closed) {
+                    return self.result();
+                }
+                self.handle_event(event, options, event_loop, overlay);
+            }
+            let turn = event_loop.turn(overlay)?;
+            let is_input_closed =
+                turn.other_ready && rustix::io::read(rustix::stdio::stdin(), &mut [0; 4096]) == Ok(0);
+            if turn.signal.is_some() || is_input_closed {
+                self.signal = self.signal.or(turn.signal);
+                event_loop.reactor.poller.remove(rustix::stdio::stdin());
+                overlay.shutdown(event_loop.now(), &event_loop.reactor.poller);
+            }
+        }
+    }
+
+    fn handle_event(
+        &mut self,
+        event: Event,
+        options: &Options,
+        event_loop: &EventLoop,
+        overlay: &mut Overlay,
+    ) {
+        let (now, poller) = (event_loop.now(), &event_loop.reactor.poller);
+        match event {
+            Event::Complete => {
+                // The order is short.
+                let _ = overlay.route(now, Destination::Descendants, Channel::Control, &encode(&Order::Who));
+            }
+            Event::Message { from, channel: Channel::Control, body, .. } => {
+                let Some(Report::Here { pid }) = decode(&body) else { return };
+                self.answers += 1;
+                print_line(&format!("node {from} is process {pid} on {}", options.hosts[from as usize - 1]));
+                if self.answers == options.hosts.len() {
+                    print_line(&format!("all {} answer", self.answers));
+                    if !options.hold {
+                        overlay.shutdown(now, poller);
+                    }
+                }
+            }
+            Event::Message { via, body, .. } => overlay.consumed(via, body.len() as u32),
+            Event::Failed(failure) => {
+                self.failure.get_or_insert(failure);
+                overlay.shutdown(now, poller);
+            }
+            Event::Joined { .. }
+            | Event::CreditAvailable { .. }
+            | Event::LifelineLost(_)
+            | Event::Shutdown
+            | Event::Closed => {}
+        }
+    }
+
+    fn result(self) -> Result<(), ReachError> {
+        match (self.failure, self.signal) {
+            (Some(failure), _) => Err(failure.into()),
+            (None, Some(signal)) => Err(ReachError::Signal(signals::name(signal.as_raw() as u8))),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// Prints a line on standard output.
+fn print_line(line: &str) {
+    // An error means that no reader is left.
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

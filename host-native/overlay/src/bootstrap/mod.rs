@@ -1,0 +1,28 @@
+//! Start of the daemons of a node's children.
+
+mod process;
+mod spec;
+
+use std::ffi::OsString;
+
+use hydrant_placement::Bootstrap;
+use hydrant_reactor::Error;
+
+pub(crate) use process::BootstrapProcess;
+pub(crate) use spec::VERSION;
+pub use spec::{DaemonSettings, DaemonSpec};
+
+/// Path of the `hydrant` program that daemons run: `remote` if it is given, otherwise the value of `HYDRANT_REMOTE`,
+/// otherwise the path of this program. [`Bootstrap::Local`] always uses this program.
+///
+/// # Errors
+/// The path of this program is unknown.
+pub fn daemon_program(remote: Option<&OsString>, bootstrap: &Bootstrap) -> Result<OsString, Error> {
+    let remote = remote.cloned().or_else(|| std::env::var_os("HYDRANT_REMOTE"));
+    match remote.filter(|_| *bootstrap != Bootstrap::Local) {
+        Some(remote) => Ok(remote),
+        None => std::env::current_exe()
+            .map(Into::into)
+            .map_err(Error::during("cannot find the path of this program")),
+    }
+}

@@ -1,0 +1,152 @@
+//! Process that starts a daemon: ssh, srun, qrsh, or the daemon itself.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+
+use hydrant_reactor::process::{HelperError, start_helper};
+use hydrant_reactor::{Error, OpenFiles, signals};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, waitpid};
+use zeroize::Zeroizing;
+
+/// Number of bytes kept of a process's output.
+const TAIL: usize = 2048;
+/// Number of lines of output in an error message.
+const LINES: usize = 6;
+
+/// A process that starts a daemon. Its process group is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct BootstrapProcess {
+    pid: Pid,
+    /// Pipe to its standard input, the bytes to write, and the number of written bytes.
+    input: Option<(OwnedFd, Zeroizing<Vec<u8>>, usize)>,
+    /// Pipe from its standard output and error.
+    output: Option<OwnedFd>,
+    tail: Vec<u8>,
+    status: Option<WaitStatus>,
+}
+
+impl BootstrapProcess {
+    /// Starts a command. `input` is written to its standard input by [`BootstrapProcess::write_input`].
+    pub(crate) fn start(
+        words: &[OsString],
+        input: Zeroizing<Vec<u8>>,
+        files: &OpenFiles,
+    ) -> Result<BootstrapProcess, HelperError> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(Error::during("pipe"));
+        let (child_stdin, input_end) = pipe()?;
+        let (output_end, child_stdout) = pipe()?;
+        for fd in [&input_end, &output_end] {
+            rustix::io::ioctl_fionbio(fd, true).map_err(Error::during("pipe"))?;
+        }
+        let pid = start_helper(words, child_stdin.as_fd(), child_stdout.as_fd(), files)?;
+        let input = Some((input_end, input, 0));
+        Ok(BootstrapProcess { pid, input, output: Some(output_end), tail: Vec::new(), status: None })
+    }
+
+    /// Pipe to the standard input, until everything is written.
+    pub(crate) fn input(&self) -> Option<&OwnedFd> {
+        self.input.as_ref().map(|(fd, ..)| fd)
+    }
+
+    /// Pipe from the standard output and error, until it is closed.
+    pub(crate) fn output(&self) -> Option<&OwnedFd> {
+        self.output.as_ref()
+    }
+
+    /// Whether the process runs.
+    pub(crate) fn is_running(&self) -> bool {
+        self.status.is_none()
+    }
+
+    /// Writes as much of the input as the pipe accepts.
+    pub(crate) fn write_input(&mut self) {
+        while let Some((fd, bytes, written)) = &mut self.input {
+            match rustix::io::write(&*fd, &bytes[*written..]) {
+                Ok(len) => *written += len,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                // The exit status of the process reports the cause.
+                Err(_) => *written = bytes.len(),
+            }
+            if *written == bytes.len() {
+                self.input = None;
+            }
+        }
+    }
+
+    /// Reads the available output.
+    pub(crate) fn read_output(&mut self) {
+        let mut buffer = [0; TAIL];
+        while let Some(fd) = &self.output {
+            match rustix::io::read(fd, &mut buffer) {
+                Ok(0) => self.output = None,
+                Ok(len) => {
+                    self.tail.extend_from_slice(&buffer[..len]);
+                    let surplus = self.tail.len().saturating_sub(TAIL);
+                    self.tail.drain(..surplus);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => self.output = None,
+            }
+        }
+    }
+
+    /// Reads the available output and returns its last lines, without control characters.
+    pub(crate) fn output_tail(&mut self) -> String {
+        self.read_output();
+        let text = String::from_utf8_lossy(&self.tail);
+        let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+        let last = &lines[lines.len().saturating_sub(LINES)..];
+        let printable = |line: &&str| line.chars().filter(|c| !c.is_control()).collect::<String>();
+        last.iter().map(printable).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Records the exit status if `pid` is this process. Returns whether it is.
+    pub(crate) fn handle_exit(&mut self, pid: Pid, status: WaitStatus) -> bool {
+        let is_this = self.pid == pid && self.is_running();
+        if is_this {
+            self.status = Some(status);
+            // Its children have no other parent that would end them. The number of the group stays in use while the
+            // group has members.
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+        is_this
+    }
+
+    /// The exit status in words.
+    pub(crate) fn exit_status(&self) -> Option<String> {
+        let status = self.status?;
+        Some(match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => format!("ended with exit code {code}"),
+            (None, Some(signal)) => {
+                format!("was ended by {}", signals::name(signal.try_into().unwrap_or(0)))
+            }
+            (None, None) => "ended".to_owned(),
+        })
+    }
+
+    /// Kills the process group.
+    pub(crate) fn kill(&self) {
+        if self.is_running() {
+            // An error means that the group has ended.
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for BootstrapProcess {
+    fn drop(&mut self) {
+        self.kill();
+        while self.is_running() {
+            match waitpid(Some(self.pid), WaitOptions::empty()) {
+                Err(Errno::INTR) => {}
+                Ok(Some((_, status))) => self.status = Some(status),
+                // Another part of the program has collected it.
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+}

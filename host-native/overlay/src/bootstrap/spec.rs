@@ -1,0 +1,208 @@
+//! Specification that a daemon reads from its standard input.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+
+use hydrant_core::peer::tree::Tree;
+use hydrant_placement::{Bootstrap, Host};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::error::SpecError;
+use crate::link::{LinkIdentity, OverlayId, Secret};
+
+/// First bytes in all versions.
+const MAGIC: &[u8; 8] = b"hydrant\n";
+/// Version of this program. Head and daemons must have the same.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Maximum size of a specification in bytes: some hundred thousand hosts.
+const SPEC_MAX: u32 = 64 << 20;
+
+/// Settings of all daemons of an overlay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonSettings {
+    /// Method that starts daemons.
+    pub bootstrap: Bootstrap,
+    /// Program that replaces the `ssh` or `srun` in the `PATH`.
+    pub bootstrap_exec: Option<OsString>,
+    /// Path of `hydrant` on the hosts; see [`daemon_program`](crate::daemon_program).
+    pub program: OsString,
+    /// Name or address of the interface to listen on. By default it is the one that leads to the children.
+    pub iface: Option<String>,
+    /// Milliseconds without a message after which a link counts as closed.
+    pub heartbeat_timeout: u64,
+    /// Milliseconds for a daemon from its start until it has joined.
+    pub join_timeout: u64,
+}
+
+/// Everything that a daemon needs to join. Holds the secret of the link to its parent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DaemonSpec {
+    pub(crate) overlay: OverlayId,
+    pub(crate) secret: Secret,
+    /// Number of the daemon's node.
+    pub(crate) node: u32,
+    /// Number of its parent.
+    pub(crate) parent: u32,
+    /// Addresses at which the parent listens.
+    pub(crate) addrs: Vec<SocketAddr>,
+    /// The parent's host, for messages.
+    pub(crate) parent_host: String,
+    pub(crate) tree: Tree,
+    /// The hosts of the subtree, the daemon's own first.
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) settings: DaemonSettings,
+}
+
+impl DaemonSpec {
+    /// The bytes to write to the standard input of the daemon.
+    pub(crate) fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let body = postcard::to_stdvec(self).map(Zeroizing::new);
+        let body = body.expect("postcard encodes every field of a specification");
+        // The vector never grows, so no copy of the secret is left in memory.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(MAGIC.len() + 1 + VERSION.len() + 4 + body.len()));
+        bytes.extend_from_slice(MAGIC);
+        bytes.push(VERSION.len() as u8);
+        bytes.extend_from_slice(VERSION.as_bytes());
+        bytes.extend_from_slice(&(body.len() as u32).to_be_bytes());
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    /// Reads the specification from standard input. Blocks until it is complete.
+    ///
+    /// # Errors
+    /// Standard input holds no specification, or that of another version.
+    pub fn read() -> Result<DaemonSpec, SpecError> {
+        DaemonSpec::decode(&mut |buffer| rustix::io::read(rustix::stdio::stdin(), buffer))
+    }
+
+    /// Decodes a specification.
+    #[cfg(test)]
+    pub(crate) fn from_bytes(mut bytes: &[u8]) -> Result<DaemonSpec, SpecError> {
+        use std::io::Read;
+        DaemonSpec::decode(&mut |buffer| Ok(bytes.read(buffer).expect("memory can be read")))
+    }
+
+    fn decode(read: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<DaemonSpec, SpecError> {
+        let mut exact = |len: usize| -> Result<Zeroizing<Vec<u8>>, SpecError> {
+            let mut bytes = Zeroizing::new(vec![0; len]);
+            let mut filled = 0;
+            while filled < len {
+                match read(&mut bytes[filled..]) {
+                    Ok(0) => return Err(SpecError::Missing),
+                    Ok(count) => filled += count,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            Ok(bytes)
+        };
+        if exact(MAGIC.len())?[..] != MAGIC[..] {
+            return Err(SpecError::Missing);
+        }
+        let len = exact(1)?[0];
+        let version = exact(usize::from(len))?;
+        if version[..] != *VERSION.as_bytes() {
+            return Err(SpecError::Version(String::from_utf8_lossy(&version).escape_debug().to_string()));
+        }
+        let len = exact(4)?;
+        let len = u32::from_be_bytes([len[0], len[1], len[2], len[3]]);
+        if len > SPEC_MAX {
+            return Err(SpecError::Malformed);
+        }
+        let body = exact(len as usize)?;
+        let spec: DaemonSpec = postcard::from_bytes(&body).map_err(|_| SpecError::Malformed)?;
+        if spec.is_valid() { Ok(spec) } else { Err(SpecError::Malformed) }
+    }
+
+    fn is_valid(&self) -> bool {
+        let subtree = self.tree.subtree(self.node);
+        self.tree.parent(self.node) == Some(self.parent)
+            && self.hosts.len() == subtree.len()
+            && !self.addrs.is_empty()
+            && self.settings.heartbeat_timeout > 0
+    }
+
+    /// Radix of the tree, the maximum number of children of a node.
+    pub fn radix(&self) -> u32 {
+        self.tree.radix()
+    }
+
+    /// Name of the daemon's host, as the head knows it.
+    pub fn host(&self) -> &str {
+        self.hosts.first().map_or("", |host| &host.name)
+    }
+
+    /// Identity of the link to the parent.
+    pub(crate) fn link_identity(&self) -> LinkIdentity {
+        LinkIdentity { overlay: self.overlay, parent: self.parent, child: self.node }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> DaemonSpec {
+        DaemonSpec {
+            overlay: OverlayId::random().unwrap(),
+            secret: Secret::random().unwrap(),
+            node: 1,
+            parent: 0,
+            addrs: vec!["127.0.0.1:99".parse().unwrap(), "[::1]:7".parse().unwrap()],
+            parent_host: "head".to_owned(),
+            tree: Tree::new(4, 2),
+            hosts: vec![Host::new("a"), Host::with_slots("b", 4)],
+            settings: DaemonSettings {
+                bootstrap: Bootstrap::Exec(vec!["{host}".into(), "{args}".into()]),
+                bootstrap_exec: None,
+                program: "hydrant".into(),
+                iface: Some("lo".to_owned()),
+                heartbeat_timeout: 30_000,
+                join_timeout: 60_000,
+            },
+        }
+    }
+
+    fn decode(mut bytes: &[u8]) -> Result<DaemonSpec, SpecError> {
+        // In small pieces, as a pipe may deliver them.
+        DaemonSpec::decode(&mut |buffer| {
+            let len = bytes.len().min(buffer.len()).min(7);
+            buffer[..len].copy_from_slice(&bytes[..len]);
+            bytes = &bytes[len..];
+            Ok(len)
+        })
+    }
+
+    #[test]
+    fn a_specification_is_decoded_as_it_was_encoded() {
+        let spec = spec();
+        let read = decode(&spec.encode()).unwrap();
+        assert_eq!((read.node, read.tree, &read.hosts), (1, spec.tree, &spec.hosts));
+        assert_eq!((read.addrs, read.settings, read.overlay), (spec.addrs, spec.settings, spec.overlay));
+        assert!(!format!("{:?}", read.secret).contains(|c: char| c.is_ascii_digit()));
+    }
+
+    #[test]
+    fn other_versions_and_other_bytes_are_refused() {
+        let mut bytes = spec().encode().to_vec();
+        for len in 0..bytes.len() {
+            assert!(matches!(decode(&bytes[..len]), Err(SpecError::Missing)), "{len}");
+        }
+        assert!(matches!(decode(b"GET / HTTP/1.0\r\n\r\n"), Err(SpecError::Missing)));
+        bytes[MAGIC.len() + 1] = b'9';
+        let error = decode(&bytes).unwrap_err().to_string();
+        let theirs = format!("the launcher's is 9{}", &VERSION[1..]);
+        assert!(error.contains(VERSION) && error.contains(&theirs) && error.contains("--remote-hydrant"));
+        for invalid in [
+            DaemonSpec { node: 0, ..spec() },
+            DaemonSpec { hosts: Vec::new(), ..spec() },
+            DaemonSpec { addrs: Vec::new(), ..spec() },
+            DaemonSpec { tree: Tree::new(1, 2), ..spec() },
+        ] {
+            assert!(matches!(decode(&invalid.encode()), Err(SpecError::Malformed)));
+        }
+    }
+}

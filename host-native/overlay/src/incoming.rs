@@ -1,0 +1,242 @@
+//! Listening sockets for children, and incoming connections until they are authenticated.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use snow::TransportState;
+
+use crate::link::{
+    HEARTBEAT_LEN, INITIATION_LEN, LinkIdentity, OverlayId, Secret, claimed_node, configure_socket,
+    is_heartbeat, respond,
+};
+
+/// Maximum number of unauthenticated connections. A further connection replaces the oldest, so that silent connections
+/// cannot keep a child out. A child that is replaced connects again.
+pub(crate) const INCOMING_MAX: usize = 64;
+/// Time limit of the handshake in milliseconds.
+pub(crate) const HANDSHAKE_TIMEOUT: u64 = 10_000;
+/// Number of connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A listening socket for children.
+#[derive(Debug)]
+pub(crate) struct ListenSocket {
+    listener: TcpListener,
+    addr: SocketAddr,
+}
+
+impl ListenSocket {
+    /// Listens at a free port of `ip`.
+    pub(crate) fn bind(ip: IpAddr) -> io::Result<ListenSocket> {
+        let listener = TcpListener::bind((ip, 0))?;
+        listener.set_nonblocking(true)?;
+        rustix::net::listen(&listener, BACKLOG)?;
+        let addr = listener.local_addr()?;
+        Ok(ListenSocket { listener, addr })
+    }
+
+    /// The address.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Accepts one connection, if one waits.
+    pub(crate) fn accept(&self) -> io::Result<Option<TcpStream>> {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => return Ok(Some(stream)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                // The connection failed before it was accepted.
+                Err(error) if is_connection_error(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl AsFd for ListenSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// Whether an error of accept(2) is a pending error of the new connection. All others are errors of this process or of
+/// the system.
+fn is_connection_error(error: &io::Error) -> bool {
+    let local = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EINVAL, libc::EBADF];
+    error.raw_os_error().is_none_or(|number| !local.contains(&number))
+}
+
+/// A child that has not joined yet.
+#[derive(Debug)]
+pub(crate) struct ExpectedChild<'a> {
+    pub(crate) overlay: OverlayId,
+    pub(crate) parent: u32,
+    pub(crate) secret: &'a Secret,
+}
+
+/// A connection of a child that has proved that it has the secret.
+pub(crate) struct Authenticated {
+    pub(crate) node: u32,
+    pub(crate) fd: OwnedFd,
+    pub(crate) noise: TransportState,
+}
+
+/// Unauthenticated connections.
+#[derive(Debug, Default)]
+pub(crate) struct IncomingConnections {
+    slots: Vec<Option<Incoming>>,
+}
+
+/// An unauthenticated connection.
+struct Incoming {
+    fd: OwnedFd,
+    opened: u64,
+    /// Received bytes of the current message.
+    bytes: [u8; INITIATION_LEN],
+    len: usize,
+    /// Claimed node and Noise state after the response. The child's heartbeat is outstanding.
+    responded: Option<(u32, Box<TransportState>)>,
+}
+
+impl std::fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Incoming").field("fd", &self.fd).field("opened", &self.opened).finish_non_exhaustive()
+    }
+}
+
+/// Result of reading from an unauthenticated connection.
+enum Progress {
+    Pending,
+    Rejected,
+    Authenticated,
+}
+
+impl IncomingConnections {
+    /// Adds a connection and returns its index. `timeout` is the heartbeat timeout in milliseconds.
+    pub(crate) fn add(&mut self, stream: TcpStream, now: u64, timeout: u64) -> Option<u32> {
+        configure_socket(&stream, timeout).ok()?;
+        let incoming =
+            Incoming { fd: stream.into(), opened: now, bytes: [0; INITIATION_LEN], len: 0, responded: None };
+        let free = self.slots.iter().position(Option::is_none);
+        let index = match free {
+            Some(index) => index,
+            None if self.slots.len() < INCOMING_MAX => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+            None => self.oldest()?.0,
+        };
+        self.slots[index] = Some(incoming);
+        Some(index as u32)
+    }
+
+    /// The socket of a connection.
+    pub(crate) fn fd(&self, index: u32) -> Option<&OwnedFd> {
+        self.slots.get(index as usize)?.as_ref().map(|incoming| &incoming.fd)
+    }
+
+    /// Reads from a connection. Returns it when it is authenticated, and closes it if the handshake fails. `expected`
+    /// returns the child with a node number, if that child has not joined yet.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        index: u32,
+        expected: impl Fn(u32) -> Option<ExpectedChild<'a>>,
+    ) -> Option<Authenticated> {
+        let slot = self.slots.get_mut(index as usize)?;
+        let progress = slot.as_mut()?.receive(expected);
+        if matches!(progress, Progress::Pending) {
+            return None;
+        }
+        let incoming = slot.take()?;
+        let (node, noise) = incoming.responded?;
+        matches!(progress, Progress::Authenticated).then_some(Authenticated {
+            node,
+            fd: incoming.fd,
+            noise: *noise,
+        })
+    }
+
+    /// Time at which the handshake timeout of the oldest connection ends.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.oldest().map(|(_, opened)| opened + HANDSHAKE_TIMEOUT)
+    }
+
+    /// Closes connections whose handshake timeout has ended.
+    pub(crate) fn expire(&mut self, now: u64) {
+        for slot in &mut self.slots {
+            if slot.as_ref().is_some_and(|incoming| incoming.opened + HANDSHAKE_TIMEOUT <= now) {
+                *slot = None;
+            }
+        }
+    }
+
+    /// Closes a connection.
+    pub(crate) fn close(&mut self, index: u32) {
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            *slot = None;
+        }
+    }
+
+    /// Closes all connections.
+    pub(crate) fn clear(&mut self) {
+        self.slots.clear();
+    }
+
+    fn oldest(&self) -> Option<(usize, u64)> {
+        let open = self.slots.iter().enumerate();
+        open.filter_map(|(index, slot)| Some((index, slot.as_ref()?.opened)))
+            .min_by_key(|&(_, opened)| opened)
+    }
+}
+
+impl Incoming {
+    fn receive<'a>(&mut self, expected: impl Fn(u32) -> Option<ExpectedChild<'a>>) -> Progress {
+        loop {
+            // Bytes behind the current message stay in the socket, so no further buffer is needed.
+            let size = if self.responded.is_some() { HEARTBEAT_LEN } else { INITIATION_LEN };
+            match recv(&self.fd, &mut self.bytes[self.len..size], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Progress::Rejected,
+                Ok((len, _)) => self.len += len,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Progress::Pending,
+                Err(_) => return Progress::Rejected,
+            }
+            if self.len < size {
+                continue;
+            }
+            self.len = 0;
+            let Some((node, noise)) = &mut self.responded else {
+                match self.respond(&expected) {
+                    Some(()) => continue,
+                    None => return Progress::Rejected,
+                }
+            };
+            let Some(frame) = self.bytes.first_chunk::<HEARTBEAT_LEN>() else { return Progress::Rejected };
+            // The child may have joined over another connection since.
+            let is_expected = expected(*node).is_some();
+            return if is_expected && is_heartbeat(noise, frame) {
+                Progress::Authenticated
+            } else {
+                Progress::Rejected
+            };
+        }
+    }
+
+    fn respond<'a>(&mut self, expected: impl Fn(u32) -> Option<ExpectedChild<'a>>) -> Option<()> {
+        let node = claimed_node(&self.bytes)?;
+        let ExpectedChild { overlay, parent, secret } = expected(node)?;
+        let identity = LinkIdentity { overlay, parent, child: node };
+        let (noise, bytes) = respond(&identity, secret, &self.bytes).ok()?;
+        // The send buffer of a new socket has space for a response.
+        let sent = send(&self.fd, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok()?;
+        self.responded = Some((node, Box::new(noise)));
+        (sent == bytes.len()).then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

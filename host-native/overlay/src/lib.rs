@@ -1,0 +1,108 @@
+//! Tree of daemons on many hosts, with authenticated and encrypted links between them.
+//!
+//! Node 0 is the head, the process that runs the job. Nodes from 1 on are daemons, one for each host. They form a
+//! [`Tree`](hydrant_core::peer::tree::Tree) that follows from the number of nodes and the radix. A node starts, and has
+//! links to, at most as many children as the radix, and has one link to its parent.
+//!
+//! [`Overlay`] is the part of one node. It has no event loop: the owner passes it ready keys, timeouts and child exits,
+//! and takes its [`Event`]s.
+//!
+//! ```
+//! use hydrant_overlay::{DaemonSettings, Event, EventLoop, Overlay, TreeSpec};
+//! use hydrant_placement::{Bootstrap, Host};
+//! use hydrant_reactor::KeyRange;
+//!
+//! const OWN: KeyRange = KeyRange(0);
+//! const LINKS: KeyRange = KeyRange(1);
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A head with one daemon, started by a command that fails.
+//! let mut event_loop = EventLoop::new(2, OWN.key(0, 0))?;
+//! let settings = DaemonSettings {
+//!     bootstrap: Bootstrap::Exec(vec!["false".into(), "{host}".into(), "{args}".into()]),
+//!     bootstrap_exec: None,
+//!     program: "hydrant".into(),
+//!     iface: Some("lo".to_owned()),
+//!     heartbeat_timeout: 30_000,
+//!     join_timeout: 60_000,
+//! };
+//! let tree = TreeSpec { head: "here".to_owned(), hosts: vec![Host::new("n1")], radix: 2 };
+//! let mut overlay = Overlay::head(
+//!     tree, settings, event_loop.now(), LINKS, &event_loop.files, &event_loop.reactor.poller,
+//! )?;
+//! let failure = loop {
+//!     if let Some(Event::Failed(failure)) = overlay.next_event() {
+//!         break failure;
+//!     }
+//!     event_loop.turn(&mut overlay)?;
+//! };
+//! assert_eq!(
+//!     failure.to_string(),
+//!     "host n1 (node 1): false ended with exit code 1 before the daemon had joined"
+//! );
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Bootstrap
+//!
+//! A node listens on the interface that leads to its children. It starts the daemon of each child by ssh or another
+//! [`Bootstrap`](hydrant_placement::Bootstrap), and writes a [`DaemonSpec`] to its standard input: the secret of the
+//! link, the addresses to connect to, and the hosts of the subtree. A secret is never in arguments or in the
+//! environment. Each link has a secret of its own, made by the parent. A node can therefore send in the name of itself and
+//! of the nodes below it, which it has started, and in no other name. The daemon connects to its parent and starts its own
+//! children at the same time. A node whose children have all reported completion reports completion itself.
+//!
+//! # Links
+//!
+//! A link is a TCP connection with Noise (`NNpsk0`, Curve25519, ChaCha20-Poly1305, BLAKE2s). The handshake binds the job,
+//! the version and both node numbers. An incoming connection that has not proved that it has the secret takes 60 bytes of
+//! buffer in one of 64 slots. It is closed after 10 seconds, or when it is the oldest and all slots are taken. A listening
+//! socket is closed when the last child has joined.
+//!
+//! Messages are sent in frames of at most 65,535 bytes and arrive in the order of sending, over all channels of a link
+//! together. Routed messages go from any node to any other along the tree and keep their order between two nodes. A
+//! node accepts from a child only messages of nodes below that child.
+//!
+//! # Flow control
+//!
+//! Reading from a link never stops, so heartbeats, commands and failures arrive even if streams are blocked. Only
+//! streams are bounded: a node may have sent 1 MiB of them to a neighbour that the neighbour has not passed on. The
+//! reader of a rank's output calls [`Overlay::has_credit`] first. A node therefore stores at most 1 MiB and one message
+//! for each neighbour, however many ranks write and however slow the terminal of the head is.
+//!
+//! # Failures
+//!
+//! A closed link is noticed at once. A link without any message for the heartbeat timeout (30 seconds by default) counts
+//! as closed; heartbeats are sent four times as often. A node reports failures below it to its parent, up to the
+//! head, which names the host. A daemon without its parent ends itself, and so do the daemons below it. No daemon is
+//! left after the head is killed.
+
+mod bootstrap;
+mod error;
+mod event_loop;
+mod incoming;
+mod interface;
+mod link;
+mod overlay;
+
+use std::time::Duration;
+
+pub use bootstrap::{DaemonSettings, DaemonSpec, daemon_program};
+pub use error::{
+    AttemptError, ConnectError, DaemonFailure, FailureCause, InterfaceError, LifelineLost, LinkError,
+    OverlayError, SpecError,
+};
+pub use event_loop::{EventLoop, Turn};
+pub use link::{Channel, MESSAGE_MAX};
+pub use overlay::{Destination, Event, Overlay, TreeSpec};
+
+/// Default radix. Two levels of daemons reach 272 hosts and three reach 4,368. Each level costs a fence one hop each way.
+/// Each child costs a daemon one more copy of all data to send, and one more process while it starts.
+pub const RADIX_DEFAULT: u32 = 16;
+/// Maximum radix.
+pub const RADIX_MAX: u32 = 32;
+/// Default time without a message after which a link counts as closed.
+pub const HEARTBEAT_DEFAULT: Duration = Duration::from_secs(30);
+/// Default time for a daemon to join. It allows for an ssh with slow name servers and for an srun that waits for others.
+pub const BOOTSTRAP_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);

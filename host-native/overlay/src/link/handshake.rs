@@ -1,0 +1,195 @@
+//! Handshake of a link: Noise with a pre-shared secret of parent and child.
+//!
+//! The child sends its node number in clear and the first message of `NNpsk0`. The secret is mixed in first, so a message
+//! without the secret fails at its tag, before any computation on curves. The prologue is the overlay, the version and both
+//! node numbers, so a message for another link fails at the same place. A replayed first message gets a response, but the
+//! attacker cannot send the next frame, and the connection is not admitted before that frame.
+
+use std::fmt;
+
+use hydrant_reactor::Error;
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+use snow::{Builder, HandshakeState, TransportState};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::error::LinkError;
+
+const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+/// First bytes of an initiation. The last byte is the version of the handshake.
+const MAGIC: [u8; 8] = *b"hydrant\x01";
+/// Size of the parent's response in bytes: an ephemeral key and a tag.
+pub(crate) const RESPONSE_LEN: usize = 32 + 16;
+/// Size of the child's initiation in bytes: magic, node number, an ephemeral key and a tag.
+pub(crate) const INITIATION_LEN: usize = MAGIC.len() + 4 + 32 + 16;
+
+/// Secret of both ends of one link. Wiped when dropped.
+#[derive(Clone, Serialize, Deserialize, Zeroize, ZeroizeOnDrop)]
+pub(crate) struct Secret([u8; 32]);
+
+impl Secret {
+    /// A new random secret.
+    pub(crate) fn random() -> Result<Secret, Error> {
+        let mut secret = Secret([0; 32]);
+        fill_random(&mut secret.0)?;
+        Ok(secret)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Identifies one overlay, that of one run. It is not secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OverlayId([u8; 16]);
+
+impl OverlayId {
+    /// A new random identifier.
+    pub(crate) fn random() -> Result<OverlayId, Error> {
+        let mut id = [0; 16];
+        fill_random(&mut id)?;
+        Ok(OverlayId(id))
+    }
+}
+
+fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled +=
+            getrandom(&mut bytes[filled..], GetRandomFlags::empty()).map_err(Error::during("getrandom"))?;
+    }
+    Ok(())
+}
+
+/// Identifies one link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkIdentity {
+    pub(crate) overlay: OverlayId,
+    pub(crate) parent: u32,
+    pub(crate) child: u32,
+}
+
+impl LinkIdentity {
+    fn prologue(&self) -> Vec<u8> {
+        let version = env!("CARGO_PKG_VERSION").as_bytes();
+        [&MAGIC[..], &self.overlay.0, &self.parent.to_be_bytes(), &self.child.to_be_bytes(), version].concat()
+    }
+
+    fn build(&self, secret: &Secret, initiator: bool) -> HandshakeState {
+        let prologue = self.prologue();
+        let params = PATTERN.parse().expect("snow supports the pattern");
+        let builder = Builder::new(params).psk(0, &secret.0).and_then(|builder| builder.prologue(&prologue));
+        let build = |builder: Builder<'_>| match initiator {
+            true => builder.build_initiator(),
+            false => builder.build_responder(),
+        };
+        builder.and_then(build).expect("psk0 needs one key, which is set")
+    }
+}
+
+/// The child's side of the handshake.
+#[derive(Debug)]
+pub(crate) struct Initiator(HandshakeState);
+
+impl Initiator {
+    /// Starts a handshake. Also returns the bytes to send.
+    pub(crate) fn new(identity: &LinkIdentity, secret: &Secret) -> (Initiator, [u8; INITIATION_LEN]) {
+        let mut noise = identity.build(secret, true);
+        let mut bytes = [0; INITIATION_LEN];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&identity.child.to_be_bytes());
+        let len = noise.write_message(&[], &mut bytes[12..]).expect("the buffer holds key and tag");
+        debug_assert_eq!(12 + len, INITIATION_LEN);
+        (Initiator(noise), bytes)
+    }
+
+    /// Completes the handshake with the parent's response.
+    ///
+    /// # Errors
+    /// [`LinkError::Forged`] if the response was made without the secret.
+    pub(crate) fn finish(mut self, response: &[u8; RESPONSE_LEN]) -> Result<TransportState, LinkError> {
+        self.0.read_message(response, &mut []).map_err(|_| LinkError::Forged)?;
+        self.0.into_transport_mode().map_err(|_| LinkError::Forged)
+    }
+}
+
+/// The node that an initiation claims to come from.
+pub(crate) fn claimed_node(initiation: &[u8; INITIATION_LEN]) -> Option<u32> {
+    let (magic, rest) = initiation.split_first_chunk::<8>()?;
+    let (number, _) = rest.split_first_chunk()?;
+    (*magic == MAGIC).then(|| u32::from_be_bytes(*number))
+}
+
+/// The parent's side of the handshake: checks an initiation and makes the response. Only the child's first frame proves
+/// that the child has the secret.
+///
+/// # Errors
+/// [`LinkError::Forged`] if the initiation was made without the secret or for another link.
+pub(crate) fn respond(
+    identity: &LinkIdentity,
+    secret: &Secret,
+    initiation: &[u8; INITIATION_LEN],
+) -> Result<(TransportState, [u8; RESPONSE_LEN]), LinkError> {
+    let mut noise = identity.build(secret, false);
+    noise.read_message(&initiation[12..], &mut []).map_err(|_| LinkError::Forged)?;
+    let mut bytes = [0; RESPONSE_LEN];
+    noise.write_message(&[], &mut bytes).map_err(|_| LinkError::Forged)?;
+    Ok((noise.into_transport_mode().map_err(|_| LinkError::Forged)?, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> LinkIdentity {
+        LinkIdentity { overlay: OverlayId([7; 16]), parent: 3, child: 9 }
+    }
+
+    #[test]
+    fn both_ends_of_a_link_agree() {
+        let secret = Secret::random().unwrap();
+        let (initiator, bytes) = Initiator::new(&identity(), &secret);
+        assert_eq!(claimed_node(&bytes), Some(9));
+        let (mut parent, bytes) = respond(&identity(), &secret, &bytes).unwrap();
+        let mut child = initiator.finish(&bytes).unwrap();
+        let (mut sealed, mut plain) = ([0; 64], [0; 64]);
+        let len = child.write_message(b"here", &mut sealed).unwrap();
+        assert_eq!(parent.read_message(&sealed[..len], &mut plain).unwrap(), 4);
+        assert_eq!(&plain[..4], b"here");
+    }
+
+    #[test]
+    fn another_secret_or_identity_fails_at_the_first_message() {
+        let secret = Secret::random().unwrap();
+        let (_, bytes) = Initiator::new(&identity(), &secret);
+        assert!(respond(&identity(), &Secret::random().unwrap(), &bytes).is_err(), "another secret");
+        for other in [
+            LinkIdentity { overlay: OverlayId([8; 16]), ..identity() },
+            LinkIdentity { parent: 4, ..identity() },
+            LinkIdentity { child: 8, ..identity() },
+        ] {
+            assert!(respond(&other, &secret, &bytes).is_err(), "{other:?}");
+        }
+        for at in 12..INITIATION_LEN {
+            let mut bytes = bytes;
+            bytes[at] ^= 1;
+            assert!(respond(&identity(), &secret, &bytes).is_err(), "byte {at}");
+        }
+        let mut bytes = bytes;
+        bytes[0] ^= 1;
+        assert_eq!(claimed_node(&bytes), None);
+    }
+
+    #[test]
+    fn a_response_without_the_secret_is_rejected() {
+        let secret = Secret::random().unwrap();
+        let (initiator, _) = Initiator::new(&identity(), &secret);
+        let other = Secret::random().unwrap();
+        let (_, bytes) = Initiator::new(&identity(), &other);
+        let (_, bytes) = respond(&identity(), &other, &bytes).unwrap();
+        assert!(initiator.finish(&bytes).is_err());
+    }
+}

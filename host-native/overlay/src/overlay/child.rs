@@ -1,0 +1,178 @@
+//! Children of a node, and the start of their daemons.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::Path;
+
+use hydrant_core::peer::tree::Tree;
+use hydrant_placement::{Bootstrap, Environment, Host};
+use hydrant_reactor::{Error, Interest, KeyRange, OpenFiles, Poller};
+
+use super::key::LinkKey;
+use super::neighbour::Neighbour;
+use crate::bootstrap::{BootstrapProcess, DaemonSettings, DaemonSpec};
+use crate::error::{DaemonFailure, FailureCause};
+use crate::link::{Channel, OverlayId, Secret};
+
+/// A child of this node.
+#[derive(Debug)]
+pub(super) struct Child {
+    /// Nodes of its subtree. The first one is the child itself.
+    pub(super) subtree: Range<u32>,
+    pub(super) host: String,
+    /// Name of the command that starts its daemon, for messages.
+    pub(super) command: String,
+    pub(super) process: Option<BootstrapProcess>,
+    pub(super) state: ChildState,
+    /// All daemons of the subtree have joined.
+    pub(super) complete: bool,
+}
+
+/// State of a child's daemon.
+#[derive(Debug)]
+pub(super) enum ChildState {
+    /// The daemon has not joined yet.
+    Starting {
+        /// Secret of the link.
+        secret: Secret,
+        /// Time limit for joining.
+        deadline: u64,
+        /// Messages to send when it has joined.
+        queue: Vec<(Channel, Vec<u8>)>,
+    },
+    /// The daemon has joined.
+    Joined(Box<Neighbour>),
+    /// The daemon has ended or could not be started.
+    Gone,
+}
+
+/// Starts the daemons of children.
+pub(super) struct ChildLauncher<'a> {
+    pub(super) overlay: OverlayId,
+    /// This node.
+    pub(super) node: u32,
+    pub(super) tree: Tree,
+    /// Hosts of the subtree of this node.
+    pub(super) hosts: &'a [Host],
+    /// Addresses at which this node listens.
+    pub(super) addrs: &'a [SocketAddr],
+    pub(super) settings: &'a DaemonSettings,
+    pub(super) keys: KeyRange,
+}
+
+impl ChildLauncher<'_> {
+    /// Starts a child's daemon. If that fails, the child is gone and the failure is returned beside it.
+    pub(super) fn start(
+        &self,
+        subtree: Range<u32>,
+        now: u64,
+        files: &OpenFiles,
+        poller: &Poller,
+    ) -> Result<(Child, Option<DaemonFailure>), Error> {
+        let secret = Secret::random()?;
+        let (from, to) = ((subtree.start - self.node) as usize, (subtree.end - self.node) as usize);
+        let spec = DaemonSpec {
+            overlay: self.overlay,
+            secret: secret.clone(),
+            node: subtree.start,
+            parent: self.node,
+            addrs: self.addrs.to_vec(),
+            parent_host: self.hosts[0].name.clone(),
+            tree: self.tree,
+            hosts: self.hosts[from..to].to_vec(),
+            settings: self.settings.clone(),
+        };
+        let host = self.hosts[from].clone();
+        let daemon = [self.settings.program.clone(), "daemon".into()];
+        let program = self.settings.bootstrap_exec.as_deref().map(Path::new);
+        let words = self.settings.bootstrap.command(program, &Environment::current(), &host, &daemon);
+        let command = match self.settings.bootstrap {
+            Bootstrap::Local => "hydrant daemon".to_owned(),
+            _ => words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default(),
+        };
+        let host = host.name;
+        let mut child =
+            Child { subtree, host, command, process: None, state: ChildState::Gone, complete: false };
+        match BootstrapProcess::start(&words, spec.encode(), files) {
+            Ok(process) => {
+                child.watch_process(&process, self.keys, poller)?;
+                child.process = Some(process);
+                let deadline = now + self.settings.join_timeout;
+                child.state = ChildState::Starting { secret, deadline, queue: Vec::new() };
+                Ok((child, None))
+            }
+            Err(error) => {
+                let failure = child.failure(FailureCause::NotStarted(error.to_string()));
+                Ok((child, Some(failure)))
+            }
+        }
+    }
+}
+
+impl Child {
+    pub(super) fn node(&self) -> u32 {
+        self.subtree.start
+    }
+
+    /// The link, if the daemon has joined.
+    pub(super) fn neighbour(&mut self) -> Option<&mut Neighbour> {
+        match &mut self.state {
+            ChildState::Joined(neighbour) => Some(neighbour),
+            _ => None,
+        }
+    }
+
+    /// The secret of the link, until the daemon has joined.
+    pub(super) fn secret(&self) -> Option<&Secret> {
+        match &self.state {
+            ChildState::Starting { secret, .. } => Some(secret),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_starting(&self) -> bool {
+        matches!(self.state, ChildState::Starting { .. })
+    }
+
+    pub(super) fn has_joined(&self) -> bool {
+        matches!(self.state, ChildState::Joined(_))
+    }
+
+    /// Whether neither the link nor the bootstrap process is left.
+    pub(super) fn is_gone(&self) -> bool {
+        !self.has_joined() && self.process.as_ref().is_none_or(|process| !process.is_running())
+    }
+
+    /// Drops the link and kills the bootstrap process.
+    pub(super) fn kill(&mut self) {
+        self.state = ChildState::Gone;
+        if let Some(process) = &self.process {
+            process.kill();
+        }
+    }
+
+    pub(super) fn failure(&self, cause: FailureCause) -> DaemonFailure {
+        DaemonFailure { node: self.node(), host: self.host.clone(), cause }
+    }
+
+    /// The last lines of output of the bootstrap process.
+    pub(super) fn output_tail(&mut self) -> String {
+        self.process.as_mut().map(BootstrapProcess::output_tail).unwrap_or_default()
+    }
+
+    fn watch_process(
+        &self,
+        process: &BootstrapProcess,
+        keys: KeyRange,
+        poller: &Poller,
+    ) -> Result<(), Error> {
+        let node = self.node();
+        if let Some(fd) = process.input() {
+            poller.add(fd, LinkKey::BootstrapInput(node).encode(keys), Interest::Write)?;
+        }
+        if let Some(fd) = process.output() {
+            poller.add(fd, LinkKey::BootstrapOutput(node).encode(keys), Interest::Read)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! Shutdown, timeouts and lost links.
+
+use hydrant_reactor::{Listener, Poller};
+
+use super::child::ChildState;
+use super::route::LinkMessage;
+use super::{Event, Overlay, ParentLink, SHUTDOWN_TIMEOUT};
+use crate::error::{DaemonFailure, FailureCause, LifelineLost, LinkError, OverlayError};
+
+impl Overlay {
+    /// Ends all daemons below this node. Those that are left after 5 seconds are killed. [`Event::Closed`] follows when
+    /// all have ended.
+    pub fn shutdown(&mut self, now: u64, poller: &Poller) {
+        if self.kill_at.is_some() {
+            return;
+        }
+        self.kill_at = Some(now + SHUTDOWN_TIMEOUT);
+        self.listeners.clear();
+        self.incoming.clear();
+        self.children.iter_mut().filter(|child| child.is_starting()).for_each(|child| child.kill());
+        for node in self.neighbours() {
+            if self.parent() != Some(node) {
+                self.send_link_message(now, node, &LinkMessage::Shutdown);
+            }
+        }
+        self.flush(now, poller);
+        self.check_closed();
+    }
+
+    /// Time of the next call of [`Overlay::handle_timeouts`], in milliseconds of the caller's clock.
+    pub fn deadline(&mut self) -> Option<u64> {
+        let timeout = self.settings.heartbeat_timeout;
+        let parent = match &self.parent_link {
+            ParentLink::Connecting(connector) => Some(connector.deadline()),
+            ParentLink::Established(_, neighbour) | ParentLink::Authenticating(_, neighbour) => {
+                Some(neighbour.deadline(timeout))
+            }
+            ParentLink::None => None,
+        };
+        let child_deadline = |state: &ChildState| match state {
+            ChildState::Starting { deadline, .. } => Some(*deadline),
+            ChildState::Joined(neighbour) => Some(neighbour.deadline(timeout)),
+            ChildState::Gone => None,
+        };
+        let children = self.children.iter().filter_map(|child| child_deadline(&child.state));
+        let paused = self.listeners.iter().filter_map(Listener::deadline);
+        let others = [parent, self.incoming.deadline(), self.kill_at].into_iter().flatten().chain(paused);
+        // Events are to be taken at once.
+        children.chain(others).chain((!self.events.is_empty()).then_some(0)).min()
+    }
+
+    /// Handles timeouts and sends heartbeats. Call it after the ready keys have been handled, so that bytes that have
+    /// arrived count.
+    ///
+    /// # Errors
+    /// The parent cannot be reached, or a system call failed.
+    pub fn handle_timeouts(&mut self, now: u64, poller: &Poller) -> Result<(), OverlayError> {
+        self.connect_to_parent(now, poller)?;
+        self.incoming.expire(now);
+        for listener in &mut self.listeners {
+            listener.resume(poller, now)?;
+        }
+        self.expire_starting_children(now);
+        let timeout = self.settings.heartbeat_timeout;
+        for node in self.neighbours() {
+            let is_overdue = |overlay: &mut Overlay| {
+                overlay.neighbour(node).is_some_and(|neighbour| neighbour.is_overdue(now, timeout))
+            };
+            // This process may have been stopped or busy. Bytes that have arrived since are read first.
+            if is_overdue(self) && !self.receive(node, now) && is_overdue(self) {
+                self.disconnect(now, node, LinkError::Silent(timeout));
+            }
+            let sent = self.neighbour(node).map(|neighbour| neighbour.send_heartbeat(now, timeout));
+            if let Some(Err(error)) = sent {
+                self.disconnect(now, node, error);
+            }
+        }
+        if self.kill_at.is_some_and(|at| at <= now) {
+            // Daemons on other machines end when their links close.
+            self.kill_at = Some(u64::MAX);
+            self.children.iter_mut().for_each(|child| child.kill());
+            self.check_closed();
+        }
+        Ok(())
+    }
+
+    /// Reports and kills children that have not joined in time.
+    fn expire_starting_children(&mut self, now: u64) {
+        let mut failures = Vec::new();
+        for child in &mut self.children {
+            if matches!(child.state, ChildState::Starting { deadline, .. } if deadline <= now) {
+                let output = child.output_tail();
+                child.kill();
+                let millis = self.settings.join_timeout;
+                failures.push(child.failure(FailureCause::JoinTimeout { millis, output }));
+            }
+        }
+        for failure in failures {
+            self.report_failure(now, failure);
+        }
+    }
+
+    /// Handles a failed link.
+    pub(super) fn disconnect(&mut self, now: u64, node: u32, error: LinkError) {
+        if self.parent() == Some(node) {
+            let parent_link = std::mem::replace(&mut self.parent_link, ParentLink::None);
+            if let ParentLink::Authenticating(mut connector, _) = parent_link {
+                if connector.refused(now).is_ok() {
+                    self.parent_link = ParentLink::Connecting(connector);
+                    return;
+                }
+            } else if !matches!(parent_link, ParentLink::Established(..)) {
+                self.parent_link = parent_link;
+                return;
+            }
+            let host = self.parent_host.clone();
+            self.events.push_back(Event::LifelineLost(LifelineLost { node, host, error }));
+            return;
+        }
+        let is_shutting_down = self.kill_at.is_some();
+        let Some(child) = self.child(node).filter(|child| child.has_joined()) else { return };
+        // A daemon that still runs ends when its link closes.
+        child.state = ChildState::Gone;
+        if let LinkError::Silent(_) = &error {
+            child.kill();
+        }
+        let (error, output) = (error.to_string(), child.output_tail());
+        let failure = child.failure(FailureCause::LinkLost { error, output });
+        if !is_shutting_down {
+            self.report_failure(now, failure);
+        }
+        self.check_closed();
+    }
+
+    /// Reports the failure of a daemon below this node to the parent and to the owner.
+    pub(super) fn report_failure(&mut self, now: u64, failure: DaemonFailure) {
+        if self.kill_at.is_none() {
+            self.send_to_parent(now, &LinkMessage::Failed(failure.clone()));
+            self.events.push_back(Event::Failed(failure));
+        }
+    }
+
+    /// Reports the end of a shutdown, once.
+    pub(super) fn check_closed(&mut self) {
+        if self.kill_at.is_some() && !self.closed && self.children.iter().all(|child| child.is_gone()) {
+            self.closed = true;
+            self.events.push_back(Event::Closed);
+        }
+    }
+}

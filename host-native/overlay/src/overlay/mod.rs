@@ -1,0 +1,509 @@
+//! Links of one node to its parent and its children.
+
+mod child;
+mod connect;
+mod failure;
+mod key;
+mod neighbour;
+mod route;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
+
+use hydrant_core::peer::tree::Tree;
+use hydrant_placement::{Bootstrap, Host};
+use hydrant_reactor::{Interest, Key, KeyRange, Listener, OpenFiles, Poller};
+use rustix::process::{Pid, WaitStatus};
+
+use crate::bootstrap::{DaemonSettings, DaemonSpec};
+use crate::error::{DaemonFailure, FailureCause, LifelineLost, OverlayError};
+use crate::incoming::{ExpectedChild, INCOMING_MAX, IncomingConnections, ListenSocket};
+use crate::interface::{interface_addrs, local_addr_towards_any, local_addrs_towards};
+use crate::link::{Channel, Link, OverlayId, RECEIVE_BUFFER_MIN};
+use child::{Child, ChildLauncher, ChildState};
+use connect::Connector;
+use key::LinkKey;
+use neighbour::Neighbour;
+use route::LinkMessage;
+
+pub use route::Destination;
+
+/// Time for daemons to end after the shutdown message, in milliseconds.
+const SHUTDOWN_TIMEOUT: u64 = 5_000;
+
+/// Event of a node's links.
+#[derive(Debug)]
+pub enum Event {
+    /// The daemon of a child has joined.
+    Joined {
+        /// The child.
+        node: u32,
+    },
+    /// All daemons below this node have joined. A node without children reports this when it has joined itself.
+    Complete,
+    /// A message has arrived. [`Channel::Peer`] messages are from the neighbour `via`. The receiver of a
+    /// [`Channel::Stream`] message calls [`Overlay::consumed`] when it has passed the bytes on.
+    Message {
+        /// The neighbour that delivered the message. For a message of this node to itself: this node.
+        via: u32,
+        /// The node that sent the message.
+        from: u32,
+        /// `Peer`, `Control` or `Stream`.
+        channel: Channel,
+        /// The bytes of the message.
+        body: Vec<u8>,
+    },
+    /// There is credit for streams to this neighbour again; see [`Overlay::has_credit`].
+    CreditAvailable {
+        /// The neighbour.
+        neighbour: u32,
+    },
+    /// A daemon below this node could not be started, or is lost. The overlay reports it to the head. The nodes below
+    /// a lost daemon end themselves.
+    Failed(DaemonFailure),
+    /// The link to the parent failed. This daemon and all daemons below it must end at once.
+    LifelineLost(LifelineLost),
+    /// The parent has sent the shutdown message. The owner ends its own processes and calls [`Overlay::shutdown`].
+    Shutdown,
+    /// After [`Overlay::shutdown`]: all daemons below this node have ended.
+    Closed,
+}
+
+/// Link to the parent.
+#[derive(Debug)]
+enum ParentLink {
+    /// This node is the head, or the link has failed.
+    None,
+    Connecting(Box<Connector>),
+    /// The proof has been sent. The parent's first message confirms it. Until then other messages are queued, because
+    /// the parent may close the connection, and this node then connects again.
+    Authenticating(Box<Connector>, Box<Neighbour>),
+    Established(u32, Box<Neighbour>),
+}
+
+/// The tree of daemons that a head starts.
+#[derive(Clone, Debug)]
+pub struct TreeSpec {
+    /// Name of the head's host, for messages.
+    pub head: String,
+    /// The host of each daemon, from node 1 on. A host may appear several times.
+    pub hosts: Vec<Host>,
+    /// Maximum number of children of a node.
+    pub radix: u32,
+}
+
+/// The links of one node to its parent and its children.
+///
+/// It never blocks and has no event loop. The owner calls
+/// - [`Overlay::handle_ready`] for ready keys of [`Overlay::keys`],
+/// - [`Overlay::handle_timeouts`] at the latest at [`Overlay::deadline`],
+/// - [`Overlay::handle_child_exit`] for exited child processes,
+/// - [`Overlay::next_event`] until there is none, and
+/// - [`Overlay::flush`] once in each turn of its loop.
+///
+/// Times are milliseconds of the owner's clock.
+pub struct Overlay {
+    node: u32,
+    tree: Tree,
+    id: OverlayId,
+    settings: DaemonSettings,
+    parent_host: String,
+    parent_link: ParentLink,
+    /// Messages to the parent, until the link is established.
+    parent_queue: Vec<(Channel, Vec<u8>)>,
+    children: Vec<Child>,
+    keys: KeyRange,
+    listeners: Vec<Listener<ListenSocket>>,
+    incoming: IncomingConnections,
+    events: VecDeque<Event>,
+    complete: bool,
+    /// During shutdown: time at which the remaining daemons are killed.
+    kill_at: Option<u64>,
+    closed: bool,
+    buffer: Vec<u8>,
+}
+
+impl fmt::Debug for Overlay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Overlay").field("node", &self.node).field("tree", &self.tree).finish_non_exhaustive()
+    }
+}
+
+impl Overlay {
+    /// Makes the links of the head and starts the daemons of its children. `keys` is the key range of the links.
+    ///
+    /// # Errors
+    /// The node cannot listen, or a system call failed. A daemon that cannot be started is reported as an event.
+    pub fn head(
+        spec: TreeSpec,
+        settings: DaemonSettings,
+        now: u64,
+        keys: KeyRange,
+        files: &OpenFiles,
+        poller: &Poller,
+    ) -> Result<Overlay, OverlayError> {
+        let tree = Tree::new(spec.hosts.len() as u32 + 1, spec.radix);
+        let hosts = [vec![Host::new(&spec.head)], spec.hosts].concat();
+        let mut overlay = Overlay::new(0, tree, OverlayId::random()?, settings, keys);
+        overlay.start_children(&hosts, &[], now, files, poller)?;
+        Ok(overlay)
+    }
+
+    /// Makes the links of a daemon, starts the daemons of its children and connects to its parent.
+    ///
+    /// # Errors
+    /// As for [`Overlay::head`], and the parent cannot be reached.
+    pub fn daemon(
+        mut spec: DaemonSpec,
+        now: u64,
+        keys: KeyRange,
+        files: &OpenFiles,
+        poller: &Poller,
+    ) -> Result<Overlay, OverlayError> {
+        let (hosts, parent) = (std::mem::take(&mut spec.hosts), spec.addrs.clone());
+        let mut overlay = Overlay::new(spec.node, spec.tree, spec.overlay, spec.settings.clone(), keys);
+        overlay.parent_host = spec.parent_host.clone();
+        let key = LinkKey::Link(spec.parent).encode(keys);
+        overlay.parent_link = ParentLink::Connecting(Box::new(Connector::new(spec, key, now)));
+        overlay.connect_to_parent(now, poller)?;
+        overlay.start_children(&hosts, &parent, now, files, poller)?;
+        Ok(overlay)
+    }
+
+    fn new(node: u32, tree: Tree, id: OverlayId, settings: DaemonSettings, keys: KeyRange) -> Overlay {
+        Overlay {
+            node,
+            tree,
+            id,
+            settings,
+            parent_host: String::new(),
+            parent_link: ParentLink::None,
+            parent_queue: Vec::new(),
+            children: Vec::new(),
+            keys,
+            listeners: Vec::new(),
+            incoming: IncomingConnections::default(),
+            events: VecDeque::new(),
+            complete: false,
+            kill_at: None,
+            closed: false,
+            buffer: vec![0; RECEIVE_BUFFER_MIN],
+        }
+    }
+
+    fn start_children(
+        &mut self,
+        hosts: &[Host],
+        parent: &[SocketAddr],
+        now: u64,
+        files: &OpenFiles,
+        poller: &Poller,
+    ) -> Result<(), OverlayError> {
+        let subtrees = self.tree.children(self.node);
+        let node = self.node;
+        if subtrees.len() > 0 {
+            let host_of = |subtree: Range<u32>| hosts[(subtree.start - node) as usize].name.as_str();
+            self.listen(subtrees.clone().map(host_of), parent, poller)?;
+        }
+        let addrs: Vec<SocketAddr> = self.addrs().collect();
+        for subtree in subtrees {
+            let launcher = ChildLauncher {
+                overlay: self.id,
+                node: self.node,
+                tree: self.tree,
+                hosts,
+                addrs: &addrs,
+                settings: &self.settings,
+                keys: self.keys,
+            };
+            let (child, failure) = launcher.start(subtree, now, files, poller)?;
+            self.children.push(child);
+            if let Some(failure) = failure {
+                self.report_failure(now, failure);
+            }
+        }
+        self.check_complete(now);
+        Ok(())
+    }
+
+    fn listen<'a>(
+        &mut self,
+        hosts: impl Iterator<Item = &'a str>,
+        parent: &[SocketAddr],
+        poller: &Poller,
+    ) -> Result<(), OverlayError> {
+        let ips = match (&self.settings.iface, &self.settings.bootstrap) {
+            // An address names the interface of the head only. Other nodes use the network of their parent.
+            (Some(name), _) if self.node > 0 && name.parse::<IpAddr>().is_ok() => {
+                vec![local_addr_towards_any(parent)]
+            }
+            (Some(name), _) => interface_addrs(name)?,
+            (None, Bootstrap::Local) => vec![Ipv4Addr::LOCALHOST.into()],
+            (None, _) => local_addrs_towards(hosts),
+        };
+        for ip in ips {
+            let socket = ListenSocket::bind(ip).map_err(|error| OverlayError::Listen(ip, error))?;
+            let key = LinkKey::Listener(self.listeners.len() as u32).encode(self.keys);
+            self.listeners.push(Listener::new(socket, key, poller)?);
+        }
+        Ok(())
+    }
+
+    /// Maximum number of descriptors of a node with that many children: incoming connections, the link to the parent, and
+    /// for each child its link and the two pipes of its bootstrap process.
+    pub fn files(children: u64) -> u64 {
+        INCOMING_MAX as u64 + 1 + 3 * children
+    }
+
+    /// The key range of the links.
+    pub fn keys(&self) -> KeyRange {
+        self.keys
+    }
+
+    /// Number of this node. The head is node 0.
+    pub fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// The tree of nodes.
+    pub fn tree(&self) -> Tree {
+        self.tree
+    }
+
+    /// Addresses at which this node listens for its children. Empty after all have joined.
+    pub fn addrs(&self) -> impl Iterator<Item = SocketAddr> {
+        self.listeners.iter().map(|listener| listener.socket().addr())
+    }
+
+    /// Takes the next event.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Number of bytes to be written to a neighbour.
+    pub fn queued(&mut self, neighbour: u32) -> usize {
+        self.neighbour(neighbour).map_or(0, |neighbour| neighbour.queued())
+    }
+
+    /// Whether streams may be sent towards `node`. If not, [`Event::CreditAvailable`] follows. Streams that are sent
+    /// without credit are stored in this process.
+    pub fn has_credit(&mut self, node: u32) -> bool {
+        let next = self.tree.towards(self.node, node);
+        next.is_none_or(|next| self.neighbour(next).is_some_and(|neighbour| neighbour.has_credit()))
+    }
+
+    /// Returns credit to the neighbour `via` for bytes of a [`Channel::Stream`] message that have been passed on.
+    pub fn consumed(&mut self, via: u32, bytes: u32) {
+        self.return_credit(via, bytes);
+    }
+
+    /// Announces to all neighbours that this process will be stopped and send nothing for a while.
+    pub fn announce_pause(&mut self, now: u64, poller: &Poller) {
+        for node in self.neighbours() {
+            self.send_link_message(now, node, &LinkMessage::Paused);
+        }
+        self.flush(now, poller);
+    }
+
+    /// Handles a ready key. Keys of another range are ignored.
+    ///
+    /// # Errors
+    /// The parent cannot be reached, or a system call failed.
+    pub fn handle_ready(&mut self, key: Key, now: u64, poller: &Poller) -> Result<(), OverlayError> {
+        let Some(key) = LinkKey::decode(self.keys, key) else { return Ok(()) };
+        match key {
+            LinkKey::Listener(index) => self.accept(index, now, poller),
+            LinkKey::Incoming(index) => self.handle_incoming(index, now, poller)?,
+            LinkKey::Link(node) => match &self.parent_link {
+                ParentLink::Connecting(connector) if connector.parent() == node => {
+                    self.connect_to_parent(now, poller)?;
+                }
+                _ => drop(self.receive(node, now)),
+            },
+            LinkKey::BootstrapInput(node) | LinkKey::BootstrapOutput(node) => {
+                if let Some(process) = self.child(node).and_then(|child| child.process.as_mut()) {
+                    process.write_input();
+                    process.read_output();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes queued messages and returns credit to the neighbours.
+    pub fn flush(&mut self, now: u64, poller: &Poller) {
+        for node in self.neighbours() {
+            if let Some(bytes) = self.neighbour(node).and_then(|neighbour| neighbour.take_credit_to_return())
+            {
+                self.send_link_message(now, node, &LinkMessage::Credit(bytes));
+            }
+            if let Some(Err(error)) = self.neighbour(node).map(|neighbour| neighbour.flush(poller)) {
+                self.disconnect(now, node, error);
+            }
+        }
+    }
+
+    /// Handles the exit of a child process. Returns whether the process had started a daemon.
+    pub fn handle_child_exit(&mut self, now: u64, pid: Pid, status: WaitStatus) -> bool {
+        let exited = |child: &mut Child| {
+            child.process.as_mut().is_some_and(|process| process.handle_exit(pid, status))
+        };
+        let Some(child) = self.children.iter_mut().find_map(|child| exited(child).then_some(child)) else {
+            return false;
+        };
+        let status = child.process.as_ref().and_then(|process| process.exit_status()).unwrap_or_default();
+        if child.is_starting() {
+            let (command, output) = (child.command.clone(), child.output_tail());
+            child.state = ChildState::Gone;
+            let failure = child.failure(FailureCause::BootstrapExited { command, status, output });
+            self.report_failure(now, failure);
+        }
+        self.check_closed();
+        true
+    }
+
+    fn parent(&self) -> Option<u32> {
+        self.tree.parent(self.node)
+    }
+
+    fn child(&mut self, node: u32) -> Option<&mut Child> {
+        self.children.iter_mut().find(|child| child.node() == node)
+    }
+
+    /// The link to a parent or child, if it is authenticated.
+    fn neighbour(&mut self, node: u32) -> Option<&mut Neighbour> {
+        match &mut self.parent_link {
+            ParentLink::Established(parent, neighbour) if *parent == node => Some(neighbour),
+            ParentLink::Authenticating(connector, neighbour) if connector.parent() == node => Some(neighbour),
+            _ => self.children.iter_mut().find(|child| child.node() == node)?.neighbour(),
+        }
+    }
+
+    /// All nodes with a link.
+    fn neighbours(&self) -> Vec<u32> {
+        let children = self.children.iter().filter(|child| child.has_joined()).map(Child::node);
+        let parent = match &self.parent_link {
+            ParentLink::Established(parent, _) => Some(*parent),
+            ParentLink::Authenticating(connector, _) => Some(connector.parent()),
+            _ => None,
+        };
+        parent.into_iter().chain(children).collect()
+    }
+
+    fn connect_to_parent(&mut self, now: u64, poller: &Poller) -> Result<(), OverlayError> {
+        let ParentLink::Connecting(connector) = &mut self.parent_link else { return Ok(()) };
+        let parent = connector.parent();
+        let Some(link) = connector.advance(now, poller).map_err(Box::new)? else { return Ok(()) };
+        let neighbour = Neighbour::new(link, LinkKey::Link(parent).encode(self.keys));
+        neighbour.watch(poller)?;
+        if let ParentLink::Connecting(connector) = std::mem::replace(&mut self.parent_link, ParentLink::None)
+        {
+            self.parent_link = ParentLink::Authenticating(connector, Box::new(neighbour));
+        }
+        Ok(())
+    }
+
+    /// The parent has confirmed the proof of this node.
+    fn handle_confirmation(&mut self, now: u64) {
+        let parent_link = std::mem::replace(&mut self.parent_link, ParentLink::None);
+        let ParentLink::Authenticating(connector, neighbour) = parent_link else { return };
+        let parent = connector.parent();
+        self.parent_link = ParentLink::Established(parent, neighbour);
+        for (channel, bytes) in std::mem::take(&mut self.parent_queue) {
+            // The length was checked when the message was queued.
+            let _ = self.send(now, parent, channel, &bytes);
+        }
+        self.check_complete(now);
+    }
+
+    /// Reads once from a neighbour. Returns whether bytes were received.
+    fn receive(&mut self, node: u32, now: u64) -> bool {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut messages = Vec::new();
+        let result = self.neighbour(node).map(|neighbour| neighbour.receive(now, &mut buffer, &mut messages));
+        self.buffer = buffer;
+        let received = matches!(result, Some(Ok(true)));
+        let mut failed = result.and_then(Result::err);
+        let is_confirmation = received
+            && matches!(&self.parent_link, ParentLink::Authenticating(connector, _) if connector.parent() == node);
+        if is_confirmation {
+            self.handle_confirmation(now);
+        }
+        // Messages before the failure are handled.
+        for (channel, bytes) in messages {
+            if let Err(error) = self.handle_message(now, node, channel, bytes) {
+                failed = Some(error);
+                break;
+            }
+        }
+        if let Some(error) = failed {
+            self.disconnect(now, node, error);
+        }
+        received
+    }
+
+    fn accept(&mut self, index: u32, now: u64, poller: &Poller) {
+        // The bound lets other descriptors have their turn.
+        for _ in 0..INCOMING_MAX {
+            let Some(listener) = self.listeners.get(index as usize) else { return };
+            match listener.socket().accept() {
+                Ok(Some(stream)) => {
+                    let added = self.incoming.add(stream, now, self.settings.heartbeat_timeout);
+                    let Some(index) = added else { continue };
+                    let fd = self.incoming.fd(index).expect("the connection was just added");
+                    let key = LinkKey::Incoming(index).encode(self.keys);
+                    if poller.add(fd, key, Interest::Read).is_err() {
+                        self.incoming.close(index);
+                    }
+                }
+                Ok(None) => return,
+                Err(_) => {
+                    self.listeners.iter_mut().for_each(|listener| listener.pause(poller, now));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn handle_incoming(&mut self, index: u32, now: u64, poller: &Poller) -> Result<(), OverlayError> {
+        let (children, overlay, parent) = (&self.children, self.id, self.node);
+        let expected = |node| {
+            let child = children.iter().find(|child| child.node() == node)?;
+            child.secret().map(|secret| ExpectedChild { overlay, parent, secret })
+        };
+        let Some(authenticated) = self.incoming.receive(index, expected) else { return Ok(()) };
+        let node = authenticated.node;
+        let link = Link::new(authenticated.fd, authenticated.noise, now);
+        let neighbour = Neighbour::new(link, LinkKey::Link(node).encode(self.keys));
+        neighbour.watch(poller)?;
+        let Some(child) = self.child(node) else { return Ok(()) };
+        let state = std::mem::replace(&mut child.state, ChildState::Joined(Box::new(neighbour)));
+        // Confirms the proof.
+        let _ = self.send(now, node, Channel::Link, &[]);
+        if let ChildState::Starting { queue, .. } = state {
+            for (channel, bytes) in queue {
+                // The length was checked when the message was queued.
+                let _ = self.send(now, node, channel, &bytes);
+            }
+        }
+        self.events.push_back(Event::Joined { node });
+        if !self.children.iter().any(|child| child.is_starting()) {
+            self.listeners.clear();
+            self.incoming.clear();
+        }
+        Ok(())
+    }
+
+    fn check_complete(&mut self, now: u64) {
+        let has_joined = matches!(self.parent_link, ParentLink::Established(..)) || self.node == 0;
+        if !self.complete && has_joined && self.children.iter().all(|child| child.complete) {
+            self.complete = true;
+            self.events.push_back(Event::Complete);
+            self.send_to_parent(now, &LinkMessage::Complete);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// All nodes of an overlay in this process. The bootstrap command stores the specification in a file, and the test runs the
+/// daemon.
+struct Nodes {
+    dir: PathBuf,
+    start: Instant,
+    /// Milliseconds by which the clock of the nodes is ahead of the real one.
+    ahead: u64,
+    files: OpenFiles,
+    nodes: Vec<Option<Node>>,
+}
+
+struct Node {
+    overlay: Overlay,
+    poller: Poller,
+    events: Vec<Event>,
+}
+
+impl Nodes {
+    fn new(name: &str, daemons: u32, radix: u32) -> Nodes {
+        let dir = std::env::temp_dir().join(format!("hydrant-overlay-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let keep = format!("cat > '{}/{{host}}'; exec sleep 1000", dir.display());
+        let settings = DaemonSettings {
+            bootstrap: Bootstrap::Exec(vec!["sh".into(), "-c".into(), keep.into(), "{args}".into()]),
+            bootstrap_exec: None,
+            program: "hydrant".into(),
+            iface: Some("127.0.0.1".into()),
+            heartbeat_timeout: 30_000,
+            join_timeout: 60_000,
+        };
+        let hosts = (1..=daemons).map(|node| Host::new(&format!("host{node}"))).collect();
+        let layout = TreeSpec { head: "host0".into(), hosts, radix };
+        let files = OpenFiles::reserve(64).unwrap();
+        let poller = Poller::new().unwrap();
+        let overlay = Overlay::head(layout, settings, 0, KeyRange(1), &files, &poller).unwrap();
+        let mut nodes = vec![Some(Node { overlay, poller, events: Vec::new() })];
+        nodes.resize_with(daemons as usize + 1, || None);
+        Nodes { dir, start: Instant::now(), ahead: 0, files, nodes }
+    }
+
+    /// Starts all nodes and waits until they have joined.
+    fn complete(name: &str, daemons: u32, radix: u32) -> Nodes {
+        let mut nodes = Nodes::new(name, daemons, radix);
+        nodes.until(|nodes| {
+            nodes.nodes.iter().all(|node| {
+                node.as_ref()
+                    .is_some_and(|node| node.events.iter().any(|event| matches!(event, Event::Complete)))
+            })
+        });
+        for node in nodes.nodes.iter_mut().flatten() {
+            node.events.clear();
+        }
+        nodes
+    }
+
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64 + self.ahead
+    }
+
+    fn node(&mut self, node: u32) -> &mut Node {
+        self.nodes[node as usize].as_mut().unwrap()
+    }
+
+    fn overlay(&mut self, node: u32) -> &mut Overlay {
+        &mut self.node(node).overlay
+    }
+
+    fn events(&mut self, node: u32) -> Vec<Event> {
+        std::mem::take(&mut self.node(node).events)
+    }
+
+    /// One turn of each node's event loop.
+    fn turn(&mut self) {
+        let now = self.now();
+        let mut tokens = Vec::new();
+        for at in 1..self.nodes.len() {
+            let path = self.dir.join(format!("host{at}"));
+            if self.nodes[at].is_none()
+                && let Ok(bytes) = std::fs::read(&path)
+                && let Ok(spec) = DaemonSpec::from_bytes(&bytes)
+            {
+                std::fs::remove_file(&path).unwrap();
+                let poller = Poller::new().unwrap();
+                let overlay = Overlay::daemon(spec, now, KeyRange(1), &self.files, &poller).unwrap();
+                self.nodes[at] = Some(Node { overlay, poller, events: Vec::new() });
+            }
+        }
+        for Node { overlay, poller, events } in self.nodes.iter_mut().flatten() {
+            poller.wait(Some(Duration::ZERO), &mut tokens).unwrap();
+            for &token in &tokens {
+                overlay.handle_ready(token, now, poller).unwrap();
+            }
+            overlay.handle_timeouts(now, poller).unwrap();
+            overlay.flush(now, poller);
+            events.extend(std::iter::from_fn(|| overlay.next_event()));
+        }
+    }
+
+    fn until(&mut self, mut done: impl FnMut(&mut Nodes) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !done(self) {
+            assert!(Instant::now() < deadline, "timeout");
+            self.turn();
+        }
+    }
+
+    /// Repeats turns until no more events occur.
+    fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < 20 {
+            let count =
+                |nodes: &Nodes| nodes.nodes.iter().flatten().map(|node| node.events.len()).sum::<usize>();
+            let before = count(self);
+            self.turn();
+            quiet = if count(self) == before { quiet + 1 } else { 0 };
+        }
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn bodies(events: Vec<Event>) -> Vec<(u32, Channel, Vec<u8>)> {
+    let message = |event| match event {
+        Event::Message { from, channel, body, .. } => (from, channel, body),
+        other => panic!("{other:?}"),
+    };
+    events.into_iter().map(message).collect()
+}
+
+#[test]
+fn messages_between_all_nodes_arrive_in_order() {
+    let mut nodes = Nodes::complete("routes", 6, 2);
+    for from in 0..7 {
+        for to in 0..7_u32 {
+            let (first, second) = (format!("{from}-{to}"), format!("{from}+{to}"));
+            let now = nodes.now();
+            let overlay = nodes.overlay(from);
+            overlay.route(now, Destination::Node(to), Channel::Control, first.as_bytes()).unwrap();
+            overlay.route(now, Destination::Node(to), Channel::Stream, second.as_bytes()).unwrap();
+        }
+    }
+    nodes.until(|nodes| nodes.nodes.iter().flatten().all(|node| node.events.len() >= 14));
+    for to in 0..7 {
+        let all = bodies(nodes.events(to));
+        for from in 0..7 {
+            let of_node: Vec<_> = all.iter().filter(|(node, ..)| *node == from).collect();
+            let expected =
+                [(Channel::Control, format!("{from}-{to}")), (Channel::Stream, format!("{from}+{to}"))];
+            assert_eq!(of_node.len(), 2);
+            for ((_, channel, body), (which, text)) in of_node.into_iter().zip(expected) {
+                assert!(*channel == which && *body == text.as_bytes(), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_broadcast_reaches_all_below_and_peers_reach_their_neighbours() {
+    let mut nodes = Nodes::complete("below", 6, 2);
+    // 0: 1..4 and 4..7.
+    nodes.overlay(0).route(0, Destination::Descendants, Channel::Control, b"all").unwrap();
+    nodes.overlay(4).route(0, Destination::Descendants, Channel::Control, b"some").unwrap();
+    nodes.overlay(4).send(0, 5, Channel::Peer, b"down").unwrap();
+    nodes.overlay(4).send(0, 0, Channel::Peer, b"up").unwrap();
+    nodes.overlay(4).send(0, 3, Channel::Peer, b"nowhere").unwrap();
+    nodes.settle();
+    let last_received: Vec<_> = (0..7).map(|node| bodies(nodes.events(node))).collect();
+    let all = (0, Channel::Control, b"all".to_vec());
+    let some = (4, Channel::Control, b"some".to_vec());
+    assert_eq!(last_received[0], [(4, Channel::Peer, b"up".to_vec())]);
+    assert!(last_received[1..5].iter().all(|last_received| *last_received == [all.clone()]));
+    assert_eq!(last_received[6].len(), 2);
+    assert!(last_received[5].contains(&all) && last_received[5].contains(&some));
+    assert!(last_received[5].contains(&(4, Channel::Peer, b"down".to_vec())));
+}
+
+#[test]
+fn early_messages_wait_for_the_link() {
+    let mut nodes = Nodes::new("early", 2, 2);
+    nodes.overlay(0).route(0, Destination::Node(2), Channel::Control, b"early").unwrap();
+    assert!(!nodes.overlay(0).has_credit(2), "there is no credit before the link");
+    nodes.until(|nodes| {
+        let node = nodes.nodes[2].as_ref();
+        node.is_some_and(|node| {
+            node.events.iter().any(|event| matches!(event, Event::Message { from: 0, .. }))
+        })
+    });
+    assert!(nodes.overlay(0).has_credit(2));
+}
+
+#[test]
+fn a_slow_head_blocks_streams_only() {
+    // A chain: 2 is a child of 1.
+    let mut nodes = Nodes::complete("slow", 4, 2);
+    assert_eq!(nodes.overlay(0).tree().parent(2), Some(1));
+    let piece = vec![7; 60_000];
+    let (mut sent, mut taken) = (0, Vec::new());
+    // The head consumes nothing.
+    let mut idle = 0;
+    while idle < 50 {
+        let before = sent;
+        while nodes.overlay(2).has_credit(0) {
+            nodes.overlay(2).route(0, Destination::Node(0), Channel::Stream, &piece).unwrap();
+            sent += 1;
+        }
+        nodes.turn();
+        taken.extend(nodes.events(0));
+        idle = if sent == before { idle + 1 } else { 0 };
+    }
+    let window = neighbour::WINDOW as usize;
+    let way = 2 * (window + piece.len() + 16);
+    assert!((window..way).contains(&(sent * piece.len())), "{sent} pieces are on their way");
+    assert_eq!(taken.len(), sent, "what was sent has arrived");
+    // Commands get through meanwhile.
+    nodes.overlay(2).route(0, Destination::Node(0), Channel::Control, b"through").unwrap();
+    nodes.until(|nodes| {
+        taken.extend(nodes.events(0));
+        matches!(taken.last(), Some(Event::Message { channel: Channel::Control, .. }))
+    });
+    // The head takes what it has, and the stream goes on to any length.
+    let mut bytes = 0;
+    let mut room = false;
+    nodes.until(|nodes| {
+        for event in taken.drain(..).chain(nodes.events(0)) {
+            if let Event::Message { via, channel: Channel::Stream, body, .. } = event {
+                bytes += body.len();
+                nodes.overlay(0).consumed(via, body.len() as u32);
+            }
+        }
+        room |= nodes.events(2).iter().any(|event| matches!(event, Event::CreditAvailable { neighbour: 1 }));
+        while nodes.overlay(2).has_credit(0) {
+            nodes.overlay(2).route(0, Destination::Node(0), Channel::Stream, &piece).unwrap();
+        }
+        bytes > 8 * window
+    });
+    assert!(room);
+}
+
+#[test]
+fn forged_senders_and_destinations_are_rejected() {
+    let forged = [
+        // A node that is not below the child.
+        route::Envelope { to: Destination::Node(0), from: 3, body: b"" },
+        route::Envelope { to: Destination::Node(0), from: 0, body: b"" },
+        // Back to where it came from.
+        route::Envelope { to: Destination::Node(1), from: 1, body: b"" },
+        // Nowhere.
+        route::Envelope { to: Destination::Node(99), from: 1, body: b"" },
+        // Destination all.
+        route::Envelope { to: Destination::Descendants, from: 1, body: b"" },
+    ];
+    let mut wrong: Vec<(Channel, Vec<u8>)> =
+        forged.iter().map(|forged| (Channel::Control, postcard::to_stdvec(forged).unwrap())).collect();
+    let failure =
+        DaemonFailure { node: 3, host: "host3".into(), cause: FailureCause::NotStarted(String::new()) };
+    for note in [LinkMessage::Shutdown, LinkMessage::Failed(failure)] {
+        wrong.push((Channel::Link, postcard::to_stdvec(&note).unwrap()));
+    }
+    wrong.push((Channel::Stream, b"\xff".to_vec()));
+    for (at, (channel, bytes)) in wrong.into_iter().enumerate() {
+        let mut nodes = Nodes::complete(&format!("forged{at}"), 4, 2);
+        nodes.overlay(1).send(0, 0, channel, &bytes).unwrap();
+        nodes.until(|nodes| nodes.node(0).events.iter().any(|event| matches!(event, Event::Failed(_))));
+        let [Event::Failed(failure)] = &nodes.events(0)[..] else { panic!("one thing is wrong") };
+        assert!(
+            failure.to_string().starts_with("host host1 (node 1): its daemon is lost: it sent"),
+            "{failure}"
+        );
+        // The head closes the link, and the node loses its lifeline.
+        nodes.until(|nodes| nodes.node(1).events.iter().any(|event| matches!(event, Event::LifelineLost(_))));
+    }
+}
+
+#[test]
+fn a_lost_node_is_reported_to_the_head_and_to_its_children() {
+    let mut nodes = Nodes::complete("lost", 6, 2);
+    // 4 is a child of 0; 5 and 6 are children of 4.
+    let lost = nodes.nodes[5].take().unwrap();
+    drop(lost);
+    nodes.until(|nodes| !nodes.node(0).events.is_empty());
+    let [Event::Failed(failure)] = &nodes.events(0)[..] else { panic!("one node is lost") };
+    assert_eq!(failure.to_string(), "host host5 (node 5): its daemon is lost: its connection was closed");
+    drop(nodes.nodes[4].take().unwrap());
+    nodes.until(|nodes| !nodes.node(6).events.is_empty());
+    let [Event::LifelineLost(lost)] = &nodes.events(6)[..] else { panic!("its parent is gone") };
+    let expected = "host host4 (node 4), which started this daemon, is lost: its connection was closed";
+    assert_eq!(lost.to_string(), expected);
+}
+
+#[test]
+fn an_unannounced_pause_ends_the_link() {
+    let mut nodes = Nodes::complete("silence", 2, 2);
+    let now = nodes.now();
+    let Node { overlay, poller, .. } = nodes.node(2);
+    overlay.announce_pause(now, poller);
+    // Node 2 sends nothing and has announced it. Then node 1 sends nothing without an announcement.
+    let hushed = nodes.nodes[2].take();
+    nodes.settle();
+    let silent = nodes.nodes[1].take();
+    nodes.ahead = 30_000;
+    nodes.until(|nodes| !nodes.node(0).events.is_empty());
+    let [Event::Failed(failure)] = &nodes.events(0)[..] else { panic!("one is silent") };
+    let expected = "host host1 (node 1): its daemon is lost: no message for 30 s";
+    assert_eq!(failure.to_string(), expected);
+    drop((hushed, silent));
+}
+
+#[test]
+fn heartbeats_keep_idle_links() {
+    let mut nodes = Nodes::complete("idle", 3, 2);
+    // Several times as long as a silent link would live.
+    for _ in 0..120 {
+        nodes.ahead += 1_000;
+        nodes.settle();
+    }
+    for node in 0..4 {
+        assert!(nodes.events(node).is_empty(), "an idle link is not a dead one");
+    }
+}
