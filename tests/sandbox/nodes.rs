@@ -122,17 +122,17 @@ fn one_that_speaks_for_other_nodes_is_ended() {
 }
 
 #[test]
-fn one_whose_messages_make_no_sense_to_a_neighbour_is_ended() {
+fn one_that_sends_a_neighbour_invalid_messages_is_ended() {
     // Peer: for node 2, from node 1, that all above have come to job 0's fence.
     let poll = "(i64.store (i32.const 131072) (i64.const 0x02040207)) (i32.const 8)";
     let file = hostile_on("babble", 1, BYTES, HANDLED, poll);
-    ended("", &file, "n1 (node 1)", " told host n2 (node 2) what no core says: a message from another node");
+    ended("", &file, "n1 (node 1)", " sent host n2 (node 2) an invalid message: a message from another node");
     // And for the head, which is no host of the job.
     let poll = "(i64.store (i32.const 131072) (i64.const 0x01040007)) (i32.const 8)";
     let file = hostile_on("babble-up", 1, BYTES, HANDLED, poll);
-    let said = format!("the plugin {} told host ", file.display());
+    let said = format!("the plugin {} sent host ", file.display());
     let outcome = on_nodes(&file, "-n 8 bash -c").arg(WAITING).run();
-    outcome.code(1).warns(&format!("host n1 (node 1): {said}")).warns(" (node 0) what no core says: ");
+    outcome.code(1).warns(&format!("host n1 (node 1): {said}")).warns(" (node 0) an invalid message: ");
 }
 
 #[test]

@@ -1,12 +1,9 @@
 //! Choice of the PMI server's backend: in this process, or a plugin in a sandbox.
 
-use std::ffi::OsString;
-use std::time::Duration;
-
+use hydrant_control::protocol::PluginFile;
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Server, Time};
 pub(crate) use hydrant_driver::{AnyBackend, BackendError};
-use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
 use crate::plan::Plugin;
@@ -40,26 +37,13 @@ impl Backend for Native<'_> {
     }
 }
 
-/// A plugin's file as it was read, here or on another machine.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct PluginFile {
-    /// What errors call it.
-    pub(crate) file: OsString,
-    /// What it holds.
-    pub(crate) code: Vec<u8>,
-    /// How long one call may take.
-    pub(crate) deadline: Duration,
-}
-
-impl PluginFile {
-    /// Finds and reads a plugin.
-    pub(crate) fn read(plugin: &Plugin) -> Result<PluginFile, RunError> {
-        #[cfg(feature = "sandbox")]
-        return crate::sandbox::read(plugin);
-        #[cfg(not(feature = "sandbox"))]
-        match plugin {
-            Plugin::Installed | Plugin::File(_) => Err(RunError::NoSandbox),
-        }
+/// Finds and reads a plugin.
+pub(crate) fn read_plugin(plugin: &Plugin) -> Result<PluginFile, RunError> {
+    #[cfg(feature = "sandbox")]
+    return crate::sandbox::read(plugin);
+    #[cfg(not(feature = "sandbox"))]
+    match plugin {
+        Plugin::Installed | Plugin::File(_) => Err(RunError::NoSandbox),
     }
 }
 

@@ -132,6 +132,16 @@ impl From<BoardError> for RunError {
     }
 }
 
+impl From<hydrant_control::Error> for RunError {
+    fn from(error: hydrant_control::Error) -> RunError {
+        match error {
+            hydrant_control::Error::Size(ranks) => RunError::Size(ranks),
+            hydrant_control::Error::Placement(error) => error.into(),
+            error => RunError::links(error),
+        }
+    }
+}
+
 impl From<OverlayError> for RunError {
     fn from(error: OverlayError) -> RunError {
         Box::new(error).into()

@@ -6,7 +6,7 @@ use hydrant_overlay::{
 use hydrant_reactor::{Error, Key, KeyRange, OpenFiles, OpenFilesError, Reactor, signals};
 use rustix::process::set_parent_process_death_signal;
 
-use crate::control::{Order, Report, Setup, decode, encode};
+use hydrant_control::protocol::{Order, Report, Setup, decode, encode};
 
 /// Error that ends a daemon before it has got a setup.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +67,8 @@ pub(crate) fn join(signals: Key, keys: KeyRange) -> Result<Option<Joined>, JoinE
                         let EventLoop { reactor, files, .. } = event_loop;
                         return Ok(Some(Joined { reactor, files, overlay, host, setup: *setup }));
                     }
-                    Some(Order::Who) => {
-                        let here = encode(&Report::Here { pid: std::process::id() });
+                    Some(Order::Identify) => {
+                        let here = encode(&Report::Identity { pid: std::process::id() });
                         // The report is short, and its destination exists.
                         let _ = overlay.route(now, Destination::Node(from), Channel::Control, &here);
                     }

@@ -2,7 +2,6 @@
 
 mod border;
 pub mod cli;
-mod control;
 mod dry_run;
 mod engine;
 mod error;

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use hydrant_control::protocol::Program;
 use hydrant_core::Limit;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT};
 use hydrant_placement::{CpuBinding, Environment, Location, PlacementError, PlacementOptions, locate};
-use serde::{Deserialize, Serialize};
 
 /// Variables that the launcher sets for each rank. The user cannot assign them.
 pub(crate) const OWN_VARIABLES: [&str; 12] = [
@@ -53,26 +53,6 @@ impl Plan {
         }
         Ok(location)
     }
-}
-
-/// Program of a job. Its index in [`Plan::programs`] is its `appnum`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Program {
-    /// Number of ranks; at least one.
-    pub ranks: u32,
-    /// Command as given by the user: a path if it contains a slash, otherwise a name to search in `PATH`.
-    pub command: OsString,
-    /// Arguments, without the command.
-    pub args: Vec<OsString>,
-    /// Complete environment, without variables of other launchers and without those that the launcher adds per rank.
-    pub env: Vec<(OsString, OsString)>,
-    /// Working directory. Default: the launcher's.
-    #[serde(with = "path_bytes")]
-    pub wdir: Option<PathBuf>,
-    /// Directories, separated by colons, to search for the command before `PATH`.
-    pub path: Option<OsString>,
-    /// Process sets of its ranks, in addition to the predefined ones. Adjacent programs with the same name share one set.
-    pub psets: Vec<String>,
 }
 
 /// Options of the whole job.
@@ -171,20 +151,4 @@ pub enum Plugin {
     Installed,
     /// This file.
     File(PathBuf),
-}
-
-/// Serde representation of optional paths that may hold any bytes.
-mod path_bytes {
-    use std::ffi::OsString;
-    use std::path::PathBuf;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
-        path.as_ref().map(|path| path.as_os_str()).serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
-        Ok(Option::<OsString>::deserialize(from)?.map(PathBuf::from))
-    }
 }

@@ -11,8 +11,8 @@ use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Error, Interest, Key, KeyRange, OpenFilesError, signals};
 use rustix::process::Signal;
 
-use crate::control::{Order, Report, decode, encode};
 use crate::value;
+use hydrant_control::protocol::{Order, Report, decode, encode};
 
 /// Keys of this event loop.
 const OWN: KeyRange = KeyRange(0);
@@ -162,10 +162,11 @@ impl RollCall {
         match event {
             Event::Complete => {
                 // The order is short.
-                let _ = overlay.route(now, Destination::Descendants, Channel::Control, &encode(&Order::Who));
+                let _ =
+                    overlay.route(now, Destination::Descendants, Channel::Control, &encode(&Order::Identify));
             }
             Event::Message { from, channel: Channel::Control, body, .. } => {
-                let Some(Report::Here { pid }) = decode(&body) else { return };
+                let Some(Report::Identity { pid }) = decode(&body) else { return };
                 self.answers += 1;
                 print_line(&format!("node {from} is process {pid} on {}", options.hosts[from as usize - 1]));
                 if self.answers == options.hosts.len() {

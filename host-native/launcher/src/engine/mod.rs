@@ -1,14 +1,14 @@
 //! Runs a job and those that it spawns: one process, one event loop, no threads.
 
 mod board;
-pub(crate) mod jobs;
+mod jobs;
 mod nodes;
 pub(crate) mod open;
 mod output;
 mod procs;
 mod query;
 mod ranks;
-pub(crate) mod report;
+mod report;
 mod serve;
 mod server;
 mod sink;
@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use hydrant_control::{ExitStatus, KillEscalation};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_placement::{Environment, Location};
@@ -32,7 +33,7 @@ use hydrant_reactor::{
 };
 use hydrant_record::{Recorder, RecordingFile};
 
-use crate::border::{AnyBackend, BackendError, Maker, PluginFile};
+use crate::border::{AnyBackend, BackendError, Maker, read_plugin};
 use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
 use crate::manage::Board;
@@ -44,8 +45,6 @@ use jobs::Jobs;
 use nodes::Nodes;
 pub use nodes::{DaemonError, daemon};
 use procs::Procs;
-use ranks::Doomed;
-use report::Verdict;
 use server::PmiServer;
 use sink::Sinks;
 use stdin::Stdin;
@@ -104,7 +103,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         }
         None => {
             let limits = limits(plan, ranks);
-            let plugin = plan.options.sandbox.as_ref().map(PluginFile::read).transpose()?;
+            let plugin = plan.options.sandbox.as_ref().map(read_plugin).transpose()?;
             let maker = Maker::new(plugin.as_ref())?;
             // Whoever comes by a port may be on another machine.
             let slabs = slabs.insert(maker.slabs(&limits, plan.options.pmi_port.is_none())?);
@@ -200,8 +199,8 @@ struct Engine<'p, 's> {
     files: OpenFiles,
     jobs: Jobs,
     procs: Procs,
-    /// Ranks that asked to be ended alone.
-    doomed: Vec<Doomed>,
+    /// Ranks that got `SIGTERM`.
+    kills: KillEscalation,
     core: PmiServer<'s>,
     /// Where it is recorded.
     recording: Option<Rc<RecordingFile>>,
@@ -209,7 +208,10 @@ struct Engine<'p, 's> {
     stdin: Stdin,
     streams: Streams,
     sinks: Sinks,
-    verdict: Verdict,
+    /// Exit status of a run on this machine.
+    status: ExitStatus,
+    /// Lost output has been reported.
+    losses_reported: bool,
     /// Where names are kept that other runs see too.
     universe: Option<Universe>,
     /// The other nodes of the run, where there are some.
@@ -241,14 +243,15 @@ impl<'p, 's> Engine<'p, 's> {
             files,
             jobs: Jobs::default(),
             procs: Procs::new(),
-            doomed: Vec::new(),
+            kills: KillEscalation::default(),
             core,
             recording: None,
             null: streams::null().map_err(RunError::system("cannot open /dev/null"))?,
             stdin,
             streams,
             sinks,
-            verdict: Verdict::default(),
+            status: ExitStatus::default(),
+            losses_reported: false,
             universe: None,
             nodes: None,
             buffer: vec![0; BUFFER],
@@ -272,10 +275,10 @@ impl<'p, 's> Engine<'p, 's> {
     fn turn(&mut self, keys: &mut Vec<Key>) -> Result<Option<u8>, RunError> {
         self.start_some()?;
         if self.settle()? {
-            return Ok(Some(self.verdict.code()));
+            return Ok(Some(self.exit_code()));
         }
         self.flush_links()?;
-        let starting = self.jobs.iter().any(|job| job.is_starting());
+        let starting = self.jobs.iter().any(|job| job.run.is_starting());
         let timeout = if starting { Some(Duration::ZERO) } else { self.timeout() };
         self.poller.wait(timeout, keys)?;
         let mut signals = false;
@@ -311,15 +314,13 @@ impl<'p, 's> Engine<'p, 's> {
     /// How long nothing has to be done unless something happens.
     fn timeout(&mut self) -> Option<Duration> {
         let server = self.core.poll_at();
-        let of_jobs =
-            self.jobs.iter().flat_map(|job| [job.kill_at, job.port.as_ref().and_then(Listener::deadline)]);
-        let doomed = self.doomed.iter().map(|doomed| Some(doomed.at));
+        let ports = self.jobs.iter().map(|job| job.run.port.as_ref().and_then(Listener::deadline));
+        let kills = self.kills.poll_at();
         let names = self.universe.as_ref().and_then(Universe::deadline);
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
-        let at = [server, names, nodes, self.streams.deadline(), self.stdin.deadline()]
+        let at = [server, kills, names, nodes, self.streams.deadline(), self.stdin.deadline()]
             .into_iter()
-            .chain(of_jobs)
-            .chain(doomed);
+            .chain(ports);
         self.clock.timeout(at)
     }
 
@@ -330,7 +331,7 @@ impl<'p, 's> Engine<'p, 's> {
             self.outputs()?;
         }
         self.expire_names(now)?;
-        self.end_doomed(now);
+        self.kill_overdue(now);
         self.resume_ports(now)?;
         if self.stdin.deadline().is_some_and(|at| at <= now) {
             self.stdin.pump(now, &self.poller);

@@ -1,33 +1,30 @@
-//! How a job begins: what the core, the ranks and the launcher itself know of it before its first process.
+//! Start of a job: registration at the PMI server, sockets, and tables, before its first process.
 
-use hydrant_core::limits::JOBID_MAX;
+use hydrant_control::protocol::{JobRecord, Program, RankBlock};
+use hydrant_control::{SpawnKey, format_ranges, job_name, process_sets};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
-use hydrant_placement::{node_pset, process_mapping};
+use hydrant_driver::TcpPort;
+use hydrant_placement::process_mapping;
 use hydrant_reactor::{Interest, Listener};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::jobs::{Away, Job, Ranks};
+use super::jobs::{Job, LocalRanks, Ranks, count_ranks};
 use super::query::Query;
-use super::report::Outcome;
 use super::token::Token;
 use super::{Engine, needed_files};
 use crate::border::BackendError;
-use crate::control::{JobRecord, Place};
 use crate::error::RunError;
 use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
-use crate::plan::Program;
-use hydrant_driver::TcpPort;
 
 /// The only node's number.
 pub(super) const ALONE: u32 = 0;
 
-/// What ranks here need before they are started.
-type Ready = (Option<Launcher>, Option<Listener<TcpPort>>, Option<Query>);
+/// What ranks on this machine need before they are started.
+type Prepared = (Option<Launcher>, Option<Listener<TcpPort>>, Option<Query>);
 
 impl Engine<'_, '_> {
-    /// Takes a job in whose ranks are all of this process, for them to be started. Where that fails, nothing of it is
-    /// left.
+    /// Opens a job all of whose ranks run on this machine. After an error nothing of it is left.
     pub(super) fn open_job(
         &mut self,
         programs: Vec<Program>,
@@ -35,71 +32,40 @@ impl Engine<'_, '_> {
         spawn: Option<UpcallId>,
     ) -> Result<JobId, RunError> {
         let ranks = size(&programs)?;
-        let places = vec![Place { node: ALONE, first: 0, count: ranks }];
+        let blocks = vec![RankBlock { node: ALONE, first: 0, count: ranks }];
         let mapping = process_mapping(&[(0, ranks)])?;
-        let record = self.record(programs, places, mapping)?;
-        let id = record.id;
-        self.open(record, checked.into_iter().map(Some).collect(), spawn.map(|spawn| (ALONE, spawn)), None)?;
+        let (id, ordinal) = (self.jobs.free_id(), self.jobs.count());
+        let name = job_name(std::process::id(), ordinal, random()?, &self.host);
+        let psets = process_sets(ordinal, &name, &programs, &blocks, |_| &self.host);
+        let record = JobRecord { id, ordinal, name, programs, blocks, mapping, psets, spawned: None };
+        self.open(record, checked.into_iter().map(Some).collect(), spawn.map(|spawn| (ALONE, spawn)))?;
         Ok(id)
     }
 
-    /// What there is to know of a job that begins.
-    pub(super) fn record(
-        &self,
-        programs: Vec<Program>,
-        places: Vec<Place>,
-        mapping: String,
-    ) -> Result<JobRecord, RunError> {
-        let ordinal = self.jobs.count;
-        let name = job_name(&self.host, ordinal)?;
-        let mut psets = self.psets_of_nodes(&places);
-        psets.extend(self::psets(ordinal, &name, &programs));
-        let id = self.jobs.free_id();
-        Ok(JobRecord { id, ordinal, name, programs, places, mapping, psets, spawned: None })
-    }
-
-    /// Takes a job in, for those of its ranks to be started that are of this process. Where that fails, nothing of it is
-    /// left. `checked` says of each program what it was found to be, unless none of its ranks is here.
+    /// Opens a job whose ranks run in part on this machine. After an error nothing of it is left. `checked` holds the
+    /// files of the programs that have ranks here.
     pub(super) fn open(
         &mut self,
         record: JobRecord,
         checked: Vec<Option<PreparedProgram>>,
-        spawn: Option<(u32, UpcallId)>,
-        away: Option<Away>,
+        spawn: Option<SpawnKey>,
     ) -> Result<(), RunError> {
-        let JobRecord { id, ordinal, .. } = record;
-        let ranks = size(&record.programs)?;
-        let here = Ranks::of_node(&record.places, self.node());
-        self.check_room(here.count())?;
-        let begins = (here.count() > 0).then(|| self.prepare(&record, checked, &here)).transpose()?;
-        let (mut launcher, port, query) = begins.unwrap_or_default();
-        self.tell(&record, ranks, spawn)?;
+        let id = record.id;
+        let size = size(&record.programs)?;
+        let ranks = Ranks::of_node(&record.blocks, self.node());
+        let all = count_ranks(&self.jobs) + u64::from(ranks.count());
+        self.check_room(id, ranks.count(), all, self.jobs.len() as u64 + 1)?;
+        let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
+        let (mut launcher, port, query) = prepared.unwrap_or_default();
+        self.register(&record, spawn)?;
         if let Some(launcher) = &mut launcher {
-            self.direct(launcher, id, &record.name)?;
+            self.direct_clients(launcher, id, &record.name)?;
         }
-        let first_here = here.from(0);
-        let job = Job {
-            id,
-            ordinal,
-            name: record.name,
-            first: self.jobs.free_stretch(ranks),
-            ranks,
-            programs: record.programs,
-            next: first_here.unwrap_or(ranks),
-            here,
-            launcher,
-            running: 0,
-            away,
-            port,
-            query,
-            outcome: Outcome::default(),
-            kill_at: None,
-            spawn,
-            undone: None,
-            draining: false,
-            done: self.is_daemon() && first_here.is_none(),
-        };
-        self.jobs.insert(job);
+        let next = ranks.from(0);
+        let done = self.is_daemon() && next.is_none();
+        let run = LocalRanks { ranks, launcher, next, port, query, draining: false, done };
+        let first = self.jobs.free_slots(size);
+        self.jobs.insert(Job::new(record, first, spawn, run));
         match self.make_room(id) {
             Ok(()) => Ok(()),
             Err(error) => {
@@ -109,13 +75,13 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// What ranks here need before they are started.
+    /// What ranks on this machine need before they are started.
     fn prepare(
         &mut self,
         record: &JobRecord,
         checked: Vec<Option<PreparedProgram>>,
         here: &Ranks,
-    ) -> Result<Ready, RunError> {
+    ) -> Result<Prepared, RunError> {
         let JobRecord { id, ordinal, name, programs, .. } = record;
         let options = &self.plan.options;
         let port = options.pmi_port.map(|addr| {
@@ -151,8 +117,8 @@ impl Engine<'_, '_> {
         Ok((Some(launcher), port, query))
     }
 
-    /// Adds what ranks can be told of their server only once it knows the job.
-    fn direct(&mut self, launcher: &mut Launcher, id: JobId, name: &str) -> Result<(), RunError> {
+    /// Adds variables for clients that are known only once the PMI server knows the job.
+    fn direct_clients(&mut self, launcher: &mut Launcher, id: JobId, name: &str) -> Result<(), RunError> {
         if let Some((host, ports)) = self.begin_at_board()? {
             launcher.set_pmi_ports(&host, &ports);
         }
@@ -163,30 +129,25 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// Whether connections and descriptors suffice for so many more ranks.
-    fn check_room(&mut self, ranks: u32) -> Result<(), RunError> {
+    /// Whether jobs, connections and descriptors suffice for a job with `ranks` ranks here, which makes `all` ranks of
+    /// `jobs` jobs.
+    pub(super) fn check_room(&mut self, id: JobId, ranks: u32, all: u64, jobs: u64) -> Result<(), RunError> {
         let limits = *self.core.limits();
-        let all = self.jobs.ranks() + u64::from(ranks);
-        if self.jobs.free_id().0 >= limits.jobs {
+        if id.0 >= limits.jobs {
             return Err(Fault::Full(Limit::Jobs, limits.jobs).into());
         }
-        // A board has connections of its own, and says itself when they do not suffice.
+        // A board has connections of its own, and reports itself when they do not suffice.
         if all > u64::from(limits.conns) && self.core.board().is_none() {
             return Err(Fault::Full(Limit::Conns, limits.conns).into());
         }
-        let jobs = self.jobs.iter().count() as u64 + 1;
         let needed = needed_files(self.plan, all, jobs) + self.link_files();
         self.files.grow(needed).map_err(RunError::open_files(ranks))
     }
 
-    /// Tells the core what it is to serve.
-    fn tell(
-        &mut self,
-        record: &JobRecord,
-        ranks: u32,
-        spawn: Option<(u32, UpcallId)>,
-    ) -> Result<(), RunError> {
+    /// Registers a job at the PMI server. After an error it is not registered.
+    pub(super) fn register(&mut self, record: &JobRecord, spawn: Option<SpawnKey>) -> Result<(), RunError> {
         let now = Time(self.now());
+        let ranks = size(&record.programs)?;
         let options = &self.plan.options;
         let millis = |time: std::time::Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
         let spawned = record.spawned.as_ref();
@@ -220,7 +181,7 @@ impl Engine<'_, '_> {
             self.core.handle(now, Input::Program { job, first: Rank(first), count, appnum })?;
             first += count;
         }
-        for &Place { node, first, count } in record.places.iter().filter(|_| self.nodes.is_some()) {
+        for &RankBlock { node, first, count } in record.blocks.iter().filter(|_| self.nodes.is_some()) {
             self.core.handle(now, Input::MapRanks { job, first: Rank(first), count, node })?;
         }
         let elsewhere = record.spawned.as_ref().filter(|spawned| spawned.node != self.node());
@@ -234,7 +195,7 @@ impl Engine<'_, '_> {
             let pset = match ranges[..] {
                 [(first, count)] => Input::Pset { job, name, first: Rank(first), count },
                 _ => {
-                    members = members_of(ranges);
+                    members = format_ranges(ranges);
                     Input::Define { job, name, members: members.as_bytes() }
                 }
             };
@@ -246,39 +207,28 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// The sets of the ranks of each node.
-    fn psets_of_nodes(&self, places: &[Place]) -> Vec<(String, Vec<(u32, u32)>)> {
-        let mut nodes: Vec<u32> = places.iter().map(|place| place.node).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        let ranges = |node| {
-            let there = places.iter().filter(move |place| place.node == node);
-            there.map(|place| (place.first, place.count)).collect()
-        };
-        nodes.into_iter().map(|node| (node_pset(self.host_of(node)), ranges(node))).collect()
-    }
-
-    /// Makes room for the job's processes where they are kept track of.
+    /// Makes room for the job's ranks in all tables.
     fn make_room(&mut self, id: JobId) -> Result<(), RunError> {
         let job = &self.jobs[id];
-        let processes = job.processes();
-        self.procs.make_room(processes.clone());
-        self.streams.make_room(processes, job.ordinal, &self.sinks);
-        if let Some(query) = &job.query {
+        let slots = job.slots();
+        self.procs.make_room(slots.clone());
+        self.streams.make_room(slots, job.ordinal, &self.sinks);
+        if let Some(query) = &job.run.query {
             let token = Token::Queries(id.0);
             self.poller.add(query, token, Interest::Read)?;
         }
         self.open_files(id)
     }
 
-    /// Lets go of a job that has no processes.
+    /// Drops a job that has no processes.
     pub(super) fn drop_job(&mut self, id: JobId) -> Result<(), RunError> {
         let Some(job) = self.jobs.remove(id) else { return Ok(()) };
-        self.streams.clear(job.processes(), &mut self.sinks);
+        self.kills.forget_job(id);
+        self.streams.clear(job.slots(), &mut self.sinks);
         self.forget(id)
     }
 
-    /// Has the core forget a job, with its connections.
+    /// Deregisters a job at the PMI server, with its connections.
     pub(super) fn forget(&mut self, id: JobId) -> Result<(), RunError> {
         let now = self.now();
         if let Some(driver) = self.core.driver() {
@@ -294,61 +244,14 @@ impl Engine<'_, '_> {
     }
 }
 
-/// The process sets that the ranks of a job know from the start beside those of nodes.
-fn psets(ordinal: u32, name: &str, programs: &[Program]) -> Vec<(String, Vec<(u32, u32)>)> {
-    let mut sets = Vec::new();
-    if ordinal > 0 {
-        let ranks = programs.iter().map(|program| program.ranks).sum();
-        sets.push((format!("hydrant://job/{name}"), vec![(0, ranks)]));
-    }
-    let starts = |first: &mut u32, program: &Program| {
-        let start = *first;
-        *first += program.ranks;
-        Some(start)
-    };
-    let starts: Vec<u32> = programs.iter().scan(0, starts).collect();
-    for (appnum, (program, &first)) in programs.iter().zip(&starts).enumerate() {
-        sets.push((format!("hydrant://app/{appnum}"), vec![(first, program.ranks)]));
-    }
-    let own = sets.len();
-    for (program, &first) in programs.iter().zip(&starts) {
-        for name in &program.psets {
-            // The same name at the next program makes the set longer.
-            let ends = |(start, len): (u32, u32)| start + len == first;
-            match sets[own..].iter_mut().find(|(known, ranges)| known == name && ends(ranges[0])) {
-                Some((_, ranges)) => ranges[0].1 += program.ranks,
-                None => sets.push((name.clone(), vec![(first, program.ranks)])),
-            }
-        }
-    }
-    sets
-}
-
-/// Ranges of ranks as `0-3,7`.
-pub(super) fn members_of(ranges: &[(u32, u32)]) -> String {
-    let range = |&(first, count): &(u32, u32)| match count {
-        1 => first.to_string(),
-        _ => format!("{first}-{}", first + count - 1),
-    };
-    ranges.iter().map(range).collect::<Vec<_>>().join(",")
-}
-
-/// The number of ranks of all programs.
+/// Number of ranks of all programs.
 pub(super) fn size(programs: &[Program]) -> Result<u32, RunError> {
     let size: u64 = programs.iter().map(|program| u64::from(program.ranks)).sum();
     let ranks = u32::try_from(size).ok().filter(|&size| size > 0 && size <= i32::MAX as u32);
     ranks.ok_or(RunError::Size(size))
 }
 
-/// A name that no other job has: `kvs_PID_N_RANDOM_HOST`, cut to what the core takes.
-pub(crate) fn job_name(host: &str, ordinal: u32) -> Result<String, RunError> {
-    let mut name = format!("kvs_{}_{ordinal}_{:08x}_", std::process::id(), random()?);
-    name.extend(host.chars().filter(|&c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')));
-    name.truncate(JOBID_MAX);
-    Ok(name)
-}
-
-/// A number that nobody can foresee.
+/// An unpredictable number.
 pub(crate) fn random() -> Result<u32, RunError> {
     let mut bytes = [0; 4];
     getrandom(&mut bytes, GetRandomFlags::empty()).map_err(RunError::system("getrandom"))?;

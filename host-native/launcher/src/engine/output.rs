@@ -1,42 +1,66 @@
-//! Where each rank's output goes, and the end of it.
+//! Output of the ranks: destinations, and the end of a job once its output is written.
 
+use std::path::PathBuf;
+
+use hydrant_control::Job;
+use hydrant_control::protocol::Report;
 use hydrant_core::JobId;
-use rustix::process::Pid;
 
 use super::Engine;
+use super::jobs::is_over;
 use super::sink::expand;
-use crate::control::Order;
 use crate::error::RunError;
+use crate::plan::Options;
+
+/// Files for the output of a rank: the streams, and the path of each. With a pid these are the files whose names hold
+/// one, without it the others.
+pub(super) fn output_files<R>(
+    options: &Options,
+    job: &Job<R>,
+    rank: u32,
+    pid: Option<u32>,
+    host: &str,
+) -> Result<Vec<(u32, PathBuf)>, RunError> {
+    let mut files = Vec::new();
+    let first = 2 * job.slot(rank);
+    for (stream, pattern) in [(first, &options.outfile_pattern), (first + 1, &options.errfile_pattern)] {
+        let Some(pattern) = pattern else { continue };
+        let mut needs_pid = false;
+        let appnum = job.program(rank).0;
+        let path = expand(pattern, (job.ordinal, rank), appnum, host, || {
+            needs_pid = true;
+            pid.unwrap_or(0)
+        });
+        let path = path.map_err(|code| RunError::Pattern { pattern: pattern.clone(), code })?;
+        if needs_pid == pid.is_some() {
+            files.push((stream, path));
+        }
+    }
+    Ok(files)
+}
 
 impl Engine<'_, '_> {
-    /// Opens the files for output whose names are known before any rank is.
+    /// Opens the files for the output of a job on this machine whose names hold no pid.
     pub(super) fn open_files(&mut self, id: JobId) -> Result<(), RunError> {
-        (0..self.jobs[id].ranks).try_for_each(|rank| self.open_files_for(id, rank, None))
+        for rank in 0..self.jobs[id].size() {
+            let files = output_files(&self.plan.options, &self.jobs[id], rank, None, &self.host)?;
+            self.direct(rank, files)?;
+        }
+        Ok(())
     }
 
-    /// Opens the files whose names hold a pid.
-    pub(super) fn open_files_of(&mut self, id: JobId, rank: u32, pid: Pid) -> Result<(), RunError> {
-        self.open_files_for(id, rank, Some(pid))
+    /// Opens the files for the output of a rank on this machine whose names hold its pid.
+    pub(super) fn open_pid_files(&mut self, id: JobId, rank: u32, pid: u32) -> Result<(), RunError> {
+        let files = output_files(&self.plan.options, &self.jobs[id], rank, Some(pid), &self.host)?;
+        self.direct(rank, files)
     }
 
-    fn open_files_for(&mut self, id: JobId, rank: u32, pid: Option<Pid>) -> Result<(), RunError> {
-        let (options, job) = (&self.plan.options, &self.jobs[id]);
-        let first = 2 * (job.first + rank);
-        for (stream, pattern) in [(first, &options.outfile_pattern), (first + 1, &options.errfile_pattern)] {
-            let Some(pattern) = pattern else { continue };
-            let mut needs_pid = false;
-            let number = pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
-            let appnum = job.program(rank).0;
-            let path = expand(pattern, (job.ordinal, rank), appnum, self.host_of_rank(job, rank), || {
-                needs_pid = true;
-                number
-            });
-            let path = path.map_err(|code| RunError::Pattern { pattern: pattern.clone(), code })?;
-            if needs_pid == pid.is_some() {
-                let opened = self.sinks.file(path.clone());
-                let sink = opened.map_err(|why| RunError::OutputFile { rank, path, why })?;
-                self.streams.direct(stream, sink);
-            }
+    /// Directs streams of a rank to files.
+    pub(super) fn direct(&mut self, rank: u32, files: Vec<(u32, PathBuf)>) -> Result<(), RunError> {
+        for (stream, path) in files {
+            let opened = self.sinks.file(path.clone());
+            let sink = opened.map_err(|why| RunError::OutputFile { rank, path, why })?;
+            self.streams.direct(stream, sink);
         }
         Ok(())
     }
@@ -52,60 +76,62 @@ impl Engine<'_, '_> {
         let now = self.now();
         self.sinks.flush(&self.poller);
         while let Some(sink) = self.sinks.changed() {
-            self.cut_sink(sink);
+            self.sink_changed(sink);
             self.streams.resume(sink, now, &mut self.buffer, &mut self.sinks, &self.poller);
             self.sinks.flush(&self.poller);
         }
         self.grant();
     }
 
-    /// Lets go of the jobs whose ranks are all gone, once what they wrote last has been passed on. Whether nothing is
-    /// left to do.
+    /// Ends jobs whose ranks have all ended, once their output is written. Returns true if nothing is left to do.
     pub(super) fn settle(&mut self) -> Result<bool, RunError> {
+        if self.is_head() {
+            return self.settle_head();
+        }
         if self.is_quiet() {
-            for id in self.jobs.ids(|job| job.is_over()) {
+            for id in self.jobs.ids(is_over) {
                 self.drain(id)?;
             }
         }
         if self.is_daemon() {
             return Ok(self.are_links_over());
         }
-        let over = self.jobs.iter().next().is_none() && !self.awaits_nodes();
-        if over && !self.verdict.is_reported() {
-            self.report_losses();
+        let over = self.jobs.is_empty();
+        if over && !self.losses_reported {
+            self.report_losses()?;
             self.flush();
         }
-        let over = over && self.sinks.are_empty() || self.verdict.gave_up();
-        Ok(over && self.end_links())
+        Ok(over && self.sinks.are_empty() || self.status.gave_up())
     }
 
-    /// Passes on what a job's ranks wrote last, then says how it ended.
+    /// Writes the rest of the output of a job, then reports how it ended.
     fn drain(&mut self, id: JobId) -> Result<(), RunError> {
         let job = &mut self.jobs[id];
-        let processes = job.processes();
-        if !std::mem::replace(&mut job.draining, true) {
+        let slots = job.slots();
+        if !std::mem::replace(&mut job.run.draining, true) {
             let now = self.now();
             let (sinks, poller) = (&mut self.sinks, &self.poller);
-            self.streams.finish(processes.clone(), now, &mut self.buffer, sinks, poller);
+            self.streams.finish(slots.clone(), now, &mut self.buffer, sinks, poller);
             self.flush();
-            // Nobody comes any more.
-            self.jobs[id].port = None;
-            self.order_all(&Order::Forget(id));
-            // With the last job the core goes as well.
-            if self.jobs.iter().count() > 1 && !self.is_daemon() {
+            // No more connections are accepted.
+            self.jobs[id].run.port = None;
+            // The core goes with its last job.
+            if self.jobs.len() > 1 && !self.is_daemon() {
                 self.forget(id)?;
             }
-            self.tell_undone(id)?;
+            self.refuse_spawn(id)?;
         }
-        if self.streams.are_closed(processes.clone()) {
+        if self.streams.are_closed(slots.clone()) {
             if self.is_daemon() {
-                // Its end is for the head to say.
-                self.tell_done(id);
+                // The head decides about its end.
+                self.jobs[id].run.done = true;
+                self.report_up(&Report::JobDone(id));
                 return Ok(());
             }
-            self.report(id);
+            self.report_end(id);
             self.jobs.remove(id);
-            self.streams.clear(processes, &mut self.sinks);
+            self.kills.forget_job(id);
+            self.streams.clear(slots, &mut self.sinks);
             self.flush();
         }
         Ok(())

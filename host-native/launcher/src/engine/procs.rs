@@ -1,4 +1,4 @@
-//! The ranks' processes. Each leads a process group of its own, with whatever it starts.
+//! Processes of the ranks on this machine. Each leads a process group of its own.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,117 +9,55 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, kill_process_group, test_kill_process_group, wait,
 };
 
-/// All processes, by their number in the launcher.
+/// All processes, by their slot.
 #[derive(Debug)]
 pub(crate) struct Procs {
-    all: Vec<Proc>,
+    /// Leader of the process group in each slot, until the group is empty.
+    groups: Vec<Option<Pid>>,
     by_pid: HashMap<Pid, u32>,
     running: u32,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Proc {
-    pid: Option<Pid>,
-    exit: Option<Exit>,
-    /// Somebody may be left in the group, so that its number is not given to strangers.
-    group: bool,
-    /// It asked to be ended, with this exit code.
-    asked: Option<u8>,
-}
-
 impl Procs {
     pub(crate) fn new() -> Procs {
-        Procs { all: Vec::new(), by_pid: HashMap::new(), running: 0 }
+        Procs { groups: Vec::new(), by_pid: HashMap::new(), running: 0 }
     }
 
-    /// There shall be processes of these numbers, which are nobody's.
-    pub(crate) fn make_room(&mut self, processes: Range<u32>) {
-        let Range { start, end } = processes;
-        if self.all.len() < end as usize {
-            self.all.resize(end as usize, Proc::default());
+    /// Makes room for processes in these slots, which are free.
+    pub(crate) fn make_room(&mut self, slots: Range<u32>) {
+        let Range { start, end } = slots;
+        if self.groups.len() < end as usize {
+            self.groups.resize(end as usize, None);
         }
-        self.all[start as usize..end as usize].fill(Proc::default());
+        self.groups[start as usize..end as usize].fill(None);
     }
 
-    pub(crate) fn started(&mut self, process: u32, pid: Pid) {
-        self.all[process as usize] = Proc { pid: Some(pid), group: true, ..Proc::default() };
-        self.by_pid.insert(pid, process);
+    pub(crate) fn started(&mut self, slot: u32, pid: Pid) {
+        self.groups[slot as usize] = Some(pid);
+        self.by_pid.insert(pid, slot);
         self.running += 1;
     }
 
-    /// A rank runs on another node, under this number.
-    pub(crate) fn began_elsewhere(&mut self, process: u32, pid: Pid) {
-        self.all[process as usize] = Proc { pid: Some(pid), ..Proc::default() };
-        self.running += 1;
-    }
-
-    /// A rank on another node has ended, and what it had asked to be ended with; whether that is news.
-    pub(crate) fn ended_elsewhere(&mut self, process: u32, exit: Exit, asked: Option<u8>) -> bool {
-        let proc = &mut self.all[process as usize];
-        if proc.exit.is_some() {
-            return false;
-        }
-        (proc.exit, proc.asked) = (Some(exit), asked);
-        self.running -= 1;
-        true
-    }
-
-    /// Whether a process has ended.
-    pub(crate) fn has_ended(&self, process: u32) -> bool {
-        self.all[process as usize].exit.is_some()
-    }
-
-    /// How many run.
+    /// Number of processes that run.
     pub(crate) fn running(&self) -> u32 {
         self.running
     }
 
-    /// The system's number of a process, of which nothing may be left.
-    pub(crate) fn pid(&self, process: u32) -> Option<Pid> {
-        self.all[process as usize].pid
-    }
-
-    /// How many of these have ended and fit `which`.
-    pub(crate) fn ended(&self, processes: Range<u32>, which: impl Fn(Exit) -> bool) -> u32 {
-        let processes = &self.all[processes.start as usize..processes.end as usize];
-        processes.iter().filter(|proc| proc.exit.is_some_and(&which)).count() as u32
-    }
-
-    /// How many of these have not been started.
-    pub(crate) fn never(&self, processes: Range<u32>) -> u32 {
-        let processes = &self.all[processes.start as usize..processes.end as usize];
-        processes.iter().filter(|proc| proc.pid.is_none()).count() as u32
-    }
-
-    /// Sends a signal to every process and whatever it started.
+    /// Sends a signal to all process groups.
     pub(crate) fn signal_all(&mut self, signal: Signal) {
-        self.signal(0..self.all.len() as u32, signal);
+        self.signal(0..self.groups.len() as u32, signal);
     }
 
-    /// Sends a signal to these processes and whatever they started.
-    pub(crate) fn signal(&mut self, processes: Range<u32>, signal: Signal) {
-        let processes = &mut self.all[processes.start as usize..processes.end as usize];
-        for proc in processes.iter_mut().filter(|proc| proc.group) {
-            if let Some(pid) = proc.pid {
-                // A rank that changed its user cannot be signalled, and there is nobody to tell but the operator who
-                // sees it stay.
-                proc.group = kill_process_group(pid, signal) != Err(Errno::SRCH);
-            }
+    /// Sends a signal to the process groups in these slots.
+    pub(crate) fn signal(&mut self, slots: Range<u32>, signal: Signal) {
+        for group in &mut self.groups[slots.start as usize..slots.end as usize] {
+            // A rank that changed its user cannot be signalled. Only the user, who sees it stay, can end it.
+            *group = group.filter(|&pid| kill_process_group(pid, signal) != Err(Errno::SRCH));
         }
     }
 
-    /// A process has asked to be ended, which counts as that exit code.
-    pub(crate) fn ask(&mut self, process: u32, code: u8) {
-        self.all[process as usize].asked.get_or_insert(code);
-    }
-
-    /// What a process asked to be ended with.
-    pub(crate) fn asked(&self, process: u32) -> Option<u8> {
-        self.all[process as usize].asked
-    }
-
-    /// A rank's process that has ended since the last call; waits for one where asked to. `others` hears of those that
-    /// are no rank's.
+    /// Collects a rank's process that has ended, and waits for one if `block` is set. `others` gets processes that are no
+    /// rank's.
     pub(crate) fn reap(
         &mut self,
         block: bool,
@@ -130,24 +68,23 @@ impl Procs {
             let (pid, status) = match wait(options) {
                 Ok(Some(ended)) => ended,
                 Err(Errno::INTR) => continue,
-                // Nobody has ended, or nobody is left.
+                // No process has ended, or there is none.
                 Ok(None) | Err(_) => return None,
             };
-            let Some(process) = self.by_pid.remove(&pid) else {
+            let Some(slot) = self.by_pid.remove(&pid) else {
                 others(pid, status);
                 continue;
             };
-            let exit = exit(status);
-            let proc = &mut self.all[process as usize];
-            proc.exit = Some(exit);
-            proc.group = test_kill_process_group(pid).is_ok();
+            if test_kill_process_group(pid).is_err() {
+                self.groups[slot as usize] = None;
+            }
             self.running -= 1;
-            return Some((process, exit));
+            return Some((slot, exit(status)));
         }
     }
 
-    /// Ends everything at once and waits until it has ended. `others` hears of those that are no rank's and have ended
-    /// meanwhile.
+    /// Ends all processes at once and waits until they have ended. `others` gets processes that are no rank's and have
+    /// ended meanwhile.
     pub(crate) fn kill_and_wait(&mut self, mut others: impl FnMut(Pid, WaitStatus)) {
         self.signal_all(Signal::KILL);
         while self.running > 0 && self.reap(true, &mut others).is_some() {}
@@ -159,14 +96,5 @@ fn exit(status: WaitStatus) -> Exit {
         (Some(code), _) => Exit::Code(code as u8),
         (None, Some(signal)) => Exit::Signal(signal as u8),
         (None, None) => Exit::Lost,
-    }
-}
-
-/// The exit code that a shell gives for it.
-pub(crate) fn code(exit: Exit) -> u8 {
-    match exit {
-        Exit::Code(code) => code,
-        Exit::Signal(signal) => signal.saturating_add(128),
-        Exit::Lost => 1,
     }
 }

@@ -61,14 +61,14 @@ impl AsFd for Query {
 impl Engine<'_, '_> {
     /// Somebody has a query.
     pub(super) fn accept_queries(&mut self, id: JobId) -> Result<(), RunError> {
-        while let Some(query) = self.jobs.get(id).and_then(|job| job.query.as_ref()) {
+        while let Some(query) = self.jobs.get(id).and_then(|job| job.run.query.as_ref()) {
             match query.accept() {
                 Ok(Some(stream)) => self.open_aside(stream, id)?,
                 Ok(None) => break,
                 Err(error) => {
                     // Otherwise it would be ready for ever. Who asks from now on is told that nobody is there.
                     self.sinks.say(&format!("takes no more queries about process sets: {error}"));
-                    self.jobs[id].query = None;
+                    self.jobs[id].run.query = None;
                 }
             }
         }

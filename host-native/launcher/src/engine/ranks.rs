@@ -1,73 +1,64 @@
-//! The life of the ranks: starting them, passing signals on, noticing their end.
+//! Ranks on this machine: start, signals, end.
 
+use std::ops::Range;
 use std::os::fd::AsFd;
 
-use hydrant_core::trace::Exit;
+use hydrant_control::protocol::Report;
+use hydrant_control::{AbortReason, KillTarget, RankFailure, signal_name};
+use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
+use hydrant_reactor::signals::Event;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal};
 
 use super::Engine;
-use super::report::Why;
-use crate::control::{Order, Report};
 use crate::error::RunError;
 use crate::launch::Stdio;
-use hydrant_reactor::signals::{self, Event};
 
 /// Ranks that are started before the event loop looks after those that run.
 const BATCH: usize = 16;
-/// How long ranks that are asked to end may take before they are made to, in milliseconds.
-const GRACE: u64 = 500;
-
-/// A rank that has asked to be ended and is made to if it has not gone by then.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Doomed {
-    pub(super) at: u64,
-    process: u32,
-    pid: Pid,
-}
 
 impl Engine<'_, '_> {
     /// Starts the next few ranks of each job that is not complete.
     pub(super) fn start_some(&mut self) -> Result<(), RunError> {
-        for id in self.jobs.ids(|job| job.is_starting()) {
-            let mut begun = Vec::new();
+        for id in self.jobs.ids(|job| job.run.is_starting()) {
+            let mut started = Vec::new();
             let mut failed = Ok(());
-            while let Some(rank) = self.next_to_start(id).filter(|_| begun.len() < BATCH) {
+            while let Some(rank) = self.next_to_start(id).filter(|_| started.len() < BATCH) {
                 match self.start(id, rank) {
                     Ok(pid) => {
-                        begun.push((Rank(rank), pid.as_raw_nonzero().get() as u32));
-                        self.jobs[id].advance();
+                        started.push((Rank(rank), pid_number(pid)));
+                        self.jobs[id].run.advance();
                     }
                     Err(error) if error.is_plugins() => {
                         failed = Err(error);
                         break;
                     }
-                    Err(error) if self.is_daemon() => self.tell_failed(id, Some(rank), &error),
-                    Err(error) if self.jobs[id].spawn.is_some() => self.undo(id, rank, &error),
+                    Err(error) if self.is_daemon() => self.report_start_failed(id, Some(rank), &error),
+                    Err(error) if self.jobs[id].spawn.is_some() => self.cancel(id, rank, &error),
                     Err(error) => return Err(error),
                 }
             }
-            self.tell_begun(id, begun);
+            self.report_ranks_started(id, started);
             failed?;
-            if !self.jobs[id].is_starting() {
-                self.started(id)?;
+            if !self.jobs[id].run.is_starting() {
+                self.job_started(id)?;
             }
         }
         Ok(())
     }
 
     fn next_to_start(&self, id: JobId) -> Option<u32> {
-        self.jobs.get(id).filter(|job| job.is_starting()).map(|job| job.next)
+        self.jobs.get(id)?.run.next
     }
 
     fn start(&mut self, id: JobId, rank: u32) -> Result<Pid, RunError> {
         let job = &self.jobs[id];
-        let (process, by_port) = (job.first + rank, job.port.is_some() || self.core.board().is_some());
+        let (slot, by_port) = (job.slot(rank), job.run.port.is_some() || self.core.board().is_some());
         let reads = job.ordinal == 0 && rank == 0;
         let pipe = RunError::system("cannot make a pipe for a rank's output");
-        let stdout = self.streams.open(2 * process, &self.poller).map_err(&pipe)?;
-        let stderr = self.streams.open(2 * process + 1, &self.poller).map_err(&pipe)?;
+        let stdout = self.streams.open(2 * slot, &self.poller).map_err(&pipe)?;
+        let stderr = self.streams.open(2 * slot + 1, &self.poller).map_err(&pipe)?;
         let pmi = match by_port {
             true => None,
             false => {
@@ -89,19 +80,19 @@ impl Engine<'_, '_> {
         let (stdout, stderr) = (stdout.as_fd(), stderr.as_fd());
         let stdio = Stdio { stdin, stdout, stderr, pmi: pmi.as_ref().map(AsFd::as_fd) };
         let job = &mut self.jobs[id];
-        let local = job.here.before(rank);
-        let launcher = job.launcher.as_mut().expect("a job with ranks here has a launcher");
+        let local = job.run.ranks.before(rank);
+        let launcher = job.run.launcher.as_mut().expect("a job with ranks here has a launcher");
         let pid = launcher.start(rank, local, &stdio, &self.files)?;
-        job.running += 1;
-        self.procs.started(process, pid);
+        job.rank_started(rank, pid_number(pid));
+        self.procs.started(slot, pid);
         if reads {
             self.stdin.started().map_err(RunError::system("cannot let go of standard input"))?;
         }
-        self.open_files_of(id, rank, pid)?;
+        self.open_pid_files(id, rank, pid_number(pid))?;
         if self.plan.options.verbose {
             let job = &self.jobs[id];
-            let (who, program) = (job.rank_name(rank), job.program(rank).1.command.display());
-            let line = format!("started {who} as pid {}: {program}", pid.as_raw_nonzero());
+            let (name, program) = (job.rank_name(rank), job.program(rank).1.command.display());
+            let line = format!("started {name} as pid {}: {program}", pid.as_raw_nonzero());
             self.sinks.say(&line);
         }
         Ok(pid)
@@ -111,174 +102,169 @@ impl Engine<'_, '_> {
     pub(super) fn take_signals(&mut self) -> Result<(), RunError> {
         let mut events = Vec::new();
         self.signals.read(&mut events)?;
-        // None of them comes a second time: all are acted on, and then an error is one.
+        // None of them comes a second time, so all are acted on before an error is returned.
         let mut result = Ok(());
         for event in events {
             match event {
                 Event::Child => {
-                    while let Some((process, exit)) = self.reap() {
-                        result = result.and(self.ended(process, exit));
+                    while let Some((slot, exit)) = self.reap() {
+                        result = result.and(self.process_ended(slot, exit));
                     }
                 }
                 Event::Stop => {
                     self.flush();
-                    self.signal_all(Signal::TSTP);
+                    result = result.and(self.suspend());
                     self.hush();
                     self.signals.stop_process();
-                    self.go_on();
+                    result = result.and(self.resume());
                 }
-                Event::Continue => self.go_on(),
+                Event::Continue => result = result.and(self.resume()),
+                Event::Forward(signal) if self.is_head() => {
+                    let signal = signal.as_raw();
+                    result = result.and(self.handle_at_head(hydrant_control::Event::Signal(signal)));
+                }
                 Event::Forward(signal) => self.forward(signal),
             }
         }
         result
     }
 
-    /// A rank that has ended.
+    /// Collects a rank that has ended. Other processes are those that start daemons, or were started by the launcher's
+    /// process before it became one.
     fn reap(&mut self) -> Option<(u32, Exit)> {
         let mut others = Vec::new();
         let rank = self.procs.reap(false, |pid, status| others.push((pid, status)));
         for (pid, status) in others {
-            // Others are what starts daemons, or what the launcher's own process had started before it became one.
             self.helper_ended(pid, status);
         }
         rank
     }
 
-    fn go_on(&mut self) {
-        self.signal_all(Signal::CONT);
-        // Perhaps in the foreground now.
+    fn suspend(&mut self) -> Result<(), RunError> {
+        self.procs.signal_all(Signal::TSTP);
+        self.handle_at_head(hydrant_control::Event::Suspended)
+    }
+
+    fn resume(&mut self) -> Result<(), RunError> {
+        self.procs.signal_all(Signal::CONT);
+        let result = self.handle_at_head(hydrant_control::Event::Resumed);
+        // The launcher may have come to the foreground.
         let now = self.now();
         self.stdin.pump(now, &self.poller);
+        result
     }
 
+    /// Passes a signal on to the ranks of this machine.
     fn forward(&mut self, signal: Signal) {
-        let again = self.verdict.interrupted(signal);
+        let repeated = self.status.record_signal(signal.as_raw());
         if self.plan.options.verbose {
-            self.sinks.say(&format!("passing {} on", signals::name(signal.as_raw() as u8)));
+            self.sinks.say(&format!("passing {} on", signal_name(signal.as_raw())));
         }
         if matches!(signal, Signal::USR1 | Signal::USR2) {
-            return self.signal_all(signal);
+            return self.procs.signal_all(signal);
         }
-        self.start_no_more();
-        self.give_up_waiting(signal);
-        if again {
-            self.kill();
-        } else {
-            self.signal_all(signal);
-        }
+        self.stop_starting();
+        self.procs.signal_all(if repeated { Signal::KILL } else { signal });
         if self.procs.running() == 0 {
-            // Nobody is left but a reader that does not read, or nodes have not said yet whom they have started.
-            if self.jobs.iter().any(|job| job.is_beginning()) {
-                self.say_ended_by(signal);
-            }
-            self.verdict.give_up();
+            // Only output is left, whose reader does not read.
+            self.status.give_up();
         }
     }
 
-    /// Whatever has not been started by now shall not be.
-    pub(super) fn start_no_more(&mut self) {
-        self.jobs.iter_mut().for_each(|job| job.next = job.ranks);
+    /// Starts no more ranks of any job.
+    pub(super) fn stop_starting(&mut self) {
+        self.jobs.iter_mut().for_each(|job| job.run.stop_starting());
     }
 
-    /// Sends a signal to all ranks, on whichever node.
-    pub(super) fn signal_all(&mut self, signal: Signal) {
-        self.procs.signal_all(signal);
-        self.order_all(&Order::Signal(signal.as_raw()));
-    }
-
-    /// A process has ended.
-    fn ended(&mut self, process: u32, exit: Exit) -> Result<(), RunError> {
-        let Some((job, rank)) = self.jobs.of(process) else { return Ok(()) };
-        let (id, who) = (job.id, job.rank_name(rank));
+    /// A rank's process has ended.
+    fn process_ended(&mut self, slot: u32, exit: Exit) -> Result<(), RunError> {
+        let Some((job, rank)) = self.jobs.of_slot(slot) else { return Ok(()) };
+        let (id, name) = (job.id, job.rank_name(rank));
         if self.plan.options.verbose {
-            self.sinks.say(&format!("{who} {exit}"));
+            self.sinks.say(&format!("{name} {exit}"));
         }
-        let heard = self.hear_out(id, rank);
-        self.count_end(id, rank, exit);
-        let asked = self.procs.asked(process);
-        self.report_up(&Report::Exited { job: id, rank: Rank(rank), exit, asked });
+        let received = self.hear_out(id, rank);
+        let job = &mut self.jobs[id];
+        if let Some(code) = job.rank_exited(rank, exit, None) {
+            self.status.record_failure(code);
+        }
+        let requested = job.requested_exit(rank);
+        self.report_up(&Report::Exited { job: id, rank: Rank(rank), exit, requested });
         self.drop_lookups(id, Rank(rank));
-        heard?;
+        received?;
         let now = Time(self.now());
         self.core.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
         self.outputs()
     }
 
-    /// A rank is running no more, on whichever node.
-    pub(super) fn count_end(&mut self, id: JobId, rank: u32, exit: Exit) {
-        let job = &mut self.jobs[id];
-        job.running -= 1;
-        if job.undone.is_none() {
-            let counts = self.procs.asked(job.first + rank).map_or(exit, Exit::Code);
-            if job.outcome.ended(rank, counts) {
-                self.verdict.failed(super::procs::code(counts));
-            }
+    /// The PMI server demands the end of a job, of which the head decides where there is one.
+    pub(super) fn abort_job(&mut self, id: JobId, cause: Cause, message: String) -> Result<(), RunError> {
+        if self.is_daemon() {
+            self.report_of(id, &Report::AbortJob { job: id, cause, message });
+            return Ok(());
         }
+        if self.is_head() {
+            return self.handle_at_head(hydrant_control::Event::AbortJob { job: id, cause, message });
+        }
+        let reason = AbortReason::Rank(RankFailure { cause, message });
+        if let Some(code) = self.jobs.get_mut(id).and_then(|job| job.abort(reason)) {
+            self.status.record_failure(code);
+            self.terminate_job(id);
+        }
+        Ok(())
     }
 
-    /// A job has to end.
-    pub(super) fn end(&mut self, id: JobId, why: Why) {
-        let Some(job) = self.jobs.get_mut(id).filter(|job| job.undone.is_none()) else { return };
-        if job.outcome.is_ending() {
-            // Another node's server has found a reason as well.
-            return;
-        }
-        let finished = self.procs.ended(job.processes(), |_| true);
-        let code = job.outcome.end(why, finished);
-        self.verdict.failed(code);
-        self.order_all(&Order::End(id));
-        self.make_end(id);
-    }
-
-    /// The ranks of a job that are here have to go.
-    pub(super) fn make_end(&mut self, id: JobId) {
-        let at = self.now() + GRACE;
+    /// Ends the ranks of a job on this machine: `SIGTERM`, and `SIGKILL` after the kill timeout.
+    pub(super) fn terminate_job(&mut self, id: JobId) {
+        let now = self.now();
         let Some(job) = self.jobs.get_mut(id) else { return };
-        job.next = job.ranks;
-        if job.running > 0 {
-            job.kill_at = Some(at);
+        job.run.stop_starting();
+        let (slots, running) = (job.slots(), job.running());
+        if running > 0 {
+            self.kills.terminated(now, KillTarget::Job(id));
         }
-        self.procs.signal(job.processes(), Signal::TERM);
-        // One that is stopped would not notice.
-        self.procs.signal(job.processes(), Signal::CONT);
+        self.terminate(slots);
     }
 
-    /// A rank has to end alone.
-    pub(super) fn end_one(&mut self, id: JobId, rank: u32, code: Option<i32>, message: &str) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let process = job.first + rank;
-        // What had to be ended did not succeed.
+    /// A rank asked to be ended alone.
+    pub(super) fn end_rank(&mut self, id: JobId, rank: u32, code: Option<i32>, message: &str) {
+        let now = self.now();
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        // A rank that had to be ended did not succeed.
         let code = (code.unwrap_or(1) as u8).max(1);
         let colon = if message.is_empty() { "" } else { ": " };
         let line = format!("{} aborted itself with code {code}{colon}{message}", job.rank_name(rank));
         self.sinks.say(&line);
-        self.procs.ask(process, code);
-        self.procs.signal(process..process + 1, Signal::TERM);
-        self.procs.signal(process..process + 1, Signal::CONT);
-        if let Some(pid) = self.procs.pid(process) {
-            self.doomed.push(Doomed { at: self.now() + GRACE, process, pid });
+        job.request_exit(rank, code);
+        if let Some(pid) = job.pid(rank) {
+            self.kills.terminated(now, KillTarget::Rank { job: id, rank, pid });
         }
+        let slot = job.slot(rank);
+        self.terminate(slot..slot + 1);
     }
 
-    /// Ends those at once who have had their time to do it themselves.
-    pub(super) fn end_doomed(&mut self, now: u64) {
-        let due = |doomed: &Doomed| doomed.at <= now;
-        for Doomed { process, pid, .. } in self.doomed.iter().copied().filter(due) {
-            // The number may be another's by now.
-            if self.procs.pid(process) == Some(pid) {
-                self.procs.signal(process..process + 1, Signal::KILL);
-            }
-        }
-        self.doomed.retain(|doomed| !due(doomed));
-        for job in self.jobs.iter_mut().filter(|job| job.kill_at.is_some_and(|at| at <= now)) {
-            job.kill_at = None;
-            self.procs.signal(job.processes(), Signal::KILL);
-        }
+    fn terminate(&mut self, slots: Range<u32>) {
+        self.procs.signal(slots.clone(), Signal::TERM);
+        // A stopped process would not notice.
+        self.procs.signal(slots, Signal::CONT);
     }
 
-    /// Ends everything at once.
-    pub(super) fn kill(&mut self) {
-        self.signal_all(Signal::KILL);
+    /// Kills processes whose kill timeout has passed.
+    pub(super) fn kill_overdue(&mut self, now: u64) {
+        while let Some(target) = self.kills.poll(now) {
+            let slots = match target {
+                KillTarget::Job(id) => self.jobs.get(id).map(|job| job.slots()),
+                KillTarget::Rank { job, rank, pid } => {
+                    let job =
+                        self.jobs.get(job).filter(|job| rank < job.size() && job.pid(rank) == Some(pid));
+                    job.map(|job| job.slot(rank)..job.slot(rank) + 1)
+                }
+            };
+            slots.into_iter().for_each(|slots| self.procs.signal(slots, Signal::KILL));
+        }
     }
+}
+
+fn pid_number(pid: Pid) -> u32 {
+    pid.as_raw_nonzero().get() as u32
 }

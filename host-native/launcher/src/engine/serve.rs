@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use hydrant_control::protocol::Report;
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, JobId, Rank};
 use hydrant_driver::{CloseReason, Event, OVERRUN};
@@ -9,10 +10,7 @@ use hydrant_reactor::Key;
 use rustix::fd::OwnedFd;
 
 use super::Engine;
-use super::open::ALONE;
-use super::report::{Blame, Why};
 use super::server::PmiServer;
-use crate::control::Report;
 use crate::error::RunError;
 use crate::manage::BoardEvent;
 
@@ -68,7 +66,7 @@ impl Engine<'_, '_> {
                 },
                 PmiServer::Board(board) => match board.event()? {
                     Some((job, event)) => {
-                        self.take_board_event(job, event);
+                        self.take_board_event(job, event)?;
                         continue;
                     }
                     None => self.pass_name()?,
@@ -88,26 +86,20 @@ impl Engine<'_, '_> {
                 if self.is_daemon() {
                     self.report_of(job, &Report::Spawn { upcall: spawn, job, rank, protocol, request });
                 } else {
-                    self.spawn((ALONE, spawn), (job, rank), (protocol, &request))?;
+                    self.spawn(spawn, (job, rank), (protocol, &request))?;
                 }
             }
             Event::Upcall { upcall, job, rank, protocol, request } => {
                 if self.is_daemon() {
-                    self.report_of(job, &Report::Names { upcall, job, rank, protocol, request });
+                    self.report_of(job, &Report::Upcall { upcall, job, rank, protocol, request });
                 } else {
                     self.ask_universe(upcall, (job, rank), (protocol, request));
                 }
             }
-            Event::KillRank { job, rank, code, message } => self.end_one(job, rank.0, code, &message),
-            Event::AbortJob { job, cause, message } => {
-                if self.is_daemon() {
-                    self.report_of(job, &Report::End { job, cause, message });
-                } else {
-                    self.end(job, Why::Rank(Blame { cause, message }));
-                }
-            }
+            Event::KillRank { job, rank, code, message } => self.end_rank(job, rank.0, code, &message),
+            Event::AbortJob { job, cause, message } => self.abort_job(job, cause, message)?,
             Event::StalledFence { job, missing, .. } if self.nodes.is_some() => {
-                self.report_of(job, &Report::Late { job, missing });
+                self.report_of(job, &Report::StalledFence { job, missing });
             }
             Event::StalledFence { job, arrived, size, missing } => {
                 self.stalled_fence(job, arrived, size, &missing);
@@ -117,13 +109,14 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    fn take_board_event(&mut self, job: JobId, event: BoardEvent) {
+    fn take_board_event(&mut self, job: JobId, event: BoardEvent) -> Result<(), RunError> {
         match event {
             BoardEvent::Joined { rank } => self.joined(job, rank),
-            BoardEvent::End { cause, message } => self.end(job, Why::Rank(Blame { cause, message })),
-            BoardEvent::Kill { rank, code, message } => self.end_one(job, rank.0, code, &message),
+            BoardEvent::End { cause, message } => self.abort_job(job, cause, message)?,
+            BoardEvent::Kill { rank, code, message } => self.end_rank(job, rank.0, code, &message),
             BoardEvent::Late { arrived, size, missing } => self.stalled_fence(job, arrived, size, &missing),
         }
+        Ok(())
     }
 
     /// A client has become a rank.
@@ -136,17 +129,7 @@ impl Engine<'_, '_> {
 
     fn stalled_fence(&mut self, job: JobId, arrived: u32, size: u32, missing: &str) {
         let text = format!("{arrived} of {size} ranks have come, it waits for {missing}");
-        self.say_late(job, &text);
-    }
-
-    /// A fence waits for longer than the user wants.
-    pub(super) fn say_late(&mut self, job: JobId, what: &str) {
-        let seconds = self.plan.options.fence_warning.as_secs_f64();
-        let of_job = match self.jobs.get(job).map_or(0, |job| job.ordinal) {
-            0 => String::new(),
-            ordinal => format!(" of spawned job {ordinal}"),
-        };
-        self.sinks.say(&format!("a fence{of_job} has been waiting for {seconds} s: {what}"));
+        self.report_stalled_fence(job, &text);
     }
 
     /// The connection of a client has been closed.
@@ -172,7 +155,7 @@ impl Engine<'_, '_> {
 
     /// Reads the last requests of a rank whose process has ended.
     pub(super) fn hear_out(&mut self, job: JobId, rank: u32) -> Result<(), RunError> {
-        if self.jobs[job].port.is_some() {
+        if self.jobs[job].run.port.is_some() {
             // Its connection may not have been accepted yet.
             self.accept(job)?;
             let incoming: Vec<ConnId> =
@@ -195,7 +178,7 @@ impl Engine<'_, '_> {
     pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
         let now = self.now();
         let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
-        let Some(port) = &mut job.port else { return Ok(()) };
+        let Some(port) = &mut job.run.port else { return Ok(()) };
         let mut admitted = Vec::new();
         if let Err(error) = port.socket().accept(&mut admitted) {
             self.sinks.say(&format!("cannot take in connections for a while: {error}"));
@@ -209,7 +192,7 @@ impl Engine<'_, '_> {
 
     /// Listens on the ports again that have rested.
     pub(super) fn resume_ports(&mut self, now: u64) -> Result<(), RunError> {
-        let mut ports = self.jobs.iter_mut().filter_map(|job| job.port.as_mut());
+        let mut ports = self.jobs.iter_mut().filter_map(|job| job.run.port.as_mut());
         Ok(ports.try_for_each(|port| port.resume(&self.poller, now))?)
     }
 }

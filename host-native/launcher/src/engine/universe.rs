@@ -49,7 +49,8 @@ impl Engine<'_, '_> {
         }
         let Some(Answer { upcall, rc, text }) = universe.answer() else { return Ok(false) };
         if self.nodes.is_some() {
-            self.answer_names(upcall, rc, text);
+            let request = hydrant_control::RequestId(upcall.0);
+            self.handle_at_head(hydrant_control::Event::NameServiceReply { request, rc, text })?;
         } else {
             self.core.handle(now, Input::UpcallComplete { upcall, rc, text: &text })?;
         }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use hydrant_core::Rank;
 use hydrant_core::trace::Cause;
 
-use crate::engine::report::{Blame, count};
+use hydrant_control::{RankFailure, count_others};
 
 /// A job whose ranks somebody else starts.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ enum State {
 #[derive(Debug)]
 enum Ended {
     /// The core called for it.
-    Called(Blame),
+    Called(RankFailure),
     /// A rank aborted itself alone.
     Alone { rank: Rank, code: u8, message: String },
     /// These ranks have not come.
@@ -85,7 +85,7 @@ impl Job {
 
     /// The core wants it ended.
     pub(super) fn end(&mut self, cause: Cause, message: String) {
-        self.end.get_or_insert(Ended::Called(Blame { cause, message }));
+        self.end.get_or_insert(Ended::Called(RankFailure { cause, message }));
     }
 
     /// A rank that aborts itself has nobody to end it, and others may wait for it: the job goes with it.
@@ -105,7 +105,7 @@ impl Job {
     pub(super) fn code(&self) -> u8 {
         match &self.end {
             None => 0,
-            Some(Ended::Called(end)) => end.code(),
+            Some(Ended::Called(end)) => end.exit_code(),
             Some(Ended::Alone { code, .. }) => *code,
             Some(Ended::Absent { .. }) => 1,
         }
@@ -114,7 +114,7 @@ impl Job {
     /// How it ended, unless it ended well.
     pub(super) fn report(&self) -> Option<String> {
         let (what, rank) = match self.end.as_ref()? {
-            Ended::Called(end) => (end.what(), end.cause.rank()),
+            Ended::Called(end) => (end.describe(), end.cause.rank()),
             Ended::Alone { rank, code, message } => {
                 let colon = if message.is_empty() { "" } else { ": " };
                 (format!("aborted itself with code {code}{colon}{message}"), *rank)
@@ -150,13 +150,13 @@ impl Job {
         }
         let mut parts = Vec::new();
         if here > 0 {
-            parts.push(count(here, "rank is cut off", "ranks are cut off"));
+            parts.push(count_others(here, "rank is cut off", "ranks are cut off"));
         }
         if left > 0 {
-            parts.push(count(left, "rank had left before", "ranks had left before"));
+            parts.push(count_others(left, "rank had left before", "ranks had left before"));
         }
         if awaited > 0 && but.is_some() {
-            parts.push(count(awaited, "rank had not come", "ranks had not come"));
+            parts.push(count_others(awaited, "rank had not come", "ranks had not come"));
         }
         if parts.is_empty() { String::new() } else { format!("\n  {}", parts.join(", ")) }
     }

@@ -14,8 +14,9 @@ use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::jobs::Job;
 use super::token::Token;
-use crate::engine::open::{job_name, random};
+use crate::engine::open::random;
 use crate::error::RunError;
+use hydrant_control::job_name;
 use hydrant_driver::MappedStorage;
 
 /// The one job that there is at a time.
@@ -101,7 +102,7 @@ impl Own<'_, '_> {
         self.job = Job::new(self.served, self.size, deadline);
         let name = match &options.jobid {
             Some(jobid) => jobid.clone(),
-            None => job_name(&self.host, self.served)?,
+            None => job_name(std::process::id(), self.served, random()?, &self.host),
         };
         let spec = JobSpec {
             universe: options.usize,

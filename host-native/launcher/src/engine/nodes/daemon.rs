@@ -1,7 +1,8 @@
-//! The daemon of a node: it does what the head says, and tells it what becomes of that.
+//! The daemon of a node: it obeys orders of the head and sends it reports.
 
 use std::rc::Rc;
 
+use hydrant_control::protocol::{JobRecord, Order, Report, Setup, decode};
 use hydrant_core::{Fault, Input, JobId, Limits, Rank, Time};
 use hydrant_overlay::{Channel, Event, Overlay};
 use rustix::process::Signal;
@@ -10,10 +11,11 @@ use super::super::jobs::Ranks;
 use super::super::server::PmiServer;
 use super::super::token::{LINKS, Token};
 use super::super::{Engine, Outlets, open, record, recorded};
-use super::broken::Gone;
+use super::actions::start_error;
+use super::backend_failure::FailedBackend;
+use super::setup::options_of;
 use super::{Nodes, Role};
 use crate::border::{AnyBackend, BackendError, Maker};
-use crate::control::{JobRecord, Order, Report, Setup, StartError, decode};
 use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare};
@@ -62,14 +64,14 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         Err(error) => (Own::gone(setup.limits), Some(error)),
     };
     let Own { core, recording, sharing } = own;
-    let waited_for = setup.is_waited_for();
-    let plan = Plan { programs: Vec::new(), options: setup.options() };
+    let waited_for = setup.needs_ready();
+    let plan = Plan { programs: Vec::new(), options: options_of(setup) };
     let outlets = Outlets::of_daemon(&reactor.poller)?;
     let mut engine = Engine::new(&plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.recording = recording;
     engine.sharing = sharing;
     engine.host = host;
-    engine.nodes = Some(Nodes::new(links, Role::Daemon { broken: false }));
+    engine.nodes = Some(Nodes::new(links, Role::Daemon { backend_failed: false }));
     match unfit {
         Some(error) => engine.break_off(error)?,
         None if waited_for => engine.report_up(&Report::Ready),
@@ -93,7 +95,7 @@ struct Own<'s> {
 impl<'s> Own<'s> {
     /// Where no core could be made.
     fn gone(limits: Limits) -> Own<'s> {
-        Own { core: Box::new(Gone(limits)), recording: None, sharing: None }
+        Own { core: Box::new(FailedBackend(limits)), recording: None, sharing: None }
     }
 
     /// Makes the core of the node with those links.
@@ -120,8 +122,7 @@ impl Engine<'_, '_> {
     pub(super) fn take_daemon_event(&mut self, event: Event) -> Result<(), RunError> {
         match event {
             Event::Message { channel: Channel::Control, body, .. } => {
-                let order =
-                    decode(&body).ok_or_else(|| RunError::links("the head's order makes no sense"))?;
+                let order = decode(&body).ok_or_else(|| RunError::links("the head sent an invalid order"))?;
                 self.obey(order)
             }
             Event::Message { via, body, .. } => {
@@ -154,7 +155,7 @@ impl Engine<'_, '_> {
 
     /// Ends this node's ranks, and has the nodes below end theirs.
     fn end_node(&mut self) {
-        self.start_no_more();
+        self.stop_starting();
         let mut others = Vec::new();
         self.procs.kill_and_wait(|pid, status| others.push((pid, status)));
         for (pid, status) in others {
@@ -166,31 +167,31 @@ impl Engine<'_, '_> {
     fn obey(&mut self, order: Order) -> Result<(), RunError> {
         let now = Time(self.now());
         match order {
-            Order::Who => self.report_up(&Report::Here { pid: std::process::id() }),
+            Order::Identify => self.report_up(&Report::Identity { pid: std::process::id() }),
             Order::Setup(_) => {}
-            Order::Job(record) => self.take_job(*record)?,
+            Order::StartJob(record) => self.take_job(*record)?,
             Order::Signal(number) => self.take_order_signal(number),
-            Order::End(job) => self.make_end(job),
-            Order::Undo(job) => self.drop_ranks(job),
-            Order::Forget(job) => self.drop_job(job)?,
-            Order::Late(job) => self.tell_core(now, Input::StalledFence { job })?,
-            Order::Define { job, name, members } => {
+            Order::AbortJob(job) => self.terminate_job(job),
+            Order::CancelJob(job) => self.cancel_local(job),
+            Order::DeregisterJob(job) => self.drop_job(job)?,
+            Order::StalledFence(job) => self.tell_core(now, Input::StalledFence { job })?,
+            Order::DefineSet { job, name, members } => {
                 self.tell_core(now, Input::Define { job, name: &name, members: members.as_bytes() })?;
             }
-            Order::Connected { job, other, connected } => {
+            Order::ConnectJobs { job, other, connected } => {
                 self.tell_core(now, Input::Connected { job, other, connected })?;
             }
-            Order::Named { upcall, rc, text } => {
+            Order::UpcallComplete { upcall, rc, text } => {
                 self.tell_core(now, Input::UpcallComplete { upcall, rc, text: &text })?;
             }
-            Order::Launched { upcall, started, full, codes } => {
+            Order::SpawnComplete { upcall, started, full, codes } => {
                 self.tell_core(now, Input::SpawnComplete { spawn: upcall, started, full, codes: &codes })?;
             }
-            Order::Input(bytes) => self.stdin.feed(&bytes, &self.poller),
-            Order::Cut { job, streams } => {
-                let Some(first) = self.jobs.get(job).map(|job| job.first) else { return Ok(()) };
-                for (rank, error) in streams {
-                    self.streams.cut(2 * (first + rank.0) + u32::from(error), &mut self.sinks);
+            Order::Stdin(bytes) => self.stdin.feed(&bytes, &self.poller),
+            Order::CloseOutput { job, streams } => {
+                let Some(first) = self.jobs.get(job).map(|job| job.slots().start) else { return Ok(()) };
+                for (rank, stderr) in streams {
+                    self.streams.cut(2 * (first + rank.0) + u32::from(stderr), &mut self.sinks);
                 }
             }
         }
@@ -207,22 +208,22 @@ impl Engine<'_, '_> {
 
     fn take_job(&mut self, record: JobRecord) -> Result<(), RunError> {
         let id = record.id;
-        let any = Ranks::of_node(&record.places, self.node()).count() > 0;
-        if let Some(Nodes { role: Role::Daemon { broken: true }, .. }) = &self.nodes {
+        let any = Ranks::of_node(&record.blocks, self.node()).count() > 0;
+        if let Some(Nodes { role: Role::Daemon { backend_failed: true }, .. }) = &self.nodes {
             // The head gave the order before it knew.
             if any {
-                self.report_up(&Report::Done(id));
+                self.report_up(&Report::JobDone(id));
             }
             return Ok(());
         }
-        let opened = self.check_here(&record).and_then(|checked| self.open(record, checked, None, None));
+        let opened = self.check_here(&record).and_then(|checked| self.open(record, checked, None));
         let Err(error) = opened else { return Ok(()) };
         let of_plugin = error.is_plugins();
         if !of_plugin {
-            self.tell_failed(id, None, &error);
+            self.report_start_failed(id, None, &error);
         }
         if any {
-            self.report_up(&Report::Done(id));
+            self.report_up(&Report::JobDone(id));
         }
         if of_plugin { Err(error) } else { Ok(()) }
     }
@@ -232,7 +233,7 @@ impl Engine<'_, '_> {
         if self.plan.options.mpi_psets && self.preload.is_none() {
             self.preload = Some(find_mpi_library()?);
         }
-        let here = Ranks::of_node(&record.places, self.node());
+        let here = Ranks::of_node(&record.blocks, self.node());
         let mut first = 0;
         let checked = record.programs.iter().map(|program| {
             let ranks = first..first + program.ranks;
@@ -246,38 +247,31 @@ impl Engine<'_, '_> {
     fn take_order_signal(&mut self, number: i32) {
         let Some(signal) = Signal::from_named_raw(number) else { return };
         if !matches!(signal, Signal::USR1 | Signal::USR2 | Signal::TSTP | Signal::CONT) {
-            self.start_no_more();
+            self.stop_starting();
         }
         self.procs.signal_all(signal);
     }
 
-    /// A job is not to be: what was started of it goes.
-    fn drop_ranks(&mut self, id: JobId) {
+    /// A job is canceled: its ranks are killed.
+    fn cancel_local(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        job.undone.get_or_insert_default();
-        job.next = job.ranks;
-        let processes = job.processes();
-        self.procs.signal(processes, Signal::KILL);
+        job.cancel(None, 0);
+        job.run.stop_starting();
+        self.procs.signal(job.slots(), Signal::KILL);
     }
 
-    /// A rank, or the job as a whole, cannot be started here.
-    pub(in super::super) fn tell_failed(&mut self, job: JobId, rank: Option<u32>, error: &RunError) {
+    /// Reports that a rank, or the job as a whole, cannot be started here.
+    pub(in super::super) fn report_start_failed(&mut self, job: JobId, rank: Option<u32>, error: &RunError) {
         let known = self.jobs.get(job);
-        let why = StartError {
-            appnum: known.zip(rank).map(|(job, rank)| job.program(rank).0),
-            code: error.exit_code(),
-            errno: error.errno(),
-            limit: error.limit(),
-            text: error.with_hint(),
-        };
-        self.report_up(&Report::Failed { job, why });
-        self.drop_ranks(job);
+        let appnum = known.zip(rank).map(|(job, rank)| job.program(rank).0);
+        self.report_up(&Report::StartFailed { job, error: start_error(appnum, error) });
+        self.cancel_local(job);
     }
 
-    /// These ranks run, as processes of these numbers.
-    pub(in super::super) fn tell_begun(&mut self, job: JobId, ranks: Vec<(Rank, u32)>) {
+    /// Reports that ranks run, as processes of these numbers.
+    pub(in super::super) fn report_ranks_started(&mut self, job: JobId, ranks: Vec<(Rank, u32)>) {
         if !ranks.is_empty() {
-            self.report_up(&Report::Began { job, ranks });
+            self.report_up(&Report::RanksStarted { job, ranks });
         }
     }
 }

@@ -1,26 +1,27 @@
-//! A run on several nodes: the head (node 0), which has no ranks and does all the talking, and a daemon on each host.
+//! A run on several nodes: the head (node 0), which has no ranks, and a daemon on each host.
 //!
-//! Both are an [`Engine`] with links. Cores talk to the neighbours' cores. Hosts talk along the tree: the head gives
-//! [`Order`]s, daemons make [`Report`]s, and the head alone decides: what runs where, when a job ends, what names and
-//! process sets there are. Every node is told of the same jobs by the same numbers in the same order, because all of
-//! that comes from the head.
+//! Both are an [`Engine`] with links. PMI servers exchange messages with the servers of neighbours. Hosts exchange
+//! messages along the tree: the head sends [`Order`](hydrant_control::protocol::Order)s, daemons send [`Report`]s. The
+//! decisions of the head are made by [`hydrant_control::Head`], whose adapter this is. Every node gets the same jobs by
+//! the same numbers in the same order, because all of that comes from the head.
 
-mod broken;
+mod actions;
+mod backend_failure;
 mod daemon;
 mod head;
 mod names;
+mod setup;
 mod spawn;
 
+use hydrant_control::protocol::{OutputChunk, Report, encode};
 use hydrant_core::{Input, JobId, Time};
 use hydrant_overlay::{Channel, Destination, Event, LifelineLost, Overlay};
 use hydrant_reactor::Key;
 use rustix::process::{Pid, WaitStatus};
 
 use super::Engine;
-use super::jobs::Job;
 use super::sink::Said;
 use crate::border::BackendError;
-use crate::control::{Order, Piece, Report, encode};
 use crate::error::RunError;
 pub use daemon::{DaemonError, daemon};
 use head::Head;
@@ -29,7 +30,7 @@ pub(super) use head::run;
 /// Bytes that wait for a neighbour's socket, above which its core is told no more for a while.
 const HIGH_WATER: usize = 1 << 20;
 /// Most bytes of a rank's output in one message.
-const PIECE_MAX: usize = 32 * 1024;
+const CHUNK_MAX: usize = 32 * 1024;
 
 /// This node among several.
 pub(super) struct Nodes<'s> {
@@ -46,8 +47,8 @@ pub(super) struct Nodes<'s> {
 enum Role<'s> {
     Head(Box<Head<'s>>),
     Daemon {
-        /// Its core is of no use any more, and the head knows.
-        broken: bool,
+        /// Its PMI server has failed, and the head has been told.
+        backend_failed: bool,
     },
 }
 
@@ -58,7 +59,7 @@ impl<'s> Nodes<'s> {
 
     pub(super) fn deadline(&mut self) -> Option<u64> {
         let names = match &mut self.role {
-            Role::Head(head) => head.names_deadline(),
+            Role::Head(head) => head.names.as_mut().and_then(|names| names.deadline()),
             Role::Daemon { .. } => None,
         };
         [self.links.deadline(), names].into_iter().flatten().min()
@@ -119,39 +120,17 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// The host of a node.
-    pub(super) fn host_of(&self, node: u32) -> &str {
-        self.head().and_then(|head| head.host(node)).unwrap_or(&self.host)
+    /// Whether this is the head.
+    pub(super) fn is_head(&self) -> bool {
+        self.head().is_some()
     }
 
-    /// The host of a rank.
-    pub(super) fn host_of_rank(&self, job: &Job, rank: u32) -> &str {
-        job.away.as_ref().map_or(&self.host, |away| self.host_of(away.node(rank)))
+    /// The launcher's exit code.
+    pub(super) fn exit_code(&self) -> u8 {
+        self.head().map_or(self.status.code(), |head| head.control.exit_code())
     }
 
-    /// Tells one node what to do.
-    pub(super) fn order(&mut self, node: u32, order: &Order) {
-        let now = self.now();
-        if let Some(nodes) = &mut self.nodes {
-            nodes.send(now, Destination::Node(node), Channel::Control, &encode(order));
-        }
-    }
-
-    /// Tells all other nodes what to do, where this one is the head.
-    pub(super) fn order_all(&mut self, order: &Order) {
-        if self.head().is_some() {
-            self.send_below(&encode(order));
-        }
-    }
-
-    fn send_below(&mut self, order: &[u8]) {
-        let now = self.now();
-        if let Some(nodes) = &mut self.nodes {
-            nodes.send(now, Destination::Descendants, Channel::Control, order);
-        }
-    }
-
-    /// Tells the head something, where there is one.
+    /// Sends a report to the head, if this is a daemon.
     pub(super) fn report_up(&mut self, report: &Report) {
         if self.is_daemon() {
             // In order with what ranks said before.
@@ -163,10 +142,10 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// Tells the head something of a job, unless this node has said that it is done with it: the job's number may be
-    /// another's by the time that the report arrives.
+    /// Sends a report about a job to the head, unless this node is done with the job. Its number may be another job's by
+    /// the time that the report arrives.
     pub(super) fn report_of(&mut self, job: JobId, report: &Report) {
-        if self.jobs.get(job).is_some_and(|job| !job.done) {
+        if self.jobs.get(job).is_some_and(|job| !job.run.done) {
             self.report_up(report);
         }
     }
@@ -210,8 +189,7 @@ impl<'s> Engine<'_, 's> {
         while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.next_event()) {
             self.take_event(event)?;
         }
-        self.send_input();
-        Ok(())
+        self.send_input()
     }
 
     fn take_event(&mut self, event: Event) -> Result<(), RunError> {
@@ -231,7 +209,7 @@ impl<'s> Engine<'_, 's> {
                 Ok(())
             }
             event if self.is_daemon() => self.take_daemon_event(event),
-            event => self.take_head_event(event),
+            event => self.link_event_at_head(event),
         }
     }
 
@@ -254,6 +232,7 @@ impl<'s> Engine<'_, 's> {
 
     /// Writes to the links.
     pub(super) fn flush_links(&mut self) -> Result<(), RunError> {
+        self.carry_out_actions()?;
         self.send_said();
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
@@ -281,15 +260,15 @@ impl<'s> Engine<'_, 's> {
             let Some(nodes) = &mut self.nodes else { return };
             match said {
                 Said::Line(line) => {
-                    nodes.send(now, Destination::Node(0), Channel::Control, &encode(&Report::Say(line)));
+                    nodes.send(now, Destination::Node(0), Channel::Control, &encode(&Report::Print(line)));
                 }
                 Said::Bytes(stream, bytes) => {
-                    let Some((job, rank)) = self.jobs.of(stream / 2) else { continue };
-                    let (job, rank, error) = (job.id, hydrant_core::Rank(rank), stream % 2 == 1);
+                    let Some((job, rank)) = self.jobs.of_slot(stream / 2) else { continue };
+                    let (job, rank, stderr) = (job.id, hydrant_core::Rank(rank), stream % 2 == 1);
                     let mut rest = bytes.as_slice();
                     loop {
-                        let (piece, behind) = rest.split_at(rest.len().min(PIECE_MAX));
-                        let piece = Piece { job, rank, error, bytes: piece };
+                        let (piece, behind) = rest.split_at(rest.len().min(CHUNK_MAX));
+                        let piece = OutputChunk { job, rank, stderr, bytes: piece };
                         nodes.send(now, Destination::Node(0), Channel::Stream, &encode(&piece));
                         rest = behind;
                         if rest.is_empty() {
@@ -302,11 +281,6 @@ impl<'s> Engine<'_, 's> {
         if let Some(nodes) = &mut self.nodes {
             self.sinks.stuff(!nodes.links.has_credit(0));
         }
-    }
-
-    /// Whether the head waits for daemons before its job can begin.
-    pub(super) fn awaits_nodes(&self) -> bool {
-        self.head().is_some_and(Head::awaits_nodes)
     }
 
     /// Ends the links; true when all daemons are gone, or there are none.
@@ -322,33 +296,21 @@ impl<'s> Engine<'_, 's> {
         self.nodes.as_ref().is_some_and(|nodes| nodes.over)
     }
 
-    /// All that is to be said of a job on this node has been said.
-    pub(super) fn tell_done(&mut self, id: JobId) {
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.done = true;
-            self.report_up(&Report::Done(id));
-        }
-    }
-
-    /// Sends what is to be said of rank 0's input: by the head what was read, by its daemon what was taken.
-    fn send_input(&mut self) {
+    /// Sends the state of rank 0's input: the head sends what was read, its daemon what was consumed.
+    fn send_input(&mut self) -> Result<(), RunError> {
         if self.is_daemon() {
-            let (taken, closed) = self.stdin.take_news();
-            if taken > 0 {
-                self.report_up(&Report::Taken(taken));
+            let (consumed, closed) = self.stdin.take_news();
+            if consumed > 0 {
+                self.report_up(&Report::StdinConsumed(consumed));
             }
             if closed {
-                self.report_up(&Report::InputClosed);
+                self.report_up(&Report::StdinClosed);
             }
-            return;
+            return Ok(());
         }
-        let Some(node) = self.jobs.iter().find(|job| job.ordinal == 0).and_then(|job| job.away.as_ref())
-        else {
-            return;
-        };
-        let node = node.node(0);
-        for piece in self.stdin.take_pieces() {
-            self.order(node, &Order::Input(piece));
+        for bytes in self.stdin.take_pieces() {
+            self.handle_at_head(hydrant_control::Event::StdinRead(bytes))?;
         }
+        Ok(())
     }
 }

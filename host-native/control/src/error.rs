@@ -1,0 +1,34 @@
+//! Errors of the head.
+
+use hydrant_placement::PlacementError;
+
+/// Reason why the head cannot go on. The run ends.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A daemon sent bytes that are no report, or a report about ranks of another node.
+    #[error("host {host} (node {node}) sent an invalid report")]
+    InvalidReport {
+        /// Host of the daemon.
+        host: String,
+        /// Node of the daemon.
+        node: u32,
+    },
+    /// The description of a job does not fit into a message.
+    #[error(
+        "the description of the job for its hosts takes {len} bytes, and at most {max} are possible: pass less of the \
+         environment on, or name fewer programs"
+    )]
+    JobTooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest message in bytes.
+        max: usize,
+    },
+    /// A job without ranks, or with more ranks than a number holds.
+    #[error("a job of {0} ranks cannot be run")]
+    Size(u64),
+    /// The ranks of a spawned job cannot be placed.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+}

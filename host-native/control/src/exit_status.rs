@@ -1,0 +1,147 @@
+//! Exit code of a run.
+
+use hydrant_core::trace::Exit;
+
+use crate::signal_name;
+
+/// Exit status of a run: the first failure of all its jobs, signals of the user, and lost output.
+///
+/// ```
+/// use hydrant_control::ExitStatus;
+///
+/// let mut status = ExitStatus::default();
+/// assert_eq!(status.code(), 0);
+/// status.record_failure(3);
+/// status.record_failure(1);
+/// assert_eq!(status.code(), 3, "the first failure counts");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ExitStatus {
+    /// Exit code of the first failure.
+    first: Option<u8>,
+    /// First signal that ends the run, or the second `SIGINT`.
+    signal: Option<i32>,
+    interrupts: u32,
+    /// The line that names the signal has been printed.
+    signal_reported: bool,
+    gave_up: bool,
+    output_lost: bool,
+}
+
+/// The exit code that a shell gives: a signal's number plus 128.
+pub fn exit_code(exit: Exit) -> u8 {
+    match exit {
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => signal.saturating_add(128),
+        Exit::Lost => 1,
+    }
+}
+
+impl ExitStatus {
+    /// Records a signal of the user. Returns true for the second `SIGINT` and those after it, which end ranks at once.
+    /// `SIGUSR1` and `SIGUSR2` are for the ranks and leave the status as it is.
+    #[must_use]
+    pub fn record_signal(&mut self, signal: i32) -> bool {
+        if matches!(signal, libc::SIGUSR1 | libc::SIGUSR2) {
+            return false;
+        }
+        self.interrupts += u32::from(signal == libc::SIGINT);
+        let repeated = signal == libc::SIGINT && self.interrupts > 1;
+        if repeated {
+            self.signal = Some(signal);
+        } else {
+            self.signal.get_or_insert(signal);
+        }
+        repeated
+    }
+
+    /// Records a failed rank or an aborted job. The first failure counts.
+    pub fn record_failure(&mut self, code: u8) {
+        self.first.get_or_insert(code);
+    }
+
+    /// Records that output could not be written. The exit code is then not 0.
+    pub fn record_lost_output(&mut self) {
+        self.output_lost = true;
+    }
+
+    /// Ends the run without waiting for its jobs, because of the recorded signal.
+    pub fn give_up(&mut self) {
+        self.gave_up = true;
+    }
+
+    /// Whether [`give_up`](ExitStatus::give_up) has been called.
+    pub fn gave_up(&self) -> bool {
+        self.gave_up
+    }
+
+    /// Whether the user has ended the run by a signal.
+    pub fn is_interrupted(&self) -> bool {
+        self.signal.is_some()
+    }
+
+    /// The signal by which the user has ended a job, given the signal that its first failed rank died by.
+    pub(crate) fn ended_by_user(&self, died_by: Option<i32>) -> Option<i32> {
+        self.signal.filter(|&signal| self.interrupts > 1 || died_by == Some(signal))
+    }
+
+    /// The line that names the signal by which the user ended the run. Returns `None` after the first call.
+    #[must_use]
+    pub fn interruption_line(&mut self, signal: i32) -> Option<String> {
+        let reported = std::mem::replace(&mut self.signal_reported, true);
+        (!reported).then(|| format!("the job was ended by {}", signal_name(signal)))
+    }
+
+    /// The launcher's exit code.
+    pub fn code(&self) -> u8 {
+        let by_signal = self.signal.map(|signal| exit_code(Exit::Signal(signal as u8)));
+        match (self.first, by_signal) {
+            (_, Some(by_signal)) if self.interrupts > 1 || self.gave_up => by_signal,
+            (Some(first), _) => first,
+            (None, _) => u8::from(self.output_lost),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libc::{SIGINT, SIGTERM, SIGUSR1};
+
+    #[test]
+    fn a_second_interrupt_replaces_the_failure() {
+        let mut status = ExitStatus::default();
+        assert!(!status.record_signal(SIGUSR1) && !status.is_interrupted());
+        assert!(!status.record_signal(SIGINT));
+        assert!(!status.record_signal(SIGTERM) && status.record_signal(SIGINT));
+        status.record_failure(137);
+        assert_eq!(status.code(), 130);
+    }
+
+    #[test]
+    fn one_signal_leaves_the_failure() {
+        let mut status = ExitStatus::default();
+        assert!(!status.record_signal(SIGTERM));
+        assert_eq!(status.code(), 0, "ranks that handle the signal and return 0 have succeeded");
+        status.record_failure(3);
+        assert_eq!(status.code(), 3);
+        status.give_up();
+        assert_eq!(status.code(), 143);
+    }
+
+    #[test]
+    fn lost_output_is_a_failure_of_its_own() {
+        let mut status = ExitStatus::default();
+        status.record_lost_output();
+        assert_eq!(status.code(), 1);
+        status.record_failure(7);
+        assert_eq!(status.code(), 7);
+    }
+
+    #[test]
+    fn the_signal_is_named_once() {
+        let mut status = ExitStatus::default();
+        assert_eq!(status.interruption_line(SIGINT).as_deref(), Some("the job was ended by SIGINT"));
+        assert_eq!(status.interruption_line(SIGINT), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! Events that the head handles, and actions that it demands.
+
+use std::ops::Range;
+
+use hydrant_core::trace::Cause;
+use hydrant_core::wire::Protocol;
+use hydrant_core::{JobId, Limit, Rank, Refusal};
+
+use crate::protocol::{BackendFailure, JobRecord, Order, Program, StartError};
+
+/// Number of a request of the head's to its host, for the event that answers it. Numbers of answered requests are used
+/// again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u32);
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A daemon has joined.
+    Joined {
+        /// Its node.
+        node: u32,
+    },
+    /// All daemons have joined.
+    AllJoined,
+    /// A message of a daemon's in the control channel. The bytes are untrusted.
+    Message {
+        /// Node of the daemon.
+        node: u32,
+        /// Encoded [`Report`](crate::protocol::Report).
+        bytes: &'a [u8],
+    },
+    /// Daemons are lost: one of them, and all below it in the tree.
+    NodesLost {
+        /// Their nodes. The first is the one that was lost.
+        nodes: Range<u32>,
+        /// The host and what happened, for the user.
+        reason: String,
+    },
+    /// The head's own PMI server has failed.
+    BackendFailed(BackendFailure),
+    /// The head's own PMI server demands the end of a job.
+    AbortJob {
+        /// The job.
+        job: JobId,
+        /// What a rank did.
+        cause: Cause,
+        /// Message of a rank that called abort.
+        message: String,
+    },
+    /// Answer to [`Action::OpenJob`]: the job is registered.
+    JobOpened {
+        /// The job.
+        job: JobId,
+    },
+    /// Answer to [`Action::OpenJob`]: the job cannot be registered, and nothing of it is left.
+    OpenFailed {
+        /// The job.
+        job: JobId,
+        /// The reason.
+        error: StartError,
+    },
+    /// Answer to [`Action::ResolveSpawn`].
+    SpawnResolved {
+        /// The request.
+        request: RequestId,
+        /// Unpredictable number for the name of the job.
+        nonce: u32,
+        /// One result a program.
+        programs: Vec<Result<SpawnProgram, (u8, String)>>,
+    },
+    /// Answer to [`Action::DefineSet`] and [`Action::ConnectJobs`].
+    BackendReply {
+        /// The request.
+        request: RequestId,
+        /// Whether the backend has carried it out.
+        result: Result<(), Refusal>,
+    },
+    /// Answer to [`Action::CallNameService`].
+    NameServiceReply {
+        /// The request.
+        request: RequestId,
+        /// 0, or an error code of `pmi2.h`.
+        rc: i32,
+        /// Port that a lookup found, or the reason of a failure.
+        text: Vec<u8>,
+    },
+    /// Answer to [`Action::DrainOutput`]: the output of the job's ranks has been written or discarded.
+    OutputDrained {
+        /// The job.
+        job: JobId,
+        /// Whether the reader of the output has closed it.
+        reader_closed: bool,
+    },
+    /// The destination of ranks' output has closed.
+    OutputClosed {
+        /// Job of the ranks.
+        job: JobId,
+        /// Ranks, each with true for standard error and false for standard output.
+        streams: Vec<(Rank, bool)>,
+    },
+    /// Output could not be written.
+    OutputLost,
+    /// Bytes were read from standard input for rank 0. An empty vector is the end.
+    StdinRead(Vec<u8>),
+    /// A signal that is passed on to the ranks. Those other than `SIGUSR1` and `SIGUSR2` end the run.
+    Signal(i32),
+    /// The launcher is about to be stopped.
+    Suspended,
+    /// The launcher continues after it was stopped.
+    Resumed,
+}
+
+/// A program of a spawn that can be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpawnProgram {
+    /// The program.
+    pub program: Program,
+    /// Names of the hosts that it may run on; all hosts if empty.
+    pub hosts: Vec<String>,
+}
+
+/// Recipient of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// All nodes that are not lost.
+    All,
+    /// One node, which is not lost.
+    Node(u32),
+}
+
+/// Something that the host of the head has to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Sends an order.
+    Send {
+        /// Its recipient.
+        to: Destination,
+        /// The order.
+        order: Order,
+    },
+    /// Registers a job at the PMI server of the head and makes room for its output. The answer is [`Event::JobOpened`]
+    /// or [`Event::OpenFailed`].
+    OpenJob {
+        /// The job.
+        record: Box<JobRecord>,
+    },
+    /// A rank runs as process `pid` of its host.
+    RankStarted {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// Its process.
+        pid: u32,
+    },
+    /// Reads the programs of a spawn. The answer is [`Event::SpawnResolved`].
+    ResolveSpawn {
+        /// The request.
+        request: RequestId,
+        /// Program of the spawning rank, for what the spawn leaves open.
+        spawner: Box<Program>,
+        /// Protocol of the request.
+        protocol: Protocol,
+        /// Request, for [`hydrant_core::wire::decode_spawn`].
+        body: Vec<u8>,
+    },
+    /// Applies [`Input::Define`](hydrant_core::Input::Define) to the head's PMI server. The answer is
+    /// [`Event::BackendReply`].
+    DefineSet {
+        /// The request.
+        request: RequestId,
+        /// Job of the set.
+        job: JobId,
+        /// Name of the set.
+        name: String,
+        /// Ranks of the set, as `0-3,7`.
+        members: String,
+    },
+    /// Applies [`Input::Connected`](hydrant_core::Input::Connected) to the head's PMI server. The answer is
+    /// [`Event::BackendReply`].
+    ConnectJobs {
+        /// The request.
+        request: RequestId,
+        /// Job of the rank that asked.
+        job: JobId,
+        /// The other job.
+        other: JobId,
+        /// Whether they are connected from now on.
+        connected: bool,
+    },
+    /// Publishes, withdraws or looks up a name. The answer is [`Event::NameServiceReply`].
+    CallNameService {
+        /// The request.
+        request: RequestId,
+        /// Job of the rank that asks.
+        job: JobId,
+        /// The rank that asks.
+        rank: Rank,
+        /// Protocol of the request.
+        protocol: Protocol,
+        /// Request, for [`hydrant_core::wire::decode_upcall`].
+        body: Vec<u8>,
+    },
+    /// Cancels lookups of a rank that has ended. Each is answered all the same.
+    CancelLookups {
+        /// Job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+    },
+    /// All ranks of the job have ended: writes the rest of their output. The answer is [`Event::OutputDrained`].
+    DrainOutput {
+        /// The job.
+        job: JobId,
+    },
+    /// Deregisters the job at the PMI server of the head. Omitted for the last job of a run.
+    DeregisterJob {
+        /// The job.
+        job: JobId,
+    },
+    /// The job is gone, and its number and slots are free. Comes after [`Event::OutputDrained`].
+    CloseJob {
+        /// The job.
+        job: JobId,
+        /// Its [slots](crate::Job::slots).
+        slots: Range<u32>,
+    },
+    /// Standard input may be read: so many bytes more, or the first bytes.
+    AllowStdin(Option<u32>),
+    /// Standard input is not needed any more.
+    CloseStdin,
+    /// Prints lines to standard error.
+    Print(String),
+    /// The run is over: ends all daemons. The launcher then exits with [`Head::exit_code`](crate::Head::exit_code).
+    Finish {
+        /// Whether output that has not been written yet is written first.
+        flush: bool,
+    },
+}
+
+/// Result of a spawn.
+pub(super) struct SpawnResult {
+    pub(super) started: bool,
+    pub(super) full: Option<Limit>,
+    pub(super) codes: Vec<u8>,
+}

@@ -1,0 +1,217 @@
+//! Start and end of jobs.
+
+use hydrant_core::JobId;
+use hydrant_core::trace::Cause;
+
+use super::event::SpawnResult;
+use super::{Action, FirstJob, Head, NodeProgress};
+use crate::error::Error;
+use crate::job_result::{AbortReason, RankFailure};
+use crate::jobs::{EndReport, Job, SpawnKey, job_name};
+use crate::protocol::{JobRecord, Order, Program, RankBlock, StartError};
+use crate::psets::process_sets;
+
+impl Head {
+    /// Sends the settings to all daemons, and starts the first job if none of them has to apply them before.
+    pub(super) fn all_joined(&mut self) -> Result<(), Error> {
+        let Some(first) = self.first.as_ref().filter(|_| !self.setup_sent) else { return Ok(()) };
+        let setup = first.setup.clone();
+        self.setup_sent = true;
+        if setup.needs_ready() {
+            self.unready = (1..=self.config.hosts.len() as u32).collect();
+        }
+        self.send_all(Order::Setup(Box::new(setup)));
+        self.start_first()
+    }
+
+    /// A daemon has applied the settings.
+    pub(super) fn node_ready(&mut self, node: u32) -> Result<(), Error> {
+        if self.unready.remove(&node) { self.start_first() } else { Ok(()) }
+    }
+
+    /// Starts the first job if all daemons are ready.
+    fn start_first(&mut self) -> Result<(), Error> {
+        if !self.unready.is_empty() {
+            return Ok(());
+        }
+        let Some(FirstJob { programs, blocks, mapping, nonce, .. }) = self.first.take() else {
+            return Ok(());
+        };
+        if self.status.is_interrupted() {
+            return Ok(());
+        }
+        let record = self.describe_job(programs, blocks, mapping, nonce);
+        self.open(record, None, String::new())
+    }
+
+    pub(super) fn describe_job(
+        &self,
+        programs: Vec<Program>,
+        blocks: Vec<RankBlock>,
+        mapping: String,
+        nonce: u32,
+    ) -> JobRecord {
+        let ordinal = self.jobs.count();
+        let name = job_name(self.config.process, ordinal, nonce, &self.config.host);
+        let psets = process_sets(ordinal, &name, &programs, &blocks, |node| self.host(node));
+        JobRecord { id: self.jobs.free_id(), ordinal, name, programs, blocks, mapping, psets, spawned: None }
+    }
+
+    /// Has the host register a job. `spawner` names the rank that asked for it.
+    pub(super) fn open(
+        &mut self,
+        record: JobRecord,
+        spawn: Option<SpawnKey>,
+        spawner: String,
+    ) -> Result<(), Error> {
+        let size: u64 = record.programs.iter().map(|program| u64::from(program.ranks)).sum();
+        if size == 0 || size > i32::MAX as u64 {
+            return Err(Error::Size(size));
+        }
+        let mut nodes: Vec<u32> = record.blocks.iter().map(|block| block.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        self.last_node = record.blocks.last().map_or(0, |block| block.node);
+        let order = Order::StartJob(Box::new(record.clone()));
+        let (len, max) = (crate::protocol::encode(&order).len(), self.config.order_max);
+        if len > max {
+            return Err(Error::JobTooLarge { len, max });
+        }
+        let blocks = record.blocks.clone();
+        let run =
+            NodeProgress { blocks, starting: nodes.clone(), busy: nodes, spawner, ..NodeProgress::default() };
+        let first = self.jobs.free_slots(size as u32);
+        self.jobs.insert(Job::new(record.clone(), first, spawn, run));
+        self.actions.push_back(Action::OpenJob { record: Box::new(record.clone()) });
+        self.opening.push(record);
+        Ok(())
+    }
+
+    /// The host has registered a job: its nodes start it, unless it has to end by now.
+    pub(super) fn job_opened(&mut self, id: JobId) {
+        let Some(at) = self.opening.iter().position(|record| record.id == id) else { return };
+        let record = self.opening.remove(at);
+        let first = record.ordinal == 0;
+        let job = &mut self.jobs[id];
+        if job.is_aborted() || self.status.is_interrupted() {
+            job.run.starting.clear();
+            job.run.busy.clear();
+            return;
+        }
+        self.send_all(Order::StartJob(Box::new(record)));
+        if first {
+            self.actions.push_back(Action::AllowStdin(None));
+        }
+    }
+
+    /// The host cannot register a job.
+    pub(super) fn open_failed(&mut self, id: JobId, error: &StartError) {
+        self.opening.retain(|record| record.id != id);
+        let Some(job) = self.jobs.remove_unopened(id) else { return };
+        let Some(spawn) = job.spawn else {
+            self.print(error.text.clone());
+            self.status.record_failure(error.code);
+            return;
+        };
+        self.print(format!("nothing is spawned for {}: {}", job.run.spawner, error.text));
+        let codes = vec![error.errno; job.programs.len()];
+        self.spawn_complete(spawn, SpawnResult { started: false, full: error.limit, codes });
+    }
+
+    /// A node has started all of its ranks of a job.
+    pub(super) fn node_started(&mut self, node: u32, id: JobId) {
+        let job = &mut self.jobs[id];
+        job.run.starting.retain(|&starting| starting != node);
+        if !job.run.starting.is_empty() || job.is_canceled() || job.is_aborted() {
+            return;
+        }
+        let codes = vec![0; job.programs.len()];
+        if let Some(spawn) = job.spawn.take() {
+            self.spawn_complete(spawn, SpawnResult { started: true, full: None, codes });
+        }
+    }
+
+    /// A node cannot start its part of a job, so no node shall run any of it.
+    pub(super) fn start_failed(&mut self, node: u32, id: JobId, error: &StartError) {
+        let host = self.host(node).to_owned();
+        let job = &mut self.jobs[id];
+        if !job.cancel(error.appnum, error.errno) {
+            return;
+        }
+        let text = &error.text;
+        let line = match job.ordinal {
+            0 => {
+                self.status.record_failure(error.code);
+                format!("host {host}: {text}")
+            }
+            ordinal => format!("spawned job {ordinal} is ended before it began: host {host}: {text}"),
+        };
+        self.print(line);
+        self.send_all(Order::CancelJob(id));
+    }
+
+    /// A rank has failed so that its job is aborted.
+    pub(super) fn rank_failed(&mut self, id: JobId, cause: Cause, message: String) {
+        if self.jobs.get(id).is_some_and(|job| cause.rank().0 < job.size()) {
+            self.abort(id, AbortReason::Rank(RankFailure { cause, message }));
+        }
+    }
+
+    /// Aborts a job, unless it is being aborted already.
+    pub(super) fn abort(&mut self, id: JobId, reason: AbortReason) {
+        let Some(code) = self.jobs.get_mut(id).and_then(|job| job.abort(reason)) else { return };
+        self.status.record_failure(code);
+        self.send_all(Order::AbortJob(id));
+    }
+
+    /// Ends jobs that no node is busy with, and the run after the last of them.
+    pub(super) fn settle(&mut self) {
+        let ended = |job: &Job<NodeProgress>| job.running() == 0 && job.run.busy.is_empty();
+        let opening = |id| self.opening.iter().any(|record| record.id == id);
+        for id in self.jobs.ids(|job| ended(job) && !job.run.draining && !opening(job.id)) {
+            self.drain(id);
+        }
+        let finish = if self.status.gave_up() { Some(false) } else { self.is_over().then_some(true) };
+        if finish.is_some() && self.finish != finish && self.finish != Some(false) {
+            self.finish = finish;
+            self.actions.extend(finish.map(|flush| Action::Finish { flush }));
+        }
+    }
+
+    /// All ranks of a job have ended.
+    fn drain(&mut self, id: JobId) {
+        let others = self.jobs.len() > 1;
+        let job = &mut self.jobs[id];
+        job.run.draining = true;
+        let (spawn, codes) = (job.spawn.take(), job.codes());
+        self.actions.push_back(Action::DrainOutput { job: id });
+        self.send_all(Order::DeregisterJob(id));
+        if others {
+            self.actions.push_back(Action::DeregisterJob { job: id });
+        }
+        if let Some(spawn) = spawn {
+            self.spawn_complete(spawn, SpawnResult { started: false, full: None, codes });
+        }
+    }
+
+    /// The output of an ended job is written: its end is reported.
+    pub(super) fn output_drained(&mut self, id: JobId, reader_closed: bool) {
+        let Some(job) = self.jobs.get(id).filter(|job| job.run.draining) else { return };
+        let slots = job.slots();
+        let report = job.describe_end(&self.status, reader_closed, |rank| self.host_of_rank(job, rank));
+        let lines = match report {
+            Some(EndReport::Interrupted(signal)) => self.status.interruption_line(signal),
+            Some(EndReport::Lines(lines)) => Some(lines),
+            None => None,
+        };
+        lines.into_iter().for_each(|lines| self.print(lines));
+        self.jobs.remove(id);
+        self.actions.push_back(Action::CloseJob { job: id, slots });
+    }
+
+    /// Answers a spawn.
+    pub(super) fn spawn_complete(&mut self, (node, upcall): SpawnKey, result: SpawnResult) {
+        let SpawnResult { started, full, codes } = result;
+        self.send(node, Order::SpawnComplete { upcall, started, full, codes });
+    }
+}

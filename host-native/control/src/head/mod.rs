@@ -1,0 +1,258 @@
+//! The head of a run on several hosts, as a state machine without I/O.
+
+mod event;
+mod lifecycle;
+mod loss;
+mod report;
+mod spawn;
+#[cfg(test)]
+mod tests;
+mod upcall;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsString;
+
+use hydrant_core::JobId;
+use hydrant_placement::{Host, MapBy};
+
+pub use event::{Action, Destination, Event, RequestId, SpawnProgram};
+
+use crate::error::Error;
+use crate::exit_status::ExitStatus;
+use crate::jobs::{Job, Jobs};
+use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup};
+use upcall::Requests;
+
+/// What the head knows from the start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the head's own host, which is node 0.
+    pub host: String,
+    /// Hosts of the daemons: node `n` runs on `hosts[n - 1]`.
+    pub hosts: Vec<Host>,
+    /// How ranks of spawned jobs are mapped to hosts.
+    pub map_by: MapBy,
+    /// Whether each step is printed.
+    pub verbose: bool,
+    /// Milliseconds after which a waiting fence is reported.
+    pub fence_warning: u64,
+    /// Name of the plugin that runs the PMI servers, for messages; missing if the daemons run them themselves.
+    pub plugin: Option<OsString>,
+    /// Process id of the head, for the names of jobs.
+    pub process: u32,
+    /// Longest encoded order in bytes.
+    pub order_max: usize,
+}
+
+/// Job of the command line. It starts once all daemons have joined.
+#[derive(Clone, Debug)]
+pub struct FirstJob {
+    /// Programs in the order of their `appnum`.
+    pub programs: Vec<Program>,
+    /// Node of each rank, in ascending order of ranks.
+    pub blocks: Vec<RankBlock>,
+    /// Value of `PMI_process_mapping`.
+    pub mapping: String,
+    /// Unpredictable number for the name of the job.
+    pub nonce: u32,
+    /// Settings that all daemons get before the job.
+    pub setup: Setup,
+}
+
+/// Nodes of a job.
+#[derive(Debug, Default)]
+pub struct NodeProgress {
+    /// Node of each rank, in ascending order of ranks.
+    blocks: Vec<RankBlock>,
+    /// Nodes that have not started all of their ranks yet.
+    starting: Vec<u32>,
+    /// Nodes that have not reported yet that they are done with the job.
+    busy: Vec<u32>,
+    /// The rank that asked for the spawn, for messages.
+    spawner: String,
+    /// Output of the job is being written for the last time.
+    draining: bool,
+}
+
+impl NodeProgress {
+    /// Node of a rank; 0 for ranks that the job does not have.
+    pub fn node(&self, rank: u32) -> u32 {
+        let at = self.blocks.partition_point(|block| block.first + block.count <= rank);
+        self.blocks.get(at).map_or(0, |block| block.node)
+    }
+
+    fn has_ranks_on(&self, node: u32) -> bool {
+        self.blocks.iter().any(|block| block.node == node)
+    }
+}
+
+/// The head of a run on several hosts (HNP in PRRTE, `mpiexec` in hydra).
+///
+/// The host of the head calls these methods in a loop:
+///
+/// - [`handle`](Head::handle) applies one event. It does not block.
+/// - [`poll`](Head::poll) returns the next action. Call it after each `handle` until it returns `None`, and carry the
+///   actions out in this order. Some are answered by an event, at once or later, as documented at [`Action`].
+/// - [`decode_output`](Head::decode_output) checks a rank's output, which the host writes by itself.
+///
+/// The head has no deadlines of its own: daemons escalate from `SIGTERM` to `SIGKILL` by themselves, and links report lost
+/// daemons. Time is needed only to tell one stalled fence from the next.
+///
+/// Work of `handle` is proportional to the ranks of the jobs that the event is about.
+#[derive(Debug)]
+pub struct Head {
+    config: Config,
+    /// The job that starts once all daemons are ready.
+    first: Option<FirstJob>,
+    /// Nodes that have not applied the settings yet.
+    unready: BTreeSet<u32>,
+    setup_sent: bool,
+    lost: BTreeSet<u32>,
+    jobs: Jobs<NodeProgress>,
+    status: ExitStatus,
+    /// The stalled fence that is being reported.
+    stalled: Option<StalledFence>,
+    /// Node of the rank that was placed last.
+    last_node: u32,
+    requests: Requests,
+    /// Jobs that the host has not registered yet.
+    opening: Vec<JobRecord>,
+    actions: VecDeque<Action>,
+    finish: Option<bool>,
+}
+
+/// A stalled fence that nodes report about.
+#[derive(Clone, Copy, Debug)]
+struct StalledFence {
+    job: JobId,
+    /// Time of the first report.
+    since: u64,
+    /// Lines printed so far.
+    lines: u32,
+}
+
+impl Head {
+    /// A head whose daemons are being started.
+    pub fn new(config: Config, first: FirstJob) -> Head {
+        Head {
+            config,
+            first: Some(first),
+            unready: BTreeSet::new(),
+            setup_sent: false,
+            lost: BTreeSet::new(),
+            jobs: Jobs::default(),
+            status: ExitStatus::default(),
+            stalled: None,
+            last_node: 0,
+            requests: Requests::default(),
+            opening: Vec::new(),
+            actions: VecDeque::new(),
+            finish: None,
+        }
+    }
+
+    /// Applies an event that happened at `now`, in milliseconds of any clock that does not go back.
+    ///
+    /// # Errors
+    /// The run cannot go on: a daemon sent an invalid report, or the first job is too large for a message.
+    pub fn handle(&mut self, now: u64, event: Event<'_>) -> Result<(), Error> {
+        match event {
+            Event::Joined { node } => {
+                if self.config.verbose {
+                    let line = format!("the daemon of host {} has joined", self.host(node));
+                    self.print(line);
+                }
+            }
+            Event::AllJoined => self.all_joined()?,
+            Event::Message { node, bytes } => self.message(now, node, bytes)?,
+            Event::NodesLost { nodes, reason } => self.nodes_lost(nodes, &reason),
+            Event::BackendFailed(failure) => self.backend_failed(0, failure),
+            Event::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
+            Event::JobOpened { job } => self.job_opened(job),
+            Event::OpenFailed { job, error } => self.open_failed(job, &error),
+            Event::SpawnResolved { request, nonce, programs } => {
+                self.spawn_resolved(request, nonce, programs)
+            }
+            Event::BackendReply { request, result } => self.backend_replied(request, result),
+            Event::NameServiceReply { request, rc, text } => self.upcall_complete(request, rc, text),
+            Event::OutputDrained { job, reader_closed } => self.output_drained(job, reader_closed),
+            Event::OutputClosed { job, streams } => {
+                if self.jobs.get(job).is_some() && !streams.is_empty() {
+                    self.send_all(Order::CloseOutput { job, streams });
+                }
+            }
+            Event::OutputLost => self.status.record_lost_output(),
+            Event::StdinRead(bytes) => {
+                if let Some(node) = self.stdin_node() {
+                    self.send(node, Order::Stdin(bytes));
+                }
+            }
+            Event::Signal(signal) => self.signal(signal),
+            Event::Suspended => self.send_all(Order::Signal(libc::SIGTSTP)),
+            Event::Resumed => self.send_all(Order::Signal(libc::SIGCONT)),
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// The next action.
+    #[must_use]
+    pub fn poll(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The launcher's exit code. Valid once [`Action::Finish`] has been returned.
+    pub fn exit_code(&self) -> u8 {
+        self.status.code()
+    }
+
+    /// Whether no job runs and none will start.
+    pub fn is_over(&self) -> bool {
+        self.first.is_none() && self.jobs.is_empty()
+    }
+
+    /// Whether the first job waits for daemons.
+    pub fn awaits_nodes(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// Jobs that run.
+    pub fn jobs(&self) -> &Jobs<NodeProgress> {
+        &self.jobs
+    }
+
+    /// Hosts of the daemons, from node 1 on.
+    pub fn hosts(&self) -> &[Host] {
+        &self.config.hosts
+    }
+
+    /// Name of a node's host; that of the head for node 0 and for nodes that there are not.
+    pub fn host(&self, node: u32) -> &str {
+        let at = (node as usize).checked_sub(1);
+        at.and_then(|at| self.config.hosts.get(at)).map_or(&self.config.host, |host| &host.name)
+    }
+
+    /// Name of a rank's host.
+    pub fn host_of_rank(&self, job: &Job<NodeProgress>, rank: u32) -> &str {
+        self.host(job.run.node(rank))
+    }
+
+    fn print(&mut self, lines: String) {
+        self.actions.push_back(Action::Print(lines));
+    }
+
+    fn send_all(&mut self, order: Order) {
+        self.actions.push_back(Action::Send { to: Destination::All, order });
+    }
+
+    fn send(&mut self, node: u32, order: Order) {
+        if !self.lost.contains(&node) {
+            self.actions.push_back(Action::Send { to: Destination::Node(node), order });
+        }
+    }
+
+    /// Node of rank 0 of the first job.
+    fn stdin_node(&self) -> Option<u32> {
+        self.jobs.iter().find(|job| job.ordinal == 0).map(|job| job.run.node(0))
+    }
+}

@@ -1,0 +1,181 @@
+//! Reports of daemons: validation, then effect.
+
+use hydrant_core::{JobId, Rank};
+
+use super::{Action, Head, StalledFence};
+use crate::error::Error;
+use crate::jobs::stalled_fence_line;
+use crate::protocol::{BackendFailure, Order, OutputChunk, Report, decode};
+
+/// Most lines that are printed about one stalled fence, each about one node.
+const STALLED_LINES_MAX: u32 = 16;
+
+/// Whether a valid report concerns something that still exists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Validity {
+    Current,
+    Stale,
+}
+
+impl Head {
+    /// Checks output of a rank of `node`. Returns `None` if the rank's job is over.
+    ///
+    /// # Errors
+    /// The bytes are no [`OutputChunk`], or the rank runs on another node.
+    pub fn decode_output<'a>(&self, node: u32, bytes: &'a [u8]) -> Result<Option<OutputChunk<'a>>, Error> {
+        let chunk: OutputChunk<'a> = decode(bytes).ok_or_else(|| self.invalid(node))?;
+        let validity = self.check_rank(node, chunk.job, chunk.rank)?;
+        Ok((validity == Validity::Current).then_some(chunk))
+    }
+
+    pub(super) fn message(&mut self, now: u64, node: u32, bytes: &[u8]) -> Result<(), Error> {
+        let report = decode(bytes).ok_or_else(|| self.invalid(node))?;
+        match self.check(node, &report)? {
+            Validity::Current => self.apply(now, node, report),
+            Validity::Stale => Ok(()),
+        }
+    }
+
+    fn invalid(&self, node: u32) -> Error {
+        Error::InvalidReport { host: self.host(node).to_owned(), node }
+    }
+
+    /// Checks that a report concerns ranks of the reporting node, in a state that allows it.
+    fn check(&self, node: u32, report: &Report) -> Result<Validity, Error> {
+        let nodes = self.config.hosts.len() as u32;
+        if !(1..=nodes).contains(&node) {
+            return Err(self.invalid(node));
+        }
+        if self.lost.contains(&node) {
+            return Ok(Validity::Stale);
+        }
+        match *report {
+            Report::Identity { .. } | Report::Ready | Report::Print(_) => Ok(Validity::Current),
+            Report::BackendFailed(BackendFailure::Own(_)) => Ok(Validity::Current),
+            Report::BackendFailed(BackendFailure::Neighbour { node: neighbour, .. }) => {
+                self.require(node, neighbour <= nodes && neighbour != node)
+            }
+            Report::StartFailed { job, .. } => Ok(self.check_job(job)),
+            Report::RanksStarted { job, ref ranks } => self.check_started(node, job, ranks),
+            Report::JobStarted(job) | Report::StalledFence { job, .. } => self.check_participant(node, job),
+            Report::AbortJob { job, cause, .. } => {
+                // The rank may be another node's that this node's ranks wait for.
+                let size = self.jobs.get(job).map_or(u32::MAX, |job| job.size());
+                self.require(node, cause.rank().0 < size)?;
+                self.check_participant(node, job)
+            }
+            Report::JobDone(id) => {
+                if let Some(job) = self.jobs.get(id) {
+                    let runs = |rank| job.run.node(rank) == node && job.is_running(rank);
+                    self.require(node, !(0..job.size()).any(runs))?;
+                }
+                self.check_participant(node, id)
+            }
+            Report::Exited { job: id, rank, .. } => {
+                let validity = self.check_rank(node, id, rank)?;
+                if let Some(job) = self.jobs.get(id) {
+                    self.require(node, job.pid(rank.0).is_some())?;
+                }
+                Ok(validity)
+            }
+            Report::Spawn { job, rank, .. } | Report::Upcall { job, rank, .. } => {
+                self.check_rank(node, job, rank)
+            }
+            Report::StdinConsumed(_) | Report::StdinClosed => match self.stdin_node() {
+                Some(reader) => self.require(node, reader == node),
+                None => Ok(Validity::Stale),
+            },
+        }
+    }
+
+    fn require(&self, node: u32, holds: bool) -> Result<Validity, Error> {
+        if holds { Ok(Validity::Current) } else { Err(self.invalid(node)) }
+    }
+
+    fn check_job(&self, job: JobId) -> Validity {
+        if self.jobs.get(job).is_some() { Validity::Current } else { Validity::Stale }
+    }
+
+    fn check_participant(&self, node: u32, job: JobId) -> Result<Validity, Error> {
+        match self.jobs.get(job) {
+            Some(job) => self.require(node, job.run.has_ranks_on(node)),
+            None => Ok(Validity::Stale),
+        }
+    }
+
+    fn check_rank(&self, node: u32, job: JobId, rank: Rank) -> Result<Validity, Error> {
+        match self.jobs.get(job) {
+            Some(job) => self.require(node, rank.0 < job.size() && job.run.node(rank.0) == node),
+            None => Ok(Validity::Stale),
+        }
+    }
+
+    fn check_started(&self, node: u32, id: JobId, ranks: &[(Rank, u32)]) -> Result<Validity, Error> {
+        let Some(job) = self.jobs.get(id) else { return Ok(Validity::Stale) };
+        let mut previous = None;
+        for &(rank, pid) in ranks {
+            self.check_rank(node, id, rank)?;
+            let is_next = previous.is_none_or(|previous| previous < rank);
+            let is_new = job.pid(rank.0).is_none() && job.run.busy.contains(&node);
+            self.require(node, is_next && is_new && (1..=i32::MAX as u32).contains(&pid))?;
+            previous = Some(rank);
+        }
+        Ok(Validity::Current)
+    }
+
+    fn apply(&mut self, now: u64, node: u32, report: Report) -> Result<(), Error> {
+        match report {
+            Report::Identity { .. } => {}
+            Report::Ready => self.node_ready(node)?,
+            Report::BackendFailed(failure) => self.backend_failed(node, failure),
+            Report::RanksStarted { job, ranks } => {
+                for (rank, pid) in ranks {
+                    self.jobs[job].rank_started(rank.0, pid);
+                    self.actions.push_back(Action::RankStarted { job, rank, pid });
+                }
+            }
+            Report::JobStarted(job) => self.node_started(node, job),
+            Report::StartFailed { job, error } => self.start_failed(node, job, &error),
+            Report::Exited { job: id, rank, exit, requested } => {
+                let job = &mut self.jobs[id];
+                if job.is_running(rank.0) {
+                    if let Some(code) = job.rank_exited(rank.0, exit, requested) {
+                        self.status.record_failure(code);
+                    }
+                    self.actions.push_back(Action::CancelLookups { job: id, rank });
+                }
+            }
+            Report::JobDone(job) => self.jobs[job].run.busy.retain(|&busy| busy != node),
+            Report::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
+            Report::StalledFence { job, missing } => self.fence_stalled(now, node, job, &missing),
+            Report::Spawn { upcall, job, rank, protocol, request } => {
+                self.spawn((node, upcall), (job, rank), protocol, request);
+            }
+            Report::Upcall { upcall, job, rank, protocol, request } => {
+                self.upcall((node, upcall), (job, rank), protocol, request);
+            }
+            Report::StdinConsumed(bytes) => self.actions.push_back(Action::AllowStdin(Some(bytes))),
+            Report::StdinClosed => self.actions.push_back(Action::CloseStdin),
+            Report::Print(line) => self.print(line),
+        }
+        Ok(())
+    }
+
+    /// A fence is stalled. Each node reports which of its own ranks are missing.
+    fn fence_stalled(&mut self, now: u64, node: u32, id: JobId, missing: &str) {
+        let warning = self.config.fence_warning;
+        let known = self.stalled.filter(|known| known.job == id && now < known.since + warning);
+        let mut stalled = known.unwrap_or(StalledFence { job: id, since: now, lines: 0 });
+        let is_shown = !missing.is_empty() && stalled.lines < STALLED_LINES_MAX;
+        stalled.lines += u32::from(is_shown);
+        self.stalled = Some(stalled);
+        if known.is_none() {
+            // A node none of whose ranks has arrived does not know that there is a fence.
+            self.send_all(Order::StalledFence(id));
+        }
+        if is_shown {
+            let what = format!("it waits for {missing} on host {}", self.host(node));
+            self.print(stalled_fence_line(self.jobs[id].ordinal, warning, &what));
+        }
+    }
+}

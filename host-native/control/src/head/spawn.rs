@@ -1,0 +1,207 @@
+//! Spawned jobs: which nodes their ranks go to.
+
+use hydrant_core::wire::{Protocol, decode_spawn};
+use hydrant_core::{JobId, Rank};
+use hydrant_placement::{Host, Hosts, JobMap, MappingPolicy, process_mapping};
+
+use super::event::SpawnResult;
+use super::upcall::{Request, Requested, bytes};
+use super::{Action, Head, RequestId, SpawnProgram};
+use crate::error::Error;
+use crate::jobs::{CANCELED, SpawnKey};
+use crate::protocol::{RankBlock, SpawnOrigin};
+
+impl Head {
+    /// A rank asks for a spawn: all of it is started or nothing.
+    pub(super) fn spawn(
+        &mut self,
+        (node, upcall): SpawnKey,
+        (job, rank): (JobId, Rank),
+        protocol: Protocol,
+        body: Vec<u8>,
+    ) {
+        let spawner = self.jobs.get(job).filter(|job| !job.is_aborted() && !self.status.is_interrupted());
+        let Some(spawner) = spawner else {
+            let programs = decode_spawn(protocol, &body).map_or(0, |spawn| spawn.programs().count());
+            let codes = vec![CANCELED; programs];
+            return self.spawn_complete((node, upcall), SpawnResult { started: false, full: None, codes });
+        };
+        let program = Box::new(spawner.program(rank.0).1.clone());
+        let what = Requested::Spawn { job, rank, protocol, body: body.clone() };
+        let request = self.requests.add(Request { node, upcall, what });
+        self.actions.push_back(Action::ResolveSpawn { request, spawner: program, protocol, body });
+    }
+
+    /// The host has read the programs of a spawn.
+    pub(super) fn spawn_resolved(
+        &mut self,
+        id: RequestId,
+        nonce: u32,
+        results: Vec<Result<SpawnProgram, (u8, String)>>,
+    ) {
+        let Some(Request { node, upcall, what: Requested::Spawn { job, rank, protocol, body } }) =
+            self.requests.take(id)
+        else {
+            return;
+        };
+        let key = (node, upcall);
+        let Some(spawner) = self.jobs.get(job) else { return };
+        if spawner.is_aborted() || self.status.is_interrupted() {
+            let codes = vec![CANCELED; results.len()];
+            return self.spawn_complete(key, SpawnResult { started: false, full: None, codes });
+        }
+        let (asker, spawner) = (spawner.rank_name(rank.0), spawner.name.clone());
+        let (mut programs, mut codes, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
+        for result in results {
+            match result {
+                Ok(program) => {
+                    programs.push(program);
+                    codes.push(CANCELED);
+                }
+                Err((code, reason)) => {
+                    codes.push(code);
+                    reasons.push(reason);
+                }
+            }
+        }
+        if reasons.is_empty() {
+            let origin = SpawnOrigin { node, upcall, spawner, preput: preput(protocol, &body) };
+            match self.open_spawned(programs, origin, nonce, asker.clone()) {
+                // Answered once all ranks have been started.
+                Ok(()) => return,
+                Err(error) => {
+                    codes.fill(libc::EINVAL as u8);
+                    reasons.push(error.to_string());
+                }
+            }
+        }
+        for reason in reasons {
+            self.print(format!("nothing is spawned for {asker}: {reason}"));
+        }
+        self.spawn_complete(key, SpawnResult { started: false, full: None, codes });
+    }
+
+    fn open_spawned(
+        &mut self,
+        programs: Vec<SpawnProgram>,
+        origin: SpawnOrigin,
+        nonce: u32,
+        asker: String,
+    ) -> Result<(), Error> {
+        let blocks = self.place(&programs)?;
+        let mapping = process_mapping(&node_runs(&blocks))?;
+        let programs = programs.into_iter().map(|program| program.program).collect();
+        let key = (origin.node, origin.upcall);
+        let mut record = self.describe_job(programs, blocks, mapping, nonce);
+        record.spawned = Some(origin);
+        self.open(record, Some(key), asker)
+    }
+
+    /// Maps the ranks of spawned programs to nodes.
+    fn place(&self, programs: &[SpawnProgram]) -> Result<Vec<RankBlock>, Error> {
+        let mut blocks = Vec::new();
+        let mut used = self.used_slots();
+        let mut start = 0;
+        for SpawnProgram { program, hosts } in programs {
+            let candidates = self.candidates(hosts, &used, program.ranks);
+            let policy = MappingPolicy { map_by: self.config.map_by, ..MappingPolicy::default() };
+            let map = JobMap::new(&candidates, &[program.ranks], policy)?;
+            for mapped in map.nodes() {
+                let node = self.node_of(&mapped.host.name);
+                for range in &mapped.rank_ranges {
+                    used[node as usize] += range.count;
+                    blocks.push(RankBlock { node, first: start + range.first, count: range.count });
+                }
+            }
+            start += program.ranks;
+        }
+        blocks.sort_unstable_by_key(|block| block.first);
+        Ok(blocks)
+    }
+
+    /// Number of ranks on each node.
+    fn used_slots(&self) -> Vec<u32> {
+        let mut used = vec![0; self.config.hosts.len() + 1];
+        for block in self.jobs.iter().flat_map(|job| &job.run.blocks) {
+            used[block.node as usize] += block.count;
+        }
+        used
+    }
+
+    /// Hosts for so many ranks, in the order in which they get ranks, with their free slots: the named hosts, or all
+    /// hosts with free slots from the node of the last rank on, or all hosts from the node behind that on.
+    fn candidates(&self, named: &[String], used: &[u32], ranks: u32) -> Hosts {
+        let nodes = self.config.hosts.len() as u32;
+        let left = |node: u32| {
+            let host = &self.config.hosts[node as usize - 1];
+            let used = used[node as usize];
+            let room = host.max_slots.map(|max| max.saturating_sub(used));
+            (host, host.ranks_per_turn().saturating_sub(used), room)
+        };
+        let from = |first: u32| (0..nodes).map(move |at| (first + at) % nodes + 1);
+        let last = self.last_node.max(1) - 1;
+        let free: u64 = from(0).map(|node| u64::from(left(node).1)).sum();
+        let use_free_slots = named.is_empty() && free >= u64::from(ranks);
+        let order: Vec<u32> = match (named.is_empty(), use_free_slots) {
+            (false, _) => named.iter().map(|name| self.node_of(name)).collect(),
+            (true, true) => from(last).filter(|&node| left(node).1 > 0).collect(),
+            (true, false) => from(last + 1).collect(),
+        };
+        let mut hosts = Hosts::default();
+        for node in order {
+            let (host, free, room) = left(node);
+            let slots = if use_free_slots { Some(free) } else { host.slots };
+            let slots = slots.map(|slots| room.map_or(slots, |room| slots.min(room)));
+            if room == Some(0) {
+                continue;
+            }
+            // The host's name is valid, and a host that is named twice offers its slots twice.
+            let _ = hosts.add(Host { slots, max_slots: room, ..host.clone() });
+        }
+        hosts
+    }
+
+    fn node_of(&self, name: &str) -> u32 {
+        let at = self.config.hosts.iter().position(|host| host.name == name);
+        at.map_or(1, |at| at as u32 + 1)
+    }
+}
+
+/// Pairs that a spawn puts into the key-value space of its job.
+fn preput(protocol: Protocol, body: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let spawn = decode_spawn(protocol, body);
+    let pairs = spawn.iter().flat_map(|spawn| spawn.preput());
+    pairs.map(|(key, value)| (bytes(key), bytes(value))).collect()
+}
+
+/// All ranks in runs on one node, with nodes numbered from 0 in the order of their first rank.
+fn node_runs(blocks: &[RankBlock]) -> Vec<(u32, u32)> {
+    let mut order: Vec<u32> = Vec::new();
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for block in blocks {
+        let known = order.iter().position(|&node| node == block.node);
+        let at = known.unwrap_or_else(|| {
+            order.push(block.node);
+            order.len() - 1
+        }) as u32;
+        match runs.last_mut() {
+            Some((last, run)) if *last == at => *run += block.count,
+            _ => runs.push((at, block.count)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_a_spawned_job_are_numbered_by_their_first_rank() {
+        let block = |node, first, count| RankBlock { node, first, count };
+        assert_eq!(
+            node_runs(&[block(3, 0, 2), block(3, 2, 1), block(1, 3, 1), block(3, 4, 1)]),
+            [(0, 3), (1, 1), (0, 1)]
+        );
+    }
+}

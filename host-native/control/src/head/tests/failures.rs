@@ -1,0 +1,201 @@
+//! Failed ranks, lost daemons, and failed PMI servers.
+
+use hydrant_core::trace::Cause;
+
+use super::*;
+use crate::protocol::BackendFailure;
+
+fn abort(rank: u32, code: i32) -> Report {
+    let cause = Cause::Abort { rank: Rank(rank), code: Some(code) };
+    Report::AbortJob { job: FIRST, cause, message: String::new() }
+}
+
+fn died(rank: u32) -> Report {
+    let cause = Cause::Died { rank: Rank(rank), exit: Exit::Signal(11) };
+    Report::AbortJob { job: FIRST, cause, message: String::new() }
+}
+
+#[test]
+fn an_abort_ends_the_job_on_all_nodes() {
+    let mut run = Run::started(2);
+    run.report(1, abort(1, 5));
+    assert_eq!(run.take_sent(), [to_all(Order::AbortJob(FIRST))]);
+    for (node, rank) in [(1, 0), (1, 1), (2, 2), (2, 3)] {
+        run.exit(node, rank, Exit::Signal(15));
+    }
+    run.report(1, Report::JobDone(FIRST));
+    run.report(2, Report::JobDone(FIRST));
+    run.ended(
+        5,
+        &["rank 1 aborted the job with code 5\n  rank 1 on n1, pid 101, program a.out\n  3 other ranks were ended"],
+    );
+}
+
+#[test]
+fn of_two_failures_the_first_counts() {
+    let mut run = Run::started(2);
+    run.report(2, died(3));
+    run.report(1, abort(0, 5));
+    assert_eq!(run.take_sent(), [to_all(Order::AbortJob(FIRST))]);
+    for (node, rank) in [(1, 0), (1, 1), (2, 2), (2, 3)] {
+        run.exit(node, rank, Exit::Signal(9));
+    }
+    run.report(2, Report::JobDone(FIRST));
+    run.lose(1..2);
+    run.ended(
+        139,
+        &["rank 3 died by SIGSEGV\n  rank 3 on n2, pid 103, program a.out\n  4 other ranks were ended"],
+    );
+}
+
+#[test]
+fn a_rank_that_asked_for_an_exit_code_gets_it() {
+    let mut run = Run::started(1);
+    run.report(1, Report::Exited { job: FIRST, rank: Rank(0), exit: Exit::Signal(15), requested: Some(6) });
+    run.exit(1, 1, Exit::Code(0));
+    run.report(1, Report::JobDone(FIRST));
+    run.ended(6, &["rank 0 on n1, pid 100, program a.out aborted itself with code 6"]);
+}
+
+#[test]
+fn a_daemon_is_lost_before_the_job_starts() {
+    let mut run = Run::new(config(2), first_job(2, 2));
+    run.lose(2..3);
+    run.ended(1, &["the job was not started: host n2 (node 2): its daemon is lost"]);
+    assert_eq!(run.take_sent(), []);
+}
+
+#[test]
+fn a_daemon_is_lost_while_the_job_starts() {
+    let mut run = Run::new(config(2), first_job(2, 2));
+    run.event(Event::AllJoined);
+    run.start(1, FIRST, &[0, 1]);
+    run.report(2, Report::RanksStarted { job: FIRST, ranks: vec![(Rank(2), 5)] });
+    run.take_sent();
+    run.lose(2..3);
+    assert_eq!(run.take_sent(), [to_all(Order::AbortJob(FIRST))]);
+    run.exit(1, 0, Exit::Signal(15));
+    run.exit(1, 1, Exit::Signal(15));
+    run.report(1, Report::JobDone(FIRST));
+    run.ended(
+        1,
+        &["host n2 (node 2): its daemon is lost\n  1 rank was running there, 2 other ranks were ended, 1 other rank was \
+           not started"],
+    );
+}
+
+#[test]
+fn daemons_below_a_lost_one_are_lost_too() {
+    let mut run = Run::started(3);
+    run.lose(2..4);
+    run.report(3, Report::JobStarted(FIRST));
+    run.exit(1, 0, Exit::Signal(15));
+    run.exit(1, 1, Exit::Signal(15));
+    run.report(1, Report::JobDone(FIRST));
+    run.ended(
+        1,
+        &["host n2 (node 2): its daemon is lost\n  4 ranks were running there and on the host below it, 2 other ranks were \
+           ended"],
+    );
+}
+
+#[test]
+fn a_daemon_that_is_lost_after_a_failure_is_not_the_reason() {
+    let mut run = Run::started(2);
+    run.report(1, abort(0, 9));
+    run.lose(2..3);
+    for rank in [0, 1] {
+        run.exit(1, rank, Exit::Signal(15));
+    }
+    run.report(1, Report::JobDone(FIRST));
+    assert_eq!((run.finished, run.head.exit_code()), (Some(true), 9));
+    assert!(run.printed[0].starts_with("rank 0 aborted the job with code 9\n"), "{:?}", run.printed);
+}
+
+#[test]
+fn a_daemon_is_lost_after_its_ranks_have_ended() {
+    let mut run = Run::started(2);
+    run.succeed(2);
+    run.lose(2..3);
+    run.exit(1, 0, Exit::Signal(15));
+    run.exit(1, 1, Exit::Signal(15));
+    run.report(1, Report::JobDone(FIRST));
+    run.ended(
+        1,
+        &["host n2 (node 2): its daemon is lost\n  2 other ranks were ended, 2 other ranks had ended before"],
+    );
+}
+
+#[test]
+fn a_daemon_that_is_lost_after_the_last_job_changes_nothing() {
+    let mut run = Run::started(1);
+    run.succeed(1);
+    run.lose(1..2);
+    run.ended(0, &[]);
+}
+
+#[test]
+fn all_daemons_are_lost() {
+    let mut run = Run::started(2);
+    run.lose(1..2);
+    assert_eq!(run.finished, None);
+    run.lose(2..3);
+    run.ended(
+        1,
+        &["host n1 (node 1): its daemon is lost\n  2 ranks were running there, 2 other ranks were ended"],
+    );
+}
+
+#[test]
+fn a_failed_backend_aborts_the_job_and_its_node_stays() {
+    let mut run = Run::started(2);
+    run.report(2, Report::BackendFailed(BackendFailure::Own("the plugin trapped".into())));
+    assert_eq!(run.take_sent(), [to_all(Order::AbortJob(FIRST))]);
+    for (node, rank) in [(2, 2), (2, 3), (1, 0), (1, 1)] {
+        run.exit(node, rank, Exit::Signal(9));
+    }
+    run.report(1, Report::JobDone(FIRST));
+    assert_eq!(run.finished, None, "node 2 is busy");
+    run.report(2, Report::JobDone(FIRST));
+    run.ended(
+        1,
+        &["host n2 (node 2): the plugin trapped\n  2 ranks were running there, 2 other ranks were ended"],
+    );
+}
+
+#[test]
+fn a_backend_that_sends_an_invalid_message_is_named() {
+    let mut run = Run::new(Config { plugin: Some("liar.wasm".into()), ..config(2) }, first_job(2, 2));
+    run.event(Event::AllJoined);
+    run.report(2, Report::BackendFailed(BackendFailure::Neighbour { node: 1, why: "bad frame".into() }));
+    run.report(1, Report::JobDone(FIRST));
+    run.report(2, Report::JobDone(FIRST));
+    run.ended(
+        1,
+        &["host n1 (node 1): the plugin liar.wasm sent host n2 (node 2) an invalid message: bad frame\n  4 other ranks were \
+           not started"],
+    );
+}
+
+#[test]
+fn the_heads_own_backend_fails() {
+    let failure = || Event::BackendFailed(BackendFailure::Own("no memory".into()));
+    let mut run = Run::new(config(1), first_job(1, 2));
+    run.event(failure());
+    run.ended(1, &["the job was not started: host login (node 0): no memory"]);
+    let mut run = Run::started(1);
+    run.event(failure());
+    assert_eq!(run.take_sent(), [to_all(Order::AbortJob(FIRST))]);
+    run.succeed(1);
+    run.ended(1, &["host login (node 0): no memory\n  2 other ranks were ended"]);
+}
+
+#[test]
+fn the_heads_own_backend_aborts_a_job() {
+    let mut run = Run::started(1);
+    let cause = |rank| Cause::Absent { rank: Rank(rank), exit: Exit::Code(0) };
+    run.event(Event::AbortJob { job: FIRST, cause: cause(9), message: String::new() });
+    assert_eq!(run.take_sent(), [], "there is no rank 9");
+    run.event(Event::AbortJob { job: FIRST, cause: cause(1), message: String::new() });
+    assert_eq!(run.take_sent(), [to_all(Order::AbortJob(FIRST))]);
+}

@@ -1,0 +1,223 @@
+//! Spawns, names, process sets and connected jobs.
+
+use hydrant_core::wire::Protocol;
+use hydrant_core::{Limit, Refusal, UpcallId};
+
+use super::*;
+use crate::protocol::RankBlock;
+
+const SPAWN: &[u8] = b"mcmd=spawn\nnprocs=3\nexecname=b.out\ntotspawns=1\nspawnssofar=1\nargcnt=0\n\
+    preput_num=1\npreput_key_0=parent\npreput_val_0=port7\ninfo_num=0\nendcmd\n";
+
+fn spawn(rank: u32, upcall: u32) -> Report {
+    let (job, rank, upcall) = (FIRST, Rank(rank), UpcallId(upcall));
+    Report::Spawn { upcall, job, rank, protocol: Protocol::V1, request: SPAWN.to_vec() }
+}
+
+fn upcall(rank: u32, upcall: u32, request: &[u8]) -> Report {
+    let (job, rank, upcall) = (FIRST, Rank(rank), UpcallId(upcall));
+    Report::Upcall { upcall, job, rank, protocol: Protocol::V2, request: request.to_vec() }
+}
+
+fn resolved(ranks: u32, hosts: &[&str]) -> Result<SpawnProgram, (u8, String)> {
+    let hosts = hosts.iter().map(|&host| host.to_owned()).collect();
+    Ok(SpawnProgram { program: program(ranks), hosts })
+}
+
+fn complete(node: u32, upcall: u32, started: bool, codes: &[u8]) -> (Destination, Order) {
+    let (upcall, codes) = (UpcallId(upcall), codes.to_vec());
+    to_node(node, Order::SpawnComplete { upcall, started, full: None, codes })
+}
+
+fn answer(node: u32, upcall: u32, result: Result<(), Refusal>) -> (Destination, Order) {
+    let (rc, text) = match result {
+        Ok(()) => (0, Vec::new()),
+        Err(why) => (why.rc(), why.to_string().into_bytes()),
+    };
+    to_node(node, Order::UpcallComplete { upcall: UpcallId(upcall), rc, text })
+}
+
+/// The blocks of the job that the last order starts.
+fn started_blocks(run: &mut Run) -> Vec<(u32, u32, u32)> {
+    let sent = run.take_sent();
+    let Some((Destination::All, Order::StartJob(record))) = sent.last() else { panic!("{sent:?}") };
+    record.blocks.iter().map(|&RankBlock { node, first, count }| (node, first, count)).collect()
+}
+
+#[test]
+fn a_spawn_starts_on_free_slots_and_is_answered_when_all_ranks_run() {
+    let mut first = first_job(2, 1);
+    first.nonce = 9;
+    let mut run = Run::new(config(3), first);
+    run.event(Event::AllJoined);
+    run.programs = vec![resolved(3, &[])];
+    run.report(2, spawn(1, 4));
+    let record = match run.sent.last() {
+        Some((Destination::All, Order::StartJob(record))) => (**record).clone(),
+        other => panic!("{other:?}"),
+    };
+    let origin = record.spawned.clone().expect("it is spawned");
+    assert_eq!((origin.node, origin.upcall, record.ordinal), (2, UpcallId(4), 1));
+    assert_eq!(origin.preput, [(b"parent".to_vec(), b"port7".to_vec())]);
+    // One slot is free on node 2, then two on node 3.
+    assert_eq!(started_blocks(&mut run), [(2, 0, 1), (3, 1, 2)]);
+    run.start(3, JobId(1), &[1, 2]);
+    assert_eq!(run.take_sent(), []);
+    run.start(2, JobId(1), &[0]);
+    assert_eq!(run.take_sent(), [complete(2, 4, true, &[0])]);
+    run.report(2, Report::JobStarted(JobId(1)));
+    assert_eq!(run.take_sent(), [], "answered once");
+}
+
+#[test]
+fn a_spawn_goes_to_named_hosts() {
+    let mut run = Run::started(3);
+    run.programs = vec![resolved(2, &["n3"]), resolved(1, &["n1"])];
+    run.report(1, spawn(0, 0));
+    assert_eq!(started_blocks(&mut run), [(3, 0, 2), (1, 2, 1)]);
+}
+
+#[test]
+fn a_spawn_that_fails_on_one_of_two_nodes_is_undone() {
+    let mut run = Run::started(2);
+    run.programs = vec![resolved(4, &["n1", "n2"])];
+    run.report(1, spawn(0, 3));
+    let job = JobId(1);
+    run.take_sent();
+    run.start(1, job, &[0, 1]);
+    run.report(2, Report::StartFailed { job, error: start_error("not found") });
+    assert_eq!(run.take_sent(), [to_all(Order::CancelJob(job))]);
+    run.report(2, Report::JobDone(job));
+    for rank in [0, 1] {
+        run.report(1, exited(job, rank, Exit::Signal(9)));
+    }
+    run.report(1, Report::JobDone(job));
+    assert_eq!(run.take_sent(), [to_all(Order::DeregisterJob(job)), complete(1, 3, false, &[2])]);
+    assert!(run.others.contains(&Action::DeregisterJob { job }));
+    assert!(run.others.contains(&Action::CloseJob { job, slots: 4..8 }));
+    run.succeed(1);
+    run.succeed(2);
+    run.ended(0, &["spawned job 1 is ended before it began: host n2: not found"]);
+}
+
+#[test]
+fn a_spawn_that_cannot_be_read_or_placed_is_refused() {
+    let mut run = Run::started(1);
+    run.programs = vec![resolved(1, &[]), Err((2, "b.out: no such host".into()))];
+    run.report(1, spawn(1, 0));
+    assert_eq!(run.take_sent(), [complete(1, 0, false, &[crate::CANCELED, 2])]);
+    run.head.config.hosts[0].max_slots = Some(2);
+    run.programs = vec![resolved(1, &[])];
+    run.report(1, spawn(1, 0));
+    assert_eq!(run.take_sent(), [complete(1, 0, false, &[22])]);
+    run.head.config.hosts[0].max_slots = None;
+    run.refuse_open = Some(StartError { limit: Some(Limit::Jobs), errno: 28, ..start_error("no room") });
+    run.report(1, spawn(1, 0));
+    let full = Order::SpawnComplete {
+        upcall: UpcallId(0),
+        started: false,
+        full: Some(Limit::Jobs),
+        codes: vec![28],
+    };
+    assert_eq!(run.take_sent(), [to_node(1, full)]);
+    assert_eq!(run.printed[0], "nothing is spawned for rank 1: b.out: no such host");
+    assert_eq!(run.printed[2], "nothing is spawned for rank 1: no room");
+    run.report(1, spawn(1, 0));
+    assert!(matches!(run.sent.last(), Some((_, Order::StartJob(record))) if record.ordinal == 1));
+}
+
+#[test]
+fn nothing_is_spawned_once_the_run_ends() {
+    let mut run = Run::started(1);
+    run.event(Event::Signal(libc::SIGTERM));
+    run.take_sent();
+    run.report(1, spawn(0, 2));
+    assert_eq!(run.take_sent(), [complete(1, 2, false, &[crate::CANCELED])]);
+}
+
+#[test]
+fn the_spawn_of_a_lost_node_is_not_answered() {
+    let mut run = Run::started(2);
+    run.programs = vec![resolved(1, &["n1"])];
+    run.report(2, spawn(2, 3));
+    run.lose(2..3);
+    run.take_sent();
+    run.start(1, JobId(1), &[0]);
+    run.report(1, exited(JobId(1), 0, Exit::Signal(15)));
+    run.report(1, Report::JobDone(JobId(1)));
+    assert_eq!(run.take_sent(), [to_all(Order::DeregisterJob(JobId(1)))]);
+}
+
+#[test]
+fn names_of_two_nodes_are_answered_each() {
+    let mut run = Run::started(2);
+    let publish = b"cmd=name-publish;name=ocean;port=p1;";
+    let lookup = b"cmd=name-lookup;name=ocean;";
+    run.report(1, upcall(0, 8, publish));
+    run.report(2, upcall(2, 8, lookup));
+    let requests: Vec<_> = run
+        .others
+        .iter()
+        .filter_map(|action| match action {
+            Action::CallNameService { request, rank, .. } => Some((*request, rank.0)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(requests, [(RequestId(0), 0), (RequestId(1), 2)]);
+    let reply = |request, rc, text: &[u8]| Event::NameServiceReply { request, rc, text: text.to_vec() };
+    run.event(reply(RequestId(1), 0, b"p1"));
+    run.event(reply(RequestId(0), 1, b"taken"));
+    run.event(reply(RequestId(0), 0, b"again"));
+    let order = |rc, text: &[u8]| Order::UpcallComplete { upcall: UpcallId(8), rc, text: text.to_vec() };
+    assert_eq!(run.take_sent(), [to_node(2, order(0, b"p1")), to_node(1, order(1, b"taken"))]);
+}
+
+#[test]
+fn lookups_of_an_ended_rank_are_canceled() {
+    let mut run = Run::started(1);
+    run.report(1, upcall(1, 0, b"cmd=name-lookup;name=ocean;"));
+    run.others.clear();
+    run.exit(1, 1, Exit::Code(0));
+    assert_eq!(run.others, [Action::CancelLookups { job: FIRST, rank: Rank(1) }]);
+}
+
+#[test]
+fn a_process_set_is_defined_on_all_nodes_before_the_answer() {
+    let mut run = Run::started(2);
+    let define = b"cmd=pset-define;name=left;members=0,1,3;";
+    run.report(2, upcall(2, 1, define));
+    let (name, members) = ("left".to_owned(), "0-1,3".to_owned());
+    let request = RequestId(0);
+    let action = Action::DefineSet { request, job: FIRST, name: name.clone(), members: members.clone() };
+    assert_eq!((run.others.pop(), run.take_sent()), (Some(action), Vec::new()));
+    run.event(Event::BackendReply { request, result: Ok(()) });
+    assert_eq!(
+        run.take_sent(),
+        [to_all(Order::DefineSet { job: FIRST, name, members }), answer(2, 1, Ok(()))]
+    );
+    run.report(1, upcall(0, 5, define));
+    run.event(Event::BackendReply { request, result: Err(Refusal::PsetTaken) });
+    assert_eq!(run.take_sent(), [answer(1, 5, Err(Refusal::PsetTaken))]);
+}
+
+#[test]
+fn jobs_are_connected_by_name() {
+    let mut run = Run::started(1);
+    run.programs = vec![resolved(1, &[])];
+    run.report(1, spawn(0, 0));
+    let name = run.head.jobs()[JobId(1)].name.clone();
+    run.take_sent();
+    run.others.clear();
+    run.report(1, upcall(0, 2, format!("cmd=job-connect;jobid={name};").as_bytes()));
+    let (request, job, other) = (RequestId(0), FIRST, JobId(1));
+    assert_eq!(run.others, [Action::ConnectJobs { request, job, other, connected: true }]);
+    run.event(Event::BackendReply { request, result: Ok(()) });
+    assert_eq!(
+        run.take_sent(),
+        [to_all(Order::ConnectJobs { job, other, connected: true }), answer(1, 2, Ok(()))]
+    );
+    run.report(1, upcall(0, 3, b"cmd=job-connect;jobid=elsewhere;"));
+    assert_eq!(run.take_sent(), [answer(1, 3, Err(Refusal::NoJob))]);
+    run.report(1, upcall(0, 4, b"rubbish"));
+    assert_eq!(run.take_sent(), [answer(1, 4, Err(Refusal::BadField))]);
+}

@@ -1,0 +1,98 @@
+//! Start of the first job.
+
+use std::ffi::OsString;
+
+use super::*;
+
+#[test]
+fn nothing_is_sent_before_all_daemons_have_joined() {
+    let mut run = Run::new(Config { verbose: true, ..config(2) }, first_job(2, 2));
+    run.event(Event::Joined { node: 2 });
+    assert_eq!((run.take_sent(), run.head.awaits_nodes()), (Vec::new(), true));
+    assert_eq!(run.printed, ["the daemon of host n2 has joined"]);
+    run.event(Event::AllJoined);
+    let sent = run.take_sent();
+    assert!(
+        matches!(&sent[..], [(_, Order::Setup(_)), (_, Order::StartJob(record))] if record.name.starts_with("kvs_7_0_"))
+    );
+    assert_eq!((run.others.clone(), run.head.awaits_nodes()), (vec![Action::AllowStdin(None)], false));
+    run.event(Event::AllJoined);
+    assert_eq!(run.take_sent(), []);
+}
+
+#[test]
+fn the_job_waits_for_nodes_that_have_to_prepare() {
+    let setup = Setup { record: Some(OsString::from("/tmp/x")), ..setup() };
+    let mut run = Run::new(config(2), FirstJob { setup, ..first_job(2, 2) });
+    run.event(Event::AllJoined);
+    run.report(2, Report::Ready);
+    run.report(2, Report::Ready);
+    assert_eq!(run.take_sent().len(), 1, "the settings");
+    run.report(1, Report::Ready);
+    assert!(matches!(&run.take_sent()[..], [(Destination::All, Order::StartJob(_))]));
+}
+
+#[test]
+fn a_job_that_is_too_large_for_a_message_ends_the_run() {
+    let mut run = Run::new(Config { order_max: 10, ..config(1) }, first_job(1, 1));
+    let error = run.try_event(Event::AllJoined).unwrap_err();
+    assert!(matches!(error, Error::JobTooLarge { max: 10, .. }), "{error}");
+}
+
+#[test]
+fn the_host_cannot_register_the_job() {
+    let mut run = Run::new(config(1), first_job(1, 1));
+    run.refuse_open = Some(start_error("no room"));
+    run.event(Event::AllJoined);
+    assert_eq!(run.take_sent().len(), 1, "the settings");
+    run.ended(127, &["no room"]);
+}
+
+#[test]
+fn a_node_that_cannot_start_its_ranks_cancels_the_job() {
+    let mut run = Run::new(config(2), first_job(2, 2));
+    run.event(Event::AllJoined);
+    run.start(1, FIRST, &[0, 1]);
+    run.take_sent();
+    run.report(2, Report::StartFailed { job: FIRST, error: start_error("cannot start a.out: not found") });
+    run.report(2, Report::StartFailed { job: FIRST, error: start_error("again") });
+    assert_eq!(run.take_sent(), [to_all(Order::CancelJob(FIRST))]);
+    run.report(2, Report::JobDone(FIRST));
+    run.exit(1, 0, Exit::Signal(9));
+    run.exit(1, 1, Exit::Signal(9));
+    run.report(1, Report::JobDone(FIRST));
+    run.ended(127, &["host n2: cannot start a.out: not found"]);
+}
+
+#[test]
+fn the_job_is_aborted_while_the_host_registers_it() {
+    let mut head = Head::new(config(1), first_job(1, 1));
+    let mut handle = |event: Event<'_>| {
+        head.handle(0, event).unwrap();
+        std::iter::from_fn(|| head.poll()).collect::<Vec<_>>()
+    };
+    handle(Event::AllJoined);
+    handle(Event::NodesLost { nodes: 1..2, reason: "host n1 is lost".into() });
+    let actions = handle(Event::JobOpened { job: FIRST });
+    assert!(!actions.iter().any(|action| matches!(action, Action::Send { order: Order::StartJob(_), .. })));
+    assert!(actions.contains(&Action::DrainOutput { job: FIRST }));
+}
+
+#[test]
+fn input_goes_to_the_node_of_rank_0() {
+    let mut first = first_job(2, 1);
+    first.blocks = vec![RankBlock { node: 2, first: 0, count: 1 }, RankBlock { node: 1, first: 1, count: 1 }];
+    let mut run = Run::new(config(2), first);
+    run.event(Event::StdinRead(b"early".to_vec()));
+    run.event(Event::AllJoined);
+    run.take_sent();
+    run.event(Event::StdinRead(b"x".to_vec()));
+    assert_eq!(run.take_sent(), [to_node(2, Order::Stdin(b"x".to_vec()))]);
+    run.report(2, Report::StdinConsumed(1));
+    run.report(2, Report::StdinClosed);
+    assert_eq!(run.others, [Action::AllowStdin(None), Action::AllowStdin(Some(1)), Action::CloseStdin]);
+    run.lose(2..3);
+    run.take_sent();
+    run.event(Event::StdinRead(b"late".to_vec()));
+    assert_eq!(run.take_sent(), []);
+}

@@ -1,0 +1,196 @@
+//! Result of a job: its first failure, or the reason why it was aborted.
+
+use hydrant_core::trace::{Cause, Exit};
+
+use crate::exit_status::exit_code;
+use crate::signal_name;
+
+/// Failure of a rank for which its job is aborted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankFailure {
+    /// The rank and what it did.
+    pub cause: Cause,
+    /// Message of a rank that called abort; empty without one.
+    pub message: String,
+}
+
+/// Reason why a job is aborted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AbortReason {
+    /// A rank failed.
+    Rank(RankFailure),
+    /// A host is lost, or its PMI server has failed.
+    Host {
+        /// The host and what happened.
+        what: String,
+        /// Ranks that ran on the host and on the hosts below it.
+        ranks: u32,
+        /// Hosts below it in the tree of daemons.
+        below: u32,
+    },
+}
+
+/// Result of a job so far. The first reason to end counts.
+#[derive(Clone, Debug, Default)]
+pub struct JobResult {
+    /// The first rank that failed by itself.
+    pub(crate) first: Option<(u32, Exit)>,
+    pub(crate) abort: Option<Abort>,
+}
+
+/// Abort of a job.
+#[derive(Clone, Debug)]
+pub(crate) struct Abort {
+    pub(crate) reason: AbortReason,
+    /// Ranks that had ended when the job was aborted.
+    pub(crate) finished: u32,
+}
+
+impl JobResult {
+    /// Records that a rank has ended. Returns true if it is the first failure.
+    pub(crate) fn rank_exited(&mut self, rank: u32, exit: Exit) -> bool {
+        let first = self.abort.is_none() && self.first.is_none() && exit != Exit::Code(0);
+        if first {
+            self.first = Some((rank, exit));
+        }
+        first
+    }
+
+    /// Records the abort of the job after `finished` ranks have ended. Returns its exit code.
+    pub(crate) fn abort(&mut self, reason: AbortReason, finished: u32) -> u8 {
+        self.abort.insert(Abort { reason, finished }).reason.exit_code()
+    }
+
+    /// Whether the job is being aborted.
+    pub fn is_aborted(&self) -> bool {
+        self.abort.is_some()
+    }
+}
+
+impl AbortReason {
+    /// Exit code of the launcher for this reason; at least 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            AbortReason::Rank(failure) => failure.exit_code(),
+            AbortReason::Host { .. } => 1,
+        }
+    }
+}
+
+impl RankFailure {
+    /// Exit code of the launcher for this failure; at least 1, because an aborted job has failed.
+    pub fn exit_code(&self) -> u8 {
+        let code = match self.cause {
+            Cause::Abort { code, .. } => code.unwrap_or(1) as u8,
+            Cause::NoFinalize { exit, .. } | Cause::Died { exit, .. } | Cause::Absent { exit, .. } => {
+                exit_code(exit)
+            }
+        };
+        code.max(1)
+    }
+
+    /// What the rank did, as `died by SIGSEGV`.
+    pub fn describe(&self) -> String {
+        let message = &self.message;
+        match self.cause {
+            Cause::Abort { code, .. } => {
+                let code = code.map(|code| format!(" with code {code}")).unwrap_or_default();
+                let colon = if message.is_empty() { "" } else { ": " };
+                format!("aborted the job{code}{colon}{message}")
+            }
+            Cause::NoFinalize { exit: Exit::Signal(signal), .. }
+            | Cause::Died { exit: Exit::Signal(signal), .. } => {
+                format!("died by {}", signal_name(signal.into()))
+            }
+            Cause::NoFinalize { exit, .. } => format!("{exit} without finalizing"),
+            Cause::Died { exit, .. } => exit.to_string(),
+            Cause::Absent { exit, .. } => format!("{exit} while others wait for it in a fence"),
+        }
+    }
+}
+
+/// `n` other ranks in words, as `1 other rank was ended`.
+pub fn count_others(n: u32, one: &str, several: &str) -> String {
+    format!("{n} other {}", if n == 1 { one } else { several })
+}
+
+impl Abort {
+    /// What became of the other ranks of a job of `size` ranks, of which `never` were not started.
+    pub(crate) fn describe_others(&self, size: u32, never: u32) -> String {
+        // Failed ranks, among those that ran and among those that had ended.
+        let (ran, had_ended) = match self.reason {
+            AbortReason::Rank(RankFailure { cause: Cause::Abort { .. }, .. }) => (1, 0),
+            AbortReason::Rank(_) => (0, 1),
+            AbortReason::Host { ranks, .. } => (0, ranks),
+        };
+        // A daemon may have started ranks after the abort, so that the sum exceeds the size.
+        let ended = (size - never).saturating_sub(self.finished + ran);
+        let finished = self.finished.saturating_sub(had_ended);
+        let mut parts = Vec::new();
+        if ended > 0 {
+            parts.push(count_others(ended, "rank was ended", "ranks were ended"));
+        }
+        if finished > 0 {
+            parts.push(count_others(finished, "rank had ended before", "ranks had ended before"));
+        }
+        if never > 0 {
+            parts.push(count_others(never, "rank was not started", "ranks were not started"));
+        }
+        match (&self.reason, parts.is_empty()) {
+            (AbortReason::Rank(_), true) => "it was the only rank".to_owned(),
+            (AbortReason::Host { .. }, true) => "no other ranks were running".to_owned(),
+            (_, false) => parts.join(", "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hydrant_core::Rank;
+
+    fn reason(cause: Cause) -> AbortReason {
+        AbortReason::Rank(RankFailure { cause, message: String::new() })
+    }
+
+    fn abort(cause: Cause) -> Abort {
+        Abort { reason: reason(cause), finished: 1 }
+    }
+
+    #[test]
+    fn an_aborted_job_has_failed() {
+        let rank = Rank(2);
+        let code = |code| reason(Cause::Abort { rank, code }).exit_code();
+        assert_eq!(
+            (code(Some(5)), code(Some(-1)), code(Some(256)), code(Some(0)), code(None)),
+            (5, 255, 1, 1, 1)
+        );
+        assert_eq!(reason(Cause::NoFinalize { rank, exit: Exit::Code(0) }).exit_code(), 1);
+        assert_eq!(reason(Cause::Died { rank, exit: Exit::Signal(9) }).exit_code(), 137);
+    }
+
+    #[test]
+    fn the_first_failure_counts() {
+        let mut result = JobResult::default();
+        assert!(!result.rank_exited(0, Exit::Code(0)));
+        assert!(result.rank_exited(1, Exit::Code(3)));
+        assert!(!result.rank_exited(2, Exit::Code(4)));
+        let absent = Cause::Absent { rank: Rank(0), exit: Exit::Code(0) };
+        assert_eq!(result.abort(reason(absent), 3), 1);
+        let mut aborted = JobResult::default();
+        aborted.abort(reason(absent), 0);
+        assert!(!aborted.rank_exited(3, Exit::Signal(15)));
+    }
+
+    #[test]
+    fn other_ranks_are_counted_without_the_failed_one() {
+        let died = abort(Cause::Died { rank: Rank(1), exit: Exit::Signal(9) });
+        assert_eq!(died.describe_others(4, 0), "3 other ranks were ended");
+        let called = abort(Cause::Abort { rank: Rank(1), code: Some(1) });
+        assert_eq!(
+            called.describe_others(5, 1),
+            "2 other ranks were ended, 1 other rank had ended before, 1 other rank was not started"
+        );
+        assert_eq!(died.describe_others(1, 0), "it was the only rank");
+    }
+}

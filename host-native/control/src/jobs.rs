@@ -1,0 +1,573 @@
+//! Tables of jobs and their ranks, on one machine and at the head of several.
+
+use std::fmt::Write;
+use std::ops::{Index, IndexMut, Range};
+
+use hydrant_core::limits::JOBID_MAX;
+use hydrant_core::trace::Exit;
+use hydrant_core::{JobId, UpcallId};
+
+use crate::exit_status::{ExitStatus, exit_code};
+use crate::job_result::{AbortReason, JobResult};
+use crate::protocol::{JobRecord, Program};
+use crate::signal_name;
+
+/// Code of a program that was not started because of another one.
+pub const CANCELED: u8 = libc::ECANCELED as u8;
+
+/// A spawn that waits for its result: the node whose rank asked, and the number of the spawn there.
+pub type SpawnKey = (u32, UpcallId);
+
+/// A job that runs, with the state of each rank.
+///
+/// `R` holds what only one kind of host needs: a launcher and ports where ranks are child processes, the progress of each
+/// node at the head of several.
+#[derive(Debug)]
+pub struct Job<R> {
+    /// Number of the job at the PMI server.
+    pub id: JobId,
+    /// Position among all jobs of the run: 0 is the job of the command line, spawned jobs follow from 1 on.
+    pub ordinal: u32,
+    /// Job id that clients see.
+    pub name: String,
+    /// Programs in the order of their `appnum`.
+    pub programs: Vec<Program>,
+    /// Spawn that waits until all ranks have been started.
+    pub spawn: Option<SpawnKey>,
+    /// State of the host.
+    pub run: R,
+    /// Number of rank 0 among the ranks of all jobs.
+    first: u32,
+    ranks: Vec<RankState>,
+    running: u32,
+    result: JobResult,
+    canceled: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct RankState {
+    pid: Option<u32>,
+    exit: Option<Exit>,
+    requested: Option<u8>,
+}
+
+/// What is printed about a job that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndReport {
+    /// The user ended it by this signal, see [`ExitStatus::interruption_line`].
+    Interrupted(i32),
+    /// These lines.
+    Lines(String),
+}
+
+impl<R> Job<R> {
+    /// A job none of whose ranks has been started, in [slots](Job::slots) from `first` on.
+    pub fn new(record: JobRecord, first: u32, spawn: Option<SpawnKey>, run: R) -> Job<R> {
+        let JobRecord { id, ordinal, name, programs, .. } = record;
+        let size: u32 = programs.iter().map(|program| program.ranks).sum();
+        Job {
+            id,
+            ordinal,
+            name,
+            programs,
+            spawn,
+            run,
+            first,
+            ranks: vec![RankState::default(); size as usize],
+            running: 0,
+            result: JobResult::default(),
+            canceled: None,
+        }
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    /// Numbers of its ranks among the ranks of all jobs. Host tables use them as indices.
+    pub fn slots(&self) -> Range<u32> {
+        self.first..self.first + self.size()
+    }
+
+    /// Number of a rank among the ranks of all jobs.
+    pub fn slot(&self, rank: u32) -> u32 {
+        self.first + rank
+    }
+
+    /// Number and description of the program that a rank runs.
+    ///
+    /// # Panics
+    /// The job has no such rank.
+    pub fn program(&self, rank: u32) -> (u32, &Program) {
+        let mut end = 0;
+        let mut rest = (0..).zip(&self.programs).skip_while(|(_, program)| {
+            end += program.ranks;
+            end <= rank
+        });
+        rest.next().expect("every rank of the job runs a program")
+    }
+
+    /// The rank in messages: `rank 3 of spawned job 1`.
+    pub fn rank_name(&self, rank: u32) -> String {
+        match self.ordinal {
+            0 => format!("rank {rank}"),
+            ordinal => format!("rank {rank} of spawned job {ordinal}"),
+        }
+    }
+
+    /// Records that a rank runs as process `pid`.
+    pub fn rank_started(&mut self, rank: u32, pid: u32) {
+        self.ranks[rank as usize] = RankState { pid: Some(pid), ..RankState::default() };
+        self.running += 1;
+    }
+
+    /// Records that the process of a running rank has ended, and the exit code that it had asked to be ended with, if that
+    /// is known by now. Returns the exit code if this is the first failure of the job.
+    #[must_use]
+    pub fn rank_exited(&mut self, rank: u32, exit: Exit, requested: Option<u8>) -> Option<u8> {
+        let state = &mut self.ranks[rank as usize];
+        state.exit = Some(exit);
+        state.requested = state.requested.or(requested);
+        self.running -= 1;
+        if self.canceled.is_some() {
+            return None;
+        }
+        let exit = state.requested.map_or(exit, Exit::Code);
+        self.result.rank_exited(rank, exit).then(|| exit_code(exit))
+    }
+
+    /// Records that the host of a running rank is lost.
+    pub(crate) fn rank_lost(&mut self, rank: u32) {
+        self.ranks[rank as usize].exit = Some(Exit::Lost);
+        self.running -= 1;
+    }
+
+    /// Records the exit code that a rank asked to be ended with. The first one counts.
+    pub fn request_exit(&mut self, rank: u32, code: u8) {
+        self.ranks[rank as usize].requested.get_or_insert(code);
+    }
+
+    /// The exit code that a rank asked to be ended with.
+    pub fn requested_exit(&self, rank: u32) -> Option<u8> {
+        self.ranks[rank as usize].requested
+    }
+
+    /// Process id of a rank, also after it has ended; `None` if it has not been started.
+    pub fn pid(&self, rank: u32) -> Option<u32> {
+        self.ranks[rank as usize].pid
+    }
+
+    /// Whether a rank has been started and has not ended.
+    pub fn is_running(&self, rank: u32) -> bool {
+        let state = self.ranks[rank as usize];
+        state.pid.is_some() && state.exit.is_none()
+    }
+
+    /// Number of ranks that run.
+    pub fn running(&self) -> u32 {
+        self.running
+    }
+
+    /// Aborts the job. Returns its exit code, or `None` if it is being aborted or canceled already.
+    pub fn abort(&mut self, reason: AbortReason) -> Option<u8> {
+        if self.canceled.is_some() || self.result.is_aborted() {
+            return None;
+        }
+        let finished = self.count_exited(|_| true);
+        Some(self.result.abort(reason, finished))
+    }
+
+    /// Whether the job is being aborted.
+    pub fn is_aborted(&self) -> bool {
+        self.result.is_aborted()
+    }
+
+    /// Cancels a job that cannot be started as a whole. `program` is the number of the program that failed, if only one
+    /// did, and `errno` its code. Returns false if the job has been canceled before.
+    pub fn cancel(&mut self, program: Option<u32>, errno: u8) -> bool {
+        if self.canceled.is_some() {
+            return false;
+        }
+        let mut codes = vec![CANCELED; self.programs.len()];
+        match program.and_then(|program| codes.get_mut(program as usize)) {
+            Some(code) => *code = errno,
+            None => codes.fill(errno),
+        }
+        self.canceled = Some(codes);
+        true
+    }
+
+    /// Whether the job has been canceled.
+    pub fn is_canceled(&self) -> bool {
+        self.canceled.is_some()
+    }
+
+    /// Codes of the programs of a job that has not been started as a whole.
+    pub fn codes(&self) -> Vec<u8> {
+        self.canceled.clone().unwrap_or_else(|| vec![CANCELED; self.programs.len()])
+    }
+
+    /// What is printed about the job after its end; nothing if it succeeded. `reader_closed` is true if the reader of the
+    /// job's output has closed it. `host` names the host of a rank.
+    pub fn describe_end<'h>(
+        &self,
+        status: &ExitStatus,
+        reader_closed: bool,
+        host: impl Fn(u32) -> &'h str,
+    ) -> Option<EndReport> {
+        if self.canceled.is_some() {
+            return None;
+        }
+        let died_by = match self.result.first {
+            Some((_, Exit::Signal(signal))) => Some(i32::from(signal)),
+            _ => None,
+        };
+        if let Some(signal) = status.ended_by_user(died_by) {
+            return Some(EndReport::Interrupted(signal));
+        }
+        if died_by == Some(libc::SIGPIPE) && reader_closed {
+            // As in a pipeline of a shell, whose reader has read enough.
+            return None;
+        }
+        let lines = match (&self.result.abort, self.result.first) {
+            (Some(abort), _) => {
+                let others = abort.describe_others(self.size(), self.count_not_started());
+                match &abort.reason {
+                    AbortReason::Rank(failure) => {
+                        let rank = failure.cause.rank().0;
+                        let (name, what) = (self.rank_name(rank), failure.describe());
+                        format!("{name} {what}\n  {}\n  {others}", self.describe_rank(rank, host(rank)))
+                    }
+                    AbortReason::Host { what, ranks, below } => {
+                        format!("{what}\n  {}{others}", describe_lost_ranks(*ranks, *below))
+                    }
+                }
+            }
+            (None, Some((rank, exit))) => self.describe_failure(rank, exit, host(rank)),
+            (None, None) => return None,
+        };
+        Some(EndReport::Lines(lines))
+    }
+
+    fn describe_rank(&self, rank: u32, host: &str) -> String {
+        let pid = self.pid(rank).unwrap_or(0);
+        let (name, program) = (self.rank_name(rank), self.program(rank).1.command.display());
+        format!("{name} on {host}, pid {pid}, program {program}")
+    }
+
+    /// Failure of a rank for which the job was not aborted.
+    fn describe_failure(&self, rank: u32, exit: Exit, host: &str) -> String {
+        let what = match (self.requested_exit(rank), exit) {
+            (Some(code), _) => format!("aborted itself with code {code}"),
+            (None, Exit::Signal(signal)) => format!("died by {}", signal_name(signal.into())),
+            (None, exit) => exit.to_string(),
+        };
+        let mut text = format!("{} {what}", self.describe_rank(rank, host));
+        let others = self.count_exited(|exit| exit != Exit::Code(0)).saturating_sub(1);
+        if others > 0 {
+            let ranks = if others == 1 { "rank" } else { "ranks" };
+            let _ = write!(text, ", and {others} more {ranks} failed");
+        }
+        text
+    }
+
+    fn count_exited(&self, which: impl Fn(Exit) -> bool) -> u32 {
+        self.ranks.iter().filter(|rank| rank.exit.is_some_and(&which)).count() as u32
+    }
+
+    fn count_not_started(&self) -> u32 {
+        self.ranks.iter().filter(|rank| rank.pid.is_none()).count() as u32
+    }
+}
+
+fn describe_lost_ranks(ranks: u32, below: u32) -> String {
+    let also = match below {
+        0 => String::new(),
+        1 => " and on the host below it".to_owned(),
+        _ => format!(" and on the {below} hosts below it"),
+    };
+    match ranks {
+        0 => String::new(),
+        1 => format!("1 rank was running there{also}, "),
+        ranks => format!("{ranks} ranks were running there{also}, "),
+    }
+}
+
+/// All jobs of a run, by their number at the PMI server.
+#[derive(Debug)]
+pub struct Jobs<R> {
+    all: Vec<Option<Job<R>>>,
+    count: u32,
+}
+
+impl<R> Default for Jobs<R> {
+    fn default() -> Jobs<R> {
+        Jobs { all: Vec::new(), count: 0 }
+    }
+}
+
+impl<R> Jobs<R> {
+    /// The lowest free number.
+    pub fn free_id(&self) -> JobId {
+        let free = self.all.iter().position(Option::is_none);
+        JobId(free.unwrap_or(self.all.len()) as u32)
+    }
+
+    /// Start of a free stretch of [slots](Job::slots) for so many ranks.
+    pub fn free_slots(&self, ranks: u32) -> u32 {
+        free_stretch(self.iter().map(Job::slots), ranks)
+    }
+
+    /// Number of jobs so far, including those that have ended: the ordinal of the next one.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Number of jobs that run.
+    pub fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Whether no job runs.
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// Adds a job in place of the one of that number.
+    pub fn insert(&mut self, job: Job<R>) {
+        let at = job.id.index();
+        if self.all.len() <= at {
+            self.all.resize_with(at + 1, || None);
+        }
+        self.all[at] = Some(job);
+        self.count += 1;
+    }
+
+    /// Removes a job, whose number and slots are free from then on.
+    pub fn remove(&mut self, id: JobId) -> Option<Job<R>> {
+        self.all.get_mut(id.index())?.take()
+    }
+
+    /// Removes a job that was never started. The next one gets its ordinal.
+    pub(crate) fn remove_unopened(&mut self, id: JobId) -> Option<Job<R>> {
+        let job = self.remove(id)?;
+        self.count -= 1;
+        Some(job)
+    }
+
+    /// The job of that number.
+    pub fn get(&self, id: JobId) -> Option<&Job<R>> {
+        self.all.get(id.index())?.as_ref()
+    }
+
+    /// The job of that number.
+    pub fn get_mut(&mut self, id: JobId) -> Option<&mut Job<R>> {
+        self.all.get_mut(id.index())?.as_mut()
+    }
+
+    /// All jobs in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &Job<R>> + Clone {
+        self.all.iter().flatten()
+    }
+
+    /// All jobs in the order of their numbers.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Job<R>> {
+        self.all.iter_mut().flatten()
+    }
+
+    /// Numbers of the jobs that fit.
+    pub fn ids(&self, fits: impl Fn(&Job<R>) -> bool) -> Vec<JobId> {
+        self.iter().filter(|job| fits(job)).map(|job| job.id).collect()
+    }
+
+    /// Job and rank of a slot.
+    pub fn of_slot(&self, slot: u32) -> Option<(&Job<R>, u32)> {
+        let job = self.iter().find(|job| job.slots().contains(&slot))?;
+        Some((job, slot - job.first))
+    }
+}
+
+/// For numbers that are known to be in use.
+impl<R> Index<JobId> for Jobs<R> {
+    type Output = Job<R>;
+
+    fn index(&self, id: JobId) -> &Job<R> {
+        self.get(id).expect("the job's number is in use")
+    }
+}
+
+impl<R> IndexMut<JobId> for Jobs<R> {
+    fn index_mut(&mut self, id: JobId) -> &mut Job<R> {
+        self.get_mut(id).expect("the job's number is in use")
+    }
+}
+
+/// Start of the first free stretch of `len` numbers beside those in use.
+pub fn free_stretch(used: impl Iterator<Item = Range<u32>> + Clone, len: u32) -> u32 {
+    let starts = std::iter::once(0).chain(used.clone().map(|used| used.end));
+    let is_free = |start: &u32| {
+        let end = start.saturating_add(len);
+        used.clone().all(|used| *start >= used.end || end <= used.start)
+    };
+    starts.filter(is_free).min().expect("all numbers above the highest one in use are free")
+}
+
+/// Job id that clients see: `kvs_PROCESS_ORDINAL_NONCE_HOST`, cut to [`JOBID_MAX`] bytes. The nonce keeps other users
+/// from guessing it.
+pub fn job_name(process: u32, ordinal: u32, nonce: u32, host: &str) -> String {
+    let mut name = format!("kvs_{process}_{ordinal}_{nonce:08x}_");
+    name.extend(host.chars().filter(|&c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')));
+    name.truncate(JOBID_MAX);
+    name
+}
+
+/// The line for a fence that has waited for `warning` milliseconds in the job of that ordinal.
+pub fn stalled_fence_line(ordinal: u32, warning: u64, what: &str) -> String {
+    let of_job = match ordinal {
+        0 => String::new(),
+        ordinal => format!(" of spawned job {ordinal}"),
+    };
+    format!("a fence{of_job} has been waiting for {} s: {what}", warning as f64 / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use hydrant_core::Rank;
+    use hydrant_core::trace::Cause;
+
+    use super::*;
+    use crate::job_result::RankFailure;
+    use crate::tests::{program, record};
+
+    fn job(size: u32) -> Job<()> {
+        let mut job = Job::new(record(0, 0, &[size]), 10, None, ());
+        (0..size).for_each(|rank| job.rank_started(rank, 100 + rank));
+        job
+    }
+
+    fn lines(job: &Job<()>) -> String {
+        match job.describe_end(&ExitStatus::default(), false, |_| "n1") {
+            Some(EndReport::Lines(lines)) => lines,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_failure_is_described() {
+        let mut job = job(3);
+        assert_eq!(job.rank_exited(0, Exit::Code(0), None), None);
+        assert_eq!(job.describe_end(&ExitStatus::default(), false, |_| "n1"), None);
+        assert_eq!(job.rank_exited(2, Exit::Signal(11), None), Some(139));
+        assert_eq!(job.rank_exited(1, Exit::Code(2), None), None);
+        assert_eq!(
+            lines(&job),
+            "rank 2 on n1, pid 102, program a.out died by SIGSEGV, and 1 more rank failed"
+        );
+    }
+
+    #[test]
+    fn a_requested_exit_code_replaces_the_exit() {
+        let mut job = job(1);
+        job.request_exit(0, 7);
+        job.request_exit(0, 8);
+        assert_eq!(job.rank_exited(0, Exit::Signal(15), None), Some(7));
+        assert_eq!(lines(&job), "rank 0 on n1, pid 100, program a.out aborted itself with code 7");
+    }
+
+    #[test]
+    fn an_abort_names_the_rank_and_counts_the_others() {
+        let mut job = job(4);
+        assert_eq!(job.rank_exited(3, Exit::Code(0), None), None);
+        let cause = Cause::Abort { rank: Rank(1), code: Some(5) };
+        let reason = || AbortReason::Rank(RankFailure { cause, message: "bad input".into() });
+        assert_eq!((job.abort(reason()), job.abort(reason())), (Some(5), None));
+        assert_eq!(
+            lines(&job),
+            "rank 1 aborted the job with code 5: bad input\n  rank 1 on n1, pid 101, program a.out\n  2 other ranks were \
+             ended, 1 other rank had ended before"
+        );
+        let what = "host n2 (node 2): its daemon is lost".to_owned();
+        let mut lost = self::job(4);
+        lost.rank_lost(0);
+        lost.abort(AbortReason::Host { what, ranks: 1, below: 2 });
+        assert_eq!(
+            lines(&lost),
+            "host n2 (node 2): its daemon is lost\n  1 rank was running there and on the 2 hosts below it, 3 other ranks \
+             were ended"
+        );
+    }
+
+    #[test]
+    fn a_signal_of_the_user_is_the_reason() {
+        let mut job = job(1);
+        let mut status = ExitStatus::default();
+        assert!(!status.record_signal(libc::SIGTERM));
+        assert_eq!(job.rank_exited(0, Exit::Signal(libc::SIGTERM as u8), None), Some(143));
+        assert_eq!(job.describe_end(&status, false, |_| "n1"), Some(EndReport::Interrupted(libc::SIGTERM)));
+    }
+
+    #[test]
+    fn a_reader_that_has_read_enough_is_no_failure_to_report() {
+        let mut job = job(1);
+        assert_eq!(job.rank_exited(0, Exit::Signal(libc::SIGPIPE as u8), None), Some(141));
+        assert_eq!(job.describe_end(&ExitStatus::default(), true, |_| "n1"), None);
+        assert_eq!(lines(&job), "rank 0 on n1, pid 100, program a.out died by SIGPIPE");
+    }
+
+    #[test]
+    fn a_canceled_job_is_not_reported() {
+        let mut job = Job::new(record(0, 1, &[1, 2]), 0, None, ());
+        assert_eq!(job.codes(), [CANCELED, CANCELED]);
+        job.rank_started(0, 5);
+        assert!(job.cancel(Some(1), 2) && !job.cancel(None, 3));
+        assert_eq!(job.codes(), [CANCELED, 2]);
+        assert_eq!(job.rank_exited(0, Exit::Signal(9), None), None);
+        assert_eq!(job.describe_end(&ExitStatus::default(), false, |_| "n1"), None);
+        let mut whole = Job::new(record(0, 1, &[1, 2]), 0, None, ());
+        assert!(whole.cancel(Some(9), 28));
+        assert_eq!(whole.codes(), [28, 28], "a program that the job does not have");
+    }
+
+    #[test]
+    fn numbers_and_slots_are_used_again() {
+        let mut jobs = Jobs::default();
+        for size in [2, 3, 4] {
+            let (id, first) = (jobs.free_id(), jobs.free_slots(size));
+            jobs.insert(Job::new(record(id.0, jobs.count(), &[size]), first, None, ()));
+        }
+        assert_eq!(jobs[JobId(2)].slots(), 5..9);
+        jobs.remove(JobId(1));
+        assert_eq!((jobs.free_id(), jobs.free_slots(3), jobs.free_slots(4)), (JobId(1), 2, 9));
+        assert_eq!(jobs.of_slot(6).map(|(job, rank)| (job.id, rank)), Some((JobId(2), 1)));
+        assert!(jobs.of_slot(3).is_none());
+        assert_eq!((jobs.count(), jobs.len()), (3, 2));
+    }
+
+    #[test]
+    fn ranks_run_programs_in_order() {
+        let mut record = record(0, 2, &[2, 1]);
+        record.programs[1] = Program { command: "b.out".into(), ..program(1) };
+        let job = Job::new(record, 0, None, ());
+        assert_eq!([0, 1, 2].map(|rank| job.program(rank).0), [0, 0, 1]);
+        assert_eq!(
+            (job.program(2).1.command.to_str(), job.rank_name(2)),
+            (Some("b.out"), "rank 2 of spawned job 2".into())
+        );
+    }
+
+    #[test]
+    fn a_job_name_fits() {
+        assert_eq!(job_name(7, 1, 0xab, "n-1.x y"), "kvs_7_1_000000ab_n-1.xy");
+        assert_eq!(job_name(7, 1, 0, &"h".repeat(300)).len(), JOBID_MAX);
+    }
+
+    #[test]
+    fn stalled_fences_are_described() {
+        assert_eq!(
+            stalled_fence_line(0, 1500, "it waits for 2"),
+            "a fence has been waiting for 1.5 s: it waits for 2"
+        );
+        assert_eq!(stalled_fence_line(3, 1000, "x"), "a fence of spawned job 3 has been waiting for 1 s: x");
+    }
+}

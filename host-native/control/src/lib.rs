@@ -1,0 +1,130 @@
+//! Control of MPI jobs on several hosts, without I/O.
+//!
+//! One process, the **head**, decides for a whole run: which jobs run where, when a job ends, which names and process sets
+//! there are, and what the exit code is. It is what hydra calls `mpiexec` and PRRTE calls the HNP or DVM master. Each host
+//! has a **daemon**, which starts the ranks of its host and reports what becomes of them: hydra's proxy, PRRTE's `prted`,
+//! Slurm's `slurmstepd`. The head is node 0, the daemons are nodes 1 to n.
+//!
+//! - [`protocol`] holds the messages: an [`Order`](protocol::Order) goes to daemons, a [`Report`](protocol::Report) to the
+//!   head.
+//! - [`Head`] is the head as a state machine: [`Event`]s in, [`Action`]s out. It opens no socket, starts no process and
+//!   reads no clock, so that a simulator can drive it.
+//! - [`Job`], [`Jobs`], [`ExitStatus`] and [`KillEscalation`] are the tables and rules that a run on one machine uses as
+//!   well.
+//!
+//! Daemons are trusted as little as their network: bytes that are no report, and reports about ranks of other nodes, are
+//! an [`Error`].
+//!
+//! # Example
+//!
+//! A job of two ranks on one remote host, up to its exit code:
+//!
+//! ```
+//! use hydrant_control::protocol::{Order, Program, RankBlock, Report, encode};
+//! use hydrant_control::{Action, Config, Destination, Event, FirstJob, Head};
+//! use hydrant_core::trace::Exit;
+//! use hydrant_core::{JobId, Rank};
+//! # use hydrant_control::protocol::Setup;
+//! use hydrant_placement::{Host, MapBy};
+//!
+//! let config = Config {
+//!     host: "login".into(),
+//!     hosts: vec![Host::with_slots("n1", 2)],
+//!     map_by: MapBy::Slot,
+//!     verbose: false,
+//!     fence_warning: 60_000,
+//!     plugin: None,
+//!     process: 4711,
+//!     order_max: 1 << 20,
+//! };
+//! let program = Program {
+//!     ranks: 2,
+//!     command: "./a.out".into(),
+//!     args: vec![],
+//!     env: vec![],
+//!     wdir: None,
+//!     path: None,
+//!     psets: vec![],
+//! };
+//! # let setup = Setup {
+//! #     limits: hydrant_core::Limits::for_ranks(2),
+//! #     plugin: None,
+//! #     record: None,
+//! #     bind: hydrant_placement::CpuBinding::None,
+//! #     universe_size: None,
+//! #     cleanup: true,
+//! #     verbose: false,
+//! #     by_port: false,
+//! #     mpi_psets: false,
+//! #     fence_warning: std::time::Duration::from_secs(60),
+//! #     lookup_wait: std::time::Duration::ZERO,
+//! #     pmi1_subversion: 2,
+//! # };
+//! let first = FirstJob {
+//!     programs: vec![program],
+//!     blocks: vec![RankBlock { node: 1, first: 0, count: 2 }],
+//!     mapping: "(vector,(0,1,2))".into(),
+//!     nonce: 0x5eed,
+//!     setup,
+//! };
+//! let mut head = Head::new(config, first);
+//!
+//! // All daemons have joined: they get their settings, and the host registers the job.
+//! head.handle(0, Event::AllJoined)?;
+//! assert!(matches!(head.poll(), Some(Action::Send { to: Destination::All, order: Order::Setup(_) })));
+//! let Some(Action::OpenJob { record }) = head.poll() else { panic!("a job opens") };
+//! let job = record.id;
+//! head.handle(0, Event::JobOpened { job })?;
+//! assert!(matches!(head.poll(), Some(Action::Send { order: Order::StartJob(_), .. })));
+//! assert_eq!(head.poll(), Some(Action::AllowStdin(None)));
+//!
+//! // The daemon reports.
+//! let exited = |rank, code| Report::Exited { job, rank: Rank(rank), exit: Exit::Code(code), requested: None };
+//! let reports = [
+//!     Report::RanksStarted { job, ranks: vec![(Rank(0), 100), (Rank(1), 101)] },
+//!     Report::JobStarted(job),
+//!     exited(1, 3),
+//!     exited(0, 0),
+//!     Report::JobDone(job),
+//! ];
+//! for report in reports {
+//!     head.handle(5, Event::Message { node: 1, bytes: &encode(&report) })?;
+//! }
+//!
+//! // The host carries the actions out until the run is over.
+//! let mut printed = String::new();
+//! while let Some(action) = head.poll() {
+//!     match action {
+//!         Action::DrainOutput { job } => {
+//!             head.handle(9, Event::OutputDrained { job, reader_closed: false })?;
+//!         }
+//!         Action::Print(lines) => printed += &lines,
+//!         Action::Finish { .. } => break,
+//!         _ => {}
+//!     }
+//! }
+//! assert_eq!(printed, "rank 1 on n1, pid 101, program ./a.out exited with code 3");
+//! assert_eq!(head.exit_code(), 3);
+//! # Ok::<(), hydrant_control::Error>(())
+//! ```
+
+mod error;
+mod exit_status;
+mod head;
+mod job_result;
+mod jobs;
+mod kill_escalation;
+pub mod protocol;
+mod psets;
+mod signal;
+#[cfg(test)]
+mod tests;
+
+pub use error::Error;
+pub use exit_status::{ExitStatus, exit_code};
+pub use head::{Action, Config, Destination, Event, FirstJob, Head, NodeProgress, RequestId, SpawnProgram};
+pub use job_result::{AbortReason, JobResult, RankFailure, count_others};
+pub use jobs::{CANCELED, EndReport, Job, Jobs, SpawnKey, free_stretch, job_name, stalled_fence_line};
+pub use kill_escalation::{KILL_TIMEOUT, KillEscalation, KillTarget};
+pub use psets::{RankRanges, format_ranges, process_sets};
+pub use signal::signal_name;

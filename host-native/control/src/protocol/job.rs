@@ -1,0 +1,88 @@
+//! Description of a job as the head sends it to all nodes.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use hydrant_core::{JobId, UpcallId};
+use serde::{Deserialize, Serialize};
+
+/// One program of a job (PRRTE: app context). Its position in the job is its `appnum`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Number of ranks that run it; at least one.
+    pub ranks: u32,
+    /// Command: a path if it holds a slash, otherwise looked up in `PATH`.
+    pub command: OsString,
+    /// Arguments, without the program's name.
+    pub args: Vec<OsString>,
+    /// Whole environment, without PMI variables, to which the launcher adds those of each rank.
+    pub env: Vec<(OsString, OsString)>,
+    /// Working directory; the launcher's own when missing.
+    #[serde(with = "path")]
+    pub wdir: Option<PathBuf>,
+    /// Directories, separated by colons, that are searched for the command before `PATH`.
+    pub path: Option<OsString>,
+    /// Process sets of its ranks, beside those that every program has. The same name at adjacent programs is one set.
+    pub psets: Vec<String>,
+}
+
+/// Consecutive ranks `first..first + count` on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankBlock {
+    /// The node.
+    pub node: u32,
+    /// First rank.
+    pub first: u32,
+    /// Number of ranks.
+    pub count: u32,
+}
+
+/// Job as all nodes know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// Number of the job at the PMI servers of all nodes. Numbers of ended jobs are used again.
+    pub id: JobId,
+    /// Position among all jobs of the run: 0 is the job of the command line, spawned jobs follow from 1 on.
+    pub ordinal: u32,
+    /// Job id that clients see.
+    pub name: String,
+    /// Programs in the order of their `appnum`.
+    pub programs: Vec<Program>,
+    /// Job map: the node of each rank, in ascending order of ranks.
+    pub blocks: Vec<RankBlock>,
+    /// Value of `PMI_process_mapping`.
+    pub mapping: String,
+    /// Process sets, each with its ranks as ranges (first rank, number of ranks).
+    pub psets: Vec<(String, Vec<(u32, u32)>)>,
+    /// Origin of a spawned job.
+    pub spawned: Option<SpawnOrigin>,
+}
+
+/// Origin of a spawned job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnOrigin {
+    /// Node whose rank asked.
+    pub node: u32,
+    /// Number of the spawn at that node.
+    pub upcall: UpcallId,
+    /// Job id of the spawning job, as clients see it.
+    pub spawner: String,
+    /// Pairs for the key-value space of the spawned job.
+    pub preput: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Serde form of a path of any bytes.
+mod path {
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+        path.as_ref().map(|path| path.as_os_str()).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+        Ok(Option::<OsString>::deserialize(from)?.map(PathBuf::from))
+    }
+}

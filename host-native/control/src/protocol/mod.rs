@@ -1,0 +1,259 @@
+//! Messages between the head and its daemons.
+//!
+//! Messages are postcard records. [`Order`] and [`Report`] travel in the control channel of a link, [`OutputChunk`] in the
+//! stream channel. Head and daemons are the same version of the same program, so the records carry no version.
+//!
+//! Decoding checks the form of a record only. [`Head`](crate::Head) checks that a report concerns ranks of the reporting
+//! node.
+
+mod job;
+mod setup;
+
+use hydrant_core::trace::{Cause, Exit};
+use hydrant_core::wire::Protocol;
+use hydrant_core::{JobId, Limit, Rank, UpcallId};
+use serde::{Deserialize, Serialize};
+
+pub use job::{JobRecord, Program, RankBlock, SpawnOrigin};
+pub use setup::{PluginFile, Setup};
+
+/// Message from the head to one node or to all nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// Asks for a [`Report::Identity`].
+    Identify,
+    /// Settings for all jobs of the run. Sent once, before any job.
+    Setup(Box<Setup>),
+    /// Starts a job: each node starts the ranks of its own.
+    StartJob(Box<JobRecord>),
+    /// Sends the signal of this number to all ranks.
+    Signal(i32),
+    /// Ends a job: its ranks get `SIGTERM`, and `SIGKILL` after the [kill timeout](crate::KILL_TIMEOUT).
+    AbortJob(JobId),
+    /// Cancels a job that could not be started as a whole: its ranks get `SIGKILL`, and nothing is printed.
+    CancelJob(JobId),
+    /// All nodes are done with the job. The number may be used again.
+    DeregisterJob(JobId),
+    /// A fence of the job is stalled: each node reports which of its ranks are missing.
+    StalledFence(JobId),
+    /// A process set has been defined, with members as `0-3,7`.
+    DefineSet {
+        /// Job of the set.
+        job: JobId,
+        /// Name of the set.
+        name: String,
+        /// Ranks of the set, as `0-3,7`.
+        members: String,
+    },
+    /// Two jobs have been connected or disconnected.
+    ConnectJobs {
+        /// Job of the rank that asked.
+        job: JobId,
+        /// The other job.
+        other: JobId,
+        /// Whether they are connected from now on.
+        connected: bool,
+    },
+    /// Result of a [`Report::Upcall`].
+    UpcallComplete {
+        /// Number of the upcall at the node that made it.
+        upcall: UpcallId,
+        /// 0, or an error code of `pmi2.h`.
+        rc: i32,
+        /// Port that a lookup found, or the reason of a failure.
+        text: Vec<u8>,
+    },
+    /// Result of a [`Report::Spawn`].
+    SpawnComplete {
+        /// Number of the spawn at the node that asked.
+        upcall: UpcallId,
+        /// Whether all ranks run. Otherwise none does.
+        started: bool,
+        /// Limit that was reached, if that is the reason of the failure.
+        full: Option<Limit>,
+        /// One code a program: 0, or an `errno`.
+        codes: Vec<u8>,
+    },
+    /// Bytes for the standard input of rank 0. An empty vector is its end.
+    Stdin(Vec<u8>),
+    /// The destination of these output streams has closed: ranks that write there get `SIGPIPE` or `EPIPE`.
+    CloseOutput {
+        /// Job of the ranks.
+        job: JobId,
+        /// Ranks, each with true for standard error and false for standard output.
+        streams: Vec<(Rank, bool)>,
+    },
+}
+
+/// Message from a node to the head.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Report {
+    /// Answer to [`Order::Identify`].
+    Identity {
+        /// Process id of the daemon.
+        pid: u32,
+    },
+    /// The node has applied [`Order::Setup`]. Sent if [`Setup::needs_ready`] is true.
+    Ready,
+    /// The node's PMI server has failed, so that the run cannot go on. The node ends its ranks and keeps its links.
+    BackendFailed(BackendFailure),
+    /// Ranks have been started.
+    RanksStarted {
+        /// Job of the ranks.
+        job: JobId,
+        /// Ranks, each with its process id.
+        ranks: Vec<(Rank, u32)>,
+    },
+    /// All ranks of the job on this node have been started.
+    JobStarted(JobId),
+    /// A rank or the whole job cannot be started on this node.
+    StartFailed {
+        /// The job.
+        job: JobId,
+        /// The reason.
+        error: StartError,
+    },
+    /// The process of a rank has ended.
+    Exited {
+        /// Job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// How it ended.
+        exit: Exit,
+        /// Exit code that the rank had asked to be ended with. It replaces `exit`.
+        requested: Option<u8>,
+    },
+    /// All ranks of the job on this node have ended, and all their output has been sent.
+    JobDone(JobId),
+    /// The PMI server demands the end of the job.
+    AbortJob {
+        /// The job.
+        job: JobId,
+        /// What a rank did.
+        cause: Cause,
+        /// Message of a rank that called abort.
+        message: String,
+    },
+    /// A fence is stalled.
+    StalledFence {
+        /// The job.
+        job: JobId,
+        /// Missing ranks of this node as `0-3,7`; empty if only ranks of other nodes are missing.
+        missing: String,
+    },
+    /// A rank asks for a spawn. The answer is [`Order::SpawnComplete`].
+    Spawn {
+        /// Number of the spawn at this node.
+        upcall: UpcallId,
+        /// Job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// Protocol of the request.
+        protocol: Protocol,
+        /// Request, for [`hydrant_core::wire::decode_spawn`].
+        request: Vec<u8>,
+    },
+    /// A rank publishes or looks up a name, defines a process set, or connects jobs. The answer is
+    /// [`Order::UpcallComplete`].
+    Upcall {
+        /// Number of the upcall at this node.
+        upcall: UpcallId,
+        /// Job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// Protocol of the request.
+        protocol: Protocol,
+        /// Request, for [`hydrant_core::wire::decode_upcall`].
+        request: Vec<u8>,
+    },
+    /// Number of bytes of standard input that rank 0 has read.
+    StdinConsumed(u32),
+    /// Rank 0 has closed its standard input.
+    StdinClosed,
+    /// Line for the user.
+    Print(String),
+}
+
+/// Failure of a node's PMI server (its backend).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BackendFailure {
+    /// The backend could not be created, or has failed.
+    Own(String),
+    /// A neighbour's backend sent a message that this node's backend rejects.
+    Neighbour {
+        /// The neighbour.
+        node: u32,
+        /// Error of the backend.
+        why: String,
+    },
+}
+
+/// Part of a rank's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputChunk<'a> {
+    /// Job of the rank.
+    pub job: JobId,
+    /// The rank.
+    pub rank: Rank,
+    /// Standard error instead of standard output.
+    pub stderr: bool,
+    /// Bytes that the rank wrote. An empty chunk is the end of the stream.
+    #[serde(borrow)]
+    pub bytes: &'a [u8],
+}
+
+/// Reason why a rank or a job cannot be started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartError {
+    /// Number of the program that cannot be started; missing if the whole job cannot.
+    pub appnum: Option<u32>,
+    /// Exit code of the launcher, as shells use it.
+    pub code: u8,
+    /// `errno` for the rank that asked for a spawn.
+    pub errno: u8,
+    /// Limit that was reached, if that is the reason.
+    pub limit: Option<Limit>,
+    /// Error message.
+    pub text: String,
+}
+
+/// Encodes a record.
+pub fn encode(record: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(record)
+        .expect("the records of this crate have lengths, so encoding to memory succeeds")
+}
+
+/// Decodes a record that fills `bytes`. Returns `None` if the bytes are not such a record.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((record, [])) => Some(record),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_decode_as_encoded() {
+        let order = Order::DefineSet { job: JobId(3), name: "left".into(), members: "0-3,7".into() };
+        assert_eq!(decode(&encode(&order)), Some(order));
+        let chunk = OutputChunk { job: JobId(0), rank: Rank(5), stderr: true, bytes: b"no\n" };
+        assert_eq!(decode(&encode(&chunk)), Some(chunk));
+        let report =
+            Report::Exited { job: JobId(1), rank: Rank(2), exit: Exit::Signal(9), requested: Some(4) };
+        assert_eq!(decode(&encode(&report)), Some(report));
+    }
+
+    #[test]
+    fn other_bytes_are_rejected() {
+        let bytes = encode(&Report::JobDone(JobId(7)));
+        assert_eq!(decode::<Report>(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(decode::<Report>(&[&bytes[..], b"x"].concat()), None, "bytes behind the record");
+        assert_eq!(decode::<Report>(b"\xff"), None, "unknown variant");
+    }
+}

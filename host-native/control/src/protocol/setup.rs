@@ -1,0 +1,65 @@
+//! Settings of a run that the head sends to all nodes.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hydrant_core::Limits;
+use hydrant_placement::CpuBinding;
+use serde::{Deserialize, Serialize};
+
+/// Settings that hold for all jobs of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setup {
+    /// Limits of each node's PMI server.
+    pub limits: Limits,
+    /// Plugin that runs the PMI servers; missing if the daemons run them themselves.
+    pub plugin: Option<PluginFile>,
+    /// Path that each node's server is recorded to, [extended by the name of its host](Setup::recording).
+    pub record: Option<OsString>,
+    /// Processors that each rank may use.
+    pub bind: CpuBinding,
+    /// `universeSize`, if the user set it.
+    pub universe_size: Option<u32>,
+    /// Whether a rank that fails ends its job.
+    pub cleanup: bool,
+    /// Whether each step is printed.
+    pub verbose: bool,
+    /// Whether ranks find their server by `PMI_PORT` instead of `PMI_FD`.
+    pub by_port: bool,
+    /// Whether process sets are shown to MPI programs.
+    pub mpi_psets: bool,
+    /// Time after which a waiting fence is reported; zero for never.
+    pub fence_warning: Duration,
+    /// Time that a lookup waits for a name that is not published yet.
+    pub lookup_wait: Duration,
+    /// Subversion of PMI-1 that is offered.
+    pub pmi1_subversion: u32,
+}
+
+impl Setup {
+    /// Whether a node may fail to apply the settings. Then the head waits for [`Report::Ready`](super::Report::Ready) of
+    /// all nodes before the first job.
+    pub fn needs_ready(&self) -> bool {
+        self.plugin.is_some() || self.record.is_some()
+    }
+
+    /// The file that the server of the node on `host` is recorded to.
+    pub fn recording(&self, host: &str) -> Option<PathBuf> {
+        let mut file = self.record.clone()?;
+        file.push(".");
+        file.push(host);
+        Some(file.into())
+    }
+}
+
+/// Contents of a plugin's file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginFile {
+    /// Name of the file in error messages.
+    pub file: OsString,
+    /// Contents of the file.
+    pub code: Vec<u8>,
+    /// Longest time of one call.
+    pub deadline: Duration,
+}

@@ -1,0 +1,113 @@
+//! Process sets that the ranks of a job know from its start.
+
+use hydrant_placement::node_pset;
+
+use crate::protocol::{Program, RankBlock};
+
+/// Ranges of ranks: first rank and number of ranks.
+pub type RankRanges = Vec<(u32, u32)>;
+
+/// Process sets of a job, each with its ranks: one for each node, one for a spawned job as a whole, one for each program,
+/// and those that the user named. `host` names the host of a node.
+pub fn process_sets<'h>(
+    ordinal: u32,
+    name: &str,
+    programs: &[Program],
+    blocks: &[RankBlock],
+    host: impl Fn(u32) -> &'h str,
+) -> Vec<(String, RankRanges)> {
+    let mut nodes: Vec<u32> = blocks.iter().map(|block| block.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let ranges = |node| {
+        let there = blocks.iter().filter(move |block| block.node == node);
+        there.map(|block| (block.first, block.count)).collect()
+    };
+    let mut sets: Vec<_> = nodes.into_iter().map(|node| (node_pset(host(node)), ranges(node))).collect();
+    sets.extend(sets_of_programs(ordinal, name, programs));
+    sets
+}
+
+fn sets_of_programs(ordinal: u32, name: &str, programs: &[Program]) -> Vec<(String, RankRanges)> {
+    let mut sets = Vec::new();
+    if ordinal > 0 {
+        let ranks = programs.iter().map(|program| program.ranks).sum();
+        sets.push((format!("hydrant://job/{name}"), vec![(0, ranks)]));
+    }
+    let next_start = |first: &mut u32, program: &Program| {
+        let start = *first;
+        *first += program.ranks;
+        Some(start)
+    };
+    let starts: Vec<u32> = programs.iter().scan(0, next_start).collect();
+    for (appnum, (program, &first)) in programs.iter().zip(&starts).enumerate() {
+        sets.push((format!("hydrant://app/{appnum}"), vec![(first, program.ranks)]));
+    }
+    let named = sets.len();
+    for (program, &first) in programs.iter().zip(&starts) {
+        for name in &program.psets {
+            // The same name at the next program extends the set.
+            let ends_here = |(start, len): (u32, u32)| start + len == first;
+            match sets[named..].iter_mut().find(|(known, ranges)| known == name && ends_here(ranges[0])) {
+                Some((_, ranges)) => ranges[0].1 += program.ranks,
+                None => sets.push((name.clone(), vec![(first, program.ranks)])),
+            }
+        }
+    }
+    sets
+}
+
+/// Formats ranges of ranks as `0-3,7`.
+pub fn format_ranges(ranges: &[(u32, u32)]) -> String {
+    let range = |&(first, count): &(u32, u32)| match count {
+        1 => first.to_string(),
+        _ => format!("{first}-{}", first + count - 1),
+    };
+    ranges.iter().map(range).collect::<Vec<_>>().join(",")
+}
+
+/// Joins consecutive ranks to ranges.
+pub(crate) fn ranges_of(ranks: impl Iterator<Item = u32>) -> RankRanges {
+    let mut ranges = RankRanges::new();
+    for rank in ranks {
+        match ranges.last_mut() {
+            Some((first, count)) if first.checked_add(*count) == Some(rank) => *count += 1,
+            _ => ranges.push((rank, 1)),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::program;
+
+    #[test]
+    fn sets_of_nodes_programs_and_names() {
+        let set = |name: &str, ranks| Program { psets: vec![name.to_owned()], ..program(ranks) };
+        let programs = [set("left", 2), set("left", 1), set("right", 1)];
+        let blocks =
+            [(2, 0, 1), (1, 1, 2), (2, 3, 1)].map(|(node, first, count)| RankBlock { node, first, count });
+        let sets = process_sets(1, "job-1", &programs, &blocks, |node| ["head", "a", "b"][node as usize]);
+        let sets: Vec<_> =
+            sets.iter().map(|(name, ranges)| format!("{name} {}", format_ranges(ranges))).collect();
+        let want = [
+            "hydrant://node/a 1-2",
+            "hydrant://node/b 0,3",
+            "hydrant://job/job-1 0-3",
+            "hydrant://app/0 0-1",
+            "hydrant://app/1 2",
+            "hydrant://app/2 3",
+            "left 0-2",
+            "right 3",
+        ];
+        assert_eq!(sets, want);
+    }
+
+    #[test]
+    fn consecutive_ranks_are_one_range() {
+        assert_eq!(format_ranges(&ranges_of([0, 1, 2, 7, 9, 10].into_iter())), "0-2,7,9-10");
+        assert_eq!(format_ranges(&[]), "");
+    }
+}

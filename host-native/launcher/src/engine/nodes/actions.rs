@@ -1,0 +1,274 @@
+//! Adapter of the head: events of links go in, actions are carried out.
+
+use hydrant_control::protocol::{JobRecord, RankBlock, StartError, encode};
+use hydrant_control::{Action, Destination, Event as HeadEvent, RequestId};
+use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Time, UpcallId};
+use hydrant_overlay::{Channel, Destination as Route, Event};
+
+use super::super::output::output_files;
+use super::super::sink::{SinkId, State};
+use super::{Engine, Nodes, Role};
+use crate::border::BackendError;
+use crate::error::RunError;
+
+impl Engine<'_, '_> {
+    /// Handles an event of the links at the head.
+    pub(super) fn link_event_at_head(&mut self, event: Event) -> Result<(), RunError> {
+        match event {
+            Event::Complete => self.handle_at_head(HeadEvent::AllJoined)?,
+            Event::Joined { node } => self.handle_at_head(HeadEvent::Joined { node })?,
+            Event::Message { from, channel: Channel::Control, body, .. } => {
+                self.handle_at_head(HeadEvent::Message { node: from, bytes: &body })?;
+            }
+            Event::Message { via, from, body, .. } => self.take_output(via, from, &body)?,
+            Event::Failed(failure) => {
+                let Some(nodes) = &self.nodes else { return Ok(()) };
+                let (lost, reason) = (nodes.links.tree().subtree(failure.node), failure.to_string());
+                self.handle_at_head(HeadEvent::NodesLost { nodes: lost, reason })?;
+            }
+            // Orders are few, so that their room does not matter, and the head has no parent.
+            Event::CreditAvailable { .. } | Event::LifelineLost(_) | Event::Shutdown | Event::Closed => {}
+        }
+        self.outputs()
+    }
+
+    /// Has the head handle an event, and carries its actions out. Does nothing on other nodes.
+    pub(in super::super) fn handle_at_head(&mut self, event: HeadEvent<'_>) -> Result<(), RunError> {
+        self.answer(event)?;
+        self.carry_out_actions()
+    }
+
+    /// Has the head handle an event, while its actions are being carried out.
+    pub(super) fn answer(&mut self, event: HeadEvent<'_>) -> Result<(), RunError> {
+        let now = self.now();
+        match self.head_mut() {
+            Some(head) => Ok(head.control.handle(now, event)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Carries out what the head demands.
+    pub(super) fn carry_out_actions(&mut self) -> Result<(), RunError> {
+        while let Some(action) = self.head_mut().and_then(|head| head.control.poll()) {
+            self.carry_out(action)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, action: Action) -> Result<(), RunError> {
+        let now = self.now();
+        match action {
+            Action::Send { to, order } => {
+                let to = match to {
+                    Destination::All => Route::Descendants,
+                    Destination::Node(node) => Route::Node(node),
+                };
+                if let Some(nodes) = &mut self.nodes {
+                    nodes.send(now, to, Channel::Control, &encode(&order));
+                }
+            }
+            Action::OpenJob { record } => self.open_at_head(&record)?,
+            Action::RankStarted { job, rank, pid } => self.open_pid_files_at_head(job, rank, pid)?,
+            Action::ResolveSpawn { request, spawner, protocol, body } => {
+                self.resolve_spawn(request, &spawner, (protocol, &body))?;
+            }
+            Action::DefineSet { request, job, name, members } => {
+                self.apply(request, Input::Define { job, name: &name, members: members.as_bytes() })?;
+            }
+            Action::ConnectJobs { request, job, other, connected } => {
+                self.apply(request, Input::Connected { job, other, connected })?;
+            }
+            Action::CallNameService { request, job, rank, protocol, body } => {
+                self.ask_universe(UpcallId(request.0), (job, rank), (protocol, body));
+                self.connect_names()?;
+            }
+            Action::CancelLookups { job, rank } => self.drop_lookups(job, rank),
+            Action::DrainOutput { job } => self.drain_at_head(job),
+            Action::DeregisterJob { job } => self.forget(job)?,
+            Action::CloseJob { slots, .. } => {
+                self.streams.clear(slots, &mut self.sinks);
+                self.flush();
+            }
+            Action::AllowStdin(bytes) => {
+                self.stdin.allow(bytes);
+                self.stdin.pump(now, &self.poller);
+            }
+            Action::CloseStdin => {
+                let closed = self.stdin.close(&self.poller);
+                closed.map_err(RunError::system("cannot let go of standard input"))?;
+            }
+            Action::Print(lines) => self.sinks.say(&lines),
+            Action::Finish { flush } => {
+                if let Some(head) = self.head_mut() {
+                    head.finish = Some(flush);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Registers a job of other nodes at the PMI server, and opens files for its output.
+    ///
+    /// # Errors
+    /// The job of the command line cannot be opened, or the plugin has failed.
+    fn open_at_head(&mut self, record: &JobRecord) -> Result<(), RunError> {
+        let event = match self.try_open_at_head(record) {
+            Ok(()) => HeadEvent::JobOpened { job: record.id },
+            Err(error) if record.ordinal == 0 || error.is_plugins() => return Err(error),
+            Err(error) => HeadEvent::OpenFailed { job: record.id, error: start_error(None, &error) },
+        };
+        self.answer(event)
+    }
+
+    fn try_open_at_head(&mut self, record: &JobRecord) -> Result<(), RunError> {
+        let jobs = self.head().map_or(0, |head| head.control.jobs().len() as u64);
+        self.check_room(record.id, 0, 0, jobs)?;
+        self.register(record, None)?;
+        let opened = self.open_files_at_head(record.id);
+        if opened.is_err() {
+            if let Some(job) = self.head().and_then(|head| head.control.jobs().get(record.id)) {
+                let slots = job.slots();
+                self.streams.clear(slots, &mut self.sinks);
+            }
+            self.forget(record.id)?;
+        }
+        opened
+    }
+
+    /// Makes room for the output of a job, and opens the files whose names hold no pid.
+    fn open_files_at_head(&mut self, id: JobId) -> Result<(), RunError> {
+        let Some(Nodes { role: Role::Head(head), .. }) = &self.nodes else { return Ok(()) };
+        let Some(job) = head.control.jobs().get(id) else { return Ok(()) };
+        self.streams.make_room(job.slots(), job.ordinal, &self.sinks);
+        let options = &self.plan.options;
+        let files = |rank| {
+            let host = head.control.host_of_rank(job, rank);
+            Ok((rank, output_files(options, job, rank, None, host)?))
+        };
+        let files = (0..job.size()).map(files).collect::<Result<Vec<_>, RunError>>()?;
+        files.into_iter().try_for_each(|(rank, files)| self.direct(rank, files))
+    }
+
+    fn open_pid_files_at_head(&mut self, id: JobId, rank: Rank, pid: u32) -> Result<(), RunError> {
+        let Some(head) = self.head() else { return Ok(()) };
+        let Some(job) = head.control.jobs().get(id) else { return Ok(()) };
+        let host = head.control.host_of_rank(job, rank.0);
+        let files = output_files(&self.plan.options, job, rank.0, Some(pid), host)?;
+        self.direct(rank.0, files)
+    }
+
+    /// Applies a rank's request to the PMI server of the head.
+    fn apply(&mut self, request: RequestId, input: Input<'_>) -> Result<(), RunError> {
+        let now = Time(self.now());
+        let result = match self.core.handle(now, input) {
+            Ok(_) => Ok(()),
+            Err(BackendError::Fault(Fault::Refused(why))) => Err(why),
+            Err(BackendError::Fault(Fault::BadPset)) => Err(Refusal::BadGroup),
+            Err(BackendError::Fault(Fault::NoSuchJob)) => Err(Refusal::NoJob),
+            Err(error) => return Err(error.into()),
+        };
+        self.answer(HeadEvent::BackendReply { request, result })
+    }
+
+    /// Writes the rest of the output of a job all of whose ranks have ended.
+    fn drain_at_head(&mut self, id: JobId) {
+        let now = self.now();
+        let Some(Nodes { role: Role::Head(head), .. }) = &mut self.nodes else { return };
+        let Some(job) = head.control.jobs().get(id) else { return };
+        let slots = job.slots();
+        head.draining.push(id);
+        let (sinks, poller) = (&mut self.sinks, &self.poller);
+        self.streams.finish(slots, now, &mut self.buffer, sinks, poller);
+        self.flush();
+    }
+
+    /// Reports jobs whose output has been written. Returns true if the run is over and all daemons have ended.
+    pub(in super::super) fn settle_head(&mut self) -> Result<bool, RunError> {
+        let Some(Nodes { role: Role::Head(head), .. }) = &mut self.nodes else { return Ok(true) };
+        for job in std::mem::take(&mut head.draining) {
+            // All their streams end at their nodes, so that there is nothing left to read.
+            let reader_closed = self.sinks.is_cut_off();
+            self.handle_at_head(HeadEvent::OutputDrained { job, reader_closed })?;
+        }
+        self.outputs()?;
+        if !self.losses_reported && self.head().is_some_and(|head| head.control.is_over()) {
+            self.report_losses()?;
+            self.flush();
+        }
+        let is_written = self.sinks.are_empty();
+        let finish = self.head().and_then(|head| head.finish);
+        Ok(finish.is_some_and(|flush| !flush || is_written) && self.end_links())
+    }
+
+    /// Writes output of a rank on another node.
+    fn take_output(&mut self, via: u32, from: u32, body: &[u8]) -> Result<(), RunError> {
+        let now = self.now();
+        let Some(Nodes { role: Role::Head(head), links, .. }) = &mut self.nodes else { return Ok(()) };
+        let len = body.len() as u32;
+        let Some(chunk) = head.control.decode_output(from, body)? else {
+            links.consumed(via, len);
+            return Ok(());
+        };
+        let slot = head.control.jobs()[chunk.job].slot(chunk.rank.0);
+        let stream = 2 * slot + u32::from(chunk.stderr);
+        let sink = self.streams.arrived(stream, now, chunk.bytes, &mut self.sinks);
+        head.unacknowledged.push((sink, via, len));
+        Ok(())
+    }
+
+    /// Acknowledges output whose sink has room or takes nothing more, so that its nodes send more.
+    pub(in super::super) fn grant(&mut self) {
+        let Some(Nodes { links, role: Role::Head(head), .. }) = &mut self.nodes else { return };
+        let sinks = &self.sinks;
+        head.unacknowledged.retain(|&(sink, via, len)| {
+            let waits = sinks.get(sink).is_full() && sinks.get(sink).state() == State::Open;
+            if !waits {
+                links.consumed(via, len);
+            }
+            waits
+        });
+    }
+
+    /// A sink may take nothing more: the ranks that write to it get the error that they get from a closed pipe.
+    pub(in super::super) fn sink_changed(&mut self, sink: SinkId) {
+        let now = self.now();
+        let Some(Nodes { role: Role::Head(head), .. }) = &mut self.nodes else { return };
+        if self.sinks.get(sink).state() == State::Open {
+            return;
+        }
+        for job in head.control.jobs().ids(|_| true) {
+            let slots = head.control.jobs()[job].slots();
+            let first = slots.start;
+            let rank = |stream: u32| (Rank(stream / 2 - first), stream % 2 == 1);
+            let streams = self.streams.to_sink(slots, sink).into_iter().map(rank).collect();
+            let handled = head.control.handle(now, HeadEvent::OutputClosed { job, streams });
+            debug_assert!(handled.is_ok(), "only reports and new jobs can be invalid: {handled:?}");
+        }
+    }
+}
+
+/// Error of a start, as the head and its daemons exchange it.
+pub(super) fn start_error(appnum: Option<u32>, error: &RunError) -> StartError {
+    StartError {
+        appnum,
+        code: error.exit_code(),
+        errno: error.errno(),
+        limit: error.limit(),
+        text: error.with_hint(),
+    }
+}
+
+/// Ranks of a job map, in ascending order.
+pub(super) fn blocks_of(job_map: &hydrant_placement::JobMap) -> Vec<RankBlock> {
+    let of_node = |(number, node): (u32, &hydrant_placement::Node)| {
+        let block = |range: &hydrant_placement::RankRange| RankBlock {
+            node: number,
+            first: range.first,
+            count: range.count,
+        };
+        node.rank_ranges.iter().map(block).collect::<Vec<_>>()
+    };
+    let mut blocks: Vec<RankBlock> = (1..).zip(job_map.nodes()).flat_map(of_node).collect();
+    blocks.sort_unstable_by_key(|block| block.first);
+    blocks
+}

@@ -1,0 +1,48 @@
+//! Settings of a run: what daemons get of the head's options.
+
+use hydrant_control::protocol::Setup;
+use hydrant_core::Limits;
+
+use crate::plan::{Cluster, Options};
+
+/// Settings for all nodes, with limits that suit all of them.
+pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
+    Setup {
+        limits,
+        plugin: None,
+        record: None,
+        bind: options.bind.clone(),
+        universe_size: options.universe_size,
+        cleanup: options.cleanup,
+        verbose: options.verbose,
+        by_port: options.pmi_port.is_some(),
+        mpi_psets: options.mpi_psets,
+        fence_warning: options.fence_warning,
+        lookup_wait: options.lookup_wait,
+        pmi1_subversion: options.pmi1_subversion,
+    }
+}
+
+/// Options of a daemon. Those that concern the head alone are left out.
+pub(super) fn options_of(setup: Setup) -> Options {
+    Options {
+        prepend_rank: false,
+        universe_size: setup.universe_size,
+        outfile_pattern: None,
+        errfile_pattern: None,
+        bind: setup.bind,
+        cleanup: setup.cleanup,
+        verbose: setup.verbose,
+        pmi_port: setup.by_port.then(|| (std::net::Ipv4Addr::LOCALHOST, 0).into()),
+        mpi_psets: setup.mpi_psets,
+        fence_warning: setup.fence_warning,
+        lookup_wait: setup.lookup_wait,
+        pmi1_subversion: setup.pmi1_subversion,
+        name_server: None,
+        record: None,
+        limits: Vec::new(),
+        offload: None,
+        sandbox: None,
+        cluster: Cluster::default(),
+    }
+}
