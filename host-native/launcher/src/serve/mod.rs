@@ -37,7 +37,7 @@ impl ServeError {
         match self {
             ServeError::Run(error) => error.hint(),
             ServeError::Universe(error) => error.hint(),
-            ServeError::Options(_) => None,
+            _ => None,
         }
     }
 }

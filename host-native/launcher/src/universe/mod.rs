@@ -15,7 +15,6 @@ use std::path::PathBuf;
 
 use hydrant_core::{Limit, Limits};
 
-use crate::error::RunError;
 pub use daemon::serve;
 pub(crate) use keeper::Keeper;
 pub(crate) use link::{Answer, Request};
@@ -119,9 +118,12 @@ pub enum UniverseError {
     /// Failed system call.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
+    /// Server tables that do not fit into memory.
+    #[error(transparent)]
+    Memory(#[from] hydrant_driver::InsufficientMemory),
     /// Failure of the server.
     #[error(transparent)]
-    Run(#[from] RunError),
+    Driver(#[from] hydrant_driver::Error),
 }
 
 impl UniverseError {
@@ -138,7 +140,6 @@ impl UniverseError {
                 "raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service), or lower --limit conns=N"
                     .to_owned()
             }
-            UniverseError::Run(error) => return error.hint(),
             _ => return None,
         })
     }
