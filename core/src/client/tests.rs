@@ -1,3 +1,5 @@
+//! Unit tests of the client.
+
 use std::string::ToString;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Unit tests of info objects.
+
 use std::string::String;
 use std::vec;
 use std::vec::Vec;

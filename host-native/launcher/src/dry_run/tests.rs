@@ -1,3 +1,5 @@
+//! Unit tests of the dry run.
+
 use std::ffi::OsStr;
 use std::path::PathBuf;
 

@@ -1,3 +1,5 @@
+//! Unit tests of incoming connections.
+
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+//! Unit tests of links.
+
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Unit tests of the overlay network.
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

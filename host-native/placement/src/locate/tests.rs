@@ -1,3 +1,5 @@
+//! Unit tests of the search for programs.
+
 use std::ffi::OsString;
 
 use super::*;
