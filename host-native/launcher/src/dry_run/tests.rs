@@ -1,4 +1,4 @@
-//! Unit tests of the dry run.
+//! Tests of `--dry-run` from the command line to the text.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

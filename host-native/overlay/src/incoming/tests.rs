@@ -1,4 +1,4 @@
-//! Unit tests of incoming connections.
+//! Tests of unauthenticated connections over TCP.
 
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! Unit tests of links.
+//! Tests of a link over a socket pair.
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 

@@ -1,4 +1,4 @@
-//! Unit tests of the search for programs.
+//! Tests of the search for hosts in options and environment.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! Unit tests of info objects.
+//! Tests of the Info object.
 
 use std::string::String;
 use std::vec;
