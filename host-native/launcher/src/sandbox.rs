@@ -3,6 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use hydrant_control::protocol::PluginFile;
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, Input, Limits, Output, Time};
 use hydrant_wasm::{Sandbox, Settings};
