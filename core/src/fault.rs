@@ -1,4 +1,4 @@
-//! Errors that say whose fault it is.
+//! Errors, one type for each party at fault.
 
 use core::fmt;
 
@@ -11,6 +11,7 @@ use crate::limits::{
 /// The host broke the contract of [`crate::Server::handle`]; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
 pub enum Fault {
     /// A connection number at or above the limit, or one that is not open.
     NoSuchConn,
@@ -62,6 +63,7 @@ pub enum Fault {
 
 /// A buffer that is too short for what would be written to it. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ShortBuffer {
     /// Bytes needed.
     pub needed: usize,
@@ -84,6 +86,7 @@ impl From<ShortBuffer> for Fault {
 /// Slabs of a [`Storage`](crate::Storage), for errors that name one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
 pub enum Slab {
     /// [`Layout::jobs`](crate::storage::Layout::jobs)
     Jobs,
@@ -134,6 +137,7 @@ impl Slab {
 /// What is wrong with the bytes of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
 pub enum Damage {
     /// They do not begin as a snapshot of this version does.
     Header,
@@ -226,6 +230,7 @@ impl core::error::Error for Fault {}
 /// A client's bytes are not PMI. The connection cannot go on, because where the next message starts is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
 pub enum Malformed {
     /// The length prefix of a PMI-2 message is not six characters of decimal digits and blanks.
     Length,
@@ -234,7 +239,7 @@ pub enum Malformed {
     /// A message that does not begin with `cmd=` or `mcmd=`.
     NoCommand,
     /// A first message other than `cmd=init` or `cmd=initack`.
-    Introduction,
+    Handshake,
     /// A PMI-1 `mcmd` block or PMI-2 message whose parts contradict each other.
     Structure,
 }
@@ -245,7 +250,7 @@ impl fmt::Display for Malformed {
             Malformed::Length => "a PMI-2 message without a six-digit length",
             Malformed::TooLong => return write!(f, "a message over {MESSAGE_MAX} bytes"),
             Malformed::NoCommand => "a message that is not PMI",
-            Malformed::Introduction => "the first message is neither init nor initack",
+            Malformed::Handshake => "the first message is neither init nor initack",
             Malformed::Structure => "a message whose parts contradict each other",
         })
     }
@@ -257,12 +262,13 @@ impl core::error::Error for Malformed {}
 /// nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
 pub enum Refusal {
     /// The limit leaves no room. The second number is the limit's size.
     Full(Limit, u32),
     /// What is left of the limit is reserved for ranks that used less than this one. The second number is this
     /// rank's share.
-    Share(Limit, u32),
+    Quota(Limit, u32),
     /// A command before `init` or after `finalize`.
     NotInitialized,
     /// A second `init` or `fullinit`, or an `initack` on a connection that has a rank.
@@ -322,7 +328,7 @@ impl Refusal {
     pub const fn rc(self) -> i32 {
         match self {
             Refusal::NotInitialized => 1,
-            Refusal::Full(..) | Refusal::Share(..) => 2,
+            Refusal::Full(..) | Refusal::Quota(..) => 2,
             Refusal::Rank
             | Refusal::MissingField
             | Refusal::BadField
@@ -359,7 +365,7 @@ impl fmt::Display for Refusal {
                 let name = limit.name();
                 return write!(f, "limit {name} ({size}) is used up, raise it with --limit {name}=N");
             }
-            Refusal::Share(limit, size) => {
+            Refusal::Quota(limit, size) => {
                 let name = limit.name();
                 return write!(
                     f,

@@ -1,4 +1,4 @@
-//! Numbers that name things. All are dense indices that a host may use for its own arrays.
+//! Identifiers. All are dense indices that a host may use for its own arrays.
 
 use serde::{Deserialize, Serialize};
 

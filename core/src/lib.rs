@@ -1,21 +1,77 @@
-//! The protocol core of hydrant: a process manager's PMI-1 and PMI-2 server, and the client that asks it,
-//! as state machines without I/O.
+//! PMI-1 and PMI-2 process manager protocol as a state machine without I/O, in `no_std` Rust without an allocator.
 //!
-//! The crate knows no operating system. It has no clock, no randomness and no allocator: time is an argument,
-//! memory is lent by the caller as [`Storage`] whose sizes follow from [`Limits`]. [`Server::handle`] is the only
-//! way in, [`Server::poll`] the only way out.
+//! MPI programs find each other through a process manager: they learn their rank, exchange key-value pairs, wait in
+//! fences, publish names and spawn processes. [`Server`] implements the process manager's side of that protocol, and
+//! [`client::Client`] the program's side. A host embeds them: it owns the sockets, the clock, the memory and the processes.
 //!
-//! Modules are stacked in floors and import only from floors below their own:
+//! - [`Server::handle`] applies one [`Input`]: a registered job, a connection, received bytes, an exited process.
+//! - [`Server::poll`] returns the next [`Output`]: a reply to send, a connection to close, a job to abort.
+//! - [`Storage`] is memory that the host lends. Its size follows from [`Limits`]; see [`storage`].
+//! - [`Inbox`] holds the bytes of a connection that the server has not consumed.
 //!
-//! | floor | modules | know |
-//! |---|---|---|
-//! | 0 | [`ids`], [`limits`], [`time`], [`fault`], [`trace`] | words that everyone uses |
-//! | 1 | [`store`], [`wire`] | containers without protocol; messages without state |
-//! | 2 | [`tables`] | one job each, never the wire |
-//! | 3 | [`storage`], [`snapshot`] | the whole state, as memory and as bytes |
-//! | 3 | [`manage`] | what a host says to a board that serves its jobs |
-//! | 3 | [`peer`] | what daemons of several nodes tell each other |
-//! | 4 | [`server`], [`client`] | the two state machines |
+//! Equal inputs give equal outputs on every platform. Input bytes never cause a panic.
+//!
+//! # Example
+//!
+//! A job of two ranks that speak PMI-1, from the handshake to the end. `examples/tcp.rs` does the same over TCP.
+//!
+//! ```
+//! use hydrant_core::storage::FixedStorage;
+//! use hydrant_core::{ConnId, Fault, Input, JobId, JobSpec, Limits, Output, Rank, Server, Time, fixed_storage};
+//!
+//! const LIMITS: Limits = Limits { jobs: 1, ranks: 2, conns: 2, keys: 16, kvs_bytes: 1024, ..Limits::NONE };
+//!
+//! /// Passes a request of a rank to the server. Returns the replies, each with the rank that it is for.
+//! fn request(server: &mut Server<'_>, rank: u32, bytes: &[u8]) -> Result<Vec<(u32, String)>, Fault> {
+//!     let consumed = server.handle(Time(0), Input::Bytes { conn: ConnId(rank), bytes, full: false })?;
+//!     assert_eq!(consumed.bytes as usize, bytes.len());
+//!     let mut buffer = [0; LIMITS.output_max()];
+//!     let mut replies = Vec::new();
+//!     while let Some(output) = server.poll(&mut buffer)? {
+//!         if let Output::Bytes { conn, bytes } = output {
+//!             replies.push((conn.0, String::from_utf8_lossy(bytes).into_owned()));
+//!         }
+//!     }
+//!     Ok(replies)
+//! }
+//!
+//! let mut storage: fixed_storage!(LIMITS) = FixedStorage::new();
+//! let mut server = Server::new(LIMITS, storage.lend(), 1)?;
+//! let job = JobId(0);
+//! server.handle(Time(0), Input::RegisterJob(JobSpec::new(job, "job", 2)))?;
+//! for rank in 0..2 {
+//!     server.handle(Time(0), Input::Opened { conn: ConnId(rank), job, rank: Some(Rank(rank)) })?;
+//! }
+//!
+//! for rank in 0..2 {
+//!     let replies = request(&mut server, rank, b"cmd=init pmi_version=1 pmi_subversion=1\n")?;
+//!     assert_eq!(replies, [(rank, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n".into())]);
+//! }
+//! let replies = request(&mut server, 0, b"cmd=put kvsname=job key=address value=10.0.0.7\n")?;
+//! assert_eq!(replies, [(0, "cmd=put_result rc=0\n".into())]);
+//!
+//! // The fence completes with its last rank. Then both get their reply.
+//! assert!(request(&mut server, 0, b"cmd=barrier_in\n")?.is_empty());
+//! assert_eq!(request(&mut server, 1, b"cmd=barrier_in\n")?.len(), 2);
+//!
+//! let replies = request(&mut server, 1, b"cmd=get kvsname=job key=address\n")?;
+//! assert_eq!(replies, [(1, "cmd=get_result rc=0 value=10.0.0.7\n".into())]);
+//! for rank in 0..2 {
+//!     let replies = request(&mut server, rank, b"cmd=finalize\n")?;
+//!     assert_eq!(replies, [(rank, "cmd=finalize_ack rc=0\n".into())]);
+//! }
+//! # Ok::<(), Fault>(())
+//! ```
+//!
+//! # Errors
+//!
+//! [`Fault`] is a mistake of the host, or a limit that it reached: nothing was changed. [`Refusal`] is an error response to a
+//! client. [`Malformed`] says why the bytes of a client cannot be decoded, after which its connection is closed.
+//!
+//! # Features
+//!
+//! All are off by default. `alloc` adds storage on the heap. `log` and `defmt`, which exclude each other, select where events
+//! are logged to.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -29,7 +85,8 @@ compile_error!("the features defmt and log exclude each other: events are logged
 
 pub mod client;
 pub mod fault;
-pub mod ids;
+mod ids;
+pub mod info;
 pub mod limits;
 pub mod manage;
 pub mod peer;
@@ -37,9 +94,9 @@ pub mod server;
 pub mod snapshot;
 mod state;
 pub mod storage;
-pub mod store;
-pub mod tables;
-pub mod time;
+mod store;
+mod tables;
+mod time;
 pub mod trace;
 pub mod wire;
 
@@ -48,5 +105,4 @@ pub use ids::{ConnId, JobId, Rank, UpcallId};
 pub use limits::{Limit, Limits};
 pub use server::{Backend, Consumed, Inbox, Input, JobSpec, Output, Server};
 pub use storage::Storage;
-pub use tables::info;
 pub use time::Time;

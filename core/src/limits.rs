@@ -1,4 +1,4 @@
-//! How much of everything there may be.
+//! Capacities of all tables, fixed when the server is created, and constants of the protocols.
 
 use serde::{Deserialize, Serialize};
 

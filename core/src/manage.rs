@@ -135,7 +135,7 @@ pub struct OpenJob<'a> {
     /// Its number of ranks.
     pub size: u32,
     /// `universeSize`; the size where nothing is known.
-    pub universe: Option<u32>,
+    pub universe_size: Option<u32>,
     /// Whether a rank that fails ends the job.
     pub cleanup: bool,
     /// The PMI-1 subversion to answer.
@@ -158,7 +158,7 @@ impl<'a> OpenJob<'a> {
         OpenJob {
             name,
             size,
-            universe: None,
+            universe_size: None,
             cleanup: true,
             pmi1_subversion: 2,
             lookup_wait: 0,

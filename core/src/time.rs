@@ -1,4 +1,4 @@
-//! Time as the host tells it.
+//! Time in milliseconds, as given by the host.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What a server reports beside its replies, and how it logs.
+//! Causes of outputs, and event logging.
 
 use core::fmt;
 
@@ -95,7 +95,7 @@ pub enum Closing {
     /// Its bytes are not PMI.
     Malformed(Malformed),
     /// Its introduction was turned down, and it has been told so.
-    TurnedDown,
+    Refused,
     /// Its job is over.
     JobOver,
 }
@@ -104,7 +104,7 @@ impl fmt::Display for Closing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Closing::Malformed(what) => what.fmt(f),
-            Closing::TurnedDown => f.write_str("its introduction was turned down"),
+            Closing::Refused => f.write_str("its introduction was turned down"),
             Closing::JobOver => f.write_str("its job is over"),
         }
     }

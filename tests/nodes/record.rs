@@ -52,11 +52,11 @@ fn every_node_has_a_recording_that_shows_what_the_others_told_it() {
     }
     // Node 1 has node 2 below it. Rank 2 is on node 3, whose parent is the head.
     let told = replayed("job.rec.n1", &folder);
-    told.says("this is node 1 of 4, in a tree of radix 2", 1);
+    told.says("+ node 1 of 4, tree of radix 2", 1);
     told.says("    0     - + from node 0: 1 pair put\n", 1).says("    0     2 +   k2=v2\n", 1);
-    told.says("    0     - ! tell node 2: 1 pair put\n", 1).says("    0     2 !   k2=v2\n", 1);
-    told.says("+ from node 2: all below have come to the fence of job 0", 1);
-    told.says("! tell node 2: all have come to the fence of job 0", 1);
+    told.says("    0     - ! to node 2: 1 pair put\n", 1).says("    0     2 !   k2=v2\n", 1);
+    told.says("+ from node 2: subtree has arrived at the fence of job 0", 1);
+    told.says("! to node 2: all ranks have arrived at the fence of job 0", 1);
     told.says("    0     1 + from node 2: exited with code 0", 1);
 }
 

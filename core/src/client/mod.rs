@@ -1,4 +1,4 @@
-//! The asking side of PMI-1 and PMI-2, without I/O.
+//! PMI-1 and PMI-2 client without I/O.
 //!
 //! A [`Client`] writes requests into the caller's buffer and reads replies from the caller's bytes; sending and
 //! receiving them is the caller's business. One request is under way at a time; a [`Session`], which a PMI-2 client
@@ -16,7 +16,7 @@ mod session;
 
 use core::fmt;
 
-pub use crate::store::LogView;
+pub use crate::store::view::LogView;
 pub use offer::Offer;
 pub use session::{SESSION_MAX, Session, Settled, Ticket};
 
@@ -78,7 +78,7 @@ pub enum Error {
     /// The server speaks this version of PMI, which is not the one asked for.
     Version(u32),
     /// The introduction was refused; the reply said why.
-    TurnedDown,
+    Refused,
     /// The conversation is over.
     Over,
 }
@@ -94,7 +94,7 @@ impl fmt::Display for Error {
             Error::Malformed(malformed) => write!(f, "the server sent {malformed}"),
             Error::Unasked(op) => write!(f, "the server sent a reply to {op:?}, which was not asked"),
             Error::Version(version) => write!(f, "the server speaks PMI-{version}, which was not asked for"),
-            Error::TurnedDown => f.write_str("the server refused the introduction"),
+            Error::Refused => f.write_str("the server refused the introduction"),
             Error::Over => f.write_str("the conversation with the server is over"),
         }
     }
@@ -114,7 +114,7 @@ enum State {
     Init,
     FullInit { rank: u32 },
     Ready,
-    TurnedDown,
+    Refused,
     Over,
 }
 
@@ -158,7 +158,7 @@ impl Client {
     /// Writes the next step of the introduction, or gives `None` when it is over. 64 bytes of buffer are enough.
     ///
     /// # Errors
-    /// [`Error::Busy`] until the previous step is answered, [`Error::TurnedDown`] when that was a refusal,
+    /// [`Error::Busy`] until the previous step is answered, [`Error::Refused`] when that was a refusal,
     /// [`Error::Over`], [`Error::Unsent`].
     pub fn introduce<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<&'b [u8]>, Error> {
         self.introduce_to(None, buf)
@@ -185,7 +185,7 @@ impl Client {
             },
             State::FullInit { rank } => Command::FullInit { rank: Some(rank), jobid, threaded: false },
             State::Ready => return Ok(None),
-            State::TurnedDown => return Err(Error::TurnedDown),
+            State::Refused => return Err(Error::Refused),
             State::Over => return Err(Error::Over),
         };
         self.send(&command, buf).map(Some)
@@ -203,7 +203,7 @@ impl Client {
         let introduces = matches!(command.op(), Op::Init | Op::InitAck | Op::FullInit);
         match self.state {
             State::Ready if !introduces => self.send(command, buf),
-            State::TurnedDown => Err(Error::TurnedDown),
+            State::Refused => Err(Error::Refused),
             State::Over => Err(Error::Over),
             _ => Err(Error::OutOfOrder),
         }
@@ -269,7 +269,7 @@ impl Client {
 
     fn refused(&mut self, asked: Op) {
         if self.state != State::Ready {
-            self.state = State::TurnedDown;
+            self.state = State::Refused;
         } else if asked == Op::Finalize {
             self.state = State::Over;
         }

@@ -1,4 +1,4 @@
-//! What a host tells its clients of the log that they may read themselves.
+//! Offer of shared memory: where clients find the key-value log of their server.
 
 use core::fmt;
 use core::str::FromStr;

@@ -1,4 +1,4 @@
-//! Requests of several threads over one connection, told apart by PMI-2's `thrid`.
+//! PMI-2 requests of several threads over one connection, distinguished by `thrid`.
 
 use super::{Client, Error, Received, State};
 use crate::limits::PENDING_MAX;

@@ -1,3 +1,5 @@
+//! Tests of the client.
+
 use std::string::ToString;
 
 use super::*;
@@ -121,8 +123,8 @@ fn a_refused_introduction_ends_it() {
     let mut client = Client::new(Protocol::V1, Start::Port { id: 9 });
     let reply = introduce!(client, "cmd=initack pmiid=9\n", "cmd=initack rc=3 msg=no_such_rank\n");
     assert_eq!(reply, Reply::Refused(Op::InitAck, Failure::Remote(3, "no_such_rank".into())));
-    assert_eq!(client.introduce(&mut [0; 64]), Err(Error::TurnedDown));
-    assert_eq!(client.request(&Command::GetMaxes, &mut [0; 64]), Err(Error::TurnedDown));
+    assert_eq!(client.introduce(&mut [0; 64]), Err(Error::Refused));
+    assert_eq!(client.request(&Command::GetMaxes, &mut [0; 64]), Err(Error::Refused));
 }
 
 #[test]

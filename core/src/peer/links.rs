@@ -1,4 +1,4 @@
-//! A node's links to its neighbours in the tree, and how much of its log each has been sent.
+//! Links of a node to its neighbours in the tree, with the part of the log that each has been sent.
 
 use core::ops::Range;
 
@@ -11,37 +11,37 @@ pub const LINKS_MAX: u32 = 63;
 
 /// A link to a neighbour.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Link {
+pub(crate) struct Link {
     /// The neighbour.
-    pub node: u32,
+    pub(crate) node: u32,
     /// Whether it is the parent.
-    pub up: bool,
+    pub(crate) up: bool,
     /// A child's part of the tree; for the parent, this node's own.
-    pub part: Range<u32>,
+    pub(crate) part: Range<u32>,
     /// How much of the log has been sent.
-    pub cursor: u32,
+    pub(crate) cursor: u32,
     /// The newest end of a process that has been told.
-    pub told: u32,
+    pub(crate) told: u32,
     /// Whether the host cannot send on it at present.
-    pub blocked: bool,
+    pub(crate) blocked: bool,
     /// Whether there may be something to say.
-    pub news: bool,
+    pub(crate) events_pending: bool,
 }
 
 impl Link {
     /// An empty slot.
-    pub const EMPTY: Link =
-        Link { node: 0, up: false, part: 0..0, cursor: 0, told: 0, blocked: false, news: false };
+    pub(crate) const EMPTY: Link =
+        Link { node: 0, up: false, part: 0..0, cursor: 0, told: 0, blocked: false, events_pending: false };
 
     /// Whether the neighbour learns over this link what comes from that node.
-    pub fn carries(&self, origin: u32) -> bool {
+    pub(crate) fn carries(&self, origin: u32) -> bool {
         self.part.contains(&origin) == self.up
     }
 }
 
 /// All links of a node, the parent's first.
 #[derive(Debug)]
-pub struct Links<'s> {
+pub(crate) struct Links<'s> {
     slots: &'s mut [Link],
     count: usize,
     node: u32,
@@ -50,14 +50,14 @@ pub struct Links<'s> {
 
 impl<'s> Links<'s> {
     /// No links: the only node.
-    pub fn new(slots: &'s mut [Link]) -> Links<'s> {
+    pub(crate) fn new(slots: &'s mut [Link]) -> Links<'s> {
         slots.fill(Link::default());
         Links { slots, count: 0, node: 0, tree: Tree::new(1, 2) }
     }
 
     /// Makes this node one of a tree's; nothing, and nothing is changed, when it is not, or has more neighbours than
     /// there are slots.
-    pub fn join(&mut self, node: u32, tree: Tree) -> Option<()> {
+    pub(crate) fn join(&mut self, node: u32, tree: Tree) -> Option<()> {
         let parent = tree.parent(node);
         let count = tree.children(node).count() + usize::from(parent.is_some());
         if node >= tree.nodes() || count > self.slots.len().min(LINKS_MAX as usize) {
@@ -72,27 +72,27 @@ impl<'s> Links<'s> {
     }
 
     /// This node's number.
-    pub fn node(&self) -> u32 {
+    pub(crate) fn node(&self) -> u32 {
         self.node
     }
 
     /// The tree that it is in.
-    pub fn tree(&self) -> Tree {
+    pub(crate) fn tree(&self) -> Tree {
         self.tree
     }
 
     /// Whether there are other nodes.
-    pub fn are_any(&self) -> bool {
+    pub(crate) fn are_any(&self) -> bool {
         self.tree.nodes() > 1
     }
 
     /// Whether there is a parent, whose link is number 0 then.
-    pub fn have_parent(&self) -> bool {
+    pub(crate) fn have_parent(&self) -> bool {
         self.slots[..self.count].first().is_some_and(|link| link.up)
     }
 
     /// A bit for each child's link.
-    pub fn children(&self) -> u64 {
+    pub(crate) fn children(&self) -> u64 {
         (0u32..)
             .zip(&self.slots[..self.count])
             .filter(|(_, link)| !link.up)
@@ -100,45 +100,45 @@ impl<'s> Links<'s> {
     }
 
     /// The bit of the child in whose part that node is; none where it is this node, or above.
-    pub fn below(&self, node: u32) -> u64 {
+    pub(crate) fn below(&self, node: u32) -> u64 {
         let child = |link: &Link| !link.up && link.part.contains(&node);
         self.slots[..self.count].iter().position(child).map_or(0, |at| 1 << at)
     }
 
     /// The link to that neighbour.
-    pub fn to(&self, node: u32) -> Option<usize> {
+    pub(crate) fn to(&self, node: u32) -> Option<usize> {
         self.slots[..self.count].iter().position(|link| link.node == node)
     }
 
     /// A link by its number.
-    pub fn get(&self, at: usize) -> Option<&Link> {
+    pub(crate) fn get(&self, at: usize) -> Option<&Link> {
         self.slots[..self.count].get(at)
     }
 
     /// The same, to change it.
-    pub fn get_mut(&mut self, at: usize) -> Option<&mut Link> {
+    pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut Link> {
         self.slots[..self.count].get_mut(at)
     }
 
     /// A link with something to say on which the host can send.
     #[inline]
-    pub fn ready(&self) -> Option<usize> {
-        self.slots[..self.count].iter().position(|link| link.news && !link.blocked)
+    pub(crate) fn ready(&self) -> Option<usize> {
+        self.slots[..self.count].iter().position(|link| link.events_pending && !link.blocked)
     }
 
     /// There may be something to say on these links.
-    pub fn wake(&mut self, links: u64) {
+    pub(crate) fn wake(&mut self, links: u64) {
         let links_of = (0u32..).zip(&mut self.slots[..self.count]);
-        links_of.filter(|(at, _)| links & (1 << at) != 0).for_each(|(_, link)| link.news = true);
+        links_of.filter(|(at, _)| links & (1 << at) != 0).for_each(|(_, link)| link.events_pending = true);
     }
 
     /// The log is empty again.
-    pub fn rewind(&mut self) {
+    pub(crate) fn rewind(&mut self) {
         self.slots.iter_mut().for_each(|link| link.cursor = 0);
     }
 
     /// All of it, for saving: the links in use, this node, and its tree.
-    pub fn state(&self) -> (&[Link], u32, Tree) {
+    pub(crate) fn state(&self) -> (&[Link], u32, Tree) {
         (&self.slots[..self.count], self.node, self.tree)
     }
 }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     const LINK: Link =
-        Link { node: 0, up: false, part: 0..0, cursor: 0, told: 0, blocked: false, news: false };
+        Link { node: 0, up: false, part: 0..0, cursor: 0, told: 0, blocked: false, events_pending: false };
 
     #[test]
     fn a_node_needs_slots_for_its_neighbours() {

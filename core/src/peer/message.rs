@@ -1,11 +1,11 @@
-//! What one node tells its neighbour: a head in postcard, and after it a body that fills the rest of the message.
+//! Messages between neighbouring nodes: a head in postcard, followed by a body to the end of the message.
 //!
 //! | head | body |
 //! |---|---|
 //! | [`Head::Records`] | records: rank, key and value, each in postcard, one behind the other |
 //! | [`Head::Arrive`], [`Head::Release`] of a group | its members: a bit a rank from the lowest of the first byte on, without zero bytes at the end |
 //! | those of a fence or ring | nothing |
-//! | [`Head::Gone`] | ranks: their job and number, how they ended, whether they failed, one behind the other |
+//! | [`Head::Exits`] | ranks: their job and number, how they ended, whether they failed, one behind the other |
 //!
 //! The host tells where a message ends, and keeps those of one link in order.
 
@@ -16,7 +16,7 @@ use crate::trace::Exit;
 
 /// A job as nodes name it to each other. A number alone may be another job's by the time that a message arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Whose {
+pub struct JobRef {
     /// Its number.
     pub job: JobId,
     /// The hash of its job id.
@@ -29,31 +29,31 @@ pub enum Head {
     /// What ranks of a job have put.
     Records {
         /// The job.
-        job: Whose,
+        job: JobRef,
         /// Whether it is what they bring to a ring, rather than what they put into the key-value space.
         ring: bool,
     },
     /// To the parent: everybody below has arrived.
     Arrive {
         /// The job.
-        job: Whose,
+        job: JobRef,
         /// Where.
-        at: Meeting,
+        at: Collective,
     },
     /// To a child: everybody has.
     Release {
         /// The job.
-        job: Whose,
+        job: JobRef,
         /// Where.
-        at: Meeting,
+        at: Collective,
     },
     /// Ranks whose processes have ended.
-    Gone,
+    Exits,
 }
 
 /// Where ranks wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Meeting {
+pub enum Collective {
     /// The fence of all ranks.
     Fence,
     /// The ring of all ranks.
@@ -75,11 +75,11 @@ pub struct Item<'a> {
     pub value: &'a [u8],
 }
 
-/// A rank of [`Head::Gone`].
+/// A rank of [`Head::Exits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gone {
+pub struct ExitReport {
     /// Its job.
-    pub job: Whose,
+    pub job: JobRef,
     /// Its number there.
     pub rank: u32,
     /// How its process ended.
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    const JOB: Whose = Whose { job: JobId(3), name: 500 };
+    const JOB: JobRef = JobRef { job: JobId(3), name: 500 };
 
     #[test]
     fn a_message_comes_out_as_it_went_in() {
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn sets_of_ranks_end_with_their_last_member() {
         let mut buf = [0; 64];
-        let head = Head::Arrive { job: JOB, at: Meeting::Group(7) };
+        let head = Head::Arrive { job: JOB, at: Collective::Group(7) };
         for (set, len, ranks) in [
             (&[0u32, 0][..], 0, &[][..]),
             (&[1 << 31 | 2, 0], 4, &[1, 31]),

@@ -1,4 +1,4 @@
-//! The tree in which the daemons of a job hang together.
+//! Tree of the nodes of a job.
 
 use core::iter::FusedIterator;
 use core::ops::Range;

@@ -1,54 +1,67 @@
 //! Attributes of nodes and jobs.
 
 use super::Server;
-use super::dispatch::{Asker, contiguous};
+use super::dispatch::{Requester, contiguous};
 use crate::fault::Refusal;
 use crate::limits::KEY_MAX;
-use crate::state::{Answer, Attr, What};
+use crate::state::{Attr, ReplyState, Response};
 use crate::tables::kvs::{Before, Kind};
 use crate::wire::{Op, Text};
 
 impl Server<'_> {
     pub(super) fn put_node_attr(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         key: Text<'_>,
         value: Text<'_>,
-    ) -> Result<Answer, Refusal> {
-        let (record, before) = self.store(asker, Kind::Node, key, Some(value))?;
-        if let Before::Wanted(wish) = before {
-            for index in self.jobs[asker.job.index()].slots() {
-                self.answer_rank(index, |what| {
-                    (what == What::NodeAttr(wish)).then_some(Answer::Record(Op::GetNodeAttr, record))
+    ) -> Result<Response, Refusal> {
+        let (record, before) = self.store(requester, Kind::Node, key, Some(value))?;
+        if let Before::Wanted(wanted_record) = before {
+            for index in self.jobs[requester.job.index()].slots() {
+                self.respond_to_rank(index, |what| {
+                    (what == ReplyState::NodeAttr(wanted_record))
+                        .then_some(Response::Record(Op::GetNodeAttr, record))
                 });
             }
         }
-        Ok(Answer::Done(Op::PutNodeAttr))
+        Ok(Response::Done(Op::PutNodeAttr))
     }
 
     /// With `wait`, an attribute that nobody has put is stored as a wish, for which the reply waits.
-    pub(super) fn get_node_attr(&mut self, asker: Asker, key: Text<'_>, wait: bool) -> Result<What, Refusal> {
-        let spaces = self.jobs[asker.job.index()].spaces;
+    pub(super) fn get_node_attr(
+        &mut self,
+        requester: Requester,
+        key: Text<'_>,
+        wait: bool,
+    ) -> Result<ReplyState, Refusal> {
+        let spaces = self.jobs[requester.job.index()].spaces;
         let mut room = [0; KEY_MAX as usize];
         let found = self.kvs.find((spaces, Kind::Node), contiguous(&key, &mut room)?)?;
         let wished = |record| self.kvs.record(record).is_some_and(|record| record.wanted);
         Ok(match found {
-            Some(record) if !wished(record) => What::Answer(Answer::Record(Op::GetNodeAttr, record)),
-            None if let Some(attr) = node_attr(key) => What::Answer(Answer::Attr(Op::GetNodeAttr, attr)),
-            _ if !wait => What::Answer(Answer::Missing(Op::GetNodeAttr)),
-            Some(wish) => What::NodeAttr(wish),
-            None => What::NodeAttr(self.store(asker, Kind::Node, key, None)?.0),
+            Some(record) if !wished(record) => ReplyState::Ready(Response::Record(Op::GetNodeAttr, record)),
+            None if let Some(attr) = node_attr(key) => {
+                ReplyState::Ready(Response::Attr(Op::GetNodeAttr, attr))
+            }
+            _ if !wait => ReplyState::Ready(Response::Missing(Op::GetNodeAttr)),
+            Some(wanted_record) => ReplyState::NodeAttr(wanted_record),
+            None => ReplyState::NodeAttr(self.store(requester, Kind::Node, key, None)?.0),
         })
     }
 
     /// Job attributes are what the host said and what the server knows itself.
-    pub(super) fn get_job_attr(&self, asker: Asker, op: Op, key: Text<'_>) -> Result<Answer, Refusal> {
-        let spaces = self.jobs[asker.job.index()].spaces;
+    pub(super) fn get_job_attr(
+        &self,
+        requester: Requester,
+        op: Op,
+        key: Text<'_>,
+    ) -> Result<Response, Refusal> {
+        let spaces = self.jobs[requester.job.index()].spaces;
         let mut room = [0; KEY_MAX as usize];
         if let Some(record) = self.kvs.find((spaces, Kind::Job), contiguous(&key, &mut room)?)? {
-            return Ok(Answer::Record(op, record));
+            return Ok(Response::Record(op, record));
         }
-        Ok(job_attr(key).map_or(Answer::Missing(op), |attr| Answer::Attr(op, attr)))
+        Ok(job_attr(key).map_or(Response::Missing(op), |attr| Response::Attr(op, attr)))
     }
 }
 

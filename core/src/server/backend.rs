@@ -1,4 +1,4 @@
-//! What a host drives.
+//! Trait of everything that a host can drive as a PMI server.
 
 use super::Server;
 use super::io::{Consumed, Input, Output};
@@ -7,31 +7,31 @@ use crate::ids::JobId;
 use crate::limits::Limits;
 use crate::time::Time;
 
-/// A server, or whatever stands for one: behind the border of a sandbox, or with somebody who takes notes.
+/// PMI server backend: a [`Server`] in this process, one in a WebAssembly sandbox, or a wrapper that records another backend.
 pub trait Backend {
-    /// Why an input was not taken, or nothing can be said any more. [`Fault`] where nothing stands between.
+    /// Error of a call. [`Fault`] for a server in this process.
     type Error;
 
-    /// Takes in what happened, as [`Server::handle`] does.
+    /// Applies one input, as [`Server::handle`] does.
     ///
     /// # Errors
-    /// The host's mistake, or that of what stands between.
+    /// A mistake of the host, or a failure of the backend.
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Self::Error>;
 
-    /// The next thing for the host to do, as [`Server::poll`] gives it.
+    /// Returns the next output, as [`Server::poll`] does.
     ///
     /// # Errors
-    /// The mistake of what stands between.
+    /// A short buffer, or a failure of the backend.
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Self::Error>;
 
-    /// When the host has to say [`Input::Timeout`], if nothing else happens before.
+    /// Returns when [`Input::Timeout`] is due.
     fn poll_at(&self) -> Option<Time>;
 
-    /// The limits that it was made with.
+    /// Returns the limits of the server.
     fn limits(&self) -> &Limits;
 
-    /// The number of a job's key-value space, as [`Server::kvs_space`] gives it. Nothing where the log lies in memory
-    /// that the host cannot share.
+    /// Returns the number of a job's key-value space, as [`Server::kvs_space`] does, or `None` if the host cannot share the
+    /// memory of the log.
     fn kvs_space(&self, _job: JobId) -> Option<u32> {
         None
     }

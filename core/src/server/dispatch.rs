@@ -1,4 +1,4 @@
-//! What a client's messages do.
+//! Execution of client requests.
 
 use heapless::Vec;
 
@@ -7,19 +7,19 @@ use super::io::Consumed;
 use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::KEY_MAX;
-use crate::state::{Aborted, Answer, Conn, Job, Owed, Phase, RankPhase, What};
+use crate::state::{Aborted, Conn, Job, PendingReply, Phase, RankPhase, ReplyState, Response};
 use crate::tables::kvs::{Before, Kind, Owner};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
 use crate::wire::{self, Command, Framing, Message, Op, Protocol, Text, Undecoded};
 
-/// Who asks.
+/// Rank that sent a request.
 #[derive(Clone, Copy)]
-pub(super) struct Asker {
+pub(super) struct Requester {
     pub(super) conn: ConnId,
     pub(super) job: JobId,
     pub(super) rank: Rank,
-    /// Its slot.
+    /// Its rank slot.
     pub(super) index: usize,
 }
 
@@ -58,12 +58,12 @@ impl Server<'_> {
         Ok(Consumed { bytes: (bytes.len() - rest.len()) as u32, again })
     }
 
-    /// Carries out one message. False when it has to wait until replies are taken.
+    /// Executes one message. Returns false if it has to wait until replies are taken.
     #[inline]
     fn message(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Result<bool, Malformed> {
         let slot = &self.conns[conn.index()];
         let opened = slot.phase == Phase::Opened;
-        let crowded = slot.owed.is_full();
+        let crowded = slot.replies.is_full();
         let counted = framing(slot) == Framing::Counted;
         let (thrid, command) = match wire::decode(frame) {
             Ok(Message { thrid, command }) => (thrid, Ok(command)),
@@ -79,7 +79,7 @@ impl Server<'_> {
         }
         let op = command.as_ref().map_or_else(|(op, _)| *op, Command::op);
         if opened && !matches!(op, Op::Init | Op::InitAck) {
-            return Err(Malformed::Introduction);
+            return Err(Malformed::Handshake);
         }
         if counted && frame.kind != wire::frame::Kind::Counted && op != Op::Init {
             return Err(Malformed::Length);
@@ -90,39 +90,38 @@ impl Server<'_> {
             Ok(command) => self.command(now, conn, &command, frame),
             Err((_, refusal)) => Err(refusal),
         };
-        let what = result.unwrap_or_else(|why| {
+        let state = result.unwrap_or_else(|why| {
             event!(warn, "conn {} refused: {}", conn, why);
             self.note_limit(why);
-            What::Answer(Answer::Refused(op, why))
+            ReplyState::Ready(Response::Refused(op, why))
         });
         let thrid = kept.unwrap_or_default();
         let slot = &mut self.conns[conn.index()];
-        let pushed = slot.owed.push(Owed { thrid, what });
+        let pushed = slot.replies.push(PendingReply { thrid, state });
         debug_assert!(pushed.is_ok(), "a crowded connection is turned back above");
-        self.settle(now, conn, what);
+        self.after_command(now, conn, state);
         self.check_ready(conn);
         Ok(true)
     }
 
-    /// What a command leads to beyond its own reply, once that is owed.
+    /// Effects of a command beyond its own reply, once that is pending.
     #[inline]
-    fn settle(&mut self, now: Time, conn: ConnId, what: What) {
-        let Some(Asker { job, .. }) = self.asker(conn) else { return };
-        match what {
-            What::Fence => self.check_fence(job),
-            What::Ring => self.check_ring(job),
-            What::GroupFence { group, .. } => {
-                if self.groups.is_complete(group) {
-                    self.complete_group(job, group);
-                }
-            }
-            What::Upcall(..) | What::Lookup { .. } | What::NodeAttr(_) | What::Answer(_) => return,
+    fn after_command(&mut self, now: Time, conn: ConnId, state: ReplyState) {
+        let Some(Requester { job, .. }) = self.requester(conn) else { return };
+        match state {
+            ReplyState::Fence => self.check_fence(job),
+            ReplyState::Ring => self.check_ring(job),
+            ReplyState::GroupFence { group, .. } => self.check_group(job, group),
+            ReplyState::Upcall(..)
+            | ReplyState::Lookup { .. }
+            | ReplyState::NodeAttr(_)
+            | ReplyState::Ready(_) => return,
         }
         let warning = self.jobs[job.index()].fence_warning;
         if warning > 0 {
-            self.wake_after(now, warning);
+            self.schedule(now, warning);
         }
-        self.check_absent(job);
+        self.check_for_exited(job);
     }
 
     #[cold]
@@ -130,16 +129,16 @@ impl Server<'_> {
         event!(warn, "conn {} has to be closed: {}", conn, why);
         let slot = &mut self.conns[conn.index()];
         slot.closing = Some(why);
-        slot.closing_unsaid = true;
+        slot.closing_pending = true;
         self.check_ready(conn);
     }
 
     #[inline]
-    pub(super) fn asker(&self, conn: ConnId) -> Option<Asker> {
+    pub(super) fn requester(&self, conn: ConnId) -> Option<Requester> {
         let Conn { job, rank, .. } = *self.conns.get(conn.index())?;
         let (job, rank) = (job?, rank?);
         let index = self.jobs.get(job.index())?.slot(rank)?;
-        Some(Asker { conn, job, rank, index })
+        Some(Requester { conn, job, rank, index })
     }
 
     #[inline]
@@ -149,88 +148,88 @@ impl Server<'_> {
         conn: ConnId,
         command: &Command<'_>,
         frame: &wire::Frame<'_>,
-    ) -> Result<What, Refusal> {
+    ) -> Result<ReplyState, Refusal> {
         let slot = &self.conns[conn.index()];
         if slot.phase == Phase::Ready
-            && !slot.aside
-            && let Some(asker) = self.asker(conn)
+            && !slot.query
+            && let Some(requester) = self.requester(conn)
         {
             match *command {
                 Command::Put { kvs, key, value } => {
-                    return self.put(asker, kvs, key, value).map(What::Answer);
+                    return self.put(requester, kvs, key, value).map(ReplyState::Ready);
                 }
-                Command::Get { kvs, key } => return self.get(asker, kvs, key).map(What::Answer),
-                Command::Fence { group: None } => return self.fence(now, asker),
+                Command::Get { kvs, key } => return self.get(requester, kvs, key).map(ReplyState::Ready),
+                Command::Fence { group: None } => return self.fence(now, requester),
                 _ => {}
             }
         }
-        self.seldom(now, conn, command, frame)
+        self.uncommon_command(now, conn, command, frame)
     }
 
-    /// The same of what a rank says a few times, or a connection aside.
+    /// The same for uncommon commands, and for query connections.
     #[cold]
-    fn seldom(
+    fn uncommon_command(
         &mut self,
         now: Time,
         conn: ConnId,
         command: &Command<'_>,
         frame: &wire::Frame<'_>,
-    ) -> Result<What, Refusal> {
-        if self.conns[conn.index()].aside {
-            self.check_aside(conn, command)?;
+    ) -> Result<ReplyState, Refusal> {
+        if self.conns[conn.index()].query {
+            self.check_query(conn, command)?;
         }
         match *command {
-            Command::Init { version, .. } => return self.init(conn, version).map(What::Answer),
-            Command::InitAck { pmiid } => return self.init_ack(conn, pmiid).map(What::Answer),
+            Command::Init { version, .. } => return self.init(conn, version).map(ReplyState::Ready),
+            Command::InitAck { pmiid } => return self.init_ack(conn, pmiid).map(ReplyState::Ready),
             Command::FullInit { rank, jobid, .. } => {
-                return self.full_init(conn, rank, jobid).map(What::Answer);
+                return self.full_init(conn, rank, jobid).map(ReplyState::Ready);
             }
             _ => {}
         }
-        let asker = self.asker(conn).ok_or(Refusal::NotInitialized)?;
+        let requester = self.requester(conn).ok_or(Refusal::NotInitialized)?;
         if self.conns[conn.index()].phase != Phase::Ready {
             return Err(Refusal::NotInitialized);
         }
-        Ok(What::Answer(match *command {
-            Command::GetMaxes => Answer::Maxes,
-            Command::GetUniverseSize => Answer::UniverseSize,
-            Command::GetAppnum => Answer::Appnum,
-            Command::GetJobId => Answer::JobId,
-            Command::Get { kvs, key } => self.get(asker, kvs, key)?,
-            Command::Fence { group: Some(group) } => return self.group_fence(now, asker, &group),
-            Command::PutNodeAttr { key, value } => self.put_node_attr(asker, key, value)?,
-            Command::GetNodeAttr { key, wait } => return self.get_node_attr(asker, key, wait),
-            Command::GetJobAttr { key } => self.get_job_attr(asker, Op::GetJobAttr, key)?,
+        Ok(ReplyState::Ready(match *command {
+            Command::GetMaxes => Response::Maxes,
+            Command::GetUniverseSize => Response::UniverseSize,
+            Command::GetAppnum => Response::Appnum,
+            Command::GetJobId => Response::JobId,
+            Command::Get { kvs, key } => self.get(requester, kvs, key)?,
+            Command::Fence { group: Some(group) } => return self.group_fence(now, requester, &group),
+            Command::PutNodeAttr { key, value } => self.put_node_attr(requester, key, value)?,
+            Command::GetNodeAttr { key, wait } => return self.get_node_attr(requester, key, wait),
+            Command::GetJobAttr { key } => self.get_job_attr(requester, Op::GetJobAttr, key)?,
             Command::Finalize => {
                 self.conns[conn.index()].phase = Phase::Finalized;
-                if !self.conns[conn.index()].aside {
-                    self.ranks[asker.index].phase = RankPhase::Finalized;
+                if !self.conns[conn.index()].query {
+                    self.ranks[requester.index].phase = RankPhase::Finalized;
                 }
-                Answer::Done(Op::Finalize)
+                Response::Done(Op::Finalize)
             }
             Command::Publish { .. } | Command::Unpublish { .. } | Command::Lookup { .. }
-                if self.jobs[asker.job.index()].remote_names =>
+                if self.jobs[requester.job.index()].remote_names =>
             {
-                return self.upcall(asker, command.op(), frame);
+                return self.upcall(requester, command.op(), frame);
             }
             Command::PsetDefine { .. } | Command::Connect { .. } | Command::Disconnect { .. }
                 if self.links.are_any() =>
             {
-                return self.upcall(asker, command.op(), frame);
+                return self.upcall(requester, command.op(), frame);
             }
-            Command::Publish { name, port } => self.publish(asker, name, port)?,
+            Command::Publish { name, port } => self.publish(requester, name, port)?,
             Command::Unpublish { name } => self.unpublish(name)?,
-            Command::Lookup { name, wait } => return self.lookup(now, asker, name, wait),
-            Command::Spawn(spawn) => return self.spawn(asker, &spawn, frame),
-            Command::Connect { jobid } => self.connect(asker, jobid)?,
-            Command::Disconnect { jobid } => self.disconnect(asker, jobid)?,
-            Command::Ring { count, left, right } => return self.ring(asker, count, left, right),
-            Command::PsetCount => self.pset_count(asker),
-            Command::PsetName { index } => self.pset_name(asker, index)?,
-            Command::PsetInfo { name } => self.pset_info(asker, name)?,
-            Command::PsetMembers { name, from } => self.pset_members(asker, name, from)?,
-            Command::PsetDefine { name, members } => self.pset_define(asker, name, members)?,
-            // Seen to already, all of them.
+            Command::Lookup { name, wait } => return self.lookup(now, requester, name, wait),
+            Command::Spawn(spawn) => return self.spawn(requester, &spawn, frame),
+            Command::Connect { jobid } => self.connect(requester, jobid)?,
+            Command::Disconnect { jobid } => self.disconnect(requester, jobid)?,
+            Command::Ring { count, left, right } => return self.ring(requester, count, left, right),
+            Command::PsetCount => self.pset_count(requester),
+            Command::PsetName { index } => self.pset_name(requester, index)?,
+            Command::PsetInfo { name } => self.pset_info(requester, name)?,
+            Command::PsetMembers { name, from } => self.pset_members(requester, name, from)?,
+            Command::PsetDefine { name, members } => self.pset_define(requester, name, members)?,
+            // Handled above.
             Command::Init { .. }
             | Command::InitAck { .. }
             | Command::FullInit { .. }
@@ -242,16 +241,16 @@ impl Server<'_> {
 
     #[cold]
     fn abort(&mut self, conn: ConnId, code: Option<i32>, world: bool, message: Text<'_>) {
-        if self.conns[conn.index()].aside {
-            return self.close(conn, Closing::TurnedDown);
+        if self.conns[conn.index()].query {
+            return self.close(conn, Closing::Refused);
         }
-        let Some(Asker { job, rank, index, .. }) = self.asker(conn) else {
-            self.close(conn, Closing::Malformed(Malformed::Introduction));
+        let Some(Requester { job, rank, index, .. }) = self.requester(conn) else {
+            self.close(conn, Closing::Malformed(Malformed::Handshake));
             return;
         };
         let state = &mut self.jobs[job.index()];
         let slot = &mut self.ranks[index];
-        // A process that has ended needs no end of its own any more.
+        // A process that has exited need not be killed.
         if state.ending.is_some() || slot.abort.is_some() || (slot.exit.is_some() && !world) {
             return;
         }
@@ -265,104 +264,109 @@ impl Server<'_> {
         if world {
             self.end_job(job, Cause::Abort { rank, code });
         } else {
-            slot.abort = Some(Aborted { code, unsaid: true });
-            self.news = true;
+            slot.abort = Some(Aborted { code, pending: true });
+            self.events_pending = true;
         }
     }
 
     #[inline]
     fn put(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         kvs: Option<Text<'_>>,
         key: Text<'_>,
         value: Text<'_>,
-    ) -> Result<Answer, Refusal> {
-        self.own_kvs(asker, kvs)?;
-        self.store(asker, Kind::Kvs, key, Some(value))?;
-        Ok(Answer::Done(Op::Put))
+    ) -> Result<Response, Refusal> {
+        self.own_kvs(requester, kvs)?;
+        self.store(requester, Kind::Kvs, key, Some(value))?;
+        Ok(Response::Done(Op::Put))
     }
 
-    /// Puts a pair, or a wish for the key, at the asker's expense.
+    /// Stores a pair, or a request for a key that is missing, within the quota of the requester.
     #[inline]
     pub(super) fn store(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         kind: Kind,
         key: Text<'_>,
         value: Option<Text<'_>>,
     ) -> Result<(u32, Before), Refusal> {
-        let job = &self.jobs[asker.job.index()];
-        let used = &mut self.ranks[asker.index].used;
-        let owner = Owner { id: asker.index as u32, used, share: job.share };
+        let job = &self.jobs[requester.job.index()];
+        let used = &mut self.ranks[requester.index].used;
+        let owner = Owner { id: requester.index as u32, used, quota: job.quota };
         let mut room = [0; KEY_MAX as usize];
         let key = contiguous(&key, &mut room)?;
         self.kvs.put((job.spaces, kind), Some(owner), key, value.map(|value| value.parts()))
     }
 
     #[inline]
-    fn get(&mut self, asker: Asker, kvs: Option<Text<'_>>, key: Text<'_>) -> Result<Answer, Refusal> {
+    fn get(
+        &mut self,
+        requester: Requester,
+        kvs: Option<Text<'_>>,
+        key: Text<'_>,
+    ) -> Result<Response, Refusal> {
         let job = match kvs {
             Some(kvs) if !kvs.is_empty() => self.named(kvs).ok_or(Refusal::NoKvs)?,
-            _ => asker.job,
+            _ => requester.job,
         };
-        if !self.connections.connected(asker.job, job) {
+        if !self.connections.connected(requester.job, job) {
             return Err(Refusal::NoKvs);
         }
         let mut room = [0; KEY_MAX as usize];
         let spaces = self.jobs[job.index()].spaces;
         match self.kvs.find((spaces, Kind::Kvs), contiguous(&key, &mut room)?)? {
-            Some(record) => Ok(Answer::Record(Op::Get, record)),
+            Some(record) => Ok(Response::Record(Op::Get, record)),
             // PMI-1 has no job attributes: they are keys like any other.
-            None if job == asker.job && self.conns[asker.conn.index()].protocol == Protocol::V1 => {
-                self.get_job_attr(asker, Op::Get, key)
+            None if job == requester.job && self.conns[requester.conn.index()].protocol == Protocol::V1 => {
+                self.get_job_attr(requester, Op::Get, key)
             }
-            None => Ok(Answer::Missing(Op::Get)),
+            None => Ok(Response::Missing(Op::Get)),
         }
     }
 
-    /// Ranks put into their own job's space alone.
+    /// Checks that a rank puts into the space of its own job.
     #[inline]
-    fn own_kvs(&self, asker: Asker, kvs: Option<Text<'_>>) -> Result<(), Refusal> {
-        let own = self.jobs[asker.job.index()].name.as_bytes();
+    fn own_kvs(&self, requester: Requester, kvs: Option<Text<'_>>) -> Result<(), Refusal> {
+        let own = self.jobs[requester.job.index()].name.as_bytes();
         match kvs {
             Some(kvs) if !kvs.is_empty() && kvs != *own => Err(Refusal::NoKvs),
             _ => Ok(()),
         }
     }
 
-    /// The job with that job id.
+    /// Returns the job with that job id.
     #[inline]
     fn named(&self, jobid: Text<'_>) -> Option<JobId> {
         let named = |job: &Job| !job.name.is_empty() && jobid == *job.name.as_bytes();
         self.jobs.iter().position(named).map(|at| JobId(at as u32))
     }
 
-    fn connect(&mut self, asker: Asker, jobid: Text<'_>) -> Result<Answer, Refusal> {
+    fn connect(&mut self, requester: Requester, jobid: Text<'_>) -> Result<Response, Refusal> {
         let other = self.named(jobid).ok_or(Refusal::NoJob)?;
-        self.connections.connect(asker.job, other);
-        Ok(Answer::Done(Op::Connect))
+        self.connections.connect(requester.job, other);
+        Ok(Response::Done(Op::Connect))
     }
 
-    fn disconnect(&mut self, asker: Asker, jobid: Text<'_>) -> Result<Answer, Refusal> {
+    fn disconnect(&mut self, requester: Requester, jobid: Text<'_>) -> Result<Response, Refusal> {
         let other = self.named(jobid).ok_or(Refusal::NoJob)?;
-        match self.connections.disconnect(asker.job, other) {
-            true => Ok(Answer::Done(Op::Disconnect)),
+        match self.connections.disconnect(requester.job, other) {
+            true => Ok(Response::Done(Op::Disconnect)),
             false => Err(Refusal::NotConnected),
         }
     }
 }
 
-/// Introductions are lines, and so is all of PMI-1.
+/// Handshakes are lines, and so is all of PMI-1.
 #[inline]
 fn framing(conn: &Conn) -> Framing {
     match (conn.protocol, conn.phase) {
-        (Protocol::V2, Phase::Greeted | Phase::Ready) => Framing::Counted,
+        (Protocol::V2, Phase::Negotiated | Phase::Ready) => Framing::Counted,
         _ => Framing::Line,
     }
 }
 
-/// A key's bytes. Those of one with escapes are put together in `room`.
+/// Returns the bytes of a key. A key with escapes is copied to `room`.
 #[inline]
 pub(super) fn contiguous<'k>(key: &Text<'k>, room: &'k mut [u8]) -> Result<&'k [u8], Refusal> {
     match key.as_plain() {

@@ -1,4 +1,4 @@
-//! The one way in and the one way out, as values. All of it is serde, so that one recording replays on every host.
+//! Inputs and outputs of a server. All are serde types, so that a recording replays on every host.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,29 +9,28 @@ use crate::store::bytes::in_one_piece;
 use crate::trace::{Cause, Closing, Exit};
 use crate::wire::Protocol;
 
-/// What the host tells the core.
+/// Input to a server.
 ///
 /// Order of calling: [`RegisterJob`](Input::RegisterJob), then its [`Program`](Input::Program)s, [`MapRanks`](Input::MapRanks)s and
 /// [`Attr`](Input::Attr)ibutes, then connections and exits in any order, then [`DeregisterJob`](Input::DeregisterJob).
 ///
-/// Where several nodes serve the same jobs, [`Node`](Input::Node) comes before everything else. Then their hosts tell
-/// all of them, in the same order, of the same jobs with the same numbers, and of sets and connections; each is told of
-/// connections and exits of its own ranks alone. What a host passes on from node to node must not overtake what it was
-/// given for that [`Peer`](Output::Peer) before.
+/// If several nodes serve the same jobs, [`Node`](Input::Node) is the first input. All servers then get the same jobs with the
+/// same numbers, and the same process sets and job connections, in the same order. Connections and exits go to the server of
+/// the rank's node only. Other messages between the hosts must not overtake the [`Peer`](Output::Peer) messages before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Input<'a> {
-    /// This server is one of several, each on a node of its own, in a [tree](crate::peer::tree::Tree).
+    /// The server is one of several, one per node, in a [tree](crate::peer::tree::Tree).
     Node {
-        /// Its number, from 0.
+        /// Number of this node, from 0.
         node: u32,
-        /// How many there are.
+        /// Number of nodes.
         nodes: u32,
-        /// How many children each of them has at most.
+        /// Maximum number of children of a node.
         radix: u32,
     },
-    /// A job is to be served.
+    /// Registers a job.
     RegisterJob(JobSpec<'a>),
-    /// Ranks `first..first + count` of the job are on that node; those of which nothing is said, on node 0.
+    /// Maps ranks `first..first + count` of a job to a node. The default is node 0.
     MapRanks {
         /// The job.
         job: JobId,
@@ -42,7 +41,7 @@ pub enum Input<'a> {
         /// Where.
         node: u32,
     },
-    /// A pair for the key-value space of a spawned job, on nodes other than the one that was asked for the spawn.
+    /// Stores a pair in the key-value space of a spawned job, on nodes other than the one that received the spawn request.
     Preput {
         /// The job.
         job: JobId,
@@ -53,7 +52,7 @@ pub enum Input<'a> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         value: &'a [u8],
     },
-    /// A process set that a rank has defined on some node; every node is told.
+    /// Defines a process set that a rank has defined on any node. Every server gets it.
     Define {
         /// The job.
         job: JobId,
@@ -64,7 +63,7 @@ pub enum Input<'a> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         members: &'a [u8],
     },
-    /// Two jobs have been connected or parted by a rank on some node; every node is told.
+    /// Connects or disconnects two jobs at the request of a rank on any node. Every server gets it.
     Connected {
         /// The job that asked.
         job: JobId,
@@ -73,12 +72,13 @@ pub enum Input<'a> {
         /// Whether they are connected from now on.
         connected: bool,
     },
-    /// A fence of the job is late on some node: whoever is missing on this one is to be named ([`Output::StalledFence`]).
+    /// A fence of the job is stalled on another node. The missing ranks of this node are then reported
+    /// ([`Output::StalledFence`]).
     StalledFence {
         /// The job.
         job: JobId,
     },
-    /// A message from a neighbour in the tree: exactly what an [`Output::Peer`] of its was.
+    /// Message from a neighbour in the tree: the bytes of its [`Output::Peer`].
     Peer {
         /// The neighbour.
         node: u32,
@@ -86,17 +86,17 @@ pub enum Input<'a> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         bytes: &'a [u8],
     },
-    /// The host has no room for more messages to a neighbour for now.
+    /// The link to a neighbour is full. `poll` returns nothing for it until [`PeerWritable`](Input::PeerWritable).
     PeerBlocked {
         /// The neighbour.
         node: u32,
     },
-    /// The host has room for messages to a neighbour again.
+    /// The link to a neighbour is writable again.
     PeerWritable {
         /// The neighbour.
         node: u32,
     },
-    /// Ranks `first..first + count` of the job run program number `appnum` (0 where nothing is said).
+    /// Sets the program number of ranks `first..first + count` of a job. The default is 0.
     Program {
         /// The job.
         job: JobId,
@@ -107,7 +107,7 @@ pub enum Input<'a> {
         /// The program's number on the command line.
         appnum: u32,
     },
-    /// A job attribute, which PMI-1 clients read from the key-value space.
+    /// Sets a job attribute. PMI-1 clients read it from the key-value space.
     Attr {
         /// The job.
         job: JobId,
@@ -118,11 +118,11 @@ pub enum Input<'a> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         value: &'a [u8],
     },
-    /// A process set of a job: ranks `first..first + count`.
+    /// Defines a process set of a job: ranks `first..first + count`.
     Pset {
         /// The job.
         job: JobId,
-        /// The set's name; `mpi://WORLD` and `mpi://SELF` are there without being defined.
+        /// The set's name. `mpi://WORLD` and `mpi://SELF` always exist.
         #[serde(borrow)]
         name: &'a str,
         /// Its first rank.
@@ -130,75 +130,73 @@ pub enum Input<'a> {
         /// How many ranks.
         count: u32,
     },
-    /// A spawn has been carried out, or could not be.
+    /// Completes a spawn ([`Output::Spawn`]).
     SpawnComplete {
         /// Which one.
         spawn: UpcallId,
-        /// Whether the processes of its job run. Otherwise none does, and the job has been forgotten if there was
-        /// one.
+        /// Whether the processes of its job run. Otherwise none does, and the job, if any, has been deregistered.
         started: bool,
-        /// The limit that left no room for its job, where that is why nothing was started.
+        /// The exhausted limit, if that is why nothing was started.
         full: Option<Limit>,
         /// A code for each program: 0, or the `errno` of its failure.
         #[serde(borrow, serialize_with = "in_one_piece")]
         codes: &'a [u8],
     },
-    /// A request that is the host's business ([`Output::Upcall`]) has been carried out, or could not be.
+    /// Completes an upcall ([`Output::Upcall`]).
     UpcallComplete {
         /// Which one.
         upcall: UpcallId,
         /// 0, or a code of pmi2.h (`PMI2_ERR_…`) that the client gets as `rc`.
         rc: i32,
-        /// The port that a look-up found; for a failure the reason, of which the client gets the first
-        /// [`MESSAGE_TEXT_MAX`](crate::limits::MESSAGE_TEXT_MAX) bytes; else empty.
+        /// The port that a look-up found. For a failure the reason, of which the client gets the first
+        /// [`MESSAGE_TEXT_MAX`](crate::limits::MESSAGE_TEXT_MAX) bytes. Otherwise empty.
         #[serde(borrow, serialize_with = "in_one_piece")]
         text: &'a [u8],
     },
     /// A client connected.
     Opened {
-        /// The number that the host gives it, free until now.
+        /// An unused connection number.
         conn: ConnId,
-        /// The job that it came for.
+        /// The job.
         job: JobId,
-        /// Whose it is where the host knows (`PMI_FD`); others introduce themselves (`PMI_PORT`).
+        /// The rank, if the host knows it (`PMI_FD`). Other clients send it in the handshake (`PMI_PORT`).
         rank: Option<Rank>,
     },
-    /// A client connected that has queries alone. It introduces itself by PMI-2 (`init`, then `fullinit` with its
-    /// `pmirank`, and with the job's id as `pmijobid` or without), may do so while the rank is connected and again
-    /// after it has left, and counts for nothing in the rank's life. It may ask for process sets, attributes, the
-    /// job's id and what was put, may define process sets, and is refused everything else.
+    /// A query connection was opened. Its handshake is that of PMI-2: `init`, then `fullinit` with `pmirank` and optionally
+    /// `pmijobid`. It is independent of the rank's own connection and of its init and finalize. It may query process sets,
+    /// attributes, the job id and key-value pairs, and may define process sets. Other requests are refused.
     OpenedQuery {
-        /// The number that the host gives it, free until now.
+        /// An unused connection number.
         conn: ConnId,
-        /// The job that it asks about.
+        /// The job.
         job: JobId,
     },
-    /// A client's bytes: all that the host holds and the core has not [consumed](Consumed) yet.
+    /// Bytes of a client: all that the host holds and the server has not [consumed](Consumed). [`Inbox`](super::Inbox) does this.
     Bytes {
         /// The connection.
         conn: ConnId,
         /// From the first byte not consumed.
         #[serde(borrow, serialize_with = "in_one_piece")]
         bytes: &'a [u8],
-        /// Whether the host's buffer is full, so that a message not whole by now never will be.
+        /// Whether the host's buffer is full, so that an incomplete message cannot be completed.
         full: bool,
     },
-    /// The host could not write all of a reply: no more for this connection for now.
+    /// The connection's send buffer is full. `poll` returns nothing for it until [`Writable`](Input::Writable).
     Blocked {
         /// The connection.
         conn: ConnId,
     },
-    /// The host can write to the connection again.
+    /// The connection is writable again.
     Writable {
         /// The connection.
         conn: ConnId,
     },
-    /// The connection is closed, by whichever side. Its number is free again.
+    /// The connection was closed by either side. Its number may be reused.
     Closed {
         /// The connection.
         conn: ConnId,
     },
-    /// A rank's process has ended.
+    /// The process of a rank exited.
     Exited {
         /// The job.
         job: JobId,
@@ -236,7 +234,7 @@ pub struct JobSpec<'a> {
     /// Its number of ranks.
     pub size: u32,
     /// `universeSize`: how many processes there may be in all; the job's size where nothing is known.
-    pub universe: Option<u32>,
+    pub universe_size: Option<u32>,
     /// Whether a rank that fails ends the job. Otherwise the survivors go on and fences count the living.
     pub cleanup: bool,
     /// The PMI-1 subversion to answer: 2 offers group barriers, 1 suits clients that insist on 1.1.
@@ -263,7 +261,7 @@ impl<'a> JobSpec<'a> {
             job,
             name,
             size,
-            universe: None,
+            universe_size: None,
             cleanup: true,
             pmi1_subversion: 2,
             spawn: None,
@@ -277,7 +275,7 @@ impl<'a> JobSpec<'a> {
     /// The job that a host has a board serve, under the number that the board gives it.
     pub const fn managed(job: JobId, open: &OpenJob<'a>) -> JobSpec<'a> {
         JobSpec {
-            universe: open.universe,
+            universe_size: open.universe_size,
             cleanup: open.cleanup,
             pmi1_subversion: open.pmi1_subversion,
             lookup_wait: open.lookup_wait,
@@ -287,33 +285,32 @@ impl<'a> JobSpec<'a> {
     }
 }
 
-/// What [`crate::Server::handle`] did with an input.
+/// Result of [`crate::Server::handle`]: what it consumed of [`Input::Bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Consumed {
-    /// How many of the bytes are done with; the host hands in the rest again, with what follows them.
+    /// Number of bytes consumed. The host hands in the others again, with those that follow.
     pub bytes: u32,
-    /// Whether a whole message waits behind them until the connection's replies are taken: hand the rest in
-    /// again after the next reply to this connection, also when no more bytes come.
+    /// Whether a complete message remains because too many replies are pending. The host hands in the rest again after the
+    /// next reply to this connection, also when no more bytes arrive.
     pub again: bool,
 }
 
-/// What the core tells the host. Borrows from the buffer that was passed to
-/// [`crate::Server::poll`].
+/// Action for the host. It borrows from the buffer that was passed to [`crate::Server::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Output<'b> {
-    /// Bytes to write to a connection.
+    /// Send a reply.
     Bytes {
         /// The connection.
         conn: ConnId,
-        /// One whole reply.
+        /// One complete reply.
         #[serde(borrow, serialize_with = "in_one_piece")]
         bytes: &'b [u8],
     },
-    /// The connection cannot go on: the host closes it and then says [`Input::Closed`].
+    /// Close a connection. [`Input::Closed`] follows.
     Close {
         /// The connection.
         conn: ConnId,
-        /// What was wrong with its bytes.
+        /// The reason.
         why: Closing,
     },
     /// A client has become a rank of a job.
@@ -325,8 +322,8 @@ pub enum Output<'b> {
         /// The rank.
         rank: Rank,
     },
-    /// Processes have to be started: the host makes a job of them ([`JobSpec::spawn`]), starts them, and then says
-    /// [`Input::SpawnComplete`].
+    /// Start processes: the host registers a job ([`JobSpec::spawn`]), starts its processes, and completes the spawn
+    /// ([`Input::SpawnComplete`]).
     Spawn {
         /// Which spawn.
         spawn: UpcallId,
@@ -340,10 +337,9 @@ pub enum Output<'b> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         request: &'b [u8],
     },
-    /// A job asks for something that is the host's business, which sees to it and then says [`Input::UpcallComplete`]: where
-    /// [names are](JobSpec::remote_names), to publish, withdraw or look up one; where there are several nodes, to define
-    /// a process set or to connect or part jobs, which the host has all nodes told of ([`Input::Define`],
-    /// [`Input::Connected`]) before it answers.
+    /// Carry out a request and complete it ([`Input::UpcallComplete`]). With [`remote_names`](JobSpec::remote_names): publish,
+    /// unpublish or look up a name. With several nodes: define a process set, connect or disconnect jobs, for which the host
+    /// gives all servers [`Input::Define`] or [`Input::Connected`] first.
     Upcall {
         /// Which request.
         upcall: UpcallId,
@@ -357,7 +353,7 @@ pub enum Output<'b> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         request: &'b [u8],
     },
-    /// A rank asked to be ended alone: the host ends its process.
+    /// Kill the process of a rank that aborted only itself.
     KillRank {
         /// The job.
         job: JobId,
@@ -369,7 +365,7 @@ pub enum Output<'b> {
         #[serde(borrow)]
         message: &'b str,
     },
-    /// The job has to end: the host ends its processes. Said once a job.
+    /// Kill all processes of a job. Returned once per job.
     AbortJob {
         /// The job.
         job: JobId,
@@ -379,7 +375,7 @@ pub enum Output<'b> {
         #[serde(borrow)]
         message: &'b str,
     },
-    /// A message for a neighbour in the tree. The host hands it over whole and in order.
+    /// Send a message to a neighbour in the tree, complete and in order.
     Peer {
         /// The neighbour.
         node: u32,
@@ -387,16 +383,15 @@ pub enum Output<'b> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         bytes: &'b [u8],
     },
-    /// A fence waits for longer than [`JobSpec::fence_warning`], as far as this node's ranks are concerned. Said once a
-    /// fence.
+    /// A fence waits for ranks of this node for longer than [`JobSpec::fence_warning`]. Returned once per fence.
     StalledFence {
         /// The job.
         job: JobId,
-        /// How many ranks have arrived.
+        /// Ranks that have arrived.
         arrived: u32,
-        /// How many must.
+        /// Ranks that must arrive.
         size: u32,
-        /// The missing ones, as `0-3,7`, cut short with `,...`; empty where only other nodes' are.
+        /// Missing ranks as `0-3,7`, truncated with `,...`. Empty if only ranks of other nodes are missing.
         #[serde(borrow)]
         missing: &'b str,
     },

@@ -1,4 +1,4 @@
-//! Jobs and their processes: how they come, fail and go.
+//! Jobs and their processes: registration, exits, deregistration.
 
 use heapless::String;
 
@@ -13,7 +13,7 @@ use crate::tables::kvs::{Kind, Owner};
 use crate::trace::{Cause, Closing, Exit, event};
 
 impl Server<'_> {
-    pub(super) fn open_job(&mut self, spec: &JobSpec<'_>) -> Result<(), Fault> {
+    pub(super) fn register_job(&mut self, spec: &JobSpec<'_>) -> Result<(), Fault> {
         let full = |limit| Fault::Full(limit, self.limits.of(limit));
         let slot = self.jobs.get(spec.job.index()).ok_or(full(Limit::Jobs))?;
         if !slot.name.is_empty() {
@@ -32,14 +32,14 @@ impl Server<'_> {
             Some(spawn) => self.check_spawned(spawn, spec.size)?,
             None => String::try_from(spec.spawner).map_err(|_| Fault::BadJobId)?,
         };
-        let (spaces, share) = self.kvs.open(spec.size);
+        let (spaces, quota) = self.kvs.open(spec.size);
         let job = Job {
             hash: log::hash(0, spec.name.as_bytes()),
             name,
             first,
             size: spec.size,
             local: if self.links.node() == 0 { spec.size } else { 0 },
-            universe: spec.universe.unwrap_or(spec.size),
+            universe_size: spec.universe_size.unwrap_or(spec.size),
             cleanup: spec.cleanup,
             pmi1_subversion: spec.pmi1_subversion,
             spawner,
@@ -47,7 +47,7 @@ impl Server<'_> {
             remote_names: spec.remote_names,
             fence_warning: spec.fence_warning,
             spaces,
-            share,
+            quota,
             ..Job::default()
         };
         self.ranks[job.slots()].fill(RankSlot::default());
@@ -102,12 +102,12 @@ impl Server<'_> {
         if self.ranks[index].exit.is_some() {
             return Err(Fault::RankTaken);
         }
-        let Job { share, cleanup, .. } = self.jobs[job.index()];
+        let Job { quota, cleanup, .. } = self.jobs[job.index()];
         let slot = &mut self.ranks[index];
         slot.exit = Some(exit);
         event!(debug, "job {}: rank {} {}", job, rank, exit);
         let phase = slot.phase;
-        self.kvs.release(Owner { id: index as u32, used: &mut slot.used, share });
+        self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
         self.jobs[job.index()].gone += 1;
         let signalled = matches!(exit, Exit::Signal(_) | Exit::Lost);
         let aborted = slot.abort.is_some();
@@ -121,12 +121,12 @@ impl Server<'_> {
             Some(cause) if cleanup && !aborted => self.end_job(job, cause),
             Some(_) => {
                 self.ranks[index].dead = true;
-                self.bury(job, rank);
+                self.exclude(job, rank);
             }
-            None if cleanup => self.check_absent(job),
-            None => self.bury(job, rank),
+            None if cleanup => self.check_for_exited(job),
+            None => self.exclude(job, rank),
         }
-        self.tell_end(index);
+        self.report_exit(index);
         Ok(())
     }
 
@@ -135,27 +135,27 @@ impl Server<'_> {
         let state = &mut self.jobs[job.index()];
         if state.ending.is_none() {
             state.ending = Some(cause);
-            state.ending_unsaid = true;
+            state.ending_pending = true;
             event!(warn, "job {} has to end: {}", job, cause);
-            self.news = true;
+            self.events_pending = true;
         }
     }
 
-    pub(super) fn forget(&mut self, job: JobId) -> Result<(), Fault> {
-        let Job { share, .. } = *self.job(job)?;
+    pub(super) fn deregister_job(&mut self, job: JobId) -> Result<(), Fault> {
+        let Job { quota, .. } = *self.job(job)?;
         for index in self.jobs[job.index()].slots() {
             let slot = &mut self.ranks[index];
             if slot.exit.is_none() {
-                self.kvs.release(Owner { id: index as u32, used: &mut slot.used, share });
+                self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
             }
             *slot = RankSlot::default();
         }
         for at in 0..self.limits.conns {
             if self.conns[at as usize].job == Some(job) {
-                self.drop_owed(ConnId(at));
+                self.drop_replies(ConnId(at));
                 let conn = &mut self.conns[at as usize];
-                conn.joined_unsaid = false;
-                conn.closing_unsaid |= conn.closing.is_none();
+                conn.joined_pending = false;
+                conn.closing_pending |= conn.closing.is_none();
                 conn.closing.get_or_insert(Closing::JobOver);
                 self.check_ready(ConnId(at));
             }

@@ -1,23 +1,19 @@
-//! The state machine that answers clients.
-//!
-//! [`Server::handle`] takes what happened and [`Server::poll`] gives what is to be done about it. Output is state,
-//! not a queue: a client is owed a few replies at most, a fence that completes marks its ranks ready, and `poll`
-//! writes each reply when the host can send it. So nothing can overflow, and a slow reader holds up nobody.
+//! The server: the state machine that answers clients.
 
-mod aside;
 mod attrs;
 mod backend;
+mod collective;
 mod dispatch;
-mod fences;
+mod handshake;
 mod inbox;
-mod intro;
-pub mod io;
+mod io;
 mod jobs;
 mod names;
 mod nodes;
 mod peers;
 mod poll;
 mod psets;
+mod query;
 mod record;
 mod restore;
 mod spawn;
@@ -36,7 +32,7 @@ use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
 use crate::peer::links::Links;
 use crate::snapshot;
-use crate::state::{Answer, Conn, Job, RankSlot, What};
+use crate::state::{Conn, Job, RankSlot, ReplyState, Response};
 use crate::storage::{Layout, Storage};
 use crate::store::{Log, Ready, log};
 use crate::tables::connect::Connections;
@@ -48,7 +44,56 @@ use crate::tables::upcalls::Upcalls;
 use crate::time::Time;
 use crate::trace::event;
 
-/// The server of one node's ranks.
+/// PMI server for the ranks of one node.
+///
+/// # Kinds of methods
+///
+/// - Input: [`handle`](Server::handle) applies one [`Input`]. It is the only method that changes what the server does.
+/// - Output: [`poll`](Server::poll) returns the next [`Output`]; [`has_output`](Server::has_output) tells whether there may be one.
+/// - Time: [`poll_at`](Server::poll_at) returns when [`Input::Timeout`] is due.
+/// - Status: [`job_report`](Server::job_report), [`rank_report`](Server::rank_report), [`used`](Server::used), and
+///   [`take_limit_hit`](Server::take_limit_hit), which reports each exhausted limit once.
+/// - State: [`snapshot`](Server::snapshot) and [`restore`](Server::restore).
+///
+/// # Order of calls
+///
+/// After each `handle`, call `poll` until it returns `None`, and then `poll_at`, which only these two calls change. An early
+/// [`Input::Timeout`] does no harm; a late one delays the end of look-ups and warnings. Outputs are state, not a queue: a
+/// connection whose host does not poll holds at most [`PENDING_MAX`](crate::limits::PENDING_MAX) replies, so nothing
+/// overflows. The order of inputs for one job is on [`Input`].
+///
+/// ```text
+/// loop {
+///     wait for a socket, a child process or poll_at()
+///     handle(now, input)
+///     while let Some(output) = poll(&mut buffer)? { carry it out }
+/// }
+/// ```
+///
+/// # What outputs require
+///
+/// | output | the host | and then calls |
+/// |---|---|---|
+/// | [`Bytes`](Output::Bytes) | sends the reply | [`Inbox::resume`]; [`Input::Blocked`] if the socket is full, [`Input::Writable`] when it no longer is |
+/// | [`Close`](Output::Close) | closes the connection | [`Input::Closed`] |
+/// | [`Joined`](Output::Joined) | learns the rank of a connection | nothing |
+/// | [`Spawn`](Output::Spawn) | registers a job with [`JobSpec::spawn`] and starts its processes | [`Input::SpawnComplete`] |
+/// | [`Upcall`](Output::Upcall) | carries out the request | [`Input::UpcallComplete`] |
+/// | [`KillRank`](Output::KillRank) | kills the process | [`Input::Exited`] |
+/// | [`AbortJob`](Output::AbortJob) | kills the processes of the job | [`Input::Exited`] for each, then [`Input::DeregisterJob`] |
+/// | [`Peer`](Output::Peer) | sends the message to the node | [`Input::Peer`] there; [`Input::PeerBlocked`] and [`Input::PeerWritable`] as for `Bytes` |
+/// | [`StalledFence`](Output::StalledFence) | may warn the user | nothing |
+///
+/// # Cost
+///
+/// | call | cost |
+/// |---|---|
+/// | `handle` with the bytes of a put, a get or an arrival in a fence | O(message) |
+/// | `handle` with the last arrival in a fence, a ring or a group barrier | O(ranks of the job) |
+/// | `handle` with `Timeout`, `RegisterJob`, `DeregisterJob`, `Exited` | O(jobs + ranks + connections) |
+/// | `poll` that returns `Bytes` | O(reply + log connections) |
+/// | the first `poll` after an input that may cause another output | O(jobs + ranks) more |
+/// | `poll_at`, `has_output` | O(1) |
 #[derive(Debug)]
 pub struct Server<'s> {
     limits: Limits,
@@ -62,14 +107,14 @@ pub struct Server<'s> {
     psets: Psets<'s>,
     connections: Connections<'s>,
     links: Links<'s>,
-    /// How many processes have ended so far.
-    ends: u32,
-    /// Connections with something to say that the host can write to.
+    /// Processes that have exited so far.
+    exits: u32,
+    /// Connections with an output that are not blocked.
     ready: Ready<'s>,
-    /// Whether a job or a group may have something to say.
-    news: bool,
+    /// Whether a job, a rank or a group may have an event for the host.
+    events_pending: bool,
     wake: Option<Time>,
-    /// Limits that a client was refused for, a bit each, until the host takes note.
+    /// Limits for which a request was refused, a bit each, until the host has taken them.
     hit: u32,
 }
 
@@ -125,52 +170,52 @@ impl<'s> Server<'s> {
             psets: Psets::new(psets, pset_sets, limits.ranks).ok_or(short_bits)?,
             connections: Connections::new(rows, limits.jobs).ok_or(short_bits)?,
             links: Links::new(links),
-            ends: 0,
+            exits: 0,
             ready: Ready::new(ready, limits.conns).ok_or(short_bits)?,
-            news: false,
+            events_pending: false,
             wake: None,
             hit: 0,
         })
     }
 
-    /// Takes in what happened. The only way in.
+    /// Applies one input.
     ///
     /// # Errors
-    /// A [`Fault`] is the host's mistake; nothing was changed. Clients' mistakes are no errors here: they get
-    /// their reply, or [`Output::Close`].
+    /// [`Fault`] if the host made a mistake or a limit is reached. Nothing was changed then. Mistakes of clients are no errors
+    /// here: they get an error response, or [`Output::Close`] follows.
     #[inline]
     pub fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
         if let Input::Bytes { conn, bytes, full } = input {
             return self.bytes(now, conn, bytes, full);
         }
-        self.happen(now, input)
+        self.handle_event(now, input)
     }
 
-    /// All but what clients say.
+    /// Applies every input but the bytes of clients.
     #[cold]
-    fn happen(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
+    fn handle_event(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
         match input {
-            // The caller has seen to it.
+            // `handle` has applied it.
             Input::Bytes { .. } => {}
             Input::Node { node, nodes, radix } => self.join_nodes(node, nodes, radix)?,
-            Input::RegisterJob(spec) => self.open_job(&spec)?,
-            Input::MapRanks { job, first, count, node } => self.place(job, first, count, node)?,
+            Input::RegisterJob(spec) => self.register_job(&spec)?,
+            Input::MapRanks { job, first, count, node } => self.map_ranks(job, first, count, node)?,
             Input::Preput { job, key, value } => self.preput(job, key, value)?,
             Input::Define { job, name, members } => self.define(job, name, members)?,
             Input::Connected { job, other, connected } => self.connected(job, other, connected)?,
-            Input::StalledFence { job } => self.ask_missing(job)?,
-            Input::Peer { node, bytes } => self.hear(node, bytes)?,
+            Input::StalledFence { job } => self.report_missing(job)?,
+            Input::Peer { node, bytes } => self.receive_message(node, bytes)?,
             Input::PeerBlocked { node } => self.link_mut(node)?.blocked = true,
             Input::PeerWritable { node } => self.link_mut(node)?.blocked = false,
             Input::Program { job, first, count, appnum } => self.set_program(job, first, count, appnum)?,
             Input::Attr { job, key, value } => self.set_attr(job, key, value)?,
             Input::Pset { job, name, first, count } => self.host_pset(job, name, first, count)?,
             Input::SpawnComplete { spawn, started, full, codes } => {
-                self.launched(spawn, started, full, codes)?
+                self.complete_spawn(spawn, started, full, codes)?
             }
-            Input::UpcallComplete { upcall, rc, text } => self.seen_to(upcall, rc, text)?,
+            Input::UpcallComplete { upcall, rc, text } => self.complete_upcall(upcall, rc, text)?,
             Input::Opened { conn, job, rank } => self.open_conn(conn, job, rank)?,
-            Input::OpenedQuery { conn, job } => self.open_aside(conn, job)?,
+            Input::OpenedQuery { conn, job } => self.open_query(conn, job)?,
             Input::Blocked { conn } => {
                 self.conn_mut(conn)?.blocked = true;
                 self.ready.remove(conn.0);
@@ -181,38 +226,38 @@ impl<'s> Server<'s> {
             }
             Input::Closed { conn } => self.close_conn(conn)?,
             Input::Exited { job, rank, exit } => self.exit(job, rank, exit)?,
-            Input::DeregisterJob { job } => self.forget(job)?,
-            Input::Timeout => self.tick(now),
+            Input::DeregisterJob { job } => self.deregister_job(job)?,
+            Input::Timeout => self.handle_timeout(now),
         }
         Ok(Consumed::default())
     }
 
-    /// When the host has to say [`Input::Timeout`], if nothing else happens before.
+    /// Returns when [`Input::Timeout`] is due, or `None` when it is not.
     #[inline]
     #[must_use]
     pub fn poll_at(&self) -> Option<Time> {
         self.wake
     }
 
-    /// Whether [`Server::poll`] may have something to say.
+    /// Returns whether [`Server::poll`] may return an output.
     #[inline]
     #[must_use]
     pub fn has_output(&self) -> bool {
-        self.news || self.links.ready().is_some() || self.ready.next().is_some()
+        self.events_pending || self.links.ready().is_some() || self.ready.next().is_some()
     }
 
-    /// The limits that it was made with.
+    /// Returns the limits that the server was created with.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The number that a job's key-value space has in the log: what those who share its memory
-    /// [look keys up](crate::client::LogView::get) with. Nothing where there is no such job.
+    /// Returns the number of a job's key-value space in the log, with which processes that map the log
+    /// [look up keys](crate::client::LogView::get). Returns `None` for an unknown job.
     pub fn kvs_space(&self, job: JobId) -> Option<u32> {
         self.job(job).ok().map(|job| job.spaces.of(Kind::Kvs))
     }
 
-    /// Writes the whole state to the front of `buf`: equal states give equal bytes.
+    /// Writes the whole state to the front of `buf`. Equal states give equal bytes.
     ///
     /// # Errors
     /// [`ShortBuffer`] when `buf` is shorter than [`Server::snapshot_len`].
@@ -220,7 +265,7 @@ impl<'s> Server<'s> {
         snapshot::write(&self.state(), buf).ok_or_else(|| ShortBuffer { needed: self.snapshot_len() })
     }
 
-    /// How long a [snapshot](Server::snapshot) would be, in bytes.
+    /// Returns the length of a [snapshot](Server::snapshot) of the present state, in bytes.
     pub fn snapshot_len(&self) -> usize {
         snapshot::len(&self.state())
     }
@@ -244,16 +289,16 @@ impl<'s> Server<'s> {
             psets: self.psets.state(),
             connections: self.connections.state(),
             links: self.links.state(),
-            ends: self.ends,
+            ends: self.exits,
             turn: self.ready.turn(),
             wake: self.wake,
         }
     }
 
-    /// What a table's refusal is to the host: a limit, or else the mistake that it can be.
+    /// Converts the refusal of a table into a fault: a limit, or else `mistake`.
     fn fault(&self, why: Refusal, mistake: Fault) -> Fault {
         match why {
-            Refusal::Full(limit, _) | Refusal::Share(limit, _) => Fault::Full(limit, self.limits.of(limit)),
+            Refusal::Full(limit, _) | Refusal::Quota(limit, _) => Fault::Full(limit, self.limits.of(limit)),
             _ => mistake,
         }
     }
@@ -302,18 +347,20 @@ impl<'s> Server<'s> {
             slot.conn = None;
         }
         self.ready.remove(conn.0);
-        self.drop_owed(conn);
+        self.drop_replies(conn);
         self.conns[conn.index()] = Conn::default();
         event!(debug, "conn {} closed", conn);
         Ok(())
     }
 
-    /// Nobody will hear what this connection is owed.
-    fn drop_owed(&mut self, conn: ConnId) {
-        while let Some(owed) = self.conns[conn.index()].owed.pop() {
-            match owed.what {
-                What::Lookup { at, .. } => self.names.leave(at),
-                What::Upcall(_, upcall) | What::Answer(Answer::Upcall(_, upcall)) => self.drop_upcall(upcall),
+    /// Drops the pending replies of a connection.
+    fn drop_replies(&mut self, conn: ConnId) {
+        while let Some(reply) = self.conns[conn.index()].replies.pop() {
+            match reply.state {
+                ReplyState::Lookup { at, .. } => self.names.leave(at),
+                ReplyState::Upcall(_, upcall) | ReplyState::Ready(Response::Upcall(_, upcall)) => {
+                    self.drop_upcall(upcall)
+                }
                 _ => {}
             }
         }
@@ -325,13 +372,13 @@ impl<'s> Server<'s> {
         self.ranks.get_mut(slot)
     }
 
-    /// Puts a connection among the ready ones when it has something to say and the host can write to it.
+    /// Marks a connection as ready if it has an output and is not blocked.
     #[inline]
     fn check_ready(&mut self, conn: ConnId) {
         let Some(slot) = self.conns.get(conn.index()) else { return };
-        let says = slot.joined_unsaid
-            || slot.closing_unsaid
-            || slot.owed.iter().any(|owed| matches!(owed.what, What::Answer(_)));
+        let says = slot.joined_pending
+            || slot.closing_pending
+            || slot.replies.iter().any(|reply| matches!(reply.state, ReplyState::Ready(_)));
         if says && !slot.blocked {
             self.ready.insert(conn.0);
         } else {
@@ -339,17 +386,17 @@ impl<'s> Server<'s> {
         }
     }
 
-    fn tick(&mut self, now: Time) {
+    fn handle_timeout(&mut self, now: Time) {
         let jobs = &mut *self.jobs;
         let fences = jobs.iter_mut().filter_map(|job| job.fence.check(now, job.fence_warning)).min();
         let groups = self.groups.check(now, |job| jobs.get(job.index()).map_or(0, |job| job.fence_warning));
         let lookups = self.expire_lookups(now);
         self.wake = [fences, groups, lookups].into_iter().flatten().min();
-        self.news = true;
+        self.events_pending = true;
     }
 
-    /// Something is due in so many milliseconds.
-    fn wake_after(&mut self, now: Time, millis: u64) {
+    /// Schedules a timeout in `millis` milliseconds.
+    fn schedule(&mut self, now: Time, millis: u64) {
         let due = now.after(millis);
         self.wake = Some(self.wake.map_or(due, |wake| wake.min(due)));
     }

@@ -1,4 +1,4 @@
-//! One server among several: what all nodes have to know of each other's ranks.
+//! Inputs that tell a server about other nodes.
 
 use super::Server;
 use crate::fault::{Fault, Refusal};
@@ -6,7 +6,7 @@ use crate::ids::{JobId, Rank};
 use crate::peer::links::Link;
 use crate::peer::tree::Tree;
 use crate::state::Job;
-use crate::tables::fence::Late;
+use crate::tables::fence::Stall;
 use crate::tables::kvs::Kind;
 use crate::wire::RankRanges;
 
@@ -21,7 +21,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    pub(super) fn place(&mut self, job: JobId, first: Rank, count: u32, node: u32) -> Result<(), Fault> {
+    pub(super) fn map_ranks(&mut self, job: JobId, first: Rank, count: u32, node: u32) -> Result<(), Fault> {
         let Job { size, begun, gone, first: start, .. } = *self.job(job)?;
         if begun || gone > 0 {
             return Err(Fault::BadAttribute);
@@ -46,7 +46,7 @@ impl Server<'_> {
         }
         // They may have been the only ones there.
         if moved {
-            self.count_below(job);
+            self.update_children(job);
         }
         Ok(())
     }
@@ -79,12 +79,12 @@ impl Server<'_> {
     }
 
     /// Has this node's missing ranks named, unless they have been.
-    pub(super) fn ask_missing(&mut self, job: JobId) -> Result<(), Fault> {
-        let Job { local, unawaited, .. } = *self.job(job)?;
+    pub(super) fn report_missing(&mut self, job: JobId) -> Result<(), Fault> {
+        let Job { local, excluded_count, .. } = *self.job(job)?;
         let fence = &mut self.jobs[job.index()].fence;
-        if fence.late != Late::Said && fence.arrived < local - unawaited {
-            fence.late = Late::Unsaid;
-            self.news = true;
+        if fence.stall != Stall::Reported && fence.arrived < local - excluded_count {
+            fence.stall = Stall::Pending;
+            self.events_pending = true;
         }
         Ok(())
     }
@@ -95,9 +95,9 @@ impl Server<'_> {
     }
 
     /// Finds out which children have ranks of the job to wait for.
-    pub(super) fn count_below(&mut self, job: JobId) {
+    pub(super) fn update_children(&mut self, job: JobId) {
         let links = &self.links;
-        let living = self.ranks[self.jobs[job.index()].slots()].iter().filter(|rank| !rank.buried);
+        let living = self.ranks[self.jobs[job.index()].slots()].iter().filter(|rank| !rank.excluded);
         self.jobs[job.index()].below = living.fold(0, |below, rank| below | links.below(rank.node));
     }
 }

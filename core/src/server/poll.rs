@@ -1,12 +1,12 @@
-//! What is to be said next.
+//! Selection and encoding of the next output.
 
 use super::Server;
 use super::io::Output;
 use crate::fault::{Refusal, ShortBuffer};
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{KEY_MAX, KVSNAME_MAX, VALUE_MAX};
-use crate::state::{Answer, Attr, Conn, Job, RankSlot, RingPart, What};
-use crate::tables::fence::Late;
+use crate::state::{Attr, Conn, Job, RankSlot, ReplyState, Response, RingPart};
+use crate::tables::fence::Stall;
 use crate::tables::upcalls::{Stage, Task};
 use crate::trace::Cause;
 use crate::wire::{self, Codes, Failure, Op, Reply, Text};
@@ -14,15 +14,15 @@ use crate::wire::{self, Codes, Failure, Op, Reply, Text};
 /// Room for a list of ranks.
 const LIST_MAX: usize = 1024;
 
-/// What the host is told before replies are.
-enum News {
+/// Events, which come before replies.
+enum Event {
     Upcall(UpcallId),
     /// The rank in this slot.
     Kill(usize),
     Ending(JobId),
-    Late(JobId),
-    LateGroup(u32),
-    /// So many bytes for a node.
+    StalledFence(JobId),
+    StalledGroup(u32),
+    /// Message of that many bytes for a node.
     Peer(u32, usize),
 }
 
@@ -41,59 +41,59 @@ impl Server<'_> {
         if buf.len() < needed {
             return Err(ShortBuffer { needed });
         }
-        if (self.news || self.links.ready().is_some())
-            && let Some(news) = self.next_news(buf)
+        if (self.events_pending || self.links.ready().is_some())
+            && let Some(events_pending) = self.next_event(buf)
         {
-            return Ok(self.say_news(news, buf));
+            return Ok(self.emit_event(events_pending, buf));
         }
         let Some(conn) = self.ready.next().map(ConnId) else { return Ok(None) };
         self.ready.pass(conn.0);
-        Ok(self.say(conn, buf))
+        Ok(self.emit_for(conn, buf))
     }
 
-    /// What goes before replies. A message for a peer is written at once.
+    /// Returns the next event. A message for a peer is written at once.
     #[cold]
-    fn next_news(&mut self, buf: &mut [u8]) -> Option<News> {
-        if self.news {
+    fn next_event(&mut self, buf: &mut [u8]) -> Option<Event> {
+        if self.events_pending {
             let Server { upcalls, ranks, jobs, groups, .. } = self;
             let job = |which: fn(&Job) -> bool| jobs.iter().position(which).map(|job| JobId(job as u32));
-            let aborted = || ranks.iter().position(|rank| rank.abort.is_some_and(|it| it.unsaid));
-            let news = (upcalls.untold().map(News::Upcall))
-                .or_else(|| aborted().map(News::Kill))
-                .or_else(|| job(|job| job.ending_unsaid).map(News::Ending))
-                .or_else(|| job(|job| job.fence.late == Late::Unsaid).map(News::Late))
-                .or_else(|| groups.say_late().map(News::LateGroup));
-            if news.is_some() {
-                return news;
+            let aborted = || ranks.iter().position(|rank| rank.abort.is_some_and(|it| it.pending));
+            let events_pending = (upcalls.untold().map(Event::Upcall))
+                .or_else(|| aborted().map(Event::Kill))
+                .or_else(|| job(|job| job.ending_pending).map(Event::Ending))
+                .or_else(|| job(|job| job.fence.stall == Stall::Pending).map(Event::StalledFence))
+                .or_else(|| groups.x().map(Event::StalledGroup));
+            if events_pending.is_some() {
+                return events_pending;
             }
-            self.news = false;
+            self.events_pending = false;
         }
-        self.write_to_peer(buf).map(|(node, len)| News::Peer(node, len))
+        self.next_peer_message(buf).map(|(node, len)| Event::Peer(node, len))
     }
 
     #[cold]
-    fn say_news<'b>(&mut self, news: News, buf: &'b mut [u8]) -> Option<Output<'b>> {
-        match news {
-            News::Upcall(upcall) => self.say_upcall(upcall, buf),
-            News::Kill(rank) => self.say_kill(rank, buf),
-            News::Ending(job) => self.say_ending(job, buf),
-            News::Late(job) => self.say_late(job, buf),
-            News::LateGroup(group) => self.say_late_group(group, buf),
-            News::Peer(node, len) => Some(Output::Peer { node, bytes: &buf[..len] }),
+    fn emit_event<'b>(&mut self, events_pending: Event, buf: &'b mut [u8]) -> Option<Output<'b>> {
+        match events_pending {
+            Event::Upcall(upcall) => self.emit_upcall(upcall, buf),
+            Event::Kill(rank) => self.emit_kill_rank(rank, buf),
+            Event::Ending(job) => self.emit_abort_job(job, buf),
+            Event::StalledFence(job) => self.x(job, buf),
+            Event::StalledGroup(group) => self.emit_stalled_group(group, buf),
+            Event::Peer(node, len) => Some(Output::Peer { node, bytes: &buf[..len] }),
         }
     }
 
-    fn say_ending<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
+    fn emit_abort_job<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let state = &mut self.jobs[job.index()];
-        state.ending_unsaid = false;
+        state.ending_pending = false;
         let cause = state.ending?;
-        // Another rank may have said something and been ended alone before.
+        // The text may be from another rank that was killed alone before.
         let said = if matches!(cause, Cause::Abort { .. }) { &*state.message } else { "" };
         let message = copy_text(said, buf)?;
         Some(Output::AbortJob { job, cause, message })
     }
 
-    fn say_upcall<'b>(&mut self, upcall: UpcallId, buf: &'b mut [u8]) -> Option<Output<'b>> {
+    fn emit_upcall<'b>(&mut self, upcall: UpcallId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let protocol = self.protocol_of(upcall);
         let text = self.upcalls.text(upcall);
         let request = buf.get_mut(..text.len())?;
@@ -107,75 +107,76 @@ impl Server<'_> {
         })
     }
 
-    fn say_kill<'b>(&mut self, index: usize, buf: &'b mut [u8]) -> Option<Output<'b>> {
+    fn emit_kill_rank<'b>(&mut self, index: usize, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let job = self.jobs.iter().position(|job| job.slots().contains(&index))?;
         let state = &self.jobs[job];
         let rank = Rank(index as u32 - state.first);
         let message = copy_text(&state.message, buf)?;
         let abort = self.ranks[index].abort.as_mut()?;
-        abort.unsaid = false;
+        abort.pending = false;
         Some(Output::KillRank { job: JobId(job as u32), rank, code: abort.code, message })
     }
 
-    fn say_late<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
+    fn x<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let state = &mut self.jobs[job.index()];
-        state.fence.late = Late::Said;
+        state.fence.stall = Stall::Reported;
         let here = self.links.node();
         let ranks = &self.ranks[state.slots()];
         let missing =
-            (0u32..).zip(ranks).filter(|(_, rank)| !rank.in_fence && !rank.buried && rank.node == here);
+            (0u32..).zip(ranks).filter(|(_, rank)| !rank.in_fence && !rank.excluded && rank.node == here);
         let missing = name_ranks(missing.map(|(rank, _)| rank), buf.get_mut(..LIST_MAX)?);
         Some(Output::StalledFence {
             job,
             arrived: state.fence.arrived,
-            size: state.local - state.unawaited,
+            size: state.local - state.excluded_count,
             missing,
         })
     }
 
-    fn say_late_group<'b>(&mut self, at: u32, buf: &'b mut [u8]) -> Option<Output<'b>> {
+    fn emit_stalled_group<'b>(&mut self, at: u32, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let group = self.groups.get(at)?;
-        let (job, arrived, size) = (group.job?, group.fence.arrived, group.need);
+        let (job, arrived, size) = (group.job?, group.fence.arrived, group.needed);
         let ranks = &self.ranks[self.jobs[job.index()].slots()];
         let here = self.links.node();
-        let waited = |slot: &RankSlot| !slot.buried && slot.node == here;
+        let waited = |slot: &RankSlot| !slot.excluded && slot.node == here;
         let missing = self.groups.missing(at).filter(|&rank| waited(&ranks[rank as usize]));
         let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
         Some(Output::StalledFence { job, arrived, size, missing })
     }
 
     #[inline]
-    fn say<'b>(&mut self, id: ConnId, buf: &'b mut [u8]) -> Option<Output<'b>> {
+    fn emit_for<'b>(&mut self, id: ConnId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let conn = &mut self.conns[id.index()];
-        let output = if conn.joined_unsaid {
-            conn.joined_unsaid = false;
+        let output = if conn.joined_pending {
+            conn.joined_pending = false;
             conn.job.zip(conn.rank).map(|(job, rank)| Output::Joined { conn: id, job, rank })
-        } else if let Some((at, answer)) = conn.next_answer() {
+        } else if let Some((at, answer)) = conn.next_response() {
             let len = self.encode(id, at, answer, buf);
-            self.conns[id.index()].owed.remove(at);
-            if let Answer::Upcall(_, upcall) = answer {
+            self.conns[id.index()].replies.remove(at);
+            if let Response::Upcall(_, upcall) = answer {
                 self.upcalls.free(upcall);
             }
             Some(Output::Bytes { conn: id, bytes: &buf[..len] })
         } else {
-            conn.closing_unsaid = false;
+            conn.closing_pending = false;
             conn.closing.map(|why| Output::Close { conn: id, why })
         };
         self.check_ready(id);
         output
     }
 
-    /// Writes a reply; its length.
+    /// Writes a reply. Returns its length.
     #[inline]
-    fn encode(&self, id: ConnId, at: usize, answer: Answer, buf: &mut [u8]) -> usize {
+    fn encode(&self, id: ConnId, at: usize, answer: Response, buf: &mut [u8]) -> usize {
         let conn = &self.conns[id.index()];
-        // Lists are made in the back of the buffer, which their replies leave free.
+        // Lists are built in the back of the buffer, which their replies leave free.
         let (buf, scratch) = match answer {
-            Answer::Attr(..) | Answer::PsetMembers(..) => buf.split_at_mut(buf.len() - LIST_MAX),
+            Response::Attr(..) | Response::PsetMembers(..) => buf.split_at_mut(buf.len() - LIST_MAX),
             _ => (buf, &mut [][..]),
         };
         let reply = self.reply(conn, answer, scratch);
-        let thrid = conn.owed.get(at).map(|owed| owed.thrid.as_slice()).filter(|thrid| !thrid.is_empty());
+        let thrid =
+            conn.replies.get(at).map(|reply| reply.thrid.as_slice()).filter(|thrid| !thrid.is_empty());
         let mut write = |reply: &Reply<'_>| {
             wire::encode_reply(conn.protocol, reply, thrid.map(Text::plain), buf).map(<[u8]>::len)
         };
@@ -184,14 +185,14 @@ impl Server<'_> {
         write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), too_long))).unwrap_or(0)
     }
 
-    /// An answer's full text. Lists are written into `scratch`.
+    /// Expands a response into a reply. Lists are written into `scratch`.
     #[inline]
-    fn reply<'a>(&'a self, conn: &Conn, answer: Answer, scratch: &'a mut [u8]) -> Reply<'a> {
+    fn reply<'a>(&'a self, conn: &Conn, answer: Response, scratch: &'a mut [u8]) -> Reply<'a> {
         let gone = |op| Reply::Refused(op, Failure::Refusal(Refusal::NotInitialized));
         let Some((job, rank)) = conn.job.and_then(|job| self.jobs.get(job.index())).zip(conn.rank) else {
             return match answer {
-                Answer::Init { version, subversion } => Reply::Init { version, subversion },
-                Answer::Refused(op, why) => Reply::Refused(op, Failure::Refusal(why)),
+                Response::Init { version, subversion } => Reply::Init { version, subversion },
+                Response::Refused(op, why) => Reply::Refused(op, Failure::Refusal(why)),
                 _ => gone(answer.op()),
             };
         };
@@ -199,59 +200,59 @@ impl Server<'_> {
             return gone(answer.op());
         };
         match answer {
-            Answer::Record(op, record) => match self.kvs.record(record) {
+            Response::Record(op, record) => match self.kvs.record(record) {
                 Some(record) => Reply::Found(op, Text::plain(record.value)),
                 None => Reply::Missing(op),
             },
-            Answer::Fence(tag) => Reply::Fence { tag },
-            Answer::Done(op) => Reply::Done(op),
-            _ => self.seldom_reply((job, rank, slot), answer, scratch),
+            Response::Fence(tag) => Reply::Fence { tag },
+            Response::Done(op) => Reply::Done(op),
+            _ => self.uncommon_reply((job, rank, slot), answer, scratch),
         }
     }
 
-    /// The same of what a rank asks a few times.
+    /// The same for uncommon requests.
     #[cold]
-    fn seldom_reply<'a>(
+    fn uncommon_reply<'a>(
         &'a self,
         (job, rank, slot): (&'a Job, Rank, &RankSlot),
-        answer: Answer,
+        answer: Response,
         scratch: &'a mut [u8],
     ) -> Reply<'a> {
-        let Job { size, universe, .. } = *job;
+        let Job { size, universe_size, .. } = *job;
         match answer {
-            Answer::Init { version, subversion } => Reply::Init { version, subversion },
-            Answer::InitAck => Reply::InitAck { rank: rank.0, size, appnum: slot.appnum },
-            Answer::FullInit => {
+            Response::Init { version, subversion } => Reply::Init { version, subversion },
+            Response::InitAck => Reply::InitAck { rank: rank.0, size, appnum: slot.appnum },
+            Response::FullInit => {
                 let spawner = (!job.spawner.is_empty()).then(|| Text::from(job.spawner.as_str()));
                 Reply::FullInit { rank: rank.0, size, appnum: slot.appnum, spawner }
             }
-            Answer::Maxes => Reply::Maxes { kvsname: KVSNAME_MAX, key: KEY_MAX, value: VALUE_MAX },
-            Answer::UniverseSize => Reply::UniverseSize(universe),
-            Answer::Appnum => Reply::Appnum(slot.appnum),
-            Answer::JobId => Reply::JobId(Text::from(job.name.as_str())),
-            Answer::Attr(op, attr) => self.attr(op, attr, job, scratch),
-            Answer::Port(name) => match self.names.port(name) {
+            Response::Maxes => Reply::Maxes { kvsname: KVSNAME_MAX, key: KEY_MAX, value: VALUE_MAX },
+            Response::UniverseSize => Reply::UniverseSize(universe_size),
+            Response::Appnum => Reply::Appnum(slot.appnum),
+            Response::JobId => Reply::JobId(Text::from(job.name.as_str())),
+            Response::Attr(op, attr) => self.attr(op, attr, job, scratch),
+            Response::Port(name) => match self.names.port(name) {
                 Some(port) => Reply::Port(Text::plain(port)),
                 None => Reply::Refused(Op::Lookup, Failure::Refusal(Refusal::NoName)),
             },
-            Answer::Upcall(Op::Spawn, spawn) => self.spawned(spawn),
-            Answer::Upcall(op, upcall) => self.name_reply(op, upcall),
-            Answer::Ring(RingPart { count, left, right }) => {
+            Response::Upcall(Op::Spawn, spawn) => self.spawned(spawn),
+            Response::Upcall(op, upcall) => self.name_reply(op, upcall),
+            Response::Ring(RingPart { count, left, right }) => {
                 let text = |record| Text::plain(self.kvs.record(record).map_or(&[], |record| record.value));
                 Reply::Ring { count, left: text(left), right: text(right) }
             }
-            Answer::PsetCount(count) => Reply::PsetCount(count),
-            Answer::PsetName(which) => Reply::PsetName(Text::from(self.psets.name(which))),
-            Answer::PsetInfo(size) => Reply::PsetInfo { size },
-            Answer::PsetMembers(which, from) => {
+            Response::PsetCount(count) => Reply::PsetCount(count),
+            Response::PsetName(which) => Reply::PsetName(Text::from(self.psets.name(which))),
+            Response::PsetInfo(size) => Reply::PsetInfo { size },
+            Response::PsetMembers(which, from) => {
                 let members = (from..size).filter(|&other| self.psets.contains(which, rank.0, other));
                 let (members, next) = list_ranks(members, scratch);
                 Reply::PsetMembers { members: Text::from(members), next }
             }
-            Answer::Fence(tag) => Reply::Fence { tag },
-            Answer::Done(op) => Reply::Done(op),
-            Answer::Missing(op) | Answer::Record(op, _) => Reply::Missing(op),
-            Answer::Refused(op, why) => Reply::Refused(op, Failure::Refusal(why)),
+            Response::Fence(tag) => Reply::Fence { tag },
+            Response::Done(op) => Reply::Done(op),
+            Response::Missing(op) | Response::Record(op, _) => Reply::Missing(op),
+            Response::Refused(op, why) => Reply::Refused(op, Failure::Refusal(why)),
         }
     }
 
@@ -270,7 +271,7 @@ impl Server<'_> {
         }
     }
 
-    /// What the host said of a name.
+    /// Reply with the result of an upcall.
     fn name_reply(&self, op: Op, upcall: UpcallId) -> Reply<'_> {
         let text = Text::plain(self.upcalls.text(upcall));
         match self.upcalls.get(upcall).map(|slot| slot.stage) {
@@ -285,7 +286,7 @@ impl Server<'_> {
         let ranks = || (0u32..).zip(&self.ranks[job.slots()]);
         let mut list = List { buf: scratch, len: 0 };
         let whole = match attr {
-            Attr::Universe => list.number(job.universe),
+            Attr::Universe => list.number(job.universe_size),
             Attr::LocalCount => list.number(job.local),
             Attr::NameServ => list.push(b"1"),
             Attr::Heterogeneous => list.push(b"0"),
@@ -302,12 +303,12 @@ impl Server<'_> {
             Attr::Dead => {
                 let dead = ranks().filter(|(_, rank)| rank.dead).map(|(rank, _)| rank);
                 let (dead, more) = list_ranks(dead, list.buf);
-                // A list cut short would say of the others that they live.
+                // A truncated list would imply that the others live.
                 let whole = more.is_none();
                 return if whole { Reply::Found(op, Text::from(dead)) } else { Reply::Missing(op) };
             }
         };
-        // What does not fit into a value is not there.
+        // A list that is too long for a value is reported as missing.
         match whole {
             Some(()) => Reply::Found(op, Text::from(list.into_str())),
             None => Reply::Missing(op),
@@ -316,45 +317,45 @@ impl Server<'_> {
 }
 
 impl Conn {
-    /// The oldest reply that can be said.
+    /// Returns the oldest reply that is ready.
     #[inline]
-    fn next_answer(&self) -> Option<(usize, Answer)> {
-        self.owed.iter().enumerate().find_map(|(at, owed)| match owed.what {
-            What::Answer(answer) => Some((at, answer)),
+    fn next_response(&self) -> Option<(usize, Response)> {
+        self.replies.iter().enumerate().find_map(|(at, reply)| match reply.state {
+            ReplyState::Ready(answer) => Some((at, answer)),
             _ => None,
         })
     }
 }
 
-impl Answer {
-    /// Which command it answers.
+impl Response {
+    /// Returns the command that it answers.
     fn op(self) -> Op {
         match self {
-            Answer::Init { .. } => Op::Init,
-            Answer::InitAck => Op::InitAck,
-            Answer::FullInit => Op::FullInit,
-            Answer::Maxes => Op::GetMaxes,
-            Answer::UniverseSize => Op::GetUniverseSize,
-            Answer::Appnum => Op::GetAppnum,
-            Answer::JobId => Op::GetJobId,
-            Answer::Fence(_) => Op::Fence,
-            Answer::Port(_) => Op::Lookup,
-            Answer::Ring(_) => Op::Ring,
-            Answer::PsetCount(_) => Op::PsetCount,
-            Answer::PsetName(_) => Op::PsetName,
-            Answer::PsetInfo(_) => Op::PsetInfo,
-            Answer::PsetMembers(..) => Op::PsetMembers,
-            Answer::Upcall(op, _)
-            | Answer::Record(op, _)
-            | Answer::Attr(op, _)
-            | Answer::Missing(op)
-            | Answer::Done(op)
-            | Answer::Refused(op, _) => op,
+            Response::Init { .. } => Op::Init,
+            Response::InitAck => Op::InitAck,
+            Response::FullInit => Op::FullInit,
+            Response::Maxes => Op::GetMaxes,
+            Response::UniverseSize => Op::GetUniverseSize,
+            Response::Appnum => Op::GetAppnum,
+            Response::JobId => Op::GetJobId,
+            Response::Fence(_) => Op::Fence,
+            Response::Port(_) => Op::Lookup,
+            Response::Ring(_) => Op::Ring,
+            Response::PsetCount(_) => Op::PsetCount,
+            Response::PsetName(_) => Op::PsetName,
+            Response::PsetInfo(_) => Op::PsetInfo,
+            Response::PsetMembers(..) => Op::PsetMembers,
+            Response::Upcall(op, _)
+            | Response::Record(op, _)
+            | Response::Attr(op, _)
+            | Response::Missing(op)
+            | Response::Done(op)
+            | Response::Refused(op, _) => op,
         }
     }
 }
 
-/// Ranks in rising order as `0-3,7`, as many as fit, and the first that does not.
+/// Writes ranks in ascending order as `0-3,7`, as many as fit. Returns the text and the first rank that does not fit.
 fn list_ranks(ranks: impl Iterator<Item = u32>, buf: &mut [u8]) -> (&str, Option<u32>) {
     let mut list = List { buf, len: 0 };
     let mut ranks = ranks.peekable();
@@ -377,7 +378,7 @@ fn list_ranks(ranks: impl Iterator<Item = u32>, buf: &mut [u8]) -> (&str, Option
     (list.into_str(), next)
 }
 
-/// The same for people: when the buffer is full, `,...` stands for the rest.
+/// Writes ranks for users: `,...` replaces those that do not fit.
 fn name_ranks(ranks: impl Iterator<Item = u32>, buf: &mut [u8]) -> &str {
     const MORE: &[u8] = b",...";
     let room = buf.len().saturating_sub(MORE.len());

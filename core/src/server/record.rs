@@ -1,4 +1,4 @@
-//! What passes the border, one record a step, so that it can be kept and played again.
+//! Records of every input and output of a server, for recordings.
 //!
 //! The records of a run, in the order of the calls, are all that decides what a core says: the same records played to
 //! another core, on whatever host, must be answered by the same ones. A host that keeps them writes them as postcard,

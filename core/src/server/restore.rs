@@ -1,4 +1,4 @@
-//! A server made from a snapshot.
+//! Restoring a server from a snapshot, with validation.
 //!
 //! Whoever hands one in may have made it up. So everything that later code counts on is checked here: numbers that it
 //! looks up, and counts that it takes apart again. What a snapshot says beyond that is believed.
@@ -10,12 +10,12 @@ use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::SPAWN_PROGRAMS_MAX;
 use crate::peer::tree::Tree;
 use crate::snapshot::Reader;
-use crate::state::{Answer, Conn, Job, RankSlot, RingPart, What};
+use crate::state::{Conn, Job, RankSlot, ReplyState, Response, RingPart};
 use crate::storage::{Layout, Storage};
 use crate::store::log::hash;
 use crate::tables::fence::Group;
-use crate::tables::kvs::Amount;
-use crate::tables::meet::Meet;
+use crate::tables::kvs::Usage;
+use crate::tables::tracker::Tracker;
 use crate::tables::upcalls::{Stage, Task, Upcall};
 
 impl<'s> Server<'s> {
@@ -36,7 +36,7 @@ impl<'s> Server<'s> {
         for conn in 0..limits.conns {
             server.check_ready(ConnId(conn));
         }
-        server.news = true;
+        server.events_pending = true;
         Ok(server)
     }
 
@@ -66,8 +66,8 @@ impl<'s> Server<'s> {
     /// A server that is alone has no links, though it may have been told so.
     fn read_links(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
         let (links, node, tree): (u32, u32, Tree) = (reader.take()?, reader.take()?, reader.take()?);
-        let ends: u32 = reader.take()?;
-        let alone = (links, node, tree.nodes(), ends) == (0, 0, 1, 0);
+        let exits: u32 = reader.take()?;
+        let alone = (links, node, tree.nodes(), exits) == (0, 0, 1, 0);
         require(alone && self.links.join(node, tree).is_some(), Damage::Nodes)
     }
 
@@ -109,14 +109,14 @@ impl<'s> Server<'s> {
             && job.hash == hash(0, job.name.as_bytes())
             && job.local == job.size
             && job.below == 0
-            && [job.fence_meet, job.ring_meet].iter().all(Meet::is_of_one_node)
+            && [job.fence_tracker, job.ring_tracker].iter().all(Tracker::is_single_node)
             && job.message.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ')
             && self.jobs[..id.index()].iter().all(apart)
             && job.fence.arrived as usize == count(|rank| rank.in_fence)
             && job.ring as usize == count(|rank| rank.ring.is_some())
             && job.gone as usize == count(|rank| rank.exit.is_some())
-            && job.unawaited as usize == count(|rank| rank.buried)
-            && (job.ending.is_some() || !job.ending_unsaid)
+            && job.excluded_count as usize == count(|rank| rank.excluded)
+            && (job.ending.is_some() || !job.ending_pending)
             && job.ending.is_none_or(|cause| cause.rank().0 < job.size)
     }
 
@@ -124,20 +124,23 @@ impl<'s> Server<'s> {
         let living = || (0..).map(JobId).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty());
         let in_use = |ranks: &[RankSlot]| ranks.iter().filter(|rank| **rank != RankSlot::default()).count();
         let of_jobs: usize = living().map(|(_, job)| in_use(&self.ranks[job.slots()])).sum();
-        let room = Amount { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
+        let room = Usage { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
         of_jobs == in_use(self.ranks)
+            && living().all(|(_, job)| job.quota.less(room) == Usage::NONE)
+            // A rank that has exited counts as one that has used its quota, and may go on to use more.
             && living().all(|(id, job)| {
                 (0..).map(Rank).zip(&self.ranks[job.slots()]).all(|(number, rank)| {
                     let back = |conn: ConnId| {
                         self.conns.get(conn.index()).is_some_and(|conn| {
-                            (conn.job, conn.rank, conn.aside) == (Some(id), Some(number), false)
+                            (conn.job, conn.rank, conn.query) == (Some(id), Some(number), false)
                         })
                     };
                     (rank.node, rank.end) == (0, 0)
                         && rank.conn.is_none_or(back)
-                        && (!rank.buried || !rank.in_fence && rank.ring.is_none() && rank.exit.is_some())
+                        && (!rank.excluded || !rank.in_fence && rank.ring.is_none() && rank.exit.is_some())
                         && rank.ring.is_none_or(|part| self.is_sound_part(part))
-                        && rank.used.less(room) == Amount::default()
+                        && rank.used.less(room).less(if rank.exit.is_some() { job.quota } else { Usage::NONE })
+                            == Usage::NONE
                 })
             })
     }
@@ -148,7 +151,7 @@ impl<'s> Server<'s> {
         let (mut bytes, mut keys) = (u64::from(reserved.bytes), u64::from(reserved.keys));
         for job in self.jobs.iter().filter(|job| !job.name.is_empty()) {
             for rank in &self.ranks[job.slots()] {
-                let rest = job.share.less(rank.used);
+                let rest = job.quota.less(rank.used);
                 bytes = bytes.wrapping_sub(rest.bytes.into());
                 keys = keys.wrapping_sub(rest.keys.into());
             }
@@ -168,19 +171,20 @@ impl<'s> Server<'s> {
             || self.job(job).is_ok_and(|job| {
                 conn.rank.is_none_or(|rank| {
                     let slot = job.slot(rank).map(|slot| &self.ranks[slot]);
-                    slot.is_some_and(|slot| conn.aside || slot.conn == Some(id))
+                    slot.is_some_and(|slot| conn.query || slot.conn == Some(id))
                 })
             });
         job.0 < self.limits.jobs
             && placed
-            && (conn.rank.is_some() || !conn.joined_unsaid)
-            && (conn.closing.is_some() || !conn.closing_unsaid)
-            && conn.owed.iter().all(|owed| self.is_sound_reply(id, owed.what))
+            && (conn.rank.is_some() || !conn.joined_pending)
+            && (conn.closing.is_some() || !conn.closing_pending)
+            && conn.replies.iter().all(|reply| self.is_sound_reply(id, reply.state))
     }
 
-    fn is_sound_reply(&self, conn: ConnId, what: What) -> bool {
+    fn is_sound_reply(&self, conn: ConnId, what: ReplyState) -> bool {
         let waits_as = |is: &dyn Fn(JobId, Rank, &RankSlot) -> bool| {
-            self.asker(conn).is_some_and(|asker| is(asker.job, asker.rank, &self.ranks[asker.index]))
+            self.requester(conn)
+                .is_some_and(|requester| is(requester.job, requester.rank, &self.ranks[requester.index]))
         };
         let upcall = |id, done| {
             let slot = self.upcalls.get(id);
@@ -188,24 +192,24 @@ impl<'s> Server<'s> {
         };
         let log = self.kvs.log();
         match what {
-            What::Fence => waits_as(&|_, _, rank| rank.in_fence),
-            What::Ring => waits_as(&|_, _, rank| rank.ring.is_some()),
-            What::GroupFence { group, tag } => waits_as(&|job, rank, _| {
+            ReplyState::Fence => waits_as(&|_, _, rank| rank.in_fence),
+            ReplyState::Ring => waits_as(&|_, _, rank| rank.ring.is_some()),
+            ReplyState::GroupFence { group, tag } => waits_as(&|job, rank, _| {
                 let ours = |it: &Group| it.job == Some(job) && it.tag == tag;
                 self.groups.get(group).is_some_and(ours) && self.groups.has_arrived(group, rank.0)
             }),
-            What::NodeAttr(wish) => {
-                log.holds(wish) && self.kvs.record(wish).is_some_and(|record| record.wanted)
+            ReplyState::NodeAttr(wanted_record) => {
+                log.holds(wanted_record) && self.kvs.record(wanted_record).is_some_and(|record| record.wanted)
             }
-            What::Lookup { at, .. } => self.names.is_known(at),
-            What::Upcall(_, id) => upcall(id, false),
-            What::Answer(Answer::Upcall(_, id)) => upcall(id, true),
-            What::Answer(Answer::Record(_, record)) => log.holds(record),
-            What::Answer(Answer::Ring(part)) => self.is_sound_part(part),
-            What::Answer(Answer::PsetName(which) | Answer::PsetMembers(which, _)) => {
+            ReplyState::Lookup { at, .. } => self.names.is_known(at),
+            ReplyState::Upcall(_, id) => upcall(id, false),
+            ReplyState::Ready(Response::Upcall(_, id)) => upcall(id, true),
+            ReplyState::Ready(Response::Record(_, record)) => log.holds(record),
+            ReplyState::Ready(Response::Ring(part)) => self.is_sound_part(part),
+            ReplyState::Ready(Response::PsetName(which) | Response::PsetMembers(which, _)) => {
                 self.psets.is_known(which)
             }
-            What::Answer(_) => true,
+            ReplyState::Ready(_) => true,
         }
     }
 
@@ -214,16 +218,16 @@ impl<'s> Server<'s> {
         match slots[at as usize].job {
             None => slots[at as usize] == Group::default(),
             Some(job) => self.job(job).is_ok_and(|job| {
-                let buried = |rank| job.slot(Rank(rank)).is_some_and(|slot| self.ranks[slot].buried);
-                self.groups.is_sound(at, job.size, buried)
+                let excluded = |rank| job.slot(Rank(rank)).is_some_and(|slot| self.ranks[slot].excluded);
+                self.groups.is_sound(at, job.size, excluded)
             }),
         }
     }
 
     /// How many replies wait for the name in that slot.
     fn awaiting(&self, name: u32) -> usize {
-        let owed = self.conns.iter().flat_map(|conn| &conn.owed);
-        owed.filter(|owed| matches!(owed.what, What::Lookup { at, .. } if at == name)).count()
+        let replies = self.conns.iter().flat_map(|conn| &conn.replies);
+        replies.filter(|reply| matches!(reply.state, ReplyState::Lookup { at, .. } if at == name)).count()
     }
 
     fn is_sound_upcall(&self, id: UpcallId) -> bool {
@@ -232,8 +236,10 @@ impl<'s> Server<'s> {
         let Some((job, _)) = slot.parent else { return *slot == Upcall::default() };
         let asked = |conn: ConnId| {
             self.conns.get(conn.index()).is_some_and(|conn| {
-                conn.owed.iter().any(|owed| match owed.what {
-                    What::Upcall(_, other) | What::Answer(Answer::Upcall(_, other)) => other == id,
+                conn.replies.iter().any(|reply| match reply.state {
+                    ReplyState::Upcall(_, other) | ReplyState::Ready(Response::Upcall(_, other)) => {
+                        other == id
+                    }
                     _ => false,
                 })
             })

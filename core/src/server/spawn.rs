@@ -1,13 +1,13 @@
-//! Spawns: a rank asks, the host starts, the rank is told.
+//! Spawn requests.
 
 use heapless::{String, Vec};
 
 use super::Server;
-use super::dispatch::{Asker, contiguous};
+use super::dispatch::{Requester, contiguous};
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, UpcallId};
 use crate::limits::{JOBID_MAX, KEY_MAX, Limit, SPAWN_PROGRAMS_MAX};
-use crate::state::{Answer, What};
+use crate::state::{ReplyState, Response};
 use crate::tables::kvs::Kind;
 use crate::tables::upcalls::{Stage, Task};
 use crate::wire::{self, Frame, Op, Protocol, Spawn};
@@ -16,18 +16,19 @@ impl Server<'_> {
     /// Keeps the request as it came, so that the host can read it, until the reply is taken.
     pub(super) fn spawn(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         spawn: &Spawn<'_>,
         frame: &Frame<'_>,
-    ) -> Result<What, Refusal> {
+    ) -> Result<ReplyState, Refusal> {
         if spawn.count() > SPAWN_PROGRAMS_MAX {
             return Err(Refusal::Programs);
         }
         let task = Task::Spawn(spawn.count());
-        let spawner = self.jobs[asker.job.index()].name.clone();
-        let id = self.upcalls.ask((asker.job, asker.rank), spawner, asker.conn, task, frame.body)?;
-        self.news = true;
-        Ok(What::Upcall(Op::Spawn, id))
+        let spawner = self.jobs[requester.job.index()].name.clone();
+        let id =
+            self.upcalls.ask((requester.job, requester.rank), spawner, requester.conn, task, frame.body)?;
+        self.events_pending = true;
+        Ok(ReplyState::Upcall(Op::Spawn, id))
     }
 
     /// Whether a job of `size` ranks can come from that spawn, with its pairs; the name of the job that asked.
@@ -58,7 +59,7 @@ impl Server<'_> {
         }
     }
 
-    pub(super) fn launched(
+    pub(super) fn complete_spawn(
         &mut self,
         spawn: UpcallId,
         started: bool,
@@ -83,7 +84,7 @@ impl Server<'_> {
             slot.full = full;
         }
         self.upcalls.finish(spawn, Stage::Launched(started), codes.iter().copied().zip(times));
-        self.answer_upcall(spawn, |op| Answer::Upcall(op, spawn));
+        self.respond_to_upcall(spawn, |op| Response::Upcall(op, spawn));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! How the server is doing, for hosts that show it. Nothing here changes what it says.
+//! Status of a server, for hosts that show it. Nothing here changes an output.
 
 use super::Server;
 use crate::fault::Refusal;
@@ -23,7 +23,9 @@ impl Server<'_> {
             Limit::Psets => count(&mut self.psets.state().0.iter().map(|pset| !pset.is_free())),
             Limit::SpawnBytes => 0,
             Limit::Links => self.links.state().0.len() as u32,
-            Limit::Owed => self.conns.iter().map(|conn| conn.owed.len()).max().map_or(0, |owed| owed as u32),
+            Limit::Owed => {
+                self.conns.iter().map(|conn| conn.replies.len()).max().map_or(0, |most| most as u32)
+            }
         }
     }
 
@@ -37,7 +39,7 @@ impl Server<'_> {
 
     #[cold]
     pub(super) fn note_limit(&mut self, why: Refusal) {
-        if let Refusal::Full(hit, _) | Refusal::Share(hit, _) = why {
+        if let Refusal::Full(hit, _) | Refusal::Quota(hit, _) = why {
             let at = Limit::ALL.iter().position(|&limit| limit == hit);
             self.hit |= at.map_or(0, |at| 1 << at);
         }

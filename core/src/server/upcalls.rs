@@ -1,13 +1,13 @@
-//! What the host is asked to see to: how its answers reach who asked. Spawns, and names that several servers share.
+//! Upcalls: requests that the host carries out, and their completion.
 
 use heapless::String;
 
 use super::Server;
-use super::dispatch::Asker;
+use super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
 use crate::ids::UpcallId;
 use crate::limits::{Limit, MESSAGE_TEXT_MAX, PORT_MAX};
-use crate::state::{Answer, What};
+use crate::state::{ReplyState, Response};
 use crate::tables::upcalls::{Stage, Task};
 use crate::wire::{Frame, Op, Protocol};
 
@@ -16,14 +16,24 @@ const NAMES_V1: [&[u8]; 3] = [b"cmd=publish_name", b"cmd=unpublish_name", b"cmd=
 
 impl Server<'_> {
     /// Keeps a request that is the host's business as it came, so that the host can read it, until the reply is taken.
-    pub(super) fn upcall(&mut self, asker: Asker, op: Op, frame: &Frame<'_>) -> Result<What, Refusal> {
-        let id =
-            self.upcalls.ask((asker.job, asker.rank), String::new(), asker.conn, Task::Name, frame.body)?;
-        self.news = true;
-        Ok(What::Upcall(op, id))
+    pub(super) fn upcall(
+        &mut self,
+        requester: Requester,
+        op: Op,
+        frame: &Frame<'_>,
+    ) -> Result<ReplyState, Refusal> {
+        let id = self.upcalls.ask(
+            (requester.job, requester.rank),
+            String::new(),
+            requester.conn,
+            Task::Name,
+            frame.body,
+        )?;
+        self.events_pending = true;
+        Ok(ReplyState::Upcall(op, id))
     }
 
-    pub(super) fn seen_to(&mut self, upcall: UpcallId, rc: i32, text: &[u8]) -> Result<(), Fault> {
+    pub(super) fn complete_upcall(&mut self, upcall: UpcallId, rc: i32, text: &[u8]) -> Result<(), Fault> {
         let slot = self.upcalls.get(upcall).ok_or(Fault::NoSuchUpcall)?;
         if slot.task != Task::Name || slot.stage != Stage::Told {
             return Err(Fault::NoSuchUpcall);
@@ -36,28 +46,28 @@ impl Server<'_> {
             _ => None,
         };
         if let Some(refusal) = refusal {
-            self.answer_upcall(upcall, |op| Answer::Refused(op, refusal));
+            self.respond_to_upcall(upcall, |op| Response::Refused(op, refusal));
             self.upcalls.free(upcall);
             return Ok(());
         }
         let room = if rc == 0 { room } else { room.min(MESSAGE_TEXT_MAX) };
         let text = text.iter().take(room).map(|&byte| (byte, 1));
         self.upcalls.finish(upcall, Stage::Named(rc), text);
-        self.answer_upcall(upcall, |op| Answer::Upcall(op, upcall));
+        self.respond_to_upcall(upcall, |op| Response::Upcall(op, upcall));
         Ok(())
     }
 
     /// Gives who asked the answer, made from what was asked; where nobody waits for it any more, the upcall is over.
-    pub(super) fn answer_upcall(&mut self, upcall: UpcallId, answer: impl Fn(Op) -> Answer) {
+    pub(super) fn respond_to_upcall(&mut self, upcall: UpcallId, answer: impl Fn(Op) -> Response) {
         let Some(conn) = self.upcalls.get(upcall).and_then(|slot| slot.conn) else {
             self.upcalls.free(upcall);
             return;
         };
-        for owed in &mut self.conns[conn.index()].owed {
-            if let What::Upcall(op, waited) = owed.what
+        for reply in &mut self.conns[conn.index()].replies {
+            if let ReplyState::Upcall(op, waited) = reply.state
                 && waited == upcall
             {
-                owed.what = What::Answer(answer(op));
+                reply.state = ReplyState::Ready(answer(op));
             }
         }
         self.check_ready(conn);

@@ -1,4 +1,4 @@
-//! The whole state as bytes, and back: equal states, equal bytes.
+//! Snapshots: the whole state as bytes. Equal states give equal bytes.
 //!
 //! A snapshot is [`HEADER`], a [`State`] in postcard, and a digest of both (little-endian), which finds damage. Whoever
 //! made it up knows the digest too, so that nothing that is read is believed before the server has checked it.
@@ -15,13 +15,14 @@ use crate::state::{Conn, Job, RankSlot};
 use crate::store::bytes::in_one_piece;
 use crate::store::log::hash;
 use crate::tables::fence::Group;
-use crate::tables::kvs::Amount;
+use crate::tables::kvs::Usage;
 use crate::tables::names::Name;
 use crate::tables::psets::Pset;
 use crate::tables::upcalls::Upcall;
 use crate::time::Time;
 
-pub use read::{Reader, limits};
+pub(crate) use read::Reader;
+pub use read::limits;
 
 /// What a snapshot begins with: a name, and the version of what follows.
 pub const HEADER: [u8; 8] = *b"hydrant\x01";
@@ -31,49 +32,49 @@ pub const DIGEST: usize = 4;
 /// Everything that decides what a server says next. The index of the log and the set of ready connections follow
 /// from the rest.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct State<'a> {
+pub(crate) struct State<'a> {
     /// What the slabs are sized by.
-    pub limits: Limits,
+    pub(crate) limits: Limits,
     /// What spreads the index of the log.
-    pub seed: u32,
+    pub(crate) seed: u32,
     /// All job slots.
-    pub jobs: &'a [Job],
+    pub(crate) jobs: &'a [Job],
     /// All rank slots.
-    pub ranks: &'a [RankSlot],
+    pub(crate) ranks: &'a [RankSlot],
     /// All connection slots.
-    pub conns: &'a [Conn],
+    pub(crate) conns: &'a [Conn],
     /// The key-value log.
     #[serde(serialize_with = "in_one_piece")]
-    pub log: &'a [u8],
+    pub(crate) log: &'a [u8],
     /// What is set aside and spared in it, and the number of the newest spaces.
-    pub kvs: (Amount, Amount, u32),
+    pub(crate) kvs: (Usage, Usage, u32),
     /// All group slots.
-    pub groups: &'a [Group],
+    pub(crate) groups: &'a [Group],
     /// Their sets.
-    pub sets: &'a [u32],
+    pub(crate) sets: &'a [u32],
     /// All name slots.
-    pub names: &'a [Name],
+    pub(crate) names: &'a [Name],
     /// All slots of requests that the host carries out.
-    pub upcalls: &'a [Upcall],
+    pub(crate) upcalls: &'a [Upcall],
     /// Their texts.
     #[serde(serialize_with = "in_one_piece")]
-    pub requests: &'a [u8],
+    pub(crate) requests: &'a [u8],
     /// All process sets, their members, and the last one's number.
-    pub psets: (&'a [Pset], &'a [u32], u32),
+    pub(crate) psets: (&'a [Pset], &'a [u32], u32),
     /// Which jobs are connected.
-    pub connections: &'a [u32],
+    pub(crate) connections: &'a [u32],
     /// The links in use, which node this is, and the tree.
-    pub links: (&'a [Link], u32, Tree),
+    pub(crate) links: (&'a [Link], u32, Tree),
     /// How many processes have ended.
-    pub ends: u32,
+    pub(crate) ends: u32,
     /// Which connection's turn it is.
-    pub turn: u32,
+    pub(crate) turn: u32,
     /// When the next tick matters.
-    pub wake: Option<Time>,
+    pub(crate) wake: Option<Time>,
 }
 
 /// Writes a state to the front of `buf`. Returns `None` when `buf` is too short.
-pub fn write<'b>(state: &State<'_>, buf: &'b mut [u8]) -> Option<&'b [u8]> {
+pub(crate) fn write<'b>(state: &State<'_>, buf: &'b mut [u8]) -> Option<&'b [u8]> {
     let (header, rest) = buf.split_first_chunk_mut::<{ HEADER.len() }>()?;
     *header = HEADER;
     let room = rest.len();
@@ -86,7 +87,7 @@ pub fn write<'b>(state: &State<'_>, buf: &'b mut [u8]) -> Option<&'b [u8]> {
 }
 
 /// The length of what [`write()`] writes, in bytes.
-pub fn len(state: &State<'_>) -> usize {
+pub(crate) fn len(state: &State<'_>) -> usize {
     HEADER.len() + put(state, &mut []) + DIGEST
 }
 

@@ -1,4 +1,4 @@
-//! Reading a snapshot, piece by piece.
+//! Reader of snapshots.
 
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ const MISREAD: Fault = Fault::Snapshot(Damage::Encoding);
 
 /// What has not been read of a snapshot yet.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
@@ -20,7 +20,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Fault::Snapshot`]
-    pub fn new(bytes: &'a [u8]) -> Result<Reader<'a>, Fault> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Result<Reader<'a>, Fault> {
         let (whole, end) = bytes.split_last_chunk::<DIGEST>().ok_or(Fault::Snapshot(Damage::Header))?;
         let rest = whole.strip_prefix(&HEADER).ok_or(Fault::Snapshot(Damage::Header))?;
         if digest(whole) != *end {
@@ -33,7 +33,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Fault::Snapshot`]
-    pub fn take<T: Deserialize<'a>>(&mut self) -> Result<T, Fault> {
+    pub(crate) fn take<T: Deserialize<'a>>(&mut self) -> Result<T, Fault> {
         let (value, rest) = postcard::take_from_bytes(self.rest).map_err(|_| MISREAD)?;
         self.rest = rest;
         Ok(value)
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Fault::Snapshot`]
-    pub fn fill<T: Deserialize<'a>>(&mut self, slab: &mut [T]) -> Result<(), Fault> {
+    pub(crate) fn fill<T: Deserialize<'a>>(&mut self, slab: &mut [T]) -> Result<(), Fault> {
         if usize::try_from(self.take::<u32>()?) != Ok(slab.len()) {
             return Err(MISREAD);
         }
@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Fault::Snapshot`] when something follows.
-    pub fn end(self) -> Result<(), Fault> {
+    pub(crate) fn end(self) -> Result<(), Fault> {
         if self.rest.is_empty() { Ok(()) } else { Err(MISREAD) }
     }
 }

@@ -6,4 +6,4 @@ mod reply;
 
 pub(crate) use conn::{Conn, Phase};
 pub(crate) use job::{Aborted, Job, RankPhase, RankSlot, RingPart};
-pub(crate) use reply::{Answer, Attr, Owed, What};
+pub(crate) use reply::{Attr, PendingReply, ReplyState, Response};

@@ -15,16 +15,16 @@ use super::job::RingPart;
 
 /// A reply that a connection is owed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owed {
+pub(crate) struct PendingReply {
     /// PMI-2's thread id, to be echoed; empty where none came.
-    pub thrid: Vec<u8, THRID_MAX, u8>,
+    pub(crate) thrid: Vec<u8, THRID_MAX, u8>,
     /// What will be said, or waited for.
-    pub what: What,
+    pub(crate) state: ReplyState,
 }
 
 /// What a reply will say, or waits for. Everything that it names stays where it is until the reply is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
+pub(crate) enum ReplyState {
     /// Waits for the job's fence.
     Fence,
     /// Waits for a group's fence with this tag.
@@ -48,12 +48,12 @@ pub enum What {
     /// Waits for the host to start processes, or to see to a name.
     Upcall(Op, UpcallId),
     /// To be said: everything below.
-    Answer(Answer),
+    Ready(Response),
 }
 
 /// A reply in terms of the server's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub(crate) enum Response {
     /// The version that is spoken from here on.
     Init {
         /// 1 or 2.
@@ -103,7 +103,7 @@ pub enum Answer {
 
 /// Attributes that a server knows itself. What the host [says](crate::Input::Attr) comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Attr {
+pub(crate) enum Attr {
     /// `universeSize`
     Universe,
     /// `PMI_dead_processes`: ranks that died in a job that goes on, as `1,3-5`.

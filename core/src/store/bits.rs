@@ -1,19 +1,19 @@
 //! Sets of small numbers, one bit each.
 
 /// Words that a set of the numbers below `len` needs.
-pub const fn words(len: u32) -> usize {
+pub(crate) const fn words(len: u32) -> usize {
     len.div_ceil(32) as usize
 }
 
 /// Whether `n` is in the set; numbers beyond it are not.
 #[inline]
-pub fn contains(set: &[u32], n: u32) -> bool {
+pub(crate) fn contains(set: &[u32], n: u32) -> bool {
     set.get((n / 32) as usize).is_some_and(|word| word & (1 << (n % 32)) != 0)
 }
 
 /// Puts `n` into the set; whether it was not there. A number beyond the set stays out.
 #[inline]
-pub fn insert(set: &mut [u32], n: u32) -> bool {
+pub(crate) fn insert(set: &mut [u32], n: u32) -> bool {
     let Some(word) = set.get_mut((n / 32) as usize) else { return false };
     let new = *word & (1 << (n % 32)) == 0;
     *word |= 1 << (n % 32);
@@ -22,7 +22,7 @@ pub fn insert(set: &mut [u32], n: u32) -> bool {
 
 /// Takes `n` out of the set; whether it was there.
 #[inline]
-pub fn remove(set: &mut [u32], n: u32) -> bool {
+pub(crate) fn remove(set: &mut [u32], n: u32) -> bool {
     let Some(word) = set.get_mut((n / 32) as usize) else { return false };
     let old = *word & (1 << (n % 32)) != 0;
     *word &= !(1 << (n % 32));
@@ -30,7 +30,8 @@ pub fn remove(set: &mut [u32], n: u32) -> bool {
 }
 
 /// Puts every number below `len` into the set.
-pub fn fill(set: &mut [u32], len: u32) {
+#[cfg(test)]
+pub(crate) fn fill(set: &mut [u32], len: u32) {
     set.fill(0);
     let whole = (len / 32) as usize;
     set[..whole].fill(u32::MAX);
@@ -40,12 +41,12 @@ pub fn fill(set: &mut [u32], len: u32) {
 }
 
 /// How many numbers the set holds.
-pub fn count(set: &[u32]) -> u32 {
+pub(crate) fn count(set: &[u32]) -> u32 {
     set.iter().map(|word| word.count_ones()).sum()
 }
 
 /// The set's numbers, smallest first.
-pub fn iter(set: &[u32]) -> impl Iterator<Item = u32> + '_ {
+pub(crate) fn iter(set: &[u32]) -> impl Iterator<Item = u32> + '_ {
     (0u32..).zip(set).flat_map(|(at, &word)| {
         let mut rest = word;
         core::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Bytes for serde, which takes a slice one element at a time otherwise. What is written is the same.
+//! Serialization of byte slices in one piece instead of element by element, with the same result.
 
 use serde::Serializer;
 

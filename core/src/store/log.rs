@@ -1,4 +1,4 @@
-//! The key-value store: an append-only log of records, and an index of where they start.
+//! Key-value log: an append-only log of records, and an index of their offsets.
 //!
 //! A record is [`HEADER`] bytes, its key, its value, and padding to four bytes; numbers are little-endian:
 //!
@@ -20,12 +20,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::limits::RECORD_HEADER;
 
 /// Bytes of a record before its key.
-pub const HEADER: u32 = RECORD_HEADER;
+pub(crate) const HEADER: u32 = RECORD_HEADER;
 const WANTED: u16 = u16::MAX;
 
 /// A log in lent memory.
 #[derive(Debug)]
-pub struct Log<'s> {
+pub(crate) struct Log<'s> {
     bytes: &'s mut [u8],
     index: &'s [AtomicU32],
     len: u32,
@@ -36,7 +36,7 @@ pub struct Log<'s> {
 
 /// A key in its space, hashed once for any number of look-ups.
 #[derive(Clone, Copy, Debug)]
-pub struct Key<'k> {
+pub(crate) struct Key<'k> {
     space: u32,
     hash: u32,
     bytes: &'k [u8],
@@ -44,7 +44,7 @@ pub struct Key<'k> {
 
 /// What a look-up found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
+pub(crate) enum Slot {
     /// The newest record of the key starts at this offset.
     Taken {
         /// Where in the index.
@@ -63,32 +63,32 @@ pub enum Slot {
 
 /// A record, borrowed from the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
+pub(crate) struct Record<'a> {
     /// The space that it belongs to.
-    pub space: u32,
+    pub(crate) space: u32,
     /// Who put it.
-    pub owner: u32,
+    pub(crate) owner: u32,
     /// The key.
-    pub key: &'a [u8],
+    pub(crate) key: &'a [u8],
     /// The value; empty for a wanted key.
-    pub value: &'a [u8],
+    pub(crate) value: &'a [u8],
     /// Whether the key is only waited for and has no value yet.
-    pub wanted: bool,
+    pub(crate) wanted: bool,
 }
 
 /// Bytes of log that a record takes.
 #[inline]
-pub const fn record_len(key: u32, value: u32) -> u32 {
+pub(crate) const fn record_len(key: u32, value: u32) -> u32 {
     (HEADER + key + value).next_multiple_of(4)
 }
 
 /// Slots of index that `keys` keys need: a power of two that stays at most three quarters full.
-pub const fn index_len(keys: u32) -> usize {
+pub(crate) const fn index_len(keys: u32) -> usize {
     (keys as usize + keys as usize / 3 + 1).next_power_of_two()
 }
 
 /// Makes an index ready for [`Log::new`].
-pub fn wipe(index: &[AtomicU32]) {
+pub(crate) fn wipe(index: &[AtomicU32]) {
     // A slot that is zero already is not written, so that memory nobody used stays untouched.
     for slot in index.iter().filter(|slot| slot.load(Ordering::Relaxed) != 0) {
         slot.store(0, Ordering::Relaxed);
@@ -98,13 +98,18 @@ pub fn wipe(index: &[AtomicU32]) {
 impl<'s> Log<'s> {
     /// An empty log of at most `keys_max` keys; nothing when `index` is shorter than [`index_len`]. The index holds
     /// zeros ([`wipe`]), and is not looked at: in shared memory even reading costs a page.
-    pub fn new(bytes: &'s mut [u8], index: &'s [AtomicU32], keys_max: u32, seed: u32) -> Option<Log<'s>> {
+    pub(crate) fn new(
+        bytes: &'s mut [u8],
+        index: &'s [AtomicU32],
+        keys_max: u32,
+        seed: u32,
+    ) -> Option<Log<'s>> {
         let index = index.get(..index_len(keys_max))?;
         Some(Log { bytes, index, len: 0, keys: 0, keys_max, seed })
     }
 
     /// Drops every record. Of the index only those slots are touched that records stand in or beside.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         let mask = self.index.len() - 1;
         let mut start = 0;
         while let Some((header, _)) = split(self.as_bytes(), start) {
@@ -122,7 +127,7 @@ impl<'s> Log<'s> {
 
     /// Takes over the records of a log with the same seed, oldest first. False when they are none, or too many; then
     /// the log holds some of them.
-    pub fn load(&mut self, records: &[u8]) -> bool {
+    pub(crate) fn load(&mut self, records: &[u8]) -> bool {
         self.clear();
         let Some(room) = self.bytes.get_mut(..records.len()) else { return false };
         room.copy_from_slice(records);
@@ -143,7 +148,7 @@ impl<'s> Log<'s> {
     }
 
     /// Whether a record stands at an offset that somebody else names.
-    pub fn holds(&self, offset: u32) -> bool {
+    pub(crate) fn holds(&self, offset: u32) -> bool {
         offset.is_multiple_of(4)
             && self.as_bytes().get(offset as usize..).is_some_and(|rest| self.sound(rest).is_some())
     }
@@ -162,47 +167,42 @@ impl<'s> Log<'s> {
     }
 
     /// What spreads the index.
-    pub const fn seed(&self) -> u32 {
+    pub(crate) const fn seed(&self) -> u32 {
         self.seed
     }
 
     /// Bytes in use.
-    pub const fn len(&self) -> u32 {
+    pub(crate) const fn len(&self) -> u32 {
         self.len
-    }
-
-    /// Whether there are no records.
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Bytes left.
     #[inline]
-    pub fn bytes_left(&self) -> u32 {
+    pub(crate) fn bytes_left(&self) -> u32 {
         u32::try_from(self.bytes.len()).unwrap_or(u32::MAX) - self.len
     }
 
     /// Keys left.
     #[inline]
-    pub const fn keys_left(&self) -> u32 {
+    pub(crate) const fn keys_left(&self) -> u32 {
         self.keys_max - self.keys
     }
 
     /// The log itself, from its first record to its last.
     #[inline]
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len as usize]
     }
 
     /// Hashes a key for look-ups in `space`.
     #[inline]
-    pub fn key<'k>(&self, space: u32, bytes: &'k [u8]) -> Key<'k> {
+    pub(crate) fn key<'k>(&self, space: u32, bytes: &'k [u8]) -> Key<'k> {
         Key::new(self.seed, space, bytes)
     }
 
     /// Looks a key up.
     #[inline]
-    pub fn find(&self, key: &Key<'_>) -> Slot {
+    pub(crate) fn find(&self, key: &Key<'_>) -> Slot {
         let mask = self.index.len() - 1;
         let mut at = key.start(mask);
         // The index is never full, but a look-up ends even if it were.
@@ -230,7 +230,7 @@ impl<'s> Log<'s> {
     /// Returns the record's offset; nothing, and nothing is changed, when keys or bytes run out or a length is
     /// over 65,534.
     #[inline]
-    pub fn append<'v>(
+    pub(crate) fn append<'v>(
         &mut self,
         key: &Key<'_>,
         slot: Slot,
@@ -269,7 +269,7 @@ impl<'s> Log<'s> {
 
     /// The record at an offset that [`Log::find`] or [`Log::append`] gave.
     #[inline]
-    pub fn record(&self, offset: u32) -> Option<Record<'_>> {
+    pub(crate) fn record(&self, offset: u32) -> Option<Record<'_>> {
         let (header, rest) = split(self.as_bytes(), offset)?;
         let (key, rest) = rest.split_at_checked(usize::from(header.key_len))?;
         let value = rest.get(..header.value_len().unwrap_or(0) as usize)?;
@@ -353,7 +353,7 @@ fn split(bytes: &[u8], offset: u32) -> Option<(Header, &[u8])> {
 
 /// MurmurHash3's 32-bit function, which 32-bit processors compute as well as others.
 #[inline]
-pub fn hash(seed: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn hash(seed: u32, bytes: &[u8]) -> u32 {
     let scramble = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
     let (words, rest) = bytes.as_chunks::<4>();
     let mut hash = seed;

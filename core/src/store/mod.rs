@@ -1,11 +1,10 @@
-//! Containers of fixed capacity over memory that the caller lends. They know no protocol.
+//! Containers of fixed capacity in lent memory. They know no protocol.
 
-pub mod bits;
+pub(crate) mod bits;
 pub(crate) mod bytes;
-pub mod log;
-pub mod ready;
-pub mod view;
+pub(crate) mod log;
+pub(crate) mod ready;
+pub(crate) mod view;
 
-pub use log::{HEADER, Log};
-pub use ready::Ready;
-pub use view::LogView;
+pub(crate) use log::Log;
+pub(crate) use ready::Ready;

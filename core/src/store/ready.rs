@@ -1,4 +1,4 @@
-//! The set of connections that have something to say, found in constant time however many there are.
+//! Set of ready connections, with the next one found in O(log n).
 
 use super::bits;
 
@@ -9,7 +9,7 @@ const LEVELS: usize = 7;
 ///
 /// Level 0 has a bit a number; a bit of each level above says whether the word below it has any.
 #[derive(Debug)]
-pub struct Ready<'s> {
+pub(crate) struct Ready<'s> {
     words: &'s mut [u32],
     start: [u32; LEVELS + 1],
     levels: usize,
@@ -19,7 +19,7 @@ pub struct Ready<'s> {
 
 impl<'s> Ready<'s> {
     /// Words that a set of the numbers below `capacity` needs.
-    pub const fn words(capacity: u32) -> usize {
+    pub(crate) const fn words(capacity: u32) -> usize {
         let mut total = 0;
         let mut len = capacity;
         loop {
@@ -32,7 +32,7 @@ impl<'s> Ready<'s> {
     }
 
     /// An empty set over the first [`Ready::words`] of `words`; nothing when they are too few.
-    pub fn new(words: &'s mut [u32], capacity: u32) -> Option<Ready<'s>> {
+    pub(crate) fn new(words: &'s mut [u32], capacity: u32) -> Option<Ready<'s>> {
         let words = words.get_mut(..Ready::words(capacity))?;
         words.fill(0);
         let mut start = [0; LEVELS + 1];
@@ -55,7 +55,7 @@ impl<'s> Ready<'s> {
 
     /// Puts a number in.
     #[inline]
-    pub fn insert(&mut self, n: u32) {
+    pub(crate) fn insert(&mut self, n: u32) {
         debug_assert!(n < self.capacity);
         let mut at = n;
         for level in 0..self.levels {
@@ -68,7 +68,7 @@ impl<'s> Ready<'s> {
 
     /// Takes a number out.
     #[inline]
-    pub fn remove(&mut self, n: u32) {
+    pub(crate) fn remove(&mut self, n: u32) {
         let mut at = n;
         for level in 0..self.levels {
             let set = self.level(level);
@@ -82,26 +82,26 @@ impl<'s> Ready<'s> {
 
     /// A number of the set, each in its turn: the smallest one not below the last one [passed](Ready::pass).
     #[inline]
-    pub fn next(&self) -> Option<u32> {
+    pub(crate) fn next(&self) -> Option<u32> {
         // The topmost word says whether there are any.
         self.words.last().filter(|&&word| word != 0)?;
         self.not_below(self.cursor).or_else(|| self.not_below(0))
     }
 
     /// Whose turn is next.
-    pub const fn turn(&self) -> u32 {
+    pub(crate) const fn turn(&self) -> u32 {
         self.cursor
     }
 
     /// Fills in whose turn is next; false when it is no number of the set's.
-    pub fn set_turn(&mut self, turn: u32) -> bool {
+    pub(crate) fn set_turn(&mut self, turn: u32) -> bool {
         self.cursor = turn;
         turn < self.capacity || turn == 0
     }
 
     /// Gives the numbers above `n` their turn.
     #[inline]
-    pub fn pass(&mut self, n: u32) {
+    pub(crate) fn pass(&mut self, n: u32) {
         self.cursor = if n + 1 < self.capacity { n + 1 } else { 0 };
     }
 
@@ -113,7 +113,7 @@ impl<'s> Ready<'s> {
             if word < self.start[level + 1] {
                 let found = self.words[word as usize] & (u32::MAX << (at % 32));
                 if found != 0 {
-                    return Some(self.descend(level, at / 32 * 32 + found.trailing_zeros()));
+                    return Some(self.fan_out(level, at / 32 * 32 + found.trailing_zeros()));
                 }
             }
             at = at / 32 + 1;
@@ -122,7 +122,7 @@ impl<'s> Ready<'s> {
     }
 
     #[inline]
-    fn descend(&self, level: usize, found: u32) -> u32 {
+    fn fan_out(&self, level: usize, found: u32) -> u32 {
         (0..level)
             .rev()
             .fold(found, |at, level| at * 32 + self.words[(self.start[level] + at) as usize].trailing_zeros())

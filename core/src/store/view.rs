@@ -1,4 +1,4 @@
-//! A log that another process writes to, read in shared memory.
+//! Read-only view of a log that another process writes to in shared memory.
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 

@@ -1,4 +1,4 @@
-//! Which jobs are connected: whose key-value spaces are open to whom.
+//! Relation of connected jobs, which may read each other's key-value spaces.
 //!
 //! Connecting joins everybody connected to the one side with everybody connected to the other (pmi2.h,
 //! `PMI2_Job_Connect`); disconnecting parts the two jobs alone.
@@ -8,19 +8,19 @@ use crate::store::bits;
 
 /// A symmetric relation among jobs, a row of bits a job. Two more rows are scratch space.
 #[derive(Debug)]
-pub struct Connections<'s> {
+pub(crate) struct Connections<'s> {
     rows: &'s mut [u32],
     jobs: u32,
 }
 
 impl<'s> Connections<'s> {
     /// Words that `jobs` jobs need.
-    pub const fn words(jobs: u32) -> usize {
+    pub(crate) const fn words(jobs: u32) -> usize {
         (jobs as usize + 2) * bits::words(jobs)
     }
 
     /// Nobody is connected; nothing when `rows` is shorter than [`Connections::words`].
-    pub fn new(rows: &'s mut [u32], jobs: u32) -> Option<Connections<'s>> {
+    pub(crate) fn new(rows: &'s mut [u32], jobs: u32) -> Option<Connections<'s>> {
         let rows = rows.get_mut(..Connections::words(jobs))?;
         rows.fill(0);
         Some(Connections { rows, jobs })
@@ -28,13 +28,13 @@ impl<'s> Connections<'s> {
 
     /// Whether a job may read the other's key-value space: always its own.
     #[inline]
-    pub fn connected(&self, a: JobId, b: JobId) -> bool {
+    pub(crate) fn connected(&self, a: JobId, b: JobId) -> bool {
         a == b || bits::contains(self.row(a), b.0)
     }
 
     /// Connects all that `a` is connected to with all that `b` is connected to. Jobs of one side that have parted
     /// stay apart.
-    pub fn connect(&mut self, a: JobId, b: JobId) {
+    pub(crate) fn connect(&mut self, a: JobId, b: JobId) {
         // Both sides as they were before: what is set below must not lead on.
         let words = bits::words(self.jobs);
         let scratch = self.jobs as usize * words;
@@ -55,7 +55,7 @@ impl<'s> Connections<'s> {
     }
 
     /// Parts two jobs; whether they were connected.
-    pub fn disconnect(&mut self, a: JobId, b: JobId) -> bool {
+    pub(crate) fn disconnect(&mut self, a: JobId, b: JobId) -> bool {
         let connected = a != b && self.connected(a, b);
         if connected {
             self.set(a, b, false);
@@ -64,19 +64,19 @@ impl<'s> Connections<'s> {
     }
 
     /// Parts a job from all others.
-    pub fn forget(&mut self, job: JobId) {
+    pub(crate) fn forget(&mut self, job: JobId) {
         for other in (0..self.jobs).map(JobId) {
             self.set(job, other, false);
         }
     }
 
     /// The rows, for saving.
-    pub fn state(&self) -> &[u32] {
+    pub(crate) fn state(&self) -> &[u32] {
         &self.rows[..self.jobs as usize * bits::words(self.jobs)]
     }
 
     /// The same, for filling in what was saved.
-    pub fn state_mut(&mut self) -> &mut [u32] {
+    pub(crate) fn state_mut(&mut self) -> &mut [u32] {
         &mut self.rows[..self.jobs as usize * bits::words(self.jobs)]
     }
 

@@ -1,7 +1,7 @@
-//! Who has arrived in a fence, and who is missing.
+//! Fences of whole jobs, and barriers of groups of ranks.
 //!
-//! A job's own fence is a [`Fence`] beside its ranks; barriers of named groups are [`Groups`], which also keep who
-//! takes part. Both only count: who may arrive, and who is told, is the server's business.
+//! A job's own fence is a [`Fence`] in the job's slot. Group barriers are [`Groups`], which also store the members. Both
+//! count arrivals; the server checks who may arrive and sends the releases.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,54 +9,54 @@ use crate::fault::Refusal;
 use crate::ids::JobId;
 use crate::limits::Limit;
 use crate::store::bits;
-use crate::tables::meet::{Meet, Up};
+use crate::tables::tracker::{FanIn, Tracker};
 use crate::time::Time;
 
 /// One fence in the making.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fence {
-    /// How many have arrived; none means that nobody waits.
-    pub arrived: u32,
+pub(crate) struct Fence {
+    /// Ranks that have arrived. Zero means that no rank waits.
+    pub(crate) arrived: u32,
     /// When the first one arrived.
-    pub since: Time,
-    /// Whether it is known to be late.
-    pub late: Late,
+    pub(crate) since: Time,
+    /// Stall warning.
+    pub(crate) stall: Stall,
 }
 
-/// How far a fence's lateness is known.
+/// Stall warning of a fence that waits for longer than the job's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Late {
-    /// It is in time.
+pub(crate) enum Stall {
+    /// The limit has not passed.
     #[default]
     No,
-    /// It is late and nobody has been told.
-    Unsaid,
-    /// It is late and the host knows.
-    Said,
+    /// The limit has passed, and the host will be told.
+    Pending,
+    /// The host was told.
+    Reported,
 }
 
 impl Fence {
     /// No rank has arrived.
-    pub const NONE: Fence = Fence { arrived: 0, since: Time(0), late: Late::No };
+    pub(crate) const NONE: Fence = Fence { arrived: 0, since: Time(0), stall: Stall::No };
 
-    /// Counts one in; whether it was the first.
-    pub fn arrive(&mut self, now: Time) -> bool {
+    /// Counts an arrival. Returns whether it was the first.
+    pub(crate) fn arrive(&mut self, now: Time) -> bool {
         let first = self.arrived == 0;
         if first {
-            *self = Fence { arrived: 0, since: now, late: Late::No };
+            *self = Fence { arrived: 0, since: now, stall: Stall::No };
         }
         self.arrived += 1;
         first
     }
 
-    /// Notes lateness when the fence waits for `limit` milliseconds or more; when that will be, if not yet.
-    pub fn check(&mut self, now: Time, limit: u64) -> Option<Time> {
-        if self.arrived == 0 || limit == 0 || self.late != Late::No {
+    /// Marks the fence as stalled if it waits for `limit` milliseconds or more. Otherwise returns when it will.
+    pub(crate) fn check(&mut self, now: Time, limit: u64) -> Option<Time> {
+        if self.arrived == 0 || limit == 0 || self.stall != Stall::No {
             return None;
         }
         let due = self.since.after(limit);
         if due <= now {
-            self.late = Late::Unsaid;
+            self.stall = Stall::Pending;
             return None;
         }
         Some(due)
@@ -65,64 +65,64 @@ impl Fence {
 
 /// A barrier of a named group of one job's ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
-    /// Whose ranks; a slot without is free.
-    pub job: Option<JobId>,
-    /// Tells barriers of the same members apart.
-    pub tag: u32,
-    /// How many arrivals of this node's ranks make it complete here.
-    pub need: u32,
-    /// Who has arrived.
-    pub fence: Fence,
-    /// What it waits for on other nodes: children that have members, by their links' bits.
-    pub below: u64,
-    /// Whether it has members on nodes that are not below this one, dead or alive: then it meets above.
-    pub above: bool,
-    /// How far it has come there.
-    pub meet: Meet,
-    /// It is complete, and only children still have to be told.
-    pub over: bool,
+pub(crate) struct Group {
+    /// The job of the ranks; `None` marks a free slot.
+    pub(crate) job: Option<JobId>,
+    /// Tag of the client, which distinguishes barriers of the same members.
+    pub(crate) tag: u32,
+    /// Local arrivals needed.
+    pub(crate) needed: u32,
+    /// Local arrivals.
+    pub(crate) fence: Fence,
+    /// Children that have members, by the bits of their links.
+    pub(crate) children: u64,
+    /// Whether it has members on nodes outside this subtree, dead or alive, so that the parent takes part.
+    pub(crate) has_others: bool,
+    /// Progress on other nodes.
+    pub(crate) tracker: Tracker,
+    /// The barrier is complete. The slot stays in use until the release has been sent to all children.
+    pub(crate) released: bool,
 }
 
 impl Group {
     /// An empty slot.
-    pub const EMPTY: Group = Group {
+    pub(crate) const EMPTY: Group = Group {
         job: None,
         tag: 0,
-        need: 0,
+        needed: 0,
         fence: Fence::NONE,
-        below: 0,
-        above: false,
-        meet: Meet::NONE,
-        over: false,
+        children: 0,
+        has_others: false,
+        tracker: Tracker::NONE,
+        released: false,
     };
 
-    /// Whether it is still waited for, by a rank of that job where one is named.
+    /// Whether ranks still wait.
     fn is_open(&self) -> bool {
-        self.job.is_some() && !self.over
+        self.job.is_some() && !self.released
     }
 
     fn is_complete(&self) -> bool {
-        self.is_open() && self.meet.is_complete(self.fence.arrived, self.need, self.below)
+        self.is_open() && self.tracker.is_complete(self.fence.arrived, self.needed, self.children)
     }
 }
 
-/// Where a rank is that a group may wait for.
+/// Where the arrival of a rank comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// On this node.
-    Here,
-    /// Below this node, over the link with that bit.
-    Below(u64),
-    /// Elsewhere, dead or alive.
-    Above,
-    /// Here or below, but it will not arrive any more. The job goes on without it.
-    Gone,
+pub(crate) enum Route {
+    /// The rank is on this node.
+    Local,
+    /// The rank is below this node. Its arrival comes over the link with this bit.
+    Child(u64),
+    /// The rank is neither here nor below, whether it lives or not.
+    Parent,
+    /// The rank is here or below and has ended in a job that continues. No collective waits for it.
+    Excluded,
 }
 
 /// All group barriers of a server. Each has two sets of ranks: members, and those arrived.
 #[derive(Debug)]
-pub struct Groups<'s> {
+pub(crate) struct Groups<'s> {
     slots: &'s mut [Group],
     sets: &'s mut [u32],
     /// Words of one set.
@@ -130,21 +130,21 @@ pub struct Groups<'s> {
 }
 
 impl<'s> Groups<'s> {
-    /// Words of sets that `groups` groups among `ranks` ranks need: two sets each, and one for a candidate.
-    pub const fn words(groups: u32, ranks: u32) -> usize {
+    /// Words of sets that `groups` groups among `ranks` ranks needed: two sets each, and one for a candidate.
+    pub(crate) const fn words(groups: u32, ranks: u32) -> usize {
         (2 * groups as usize + 1) * bits::words(ranks)
     }
 
-    /// No groups yet, over lent memory; nothing when `sets` is shorter than [`Groups::words`].
-    pub fn new(slots: &'s mut [Group], sets: &'s mut [u32], ranks: u32) -> Option<Groups<'s>> {
+    /// Creates a table without groups. Returns `None` if `sets` is shorter than [`Groups::words`].
+    pub(crate) fn new(slots: &'s mut [Group], sets: &'s mut [u32], ranks: u32) -> Option<Groups<'s>> {
         let need = Groups::words(slots.len() as u32, ranks);
         let sets = sets.get_mut(..need)?;
         slots.fill(Group::default());
         Some(Groups { slots, sets, words: bits::words(ranks) })
     }
 
-    /// Counts `rank` into the barrier of these members with this tag, which begins with its first arrival; which
-    /// group that is.
+    /// Counts the arrival of `rank` in the barrier of these members and this tag, which begins with its first arrival.
+    /// Returns the group.
     ///
     /// `way` says where a rank is.
     ///
@@ -153,14 +153,14 @@ impl<'s> Groups<'s> {
     /// [`Refusal::InFence`] when it has arrived already, [`Refusal::Full`] when there are too many groups.
     /// Nothing is changed then.
     #[allow(clippy::too_many_arguments, reason = "one call, all of it the question")]
-    pub fn arrive(
+    pub(crate) fn arrive(
         &mut self,
         job: JobId,
         size: u32,
         members: impl Iterator<Item = u32>,
         tag: u32,
         rank: u32,
-        way: impl Fn(u32) -> Way,
+        way: impl Fn(u32) -> Route,
         now: Time,
     ) -> Result<u32, Refusal> {
         self.consider(size, members)?;
@@ -177,34 +177,34 @@ impl<'s> Groups<'s> {
         Ok(at as u32)
     }
 
-    /// Notes that all members below a link have arrived; which group that is.
+    /// Counts the arrival of all members below `link`. Returns the group.
     ///
     /// # Errors
     /// As of [`Groups::arrive`]. Nothing is changed then.
-    pub fn arrive_below(
+    pub(crate) fn arrive_below(
         &mut self,
         job: JobId,
         size: u32,
         members: impl Iterator<Item = u32>,
         tag: u32,
         link: u64,
-        way: impl Fn(u32) -> Way,
+        way: impl Fn(u32) -> Route,
     ) -> Result<u32, Refusal> {
         self.consider(size, members)?;
         let at = match self.find(job, tag) {
-            Some(at) if self.slots[at].meet.below & link != 0 => return Err(Refusal::InFence),
+            Some(at) if self.slots[at].tracker.arrived & link != 0 => return Err(Refusal::InFence),
             Some(at) => at,
             None => self.start(job, tag, way)?,
         };
-        self.slots[at].meet.below |= link;
+        self.slots[at].tracker.arrived |= link;
         Ok(at as u32)
     }
 
-    /// The group of these members that waits for its release.
+    /// Returns the group of these members that waits for a release by the parent.
     ///
     /// # Errors
     /// [`Refusal::BadGroup`] when there is none.
-    pub fn awaited(
+    pub(crate) fn find_awaiting_release(
         &mut self,
         job: JobId,
         size: u32,
@@ -212,11 +212,11 @@ impl<'s> Groups<'s> {
         tag: u32,
     ) -> Result<u32, Refusal> {
         self.consider(size, members)?;
-        let at = self.find(job, tag).filter(|&at| self.slots[at].meet.up == Up::Said);
+        let at = self.find(job, tag).filter(|&at| self.slots[at].tracker.fan_in == FanIn::Sent);
         at.map(|at| at as u32).ok_or(Refusal::BadGroup)
     }
 
-    /// Makes these ranks the candidate.
+    /// Stores these members as the candidate.
     fn consider(&mut self, size: u32, members: impl Iterator<Item = u32>) -> Result<(), Refusal> {
         self.candidate().fill(0);
         for member in members {
@@ -236,7 +236,7 @@ impl<'s> Groups<'s> {
         })
     }
 
-    fn start(&mut self, job: JobId, tag: u32, way: impl Fn(u32) -> Way) -> Result<usize, Refusal> {
+    fn start(&mut self, job: JobId, tag: u32, way: impl Fn(u32) -> Route) -> Result<usize, Refusal> {
         let full = Refusal::Full(Limit::Groups, self.slots.len() as u32);
         let at = self.slots.iter().position(|slot| slot.job.is_none()).ok_or(full)?;
         let (candidate, sets) = self.sets.split_at_mut(self.words);
@@ -248,34 +248,34 @@ impl<'s> Groups<'s> {
         Ok(at)
     }
 
-    /// Counts what a group waits for: members that have arrived here, and those that still may, anywhere.
-    fn count(&mut self, at: usize, way: impl Fn(u32) -> Way) {
-        let (mut need, mut below, mut above) = (0, 0, false);
+    /// Counts the arrivals that a group needs: members that have arrived here, and those that still may, on any node.
+    fn count(&mut self, at: usize, way: impl Fn(u32) -> Route) {
+        let (mut needed, mut below, mut above) = (0, 0, false);
         for member in bits::iter(self.set(at, 0)) {
             match way(member) {
-                Way::Here => need += 1,
-                Way::Gone => need += u32::from(bits::contains(self.set(at, 1), member)),
-                Way::Below(link) => below |= link,
-                Way::Above => above = true,
+                Route::Local => needed += 1,
+                Route::Excluded => needed += u32::from(bits::contains(self.set(at, 1), member)),
+                Route::Child(link) => below |= link,
+                Route::Parent => above = true,
             }
         }
         let slot = &mut self.slots[at];
-        (slot.need, slot.below, slot.above) = (need, below, above);
+        (slot.needed, slot.children, slot.has_others) = (needed, below, above);
     }
 
     /// The group at a number that [`Groups::arrive`] gave.
-    pub fn get(&self, at: u32) -> Option<&Group> {
+    pub(crate) fn get(&self, at: u32) -> Option<&Group> {
         self.slots.get(at as usize).filter(|slot| slot.job.is_some())
     }
 
     /// Its members that have not arrived, smallest first.
-    pub fn missing(&self, at: u32) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn missing(&self, at: u32) -> impl Iterator<Item = u32> + '_ {
         let arrived = self.set(at as usize, 1);
         bits::iter(self.set(at as usize, 0)).filter(|&member| !bits::contains(arrived, member))
     }
 
-    /// A rank of the job will arrive no more: groups do not wait for it any longer.
-    pub fn bury(&mut self, job: JobId, rank: u32, way: impl Fn(u32) -> Way) {
+    /// Excludes a rank that has ended: groups no longer wait for it.
+    pub(crate) fn exclude(&mut self, job: JobId, rank: u32, way: impl Fn(u32) -> Route) {
         for at in 0..self.slots.len() {
             if self.slots[at].is_open()
                 && self.slots[at].job == Some(job)
@@ -286,110 +286,110 @@ impl<'s> Groups<'s> {
         }
     }
 
-    /// Whether everybody a group waits for at and below this node is there.
-    pub fn is_complete(&self, at: u32) -> bool {
+    /// Returns whether a group is complete in this subtree.
+    pub(crate) fn is_complete(&self, at: u32) -> bool {
         self.get(at).is_some_and(Group::is_complete)
     }
 
-    /// A group of the job whose barrier is complete at and below this node.
-    pub fn complete(&self, job: JobId) -> Option<u32> {
+    /// Returns a group of the job that is complete in this subtree.
+    pub(crate) fn complete(&self, job: JobId) -> Option<u32> {
         let complete = |slot: &Group| slot.job == Some(job) && slot.is_complete();
         (0u32..).zip(&*self.slots).find_map(|(at, slot)| complete(slot).then_some(at))
     }
 
-    /// The group whose news is due next on a link, and how much of the log goes before it.
-    pub fn due(&self, link: u64, parent: bool) -> Option<(u32, u32)> {
-        let due = |(at, slot): (u32, &Group)| Some((slot.meet.due(link, parent)?, at));
+    /// Returns the group whose message for `link` comes next, and the length of the log that precedes it.
+    pub(crate) fn next_pending(&self, link: u64, parent: bool) -> Option<(u32, u32)> {
+        let due = |(at, slot): (u32, &Group)| Some((slot.tracker.pending(link, parent)?, at));
         let first = (0u32..).zip(&*self.slots).filter(|(_, slot)| slot.job.is_some()).filter_map(due).min();
         first.map(|(log, at)| (at, log))
     }
 
     /// A group's members, as a set.
-    pub fn members(&self, at: u32) -> &[u32] {
+    pub(crate) fn members(&self, at: u32) -> &[u32] {
         self.set(at as usize, 0)
     }
 
-    /// What other nodes have to do with a group.
-    pub fn meet_mut(&mut self, at: u32) -> Option<&mut Meet> {
-        self.slots.get_mut(at as usize).map(|slot| &mut slot.meet)
+    /// Progress of a group on other nodes.
+    pub(crate) fn tracker_mut(&mut self, at: u32) -> Option<&mut Tracker> {
+        self.slots.get_mut(at as usize).map(|slot| &mut slot.tracker)
     }
 
-    /// Lets a group's members go: `log` is how much of it the children get before they are told.
-    pub fn release(&mut self, at: u32, log: u32) {
+    /// Releases a group. Children receive `log` bytes of the log before the release.
+    pub(crate) fn release(&mut self, at: u32, log: u32) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
-        slot.meet.down = slot.meet.below;
-        slot.meet.down_at = log;
+        slot.tracker.fan_out = slot.tracker.arrived;
+        slot.tracker.fan_out_log = log;
         slot.fence = Fence::default();
-        slot.over = true;
-        self.tidy(at);
+        slot.released = true;
+        self.free_if_sent(at);
     }
 
-    /// Frees the slot of a group that is over, once every child has been told.
-    pub fn tidy(&mut self, at: u32) {
-        let done = |slot: &&mut Group| slot.over && slot.meet.down == 0;
+    /// Frees the slot of a released group once the release has been sent to all children.
+    pub(crate) fn free_if_sent(&mut self, at: u32) {
+        let done = |slot: &&mut Group| slot.released && slot.tracker.fan_out == 0;
         if let Some(slot) = self.slots.get_mut(at as usize).filter(done) {
             *slot = Group::default();
         }
     }
 
     /// Whether a rank is among the members of a group.
-    pub fn has_member(&self, at: u32, rank: u32) -> bool {
+    pub(crate) fn has_member(&self, at: u32, rank: u32) -> bool {
         bits::contains(self.set(at as usize, 0), rank)
     }
 
-    /// A group of the job that waits for a rank for which `absent` holds, and that rank.
-    pub fn waits_for(&self, job: JobId, absent: impl Fn(u32) -> bool) -> Option<u32> {
+    /// Returns a rank for which `absent` holds and for which a group of the job waits.
+    pub(crate) fn waiting_for(&self, job: JobId, absent: impl Fn(u32) -> bool) -> Option<u32> {
         (0..self.slots.len() as u32)
             .filter(|&at| self.slots[at as usize].is_open() && self.slots[at as usize].job == Some(job))
             .find_map(|at| self.missing(at).find(|&rank| absent(rank)))
     }
 
-    /// Notes every group's lateness; when the next one will be late. `limit` gives a job's patience in
-    /// milliseconds.
-    pub fn check(&mut self, now: Time, limit: impl Fn(JobId) -> u64) -> Option<Time> {
+    /// Marks stalled groups. Returns when the next one will be stalled. `limit` gives the limit of a job in milliseconds.
+    pub(crate) fn check(&mut self, now: Time, limit: impl Fn(JobId) -> u64) -> Option<Time> {
         let waiting = self.slots.iter_mut().filter_map(|slot| slot.job.map(|job| (job, slot)));
         waiting.filter_map(|(job, slot)| slot.fence.check(now, limit(job))).min()
     }
 
-    /// A group that is late without the host's knowing; from now on it knows.
-    pub fn say_late(&mut self) -> Option<u32> {
-        let at = self.slots.iter().position(|slot| slot.fence.late == Late::Unsaid)?;
-        self.slots[at].fence.late = Late::Said;
+    /// Returns a stalled group that has not been reported, and marks it as reported.
+    pub(crate) fn x(&mut self) -> Option<u32> {
+        let at = self.slots.iter().position(|slot| slot.fence.stall == Stall::Pending)?;
+        self.slots[at].fence.stall = Stall::Reported;
         Some(at as u32)
     }
 
     /// Ends all barriers of a job.
-    pub fn forget(&mut self, job: JobId) {
+    pub(crate) fn forget(&mut self, job: JobId) {
         self.slots.iter_mut().filter(|slot| slot.job == Some(job)).for_each(|slot| *slot = Group::default());
     }
 
     /// The slots and their sets, for saving.
-    pub fn state(&self) -> (&[Group], &[u32]) {
+    pub(crate) fn state(&self) -> (&[Group], &[u32]) {
         // The candidate is scratch space.
         (self.slots, &self.sets[self.words..])
     }
 
     /// The same, for filling in what was saved.
-    pub fn state_mut(&mut self) -> (&mut [Group], &mut [u32]) {
+    pub(crate) fn state_mut(&mut self) -> (&mut [Group], &mut [u32]) {
         (self.slots, &mut self.sets[self.words..])
     }
 
-    /// Whether a group could have come to be so: its job has `size` ranks, and nobody waits for `buried` ones.
-    pub fn is_sound(&self, at: u32, size: u32, buried: impl Fn(u32) -> bool) -> bool {
+    /// Returns whether a group read from a snapshot is consistent with a job of `size` ranks.
+    pub(crate) fn is_sound(&self, at: u32, size: u32, excluded: impl Fn(u32) -> bool) -> bool {
         let (members, arrived) = (self.set(at as usize, 0), self.set(at as usize, 1));
         let joined = |rank: u32| bits::contains(arrived, rank);
         self.get(at).is_some_and(|slot| {
-            slot.meet.is_of_one_node()
-                && (slot.below, slot.above, slot.over) == (0, false, false)
+            slot.tracker.is_single_node()
+                && (slot.children, slot.has_others, slot.released) == (0, false, false)
                 && bits::iter(members).all(|member| member < size)
                 && bits::iter(arrived).all(|rank| bits::contains(members, rank))
                 && slot.fence.arrived == bits::count(arrived)
-                && slot.need as usize == bits::iter(members).filter(|&it| joined(it) || !buried(it)).count()
+                && slot.needed as usize
+                    == bits::iter(members).filter(|&it| joined(it) || !excluded(it)).count()
         })
     }
 
     /// Whether a rank waits in a group.
-    pub fn has_arrived(&self, at: u32, rank: u32) -> bool {
+    pub(crate) fn has_arrived(&self, at: u32, rank: u32) -> bool {
         self.get(at).is_some() && bits::contains(self.set(at as usize, 1), rank)
     }
 
@@ -415,7 +415,7 @@ mod tests {
     const JOB: JobId = JobId(0);
 
     fn arrive(groups: &mut Groups<'_>, members: &[u32], tag: u32, rank: u32) -> Result<u32, Refusal> {
-        groups.arrive(JOB, 8, members.iter().copied(), tag, rank, |_| Way::Here, Time(0))
+        groups.arrive(JOB, 8, members.iter().copied(), tag, rank, |_| Route::Local, Time(0))
     }
 
     #[test]
@@ -449,15 +449,17 @@ mod tests {
         let (mut slots, mut sets) = ([Group::default(); 2], [0; 5]);
         let mut groups = Groups::new(&mut slots, &mut sets, 8).unwrap();
         arrive(&mut groups, &[0, 1, 2], 0, 0).unwrap();
-        let gone = |gone: u32| move |rank: u32| if rank == 1 || rank == gone { Way::Gone } else { Way::Here };
-        groups.bury(JOB, 1, gone(1));
+        let gone = |gone: u32| {
+            move |rank: u32| if rank == 1 || rank == gone { Route::Excluded } else { Route::Local }
+        };
+        groups.exclude(JOB, 1, gone(1));
         assert_eq!(groups.complete(JOB), None);
         assert_eq!(groups.missing(0).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(groups.waits_for(JOB, |rank| rank == 2), Some(2));
-        groups.bury(JOB, 2, gone(2));
+        assert_eq!(groups.waiting_for(JOB, |rank| rank == 2), Some(2));
+        groups.exclude(JOB, 2, gone(2));
         assert_eq!(groups.complete(JOB), Some(0));
         let later = groups
-            .arrive(JOB, 8, 3..6, 0, 3, |rank| if rank > 3 { Way::Gone } else { Way::Here }, Time(0))
+            .arrive(JOB, 8, 3..6, 0, 3, |rank| if rank > 3 { Route::Excluded } else { Route::Local }, Time(0))
             .unwrap();
         assert!(groups.is_complete(later));
     }
@@ -467,27 +469,31 @@ mod tests {
         let (mut slots, mut sets) = ([Group::default(); 1], [0; 3]);
         let mut groups = Groups::new(&mut slots, &mut sets, 8).unwrap();
         let way = |rank: u32| match rank {
-            0 => Way::Here,
-            1 | 2 => Way::Below(0b10),
-            3 => Way::Below(0b100),
-            _ => Way::Above,
+            0 => Route::Local,
+            1 | 2 => Route::Child(0b10),
+            3 => Route::Child(0b100),
+            _ => Route::Parent,
         };
         let at = groups.arrive_below(JOB, 8, 0..5, 4, 0b10, way).unwrap();
         assert_eq!(groups.arrive_below(JOB, 8, 0..5, 4, 0b10, way), Err(Refusal::InFence));
         assert_eq!(groups.arrive(JOB, 8, 0..5, 4, 0, way, Time(0)), Ok(at));
         assert_eq!(groups.complete(JOB), None);
-        let dead = |rank: u32| if rank == 3 { Way::Gone } else { way(rank) };
-        groups.bury(JOB, 3, dead);
-        assert_eq!((groups.complete(JOB), groups.get(at).unwrap().above), (Some(at), true));
-        assert_eq!(groups.awaited(JOB, 8, 0..5, 4), Err(Refusal::BadGroup), "the parent does not know yet");
-        groups.meet_mut(at).unwrap().up = Up::Unsaid(40);
-        assert_eq!((groups.due(1, true), groups.due(0b10, false)), (Some((at, 40)), None));
-        groups.meet_mut(at).unwrap().said(1, true);
-        assert_eq!(groups.awaited(JOB, 8, 0..5, 4), Ok(at));
+        let dead = |rank: u32| if rank == 3 { Route::Excluded } else { way(rank) };
+        groups.exclude(JOB, 3, dead);
+        assert_eq!((groups.complete(JOB), groups.get(at).unwrap().has_others), (Some(at), true));
+        assert_eq!(
+            groups.find_awaiting_release(JOB, 8, 0..5, 4),
+            Err(Refusal::BadGroup),
+            "the parent does not know yet"
+        );
+        groups.tracker_mut(at).unwrap().fan_in = FanIn::Pending(40);
+        assert_eq!((groups.next_pending(1, true), groups.next_pending(0b10, false)), (Some((at, 40)), None));
+        groups.tracker_mut(at).unwrap().mark_sent(1, true);
+        assert_eq!(groups.find_awaiting_release(JOB, 8, 0..5, 4), Ok(at));
         groups.release(at, 50);
-        assert_eq!((groups.due(1, true), groups.due(0b10, false)), (None, Some((at, 50))));
-        groups.meet_mut(at).unwrap().said(0b10, false);
-        groups.tidy(at);
+        assert_eq!((groups.next_pending(1, true), groups.next_pending(0b10, false)), (None, Some((at, 50))));
+        groups.tracker_mut(at).unwrap().mark_sent(0b10, false);
+        groups.free_if_sent(at);
         assert_eq!(groups.get(at), None);
     }
 
@@ -497,8 +503,8 @@ mod tests {
         assert_eq!(fence.check(Time(99), 10), None);
         assert!(fence.arrive(Time(5)) && !fence.arrive(Time(7)));
         assert_eq!(fence.check(Time(14), 10), Some(Time(15)));
-        assert_eq!((fence.check(Time(15), 10), fence.late), (None, Late::Unsaid));
-        fence.late = Late::Said;
-        assert_eq!((fence.check(Time(99), 10), fence.late), (None, Late::Said));
+        assert_eq!((fence.check(Time(15), 10), fence.stall), (None, Stall::Pending));
+        fence.stall = Stall::Reported;
+        assert_eq!((fence.check(Time(99), 10), fence.stall), (None, Stall::Reported));
     }
 }

@@ -1,4 +1,4 @@
-//! Key-value spaces over one log, with every rank's share kept free for it.
+//! Key-value spaces over one log, with a quota reserved for every rank.
 //!
 //! A job has a space for what its ranks put, one for the attributes of this node, one for the attributes of the job,
 //! and one for its ring. Half of the log is divided among all ranks that there can be, and a rank's part is set
@@ -13,7 +13,7 @@ use crate::store::log::{Log, Record, Slot, record_len};
 
 /// Which of a job's spaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// `kvs-put`, `kvs-get`
     Kvs,
     /// `info-putnodeattr`, `info-getnodeattr`
@@ -26,11 +26,11 @@ pub enum Kind {
 
 /// A job's spaces: a number that no other job has had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spaces(u32);
+pub(crate) struct Spaces(u32);
 
 impl Spaces {
     /// No spaces.
-    pub const NONE: Spaces = Spaces(0);
+    pub(crate) const NONE: Spaces = Spaces(0);
 
     /// A number for tests.
     #[cfg(test)]
@@ -40,57 +40,57 @@ impl Spaces {
 
     /// The number that the log knows one of them by.
     #[inline]
-    pub fn of(self, kind: Kind) -> u32 {
+    pub(crate) fn of(self, kind: Kind) -> u32 {
         self.0.wrapping_mul(4).wrapping_add(kind as u32)
     }
 
     /// Whether that is the number of the job's space of this kind.
-    pub fn is(self, kind: Kind, space: u32) -> bool {
+    pub(crate) fn is(self, kind: Kind, space: u32) -> bool {
         self.of(kind) == space
     }
 }
 
 /// Bytes and keys: used by a rank, or set aside for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Amount {
+pub(crate) struct Usage {
     /// Bytes of log.
-    pub bytes: u32,
+    pub(crate) bytes: u32,
     /// Distinct keys.
-    pub keys: u32,
+    pub(crate) keys: u32,
 }
 
-impl Amount {
+impl Usage {
     /// Nothing.
-    pub const NONE: Amount = Amount { bytes: 0, keys: 0 };
+    pub(crate) const NONE: Usage = Usage { bytes: 0, keys: 0 };
 
     /// What of `self` is not used yet.
     #[inline]
-    pub fn less(self, used: Amount) -> Amount {
-        Amount { bytes: self.bytes.saturating_sub(used.bytes), keys: self.keys.saturating_sub(used.keys) }
+    pub(crate) fn less(self, used: Usage) -> Usage {
+        Usage { bytes: self.bytes.saturating_sub(used.bytes), keys: self.keys.saturating_sub(used.keys) }
     }
 }
 
 /// Who puts, and what it may take.
 #[derive(Debug)]
-pub struct Owner<'a> {
+pub(crate) struct Owner<'a> {
     /// A number to keep with the record.
-    pub id: u32,
+    pub(crate) id: u32,
     /// What it has used so far.
-    pub used: &'a mut Amount,
+    pub(crate) used: &'a mut Usage,
     /// What is set aside for it.
-    pub share: Amount,
+    pub(crate) quota: Usage,
 }
 
 /// All key-value spaces.
 #[derive(Debug)]
-pub struct Kvs<'s> {
+pub(crate) struct Kvs<'s> {
     log: Log<'s>,
-    reserved: Amount,
-    limits: Amount,
+    reserved: Usage,
+    limits: Usage,
     /// A rank's part of the half that is divided.
-    part: Amount,
+    part: Usage,
     /// Of the other half, what this node's ranks may still take.
-    spare: Amount,
+    spare: Usage,
     /// The nodes that the other half is for.
     nodes: u32,
     next: u32,
@@ -98,7 +98,7 @@ pub struct Kvs<'s> {
 
 /// What stood under a key before a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
+pub(crate) enum Before {
     /// Nothing, or a value.
     Known,
     /// Nothing but waiting gets, which name the record at this offset.
@@ -106,72 +106,72 @@ pub enum Before {
 }
 
 /// Bytes in pieces, as the wire hands them over.
-pub trait Pieces<'a>: Iterator<Item = &'a [u8]> + Clone {}
+pub(crate) trait Pieces<'a>: Iterator<Item = &'a [u8]> + Clone {}
 impl<'a, I: Iterator<Item = &'a [u8]> + Clone> Pieces<'a> for I {}
 
 impl<'s> Kvs<'s> {
     /// Empty spaces over `log`, whose size is `limits`.
-    pub fn new(log: Log<'s>, limits: &Limits) -> Kvs<'s> {
+    pub(crate) fn new(log: Log<'s>, limits: &Limits) -> Kvs<'s> {
         let ranks = limits.ranks.max(1);
-        let part = Amount { bytes: limits.kvs_bytes / 2 / ranks, keys: limits.keys / 2 / ranks };
-        let limits = Amount { bytes: limits.kvs_bytes, keys: limits.keys };
-        Kvs { log, reserved: Amount::default(), limits, part, spare: limits, nodes: 1, next: 0 }
+        let part = Usage { bytes: limits.kvs_bytes / 2 / ranks, keys: limits.keys / 2 / ranks };
+        let limits = Usage { bytes: limits.kvs_bytes, keys: limits.keys };
+        Kvs { log, reserved: Usage::default(), limits, part, spare: limits, nodes: 1, next: 0 }
     }
 
     /// The log, for saving.
-    pub fn log(&self) -> &Log<'s> {
+    pub(crate) fn log(&self) -> &Log<'s> {
         &self.log
     }
 
     /// What is set aside, spared and counted beside it.
-    pub fn state(&self) -> (Amount, Amount, u32) {
+    pub(crate) fn state(&self) -> (Usage, Usage, u32) {
         (self.reserved, self.spare, self.next)
     }
 
     /// Fills in what was saved; false when it is no log, or too little is left of it for what is set aside.
-    pub fn load(&mut self, log: &[u8], (reserved, spare, next): (Amount, Amount, u32)) -> bool {
+    pub(crate) fn load(&mut self, log: &[u8], (reserved, spare, next): (Usage, Usage, u32)) -> bool {
         let loaded = self.log.load(log);
-        let left = Amount { bytes: self.log.bytes_left(), keys: self.log.keys_left() };
+        let left = Usage { bytes: self.log.bytes_left(), keys: self.log.keys_left() };
         (self.reserved, self.spare, self.next) = (reserved, spare, next);
-        loaded && reserved.less(left) == Amount::default()
+        loaded && reserved.less(left) == Usage::default()
     }
 
     /// The common half is for so many nodes: whatever one of them takes, all of them have room for. The head's part,
     /// who has no ranks, is for what hosts put.
-    pub fn divide(&mut self, nodes: u32) {
+    pub(crate) fn divide(&mut self, nodes: u32) {
         self.nodes = nodes.max(1);
         self.refill();
     }
 
     fn refill(&mut self) {
         let of = |limit: u32| if self.nodes > 1 { limit / 2 / self.nodes } else { limit };
-        self.spare = Amount { bytes: of(self.limits.bytes), keys: of(self.limits.keys) };
+        self.spare = Usage { bytes: of(self.limits.bytes), keys: of(self.limits.keys) };
     }
 
     /// What nothing is stored in yet, whether it is set aside or not.
     #[inline]
-    pub fn left(&self) -> Amount {
-        Amount { bytes: self.log.bytes_left(), keys: self.log.keys_left() }
+    pub(crate) fn left(&self) -> Usage {
+        Usage { bytes: self.log.bytes_left(), keys: self.log.keys_left() }
     }
 
     #[inline]
-    fn common(&self) -> Amount {
+    fn common(&self) -> Usage {
         self.left().less(self.reserved)
     }
 
     /// Spaces for a job of `ranks` ranks, and the share that is set aside for each of them: less than its part
     /// only where jobs that are over have left too little.
-    pub fn open(&mut self, ranks: u32) -> (Spaces, Amount) {
+    pub(crate) fn open(&mut self, ranks: u32) -> (Spaces, Usage) {
         self.next = self.next.wrapping_add(1);
-        let share = self.share(ranks);
-        self.reserved.bytes += share.bytes * ranks;
-        self.reserved.keys += share.keys * ranks;
-        (Spaces(self.next), share)
+        let quota = self.quota(ranks);
+        self.reserved.bytes += quota.bytes * ranks;
+        self.reserved.keys += quota.keys * ranks;
+        (Spaces(self.next), quota)
     }
 
-    fn share(&self, ranks: u32) -> Amount {
+    fn quota(&self, ranks: u32) -> Usage {
         let (common, ranks) = (self.common(), ranks.max(1));
-        Amount {
+        Usage {
             bytes: self.part.bytes.min(common.bytes / ranks),
             keys: self.part.keys.min(common.keys / ranks),
         }
@@ -182,10 +182,14 @@ impl<'s> Kvs<'s> {
     ///
     /// # Errors
     /// Why not: a length or a limit.
-    pub fn check(&self, ranks: u32, pairs: impl Iterator<Item = (usize, usize)>) -> Result<(), Refusal> {
-        let share = self.share(ranks);
-        let common = self.common().less(Amount { bytes: share.bytes * ranks, keys: share.keys * ranks });
-        let mut cost = Amount::default();
+    pub(crate) fn check(
+        &self,
+        ranks: u32,
+        pairs: impl Iterator<Item = (usize, usize)>,
+    ) -> Result<(), Refusal> {
+        let quota = self.quota(ranks);
+        let common = self.common().less(Usage { bytes: quota.bytes * ranks, keys: quota.keys * ranks });
+        let mut cost = Usage::default();
         for (key, value) in pairs {
             let (key, value) = (check_key(key)?, check_value(value)?);
             cost.bytes = cost.bytes.saturating_add(record_len(key, value));
@@ -201,48 +205,48 @@ impl<'s> Kvs<'s> {
     }
 
     /// Frees what is still set aside for an owner that will put no more.
-    pub fn release(&mut self, owner: Owner<'_>) {
-        let rest = owner.share.less(*owner.used);
+    pub(crate) fn release(&mut self, owner: Owner<'_>) {
+        let rest = owner.quota.less(*owner.used);
         self.reserved = self.reserved.less(rest);
-        *owner.used = Amount {
-            bytes: owner.used.bytes.max(owner.share.bytes),
-            keys: owner.used.keys.max(owner.share.keys),
+        *owner.used = Usage {
+            bytes: owner.used.bytes.max(owner.quota.bytes),
+            keys: owner.used.keys.max(owner.quota.keys),
         };
     }
 
     /// Drops everything; only when no job is left.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.log.clear();
-        self.reserved = Amount::default();
+        self.reserved = Usage::default();
         self.refill();
     }
 
     /// Whether there is room for a cost of one who has used that much of its share, and may take so much of what is
     /// common.
     #[inline]
-    fn admit(&self, cost: Amount, used: Amount, share: Amount, spare: Amount) -> Result<(), Refusal> {
-        let mine = share.less(used);
+    fn admit(&self, cost: Usage, used: Usage, quota: Usage, spare: Usage) -> Result<(), Refusal> {
+        let mine = quota.less(used);
         // Of the cost, what exceeds the rest of the share comes out of the common half.
         let (over, common) = (cost.less(mine), self.common());
-        let common = Amount { bytes: common.bytes.min(spare.bytes), keys: common.keys.min(spare.keys) };
-        let left = Amount { bytes: self.log.bytes_left(), keys: self.log.keys_left() };
-        for (limit, cost, left, over, common, share, size) in [
+        let common = Usage { bytes: common.bytes.min(spare.bytes), keys: common.keys.min(spare.keys) };
+        let left = Usage { bytes: self.log.bytes_left(), keys: self.log.keys_left() };
+        for (limit, cost, left, over, common, quota, size) in [
             (
                 Limit::KvsBytes,
                 cost.bytes,
                 left.bytes,
                 over.bytes,
                 common.bytes,
-                share.bytes,
+                quota.bytes,
                 self.limits.bytes,
             ),
-            (Limit::Keys, cost.keys, left.keys, over.keys, common.keys, share.keys, self.limits.keys),
+            (Limit::Keys, cost.keys, left.keys, over.keys, common.keys, quota.keys, self.limits.keys),
         ] {
             if cost > left {
                 return Err(Refusal::Full(limit, size));
             }
             if over > common {
-                return Err(Refusal::Share(limit, share));
+                return Err(Refusal::Quota(limit, quota));
             }
         }
         Ok(())
@@ -252,14 +256,14 @@ impl<'s> Kvs<'s> {
     ///
     /// # Errors
     /// Why not: a length or a limit.
-    pub fn room<'k>(
+    pub(crate) fn room<'k>(
         &self,
         (spaces, kind): (Spaces, Kind),
-        used: Amount,
-        share: Amount,
+        used: Usage,
+        quota: Usage,
         pairs: impl Iterator<Item = (&'k [u8], usize)>,
     ) -> Result<(), Refusal> {
-        self.admit(self.cost_of(spaces.of(kind), pairs)?, used, share, self.spare)
+        self.admit(self.cost_of(spaces.of(kind), pairs)?, used, quota, self.spare)
     }
 
     /// What all of these take together; keys that come twice count twice.
@@ -267,8 +271,8 @@ impl<'s> Kvs<'s> {
         &self,
         space: u32,
         pairs: impl Iterator<Item = (&'k [u8], usize)>,
-    ) -> Result<Amount, Refusal> {
-        let mut all = Amount::default();
+    ) -> Result<Usage, Refusal> {
+        let mut all = Usage::default();
         for (key, value_len) in pairs {
             let (key_len, value_len) = (check_key(key.len())?, check_value(value_len)?);
             let cost = cost(key_len, value_len, self.log.find(&self.log.key(space, key)));
@@ -281,7 +285,7 @@ impl<'s> Kvs<'s> {
     /// Stores a value under a key, replacing an older one, or a wish for the key where there is no value. Without
     /// an owner it is the host that stores, at the cost of what is common.
     #[inline]
-    pub fn put<'v>(
+    pub(crate) fn put<'v>(
         &mut self,
         (spaces, kind): (Spaces, Kind),
         owner: Option<Owner<'_>>,
@@ -296,14 +300,14 @@ impl<'s> Kvs<'s> {
         };
         let slot = self.log.find(&key);
         let cost = cost(key_len, value_len, slot);
-        let (id, used, share, spare) = match owner {
-            Some(owner) => (owner.id, Some(owner.used), owner.share, self.spare),
-            None => (u32::MAX, None, Amount::default(), self.limits),
+        let (id, used, quota, spare) = match owner {
+            Some(owner) => (owner.id, Some(owner.used), owner.quota, self.spare),
+            None => (u32::MAX, None, Usage::default(), self.limits),
         };
         let before = used.as_deref().copied().unwrap_or_default();
-        let after = Amount { bytes: before.bytes.saturating_add(cost.bytes), keys: before.keys + cost.keys };
-        self.admit(cost, before, share, spare)?;
-        let mine = share.less(before);
+        let after = Usage { bytes: before.bytes.saturating_add(cost.bytes), keys: before.keys + cost.keys };
+        self.admit(cost, before, quota, spare)?;
+        let mine = quota.less(before);
         let wanted = match slot {
             Slot::Taken { record, .. } if self.log.record(record).is_some_and(|record| record.wanted) => {
                 Before::Wanted(record)
@@ -314,7 +318,7 @@ impl<'s> Kvs<'s> {
             .log
             .append(&key, slot, id, value)
             .ok_or(Refusal::Full(Limit::KvsBytes, self.limits.bytes))?;
-        self.reserved = self.reserved.less(mine.less(share.less(after)));
+        self.reserved = self.reserved.less(mine.less(quota.less(after)));
         if let Some(used) = used {
             *used = after;
             self.spare = self.spare.less(cost.less(mine));
@@ -326,7 +330,7 @@ impl<'s> Kvs<'s> {
     ///
     /// # Errors
     /// Why not: a length or a limit.
-    pub fn room_for_copies<'k>(
+    pub(crate) fn room_for_copies<'k>(
         &self,
         (spaces, kind): (Spaces, Kind),
         pairs: impl Iterator<Item = (&'k [u8], usize)> + Clone,
@@ -350,7 +354,7 @@ impl<'s> Kvs<'s> {
     }
 
     /// Stores a copy of what was put on another node, for which there is [room](Kvs::room_for_copies); its offset.
-    pub fn copy(
+    pub(crate) fn copy(
         &mut self,
         (spaces, kind): (Spaces, Kind),
         owner: Owner<'_>,
@@ -363,20 +367,20 @@ impl<'s> Kvs<'s> {
         let slot = self.log.find(&key);
         let cost = cost(key_len, value_len, slot);
         let record = self.log.append(&key, slot, owner.id, Some(core::iter::once(value)))?;
-        let mine = owner.share.less(*owner.used);
+        let mine = owner.quota.less(*owner.used);
         owner.used.bytes = owner.used.bytes.saturating_add(cost.bytes);
         owner.used.keys = owner.used.keys.saturating_add(cost.keys);
-        self.reserved = self.reserved.less(mine.less(owner.share.less(*owner.used)));
+        self.reserved = self.reserved.less(mine.less(owner.quota.less(*owner.used)));
         Some(record)
     }
 
     /// Bytes of log in use.
-    pub fn written(&self) -> u32 {
+    pub(crate) fn written(&self) -> u32 {
         self.log.len()
     }
 
     /// The record at an offset, and the offset of the next.
-    pub fn step(&self, offset: u32) -> Option<(Record<'_>, u32)> {
+    pub(crate) fn step(&self, offset: u32) -> Option<(Record<'_>, u32)> {
         let record = self.log.record(offset)?;
         let len = record_len(record.key.len() as u32, record.value.len() as u32);
         Some((record, offset + len))
@@ -384,7 +388,7 @@ impl<'s> Kvs<'s> {
 
     /// The newest record of a key, with a value or wanted.
     #[inline]
-    pub fn find(&self, (spaces, kind): (Spaces, Kind), key: &[u8]) -> Result<Option<u32>, Refusal> {
+    pub(crate) fn find(&self, (spaces, kind): (Spaces, Kind), key: &[u8]) -> Result<Option<u32>, Refusal> {
         check_key(key.len())?;
         Ok(match self.log.find(&self.log.key(spaces.of(kind), key)) {
             Slot::Taken { record, .. } => Some(record),
@@ -394,16 +398,16 @@ impl<'s> Kvs<'s> {
 
     /// The record at an offset that a put or a look-up gave.
     #[inline]
-    pub fn record(&self, offset: u32) -> Option<Record<'_>> {
+    pub(crate) fn record(&self, offset: u32) -> Option<Record<'_>> {
         self.log.record(offset)
     }
 }
 
 /// What a record takes whose key was found at `slot`.
 #[inline]
-fn cost(key_len: u32, value_len: u32, slot: Slot) -> Amount {
+fn cost(key_len: u32, value_len: u32, slot: Slot) -> Usage {
     let keys = u32::from(!matches!(slot, Slot::Taken { .. }));
-    Amount { bytes: record_len(key_len, value_len), keys }
+    Usage { bytes: record_len(key_len, value_len), keys }
 }
 
 /// A key's length, where it may be one.

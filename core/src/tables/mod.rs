@@ -1,10 +1,9 @@
-//! What a server keeps, one job a module. None of them sees the wire.
+//! Tables of a server. None of them knows the wire format.
 
-pub mod connect;
-pub mod fence;
-pub mod info;
-pub mod kvs;
-pub mod meet;
-pub mod names;
-pub mod psets;
-pub mod upcalls;
+pub(crate) mod connect;
+pub(crate) mod fence;
+pub(crate) mod kvs;
+pub(crate) mod names;
+pub(crate) mod psets;
+pub(crate) mod tracker;
+pub(crate) mod upcalls;

@@ -1,4 +1,4 @@
-//! Published names, and names that somebody waits for.
+//! Published names, and names that look-ups wait for.
 
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::limits::{Limit, NAME_MAX, PORT_MAX};
 
 /// A name: published, waited for, or a free slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Name {
+pub(crate) struct Name {
     name: Vec<u8, NAME_MAX, u8>,
     port: Vec<u8, PORT_MAX, u16>,
     /// The job that published it.
@@ -22,31 +22,32 @@ pub struct Name {
 
 impl Name {
     /// An empty slot.
-    pub const EMPTY: Name = Name { name: Vec::new(), port: Vec::new(), owner: None, waiting: 0, serial: 0 };
+    pub(crate) const EMPTY: Name =
+        Name { name: Vec::new(), port: Vec::new(), owner: None, waiting: 0, serial: 0 };
 
     /// Whether nothing stands in it.
-    pub fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.owner.is_none() && self.waiting == 0
     }
 }
 
 /// A publication: its slot, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NameRef {
+pub(crate) struct NameRef {
     /// The slot.
-    pub at: u32,
+    pub(crate) at: u32,
     serial: u32,
 }
 
 /// All names.
 #[derive(Debug)]
-pub struct Names<'s> {
+pub(crate) struct Names<'s> {
     slots: &'s mut [Name],
 }
 
 impl<'s> Names<'s> {
     /// No names, in as many slots.
-    pub fn new(slots: &'s mut [Name]) -> Names<'s> {
+    pub(crate) fn new(slots: &'s mut [Name]) -> Names<'s> {
         slots.fill(Name::default());
         Names { slots }
     }
@@ -55,7 +56,7 @@ impl<'s> Names<'s> {
     ///
     /// # Errors
     /// [`Refusal::NameLength`], [`Refusal::NameTaken`], or [`Refusal::Full`]; nothing is changed.
-    pub fn publish<'a>(
+    pub(crate) fn publish<'a>(
         &mut self,
         owner: Spaces,
         name: impl Pieces<'a>,
@@ -77,19 +78,19 @@ impl<'s> Names<'s> {
     ///
     /// # Errors
     /// [`Refusal::NoName`]
-    pub fn unpublish<'a>(&mut self, name: impl Pieces<'a>) -> Result<(), Refusal> {
+    pub(crate) fn unpublish<'a>(&mut self, name: impl Pieces<'a>) -> Result<(), Refusal> {
         let at = self.find(name).filter(|&at| self.slots[at].owner.is_some()).ok_or(Refusal::NoName)?;
         self.withdraw(at);
         Ok(())
     }
 
     /// Whether lookups wait for it.
-    pub fn is_awaited(&self, name: NameRef) -> bool {
+    pub(crate) fn is_awaited(&self, name: NameRef) -> bool {
         self.slots.get(name.at as usize).is_some_and(|slot| slot.waiting > 0)
     }
 
     /// A name's publication, if it is published.
-    pub fn lookup<'a>(&self, name: impl Pieces<'a>) -> Option<NameRef> {
+    pub(crate) fn lookup<'a>(&self, name: impl Pieces<'a>) -> Option<NameRef> {
         let at = self.find(name).filter(|&at| self.slots[at].owner.is_some())?;
         Some(NameRef { at: at as u32, serial: self.slots[at].serial })
     }
@@ -98,14 +99,14 @@ impl<'s> Names<'s> {
     ///
     /// # Errors
     /// [`Refusal::NameLength`] or [`Refusal::Full`]; nothing is changed.
-    pub fn wait<'a>(&mut self, name: impl Pieces<'a>) -> Result<u32, Refusal> {
+    pub(crate) fn wait<'a>(&mut self, name: impl Pieces<'a>) -> Result<u32, Refusal> {
         let at = self.place(name)?;
         self.slots[at].waiting += 1;
         Ok(at as u32)
     }
 
     /// A lookup that [waited](Names::wait) does not any more.
-    pub fn leave(&mut self, at: u32) {
+    pub(crate) fn leave(&mut self, at: u32) {
         if let Some(slot) = self.slots.get_mut(at as usize) {
             slot.waiting = slot.waiting.saturating_sub(1);
             if slot.waiting == 0 && slot.owner.is_none() {
@@ -115,13 +116,13 @@ impl<'s> Names<'s> {
     }
 
     /// The port of a publication, unless it has been withdrawn.
-    pub fn port(&self, name: NameRef) -> Option<&[u8]> {
+    pub(crate) fn port(&self, name: NameRef) -> Option<&[u8]> {
         let slot = self.slots.get(name.at as usize)?;
         (slot.owner.is_some() && slot.serial == name.serial).then_some(&slot.port)
     }
 
     /// Withdraws all names of a job.
-    pub fn forget(&mut self, owner: Spaces) {
+    pub(crate) fn forget(&mut self, owner: Spaces) {
         for at in 0..self.slots.len() {
             if self.slots[at].owner == Some(owner) {
                 self.withdraw(at);
@@ -130,17 +131,17 @@ impl<'s> Names<'s> {
     }
 
     /// The slots, for saving.
-    pub fn state(&self) -> &[Name] {
+    pub(crate) fn state(&self) -> &[Name] {
         self.slots
     }
 
     /// The same, for filling in what was saved.
-    pub fn state_mut(&mut self) -> &mut [Name] {
+    pub(crate) fn state_mut(&mut self) -> &mut [Name] {
         self.slots
     }
 
     /// Whether every slot could have come to be so; `waiting` counts who waits for the name there.
-    pub fn is_sound(&self, waiting: impl Fn(u32) -> usize) -> bool {
+    pub(crate) fn is_sound(&self, waiting: impl Fn(u32) -> usize) -> bool {
         (0u32..).zip(&*self.slots).all(|(at, slot)| {
             let used = slot.owner.is_some() || slot.waiting > 0;
             used != slot.name.is_empty()
@@ -150,7 +151,7 @@ impl<'s> Names<'s> {
     }
 
     /// Whether there is such a slot, in use.
-    pub fn is_known(&self, at: u32) -> bool {
+    pub(crate) fn is_known(&self, at: u32) -> bool {
         self.slots.get(at as usize).is_some_and(|slot| !slot.name.is_empty())
     }
 

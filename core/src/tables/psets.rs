@@ -1,4 +1,4 @@
-//! Process sets: who is in which.
+//! Process sets and their members.
 //!
 //! Sets are only ever added and never change, so a rank may count those that it is in: the index of a set, in the
 //! order of definition, stays what it is as long as the job lives. `mpi://WORLD` and `mpi://SELF` are in every
@@ -13,14 +13,14 @@ use crate::limits::{Limit, PSET_NAME_MAX};
 use crate::store::bits;
 
 /// The name of the set of all ranks of a job.
-pub const WORLD: &str = "mpi://WORLD";
+pub(crate) const WORLD: &str = "mpi://WORLD";
 /// The name of the set of oneself.
-pub const SELF: &str = "mpi://SELF";
+pub(crate) const SELF: &str = "mpi://SELF";
 const RESERVED: &str = "mpi://";
 
 /// A set's slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pset {
+pub(crate) struct Pset {
     name: String<PSET_NAME_MAX, u8>,
     /// Whose ranks; a slot without is free.
     job: Option<JobId>,
@@ -30,17 +30,17 @@ pub struct Pset {
 
 impl Pset {
     /// An empty slot.
-    pub const EMPTY: Pset = Pset { name: String::new(), job: None, serial: 0 };
+    pub(crate) const EMPTY: Pset = Pset { name: String::new(), job: None, serial: 0 };
 
     /// Whether nothing stands in it.
-    pub fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.job.is_none()
     }
 }
 
 /// One of the sets that a rank is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Which {
+pub(crate) enum Which {
     /// All ranks of its job.
     World,
     /// Itself.
@@ -51,7 +51,7 @@ pub enum Which {
 
 /// All process sets of a server.
 #[derive(Debug)]
-pub struct Psets<'s> {
+pub(crate) struct Psets<'s> {
     slots: &'s mut [Pset],
     /// A set of ranks for each slot, and one for a candidate.
     sets: &'s mut [u32],
@@ -61,12 +61,12 @@ pub struct Psets<'s> {
 
 impl<'s> Psets<'s> {
     /// Words of sets that `psets` sets among `ranks` ranks need.
-    pub const fn words(psets: u32, ranks: u32) -> usize {
+    pub(crate) const fn words(psets: u32, ranks: u32) -> usize {
         (psets as usize + 1) * bits::words(ranks)
     }
 
     /// No sets; nothing when `sets` is shorter than [`Psets::words`].
-    pub fn new(slots: &'s mut [Pset], sets: &'s mut [u32], ranks: u32) -> Option<Psets<'s>> {
+    pub(crate) fn new(slots: &'s mut [Pset], sets: &'s mut [u32], ranks: u32) -> Option<Psets<'s>> {
         let sets = sets.get_mut(..Psets::words(slots.len() as u32, ranks))?;
         slots.fill(Pset::default());
         Some(Psets { slots, sets, words: bits::words(ranks), serial: 0 })
@@ -77,7 +77,7 @@ impl<'s> Psets<'s> {
     /// # Errors
     /// [`Refusal::PsetName`], [`Refusal::BadGroup`] for no ranks or ranks that the job does not have,
     /// [`Refusal::PsetTaken`], [`Refusal::Full`]; nothing is changed.
-    pub fn define(
+    pub(crate) fn define(
         &mut self,
         job: JobId,
         size: u32,
@@ -113,12 +113,12 @@ impl<'s> Psets<'s> {
     }
 
     /// How many sets a rank is in.
-    pub fn count(&self, job: JobId, rank: u32) -> u32 {
+    pub(crate) fn count(&self, job: JobId, rank: u32) -> u32 {
         2 + self.of(job, rank).count() as u32
     }
 
     /// The set with that index among those that a rank is in.
-    pub fn nth(&self, job: JobId, rank: u32, index: u32) -> Option<Which> {
+    pub(crate) fn nth(&self, job: JobId, rank: u32, index: u32) -> Option<Which> {
         match index {
             0 => Some(Which::World),
             1 => Some(Which::Itself),
@@ -138,7 +138,7 @@ impl<'s> Psets<'s> {
     }
 
     /// The set of that name among those that a rank is in. `mpi://` names may be in any case.
-    pub fn find(&self, job: JobId, rank: u32, name: &str) -> Option<Which> {
+    pub(crate) fn find(&self, job: JobId, rank: u32, name: &str) -> Option<Which> {
         if name.eq_ignore_ascii_case(WORLD) {
             Some(Which::World)
         } else if name.eq_ignore_ascii_case(SELF) {
@@ -150,7 +150,7 @@ impl<'s> Psets<'s> {
     }
 
     /// A set's name.
-    pub fn name(&self, which: Which) -> &str {
+    pub(crate) fn name(&self, which: Which) -> &str {
         match which {
             Which::World => WORLD,
             Which::Itself => SELF,
@@ -159,7 +159,7 @@ impl<'s> Psets<'s> {
     }
 
     /// Whether a rank of the set's job is in it. `asker` is who means [`SELF`].
-    pub fn contains(&self, which: Which, asker: u32, rank: u32) -> bool {
+    pub(crate) fn contains(&self, which: Which, asker: u32, rank: u32) -> bool {
         match which {
             Which::World => true,
             Which::Itself => rank == asker,
@@ -168,23 +168,23 @@ impl<'s> Psets<'s> {
     }
 
     /// Drops the sets of a job that is over.
-    pub fn forget(&mut self, job: JobId) {
+    pub(crate) fn forget(&mut self, job: JobId) {
         self.slots.iter_mut().filter(|slot| slot.job == Some(job)).for_each(|slot| *slot = Pset::default());
     }
 
     /// The slots, their sets, and the last serial number, for saving.
-    pub fn state(&self) -> (&[Pset], &[u32], u32) {
+    pub(crate) fn state(&self) -> (&[Pset], &[u32], u32) {
         // The candidate is scratch space.
         (self.slots, &self.sets[self.words..], self.serial)
     }
 
     /// The same, for filling in what was saved.
-    pub fn state_mut(&mut self) -> (&mut [Pset], &mut [u32], &mut u32) {
+    pub(crate) fn state_mut(&mut self) -> (&mut [Pset], &mut [u32], &mut u32) {
         (self.slots, &mut self.sets[self.words..], &mut self.serial)
     }
 
     /// Whether every set could have come to be so; `size` is that of a job, where there is one.
-    pub fn is_sound(&self, size: impl Fn(JobId) -> Option<u32>) -> bool {
+    pub(crate) fn is_sound(&self, size: impl Fn(JobId) -> Option<u32>) -> bool {
         self.slots.iter().enumerate().all(|(at, slot)| match slot.job {
             None => *slot == Pset::default(),
             Some(job) => size(job).is_some_and(|size| {
@@ -195,7 +195,7 @@ impl<'s> Psets<'s> {
     }
 
     /// Whether a set stands there.
-    pub fn is_known(&self, which: Which) -> bool {
+    pub(crate) fn is_known(&self, which: Which) -> bool {
         match which {
             Which::World | Which::Itself => true,
             Which::Stored(at) => (at as usize) < self.slots.len(),

@@ -1,4 +1,4 @@
-//! Upcalls: requests that the host has to carry out, and what became of them.
+//! Upcalls: requests that the host carries out, and their results.
 
 use heapless::String;
 use serde::{Deserialize, Serialize};
@@ -9,29 +9,29 @@ use crate::limits::{JOBID_MAX, Limit};
 
 /// An upcall's slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Upcall {
+pub(crate) struct Upcall {
     /// Who asked; a slot without is free.
-    pub parent: Option<(JobId, Rank)>,
+    pub(crate) parent: Option<(JobId, Rank)>,
     /// The name of the job that asks for a spawn, which may be over before the spawn is.
-    pub spawner: String<JOBID_MAX, u8>,
+    pub(crate) spawner: String<JOBID_MAX, u8>,
     /// Where the reply goes, as long as that connection is open.
-    pub conn: Option<ConnId>,
+    pub(crate) conn: Option<ConnId>,
     /// What is asked.
-    pub task: Task,
+    pub(crate) task: Task,
     /// How far it is.
-    pub stage: Stage,
+    pub(crate) stage: Stage,
     /// How many bytes of the slot's text are in use: the request, later what became of it.
     len: u32,
     /// The name of a spawn's job, once that is known.
-    pub name: String<JOBID_MAX, u8>,
+    pub(crate) name: String<JOBID_MAX, u8>,
     /// The limit that a spawn failed at.
-    pub full: Option<Limit>,
+    pub(crate) full: Option<Limit>,
 }
 
 impl Upcall {
     /// A slot of zero bytes, for a `static` in `.bss`. `Upcalls::new` overwrites it with the default value, whose `None`
     /// is not always zero.
-    pub const EMPTY: Upcall = Upcall {
+    pub(crate) const EMPTY: Upcall = Upcall {
         parent: None,
         spawner: String::new(),
         conn: None,
@@ -45,7 +45,7 @@ impl Upcall {
 
 /// What the host is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Task {
+pub(crate) enum Task {
     /// To start so many programs.
     Spawn(u32),
     /// To publish a name, to withdraw it, or to look it up.
@@ -60,7 +60,7 @@ impl Default for Task {
 
 /// How far an upcall is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// The host has to be told.
     #[default]
     Asked,
@@ -76,14 +76,14 @@ pub enum Stage {
 
 impl Stage {
     /// Whether the host is done.
-    pub fn is_done(self) -> bool {
+    pub(crate) fn is_done(self) -> bool {
         matches!(self, Stage::Launched(_) | Stage::Named(_))
     }
 }
 
 /// All upcalls of a server, each with room for one request.
 #[derive(Debug)]
-pub struct Upcalls<'s> {
+pub(crate) struct Upcalls<'s> {
     slots: &'s mut [Upcall],
     text: &'s mut [u8],
     room: usize,
@@ -91,7 +91,7 @@ pub struct Upcalls<'s> {
 
 impl<'s> Upcalls<'s> {
     /// No upcalls; nothing when `text` has less than `room` bytes a slot.
-    pub fn new(slots: &'s mut [Upcall], text: &'s mut [u8], room: u32) -> Option<Upcalls<'s>> {
+    pub(crate) fn new(slots: &'s mut [Upcall], text: &'s mut [u8], room: u32) -> Option<Upcalls<'s>> {
         let text = text.get_mut(..slots.len().checked_mul(room as usize)?)?;
         slots.fill(Upcall::default());
         Some(Upcalls { slots, text, room: room as usize })
@@ -101,7 +101,7 @@ impl<'s> Upcalls<'s> {
     ///
     /// # Errors
     /// [`Refusal::NoSpawn`] for a spawn where there is no slot at all, [`Refusal::Full`]; nothing is changed.
-    pub fn ask(
+    pub(crate) fn ask(
         &mut self,
         parent: (JobId, Rank),
         spawner: String<JOBID_MAX, u8>,
@@ -126,35 +126,35 @@ impl<'s> Upcalls<'s> {
     }
 
     /// An upcall that is not over.
-    pub fn get(&self, upcall: UpcallId) -> Option<&Upcall> {
+    pub(crate) fn get(&self, upcall: UpcallId) -> Option<&Upcall> {
         self.slots.get(upcall.index()).filter(|slot| slot.parent.is_some())
     }
 
     /// The same, to change it.
-    pub fn get_mut(&mut self, upcall: UpcallId) -> Option<&mut Upcall> {
+    pub(crate) fn get_mut(&mut self, upcall: UpcallId) -> Option<&mut Upcall> {
         self.slots.get_mut(upcall.index()).filter(|slot| slot.parent.is_some())
     }
 
     /// An upcall that the host has not been told of.
-    pub fn untold(&self) -> Option<UpcallId> {
+    pub(crate) fn untold(&self) -> Option<UpcallId> {
         let asked = |slot: &Upcall| slot.parent.is_some() && slot.stage == Stage::Asked;
         self.slots.iter().position(asked).map(|at| UpcallId(at as u32))
     }
 
     /// Its request; once it is done, what became of it instead: codes of a spawn, a name's port, or
     /// why there is none.
-    pub fn text(&self, upcall: UpcallId) -> &[u8] {
+    pub(crate) fn text(&self, upcall: UpcallId) -> &[u8] {
         let len = self.get(upcall).map_or(0, |slot| slot.len as usize);
         self.text.get(upcall.index() * self.room..).and_then(|text| text.get(..len)).unwrap_or_default()
     }
 
     /// The most bytes that [`finish`](Upcalls::finish) keeps.
-    pub fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.room
     }
 
     /// Puts what became of it in the place of the request: bytes, each as often as it says, as far as there is room.
-    pub fn finish(&mut self, upcall: UpcallId, stage: Stage, text: impl Iterator<Item = (u8, u32)>) {
+    pub(crate) fn finish(&mut self, upcall: UpcallId, stage: Stage, text: impl Iterator<Item = (u8, u32)>) {
         let room = self.room;
         let Some(slot) = self.slots.get_mut(upcall.index()) else { return };
         let Some(mut rest) = self.text.get_mut(upcall.index() * room..).and_then(|text| text.get_mut(..room))
@@ -171,25 +171,25 @@ impl<'s> Upcalls<'s> {
     }
 
     /// Frees the slot.
-    pub fn free(&mut self, upcall: UpcallId) {
+    pub(crate) fn free(&mut self, upcall: UpcallId) {
         if let Some(slot) = self.slots.get_mut(upcall.index()) {
             *slot = Upcall::default();
         }
     }
 
     /// The slots, and the text of each in use, for saving.
-    pub fn state(&self) -> (&[Upcall], &[u8]) {
+    pub(crate) fn state(&self) -> (&[Upcall], &[u8]) {
         let used = self.slots.iter().rposition(|slot| slot.parent.is_some()).map_or(0, |at| at + 1);
         (self.slots, &self.text[..used * self.room])
     }
 
     /// The slots, for filling in what was saved.
-    pub fn slots_mut(&mut self) -> &mut [Upcall] {
+    pub(crate) fn slots_mut(&mut self) -> &mut [Upcall] {
         self.slots
     }
 
     /// Fills in the texts of the slots; false when those in use have others, or more than their room.
-    pub fn load(&mut self, text: &[u8]) -> bool {
+    pub(crate) fn load(&mut self, text: &[u8]) -> bool {
         let (_, place) = self.state();
         if place.len() != text.len() {
             return false;

@@ -1,4 +1,4 @@
-//! What a client can ask, whichever protocol it speaks.
+//! Commands of clients, in the vocabulary of both protocols.
 
 use serde::{Deserialize, Serialize};
 

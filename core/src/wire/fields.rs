@@ -1,4 +1,4 @@
-//! The `key=value` pairs of a message.
+//! Fields of a message: `key=value` pairs.
 
 use super::scan;
 use super::token::{Escape, Text};

@@ -1,4 +1,4 @@
-//! Where one message ends and the next begins.
+//! Framing: the boundaries between messages.
 //!
 //! Framing keeps no state: it looks at all bytes that are not consumed yet, so that it does not matter how they
 //! were split on their way. What cannot become a message is told at once, not when a buffer is full.

@@ -1,7 +1,40 @@
-//! Messages: bytes to typed commands and replies, and back. Knows no state.
+//! Messages of both protocols: bytes to typed commands and replies, and back, without any state.
 //!
-//! Both protocols decode into one [`Command`] and one [`Reply`] vocabulary, borrowed from the bytes:
-//! [`next_frame`] finds where a message ends, [`decode`] says what it asks, and [`encode_reply`] writes the answer.
+//! Two levels: [`next_frame`] finds the end of a message in any bytes, and [`decode`] turns it into a [`Command`], borrowed from
+//! the bytes, that holds only what makes sense. [`encode_reply`] writes a [`Reply`]. Both protocols share one vocabulary.
+//!
+//! PMI-1 messages are lines:
+//!
+//! ```
+//! use hydrant_core::wire::{Command, Framing, Op, Protocol, Reply, Text, decode, encode_reply, next_frame};
+//!
+//! let frame = next_frame(b"cmd=get kvsname=job key=a\ncmd=fin", Framing::Line)?.expect("the first line is complete");
+//! assert_eq!(frame.len, 26);
+//! let message = decode(&frame).expect("it is a request");
+//! assert_eq!(message.command, Command::Get { kvs: Some(Text::plain(b"job")), key: Text::plain(b"a") });
+//!
+//! let reply = Reply::Found(Op::Get, Text::plain(b"1"));
+//! let mut buffer = [0; 64];
+//! let bytes = encode_reply(Protocol::V1, &reply, None, &mut buffer).expect("the buffer is long enough");
+//! assert_eq!(bytes, b"cmd=get_result rc=0 value=1\n");
+//! # Ok::<(), hydrant_core::Malformed>(())
+//! ```
+//!
+//! PMI-2 messages are counted, and are repeated to the thread that sent them by its `thrid`:
+//!
+//! ```
+//! use hydrant_core::wire::{Command, Framing, Op, Protocol, Reply, Text, decode, encode_reply, next_frame};
+//!
+//! let frame = next_frame(b"    26cmd=kvs-get;thrid=7;key=a;", Framing::Counted)?.expect("it is complete");
+//! let message = decode(&frame).expect("it is a request");
+//! assert_eq!(message.command, Command::Get { kvs: None, key: Text::plain(b"a") });
+//!
+//! let reply = Reply::Found(Op::Get, Text::plain(b"1"));
+//! let mut buffer = [0; 64];
+//! let bytes = encode_reply(Protocol::V2, &reply, message.thrid, &mut buffer).expect("the buffer is long enough");
+//! assert_eq!(bytes, b"    53cmd=kvs-get-response;thrid=7;rc=0;found=TRUE;value=1;");
+//! # Ok::<(), hydrant_core::Malformed>(())
+//! ```
 
 pub mod command;
 mod fields;
@@ -24,7 +57,7 @@ pub(crate) use write::decimal;
 
 use serde::{Deserialize, Serialize};
 
-/// The language that a connection speaks after its introduction.
+/// Protocol that a connection uses after its handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
     /// PMI-1 (1.1 and 1.2): lines of `key=value`.
@@ -35,7 +68,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its number, as `pmi_version` says it.
+    /// Its number in `pmi_version`.
     pub const fn version(self) -> u32 {
         match self {
             Protocol::V1 => 1,
@@ -44,7 +77,7 @@ impl Protocol {
     }
 }
 
-/// Reads a request, in whichever protocol its frame is.
+/// Decodes a request in the protocol of its frame.
 ///
 /// # Errors
 /// See [`Undecoded`].
@@ -56,7 +89,7 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     }
 }
 
-/// Reads a spawn request again that has been decoded before: a frame's body in that protocol.
+/// Decodes the request of an [`Output::Spawn`](crate::Output::Spawn).
 pub fn decode_spawn(protocol: Protocol, body: &[u8]) -> Option<Spawn<'_>> {
     match decode_again(protocol, frame::Kind::Block, body)? {
         Command::Spawn(spawn) => Some(spawn),
@@ -64,7 +97,8 @@ pub fn decode_spawn(protocol: Protocol, body: &[u8]) -> Option<Spawn<'_>> {
     }
 }
 
-/// The same for a request that is the host's business: about a name, a process set or a connection between jobs.
+/// Decodes the request of an [`Output::Upcall`](crate::Output::Upcall): about a name, a process set or a connection between
+/// jobs.
 pub fn decode_upcall(protocol: Protocol, body: &[u8]) -> Option<Command<'_>> {
     let command = decode_again(protocol, frame::Kind::Line, body)?;
     let names = matches!(command.op(), Op::Publish | Op::Unpublish | Op::Lookup);
@@ -82,13 +116,13 @@ fn decode_again(protocol: Protocol, kind: frame::Kind, body: &[u8]) -> Option<Co
     decode(&Frame { body, len, kind }).ok().map(|message| message.command)
 }
 
-/// Writes a reply to the front of `buf` and returns what it wrote. PMI-2 repeats the command's `thrid`; the
+/// Writes a reply to the front of `buf` and returns the bytes written. PMI-2 repeats the command's `thrid`; the
 /// replies to [`Op::Init`] and [`Op::InitAck`] are lines in both protocols.
 ///
-/// A text that the protocol cannot carry is answered with [`crate::Refusal::Unprintable`] instead.
+/// A text that the protocol cannot carry becomes an error response with [`crate::Refusal::Unprintable`].
 ///
 /// # Errors
-/// [`Unsent::DoesNotFit`], and `buf` holds nothing of use.
+/// [`Unsent::DoesNotFit`] when `buf` is too short. Its content is unspecified then.
 #[inline]
 pub fn encode_reply<'b>(
     protocol: Protocol,

@@ -1,4 +1,4 @@
-//! What a server answers, whichever protocol it is asked in.
+//! Replies to clients, in the vocabulary of both protocols.
 
 use super::command::Op;
 use super::scan;

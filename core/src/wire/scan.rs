@@ -1,4 +1,4 @@
-//! Finding bytes and reading numbers.
+//! Search for bytes, and parsing of numbers.
 
 /// Whether compilers turn loops over bytes into vector instructions. Elsewhere words are what is quick.
 const VECTORS: bool = cfg!(any(target_feature = "sse2", target_feature = "neon", target_feature = "simd128"));

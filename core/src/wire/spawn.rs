@@ -1,4 +1,4 @@
-//! A request to start processes, borrowed from its message.
+//! Spawn requests, borrowed from their message.
 
 use super::fields::{self, Pairs, need};
 use super::scan;

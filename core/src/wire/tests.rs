@@ -1,4 +1,4 @@
-//! What holds for both protocols: round trips, replies as clients need them, and any bytes at all.
+//! Tests of both protocols: round trips, replies as clients need them, arbitrary bytes.
 
 use std::string::String;
 use std::vec::Vec;

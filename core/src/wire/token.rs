@@ -1,4 +1,4 @@
-//! Text as it stands in a message, with the protocol's escapes undone while it is read.
+//! Text of a message, unescaped while it is read.
 
 use core::fmt;
 

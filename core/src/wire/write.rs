@@ -1,4 +1,4 @@
-//! Writing a message into a buffer that may be too short.
+//! Writer of messages to a buffer that may be too short.
 
 use core::fmt;
 

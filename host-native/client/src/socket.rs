@@ -65,7 +65,7 @@ impl Socket {
     /// process uses or closes it.
     pub unsafe fn open(server: &ServerAddress) -> Result<Socket, Error> {
         match server {
-            // SAFETY: by the caller.
+            // SAFETY: guaranteed by the caller.
             ServerAddress::Inherited { fd, .. } => unsafe { Socket::inherit(*fd) },
             ServerAddress::Tcp { address, .. } => {
                 let connect = || {

@@ -47,15 +47,19 @@ mod conns;
 mod driver;
 mod error;
 mod event;
+mod native;
 mod port;
 mod segment;
 mod storage;
+#[cfg(test)]
+mod tests;
 
 use hydrant_core::Backend;
 
 pub use driver::{Driver, HANDSHAKE_TIMEOUT, Traffic};
 pub use error::{BackendError, Error, ListenError};
 pub use event::{CloseReason, Event, OVERRUN};
+pub use native::NativeBackend;
 pub use port::TcpPort;
 pub use segment::Sharing;
 pub use storage::{InsufficientMemory, MappedStorage, installed_memory};

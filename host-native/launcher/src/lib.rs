@@ -1,6 +1,6 @@
 //! The `hydrant` command as a library: plans a job, launches it and serves it.
 
-mod border;
+mod backend;
 pub mod cli;
 mod dry_run;
 mod engine;

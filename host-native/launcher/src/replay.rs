@@ -10,7 +10,7 @@ use hydrant_core::storage::Layout;
 use hydrant_driver::installed_memory;
 use hydrant_record::{Checker, Reader, RecordError, Summary, Table};
 
-use crate::border::{BackendError, Maker, read_plugin};
+use crate::backend::{BackendBuilder, BackendError, read_plugin};
 use crate::error::RunError;
 use crate::messages;
 use crate::plan::Plugin;
@@ -163,9 +163,9 @@ fn run(options: &Options, out: &mut dyn Write, summary: &mut Summary) -> Result<
         false => {
             check_memory(&limits)?;
             let plugin = options.sandbox.as_ref().map(read_plugin).transpose()?;
-            let maker = Maker::new(plugin.as_ref())?;
-            storage = maker.slabs(&limits, false)?;
-            Some(Checker::new(maker.core(limits, seed, &mut storage)?, BackendError::fault))
+            let builder = BackendBuilder::new(plugin.as_ref())?;
+            storage = builder.storage(&limits, false)?;
+            Some(Checker::new(builder.build(limits, seed, &mut storage)?, BackendError::fault))
         }
     };
     let table = (!options.quiet).then(|| Table::new(out, options.rank, reader.begin()));

@@ -8,7 +8,7 @@ use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, Input, Limits, Output, Time};
 use hydrant_wasm::{Sandbox, Settings};
 
-use crate::border::BackendError;
+use crate::backend::BackendError;
 use crate::error::RunError;
 use crate::plan::Plugin;
 

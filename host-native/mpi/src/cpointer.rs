@@ -23,7 +23,7 @@ pub(crate) unsafe fn bytes<'a>(
     if text.is_null() {
         return Err(Error::NullPointer { class, what });
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
@@ -32,7 +32,7 @@ pub(crate) unsafe fn bytes<'a>(
 /// # Safety
 /// `out` is null or may be written to.
 pub(crate) unsafe fn put<T>(out: *mut T, value: T, what: &'static str) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     match unsafe { out.as_mut() } {
         Some(out) => *out = value,
         None => return Err(Error::null(what)),
@@ -46,7 +46,7 @@ pub(crate) unsafe fn put<T>(out: *mut T, value: T, what: &'static str) -> Result
 /// # Safety
 /// `len` is null or may be read and written; `buf` is null or may be written to for `*len` bytes.
 pub(crate) unsafe fn put_string(text: &[u8], len: *mut c_int, buf: *mut c_char) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let len = unsafe { len.as_mut() }.ok_or_else(|| Error::null("the length"))?;
     let capacity = usize::try_from(*len).map_err(|_| Error::NegativeLength)?;
     if capacity > 0 && buf.is_null() {
@@ -54,7 +54,7 @@ pub(crate) unsafe fn put_string(text: &[u8], len: *mut c_int, buf: *mut c_char) 
     }
     let buf = match capacity {
         0 => &mut [][..],
-        // SAFETY: it is not null and has that many bytes, as the caller says.
+        // SAFETY: it is not null and has that many bytes, guaranteed by the caller.
         _ => unsafe { slice::from_raw_parts_mut(buf.cast(), capacity) },
     };
     *len = copy_string(text, buf).try_into().unwrap_or(c_int::MAX);
@@ -70,6 +70,6 @@ pub(crate) unsafe fn ranks<'a>(count: c_int, ranks: *const c_int) -> Result<&'a 
     if count == 0 || ranks.is_null() {
         return Err(Error::NoMembers);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { slice::from_raw_parts(ranks, count) })
 }

@@ -21,7 +21,7 @@ macro_rules! forward {
             #[allow(non_snake_case)]
             unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
                 let Some(library) = MpiLibrary::loaded() else {
-                    // SAFETY: as the caller says.
+                    // SAFETY: guaranteed by the caller.
                     #[allow(unused_unsafe)]
                     let result = unsafe { $standalone };
                     return finish($target, stringify!($name), result);
@@ -34,7 +34,7 @@ macro_rules! forward {
                 let function = unsafe {
                     transmute::<*const c_void, unsafe extern "C" fn($($type),*) -> c_int>(function)
                 };
-                // SAFETY: as the caller says.
+                // SAFETY: guaranteed by the caller.
                 unsafe { function($($arg),*) }
             }
         )*
@@ -88,7 +88,7 @@ forward! {
 #[allow(non_snake_case)]
 unsafe extern "C" fn MPI_Session_call_errhandler(session: Handle, code: c_int) -> c_int {
     match MpiLibrary::loaded() {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         Some(library) => unsafe { library.call_errhandler(session, code) }
             .unwrap_or(Class::Unsupported.code(library.abi_or_standard())),
         None => errhandler::call(session, code),
@@ -105,10 +105,10 @@ macro_rules! interpose {
             #[allow(non_snake_case)]
             unsafe extern "C" fn $name($session: Handle $(, $arg: $type)*) -> c_int {
                 match MpiLibrary::loaded() {
-                    // SAFETY: as the caller says.
+                    // SAFETY: guaranteed by the caller.
                     Some(library) => unsafe { $interposed(library, $session $(, $arg)*) },
                     None => {
-                        // SAFETY: as the caller says.
+                        // SAFETY: guaranteed by the caller.
                         let result = unsafe { $standalone($session $(, $arg)*) };
                         finish(Target::Session($session), stringify!($name), result)
                     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use hydrant_core::peer::message::{self, Gone, Head, Item, Meeting, Whose};
+use hydrant_core::peer::message::{self, Collective, ExitReport, Head, Item, JobRef};
 use hydrant_core::server::{Consumed, Input, JobSpec, Output, Record};
 use hydrant_core::trace::Cause;
 use hydrant_core::{Rank, Time};
@@ -97,7 +97,7 @@ pub(crate) fn of_input(input: &Input<'_>) -> String {
 fn job(spec: &JobSpec<'_>) -> String {
     let default = JobSpec::new(spec.job, spec.name, spec.size);
     let mut text = format!("job {} of {} ranks", spec.name.escape_debug(), spec.size);
-    if let Some(universe) = spec.universe {
+    if let Some(universe) = spec.universe_size {
         let _ = write!(text, ", universe size {universe}");
     }
     if let Some(spawn) = spec.spawn {
@@ -164,7 +164,7 @@ pub(crate) fn of_output(output: &Output<'_>) -> String {
 pub(crate) fn of_peer(bytes: &[u8]) -> String {
     let Some((head, body)) = message::split(bytes) else { return bytes.escape_ascii().to_string() };
     match head {
-        Head::Records { job: Whose { job, .. }, ring } => {
+        Head::Records { job: JobRef { job, .. }, ring } => {
             let what = if ring { "ring values of" } else { "put in" };
             let mut text = format!("{what} job {job}");
             for Item { rank, key, value } in message::parts::<Item<'_>>(body).map_while(|item| item) {
@@ -172,15 +172,15 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
             }
             text
         }
-        Head::Arrive { job: Whose { job, .. }, at } => {
+        Head::Arrive { job: JobRef { job, .. }, at } => {
             format!("subtree has arrived at {} of job {job}", of_meeting(at, body))
         }
-        Head::Release { job: Whose { job, .. }, at } => {
+        Head::Release { job: JobRef { job, .. }, at } => {
             format!("all ranks have arrived at {} of job {job}", of_meeting(at, body))
         }
-        Head::Gone => {
-            let gone = message::parts::<Gone>(body).map_while(|gone| gone);
-            let gone = gone.map(|Gone { job: Whose { job, .. }, rank, exit, dead }| {
+        Head::Exits => {
+            let gone = message::parts::<ExitReport>(body).map_while(|gone| gone);
+            let gone = gone.map(|ExitReport { job: JobRef { job, .. }, rank, exit, dead }| {
                 format!("rank {rank} of job {job} {exit}{}", if dead { ", failed" } else { "" })
             });
             gone.collect::<Vec<_>>().join(", ")
@@ -188,11 +188,11 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
     }
 }
 
-fn of_meeting(at: Meeting, body: &[u8]) -> String {
+fn of_meeting(at: Collective, body: &[u8]) -> String {
     match at {
-        Meeting::Fence => "the fence".to_owned(),
-        Meeting::Ring => "the ring".to_owned(),
-        Meeting::Group(tag) => {
+        Collective::Fence => "the fence".to_owned(),
+        Collective::Ring => "the ring".to_owned(),
+        Collective::Group(tag) => {
             let members: Vec<String> = message::members(body).map(|rank| rank.to_string()).collect();
             format!("barrier {tag} of ranks {}", members.join(","))
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Write;
 
-use hydrant_core::peer::message::{self, Gone, Head, Item, Whose};
+use hydrant_core::peer::message::{self, ExitReport, Head, Item, JobRef};
 use hydrant_core::server::{Consumed, Input, Output, Record};
 use hydrant_core::wire::{Framing, next_frame};
 use hydrant_core::{ConnId, JobId, Limit, Rank};
@@ -174,7 +174,7 @@ impl<'w> Table<'w> {
     fn peer(&mut self, node: impl Display, mark: char, bytes: &[u8]) {
         let of = |job, rank| Subject { conn: None, job: Some(job), rank };
         match message::split(bytes) {
-            Some((Head::Records { job: Whose { job, .. }, ring }, body)) => {
+            Some((Head::Records { job: JobRef { job, .. }, ring }, body)) => {
                 let items = || message::parts::<Item<'_>>(body).map_while(|item| item);
                 let what = if ring { "for the ring" } else { "put" };
                 self.line(of(job, None), mark, format_args!("{node}: {} {what}", pairs(items().count())));
@@ -183,9 +183,9 @@ impl<'w> Table<'w> {
                     self.line(of(job, Some(Rank(rank))), mark, pair);
                 }
             }
-            Some((Head::Gone, body)) => {
-                let gone = message::parts::<Gone>(body).map_while(|gone| gone);
-                for Gone { job: Whose { job, .. }, rank, exit, dead } in gone {
+            Some((Head::Exits, body)) => {
+                let gone = message::parts::<ExitReport>(body).map_while(|gone| gone);
+                for ExitReport { job: JobRef { job, .. }, rank, exit, dead } in gone {
                     let failed = if dead { ", failed" } else { "" };
                     self.line(of(job, Some(Rank(rank))), mark, format_args!("{node}: {exit}{failed}"));
                 }

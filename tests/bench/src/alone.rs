@@ -60,7 +60,7 @@ impl<C: hydrant_core::Backend<Error: std::error::Error + Send + Sync + 'static>>
 
     fn join(&mut self) -> Result<()> {
         let universe = None;
-        let spec = JobSpec { universe, ..JobSpec::new(JOB, NAME, RANKS) };
+        let spec = JobSpec { universe_size: universe, ..JobSpec::new(JOB, NAME, RANKS) };
         self.server.handle(Time(0), Input::RegisterJob(spec))?;
         for rank in 0..RANKS {
             let conn = ConnId(rank);

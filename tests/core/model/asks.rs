@@ -78,7 +78,7 @@ impl Model {
             return;
         }
         if self.conn(conn).stage == Stage::Opened && !matches!(op, Op::Init | Op::InitAck) {
-            self.closing(conn, Closing::Malformed(Malformed::Introduction));
+            self.closing(conn, Closing::Malformed(Malformed::Handshake));
             return;
         }
         let too_long = request.thrid.as_ref().is_some_and(|thrid| thrid.len() > THRID_MAX);
@@ -103,7 +103,7 @@ impl Model {
         let state = self.conn(conn);
         let job = state.job;
         let Some(rank) = state.rank else {
-            self.closing(conn, Closing::Malformed(Malformed::Introduction));
+            self.closing(conn, Closing::Malformed(Malformed::Handshake));
             return;
         };
         let state = &self.jobs[&job];
@@ -136,7 +136,7 @@ impl Model {
                 }
                 match version {
                     1 if state.rank.is_none() => {
-                        self.closing(conn, Closing::TurnedDown);
+                        self.closing(conn, Closing::Refused);
                         return Err(Refusal::Rank);
                     }
                     1 => {
@@ -174,7 +174,7 @@ impl Model {
         }
         if state.rank.is_none() {
             if named.is_some_and(|named| named != self.jobs[&job].name) {
-                self.closing(conn, Closing::TurnedDown);
+                self.closing(conn, Closing::Refused);
                 return Err(Refusal::NoKvs);
             }
             self.claim(conn, u32::from(rank.ok_or(Refusal::MissingField)?))?;
@@ -203,7 +203,7 @@ impl Model {
                 Ok(())
             }
             _ => {
-                self.closing(conn, Closing::TurnedDown);
+                self.closing(conn, Closing::Refused);
                 Err(Refusal::Rank)
             }
         }

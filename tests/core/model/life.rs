@@ -63,7 +63,7 @@ impl Model {
             name: spec.name.to_owned(),
             first,
             ranks: vec![process; spec.size as usize],
-            universe: spec.universe.unwrap_or(spec.size),
+            universe: spec.universe_size.unwrap_or(spec.size),
             cleanup: spec.cleanup,
             subversion: spec.pmi1_subversion,
             spawner: spawn.map(|spawn| spawn.parent_name),
@@ -94,7 +94,7 @@ impl Model {
         let pairs = [(key, value.len())];
         self.room(None, self.cost(job, Kind::Job, &pairs)).map_err(|why| match why {
             Refusal::Full(limit, size) => Fault::Full(limit, size),
-            Refusal::Share(limit, _) => Fault::Full(limit, self.limits.of(limit)),
+            Refusal::Quota(limit, _) => Fault::Full(limit, self.limits.of(limit)),
             _ => Fault::BadAttribute,
         })?;
         self.take(job, None, Kind::Job, &pairs);

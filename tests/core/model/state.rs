@@ -294,7 +294,7 @@ impl Model {
                 return Err(Refusal::Full(limit, size));
             }
             if over > free {
-                return Err(Refusal::Share(limit, share));
+                return Err(Refusal::Quota(limit, share));
             }
         }
         Ok(())

@@ -154,7 +154,7 @@ impl World<'_> {
             lookup_wait: if plan.waits { 700 } else { 0 },
             fence_warning: if plan.warns { 500 } else { 0 },
             pmi1_subversion: 1 + u32::from(plan.v2 % 2),
-            universe: plan.waits.then_some(9),
+            universe_size: plan.waits.then_some(9),
             spawn: spawn.map(|(_, id)| id),
             ..JobSpec::new(JobId(id), &name, size)
         };

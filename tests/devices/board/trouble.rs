@@ -74,10 +74,10 @@ fn rubbish_costs_its_own_connection() {
     let endless = format!("cmd={}", "x".repeat(9000));
     for (rubbish, why) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], "NoCommand"),
-        (b"cmd=get_maxes\n", "Introduction"),
+        (b"cmd=get_maxes\n", "Handshake"),
         (&[0xff; 1024], "NoCommand"),
         (endless.as_bytes(), "TooLong"),
-        (b"cmd=initack pmiid=7\n", "TurnedDown"),
+        (b"cmd=initack pmiid=7\n", "Refused"),
     ] {
         let mut stranger = Talk::connect(board.client(0));
         stranger.say(rubbish);

@@ -1,4 +1,4 @@
-//! Spawn, names, connections, rings, attributes, aborts and process sets.
+//! Tests of spawn, names, connections, rings, attributes, aborts and process sets.
 
 use super::*;
 use crate::UpcallId;

@@ -1,9 +1,9 @@
-//! The server from the outside: bytes in, bytes out.
+//! Tests of the server by its inputs and outputs.
 
-mod aside;
 mod dynamic;
 mod names;
 mod nodes;
+mod query;
 mod restore;
 mod shared;
 
@@ -153,7 +153,7 @@ impl Host {
 }
 
 fn spec(size: u32) -> JobSpec<'static> {
-    JobSpec { universe: Some(9), fence_warning: 1000, ..JobSpec::new(JOB, "kvs_1", size) }
+    JobSpec { universe_size: Some(9), fence_warning: 1000, ..JobSpec::new(JOB, "kvs_1", size) }
 }
 
 #[test]

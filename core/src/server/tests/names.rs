@@ -1,4 +1,4 @@
-//! Names that are the host's business, and look-ups that say how long they wait.
+//! Tests of names that the host resolves, and of look-ups with timeouts.
 
 use super::*;
 use crate::UpcallId;

@@ -1,9 +1,9 @@
-//! Several servers, each on a node of its own, whose messages arrive in any order that keeps each link's.
+//! Tests of several servers, one per node, whose messages arrive in any order that keeps each link's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::peer::message::{Head, Meeting, Whose, Writer};
+use crate::peer::message::{Collective, Head, JobRef, Writer};
 
 const LIMITS: Limits = Limits {
     jobs: 2,
@@ -83,7 +83,7 @@ impl Cluster {
     fn deliver(&mut self) -> bool {
         self.collect();
         let full: Vec<(u32, u32)> =
-            self.wires.iter().filter(|(_, wire)| !wire.is_empty()).map(|(&ends, _)| ends).collect();
+            self.wires.iter().filter(|(_, wire)| !wire.is_empty()).map(|(&exits, _)| exits).collect();
         if full.is_empty() {
             return false;
         }
@@ -93,7 +93,7 @@ impl Cluster {
         true
     }
 
-    fn settle(&mut self) {
+    fn after_command(&mut self) {
         while self.deliver() {}
     }
 
@@ -117,7 +117,7 @@ impl Cluster {
     }
 
     /// Says the same for each of these, with deliveries in between; nobody may be answered before all have.
-    fn meet(&mut self, ranks: &[u32], line: &str, reply: &str) {
+    fn tracker(&mut self, ranks: &[u32], line: &str, reply: &str) {
         let mut waiting: Vec<u32> = ranks.to_vec();
         while !waiting.is_empty() {
             let at = self.random(waiting.len());
@@ -128,7 +128,7 @@ impl Cluster {
                 self.deliver();
             }
         }
-        self.settle();
+        self.after_command();
         let heard = std::mem::take(&mut self.heard);
         assert_eq!(heard.keys().copied().collect::<Vec<_>>(), ranks, "everybody once");
         assert!(heard.values().all(|heard| heard == reply), "{heard:?}");
@@ -146,7 +146,7 @@ fn a_fence_brings_every_put_to_every_node() {
                 let line = std::format!("put kvsname=kvs_1 key=k{rank} value=v{rank}.{round}");
                 assert_eq!(all.asks(rank, &line), "cmd=put_result rc=0\n");
             }
-            all.meet(&ranks, "barrier_in", "cmd=barrier_out rc=0\n");
+            all.tracker(&ranks, "barrier_in", "cmd=barrier_out rc=0\n");
             for (rank, other) in ranks.iter().flat_map(|&rank| ranks.iter().map(move |&other| (rank, other)))
             {
                 let value = std::format!("cmd=get_result rc=0 value=v{other}.{round}\n");
@@ -166,10 +166,10 @@ fn a_blocked_link_holds_back_what_is_behind_it() {
     for rank in 0..4 {
         all.says(rank, "barrier_in");
     }
-    all.settle();
+    all.after_command();
     assert_eq!(all.heard.keys().copied().collect::<Vec<_>>(), [0, 2], "the others are behind the link");
     all.hosts[0].tell(Input::PeerWritable { node: 2 });
-    all.settle();
+    all.after_command();
     assert_eq!(all.heard.len(), 4);
 }
 
@@ -183,14 +183,14 @@ fn groups_meet_across_nodes_and_carry_their_puts() {
                 let first = ranks[0];
                 all.asks(first, &std::format!("put kvsname=kvs_1 key=g value={group}.{round}"));
                 let line = std::format!("barrier_in group={group}:{round}");
-                all.meet(ranks, &line, &std::format!("cmd=barrier_out rc=0 tag={round}\n"));
+                all.tracker(ranks, &line, &std::format!("cmd=barrier_out rc=0 tag={round}\n"));
                 let last = ranks[ranks.len() - 1];
                 let value = std::format!("cmd=get_result rc=0 value={group}.{round}\n");
                 assert_eq!(all.get(last, "g"), value);
             }
-            all.meet(&[0, 6], "barrier_in group=NODE:9", "cmd=barrier_out rc=0 tag=9\n");
+            all.tracker(&[0, 6], "barrier_in group=NODE:9", "cmd=barrier_out rc=0 tag=9\n");
             let everybody: Vec<u32> = (0..12).collect();
-            all.meet(&everybody, "barrier_in group=WORLD:1", "cmd=barrier_out rc=0 tag=1\n");
+            all.tracker(&everybody, "barrier_in group=WORLD:1", "cmd=barrier_out rc=0 tag=1\n");
         }
         assert_eq!(all.groups(), 0, "no slot is left taken");
     }
@@ -203,12 +203,12 @@ fn a_group_whose_member_dies_while_it_waits_ends_on_all_nodes() {
     for (tag, dies, comes) in [(1, 0, 1), (2, 4, 1), (3, 3, 1)] {
         let line = std::format!("barrier_in group={dies},{comes}:{tag}");
         all.says(dies, &line);
-        all.settle();
+        all.after_command();
         assert!(all.groups() > 0 && all.heard.is_empty());
         all.host(dies).exits(dies, Exit::Signal(9));
-        all.settle();
+        all.after_command();
         all.says(comes, &line);
-        all.settle();
+        all.after_command();
         let reply = std::format!("cmd=barrier_out rc=0 tag={tag}\n");
         assert_eq!(std::mem::take(&mut all.heard).remove(&comes), Some(reply));
         assert_eq!(all.groups(), 0, "of ranks {dies} and {comes}");
@@ -246,7 +246,7 @@ fn groups_end_whoever_of_them_dies_and_when() {
                     all.deliver();
                 }
             }
-            all.settle();
+            all.after_command();
             let heard = std::mem::take(&mut all.heard);
             for rank in members.iter().filter(|rank| !dead.contains(rank)) {
                 let reply = std::format!("cmd=barrier_out rc=0 tag={tag}\n");
@@ -280,7 +280,7 @@ fn a_ring_closes_across_nodes() {
                 all.host(rank).asks(rank, &text);
                 all.collect();
             }
-            all.settle();
+            all.after_command();
             for rank in 0..size {
                 let below: u32 = (0..rank).map(|rank| rank + 1).sum();
                 let (before, after) = ((rank + size - 1) % size, (rank + 1) % size);
@@ -304,15 +304,15 @@ fn fences_do_not_wait_for_the_dead_of_other_nodes() {
         for rank in [3, 7] {
             all.host(rank).exits(rank, Exit::Signal(9));
         }
-        all.settle();
+        all.after_command();
         assert_eq!(all.heard.remove(&2).as_deref(), Some("cmd=barrier_out rc=0 tag=4\n"));
         for &rank in &living[1..] {
             assert!(all.heard.is_empty());
             all.says(rank, "barrier_in");
         }
-        all.settle();
+        all.after_command();
         assert_eq!(std::mem::take(&mut all.heard).len(), living.len());
-        all.meet(&living, "barrier_in", "cmd=barrier_out rc=0\n");
+        all.tracker(&living, "barrier_in", "cmd=barrier_out rc=0\n");
         assert_eq!(all.get(1, "PMI_dead_processes"), "cmd=get_result rc=0 value=3,7\n");
         assert!(all.hosts.iter().all(|host| host.events.is_empty()));
     }
@@ -321,11 +321,11 @@ fn fences_do_not_wait_for_the_dead_of_other_nodes() {
 #[test]
 fn a_rank_that_left_is_missed_on_other_nodes() {
     let mut all = Cluster::new(4, 2, 3, true, 3);
-    all.meet(&[0, 1, 2], "barrier_in", "cmd=barrier_out rc=0\n");
+    all.tracker(&[0, 1, 2], "barrier_in", "cmd=barrier_out rc=0\n");
     all.says(0, "barrier_in");
     all.asks(2, "finalize");
     all.host(2).exits(2, Exit::Code(0));
-    all.settle();
+    all.after_command();
     assert_eq!(all.hosts[1].events.len(), 1, "{:?}", all.hosts[1].events);
     assert!(all.hosts[1].events[0].contains("Absent { rank: Rank(2)"), "{:?}", all.hosts[1].events);
     assert!(all.hosts[2].events.is_empty() && all.hosts[3].events.is_empty());
@@ -341,7 +341,7 @@ fn a_rank_that_was_ended_alone_is_not_missed() {
         all.host(rank).asks(rank, "cmd=kvs-fence;");
         all.collect();
     }
-    all.settle();
+    all.after_command();
     assert_eq!(all.heard.len(), 2, "{:?}", all.heard);
     let events: Vec<_> = all.hosts.iter().flat_map(|host| &host.events).collect();
     assert!(events.iter().all(|event| !event.contains("End")), "{events:?}");
@@ -364,7 +364,7 @@ fn what_one_node_admits_has_room_on_all() {
         }
     }
     assert!(puts > 8);
-    all.meet(&ranks, "barrier_in", "cmd=barrier_out rc=0\n");
+    all.tracker(&ranks, "barrier_in", "cmd=barrier_out rc=0\n");
     for rank in 0..8 {
         assert!(all.get(rank, "k7.0").contains("rc=0"));
     }
@@ -377,7 +377,7 @@ fn a_key_put_again_and_again_takes_one_key_everywhere() {
         let line = std::format!("put kvsname=kvs_1 key=k value={round}");
         assert_eq!(all.asks(0, &line), "cmd=put_result rc=0\n");
     }
-    all.meet(&[0, 1], "barrier_in", "cmd=barrier_out rc=0\n");
+    all.tracker(&[0, 1], "barrier_in", "cmd=barrier_out rc=0\n");
     assert_eq!(all.get(1, "k"), std::format!("cmd=get_result rc=0 value={}\n", LIMITS.keys + 8));
 }
 
@@ -403,7 +403,7 @@ fn a_rank_is_where_it_was_placed_last() {
 fn nonsense_from_a_neighbour_changes_nothing() {
     let mut all = Cluster::new(4, 2, 6, true, 1);
     all.says(0, "barrier_in");
-    let job = Whose { job: JOB, name: all.hosts[0].server.jobs[0].hash };
+    let job = JobRef { job: JOB, name: all.hosts[0].server.jobs[0].hash };
     let message = |head: Head, body: &[u8]| {
         let mut buf = [0; 64];
         let mut writer = Writer::new(&mut buf, head).unwrap();
@@ -413,7 +413,7 @@ fn nonsense_from_a_neighbour_changes_nothing() {
     let (records, ring) = (Head::Records { job, ring: false }, Head::Records { job, ring: true });
     let (arrive, release) = (|at| Head::Arrive { job, at }, |at| Head::Release { job, at });
     let gone =
-        |rank: u8| [message(Head::Gone, &[]), message(records, &[])[1..3].to_vec(), vec![rank]].concat();
+        |rank: u8| [message(Head::Exits, &[]), message(records, &[])[1..3].to_vec(), vec![rank]].concat();
     let messages = [
         vec![],
         vec![9],
@@ -424,11 +424,11 @@ fn nonsense_from_a_neighbour_changes_nothing() {
         message(records, &[0, 0, 1, b'v']),
         message(ring, &[0, 5, 1, 0, 0, 0, b'l', 0]),
         // What only a parent says, what only a child does, and groups that nobody is in or waits in.
-        message(release(Meeting::Fence), &[]),
-        message(release(Meeting::Group(0)), &[1]),
-        message(arrive(Meeting::Ring), &[]),
-        message(arrive(Meeting::Group(0)), &[]),
-        message(arrive(Meeting::Group(0)), &[0, 1]),
+        message(release(Collective::Fence), &[]),
+        message(release(Collective::Group(0)), &[1]),
+        message(arrive(Collective::Ring), &[]),
+        message(arrive(Collective::Group(0)), &[]),
+        message(arrive(Collective::Group(0)), &[0, 1]),
     ];
     let mut errors = 0;
     for message in &messages {
@@ -462,7 +462,7 @@ fn ranks_of_other_nodes_are_not_let_in() {
     all.hosts[1].open(9, None);
     all.hosts[1].says(9, "cmd=initack pmiid=1\n");
     assert!(all.hosts[1].replies.pop_front().unwrap().1.contains("rc=3"));
-    assert!(all.hosts[1].events[0].contains("TurnedDown"));
+    assert!(all.hosts[1].events[0].contains("Refused"));
 }
 
 #[test]
@@ -515,7 +515,7 @@ fn the_missing_are_named_where_they_are() {
     for rank in [1, 3] {
         all.says(rank, "barrier_in");
     }
-    all.settle();
+    all.after_command();
     assert_eq!(std::mem::take(&mut all.heard).len(), 4);
     all.says(0, "barrier_in");
     all.hosts[2].tell(Input::StalledFence { job: JOB });

@@ -1,4 +1,4 @@
-//! Snapshots that are damaged or made up: an error, or a server that is as good as any.
+//! Tests of damaged and forged snapshots: an error, or a working server.
 
 use super::*;
 use crate::UpcallId;

@@ -1,8 +1,8 @@
-//! What those see who share the log's memory.
+//! Tests of readers that share the memory of the log.
 
 use super::dynamic::two_jobs;
 use super::*;
-use crate::store::LogView;
+use crate::store::view::LogView;
 
 /// The value of a key in a job's space, looked up from outside.
 fn read(host: &Host, job: JobId, key: &str) -> Option<String> {

@@ -1,3 +1,5 @@
+//! Tests of `--dry-run` from the command line to the text.
+
 use std::ffi::OsStr;
 use std::path::PathBuf;
 

@@ -33,7 +33,7 @@ use hydrant_reactor::{
 };
 use hydrant_record::{Recorder, RecordingFile};
 
-use crate::border::{AnyBackend, BackendError, Maker, read_plugin};
+use crate::backend::{AnyBackend, BackendBuilder, BackendError, read_plugin};
 use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
 use crate::manage::Board;
@@ -104,12 +104,12 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         None => {
             let limits = limits(plan, ranks);
             let plugin = plan.options.sandbox.as_ref().map(read_plugin).transpose()?;
-            let maker = Maker::new(plugin.as_ref())?;
+            let builder = BackendBuilder::new(plugin.as_ref())?;
             // Whoever comes by a port may be on another machine.
-            let slabs = slabs.insert(maker.slabs(&limits, plan.options.pmi_port.is_none())?);
+            let slabs = slabs.insert(builder.storage(&limits, plan.options.pmi_port.is_none())?);
             sharing = slabs.sharing(seed);
             recording = record(plan.options.record.as_deref(), &limits, seed)?;
-            PmiServer::local(recorded(maker.core(limits, seed, slabs)?, recording.as_ref()))
+            PmiServer::local(recorded(builder.build(limits, seed, slabs)?, recording.as_ref()))
         }
     };
     let outlets = Outlets::new(plan, &reactor.poller)?;

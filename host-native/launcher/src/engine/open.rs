@@ -7,13 +7,12 @@ use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
 use hydrant_driver::TcpPort;
 use hydrant_placement::process_mapping;
 use hydrant_reactor::{Interest, Listener};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::jobs::{Job, LocalRanks, Ranks, count_ranks};
 use super::query::Query;
 use super::token::Token;
 use super::{Engine, needed_files};
-use crate::border::BackendError;
+use crate::backend::BackendError;
 use crate::error::RunError;
 use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
 
@@ -155,7 +154,7 @@ impl Engine<'_, '_> {
         let asked_here = asked_here.filter(|&(node, _)| node == self.node()).map(|(_, upcall)| upcall);
         let elsewhere = spawned.filter(|_| asked_here.is_none());
         let spec = JobSpec {
-            universe: options.universe_size,
+            universe_size: options.universe_size,
             cleanup: options.cleanup,
             pmi1_subversion: options.pmi1_subversion,
             spawn: asked_here,
@@ -253,7 +252,5 @@ pub(super) fn size(programs: &[Program]) -> Result<u32, RunError> {
 
 /// An unpredictable number.
 pub(crate) fn random() -> Result<u32, RunError> {
-    let mut bytes = [0; 4];
-    getrandom(&mut bytes, GetRandomFlags::empty()).map_err(RunError::system("getrandom"))?;
-    Ok(u32::from_ne_bytes(bytes))
+    Ok(hydrant_reactor::random_u32()?)
 }

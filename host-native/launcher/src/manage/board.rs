@@ -415,7 +415,7 @@ impl Board {
 
     fn open(&mut self, spec: &hydrant_core::server::JobSpec<'_>) -> Result<(), BoardError> {
         let open = OpenJob {
-            universe: spec.universe,
+            universe_size: spec.universe_size,
             cleanup: spec.cleanup,
             pmi1_subversion: spec.pmi1_subversion,
             lookup_wait: spec.lookup_wait,

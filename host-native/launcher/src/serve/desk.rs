@@ -9,12 +9,11 @@ use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, Input, JobId, Limits, Rank, Server};
 use hydrant_driver::{HANDSHAKE_TIMEOUT, TcpPort};
-use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, signals};
+use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32, signals};
 
 use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::token::Token;
-use crate::engine::open::random;
 use crate::error::RunError;
 use crate::manage::{Link, LinkError};
 use hydrant_driver::MappedStorage;
@@ -31,7 +30,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, RunError>
     let files = OWN_FILES + u64::from(limits.conns) + u64::from(limits.jobs) + HOSTS as u64;
     let _files = OpenFiles::reserve(files).map_err(RunError::open_files(limits.conns))?;
     let mut storage = MappedStorage::try_new(&limits)?;
-    let server = Server::new(limits, storage.lend(), random()?)?;
+    let server = Server::new(limits, storage.lend(), random_u32()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;
     let port = TcpPort::open(addr)?;

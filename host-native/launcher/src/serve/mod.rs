@@ -35,7 +35,7 @@ impl ServeError {
     /// Remedy, if there is a specific one.
     pub fn hint(&self) -> Option<String> {
         match self {
-            ServeError::Run(error) | ServeError::Universe(UniverseError::Run(error)) => error.hint(),
+            ServeError::Run(error) => error.hint(),
             _ => None,
         }
     }

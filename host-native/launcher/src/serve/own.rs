@@ -8,13 +8,12 @@ use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId, Rank, Server};
 use hydrant_driver::TcpPort;
 use hydrant_placement::PlacementError;
-use hydrant_reactor::{OpenFiles, Reactor, signals};
+use hydrant_reactor::{OpenFiles, Reactor, random_u32, signals};
 
 use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::jobs::Job;
 use super::token::Token;
-use crate::engine::open::random;
 use crate::error::RunError;
 use hydrant_control::job_name;
 use hydrant_driver::MappedStorage;
@@ -29,7 +28,7 @@ pub(super) fn serve(options: &Options, size: u32) -> Result<u8, RunError> {
     let _files =
         OpenFiles::reserve(OWN_FILES + u64::from(limits.conns)).map_err(RunError::open_files(size))?;
     let mut storage = MappedStorage::try_new(&limits)?;
-    let server = Server::new(limits, storage.lend(), random()?)?;
+    let server = Server::new(limits, storage.lend(), random_u32()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;
     let mut own =
@@ -102,10 +101,10 @@ impl Own<'_, '_> {
         self.job = Job::new(self.served, self.size, deadline);
         let name = match &options.jobid {
             Some(jobid) => jobid.clone(),
-            None => job_name(std::process::id(), self.served, random()?, &self.host),
+            None => job_name(std::process::id(), self.served, random_u32()?, &self.host),
         };
         let spec = JobSpec {
-            universe: options.usize,
+            universe_size: options.usize,
             pmi1_subversion: options.pmi1_version,
             lookup_wait: millis(options.lookup_wait),
             fence_warning: millis(options.fence_warning),

@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::time::Duration;
 
+use hydrant_core::Server;
+use hydrant_driver::{Error, MappedStorage, NativeBackend};
 use hydrant_reactor::signals::Event;
 use hydrant_reactor::{Key, KeyRange, Log, OpenFiles, OpenFilesError, Reactor};
 use rustix::process::Signal;
 
 use super::socket::{self, Visitor};
 use super::{Keeper, Options, UniverseError};
-use crate::border::Maker;
-use crate::error::RunError;
 
 /// Keys of this event loop.
 const OWN: KeyRange = KeyRange(0);
@@ -37,9 +37,9 @@ pub fn serve(options: &Options) -> Result<(), UniverseError> {
         OpenFilesError::HardLimit { needed, limit } => UniverseError::OpenFiles { conns, needed, limit },
         OpenFilesError::System(error) => error.into(),
     })?;
-    let maker = Maker::BuiltIn;
-    let mut slabs = maker.slabs(&limits, false)?;
-    let keeper = Keeper::new(&maker, limits, &mut slabs, CONNS)?;
+    let mut storage = MappedStorage::try_new(&limits)?;
+    let server = Server::new(limits, storage.lend(), 0).map_err(Error::from)?;
+    let keeper = Keeper::new(Box::new(NativeBackend(server)), CONNS);
     let path = options.path();
     let socket = socket::Listener::open(&path)?;
     let mut daemon = Daemon::new(reactor, socket, keeper)?;
@@ -57,13 +57,13 @@ struct Daemon<'s> {
 }
 
 impl<'s> Daemon<'s> {
-    fn new(reactor: Reactor, socket: socket::Listener, keeper: Keeper<'s>) -> Result<Daemon<'s>, RunError> {
+    fn new(reactor: Reactor, socket: socket::Listener, keeper: Keeper<'s>) -> Result<Daemon<'s>, Error> {
         let listener = hydrant_reactor::Listener::new(socket, LISTENER, &reactor.poller)?;
         Ok(Daemon { reactor, listener, keeper, log: Log::stderr(crate::messages::SERVE, LOG)? })
     }
 
     /// The event loop.
-    fn run(&mut self) -> Result<(), RunError> {
+    fn run(&mut self) -> Result<(), Error> {
         let mut keys = Vec::new();
         loop {
             let timeout = self.timeout();
@@ -96,7 +96,7 @@ impl<'s> Daemon<'s> {
     }
 
     /// Takes the signals that have come; whether one of them is the end.
-    fn is_ended(&mut self) -> Result<bool, RunError> {
+    fn is_ended(&mut self) -> Result<bool, Error> {
         let mut events = Vec::new();
         self.reactor.signals.read(&mut events)?;
         if events.contains(&Event::Stop) {
@@ -108,7 +108,7 @@ impl<'s> Daemon<'s> {
         Ok(events.iter().any(ends))
     }
 
-    fn accept(&mut self) -> Result<(), RunError> {
+    fn accept(&mut self) -> Result<(), Error> {
         loop {
             match self.listener.socket().accept() {
                 Ok(Visitor::Admitted(fd)) => {

@@ -5,13 +5,10 @@ use std::os::fd::OwnedFd;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Closing;
 use hydrant_core::{Input, JobId, Limits, Rank};
-use hydrant_driver::{AnyBackend, CloseReason, Driver, Event, OVERRUN};
+use hydrant_driver::{AnyBackend, CloseReason, Driver, Error, Event, OVERRUN};
 use hydrant_reactor::{Key, KeyRange, Poller};
 
 use super::LIMITS;
-use crate::border::Maker;
-use crate::error::RunError;
-use hydrant_driver::MappedStorage;
 
 /// The name service.
 pub(crate) struct Keeper<'s> {
@@ -32,15 +29,9 @@ impl<'s> Keeper<'s> {
         Limits { jobs: limits.conns, ranks: limits.conns, ..limits }
     }
 
-    /// Creates a name service whose connections have keys of the range `keys`.
-    pub(crate) fn new(
-        maker: &Maker,
-        limits: Limits,
-        storage: &'s mut MappedStorage,
-        keys: KeyRange,
-    ) -> Result<Keeper<'s>, RunError> {
-        let driver = Driver::new(maker.core(limits, 0, storage)?, keys);
-        Ok(Keeper { driver, count: 0, news: Vec::new() })
+    /// Creates a name service on a backend with [`Keeper::limits`]. Its connections have keys of the range `keys`.
+    pub(crate) fn new(backend: Box<AnyBackend<'s>>, keys: KeyRange) -> Keeper<'s> {
+        Keeper { driver: Driver::new(backend, keys), count: 0, news: Vec::new() }
     }
 
     /// When [`keep_time`](Keeper::keep_time) has something to do.
@@ -49,7 +40,7 @@ impl<'s> Keeper<'s> {
     }
 
     /// Does what is due.
-    pub(crate) fn keep_time(&mut self, poller: &Poller, now: u64) -> Result<(), RunError> {
+    pub(crate) fn keep_time(&mut self, poller: &Poller, now: u64) -> Result<(), Error> {
         match self.driver.handle_timeout(now)? {
             true => self.poll_driver(poller, now),
             false => Ok(()),
@@ -57,7 +48,7 @@ impl<'s> Keeper<'s> {
     }
 
     /// Adds a connection.
-    pub(crate) fn open(&mut self, fd: OwnedFd, poller: &Poller, now: u64) -> Result<(), RunError> {
+    pub(crate) fn open(&mut self, fd: OwnedFd, poller: &Poller, now: u64) -> Result<(), Error> {
         // The job has the number of the connection, which the driver chooses.
         let Some(conn) = self.driver.next_conn() else {
             self.log(
@@ -73,7 +64,7 @@ impl<'s> Keeper<'s> {
     }
 
     /// A descriptor with a key of the name service's range is ready.
-    pub(crate) fn ready(&mut self, key: Key, poller: &Poller, now: u64) -> Result<(), RunError> {
+    pub(crate) fn ready(&mut self, key: Key, poller: &Poller, now: u64) -> Result<(), Error> {
         self.driver.ready(key, now, poller)?;
         self.poll_driver(poller, now)
     }
@@ -88,7 +79,7 @@ impl<'s> Keeper<'s> {
     }
 
     /// Sends replies, and ends the jobs of closed connections.
-    fn poll_driver(&mut self, poller: &Poller, now: u64) -> Result<(), RunError> {
+    fn poll_driver(&mut self, poller: &Poller, now: u64) -> Result<(), Error> {
         while let Some(event) = self.driver.poll(now, poller)? {
             match event {
                 Event::Closed { job, why, .. } => {

@@ -15,7 +15,6 @@ use std::path::PathBuf;
 
 use hydrant_core::{Limit, Limits};
 
-use crate::error::RunError;
 pub use daemon::serve;
 pub(crate) use keeper::Keeper;
 pub(crate) use link::{Answer, Request};
@@ -128,9 +127,12 @@ pub enum UniverseError {
     /// A system call failed.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
-    /// The daemon cannot go on.
+    /// The name service's tables take too much memory.
     #[error(transparent)]
-    Run(#[from] RunError),
+    Memory(#[from] hydrant_driver::InsufficientMemory),
+    /// The name service cannot go on.
+    #[error(transparent)]
+    Driver(#[from] hydrant_driver::Error),
 }
 
 #[cfg(test)]

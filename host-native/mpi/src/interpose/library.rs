@@ -128,7 +128,7 @@ macro_rules! calls {
                     let function = unsafe {
                         transmute::<*const c_void, unsafe extern "C" fn($($type),*) -> c_int>(function)
                     };
-                    // SAFETY: as the caller says.
+                    // SAFETY: guaranteed by the caller.
                     Some(unsafe { function($($arg),*) })
                 }
             )*

@@ -70,7 +70,7 @@ pub(crate) unsafe fn num_psets(
     info: Handle,
     count: *mut c_int,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let code = unsafe { library.num_psets(session, info, count) }.unwrap_or_else(|| unsupported(library));
     let Some(abi) = extended_abi(library).filter(|_| code == SUCCESS) else { return code };
     let mut list = PsetList::lock();
@@ -95,7 +95,7 @@ pub(crate) unsafe fn nth_pset(
     len: *mut c_int,
     name: *mut c_char,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let forward =
         |n| unsafe { library.nth_pset(session, info, n, len, name) }.unwrap_or_else(|| unsupported(library));
     let Some(abi) = extended_abi(library) else { return forward(n) };
@@ -108,7 +108,7 @@ pub(crate) unsafe fn nth_pset(
         (Ok(()), None) => forward(n),
         (Ok(()), Some(entry)) => {
             // For the library's sets too, because MPICH 5.0.2 does not set the length if the name fits.
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             let result = unsafe { put_string(entry.name(), len, name) };
             finish(library, abi, session, result.map_err(Failure::from))
         }
@@ -126,7 +126,7 @@ unsafe fn hydrant_set<'a>(
     session: Handle,
     name: *const c_char,
 ) -> Result<Option<(&'a [u8], u32)>, Failure> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let Ok(name) = (unsafe { bytes(name, Class::Arg, "the name") }) else { return Ok(None) };
     if psets::is_reserved(name) {
         return Ok(None);
@@ -151,13 +151,13 @@ pub(crate) unsafe fn pset_info(
     name: *const c_char,
     out: *mut Handle,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let forward = || unsafe { library.pset_info(session, name, out) }.unwrap_or_else(|| unsupported(library));
     let Some(abi) = extended_abi(library) else { return forward() };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let result = match unsafe { hydrant_set(library, abi, session, name) } {
         Ok(None) => return forward(),
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         Ok(Some((_, size))) => unsafe { create_info(library, size, out) },
         Err(failed) => Err(failed),
     };
@@ -178,7 +178,7 @@ unsafe fn create_info(library: &MpiLibrary, size: u32, out: *mut Handle) -> Resu
     let value = CString::new(size.to_string()).map_err(|_| Error::null("a number"))?;
     // SAFETY: the library created the handle; the strings are C strings.
     check(unsafe { library.info_set(library.handle(&slot), c"mpi_size".as_ptr(), value.as_ptr()) })?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_handle(library, &slot, out) };
     Ok(())
 }
@@ -190,9 +190,9 @@ unsafe fn create_info(library: &MpiLibrary, size: u32, out: *mut Handle) -> Resu
 unsafe fn put_handle(library: &MpiLibrary, slot: &HandleSlot, out: *mut Handle) {
     let handle = library.handle(slot);
     match library.abi {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         Some(Abi::Mpich) => unsafe { out.cast::<c_int>().write(handle as c_int) },
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         _ => unsafe { out.write(handle) },
     }
 }
@@ -207,14 +207,14 @@ pub(crate) unsafe fn group_from_pset(
     name: *const c_char,
     out: *mut Handle,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let forward =
         || unsafe { library.group_from_pset(session, name, out) }.unwrap_or_else(|| unsupported(library));
     let Some(abi) = extended_abi(library) else { return forward() };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let result = match unsafe { hydrant_set(library, abi, session, name) } {
         Ok(None) => return forward(),
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         Ok(Some((name, _))) => unsafe { create_group(library, session, name, out) },
         Err(failed) => Err(failed),
     };
@@ -245,7 +245,7 @@ unsafe fn create_group(
     // SAFETY: the library created the handle, and nothing else uses it.
     check(unsafe { library.group_free(world.out()) })?;
     included?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_handle(library, &group, out) };
     Ok(())
 }
@@ -266,7 +266,7 @@ pub(crate) unsafe fn define(
     // SAFETY: the pointer is a valid local; the library checks the session.
     let valid = check(unsafe { library.num_psets(session, abi.info_null(), &mut sets) });
     let result = valid.and_then(|()| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (name, members) = unsafe { (bytes(name, Class::Arg, "the name")?, ranks(count, members)?) };
         Ok(psets::define(name, members)?)
     });

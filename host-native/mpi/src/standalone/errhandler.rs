@@ -96,7 +96,7 @@ pub(crate) unsafe fn create(function: Option<ErrhandlerFunction>, out: *mut Hand
         return Err(Error::null("the error handler"));
     }
     let handle = lock().errhandlers.insert(function);
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put(out, handle, "the error handler") }
 }
 
@@ -105,7 +105,7 @@ pub(crate) unsafe fn create(function: Option<ErrhandlerFunction>, out: *mut Hand
 /// # Safety
 /// `handle` is null or may be read and written.
 pub(crate) unsafe fn free(handle: *mut Handle) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let handle = unsafe { handle.as_mut() }.ok_or_else(|| Error::null("the error handler"))?;
     if *handle == ERRHANDLER_NULL {
         return Err(Error::ErrhandlerNull);
@@ -135,7 +135,7 @@ pub(crate) unsafe fn get(session: Handle, out: *mut Handle) -> Result<(), Error>
     let mut objects = lock();
     let handle = objects.sessions.get(session)?.errhandler;
     objects.errhandlers.acquire(handle)?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put(out, handle, "the error handler") }
 }
 

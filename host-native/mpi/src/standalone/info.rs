@@ -19,7 +19,7 @@ pub(crate) unsafe fn put_info(info: Info, out: *mut Handle) -> Result<(), Error>
         return Err(Error::null("the info object"));
     }
     let handle = lock().infos.insert(info);
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put(out, handle, "the info object") }
 }
 
@@ -28,7 +28,7 @@ pub(crate) unsafe fn put_info(info: Info, out: *mut Handle) -> Result<(), Error>
 /// # Safety
 /// As for [`put_info`].
 pub(crate) unsafe fn create(out: *mut Handle) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_info(empty_info(), out) }
 }
 
@@ -44,15 +44,15 @@ pub(crate) unsafe fn create_env(
     let argc = if argv.is_null() { 0 } else { usize::try_from(argc).unwrap_or(0) };
     let mut args = Vec::new();
     if argc > 0 {
-        // SAFETY: it is not null and has that many elements, as the caller says.
+        // SAFETY: it is not null and has that many elements, guaranteed by the caller.
         let argv = unsafe { slice::from_raw_parts(argv, argc) };
         for &arg in argv.iter().take_while(|arg| !arg.is_null()) {
-            // SAFETY: a C string, as the caller says.
+            // SAFETY: a C string, guaranteed by the caller.
             args.push(unsafe { CStr::from_ptr(arg) }.to_bytes());
         }
     }
     let info = if args.is_empty() { lock().infos.copy(INFO_ENV)? } else { environment(&args)? };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_info(info, out) }
 }
 
@@ -61,7 +61,7 @@ pub(crate) unsafe fn create_env(
 /// # Safety
 /// `key` and `value` are null or C strings.
 pub(crate) unsafe fn set(info: Handle, key: *const c_char, value: *const c_char) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (key, value) =
         unsafe { (bytes(key, Class::InfoKey, "the key")?, bytes(value, Class::InfoValue, "the value")?) };
     Ok(lock().infos.get_mut(info)?.set(key, value)?)
@@ -72,7 +72,7 @@ pub(crate) unsafe fn set(info: Handle, key: *const c_char, value: *const c_char)
 /// # Safety
 /// `key` is null or a C string.
 pub(crate) unsafe fn delete(info: Handle, key: *const c_char) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let key = unsafe { bytes(key, Class::InfoKey, "the key")? };
     lock().infos.get_mut(info)?.delete(key).map_err(|error| match error {
         InfoError::NoKey => Error::NoInfoKey(key.to_vec()),
@@ -90,14 +90,14 @@ unsafe fn look_up(
     flag: *mut c_int,
     found: impl FnOnce(&[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let key = unsafe { bytes(key, Class::InfoKey, "the key")? };
     let mut objects = lock();
     let value = objects.infos.get(info)?.get(key)?;
     if let Some(value) = value {
         found(value)?;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put(flag, c_int::from(value.is_some()), "the flag") }
 }
 
@@ -115,7 +115,7 @@ pub(crate) unsafe fn get(
     if valuelen < 0 {
         return Err(Error::NegativeLength);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { look_up(info, key, flag, |text| put_string(text, &mut valuelen.saturating_add(1), value)) }
 }
 
@@ -129,7 +129,7 @@ pub(crate) unsafe fn get_valuelen(
     valuelen: *mut c_int,
     flag: *mut c_int,
 ) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { look_up(info, key, flag, |text| put(valuelen, text.len() as c_int, "the length")) }
 }
 
@@ -144,7 +144,7 @@ pub(crate) unsafe fn get_string(
     value: *mut c_char,
     flag: *mut c_int,
 ) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { look_up(info, key, flag, |text| put_string(text, buflen, value)) }
 }
 
@@ -154,7 +154,7 @@ pub(crate) unsafe fn get_string(
 /// `nkeys` is null or may be written to.
 pub(crate) unsafe fn get_nkeys(info: Handle, nkeys: *mut c_int) -> Result<(), Error> {
     let count = lock().infos.get(info)?.nkeys();
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put(nkeys, count as c_int, "the number of keys") }
 }
 
@@ -167,7 +167,7 @@ pub(crate) unsafe fn get_nthkey(info: Handle, n: c_int, key: *mut c_char) -> Res
     let info = objects.infos.get(info)?;
     let missing = || Error::InfoKeyIndex { n, count: info.nkeys() };
     let text = u32::try_from(n).ok().and_then(|n| info.nth_key(n)).ok_or_else(missing)?;
-    // SAFETY: as the caller says, and a key is shorter than that.
+    // SAFETY: guaranteed by the caller, and a key is shorter than that.
     unsafe { put_string(text, &mut (text.len() as c_int + 1), key) }
 }
 
@@ -177,7 +177,7 @@ pub(crate) unsafe fn get_nthkey(info: Handle, n: c_int, key: *mut c_char) -> Res
 /// `out` is null or may be written to.
 pub(crate) unsafe fn dup(info: Handle, out: *mut Handle) -> Result<(), Error> {
     let copy = lock().infos.copy(info)?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_info(copy, out) }
 }
 
@@ -186,7 +186,7 @@ pub(crate) unsafe fn dup(info: Handle, out: *mut Handle) -> Result<(), Error> {
 /// # Safety
 /// `info` is null or may be read and written.
 pub(crate) unsafe fn free(info: *mut Handle) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let info = unsafe { info.as_mut() }.ok_or_else(|| Error::null("the info object"))?;
     lock().infos.remove(*info)?;
     *info = INFO_NULL;

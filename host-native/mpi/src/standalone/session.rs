@@ -22,7 +22,7 @@ pub(crate) unsafe fn init(info: Handle, errhandler: Handle, out: *mut Handle) ->
     let session = Session::new(requested, errhandler)?;
     objects.errhandlers.acquire(errhandler)?;
     let session = objects.sessions.insert(session);
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put(out, session, "the session") }
 }
 
@@ -31,7 +31,7 @@ pub(crate) unsafe fn init(info: Handle, errhandler: Handle, out: *mut Handle) ->
 /// # Safety
 /// `session` is null or may be read and written.
 pub(crate) unsafe fn finalize(session: *mut Handle) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let session = unsafe { session.as_mut() }.ok_or_else(|| Error::null("the session"))?;
     let mut objects = lock();
     let Session { errhandler, .. } = objects.sessions.remove(*session)?;
@@ -48,7 +48,7 @@ pub(crate) unsafe fn get_info(session: Handle, out: *mut Handle) -> Result<(), E
     for (key, value) in lock().sessions.get(session)?.hints.iter() {
         hints.set(key, value)?;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_info(hints, out) }
 }
 
@@ -69,7 +69,7 @@ fn check(session: Handle, info: Handle) -> Result<(), Error> {
 pub(crate) unsafe fn num_psets(session: Handle, info: Handle, count: *mut c_int) -> Result<(), Error> {
     check(session, info)?;
     let number = psets::count()?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put(count, number as c_int, "the number of process sets") }
 }
 
@@ -90,7 +90,7 @@ pub(crate) unsafe fn nth_pset(
         Err(_) => None,
     };
     let found = found.ok_or(Error::PsetIndex(n))?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_string(found.as_bytes(), len, name) }
 }
 
@@ -100,12 +100,12 @@ pub(crate) unsafe fn nth_pset(
 /// `name` is null or a C string; `out` is null or may be written to.
 pub(crate) unsafe fn pset_info(session: Handle, name: *const c_char, out: *mut Handle) -> Result<(), Error> {
     check(session, INFO_NULL)?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let name = unsafe { bytes(name, Class::Arg, "the name")? };
     let size = psets::size(name)?.ok_or_else(|| Error::NoPset(name.to_vec()))?;
     let mut info = empty_info();
     info.set(b"mpi_size", size.to_string().as_bytes())?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_info(info, out) }
 }
 
@@ -120,7 +120,7 @@ pub(crate) unsafe fn define(
     members: *const c_int,
 ) -> Result<(), Error> {
     check(session, INFO_NULL)?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (name, members) = unsafe { (bytes(name, Class::Arg, "the name")?, ranks(count, members)?) };
     psets::define(name, members)
 }

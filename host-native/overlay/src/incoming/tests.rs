@@ -1,3 +1,5 @@
+//! Tests of unauthenticated connections over TCP.
+
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};

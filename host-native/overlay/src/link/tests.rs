@@ -1,3 +1,5 @@
+//! Tests of a link over a socket pair.
+
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of several nodes in one process, with real sockets and a clock that can be advanced.
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -74,7 +76,7 @@ impl Nodes {
         std::mem::take(&mut self.node(node).events)
     }
 
-    /// One turn of each node's event loop.
+    /// Starts nodes whose specification has arrived, and runs one turn of each node's event loop.
     fn turn(&mut self) {
         let now = self.now();
         let mut tokens = Vec::new();
@@ -220,13 +222,13 @@ fn a_slow_head_blocks_streams_only() {
     let way = 2 * (window + piece.len() + 16);
     assert!((window..way).contains(&(sent * piece.len())), "{sent} pieces are on their way");
     assert_eq!(taken.len(), sent, "what was sent has arrived");
-    // Commands get through meanwhile.
+    // Commands arrive although streams are blocked.
     nodes.overlay(2).route(0, Destination::Node(0), Channel::Control, b"through").unwrap();
     nodes.until(|nodes| {
         taken.extend(nodes.events(0));
         matches!(taken.last(), Some(Event::Message { channel: Channel::Control, .. }))
     });
-    // The head takes what it has, and the stream goes on to any length.
+    // The head consumes the bytes, and the stream continues.
     let mut bytes = 0;
     let mut room = false;
     nodes.until(|nodes| {
@@ -251,11 +253,11 @@ fn forged_senders_and_destinations_are_rejected() {
         // A node that is not below the child.
         route::Envelope { to: Destination::Node(0), from: 3, body: b"" },
         route::Envelope { to: Destination::Node(0), from: 0, body: b"" },
-        // Back to where it came from.
+        // Back to the sender's side of the link.
         route::Envelope { to: Destination::Node(1), from: 1, body: b"" },
-        // Nowhere.
+        // A node that does not exist.
         route::Envelope { to: Destination::Node(99), from: 1, body: b"" },
-        // Destination all.
+        // All descendants, from a child.
         route::Envelope { to: Destination::Descendants, from: 1, body: b"" },
     ];
     let mut wrong: Vec<(Channel, Vec<u8>)> =
@@ -317,7 +319,7 @@ fn an_unannounced_pause_ends_the_link() {
 #[test]
 fn heartbeats_keep_idle_links() {
     let mut nodes = Nodes::complete("idle", 3, 2);
-    // Several times as long as a silent link would live.
+    // Four times the heartbeat timeout.
     for _ in 0..120 {
         nodes.ahead += 1_000;
         nodes.settle();

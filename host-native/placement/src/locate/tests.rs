@@ -1,3 +1,5 @@
+//! Tests of the search for hosts in options and environment.
+
 use std::ffi::OsString;
 
 use super::*;

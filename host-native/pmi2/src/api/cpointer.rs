@@ -42,7 +42,7 @@ pub struct ConnectComm {
 /// # Safety
 /// NULL, or a string that stays unchanged for as long as the result is used.
 pub(super) unsafe fn text<'a>(string: *const c_char) -> Option<&'a [u8]> {
-    // SAFETY: by the caller.
+    // SAFETY: guaranteed by the caller.
     (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) }.to_bytes())
 }
 
@@ -51,7 +51,7 @@ pub(super) unsafe fn text<'a>(string: *const c_char) -> Option<&'a [u8]> {
 /// # Safety
 /// As [`text`].
 pub(super) unsafe fn nonempty<'a>(string: *const c_char, wrong: &'static str) -> Result<&'a [u8], Error> {
-    // SAFETY: by the caller.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { text(string) }.filter(|text| !text.is_empty());
     text.ok_or(Error::Argument(Code::InvalidArg, wrong))
 }
@@ -61,7 +61,7 @@ pub(super) unsafe fn nonempty<'a>(string: *const c_char, wrong: &'static str) ->
 /// # Safety
 /// As [`text`].
 pub(super) unsafe fn key<'a>(key: *const c_char) -> Result<Text<'a>, Error> {
-    // SAFETY: by the caller.
+    // SAFETY: guaranteed by the caller.
     match unsafe { text(key) } {
         None | Some([]) => Err(Error::Argument(Code::InvalidKey, "the key is NULL or empty")),
         Some(key) if key.len() > KEY_MAX => {
@@ -76,7 +76,7 @@ pub(super) unsafe fn key<'a>(key: *const c_char) -> Result<Text<'a>, Error> {
 /// # Safety
 /// As [`text`].
 pub(super) unsafe fn value<'a>(value: *const c_char) -> Result<Text<'a>, Error> {
-    // SAFETY: by the caller.
+    // SAFETY: guaranteed by the caller.
     match unsafe { text(value) } {
         None => Err(Error::Argument(Code::InvalidVal, "the value is NULL")),
         Some(value) if value.len() > VALUE_MAX => {
@@ -94,7 +94,7 @@ pub(super) unsafe fn array<'a, T>(first: *const T, count: usize) -> Option<&'a [
     match (count, first.is_null()) {
         (0, _) => Some(&[]),
         (_, true) => None,
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         (_, false) => Some(unsafe { std::slice::from_raw_parts(first, count) }),
     }
 }
@@ -153,7 +153,7 @@ impl<T> OutBuffer<T> {
         if count < 1 {
             return Err(Error::Argument(none, "a size is 0 or negative"));
         }
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { OutBuffer::new(place, count, none) }
     }
 

@@ -42,7 +42,7 @@ unsafe fn get(
     valuelen: c_int,
     found: *mut c_int,
 ) -> Result<(), Error> {
-    // SAFETY: by the caller.
+    // SAFETY: guaranteed by the caller.
     let (buffer, found) =
         unsafe { (OutBuffer::nonempty(value, valuelen, Code::InvalidLength)?, Out::new(found)?) };
     let value = attribute(process, command)?;
@@ -62,7 +62,7 @@ unsafe fn get_array(
     outlen: *mut c_int,
     found: *mut c_int,
 ) -> Result<(), Error> {
-    // SAFETY: by the caller.
+    // SAFETY: guaranteed by the caller.
     let (buffer, outlen, found) = unsafe {
         (OutBuffer::new(array, arraylen, Code::InvalidLength)?, Out::new(outlen)?, Out::new(found)?)
     };

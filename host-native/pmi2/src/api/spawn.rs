@@ -43,7 +43,7 @@ fn count(number: c_int, code: Code) -> Result<usize, Error> {
 /// `info` is a structure whose key and value are NULL or strings.
 unsafe fn pair<'a>(info: &Info) -> Result<Pair<'a>, Error> {
     let wrong = Error::Argument(Code::InvalidKeyvalp, "a key is NULL or empty, or a value is NULL");
-    // SAFETY: by the caller.
+    // SAFETY: guaranteed by the caller.
     match unsafe { (text(info.key), text(info.value)) } {
         (Some(key), Some(value)) if !key.is_empty() => Ok((Text::plain(key), Text::plain(value))),
         _ => Err(wrong),
@@ -57,11 +57,11 @@ unsafe fn pair<'a>(info: &Info) -> Result<Pair<'a>, Error> {
 unsafe fn preput<'a>(vector: *const *const Info, size: c_int) -> Result<Vec<Pair<'a>>, Error> {
     let size = count(size, Code::InvalidSize)?;
     let missing = || Error::Argument(Code::InvalidKeyvalp, "preput_keyval_vector is NULL or contains NULL");
-    // SAFETY: by the caller.
+    // SAFETY: guaranteed by the caller.
     let infos = unsafe { array(vector, size) }.ok_or_else(missing)?;
     let mut pairs = Vec::with_capacity(size);
     for info in infos {
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         let (key, value) = unsafe { pair(info.as_ref().ok_or_else(missing)?)? };
         if key.len() > KEY_MAX {
             return Err(Error::Argument(Code::InvalidKeyLength, "a key is longer than PMI2_MAX_KEYLEN"));
@@ -80,7 +80,7 @@ impl Arrays {
     /// # Safety
     /// `first` is NULL or has `self.count` elements.
     unsafe fn element<T: Copy>(&self, first: *const T, i: usize, none: T) -> T {
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { array(first, self.count) }.and_then(|array| array.get(i)).copied().unwrap_or(none)
     }
 
@@ -89,7 +89,7 @@ impl Arrays {
     /// # Safety
     /// The arrays are NULL or valid by the contract of pmi2.h.
     unsafe fn program<'a>(&self, i: usize) -> Result<SpawnProgram<'a>, Error> {
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         let (command, argc, argv, maxprocs, info_size, info) = unsafe {
             (
                 nonempty(self.element(self.cmds, i, ptr::null()), "a command is NULL or empty")?,
@@ -103,15 +103,15 @@ impl Arrays {
         let maxprocs = u32::try_from(maxprocs).ok().filter(|&procs| procs > 0);
         let maxprocs = maxprocs.ok_or(Error::Argument(Code::InvalidArg, "maxprocs is below 1"))?;
         let missing = || Error::Argument(Code::InvalidArgs, "an argument is NULL");
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         let argv = unsafe { array(argv, count(argc, Code::InvalidNumArgs)?) }.ok_or_else(missing)?;
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         let args = argv.iter().map(|&arg| unsafe { text(arg) }.map(Text::plain).ok_or_else(missing));
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         let infos = unsafe { array(info, count(info_size, Code::InvalidSize)?) };
         let infos =
             infos.ok_or(Error::Argument(Code::InvalidKeyvalp, "info_keyval_vectors contains NULL"))?;
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         let info = infos.iter().map(|info| unsafe { pair(info) }).collect::<Result<_, _>>()?;
         Ok(SpawnProgram {
             command: Text::plain(command),

@@ -8,7 +8,7 @@ use hydrant_overlay::{Channel, Destination as Route, Event};
 use super::super::output::output_files;
 use super::super::sink::{SinkId, State};
 use super::{Engine, Nodes, Role};
-use crate::border::BackendError;
+use crate::backend::BackendError;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {

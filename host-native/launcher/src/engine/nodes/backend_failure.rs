@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::super::Engine;
 use super::{Nodes, Role};
-use crate::border::BackendError;
+use crate::backend::BackendError;
 use crate::error::RunError;
 
 /// Stub in place of a failed backend: it accepts all inputs and has no outputs.

@@ -15,7 +15,7 @@ use super::actions::start_error;
 use super::backend_failure::FailedBackend;
 use super::setup::options_of;
 use super::{Nodes, Role};
-use crate::border::{AnyBackend, BackendError, Maker};
+use crate::backend::{AnyBackend, BackendBuilder, BackendError};
 use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare};
@@ -107,11 +107,11 @@ impl<'s> Own<'s> {
     ) -> Result<Own<'s>, RunError> {
         let limits = setup.limits;
         let seed = open::random()?;
-        let maker = Maker::new(setup.plugin.as_ref())?;
-        *slabs = maker.slabs(&limits, !setup.by_port)?;
+        let builder = BackendBuilder::new(setup.plugin.as_ref())?;
+        *slabs = builder.storage(&limits, !setup.by_port)?;
         let sharing = slabs.sharing(seed);
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
-        let mut core = recorded(maker.core(limits, seed, slabs)?, recording.as_ref());
+        let mut core = recorded(builder.build(limits, seed, slabs)?, recording.as_ref());
         let (node, tree) = (links.node(), links.tree());
         core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
         Ok(Own { core, recording, sharing })

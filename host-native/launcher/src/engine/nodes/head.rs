@@ -18,7 +18,7 @@ use super::super::{Engine, OWN_FILES, Outlets, limits, open, record, recorded};
 use super::actions::blocks_of;
 use super::setup::setup_of;
 use super::{Nodes, Role};
-use crate::border::{Maker, read_plugin};
+use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::plan::{Plan, Plugin};
 use crate::universe::{Keeper, Universe};
@@ -49,7 +49,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let job_map = &deployment.job_map;
     let tree = job_map.tree(cluster.radix);
     let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
-    let maker = Maker::new(plugin.as_ref())?;
+    let builder = BackendBuilder::new(plugin.as_ref())?;
     let file = plugin.as_ref().map(|plugin| plugin.file.clone());
     let mut setup = setup(plan, job_map);
     setup.plugin = plugin;
@@ -57,13 +57,13 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let children = tree.children(0).count() as u64;
     let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))
         .map_err(RunError::open_files(0))?;
-    let mut name_slabs = maker.slabs(&Keeper::LIMITS_OF_RUN, false)?;
-    let mut slabs = maker.slabs(&limits, false)?;
+    let mut name_slabs = builder.storage(&Keeper::LIMITS_OF_RUN, false)?;
+    let mut slabs = builder.storage(&limits, false)?;
     let seed = open::random()?;
     let recording = record(plan.options.record.as_deref(), &limits, seed)?;
     setup.record = for_all_nodes(plan.options.record.as_deref())?;
     let first = first_job(plan, job_map, setup)?;
-    let mut core = recorded(maker.core(limits, seed, &mut slabs)?, recording.as_ref());
+    let mut core = recorded(builder.build(limits, seed, &mut slabs)?, recording.as_ref());
     core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, PmiServer::local(core))?;
@@ -74,7 +74,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
             (joined.map_err(Box::new)?, None)
         }
         None => {
-            let keeper = Keeper::new(&maker, Keeper::LIMITS_OF_RUN, &mut name_slabs, NAME_SERVER)?;
+            let keeper = Keeper::new(builder.build(Keeper::LIMITS_OF_RUN, 0, &mut name_slabs)?, NAME_SERVER);
             (Universe::within(NAME_CLIENT), Some(keeper))
         }
     };

@@ -21,7 +21,7 @@ use rustix::process::{Pid, WaitStatus};
 
 use super::Engine;
 use super::sink::Said;
-use crate::border::BackendError;
+use crate::backend::BackendError;
 use crate::error::RunError;
 pub use daemon::{DaemonError, daemon};
 use head::Head;

@@ -19,7 +19,7 @@ impl<'s> Engine<'_, 's> {
     pub(in super::super) fn names_conn_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         match Self::name_server(&mut self.nodes) {
-            Some(server) => server.ready(key, &self.poller, now),
+            Some(server) => Ok(server.ready(key, &self.poller, now)?),
             None => Ok(()),
         }
     }
@@ -29,7 +29,7 @@ impl<'s> Engine<'_, 's> {
         let now = self.now();
         let fresh = self.universe.as_mut().map(|universe| universe.take_fresh()).unwrap_or_default();
         let Some(server) = Self::name_server(&mut self.nodes) else { return Ok(()) };
-        fresh.into_iter().try_for_each(|fd| server.open(fd, &self.poller, now))
+        Ok(fresh.into_iter().try_for_each(|fd| server.open(fd, &self.poller, now))?)
     }
 
     /// Handles deadlines of the name server.

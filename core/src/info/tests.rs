@@ -1,3 +1,5 @@
+//! Tests of the Info object.
+
 use std::string::String;
 use std::vec;
 use std::vec::Vec;

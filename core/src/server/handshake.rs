@@ -1,14 +1,14 @@
-//! Introductions: how a connection becomes a rank's.
+//! Handshakes: how a connection becomes that of a rank.
 
 use super::Server;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, Rank};
-use crate::state::{Answer, Conn, Phase, RankPhase};
+use crate::state::{Conn, Phase, RankPhase, Response};
 use crate::trace::{Closing, event};
 use crate::wire::{Protocol, Text};
 
 impl Server<'_> {
-    pub(super) fn init(&mut self, conn: ConnId, version: u32) -> Result<Answer, Refusal> {
+    pub(super) fn init(&mut self, conn: ConnId, version: u32) -> Result<Response, Refusal> {
         let slot = &mut self.conns[conn.index()];
         // MPICH introduces itself each time that its sessions come and go, Slurm's library at each PMI2_Init. (Over
         // PMI_PORT both open another connection for it, which is turned away: a rank is let in once.)
@@ -19,31 +19,32 @@ impl Server<'_> {
         match version {
             1 if slot.rank.is_none() => {
                 // Without initack nobody can tell who this is.
-                self.close(conn, Closing::TurnedDown);
+                self.close(conn, Closing::Refused);
                 Err(Refusal::Rank)
             }
             1 => {
                 slot.protocol = Protocol::V1;
                 self.join(conn);
-                let subversion =
-                    self.asker(conn).map_or(1, |asker| self.jobs[asker.job.index()].pmi1_subversion);
-                Ok(Answer::Init { version: 1, subversion })
+                let subversion = self
+                    .requester(conn)
+                    .map_or(1, |requester| self.jobs[requester.job.index()].pmi1_subversion);
+                Ok(Response::Init { version: 1, subversion })
             }
             2 => {
                 slot.protocol = Protocol::V2;
-                slot.phase = Phase::Greeted;
-                Ok(Answer::Init { version: 2, subversion: 0 })
+                slot.phase = Phase::Negotiated;
+                Ok(Response::Init { version: 2, subversion: 0 })
             }
             _ => Err(Refusal::Version),
         }
     }
 
-    pub(super) fn init_ack(&mut self, conn: ConnId, pmiid: u32) -> Result<Answer, Refusal> {
+    pub(super) fn init_ack(&mut self, conn: ConnId, pmiid: u32) -> Result<Response, Refusal> {
         if self.conns[conn.index()].phase != Phase::Opened {
             return Err(Refusal::Initialized);
         }
         self.claim(conn, Rank(pmiid))?;
-        Ok(Answer::InitAck)
+        Ok(Response::InitAck)
     }
 
     pub(super) fn full_init(
@@ -51,34 +52,34 @@ impl Server<'_> {
         conn: ConnId,
         rank: Option<u32>,
         jobid: Option<Text<'_>>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Response, Refusal> {
         let slot = &self.conns[conn.index()];
         match slot.phase {
-            Phase::Greeted | Phase::Ready => {}
+            Phase::Negotiated | Phase::Ready => {}
             Phase::Opened | Phase::Finalized => return Err(Refusal::NotInitialized),
         }
         // A connection that the host handed out is that rank's, whatever number the client found somewhere.
         if slot.rank.is_none() {
             let job = slot.job.and_then(|job| self.jobs.get(job.index())).ok_or(Refusal::NoKvs)?;
             if jobid.is_some_and(|jobid| !jobid.is_empty() && jobid != *job.name.as_bytes()) {
-                self.close(conn, Closing::TurnedDown);
+                self.close(conn, Closing::Refused);
                 return Err(Refusal::NoKvs);
             }
             let rank = rank.ok_or(Refusal::MissingField)?;
             self.claim(conn, Rank(rank))?;
         }
         self.join(conn);
-        Ok(Answer::FullInit)
+        Ok(Response::FullInit)
     }
 
     /// A client says which rank it is. Each rank is let in once.
     fn claim(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
-        let Conn { job, rank: known, aside, .. } = self.conns[conn.index()];
+        let Conn { job, rank: known, query, .. } = self.conns[conn.index()];
         if known == Some(rank) {
             return Ok(());
         }
-        if aside {
-            return self.claim_aside(conn, rank);
+        if query {
+            return self.claim_query(conn, rank);
         }
         let here = self.links.node();
         match self.rank_slot(job, Some(rank)).filter(|slot| slot.node == here) {
@@ -87,12 +88,12 @@ impl Server<'_> {
                 let slot = &mut self.conns[conn.index()];
                 slot.rank = Some(rank);
                 slot.joined = true;
-                slot.joined_unsaid = true;
+                slot.joined_pending = true;
                 event!(debug, "conn {} is rank {}", conn, rank);
                 Ok(())
             }
             _ => {
-                self.close(conn, Closing::TurnedDown);
+                self.close(conn, Closing::Refused);
                 Err(Refusal::Rank)
             }
         }
@@ -101,10 +102,10 @@ impl Server<'_> {
     fn join(&mut self, conn: ConnId) {
         let slot = &mut self.conns[conn.index()];
         slot.phase = Phase::Ready;
-        if slot.aside {
+        if slot.query {
             return;
         }
-        slot.joined_unsaid |= !slot.joined;
+        slot.joined_pending |= !slot.joined;
         slot.joined = true;
         let (job, rank) = (slot.job, slot.rank);
         if let Some(slot) = self.rank_slot(job, rank) {

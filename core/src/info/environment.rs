@@ -1,4 +1,4 @@
-//! How the process was started, as info keys (MPI 5.0, 10 and 11.2: `MPI_Info_create_env` and `MPI_INFO_ENV`).
+//! Info keys that describe how the process was started (MPI 5.0, 10 and 11.2: `MPI_Info_create_env`, `MPI_INFO_ENV`).
 
 use super::{INFO_VALUE_MAX, Info, InfoError};
 

@@ -1,4 +1,4 @@
-//! The Info object of MPI: pairs of key and value in an order that stays (MPI 5.0, chapter 10).
+//! Info object of MPI: ordered pairs of key and value (MPI 5.0, chapter 10).
 //!
 //! Keys and values are bytes, told apart by case, and taken as they are: in C nothing is stripped from them. What a
 //! value means, where it is known to be a boolean, an integer or a list, is for [`value`] to say.

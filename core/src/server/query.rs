@@ -1,4 +1,4 @@
-//! Connections for queries, which ranks open beside their own.
+//! Query connections, which a rank opens in addition to its own.
 
 use super::Server;
 use crate::fault::{Fault, Refusal};
@@ -9,19 +9,19 @@ use crate::trace::Closing;
 use crate::wire::Command;
 
 impl Server<'_> {
-    pub(super) fn open_aside(&mut self, conn: ConnId, job: JobId) -> Result<(), Fault> {
+    pub(super) fn open_query(&mut self, conn: ConnId, job: JobId) -> Result<(), Fault> {
         self.job(job)?;
         let full = Fault::Full(Limit::Conns, self.limits.conns);
         let slot = self.conns.get_mut(conn.index()).ok_or(full)?;
         if slot.job.is_some() {
             return Err(Fault::ConnInUse);
         }
-        *slot = Conn { job: Some(job), aside: true, ..Conn::default() };
+        *slot = Conn { job: Some(job), query: true, ..Conn::default() };
         Ok(())
     }
 
     /// Queries only: whatever would be the rank's own doing is its own connection's.
-    pub(super) fn check_aside(&mut self, conn: ConnId, command: &Command<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_query(&mut self, conn: ConnId, command: &Command<'_>) -> Result<(), Refusal> {
         match *command {
             Command::Init { version: 2, .. }
             | Command::FullInit { .. }
@@ -37,7 +37,7 @@ impl Server<'_> {
             | Command::Finalize => Ok(()),
             // In PMI-1 nothing but its number would say whose it is.
             Command::Init { .. } | Command::InitAck { .. } => {
-                self.close(conn, Closing::TurnedDown);
+                self.close(conn, Closing::Refused);
                 Err(Refusal::Version)
             }
             _ => Err(Refusal::Unsupported),
@@ -45,11 +45,11 @@ impl Server<'_> {
     }
 
     /// Whose queries they are. Any rank of the job may ask, whether it is connected or not.
-    pub(super) fn claim_aside(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
+    pub(super) fn claim_query(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
         let job = self.conns[conn.index()].job;
         let here = self.links.node();
         if self.rank_slot(job, Some(rank)).is_none_or(|slot| slot.node != here) {
-            self.close(conn, Closing::TurnedDown);
+            self.close(conn, Closing::Refused);
             return Err(Refusal::Rank);
         }
         self.conns[conn.index()].rank = Some(rank);

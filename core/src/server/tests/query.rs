@@ -1,8 +1,8 @@
-//! Connections for queries.
+//! Tests of query connections.
 
 use super::*;
 
-fn aside(host: &mut Host, conn: u32, fields: &str) {
+fn query(host: &mut Host, conn: u32, fields: &str) {
     host.tell(Input::OpenedQuery { conn: ConnId(conn), job: JOB });
     host.join_v2(conn, fields);
 }
@@ -15,7 +15,7 @@ fn set(name: &str, first: u32, count: u32) -> Input<'_> {
 fn it_asks_for_a_rank_and_is_not_its_connection() {
     let mut host = Host::v2(2);
     host.tell(set("odd", 1, 1));
-    aside(&mut host, 4, "pmirank=1;pmijobid=kvs_1;");
+    query(&mut host, 4, "pmirank=1;pmijobid=kvs_1;");
     host.asks(4, "cmd=pset-count;");
     host.gets(4, "cmd=pset-count-response;rc=0;count=3;");
     host.asks(4, "cmd=pset-define;name=new;members=0-1;");
@@ -35,7 +35,7 @@ fn it_asks_for_a_rank_and_is_not_its_connection() {
     host.asks(4, "cmd=finalize;");
     host.gets(4, "cmd=finalize-response;rc=0;");
     host.tell(Input::Closed { conn: ConnId(4) });
-    aside(&mut host, 4, "pmirank=1;");
+    query(&mut host, 4, "pmirank=1;");
     host.asks(0, "cmd=kvs-fence;");
     let fenced: Vec<u32> = host.replies.drain(..).map(|(conn, _)| conn.0).collect();
     assert_eq!(fenced.len(), 2, "{fenced:?}");
@@ -48,13 +48,13 @@ fn it_counts_for_nothing_in_the_rank_s_life() {
     // A rank that never initializes may ask and leave.
     let mut host = Host::with_limits(SMALL);
     host.job(spec(2));
-    aside(&mut host, 0, "pmirank=0;");
+    query(&mut host, 0, "pmirank=0;");
     host.tell(Input::Exited { job: JOB, rank: Rank(0), exit: Exit::Code(0) });
     assert!(host.events.is_empty(), "it has not been initialized: {:?}", host.events);
     // One that is connected is still to finalize on its own connection.
     host.open(1, Some(1));
     host.join_v2(1, "pmirank=1;");
-    aside(&mut host, 2, "pmirank=1;");
+    query(&mut host, 2, "pmirank=1;");
     host.asks(2, "cmd=finalize;");
     host.gets(2, "cmd=finalize-response;rc=0;");
     host.tell(Input::Exited { job: JOB, rank: Rank(1), exit: Exit::Code(0) });
@@ -64,7 +64,7 @@ fn it_counts_for_nothing_in_the_rank_s_life() {
 #[test]
 fn what_is_no_query_is_refused() {
     let mut host = Host::v2(2);
-    aside(&mut host, 4, "pmirank=0;");
+    query(&mut host, 4, "pmirank=0;");
     for command in [
         "kvs-put;key=k;value=v;",
         "kvs-fence;",
@@ -85,7 +85,7 @@ fn what_is_no_query_is_refused() {
         assert_eq!(format!("{:?}", host.server.ranks), before, "{command}");
     }
     host.asks(4, "cmd=abort;isworld=TRUE;exitcode=3;message=x;");
-    assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: TurnedDown }"));
+    assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: Refused }"));
     assert!(host.events.is_empty(), "the job goes on");
 }
 
@@ -96,7 +96,7 @@ fn it_says_who_asks_in_pmi_2() {
         host.tell(Input::OpenedQuery { conn: ConnId(4), job: JOB });
         host.says(4, first);
         host.replies.pop_front();
-        assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: TurnedDown }"));
+        assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: Refused }"));
         host.tell(Input::Closed { conn: ConnId(4) });
     }
     for fields in ["pmirank=2;", "pmirank=0;pmijobid=kvs_7;"] {
@@ -108,7 +108,7 @@ fn it_says_who_asks_in_pmi_2() {
         host.asks(4, &format!("cmd=fullinit;{fields}"));
         let (_, reply) = host.replies.pop_back().unwrap();
         assert!(!reply.contains("rc=0;"), "{fields} {reply}");
-        assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: TurnedDown }"));
+        assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: Refused }"));
         host.tell(Input::Closed { conn: ConnId(4) });
         host.replies.clear();
     }

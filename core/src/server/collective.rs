@@ -1,0 +1,419 @@
+//! Collectives: the fence and the ring of a job, and the barriers of groups, on one node or on a tree of nodes.
+//!
+//! 1. A rank arrives: [`Server::fence`], [`Server::ring`], [`Server::group_fence`].
+//! 2. The node checks whether its subtree is complete: [`Server::check_fence`], [`Server::check_ring`],
+//!    [`Server::check_group`].
+//! 3. If so, and if nodes above take part, the arrival fans in to the parent ([`Server::fan_in`]), which counts it
+//!    ([`Server::receive_arrival`]) and continues with step 2.
+//! 4. At the root, or at a node that is alone, all ranks have arrived: [`Server::release_fence`],
+//!    [`Server::release_ring`], [`Server::release_group`] turn the pending replies of local ranks into responses.
+//! 5. The release fans out to the children ([`Server::fan_out`]), which continue with step 4
+//!    ([`Server::receive_release`]).
+//!
+//! Each message carries the collective alone. The key-value records that its receiver lacks are sent before it, from the
+//! cursor of the link on: towards the root those of this subtree, away from it all others. `peers.rs` sends and receives
+//! the messages and calls steps 3 and 5.
+//!
+//! A rank whose process has ended is excluded if its job continues, and ends the job otherwise.
+
+use super::Server;
+use super::dispatch::Requester;
+use crate::fault::{Fault, Refusal};
+use crate::ids::{JobId, Rank};
+use crate::peer::links::Links;
+use crate::peer::message::{self, Collective};
+use crate::state::{Job, RankSlot, ReplyState, Response, RingPart};
+use crate::tables::fence::{Fence, Route};
+use crate::tables::kvs::Kind;
+use crate::tables::tracker::{FanIn, Tracker};
+use crate::time::Time;
+use crate::trace::{Cause, event};
+use crate::wire::{Group, Members, Op, Text};
+
+/// Last byte of the key that stores the count of a rank in a ring, beside its texts.
+pub(super) const RING_COUNT: u8 = b'c';
+
+impl Server<'_> {
+    /// Step 1: a rank arrives in the fence of its job.
+    #[inline]
+    pub(super) fn fence(&mut self, now: Time, requester: Requester) -> Result<ReplyState, Refusal> {
+        self.check_included(requester)?;
+        let RankSlot { in_fence, .. } = &mut self.ranks[requester.index];
+        if core::mem::replace(in_fence, true) {
+            return Err(Refusal::InFence);
+        }
+        self.jobs[requester.job.index()].fence.arrive(now);
+        Ok(ReplyState::Fence)
+    }
+
+    /// Step 1: a rank arrives in the barrier of a group.
+    pub(super) fn group_fence(
+        &mut self,
+        now: Time,
+        requester: Requester,
+        group: &Group<'_>,
+    ) -> Result<ReplyState, Refusal> {
+        self.check_included(requester)?;
+        let Server { jobs, ranks, links, groups, .. } = self;
+        let state = &jobs[requester.job.index()];
+        let route = |rank: u32| route(state, ranks, links, rank);
+        let here = |&rank: &u32| ranks[state.slots()][rank as usize].node == links.node();
+        let (job, size, tag, rank) = (requester.job, state.size, group.tag, requester.rank.0);
+        let group = match group.members {
+            Members::World => groups.arrive(job, size, 0..size, tag, rank, route, now)?,
+            Members::Node => groups.arrive(job, size, (0..size).filter(here), tag, rank, route, now)?,
+            Members::Ranks(list) => groups.arrive(job, size, list.iter(), tag, rank, route, now)?,
+        };
+        Ok(ReplyState::GroupFence { group, tag })
+    }
+
+    /// Step 1: a rank arrives in the ring of its job (`PMIX_Ring` in pmi2.h) with a count, and texts for its neighbours.
+    pub(super) fn ring(
+        &mut self,
+        requester: Requester,
+        count: u32,
+        left: Text<'_>,
+        right: Text<'_>,
+    ) -> Result<ReplyState, Refusal> {
+        self.check_included(requester)?;
+        if self.ranks[requester.index].ring.is_some() {
+            return Err(Refusal::InFence);
+        }
+        let rank = requester.rank.0.to_le_bytes();
+        let key = |side: u8| [rank[0], rank[1], rank[2], rank[3], side];
+        let (left_key, right_key) = (key(b'l'), key(b'r'));
+        // Both texts are kept, or none.
+        let same = left == right;
+        let count_key = key(RING_COUNT);
+        let [a, b, c, d] = count.to_le_bytes();
+        let counted = [a, b, c, d, u8::from(same)];
+        // What it counts for is kept in its slot, and for other nodes with the texts.
+        let pairs = [
+            Some((&left_key[..], left.len())),
+            (!same).then_some((&right_key[..], right.len())),
+            self.links.are_any().then_some((&count_key[..], counted.len())),
+        ];
+        let pairs = pairs.into_iter().flatten();
+        let job = &self.jobs[requester.job.index()];
+        self.kvs.room((job.spaces, Kind::Ring), self.ranks[requester.index].used, job.quota, pairs)?;
+        let mut keep = |key: &[u8], text| {
+            self.store(requester, Kind::Ring, Text::plain(key), Some(text)).map(|(record, _)| record)
+        };
+        let to_left = keep(&left_key, left)?;
+        let to_right = if same { to_left } else { keep(&right_key, right)? };
+        if self.links.are_any() {
+            self.store(requester, Kind::Ring, Text::plain(&count_key), Some(Text::plain(&counted)))?;
+        }
+        self.ranks[requester.index].ring = Some(RingPart { count, left: to_left, right: to_right });
+        self.jobs[requester.job.index()].ring += 1;
+        Ok(ReplyState::Ring)
+    }
+
+    /// Refuses requests of an excluded rank, whose bytes may be read after its exit.
+    #[inline]
+    fn check_included(&self, requester: Requester) -> Result<(), Refusal> {
+        if self.ranks[requester.index].excluded { Err(Refusal::Rank) } else { Ok(()) }
+    }
+
+    /// Step 2: continues with the fence of a job if it is complete in this subtree.
+    #[inline]
+    pub(super) fn check_fence(&mut self, job: JobId) {
+        let state = &self.jobs[job.index()];
+        let here = state.local - state.excluded_count;
+        if state.fence_tracker.is_complete(state.fence.arrived, here, state.below)
+            && self.fan_in(job, Collective::Fence, None)
+        {
+            self.release_fence(job);
+        }
+    }
+
+    /// Step 2: continues with the ring of a job if it is complete in this subtree.
+    pub(super) fn check_ring(&mut self, job: JobId) {
+        let state = &self.jobs[job.index()];
+        let here = state.local - state.excluded_count;
+        if state.ring_tracker.is_complete(state.ring, here, state.below)
+            && self.fan_in(job, Collective::Ring, None)
+        {
+            self.release_ring(job);
+        }
+    }
+
+    /// Step 2: continues with the barrier of a group if it is complete in this subtree.
+    pub(super) fn check_group(&mut self, job: JobId, at: u32) {
+        if !self.groups.is_complete(at) {
+            return;
+        }
+        let Some(tag) = self.groups.get(at).map(|group| group.tag) else { return };
+        if self.fan_in(job, Collective::Group(tag), Some(at)) {
+            self.release_group(job, at);
+        }
+    }
+
+    /// Step 3: called when a collective is complete in this subtree. Returns true if no node above takes part. Otherwise
+    /// marks the arrival as pending for the parent and returns false.
+    pub(super) fn fan_in(&mut self, job: JobId, at: Collective, group: Option<u32>) -> bool {
+        let alone = group.and_then(|group| self.groups.get(group)).is_some_and(|group| !group.has_others);
+        if alone || !self.links.have_parent() {
+            return true;
+        }
+        let pending = FanIn::Pending(self.kvs.written());
+        if let Some(tracker) = self.tracker_mut(job, at, group) {
+            tracker.fan_in = pending;
+        }
+        self.links.wake(1);
+        false
+    }
+
+    /// Step 3, at the parent: the collective is complete in the subtree of a child.
+    pub(super) fn receive_arrival(
+        &mut self,
+        link: u64,
+        job: JobId,
+        at: Collective,
+        body: &[u8],
+    ) -> Result<(), Fault> {
+        if let Collective::Group(tag) = at {
+            let (size, members) = (self.jobs[job.index()].size, message::members(body));
+            let Server { jobs, ranks, links, groups, .. } = self;
+            let state = &jobs[job.index()];
+            let node =
+                |rank: u32| state.slot(Rank(rank)).and_then(|slot| ranks.get(slot)).map(|rank| rank.node);
+            if !members.clone().filter_map(node).any(|node| links.below(node) == link) {
+                return Err(Fault::BadPeer);
+            }
+            let route = |rank: u32| route(state, ranks, links, rank);
+            let joined = groups.arrive_below(job, size, members, tag, link, route);
+            let group = joined.map_err(|why| self.fault(why, Fault::BadPeer))?;
+            self.check_group(job, group);
+            return Ok(());
+        }
+        let state = &mut self.jobs[job.index()];
+        let tracker = if at == Collective::Ring { &mut state.ring_tracker } else { &mut state.fence_tracker };
+        if tracker.arrived & link != 0 {
+            return Err(Fault::BadPeer);
+        }
+        tracker.arrived |= link;
+        if at == Collective::Ring {
+            self.check_ring(job)
+        } else {
+            self.check_fence(job)
+        }
+        Ok(())
+    }
+
+    /// Step 4: all ranks have arrived in the fence of a job.
+    #[inline]
+    pub(super) fn release_fence(&mut self, job: JobId) {
+        self.fan_out(job, Collective::Fence);
+        let state = &mut self.jobs[job.index()];
+        event!(debug, "job {}: fence of {} complete", job, state.fence.arrived);
+        state.fence = Fence::default();
+        for index in state.slots() {
+            self.ranks[index].in_fence = false;
+            self.respond_to_rank(index, |what| (what == ReplyState::Fence).then_some(Response::Fence(None)));
+        }
+    }
+
+    /// Step 4: all ranks have arrived in the ring of a job. Each gets the sum of the counts of lower ranks, and the texts
+    /// of its neighbours.
+    pub(super) fn release_ring(&mut self, job: JobId) {
+        self.fan_out(job, Collective::Ring);
+        let state = &self.jobs[job.index()];
+        let slots = state.slots();
+        let parts = |ranks: &[RankSlot]| ranks.iter().filter_map(|rank| rank.ring).next();
+        let ranks = &self.ranks[slots.clone()];
+        let last = ranks.iter().rev().find_map(|rank| rank.ring);
+        let (Some(first), Some(mut before)) = (parts(ranks), last) else { return };
+        let mut below = 0u32;
+        for index in slots {
+            let Some(part) = self.ranks[index].ring.take() else { continue };
+            let slots = self.jobs[job.index()].slots();
+            let after = parts(&self.ranks[index + 1..slots.end]).unwrap_or(first);
+            let place = RingPart { count: below, left: before.right, right: after.left };
+            self.respond_to_rank(index, |what| (what == ReplyState::Ring).then_some(Response::Ring(place)));
+            below = below.wrapping_add(part.count);
+            before = part;
+        }
+        self.jobs[job.index()].ring = 0;
+    }
+
+    /// Step 4: all members have arrived in the barrier of a group.
+    pub(super) fn release_group(&mut self, job: JobId, at: u32) {
+        for rank in 0..self.jobs[job.index()].size {
+            if !self.groups.has_member(at, rank) {
+                continue;
+            }
+            if let Some(index) = self.jobs[job.index()].slot(Rank(rank)) {
+                self.respond_to_rank(index, |what| match what {
+                    ReplyState::GroupFence { group, tag } if group == at => Some(Response::Fence(Some(tag))),
+                    _ => None,
+                });
+            }
+        }
+        self.groups.release(at, self.kvs.written());
+        self.links.wake(self.links.children());
+    }
+
+    /// Turns pending replies of a rank into responses, where `response` returns one.
+    #[inline]
+    pub(super) fn respond_to_rank(&mut self, index: usize, answer: impl Fn(ReplyState) -> Option<Response>) {
+        let Some(conn) = self.ranks[index].conn else { return };
+        let Some(slot) = self.conns.get_mut(conn.index()) else { return };
+        for reply in &mut slot.replies {
+            if let Some(answer) = answer(reply.state) {
+                reply.state = ReplyState::Ready(answer);
+            }
+        }
+        self.check_ready(conn);
+    }
+
+    /// Step 5: marks the release as pending for all children, after the log as it is now.
+    pub(super) fn fan_out(&mut self, job: JobId, at: Collective) {
+        let children = self.links.children();
+        let release = Tracker { fan_out: children, fan_out_log: self.kvs.written(), ..Tracker::NONE };
+        if let Some(tracker) = self.tracker_mut(job, at, None) {
+            *tracker = release;
+        }
+        self.links.wake(children);
+    }
+
+    /// Step 5, at a child: the collective is complete on all nodes.
+    pub(super) fn receive_release(&mut self, job: JobId, at: Collective, body: &[u8]) -> Result<(), Fault> {
+        let state = &self.jobs[job.index()];
+        // A node that nobody waits at is told, too, for what has been put.
+        let known = |tracker: Tracker, arrived: u32| {
+            tracker.fan_in == FanIn::Sent || (arrived == 0 && tracker.arrived == 0)
+        };
+        match at {
+            Collective::Fence if known(state.fence_tracker, state.fence.arrived) => self.release_fence(job),
+            Collective::Ring if known(state.ring_tracker, state.ring) => self.release_ring(job),
+            Collective::Group(tag) => {
+                let find_awaiting_release =
+                    self.groups.find_awaiting_release(job, state.size, message::members(body), tag);
+                self.release_group(job, find_awaiting_release.map_err(|_| Fault::BadPeer)?);
+            }
+            Collective::Fence | Collective::Ring => return Err(Fault::BadPeer),
+        }
+        Ok(())
+    }
+
+    /// Returns the pending message for a link that needs the least of the log before it.
+    pub(super) fn next_collective(
+        &self,
+        bit: u64,
+        up: bool,
+    ) -> Option<(u32, JobId, Collective, Option<u32>)> {
+        let meets =
+            |job: &Job| [(Collective::Fence, job.fence_tracker), (Collective::Ring, job.ring_tracker)];
+        let of_jobs =
+            (0u32..).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty()).flat_map(|(id, job)| {
+                meets(job).map(|(at, tracker)| tracker.pending(bit, up).map(|due| (due, JobId(id), at, None)))
+            });
+        let group = self.groups.next_pending(bit, up).and_then(|(at, due)| {
+            let group = self.groups.get(at)?;
+            Some((due, group.job?, Collective::Group(group.tag), Some(at)))
+        });
+        of_jobs.flatten().chain(group).min_by_key(|&(due, ..)| due)
+    }
+
+    pub(super) fn tracker_mut(
+        &mut self,
+        job: JobId,
+        at: Collective,
+        group: Option<u32>,
+    ) -> Option<&mut Tracker> {
+        let state = &mut self.jobs[job.index()];
+        match at {
+            Collective::Fence => Some(&mut state.fence_tracker),
+            Collective::Ring => Some(&mut state.ring_tracker),
+            Collective::Group(_) => self.groups.tracker_mut(group?),
+        }
+    }
+
+    /// The part that a rank of another node brings to the ring. Its texts were received before its count.
+    pub(super) fn ring_part(&self, job: JobId, rank: u32, count: &[u8]) -> Option<RingPart> {
+        let (count, one) = count.split_first_chunk::<4>()?;
+        let spaces = self.jobs[job.index()].spaces;
+        let text = |side: u8| {
+            let [a, b, c, d] = rank.to_le_bytes();
+            self.kvs.find((spaces, Kind::Ring), &[a, b, c, d, side]).ok().flatten()
+        };
+        let left = text(b'l')?;
+        // Where both texts are the same, one is kept.
+        let right = if one == [1] { left } else { text(b'r')? };
+        Some(RingPart { count: u32::from_le_bytes(*count), left, right })
+    }
+}
+
+/// Ranks that have ended.
+impl Server<'_> {
+    /// Excludes a rank that has ended in a job that continues: collectives neither wait for it nor count it.
+    pub(super) fn exclude(&mut self, job: JobId, rank: Rank) {
+        let Some(slot) = self.jobs[job.index()].slot(rank) else { return };
+        self.ranks[slot].excluded = true;
+        if self.ranks[slot].node == self.links.node() {
+            self.exclude_local(job, slot);
+        } else {
+            self.ranks[slot].ring = None;
+            self.update_children(job);
+        }
+        self.check_fence(job);
+        self.check_ring(job);
+        let Server { jobs, ranks, links, groups, .. } = self;
+        groups.exclude(job, rank.0, |rank| route(&jobs[job.index()], ranks, links, rank));
+        while let Some(group) = self.groups.complete(job) {
+            self.check_group(job, group);
+        }
+    }
+
+    /// Withdraws the arrivals of an excluded rank of this node.
+    fn exclude_local(&mut self, job: JobId, slot: usize) {
+        let state = &mut self.jobs[job.index()];
+        state.excluded_count += 1;
+        if core::mem::take(&mut self.ranks[slot].in_fence) {
+            state.fence.arrived -= 1;
+            let refused = Response::Refused(Op::Fence, Refusal::Rank);
+            self.respond_to_rank(slot, |what| (what == ReplyState::Fence).then_some(refused));
+        }
+        if self.ranks[slot].ring.take().is_some() {
+            self.jobs[job.index()].ring -= 1;
+            let refused = Response::Refused(Op::Ring, Refusal::Rank);
+            self.respond_to_rank(slot, |what| (what == ReplyState::Ring).then_some(refused));
+        }
+    }
+
+    /// Ends the job if a collective waits for a rank whose process has exited.
+    pub(super) fn check_for_exited(&mut self, job: JobId) {
+        let state = &self.jobs[job.index()];
+        if state.gone == 0 || !state.cleanup || state.ending.is_some() {
+            return;
+        }
+        let ranks = &self.ranks[state.slots()];
+        let gone = |rank: u32| {
+            let rank = &ranks[rank as usize];
+            rank.exit.is_some() && !rank.excluded
+        };
+        let missed = |&rank: &u32| {
+            let RankSlot { in_fence, ring, .. } = ranks[rank as usize];
+            gone(rank) && (state.fence.arrived > 0 && !in_fence || state.ring > 0 && ring.is_none())
+        };
+        let absent = (0..state.size).find(missed);
+        if let Some(rank) = absent.or_else(|| self.groups.waiting_for(job, gone))
+            && let Some(exit) = ranks[rank as usize].exit
+        {
+            self.end_job(job, Cause::Absent { rank: Rank(rank), exit });
+        }
+    }
+}
+
+/// Where the arrival of a rank comes from.
+fn route(job: &Job, ranks: &[RankSlot], links: &Links<'_>, rank: u32) -> Route {
+    let Some(slot) = job.slot(Rank(rank)).and_then(|slot| ranks.get(slot)) else { return Route::Excluded };
+    match links.below(slot.node) {
+        // Nodes learn of an exit at different times, and have to agree on whether the parent takes part.
+        0 if slot.node != links.node() => Route::Parent,
+        _ if slot.excluded => Route::Excluded,
+        0 => Route::Local,
+        link => Route::Child(link),
+    }
+}

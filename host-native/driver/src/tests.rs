@@ -1,0 +1,194 @@
+//! A driver with clients over socket pairs, under a clock that the test sets.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use hydrant_core::server::JobSpec;
+use hydrant_core::trace::Closing;
+use hydrant_core::{ConnId, Input, JobId, Limits, Rank, Server};
+use hydrant_reactor::{KeyRange, Poller};
+
+use super::{CloseReason, Driver, Event, HANDSHAKE_TIMEOUT, MappedStorage};
+
+const JOB: JobId = JobId(0);
+
+struct World<'s> {
+    driver: Driver<Server<'s>>,
+    poller: Poller,
+    now: u64,
+}
+
+impl<'s> World<'s> {
+    fn new(limits: Limits, storage: &'s mut MappedStorage) -> World<'s> {
+        let server = Server::new(limits, storage.lend(), 1).unwrap();
+        let mut driver = Driver::new(Box::new(server), KeyRange(4));
+        driver.handle(0, Input::RegisterJob(JobSpec::new(JOB, "kvs_0", limits.ranks))).unwrap();
+        World { driver, poller: Poller::new().unwrap(), now: 0 }
+    }
+
+    /// A client's socket, and its connection.
+    fn client(&mut self, rank: Option<Rank>) -> (UnixStream, Option<ConnId>) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let conn = self.driver.open(ours.into(), JOB, rank, self.now, &self.poller).unwrap();
+        (theirs, conn)
+    }
+
+    fn poll(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.driver.poll(self.now, &self.poller).unwrap()).collect()
+    }
+
+    /// Handles what is ready at once.
+    fn turn(&mut self) -> Vec<Event> {
+        let (mut keys, mut events) = (Vec::new(), Vec::new());
+        self.poller.wait(Some(Duration::ZERO), &mut keys).unwrap();
+        for key in keys {
+            self.driver.ready(key, self.now, &self.poller).unwrap();
+            events.extend(self.poll());
+        }
+        if self.driver.handle_timeout(self.now).unwrap() {
+            events.extend(self.poll());
+        }
+        events
+    }
+}
+
+/// All that a client has to read.
+fn read(client: &mut UnixStream) -> String {
+    let mut text = Vec::new();
+    match client.read_to_end(&mut text) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+    }
+    String::from_utf8(text).unwrap()
+}
+
+const INIT: &[u8] = b"cmd=init pmi_version=1 pmi_subversion=1\n";
+
+#[test]
+fn a_client_that_says_nothing_is_closed_after_the_handshake_timeout() {
+    let limits = Limits::for_ranks(2);
+    let mut storage = MappedStorage::new(&limits);
+    let mut world = World::new(limits, &mut storage);
+    world.now = 5;
+    let (_silent, silent) = world.client(None);
+    let (mut other, conn) = world.client(None);
+    other.write_all(b"cmd=initack pmiid=1\n").unwrap();
+    let joined = Event::Joined { conn: conn.unwrap(), job: JOB, rank: Rank(1) };
+    assert_eq!(world.turn(), [joined]);
+    assert_eq!(world.driver.poll_at(), Some(5 + HANDSHAKE_TIMEOUT));
+    world.now = 4 + HANDSHAKE_TIMEOUT;
+    assert_eq!(world.turn(), []);
+    world.now += 1;
+    let why = CloseReason::NotIntroduced;
+    assert_eq!(world.turn(), [Event::Closed { conn: silent.unwrap(), job: JOB, rank: None, why }]);
+    assert_eq!(world.driver.poll_at(), None);
+    assert_eq!(world.driver.conn_of(JOB, Rank(1)), conn);
+}
+
+#[test]
+fn the_rank_of_an_incoming_connection_does_not_replace_its_first_request() {
+    let limits = Limits::for_ranks(1);
+    let mut storage = MappedStorage::new(&limits);
+    let mut world = World::new(limits, &mut storage);
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let next = world.driver.next_conn();
+    let conn = world.driver.open_incoming(ours.into(), JOB, Rank(0), 0, &world.poller).unwrap();
+    assert_eq!(conn, next);
+    assert_eq!(world.driver.poll_at(), Some(HANDSHAKE_TIMEOUT));
+}
+
+#[test]
+fn the_oldest_incoming_connection_makes_room() {
+    let limits = Limits { conns: 2, ..Limits::for_ranks(2) };
+    let mut storage = MappedStorage::new(&limits);
+    let mut world = World::new(limits, &mut storage);
+    let (_first, first) = world.client(None);
+    assert!(!world.driver.make_room(0).unwrap());
+    let (_second, _) = world.client(Some(Rank(0)));
+    assert_eq!(world.client(None).1, None);
+    assert!(world.driver.make_room(0).unwrap());
+    let why = CloseReason::NotIntroduced;
+    assert_eq!(world.poll(), [Event::Closed { conn: first.unwrap(), job: JOB, rank: None, why }]);
+    // Ranks keep their connections.
+    let (_third, third) = world.client(Some(Rank(1)));
+    assert!(third.is_some() && !world.driver.make_room(0).unwrap());
+}
+
+#[test]
+fn pipelined_requests_are_all_answered() {
+    const REQUESTS: usize = 500;
+    let limits = Limits::for_ranks(1);
+    let mut storage = MappedStorage::new(&limits);
+    let mut world = World::new(limits, &mut storage);
+    let (mut client, _) = world.client(Some(Rank(0)));
+    let mut requests = INIT.to_vec();
+    requests.extend(b"cmd=get_maxes\n".repeat(REQUESTS));
+    client.write_all(&requests).unwrap();
+    let mut replies = String::new();
+    while replies.lines().count() < 1 + REQUESTS {
+        let events = world.turn();
+        assert!(events.iter().all(|event| matches!(event, Event::Joined { .. })), "{events:?}");
+        replies.push_str(&read(&mut client));
+    }
+    assert_eq!(replies.lines().count(), 1 + REQUESTS);
+    assert!(replies.lines().skip(1).all(|line| line.starts_with("cmd=maxes ")), "{replies}");
+    let traffic = world.driver.traffic();
+    assert_eq!((traffic.bytes_in, traffic.bytes_out), (requests.len() as u64, replies.len() as u64));
+}
+
+#[test]
+fn a_client_that_never_reads_is_closed() {
+    let limits = Limits::for_ranks(1);
+    let mut storage = MappedStorage::new(&limits);
+    let mut world = World::new(limits, &mut storage);
+    let (mut client, conn) = world.client(Some(Rank(0)));
+    client.write_all(INIT).unwrap();
+    world.turn();
+    // Nothing is read while a reply waits for the socket, so the client's writes fail in the end.
+    let mut blocked = 0;
+    while blocked < 3 {
+        match client.write(&b"cmd=get_maxes\n".repeat(100)) {
+            Ok(_) => blocked = 0,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                blocked += 1;
+            }
+        }
+        assert_eq!(world.turn(), []);
+    }
+    // Once it is gone, its connection is closed, and its number is free.
+    drop(client);
+    let mut events = Vec::new();
+    while events.is_empty() {
+        events = world.turn();
+    }
+    assert_eq!(
+        events,
+        [Event::Closed { conn: conn.unwrap(), job: JOB, rank: Some(Rank(0)), why: CloseReason::Ended }]
+    );
+    assert_eq!(world.driver.next_conn(), conn);
+}
+
+#[test]
+fn a_connection_that_the_server_gives_up_is_closed() {
+    let limits = Limits::for_ranks(1);
+    let mut storage = MappedStorage::new(&limits);
+    let mut world = World::new(limits, &mut storage);
+    let (mut client, conn) = world.client(None);
+    client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    match world.turn().as_slice() {
+        [
+            Event::Closed {
+                conn: closed, rank: None, why: CloseReason::Backend(Closing::Malformed(_)), ..
+            },
+        ] => {
+            assert_eq!(Some(*closed), conn);
+        }
+        other => panic!("{other:?}"),
+    }
+    // Keys of other ranges, and of connections that are gone, are ignored.
+    world.driver.ready(KeyRange(4).key(0, 0), 0, &world.poller).unwrap();
+    world.driver.ready(KeyRange(5).key(0, 0), 0, &world.poller).unwrap();
+}
