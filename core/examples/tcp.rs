@@ -6,31 +6,20 @@
 //! PMI_PORT=127.0.0.1:… PMI_ID=1 ./program
 //! ```
 
-use std::collections::BTreeMap;
-use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{Sender, channel};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{collections::BTreeMap, error::Error, thread};
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::storage::FixedStorage;
 use hydrant_core::trace::Exit;
-use hydrant_core::{
-    ConnId, Fault, Inbox, Input, JobId, JobSpec, Limits, Output, Rank, Server, Time, fixed_storage,
-};
+use hydrant_core::{ConnId, Fault, Inbox, Input, JobId, JobSpec};
+use hydrant_core::{Limits, Output, Rank, Server, Time, fixed_storage};
 
-const LIMITS: Limits = Limits {
-    jobs: 1,
-    ranks: 2,
-    conns: 8,
-    keys: 256,
-    kvs_bytes: 64 * 1024,
-    groups: 4,
-    names: 4,
-    ..Limits::NONE
-};
+const LIMITS: Limits =
+    Limits { jobs: 1, ranks: 2, conns: 8, keys: 256, kvs_bytes: 65_536, groups: 4, ..Limits::NONE };
 const JOB: JobId = JobId(0);
 
 /// Reports of the threads that wait for sockets.
@@ -54,7 +43,6 @@ struct Host<'s> {
     events: Sender<Event>,
 }
 
-/// Prints the address and serves one job.
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("PMI_PORT={}", listener.local_addr()?);
@@ -70,10 +58,8 @@ pub(crate) fn serve(listener: TcpListener) -> Result<(), Box<dyn Error>> {
     let (key, value) = (&b"PMI_process_mapping"[..], &b"(vector,(0,1,2))"[..]);
     server.handle(Time(0), Input::Attr { job: JOB, key, value })?;
     let (events, incoming) = channel();
-    let accepted = events.clone();
-    thread::spawn(move || {
-        listener.incoming().flatten().try_for_each(|stream| accepted.send(Event::Opened(stream)))
-    });
+    let opened = events.clone();
+    thread::spawn(move || listener.incoming().flatten().try_for_each(|it| opened.send(Event::Opened(it))));
     let mut host = Host { server, clients: BTreeMap::new(), started: Instant::now(), exited: 0, events };
     while host.exited < LIMITS.ranks {
         let millis = host.server.poll_at().map_or(60_000, |at| at.0.saturating_sub(host.now().0));
@@ -122,13 +108,12 @@ impl Host<'_> {
             Event::Closed(conn) => {
                 let rank = self.clients.remove(&conn).and_then(|client| client.rank);
                 self.server.handle(now, Input::Closed { conn })?;
-                let report = rank.and_then(|rank| Some((rank, self.server.rank_report(JOB, rank)?)));
-                if let Some((rank, report)) = report {
-                    // The host did not start the process, so the connection stands for it.
-                    let exit = if report.finalized { Exit::Code(0) } else { Exit::Lost };
-                    self.server.handle(now, Input::Exited { job: JOB, rank, exit })?;
-                    self.exited += 1;
-                }
+                // The host did not start the process, so the connection stands for it.
+                let Some(rank) = rank else { return Ok(()) };
+                let finalized = self.server.rank_report(JOB, rank).is_some_and(|report| report.finalized);
+                let exit = if finalized { Exit::Code(0) } else { Exit::Lost };
+                self.server.handle(now, Input::Exited { job: JOB, rank, exit })?;
+                self.exited += 1;
             }
         }
         Ok(())
@@ -141,8 +126,7 @@ impl Host<'_> {
             match output {
                 Output::Bytes { conn, bytes } => {
                     let Some(client) = self.clients.get_mut(&conn) else { continue };
-                    // A host for many ranks would not wait for a slow reader: see `Input::Blocked`. A failed write is
-                    // followed by the end of the stream.
+                    // It waits for slow readers, unlike a host that uses `Input::Blocked`.
                     let _ = client.stream.write_all(bytes);
                     client.inbox.resume(&mut self.server, now, conn)?;
                 }
@@ -155,7 +139,7 @@ impl Host<'_> {
                 }
                 Output::AbortJob { cause, message, .. } => {
                     eprintln!("the job ends: {cause} {message}");
-                    self.clients.values().for_each(|client| drop(client.stream.shutdown(Shutdown::Both)));
+                    self.exited = LIMITS.ranks;
                 }
                 _ => {}
             }
