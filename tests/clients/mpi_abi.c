@@ -1,4 +1,4 @@
-/* Constants and sizes of the standard ABI, as the header says that this is built with. */
+/* Prints constants and sizes of the standard ABI from the header in use. */
 #ifdef STOCK
 #include <mpi.h>
 #else

@@ -1,4 +1,4 @@
-/* Every rank checks the sums that all of them get, in the world and in its two halves. */
+/* Checks MPI_Allreduce over all ranks and over two halves of them. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* What every program here needs: MPI errors and wrong results end it with the place. */
+/* Checks for MPI programs: an MPI error or a wrong result ends the program with file and line. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
         }                                                                             \
     } while (0)
 
-/* A call that has to succeed, whatever the error handler. */
+/* A call that must succeed, with any error handler. */
 #define OK(call) CHECK((call) == MPI_SUCCESS)
 
 static inline int rank_in(MPI_Comm comm)
@@ -32,7 +32,7 @@ static inline int size_of(MPI_Comm comm)
     return size;
 }
 
-/* An integer attribute of MPI_COMM_WORLD, -1 where it is not set. */
+/* An integer attribute of MPI_COMM_WORLD, or -1 if it is not set. */
 static inline int attribute(int key)
 {
     int *value, set;

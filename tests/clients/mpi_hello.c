@@ -1,4 +1,4 @@
-/* Says who it is. */
+/* Prints the rank, the attributes of the job and the MPI library. */
 #include <mpi.h>
 #include <stdio.h>
 

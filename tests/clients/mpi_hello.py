@@ -1,4 +1,4 @@
-"""Says who it is, and checks a sum of all ranks."""
+"""Prints the rank and checks a sum over all ranks."""
 
 import sys
 

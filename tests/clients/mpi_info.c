@@ -1,4 +1,4 @@
-/* Every Info call. With libhydrant_mpi alone, wrong calls too: their errors have to be returned
+/* All MPI_Info functions. With libhydrant_mpi alone, also calls with invalid arguments, which must return errors
  * (HYDRANT_MPI_INITIAL_ERRHANDLER=mpi_errors_return). */
 #ifdef STOCK
 #include "mpi_check.h"
@@ -63,7 +63,7 @@ static void values(void)
     CHECK(!found && length == 9 && !strcmp(value, "  blanks stay  "));
     memset(value, '#', sizeof value);
 #ifndef STOCK
-    /* MPICH takes a value that does not fit for an error. */
+    /* MPICH returns an error for a value that does not fit. */
     OK(MPI_Info_get(info, "key", 4, value, &found));
     CHECK(found && !strcmp(value, "  bl") && value[5] == '#');
     OK(MPI_Info_get(info, "key", 0, value, &found));

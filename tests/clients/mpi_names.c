@@ -1,16 +1,16 @@
 /* Names and ports.
  *
- *   inside            publish, look up and unpublish in one job, wrong uses included
+ *   inside            publish, look up and unpublish in one job, with invalid arguments
  *   publish NAME      publishes a port, accepts one connection at it, and unpublishes it
  *   lookup NAME       connects to the port of that name
- *   gone NAME         a name that nobody has published (any more)
- *   leave NAME        publishes a name and ends without unpublishing it
+ *   gone NAME         a name that is not published (any more)
+ *   leave NAME        publishes a name and exits without unpublishing it
  *   accept FILE       writes a port to a file and accepts one connection at it
  *   connect FILE      connects to the port in the file
  */
 #include "mpi_check.h"
 
-/* MPICH over UCX has longer ports than its MPI_MAX_PORT_NAME, and wants to be told that there is room. */
+/* MPICH over UCX has ports longer than MPI_MAX_PORT_NAME and needs the size of the buffer. */
 #define PORT_SIZE 1024
 
 static MPI_Info room;
@@ -49,7 +49,7 @@ static void inside(int rank)
         unpublished, after);
 }
 
-/* Both sides learn each other's number of processes, and part. */
+/* Both sides exchange their numbers of processes and disconnect. */
 static void meet(MPI_Comm other, const char *who)
 {
     int rank = rank_in(other), one = 1, sum = 0, remote;

@@ -1,7 +1,7 @@
-/* Says where it is, and who else shares the memory of its node.
+/* Prints the host of each rank and the number of ranks that share its memory.
  *
- *   mpi_nodes                  that alone
- *   mpi_nodes spawn HOST N     and spawns N children on that host, who say the same
+ *   mpi_nodes                  print only
+ *   mpi_nodes spawn HOST N     spawn N children on that host, which print the same
  */
 #include "mpi_check.h"
 
@@ -18,7 +18,7 @@ static void say_place(const char *who)
     OK(MPI_Comm_free(&node));
 }
 
-/* Both sides add one each, over all links that there are between them. */
+/* A sum over the ranks of both sides, which uses all links between them. */
 static void count(MPI_Comm other, int high)
 {
     MPI_Comm all;

@@ -1,4 +1,4 @@
-/* A coupled model: each program works in the communicator of its own process set.
+/* Coupled model: each program uses the communicator of its own process set.
  *
  *   hydrant run --mpi-psets -n 2 --pset ocean ./model ocean : -n 3 --pset atmos ./model atmos
  */

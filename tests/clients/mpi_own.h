@@ -1,4 +1,4 @@
-/* For programs whose only MPI library is libhydrant_mpi: wrong results end them with the place. */
+/* Checks for programs that use libhydrant_mpi alone: a wrong result ends the program with file and line. */
 #include "hydrant_mpi.h"
 #include <stdio.h>
 #include <stdlib.h>

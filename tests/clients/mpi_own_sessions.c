@@ -1,6 +1,6 @@
-/* Sessions of libhydrant_mpi alone: hints, several at once, error handlers, use after the end.
+/* Sessions of libhydrant_mpi alone: hints, concurrent sessions, error handlers, use after finalize.
  *
- *   mpi_own_sessions          all that comes back
+ *   mpi_own_sessions          all calls that return
  *   mpi_own_sessions fatal    an error under MPI_ERRORS_ARE_FATAL
  *   mpi_own_sessions abort    the same under MPI_ERRORS_ABORT
  */
@@ -50,7 +50,7 @@ static void hints(void)
     hint(asked, "thread_level", "MPI_THREAD_SERIALIZED");
     hint(asked, "strict_finalize", "true");
     hint(asked, "mpi_memory_alloc_kinds", "mpi,system,mpi:win_allocate");
-    /* In another order than they came. */
+    /* In another order than they were initialized. */
     OK(MPI_Session_finalize(&asked));
     hint(plain, "strict_finalize", "false");
     OK(MPI_Session_finalize(&plain));
@@ -69,7 +69,7 @@ static void handlers(void)
     CHECK(got == mine);
     OK(MPI_Errhandler_free(&got));
     CHECK(got == MPI_ERRHANDLER_NULL);
-    /* Freed, it goes on as long as a session has it. */
+    /* A freed handler remains valid as long as a session uses it. */
     OK(MPI_Errhandler_free(&mine));
     CHECK(MPI_Session_get_pset_info(session, "no://such", &info) == MPI_ERR_ARG);
     CHECK(calls == 1 && last_session == session && last_code == MPI_ERR_ARG);
@@ -85,14 +85,14 @@ static void handlers(void)
     CHECK(MPI_Session_get_num_psets(session, (MPI_Info)0x1234, &count) == MPI_ERR_INFO && calls == 3);
     CHECK(MPI_Session_set_errhandler(session, MPI_ERRHANDLER_NULL) == MPI_ERR_ERRHANDLER);
     CHECK(MPI_Session_set_errhandler(session, (MPI_Errhandler)session) == MPI_ERR_ERRHANDLER);
-    /* One that was freed, and that no session has. */
+    /* A freed handler that no session uses. */
     OK(MPI_Session_create_errhandler(handler, &mine));
     got = mine;
     OK(MPI_Errhandler_free(&mine));
     CHECK(MPI_Session_set_errhandler(session, got) == MPI_ERR_ERRHANDLER);
     OK(MPI_Session_finalize(&session));
     OK(MPI_Session_finalize(&other));
-    /* A handler that is given to init hears of what is wrong there. */
+    /* The handler passed to init is called for errors of init. */
     OK(MPI_Session_create_errhandler(handler, &mine));
     CHECK(MPI_Session_init((MPI_Info)0x1234, mine, &session) == MPI_ERR_INFO);
     CHECK(calls == 4 && last_session == MPI_SESSION_NULL && last_code == MPI_ERR_INFO);
@@ -122,7 +122,7 @@ static void after_the_end(void)
         CHECK(hydrant_pset_define(gone, "x", 1, (int[]){0}) == MPI_ERR_SESSION);
         CHECK(MPI_Session_finalize(&gone) == MPI_ERR_SESSION);
     }
-    /* A new one is another one. */
+    /* A new session has a different handle. */
     OK(MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session));
     CHECK(session != copy);
     CHECK(MPI_Session_get_info(copy, &info) == MPI_ERR_SESSION);

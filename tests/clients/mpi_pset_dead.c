@@ -1,4 +1,4 @@
-/* Rank 1 dies; the set that it was in stays where it is, and gives an error when it is used.
+/* Rank 1 is killed. Its set remains in the list and returns errors when it is used.
  *
  *   hydrant run --mpi-psets --disable-auto-cleanup -n 2 --pset pair ./mpi_pset_dead
  */
@@ -40,6 +40,6 @@ int main(void)
     OK(MPI_Session_get_pset_info(session, "mpi://SELF", &info));
     OK(MPI_Info_free(&info));
     SAY("pair is number %d and dead", last);
-    /* There is nobody left to finalize with. */
+    /* No other rank is left to finalize with. */
     _exit(0);
 }

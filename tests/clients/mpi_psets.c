@@ -1,8 +1,8 @@
-/* What a rank sees of its process sets, and the rules that hold for all of them (MPI 5.0, 11.3.2).
+/* Process sets of a rank, and the rules for all of them (MPI 5.0, 11.3.2).
  *
- *   mpi_psets            a line for each set, then a set that is defined while the job runs
+ *   mpi_psets            one line per set, then a set that is defined while the job runs
  *
- * Built with libhydrant_mpi alone, or (STOCK) with an MPI library behind it.
+ * Built with libhydrant_mpi alone, or (STOCK) with an MPI library after it.
  */
 #ifdef STOCK
 #include "mpi_check.h"
@@ -32,7 +32,7 @@ static int size_of_pset(MPI_Session session, const char *name)
     return atoi(value);
 }
 
-/* The name of a set, got in every way there is. */
+/* The name of a set, from each function that returns it. */
 static void name_of(MPI_Session session, int n, char *name)
 {
     char buffer[MPI_MAX_PSET_NAME_LEN + 1];
@@ -58,7 +58,7 @@ static void name_of(MPI_Session session, int n, char *name)
 }
 
 #ifdef STOCK
-/* A communicator of a set works, and has its ranks in their order. */
+/* A communicator of a set works and has the ranks of the set in order. */
 static void communicate(MPI_Session session, const char *name, int members)
 {
     MPI_Group group;
@@ -80,7 +80,7 @@ static void communicate(MPI_Session session, const char *name, int members)
 }
 #endif
 
-/* All sets but the one that other ranks may have defined by now; how many. */
+/* Number of sets, without the one that other ranks may have defined. */
 static int show(MPI_Session session)
 {
     char name[MPI_MAX_PSET_NAME_LEN], again[MPI_MAX_PSET_NAME_LEN];
@@ -98,7 +98,7 @@ static int show(MPI_Session session)
     return count;
 }
 
-/* Every rank of an even number defines the set of these; those of an odd one do not see it. */
+/* Even ranks define a set of even ranks. Odd ranks do not see it. */
 static void define(MPI_Session session)
 {
     int even[64], count = 0, before = number_of(session), code, found = -1;
@@ -109,7 +109,7 @@ static void define(MPI_Session session)
     if (rank % 2 == 0) {
         OK(hydrant_pset_define(session, "app://even", count, even));
         OK(hydrant_pset_define(session, "app://even", count, even));
-        /* Another rank may have done so a moment before. */
+        /* Another rank may have defined it before. */
         for (int i = 0; i < number_of(session); i++) {
             name_of(session, i, name);
             if (!strcmp(name, "app://even")) {

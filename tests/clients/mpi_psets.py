@@ -1,8 +1,8 @@
-"""A communicator of process set `ocean`, by mpi4py, whose MPI library is loaded for its module alone."""
+"""A communicator of process set `ocean` with mpi4py, which loads the MPI library for its module only."""
 
 import os
 
-# Which initializes MPI, too: mpi4py 4.1 needs its MPI_COMM_SELF.
+# The import initializes MPI: mpi4py 4.1 needs MPI_COMM_SELF.
 from mpi4py import MPI
 
 session = MPI.Session.Init()

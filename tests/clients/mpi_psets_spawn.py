@@ -1,4 +1,4 @@
-"""A job that is spawned has sets of its own; the parent's are not among them."""
+"""A spawned job has sets of its own, without those of the parent."""
 
 import os
 import sys

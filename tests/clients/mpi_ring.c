@@ -1,4 +1,4 @@
-/* A token goes round all ranks a few times; each adds its rank. */
+/* Passes a token around all ranks; each adds its rank. */
 #include <mpi.h>
 #include <stdio.h>
 

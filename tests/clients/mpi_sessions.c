@@ -1,4 +1,4 @@
-/* Sessions from several threads at once, and again after all of them were finalized.
+/* Sessions of several threads at once, and new ones after all were finalized.
  *
  *   mpi_sessions THREADS ROUNDS
  */
@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <pthread.h>
 
-/* The sets of one session, those of a name that the standard gives in its case. */
+/* Prints the sets of a session. Names of the standard are printed in its case. */
 static void say_psets(MPI_Session session)
 {
     int count;
@@ -24,7 +24,7 @@ static void say_psets(MPI_Session session)
     SAY("psets:%s", all);
 }
 
-/* A communicator from a set of processes; its size. */
+/* Size of a communicator of a process set. */
 static int sum_over(MPI_Session session, const char *pset, const char *tag)
 {
     MPI_Group group;
@@ -72,8 +72,8 @@ int main(int argc, char **argv)
         }
         for (int i = 0; i < count; i++)
             CHECK(pthread_join(threads[i], NULL) == 0);
-        /* One after the other: MPICH 5.0.2 hangs now and then when threads make communicators from groups at once,
-         * whatever starts it. */
+        /* One after the other: MPICH 5.0.2 sometimes hangs if threads create communicators from groups at once, with any
+         * launcher. */
         for (int i = 0; i < count; i++) {
             char tag[64];
             snprintf(tag, sizeof tag, "org.example.world.%d", i);

@@ -1,14 +1,14 @@
-/* Spawns itself, in the way that its first argument says; a child tells what it got.
+/* Spawns itself as the first argument selects. Children print what they received.
  *
- *   world N          everybody together spawns N children
- *   self N           everybody spawns N children of its own, all at the same time
+ *   world N          all ranks together spawn N children
+ *   self N           each rank spawns N children, all at the same time
  *   again N          spawns one child after the other, N times
  *   nested DEPTH     a child of a child of a child...
  *   args             a child with awkward arguments
  *   multiple DIR HOST  two programs with info, then the unknown key and the path
- *   missing          a program that is not there: an error, and the job goes on
- *   partly           two programs, the second of which is not there
- *   outlives PIPE    the child goes on when the parent has ended
+ *   missing          a missing program: an error, and the job continues
+ *   partly           two programs, the second is missing
+ *   outlives PIPE    the child continues after the parent has exited
  *   fails CODE       the child exits with that code
  */
 #include "mpi_check.h"
@@ -17,7 +17,7 @@
 
 static char *self;
 
-/* Everybody of both sides adds up all ranks of the other side and tells how many there are. */
+/* Ranks of both sides sum the ranks of the other side and print their number. */
 static void exchange(MPI_Comm other)
 {
     int rank = rank_in(other), sum = -1, remote, expected;
@@ -153,7 +153,7 @@ static void missing(void)
     OK(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN));
     int rc = MPI_Comm_spawn("/no/such/program", MPI_ARGV_NULL, 2, MPI_INFO_NULL, 0, MPI_COMM_SELF, &children, codes);
     say_refusal(rc, codes, 2);
-    /* The job is as good as before. */
+    /* The job still works. */
     OK(MPI_Barrier(MPI_COMM_WORLD));
     with(MPI_COMM_WORLD, 1, MPI_ARGV_NULL);
 }
@@ -170,7 +170,7 @@ static void partly(void)
     OK(MPI_Barrier(MPI_COMM_WORLD));
 }
 
-/* The parent alone holds the writing end of a pipe, so the child sees when the parent has ended. */
+/* Only the parent has the write end of a pipe, so the child detects when the parent has exited. */
 static void outlives(char *pipe)
 {
     MPI_Comm children;

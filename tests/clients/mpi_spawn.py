@@ -1,4 +1,4 @@
-"""A master that spawns this very program and adds up what its workers send."""
+"""A master that spawns this program and sums the values of its workers."""
 
 import sys
 

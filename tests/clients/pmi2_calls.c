@@ -1,4 +1,4 @@
-/* The functions of pmi2.h that stay in one job, with right and with wrong arguments.
+/* Functions of pmi2.h within one job, with valid and invalid arguments.
  *
  *   pmi2_calls init | kvs | node | job | ring | names
  */
@@ -10,7 +10,7 @@ static void test_init(void)
     CHECK(!PMI2_Initialized());
     start();
     CHECK(rank >= 0 && rank < size && appnum >= 0 && !spawned);
-    /* The library introduces itself a second time on the same connection. */
+    /* The library repeats the handshake on the same connection. */
     OK(PMI2_Init(&again[0], &again[1], &again[2], &again[3]));
     CHECK(again[0] == spawned && again[1] == size && again[2] == rank && again[3] == appnum);
     OK(PMI2_Job_GetRank(&other));
@@ -34,7 +34,7 @@ static void test_kvs(void)
     snprintf(key, sizeof key, "semicolons-%d", rank);
     OK(PMI2_KVS_Put(key, "a;b=c;;d; "));
     check_value(NULL, PMI2_ID_NULL, key, "a;b=c;;d; ");
-    /* As long as it may be: a NUL is counted in. */
+    /* The maximum length, including the NUL. */
     filled(key, PMI2_MAX_KEYLEN - 1, 'a' + rank);
     OK(PMI2_KVS_Put(key, filled(value, PMI2_MAX_VALLEN - 1, 'v')));
     OK(PMI2_KVS_Fence());
@@ -45,7 +45,7 @@ static void test_kvs(void)
         check_value(NULL, i, key, "a;b=c;;d; ");
         /* The hint may be wrong. */
         check_value("", (i + 1) % size, key, "a;b=c;;d; ");
-        /* A buffer that is too small is told how much is needed. */
+        /* For a buffer that is too small, the needed size is returned. */
         PMI2_KVS_Get(NULL, i, key, small, sizeof small, &length);
         CHECK(length == -10 || length == -11);
     }
@@ -58,7 +58,7 @@ static void test_kvs(void)
     FAILS(has_key(NULL, "no-such-key") ? PMI2_SUCCESS : PMI2_FAIL);
     FAILS(has_key("no-such-job", "semicolons-0") ? PMI2_SUCCESS : PMI2_FAIL);
     CHECK(!has_key(NULL, "long") && !has_key(NULL, "longer"));
-    /* What was stored is still there. */
+    /* The stored value is unchanged. */
     check_value(NULL, PMI2_ID_NULL, "semicolons-0", "a;b=c;;d; ");
     OK(PMI2_KVS_Fence());
     SAY("kvs of rank %d done", rank);
@@ -71,7 +71,7 @@ static void test_node(void)
     start();
     OK(PMI2_Info_GetNodeAttr("nobody-puts-this", value, sizeof value, &found, 0));
     CHECK(!found);
-    /* Everybody but the last waits for what the last puts. */
+    /* All ranks but the last wait for the value of the last. */
     if (rank == size - 1)
         OK(PMI2_Info_PutNodeAttr("put-late", "by;the;last"));
     OK(PMI2_Info_GetNodeAttr("put-late", value, sizeof value, &found, 1));
@@ -157,7 +157,7 @@ static void test_names(void)
     OK(PMI2_Nameserv_lookup("a name", NULL, port, sizeof port));
     CHECK(!strcmp(port, "tag#0$a;b$ c=d"));
     OK(PMI2_KVS_Fence());
-    /* Anyone may withdraw a name, once. */
+    /* Any rank may unpublish a name, once. */
     if (rank == size - 1) {
         OK(PMI2_Nameserv_unpublish("a name", NULL));
         FAILS(PMI2_Nameserv_unpublish("a name", NULL));

@@ -1,4 +1,4 @@
-/* What every program over pmi2.h here needs: wrong results end it with the place. */
+/* Checks for programs that use pmi2.h: a wrong result ends the program with file and line. */
 #include <slurm/pmi2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static char jobid[256];
         }                                                                                       \
     } while (0)
 
-/* A call that has to succeed. */
+/* A call that must succeed. */
 #define OK(call)                                                                                      \
     do {                                                                                              \
         int rc_ = (call);                                                                             \
@@ -27,7 +27,7 @@ static char jobid[256];
         }                                                                                             \
     } while (0)
 
-/* A call that has to fail, and to leave the connection as good as before. */
+/* A call that must fail and leave the connection usable. */
 #define FAILS(call)                                                                                    \
     do {                                                                                               \
         char id_[sizeof jobid];                                                                        \
@@ -42,7 +42,7 @@ static inline void start(void)
     OK(PMI2_Job_GetId(jobid, sizeof jobid));
 }
 
-/* The value of a key in a job's space, which has to be there. */
+/* The value of a key that must exist in the space of a job. */
 static inline void check_value(const char *job, int hint, const char *key, const char *wanted)
 {
     char value[PMI2_MAX_VALLEN + 1] = "";
@@ -51,7 +51,7 @@ static inline void check_value(const char *job, int hint, const char *key, const
     CHECK(length == (int)strlen(wanted) && !strcmp(value, wanted));
 }
 
-/* Whether a key is there. */
+/* Whether a key exists. */
 static inline int has_key(const char *job, const char *key)
 {
     char value[PMI2_MAX_VALLEN + 1] = "";

@@ -1,13 +1,13 @@
-/* The functions of pmi2.h that reach beyond one job: spawn, connect, abort.
+/* Functions of pmi2.h across jobs: spawn, connect, abort.
  *
  *   spawn            several programs with arguments, info and preputs, then their spaces from outside
  *   many             every rank spawns at the same time
- *   missing          programs that are not there
- *   connect PIPE     connect and disconnect, wrong uses included
- *   one              the last rank aborts itself alone; the others go on
- *   world            rank 0 aborts everybody
+ *   missing          missing programs
+ *   connect PIPE     connect and disconnect, with invalid arguments
+ *   one              the last rank aborts itself only; the others continue
+ *   world            rank 0 aborts the job
  *
- * A spawned process tells what it got and puts it into its job's space.
+ * A spawned process prints what it received and puts it into the space of its job.
  */
 #include "pmi2_check.h"
 #include <fcntl.h>
@@ -83,7 +83,7 @@ static void spawn_many(void)
     SAY("rank %d spawned", rank);
 }
 
-/* The library has no codes for a spawn that failed, but it has to fail. */
+/* The library has no codes for a failed spawn, but the call must fail. */
 static void spawn_missing(void)
 {
     const char *commands[] = {self, "/no/such/program"}, *none[] = {NULL}, **argvs[] = {none, none};
@@ -112,12 +112,12 @@ static void connect(const char *pipe)
     FAILS(PMI2_Job_Disconnect("no-such-job"));
     FAILS(PMI2_Job_Disconnect(jobid));
     OK(spawn(1, commands, argvs, procs, infos, info, job, sizeof job, errors));
-    /* Opens when the child has opened its end. */
+    /* The open returns when the child has opened its end. */
     CHECK((writer = open(pipe, O_WRONLY | O_CLOEXEC)) >= 0);
     FAILS(has_key(job, "preput one") ? PMI2_SUCCESS : PMI2_FAIL);
     OK(PMI2_Job_Connect(job, &comm));
     check_value(job, PMI2_ID_NULL, "preput one", "first;value");
-    /* Whoever is connected may connect again. */
+    /* Connected jobs may connect again. */
     OK(PMI2_Job_Connect(job, &comm));
     CHECK(!has_key(NULL, "preput one"));
     OK(PMI2_Job_Disconnect(job));
@@ -129,7 +129,7 @@ static void connect(const char *pipe)
     SAY("connected");
 }
 
-/* The child of `connect` is there until its spawner closes the pipe. */
+/* The child of `connect` runs until its spawner closes the pipe. */
 static void stay(const char *pipe)
 {
     char byte;

@@ -1,8 +1,8 @@
-/* For those who define CHECK. */
+/* Output for programs that define CHECK. */
 #include <stdio.h>
 #include <unistd.h>
 
-/* Says a line in one piece, so that the lines of several processes stay whole. */
+/* Writes a line with one call, so that lines of several processes do not mix. */
 #define SAY(...)                                                      \
     do {                                                              \
         char said_[4096];                                             \

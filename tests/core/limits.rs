@@ -1,4 +1,4 @@
-//! How much memory the core needs, and what happens when some of it is used up.
+//! Memory that the core needs, and each limit when it is used up.
 
 use hydrant_core::limits::{KEY_MAX, VALUE_MAX};
 use hydrant_core::server::{Input, JobSpec};

@@ -1,5 +1,5 @@
-//! What a job's ranks do beyond putting and getting, step by step: group barriers, life after a death, spawned jobs,
-//! connections, names, rings and process sets.
+//! Requests beyond put and get, step by step: group barriers, failed ranks, spawned jobs, connections, names, rings and
+//! process sets.
 
 use crate::{RAW, raw};
 

@@ -173,9 +173,7 @@ fn without_a_service_nothing_is_started() {
     // The option's older name.
     let outcome = Job::hydrant("--universe").arg(&path).args(["sh", "-c", "echo started"]).run();
     outcome.code(1).stdout_is("").warns("hydrant serve --name-server");
-    outcome.stderr_starts(&format!(
-        "hydrant: cannot connect to the name server: no name service answers at {path}: "
-    ));
+    outcome.stderr_starts(&format!("hydrant: cannot connect to the name server: no name server at {path}: "));
 }
 
 #[test]
@@ -191,9 +189,9 @@ fn a_job_goes_on_when_the_service_is_lost() {
     running.wait().signaled(Signal::KILL);
     let lost = job.line();
     let shown = path.replace(' ', "_");
-    let expected = format!("[1] lookup_result rc=14 info=failed msg=the_name_service_at_{shown}_is_lost");
+    let expected = format!("[1] lookup_result rc=14 info=failed msg=the_name_server_at_{shown}_is_lost");
     // The rank may come only now. It finds no service then.
-    let nobody = format!("[1] lookup_result rc=14 info=failed msg=no_name_service_answers_at_{shown}");
+    let nobody = format!("[1] lookup_result rc=14 info=failed msg=no_name_server_at_{shown}");
     assert!(lost.starts_with(&expected) || lost.starts_with(&nobody), "{lost}");
     job.end_input();
     let outcome = job.wait();
@@ -201,8 +199,8 @@ fn a_job_goes_on_when_the_service_is_lost() {
     let failed = |line: &&str| line.starts_with("[0]") && line.contains("rc=14 info=failed msg=");
     assert_eq!(outcome.code(0).stdout.lines().filter(failed).count(), 2, "{outcome}");
     let last = outcome.stdout.lines().last().unwrap_or_default();
-    assert!(last.contains("msg=no_name_service_answers_at_"), "{outcome}");
-    outcome.stderr_starts(&format!("hydrant: the name service at {path} is lost: it has closed"));
+    assert!(last.contains("msg=no_name_server_at_"), "{outcome}");
+    outcome.stderr_starts(&format!("hydrant: the name server at {path} is lost: it has closed"));
     assert_eq!(outcome.stderr.lines().count(), 1, "{outcome}");
 }
 
@@ -217,7 +215,7 @@ fn one_service_a_path_and_the_socket_of_a_dead_one_is_replaced() {
     assert_eq!((socket.permissions().mode() & 0o777, dir.permissions().mode() & 0o777), (0o600, 0o700));
     let second = command(&path).run();
     second.code(1).stdout_is("");
-    second.stderr_starts(&format!("hydrant serve: a name service answers at {path} already"));
+    second.stderr_starts(&format!("hydrant serve: a name server is already running at {path}"));
     first.signal(Signal::KILL);
     first.wait();
     assert!(Path::new(&path).exists(), "a killed service removes no socket");
@@ -226,7 +224,7 @@ fn one_service_a_path_and_the_socket_of_a_dead_one_is_replaced() {
     third.wait().code(0);
     assert!(!Path::new(&path).exists());
     fs::write(&path, "kept").expect("the folder is there");
-    command(&path).run().warns("is there and is no socket");
+    command(&path).run().warns("exists and is not a socket");
     assert_eq!(folder.read("private/names"), "kept");
 }
 
@@ -286,7 +284,7 @@ fn services_and_jobs_of_different_users_refuse_each_other() {
     // The file's mode would refuse them as well.
     fs::set_permissions(&mine, PermissionsExt::from_mode(0o777)).expect("the socket is root's");
     let outcome = as_nobody(&["run", "--universe", &mine, "true"]).run();
-    outcome.warns(&format!("the name service at {mine} is user 0's"));
+    outcome.warns(&format!("the name server at {mine} belongs to user 0"));
     service.signal(Signal::TERM);
     service.wait().stderr_is("hydrant serve: refused a process of user 65534\n");
 
@@ -294,7 +292,7 @@ fn services_and_jobs_of_different_users_refuse_each_other() {
     let mut service = as_nobody(&["serve", "--name-server", &theirs]).start();
     assert_eq!(service.line(), format!("hydrant serve: listening at {theirs}"));
     let outcome = Job::hydrant("--name-server").arg(&theirs).arg("true").run();
-    outcome.warns(&format!("the name service at {theirs} is user 65534's"));
+    outcome.warns(&format!("the name server at {theirs} belongs to user 65534"));
     service.signal(Signal::TERM);
     service.wait().stderr_is("hydrant serve: refused a process of user 0\n");
 }
@@ -312,6 +310,6 @@ fn a_service_that_sends_no_pmi_is_lost() {
     assert_eq!(line, "cmd=init pmi_version=2 pmi_subversion=0\n");
     stream.write_all(b"220 mail.example ready\r\n").expect("the job reads");
     let outcome = job.wait();
-    outcome.code(0).says("rc=14 info=failed msg=the_name_service_at_", 1);
+    outcome.code(0).says("rc=14 info=failed msg=the_name_server_at_", 1);
     outcome.warns("is lost: the server sent a message that is not PMI");
 }

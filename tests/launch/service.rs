@@ -1,4 +1,4 @@
-//! What ranks are served, through both protocols, seen from a raw client.
+//! Requests of both protocols, by a raw client.
 
 use crate::raw;
 

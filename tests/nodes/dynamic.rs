@@ -1,5 +1,5 @@
-//! What ranks on different hosts do beyond putting and getting: spawned jobs on named hosts, attributes and process
-//! sets of nodes, groups, connections, rings.
+//! Requests of ranks on different hosts beyond put and get: spawned jobs on named hosts, attributes and process sets of
+//! nodes, groups, connections, rings.
 
 use hydrant_tests::Job;
 use hydrant_tests::{SHAPES, hydrant_bin, nodes};

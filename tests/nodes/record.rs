@@ -1,4 +1,4 @@
-//! What the servers of all nodes are told and say, each in a file of its own.
+//! Recordings of all nodes of a job, one file for each.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

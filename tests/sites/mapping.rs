@@ -1,5 +1,4 @@
-//! What real MPI libraries make of `PMI_process_mapping`: who shares memory with whom. All daemons run on this machine,
-//! which the libraries do not see.
+//! `PMI_process_mapping` as real MPI libraries read it. All daemons run on this machine, which the libraries do not see.
 
 use hydrant_tests::Job;
 use hydrant_tests::peers::{Peer, intel_lib};

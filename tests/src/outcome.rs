@@ -1,4 +1,4 @@
-//! How a program ended, and assertions on its output.
+//! Exit status and output of a program, and assertions on them.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;

@@ -1,4 +1,4 @@
-//! What a job is recorded to, and the replay of it.
+//! Recording of a job, and its replay.
 
 use std::ffi::OsString;
 use std::fs;

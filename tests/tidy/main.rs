@@ -1,4 +1,4 @@
-//! The rules of the house: which module may import which, how long a file may be, and what unsafe code owes.
+//! Rules for source files that neither the compiler nor clippy checks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -242,10 +242,54 @@ fn files_are_short() {
     assert!(long.is_empty(), "a file is at most {LINES_MAX} lines:\n{}", long.join("\n"));
 }
 
+/// Folders whose files all begin with a noun phrase. A folder joins them when its last file does.
+const NOUN_FIRST: &[&str] = &[
+    "host-native/client",
+    "host-native/placement",
+    "host-native/record",
+    "host-wasm",
+    "tests/core",
+    "tests/devices",
+    "tests/launch",
+    "tests/libraries",
+    "tests/nodes",
+    "tests/sandbox",
+    "tests/sites",
+    "tests/src",
+    "tests/tidy",
+];
+
+/// Words that begin a clause, and no noun phrase.
+const CLAUSES: &[&str] = &["What", "How", "Whether", "Who", "Where", "Which", "Whatever", "Whoever"];
+
+#[test]
+fn files_begin_with_what_they_hold() {
+    let mut wrong = Vec::new();
+    for file in rust_files(root()) {
+        let source = read(&file);
+        let inner = file.strip_prefix(root()).expect("found below it");
+        let Some(title) = source.lines().next().and_then(|line| line.strip_prefix("//! ")) else {
+            wrong.push(format!(
+                "{}:1: write `//! ` and a noun phrase that says what the file holds",
+                inner.display()
+            ));
+            continue;
+        };
+        let first = title.split(' ').next().unwrap_or_default();
+        if CLAUSES.contains(&first) && NOUN_FIRST.iter().any(|folder| inner.starts_with(folder)) {
+            wrong.push(format!("{}:1: write a noun phrase instead of \"{first} …\"", inner.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "the first line of a file says what it holds:\n{}", wrong.join("\n"));
+}
+
+/// Crates outside the workspace, which clippy's `undocumented_unsafe_blocks` does not see.
+const OUTSIDE: &[&str] = &["firmware-example", "host-wasm/plugin", "tests/freestanding"];
+
 #[test]
 fn unsafe_says_why_it_is_safe() {
     let mut wrong = Vec::new();
-    for file in rust_files(root()) {
+    for file in OUTSIDE.iter().flat_map(|folder| rust_files(&root().join(folder))) {
         let source = read(&file);
         let lines: Vec<&str> = source.lines().collect();
         for (number, line) in code(&source).lines().enumerate() {

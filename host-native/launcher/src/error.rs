@@ -1,4 +1,4 @@
-//! Why a job could not be run.
+//! Errors of a run.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,112 +15,112 @@ use crate::launch::{LaunchError, alternatives};
 use hydrant_services::board::BoardError;
 use hydrant_services::names::NameServiceError;
 
-/// Why a job could not be run. Whatever had been started is ended before this is returned.
+/// Error of a run. All started processes are killed before it is returned.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A rank cannot be started.
+    /// Rank that cannot be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// The job needs more open files than the process may have.
+    /// Hard limit of open files that is too low for the job.
     #[error("a job of {ranks} ranks needs {needed} open files, but the hard limit is {limit}")]
     OpenFiles {
-        /// Ranks of the job.
+        /// Number of ranks of the job.
         ranks: u32,
-        /// Descriptors that the launcher needs.
+        /// Number of descriptors that the launcher needs.
         needed: u64,
         /// The hard limit `RLIMIT_NOFILE`.
         limit: u64,
     },
-    /// A file for a rank's output cannot be written.
+    /// Output file that cannot be opened.
     #[error("cannot open {} for the output of rank {rank}: {why}", path.display())]
     OutputFile {
         /// The rank.
         rank: u32,
-        /// The file that its pattern names.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Reason given by the operating system.
         why: io::Error,
     },
-    /// A pattern of file names holds an unknown `%` code.
-    #[error("the file name pattern {pattern:?} holds %{code}, which is none of %r %g %h %p %a %%")]
+    /// File name pattern with an unknown `%` code.
+    #[error("unknown code %{code} in file name pattern {pattern:?}; expected %r, %g, %h, %p, %a or %%")]
     Pattern {
         /// The pattern.
         pattern: String,
-        /// What follows its percent sign; nothing at its end.
+        /// Character after the percent sign; empty at the end of the pattern.
         code: String,
     },
-    /// The address for `PMI_PORT`, or for hosts that manage, cannot be listened at.
+    /// Address for ranks or managing hosts that cannot be bound.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The backend failed: the sandbox, where the server runs in one.
+    /// Failure of the backend, for example the sandbox.
     #[error(transparent)]
     Backend(Box<dyn std::error::Error + Send + Sync>),
-    /// This build cannot run the core in a sandbox.
+    /// `--sandbox` in a build without the feature.
     #[error("this hydrant was built without the sandbox, which --sandbox needs")]
     NoSandbox,
-    /// Each of several hosts has a port of its own.
+    /// `--pmi-port` with an address in a job on several hosts.
     #[error("--pmi-port={0} is for jobs on this host only")]
     PortOnNodes(SocketAddr),
-    /// The plugin is not where it should be.
+    /// Missing plugin.
     #[error("cannot find hydrant.wasm for --sandbox as {}", alternatives(searched))]
     NoPlugin {
-        /// Where it was looked for.
+        /// The searched files.
         searched: Vec<PathBuf>,
     },
-    /// The plugin failed.
+    /// Failure of the plugin.
     #[cfg(feature = "sandbox")]
     #[error(transparent)]
     Plugin(hydrant_wasm::PluginError),
-    /// A process set cannot be defined.
+    /// Process set that cannot be defined.
     #[error("cannot define process set {name:?}: {why}")]
     Pset {
-        /// Its name.
+        /// Name of the set.
         name: String,
-        /// What speaks against it.
+        /// Reason given by the server.
         why: Fault,
     },
-    /// The daemon that keeps names cannot be joined.
+    /// Name server that cannot be reached.
     #[error("cannot connect to the name server: {0}")]
     Names(#[from] Box<NameServiceError>),
-    /// The board does not serve the job.
+    /// Failure of the board.
     #[error(transparent)]
     Board(#[from] Box<BoardError>),
-    /// The job cannot be recorded.
+    /// Failure of the recording.
     #[error(transparent)]
     Record(#[from] WriteError),
-    /// The ranks cannot be placed on hosts, or bound to processors.
+    /// Ranks that cannot be mapped to hosts or bound to processors.
     #[error(transparent)]
     Placement(#[from] Box<PlacementError>),
-    /// A neighbour's core says what this node's does not understand.
+    /// Invalid message from another node.
     #[error("invalid message from node {node}: {why}")]
     Peer {
-        /// The neighbour.
+        /// The other node.
         node: u32,
-        /// What the core here makes of it.
+        /// Reason given by the server.
         why: Fault,
     },
-    /// The nodes of the run cannot go on together.
+    /// Failure of the links between nodes.
     #[error("{0}")]
     Links(String),
-    /// The links to other nodes failed.
+    /// Failure of the links to other nodes.
     #[error(transparent)]
     Overlay(#[from] Box<OverlayError>),
-    /// The link to the node's parent failed.
+    /// Lost link to the parent of this node.
     #[error(transparent)]
     LifelineLost(#[from] Box<LifelineLost>),
-    /// The server's tables are too large.
+    /// Server tables that do not fit into memory.
     #[error(transparent)]
     InsufficientMemory(#[from] InsufficientMemory),
-    /// A job without ranks, or with more than 32-bit numbers count.
-    #[error("a job of {0} ranks cannot be run")]
+    /// Job without ranks, or with more than 32-bit numbers can count.
+    #[error("cannot run a job of {0} ranks")]
     Size(u64),
-    /// A system call failed that has no reason to.
+    /// Failed system call.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
-    /// The core turned down the job.
+    /// Job that the server refused.
     #[error("cannot serve the job: {why}")]
     Core {
-        /// What it says.
+        /// Reason given by the server.
         #[from]
         why: Fault,
     },
@@ -223,6 +223,7 @@ impl RunError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             RunError::Launch(error) => return error.hint(),
+            RunError::Names(error) => return error.hint(),
             RunError::OpenFiles { .. } => {
                 "raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service) or start fewer ranks"
                     .to_owned()
@@ -254,7 +255,7 @@ impl RunError {
         }
     }
 
-    /// The limit that leaves no room, where that is what is wrong.
+    /// The exceeded limit, if this is the cause.
     pub(crate) fn limit(&self) -> Option<Limit> {
         match self {
             RunError::Core { why: Fault::Full(limit, _) }
@@ -263,7 +264,7 @@ impl RunError {
         }
     }
 
-    /// Whether it is a plugin's.
+    /// Whether the plugin failed.
     pub(crate) fn is_plugins(&self) -> bool {
         match self {
             #[cfg(feature = "sandbox")]
@@ -273,17 +274,17 @@ impl RunError {
         }
     }
 
-    /// What is wrong between the nodes of a run.
+    /// Creates an error of the links between nodes.
     pub(crate) fn links(why: impl std::fmt::Display) -> RunError {
         RunError::Links(why.to_string())
     }
 
-    /// For `map_err`: names what was attempted.
+    /// For `map_err`: a failed system call with its purpose.
     pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> RunError {
         move |why| RunError::System(hydrant_reactor::Error { what, why: why.into() })
     }
 
-    /// For `map_err`: too few open files for a job of so many ranks.
+    /// For `map_err`: too few open files for a job of `ranks` ranks.
     pub(crate) fn open_files(ranks: u32) -> impl Fn(OpenFilesError) -> RunError {
         move |error| match error {
             OpenFilesError::HardLimit { needed, limit } => RunError::OpenFiles { ranks, needed, limit },

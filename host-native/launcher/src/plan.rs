@@ -10,7 +10,7 @@ use hydrant_core::Limit;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT};
 use hydrant_placement::{CpuBinding, Environment, Location, PlacementError, PlacementOptions, locate};
 
-/// Variables that the launcher sets itself and nobody else may.
+/// Variables that the launcher sets for each rank. The user cannot assign them.
 pub(crate) const OWN_VARIABLES: [&str; 12] = [
     "PMI_FD",
     "PMI_PORT",
@@ -26,17 +26,17 @@ pub(crate) const OWN_VARIABLES: [&str; 12] = [
     "HYDRANT_KVS",
 ];
 
-/// A job that is ready to launch.
+/// Job that is ready to launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The programs in the order of the command line; at least one.
+    /// Programs in the order of the command line; at least one.
     pub programs: Vec<Program>,
-    /// What holds for the whole job.
+    /// Options of the whole job.
     pub options: Options,
 }
 
 impl Plan {
-    /// The number of ranks of all programs.
+    /// Number of ranks of all programs.
     pub fn size(&self) -> u32 {
         self.programs.iter().map(|program| program.ranks).sum()
     }
@@ -55,45 +55,45 @@ impl Plan {
     }
 }
 
-/// What holds for the whole job.
+/// Options of the whole job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Start each line of output with `[rank] `.
+    /// Prefix each line of output with `[rank] `.
     pub prepend_rank: bool,
-    /// `universeSize`, where the user named it.
+    /// Universe size, if given by the user.
     pub universe_size: Option<u32>,
-    /// File name pattern for standard output instead of the launcher's own; `%r` rank, `%g` job (0, and from 1 those
-    /// that are spawned), `%h` host, `%p` pid, `%a` appnum, `%%` a percent sign.
+    /// File name pattern for standard output: `%r` rank, `%g` job (0; spawned jobs count from 1), `%h` host, `%p` pid,
+    /// `%a` appnum, `%%` percent sign. Default: the launcher's standard output.
     pub outfile_pattern: Option<String>,
     /// The same for standard error.
     pub errfile_pattern: Option<String>,
-    /// Which processors each rank may use.
+    /// Processor binding of ranks.
     pub bind: CpuBinding,
-    /// Whether a rank that fails ends the job.
+    /// Whether the failure of a rank ends the job.
     pub cleanup: bool,
-    /// Report what is done, on standard error.
+    /// Print progress messages on standard error.
     pub verbose: bool,
     /// Serve `PMI_PORT` clients at this address instead of handing each rank a connected socket.
     pub pmi_port: Option<SocketAddr>,
-    /// Show process sets to MPI programs: have ranks load `libhydrant_mpi.so` and answer what it asks.
+    /// Make process sets visible to MPI programs: ranks preload `libhydrant_mpi.so`, and the launcher answers its queries.
     pub mpi_psets: bool,
-    /// Run the protocol core in a sandbox, as this plugin; in the launcher itself where missing.
+    /// Plugin that runs the PMI server in a sandbox. Default: the built-in server.
     pub sandbox: Option<Plugin>,
-    /// After which a waiting fence names the ranks that it waits for; zero for never.
+    /// Time after which a waiting fence is reported with the missing ranks. Zero disables the report.
     pub fence_warning: Duration,
-    /// How long a look-up waits for a name that nobody has published yet.
+    /// Time that a look-up waits for a name to be published.
     pub lookup_wait: Duration,
-    /// The subversion of PMI-1 that is answered: 2 offers group barriers, 1 suits clients that insist on 1.1.
+    /// Subversion of PMI-1: 2 has group barriers, 1 is for clients that require 1.1.
     pub pmi1_subversion: u32,
-    /// The socket of the daemon that keeps the names of several runs; where missing, this run keeps its own.
+    /// Socket of the name server. Default: this run stores its names itself.
     pub name_server: Option<PathBuf>,
-    /// The file that everything is written to which the core is told and says, for `hydrant replay`.
+    /// Recording of all inputs and outputs of the server, for `hydrant replay`.
     pub record: Option<PathBuf>,
-    /// Limits that the user set by name.
+    /// Capacities set by the user.
     pub limits: Vec<(Limit, u32)>,
-    /// The board that serves the job; where missing, the launcher does.
+    /// Board that serves the job. Default: the launcher.
     pub offload: Option<Offload>,
-    /// Where ranks run.
+    /// Hosts, mapping and daemons.
     pub cluster: Cluster,
 }
 
@@ -133,21 +133,21 @@ impl Default for Cluster {
     }
 }
 
-/// A board that serves a job whose processes run here.
+/// Board that serves a job whose processes run on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offload {
-    /// Its management port, as `HOST:PORT` or `HOST`.
+    /// Management port, as `HOST:PORT` or `HOST`.
     pub target: String,
-    /// The ports that ranks connect to, one after the other; the one that the board names where this is empty.
+    /// Ports for the ranks, round robin. If empty, the port that the board reports.
     pub ports: Vec<u16>,
-    /// Say at the end what the board counted.
+    /// Print the board's counters at the end.
     pub summary: bool,
 }
 
-/// Which plugin a sandbox runs.
+/// Plugin of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plugin {
-    /// `hydrant.wasm` where it is installed: beside the command, or in the `lib` beside the command's folder.
+    /// Installed `hydrant.wasm`: in the directory of the command or in `../lib` from there.
     Installed,
     /// This file.
     File(PathBuf),

@@ -78,6 +78,7 @@ impl Error {
     /// Remedy, if there is a specific one.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Error::Names(error) => error.hint(),
             Error::OpenFiles { .. } => Some(
                 "raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service) or set --limit conns=N"
                     .to_owned(),

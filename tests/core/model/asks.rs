@@ -1,4 +1,4 @@
-//! What each command does to the model, and what it is answered.
+//! Effects of each command on the model, and the expected replies.
 
 use hydrant_core::limits::{Limit, PENDING_MAX};
 use hydrant_core::trace::{Cause, Closing};

@@ -1,4 +1,4 @@
-//! What a test may do, small enough to shrink: indices are resolved modulo what exists.
+//! Steps of a test case, small enough to shrink: indices are resolved modulo what exists.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! How jobs, connections and processes come and go.
+//! Begin and end of jobs, connections and processes.
 
 use std::collections::{HashMap, VecDeque};
 

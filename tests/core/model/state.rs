@@ -1,4 +1,4 @@
-//! What the model keeps: maps and lists, without a slot or an offset.
+//! State of the model: maps and lists, without a slot or an offset.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 

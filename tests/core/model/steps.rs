@@ -1,4 +1,4 @@
-//! What each step of a case does.
+//! Execution of the steps of a test case.
 
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Closing, Exit};

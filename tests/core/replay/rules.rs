@@ -1,4 +1,4 @@
-//! What each reply must hold so that every listed client works.
+//! Contents that each reply must have so that every listed client works.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! What a debugger can do to a board, over the stub that QEMU has for it: so that the firmware meets what it never does by
-//! itself.
+//! Debugger of a board, over QEMU's stub: puts the firmware into states that it does not reach by itself.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

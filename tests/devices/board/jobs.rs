@@ -1,4 +1,4 @@
-//! What clients may ask of the board, and how its host learns of it.
+//! Requests of clients to the board, and the events that its host receives.
 
 use hydrant_core::limits::{Limit, VALUE_MAX};
 use hydrant_core::manage::{Error, JobPhase, OpenJob, Request, VERSION};

@@ -1,4 +1,4 @@
-//! What a board says is what any other host's core says to the same.
+//! Recordings of a board, replayed natively.
 
 use std::fs::File;
 use std::io::{BufWriter, Cursor, Read};

@@ -1,4 +1,4 @@
-//! What may go wrong costs its own connection or job, and the board's log tells of it.
+//! Failures that cost only their own connection or job, and their lines in the board's log.
 
 use hydrant_core::manage::{OpenJob, Request};
 use hydrant_core::trace::Exit;

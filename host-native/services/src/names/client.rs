@@ -54,8 +54,8 @@ impl Service {
 impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Service::Daemon(path) => write!(f, "the name service at {}", path.display()),
-            Service::Within(_) => f.write_str("the run's name service"),
+            Service::Daemon(path) => write!(f, "the name server at {}", path.display()),
+            Service::Within(_) => f.write_str("the name server of this run"),
         }
     }
 }

@@ -70,78 +70,69 @@ fn default_path(runtime: Option<OsString>, user: u32) -> PathBuf {
     }
 }
 
-/// Why a name service cannot be started or reached.
+/// Error of a name server, or of a connection to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameServiceError {
-    /// Nobody listens there.
-    #[error(
-        "no name service answers at {path}: {why}; start one with: hydrant serve --name-server {path}",
-        path = path.display()
-    )]
+    /// Path without a name server.
+    #[error("no name server at {}: {why}", path.display())]
     Nobody {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// Reason given by the operating system.
         why: io::Error,
     },
-    /// What listens there is another user's.
-    #[error("the name service at {path} is user {user}'s, and yours is needed", path = path.display())]
+    /// Name server of another user.
+    #[error("the name server at {} belongs to user {user}", path.display())]
     Foreign {
         /// The socket.
         path: PathBuf,
-        /// Whose it is.
+        /// Its user id.
         user: u32,
     },
-    /// A daemon runs there.
-    #[error(
-        "a name service answers at {path} already: use that one, or name another path",
-        path = path.display()
-    )]
+    /// Path of a running name server.
+    #[error("a name server is already running at {}", path.display())]
     Taken {
         /// The socket.
         path: PathBuf,
     },
-    /// Another daemon is about to run in the same directory.
-    #[error("another hydrant serve begins in {dir} at this moment: try again", dir = dir.display())]
+    /// Directory in which another name server is starting.
+    #[error("another name server is starting in {}", dir.display())]
     Busy {
         /// The socket's directory.
         dir: PathBuf,
     },
-    /// Something else is there.
-    #[error("{path} is there and is no socket: name another path, or remove it", path = path.display())]
+    /// Path of a file that is not a socket.
+    #[error("{} exists and is not a socket", path.display())]
     NoSocket {
-        /// What is there.
+        /// The file.
         path: PathBuf,
     },
-    /// The socket cannot be made.
-    #[error("cannot listen at {path}: {why}", path = path.display())]
+    /// Socket that cannot be created.
+    #[error("cannot listen at {}: {why}", path.display())]
     Listen {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// Reason given by the operating system.
         why: io::Error,
     },
-    /// The daemon needs more open files than the process may have.
-    #[error(
-        "{conns} connections need {needed} open files, but the hard limit is {limit}; raise it (ulimit -Hn, or \
-         LimitNOFILE of the service that this runs in) or ask for fewer with --limit conns=N"
-    )]
+    /// Hard limit of open files that is too low.
+    #[error("{conns} connections need {needed} open files, but the hard limit is {limit}")]
     OpenFiles {
-        /// How many there may be.
+        /// Capacity for connections.
         conns: u32,
-        /// Descriptors that the daemon needs.
+        /// Number of descriptors that the server needs.
         needed: u64,
         /// The hard limit `RLIMIT_NOFILE`.
         limit: u64,
     },
-    /// A system call failed.
+    /// Failed system call.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
-    /// The server's tables are larger than the memory.
+    /// Server tables that do not fit into memory.
     #[error(transparent)]
     InsufficientMemory(#[from] InsufficientMemory),
-    /// The server failed.
+    /// Failure of the server.
     #[error(transparent)]
     Backend(#[from] BackendError),
 }
@@ -152,6 +143,25 @@ impl From<hydrant_driver::Error> for NameServiceError {
             hydrant_driver::Error::Backend(why) => why.into(),
             hydrant_driver::Error::System(why) => why.into(),
         }
+    }
+}
+
+impl NameServiceError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            NameServiceError::Nobody { path, .. } => {
+                format!("start one with: hydrant serve --name-server {}", path.display())
+            }
+            NameServiceError::Taken { .. } => "use this server, or choose another path".to_owned(),
+            NameServiceError::Busy { .. } => "try again".to_owned(),
+            NameServiceError::NoSocket { .. } => "remove the file, or choose another path".to_owned(),
+            NameServiceError::OpenFiles { .. } => {
+                "raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service), or lower --limit conns=N"
+                    .to_owned()
+            }
+            _ => return None,
+        })
     }
 }
 
