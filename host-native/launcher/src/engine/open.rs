@@ -165,45 +165,12 @@ impl Engine<'_, '_> {
             ..JobSpec::new(record.id, &record.name, ranks)
         };
         self.core.handle(now, Input::RegisterJob(spec))?;
-        let result = self.describe_job(record, now);
+        let (node, is_cluster) = (self.node(), self.nodes.is_some());
+        let result = describe_job(record, node, is_cluster, |input| self.core.handle(now, input));
         if result.is_err() {
             self.core.handle(now, Input::DeregisterJob { job: record.id })?;
         }
         result
-    }
-
-    fn describe_job(&mut self, record: &JobRecord, now: Time) -> Result<(), RunError> {
-        let job = record.id;
-        let mut first = 0;
-        for (appnum, program) in (0..).zip(&record.programs) {
-            let count = program.ranks;
-            self.core.handle(now, Input::Program { job, first: Rank(first), count, appnum })?;
-            first += count;
-        }
-        for &RankBlock { node, first, count } in record.blocks.iter().filter(|_| self.nodes.is_some()) {
-            self.core.handle(now, Input::MapRanks { job, first: Rank(first), count, node })?;
-        }
-        let elsewhere = record.spawned.as_ref().filter(|spawned| spawned.node != self.node());
-        for (key, value) in elsewhere.iter().flat_map(|spawned| &spawned.preput) {
-            self.core.handle(now, Input::Preput { job, key, value })?;
-        }
-        let value = record.mapping.as_bytes();
-        self.core.handle(now, Input::Attr { job, key: b"PMI_process_mapping", value })?;
-        for (name, ranges) in &record.psets {
-            let members;
-            let pset = match ranges[..] {
-                [(first, count)] => Input::Pset { job, name, first: Rank(first), count },
-                _ => {
-                    members = format_ranges(ranges);
-                    Input::Define { job, name, members: members.as_bytes() }
-                }
-            };
-            self.core.handle(now, pset).map_err(|error| match error {
-                BackendError::Fault(why) => RunError::Pset { name: name.clone(), why },
-                error => error.into(),
-            })?;
-        }
-        Ok(())
     }
 
     /// Makes room for the job's ranks in all tables.
@@ -243,6 +210,47 @@ impl Engine<'_, '_> {
     }
 }
 
+/// Passes the inputs to `handle` that follow the registration of a job at the server of node `node`, until one is refused.
+/// Only a run on several nodes (`is_cluster`) needs the placement of ranks.
+fn describe_job(
+    record: &JobRecord,
+    node: u32,
+    is_cluster: bool,
+    mut handle: impl FnMut(Input<'_>) -> Result<(), BackendError>,
+) -> Result<(), RunError> {
+    let job = record.id;
+    let mut first = 0;
+    for (appnum, program) in (0..).zip(&record.programs) {
+        let count = program.ranks;
+        handle(Input::Program { job, first: Rank(first), count, appnum })?;
+        first += count;
+    }
+    for &RankBlock { node, first, count } in record.blocks.iter().filter(|_| is_cluster) {
+        handle(Input::MapRanks { job, first: Rank(first), count, node })?;
+    }
+    let elsewhere = record.spawned.as_ref().filter(|spawned| spawned.node != node);
+    for (key, value) in elsewhere.iter().flat_map(|spawned| &spawned.preput) {
+        handle(Input::Preput { job, key, value })?;
+    }
+    let value = record.mapping.as_bytes();
+    handle(Input::Attr { job, key: b"PMI_process_mapping", value })?;
+    for (name, ranges) in &record.psets {
+        let members;
+        let pset = match ranges[..] {
+            [(first, count)] => Input::Pset { job, name, first: Rank(first), count },
+            _ => {
+                members = format_ranges(ranges);
+                Input::Define { job, name, members: members.as_bytes() }
+            }
+        };
+        handle(pset).map_err(|error| match error {
+            BackendError::Fault(why) => RunError::Pset { name: name.clone(), why },
+            error => error.into(),
+        })?;
+    }
+    Ok(())
+}
+
 /// Number of ranks of all programs.
 pub(super) fn size(programs: &[Program]) -> Result<u32, RunError> {
     let size: u64 = programs.iter().map(|program| u64::from(program.ranks)).sum();
@@ -253,4 +261,269 @@ pub(super) fn size(programs: &[Program]) -> Result<u32, RunError> {
 /// An unpredictable number.
 pub(crate) fn random() -> Result<u32, RunError> {
     Ok(hydrant_reactor::random_u32()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::ffi::OsString;
+    use std::rc::Rc;
+
+    use hydrant_control::protocol::SpawnOrigin;
+    use hydrant_core::server::Consumed;
+    use hydrant_core::{Backend, Limits, Output};
+    use hydrant_reactor::{OpenFiles, Reactor};
+
+    use super::super::server::PmiServer;
+    use super::super::sink::Sinks;
+    use super::super::stdin::Stdin;
+    use super::super::streams::Streams;
+    use super::super::{Outlets, Token};
+    use super::*;
+    use crate::cli::{Action, parse};
+    use crate::launch::prepare;
+    use crate::plan::Plan;
+
+    const JOB: JobId = JobId(0);
+
+    /// Backend that records its inputs and refuses the one that begins with `refused`.
+    struct FakeBackend {
+        limits: Limits,
+        refused: &'static str,
+        inputs: Rc<RefCell<Vec<String>>>,
+    }
+
+    impl Backend for FakeBackend {
+        type Error = BackendError;
+
+        fn handle(&mut self, _: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
+            let line = line(&input);
+            let refused = !self.refused.is_empty() && line.starts_with(self.refused);
+            self.inputs.borrow_mut().push(line);
+            if refused { Err(Fault::Full(Limit::Psets, 3).into()) } else { Ok(Consumed::default()) }
+        }
+
+        fn poll<'b>(&mut self, _: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
+            Ok(None)
+        }
+
+        fn poll_at(&self) -> Option<Time> {
+            None
+        }
+
+        fn limits(&self) -> &Limits {
+            &self.limits
+        }
+    }
+
+    /// An input of an opened job as a line of text.
+    fn line(input: &Input<'_>) -> String {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match *input {
+            Input::RegisterJob(spec) => format!("register {} of {} ranks", spec.job, spec.size),
+            Input::Program { first, count, appnum, .. } => format!("program {appnum} {first}+{count}"),
+            Input::MapRanks { first, count, node, .. } => format!("node {node} {first}+{count}"),
+            Input::Preput { key, value, .. } => format!("preput {}={}", text(key), text(value)),
+            Input::Attr { key, value, .. } => format!("attr {}={}", text(key), text(value)),
+            Input::Pset { name, first, count, .. } => format!("pset {name} {first}+{count}"),
+            Input::Define { name, members, .. } => format!("define {name} {}", text(members)),
+            Input::DeregisterJob { job } => format!("deregister {job}"),
+            ref other => format!("{other:?}"),
+        }
+    }
+
+    fn plan(line: &str) -> Plan {
+        match parse(line.split(' ').map(OsString::from).collect(), Vec::new()) {
+            Ok(Action::Run(plan)) => *plan,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    /// A job of the plan's programs on nodes 0 and 1, spawned by a rank of node 1.
+    fn record(plan: &Plan) -> JobRecord {
+        JobRecord {
+            id: JOB,
+            ordinal: 1,
+            name: "kvs_1".to_owned(),
+            programs: plan.programs.clone(),
+            blocks: vec![
+                RankBlock { node: 0, first: 0, count: 2 },
+                RankBlock { node: 1, first: 2, count: 1 },
+            ],
+            mapping: "(vector,(0,1,2),(1,1,1))".to_owned(),
+            psets: vec![("whole".to_owned(), vec![(0, 3)]), ("ends".to_owned(), vec![(0, 1), (2, 1)])],
+            spawned: Some(SpawnOrigin {
+                node: 1,
+                upcall: UpcallId(4),
+                spawner: "kvs_0".to_owned(),
+                preput: vec![(b"k".to_vec(), b"v".to_vec())],
+            }),
+        }
+    }
+
+    /// The inputs that describe a job at a node, and the result.
+    fn described(
+        record: &JobRecord,
+        node: u32,
+        is_cluster: bool,
+        refused: &str,
+    ) -> (Vec<String>, Result<(), RunError>) {
+        let mut inputs = Vec::new();
+        let result = describe_job(record, node, is_cluster, |input| {
+            inputs.push(line(&input));
+            let full = || BackendError::Fault(Fault::Full(Limit::Psets, 3));
+            if inputs.last().is_some_and(|line| line == refused) { Err(full()) } else { Ok(()) }
+        });
+        (inputs, result)
+    }
+
+    /// Runs `body` with an engine on this machine, and returns the inputs that the backend got.
+    fn with_engine(
+        plan: &Plan,
+        limits: Limits,
+        refused: &'static str,
+        body: impl FnOnce(&mut Engine<'_, '_>),
+    ) -> Vec<String> {
+        let inputs = Rc::default();
+        let backend = FakeBackend { limits, refused, inputs: Rc::clone(&inputs) };
+        let reactor = Reactor::new(Token::Signals).unwrap();
+        let outlets = Outlets { stdin: Stdin::sent(), streams: Streams::raw(), sinks: Sinks::uplink() };
+        let core = PmiServer::local(Box::new(backend));
+        let mut engine = Engine::new(plan, reactor, OpenFiles::reserve(0).unwrap(), outlets, core).unwrap();
+        engine.host = "here".to_owned();
+        body(&mut engine);
+        drop(engine);
+        inputs.take()
+    }
+
+    fn open(engine: &mut Engine<'_, '_>) -> Result<JobId, RunError> {
+        let programs = engine.plan.programs.clone();
+        let prepared = programs.iter().map(prepare).collect::<Result<_, _>>()?;
+        engine.open_job(programs, prepared, None)
+    }
+
+    #[test]
+    fn a_job_is_registered_before_its_programs_attributes_and_sets() {
+        let plan = plan("hydrant run -n 2 --pset both /bin/true : -n 1 --pset both /bin/true");
+        let inputs = with_engine(&plan, Limits::for_ranks(3), "", |engine| {
+            assert_eq!(open(engine).unwrap(), JOB);
+            let job = &engine.jobs[JOB];
+            assert_eq!((job.run.ranks.count(), job.run.next, job.ordinal), (3, Some(0), 0));
+            assert!(job.run.launcher.is_some() && job.run.port.is_none());
+        });
+        let expected = [
+            "register 0 of 3 ranks",
+            "program 0 0+2",
+            "program 1 2+1",
+            "attr PMI_process_mapping=(vector,(0,1,3))",
+            "pset hydrant://node/here 0+3",
+            "pset hydrant://app/0 0+2",
+            "pset hydrant://app/1 2+1",
+            "pset both 0+3",
+        ];
+        assert_eq!(inputs, expected);
+    }
+
+    #[test]
+    fn a_refused_set_is_named_and_the_job_is_deregistered() {
+        let plan = plan("hydrant run -n 2 /bin/true");
+        let inputs = with_engine(&plan, Limits::for_ranks(2), "pset hydrant://app/0", |engine| {
+            match open(engine).unwrap_err() {
+                RunError::Pset { name, why: Fault::Full(Limit::Psets, 3) } => {
+                    assert_eq!(name, "hydrant://app/0");
+                }
+                error => panic!("{error:?}"),
+            }
+            assert_eq!((engine.jobs.len(), engine.jobs.free_id()), (0, JOB));
+        });
+        assert_eq!(inputs[inputs.len() - 2..], ["pset hydrant://app/0 0+2", "deregister 0"]);
+    }
+
+    #[test]
+    fn a_refused_registration_is_not_undone() {
+        let plan = plan("hydrant run -n 2 /bin/true");
+        let inputs = with_engine(&plan, Limits::for_ranks(2), "register", |engine| {
+            assert!(matches!(open(engine), Err(RunError::Core { why: Fault::Full(Limit::Psets, 3) })));
+        });
+        assert_eq!(inputs, ["register 0 of 2 ranks"]);
+    }
+
+    #[test]
+    fn a_dropped_job_is_deregistered_once() {
+        let plan = plan("hydrant run -n 1 /bin/true");
+        let inputs = with_engine(&plan, Limits::for_ranks(1), "", |engine| {
+            open(engine).unwrap();
+            engine.drop_job(JOB).unwrap();
+            engine.drop_job(JOB).unwrap();
+            assert_eq!(engine.jobs.len(), 0);
+        });
+        assert_eq!(inputs.iter().filter(|line| *line == "deregister 0").count(), 1);
+        assert_eq!(inputs.last().unwrap(), "deregister 0");
+    }
+
+    #[test]
+    fn limits_refuse_a_job_before_it_is_registered() {
+        let plan = plan("hydrant run -n 2 /bin/true");
+        let no_jobs = Limits { jobs: 0, ..Limits::for_ranks(2) };
+        let inputs = with_engine(&plan, no_jobs, "", |engine| {
+            assert!(matches!(open(engine), Err(RunError::Core { why: Fault::Full(Limit::Jobs, 0) })));
+        });
+        assert!(inputs.is_empty(), "{inputs:?}");
+        // The ranks of the first job count too.
+        let three = Limits { jobs: 2, conns: 3, ..Limits::for_ranks(4) };
+        let inputs = with_engine(&plan, three, "", |engine| {
+            open(engine).unwrap();
+            assert!(matches!(open(engine), Err(RunError::Core { why: Fault::Full(Limit::Conns, 3) })));
+            assert_eq!(engine.jobs.len(), 1);
+        });
+        assert_eq!(inputs.iter().filter(|line| line.starts_with("register")).count(), 1);
+    }
+
+    #[test]
+    fn placement_and_preput_follow_the_programs_on_several_nodes() {
+        let record = record(&plan("hydrant run -n 3 /bin/true"));
+        let (inputs, result) = described(&record, 0, true, "");
+        result.unwrap();
+        let expected = [
+            "program 0 0+3",
+            "node 0 0+2",
+            "node 1 2+1",
+            "preput k=v",
+            "attr PMI_process_mapping=(vector,(0,1,2),(1,1,1))",
+            "pset whole 0+3",
+            "define ends 0,2",
+        ];
+        assert_eq!(inputs, expected);
+    }
+
+    #[test]
+    fn the_spawner_s_node_has_the_preput_already() {
+        let record = record(&plan("hydrant run -n 3 /bin/true"));
+        let preput = |inputs: &[String]| inputs.iter().filter(|line| line.starts_with("preput")).count();
+        assert_eq!(preput(&described(&record, 1, true, "").0), 0);
+        assert_eq!(preput(&described(&record, 2, true, "").0), 1);
+    }
+
+    #[test]
+    fn nothing_follows_a_refused_input() {
+        let record = record(&plan("hydrant run -n 3 /bin/true"));
+        let (inputs, result) = described(&record, 0, false, "preput k=v");
+        assert_eq!(inputs, ["program 0 0+3", "preput k=v"]);
+        assert!(matches!(result, Err(RunError::Core { why: Fault::Full(Limit::Psets, 3) })));
+        let (_, result) = described(&record, 0, true, "define ends 0,2");
+        assert!(matches!(result, Err(RunError::Pset { name, .. }) if name == "ends"));
+    }
+
+    #[test]
+    fn a_job_has_between_one_and_two_to_the_31_ranks() {
+        let sized = |ranks: &[u32]| {
+            let program = plan("hydrant run /bin/true").programs.remove(0);
+            let programs: Vec<_> = ranks.iter().map(|&ranks| Program { ranks, ..program.clone() }).collect();
+            size(&programs).map_err(|error| error.to_string())
+        };
+        assert_eq!(sized(&[i32::MAX as u32 - 1, 1]), Ok(i32::MAX as u32));
+        assert_eq!(sized(&[]).unwrap_err(), "cannot run a job of 0 ranks");
+        assert_eq!(sized(&[u32::MAX, 1]).unwrap_err(), "cannot run a job of 4294967296 ranks");
+        assert!(sized(&[i32::MAX as u32, 1]).is_err());
+    }
 }

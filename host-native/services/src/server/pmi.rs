@@ -58,26 +58,34 @@ impl PmiServer<'_, '_> {
     fn run(&mut self) -> Result<u8, Error> {
         let mut tokens = Vec::new();
         loop {
-            self.endpoint.turn(self.job.deadline, &mut tokens)?;
-            while let Some(event) = self.endpoint.next_event() {
-                self.hear(event)?;
-            }
-            if self.job.deadline.is_some_and(|at| at <= self.endpoint.now()) {
-                self.job.give_up(self.options.job.join_timeout.as_secs_f64());
-            }
-            if self.job.is_over() {
-                self.close_job()?;
-                if self.options.job.jobs == self.served {
-                    return Ok(self.failed.unwrap_or(0));
-                }
-                self.open_job()?;
-            }
-            if tokens.contains(&Token::Signals)
-                && let Some(signal) = self.endpoint.take_signals()?
-            {
-                return Ok(self.ended_by(signal.as_raw() as u8));
+            if let Some(code) = self.turn(&mut tokens)? {
+                return Ok(code);
             }
         }
+    }
+
+    /// Waits for events and handles them. Returns the exit code when the last job or the server is over.
+    fn turn(&mut self, tokens: &mut Vec<Token>) -> Result<Option<u8>, Error> {
+        self.endpoint.turn(self.job.deadline, tokens)?;
+        while let Some(event) = self.endpoint.next_event() {
+            self.hear(event)?;
+        }
+        if self.job.deadline.is_some_and(|at| at <= self.endpoint.now()) {
+            self.job.give_up(self.options.job.join_timeout.as_secs_f64());
+        }
+        if self.job.is_over() {
+            self.close_job()?;
+            if self.options.job.jobs == self.served {
+                return Ok(Some(self.failed.unwrap_or(0)));
+            }
+            self.open_job()?;
+        }
+        if tokens.contains(&Token::Signals)
+            && let Some(signal) = self.endpoint.take_signals()?
+        {
+            return Ok(Some(self.ended_by(signal.as_raw() as u8)));
+        }
+        Ok(None)
     }
 
     /// The exit code when a signal ends it.
@@ -208,4 +216,204 @@ impl PmiServer<'_, '_> {
 
 fn millis(time: Duration) -> u64 {
     time.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, SocketAddr, TcpStream};
+
+    use hydrant_core::manage::RankReport;
+    use hydrant_placement::NodeGrouping;
+
+    use super::super::{JobOptions, Pset};
+    use super::*;
+
+    fn options(jobs: u32) -> Options {
+        Options {
+            name_server: None,
+            size: None,
+            manage: None,
+            limit: Vec::new(),
+            verbose: false,
+            job: JobOptions {
+                pmi_port: "127.0.0.1:0".parse().unwrap(),
+                allow: Vec::new(),
+                jobs,
+                map: NodeGrouping::Together,
+                programs: Vec::new(),
+                pset: Vec::new(),
+                jobid: None,
+                usize: None,
+                join_timeout: Duration::ZERO,
+                fence_warning: Duration::ZERO,
+                lookup_wait: Duration::ZERO,
+                pmi1_version: 1,
+            },
+        }
+    }
+
+    /// Opens the first job of a server, and returns the address of its port.
+    fn start<'o, 's>(
+        options: &'o Options,
+        size: u32,
+        storage: &'s mut MappedStorage,
+    ) -> Result<(PmiServer<'o, 's>, SocketAddr), Error> {
+        let limits = options.limits(size);
+        let server = Server::new(limits, storage.lend(), 1).unwrap();
+        let endpoint = Endpoint::new(&[], &limits, server, Reactor::new(Token::Signals)?)?;
+        let job = Job::new(0, size, None);
+        let host = "here".to_owned();
+        let mut server = PmiServer { options, size, host, endpoint, job, served: 0, failed: None };
+        server.open_job()?;
+        let port = TcpPort::open(options.job.pmi_port)?;
+        let addr = port.addr();
+        server.endpoint.open(JOB, size, port)?;
+        Ok((server, addr))
+    }
+
+    fn storage(options: &Options, size: u32) -> MappedStorage {
+        MappedStorage::new(&options.limits(size))
+    }
+
+    /// Runs the event loop until the condition holds.
+    fn turn_until(server: &mut PmiServer<'_, '_>, condition: impl Fn(&PmiServer<'_, '_>) -> bool) {
+        while !condition(server) {
+            assert_eq!(server.turn(&mut Vec::new()).unwrap(), None, "the server is over");
+        }
+    }
+
+    /// Connects as a rank and starts PMI-1.
+    fn connect(addr: SocketAddr, rank: u32) -> TcpStream {
+        let mut stream = TcpStream::connect(addr).unwrap();
+        let text = format!("cmd=initack pmiid={rank}\ncmd=init pmi_version=1 pmi_subversion=1\n");
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    }
+
+    /// Leaves the job. The caller keeps the connection open for replies.
+    fn finalize(mut stream: &TcpStream) {
+        stream.write_all(b"cmd=finalize\n").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    fn state(server: &PmiServer<'_, '_>, rank: u32) -> RankReport {
+        server.endpoint.rank_report(JOB, Rank(rank)).unwrap()
+    }
+
+    #[test]
+    fn a_second_job_opens_on_the_port_of_the_first() {
+        let options = options(2);
+        let mut storage = storage(&options, 1);
+        let (mut server, addr) = start(&options, 1, &mut storage).unwrap();
+        for ordinal in 0..2 {
+            assert_eq!((server.served, server.job.ordinal, server.job.joined()), (ordinal, ordinal, 0));
+            let mut stream = connect(addr, 0);
+            turn_until(&mut server, |server| server.job.joined() == 1);
+            assert!(stream.read(&mut [0; 256]).unwrap() > 0);
+            finalize(&stream);
+            if ordinal == 0 {
+                turn_until(&mut server, |server| server.served == 1);
+            }
+        }
+        assert_eq!((server.run().unwrap(), server.served), (0, 2));
+    }
+
+    #[test]
+    fn a_client_of_the_next_job_waits_while_a_job_is_complete() {
+        let options = options(2);
+        let mut storage = storage(&options, 1);
+        let (mut server, addr) = start(&options, 1, &mut storage).unwrap();
+        let first = connect(addr, 0);
+        turn_until(&mut server, |server| server.job.joined() == 1);
+        let second = connect(addr, 0);
+        let mut tokens = Vec::new();
+        server.turn(&mut tokens).unwrap();
+        assert_eq!((tokens.as_slice(), server.endpoint.report().accepted), (&[Token::Listener(0)][..], 1));
+        finalize(&first);
+        turn_until(&mut server, |server| server.served == 1 && server.job.joined() == 1);
+        finalize(&second);
+        assert_eq!(server.run().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_rank_that_leaves_without_finalize_fails_the_job() {
+        let options = options(1);
+        let mut storage = storage(&options, 2);
+        let (mut server, addr) = start(&options, 2, &mut storage).unwrap();
+        let stream = connect(addr, 1);
+        turn_until(&mut server, |server| server.job.joined() == 1);
+        assert!(!state(&server, 1).finalized);
+        drop(stream);
+        assert_eq!((server.run().unwrap(), server.failed), (1, Some(1)));
+        assert!(server.job.report().unwrap().starts_with("rank 1 was lost without finalizing\n"));
+    }
+
+    #[test]
+    fn the_first_failure_is_the_exit_code() {
+        let options = options(2);
+        let mut storage = storage(&options, 1);
+        let (mut server, addr) = start(&options, 1, &mut storage).unwrap();
+        let mut stream = connect(addr, 0);
+        stream.write_all(b"cmd=abort exitcode=7\n").unwrap();
+        turn_until(&mut server, |server| server.served == 1);
+        assert_eq!(server.failed, Some(7));
+        let second = connect(addr, 0);
+        finalize(&second);
+        assert_eq!(server.run().unwrap(), 7);
+    }
+
+    #[test]
+    fn the_first_job_is_given_up_when_its_join_timeout_has_passed() {
+        let mut options = options(1);
+        options.job.join_timeout = Duration::from_secs(3600);
+        let mut storage = storage(&options, 2);
+        let (mut server, addr) = start(&options, 2, &mut storage).unwrap();
+        assert!(server.job.deadline.is_some_and(|at| at >= 3_600_000));
+        let _stream = connect(addr, 0);
+        turn_until(&mut server, |server| server.job.joined() == 1);
+        // The hour has passed.
+        server.job.deadline = Some(0);
+        assert_eq!(server.run().unwrap(), 1);
+        let report = server.job.report().unwrap();
+        assert!(report.starts_with("the job is given up: 1 of 2 ranks have come within 3600 s"), "{report}");
+    }
+
+    #[test]
+    fn the_join_timeout_of_a_later_job_starts_with_its_first_rank() {
+        let mut options = options(2);
+        options.job.join_timeout = Duration::from_secs(3600);
+        let mut storage = storage(&options, 2);
+        let (mut server, addr) = start(&options, 2, &mut storage).unwrap();
+        let ranks = [0, 1].map(|rank| connect(addr, rank));
+        ranks.iter().for_each(finalize);
+        turn_until(&mut server, |server| server.served == 1);
+        assert_eq!(server.job.deadline, None);
+        let _first = connect(addr, 1);
+        turn_until(&mut server, |server| server.job.joined() == 1);
+        assert!(server.job.deadline.is_some_and(|at| at >= 3_600_000));
+        let _second = connect(addr, 0);
+        turn_until(&mut server, |server| server.job.joined() == 2);
+        assert_eq!(server.job.deadline, None);
+    }
+
+    #[test]
+    fn a_set_beyond_the_job_is_named() {
+        let mut options = options(1);
+        options.job.pset.push(Pset { name: "wide".to_owned(), first: 1, count: 2 });
+        let mut storage = storage(&options, 2);
+        let result = start(&options, 2, &mut storage).map(drop);
+        assert!(matches!(result, Err(Error::Pset { name, .. }) if name == "wide"));
+    }
+
+    #[test]
+    fn a_signal_between_jobs_is_no_failure() {
+        let options = options(0);
+        let mut storage = storage(&options, 1);
+        let (mut server, addr) = start(&options, 1, &mut storage).unwrap();
+        assert_eq!(server.ended_by(15), 0);
+        let _stream = connect(addr, 0);
+        turn_until(&mut server, |server| server.job.joined() == 1);
+        assert_eq!(server.ended_by(15), 143);
+    }
 }
