@@ -278,13 +278,13 @@ mod tests {
 
     /// Runs the event loop until the condition holds.
     fn turn_until(server: &mut PmiServer<'_, '_>, condition: impl Fn(&PmiServer<'_, '_>) -> bool) {
-        for _ in 0..100 {
+        for _ in 0..30 {
             if condition(server) {
                 return;
             }
             assert_eq!(server.turn(&mut Vec::new()).unwrap(), None, "the server is over");
         }
-        panic!("the condition does not hold after 100 turns");
+        panic!("the condition does not hold after 30 turns");
     }
 
     /// Connects as a rank and starts PMI-1.
@@ -363,6 +363,7 @@ mod tests {
         turn_until(&mut server, |server| server.served == 1);
         assert_eq!(server.failed, Some(7));
         let second = connect(addr, 0);
+        turn_until(&mut server, |server| server.job.joined() == 1);
         finalize(&second);
         assert_eq!(server.run().unwrap(), 7);
     }
