@@ -1,6 +1,6 @@
 //! Snapshots: the whole state as bytes. Equal states give equal bytes.
 //!
-//! A snapshot is [`HEADER`], a [`State`] in postcard, and a digest of both (little-endian), which finds damage. Whoever
+//! A snapshot is [`HEADER`], a `State` in postcard, and a digest of both (little-endian), which finds damage. Whoever
 //! made it up knows the digest too, so that nothing that is read is believed before the server has checked it.
 
 mod read;

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::log::{HEADER, Header, Key};
 
-/// A [`Log`](super::Log) as it looks to one who shares its memory and may not write to it.
+/// Read-only view of the key-value log in shared memory.
 ///
 /// Whatever the memory holds, a look-up ends, panics nowhere and reads nothing outside it. Memory is read as atomic
 /// numbers only, so that there is no data race even with a writer that breaks the rules.
@@ -18,7 +18,7 @@ pub struct LogView<'m> {
 impl<'m> LogView<'m> {
     /// `words` is the log's memory in the machine's byte order, less up to three bytes at its end; `index` and `seed`
     /// are those that the log was made with. Nothing when `index` has a length that none has
-    /// ([`index_len`](super::log::index_len)).
+    /// (`index_len`).
     pub fn new(words: &'m [AtomicU32], index: &'m [AtomicU32], seed: u32) -> Option<LogView<'m>> {
         index.len().is_power_of_two().then_some(LogView { words, index, seed })
     }
