@@ -8,7 +8,6 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::VERSION;
-use crate::link::MESSAGE_MAX;
 
 /// Error of a node's links as a whole.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +93,7 @@ pub enum LinkError {
     /// A frame was not made by the other end, or not for this position.
     #[error("its messages cannot be authenticated")]
     Forged,
-    /// A message is longer than [`MESSAGE_MAX`].
+    /// A message is longer than [`MESSAGE_MAX`](crate::MESSAGE_MAX).
     #[error("it sent a message of more than {MESSAGE_MAX} bytes")]
     TooLong,
     /// An authentic message is invalid, or a message to be sent would be.
