@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::VERSION;
 
+/// Maximum size of a message in bytes. It bounds the memory for an incomplete message.
+pub const MESSAGE_MAX: usize = 64 << 20;
+
 /// Error of a node's links as a whole.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
