@@ -36,9 +36,9 @@ pub enum Input<'a> {
         job: JobId,
         /// Its first rank there.
         first: Rank,
-        /// How many ranks.
+        /// Number of ranks.
         count: u32,
-        /// Where.
+        /// The node.
         node: u32,
     },
     /// Stores a pair in the key-value space of a spawned job, on nodes other than the one that received the spawn request.
@@ -65,9 +65,9 @@ pub enum Input<'a> {
     },
     /// Connects or disconnects two jobs at the request of a rank on any node. Every server gets it.
     Connected {
-        /// The job that asked.
+        /// The job that requested it.
         job: JobId,
-        /// The other one.
+        /// The other job.
         other: JobId,
         /// Whether they are connected from now on.
         connected: bool,
@@ -102,7 +102,7 @@ pub enum Input<'a> {
         job: JobId,
         /// Its first rank of this program.
         first: Rank,
-        /// How many ranks.
+        /// Number of ranks.
         count: u32,
         /// The program's number on the command line.
         appnum: u32,
@@ -127,16 +127,17 @@ pub enum Input<'a> {
         name: &'a str,
         /// Its first rank.
         first: Rank,
-        /// How many ranks.
+        /// Number of ranks.
         count: u32,
     },
     /// Completes a spawn ([`Output::Spawn`]).
     SpawnComplete {
-        /// Which one.
+        /// The spawn.
         spawn: UpcallId,
-        /// Whether the processes of its job run. Otherwise none does, and the job, if any, has been deregistered.
+        /// Whether the processes of its job run. If false, no process runs, and the job, if any, has been
+        /// deregistered.
         started: bool,
-        /// The exhausted limit, if that is why nothing was started.
+        /// The exhausted limit, if it is the reason that no process was started.
         full: Option<Limit>,
         /// A code for each program: 0, or the `errno` of its failure.
         #[serde(borrow, serialize_with = "in_one_piece")]
@@ -144,7 +145,7 @@ pub enum Input<'a> {
     },
     /// Completes an upcall ([`Output::Upcall`]).
     UpcallComplete {
-        /// Which one.
+        /// The upcall.
         upcall: UpcallId,
         /// 0, or a code of pmi2.h (`PMI2_ERR_…`) that the client gets as `rc`.
         rc: i32,
@@ -202,7 +203,7 @@ pub enum Input<'a> {
         job: JobId,
         /// The rank.
         rank: Rank,
-        /// How it ended.
+        /// Its exit.
         exit: Exit,
     },
     /// Nothing happened, but time passed.
@@ -222,40 +223,40 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A job as the host describes it.
+/// Description of a job by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec<'a> {
-    /// The number that the host gives it, free until now.
+    /// An unused job number.
     pub job: JobId,
-    /// The job id that clients see (PMI-1's kvsname): printable ASCII without blanks, `;` and `=`, at most
-    /// [`crate::limits::JOBID_MAX`] bytes. Where there are several nodes, one that no job before has had: messages about
-    /// it may be under way for longer than it lives.
+    /// The job id that clients see (PMI-1's kvsname): printable ASCII without blanks, `;`, `=` and `\`, at most
+    /// [`crate::limits::JOBID_MAX`] bytes. With several nodes, it must differ from the ids of all earlier jobs,
+    /// because messages about a job may arrive after its deregistration.
     pub name: &'a str,
     /// Its number of ranks.
     pub size: u32,
-    /// `universeSize`: how many processes there may be in all; the job's size where nothing is known.
+    /// `universeSize`: maximum number of processes in total. The job's size if `None`.
     pub universe_size: Option<u32>,
-    /// Whether a rank that fails ends the job. Otherwise the survivors go on and fences count the living.
+    /// Whether a rank that fails aborts the job. Otherwise the job continues, and fences wait for live ranks only.
     pub cleanup: bool,
-    /// The PMI-1 subversion to answer: 2 offers group barriers, 1 suits clients that insist on 1.1.
+    /// The PMI-1 subversion in the reply to `init`: 2 offers group barriers, 1 is for clients that require 1.1.
     pub pmi1_subversion: u32,
-    /// The spawn that it comes from, where this server was asked for it.
+    /// The spawn that started the job, if this server received the request.
     pub spawn: Option<UpcallId>,
-    /// The job id of the job that asked for the spawn, where another node's server was; else empty.
+    /// The job id of the job that requested the spawn, if another node's server received the request. Otherwise empty.
     #[serde(borrow)]
     pub spawner: &'a str,
-    /// Milliseconds that a look-up waits for a name that nobody has published yet, unless it says itself how long.
+    /// Milliseconds that a look-up waits for an unpublished name, unless the request has its own timeout.
     pub lookup_wait: u64,
-    /// Whether names are the host's business, which hands them to a service that several servers share
-    /// ([`Output::Upcall`]). Otherwise the jobs of this server share its own.
+    /// Whether the host carries out requests about names ([`Output::Upcall`]), for a name service that several servers
+    /// share. Otherwise this server has its own name service, which its jobs share.
     pub remote_names: bool,
-    /// Milliseconds after which a waiting fence is reported ([`Output::StalledFence`]); 0 for never.
+    /// Milliseconds after which a waiting fence is reported ([`Output::StalledFence`]). 0 for never.
     pub fence_warning: u64,
 }
 
 impl<'a> JobSpec<'a> {
-    /// A job with the usual behaviour: failures end it, PMI-1 is answered as 1.2, and nothing is waited for or
-    /// warned of.
+    /// Returns a job with default behaviour: a failure aborts it, PMI-1 clients get 1.2, look-ups do not wait, and
+    /// stalled fences are not reported.
     pub const fn new(job: JobId, name: &'a str, size: u32) -> JobSpec<'a> {
         JobSpec {
             job,
@@ -272,7 +273,7 @@ impl<'a> JobSpec<'a> {
         }
     }
 
-    /// The job that a host has a board serve, under the number that the board gives it.
+    /// Returns the job that a host opens on a board, under the board's number for it.
     pub const fn managed(job: JobId, open: &OpenJob<'a>) -> JobSpec<'a> {
         JobSpec {
             universe_size: open.universe_size,
@@ -327,13 +328,13 @@ pub enum Output<'b> {
     Spawn {
         /// Which spawn.
         spawn: UpcallId,
-        /// The job that asks.
+        /// The requesting job.
         job: JobId,
-        /// The rank that asks.
+        /// The requesting rank.
         rank: Rank,
-        /// The language of the request.
+        /// The protocol of the request.
         protocol: Protocol,
-        /// The request as it came, for [`crate::wire::decode_spawn`].
+        /// The request as received, for [`crate::wire::decode_spawn`].
         #[serde(borrow, serialize_with = "in_one_piece")]
         request: &'b [u8],
     },
@@ -341,15 +342,15 @@ pub enum Output<'b> {
     /// unpublish or look up a name. With several nodes: define a process set, connect or disconnect jobs, for which the host
     /// gives all servers [`Input::Define`] or [`Input::Connected`] first.
     Upcall {
-        /// Which request.
+        /// The upcall.
         upcall: UpcallId,
-        /// The job that asks.
+        /// The requesting job.
         job: JobId,
-        /// The rank that asks.
+        /// The requesting rank.
         rank: Rank,
-        /// The language of the request.
+        /// The protocol of the request.
         protocol: Protocol,
-        /// The request as it came, for [`crate::wire::decode_upcall`].
+        /// The request as received, for [`crate::wire::decode_upcall`].
         #[serde(borrow, serialize_with = "in_one_piece")]
         request: &'b [u8],
     },
@@ -359,9 +360,9 @@ pub enum Output<'b> {
         job: JobId,
         /// The rank.
         rank: Rank,
-        /// The exit code it asked for, where it did.
+        /// The exit code that it requested, if any.
         code: Option<i32>,
-        /// What it said.
+        /// Its message.
         #[serde(borrow)]
         message: &'b str,
     },
@@ -371,7 +372,7 @@ pub enum Output<'b> {
         job: JobId,
         /// Why.
         cause: Cause,
-        /// What the aborting rank said.
+        /// Message of the aborting rank.
         #[serde(borrow)]
         message: &'b str,
     },
