@@ -9,8 +9,8 @@ use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
 use crate::trace::{Cause, Closing, Exit};
 
-/// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in every
-/// version.
+/// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in
+/// every version.
 pub const VERSION: u16 = 1;
 /// Maximum length of a record in bytes, without its prefix.
 pub const RECORD_MAX: usize = 512;
@@ -34,7 +34,8 @@ pub enum Request<'a> {
     /// Opens a job. Reply: [`Report::Opened`].
     #[serde(borrow)]
     Open(OpenJob<'a>),
-    /// Sets the program number of ranks `first..first + count`. Only before [`Request::Serve`]. Reply: [`Report::Done`].
+    /// Sets the program number of ranks `first..first + count`. Only before [`Request::Serve`]. Reply:
+    /// [`Report::Done`].
     Program {
         /// The job.
         job: JobId,
@@ -45,8 +46,8 @@ pub enum Request<'a> {
         /// The program's number on the command line.
         appnum: u32,
     },
-    /// Sets a job attribute, such as `PMI_process_mapping`. Only before [`Request::Serve`]. A record limits its length to some
-    /// 400 bytes. Reply: [`Report::Done`].
+    /// Sets a job attribute, such as `PMI_process_mapping`. Only before [`Request::Serve`]. A record limits its length
+    /// to some 400 bytes. Reply: [`Report::Done`].
     Attr {
         /// The job.
         job: JobId,
@@ -107,10 +108,10 @@ pub enum Request<'a> {
     /// Starts a recording on this connection. Reply: [`Report::Done`].
     ///
     /// After the reply the server sends every input and output of its PMI server, each as a
-    /// [`Record`](crate::server::Record) after its length in two bytes. These records may be longer than [`RECORD_MAX`]. The
-    /// request is valid on a connection that manages no jobs, before the first job since the server's start. The server
-    /// handles clients only as fast as the recording is read. The recording ends with its last record when the host shuts
-    /// down its side of the connection.
+    /// [`Record`](crate::server::Record) after its length in two bytes. These records may be longer than
+    /// [`RECORD_MAX`]. The request is valid on a connection that manages no jobs, before the first job since the
+    /// server's start. The server handles clients only as fast as the recording is read. The recording ends with its
+    /// last record when the host shuts down its side of the connection.
     Record,
 }
 

@@ -11,8 +11,8 @@ use crate::time::Time;
 /// [`space`](Inbox::space), calls [`receive`](Inbox::receive) after each read, and [`resume`](Inbox::resume) after each
 /// reply that it has sent to the connection.
 ///
-/// The buffer bounds the length of a message. One of [`MESSAGE_MAX`](crate::limits::MESSAGE_MAX) bytes takes every message
-/// that the protocols allow. The server closes a connection whose message does not fit.
+/// The buffer bounds the length of a message. One of [`MESSAGE_MAX`](crate::limits::MESSAGE_MAX) bytes takes every
+/// message that the protocols allow. The server closes a connection whose message does not fit.
 ///
 /// A host that has the bytes in a buffer of its own, such as a socket's, can pass them as
 /// [`Input::Bytes`] without this type.

@@ -11,12 +11,14 @@ use crate::wire::Protocol;
 
 /// Input to a server.
 ///
-/// Order of calling: [`RegisterJob`](Input::RegisterJob), then its [`Program`](Input::Program)s, [`MapRanks`](Input::MapRanks)s and
-/// [`Attr`](Input::Attr)ibutes, then connections and exits in any order, then [`DeregisterJob`](Input::DeregisterJob).
+/// Order of calling: [`RegisterJob`](Input::RegisterJob), then its [`Program`](Input::Program)s,
+/// [`MapRanks`](Input::MapRanks)s and [`Attr`](Input::Attr)ibutes, then connections and exits in any order, then
+/// [`DeregisterJob`](Input::DeregisterJob).
 ///
-/// If several nodes serve the same jobs, [`Node`](Input::Node) is the first input. All servers then get the same jobs with the
-/// same numbers, and the same process sets and job connections, in the same order. Connections and exits go to the server of
-/// the rank's node only. Other messages between the hosts must not overtake the [`Peer`](Output::Peer) messages before them.
+/// If several nodes serve the same jobs, [`Node`](Input::Node) is the first input. All servers then get the same jobs
+/// with the same numbers, and the same process sets and job connections, in the same order. Connections and exits go
+/// to the server of the rank's node only. Other messages between the hosts must not overtake the
+/// [`Peer`](Output::Peer) messages before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Input<'a> {
     /// The server is one of several, one per node, in a [tree](crate::peer::tree::Tree).
@@ -41,7 +43,8 @@ pub enum Input<'a> {
         /// The node.
         node: u32,
     },
-    /// Stores a pair in the key-value space of a spawned job, on nodes other than the one that received the spawn request.
+    /// Stores a pair in the key-value space of a spawned job, on nodes other than the one that received the spawn
+    /// request.
     Preput {
         /// The job.
         job: JobId,
@@ -163,16 +166,18 @@ pub enum Input<'a> {
         /// The rank, if the host knows it (`PMI_FD`). Other clients send it in the handshake (`PMI_PORT`).
         rank: Option<Rank>,
     },
-    /// A query connection was opened. Its handshake is that of PMI-2: `init`, then `fullinit` with `pmirank` and optionally
-    /// `pmijobid`. It is independent of the rank's own connection and of its init and finalize. It may query process sets,
-    /// attributes, the job id and key-value pairs, and may define process sets. Other requests are refused.
+    /// A query connection was opened. Its handshake is that of PMI-2: `init`, then `fullinit` with `pmirank` and
+    /// optionally `pmijobid`. It is independent of the rank's own connection and of its init and finalize. It may
+    /// query process sets, attributes, the job id and key-value pairs, and may define process sets. Other requests are
+    /// refused.
     OpenedQuery {
         /// An unused connection number.
         conn: ConnId,
         /// The job.
         job: JobId,
     },
-    /// Bytes of a client: all that the host holds and the server has not [consumed](Consumed). [`Inbox`](super::Inbox) does this.
+    /// Bytes of a client: all that the host holds and the server has not [consumed](Consumed). [`Inbox`](super::Inbox)
+    /// does this.
     Bytes {
         /// The connection.
         conn: ConnId,
@@ -291,8 +296,8 @@ impl<'a> JobSpec<'a> {
 pub struct Consumed {
     /// Number of bytes consumed. The host hands in the others again, with those that follow.
     pub bytes: u32,
-    /// Whether a complete message remains because too many replies are pending. The host hands in the rest again after the
-    /// next reply to this connection, also when no more bytes arrive.
+    /// Whether a complete message remains because too many replies are pending. The host hands in the rest again after
+    /// the next reply to this connection, also when no more bytes arrive.
     pub again: bool,
 }
 
@@ -338,9 +343,9 @@ pub enum Output<'b> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         request: &'b [u8],
     },
-    /// Carry out a request and complete it ([`Input::UpcallComplete`]). With [`remote_names`](JobSpec::remote_names): publish,
-    /// unpublish or look up a name. With several nodes: define a process set, connect or disconnect jobs, for which the host
-    /// gives all servers [`Input::Define`] or [`Input::Connected`] first.
+    /// Carry out a request and complete it ([`Input::UpcallComplete`]). With [`remote_names`](JobSpec::remote_names):
+    /// publish, unpublish or look up a name. With several nodes: define a process set, connect or disconnect jobs, for
+    /// which the host gives all servers [`Input::Define`] or [`Input::Connected`] first.
     Upcall {
         /// The upcall.
         upcall: UpcallId,

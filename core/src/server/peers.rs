@@ -69,7 +69,8 @@ impl Server<'_> {
         Some(len)
     }
 
-    /// Writes records from the cursor of a link up to `due`, as many as fit into one message. Returns `None` without any.
+    /// Writes records from the cursor of a link up to `due`, as many as fit into one message. Returns `None` without
+    /// any.
     fn write_records(&mut self, at: usize, due: u32, buf: &mut [u8]) -> Option<usize> {
         let room = buf.len().min(PEER_MESSAGE_MAX);
         let link = self.links.get(at)?.clone();

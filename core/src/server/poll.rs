@@ -27,7 +27,8 @@ enum Event {
 }
 
 impl Server<'_> {
-    /// Returns the next action for the host, or `None` when there is none. Bytes that belong to it are written to `buf`.
+    /// Returns the next action for the host, or `None` when there is none. Bytes that belong to it are written to
+    /// `buf`.
     ///
     /// The host calls it after every [`handle`](Server::handle) until it returns `None`. Events such as
     /// [`Output::AbortJob`] come before replies. Replies go to connections in turn. Writing a reply is O(log

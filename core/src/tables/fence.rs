@@ -1,7 +1,7 @@
 //! Fences of whole jobs, and barriers of groups of ranks.
 //!
-//! A job's own fence is a [`Fence`] in the job's slot. Group barriers are [`Groups`], which also store the members. Both
-//! count arrivals; the server checks who may arrive and sends the releases.
+//! A job's own fence is a [`Fence`] in the job's slot. Group barriers are [`Groups`], which also store the members.
+//! Both count arrivals; the server checks who may arrive and sends the releases.
 
 use serde::{Deserialize, Serialize};
 
@@ -346,7 +346,8 @@ impl<'s> Groups<'s> {
             .find_map(|at| self.missing(at).find(|&rank| absent(rank)))
     }
 
-    /// Marks stalled groups. Returns when the next one will be stalled. `limit` gives the limit of a job in milliseconds.
+    /// Marks stalled groups. Returns when the next one will be stalled. `limit` gives the limit of a job in
+    /// milliseconds.
     pub(crate) fn check(&mut self, now: Time, limit: impl Fn(JobId) -> u64) -> Option<Time> {
         let waiting = self.slots.iter_mut().filter_map(|slot| slot.job.map(|job| (job, slot)));
         waiting.filter_map(|(job, slot)| slot.fence.check(now, limit(job))).min()
