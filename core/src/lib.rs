@@ -13,7 +13,7 @@
 //!
 //! # Example
 //!
-//! A job of two ranks that speak PMI-1, from the handshake to the end. `examples/tcp.rs` does the same over TCP.
+//! A job of two PMI-1 ranks, from the handshake to the end. `examples/tcp.rs` does the same over TCP.
 //!
 //! ```
 //! use hydrant_core::storage::FixedStorage;
@@ -65,14 +65,14 @@
 //!
 //! # Errors
 //!
-//! [`Fault`] is a mistake of the host, or a limit that it reached: nothing was changed. [`Refusal`] is an error
-//! response to a client. [`Malformed`] says why the bytes of a client cannot be decoded, after which its connection is
-//! closed.
+//! [`Fault`] is an error of the host, or a limit that it has reached. The server is then unchanged. [`Refusal`] is an
+//! error reply to a client. [`Malformed`] is the reason that bytes of a client cannot be decoded. The connection is
+//! then closed.
 //!
 //! # Features
 //!
-//! All are off by default. `alloc` adds storage on the heap. `log` and `defmt`, which exclude each other, select where
-//! events are logged to.
+//! All features are off by default. `alloc` adds storage on the heap. `log` and `defmt` select the destination of
+//! logged events, and exclude each other.
 #![no_std]
 #![forbid(unsafe_code)]
 

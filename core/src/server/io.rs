@@ -211,9 +211,9 @@ pub enum Input<'a> {
         /// Its exit.
         exit: Exit,
     },
-    /// Nothing happened, but time passed.
+    /// Time has passed. [`poll_at`](crate::Server::poll_at) returns when this input is due.
     Timeout,
-    /// The job is over: every process has exited. Its connections are let go and what it stored is dropped.
+    /// Deregisters a job after all its processes have exited. Its connections are closed and its data is dropped.
     DeregisterJob {
         /// The job.
         job: JobId,
@@ -221,7 +221,7 @@ pub enum Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Reads an input that was written in postcard, and nothing where there is none.
+    /// Decodes an input in postcard. Returns `None` if it is malformed.
     #[cold]
     pub fn read(bytes: &'a [u8]) -> Option<Input<'a>> {
         postcard::from_bytes(bytes).ok()

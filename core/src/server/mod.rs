@@ -49,7 +49,8 @@ use crate::trace::event;
 /// # Kinds of methods
 ///
 /// - Input: [`handle`](Server::handle) applies one [`Input`]. It is the only method that changes what the server does.
-/// - Output: [`poll`](Server::poll) returns the next [`Output`]; [`has_output`](Server::has_output) tells whether there may be one.
+/// - Output: [`poll`](Server::poll) returns the next [`Output`]. [`has_output`](Server::has_output) returns whether
+///   there may be one.
 /// - Time: [`poll_at`](Server::poll_at) returns when [`Input::Timeout`] is due.
 /// - Status: [`job_report`](Server::job_report), [`rank_report`](Server::rank_report), [`used`](Server::used), and
 ///   [`take_limit_hit`](Server::take_limit_hit), which reports each exhausted limit once.

@@ -2,8 +2,8 @@
 //!
 //! [`Layout::of`] derives the length of every slab from [`Limits`]. One call lays the memory out:
 //!
-//! - [`fixed_storage!`](crate::fixed_storage) names a [`FixedStorage`] for constant limits: one value for a `static` or the stack,
-//!   without an allocator.
+//! - [`fixed_storage!`](crate::fixed_storage) names a [`FixedStorage`] for constant limits: one value for a `static` or
+//!   the stack, without an allocator.
 //! - `OwnedStorage` (feature `alloc`) holds slabs for limits known at run time.
 //! - `OwnedSlots` (feature `alloc`) leaves the key-value log to the host, which may map or share it.
 //! - [`Storage::in_arena`] carves the slabs from a memory region of the host.
