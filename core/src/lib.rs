@@ -6,7 +6,7 @@
 //!
 //! - [`Server::handle`] applies one [`Input`]: a registered job, a connection, received bytes, an exited process.
 //! - [`Server::poll`] returns the next [`Output`]: a reply to send, a connection to close, a job to abort.
-//! - [`Storage`] is memory that the host lends. Its size follows from [`Limits`]; see [`storage`].
+//! - [`Storage`] is memory that the host lends. Its size follows from [`Limits`]. See [`storage`].
 //! - [`Inbox`] holds the bytes of a connection that the server has not consumed.
 //!
 //! Equal inputs give equal outputs on every platform. Input bytes never cause a panic.

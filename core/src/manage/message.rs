@@ -41,7 +41,7 @@ pub enum Request<'a> {
         job: JobId,
         /// Its first rank of this program.
         first: Rank,
-        /// How many ranks.
+        /// Number of ranks.
         count: u32,
         /// The program's number on the command line.
         appnum: u32,
@@ -64,7 +64,7 @@ pub enum Request<'a> {
         name: &'a str,
         /// Its first rank.
         first: Rank,
-        /// How many ranks.
+        /// Number of ranks.
         count: u32,
     },
     /// Accepts clients of the job. Reply: [`Report::Done`].
@@ -78,7 +78,7 @@ pub enum Request<'a> {
         job: JobId,
         /// The rank.
         rank: Rank,
-        /// How it ended.
+        /// Its exit.
         exit: Exit,
     },
     /// Ends the job: closes its connections and drops its data. Reply: [`Report::Done`].
@@ -184,7 +184,7 @@ pub enum Report<'a> {
     Usage {
         /// The limit.
         limit: Limit,
-        /// How much of it is used.
+        /// Used part of it.
         used: u32,
         /// Its size.
         size: u32,
@@ -222,11 +222,11 @@ pub enum Report<'a> {
     Late {
         /// The job.
         job: JobId,
-        /// How many ranks have arrived.
+        /// Number of ranks that have arrived.
         arrived: u32,
-        /// How many take part.
+        /// Number of ranks that take part.
         size: u32,
-        /// The missing ones, as `0-3,7`, cut short with `,...`.
+        /// The missing ranks, as `0-3,7`, truncated with `,...`.
         missing: &'a str,
     },
     /// Event: every rank of the job has exited. The host ends it with [`Request::Forget`].
@@ -288,7 +288,7 @@ pub struct Welcome<'a> {
     pub pmi_port: u16,
     /// Maximum number of connected clients.
     pub sockets: u32,
-    /// How many more clients can connect now.
+    /// Number of clients that can connect in addition now.
     pub free_sockets: u32,
     /// Maximum length of a client's message in bytes. Clients with longer ones are closed.
     pub message_max: u32,
@@ -350,7 +350,7 @@ pub struct BoardReport {
     pub uptime: u64,
     /// Maximum number of connected clients.
     pub sockets: u32,
-    /// How many more clients can connect now.
+    /// Number of clients that can connect in addition now.
     pub free_sockets: u32,
     /// Clients that have connected.
     pub accepted: u32,

@@ -205,7 +205,7 @@ pub struct Received<'b> {
     pub next: Next,
 }
 
-/// What the embedding program does with a connection after sending a reply.
+/// Action of the embedding program on a connection after sending a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Passes further bytes to [`ManagementServer::receive`].

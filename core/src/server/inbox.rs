@@ -44,7 +44,7 @@ pub struct Inbox<B> {
 }
 
 impl<B: AsRef<[u8]> + AsMut<[u8]>> Inbox<B> {
-    /// Creates an empty inbox. `buffer` may be an array, a vector or a slice; its content does not matter.
+    /// Creates an empty inbox. `buffer` may be an array, a vector or a slice. Its content does not matter.
     pub const fn new(buffer: B) -> Inbox<B> {
         Inbox { buffer, len: 0, waiting: false }
     }

@@ -291,7 +291,7 @@ impl<'a> JobSpec<'a> {
     }
 }
 
-/// Result of [`crate::Server::handle`]: what it consumed of [`Input::Bytes`].
+/// Result of [`crate::Server::handle`]: the consumed part of [`Input::Bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Consumed {
     /// Number of bytes consumed. The host hands in the others again, with those that follow.

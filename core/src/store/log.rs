@@ -3,7 +3,7 @@
 //! A record consists of [`HEADER`] bytes, the key, the value, and padding to a multiple of four bytes. Numbers are
 //! little-endian:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..4 | hash of space and key |
 //! | 4..8 | number of the key-value space |

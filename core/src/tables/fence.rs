@@ -1,7 +1,7 @@
 //! Fences of whole jobs, and barriers of groups of ranks.
 //!
 //! A job's own fence is a [`Fence`] in the job's slot. Group barriers are [`Groups`], which also store the members.
-//! Both count arrivals; the server checks who may arrive and sends the releases.
+//! Both count arrivals. The server checks which ranks may arrive, and sends the releases.
 
 use serde::{Deserialize, Serialize};
 

@@ -55,7 +55,7 @@ impl<'s> Names<'s> {
     /// Publishes a name for a job.
     ///
     /// # Errors
-    /// [`Refusal::NameLength`], [`Refusal::NameTaken`], or [`Refusal::Full`]; nothing is changed.
+    /// [`Refusal::NameLength`], [`Refusal::NameTaken`], or [`Refusal::Full`]. Nothing is changed then.
     pub(crate) fn publish<'a>(
         &mut self,
         owner: Spaces,
@@ -98,7 +98,7 @@ impl<'s> Names<'s> {
     /// Counts a look-up that waits for an unpublished name. Returns the index of the name's slot.
     ///
     /// # Errors
-    /// [`Refusal::NameLength`] or [`Refusal::Full`]; nothing is changed.
+    /// [`Refusal::NameLength`] or [`Refusal::Full`]. Nothing is changed then.
     pub(crate) fn wait<'a>(&mut self, name: impl Pieces<'a>) -> Result<u32, Refusal> {
         let at = self.place(name)?;
         self.slots[at].waiting += 1;

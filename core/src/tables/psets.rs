@@ -76,7 +76,7 @@ impl<'s> Psets<'s> {
     ///
     /// # Errors
     /// [`Refusal::PsetName`], [`Refusal::BadGroup`] for no ranks or ranks that the job does not have,
-    /// [`Refusal::PsetTaken`], [`Refusal::Full`]; nothing is changed.
+    /// [`Refusal::PsetTaken`], [`Refusal::Full`]. Nothing is changed then.
     pub(crate) fn define(
         &mut self,
         job: JobId,

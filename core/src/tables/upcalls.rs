@@ -100,7 +100,7 @@ impl<'s> Upcalls<'s> {
     /// Stores a request. Returns its upcall.
     ///
     /// # Errors
-    /// [`Refusal::NoSpawn`] for a spawn if there are no slots at all, [`Refusal::Full`]; nothing is changed.
+    /// [`Refusal::NoSpawn`] for a spawn if there are no slots at all, [`Refusal::Full`]. Nothing is changed then.
     pub(crate) fn ask(
         &mut self,
         parent: (JobId, Rank),
