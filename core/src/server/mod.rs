@@ -48,7 +48,7 @@ use crate::trace::event;
 ///
 /// # Kinds of methods
 ///
-/// - Input: [`handle`](Server::handle) applies one [`Input`]. It is the only method that changes the server's further behaviour.
+/// - Input: [`handle`](Server::handle) applies one [`Input`]. No other method affects later outputs.
 /// - Output: [`poll`](Server::poll) returns the next [`Output`]. [`has_output`](Server::has_output) returns whether
 ///   there may be one.
 /// - Time: [`poll_at`](Server::poll_at) returns when [`Input::Timeout`] is due.
