@@ -1,8 +1,8 @@
 //! Management server without I/O: connections of hosts, their requests, and the jobs that they open.
 //!
 //! The embedding program owns sockets and clients. It reports connections, received bytes and the time to a
-//! [`ManagementServer`], which decodes requests, checks them, carries them out on a [`Service`] and encodes the replies.
-//! Nothing is allocated. Hosts and jobs are kept in slots that the caller lends.
+//! [`ManagementServer`], which decodes requests, checks them, carries them out on a [`Service`] and encodes the
+//! replies. Nothing is allocated. Hosts and jobs are kept in slots that the caller lends.
 //!
 //! ```text
 //! connected ──► receive ──► receive ──► ... ──► disconnected
@@ -65,7 +65,7 @@ impl<E> From<Fault> for Failure<E> {
     }
 }
 
-/// What a management server manages: a PMI server with its ports and clients.
+/// Service that a management server controls: a PMI server with its ports and clients.
 ///
 /// A method that fails with [`Failure::Refused`] must leave everything unchanged.
 pub trait Service {
@@ -126,8 +126,9 @@ pub trait Service {
     /// [`Failure`] if the job does not exist.
     fn forget(&mut self, job: JobId) -> Result<(), Failure<Self::Error>>;
 
-    /// Called when the host that reported the job's exits is gone. [`exit_of_connection`] replaces its reports. A service
-    /// that asks [`ManagementServer::rank_left`] at every closed connection need not do anything.
+    /// Reports exits from now on as [`exit_of_connection`] derives them. Called when the host that reported the job's
+    /// exits is disconnected. A service that calls [`ManagementServer::rank_left`] for every closed connection need
+    /// not do anything.
     fn derive_exits(&mut self, _job: JobId) {}
 
     /// Returns the state of a job.
@@ -164,7 +165,7 @@ impl HostSlot {
 struct Host {
     connected_at: u64,
     greeted: bool,
-    /// Since when it does not read.
+    /// Time since which it does not read.
     blocked_since: Option<u64>,
 }
 
@@ -179,7 +180,7 @@ impl JobSlot {
 
 #[derive(Clone, Copy, Debug)]
 struct Job {
-    /// The host that opened it, while that is connected.
+    /// Host that opened it, while it is connected.
     host: Option<usize>,
     size: u32,
     /// Whether clients are accepted.
@@ -194,17 +195,17 @@ struct Job {
 /// Result of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received<'b> {
-    /// How many bytes of the input are consumed.
+    /// Number of consumed bytes.
     pub consumed: usize,
     /// The encoded reply.
     pub reply: &'b [u8],
     /// The error in the reply.
     pub refused: Option<Error>,
-    /// What to do after sending the reply.
+    /// Action after sending the reply.
     pub next: Next,
 }
 
-/// What the embedding program does with a connection after sending a reply.
+/// Action of the embedding program on a connection after sending a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Passes further bytes to [`ManagementServer::receive`].
@@ -215,7 +216,7 @@ pub enum Next {
     Close,
 }
 
-/// Why a host's time is over.
+/// Reason that a host's time is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
     /// It did not send [`Request::Hello`].
@@ -252,14 +253,14 @@ impl<'m> ManagementServer<'m> {
         self.hosts.iter().position(|slot| slot.0.is_none())
     }
 
-    /// A host has connected. `host` is its number, which is below the number of slots and unused.
+    /// Registers a connection of a host. `host` is an unused number below the number of slots.
     pub fn connected(&mut self, host: usize, now: u64) {
         if let Some(slot) = self.hosts.get_mut(host) {
             slot.0 = Some(Host { connected_at: now, greeted: false, blocked_since: None });
         }
     }
 
-    /// A host's connection is closed. Its jobs are dropped, except for [kept](OpenJob::keep) ones.
+    /// Unregisters a connection of a host. Its jobs are dropped, except for [kept](OpenJob::keep) ones.
     ///
     /// # Errors
     /// Fatal errors of the service.
@@ -282,7 +283,7 @@ impl<'m> ManagementServer<'m> {
             job.exits_told = false;
             let size = job.size;
             service.derive_exits(id);
-            // Connections that closed before, whose exits the host would have reported.
+            // Derives the exits of connections that closed earlier, which the host has not reported.
             for rank in (0..size).map(Rank) {
                 let Some(report) = service.rank_report(id, rank) else { continue };
                 let was_connected = report.initialized || report.finalized;
@@ -336,10 +337,11 @@ impl<'m> ManagementServer<'m> {
         }
     }
 
-    /// Carries out the first request in `bytes`. Returns `None` if it is incomplete, or if a recording is sent to this host.
+    /// Carries out the first request in `bytes`. Returns `None` if it is incomplete, or if a recording is sent to this
+    /// host.
     ///
-    /// The reply is encoded into `buf`, which has room for [`PREFIX`](super::PREFIX) + [`RECORD_MAX`](super::RECORD_MAX)
-    /// bytes. Pending events are to be sent before the reply.
+    /// The reply is encoded into `buf`, which has room for [`PREFIX`](super::PREFIX) +
+    /// [`RECORD_MAX`](super::RECORD_MAX) bytes. Pending events are to be sent before the reply.
     ///
     /// # Errors
     /// Fatal errors of the service.
@@ -371,7 +373,7 @@ impl<'m> ManagementServer<'m> {
             _ if self.is_recording(host) => Next::Record,
             _ => Next::Receive,
         };
-        // Every reply fits: the name of the server is short.
+        // Every reply fits, because the name of the server is short.
         let reply = encode(&report, buf).unwrap_or_default();
         Ok(Some(Received { consumed, reply, refused, next }))
     }
@@ -425,7 +427,7 @@ impl<'m> ManagementServer<'m> {
         Ok(Report::Done)
     }
 
-    /// Makes a host the manager, if there may be one only.
+    /// Makes a host the manager, if only one is allowed.
     fn claim(&mut self, host: usize) -> Result<(), Error> {
         if self.config.exclusive {
             if self.manager.is_some_and(|manager| manager != host) {
@@ -472,7 +474,7 @@ impl<'m> ManagementServer<'m> {
                 self.owned(host, job)?;
                 self.forget(service, job)?;
             }
-            // Requests that change nothing.
+            // These requests change nothing.
             Request::Hello { .. }
             | Request::Job { .. }
             | Request::Rank { .. }
@@ -545,7 +547,7 @@ impl<'m> ManagementServer<'m> {
         Ok(())
     }
 
-    /// Ends a job, in whatever state.
+    /// Ends a job, in any state.
     ///
     /// # Errors
     /// [`Failure`] of the service.
@@ -557,7 +559,7 @@ impl<'m> ManagementServer<'m> {
         Ok(())
     }
 
-    /// A rank's connection has closed. Reports its exit, unless the job's host does that.
+    /// Handles a closed connection of a rank. Reports its exit, unless the job's host does that.
     ///
     /// # Errors
     /// Fatal errors of the service.
@@ -613,7 +615,7 @@ impl<'m> ManagementServer<'m> {
         self.job(id).is_some_and(|job| job.over)
     }
 
-    /// Returns how many jobs are not over.
+    /// Returns the number of jobs that are not over.
     pub fn running_jobs(&self) -> usize {
         self.jobs.iter().flat_map(|slot| slot.0).filter(|job| !job.over).count()
     }
@@ -647,7 +649,7 @@ pub fn exit_of_connection(finalized: bool) -> Exit {
     if finalized { Exit::Code(0) } else { Exit::Lost }
 }
 
-/// Keeps fatal errors. A refusal is the service's answer to a call that no host made.
+/// Returns fatal errors and ignores refusals, for calls without a request of a host.
 fn fatal<E>(result: Result<(), Failure<E>>) -> Result<(), E> {
     match result {
         Err(Failure::Fatal(error)) => Err(error),
