@@ -25,7 +25,7 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// Gives the name server its ends of new connections.
+    /// Passes the name server its ends of new connections.
     pub(super) fn connect_names(&mut self) -> Result<(), RunError> {
         let now = self.now();
         let fresh = self.name_client.as_mut().map(|client| client.take_fresh()).unwrap_or_default();
