@@ -47,7 +47,7 @@ impl<L: AsFd> Listener<L> {
         self.paused_until
     }
 
-    /// Ends a pause that is over at time `now`.
+    /// Ends a pause whose time has passed at `now`.
     ///
     /// # Errors
     /// The system cannot watch the socket.
