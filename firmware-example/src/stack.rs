@@ -12,7 +12,7 @@ const PAINT: u32 = 0xCCCC_CCCC;
 /// Maximum number of bytes to search. Boards with much RAM have a larger stack.
 const LOOK: usize = 64 * 1024;
 
-/// The most of it that has been in use, in bytes.
+/// Returns the maximum stack usage, in bytes.
 pub(crate) fn used() -> u32 {
     let end = &raw const _stack_start;
     let size = end.addr() - (&raw const __euninit).addr();

@@ -29,7 +29,7 @@ pub(crate) struct Client {
     pub(super) closing: bool,
     /// The connection is to be closed by a reset, because no reply was sent.
     pub(super) abrupt: bool,
-    /// When it connected, or when it was closed by this side.
+    /// Time of the connection, or of its end by this side.
     since: u64,
 }
 

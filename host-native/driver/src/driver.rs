@@ -310,7 +310,7 @@ where
         Ok(self.handle(now, Input::DeregisterJob { job })?)
     }
 
-    /// When [`handle_timeout`](Driver::handle_timeout) has something to do.
+    /// Returns the time of the next [`handle_timeout`](Driver::handle_timeout).
     pub fn poll_at(&mut self) -> Option<u64> {
         let handshake = self.conns.oldest_incoming().map(|(_, opened)| opened + HANDSHAKE_TIMEOUT);
         let backend = self.backend.poll_at().map(|Time(at)| at);

@@ -42,7 +42,7 @@ impl<L: AsFd> Listener<L> {
         self.paused_until = Some(now + PAUSE_MS);
     }
 
-    /// When [`resume`](Listener::resume) has something to do.
+    /// Returns the time of the next [`resume`](Listener::resume).
     pub fn deadline(&self) -> Option<u64> {
         self.paused_until
     }

@@ -122,7 +122,7 @@ impl Checks {
     /// A rank has read a key.
     ///
     /// # Panics
-    /// When the value is older than it may be, or from the future.
+    /// The value is older than the minimum, or newer than any requested put.
     pub fn got(&self, rank: u32, of: u32, key: u32, round: Option<u32>) {
         let least = self.floors[rank as usize][of as usize][key as usize];
         let most = self.asked[of as usize][key as usize];

@@ -28,7 +28,7 @@ pub struct Cost {
     pub ranks: u32,
     /// Links from the head to the daemon farthest from it.
     pub depth: u32,
-    /// The most children that a node has.
+    /// Maximum number of children of a node.
     pub children: u32,
     /// Bytes of all keys and values.
     pub data: u64,
@@ -36,9 +36,9 @@ pub struct Cost {
     pub messages: u64,
     /// Bytes of all links.
     pub bytes: u64,
-    /// The most that one node received, in bytes.
+    /// Maximum number of bytes that one node received.
     pub received: u64,
-    /// The most that one node sent, in bytes.
+    /// Maximum number of bytes that one node sent.
     pub sent: u64,
     /// From the last arrival to the last release, in nanoseconds.
     pub time: u64,

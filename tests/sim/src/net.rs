@@ -52,9 +52,9 @@ pub struct Speed {
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wire {
-    /// When the sender can send the next byte.
+    /// Time at which the sender can send the next byte.
     free: u64,
-    /// When the last message arrives.
+    /// Time of the last message's arrival.
     last: u64,
     under_way: u64,
     blocked: bool,
@@ -72,7 +72,7 @@ pub struct Net {
 /// Result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// When it arrives.
+    /// Time of arrival.
     pub at: u64,
     /// The link accepts no further messages.
     pub blocked: bool,

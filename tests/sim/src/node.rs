@@ -82,7 +82,7 @@ pub struct Node<'m> {
     pub scheduled: bool,
     /// The node exists.
     pub alive: bool,
-    /// Which job it serves, in the order of the scenario.
+    /// Index of the served job in the scenario.
     pub job: Option<usize>,
     /// The job is ending.
     pub ending: bool,

@@ -12,7 +12,7 @@ pub enum Step {
     Init,
     /// Puts a value that names the round under one of its keys.
     Put {
-        /// Which key.
+        /// Number of the key.
         key: u32,
         /// The round.
         round: u32,
@@ -23,14 +23,14 @@ pub enum Step {
     },
     /// Waits for others, at a meeting that all of them name by the same number.
     Meet {
-        /// Which one, in the order of the scenario.
+        /// Index of the meeting in the scenario.
         meeting: usize,
     },
     /// Reads another's key.
     Get {
         /// Rank that put the key.
         rank: u32,
-        /// Which key.
+        /// Number of the key.
         key: u32,
     },
     /// Finalizes.

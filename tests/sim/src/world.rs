@@ -112,7 +112,7 @@ pub fn limits(scenario: &Scenario) -> Limits {
 /// Runs a scenario to its end.
 ///
 /// # Panics
-/// When a promise is broken.
+/// A guarantee is broken.
 pub fn run(scenario: &Scenario) -> Summary {
     let limits = limits(scenario);
     let mut memory: Vec<MappedStorage> =

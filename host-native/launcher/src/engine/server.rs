@@ -50,7 +50,7 @@ impl<'s> PmiServer<'s> {
         }
     }
 
-    /// When [`handle_timeout`](PmiServer::handle_timeout) has something to do.
+    /// Returns the time of the next [`handle_timeout`](PmiServer::handle_timeout).
     pub(super) fn poll_at(&mut self) -> Option<u64> {
         match self {
             PmiServer::Local(driver) => driver.poll_at(),

@@ -38,7 +38,7 @@ struct Stream {
     sink: SinkId,
     /// An unfinished line.
     partial: Vec<u8>,
-    /// When it shall be shown even so.
+    /// Time at which the unfinished line is shown.
     show_at: Option<u64>,
     /// Not read, because the sink is full.
     held: bool,
@@ -218,7 +218,7 @@ impl Streams {
         }
     }
 
-    /// When [`show`](Streams::show) has something to do.
+    /// Returns the time of the next [`show`](Streams::show).
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.prompts.iter().filter_map(|&id| self.all[id as usize].show_at).min()
     }

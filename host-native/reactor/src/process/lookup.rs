@@ -1,4 +1,4 @@
-//! Which file a command names.
+//! Search for the file of a command.
 
 use std::ffi::OsStr;
 use std::io;

@@ -137,7 +137,7 @@ impl NameClient {
         }
     }
 
-    /// When something is given up at the latest.
+    /// Returns the earliest deadline of a request.
     pub fn deadline(&self) -> Option<u64> {
         self.links.iter().flatten().filter_map(|line| line.link.deadline()).min()
     }

@@ -1,4 +1,4 @@
-//! Which addresses may connect.
+//! Networks of accepted clients.
 
 use std::fmt;
 use std::net::IpAddr;
