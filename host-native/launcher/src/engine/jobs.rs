@@ -77,7 +77,7 @@ impl Ranks {
         self.0.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// The first rank that is not below `rank`.
+    /// Returns the first local rank that is not below `rank`.
     pub(super) fn from(&self, rank: u32) -> Option<u32> {
         self.0.iter().find(|range| range.end > rank).map(|range| range.start.max(rank))
     }

@@ -23,7 +23,7 @@ impl Engine<'_, '_> {
         name_client.ask(request, now, &self.poller);
     }
 
-    /// A connection to the daemon has something.
+    /// Handles a ready connection to the name server.
     pub(super) fn name_client_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         let Some(name_client) = &mut self.name_client else { return Ok(()) };

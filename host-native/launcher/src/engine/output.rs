@@ -65,7 +65,7 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// A rank has written something.
+    /// Handles readable output of a rank.
     pub(super) fn stream_ready(&mut self, id: u32) {
         let now = self.now();
         self.streams.read(id, now, &mut self.buffer, &mut self.sinks, &self.poller);

@@ -176,7 +176,7 @@ impl Engine<'_, '_> {
         self.jobs.iter_mut().for_each(|job| job.run.stop_starting());
     }
 
-    /// A rank's process has ended.
+    /// Handles the exit of a rank's process.
     fn process_ended(&mut self, slot: u32, exit: Exit) -> Result<(), RunError> {
         let Some((job, rank)) = self.jobs.of_slot(slot) else { return Ok(()) };
         let (id, name) = (job.id, job.rank_name(rank));

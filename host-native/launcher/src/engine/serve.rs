@@ -32,7 +32,7 @@ impl Engine<'_, '_> {
         Ok(driver.open(fd, job, rank.map(Rank), now, &self.poller)?)
     }
 
-    /// A connection is ready.
+    /// Handles a ready connection.
     pub(super) fn conn_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         let Some(driver) = self.core.driver() else { return Ok(()) };
@@ -122,7 +122,7 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// A client has become a rank.
+    /// Handles a client that has become a rank.
     fn joined(&mut self, job: JobId, rank: Rank) {
         if let Some(job) = self.jobs.get(job).filter(|_| self.plan.options.verbose) {
             let line = format!("{} has joined", job.rank_name(rank.0));
@@ -135,7 +135,7 @@ impl Engine<'_, '_> {
         self.report_stalled_fence(job, &text);
     }
 
-    /// The connection of a client has been closed.
+    /// Handles a closed connection of a client.
     fn closed(&mut self, job: JobId, rank: Option<Rank>, why: CloseReason) {
         match why {
             CloseReason::Ended | CloseReason::NotIntroduced | CloseReason::Backend(Closing::JobOver) => {}

@@ -95,7 +95,7 @@ impl Sinks {
         }
     }
 
-    /// A stream has ended.
+    /// Handles the end of a stream.
     pub(crate) fn end(&mut self, stream: u32) {
         if let Some(said) = &mut self.uplink {
             said.push(Said::Bytes(stream, Vec::new()));
@@ -176,7 +176,7 @@ impl Sinks {
         self.put(self.stderr, LAUNCHER, format!("{name}: {text}\n").as_bytes());
     }
 
-    /// A stream waits until the sink has room.
+    /// Adds a stream to those that wait for room in the sink.
     pub(crate) fn hold(&mut self, sink: SinkId, stream: u32) {
         self.all[sink].held.push(stream);
     }

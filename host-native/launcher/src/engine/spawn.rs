@@ -83,7 +83,7 @@ impl Engine<'_, '_> {
         Ok((found.program, prepared))
     }
 
-    /// All ranks of a job on this machine have been started.
+    /// Handles the start of all ranks of a job on this machine.
     pub(super) fn job_started(&mut self, id: JobId) -> Result<(), RunError> {
         let job = &mut self.jobs[id];
         if job.is_canceled() || job.is_aborted() {
@@ -97,7 +97,7 @@ impl Engine<'_, '_> {
         self.outputs()
     }
 
-    /// A rank of a spawned job could not be started: those that were are ended.
+    /// Handles a failed start of a rank of a spawned job. The started ranks are killed.
     pub(super) fn cancel(&mut self, id: JobId, rank: u32, error: &RunError) {
         let job = &mut self.jobs[id];
         let (appnum, ordinal) = (job.program(rank).0, job.ordinal);

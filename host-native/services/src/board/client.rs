@@ -537,8 +537,8 @@ impl Board {
         Ok(Some((job, event)))
     }
 
-    /// When [`handle_timeout`](Board::handle_timeout) has something to do, on a clock that began with the connection, as
-    /// the engine's did a moment later.
+    /// Returns the time of the next [`handle_timeout`](Board::handle_timeout), in milliseconds since the connection.
+    /// The clock of the engine starts slightly later.
     pub fn poll_at(&self) -> Option<u64> {
         let since = self.expected()?.since.saturating_duration_since(self.start);
         Some((since + PATIENCE).as_millis() as u64 + 1)

@@ -97,12 +97,12 @@ impl<'s> Endpoint<'s> {
         self.reactor.clock.now()
     }
 
-    /// The next event that the owner has not seen.
+    /// Returns the next event for the owner.
     pub(super) fn next_event(&mut self) -> Option<JobEvent> {
         self.events.pop_front()
     }
 
-    /// The lowest number that no job has.
+    /// Returns the lowest free job number.
     pub(super) fn free_id(&self) -> JobId {
         let free = self.ports.iter().position(Option::is_none);
         JobId(free.unwrap_or(self.ports.len()) as u32)
@@ -132,7 +132,7 @@ impl<'s> Endpoint<'s> {
         self.driver.backend_mut().handle(now, input).map(drop)
     }
 
-    /// A rank's process has ended. Its last requests are read first.
+    /// Handles the exit of a rank's process. The last requests of the rank are read first.
     pub(super) fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Error> {
         self.accept(job)?;
         let mut conns: Vec<ConnId> = self.driver.incoming(job).collect();

@@ -37,7 +37,7 @@ enum Ended {
     Called(RankFailure),
     /// A rank aborted itself alone.
     Alone { rank: Rank, code: u8, message: String },
-    /// These ranks have not come.
+    /// Ranks that have not joined.
     Absent { missing: Vec<u32>, seconds: f64 },
 }
 
@@ -66,7 +66,7 @@ impl Job {
         self.end.is_some() || self.left == self.size()
     }
 
-    /// A rank has joined.
+    /// Records that a rank has joined.
     pub(super) fn join(&mut self, rank: Rank, from: Option<SocketAddr>) {
         self.ranks[rank.index()] = State::Joined(from);
         self.joined += 1;

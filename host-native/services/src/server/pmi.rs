@@ -198,7 +198,7 @@ impl PmiServer<'_, '_> {
         Ok(())
     }
 
-    /// A line that was asked for with `--verbose`.
+    /// Logs a line if `--verbose` is set.
     fn detail(&mut self, line: impl FnOnce() -> String) {
         if self.options.verbose {
             self.endpoint.log(&line());

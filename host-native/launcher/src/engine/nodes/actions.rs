@@ -38,7 +38,7 @@ impl Engine<'_, '_> {
         self.carry_out_actions()
     }
 
-    /// Has the head handle an event, while its actions are being carried out.
+    /// Passes an event to the head while its actions are being executed.
     pub(super) fn answer(&mut self, event: HeadEvent<'_>) -> Result<(), RunError> {
         let now = self.now();
         match self.head_mut() {

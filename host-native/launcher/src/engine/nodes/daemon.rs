@@ -252,7 +252,7 @@ impl Engine<'_, '_> {
         self.procs.signal_all(signal);
     }
 
-    /// A job is canceled: its ranks are killed.
+    /// Kills the ranks of a canceled job.
     fn cancel_local(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.cancel(None, 0);

@@ -165,7 +165,7 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// A process has ended that is no rank's.
+    /// Handles the exit of a process that is no rank.
     pub(super) fn helper_ended(&mut self, pid: Pid, status: WaitStatus) {
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
@@ -173,7 +173,7 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// A descriptor of the links is ready.
+    /// Handles a ready descriptor of the links.
     pub(super) fn link_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
