@@ -18,6 +18,7 @@
 
 mod message;
 pub mod server;
+mod service;
 #[cfg(test)]
 mod tests;
 

@@ -64,7 +64,7 @@ impl Server<'_> {
                 .or_else(|| aborted().map(Event::Kill))
                 .or_else(|| job(|job| job.ending_pending).map(Event::Ending))
                 .or_else(|| job(|job| job.fence.stall == Stall::Pending).map(Event::StalledFence))
-                .or_else(|| groups.x().map(Event::StalledGroup));
+                .or_else(|| groups.next_stalled().map(Event::StalledGroup));
             if events_pending.is_some() {
                 return events_pending;
             }
@@ -79,7 +79,7 @@ impl Server<'_> {
             Event::Upcall(upcall) => self.emit_upcall(upcall, buf),
             Event::Kill(rank) => self.emit_kill_rank(rank, buf),
             Event::Ending(job) => self.emit_abort_job(job, buf),
-            Event::StalledFence(job) => self.x(job, buf),
+            Event::StalledFence(job) => self.write_stalled_fence(job, buf),
             Event::StalledGroup(group) => self.emit_stalled_group(group, buf),
             Event::Peer(node, len) => Some(Output::Peer { node, bytes: &buf[..len] }),
         }
@@ -119,7 +119,7 @@ impl Server<'_> {
         Some(Output::KillRank { job: JobId(job as u32), rank, code: abort.code, message })
     }
 
-    fn x<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
+    fn write_stalled_fence<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let state = &mut self.jobs[job.index()];
         state.fence.stall = Stall::Reported;
         let here = self.links.node();

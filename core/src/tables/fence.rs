@@ -354,7 +354,7 @@ impl<'s> Groups<'s> {
     }
 
     /// Returns a stalled group that has not been reported, and marks it as reported.
-    pub(crate) fn x(&mut self) -> Option<u32> {
+    pub(crate) fn next_stalled(&mut self) -> Option<u32> {
         let at = self.slots.iter().position(|slot| slot.fence.stall == Stall::Pending)?;
         self.slots[at].fence.stall = Stall::Reported;
         Some(at as u32)
