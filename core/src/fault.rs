@@ -1,4 +1,4 @@
-//! Errors, one type for each party at fault.
+//! Error types: one for hosts, one for clients' requests, one for clients' bytes.
 
 use core::fmt;
 
@@ -8,60 +8,61 @@ use crate::limits::{
     KEY_MAX, Limit, MESSAGE_MAX, NAME_MAX, PORT_MAX, PSET_NAME_MAX, SPAWN_PROGRAMS_MAX, VALUE_MAX,
 };
 
-/// The host broke the contract of [`crate::Server::handle`]; nothing was changed.
+/// Violation of the contract of [`crate::Server::handle`] by the host. The server is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Fault {
-    /// A connection number at or above the limit, or one that is not open.
+    /// A connection number that is not below the limit, or that is not open.
     NoSuchConn,
     /// A connection number that is open already.
     ConnInUse,
-    /// A job number at or above the limit, or one that is not known.
+    /// A job number that is not below the limit, or that is not registered.
     NoSuchJob,
-    /// A job number in use already.
+    /// A job number that is in use.
     JobInUse,
-    /// A rank that the job does not have.
+    /// A rank that is not below the job's size.
     NoSuchRank,
     /// A rank that has a connection already, or has exited.
     RankTaken,
-    /// A job of no ranks.
+    /// A job without ranks.
     EmptyJob,
     /// A job id that is empty, too long, or holds a byte that either protocol reserves.
     BadJobId,
-    /// The limit leaves no room for what the host asked for. The second number is the limit's size.
+    /// A limit that is reached. The second number is the limit's size.
     Full(Limit, u32),
-    /// Attributes, programs and places come before the job's first connection, places also before its first exit; a key
-    /// or value is at most [`KEY_MAX`] and [`VALUE_MAX`] bytes.
+    /// An attribute, program or rank mapping after the job's first connection, a rank mapping after its first exit, a
+    /// key longer than [`KEY_MAX`] bytes, or a value longer than [`VALUE_MAX`] bytes.
     BadAttribute,
-    /// A spawn or a request about a name that is not known, or has been answered.
+    /// An upcall that is unknown or already complete.
     NoSuchUpcall,
-    /// A process set that cannot be: its name is empty, too long, reserved or taken, or its ranks are not the job's.
+    /// A process set whose name is empty, too long, reserved or taken, or whose ranks are not all in the job.
     BadPset,
-    /// A slab that is shorter than the limits require. Lengths above [`u32::MAX`] are given as that.
+    /// A slab that is shorter than the limits require. Lengths above [`u32::MAX`] are reported as [`u32::MAX`].
     InsufficientStorage {
         /// The slab.
         slab: Slab,
         /// Elements that the limits require.
         needed: u32,
-        /// Elements that it has.
+        /// Elements of the slab.
         given: u32,
     },
-    /// A node number that the tree does not have, more neighbours than [`Limits::links`](crate::Limits::links), a node
-    /// that is no neighbour, or a tree that comes after a job.
+    /// A node number that is not in the tree, more neighbours than [`Limits::links`](crate::Limits::links), a node
+    /// that is not a neighbour, or a tree after the first job.
     BadNode,
-    /// A message from another node that it would not have sent.
+    /// An invalid message from another node.
     BadPeer,
-    /// What a rank on some node asked for and cannot have; its client gets this as the answer.
+    /// A refused request of a rank on any node. Its client gets the refusal as the reply.
     Refused(Refusal),
-    /// Bytes that are no snapshot of a server.
+    /// Bytes that are not a snapshot of a server.
     Snapshot(Damage),
-    /// A buffer for outputs that is shorter than [`Limits::output_max`](crate::Limits::output_max), or one for a snapshot that is
-    /// shorter than [`Server::snapshot_len`](crate::Server::snapshot_len). The number is the length needed, in bytes.
+    /// A buffer for outputs that is shorter than [`Limits::output_max`](crate::Limits::output_max), or a buffer for a
+    /// snapshot that is shorter than [`Server::snapshot_len`](crate::Server::snapshot_len). The number is the required
+    /// length in bytes.
     ShortBuffer(u32),
 }
 
-/// A buffer that is too short for what would be written to it. Nothing was changed.
+/// A buffer that is too short for the bytes to write. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShortBuffer {
@@ -115,7 +116,7 @@ pub enum Slab {
 }
 
 impl Slab {
-    /// Its elements, in the plural.
+    /// Returns the name of the slab's elements, in the plural.
     const fn name(self) -> &'static str {
         match self {
             Slab::Jobs => "job slots",
@@ -134,38 +135,38 @@ impl Slab {
     }
 }
 
-/// What is wrong with the bytes of a snapshot.
+/// Defect in the bytes of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Damage {
-    /// They do not begin as a snapshot of this version does.
+    /// Header of another format or version.
     Header,
-    /// The digest at the end is not theirs: they were changed, or end early.
+    /// Digest at the end that does not match: the bytes were changed or truncated.
     Digest,
-    /// They hold something else than a server's tables in their order.
+    /// Encoding that is not that of a server's tables in their order.
     Encoding,
     /// Limits that this machine cannot hold.
     Limits,
-    /// A job that cannot be, or counts in it that are wrong.
+    /// Invalid job, or wrong counts in a job.
     Jobs,
-    /// A rank that cannot be.
+    /// Invalid rank.
     Ranks,
-    /// A connection that cannot be, or owes what it cannot.
+    /// Invalid connection or pending reply.
     Conns,
-    /// A key-value log that holds something else than records, or not what its ranks have used.
+    /// Key-value log with invalid records, or with a usage that differs from that of the ranks.
     Kvs,
-    /// A group barrier that cannot be.
+    /// Invalid group barrier.
     Groups,
-    /// A name that cannot be, or is not awaited by whom it says.
+    /// Invalid published name, or a wrong number of look-ups that wait for it.
     Names,
-    /// A request to the host that cannot be.
+    /// Invalid upcall.
     Upcalls,
-    /// A process set that cannot be.
+    /// Invalid process set.
     Psets,
-    /// A server that is one of several: what its neighbours have told it is not all that they will count on.
+    /// State of a server on one of several nodes, which cannot be restored.
     Nodes,
-    /// A turn of a connection beyond the limit.
+    /// Index of the next connection beyond the limit.
     Turn,
 }
 
@@ -227,14 +228,14 @@ impl fmt::Display for Fault {
 
 impl core::error::Error for Fault {}
 
-/// A client's bytes are not PMI. The connection cannot go on, because where the next message starts is unknown.
+/// Client bytes that are not PMI. The connection is closed, because the start of the next message is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Malformed {
     /// The length prefix of a PMI-2 message is not six characters of decimal digits and blanks.
     Length,
-    /// A message longer than [`MESSAGE_MAX`], or than the buffer of the host that holds it.
+    /// A message longer than [`MESSAGE_MAX`] or than the host's buffer.
     TooLong,
     /// A message that does not begin with `cmd=` or `mcmd=`.
     NoCommand,
@@ -258,16 +259,16 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// Why a client's request was not carried out. The client gets [`rc`](Refusal::rc) and the text as `errmsg`;
-/// nothing was changed.
+/// Reason for refusing a client's request. The client gets [`rc`](Refusal::rc) and the text as `errmsg`. Nothing is
+/// changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The limit leaves no room. The second number is the limit's size.
+    /// A limit that is reached. The second number is the limit's size.
     Full(Limit, u32),
-    /// What is left of the limit is reserved for ranks that used less than this one. The second number is this
-    /// rank's share.
+    /// A limit whose remainder is reserved for ranks that used less than this one. The second number is this rank's
+    /// quota.
     Quota(Limit, u32),
     /// A command before `init` or after `finalize`.
     NotInitialized,
@@ -277,9 +278,9 @@ pub enum Refusal {
     Version,
     /// A rank that the job does not have, that is connected already, or that has exited.
     Rank,
-    /// A command without a field that it needs.
+    /// A command without a required field.
     MissingField,
-    /// A field whose value is not of its kind.
+    /// A field with a value of the wrong type.
     BadField,
     /// An empty key.
     EmptyKey,
@@ -287,13 +288,13 @@ pub enum Refusal {
     KeyLength,
     /// A value over [`VALUE_MAX`] bytes.
     ValueLength,
-    /// A value that the asking client's protocol cannot carry.
+    /// A value that the client's protocol cannot carry.
     Unprintable,
-    /// A key-value space that does not exist or is closed to this job.
+    /// A key-value space that does not exist, or that is not accessible to this job.
     NoKvs,
-    /// A barrier group that is malformed or without the asking rank.
+    /// A barrier group that is malformed or does not contain the requesting rank.
     BadGroup,
-    /// A rank that waits in that fence already.
+    /// A rank that already waits in that fence.
     InFence,
     /// A job that does not exist.
     NoJob,
@@ -303,28 +304,29 @@ pub enum Refusal {
     NameLength,
     /// A name that is published already.
     NameTaken,
-    /// A name that nobody has published.
+    /// A name that is not published.
     NoName,
-    /// A spawn of too many programs.
+    /// A spawn of more than [`SPAWN_PROGRAMS_MAX`] programs.
     Programs,
     /// A spawn on a host that starts no processes.
     NoSpawn,
-    /// A spawn of which nothing was started; the codes say why.
+    /// A spawn that started no process. The codes give the reasons.
     NotStarted,
-    /// A process set's name that is empty, over [`PSET_NAME_MAX`] bytes, or of the reserved `mpi://`.
+    /// A process set's name that is empty, longer than [`PSET_NAME_MAX`] bytes, or starts with the reserved `mpi://`.
     PsetName,
-    /// A process set of that name with other members that exists already.
+    /// A process set whose name is in use with other members.
     PsetTaken,
-    /// A process set that does not exist or that the asking rank is not in.
+    /// A process set that does not exist or does not contain the requesting rank.
     NoPset,
-    /// A process set with a member that has died.
+    /// A process set with a dead member.
     PsetDead,
-    /// A command that the server does not know or does not offer.
+    /// A command that is unknown or not supported.
     Unsupported,
 }
 
 impl Refusal {
-    /// The error code of pmi2.h (`PMI2_ERR_…`) that a client gets as `rc`; PMI-1 clients test for nonzero only.
+    /// Returns the error code of pmi2.h (`PMI2_ERR_…`) that a client gets as `rc`. PMI-1 clients only test for
+    /// nonzero.
     pub const fn rc(self) -> i32 {
         match self {
             Refusal::NotInitialized => 1,

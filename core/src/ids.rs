@@ -1,4 +1,4 @@
-//! Identifiers. All are dense indices that a host may use for its own arrays.
+//! Identifiers: dense indices, which a host may use for its own arrays.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ macro_rules! index {
         }
 
         impl $name {
-            /// The number as a slice index. Every supported target has at least 32-bit addresses.
+            /// Returns the number as a slice index. Every supported target has addresses of at least 32 bits.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
@@ -31,18 +31,20 @@ macro_rules! index {
 }
 
 index! {
-    /// A job: a set of ranks with a key-value space of their own. Chosen by the host, below [`crate::Limits::jobs`].
+    /// Number of a job: a set of ranks with its own key-value space. The host chooses it, below
+    /// [`crate::Limits::jobs`].
     JobId
 }
 index! {
-    /// A process's number in its job, from 0 to the job's size less one.
+    /// Number of a process in its job, from 0 to the job's size minus one.
     Rank
 }
 index! {
-    /// A request that the host carries out, below [`crate::Limits::spawns`].
+    /// Number of an upcall: a request that the host carries out. It is below [`crate::Limits::spawns`].
     UpcallId
 }
 index! {
-    /// A client connection. Chosen by the host, below [`crate::Limits::conns`]; free for reuse once closed.
+    /// Number of a client connection. The host chooses it, below [`crate::Limits::conns`], and may reuse it after the
+    /// connection is closed.
     ConnId
 }

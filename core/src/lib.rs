@@ -1,19 +1,19 @@
 //! PMI-1 and PMI-2 process manager protocol as a state machine without I/O, in `no_std` Rust without an allocator.
 //!
-//! MPI programs find each other through a process manager: they learn their rank, exchange key-value pairs, wait in
-//! fences, publish names and spawn processes. [`Server`] implements the process manager's side of that protocol, and
-//! [`client::Client`] the program's side. A host embeds them: it owns the sockets, the clock, the memory and the processes.
+//! A process manager gives the processes of an MPI program their ranks, a key-value store, fences, a name service and
+//! process spawning. [`Server`] implements the process manager's side of the protocol, and [`client::Client`] the
+//! program's side. A host embeds them. It owns the sockets, the clock, the memory and the processes.
 //!
 //! - [`Server::handle`] applies one [`Input`]: a registered job, a connection, received bytes, an exited process.
 //! - [`Server::poll`] returns the next [`Output`]: a reply to send, a connection to close, a job to abort.
-//! - [`Storage`] is memory that the host lends. Its size follows from [`Limits`]; see [`storage`].
+//! - [`Storage`] is memory that the host lends. Its size follows from [`Limits`]. See [`storage`].
 //! - [`Inbox`] holds the bytes of a connection that the server has not consumed.
 //!
 //! Equal inputs give equal outputs on every platform. Input bytes never cause a panic.
 //!
 //! # Example
 //!
-//! A job of two ranks that speak PMI-1, from the handshake to the end. `examples/tcp.rs` does the same over TCP.
+//! A job of two PMI-1 ranks, from the handshake to the end. `examples/tcp.rs` does the same over TCP.
 //!
 //! ```
 //! use hydrant_core::storage::FixedStorage;
@@ -65,13 +65,14 @@
 //!
 //! # Errors
 //!
-//! [`Fault`] is a mistake of the host, or a limit that it reached: nothing was changed. [`Refusal`] is an error response to a
-//! client. [`Malformed`] says why the bytes of a client cannot be decoded, after which its connection is closed.
+//! [`Fault`] is an error of the host, or a limit that it has reached. The server is then unchanged. [`Refusal`] is an
+//! error reply to a client. [`Malformed`] is the reason that bytes of a client cannot be decoded. The connection is
+//! then closed.
 //!
 //! # Features
 //!
-//! All are off by default. `alloc` adds storage on the heap. `log` and `defmt`, which exclude each other, select where events
-//! are logged to.
+//! All features are off by default. `alloc` adds storage on the heap. `log` and `defmt` select the destination of
+//! logged events, and exclude each other.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -2,73 +2,73 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Longest key in bytes; what PMI-1's `get_maxes` announces and pmi2.h calls `PMI2_MAX_KEYLEN`.
+/// Maximum length of a key in bytes: `keylen_max` of PMI-1's `get_maxes`, `PMI2_MAX_KEYLEN` of pmi2.h.
 pub const KEY_MAX: u32 = 64;
-/// Longest value in bytes; PMI-1's `vallen_max` and pmi2.h's `PMI2_MAX_VALLEN`.
+/// Maximum length of a value in bytes: `vallen_max` of PMI-1's `get_maxes`, `PMI2_MAX_VALLEN` of pmi2.h.
 pub const VALUE_MAX: u32 = 1024;
-/// Longest job id (PMI-1's kvsname) in bytes that the core gives out.
+/// Maximum length of a job id (PMI-1's kvsname) in bytes.
 pub const JOBID_MAX: usize = 64;
-/// What PMI-1's `get_maxes` announces as `kvsname_max`.
+/// Value of `kvsname_max` in the reply to PMI-1's `get_maxes`.
 pub const KVSNAME_MAX: u32 = 256;
-/// Bytes of key-value log that a record takes beside its key and its value.
+/// Bytes of key-value log that a record takes in addition to its key and its value.
 pub const RECORD_HEADER: u32 = 16;
-/// Longest message in bytes, of either protocol and with its framing; pmi2.h's `PMII_MAX_COMMAND_LEN`.
+/// Maximum length of a message in bytes, of either protocol and with its framing; `PMII_MAX_COMMAND_LEN` of pmi2.h.
 pub const MESSAGE_MAX: u32 = 64 * 1024;
-/// Replies that one connection may be owed at once (more than one only where threads share it).
+/// Maximum number of pending replies of a connection. More than one occurs only if threads share the connection.
 pub const PENDING_MAX: usize = 4;
-/// Longest thread id of PMI-2 (`thrid`) in bytes.
+/// Maximum length of a PMI-2 thread id (`thrid`) in bytes.
 pub const THRID_MAX: usize = 23;
-/// How much of an abort message is kept, in bytes.
+/// Length in bytes to which an abort message is truncated.
 pub const MESSAGE_TEXT_MAX: usize = 200;
-/// Longest published name in bytes.
+/// Maximum length of a published name in bytes.
 pub const NAME_MAX: usize = 127;
-/// Longest port of a published name in bytes, NUL not counted; MPICH's `MPI_MAX_PORT_NAME` is 1,024 with it.
+/// Maximum length of the port of a published name in bytes without NUL. MPICH's `MPI_MAX_PORT_NAME` is 1,024 with NUL.
 pub const PORT_MAX: usize = 1023;
-/// Longest name of a process set in bytes, NUL not counted (MPI 4.1, 11.3.2 wants at least 63).
+/// Maximum length of a process set's name in bytes without NUL. MPI 4.1, 11.3.2 requires at least 63.
 pub const PSET_NAME_MAX: usize = 127;
-/// Programs that one spawn may start.
+/// Maximum number of programs in one spawn.
 pub const SPAWN_PROGRAMS_MAX: u32 = 256;
-/// The buffer that [`crate::Server::poll`] needs for any reply, in bytes.
+/// Length in bytes of the buffer that [`crate::Server::poll`] needs for any reply.
 pub const OUTPUT_MAX: usize = 4352;
 
-/// The longest message to another node in bytes, where no group's members need more.
+/// Maximum length in bytes of a message to another node, unless the members of a group need more.
 pub const PEER_MESSAGE_MAX: usize = 32 * 1024;
 
-/// The size of every table, fixed when a server is made.
+/// Capacities of all tables, fixed when a server is created.
 ///
-/// A limit is a count of entries unless its name says bytes. Exhausting one refuses the request that asked for
-/// more, with an error that carries the limit's [name](Limit::name), and leaves everything stored as it was.
+/// A limit is a number of entries unless its name contains `bytes`. A request that exceeds a limit is refused with an
+/// error that carries the limit's [name](Limit::name). Stored data is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Jobs at the same time.
+    /// Maximum number of jobs at the same time.
     pub jobs: u32,
-    /// Ranks, of all jobs together.
+    /// Maximum number of ranks, of all jobs together.
     pub ranks: u32,
-    /// Client connections: one a rank, and some for those who have not said who they are.
+    /// Maximum number of client connections: one per rank, and some for clients that have not identified themselves.
     pub conns: u32,
-    /// Key-value pairs and attributes, of all jobs together.
+    /// Maximum number of key-value pairs and attributes, of all jobs together.
     pub keys: u32,
-    /// Bytes of key-value log: [`RECORD_HEADER`] bytes a pair, its key and its value, in steps of four.
+    /// Bytes of key-value log. A pair takes [`RECORD_HEADER`] bytes, its key and its value, rounded up to a multiple
+    /// of four.
     pub kvs_bytes: u32,
-    /// Group barriers at the same time (the barrier of a whole job needs none).
+    /// Maximum number of group barriers at the same time. The barrier of a whole job takes none.
     pub groups: u32,
-    /// Published names, and names that lookups wait for.
+    /// Maximum number of published names and of names that look-ups wait for, together.
     pub names: u32,
-    /// Requests that the host carries out, at the same time: spawns, and requests about names where those are the
-    /// host's business ([`JobSpec::remote_names`](crate::server::JobSpec::remote_names)). None on a host that does
-    /// neither.
+    /// Maximum number of upcalls at the same time: spawns, and requests about names if the job has
+    /// [`JobSpec::remote_names`](crate::server::JobSpec::remote_names). 0 on a host that supports neither.
     pub spawns: u32,
-    /// Bytes of one such request, and of what comes of it, at most [`MESSAGE_MAX`].
+    /// Bytes of one upcall's request or result, at most [`MESSAGE_MAX`].
     pub spawn_bytes: u32,
-    /// Process sets beside `mpi://WORLD` and `mpi://SELF`, of all jobs together.
+    /// Maximum number of process sets in addition to `mpi://WORLD` and `mpi://SELF`, of all jobs together.
     pub psets: u32,
-    /// Links to servers on other nodes, at most [`LINKS_MAX`](crate::peer::links::LINKS_MAX); none on a node that is
-    /// alone.
+    /// Maximum number of links to servers on other nodes, at most [`LINKS_MAX`](crate::peer::links::LINKS_MAX). 0 for
+    /// a single node.
     pub links: u32,
 }
 
 impl Limits {
-    /// Room for nothing, to start from.
+    /// Limits of 0, as a base for struct update syntax.
     pub const NONE: Limits = Limits {
         jobs: 0,
         ranks: 0,
@@ -83,8 +83,8 @@ impl Limits {
         links: 0,
     };
 
-    /// Limits that suit a job of `ranks` ranks on a host with virtual memory: room for 64 pairs and 64 KiB a rank
-    /// as far as 32-bit offsets reach, and for 1,024 more ranks in 63 jobs that it may spawn.
+    /// Returns limits for a job of `ranks` ranks on a host with virtual memory. A rank has 64 pairs and 64 KiB, as far
+    /// as 32-bit offsets reach. There is room for 1,024 more ranks in 63 spawned jobs.
     pub fn for_ranks(ranks: u32) -> Limits {
         let spawned = 1024;
         let strangers = 64;
@@ -104,23 +104,24 @@ impl Limits {
         }
     }
 
-    /// The buffer that [`crate::Server::poll`] needs for any output, in bytes.
+    /// Returns the length in bytes of the buffer that [`crate::Server::poll`] needs for any output.
     pub const fn output_max(&self) -> usize {
         let spawn = self.spawn_bytes as usize;
-        // The members of a group, for another node.
+        // Members of a group, in a message to another node.
         let group = if self.links > 0 { self.ranks as usize / 8 + 32 } else { 0 };
         let more = if spawn > group { spawn } else { group };
         if more > OUTPUT_MAX { more } else { OUTPUT_MAX }
     }
 
-    /// The buffer beyond which no output of [`crate::Server::poll`] grows, in bytes. What is told another node depends on the
-    /// room there is, so that two servers that shall say the same are given the same.
+    /// Returns the buffer length in bytes above which outputs of [`crate::Server::poll`] do not get longer. The length
+    /// of messages to other nodes depends on the buffer. Two servers give equal outputs only with equal buffer
+    /// lengths.
     pub const fn output_room(&self) -> usize {
         let peers = if self.links > 0 { PEER_MESSAGE_MAX } else { 0 };
         if self.output_max() > peers { self.output_max() } else { peers }
     }
 
-    /// The size of one limit.
+    /// Returns the size of one limit.
     pub fn of(&self, limit: Limit) -> u32 {
         match limit {
             Limit::Jobs => self.jobs,
@@ -138,7 +139,7 @@ impl Limits {
         }
     }
 
-    /// Changes one limit; false when it is not the host's to change.
+    /// Sets one limit. Returns false if the host cannot change it.
     pub fn set(&mut self, limit: Limit, size: u32) -> bool {
         let field = match limit {
             Limit::Jobs => &mut self.jobs,
@@ -159,7 +160,7 @@ impl Limits {
     }
 }
 
-/// Names a limit, in errors and on a host's command line.
+/// Name of a limit, in errors and on a host's command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Limit {
@@ -190,7 +191,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Every limit.
+    /// All limits.
     pub const ALL: [Limit; 12] = [
         Limit::Jobs,
         Limit::Ranks,
@@ -206,7 +207,7 @@ impl Limit {
         Limit::Owed,
     ];
 
-    /// The name that errors use and that hosts take to set it.
+    /// Returns the name that errors and command lines use.
     pub const fn name(self) -> &'static str {
         match self {
             Limit::Jobs => "jobs",
@@ -224,7 +225,7 @@ impl Limit {
         }
     }
 
-    /// The limit with that name.
+    /// Returns the limit with that name.
     pub fn from_name(name: &str) -> Option<Limit> {
         Limit::ALL.into_iter().find(|limit| limit.name() == name)
     }

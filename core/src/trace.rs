@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::fault::Malformed;
 use crate::ids::Rank;
 
-/// How a process ended.
+/// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Exit {
-    /// It returned this code, 0 to 255.
+    /// Exit with this code, 0 to 255.
     Code(u8),
-    /// It died by this signal.
+    /// Death by this signal.
     Signal(u8),
-    /// Its connection closed and nothing more is known, on hosts that do not start processes.
+    /// Closed connection without further information, on hosts that do not start processes.
     Lost,
 }
 
@@ -29,42 +29,42 @@ impl fmt::Display for Exit {
     }
 }
 
-/// Why a job has to end.
+/// Reason for aborting a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Cause {
-    /// The rank asked for it; the message comes beside.
+    /// Request of the rank. Its message is a separate field of the output.
     Abort {
-        /// Who asked.
+        /// The rank.
         rank: Rank,
-        /// The exit code it asked for, where it did.
+        /// The exit code that it requested, if any.
         code: Option<i32>,
     },
-    /// The rank ended between init and finalize.
+    /// Exit of the rank between init and finalize.
     NoFinalize {
-        /// Who ended.
+        /// The rank.
         rank: Rank,
-        /// How.
+        /// Its exit.
         exit: Exit,
     },
-    /// The rank died by a signal, or failed before init while others wait for it.
+    /// Death of the rank by a signal, or its failure before init while other ranks wait for it.
     Died {
-        /// Who died.
+        /// The rank.
         rank: Rank,
-        /// How.
+        /// Its exit.
         exit: Exit,
     },
-    /// The rank ended without init or after finalize while others wait for it in a fence.
+    /// Exit of the rank without init or after finalize while other ranks wait for it in a fence.
     Absent {
-        /// Who ended.
+        /// The rank.
         rank: Rank,
-        /// How.
+        /// Its exit.
         exit: Exit,
     },
 }
 
 impl Cause {
-    /// The rank that the job ends for.
+    /// Returns the rank that caused the abort.
     pub const fn rank(&self) -> Rank {
         match *self {
             Cause::Abort { rank, .. }
@@ -88,15 +88,15 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Why the core wants a connection closed.
+/// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Closing {
-    /// Its bytes are not PMI.
+    /// Bytes that are not PMI.
     Malformed(Malformed),
-    /// Its introduction was turned down, and it has been told so.
+    /// Refused handshake. The client has got the error reply.
     Refused,
-    /// Its job is over.
+    /// Deregistered job.
     JobOver,
 }
 
@@ -110,9 +110,10 @@ impl fmt::Display for Closing {
     }
 }
 
-/// Logs an event by the feature that is on, and does nothing without: `event!(info, "rank {}", rank)`.
+/// Logs an event through the enabled feature, or does nothing without one: `event!(info, "rank {}", rank)`.
 ///
-/// Levels: `info` for jobs, `debug` for connections, ranks and fences, `warn` for what a client is refused or closed for.
+/// Levels: `info` for jobs, `debug` for connections, ranks and fences, `warn` for refused requests and closed
+/// connections.
 macro_rules! event {
     ($level:ident, $text:literal $(, $arg:expr)* $(,)?) => {{
         #[cfg(feature = "defmt")]

@@ -1,5 +1,5 @@
-//! What a request costs on the board: counted in ticks of the clock, said by semihosting. Takes the firmware's place where
-//! it is built with the feature `bench`.
+//! Benchmark of requests on the board, in clock ticks, printed by semihosting. It replaces the firmware if the feature
+//! `bench` is enabled.
 
 use cortex_m::peripheral::SYST;
 use cortex_m::peripheral::syst::SystClkSource;
@@ -9,9 +9,9 @@ use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time};
 
 use crate::{board, memory};
 
-/// How often each is asked.
+/// Number of repetitions of each request.
 const TIMES: u32 = 64;
-/// The ticks that SysTick counts before it begins again.
+/// Period of SysTick in ticks.
 const ROUND: u32 = 1 << 24;
 const NOW: Time = Time(0);
 
@@ -47,7 +47,7 @@ impl Bench {
     }
 }
 
-/// Says how many ticks requests took, and ends.
+/// Prints the ticks of each request and ends the session.
 pub(crate) fn run(syst: &mut SYST) -> ! {
     syst.set_clock_source(SystClkSource::Core);
     syst.set_reload(ROUND - 1);
@@ -80,7 +80,7 @@ fn measure() -> Result<(), Fault> {
     Ok(())
 }
 
-/// A request about key number `at`; its length.
+/// Writes a request about key number `at`. Returns its length.
 fn text(line: &mut [u8], before: &[u8], at: u32, value: &[u8]) -> usize {
     let digits = [b'0' + (at / 10) as u8, b'0' + (at % 10) as u8];
     line[..before.len()].copy_from_slice(before);

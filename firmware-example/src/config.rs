@@ -17,7 +17,7 @@ pub(crate) struct Config {
     pub(crate) port: u16,
     /// `pmi-port=4000`: the port of clients.
     pub(crate) pmi_port: u16,
-    /// `size=4`: serves a job of this many ranks from the start, and the next one when it is over.
+    /// `size=4`: serves a job of this many ranks from the start, and the next one after its end.
     pub(crate) size: Option<u32>,
     /// `jobid=board`: the name of that job.
     pub(crate) jobid: String<{ hydrant_core::limits::JOBID_MAX }>,
@@ -77,8 +77,8 @@ fn command_line(buf: &mut [u8]) -> &str {
         return "";
     }
     let mut block = [buf.as_mut_ptr() as usize, buf.len()];
-    // SAFETY: SYS_GET_CMDLINE writes at most that many bytes, a NUL included, where the first word of its block points,
-    // and the length to the second.
+    // SAFETY: SYS_GET_CMDLINE writes at most that many bytes, a NUL included, to the address in the first word of its
+    // block, and the length to the second word.
     let failed = unsafe { syscall1!(GET_CMDLINE, block.as_mut_ptr()) };
     let len = if failed == 0 { block[1].min(buf.len()) } else { 0 };
     core::str::from_utf8(&buf[..len]).unwrap_or_default().trim_end_matches('\0')

@@ -8,7 +8,7 @@ use hydrant_core::manage::Report;
 use hydrant_core::trace::{Cause, Closing};
 use hydrant_core::{ConnId, JobId, Rank};
 
-/// Queued events. The server handles no input while there is no room for the events of one.
+/// Queued events. The server handles an input only if there is room for its events.
 pub(crate) static EVENTS: Channel<CriticalSectionRawMutex, Event, { 2 * AT_ONCE }> = Channel::new();
 
 /// Maximum number of events that one input causes.

@@ -1,4 +1,5 @@
-//! What cannot be: it is logged, and the board stops. Under a debugger or in QEMU that ends the session with failure.
+//! Handlers of internal failures. A failure is logged, and the board stops. Under a debugger or in QEMU the session
+//! ends with a failure.
 
 use core::panic::PanicInfo;
 
@@ -33,7 +34,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 #[cortex_m_rt::exception]
 unsafe fn HardFault(frame: &ExceptionFrame) -> ! {
     if log::last_words() {
-        // SAFETY: reading these registers, which are always there, changes nothing.
+        // SAFETY: reading these registers, which always exist, has no side effects.
         let (cfsr, bfar) = unsafe { ((*SCB::PTR).cfsr.read(), (*SCB::PTR).bfar.read()) };
         defmt::error!(
             "hard fault at {=u32:#010x}, called from {=u32:#010x}: CFSR {=u32:#010x}, BFAR {=u32:#010x}",

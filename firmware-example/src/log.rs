@@ -1,4 +1,4 @@
-//! The log: defmt's frames on the serial line, whether anybody listens or not.
+//! Log: defmt frames on the serial line. Output does not depend on a reader.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -10,25 +10,25 @@ use crate::{board, time};
 #[defmt::global_logger]
 struct Serial;
 
-/// Whether a frame is being written.
+/// Set while a frame is being written.
 static WRITING: AtomicBool = AtomicBool::new(false);
-/// Whether the last words have begun.
+/// Set after the first call of [`last_words`].
 static LAST: AtomicBool = AtomicBool::new(false);
 static RESTORE: Mutex<Cell<RestoreState>> = Mutex::new(Cell::new(RestoreState::invalid()));
 static ENCODER: Mutex<Cell<defmt::Encoder>> = Mutex::new(Cell::new(defmt::Encoder::new()));
 
 defmt::timestamp!("{=u64:ms}", time::millis());
 
-/// Makes the log fit for the last that is said, which may come in the middle of a frame. That one is broken off: a new
-/// encoder begins by ending it, and whoever reads finds it spoilt and goes on behind it. False to whoever fails while
-/// saying it: there is no more to say.
+/// Prepares the log for the last message before the board stops, possibly in the middle of a frame. The unfinished
+/// frame is abandoned: a new encoder first ends it, and the reader discards it and continues. Returns false if called
+/// before, which means that writing the last message has failed.
 pub(crate) fn last_words() -> bool {
     WRITING.store(false, Ordering::Relaxed);
     critical_section::with(|cs| ENCODER.borrow(cs).set(defmt::Encoder::new()));
     !LAST.swap(true, Ordering::Relaxed)
 }
 
-/// The encoder is taken out while it is at work, so that nothing is left borrowed when it is broken off.
+/// Encodes with the encoder taken out of its cell, so that an abandoned frame leaves no borrow behind.
 fn encode(step: impl FnOnce(&mut defmt::Encoder)) {
     critical_section::with(|cs| {
         let mut encoder = ENCODER.borrow(cs).replace(defmt::Encoder::new());
@@ -38,10 +38,10 @@ fn encode(step: impl FnOnce(&mut defmt::Encoder)) {
 }
 
 // SAFETY: a frame is written from acquire to release with interrupts off, on a single core, so by one caller at a time.
-// Faults come all the same; what they log begins with last_words(), and they do not return.
+// Faults can still interrupt it. A fault handler calls last_words() before it logs, and does not return.
 unsafe impl defmt::Logger for Serial {
     fn acquire() {
-        // SAFETY: release() gives it back, which defmt calls once for each acquire().
+        // SAFETY: release() restores the state. defmt calls it once for each acquire().
         let restore = unsafe { critical_section::acquire() };
         assert!(!WRITING.swap(true, Ordering::Relaxed), "logged in the middle of a frame");
         critical_section::with(|cs| RESTORE.borrow(cs).set(restore));

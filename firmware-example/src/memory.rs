@@ -1,5 +1,4 @@
-//! All memory: every table and buffer of the firmware is sized and placed here, and nothing is allocated elsewhere but
-//! the stack.
+//! All memory: tables and buffers of the firmware with their sizes and places. The stack is the only other memory.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU32;
@@ -11,17 +10,17 @@ use hydrant_core::{Storage, fixed_storage, manage};
 use smoltcp::iface::SocketStorage;
 use static_cell::{ConstStaticCell, StaticCell};
 
-/// Ranks that fit: `HYDRANT_RANKS` of the build, or what suits the board.
+/// Number of ranks: `HYDRANT_RANKS` of the build, or the default of the board.
 pub(crate) const RANKS: u32 = match option_env!("HYDRANT_RANKS") {
     Some(text) => number(text),
     None if cfg!(feature = "lm3s6965evb") => 16,
     None => 128,
 };
-/// Clients beyond these, who have not said who they are.
+/// Additional clients that have not introduced themselves.
 const SPARE: u32 = 4;
 /// Clients that can connect at the same time.
 pub(crate) const CLIENTS: usize = (RANKS + SPARE) as usize;
-/// Connections to the management port: who manages, and one more who records, or is told that somebody else does.
+/// Connections to the management port: one that manages, and one that records or is refused.
 pub(crate) const LINKS: usize = 2;
 
 /// Receive and transmit buffer of a client. Most messages are shorter; longer ones go through [`LONG`].
@@ -35,7 +34,7 @@ pub(crate) const LONG: usize = 2304;
 /// Longest frame, its header included.
 pub(crate) const FRAME: usize = 640;
 
-/// What the core has room for.
+/// Capacities of the server.
 pub(crate) const LIMITS: Limits = Limits {
     jobs: 1,
     ranks: RANKS,
@@ -47,10 +46,10 @@ pub(crate) const LIMITS: Limits = Limits {
     psets: 4,
     ..Limits::NONE
 };
-/// What the core writes one reply into.
+/// Size of the buffer for one reply, in bytes.
 pub(crate) const REPLY: usize = LIMITS.output_max();
 
-/// What the core spreads its hash table with.
+/// Seed of the server's hash table.
 pub(crate) const SEED: u32 = 0x6879_6472;
 
 const fn number(text: &str) -> u32 {
@@ -86,7 +85,7 @@ pub(crate) fn storage() -> Storage<'static> {
     STORAGE.take().lend()
 }
 
-/// What smoltcp keeps of each socket, without its buffers. Called once.
+/// Returns the socket storage of smoltcp, without the buffers. Called once.
 pub(crate) fn sockets() -> &'static mut [SocketStorage<'static>] {
     place!(SOCKETS: [SocketStorage<'static>; CLIENTS + LINKS] = |_| SocketStorage::EMPTY)
 }
@@ -119,14 +118,14 @@ pub(crate) fn frames() -> [&'static mut [u8; FRAME]; 2] {
     FRAMES.init_with(|| [[0; FRAME]; 2]).each_mut()
 }
 
-/// A number that is another one at each start, so that connections are not numbered as before it: what RAM held when the
-/// power came, counted up from there.
+/// Returns a number that differs at each start, so that connections get other numbers than before. It counts up from
+/// the contents of RAM at power-on.
 pub(crate) fn count_start() -> u32 {
     #[unsafe(link_section = ".uninit.STARTS")]
     static STARTS: AtomicU32 = AtomicU32::new(0);
     let at = STARTS.as_ptr();
-    // SAFETY: nobody else uses it, and any bits are a number. Volatile, since it does not hold what the program says and
-    // is for the next start to read.
+    // SAFETY: this function is the only user, and any bits are a valid number. The accesses are volatile, because the
+    // value survives from the previous start and is read by the next one.
     unsafe {
         at.write_volatile(at.read_volatile().wrapping_add(1));
         at.read_volatile()

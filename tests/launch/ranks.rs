@@ -29,8 +29,14 @@ fn a_rank_killed_by_a_signal_ends_the_job() {
 /// [`hydrant_tests::Running::wait`] fails when a process of the job is left.
 #[test]
 fn ranks_that_ignore_their_end_are_killed_with_all_they_started() {
-    let script = "trap '' TERM; sleep 1000 & echo $!; test $PMI_RANK = 1 && kill -9 $$; wait";
-    let outcome = shell("-n 3", script).run();
+    // Rank 1 dies once the others ignore TERM.
+    let folder = Folder::new("ignored");
+    let ready = folder.path("ready");
+    let script = format!(
+        "trap '' TERM; sleep 1000 & echo $!; : >{ready}-$PMI_RANK; test $PMI_RANK = 1 || wait; \
+         until test -e {ready}-0 && test -e {ready}-2; do :; done; kill -9 $$"
+    );
+    let outcome = shell("-n 3", &script).run();
     assert_eq!(outcome.code(128 + 9).lines().len(), 3, "{outcome}");
 }
 

@@ -1,15 +1,16 @@
 //! PMI-1 and PMI-2 client without I/O.
 //!
-//! A [`Client`] writes requests into the caller's buffer and reads replies from the caller's bytes; sending and
-//! receiving them is the caller's business. One request is under way at a time; a [`Session`], which a PMI-2 client
-//! may become after its introduction, has several.
+//! A [`Client`] writes requests into the caller's buffer and reads replies from the caller's bytes. The caller sends
+//! and receives them. A client has one outstanding request at a time. A [`Session`] has several. A PMI-2 client can
+//! become a session after its handshake.
 //!
-//! Order of calling: first [`Client::introduce`], sending what it gives and feeding [`Client::receive`] until that
-//! has a reply, again and again until `introduce` gives nothing more. Then any number of [`Client::request`], each
-//! followed by `receive` until that has the reply. Last a request of [`Command::Finalize`] or [`Command::Abort`].
+//! Order of calls: [`Client::introduce`] returns the next step of the handshake. The caller sends it and calls
+//! [`Client::receive`] until that returns the reply, and repeats both until `introduce` returns `None`. Then come any
+//! number of [`Client::request`], each followed by `receive` until that returns the reply. The last request is
+//! [`Command::Finalize`] or [`Command::Abort`].
 //!
-//! A client that shares memory with its server finds values there by itself: an [`Offer`] tells it where, and a
-//! [`LogView`] looks them up.
+//! A client that shares memory with its server can look up values without requests. An [`Offer`] describes the memory,
+//! and a [`LogView`] looks up keys in it.
 
 mod offer;
 mod session;
@@ -24,62 +25,62 @@ use crate::fault::Malformed;
 use crate::wire::frame::{Framing, next_reply};
 use crate::wire::{Command, Op, Protocol, Reply, Text, Unsent, v1, v2};
 
-/// How the process found its server.
+/// Connection of the process to its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// `PMI_FD`: an inherited connection, whose other end knows who this is.
+    /// `PMI_FD`: an inherited connection. The server knows the rank of the process.
     Fd {
-        /// `PMI_RANK`
+        /// Rank, `PMI_RANK`.
         rank: u32,
-        /// `PMI_SIZE`
+        /// Job size, `PMI_SIZE`.
         size: u32,
     },
-    /// `PMI_PORT`: a connection that the process made itself.
+    /// `PMI_PORT`: a connection that the process has opened.
     Port {
-        /// `PMI_ID`
+        /// Rank, `PMI_ID`.
         id: u32,
     },
 }
 
-/// Who the process is in its job.
+/// Identity of the process in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its rank.
     pub rank: u32,
     /// The job's size.
     pub size: u32,
-    /// Which program of the command line it is, where the server said so.
+    /// Number of its program on the command line, if the server sent it.
     pub appnum: Option<u32>,
 }
 
-/// A reply and how many bytes it took.
+/// A reply and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received<'a> {
-    /// To the request that is now no longer under way.
+    /// Reply to the outstanding request.
     pub reply: Reply<'a>,
-    /// Bytes that the caller drops from the front of those it holds.
+    /// Number of bytes that the caller removes from the front of its buffer.
     pub consumed: u32,
 }
 
-/// Why a call failed. All but [`Error::Unsent`], [`Error::Busy`] and [`Error::OutOfOrder`], which change nothing,
-/// end the conversation.
+/// Error of a call. [`Error::Unsent`], [`Error::Busy`] and [`Error::OutOfOrder`] change nothing. All others end the
+/// use of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The request could not be written into the buffer.
+    /// A request that cannot be encoded into the buffer.
     Unsent(Unsent),
-    /// A request is under way, and its reply comes first.
+    /// A request while another one is outstanding.
     Busy,
-    /// A request before the introduction is over, or a command that belongs to it.
+    /// A request before the end of the handshake, or a handshake command as a request.
     OutOfOrder,
-    /// The server's bytes are not a reply.
+    /// Bytes of the server that are not a reply.
     Malformed(Malformed),
-    /// The server answered something that was not asked.
+    /// A reply to a command that is not outstanding.
     Unasked(Op),
-    /// The server speaks this version of PMI, which is not the one asked for.
+    /// A version of PMI in the reply that was not requested.
     Version(u32),
-    /// The introduction was refused; the reply said why.
+    /// A refused handshake. The reply contains the reason.
     Refused,
-    /// The conversation is over.
+    /// A call after the last request or after an error.
     Over,
 }
 
@@ -118,7 +119,7 @@ enum State {
     Over,
 }
 
-/// The state of one conversation with a server.
+/// State of one connection to a server.
 #[derive(Clone, Debug)]
 pub struct Client {
     protocol: Protocol,
@@ -130,42 +131,42 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that has not said anything yet.
+    /// Creates a client before its handshake.
     pub const fn new(protocol: Protocol, start: Start) -> Client {
         let state = match (protocol, start) {
             (Protocol::V1, Start::Port { id }) => State::InitAck { id },
-            // Over PMI_PORT, PMI-2 says who it is in `fullinit`.
+            // PMI-2 over `PMI_PORT` sends the rank in `fullinit`.
             _ => State::Init,
         };
         Client { protocol, start, state, under_way: None, identity: None, subversion: 0 }
     }
 
-    /// Who the process is; `None` until the introduction is over.
+    /// Returns the identity of the process, or `None` before the end of the handshake.
     pub fn identity(&self) -> Option<Identity> {
         self.identity.filter(|_| matches!(self.state, State::Ready | State::Over))
     }
 
-    /// The subversion that the server answered. From PMI-1.2 on a fence may name a group.
+    /// Returns the subversion in the server's reply. From PMI-1.2 on, a fence may name a group.
     pub fn subversion(&self) -> u32 {
         self.subversion
     }
 
-    /// Whether a reply is still to come.
+    /// Returns whether a request is outstanding.
     pub fn is_waiting(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// Writes the next step of the introduction, or gives `None` when it is over. 64 bytes of buffer are enough.
+    /// Writes the next step of the handshake. Returns `None` at its end. A buffer of 64 bytes is sufficient.
     ///
     /// # Errors
-    /// [`Error::Busy`] until the previous step is answered, [`Error::Refused`] when that was a refusal,
+    /// [`Error::Busy`] before the reply to the previous step, [`Error::Refused`] if that reply was a refusal,
     /// [`Error::Over`], [`Error::Unsent`].
     pub fn introduce<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<&'b [u8]>, Error> {
         self.introduce_to(None, buf)
     }
 
-    /// As [`Client::introduce`], naming the job (`PMI_JOBID`) where PMI-2 has a field for it: Slurm's server wants
-    /// it. `buf` needs as many bytes more as the job id has, escapes included.
+    /// Writes the next step of the handshake as [`Client::introduce`] does, with the job id (`PMI_JOBID`) in PMI-2's
+    /// field for it. Slurm's server requires it. `buf` needs additional room for the job id, escapes included.
     ///
     /// # Errors
     /// As [`Client::introduce`].
@@ -191,11 +192,11 @@ impl Client {
         self.send(&command, buf).map(Some)
     }
 
-    /// Writes a request. Nothing is under way after [`Command::Abort`], which has no reply.
+    /// Writes a request. [`Command::Abort`] has no reply, so no request is outstanding after it.
     ///
     /// # Errors
-    /// [`Error::Busy`], [`Error::OutOfOrder`], [`Error::Over`], and [`Error::Unsent`] when the command does not
-    /// fit the buffer or the protocol.
+    /// [`Error::Busy`], [`Error::OutOfOrder`], [`Error::Over`], and [`Error::Unsent`] if the buffer is too short or
+    /// the protocol does not have the command.
     pub fn request<'b>(&mut self, command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Error> {
         if self.is_waiting() {
             return Err(Error::Busy);
@@ -221,13 +222,14 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Reads a reply from all bytes that the caller has received and not dropped yet; `None` when it is not whole.
+    /// Reads a reply. `bytes` are all bytes that the caller has received and not removed. Returns `None` if the reply
+    /// is incomplete.
     ///
-    /// A refusal is a reply too; one of the introduction makes the next [`Client::introduce`] fail.
+    /// A refusal is a reply. After a refused handshake step the next [`Client::introduce`] fails.
     ///
     /// # Errors
-    /// [`Error::Malformed`], [`Error::Unasked`], [`Error::Version`]; [`Error::Over`] where nothing is asked any
-    /// more, [`Error::OutOfOrder`] where nothing is under way.
+    /// [`Error::Malformed`], [`Error::Unasked`], [`Error::Version`], [`Error::Over`] after the end,
+    /// [`Error::OutOfOrder`] if no request is outstanding.
     pub fn receive<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Received<'a>>, Error> {
         let Some(asked) = self.under_way else {
             return Err(if self.state == State::Over { Error::Over } else { Error::OutOfOrder });
@@ -252,7 +254,7 @@ impl Client {
         }
         .map_err(Error::Malformed)?;
         match reply {
-            // A server that does not know the command cannot name its reply after it.
+            // A server that does not know the command sends a generic reply name.
             Reply::Refused(op, failure) if op == Op::Unknown || op == asked => {
                 self.refused(asked);
                 self.under_way = None;
@@ -275,7 +277,7 @@ impl Client {
         }
     }
 
-    /// Takes from a reply what concerns the conversation itself.
+    /// Applies a reply to the state of the client.
     fn accept(&mut self, reply: &Reply<'_>) -> Result<(), Error> {
         match *reply {
             Reply::InitAck { rank, size, appnum } => {

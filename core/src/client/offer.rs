@@ -1,33 +1,33 @@
-//! Offer of shared memory: where clients find the key-value log of their server.
+//! Offer of shared memory: location of a server's key-value log, for clients.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// The form of the offer, and of the log and its index.
+/// Version of the offer, and of the layout of the log and its index.
 const VERSION: &str = "1";
 
-/// A log in memory that is shared, and a job's space in it, in one line of text: a file that holds the index and right
-/// behind it the log, with what a [`LogView`](super::LogView) of it needs.
+/// Line of text that describes a log in shared memory, and a job's space in it. The file holds the index, followed by
+/// the log. The other fields are what a [`LogView`](super::LogView) of it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer<'a> {
-    /// Where the file can be opened; without commas.
+    /// Path of the file, without commas.
     pub path: &'a str,
-    /// Its device and inode: a path may lead elsewhere in another namespace.
+    /// Device and inode of the file, because the path may lead elsewhere in another namespace.
     pub file: (u64, u64),
-    /// Slots of the index.
+    /// Number of index slots.
     pub index: u32,
     /// Bytes of the log.
     pub log: u32,
-    /// The hash seed.
+    /// Hash seed of the log.
     pub seed: u32,
-    /// The number of the job's space.
+    /// Number of the job's space.
     pub space: u32,
-    /// The job's name: others may come by the offer, who have no business with it.
+    /// Job id, because processes of other jobs may inherit the offer.
     pub jobid: &'a str,
 }
 
 impl<'a> Offer<'a> {
-    /// Reads the line; nothing where it is none, or of another version.
+    /// Parses the line. Returns `None` if it is malformed or of another version.
     pub fn parse(line: &'a str) -> Option<Offer<'a>> {
         let mut words = line.splitn(9, ',');
         if words.next()? != VERSION {
@@ -65,7 +65,7 @@ mod tests {
             let offer = Offer { path: &path, file, index, log, seed, space, jobid: &jobid };
             let line = offer.to_string();
             prop_assert_eq!(Offer::parse(&line), Some(offer));
-            // Cut anywhere before the job's name it is none.
+            // A line that ends before the job id is invalid.
             let cut = line.match_indices(',').nth(7).unwrap().0;
             prop_assert_eq!(line.get(..cut).and_then(Offer::parse), None);
         }

@@ -5,18 +5,18 @@ use crate::limits::PENDING_MAX;
 use crate::wire::frame::{Framing, next_reply};
 use crate::wire::{Command, Op, Protocol, Reply, Text, v2};
 
-/// Requests that may be under way at once: what a server owes one connection at most.
+/// Maximum number of outstanding requests: the maximum number of pending replies of a connection.
 pub const SESSION_MAX: usize = PENDING_MAX;
 
-/// How many of them may be such as wait for others, so that the request which ends their waiting gets through.
+/// Maximum number of outstanding requests that wait for other ranks. One is left for a request that completes them.
 const WAITING_MAX: usize = SESSION_MAX - 1;
 
-/// Which request of a [`Session`] it is, until it is [released](Session::release).
+/// Identifies a request of a [`Session`] until its [release](Session::release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u8);
 
 impl Ticket {
-    /// A number below [`SESSION_MAX`], for the caller's own arrays.
+    /// Returns a number below [`SESSION_MAX`], as an index for the caller's arrays.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -26,12 +26,12 @@ impl Ticket {
     }
 }
 
-/// A reply, and whose it is.
+/// A reply and the request that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled<'a> {
-    /// The request that is no longer under way.
+    /// The completed request.
     pub ticket: Ticket,
-    /// The reply, and the bytes that it took.
+    /// The reply and its length.
     pub received: Received<'a>,
 }
 
@@ -40,7 +40,7 @@ enum Slot {
     #[default]
     Free,
     UnderWay(Asked),
-    /// The reply has come, and its owner has not taken it yet.
+    /// The reply has been received. The ticket has not been released.
     Settled,
 }
 
@@ -50,34 +50,35 @@ struct Asked {
     waits: bool,
 }
 
-/// Whether the server repeats `thrid`. hydrant and hydra do, Slurm does not.
+/// Whether the server repeats `thrid`. hydrant and hydra do. Slurm does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Threads {
-    /// Nothing was answered yet: one request at a time.
+    /// No reply has been received. One request at a time is allowed.
     Unknown,
     Told,
-    /// Replies are told apart by what they answer: one request of each command at a time.
+    /// It does not. Replies are matched by command, so one request of each command at a time is allowed.
     Untold,
 }
 
-/// A conversation in which several requests are under way at once, in PMI-2.
+/// PMI-2 connection with several outstanding requests.
 ///
-/// Order of calling: any number of [`Session::request`], as long as they are not [`Error::Busy`], and
-/// [`Session::receive`] until each has its reply, and [`Session::release`] once that was taken. Last a request of [`Command::Finalize`] or [`Command::Abort`].
+/// Order of calls: [`Session::request`] as often as it does not return [`Error::Busy`], [`Session::receive`] until
+/// each request has its reply, and [`Session::release`] for each reply that was taken. The last request is
+/// [`Command::Finalize`] or [`Command::Abort`].
 #[derive(Clone, Debug)]
 pub struct Session {
     slots: [Slot; SESSION_MAX],
     threads: Threads,
-    /// Nothing more is to be asked.
+    /// Whether [`Command::Finalize`] was sent, so that no further request is allowed.
     closing: bool,
     over: bool,
 }
 
 impl Session {
-    /// Goes on from an introduction that is over.
+    /// Creates a session from a client after its handshake.
     ///
     /// # Errors
-    /// [`Error::OutOfOrder`] when it is not over, or when the client speaks PMI-1.
+    /// [`Error::OutOfOrder`] before the end of the handshake, or if the protocol is PMI-1.
     pub fn new(client: &Client) -> Result<Session, Error> {
         match (client.protocol, client.state) {
             (Protocol::V2, State::Ready) if !client.is_waiting() => {
@@ -88,7 +89,7 @@ impl Session {
         }
     }
 
-    /// Whether a reply is still to come.
+    /// Returns whether a request is outstanding.
     pub fn is_waiting(&self) -> bool {
         self.under_way().next().is_some()
     }
@@ -100,12 +101,12 @@ impl Session {
         })
     }
 
-    /// Writes a request. There is no ticket for [`Command::Abort`], which has no reply.
+    /// Writes a request. Returns no ticket for [`Command::Abort`], which has no reply.
     ///
     /// # Errors
-    /// [`Error::Busy`] where a reply has to come first: the session is full, all but one of its requests wait for
-    /// other ranks and this one may too, or the server does not tell threads apart. [`Error::OutOfOrder`],
-    /// [`Error::Over`], and [`Error::Unsent`] when the command does not fit the buffer or the protocol.
+    /// [`Error::Busy`] if a reply must come first: the session is full, or this request and all but one of the others
+    /// may wait for other ranks, or the server does not repeat `thrid`. [`Error::OutOfOrder`], [`Error::Over`], and
+    /// [`Error::Unsent`] if the buffer is too short or the protocol does not have the command.
     pub fn request<'b>(
         &mut self,
         command: &Command<'_>,
@@ -139,15 +140,15 @@ impl Session {
         }
     }
 
-    /// Says that the reply of that request was taken, so that there is room for another. Before the reply has come
-    /// this changes nothing.
+    /// Releases the ticket of a request whose reply was taken, for use by another request. Does nothing before the
+    /// reply was received.
     pub fn release(&mut self, ticket: Ticket) {
         if let Some(Slot::Settled) = self.slots.get(ticket.index()) {
             self.set(ticket, Slot::Free);
         }
     }
 
-    /// A free ticket, if this may be asked now.
+    /// Returns a free ticket if this request is allowed now.
     fn room(&self, new: Asked) -> Option<Ticket> {
         let held_up = match self.threads {
             Threads::Unknown => self.is_waiting(),
@@ -162,12 +163,12 @@ impl Session {
         slots.find(|(_, slot)| matches!(slot, Slot::Free)).map(|(index, _)| Ticket(index))
     }
 
-    /// Reads a reply from all bytes that the caller has received and not dropped yet; `None` when it is not whole.
-    /// A refusal is a reply too.
+    /// Reads a reply. `bytes` are all bytes that the caller has received and not removed. Returns `None` if the reply
+    /// is incomplete. A refusal is a reply.
     ///
     /// # Errors
-    /// [`Error::Malformed`] and [`Error::Unasked`] end the conversation; [`Error::Over`] after that,
-    /// [`Error::OutOfOrder`] where nothing is under way.
+    /// [`Error::Malformed`] and [`Error::Unasked`] end the session. [`Error::Over`] after that, [`Error::OutOfOrder`]
+    /// if no request is outstanding.
     pub fn receive<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Settled<'a>>, Error> {
         if !self.is_waiting() {
             return Err(if self.over { Error::Over } else { Error::OutOfOrder });
@@ -192,7 +193,7 @@ impl Session {
             self.threads = if answer.thrid.is_some() { Threads::Told } else { Threads::Untold };
         }
         let reply = match answer.reply {
-            // A server that does not know the command cannot name its reply after it.
+            // A server that does not know the command sends a generic reply name.
             Reply::Refused(Op::Unknown, failure) => Reply::Refused(asked.op, failure),
             reply => reply,
         };
@@ -200,7 +201,7 @@ impl Session {
         Ok(Some(Settled { ticket, received: Received { reply, consumed: frame.len } }))
     }
 
-    /// Whose reply it is: the thread's that it names, or else that of the only request it can answer.
+    /// Returns the request of a reply: that of its `thrid`, or the only one that it can answer.
     fn owner(&self, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Option<(Ticket, Asked)> {
         let unknown = reply.op() == Op::Unknown && matches!(reply, Reply::Refused(..));
         let mut owners = self.under_way().filter(|(ticket, asked)| {
@@ -212,7 +213,7 @@ impl Session {
     }
 }
 
-/// Whether the reply may depend on what other ranks, or other threads of this one, do.
+/// Returns whether the reply may depend on other ranks, or on other threads of this rank.
 fn waits(command: &Command<'_>) -> bool {
     match command {
         Command::GetNodeAttr { wait, .. } => *wait,
@@ -232,7 +233,7 @@ mod tests {
         let mut client = Client::new(Protocol::V2, Start::Fd { rank: 0, size: 2 });
         let replies = [
             "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n",
-            // hydra 5.0.2 leaves the other fields out.
+            // hydra 5.0.2 omits the other fields.
             "    63cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;pmiverbose=0;",
         ];
         assert!(matches!(Session::new(&client), Err(Error::OutOfOrder)));
@@ -268,7 +269,7 @@ mod tests {
         Command::GetNodeAttr { key: key.into(), wait: true }
     }
 
-    /// A session with a server that is known to repeat `thrid`, or not to.
+    /// Creates a session with a server that is known to repeat `thrid`, or not to.
     fn known(told: bool) -> Session {
         let mut session = session();
         assert_eq!(ask(&mut session, Command::GetJobId).unwrap(), (0, "cmd=job-getid;thrid=0;".into()));
@@ -286,7 +287,7 @@ mod tests {
             let wanted = std::format!("cmd=info-getnodeattr;thrid={i};key={key};wait=TRUE;");
             assert_eq!(ask(&mut session, wait(key)), Ok((i, wanted)));
         }
-        // One place is kept for who ends the waiting.
+        // One slot is reserved for a request that completes the others.
         assert_eq!(ask(&mut session, wait("d")), Err(Error::Busy));
         assert_eq!(ask(&mut session, Command::Fence { group: None }), Err(Error::Busy));
         let put = Command::PutNodeAttr { key: "b".into(), value: "x".into() };
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(ask(&mut session, wait("b")).unwrap().0, 1);
         session.release(ticket);
         assert_eq!(ask(&mut session, wait("c")).unwrap().0, 0);
-        // Too early: its reply has not come.
+        // The reply has not been received yet.
         session.release(ticket);
         assert_eq!(ask(&mut session, wait("d")).unwrap().0, 2);
     }
@@ -371,8 +372,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the order of requests, replies and releases: each reply goes to the ticket that asked, a ticket
-        /// is never given twice, and those who wait for others never leave one who does not without room.
+        /// Any order of requests, replies and releases: each reply goes to the ticket of its request, no ticket is in
+        /// use twice, and requests that wait for others always leave room for one that does not.
         #[test]
         fn replies_find_their_askers(told: bool, steps in prop::collection::vec((0..3, 0..8_usize), 0..80)) {
             let mut session = known(told);
@@ -427,7 +428,7 @@ mod tests {
             ask(&mut session, wait("a")).unwrap();
             let mut all = Vec::from(&b"    60cmd=info-getnodeattr-response;"[..]);
             all.extend(&bytes);
-            // Either answer is good; what matters is that there is one.
+            // Either result is valid.
             let heard = session.receive(if framed { &all } else { &bytes }).is_ok();
             prop_assert_eq!(heard, session.request(&Command::GetJobId, &mut [0; 64]).is_ok());
         }

@@ -5,7 +5,7 @@ use std::string::ToString;
 use super::*;
 use crate::wire::{Failure, Text};
 
-/// Expects that `client` says `request`, and answers `reply` in every split.
+/// Expects `request` of `client`, and passes it `reply`, split at every position.
 fn exchange<'a>(
     client: &mut Client,
     said: Result<Option<&[u8]>, Error>,

@@ -2,28 +2,28 @@
 
 use super::{INFO_VALUE_MAX, Info, InfoError};
 
-/// What a process knows of its start. What it does not know is empty, and its key is left out.
+/// Description of a process's start. Unknown fields are empty, and their keys are not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Environment<'a> {
-    /// `command`: the program's name.
+    /// `command`: name of the program.
     pub command: &'a [u8],
-    /// `argv`: its arguments, which stand there with blanks between them.
+    /// `argv`: its arguments, which the value separates by blanks.
     pub args: &'a [&'a [u8]],
-    /// `maxprocs`: how many processes were to be started; 0 where that is not known.
+    /// `maxprocs`: maximum number of processes to start. 0 if unknown.
     pub maxprocs: u32,
-    /// `host`
+    /// `host`: name of the host.
     pub host: &'a [u8],
-    /// `arch`: the kind of machine.
+    /// `arch`: architecture of the host.
     pub arch: &'a [u8],
     /// `wdir`: the working directory.
     pub wdir: &'a [u8],
 }
 
 impl Environment<'_> {
-    /// Sets the keys. A value that is longer than values may be is left out, because half of it would be wrong.
+    /// Sets the keys. A value that exceeds the maximum length is omitted, because a truncated one would be wrong.
     ///
     /// # Errors
-    /// [`InfoError::Full`]; the keys before the one that found no room are set.
+    /// [`InfoError::Full`]. The keys before the one that does not fit are set.
     pub fn set<S: AsRef<[u8]> + AsMut<[u8]>>(&self, info: &mut Info<S>) -> Result<(), InfoError> {
         let mut put = |key: &[u8], value: &[u8]| match value {
             [] => Ok(()),
@@ -42,7 +42,7 @@ impl Environment<'_> {
     }
 }
 
-/// Writes the arguments with blanks between them; how long that is, where it fits.
+/// Writes the arguments separated by blanks. Returns the length, or `None` if they do not fit.
 fn join(args: &[&[u8]], room: &mut [u8]) -> Option<usize> {
     let mut len = 0;
     for (at, arg) in args.iter().enumerate() {
@@ -56,7 +56,7 @@ fn join(args: &[&[u8]], room: &mut [u8]) -> Option<usize> {
     Some(len)
 }
 
-/// The digits of a number, none of 0.
+/// Returns the decimal digits of a number. 0 has none.
 fn decimal(mut number: u32, buf: &mut [u8; 10]) -> &[u8] {
     let mut start = buf.len();
     while number > 0 {

@@ -1,10 +1,10 @@
 //! Info object of MPI: ordered pairs of key and value (MPI 5.0, chapter 10).
 //!
-//! Keys and values are bytes, told apart by case, and taken as they are: in C nothing is stripped from them. What a
-//! value means, where it is known to be a boolean, an integer or a list, is for [`value`] to say.
+//! Keys and values are case-sensitive bytes. Nothing is stripped from them, as in C. [`value`] parses booleans,
+//! integers and lists.
 //!
-//! An object works in memory of fixed size that its maker hands it, one record behind the other: the key's length, the
-//! value's in two bytes, the key, the value.
+//! An object uses memory of fixed size that its creator provides. It holds the records one after another. A record is
+//! the length of the key, the length of the value in two bytes, the key, and the value.
 
 pub mod value;
 
@@ -16,23 +16,23 @@ use core::fmt;
 
 pub use environment::Environment;
 
-/// Longest key in bytes, NUL not counted. The standard wants at least 32 and at most 255.
+/// Maximum length of a key in bytes without NUL. The standard requires 32 to 255.
 pub const INFO_KEY_MAX: usize = 255;
-/// Longest value in bytes, NUL not counted.
+/// Maximum length of a value in bytes without NUL.
 pub const INFO_VALUE_MAX: usize = 1024;
-/// Bytes of memory that a pair takes beside its key and its value.
+/// Bytes of memory that a pair takes in addition to its key and its value.
 pub const INFO_HEADER: usize = 3;
 
-/// Why an operation was not carried out; nothing was changed.
+/// Error of an operation. The object is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InfoError {
-    /// An empty key, or one over [`INFO_KEY_MAX`] bytes: `MPI_ERR_INFO_KEY`.
+    /// A key that is empty or longer than [`INFO_KEY_MAX`] bytes: `MPI_ERR_INFO_KEY`.
     KeyLength,
-    /// A value over [`INFO_VALUE_MAX`] bytes: `MPI_ERR_INFO_VALUE`.
+    /// A value longer than [`INFO_VALUE_MAX`] bytes: `MPI_ERR_INFO_VALUE`.
     ValueLength,
-    /// A key to delete that is not there: `MPI_ERR_INFO_NOKEY`.
+    /// A missing key to delete: `MPI_ERR_INFO_NOKEY`.
     NoKey,
-    /// The object's memory, of so many bytes, has no room for the pair: `MPI_ERR_NO_MEM`.
+    /// Memory without room for the pair: `MPI_ERR_NO_MEM`. The number is the size of the memory in bytes.
     Full(u32),
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for InfoError {
 
 impl core::error::Error for InfoError {}
 
-/// An info object in memory `S`: an array, a borrowed slice, a box.
+/// Info object in memory `S`: an array, a borrowed slice or a box.
 #[derive(Clone, Copy, Debug)]
 pub struct Info<S> {
     memory: S,
@@ -57,19 +57,19 @@ pub struct Info<S> {
     keys: u32,
 }
 
-/// Where a record stands.
+/// Location of a record.
 struct Place {
     start: usize,
     end: usize,
 }
 
 impl<S: AsRef<[u8]>> Info<S> {
-    /// An object without keys. What the memory holds does not matter; beyond 4 GiB it is not used.
+    /// Creates an object without keys. The content of the memory does not matter. Memory beyond 4 GiB is not used.
     pub const fn new(memory: S) -> Info<S> {
         Info { memory, used: 0, keys: 0 }
     }
 
-    /// The value of a key, where there is one.
+    /// Returns the value of a key, or `None` without one.
     ///
     /// # Errors
     /// [`InfoError::KeyLength`]
@@ -78,7 +78,7 @@ impl<S: AsRef<[u8]>> Info<S> {
         Ok(self.iter().find(|(known, _)| *known == key).map(|(_, value)| value))
     }
 
-    /// The length of a key's value in bytes, NUL not counted, where there is one.
+    /// Returns the length of a key's value in bytes without NUL, or `None` without one.
     ///
     /// # Errors
     /// [`InfoError::KeyLength`]
@@ -86,7 +86,7 @@ impl<S: AsRef<[u8]>> Info<S> {
         Ok(self.get(key)?.map(|value| value.len() as u32))
     }
 
-    /// Copies a key's value, where there is one, as [`copy_string`] does; what that gives.
+    /// Copies a key's value as [`copy_string`] does, and returns its result. Returns `None` without a value.
     ///
     /// # Errors
     /// [`InfoError::KeyLength`]
@@ -94,18 +94,18 @@ impl<S: AsRef<[u8]>> Info<S> {
         Ok(self.get(key)?.map(|value| copy_string(value, buf)))
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn nkeys(&self) -> u32 {
         self.keys
     }
 
-    /// The key with that number, from 0. Numbers stay as they are until a key is set or deleted; setting a key that
-    /// is there, and deleting a later one, leaves them alone too.
+    /// Returns the key with that number, from 0. Numbers change only when an earlier key is deleted. Setting an
+    /// existing key does not change them.
     pub fn nth_key(&self, n: u32) -> Option<&[u8]> {
         self.iter().nth(n as usize).map(|(key, _)| key)
     }
 
-    /// All pairs in their order.
+    /// Returns all pairs in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = self.records();
         core::iter::from_fn(move || {
@@ -115,10 +115,10 @@ impl<S: AsRef<[u8]>> Info<S> {
         })
     }
 
-    /// The same pairs in the same order, in other memory.
+    /// Copies the pairs to other memory, in the same order.
     ///
     /// # Errors
-    /// [`InfoError::Full`] when that is shorter than what is used of this one's.
+    /// [`InfoError::Full`] if the memory is shorter than the used part of this one.
     pub fn dup<T: AsRef<[u8]> + AsMut<[u8]>>(&self, mut memory: T) -> Result<Info<T>, InfoError> {
         let from = self.records();
         let full = InfoError::Full(memory.as_ref().len() as u32);
@@ -127,7 +127,7 @@ impl<S: AsRef<[u8]>> Info<S> {
     }
 
     fn records(&self) -> &[u8] {
-        // Memory that gives less than it did holds nothing.
+        // Memory that has become shorter than before counts as empty.
         self.memory.as_ref().get(..self.used as usize).unwrap_or_default()
     }
 
@@ -145,7 +145,7 @@ impl<S: AsRef<[u8]>> Info<S> {
 }
 
 impl<S: AsRef<[u8]> + AsMut<[u8]>> Info<S> {
-    /// Sets a key to a value. One that is there keeps its place, a new one comes last.
+    /// Sets a key to a value. An existing key keeps its position, a new one is appended.
     ///
     /// # Errors
     /// [`InfoError::KeyLength`], [`InfoError::ValueLength`], [`InfoError::Full`]
@@ -176,7 +176,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Info<S> {
         Ok(())
     }
 
-    /// Deletes a key and its value. Those behind it move up.
+    /// Deletes a key and its value. Later pairs move up.
     ///
     /// # Errors
     /// [`InfoError::KeyLength`], [`InfoError::NoKey`]
@@ -191,8 +191,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Info<S> {
     }
 }
 
-/// Copies a text to a C string: as much of it as fits with a NUL behind it. An empty buffer is left alone. Gives the
-/// length that a buffer needs for all of it, NUL included.
+/// Copies a text to a C string: as much of it as fits, followed by NUL. Does not change an empty buffer. Returns the
+/// buffer length for the whole text, including NUL.
 pub fn copy_string(text: &[u8], buf: &mut [u8]) -> u32 {
     if let Some(room) = buf.len().checked_sub(1) {
         let len = text.len().min(room);
@@ -206,7 +206,7 @@ fn check_key(key: &[u8]) -> Result<(), InfoError> {
     if key.is_empty() || key.len() > INFO_KEY_MAX { Err(InfoError::KeyLength) } else { Ok(()) }
 }
 
-/// The first of these records.
+/// Returns the first of these records.
 fn read(records: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[key, low, high], text) = records.split_first_chunk()?;
     let (key, rest) = text.split_at_checked(key.into())?;

@@ -17,7 +17,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Few keys, so that they meet again; some of them as long as can be, and longer.
+    // Few keys, so that they repeat. Some have the maximum length or more.
     let key = prop_oneof![
         8 => "[ab]{0,2}".prop_map(String::into_bytes),
         1 => (250_usize..260).prop_map(|len| vec![b'k'; len]),
@@ -33,7 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the object shall be: pairs in a vector.
+/// Model of the object: pairs in a vector.
 #[derive(Default)]
 struct Model {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -92,7 +92,7 @@ proptest! {
         steps in prop::collection::vec(step(), 0..60),
     ) {
         let mut model = Model { pairs: Vec::new(), size };
-        // What the memory holds before does not matter.
+        // The initial content of the memory does not matter.
         let mut info = Info::new(vec![0xa5; size]);
         for step in steps {
             match step {

@@ -1,14 +1,14 @@
-//! What values mean that are booleans, integers or lists (MPI 5.0, chapter 10). Blanks around each of them, and around
-//! each element of a list, do not count.
+//! Parsers of boolean, integer and list values (MPI 5.0, chapter 10). They ignore blanks around a value, and around
+//! each element of a list.
 
-/// The text without blanks before and behind it. What Fortran's bindings do to keys and values, too.
+/// Returns the text without leading and trailing blanks. Fortran bindings do the same with keys and values.
 pub fn strip(text: &[u8]) -> &[u8] {
     let start = text.iter().position(|&byte| byte != b' ').unwrap_or(text.len());
     let end = text.iter().rposition(|&byte| byte != b' ').map_or(start, |last| last + 1);
     &text[start..end]
 }
 
-/// `true` or `false`, in lower case.
+/// Parses `true` or `false`, in lower case.
 pub fn boolean(text: &[u8]) -> Option<bool> {
     match strip(text) {
         b"true" => Some(true),
@@ -17,7 +17,8 @@ pub fn boolean(text: &[u8]) -> Option<bool> {
     }
 }
 
-/// A decimal number with or without a sign right before it. Nothing where it is none, or is not of that type.
+/// Parses a decimal number with an optional sign directly before it. Returns `None` if it is malformed or out of
+/// range.
 pub fn integer<N: TryFrom<i64>>(text: &[u8]) -> Option<N> {
     let text = strip(text);
     let (negative, digits) = match text.split_first()? {
@@ -30,13 +31,13 @@ pub fn integer<N: TryFrom<i64>>(text: &[u8]) -> Option<N> {
     }
     let number = digits.iter().try_fold(0_i64, |number, &byte| {
         let digit = i64::from(byte.checked_sub(b'0').filter(|digit| *digit < 10)?);
-        // Downwards, because there is one more number on that side.
+        // Digits are subtracted, because the negative range has one more number.
         number.checked_mul(10)?.checked_sub(digit)
     })?;
     N::try_from(if negative { number } else { number.checked_neg()? }).ok()
 }
 
-/// The elements of a list with commas between them, blanks stripped. A list of nothing has none.
+/// Returns the elements of a comma-separated list, stripped of blanks. An empty list has none.
 pub fn list(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let empty = strip(text).is_empty();
     text.split(|&byte| byte == b',').map(strip).filter(move |_| !empty)

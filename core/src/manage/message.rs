@@ -9,8 +9,8 @@ use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
 use crate::trace::{Cause, Closing, Exit};
 
-/// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in every
-/// version.
+/// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in
+/// every version.
 pub const VERSION: u16 = 1;
 /// Maximum length of a record in bytes, without its prefix.
 pub const RECORD_MAX: usize = 512;
@@ -34,19 +34,20 @@ pub enum Request<'a> {
     /// Opens a job. Reply: [`Report::Opened`].
     #[serde(borrow)]
     Open(OpenJob<'a>),
-    /// Sets the program number of ranks `first..first + count`. Only before [`Request::Serve`]. Reply: [`Report::Done`].
+    /// Sets the program number of ranks `first..first + count`. Only before [`Request::Serve`]. Reply:
+    /// [`Report::Done`].
     Program {
         /// The job.
         job: JobId,
         /// Its first rank of this program.
         first: Rank,
-        /// How many ranks.
+        /// Number of ranks.
         count: u32,
         /// The program's number on the command line.
         appnum: u32,
     },
-    /// Sets a job attribute, such as `PMI_process_mapping`. Only before [`Request::Serve`]. A record limits its length to some
-    /// 400 bytes. Reply: [`Report::Done`].
+    /// Sets a job attribute, such as `PMI_process_mapping`. Only before [`Request::Serve`]. A record limits its length
+    /// to some 400 bytes. Reply: [`Report::Done`].
     Attr {
         /// The job.
         job: JobId,
@@ -63,7 +64,7 @@ pub enum Request<'a> {
         name: &'a str,
         /// Its first rank.
         first: Rank,
-        /// How many ranks.
+        /// Number of ranks.
         count: u32,
     },
     /// Accepts clients of the job. Reply: [`Report::Done`].
@@ -77,7 +78,7 @@ pub enum Request<'a> {
         job: JobId,
         /// The rank.
         rank: Rank,
-        /// How it ended.
+        /// Its exit.
         exit: Exit,
     },
     /// Ends the job: closes its connections and drops its data. Reply: [`Report::Done`].
@@ -107,10 +108,10 @@ pub enum Request<'a> {
     /// Starts a recording on this connection. Reply: [`Report::Done`].
     ///
     /// After the reply the server sends every input and output of its PMI server, each as a
-    /// [`Record`](crate::server::Record) after its length in two bytes. These records may be longer than [`RECORD_MAX`]. The
-    /// request is valid on a connection that manages no jobs, before the first job since the server's start. The server
-    /// handles clients only as fast as the recording is read. The recording ends with its last record when the host shuts
-    /// down its side of the connection.
+    /// [`Record`](crate::server::Record) after its length in two bytes. These records may be longer than
+    /// [`RECORD_MAX`]. The request is valid on a connection that manages no jobs, before the first job since the
+    /// server's start. The server handles clients only as fast as the recording is read. The recording ends with its
+    /// last record when the host shuts down its side of the connection.
     Record,
 }
 
@@ -183,7 +184,7 @@ pub enum Report<'a> {
     Usage {
         /// The limit.
         limit: Limit,
-        /// How much of it is used.
+        /// Used part of it.
         used: u32,
         /// Its size.
         size: u32,
@@ -221,11 +222,11 @@ pub enum Report<'a> {
     Late {
         /// The job.
         job: JobId,
-        /// How many ranks have arrived.
+        /// Number of ranks that have arrived.
         arrived: u32,
-        /// How many take part.
+        /// Number of ranks that take part.
         size: u32,
-        /// The missing ones, as `0-3,7`, cut short with `,...`.
+        /// The missing ranks, as `0-3,7`, truncated with `,...`.
         missing: &'a str,
     },
     /// Event: every rank of the job has exited. The host ends it with [`Request::Forget`].
@@ -287,7 +288,7 @@ pub struct Welcome<'a> {
     pub pmi_port: u16,
     /// Maximum number of connected clients.
     pub sockets: u32,
-    /// How many more clients can connect now.
+    /// Number of clients that can connect in addition now.
     pub free_sockets: u32,
     /// Maximum length of a client's message in bytes. Clients with longer ones are closed.
     pub message_max: u32,
@@ -349,7 +350,7 @@ pub struct BoardReport {
     pub uptime: u64,
     /// Maximum number of connected clients.
     pub sockets: u32,
-    /// How many more clients can connect now.
+    /// Number of clients that can connect in addition now.
     pub free_sockets: u32,
     /// Clients that have connected.
     pub accepted: u32,

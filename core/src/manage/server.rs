@@ -1,8 +1,8 @@
 //! Management server without I/O: connections of hosts, their requests, and the jobs that they open.
 //!
 //! The embedding program owns sockets and clients. It reports connections, received bytes and the time to a
-//! [`ManagementServer`], which decodes requests, checks them, carries them out on a [`Service`] and encodes the replies.
-//! Nothing is allocated. Hosts and jobs are kept in slots that the caller lends.
+//! [`ManagementServer`], which decodes requests, checks them, carries them out on a [`Service`] and encodes the
+//! replies. Nothing is allocated. Hosts and jobs are kept in slots that the caller lends.
 //!
 //! ```text
 //! connected ──► receive ──► receive ──► ... ──► disconnected
@@ -14,9 +14,10 @@
 //! Events are encoded by the embedding program, because it decides how they are queued.
 //! [`event_recipient`](ManagementServer::event_recipient) returns the host that an event is for.
 
+pub use super::service::{Failure, Service};
 use super::{
-    BoardReport, Error, JobPhase, JobReport, OpenJob, RankReport, Report, Request, STALL_MS, VERSION,
-    Welcome, decode, encode, next,
+    BoardReport, Error, JobPhase, JobReport, OpenJob, Report, Request, STALL_MS, VERSION, Welcome, decode,
+    encode, next,
 };
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
@@ -44,113 +45,6 @@ pub struct Config<'c> {
     pub handshake_timeout: u64,
 }
 
-/// A request cannot be carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure<E> {
-    /// The host gets this error. The server goes on.
-    Refused(Error),
-    /// The embedding program failed. [`ManagementServer`] returns the error to it.
-    Fatal(E),
-}
-
-impl<E> From<Error> for Failure<E> {
-    fn from(error: Error) -> Failure<E> {
-        Failure::Refused(error)
-    }
-}
-
-impl<E> From<Fault> for Failure<E> {
-    fn from(fault: Fault) -> Failure<E> {
-        Failure::Refused(Error::Core(fault))
-    }
-}
-
-/// What a management server manages: a PMI server with its ports and clients.
-///
-/// A method that fails with [`Failure::Refused`] must leave everything unchanged.
-pub trait Service {
-    /// Error that ends the embedding program.
-    type Error;
-
-    /// Registers a job and opens its port, without accepting clients. Returns its number and its port.
-    ///
-    /// # Errors
-    /// [`Failure`] if there is no capacity or the job is invalid.
-    fn open(&mut self, open: &OpenJob<'_>) -> Result<(JobId, u16), Failure<Self::Error>>;
-
-    /// Sets the program number of ranks `first..first + count`.
-    ///
-    /// # Errors
-    /// [`Failure`] if the ranks do not exist.
-    fn set_program(
-        &mut self,
-        job: JobId,
-        first: Rank,
-        count: u32,
-        appnum: u32,
-    ) -> Result<(), Failure<Self::Error>>;
-
-    /// Sets a job attribute.
-    ///
-    /// # Errors
-    /// [`Failure`] if there is no capacity or the attribute is invalid.
-    fn set_attr(&mut self, job: JobId, key: &[u8], value: &[u8]) -> Result<(), Failure<Self::Error>>;
-
-    /// Defines ranks `first..first + count` as a process set.
-    ///
-    /// # Errors
-    /// [`Failure`] if there is no capacity or the set is invalid.
-    fn define_pset(
-        &mut self,
-        job: JobId,
-        name: &str,
-        first: Rank,
-        count: u32,
-    ) -> Result<(), Failure<Self::Error>>;
-
-    /// Accepts the job's clients from now on.
-    ///
-    /// # Errors
-    /// [`Failure`] if the job does not exist.
-    fn accept_clients(&mut self, job: JobId) -> Result<(), Failure<Self::Error>>;
-
-    /// Reports the exit of a rank's process to the PMI server.
-    ///
-    /// # Errors
-    /// [`Failure`] if the rank does not exist.
-    fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Failure<Self::Error>>;
-
-    /// Closes the job's connections and port and deregisters it.
-    ///
-    /// # Errors
-    /// [`Failure`] if the job does not exist.
-    fn forget(&mut self, job: JobId) -> Result<(), Failure<Self::Error>>;
-
-    /// Called when the host that reported the job's exits is gone. [`exit_of_connection`] replaces its reports. A service
-    /// that asks [`ManagementServer::rank_left`] at every closed connection need not do anything.
-    fn derive_exits(&mut self, _job: JobId) {}
-
-    /// Returns the state of a job.
-    fn job_report(&self, job: JobId) -> Option<JobReport>;
-
-    /// Returns the state of a rank.
-    fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport>;
-
-    /// Returns the state of the server.
-    fn board_report(&self) -> BoardReport;
-
-    /// Returns how much of a limit is used.
-    fn used(&self, limit: Limit) -> u32;
-
-    /// Prepares to send a recording to a host. It starts after the reply.
-    ///
-    /// # Errors
-    /// [`Failure`] if there is a recording already or it is too late for one.
-    fn begin_recording(&mut self, _host: usize) -> Result<(), Failure<Self::Error>> {
-        Err(Error::NoRecording.into())
-    }
-}
-
 /// Slot for the connection of a host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostSlot(Option<Host>);
@@ -164,7 +58,7 @@ impl HostSlot {
 struct Host {
     connected_at: u64,
     greeted: bool,
-    /// Since when it does not read.
+    /// Time since which it does not read.
     blocked_since: Option<u64>,
 }
 
@@ -179,7 +73,7 @@ impl JobSlot {
 
 #[derive(Clone, Copy, Debug)]
 struct Job {
-    /// The host that opened it, while that is connected.
+    /// Host that opened it, while it is connected.
     host: Option<usize>,
     size: u32,
     /// Whether clients are accepted.
@@ -194,17 +88,17 @@ struct Job {
 /// Result of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received<'b> {
-    /// How many bytes of the input are consumed.
+    /// Number of consumed bytes.
     pub consumed: usize,
     /// The encoded reply.
     pub reply: &'b [u8],
     /// The error in the reply.
     pub refused: Option<Error>,
-    /// What to do after sending the reply.
+    /// Action after sending the reply.
     pub next: Next,
 }
 
-/// What the embedding program does with a connection after sending a reply.
+/// Action of the embedding program on a connection after sending a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Passes further bytes to [`ManagementServer::receive`].
@@ -215,7 +109,7 @@ pub enum Next {
     Close,
 }
 
-/// Why a host's time is over.
+/// Reason that a host's time is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
     /// It did not send [`Request::Hello`].
@@ -252,14 +146,14 @@ impl<'m> ManagementServer<'m> {
         self.hosts.iter().position(|slot| slot.0.is_none())
     }
 
-    /// A host has connected. `host` is its number, which is below the number of slots and unused.
+    /// Registers a connection of a host. `host` is an unused number below the number of slots.
     pub fn connected(&mut self, host: usize, now: u64) {
         if let Some(slot) = self.hosts.get_mut(host) {
             slot.0 = Some(Host { connected_at: now, greeted: false, blocked_since: None });
         }
     }
 
-    /// A host's connection is closed. Its jobs are dropped, except for [kept](OpenJob::keep) ones.
+    /// Unregisters a connection of a host. Its jobs are dropped, except for [kept](OpenJob::keep) ones.
     ///
     /// # Errors
     /// Fatal errors of the service.
@@ -282,7 +176,7 @@ impl<'m> ManagementServer<'m> {
             job.exits_told = false;
             let size = job.size;
             service.derive_exits(id);
-            // Connections that closed before, whose exits the host would have reported.
+            // Derives the exits of connections that closed earlier, which the host has not reported.
             for rank in (0..size).map(Rank) {
                 let Some(report) = service.rank_report(id, rank) else { continue };
                 let was_connected = report.initialized || report.finalized;
@@ -336,10 +230,11 @@ impl<'m> ManagementServer<'m> {
         }
     }
 
-    /// Carries out the first request in `bytes`. Returns `None` if it is incomplete, or if a recording is sent to this host.
+    /// Carries out the first request in `bytes`. Returns `None` if it is incomplete, or if a recording is sent to this
+    /// host.
     ///
-    /// The reply is encoded into `buf`, which has room for [`PREFIX`](super::PREFIX) + [`RECORD_MAX`](super::RECORD_MAX)
-    /// bytes. Pending events are to be sent before the reply.
+    /// The reply is encoded into `buf`, which has room for [`PREFIX`](super::PREFIX) +
+    /// [`RECORD_MAX`](super::RECORD_MAX) bytes. Pending events are to be sent before the reply.
     ///
     /// # Errors
     /// Fatal errors of the service.
@@ -371,7 +266,7 @@ impl<'m> ManagementServer<'m> {
             _ if self.is_recording(host) => Next::Record,
             _ => Next::Receive,
         };
-        // Every reply fits: the name of the server is short.
+        // Every reply fits, because the name of the server is short.
         let reply = encode(&report, buf).unwrap_or_default();
         Ok(Some(Received { consumed, reply, refused, next }))
     }
@@ -425,7 +320,7 @@ impl<'m> ManagementServer<'m> {
         Ok(Report::Done)
     }
 
-    /// Makes a host the manager, if there may be one only.
+    /// Makes a host the manager, if only one is allowed.
     fn claim(&mut self, host: usize) -> Result<(), Error> {
         if self.config.exclusive {
             if self.manager.is_some_and(|manager| manager != host) {
@@ -472,7 +367,7 @@ impl<'m> ManagementServer<'m> {
                 self.owned(host, job)?;
                 self.forget(service, job)?;
             }
-            // Requests that change nothing.
+            // These requests change nothing.
             Request::Hello { .. }
             | Request::Job { .. }
             | Request::Rank { .. }
@@ -545,7 +440,7 @@ impl<'m> ManagementServer<'m> {
         Ok(())
     }
 
-    /// Ends a job, in whatever state.
+    /// Ends a job, in any state.
     ///
     /// # Errors
     /// [`Failure`] of the service.
@@ -557,7 +452,7 @@ impl<'m> ManagementServer<'m> {
         Ok(())
     }
 
-    /// A rank's connection has closed. Reports its exit, unless the job's host does that.
+    /// Handles a closed connection of a rank. Reports its exit, unless the job's host does that.
     ///
     /// # Errors
     /// Fatal errors of the service.
@@ -613,7 +508,7 @@ impl<'m> ManagementServer<'m> {
         self.job(id).is_some_and(|job| job.over)
     }
 
-    /// Returns how many jobs are not over.
+    /// Returns the number of jobs that are not over.
     pub fn running_jobs(&self) -> usize {
         self.jobs.iter().flat_map(|slot| slot.0).filter(|job| !job.over).count()
     }
@@ -647,7 +542,7 @@ pub fn exit_of_connection(finalized: bool) -> Exit {
     if finalized { Exit::Code(0) } else { Exit::Lost }
 }
 
-/// Keeps fatal errors. A refusal is the service's answer to a call that no host made.
+/// Returns fatal errors and ignores refusals, for calls without a request of a host.
 fn fatal<E>(result: Result<(), Failure<E>>) -> Result<(), E> {
     match result {
         Err(Failure::Fatal(error)) => Err(error),

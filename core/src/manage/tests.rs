@@ -22,14 +22,14 @@ const CONFIG: Config<'static> = Config {
     handshake_timeout: 100,
 };
 
-/// A service with two jobs.
+/// Service with two jobs.
 #[derive(Default)]
 struct Fake {
     calls: Vec<String>,
     open: [bool; 2],
     /// Whether all ranks of all jobs have exited.
     over: bool,
-    /// A rank whose connection has closed after finalize.
+    /// Rank whose connection closed after finalize.
     left: Option<Rank>,
 }
 
@@ -117,7 +117,7 @@ impl Service for Fake {
     }
 }
 
-/// A server with a fake service, and what its requests return.
+/// Server with a fake service, and the results of its requests.
 struct Bench<'m> {
     server: ManagementServer<'m>,
     service: Fake,

@@ -1,4 +1,4 @@
-//! Links of a node to its neighbours in the tree, with the part of the log that each has been sent.
+//! Links of a node to its neighbours in the tree, with the part of the log that was sent to each.
 
 use core::ops::Range;
 
@@ -6,40 +6,40 @@ use serde::{Deserialize, Serialize};
 
 use super::tree::Tree;
 
-/// The most links that a node may have: each has a bit in sets of them.
+/// Maximum number of links of a node. Each has a bit in sets of links.
 pub const LINKS_MAX: u32 = 63;
 
-/// A link to a neighbour.
+/// Link to a neighbour.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Link {
-    /// The neighbour.
+    /// Node number of the neighbour.
     pub(crate) node: u32,
-    /// Whether it is the parent.
+    /// Whether the neighbour is the parent.
     pub(crate) up: bool,
-    /// A child's part of the tree; for the parent, this node's own.
+    /// Subtree of a child. For the parent, the subtree of this node.
     pub(crate) part: Range<u32>,
-    /// How much of the log has been sent.
+    /// Length of the log that has been sent.
     pub(crate) cursor: u32,
-    /// The newest end of a process that has been told.
+    /// Number of the newest exit that has been sent.
     pub(crate) told: u32,
-    /// Whether the host cannot send on it at present.
+    /// Whether the host's send buffer for it is full.
     pub(crate) blocked: bool,
-    /// Whether there may be something to say.
+    /// Whether a message may be pending.
     pub(crate) events_pending: bool,
 }
 
 impl Link {
-    /// An empty slot.
+    /// Unused slot.
     pub(crate) const EMPTY: Link =
         Link { node: 0, up: false, part: 0..0, cursor: 0, told: 0, blocked: false, events_pending: false };
 
-    /// Whether the neighbour learns over this link what comes from that node.
+    /// Returns whether records of that node are sent over this link.
     pub(crate) fn carries(&self, origin: u32) -> bool {
         self.part.contains(&origin) == self.up
     }
 }
 
-/// All links of a node, the parent's first.
+/// Links of a node. The parent's is the first.
 #[derive(Debug)]
 pub(crate) struct Links<'s> {
     slots: &'s mut [Link],
@@ -49,14 +49,14 @@ pub(crate) struct Links<'s> {
 }
 
 impl<'s> Links<'s> {
-    /// No links: the only node.
+    /// Creates the links of a single node: none.
     pub(crate) fn new(slots: &'s mut [Link]) -> Links<'s> {
         slots.fill(Link::default());
         Links { slots, count: 0, node: 0, tree: Tree::new(1, 2) }
     }
 
-    /// Makes this node one of a tree's; nothing, and nothing is changed, when it is not, or has more neighbours than
-    /// there are slots.
+    /// Makes this node a node of a tree. Returns `None`, without a change, if the tree does not have the node, or if
+    /// there are fewer slots than neighbours.
     pub(crate) fn join(&mut self, node: u32, tree: Tree) -> Option<()> {
         let parent = tree.parent(node);
         let count = tree.children(node).count() + usize::from(parent.is_some());
@@ -71,27 +71,27 @@ impl<'s> Links<'s> {
         Some(())
     }
 
-    /// This node's number.
+    /// Returns the number of this node.
     pub(crate) fn node(&self) -> u32 {
         self.node
     }
 
-    /// The tree that it is in.
+    /// Returns the tree.
     pub(crate) fn tree(&self) -> Tree {
         self.tree
     }
 
-    /// Whether there are other nodes.
+    /// Returns whether there are other nodes.
     pub(crate) fn are_any(&self) -> bool {
         self.tree.nodes() > 1
     }
 
-    /// Whether there is a parent, whose link is number 0 then.
+    /// Returns whether there is a parent. Its link has index 0.
     pub(crate) fn have_parent(&self) -> bool {
         self.slots[..self.count].first().is_some_and(|link| link.up)
     }
 
-    /// A bit for each child's link.
+    /// Returns the bit set of the children's links.
     pub(crate) fn children(&self) -> u64 {
         (0u32..)
             .zip(&self.slots[..self.count])
@@ -99,45 +99,46 @@ impl<'s> Links<'s> {
             .fold(0, |set, (at, _)| set | 1 << at)
     }
 
-    /// The bit of the child in whose part that node is; none where it is this node, or above.
+    /// Returns the bit of the child whose subtree contains the node. Returns 0 for this node and for nodes outside its
+    /// subtree.
     pub(crate) fn below(&self, node: u32) -> u64 {
         let child = |link: &Link| !link.up && link.part.contains(&node);
         self.slots[..self.count].iter().position(child).map_or(0, |at| 1 << at)
     }
 
-    /// The link to that neighbour.
+    /// Returns the index of the link to a neighbour.
     pub(crate) fn to(&self, node: u32) -> Option<usize> {
         self.slots[..self.count].iter().position(|link| link.node == node)
     }
 
-    /// A link by its number.
+    /// Returns a link by its index.
     pub(crate) fn get(&self, at: usize) -> Option<&Link> {
         self.slots[..self.count].get(at)
     }
 
-    /// The same, to change it.
+    /// Returns a link by its index, mutably.
     pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut Link> {
         self.slots[..self.count].get_mut(at)
     }
 
-    /// A link with something to say on which the host can send.
+    /// Returns a link that may have a pending message and is not blocked.
     #[inline]
     pub(crate) fn ready(&self) -> Option<usize> {
         self.slots[..self.count].iter().position(|link| link.events_pending && !link.blocked)
     }
 
-    /// There may be something to say on these links.
+    /// Marks these links as possibly having a pending message.
     pub(crate) fn wake(&mut self, links: u64) {
         let links_of = (0u32..).zip(&mut self.slots[..self.count]);
         links_of.filter(|(at, _)| links & (1 << at) != 0).for_each(|(_, link)| link.events_pending = true);
     }
 
-    /// The log is empty again.
+    /// Resets the cursors after the log was cleared.
     pub(crate) fn rewind(&mut self) {
         self.slots.iter_mut().for_each(|link| link.cursor = 0);
     }
 
-    /// All of it, for saving: the links in use, this node, and its tree.
+    /// Returns the state for snapshots: the links in use, this node, and the tree.
     pub(crate) fn state(&self) -> (&[Link], u32, Tree) {
         (&self.slots[..self.count], self.node, self.tree)
     }
@@ -157,7 +158,7 @@ mod tests {
             for origin in 0..23 {
                 for at in 0..links.count {
                     let link = links.get(at).unwrap();
-                    // A link leads away from an origin exactly where the way from the neighbour to it is over this node.
+                    // A link carries records of an origin if the neighbour's path to the origin leads over this node.
                     assert_eq!(link.carries(origin), tree.towards(link.node, origin) == Some(node));
                 }
                 let child = tree.towards(node, origin).filter(|_| tree.subtree(node).contains(&origin));

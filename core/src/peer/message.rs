@@ -2,70 +2,70 @@
 //!
 //! | head | body |
 //! |---|---|
-//! | [`Head::Records`] | records: rank, key and value, each in postcard, one behind the other |
+//! | [`Head::Records`] | records: rank, key and value, each in postcard, concatenated |
 //! | [`Head::Arrive`], [`Head::Release`] of a group | its members: a bit a rank from the lowest of the first byte on, without zero bytes at the end |
-//! | those of a fence or ring | nothing |
-//! | [`Head::Exits`] | ranks: their job and number, how they ended, whether they failed, one behind the other |
+//! | [`Head::Arrive`], [`Head::Release`] of a fence or ring | nothing |
+//! | [`Head::Exits`] | ranks: job, rank, exit, and whether it failed, concatenated |
 //!
-//! The host tells where a message ends, and keeps those of one link in order.
+//! The host delimits messages, and keeps those of one link in order.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 use crate::trace::Exit;
 
-/// A job as nodes name it to each other. A number alone may be another job's by the time that a message arrives.
+/// Reference to a job in messages. The number alone may belong to another job when the message arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRef {
-    /// Its number.
+    /// Number of the job.
     pub job: JobId,
-    /// The hash of its job id.
+    /// Hash of its job id.
     pub name: u32,
 }
 
-/// How a message begins.
+/// Head of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Head {
-    /// What ranks of a job have put.
+    /// Records that ranks of a job have put.
     Records {
         /// The job.
         job: JobRef,
-        /// Whether it is what they bring to a ring, rather than what they put into the key-value space.
+        /// Whether they are contributions to a ring. Otherwise they belong to the key-value space.
         ring: bool,
     },
-    /// To the parent: everybody below has arrived.
+    /// Arrival, to the parent: the collective is complete in the child's subtree.
     Arrive {
         /// The job.
         job: JobRef,
-        /// Where.
+        /// The collective.
         at: Collective,
     },
-    /// To a child: everybody has.
+    /// Release, to a child: the collective is complete on all nodes.
     Release {
         /// The job.
         job: JobRef,
-        /// Where.
+        /// The collective.
         at: Collective,
     },
-    /// Ranks whose processes have ended.
+    /// Exits of processes.
     Exits,
 }
 
-/// Where ranks wait for each other.
+/// Collective in which ranks wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Collective {
-    /// The fence of all ranks.
+    /// Fence of all ranks.
     Fence,
-    /// The ring of all ranks.
+    /// Ring of all ranks.
     Ring,
-    /// The barrier of a group with this tag.
+    /// Barrier of a group with this tag.
     Group(u32),
 }
 
-/// A record of [`Head::Records`].
+/// Record in [`Head::Records`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item<'a> {
-    /// Who put it.
+    /// The rank that put it.
     pub rank: u32,
     /// The key.
     #[serde(borrow)]
@@ -75,20 +75,20 @@ pub struct Item<'a> {
     pub value: &'a [u8],
 }
 
-/// A rank of [`Head::Exits`].
+/// Exit in [`Head::Exits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitReport {
-    /// Its job.
+    /// The job.
     pub job: JobRef,
-    /// Its number there.
+    /// The rank.
     pub rank: u32,
-    /// How its process ended.
+    /// Exit of its process.
     pub exit: Exit,
-    /// Whether it failed, in a job that goes on without it.
+    /// Whether it failed in a job that continues without it.
     pub dead: bool,
 }
 
-/// A message under construction in lent memory.
+/// Writer of a message into lent memory.
 #[derive(Debug)]
 pub struct Writer<'b> {
     buf: &'b mut [u8],
@@ -96,20 +96,20 @@ pub struct Writer<'b> {
 }
 
 impl<'b> Writer<'b> {
-    /// Begins a message; nothing when the head does not fit.
+    /// Starts a message. Returns `None` if the head does not fit.
     pub fn new(buf: &'b mut [u8], head: Head) -> Option<Writer<'b>> {
         let len = postcard::to_slice(&head, buf).ok()?.len();
         Some(Writer { buf, len })
     }
 
-    /// Adds a part of the body; false, and nothing is added, when it does not fit.
+    /// Appends a part of the body. Returns false, without a change, if it does not fit.
     pub fn push(&mut self, part: &impl Serialize) -> bool {
         let Ok(written) = postcard::to_slice(part, &mut self.buf[self.len..]) else { return false };
         self.len += written.len();
         true
     }
 
-    /// Adds a set of ranks; false when it does not fit.
+    /// Appends a set of ranks. Returns false if it does not fit.
     pub fn push_set(&mut self, set: &[u32]) -> bool {
         let words = set.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
         let bytes = || set[..words].iter().flat_map(|word| word.to_le_bytes());
@@ -120,18 +120,18 @@ impl<'b> Writer<'b> {
         true
     }
 
-    /// The message.
+    /// Returns the message.
     pub fn finish(self) -> &'b [u8] {
         &self.buf[..self.len]
     }
 }
 
-/// Takes a message apart into its head and its body.
+/// Splits a message into its head and its body.
 pub fn split(message: &[u8]) -> Option<(Head, &[u8])> {
     postcard::take_from_bytes(message).ok()
 }
 
-/// The parts of a body, for heads whose body has parts; the last is `None` where the rest is none.
+/// Returns the parts of a body that consists of parts. The last is `None` if the rest is malformed.
 pub fn parts<'a, T: Deserialize<'a>>(body: &'a [u8]) -> impl Iterator<Item = Option<T>> + Clone {
     let mut rest = body;
     core::iter::from_fn(move || {
@@ -144,7 +144,7 @@ pub fn parts<'a, T: Deserialize<'a>>(body: &'a [u8]) -> impl Iterator<Item = Opt
     })
 }
 
-/// The ranks of a set that [`Writer::push_set`] wrote.
+/// Returns the ranks of a set that [`Writer::push_set`] wrote.
 pub fn members(body: &[u8]) -> impl Iterator<Item = u32> + Clone + '_ {
     (0u32..)
         .zip(body)

@@ -1,7 +1,7 @@
 //! Protocol between the servers of a job that spans several nodes.
 //!
-//! They hang together in a [`tree`]. What a fence has to bring about climbs and descends it over [`links`], as
-//! [`message`]s: the records that each node adds to its log go up once, and what the others added comes down once.
+//! The servers form a [`tree`]. Their [`message`]s travel over `links` to parents and children. Each record that a
+//! node adds to its log is sent over each link at most once: towards the root, and from there to all other nodes.
 
 pub(crate) mod links;
 pub mod message;

@@ -5,17 +5,18 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// The fewest children that an inner node is given where there are nodes enough. Fewer would make a chain.
+/// Minimum number of children of an inner node, if there are enough nodes. With 1 the tree would be a chain.
 pub const RADIX_MIN: u32 = 2;
 
-/// A tree over the nodes `0..nodes`, whose every subtree is a range of node numbers.
+/// Tree over the nodes `0..nodes`. Every subtree is a range of node numbers.
 ///
-/// The root of a range is its first node; what follows is divided into at most `radix` ranges whose lengths differ by
-/// one at most, the longer ones first, and each of them is a tree of the same kind. So the root of all is node 0, a
-/// parent's number is below its children's, and whatever can be asked follows from two numbers that all nodes share.
+/// The root of a range is its first node. The others are divided into at most `radix` ranges, each of them a tree of
+/// the same kind. Their lengths differ by at most one, and the longer ones come first. The root of the whole tree is
+/// node 0, and the number of a parent is lower than those of its children. All nodes derive the tree from the same two
+/// numbers.
 ///
-/// Every method takes O(depth) steps, and the depth is at most 32. Node numbers that the tree does not have give
-/// `None` or an empty range.
+/// Every method takes O(depth) steps. The depth is at most 32. Node numbers that are not in the tree give `None` or an
+/// empty range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
     nodes: u32,
@@ -23,38 +24,38 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A tree of `nodes` nodes in which none has more than `radix` children; below [`RADIX_MIN`] it is that.
+    /// Creates a tree of `nodes` nodes with at most `radix` children per node, or [`RADIX_MIN`] if `radix` is lower.
     pub const fn new(nodes: u32, radix: u32) -> Tree {
         Tree { nodes, radix }
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub const fn nodes(&self) -> u32 {
         self.nodes
     }
 
-    /// How many children a node has at most. A tree that came from elsewhere may say less than it means, so the
-    /// bound is kept here and not in [`Tree::new`].
+    /// Returns the maximum number of children of a node. The lower bound is applied here because a deserialized tree
+    /// may contain a lower value.
     pub const fn radix(&self) -> u32 {
         if self.radix < RADIX_MIN { RADIX_MIN } else { self.radix }
     }
 
-    /// The node that `node` hangs on; none for the root.
+    /// Returns the parent of `node`, or `None` for the root.
     pub fn parent(&self, node: u32) -> Option<u32> {
         self.find(node)?.parent
     }
 
-    /// The nodes from `node` downwards, itself first.
+    /// Returns the range of nodes in the subtree of `node`, which is its first.
     pub fn subtree(&self, node: u32) -> Range<u32> {
         self.find(node).map_or(0..0, |place| place.subtree)
     }
 
-    /// The subtrees of the children of `node` in ascending order; a child is the start of its range.
+    /// Returns the subtrees of the children of `node` in ascending order. A child is the start of its range.
     pub fn children(&self, node: u32) -> Children {
         self.parts(&self.subtree(node)).children()
     }
 
-    /// The neighbour of `from` on the way to `to`; none where the two are the same.
+    /// Returns the neighbour of `from` on the path to `to`, or `None` if both are the same.
     pub fn towards(&self, from: u32, to: u32) -> Option<u32> {
         if to >= self.nodes {
             return None;
@@ -69,11 +70,11 @@ impl Tree {
         }
     }
 
-    /// Links between the root and the node that is farthest from it.
+    /// Returns the number of links between the root and the farthest node.
     pub fn depth(&self) -> u32 {
         let mut subtree = 0..self.nodes;
         let mut depth = 0;
-        // The first part is never shorter than another.
+        // The first part is at least as long as the others.
         while let Some(first) = self.parts(&subtree).children().next() {
             subtree = first;
             depth += 1;
@@ -93,7 +94,7 @@ impl Tree {
         Some(place)
     }
 
-    /// How what is below the first node of `subtree` is divided.
+    /// Returns the division of `subtree` below its first node.
     fn parts(&self, subtree: &Range<u32>) -> Parts {
         let below = (subtree.end - subtree.start).saturating_sub(1);
         let count = below.min(self.radix());
@@ -105,13 +106,14 @@ impl Tree {
     }
 }
 
-/// Where a node is.
+/// Location of a node.
 struct Place {
     parent: Option<u32>,
     subtree: Range<u32>,
 }
 
-/// `count` ranges side by side from `start` on, of `length` nodes each and the first `longer` of them of one more.
+/// Division into `count` adjacent ranges from `start` on. Each has `length` nodes, and each of the first `longer` has
+/// one more.
 struct Parts {
     start: u32,
     count: u32,
@@ -124,7 +126,7 @@ impl Parts {
         Children { next: self.start, left: self.count, length: self.length, longer: self.longer }
     }
 
-    /// The range that holds `node`, which is in one of them.
+    /// Returns the range that contains `node`. One of them must contain it.
     fn holding(&self, node: u32) -> Range<u32> {
         let at = node - self.start;
         let split = self.longer * (self.length + 1);
@@ -137,7 +139,7 @@ impl Parts {
     }
 }
 
-/// The subtrees of a node's children, from [`Tree::children`].
+/// Iterator over the subtrees of a node's children, returned by [`Tree::children`].
 #[derive(Clone, Debug)]
 pub struct Children {
     next: u32,

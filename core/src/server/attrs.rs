@@ -27,7 +27,8 @@ impl Server<'_> {
         Ok(Response::Done(Op::PutNodeAttr))
     }
 
-    /// With `wait`, an attribute that nobody has put is stored as a wish, for which the reply waits.
+    /// Returns a node attribute. With `wait`, a missing attribute is stored as a wanted record, for which the reply
+    /// waits.
     pub(super) fn get_node_attr(
         &mut self,
         requester: Requester,
@@ -49,7 +50,7 @@ impl Server<'_> {
         })
     }
 
-    /// Job attributes are what the host said and what the server knows itself.
+    /// Returns a job attribute that the host has set, or that the server computes.
     pub(super) fn get_job_attr(
         &self,
         requester: Requester,
@@ -65,7 +66,7 @@ impl Server<'_> {
     }
 }
 
-/// pmi2.h also names `memPoolType` and `cartCoords`: there is no pool, and no Cartesian network.
+/// Returns a node attribute that the server computes. It has neither `memPoolType` nor `cartCoords` of pmi2.h.
 fn node_attr(key: Text<'_>) -> Option<Attr> {
     match key.as_plain()? {
         b"localRanksCount" => Some(Attr::LocalCount),
@@ -74,7 +75,8 @@ fn node_attr(key: Text<'_>) -> Option<Attr> {
     }
 }
 
-/// pmi2.h also names `physTopologyLevels` and `cartDims`, which a complete network does not have.
+/// Returns a job attribute that the server computes. It has neither `physTopologyLevels` nor `cartDims` of pmi2.h,
+/// which a complete network does not have.
 fn job_attr(key: Text<'_>) -> Option<Attr> {
     match key.as_plain()? {
         b"universeSize" => Some(Attr::Universe),

@@ -1,4 +1,4 @@
-//! Trait of everything that a host can drive as a PMI server.
+//! Trait of server backends that a host can drive.
 
 use super::Server;
 use super::io::{Consumed, Input, Output};
@@ -7,7 +7,8 @@ use crate::ids::JobId;
 use crate::limits::Limits;
 use crate::time::Time;
 
-/// PMI server backend: a [`Server`] in this process, one in a WebAssembly sandbox, or a wrapper that records another backend.
+/// PMI server backend: a [`Server`] in this process, one in a WebAssembly sandbox, or a wrapper that records another
+/// backend.
 pub trait Backend {
     /// Error of a call. [`Fault`] for a server in this process.
     type Error;
@@ -15,7 +16,7 @@ pub trait Backend {
     /// Applies one input, as [`Server::handle`] does.
     ///
     /// # Errors
-    /// A mistake of the host, or a failure of the backend.
+    /// [`Fault`] or a failure of the backend.
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Self::Error>;
 
     /// Returns the next output, as [`Server::poll`] does.
@@ -30,8 +31,8 @@ pub trait Backend {
     /// Returns the limits of the server.
     fn limits(&self) -> &Limits;
 
-    /// Returns the number of a job's key-value space, as [`Server::kvs_space`] does, or `None` if the host cannot share the
-    /// memory of the log.
+    /// Returns the number of a job's key-value space, as [`Server::kvs_space`] does, or `None` if the host cannot
+    /// share the memory of the log.
     fn kvs_space(&self, _job: JobId) -> Option<u32> {
         None
     }

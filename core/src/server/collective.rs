@@ -10,9 +10,9 @@
 //! 5. The release fans out to the children ([`Server::fan_out`]), which continue with step 4
 //!    ([`Server::receive_release`]).
 //!
-//! Each message carries the collective alone. The key-value records that its receiver lacks are sent before it, from the
-//! cursor of the link on: towards the root those of this subtree, away from it all others. `peers.rs` sends and receives
-//! the messages and calls steps 3 and 5.
+//! Each message carries the collective alone. The key-value records that its receiver lacks are sent before it, from
+//! the cursor of the link on: towards the root those of this subtree, away from it all others. `peers.rs` sends and
+//! receives the messages and calls steps 3 and 5.
 //!
 //! A rank whose process has ended is excluded if its job continues, and ends the job otherwise.
 
@@ -67,7 +67,8 @@ impl Server<'_> {
         Ok(ReplyState::GroupFence { group, tag })
     }
 
-    /// Step 1: a rank arrives in the ring of its job (`PMIX_Ring` in pmi2.h) with a count, and texts for its neighbours.
+    /// Step 1: a rank arrives in the ring of its job (`PMIX_Ring` in pmi2.h) with a count, and texts for its
+    /// neighbours.
     pub(super) fn ring(
         &mut self,
         requester: Requester,
@@ -82,12 +83,12 @@ impl Server<'_> {
         let rank = requester.rank.0.to_le_bytes();
         let key = |side: u8| [rank[0], rank[1], rank[2], rank[3], side];
         let (left_key, right_key) = (key(b'l'), key(b'r'));
-        // Both texts are kept, or none.
+        // Both texts are stored, or neither.
         let same = left == right;
         let count_key = key(RING_COUNT);
         let [a, b, c, d] = count.to_le_bytes();
         let counted = [a, b, c, d, u8::from(same)];
-        // What it counts for is kept in its slot, and for other nodes with the texts.
+        // The count is stored in the rank's slot, and with the texts for other nodes.
         let pairs = [
             Some((&left_key[..], left.len())),
             (!same).then_some((&right_key[..], right.len())),
@@ -149,8 +150,8 @@ impl Server<'_> {
         }
     }
 
-    /// Step 3: called when a collective is complete in this subtree. Returns true if no node above takes part. Otherwise
-    /// marks the arrival as pending for the parent and returns false.
+    /// Step 3: called when a collective is complete in this subtree. Returns true if no node above takes part.
+    /// Otherwise marks the arrival as pending for the parent and returns false.
     pub(super) fn fan_in(&mut self, job: JobId, at: Collective, group: Option<u32>) -> bool {
         let alone = group.and_then(|group| self.groups.get(group)).is_some_and(|group| !group.has_others);
         if alone || !self.links.have_parent() {
@@ -214,8 +215,8 @@ impl Server<'_> {
         }
     }
 
-    /// Step 4: all ranks have arrived in the ring of a job. Each gets the sum of the counts of lower ranks, and the texts
-    /// of its neighbours.
+    /// Step 4: all ranks have arrived in the ring of a job. Each gets the sum of the counts of lower ranks, and the
+    /// texts of its neighbours.
     pub(super) fn release_ring(&mut self, job: JobId) {
         self.fan_out(job, Collective::Ring);
         let state = &self.jobs[job.index()];
@@ -280,7 +281,7 @@ impl Server<'_> {
     /// Step 5, at a child: the collective is complete on all nodes.
     pub(super) fn receive_release(&mut self, job: JobId, at: Collective, body: &[u8]) -> Result<(), Fault> {
         let state = &self.jobs[job.index()];
-        // A node that nobody waits at is told, too, for what has been put.
+        // A node without waiting ranks gets the release too, because of the records before it.
         let known = |tracker: Tracker, arrived: u32| {
             tracker.fan_in == FanIn::Sent || (arrived == 0 && tracker.arrived == 0)
         };
@@ -330,7 +331,7 @@ impl Server<'_> {
         }
     }
 
-    /// The part that a rank of another node brings to the ring. Its texts were received before its count.
+    /// Returns the contribution of a rank of another node to the ring. Its texts were received before its count.
     pub(super) fn ring_part(&self, job: JobId, rank: u32, count: &[u8]) -> Option<RingPart> {
         let (count, one) = count.split_first_chunk::<4>()?;
         let spaces = self.jobs[job.index()].spaces;
@@ -339,7 +340,7 @@ impl Server<'_> {
             self.kvs.find((spaces, Kind::Ring), &[a, b, c, d, side]).ok().flatten()
         };
         let left = text(b'l')?;
-        // Where both texts are the same, one is kept.
+        // If both texts are equal, only one is stored.
         let right = if one == [1] { left } else { text(b'r')? };
         Some(RingPart { count: u32::from_le_bytes(*count), left, right })
     }
@@ -406,11 +407,11 @@ impl Server<'_> {
     }
 }
 
-/// Where the arrival of a rank comes from.
+/// Returns the route of a rank's arrival.
 fn route(job: &Job, ranks: &[RankSlot], links: &Links<'_>, rank: u32) -> Route {
     let Some(slot) = job.slot(Rank(rank)).and_then(|slot| ranks.get(slot)) else { return Route::Excluded };
     match links.below(slot.node) {
-        // Nodes learn of an exit at different times, and have to agree on whether the parent takes part.
+        // Nodes learn of an exit at different times, and must agree on whether the parent takes part.
         0 if slot.node != links.node() => Route::Parent,
         _ if slot.excluded => Route::Excluded,
         0 => Route::Local,

@@ -58,7 +58,7 @@ impl Server<'_> {
         Ok(Consumed { bytes: (bytes.len() - rest.len()) as u32, again })
     }
 
-    /// Executes one message. Returns false if it has to wait until replies are taken.
+    /// Executes one message. Returns false if the message must wait until a reply is taken.
     #[inline]
     fn message(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Result<bool, Malformed> {
         let slot = &self.conns[conn.index()];
@@ -104,7 +104,7 @@ impl Server<'_> {
         Ok(true)
     }
 
-    /// Effects of a command beyond its own reply, once that is pending.
+    /// Applies the effects of a command beyond its own reply, which is pending.
     #[inline]
     fn after_command(&mut self, now: Time, conn: ConnId, state: ReplyState) {
         let Some(Requester { job, .. }) = self.requester(conn) else { return };
@@ -166,7 +166,7 @@ impl Server<'_> {
         self.uncommon_command(now, conn, command, frame)
     }
 
-    /// The same for uncommon commands, and for query connections.
+    /// Executes uncommon commands, and all commands of query connections.
     #[cold]
     fn uncommon_command(
         &mut self,
@@ -229,7 +229,7 @@ impl Server<'_> {
             Command::PsetInfo { name } => self.pset_info(requester, name)?,
             Command::PsetMembers { name, from } => self.pset_members(requester, name, from)?,
             Command::PsetDefine { name, members } => self.pset_define(requester, name, members)?,
-            // Handled above.
+            // `command` or `message` has handled these.
             Command::Init { .. }
             | Command::InitAck { .. }
             | Command::FullInit { .. }
@@ -317,7 +317,7 @@ impl Server<'_> {
         let spaces = self.jobs[job.index()].spaces;
         match self.kvs.find((spaces, Kind::Kvs), contiguous(&key, &mut room)?)? {
             Some(record) => Ok(Response::Record(Op::Get, record)),
-            // PMI-1 has no job attributes: they are keys like any other.
+            // PMI-1 has no job attributes. Its clients read them as keys.
             None if job == requester.job && self.conns[requester.conn.index()].protocol == Protocol::V1 => {
                 self.get_job_attr(requester, Op::Get, key)
             }
@@ -357,7 +357,7 @@ impl Server<'_> {
     }
 }
 
-/// Handshakes are lines, and so is all of PMI-1.
+/// Returns the framing of the next message. Handshakes and all PMI-1 messages are lines.
 #[inline]
 fn framing(conn: &Conn) -> Framing {
     match (conn.protocol, conn.phase) {
@@ -375,7 +375,7 @@ pub(super) fn contiguous<'k>(key: &Text<'k>, room: &'k mut [u8]) -> Result<&'k [
     }
 }
 
-/// A thread id to be echoed, empty where none came; nothing when it is too long.
+/// Copies the thread id for the reply. The copy is empty without one. Returns `None` if it is too long.
 #[inline]
 fn keep<const N: usize>(thrid: Option<Text<'_>>) -> Option<Vec<u8, N, u8>> {
     let mut kept = Vec::new();

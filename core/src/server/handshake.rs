@@ -1,4 +1,4 @@
-//! Handshakes: how a connection becomes that of a rank.
+//! Handshakes, which make a connection that of a rank.
 
 use super::Server;
 use crate::fault::Refusal;
@@ -10,15 +10,15 @@ use crate::wire::{Protocol, Text};
 impl Server<'_> {
     pub(super) fn init(&mut self, conn: ConnId, version: u32) -> Result<Response, Refusal> {
         let slot = &mut self.conns[conn.index()];
-        // MPICH introduces itself each time that its sessions come and go, Slurm's library at each PMI2_Init. (Over
-        // PMI_PORT both open another connection for it, which is turned away: a rank is let in once.)
+        // MPICH repeats `init` when a session is reopened, and Slurm's library at each PMI2_Init. Over PMI_PORT both
+        // open another connection for it. That connection is refused, because a rank can join only once.
         let again = slot.phase != Phase::Opened;
         if again && version != slot.protocol.version() {
             return Err(Refusal::Initialized);
         }
         match version {
             1 if slot.rank.is_none() => {
-                // Without initack nobody can tell who this is.
+                // Without `initack` the rank is unknown.
                 self.close(conn, Closing::Refused);
                 Err(Refusal::Rank)
             }
@@ -58,7 +58,7 @@ impl Server<'_> {
             Phase::Negotiated | Phase::Ready => {}
             Phase::Opened | Phase::Finalized => return Err(Refusal::NotInitialized),
         }
-        // A connection that the host handed out is that rank's, whatever number the client found somewhere.
+        // The rank of a connection is known if the host has created it. The client's number is then ignored.
         if slot.rank.is_none() {
             let job = slot.job.and_then(|job| self.jobs.get(job.index())).ok_or(Refusal::NoKvs)?;
             if jobid.is_some_and(|jobid| !jobid.is_empty() && jobid != *job.name.as_bytes()) {
@@ -72,7 +72,7 @@ impl Server<'_> {
         Ok(Response::FullInit)
     }
 
-    /// A client says which rank it is. Each rank is let in once.
+    /// Assigns a rank to a connection. A rank can join only once.
     fn claim(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
         let Conn { job, rank: known, query, .. } = self.conns[conn.index()];
         if known == Some(rank) {

@@ -11,8 +11,8 @@ use crate::time::Time;
 /// [`space`](Inbox::space), calls [`receive`](Inbox::receive) after each read, and [`resume`](Inbox::resume) after each
 /// reply that it has sent to the connection.
 ///
-/// The buffer bounds the length of a message. One of [`MESSAGE_MAX`](crate::limits::MESSAGE_MAX) bytes takes every message
-/// that the protocols allow. The server closes a connection whose message does not fit.
+/// The buffer bounds the length of a message. One of [`MESSAGE_MAX`](crate::limits::MESSAGE_MAX) bytes takes every
+/// message that the protocols allow. The server closes a connection whose message does not fit.
 ///
 /// A host that has the bytes in a buffer of its own, such as a socket's, can pass them as
 /// [`Input::Bytes`] without this type.
@@ -44,7 +44,7 @@ pub struct Inbox<B> {
 }
 
 impl<B: AsRef<[u8]> + AsMut<[u8]>> Inbox<B> {
-    /// Creates an empty inbox. `buffer` may be an array, a vector or a slice; its content does not matter.
+    /// Creates an empty inbox. `buffer` may be an array, a vector or a slice. Its content does not matter.
     pub const fn new(buffer: B) -> Inbox<B> {
         Inbox { buffer, len: 0, waiting: false }
     }

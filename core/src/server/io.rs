@@ -11,12 +11,14 @@ use crate::wire::Protocol;
 
 /// Input to a server.
 ///
-/// Order of calling: [`RegisterJob`](Input::RegisterJob), then its [`Program`](Input::Program)s, [`MapRanks`](Input::MapRanks)s and
-/// [`Attr`](Input::Attr)ibutes, then connections and exits in any order, then [`DeregisterJob`](Input::DeregisterJob).
+/// Order of calling: [`RegisterJob`](Input::RegisterJob), then its [`Program`](Input::Program)s,
+/// [`MapRanks`](Input::MapRanks)s and [`Attr`](Input::Attr)ibutes, then connections and exits in any order, then
+/// [`DeregisterJob`](Input::DeregisterJob).
 ///
-/// If several nodes serve the same jobs, [`Node`](Input::Node) is the first input. All servers then get the same jobs with the
-/// same numbers, and the same process sets and job connections, in the same order. Connections and exits go to the server of
-/// the rank's node only. Other messages between the hosts must not overtake the [`Peer`](Output::Peer) messages before them.
+/// If several nodes serve the same jobs, [`Node`](Input::Node) is the first input. All servers then get the same jobs
+/// with the same numbers, and the same process sets and job connections, in the same order. Connections and exits go
+/// to the server of the rank's node only. Other messages between the hosts must not overtake the
+/// [`Peer`](Output::Peer) messages before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Input<'a> {
     /// The server is one of several, one per node, in a [tree](crate::peer::tree::Tree).
@@ -36,12 +38,13 @@ pub enum Input<'a> {
         job: JobId,
         /// Its first rank there.
         first: Rank,
-        /// How many ranks.
+        /// Number of ranks.
         count: u32,
-        /// Where.
+        /// The node.
         node: u32,
     },
-    /// Stores a pair in the key-value space of a spawned job, on nodes other than the one that received the spawn request.
+    /// Stores a pair in the key-value space of a spawned job, on nodes other than the one that received the spawn
+    /// request.
     Preput {
         /// The job.
         job: JobId,
@@ -65,9 +68,9 @@ pub enum Input<'a> {
     },
     /// Connects or disconnects two jobs at the request of a rank on any node. Every server gets it.
     Connected {
-        /// The job that asked.
+        /// The job that requested it.
         job: JobId,
-        /// The other one.
+        /// The other job.
         other: JobId,
         /// Whether they are connected from now on.
         connected: bool,
@@ -102,7 +105,7 @@ pub enum Input<'a> {
         job: JobId,
         /// Its first rank of this program.
         first: Rank,
-        /// How many ranks.
+        /// Number of ranks.
         count: u32,
         /// The program's number on the command line.
         appnum: u32,
@@ -127,16 +130,17 @@ pub enum Input<'a> {
         name: &'a str,
         /// Its first rank.
         first: Rank,
-        /// How many ranks.
+        /// Number of ranks.
         count: u32,
     },
     /// Completes a spawn ([`Output::Spawn`]).
     SpawnComplete {
-        /// Which one.
+        /// The spawn.
         spawn: UpcallId,
-        /// Whether the processes of its job run. Otherwise none does, and the job, if any, has been deregistered.
+        /// Whether the processes of its job run. If false, no process runs, and the job, if any, has been
+        /// deregistered.
         started: bool,
-        /// The exhausted limit, if that is why nothing was started.
+        /// The exhausted limit, if it is the reason that no process was started.
         full: Option<Limit>,
         /// A code for each program: 0, or the `errno` of its failure.
         #[serde(borrow, serialize_with = "in_one_piece")]
@@ -144,7 +148,7 @@ pub enum Input<'a> {
     },
     /// Completes an upcall ([`Output::Upcall`]).
     UpcallComplete {
-        /// Which one.
+        /// The upcall.
         upcall: UpcallId,
         /// 0, or a code of pmi2.h (`PMI2_ERR_…`) that the client gets as `rc`.
         rc: i32,
@@ -162,16 +166,18 @@ pub enum Input<'a> {
         /// The rank, if the host knows it (`PMI_FD`). Other clients send it in the handshake (`PMI_PORT`).
         rank: Option<Rank>,
     },
-    /// A query connection was opened. Its handshake is that of PMI-2: `init`, then `fullinit` with `pmirank` and optionally
-    /// `pmijobid`. It is independent of the rank's own connection and of its init and finalize. It may query process sets,
-    /// attributes, the job id and key-value pairs, and may define process sets. Other requests are refused.
+    /// A query connection was opened. Its handshake is that of PMI-2: `init`, then `fullinit` with `pmirank` and
+    /// optionally `pmijobid`. It is independent of the rank's own connection and of its init and finalize. It may
+    /// query process sets, attributes, the job id and key-value pairs, and may define process sets. Other requests are
+    /// refused.
     OpenedQuery {
         /// An unused connection number.
         conn: ConnId,
         /// The job.
         job: JobId,
     },
-    /// Bytes of a client: all that the host holds and the server has not [consumed](Consumed). [`Inbox`](super::Inbox) does this.
+    /// Bytes of a client: all that the host holds and the server has not [consumed](Consumed). [`Inbox`](super::Inbox)
+    /// does this.
     Bytes {
         /// The connection.
         conn: ConnId,
@@ -202,12 +208,12 @@ pub enum Input<'a> {
         job: JobId,
         /// The rank.
         rank: Rank,
-        /// How it ended.
+        /// Its exit.
         exit: Exit,
     },
-    /// Nothing happened, but time passed.
+    /// Time has passed. [`poll_at`](crate::Server::poll_at) returns when this input is due.
     Timeout,
-    /// The job is over: every process has exited. Its connections are let go and what it stored is dropped.
+    /// Deregisters a job after all its processes have exited. Its connections are closed and its data is dropped.
     DeregisterJob {
         /// The job.
         job: JobId,
@@ -215,47 +221,47 @@ pub enum Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Reads an input that was written in postcard, and nothing where there is none.
+    /// Decodes an input in postcard. Returns `None` if it is malformed.
     #[cold]
     pub fn read(bytes: &'a [u8]) -> Option<Input<'a>> {
         postcard::from_bytes(bytes).ok()
     }
 }
 
-/// A job as the host describes it.
+/// Description of a job by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec<'a> {
-    /// The number that the host gives it, free until now.
+    /// An unused job number.
     pub job: JobId,
-    /// The job id that clients see (PMI-1's kvsname): printable ASCII without blanks, `;` and `=`, at most
-    /// [`crate::limits::JOBID_MAX`] bytes. Where there are several nodes, one that no job before has had: messages about
-    /// it may be under way for longer than it lives.
+    /// The job id that clients see (PMI-1's kvsname): printable ASCII without blanks, `;`, `=` and `\`, at most
+    /// [`crate::limits::JOBID_MAX`] bytes. With several nodes, it must differ from the ids of all earlier jobs,
+    /// because messages about a job may arrive after its deregistration.
     pub name: &'a str,
     /// Its number of ranks.
     pub size: u32,
-    /// `universeSize`: how many processes there may be in all; the job's size where nothing is known.
+    /// `universeSize`: maximum number of processes in total. The job's size if `None`.
     pub universe_size: Option<u32>,
-    /// Whether a rank that fails ends the job. Otherwise the survivors go on and fences count the living.
+    /// Whether a rank that fails aborts the job. Otherwise the job continues, and fences wait for live ranks only.
     pub cleanup: bool,
-    /// The PMI-1 subversion to answer: 2 offers group barriers, 1 suits clients that insist on 1.1.
+    /// The PMI-1 subversion in the reply to `init`: 2 offers group barriers, 1 is for clients that require 1.1.
     pub pmi1_subversion: u32,
-    /// The spawn that it comes from, where this server was asked for it.
+    /// The spawn that started the job, if this server received the request.
     pub spawn: Option<UpcallId>,
-    /// The job id of the job that asked for the spawn, where another node's server was; else empty.
+    /// The job id of the job that requested the spawn, if another node's server received the request. Otherwise empty.
     #[serde(borrow)]
     pub spawner: &'a str,
-    /// Milliseconds that a look-up waits for a name that nobody has published yet, unless it says itself how long.
+    /// Milliseconds that a look-up waits for an unpublished name, unless the request has its own timeout.
     pub lookup_wait: u64,
-    /// Whether names are the host's business, which hands them to a service that several servers share
-    /// ([`Output::Upcall`]). Otherwise the jobs of this server share its own.
+    /// Whether the host carries out requests about names ([`Output::Upcall`]), for a name service that several servers
+    /// share. Otherwise this server has its own name service, which its jobs share.
     pub remote_names: bool,
-    /// Milliseconds after which a waiting fence is reported ([`Output::StalledFence`]); 0 for never.
+    /// Milliseconds after which a waiting fence is reported ([`Output::StalledFence`]). 0 for never.
     pub fence_warning: u64,
 }
 
 impl<'a> JobSpec<'a> {
-    /// A job with the usual behaviour: failures end it, PMI-1 is answered as 1.2, and nothing is waited for or
-    /// warned of.
+    /// Returns a job with default behaviour: a failure aborts it, PMI-1 clients get 1.2, look-ups do not wait, and
+    /// stalled fences are not reported.
     pub const fn new(job: JobId, name: &'a str, size: u32) -> JobSpec<'a> {
         JobSpec {
             job,
@@ -272,7 +278,7 @@ impl<'a> JobSpec<'a> {
         }
     }
 
-    /// The job that a host has a board serve, under the number that the board gives it.
+    /// Returns the job that a host opens on a board, under the board's number for it.
     pub const fn managed(job: JobId, open: &OpenJob<'a>) -> JobSpec<'a> {
         JobSpec {
             universe_size: open.universe_size,
@@ -285,13 +291,13 @@ impl<'a> JobSpec<'a> {
     }
 }
 
-/// Result of [`crate::Server::handle`]: what it consumed of [`Input::Bytes`].
+/// Result of [`crate::Server::handle`]: the consumed part of [`Input::Bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Consumed {
     /// Number of bytes consumed. The host hands in the others again, with those that follow.
     pub bytes: u32,
-    /// Whether a complete message remains because too many replies are pending. The host hands in the rest again after the
-    /// next reply to this connection, also when no more bytes arrive.
+    /// Whether a complete message remains because too many replies are pending. The host hands in the rest again after
+    /// the next reply to this connection, also when no more bytes arrive.
     pub again: bool,
 }
 
@@ -327,29 +333,29 @@ pub enum Output<'b> {
     Spawn {
         /// Which spawn.
         spawn: UpcallId,
-        /// The job that asks.
+        /// The requesting job.
         job: JobId,
-        /// The rank that asks.
+        /// The requesting rank.
         rank: Rank,
-        /// The language of the request.
+        /// The protocol of the request.
         protocol: Protocol,
-        /// The request as it came, for [`crate::wire::decode_spawn`].
+        /// The request as received, for [`crate::wire::decode_spawn`].
         #[serde(borrow, serialize_with = "in_one_piece")]
         request: &'b [u8],
     },
-    /// Carry out a request and complete it ([`Input::UpcallComplete`]). With [`remote_names`](JobSpec::remote_names): publish,
-    /// unpublish or look up a name. With several nodes: define a process set, connect or disconnect jobs, for which the host
-    /// gives all servers [`Input::Define`] or [`Input::Connected`] first.
+    /// Carry out a request and complete it ([`Input::UpcallComplete`]). With [`remote_names`](JobSpec::remote_names):
+    /// publish, unpublish or look up a name. With several nodes: define a process set, connect or disconnect jobs, for
+    /// which the host gives all servers [`Input::Define`] or [`Input::Connected`] first.
     Upcall {
-        /// Which request.
+        /// The upcall.
         upcall: UpcallId,
-        /// The job that asks.
+        /// The requesting job.
         job: JobId,
-        /// The rank that asks.
+        /// The requesting rank.
         rank: Rank,
-        /// The language of the request.
+        /// The protocol of the request.
         protocol: Protocol,
-        /// The request as it came, for [`crate::wire::decode_upcall`].
+        /// The request as received, for [`crate::wire::decode_upcall`].
         #[serde(borrow, serialize_with = "in_one_piece")]
         request: &'b [u8],
     },
@@ -359,9 +365,9 @@ pub enum Output<'b> {
         job: JobId,
         /// The rank.
         rank: Rank,
-        /// The exit code it asked for, where it did.
+        /// The exit code that it requested, if any.
         code: Option<i32>,
-        /// What it said.
+        /// Its message.
         #[serde(borrow)]
         message: &'b str,
     },
@@ -371,7 +377,7 @@ pub enum Output<'b> {
         job: JobId,
         /// Why.
         cause: Cause,
-        /// What the aborting rank said.
+        /// Message of the aborting rank.
         #[serde(borrow)]
         message: &'b str,
     },

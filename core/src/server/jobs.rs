@@ -59,7 +59,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Where `size` consecutive rank slots are free: at the front, or behind some job.
+    /// Returns the first of `size` consecutive free rank slots.
     fn free_ranks(&self, size: u32) -> Option<u32> {
         let living = self.jobs.iter().filter(|job| !job.name.is_empty());
         free_stretch(living.map(|job| (job.first, job.size)), size, self.limits.ranks)
@@ -130,7 +130,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Has the host end the job, unless it is ending already.
+    /// Marks the job as aborted, unless it is already. The abort is then pending for the host.
     pub(super) fn end_job(&mut self, job: JobId, cause: Cause) {
         let state = &mut self.jobs[job.index()];
         if state.ending.is_none() {
@@ -174,21 +174,21 @@ impl Server<'_> {
     }
 }
 
-/// Whether a name can stand in messages of both protocols.
+/// Returns whether messages of both protocols can carry a name.
 pub(super) fn printable(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=' | b'\\'))
 }
 
-/// The first of `size` consecutive numbers below `room` of which none is in one of the stretches that are taken, each from
-/// its first number on and so long.
+/// Returns the first of `size` consecutive numbers below `room` that are in no range of `taken`. A range is its first
+/// number and its length.
 fn free_stretch(taken: impl Iterator<Item = (u32, u32)> + Clone, size: u32, room: u32) -> Option<u32> {
     let mut start: u32 = 0;
     loop {
         let before = start;
         for (first, len) in taken.clone() {
             let end = start.checked_add(size).filter(|&end| end <= room)?;
-            // No place before the end of what is in the way will do. Jobs mostly lie in the order of their numbers, so
-            // that one round finds the place and another one makes sure of it.
+            // The range overlaps, so the earliest possible start is its end. Jobs are mostly in the order of their
+            // slots: one pass finds the start, and a second pass confirms it.
             if start < first + len && first < end {
                 start = first + len;
             }

@@ -1,4 +1,4 @@
-//! The server: the state machine that answers clients.
+//! PMI server: the state machine that answers clients.
 
 mod attrs;
 mod backend;
@@ -48,8 +48,9 @@ use crate::trace::event;
 ///
 /// # Kinds of methods
 ///
-/// - Input: [`handle`](Server::handle) applies one [`Input`]. It is the only method that changes what the server does.
-/// - Output: [`poll`](Server::poll) returns the next [`Output`]; [`has_output`](Server::has_output) tells whether there may be one.
+/// - Input: [`handle`](Server::handle) applies one [`Input`]. No other method affects later outputs.
+/// - Output: [`poll`](Server::poll) returns the next [`Output`]. [`has_output`](Server::has_output) returns whether
+///   there may be one.
 /// - Time: [`poll_at`](Server::poll_at) returns when [`Input::Timeout`] is due.
 /// - Status: [`job_report`](Server::job_report), [`rank_report`](Server::rank_report), [`used`](Server::used), and
 ///   [`take_limit_hit`](Server::take_limit_hit), which reports each exhausted limit once.
@@ -57,10 +58,10 @@ use crate::trace::event;
 ///
 /// # Order of calls
 ///
-/// After each `handle`, call `poll` until it returns `None`, and then `poll_at`, which only these two calls change. An early
-/// [`Input::Timeout`] does no harm; a late one delays the end of look-ups and warnings. Outputs are state, not a queue: a
-/// connection whose host does not poll holds at most [`PENDING_MAX`](crate::limits::PENDING_MAX) replies, so nothing
-/// overflows. The order of inputs for one job is on [`Input`].
+/// After each `handle`, call `poll` until it returns `None`, and then `poll_at`. Only these two calls change the
+/// result of `poll_at`. An early [`Input::Timeout`] is harmless. A late one delays the end of look-ups and warnings.
+/// Pending output is kept in the tables, and a connection has at most [`PENDING_MAX`](crate::limits::PENDING_MAX)
+/// pending replies, so no queue can overflow. [`Input`] documents the order of inputs for one job.
 ///
 /// ```text
 /// loop {
@@ -114,12 +115,12 @@ pub struct Server<'s> {
     /// Whether a job, a rank or a group may have an event for the host.
     events_pending: bool,
     wake: Option<Time>,
-    /// Limits for which a request was refused, a bit each, until the host has taken them.
+    /// Bit set of limits for which a request was refused since the host last took them.
     hit: u32,
 }
 
 impl<'s> Server<'s> {
-    /// Creates a server without jobs. `seed` spreads the hash table of keys; any number will do.
+    /// Creates a server without jobs. `seed` randomizes the hash table of keys. Every value is valid.
     ///
     /// # Errors
     /// [`Fault::InsufficientStorage`] when a slab is shorter than [`Layout::of`] requires for `limits`.
@@ -181,8 +182,8 @@ impl<'s> Server<'s> {
     /// Applies one input.
     ///
     /// # Errors
-    /// [`Fault`] if the host made a mistake or a limit is reached. Nothing was changed then. Mistakes of clients are no errors
-    /// here: they get an error response, or [`Output::Close`] follows.
+    /// [`Fault`] if the host violates the contract or a limit is reached. The server is then unchanged. Errors of
+    /// clients are not faults: the client gets an error reply, or [`Output::Close`] follows.
     #[inline]
     pub fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
         if let Input::Bytes { conn, bytes, full } = input {
@@ -251,8 +252,8 @@ impl<'s> Server<'s> {
         &self.limits
     }
 
-    /// Returns the number of a job's key-value space in the log, with which processes that map the log
-    /// [look up keys](crate::client::LogView::get). Returns `None` for an unknown job.
+    /// Returns the number of a job's key-value space in the log. Processes that map the log use it to [look up
+    /// keys](crate::client::LogView::get). Returns `None` for an unknown job.
     pub fn kvs_space(&self, job: JobId) -> Option<u32> {
         self.job(job).ok().map(|job| job.spaces.of(Kind::Kvs))
     }
@@ -402,7 +403,7 @@ impl<'s> Server<'s> {
     }
 }
 
-/// The first `needed` elements of a slab.
+/// Returns the first `needed` elements of a slab.
 fn cut<T>(slab: &mut [T], needed: usize, name: Slab) -> Result<&mut [T], Fault> {
     let given = slab.len();
     slab.get_mut(..needed).ok_or(short(name, needed, given))

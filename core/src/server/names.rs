@@ -28,7 +28,7 @@ impl Server<'_> {
         self.names.unpublish(name.parts()).map(|()| Response::Done(Op::Unpublish))
     }
 
-    /// `wait` is how many milliseconds the asker itself would wait.
+    /// Looks up a name. `wait` is the timeout in milliseconds that the request contains.
     pub(super) fn lookup(
         &mut self,
         now: Time,
@@ -48,14 +48,14 @@ impl Server<'_> {
         Ok(ReplyState::Lookup { at, until: now.after(wait) })
     }
 
-    /// Gives up what has waited long enough; when the next look-up will have.
+    /// Refuses look-ups that have timed out. Returns the time of the next timeout.
     pub(super) fn expire_lookups(&mut self, now: Time) -> Option<Time> {
         let refused = Response::Refused(Op::Lookup, Refusal::NoName);
         self.end_lookups(|_, until| (until <= now).then_some(refused))
     }
 
-    /// Ends those look-ups that `answer` has an answer for, given their slot and when they give up. When the next
-    /// of the others gives up.
+    /// Ends the look-ups for which `answer` returns a response, given their slot and their deadline. Returns the
+    /// earliest deadline of the others.
     fn end_lookups(&mut self, answer: impl Fn(u32, Time) -> Option<Response>) -> Option<Time> {
         let mut next: Option<Time> = None;
         for conn in 0..self.limits.conns {

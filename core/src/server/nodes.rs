@@ -1,4 +1,4 @@
-//! Inputs that tell a server about other nodes.
+//! Inputs about other nodes.
 
 use super::Server;
 use crate::fault::{Fault, Refusal};
@@ -44,7 +44,7 @@ impl Server<'_> {
         if count > 0 {
             state.below |= below;
         }
-        // They may have been the only ones there.
+        // The moved ranks may have been the only ones of their child.
         if moved {
             self.update_children(job);
         }
@@ -78,7 +78,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Has this node's missing ranks named, unless they have been.
+    /// Marks the missing ranks of this node as pending for the host, unless they have been reported.
     pub(super) fn report_missing(&mut self, job: JobId) -> Result<(), Fault> {
         let Job { local, excluded_count, .. } = *self.job(job)?;
         let fence = &mut self.jobs[job.index()].fence;
@@ -94,7 +94,7 @@ impl Server<'_> {
         self.links.get_mut(at).ok_or(Fault::BadNode)
     }
 
-    /// Finds out which children have ranks of the job to wait for.
+    /// Updates the set of children whose ranks take part in the job's collectives.
     pub(super) fn update_children(&mut self, job: JobId) {
         let links = &self.links;
         let living = self.ranks[self.jobs[job.index()].slots()].iter().filter(|rank| !rank.excluded);

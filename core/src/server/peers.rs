@@ -1,7 +1,7 @@
 //! Messages to and from neighbouring nodes: records, collectives, exits.
 //!
-//! Each link has a cursor in the log. Before an arrival or a release is sent over it, so are the records from the cursor on: to
-//! the parent those of this subtree, to a child all others. `collective.rs` decides when.
+//! Each link has a cursor in the log. Before an arrival or a release, the records from the cursor on are sent over the
+//! link. The parent gets those of this subtree, a child gets all others. `collective.rs` decides when.
 
 use super::Server;
 use super::collective::RING_COUNT;
@@ -13,7 +13,7 @@ use crate::peer::message::{self, ExitReport, Head, Item, JobRef, Writer};
 use crate::state::Job;
 use crate::tables::kvs::{Kind, Owner};
 
-/// Exits in one message at most.
+/// Maximum number of exits in one message.
 const EXITS_MAX: u32 = 192;
 
 impl Server<'_> {
@@ -69,7 +69,8 @@ impl Server<'_> {
         Some(len)
     }
 
-    /// Writes records from the cursor of a link up to `due`, as many as fit into one message. Returns `None` without any.
+    /// Writes records from the cursor of a link up to `due`, as many as fit into one message. Returns `None` without
+    /// any.
     fn write_records(&mut self, at: usize, due: u32, buf: &mut [u8]) -> Option<usize> {
         let room = buf.len().min(PEER_MESSAGE_MAX);
         let link = self.links.get(at)?.clone();
@@ -90,7 +91,7 @@ impl Server<'_> {
                     }
                     None => {
                         let mut writer = Writer::new(buf.take()?.get_mut(..room)?, head)?;
-                        // The buffer holds any record: a host's poll offers at least that.
+                        // A buffer of `Limits::output_max` bytes holds any record.
                         if !writer.push(&item) {
                             return None;
                         }
@@ -160,7 +161,7 @@ impl Server<'_> {
         let link = self.links.get(at).ok_or(Fault::BadNode)?.clone();
         match head {
             Head::Exits => self.receive_exits(&link, body),
-            // The sender may not know yet that the job is deregistered here.
+            // The job may be deregistered here before the sender's host deregisters it.
             Head::Records { job, .. } | Head::Arrive { job, .. } | Head::Release { job, .. }
                 if !self.is_current(job) =>
             {
@@ -177,12 +178,12 @@ impl Server<'_> {
         }
     }
 
-    /// Returns whether the job is registered, and not another one with its number.
+    /// Returns whether the job is registered and is not a later job with the same number.
     fn is_current(&self, whose: JobRef) -> bool {
         self.job(whose.job).is_ok_and(|job| job.hash == whose.name)
     }
 
-    /// Returns the slot of a rank, if messages about it may come from that neighbour.
+    /// Returns the slot of a rank, if that neighbour may send messages about it.
     fn remote_slot(&self, link: &Link, job: JobId, rank: u32) -> Result<usize, Fault> {
         let slot = self.job(job)?.slot(Rank(rank)).ok_or(Fault::BadPeer)?;
         if link.carries(self.ranks[slot].node) { Err(Fault::BadPeer) } else { Ok(slot) }
@@ -236,7 +237,7 @@ impl Server<'_> {
             self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
             self.jobs[job.index()].gone += 1;
             self.report_exit(index);
-            // No collective waits for a rank that was killed alone.
+            // Collectives do not wait for a rank that was killed alone.
             if cleanup && !dead {
                 self.check_for_exited(job);
             } else {

@@ -11,7 +11,7 @@ use crate::tables::upcalls::{Stage, Task};
 use crate::trace::Cause;
 use crate::wire::{self, Codes, Failure, Op, Reply, Text};
 
-/// Room for a list of ranks.
+/// Length in bytes reserved for a list of ranks.
 const LIST_MAX: usize = 1024;
 
 /// Events, which come before replies.
@@ -27,11 +27,13 @@ enum Event {
 }
 
 impl Server<'_> {
-    /// Returns the next action for the host, or `None` when there is none. Bytes that belong to it are written to `buf`.
+    /// Returns the next action for the host, or `None` when there is none. Bytes that belong to it are written to
+    /// `buf`.
     ///
     /// The host calls it after every [`handle`](Server::handle) until it returns `None`. Events such as
-    /// [`Output::AbortJob`] come before replies. Replies go to connections in turn. Writing a reply is O(log connections);
-    /// looking for an event is O(jobs + ranks), but happens only after an input that may have caused one.
+    /// [`Output::AbortJob`] come before replies. Replies go to connections in turn. Writing a reply is O(log
+    /// connections). A search for an event is O(jobs + ranks). It happens only after an input that may have caused
+    /// one.
     ///
     /// # Errors
     /// [`ShortBuffer`] if `buf` is shorter than [`Limits::output_max`](crate::Limits::output_max).
@@ -51,7 +53,7 @@ impl Server<'_> {
         Ok(self.emit_for(conn, buf))
     }
 
-    /// Returns the next event. A message for a peer is written at once.
+    /// Returns the next event. A message for a peer is written to `buf`.
     #[cold]
     fn next_event(&mut self, buf: &mut [u8]) -> Option<Event> {
         if self.events_pending {
@@ -62,7 +64,7 @@ impl Server<'_> {
                 .or_else(|| aborted().map(Event::Kill))
                 .or_else(|| job(|job| job.ending_pending).map(Event::Ending))
                 .or_else(|| job(|job| job.fence.stall == Stall::Pending).map(Event::StalledFence))
-                .or_else(|| groups.x().map(Event::StalledGroup));
+                .or_else(|| groups.next_stalled().map(Event::StalledGroup));
             if events_pending.is_some() {
                 return events_pending;
             }
@@ -77,7 +79,7 @@ impl Server<'_> {
             Event::Upcall(upcall) => self.emit_upcall(upcall, buf),
             Event::Kill(rank) => self.emit_kill_rank(rank, buf),
             Event::Ending(job) => self.emit_abort_job(job, buf),
-            Event::StalledFence(job) => self.x(job, buf),
+            Event::StalledFence(job) => self.write_stalled_fence(job, buf),
             Event::StalledGroup(group) => self.emit_stalled_group(group, buf),
             Event::Peer(node, len) => Some(Output::Peer { node, bytes: &buf[..len] }),
         }
@@ -117,7 +119,7 @@ impl Server<'_> {
         Some(Output::KillRank { job: JobId(job as u32), rank, code: abort.code, message })
     }
 
-    fn x<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
+    fn write_stalled_fence<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let state = &mut self.jobs[job.index()];
         state.fence.stall = Stall::Reported;
         let here = self.links.node();
@@ -169,7 +171,7 @@ impl Server<'_> {
     #[inline]
     fn encode(&self, id: ConnId, at: usize, answer: Response, buf: &mut [u8]) -> usize {
         let conn = &self.conns[id.index()];
-        // Lists are built in the back of the buffer, which their replies leave free.
+        // Lists are built at the end of the buffer, which their replies do not use.
         let (buf, scratch) = match answer {
             Response::Attr(..) | Response::PsetMembers(..) => buf.split_at_mut(buf.len() - LIST_MAX),
             _ => (buf, &mut [][..]),
@@ -180,7 +182,7 @@ impl Server<'_> {
         let mut write = |reply: &Reply<'_>| {
             wire::encode_reply(conn.protocol, reply, thrid.map(Text::plain), buf).map(<[u8]>::len)
         };
-        // Whatever can be stored fits into a reply, but for a list of codes that the host made too long.
+        // Every stored value fits into a reply. Only a list of codes from the host can be too long.
         let too_long = Failure::Refusal(Refusal::Unprintable);
         write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), too_long))).unwrap_or(0)
     }
@@ -210,7 +212,7 @@ impl Server<'_> {
         }
     }
 
-    /// The same for uncommon requests.
+    /// Expands the response to an uncommon request.
     #[cold]
     fn uncommon_reply<'a>(
         &'a self,
@@ -387,7 +389,7 @@ fn name_ranks(ranks: impl Iterator<Item = u32>, buf: &mut [u8]) -> &str {
     let len = listed.len();
     let mut list = List { buf, len };
     if next.is_some() {
-        // Room was kept for it.
+        // `room` excludes its length.
         let _ = list.push(MORE);
     }
     list.into_str()

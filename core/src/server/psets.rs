@@ -50,7 +50,7 @@ impl Server<'_> {
         Ok(Response::Done(Op::PsetDefine))
     }
 
-    /// A set that the asker is in and of which nobody has died.
+    /// Returns a process set that contains the requesting rank and has no dead member.
     fn living_pset(&self, requester: Requester, name: Text<'_>) -> Result<Which, Refusal> {
         let name = name.as_str().ok_or(Refusal::NoPset)?;
         let which = self.psets.find(requester.job, requester.rank.0, name).ok_or(Refusal::NoPset)?;

@@ -20,7 +20,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Queries only: whatever would be the rank's own doing is its own connection's.
+    /// Checks that a command is a query. Other commands must use the rank's own connection.
     pub(super) fn check_query(&mut self, conn: ConnId, command: &Command<'_>) -> Result<(), Refusal> {
         match *command {
             Command::Init { version: 2, .. }
@@ -35,7 +35,7 @@ impl Server<'_> {
             | Command::PsetMembers { .. }
             | Command::PsetDefine { .. }
             | Command::Finalize => Ok(()),
-            // In PMI-1 nothing but its number would say whose it is.
+            // PMI-1 is refused, because its handshake identifies a rank by number only.
             Command::Init { .. } | Command::InitAck { .. } => {
                 self.close(conn, Closing::Refused);
                 Err(Refusal::Version)
@@ -44,7 +44,7 @@ impl Server<'_> {
         }
     }
 
-    /// Whose queries they are. Any rank of the job may ask, whether it is connected or not.
+    /// Assigns a rank to a query connection. The rank need not be connected.
     pub(super) fn claim_query(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
         let job = self.conns[conn.index()].job;
         let here = self.links.node();

@@ -1,8 +1,8 @@
 //! Records of every input and output of a server, for recordings.
 //!
-//! The records of a run, in the order of the calls, are all that decides what a core says: the same records played to
-//! another core, on whatever host, must be answered by the same ones. A host that keeps them writes them as postcard,
-//! framed as it sees fit; hydrant's own files are those of `hydrant run --record`.
+//! A server's output depends only on its limits, its seed and its inputs. Replaying the inputs of a recording on
+//! another server, on any platform, must give the same outputs. A host writes records as postcard, in a framing of its
+//! choice. `hydrant run --record` writes hydrant's own recording files.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,53 +11,52 @@ use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::time::Time;
 
-/// One step at the border. A recording begins with [`Begin`](Record::Begin) and ends with [`End`](Record::End).
+/// One step of a recording, which begins with [`Begin`](Record::Begin) and ends with [`End`](Record::End).
 ///
-/// An input is followed by what was made of it: [`Took`](Record::Took), [`Refused`](Record::Refused) or
-/// [`Broke`](Record::Broke). Each time that the host asked what to do is an [`Output`](Record::Output) or a
-/// [`Silence`](Record::Silence).
+/// An input is followed by its result: [`Took`](Record::Took), [`Refused`](Record::Refused) or
+/// [`Broke`](Record::Broke). Each call of `poll` is an [`Output`](Record::Output) or a [`Silence`](Record::Silence).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<'a> {
-    /// A core was made.
+    /// Creation of the server.
     Begin {
-        /// Who recorded, for readers who cannot make sense of the rest: `hydrant 0.1.0`.
+        /// Program and version that recorded, for readers of another format: `hydrant 0.1.0`.
         program: &'a str,
-        /// Of [`Server::new`](crate::Server::new).
+        /// Limits, as passed to [`Server::new`](crate::Server::new).
         limits: Limits,
-        /// The same.
+        /// Seed, as passed to [`Server::new`](crate::Server::new).
         seed: u32,
     },
-    /// The host told it something.
+    /// Input of the host.
     Input {
-        /// When.
+        /// Time of the call.
         now: Time,
-        /// What.
+        /// The input.
         #[serde(borrow)]
         input: Input<'a>,
     },
-    /// It took the input.
+    /// Input that the server applied.
     Took {
-        /// How much of it.
+        /// Number of consumed bytes.
         consumed: Consumed,
-        /// When it wants to be told that time has passed.
+        /// Time at which the next [`Input::Timeout`] is due.
         wake: Option<Time>,
     },
-    /// The input was the host's mistake.
+    /// Input that the server returned as a fault.
     Refused(Fault),
-    /// What stands between host and core failed, in whichever of the two calls.
+    /// Failure of the backend in `handle` or `poll`, other than a fault.
     Broke {
-        /// As its error says.
+        /// Text of the error.
         why: &'a str,
     },
-    /// It told the host something.
+    /// Output of the server.
     Output(#[serde(borrow)] Output<'a>),
-    /// It had nothing to tell.
+    /// Call of `poll` that returned no output.
     Silence,
-    /// The host is done, and nothing is missing.
+    /// End of a complete recording.
     End {
-        /// How many inputs there were.
+        /// Number of inputs.
         inputs: u64,
-        /// How many outputs.
+        /// Number of outputs.
         outputs: u64,
     },
 }

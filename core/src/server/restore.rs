@@ -1,7 +1,7 @@
 //! Restoring a server from a snapshot, with validation.
 //!
-//! Whoever hands one in may have made it up. So everything that later code counts on is checked here: numbers that it
-//! looks up, and counts that it takes apart again. What a snapshot says beyond that is believed.
+//! Snapshots are untrusted. All indices and counts that later code relies on are validated. Other values are not
+//! checked.
 
 use super::Server;
 use super::jobs::printable;
@@ -19,11 +19,11 @@ use crate::tables::tracker::Tracker;
 use crate::tables::upcalls::{Stage, Task, Upcall};
 
 impl<'s> Server<'s> {
-    /// The server that a [snapshot](Server::snapshot) is of, in `storage` as long as its
-    /// [limits](crate::snapshot::limits) need: whatever it is told, it does what the other would have done.
+    /// Restores the server of a [snapshot](Server::snapshot), in `storage` of the lengths that its
+    /// [limits](crate::snapshot::limits) require. Equal inputs then give the same outputs as from the original server.
     ///
     /// # Errors
-    /// [`Fault::Snapshot`] for bytes that are no snapshot or that no server could have written, [`Fault::InsufficientStorage`].
+    /// [`Fault::Snapshot`] for bytes that are not a valid snapshot of a server, [`Fault::InsufficientStorage`].
     pub fn restore(snapshot: &[u8], storage: Storage<'s>) -> Result<Server<'s>, Fault> {
         let mut reader = Reader::new(snapshot)?;
         let limits = reader.take()?;
@@ -32,7 +32,7 @@ impl<'s> Server<'s> {
         server.read(&mut reader)?;
         reader.end()?;
         server.check().map_err(Fault::Snapshot)?;
-        // Both follow from the rest: who has something to say, and that somebody may have.
+        // Ready connections and pending events are derived from the other state.
         for conn in 0..limits.conns {
             server.check_ready(ConnId(conn));
         }
@@ -63,7 +63,7 @@ impl<'s> Server<'s> {
         Ok(())
     }
 
-    /// A server that is alone has no links, though it may have been told so.
+    /// Reads the links. Only a server on a single node can be restored. It has none.
     fn read_links(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
         let (links, node, tree): (u32, u32, Tree) = (reader.take()?, reader.take()?, reader.take()?);
         let exits: u32 = reader.take()?;
@@ -72,7 +72,7 @@ impl<'s> Server<'s> {
     }
 
     fn check(&self) -> Result<(), Damage> {
-        // Jobs first: the others look their ranks up.
+        // Jobs come first because the other checks look up their ranks.
         let jobs = (0..self.limits.jobs).all(|job| self.is_sound_job(JobId(job)));
         whole(jobs, Damage::Jobs)?;
         whole(self.are_sound_ranks(), Damage::Ranks)?;
@@ -99,7 +99,7 @@ impl<'s> Server<'s> {
             other.name.is_empty()
                 || other.name != job.name
                     && other.spaces != job.spaces
-                    // One that overflows is found when its own turn comes.
+                    // An overflow in the other job is found when that job is checked.
                     && (other.first >= end || other.first.saturating_add(other.size) <= job.first)
         };
         let ranks = &self.ranks[job.slots()];
@@ -127,7 +127,7 @@ impl<'s> Server<'s> {
         let room = Usage { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
         of_jobs == in_use(self.ranks)
             && living().all(|(_, job)| job.quota.less(room) == Usage::NONE)
-            // A rank that has exited counts as one that has used its quota, and may go on to use more.
+            // The quota of a rank that has exited counts as used. Its connection may still use more.
             && living().all(|(id, job)| {
                 (0..).map(Rank).zip(&self.ranks[job.slots()]).all(|(number, rank)| {
                     let back = |conn: ConnId| {
@@ -145,7 +145,7 @@ impl<'s> Server<'s> {
             })
     }
 
-    /// What is set aside in the log is what the ranks have not used of their shares.
+    /// Returns whether the reserved part of the log equals the unused quotas of the ranks.
     fn is_all_set_aside(&self) -> bool {
         let (reserved, ..) = self.kvs.state();
         let (mut bytes, mut keys) = (u64::from(reserved.bytes), u64::from(reserved.keys));
@@ -166,7 +166,7 @@ impl<'s> Server<'s> {
     fn is_sound_conn(&self, id: ConnId) -> bool {
         let conn = &self.conns[id.index()];
         let Some(job) = conn.job else { return *conn == Conn::default() };
-        // One that is being closed may have outlived its job, and the job's number may be another's.
+        // A closing connection may outlive its job, whose number may be in use again.
         let placed = conn.closing.is_some()
             || self.job(job).is_ok_and(|job| {
                 conn.rank.is_none_or(|rank| {
@@ -224,7 +224,7 @@ impl<'s> Server<'s> {
         }
     }
 
-    /// How many replies wait for the name in that slot.
+    /// Returns the number of replies that wait for the name in that slot.
     fn awaiting(&self, name: u32) -> usize {
         let replies = self.conns.iter().flat_map(|conn| &conn.replies);
         replies.filter(|reply| matches!(reply.state, ReplyState::Lookup { at, .. } if at == name)).count()

@@ -13,7 +13,7 @@ use crate::tables::upcalls::{Stage, Task};
 use crate::wire::{self, Frame, Op, Protocol, Spawn};
 
 impl Server<'_> {
-    /// Keeps the request as it came, so that the host can read it, until the reply is taken.
+    /// Stores the request as received for the host, until its reply is taken.
     pub(super) fn spawn(
         &mut self,
         requester: Requester,
@@ -31,7 +31,7 @@ impl Server<'_> {
         Ok(ReplyState::Upcall(Op::Spawn, id))
     }
 
-    /// Whether a job of `size` ranks can come from that spawn, with its pairs; the name of the job that asked.
+    /// Checks that a job of `size` ranks and the pairs of the spawn fit. Returns the job id of the requesting job.
     pub(super) fn check_spawned(&self, spawn: UpcallId, size: u32) -> Result<String<JOBID_MAX, u8>, Fault> {
         let slot = self.upcalls.get(spawn).filter(|slot| slot.stage == Stage::Told);
         let spawner = slot.map(|slot| slot.spawner.clone()).ok_or(Fault::NoSuchUpcall)?;
@@ -41,7 +41,7 @@ impl Server<'_> {
         Ok(spawner)
     }
 
-    /// Puts the spawn's pairs into its job's space.
+    /// Stores the pairs of the spawn in the new job's key-value space.
     pub(super) fn begin_spawned(&mut self, spawn: UpcallId, job: JobId) {
         let protocol = self.protocol_of(spawn);
         let state = &self.jobs[job.index()];
@@ -52,7 +52,7 @@ impl Server<'_> {
         let Some(request) = wire::decode_spawn(protocol, self.upcalls.text(spawn)) else { return };
         for (key, value) in request.preput() {
             let mut room = [0; KEY_MAX as usize];
-            // Both were checked before the job was made.
+            // `check_spawned` has checked both.
             if let Ok(key) = contiguous(&key, &mut room) {
                 let _ = self.kvs.put((state.spaces, Kind::Kvs), None, key, Some(value.parts()));
             }
@@ -88,13 +88,14 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// How often each program's code is said: PMI-2 clients want one a program, those of PMI-1 one a process.
+    /// Returns how often each program's code occurs in the reply: once for PMI-2 clients, once per process for PMI-1
+    /// clients.
     fn code_counts(&self, spawn: UpcallId) -> Vec<u32, { SPAWN_PROGRAMS_MAX as usize }, u16> {
         let by_process = self.protocol_of(spawn) == Protocol::V1;
         let count = |maxprocs| if by_process { maxprocs } else { 1 };
         let mut counts = Vec::new();
         for program in self.request(spawn).iter().flat_map(Spawn::programs) {
-            // No more programs than that are taken.
+            // `spawn` refuses requests with more programs.
             let _ = counts.push(count(program.maxprocs()));
         }
         counts

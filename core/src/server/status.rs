@@ -1,4 +1,4 @@
-//! Status of a server, for hosts that show it. Nothing here changes an output.
+//! Status of a server, for display. These methods do not change outputs.
 
 use super::Server;
 use crate::fault::Refusal;
@@ -8,7 +8,7 @@ use crate::manage::{JobPhase, JobReport, RankReport};
 use crate::state::RankPhase;
 
 impl Server<'_> {
-    /// How much of a limit is used, in its own unit.
+    /// Returns how much of a limit is used, in the limit's unit.
     pub fn used(&self, limit: Limit) -> u32 {
         let count = |used: &mut dyn Iterator<Item = bool>| used.filter(|&used| used).count() as u32;
         match limit {
@@ -29,8 +29,8 @@ impl Server<'_> {
         }
     }
 
-    /// A limit that a client has been refused for since this was asked last. Each is told once, in the order of
-    /// [`Limit::ALL`].
+    /// Returns a limit for which a client was refused since the last call, and clears it. Several are returned in the
+    /// order of [`Limit::ALL`].
     pub fn take_limit_hit(&mut self) -> Option<Limit> {
         let (at, limit) = (0u32..).zip(Limit::ALL).find(|(at, _)| self.hit & (1 << at) != 0)?;
         self.hit &= !(1 << at);
@@ -45,7 +45,7 @@ impl Server<'_> {
         }
     }
 
-    /// How a job is doing; nothing when there is none of that number. Until its first connection it counts as
+    /// Returns the state of a job, or `None` for an unknown job. Before its first connection it is
     /// [`JobPhase::Opened`].
     pub fn job_report(&self, id: JobId) -> Option<JobReport> {
         let job = self.job(id).ok()?;
@@ -68,7 +68,7 @@ impl Server<'_> {
         })
     }
 
-    /// How a rank is doing; nothing when there is none.
+    /// Returns the state of a rank, or `None` for an unknown job or rank.
     pub fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport> {
         let slot = self.job(job).ok()?.slot(rank)?;
         let slot = self.ranks.get(slot)?;

@@ -11,11 +11,11 @@ use crate::state::{ReplyState, Response};
 use crate::tables::upcalls::{Stage, Task};
 use crate::wire::{Frame, Op, Protocol};
 
-/// How PMI-1's requests begin that may be the host's business.
+/// Prefixes of PMI-1 requests that can become name upcalls.
 const NAMES_V1: [&[u8]; 3] = [b"cmd=publish_name", b"cmd=unpublish_name", b"cmd=lookup_name"];
 
 impl Server<'_> {
-    /// Keeps a request that is the host's business as it came, so that the host can read it, until the reply is taken.
+    /// Stores a request for the host as received, until its reply is taken.
     pub(super) fn upcall(
         &mut self,
         requester: Requester,
@@ -57,7 +57,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Gives who asked the answer, made from what was asked; where nobody waits for it any more, the upcall is over.
+    /// Makes the reply to an upcall ready. Frees the upcall if no reply is pending for it.
     pub(super) fn respond_to_upcall(&mut self, upcall: UpcallId, answer: impl Fn(Op) -> Response) {
         let Some(conn) = self.upcalls.get(upcall).and_then(|slot| slot.conn) else {
             self.upcalls.free(upcall);
@@ -73,17 +73,17 @@ impl Server<'_> {
         self.check_ready(conn);
     }
 
-    /// Nobody waits for the upcall's reply any more.
+    /// Drops an upcall whose reply is no longer pending.
     pub(super) fn drop_upcall(&mut self, upcall: UpcallId) {
         let Some(slot) = self.upcalls.get_mut(upcall) else { return };
         slot.conn = None;
-        // What the host does not know of, or is done with, is over.
+        // The host has not seen the upcall, or has completed it.
         if slot.stage == Stage::Asked || slot.stage.is_done() {
             self.upcalls.free(upcall);
         }
     }
 
-    /// The language of a request, which its first bytes tell.
+    /// Returns the protocol of a request, from its first bytes.
     pub(super) fn protocol_of(&self, upcall: UpcallId) -> Protocol {
         let text = self.upcalls.text(upcall);
         match self.upcalls.get(upcall).map(|slot| slot.task) {

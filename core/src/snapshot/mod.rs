@@ -1,7 +1,7 @@
 //! Snapshots: the whole state as bytes. Equal states give equal bytes.
 //!
-//! A snapshot is [`HEADER`], a [`State`] in postcard, and a digest of both (little-endian), which finds damage. Whoever
-//! made it up knows the digest too, so that nothing that is read is believed before the server has checked it.
+//! A snapshot is [`HEADER`], a `State` in postcard, and a digest of both (little-endian), which detects damage. The
+//! digest does not authenticate: a snapshot is untrusted until the server has validated it.
 
 mod read;
 
@@ -24,18 +24,18 @@ use crate::time::Time;
 pub(crate) use read::Reader;
 pub use read::limits;
 
-/// What a snapshot begins with: a name, and the version of what follows.
+/// Start of a snapshot: a name, and the version of the format.
 pub const HEADER: [u8; 8] = *b"hydrant\x01";
-/// Bytes of the digest at the end.
+/// Length of the digest in bytes.
 pub const DIGEST: usize = 4;
 
-/// Everything that decides what a server says next. The index of the log and the set of ready connections follow
-/// from the rest.
+/// State that determines all further output of a server. The index of the log and the set of ready connections are
+/// derived from it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct State<'a> {
-    /// What the slabs are sized by.
+    /// Limits, from which the lengths of the slabs follow.
     pub(crate) limits: Limits,
-    /// What spreads the index of the log.
+    /// Hash seed of the log.
     pub(crate) seed: u32,
     /// All job slots.
     pub(crate) jobs: &'a [Job],
@@ -46,30 +46,30 @@ pub(crate) struct State<'a> {
     /// The key-value log.
     #[serde(serialize_with = "in_one_piece")]
     pub(crate) log: &'a [u8],
-    /// What is set aside and spared in it, and the number of the newest spaces.
+    /// Reserved usage, rest of the common half, and number of the newest spaces.
     pub(crate) kvs: (Usage, Usage, u32),
     /// All group slots.
     pub(crate) groups: &'a [Group],
-    /// Their sets.
+    /// Sets of the groups.
     pub(crate) sets: &'a [u32],
     /// All name slots.
     pub(crate) names: &'a [Name],
-    /// All slots of requests that the host carries out.
+    /// All upcall slots.
     pub(crate) upcalls: &'a [Upcall],
-    /// Their texts.
+    /// Texts of the upcalls.
     #[serde(serialize_with = "in_one_piece")]
     pub(crate) requests: &'a [u8],
-    /// All process sets, their members, and the last one's number.
+    /// Process sets, their members, and the last serial number.
     pub(crate) psets: (&'a [Pset], &'a [u32], u32),
-    /// Which jobs are connected.
+    /// Relation of connected jobs.
     pub(crate) connections: &'a [u32],
-    /// The links in use, which node this is, and the tree.
+    /// Links in use, number of this node, and the tree.
     pub(crate) links: (&'a [Link], u32, Tree),
-    /// How many processes have ended.
+    /// Number of processes that have exited.
     pub(crate) ends: u32,
-    /// Which connection's turn it is.
+    /// Lower bound of the next connection in turn.
     pub(crate) turn: u32,
-    /// When the next tick matters.
+    /// Time at which the next timeout is due.
     pub(crate) wake: Option<Time>,
 }
 
@@ -86,18 +86,18 @@ pub(crate) fn write<'b>(state: &State<'_>, buf: &'b mut [u8]) -> Option<&'b [u8]
     Some(&buf[..end + DIGEST])
 }
 
-/// The length of what [`write()`] writes, in bytes.
+/// Returns the length of the output of [`write()`] in bytes.
 pub(crate) fn len(state: &State<'_>) -> usize {
     HEADER.len() + put(state, &mut []) + DIGEST
 }
 
-/// Writes a state's postcard as far as it fits; its whole length.
+/// Writes a state in postcard as far as it fits. Returns the full length.
 fn put(state: &State<'_>, buf: &mut [u8]) -> usize {
-    // Nothing in a state refuses to be serialized.
+    // Serialization of a state does not fail.
     postcard::serialize_with_flavor(state, Room { buf, len: 0 }).unwrap_or(0)
 }
 
-/// Takes as much as it has room for, and counts everything: so the same code measures a snapshot and writes it.
+/// Buffer that stores as much as fits, and counts everything. The same code measures and writes a snapshot.
 struct Room<'b> {
     buf: &'b mut [u8],
     len: usize,

@@ -9,14 +9,14 @@ use crate::storage::Layout;
 
 const MISREAD: Fault = Fault::Snapshot(Damage::Encoding);
 
-/// What has not been read of a snapshot yet.
+/// Rest of a snapshot that has not been read.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// Starts to read a snapshot that is whole.
+    /// Starts to read a snapshot, after checking its header and digest.
     ///
     /// # Errors
     /// [`Fault::Snapshot`]
@@ -53,17 +53,17 @@ impl<'a> Reader<'a> {
     /// Ends the reading.
     ///
     /// # Errors
-    /// [`Fault::Snapshot`] when something follows.
+    /// [`Fault::Snapshot`] if bytes are left.
     pub(crate) fn end(self) -> Result<(), Fault> {
         if self.rest.is_empty() { Ok(()) } else { Err(MISREAD) }
     }
 }
 
-/// The limits of the server that a snapshot is of, so that a host can make room for it: it is for the host to say
-/// whether they are what it wants.
+/// Returns the limits of a snapshot's server, so that a host can provide storage. The host decides whether it accepts
+/// them.
 ///
 /// # Errors
-/// [`Fault::Snapshot`] for what is no snapshot, and for limits that no memory can hold.
+/// [`Fault::Snapshot`] for bytes that are not a snapshot, and for limits that exceed the address space.
 pub fn limits(snapshot: &[u8]) -> Result<Limits, Fault> {
     let limits = Reader::new(snapshot)?.take()?;
     Layout::checked(&limits).map(|_| limits).ok_or(Fault::Snapshot(Damage::Limits))

@@ -10,35 +10,35 @@ use crate::limits::PENDING_MAX;
 use crate::trace::Closing;
 use crate::wire::Protocol;
 
-/// A connection.
+/// Slot of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Conn {
-    /// The job that it came for; none marks a free slot.
+    /// Job of the connection. `None` marks a free slot.
     pub(crate) job: Option<JobId>,
-    /// Whose it is, once that is known.
+    /// Rank of the connection, once known.
     pub(crate) rank: Option<Rank>,
-    /// Whether it is for queries: beside the rank's own, and without a part in its life.
+    /// Whether it is a query connection, which is independent of the rank's own connection.
     pub(crate) query: bool,
-    /// How far the introduction has come.
+    /// Phase of the handshake.
     pub(crate) phase: Phase,
-    /// What is spoken.
+    /// Protocol in use.
     pub(crate) protocol: Protocol,
-    /// Whether the host cannot write to it now.
+    /// Whether the host's send buffer is full.
     pub(crate) blocked: bool,
-    /// Whether it has become a rank's.
+    /// Whether a rank has joined through it.
     pub(crate) joined: bool,
-    /// Whether the host has to be told so.
+    /// Whether [`Output::Joined`](crate::Output::Joined) is pending.
     pub(crate) joined_pending: bool,
-    /// Why it cannot go on, once that is so.
+    /// Reason for closing it, if it must be closed.
     pub(crate) closing: Option<Closing>,
-    /// Whether the host has to be told so.
+    /// Whether [`Output::Close`](crate::Output::Close) is pending.
     pub(crate) closing_pending: bool,
-    /// Replies that are owed, oldest request first.
+    /// Pending replies, oldest request first.
     pub(crate) replies: Vec<PendingReply, PENDING_MAX, u8>,
 }
 
 impl Conn {
-    /// A slot of zero bytes, for a `static` in `.bss`. `Server::new` overwrites it with the default value, whose `None`
+    /// Slot of zero bytes, for a `static` in `.bss`. `Server::new` overwrites it with the default value, whose `None`
     /// is not always zero.
     pub(crate) const EMPTY: Conn = Conn {
         job: None,
@@ -55,16 +55,16 @@ impl Conn {
     };
 }
 
-/// How far a connection's introduction has come.
+/// Phase of a connection's handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Phase {
-    /// Nothing but `initack` has come.
+    /// No request was received, or only `initack`.
     #[default]
     Opened,
-    /// `init` has come; PMI-2 wants `fullinit` now.
+    /// `init` was received. PMI-2 requires `fullinit` next.
     Negotiated,
-    /// Every command is welcome.
+    /// The handshake is complete. All commands are accepted.
     Ready,
-    /// `finalize` has come; another `init` may.
+    /// `finalize` was received. Another `init` is accepted.
     Finalized,
 }

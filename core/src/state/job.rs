@@ -10,63 +10,63 @@ use crate::tables::kvs::{Spaces, Usage};
 use crate::tables::tracker::Tracker;
 use crate::trace::{Cause, Exit};
 
-/// A job.
+/// Slot of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// The job id that clients see; an empty one marks a free slot.
+    /// Job id that clients see. An empty one marks a free slot.
     pub(crate) name: String<JOBID_MAX, u8>,
-    /// Its hash, for other nodes.
+    /// Hash of the job id, for messages to other nodes.
     pub(crate) hash: u32,
-    /// Its first slot in [`Storage::ranks`].
+    /// Index of its first slot in [`Storage::ranks`].
     pub(crate) first: u32,
-    /// Its number of ranks.
+    /// Number of ranks.
     pub(crate) size: u32,
-    /// `universeSize`
+    /// Universe size, `universeSize`.
     pub(crate) universe_size: u32,
-    /// Whether a rank that fails ends the job.
+    /// Whether a rank that fails aborts the job.
     pub(crate) cleanup: bool,
-    /// What `init` answers to PMI-1 clients.
+    /// PMI-1 subversion in the reply to `init`.
     pub pmi1_subversion: u32,
-    /// The job that spawned it; empty where none did.
+    /// Job id of the job that spawned it. Empty without one.
     pub(crate) spawner: String<JOBID_MAX, u8>,
     /// Milliseconds that a look-up waits for a name.
     pub(crate) lookup_wait: u64,
-    /// Whether names are the host's business.
+    /// Whether the host carries out requests about names.
     pub(crate) remote_names: bool,
-    /// Milliseconds after which a waiting fence is late; 0 for never.
+    /// Milliseconds after which a waiting fence is stalled. 0 for never.
     pub(crate) fence_warning: u64,
-    /// Its key-value spaces.
+    /// Key-value spaces.
     pub(crate) spaces: Spaces,
-    /// What is set aside for each of its ranks there.
+    /// Quota of each rank in the log.
     pub(crate) quota: Usage,
-    /// The fence of all its ranks.
+    /// Fence of all ranks.
     pub(crate) fence: Fence,
-    /// How many ranks of this node have come to the ring.
+    /// Number of ranks of this node that have arrived in the ring.
     pub(crate) ring: u32,
-    /// Its ranks on this node.
+    /// Number of ranks on this node.
     pub(crate) local: u32,
-    /// Children that have ranks of it to wait for, by their links' bits.
+    /// Bit set of links to children whose subtree has live ranks of the job.
     pub(crate) below: u64,
-    /// How far its fence has come on other nodes.
+    /// Progress of the fence on other nodes.
     pub(crate) fence_tracker: Tracker,
-    /// How far its ring has.
+    /// Progress of the ring on other nodes.
     pub(crate) ring_tracker: Tracker,
-    /// How many of its processes have ended.
+    /// Number of processes that have exited.
     pub(crate) gone: u32,
-    /// How many of this node's ranks no fence waits for, because the job goes on without them.
+    /// Number of this node's ranks that collectives exclude, because they exited and the job continues.
     pub(crate) excluded_count: u32,
     /// Whether a connection has been opened for it.
     pub(crate) begun: bool,
-    /// Why it has to end, once it has to.
+    /// Cause of the abort, if it is aborted.
     pub(crate) ending: Option<Cause>,
-    /// Whether the host still has to be told so.
+    /// Whether [`Output::AbortJob`](crate::Output::AbortJob) is pending.
     pub(crate) ending_pending: bool,
-    /// What the aborting rank said.
+    /// Message of the aborting rank.
     pub(crate) message: String<MESSAGE_TEXT_MAX, u8>,
 }
 
 impl Job {
-    /// A slot of zero bytes, for a `static` in `.bss`. `Server::new` overwrites it with the default value, whose `None`
+    /// Slot of zero bytes, for a `static` in `.bss`. `Server::new` overwrites it with the default value, whose `None`
     /// is not always zero.
     pub(crate) const EMPTY: Job = Job {
         name: String::new(),
@@ -96,50 +96,50 @@ impl Job {
         message: String::new(),
     };
 
-    /// Its slots in [`Storage::ranks`].
+    /// Returns the indices of its slots in [`Storage::ranks`].
     #[inline]
     pub(crate) fn slots(&self) -> core::ops::Range<usize> {
         self.first as usize..(self.first + self.size) as usize
     }
 
-    /// The slot of one of its ranks.
+    /// Returns the index of a rank's slot.
     #[inline]
     pub(crate) fn slot(&self, rank: Rank) -> Option<usize> {
         (rank.0 < self.size).then(|| self.first as usize + rank.index())
     }
 }
 
-/// A rank.
+/// Slot of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankSlot {
-    /// Its connection, if it has one.
+    /// Connection of the rank, if it has one.
     pub(crate) conn: Option<ConnId>,
-    /// How far it has come.
+    /// Phase of the rank.
     pub(crate) phase: RankPhase,
-    /// How its process ended, once it has.
+    /// Exit of its process, if it has exited.
     pub(crate) exit: Option<Exit>,
-    /// Whether it waits in its job's fence.
+    /// Whether it waits in the fence of its job.
     pub(crate) in_fence: bool,
-    /// Whether it failed in a job that goes on without it.
+    /// Whether it failed in a job that continues without it.
     pub(crate) dead: bool,
-    /// Whether it ended, well or badly, in a job that goes on without it: nobody waits for it any more.
+    /// Whether it exited, with or without an error, in a job that continues. Collectives do not wait for it.
     pub(crate) excluded: bool,
-    /// How it asked to be ended alone, once it has.
+    /// Request to abort this rank alone, if it sent one.
     pub(crate) abort: Option<Aborted>,
-    /// What it brought to the ring, while it waits there.
+    /// Contribution to the ring, while it waits there.
     pub(crate) ring: Option<RingPart>,
-    /// Which program of the command line it is.
+    /// Number of its program on the command line.
     pub(crate) appnum: u32,
-    /// What it has put.
+    /// Log space that it has used.
     pub(crate) used: Usage,
-    /// The node that it is on.
+    /// Node of the rank.
     pub(crate) node: u32,
-    /// The number of its end among all ends of processes, for telling other nodes; 0 while it lives.
+    /// Number of its exit among all exits of processes, for messages to other nodes. 0 while it is alive.
     pub(crate) end: u32,
 }
 
 impl RankSlot {
-    /// A slot of zero bytes, for a `static` in `.bss`. `Server::new` overwrites it with the default value, whose `None`
+    /// Slot of zero bytes, for a `static` in `.bss`. `Server::new` overwrites it with the default value, whose `None`
     /// is not always zero.
     pub(crate) const EMPTY: RankSlot = RankSlot {
         conn: None,
@@ -157,34 +157,34 @@ impl RankSlot {
     };
 }
 
-/// How a rank asked to be ended alone.
+/// Request of a rank to abort itself alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Aborted {
-    /// The exit code it asked for.
+    /// Requested exit code.
     pub(crate) code: Option<i32>,
-    /// Whether the host still has to be told so.
+    /// Whether [`Output::KillRank`](crate::Output::KillRank) is pending.
     pub(crate) pending: bool,
 }
 
-/// What a rank brings to the ring.
+/// Contribution of a rank to the ring, or its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RingPart {
-    /// How many it counts for.
+    /// Count.
     pub(crate) count: u32,
-    /// The record for its left neighbour.
+    /// Offset of the record for the left neighbour.
     pub(crate) left: u32,
-    /// The record for its right neighbour.
+    /// Offset of the record for the right neighbour.
     pub(crate) right: u32,
 }
 
-/// How far a rank has come.
+/// Phase of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RankPhase {
-    /// It has not initialized PMI.
+    /// PMI is not initialized.
     #[default]
     New,
-    /// It is between init and finalize.
+    /// The rank is between init and finalize.
     Initialized,
-    /// It has finalized.
+    /// The rank has finalized.
     Finalized,
 }

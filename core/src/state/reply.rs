@@ -13,16 +13,16 @@ use crate::wire::Op;
 
 use super::job::RingPart;
 
-/// A reply that a connection is owed.
+/// Pending reply of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PendingReply {
-    /// PMI-2's thread id, to be echoed; empty where none came.
+    /// PMI-2 thread id to repeat. Empty without one.
     pub(crate) thrid: Vec<u8, THRID_MAX, u8>,
-    /// What will be said, or waited for.
+    /// State of the reply.
     pub(crate) state: ReplyState,
 }
 
-/// What a reply will say, or waits for. Everything that it names stays where it is until the reply is taken.
+/// State of a pending reply. Everything that it refers to is kept until the reply is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ReplyState {
     /// Waits for the job's fence.
@@ -31,91 +31,91 @@ pub(crate) enum ReplyState {
     GroupFence {
         /// The group.
         group: u32,
-        /// To be echoed.
+        /// Tag to repeat.
         tag: u32,
     },
-    /// Waits for a node attribute; the number is the record that stands for the wish.
+    /// Waits for a node attribute. The number is the offset of its wanted record.
     NodeAttr(u32),
     /// Waits for a name to be published.
     Lookup {
-        /// The slot where it will be.
+        /// Slot of the name.
         at: u32,
-        /// When to give up.
+        /// Deadline.
         until: Time,
     },
-    /// Waits for the others of the ring.
+    /// Waits for the ring to complete.
     Ring,
-    /// Waits for the host to start processes, or to see to a name.
+    /// Waits for the host to complete an upcall.
     Upcall(Op, UpcallId),
-    /// To be said: everything below.
+    /// Ready to be sent.
     Ready(Response),
 }
 
-/// A reply in terms of the server's state.
+/// Reply in terms of the server's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Response {
-    /// The version that is spoken from here on.
+    /// Negotiated version.
     Init {
         /// 1 or 2.
         version: u32,
         /// Its subversion.
         subversion: u32,
     },
-    /// Rank, size and appnum to PMI-1.
+    /// Rank, size and appnum for PMI-1.
     InitAck,
-    /// The same to PMI-2.
+    /// Rank, size, appnum and spawner for PMI-2.
     FullInit,
-    /// The lengths of names, keys and values.
+    /// Maximum lengths of names, keys and values.
     Maxes,
-    /// The universe's size, to PMI-1.
+    /// Universe size for PMI-1.
     UniverseSize,
-    /// Which program of the command line.
+    /// Number of the program on the command line.
     Appnum,
-    /// The job's name.
+    /// Job id.
     JobId,
-    /// The value of the record at that offset.
+    /// Value of the record at this offset.
     Record(Op, u32),
-    /// An attribute that the server knows itself.
+    /// Attribute that the server computes.
     Attr(Op, Attr),
     /// The port of a published name.
     Port(NameRef),
-    /// What became of a spawn, or of a name that is the host's business.
+    /// Result of a spawn or another upcall.
     Upcall(Op, UpcallId),
-    /// The place in the ring, and the neighbours' records.
+    /// Result of the ring: count, and records of the neighbours.
     Ring(RingPart),
-    /// How many process sets.
+    /// Number of process sets.
     PsetCount(u32),
-    /// The name of a process set.
+    /// Name of a process set.
     PsetName(Which),
-    /// The size of a process set.
+    /// Size of a process set.
     PsetInfo(u32),
-    /// Its members from that rank on.
+    /// Members of a process set, from this rank on.
     PsetMembers(Which, u32),
-    /// Nobody has put it.
+    /// Missing key or attribute.
     Missing(Op),
-    /// The fence is complete.
+    /// Completed fence, with the tag of a group.
     Fence(Option<u32>),
-    /// It is done.
+    /// Success.
     Done(Op),
-    /// It is not done.
+    /// Refused request.
     Refused(Op, Refusal),
 }
 
-/// Attributes that a server knows itself. What the host [says](crate::Input::Attr) comes first.
+/// Attributes that the server computes. An attribute that the host has [set](crate::Input::Attr) takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Attr {
-    /// `universeSize`
+    /// `universeSize`: universe size of the job.
     Universe,
-    /// `PMI_dead_processes`: ranks that died in a job that goes on, as `1,3-5`.
+    /// `PMI_dead_processes`: dead ranks of a job that continues, as `1,3-5`.
     Dead,
     /// `hasNameServ`: 1.
     NameServ,
-    /// `physTopology`: `complete`, as any two ranks can reach each other.
+    /// `physTopology`: `complete`, because any two ranks can reach each other.
     Topology,
     /// `isHeterogeneous`: 0.
     Heterogeneous,
-    /// `localRanksCount`: the job's ranks on this node.
+    /// `localRanksCount`: number of the job's ranks on this node.
     LocalCount,
-    /// `localRanks`: which they are, with commas between them.
+    /// `localRanks`: ranks of the job on this node, separated by commas.
     LocalRanks,
 }

@@ -13,8 +13,8 @@ use crate::tables::upcalls::Upcall;
 /// Storage of constant size, for a `static` or the stack. [`fixed_storage!`](crate::fixed_storage) names the type for
 /// given limits.
 ///
-/// The initial value consists of zero bytes, so that a `static` of this type takes no space in the program's file and
-/// its start-up code clears it with `.bss`. Crates such as `static_cell` lend a `static` mutably:
+/// The initial value consists of zero bytes. A `static` of this type is in `.bss`, takes no space in the program file,
+/// and is cleared at start-up. Crates such as `static_cell` lend a `static` mutably:
 ///
 /// ```text
 /// static STORAGE: ConstStaticCell<fixed_storage!(LIMITS)> = ConstStaticCell::new(FixedStorage::new());

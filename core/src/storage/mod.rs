@@ -2,8 +2,8 @@
 //!
 //! [`Layout::of`] derives the length of every slab from [`Limits`]. One call lays the memory out:
 //!
-//! - [`fixed_storage!`](crate::fixed_storage) names a [`FixedStorage`] for constant limits: one value for a `static` or the stack,
-//!   without an allocator.
+//! - [`fixed_storage!`](crate::fixed_storage) names a [`FixedStorage`] for constant limits: one value for a `static` or
+//!   the stack, without an allocator.
 //! - `OwnedStorage` (feature `alloc`) holds slabs for limits known at run time.
 //! - `OwnedSlots` (feature `alloc`) leaves the key-value log to the host, which may map or share it.
 //! - [`Storage::in_arena`] carves the slabs from a memory region of the host.
@@ -33,7 +33,7 @@ use crate::tables::names::Name;
 use crate::tables::psets::{Pset, Psets};
 use crate::tables::upcalls::Upcall;
 
-/// Slabs that a server works in, borrowed from their owner. Each is at least as long as [`Layout::of`] requires.
+/// Slabs for the state of a server, borrowed from their owner. Each is at least as long as [`Layout::of`] requires.
 #[derive(Debug)]
 pub struct Storage<'s> {
     pub(crate) jobs: &'s mut [Job],
@@ -54,7 +54,7 @@ pub struct Storage<'s> {
 }
 
 impl<'s> Storage<'s> {
-    /// Takes every slab from `arena`. Returns `None` when the arena has too little memory.
+    /// Takes all slabs from `arena`. Returns `None` if the arena has too little memory.
     pub fn in_arena(layout: &Layout, arena: &mut impl Arena<'s>) -> Option<Storage<'s>> {
         Some(Storage {
             jobs: arena.slots(layout.jobs)?,
@@ -73,7 +73,7 @@ impl<'s> Storage<'s> {
     }
 }
 
-/// Length of every slab, in elements.
+/// Lengths of all slabs, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Layout {
@@ -104,8 +104,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout for these limits. The lengths may overflow on machines that cannot address as much: see
-    /// [`Layout::checked`].
+    /// Returns the layout for these limits. Lengths may overflow if they exceed the address space. [`Layout::checked`]
+    /// detects that.
     pub const fn of(limits: &Limits) -> Layout {
         Layout {
             jobs: limits.jobs as usize,
@@ -126,14 +126,14 @@ impl Layout {
         }
     }
 
-    /// The layout for these limits, or `None` when its bytes exceed the address space of this machine.
+    /// Returns the layout for these limits, or `None` if its bytes exceed the address space of this machine.
     pub fn checked(limits: &Limits) -> Option<Layout> {
         let wide = |limit: u32| u128::from(limit);
         let words = |bits: u32| wide(bits.div_ceil(32));
         let sets = (2 * wide(limits.groups) + 1 + wide(limits.psets) + 1) * words(limits.ranks);
-        // The set of ready connections has summaries of summaries, in all less than twice its lowest level.
+        // The higher levels of the set of ready connections are together shorter than its lowest level.
         let bits = 2 * words(limits.conns) + 8 + sets + (wide(limits.jobs) + 2) * words(limits.jobs);
-        // The index has its next power of two of slots.
+        // The number of index slots is rounded up to a power of two, which at most doubles it.
         let index = 2 * (wide(limits.keys) + wide(limits.keys) / 3 + 1);
         let each = |count: u128, size: usize| count * size as u128;
         let bytes = each(wide(limits.jobs), size_of::<Job>())
@@ -150,13 +150,13 @@ impl Layout {
         (bytes <= isize::MAX as u128).then(|| Layout::of(limits))
     }
 
-    /// Bytes that [`Server::new`](crate::Server::new) writes to: all slabs but the log, its index and the texts of upcalls, which
-    /// cost memory only as far as they are used.
+    /// Returns the bytes that [`Server::new`](crate::Server::new) writes to: all slabs except the log, its index and
+    /// the texts of upcalls. Only the used part of these needs memory.
     pub const fn bytes_written(&self) -> usize {
         Layout { log: 0, index: 0, requests: 0, ..*self }.bytes()
     }
 
-    /// Bytes of all slabs together.
+    /// Returns the bytes of all slabs.
     pub const fn bytes(&self) -> usize {
         self.jobs * size_of::<Job>()
             + self.ranks * size_of::<RankSlot>()

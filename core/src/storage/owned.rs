@@ -28,9 +28,9 @@ impl OwnedStorage {
     /// Allocates storage for these limits.
     ///
     /// # Panics
-    /// When the address space is too small for the limits. As with every allocation, the program aborts when the
-    /// allocator has too little memory. A host that takes limits from its user compares [`Layout::checked`] with the
-    /// installed memory first.
+    /// If the address space is too small for the limits. If the allocator has too little memory, the program aborts as
+    /// with every allocation. A host that takes limits from its user compares [`Layout::checked`] with the installed
+    /// memory first.
     pub fn new(limits: &Limits) -> OwnedStorage {
         let layout = Layout::checked(limits).expect("the limits fit the address space");
         OwnedStorage {
@@ -48,8 +48,7 @@ impl OwnedStorage {
     }
 }
 
-/// The slabs that [`Server::new`](crate::Server::new) writes to, on the heap. The host provides the others as
-/// [`Bulk`].
+/// Slabs on the heap that [`Server::new`](crate::Server::new) writes to. The host provides the others as [`Bulk`].
 #[derive(Debug)]
 pub struct OwnedSlots {
     jobs: Vec<Job>,
@@ -64,7 +63,7 @@ pub struct OwnedSlots {
 }
 
 impl OwnedSlots {
-    /// Allocates the slots. Returns `None` when the allocator has too little memory.
+    /// Allocates the slots. Returns `None` if the allocator has too little memory.
     pub fn try_new(layout: &Layout) -> Option<OwnedSlots> {
         Some(OwnedSlots {
             jobs: slots(layout.jobs)?,
@@ -98,9 +97,8 @@ impl OwnedSlots {
     }
 }
 
-/// The long slabs, of which a server touches only what it uses. A host may map them lazily, and may share the log and
-/// its index with other processes, which then read keys without asking the server
-/// ([`LogView`](crate::client::LogView)).
+/// Long slabs, of which a server accesses only the used part. A host may map them lazily. It may share the log and its
+/// index with other processes, which then look up keys without a request ([`LogView`](crate::client::LogView)).
 #[derive(Debug)]
 pub struct Bulk<'s> {
     /// [`Layout::log`] bytes.

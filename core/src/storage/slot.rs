@@ -11,16 +11,16 @@ use crate::tables::upcalls::Upcall;
 
 /// Element of a slab. Implemented for the server's own types only.
 pub trait Slot: sealed::Sealed + Sized + 'static {
-    /// The value that a slab is filled with before it is lent to a server.
+    /// Returns the initial value of a slot.
     fn empty() -> Self;
 }
 
-/// Memory region that slabs are carved from, one after the other. See [`Storage::in_arena`](super::Storage::in_arena).
+/// Memory region that slabs are taken from, one after another. See [`Storage::in_arena`](super::Storage::in_arena).
 pub trait Arena<'s> {
-    /// Returns `len` slots, each of them [`empty`](Slot::empty), or `None` when too little memory is left.
+    /// Returns `len` slots, each [`empty`](Slot::empty), or `None` if too little memory is left.
     fn slots<T: Slot>(&mut self, len: usize) -> Option<&'s mut [T]>;
 
-    /// Returns `len` bytes of any content, or `None` when too little memory is left.
+    /// Returns `len` bytes of any content, or `None` if too little memory is left.
     fn bytes(&mut self, len: usize) -> Option<&'s mut [u8]>;
 }
 

@@ -1,17 +1,17 @@
 //! Sets of small numbers, one bit each.
 
-/// Words that a set of the numbers below `len` needs.
+/// Returns the number of words of a set of numbers below `len`.
 pub(crate) const fn words(len: u32) -> usize {
     len.div_ceil(32) as usize
 }
 
-/// Whether `n` is in the set; numbers beyond it are not.
+/// Returns whether `n` is in the set. Numbers beyond its capacity are not.
 #[inline]
 pub(crate) fn contains(set: &[u32], n: u32) -> bool {
     set.get((n / 32) as usize).is_some_and(|word| word & (1 << (n % 32)) != 0)
 }
 
-/// Puts `n` into the set; whether it was not there. A number beyond the set stays out.
+/// Inserts `n`. Returns whether it was added. Numbers beyond the capacity are ignored.
 #[inline]
 pub(crate) fn insert(set: &mut [u32], n: u32) -> bool {
     let Some(word) = set.get_mut((n / 32) as usize) else { return false };
@@ -20,7 +20,7 @@ pub(crate) fn insert(set: &mut [u32], n: u32) -> bool {
     new
 }
 
-/// Takes `n` out of the set; whether it was there.
+/// Removes `n`. Returns whether it was in the set.
 #[inline]
 pub(crate) fn remove(set: &mut [u32], n: u32) -> bool {
     let Some(word) = set.get_mut((n / 32) as usize) else { return false };
@@ -29,7 +29,7 @@ pub(crate) fn remove(set: &mut [u32], n: u32) -> bool {
     old
 }
 
-/// Puts every number below `len` into the set.
+/// Inserts all numbers below `len`.
 #[cfg(test)]
 pub(crate) fn fill(set: &mut [u32], len: u32) {
     set.fill(0);
@@ -40,12 +40,12 @@ pub(crate) fn fill(set: &mut [u32], len: u32) {
     }
 }
 
-/// How many numbers the set holds.
+/// Returns how many numbers the set contains.
 pub(crate) fn count(set: &[u32]) -> u32 {
     set.iter().map(|word| word.count_ones()).sum()
 }
 
-/// The set's numbers, smallest first.
+/// Returns the numbers in ascending order.
 pub(crate) fn iter(set: &[u32]) -> impl Iterator<Item = u32> + '_ {
     (0u32..).zip(set).flat_map(|(at, &word)| {
         let mut rest = word;

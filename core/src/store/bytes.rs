@@ -1,8 +1,8 @@
-//! Serialization of byte slices in one piece instead of element by element, with the same result.
+//! Serialization of byte slices as a whole. The output is the same as element by element.
 
 use serde::Serializer;
 
-/// For `serialize_with`.
+/// Serializes bytes, for `serialize_with`.
 pub(crate) fn in_one_piece<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bytes(bytes)
 }

@@ -1,29 +1,30 @@
 //! Key-value log: an append-only log of records, and an index of their offsets.
 //!
-//! A record is [`HEADER`] bytes, its key, its value, and padding to four bytes; numbers are little-endian:
+//! A record consists of [`HEADER`] bytes, the key, the value, and padding to a multiple of four bytes. Numbers are
+//! little-endian:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..4 | hash of space and key |
-//! | 4..8 | space: which key-value space it belongs to |
+//! | 4..8 | number of the key-value space |
 //! | 8..10 | length of the key |
-//! | 10..12 | length of the value; `0xffff` for a [wanted](Record::wanted) key that has none |
-//! | 12..16 | owner: who put it, a number that the log only keeps |
+//! | 10..12 | length of the value, or `0xffff` for a [wanted](Record::wanted) key without a value |
+//! | 12..16 | number of the owner, which the log only stores |
 //!
-//! There are no pointers and records never move, so the bytes may be shared, sent or saved as they are. The index
-//! holds the offset of a record plus one, in open addressing, and is written last: whoever reads it in shared
-//! memory ([`LogView`](super::LogView)) finds whole records only. Putting a key again appends a record and points the
-//! index at it.
+//! There are no pointers, and records never move. The bytes can therefore be shared, sent or saved unchanged. The
+//! index is a hash table with open addressing, whose entries are the offset of a record plus one. It is written after
+//! the record, so readers of shared memory ([`LogView`](super::LogView)) find complete records only. Another put of a
+//! key appends a record and updates the index.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::limits::RECORD_HEADER;
 
-/// Bytes of a record before its key.
+/// Length of a record's header in bytes.
 pub(crate) const HEADER: u32 = RECORD_HEADER;
 const WANTED: u16 = u16::MAX;
 
-/// A log in lent memory.
+/// Log in lent memory.
 #[derive(Debug)]
 pub(crate) struct Log<'s> {
     bytes: &'s mut [u8],
@@ -34,7 +35,7 @@ pub(crate) struct Log<'s> {
     seed: u32,
 }
 
-/// A key in its space, hashed once for any number of look-ups.
+/// Key in its space, hashed once for any number of look-ups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key<'k> {
     space: u32,
@@ -42,62 +43,62 @@ pub(crate) struct Key<'k> {
     bytes: &'k [u8],
 }
 
-/// What a look-up found.
+/// Result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// The newest record of the key starts at this offset.
     Taken {
-        /// Where in the index.
+        /// Index slot.
         at: u32,
-        /// The record's offset.
+        /// Offset of the record.
         record: u32,
     },
-    /// The key has no record; it would be indexed here.
+    /// The key has no record. A new one is indexed here.
     Free {
-        /// Where in the index.
+        /// Index slot.
         at: u32,
     },
-    /// The key has no record, and the index has no place for one.
+    /// The key has no record, and the index is full.
     None,
 }
 
-/// A record, borrowed from the log.
+/// Record, borrowed from the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
-    /// The space that it belongs to.
+    /// Number of its space.
     pub(crate) space: u32,
-    /// Who put it.
+    /// Number of its owner.
     pub(crate) owner: u32,
     /// The key.
     pub(crate) key: &'a [u8],
-    /// The value; empty for a wanted key.
+    /// The value. Empty for a wanted key.
     pub(crate) value: &'a [u8],
-    /// Whether the key is only waited for and has no value yet.
+    /// Whether the key is wanted by look-ups and has no value yet.
     pub(crate) wanted: bool,
 }
 
-/// Bytes of log that a record takes.
+/// Returns the length of a record in bytes.
 #[inline]
 pub(crate) const fn record_len(key: u32, value: u32) -> u32 {
     (HEADER + key + value).next_multiple_of(4)
 }
 
-/// Slots of index that `keys` keys need: a power of two that stays at most three quarters full.
+/// Returns the number of index slots for `keys` keys: a power of two, of which at most three quarters are used.
 pub(crate) const fn index_len(keys: u32) -> usize {
     (keys as usize + keys as usize / 3 + 1).next_power_of_two()
 }
 
-/// Makes an index ready for [`Log::new`].
+/// Clears an index for [`Log::new`].
 pub(crate) fn wipe(index: &[AtomicU32]) {
-    // A slot that is zero already is not written, so that memory nobody used stays untouched.
+    // Slots that are zero are not written, so that untouched memory is not committed.
     for slot in index.iter().filter(|slot| slot.load(Ordering::Relaxed) != 0) {
         slot.store(0, Ordering::Relaxed);
     }
 }
 
 impl<'s> Log<'s> {
-    /// An empty log of at most `keys_max` keys; nothing when `index` is shorter than [`index_len`]. The index holds
-    /// zeros ([`wipe`]), and is not looked at: in shared memory even reading costs a page.
+    /// Creates an empty log of at most `keys_max` keys. Returns `None` if `index` is shorter than [`index_len`]. The
+    /// index must hold zeros ([`wipe`]). It is not read, because reading shared memory commits pages.
     pub(crate) fn new(
         bytes: &'s mut [u8],
         index: &'s [AtomicU32],
@@ -108,13 +109,13 @@ impl<'s> Log<'s> {
         Some(Log { bytes, index, len: 0, keys: 0, keys_max, seed })
     }
 
-    /// Drops every record. Of the index only those slots are touched that records stand in or beside.
+    /// Drops all records. Only index slots of records and their neighbours are accessed.
     pub(crate) fn clear(&mut self) {
         let mask = self.index.len() - 1;
         let mut start = 0;
         while let Some((header, _)) = split(self.as_bytes(), start) {
-            // No slot is free between the one that a hash leads to and the record's own. So the first walk that
-            // comes into that stretch frees it up to the record at least, be it another record's or this one's.
+            // No slot is free between the start of a hash's search and the record's slot. The first pass through that
+            // stretch clears it at least up to the record.
             let mut at = header.hash as usize & mask;
             while self.index[at].swap(0, Ordering::Relaxed) != 0 {
                 at = (at + 1) & mask;
@@ -125,8 +126,8 @@ impl<'s> Log<'s> {
         self.keys = 0;
     }
 
-    /// Takes over the records of a log with the same seed, oldest first. False when they are none, or too many; then
-    /// the log holds some of them.
+    /// Loads the records of a log with the same seed, oldest first. Returns false if they are invalid or too many. The
+    /// log then contains some of them.
     pub(crate) fn load(&mut self, records: &[u8]) -> bool {
         self.clear();
         let Some(room) = self.bytes.get_mut(..records.len()) else { return false };
@@ -147,13 +148,13 @@ impl<'s> Log<'s> {
         true
     }
 
-    /// Whether a record stands at an offset that somebody else names.
+    /// Returns whether a valid record starts at an untrusted offset.
     pub(crate) fn holds(&self, offset: u32) -> bool {
         offset.is_multiple_of(4)
             && self.as_bytes().get(offset as usize..).is_some_and(|rest| self.sound(rest).is_some())
     }
 
-    /// The key and the length of the record that `bytes` begin with, if they do.
+    /// Returns the key and the length of the record at the start of `bytes`, if it is valid.
     fn sound<'k>(&self, bytes: &'k [u8]) -> Option<(Key<'k>, u32)> {
         let (header, rest) = split(bytes, 0)?;
         let value_len = header.value_len().unwrap_or(0);
@@ -166,29 +167,29 @@ impl<'s> Log<'s> {
         sound.then_some((key, len))
     }
 
-    /// What spreads the index.
+    /// Returns the hash seed.
     pub(crate) const fn seed(&self) -> u32 {
         self.seed
     }
 
-    /// Bytes in use.
+    /// Returns the number of bytes in use.
     pub(crate) const fn len(&self) -> u32 {
         self.len
     }
 
-    /// Bytes left.
+    /// Returns the number of unused bytes.
     #[inline]
     pub(crate) fn bytes_left(&self) -> u32 {
         u32::try_from(self.bytes.len()).unwrap_or(u32::MAX) - self.len
     }
 
-    /// Keys left.
+    /// Returns the number of unused keys.
     #[inline]
     pub(crate) const fn keys_left(&self) -> u32 {
         self.keys_max - self.keys
     }
 
-    /// The log itself, from its first record to its last.
+    /// Returns the bytes of all records.
     #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len as usize]
@@ -200,12 +201,12 @@ impl<'s> Log<'s> {
         Key::new(self.seed, space, bytes)
     }
 
-    /// Looks a key up.
+    /// Looks up a key.
     #[inline]
     pub(crate) fn find(&self, key: &Key<'_>) -> Slot {
         let mask = self.index.len() - 1;
         let mut at = key.start(mask);
-        // The index is never full, but a look-up ends even if it were.
+        // The index is never full. The bound ends the loop even if it were.
         for _ in 0..self.index.len() {
             match self.index[at].load(Ordering::Relaxed) {
                 0 => return Slot::Free { at: at as u32 },
@@ -224,11 +225,11 @@ impl<'s> Log<'s> {
         header.is_of(key) && rest.get(..usize::from(header.key_len)) == Some(key.bytes)
     }
 
-    /// Appends a record and points the index at it. `slot` is what [`Log::find`] said of this key, with nothing
-    /// appended since. Without a value the key is [wanted](Record::wanted).
+    /// Appends a record and updates the index. `slot` is the result of [`Log::find`] for this key, with no append
+    /// since. Without a value the key is [wanted](Record::wanted).
     ///
-    /// Returns the record's offset; nothing, and nothing is changed, when keys or bytes run out or a length is
-    /// over 65,534.
+    /// Returns the record's offset. Returns `None`, without a change, if keys or bytes are exhausted, or if a length
+    /// exceeds 65,534.
     #[inline]
     pub(crate) fn append<'v>(
         &mut self,
@@ -267,7 +268,7 @@ impl<'s> Log<'s> {
         Some(start)
     }
 
-    /// The record at an offset that [`Log::find`] or [`Log::append`] gave.
+    /// Returns the record at an offset that [`Log::find`] or [`Log::append`] returned.
     #[inline]
     pub(crate) fn record(&self, offset: u32) -> Option<Record<'_>> {
         let (header, rest) = split(self.as_bytes(), offset)?;
@@ -285,19 +286,19 @@ impl<'k> Key<'k> {
         Key { space, hash: hash(seed ^ space.wrapping_mul(0x9e37_79b1), bytes), bytes }
     }
 
-    /// Where in an index of a log its search begins.
+    /// Returns the index slot where the search starts.
     #[inline]
     pub(super) fn start(&self, mask: usize) -> usize {
         self.hash as usize & mask
     }
 
-    /// The key itself.
+    /// Returns the bytes of the key.
     pub(super) fn bytes(&self) -> &'k [u8] {
         self.bytes
     }
 }
 
-/// What a record begins with.
+/// Header of a record.
 pub(super) struct Header {
     hash: u32,
     space: u32,
@@ -307,7 +308,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads what [`to_bytes`](Header::to_bytes) wrote.
+    /// Decodes the output of [`to_bytes`](Header::to_bytes).
     #[inline]
     pub(super) fn read(bytes: &[u8; HEADER as usize]) -> Header {
         let word = |at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -326,13 +327,13 @@ impl Header {
         bytes
     }
 
-    /// Whether the record can be one of `key`: that is sure once its key's bytes are the same.
+    /// Returns whether the header matches `key`. The caller compares the bytes of the key.
     #[inline]
     pub(super) fn is_of(&self, key: &Key<'_>) -> bool {
         self.hash == key.hash && self.space == key.space && usize::from(self.key_len) == key.bytes.len()
     }
 
-    /// The value's length in bytes; nothing where the key is [wanted](Record::wanted).
+    /// Returns the length of the value in bytes, or `None` if the key is [wanted](Record::wanted).
     #[inline]
     pub(super) fn value_len(&self) -> Option<u32> {
         (self.value_len != WANTED).then_some(u32::from(self.value_len))
@@ -344,14 +345,14 @@ impl Header {
     }
 }
 
-/// The header of the record at an offset, and what follows it.
+/// Returns the header of the record at an offset, and the bytes after it.
 #[inline]
 fn split(bytes: &[u8], offset: u32) -> Option<(Header, &[u8])> {
     let (header, rest) = bytes.get(offset as usize..)?.split_first_chunk()?;
     Some((Header::read(header), rest))
 }
 
-/// MurmurHash3's 32-bit function, which 32-bit processors compute as well as others.
+/// MurmurHash3's 32-bit function, which is fast on 32-bit processors too.
 #[inline]
 pub(crate) fn hash(seed: u32, bytes: &[u8]) -> u32 {
     let scramble = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
@@ -397,7 +398,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_murmurs() {
-        // The published check values of MurmurHash3_x86_32.
+        // Published check values of MurmurHash3_x86_32.
         assert_eq!(hash(0, b""), 0);
         assert_eq!(hash(1, b""), 0x514e_28b7);
         assert_eq!(hash(0, b"\0\0\0\0"), 0x2362_f9de);

@@ -1,4 +1,4 @@
-//! Containers of fixed capacity in lent memory. They know no protocol.
+//! Containers of fixed capacity in lent memory, independent of the protocols.
 
 pub(crate) mod bits;
 pub(crate) mod bytes;

@@ -2,12 +2,12 @@
 
 use super::bits;
 
-/// Levels that any `u32` capacity can need: each holds a 32nd of the one below.
+/// Maximum number of levels of any `u32` capacity. Each has a 32nd of the bits of the one below.
 const LEVELS: usize = 7;
 
-/// A set of numbers below a fixed capacity that hands them out in turn.
+/// Set of numbers below a fixed capacity, which are returned in turn.
 ///
-/// Level 0 has a bit a number; a bit of each level above says whether the word below it has any.
+/// Level 0 has a bit for each number. A bit of a higher level is set if the word below it is not zero.
 #[derive(Debug)]
 pub(crate) struct Ready<'s> {
     words: &'s mut [u32],
@@ -18,7 +18,7 @@ pub(crate) struct Ready<'s> {
 }
 
 impl<'s> Ready<'s> {
-    /// Words that a set of the numbers below `capacity` needs.
+    /// Returns the number of words of a set of numbers below `capacity`.
     pub(crate) const fn words(capacity: u32) -> usize {
         let mut total = 0;
         let mut len = capacity;
@@ -31,7 +31,7 @@ impl<'s> Ready<'s> {
         }
     }
 
-    /// An empty set over the first [`Ready::words`] of `words`; nothing when they are too few.
+    /// Creates an empty set in the first [`Ready::words`] of `words`. Returns `None` if there are too few.
     pub(crate) fn new(words: &'s mut [u32], capacity: u32) -> Option<Ready<'s>> {
         let words = words.get_mut(..Ready::words(capacity))?;
         words.fill(0);
@@ -53,7 +53,7 @@ impl<'s> Ready<'s> {
         &mut self.words[self.start[level] as usize..self.start[level + 1] as usize]
     }
 
-    /// Puts a number in.
+    /// Inserts a number.
     #[inline]
     pub(crate) fn insert(&mut self, n: u32) {
         debug_assert!(n < self.capacity);
@@ -66,7 +66,7 @@ impl<'s> Ready<'s> {
         }
     }
 
-    /// Takes a number out.
+    /// Removes a number.
     #[inline]
     pub(crate) fn remove(&mut self, n: u32) {
         let mut at = n;
@@ -80,20 +80,20 @@ impl<'s> Ready<'s> {
         }
     }
 
-    /// A number of the set, each in its turn: the smallest one not below the last one [passed](Ready::pass).
+    /// Returns the next number in turn: the lowest one above the last one [passed](Ready::pass), or else the lowest.
     #[inline]
     pub(crate) fn next(&self) -> Option<u32> {
-        // The topmost word says whether there are any.
+        // The top word is zero if the set is empty.
         self.words.last().filter(|&&word| word != 0)?;
         self.not_below(self.cursor).or_else(|| self.not_below(0))
     }
 
-    /// Whose turn is next.
+    /// Returns the lower bound of the next number in turn.
     pub(crate) const fn turn(&self) -> u32 {
         self.cursor
     }
 
-    /// Fills in whose turn is next; false when it is no number of the set's.
+    /// Restores the lower bound of the next number. Returns false if it is beyond the capacity.
     pub(crate) fn set_turn(&mut self, turn: u32) -> bool {
         self.cursor = turn;
         turn < self.capacity || turn == 0

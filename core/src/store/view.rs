@@ -4,10 +4,10 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::log::{HEADER, Header, Key};
 
-/// A [`Log`](super::Log) as it looks to one who shares its memory and may not write to it.
+/// Read-only view of a log in shared memory.
 ///
-/// Whatever the memory holds, a look-up ends, panics nowhere and reads nothing outside it. Memory is read as atomic
-/// numbers only, so that there is no data race even with a writer that breaks the rules.
+/// For any content of the memory, a look-up terminates, does not panic and reads nothing outside the memory. Memory is
+/// read as atomic numbers only, so a writer that breaks the rules does not cause a data race.
 #[derive(Clone, Copy, Debug)]
 pub struct LogView<'m> {
     words: &'m [AtomicU32],
@@ -16,22 +16,22 @@ pub struct LogView<'m> {
 }
 
 impl<'m> LogView<'m> {
-    /// `words` is the log's memory in the machine's byte order, less up to three bytes at its end; `index` and `seed`
-    /// are those that the log was made with. Nothing when `index` has a length that none has
-    /// ([`index_len`](super::log::index_len)).
+    /// Creates a view. `words` is the log's memory in native byte order, without up to three bytes at its end. `index`
+    /// and `seed` are those of the log. Returns `None` if `index` has an invalid length
+    /// (`index_len`).
     pub fn new(words: &'m [AtomicU32], index: &'m [AtomicU32], seed: u32) -> Option<LogView<'m>> {
         index.len().is_power_of_two().then_some(LogView { words, index, seed })
     }
 
-    /// Copies the newest value of a key to the front of `buf`, as far as it fits, and returns its length in bytes.
-    /// Nothing where the key has no value here.
+    /// Copies the newest value of a key to the front of `buf`, as far as it fits. Returns the length of the value in
+    /// bytes, or `None` if the key has no value in this log.
     pub fn get(&self, space: u32, key: &[u8], buf: &mut [u8]) -> Option<u32> {
         let key = Key::new(self.seed, space, key);
         let mask = self.index.len() - 1;
         let mut at = key.start(mask);
         for _ in 0..self.index.len() {
             let offset = self.index[at].load(Ordering::Relaxed).checked_sub(1)?;
-            // Not an acquiring load, which Rust does not promise to work where memory cannot be written to.
+            // An acquire load is not used, because Rust does not guarantee that it works on read-only memory.
             fence(Ordering::Acquire);
             if let Some(header) = self.header(offset).filter(|header| self.is_of(header, offset, &key)) {
                 let len = header.value_len()?;
@@ -43,7 +43,7 @@ impl<'m> LogView<'m> {
         None
     }
 
-    /// The header of a record at an offset in bytes.
+    /// Returns the header of the record at an offset in bytes.
     fn header(&self, offset: u32) -> Option<Header> {
         let mut bytes = [0; HEADER as usize];
         (offset.is_multiple_of(4) && self.copy(offset, HEADER, &mut bytes)).then(|| Header::read(&bytes))
@@ -59,7 +59,8 @@ impl<'m> LogView<'m> {
         })
     }
 
-    /// Copies `len` bytes from an offset to the front of `buf`, as far as they fit; whether the log has that many.
+    /// Copies `len` bytes from an offset to the front of `buf`, as far as they fit. Returns whether the log has that
+    /// many.
     fn copy(&self, offset: u32, len: u32, buf: &mut [u8]) -> bool {
         let Some(end) = offset.checked_add(len) else { return false };
         let (first, skip) = (offset as usize / 4, offset as usize % 4);
@@ -100,7 +101,7 @@ mod tests {
         view.get(space, key.as_bytes(), &mut buf).map(|len| buf[..len as usize].to_vec())
     }
 
-    /// Puts all of them, and gives the log as it lies in memory.
+    /// Puts all pairs. Returns the memory of the log.
     fn written(
         puts: &[(u32, std::string::String, Option<std::string::String>)],
         index: &[AtomicU32],
@@ -147,7 +148,7 @@ mod tests {
                 prop_assert_eq!(get(&view, *space, key), wanted);
                 prop_assert_eq!(get(&view, *space + 3, key), None);
             }
-            // A log that ends earlier than the index says has nothing behind its end.
+            // A truncated log has no records beyond its end, even if the index refers to them.
             bytes.truncate(bytes.len() / 2);
             let half = words(&bytes);
             prop_assert!(LogView::new(&half[..half.len().min(1)], &index, 42).unwrap().get(0, b"a", &mut []).is_none());

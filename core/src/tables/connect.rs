@@ -1,12 +1,12 @@
 //! Relation of connected jobs, which may read each other's key-value spaces.
 //!
-//! Connecting joins everybody connected to the one side with everybody connected to the other (pmi2.h,
-//! `PMI2_Job_Connect`); disconnecting parts the two jobs alone.
+//! Connecting two jobs connects all jobs of one side with all jobs of the other (pmi2.h, `PMI2_Job_Connect`).
+//! Disconnecting separates the two jobs only.
 
 use crate::ids::JobId;
 use crate::store::bits;
 
-/// A symmetric relation among jobs, a row of bits a job. Two more rows are scratch space.
+/// Symmetric relation among jobs, a row of bits for each job. Two more rows are scratch space.
 #[derive(Debug)]
 pub(crate) struct Connections<'s> {
     rows: &'s mut [u32],
@@ -14,28 +14,28 @@ pub(crate) struct Connections<'s> {
 }
 
 impl<'s> Connections<'s> {
-    /// Words that `jobs` jobs need.
+    /// Returns the number of words that `jobs` jobs need.
     pub(crate) const fn words(jobs: u32) -> usize {
         (jobs as usize + 2) * bits::words(jobs)
     }
 
-    /// Nobody is connected; nothing when `rows` is shorter than [`Connections::words`].
+    /// Creates a relation without connections. Returns `None` if `rows` is shorter than [`Connections::words`].
     pub(crate) fn new(rows: &'s mut [u32], jobs: u32) -> Option<Connections<'s>> {
         let rows = rows.get_mut(..Connections::words(jobs))?;
         rows.fill(0);
         Some(Connections { rows, jobs })
     }
 
-    /// Whether a job may read the other's key-value space: always its own.
+    /// Returns whether a job may read the other's key-value space. A job may always read its own.
     #[inline]
     pub(crate) fn connected(&self, a: JobId, b: JobId) -> bool {
         a == b || bits::contains(self.row(a), b.0)
     }
 
-    /// Connects all that `a` is connected to with all that `b` is connected to. Jobs of one side that have parted
-    /// stay apart.
+    /// Connects all jobs connected to `a` with all jobs connected to `b`. Jobs of one side that were disconnected
+    /// remain so.
     pub(crate) fn connect(&mut self, a: JobId, b: JobId) {
-        // Both sides as they were before: what is set below must not lead on.
+        // The scratch rows keep both sides as they were before.
         let words = bits::words(self.jobs);
         let scratch = self.jobs as usize * words;
         for (side, of) in [a, b].into_iter().enumerate() {
@@ -54,7 +54,7 @@ impl<'s> Connections<'s> {
         }
     }
 
-    /// Parts two jobs; whether they were connected.
+    /// Disconnects two jobs. Returns whether they were connected.
     pub(crate) fn disconnect(&mut self, a: JobId, b: JobId) -> bool {
         let connected = a != b && self.connected(a, b);
         if connected {
@@ -63,19 +63,19 @@ impl<'s> Connections<'s> {
         connected
     }
 
-    /// Parts a job from all others.
+    /// Disconnects a job from all others.
     pub(crate) fn forget(&mut self, job: JobId) {
         for other in (0..self.jobs).map(JobId) {
             self.set(job, other, false);
         }
     }
 
-    /// The rows, for saving.
+    /// Returns the rows for a snapshot.
     pub(crate) fn state(&self) -> &[u32] {
         &self.rows[..self.jobs as usize * bits::words(self.jobs)]
     }
 
-    /// The same, for filling in what was saved.
+    /// Returns the rows for restoring a snapshot.
     pub(crate) fn state_mut(&mut self) -> &mut [u32] {
         &mut self.rows[..self.jobs as usize * bits::words(self.jobs)]
     }

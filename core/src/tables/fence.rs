@@ -1,7 +1,7 @@
 //! Fences of whole jobs, and barriers of groups of ranks.
 //!
-//! A job's own fence is a [`Fence`] in the job's slot. Group barriers are [`Groups`], which also store the members. Both
-//! count arrivals; the server checks who may arrive and sends the releases.
+//! A job's own fence is a [`Fence`] in the job's slot. Group barriers are [`Groups`], which also store the members.
+//! Both count arrivals. The server checks which ranks may arrive, and sends the releases.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,26 +12,26 @@ use crate::store::bits;
 use crate::tables::tracker::{FanIn, Tracker};
 use crate::time::Time;
 
-/// One fence in the making.
+/// Fence in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fence {
-    /// Ranks that have arrived. Zero means that no rank waits.
+    /// Number of ranks that have arrived. Zero means that no rank waits.
     pub(crate) arrived: u32,
-    /// When the first one arrived.
+    /// Time of the first arrival.
     pub(crate) since: Time,
-    /// Stall warning.
+    /// State of the stall warning.
     pub(crate) stall: Stall,
 }
 
-/// Stall warning of a fence that waits for longer than the job's limit.
+/// State of the stall warning of a fence that waits for longer than the job's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Stall {
     /// The limit has not passed.
     #[default]
     No,
-    /// The limit has passed, and the host will be told.
+    /// The limit has passed, and the report is pending.
     Pending,
-    /// The host was told.
+    /// The host has got the report.
     Reported,
 }
 
@@ -63,29 +63,29 @@ impl Fence {
     }
 }
 
-/// A barrier of a named group of one job's ranks.
+/// Slot of a barrier of a group of one job's ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Group {
-    /// The job of the ranks; `None` marks a free slot.
+    /// Job of the ranks. `None` marks a free slot.
     pub(crate) job: Option<JobId>,
     /// Tag of the client, which distinguishes barriers of the same members.
     pub(crate) tag: u32,
-    /// Local arrivals needed.
+    /// Number of local arrivals needed.
     pub(crate) needed: u32,
-    /// Local arrivals.
+    /// Local arrivals so far.
     pub(crate) fence: Fence,
-    /// Children that have members, by the bits of their links.
+    /// Bit set of links to children that have members.
     pub(crate) children: u64,
-    /// Whether it has members on nodes outside this subtree, dead or alive, so that the parent takes part.
+    /// Whether it has members outside this subtree, dead or alive, so that the parent takes part.
     pub(crate) has_others: bool,
     /// Progress on other nodes.
     pub(crate) tracker: Tracker,
-    /// The barrier is complete. The slot stays in use until the release has been sent to all children.
+    /// Whether the barrier is complete. The slot stays in use until the release has been sent to all children.
     pub(crate) released: bool,
 }
 
 impl Group {
-    /// An empty slot.
+    /// Unused slot.
     pub(crate) const EMPTY: Group = Group {
         job: None,
         tag: 0,
@@ -97,7 +97,7 @@ impl Group {
         released: false,
     };
 
-    /// Whether ranks still wait.
+    /// Returns whether ranks still wait.
     fn is_open(&self) -> bool {
         self.job.is_some() && !self.released
     }
@@ -107,30 +107,31 @@ impl Group {
     }
 }
 
-/// Where the arrival of a rank comes from.
+/// Route of a rank's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// The rank is on this node.
     Local,
     /// The rank is below this node. Its arrival comes over the link with this bit.
     Child(u64),
-    /// The rank is neither here nor below, whether it lives or not.
+    /// The rank is outside this subtree, dead or alive.
     Parent,
-    /// The rank is here or below and has ended in a job that continues. No collective waits for it.
+    /// The rank is in this subtree and has exited in a job that continues. No collective waits for it.
     Excluded,
 }
 
-/// All group barriers of a server. Each has two sets of ranks: members, and those arrived.
+/// Group barriers of a server. Each has two sets of ranks: members, and arrived ranks.
 #[derive(Debug)]
 pub(crate) struct Groups<'s> {
     slots: &'s mut [Group],
     sets: &'s mut [u32],
-    /// Words of one set.
+    /// Number of words of one set.
     words: usize,
 }
 
 impl<'s> Groups<'s> {
-    /// Words of sets that `groups` groups among `ranks` ranks needed: two sets each, and one for a candidate.
+    /// Returns the number of words that `groups` groups of at most `ranks` ranks need: two sets each, and one for a
+    /// candidate.
     pub(crate) const fn words(groups: u32, ranks: u32) -> usize {
         (2 * groups as usize + 1) * bits::words(ranks)
     }
@@ -146,7 +147,7 @@ impl<'s> Groups<'s> {
     /// Counts the arrival of `rank` in the barrier of these members and this tag, which begins with its first arrival.
     /// Returns the group.
     ///
-    /// `way` says where a rank is.
+    /// `way` returns the route of a rank.
     ///
     /// # Errors
     /// [`Refusal::BadGroup`] when a member is not a rank of the job or `rank` is not a member,
@@ -216,7 +217,7 @@ impl<'s> Groups<'s> {
         at.map(|at| at as u32).ok_or(Refusal::BadGroup)
     }
 
-    /// Stores these members as the candidate.
+    /// Stores these members as the candidate set.
     fn consider(&mut self, size: u32, members: impl Iterator<Item = u32>) -> Result<(), Refusal> {
         self.candidate().fill(0);
         for member in members {
@@ -248,7 +249,8 @@ impl<'s> Groups<'s> {
         Ok(at)
     }
 
-    /// Counts the arrivals that a group needs: members that have arrived here, and those that still may, on any node.
+    /// Determines the arrivals that a group needs: local members, except excluded ones that have not arrived, children
+    /// with members, and the parent if there are others.
     fn count(&mut self, at: usize, way: impl Fn(u32) -> Route) {
         let (mut needed, mut below, mut above) = (0, 0, false);
         for member in bits::iter(self.set(at, 0)) {
@@ -263,18 +265,18 @@ impl<'s> Groups<'s> {
         (slot.needed, slot.children, slot.has_others) = (needed, below, above);
     }
 
-    /// The group at a number that [`Groups::arrive`] gave.
+    /// Returns the group with an index from [`Groups::arrive`].
     pub(crate) fn get(&self, at: u32) -> Option<&Group> {
         self.slots.get(at as usize).filter(|slot| slot.job.is_some())
     }
 
-    /// Its members that have not arrived, smallest first.
+    /// Returns the members that have not arrived, in ascending order.
     pub(crate) fn missing(&self, at: u32) -> impl Iterator<Item = u32> + '_ {
         let arrived = self.set(at as usize, 1);
         bits::iter(self.set(at as usize, 0)).filter(|&member| !bits::contains(arrived, member))
     }
 
-    /// Excludes a rank that has ended: groups no longer wait for it.
+    /// Excludes a rank that has exited. Groups no longer wait for it.
     pub(crate) fn exclude(&mut self, job: JobId, rank: u32, way: impl Fn(u32) -> Route) {
         for at in 0..self.slots.len() {
             if self.slots[at].is_open()
@@ -304,12 +306,12 @@ impl<'s> Groups<'s> {
         first.map(|(log, at)| (at, log))
     }
 
-    /// A group's members, as a set.
+    /// Returns the members of a group as a set.
     pub(crate) fn members(&self, at: u32) -> &[u32] {
         self.set(at as usize, 0)
     }
 
-    /// Progress of a group on other nodes.
+    /// Returns the progress of a group on other nodes.
     pub(crate) fn tracker_mut(&mut self, at: u32) -> Option<&mut Tracker> {
         self.slots.get_mut(at as usize).map(|slot| &mut slot.tracker)
     }
@@ -332,7 +334,7 @@ impl<'s> Groups<'s> {
         }
     }
 
-    /// Whether a rank is among the members of a group.
+    /// Returns whether a rank is a member of a group.
     pub(crate) fn has_member(&self, at: u32, rank: u32) -> bool {
         bits::contains(self.set(at as usize, 0), rank)
     }
@@ -344,31 +346,32 @@ impl<'s> Groups<'s> {
             .find_map(|at| self.missing(at).find(|&rank| absent(rank)))
     }
 
-    /// Marks stalled groups. Returns when the next one will be stalled. `limit` gives the limit of a job in milliseconds.
+    /// Marks stalled groups. Returns when the next one will be stalled. `limit` gives the limit of a job in
+    /// milliseconds.
     pub(crate) fn check(&mut self, now: Time, limit: impl Fn(JobId) -> u64) -> Option<Time> {
         let waiting = self.slots.iter_mut().filter_map(|slot| slot.job.map(|job| (job, slot)));
         waiting.filter_map(|(job, slot)| slot.fence.check(now, limit(job))).min()
     }
 
     /// Returns a stalled group that has not been reported, and marks it as reported.
-    pub(crate) fn x(&mut self) -> Option<u32> {
+    pub(crate) fn next_stalled(&mut self) -> Option<u32> {
         let at = self.slots.iter().position(|slot| slot.fence.stall == Stall::Pending)?;
         self.slots[at].fence.stall = Stall::Reported;
         Some(at as u32)
     }
 
-    /// Ends all barriers of a job.
+    /// Drops all barriers of a job.
     pub(crate) fn forget(&mut self, job: JobId) {
         self.slots.iter_mut().filter(|slot| slot.job == Some(job)).for_each(|slot| *slot = Group::default());
     }
 
-    /// The slots and their sets, for saving.
+    /// Returns the slots and their sets for a snapshot.
     pub(crate) fn state(&self) -> (&[Group], &[u32]) {
         // The candidate is scratch space.
         (self.slots, &self.sets[self.words..])
     }
 
-    /// The same, for filling in what was saved.
+    /// Returns the slots and their sets for restoring a snapshot.
     pub(crate) fn state_mut(&mut self) -> (&mut [Group], &mut [u32]) {
         (self.slots, &mut self.sets[self.words..])
     }
@@ -388,7 +391,7 @@ impl<'s> Groups<'s> {
         })
     }
 
-    /// Whether a rank waits in a group.
+    /// Returns whether a rank has arrived in a group.
     pub(crate) fn has_arrived(&self, at: u32, rank: u32) -> bool {
         self.get(at).is_some() && bits::contains(self.set(at as usize, 1), rank)
     }
@@ -397,7 +400,7 @@ impl<'s> Groups<'s> {
         &mut self.sets[..self.words]
     }
 
-    /// Set 0 of a slot holds its members, set 1 those that have arrived.
+    /// Returns a set of a slot: its members if `which` is 0, those that have arrived if it is 1.
     fn set(&self, at: usize, which: usize) -> &[u32] {
         &self.sets[(1 + 2 * at + which) * self.words..][..self.words]
     }

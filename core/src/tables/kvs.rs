@@ -1,9 +1,9 @@
 //! Key-value spaces over one log, with a quota reserved for every rank.
 //!
-//! A job has a space for what its ranks put, one for the attributes of this node, one for the attributes of the job,
-//! and one for its ring. Half of the log is divided among all ranks that there can be, and a rank's part is set
-//! aside for it when its job comes; the other half is for whoever asks first. So no rank can use up what another is
-//! owed.
+//! A job has a space for pairs of its ranks, one for the attributes of this node, one for the attributes of the job,
+//! and one for its ring. Half of the log is divided equally among the maximum number of ranks. A rank's quota is
+//! reserved when its job is registered. The other half is common, and is given out in the order of requests. A rank
+//! therefore cannot exhaust the quota of another one.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,46 +11,46 @@ use crate::fault::Refusal;
 use crate::limits::{KEY_MAX, Limit, Limits, VALUE_MAX};
 use crate::store::log::{Log, Record, Slot, record_len};
 
-/// Which of a job's spaces.
+/// Kind of a job's space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
-    /// `kvs-put`, `kvs-get`
+    /// Pairs of the ranks: `kvs-put`, `kvs-get`.
     Kvs,
-    /// `info-putnodeattr`, `info-getnodeattr`
+    /// Node attributes: `info-putnodeattr`, `info-getnodeattr`.
     Node,
-    /// `info-getjobattr`
+    /// Job attributes: `info-getjobattr`.
     Job,
-    /// What the ranks of a ring hand to their neighbours.
+    /// Texts that the ranks of a ring pass to their neighbours.
     Ring,
 }
 
-/// A job's spaces: a number that no other job has had.
+/// Spaces of a job: a number that no earlier job has had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spaces(u32);
 
 impl Spaces {
-    /// No spaces.
+    /// Spaces of no job.
     pub(crate) const NONE: Spaces = Spaces(0);
 
-    /// A number for tests.
+    /// Returns spaces with a given number, for tests.
     #[cfg(test)]
     pub(crate) const fn test(number: u32) -> Spaces {
         Spaces(number)
     }
 
-    /// The number that the log knows one of them by.
+    /// Returns the number of one space in the log.
     #[inline]
     pub(crate) fn of(self, kind: Kind) -> u32 {
         self.0.wrapping_mul(4).wrapping_add(kind as u32)
     }
 
-    /// Whether that is the number of the job's space of this kind.
+    /// Returns whether that is the number of the job's space of this kind.
     pub(crate) fn is(self, kind: Kind, space: u32) -> bool {
         self.of(kind) == space
     }
 }
 
-/// Bytes and keys: used by a rank, or set aside for one.
+/// Bytes and keys that a rank has used, or that are reserved for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Usage {
     /// Bytes of log.
@@ -60,57 +60,57 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Nothing.
+    /// Usage of zero.
     pub(crate) const NONE: Usage = Usage { bytes: 0, keys: 0 };
 
-    /// What of `self` is not used yet.
+    /// Returns the part of `self` that exceeds the other usage.
     #[inline]
     pub(crate) fn less(self, used: Usage) -> Usage {
         Usage { bytes: self.bytes.saturating_sub(used.bytes), keys: self.keys.saturating_sub(used.keys) }
     }
 }
 
-/// Who puts, and what it may take.
+/// Owner of a record, with its quota.
 #[derive(Debug)]
 pub(crate) struct Owner<'a> {
-    /// A number to keep with the record.
+    /// Number that is stored with the record.
     pub(crate) id: u32,
-    /// What it has used so far.
+    /// Usage so far.
     pub(crate) used: &'a mut Usage,
-    /// What is set aside for it.
+    /// Reserved quota.
     pub(crate) quota: Usage,
 }
 
-/// All key-value spaces.
+/// Key-value spaces of all jobs.
 #[derive(Debug)]
 pub(crate) struct Kvs<'s> {
     log: Log<'s>,
     reserved: Usage,
     limits: Usage,
-    /// A rank's part of the half that is divided.
+    /// Maximum quota of a rank, in the divided half.
     part: Usage,
-    /// Of the other half, what this node's ranks may still take.
+    /// Part of the common half that is left for this node's ranks.
     spare: Usage,
-    /// The nodes that the other half is for.
+    /// Number of nodes that share the common half.
     nodes: u32,
     next: u32,
 }
 
-/// What stood under a key before a put.
+/// State of a key before a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// Nothing, or a value.
+    /// The key had a value or no record.
     Known,
-    /// Nothing but waiting gets, which name the record at this offset.
+    /// The key was wanted by pending gets, which refer to the record at this offset.
     Wanted(u32),
 }
 
-/// Bytes in pieces, as the wire hands them over.
+/// Bytes in several parts, as the wire format decodes them.
 pub(crate) trait Pieces<'a>: Iterator<Item = &'a [u8]> + Clone {}
 impl<'a, I: Iterator<Item = &'a [u8]> + Clone> Pieces<'a> for I {}
 
 impl<'s> Kvs<'s> {
-    /// Empty spaces over `log`, whose size is `limits`.
+    /// Creates empty spaces in `log`, which was created for `limits`.
     pub(crate) fn new(log: Log<'s>, limits: &Limits) -> Kvs<'s> {
         let ranks = limits.ranks.max(1);
         let part = Usage { bytes: limits.kvs_bytes / 2 / ranks, keys: limits.keys / 2 / ranks };
@@ -118,17 +118,17 @@ impl<'s> Kvs<'s> {
         Kvs { log, reserved: Usage::default(), limits, part, spare: limits, nodes: 1, next: 0 }
     }
 
-    /// The log, for saving.
+    /// Returns the log, for a snapshot.
     pub(crate) fn log(&self) -> &Log<'s> {
         &self.log
     }
 
-    /// What is set aside, spared and counted beside it.
+    /// Returns the reserved usage, the rest of the common half, and the last number of spaces, for a snapshot.
     pub(crate) fn state(&self) -> (Usage, Usage, u32) {
         (self.reserved, self.spare, self.next)
     }
 
-    /// Fills in what was saved; false when it is no log, or too little is left of it for what is set aside.
+    /// Restores a snapshot. Returns false if the log is invalid or has less space than is reserved.
     pub(crate) fn load(&mut self, log: &[u8], (reserved, spare, next): (Usage, Usage, u32)) -> bool {
         let loaded = self.log.load(log);
         let left = Usage { bytes: self.log.bytes_left(), keys: self.log.keys_left() };
@@ -136,8 +136,8 @@ impl<'s> Kvs<'s> {
         loaded && reserved.less(left) == Usage::default()
     }
 
-    /// The common half is for so many nodes: whatever one of them takes, all of them have room for. The head's part,
-    /// who has no ranks, is for what hosts put.
+    /// Divides the common half among `nodes` nodes, because all nodes store the records of each. The share of the
+    /// head, which has no ranks, is for pairs of hosts.
     pub(crate) fn divide(&mut self, nodes: u32) {
         self.nodes = nodes.max(1);
         self.refill();
@@ -148,7 +148,7 @@ impl<'s> Kvs<'s> {
         self.spare = Usage { bytes: of(self.limits.bytes), keys: of(self.limits.keys) };
     }
 
-    /// What nothing is stored in yet, whether it is set aside or not.
+    /// Returns the usage without records, reserved or not.
     #[inline]
     pub(crate) fn left(&self) -> Usage {
         Usage { bytes: self.log.bytes_left(), keys: self.log.keys_left() }
@@ -159,8 +159,8 @@ impl<'s> Kvs<'s> {
         self.left().less(self.reserved)
     }
 
-    /// Spaces for a job of `ranks` ranks, and the share that is set aside for each of them: less than its part
-    /// only where jobs that are over have left too little.
+    /// Returns new spaces for a job of `ranks` ranks, and the quota that is reserved for each rank. The quota is below
+    /// its maximum only if deregistered jobs have left too little.
     pub(crate) fn open(&mut self, ranks: u32) -> (Spaces, Usage) {
         self.next = self.next.wrapping_add(1);
         let quota = self.quota(ranks);
@@ -177,11 +177,10 @@ impl<'s> Kvs<'s> {
         }
     }
 
-    /// Whether the host can put pairs of keys and values with these lengths for a job of `ranks` ranks that is
-    /// still to come.
+    /// Checks that the host can put pairs with these lengths of keys and values for a future job of `ranks` ranks.
     ///
     /// # Errors
-    /// Why not: a length or a limit.
+    /// The length or the limit that is exceeded.
     pub(crate) fn check(
         &self,
         ranks: u32,
@@ -204,7 +203,7 @@ impl<'s> Kvs<'s> {
         Ok(())
     }
 
-    /// Frees what is still set aside for an owner that will put no more.
+    /// Frees the rest of the quota of an owner that will not put any more.
     pub(crate) fn release(&mut self, owner: Owner<'_>) {
         let rest = owner.quota.less(*owner.used);
         self.reserved = self.reserved.less(rest);
@@ -214,19 +213,19 @@ impl<'s> Kvs<'s> {
         };
     }
 
-    /// Drops everything; only when no job is left.
+    /// Drops all records. The caller makes sure that no job is left.
     pub(crate) fn clear(&mut self) {
         self.log.clear();
         self.reserved = Usage::default();
         self.refill();
     }
 
-    /// Whether there is room for a cost of one who has used that much of its share, and may take so much of what is
-    /// common.
+    /// Checks that there is room for `cost`, for an owner with this usage and quota. `spare` is the part of the common
+    /// half that it may use.
     #[inline]
     fn admit(&self, cost: Usage, used: Usage, quota: Usage, spare: Usage) -> Result<(), Refusal> {
         let mine = quota.less(used);
-        // Of the cost, what exceeds the rest of the share comes out of the common half.
+        // The cost beyond the rest of the quota comes out of the common half.
         let (over, common) = (cost.less(mine), self.common());
         let common = Usage { bytes: common.bytes.min(spare.bytes), keys: common.keys.min(spare.keys) };
         let left = Usage { bytes: self.log.bytes_left(), keys: self.log.keys_left() };
@@ -252,10 +251,11 @@ impl<'s> Kvs<'s> {
         Ok(())
     }
 
-    /// Whether one who has used that much of its share can put all of these: different keys, and lengths of values.
+    /// Checks that an owner with this usage can put all of these pairs of a key and the length of its value. The keys
+    /// differ.
     ///
     /// # Errors
-    /// Why not: a length or a limit.
+    /// The length or the limit that is exceeded.
     pub(crate) fn room<'k>(
         &self,
         (spaces, kind): (Spaces, Kind),
@@ -266,7 +266,7 @@ impl<'s> Kvs<'s> {
         self.admit(self.cost_of(spaces.of(kind), pairs)?, used, quota, self.spare)
     }
 
-    /// What all of these take together; keys that come twice count twice.
+    /// Returns the cost of all of these pairs. Repeated keys count several times.
     fn cost_of<'k>(
         &self,
         space: u32,
@@ -282,8 +282,8 @@ impl<'s> Kvs<'s> {
         Ok(all)
     }
 
-    /// Stores a value under a key, replacing an older one, or a wish for the key where there is no value. Without
-    /// an owner it is the host that stores, at the cost of what is common.
+    /// Stores a value under a key, and replaces an older one. Without a value, stores the key as wanted. Without an
+    /// owner, the host stores it in the common half.
     #[inline]
     pub(crate) fn put<'v>(
         &mut self,
@@ -326,10 +326,10 @@ impl<'s> Kvs<'s> {
         Ok((record, wanted))
     }
 
-    /// Whether there is room for pairs that have been put on other nodes, where they had to be admitted.
+    /// Checks that there is room for pairs of other nodes, which those nodes have admitted.
     ///
     /// # Errors
-    /// Why not: a length or a limit.
+    /// The length or the limit that is exceeded.
     pub(crate) fn room_for_copies<'k>(
         &self,
         (spaces, kind): (Spaces, Kind),
@@ -337,7 +337,8 @@ impl<'s> Kvs<'s> {
     ) -> Result<(), Refusal> {
         let space = spaces.of(kind);
         let mut all = self.cost_of(space, pairs.clone())?;
-        // A rank may have put a key more than once. Only where keys run short is it worth while to look for that.
+        // A rank may have put a key several times. The search for repeated keys is slow, so it is done only if keys
+        // run short.
         if all.keys > self.log.keys_left() {
             let fresh = |key| !matches!(self.log.find(&self.log.key(space, key)), Slot::Taken { .. });
             let first = |&(at, key): &(usize, &[u8])| pairs.clone().take(at).all(|(other, _)| other != key);
@@ -353,7 +354,7 @@ impl<'s> Kvs<'s> {
         Ok(())
     }
 
-    /// Stores a copy of what was put on another node, for which there is [room](Kvs::room_for_copies); its offset.
+    /// Stores a copy of a pair of another node, for which there is [room](Kvs::room_for_copies). Returns its offset.
     pub(crate) fn copy(
         &mut self,
         (spaces, kind): (Spaces, Kind),
@@ -374,19 +375,19 @@ impl<'s> Kvs<'s> {
         Some(record)
     }
 
-    /// Bytes of log in use.
+    /// Returns the number of log bytes in use.
     pub(crate) fn written(&self) -> u32 {
         self.log.len()
     }
 
-    /// The record at an offset, and the offset of the next.
+    /// Returns the record at an offset, and the offset of the next.
     pub(crate) fn step(&self, offset: u32) -> Option<(Record<'_>, u32)> {
         let record = self.log.record(offset)?;
         let len = record_len(record.key.len() as u32, record.value.len() as u32);
         Some((record, offset + len))
     }
 
-    /// The newest record of a key, with a value or wanted.
+    /// Returns the newest record of a key, which has a value or is wanted.
     #[inline]
     pub(crate) fn find(&self, (spaces, kind): (Spaces, Kind), key: &[u8]) -> Result<Option<u32>, Refusal> {
         check_key(key.len())?;
@@ -396,21 +397,21 @@ impl<'s> Kvs<'s> {
         })
     }
 
-    /// The record at an offset that a put or a look-up gave.
+    /// Returns the record at an offset that a put or a look-up returned.
     #[inline]
     pub(crate) fn record(&self, offset: u32) -> Option<Record<'_>> {
         self.log.record(offset)
     }
 }
 
-/// What a record takes whose key was found at `slot`.
+/// Returns the cost of a record whose key was found at `slot`.
 #[inline]
 fn cost(key_len: u32, value_len: u32, slot: Slot) -> Usage {
     let keys = u32::from(!matches!(slot, Slot::Taken { .. }));
     Usage { bytes: record_len(key_len, value_len), keys }
 }
 
-/// A key's length, where it may be one.
+/// Returns the length of a key if it is valid.
 #[inline]
 fn check_key(len: usize) -> Result<u32, Refusal> {
     match u32::try_from(len) {

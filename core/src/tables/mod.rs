@@ -1,4 +1,4 @@
-//! Tables of a server. None of them knows the wire format.
+//! Tables of a server. They are independent of the wire format.
 
 pub(crate) mod connect;
 pub(crate) mod fence;

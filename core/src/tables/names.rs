@@ -7,46 +7,46 @@ use super::kvs::{Pieces, Spaces};
 use crate::fault::Refusal;
 use crate::limits::{Limit, NAME_MAX, PORT_MAX};
 
-/// A name: published, waited for, or a free slot.
+/// Slot of a name: published, awaited by look-ups, or free.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Name {
     name: Vec<u8, NAME_MAX, u8>,
     port: Vec<u8, PORT_MAX, u16>,
-    /// The job that published it.
+    /// Spaces of the job that published it.
     owner: Option<Spaces>,
-    /// How many lookups wait for it.
+    /// Number of look-ups that wait for it.
     waiting: u32,
-    /// Which publication this is: a slot that is used again gets another number.
+    /// Number of the publication, which distinguishes uses of the same slot.
     serial: u32,
 }
 
 impl Name {
-    /// An empty slot.
+    /// Unused slot.
     pub(crate) const EMPTY: Name =
         Name { name: Vec::new(), port: Vec::new(), owner: None, waiting: 0, serial: 0 };
 
-    /// Whether nothing stands in it.
+    /// Returns whether the slot is free.
     pub(crate) fn is_free(&self) -> bool {
         self.owner.is_none() && self.waiting == 0
     }
 }
 
-/// A publication: its slot, and its number there.
+/// Reference to a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NameRef {
-    /// The slot.
+    /// Index of the slot.
     pub(crate) at: u32,
     serial: u32,
 }
 
-/// All names.
+/// Names of a server.
 #[derive(Debug)]
 pub(crate) struct Names<'s> {
     slots: &'s mut [Name],
 }
 
 impl<'s> Names<'s> {
-    /// No names, in as many slots.
+    /// Creates a table without names in these slots.
     pub(crate) fn new(slots: &'s mut [Name]) -> Names<'s> {
         slots.fill(Name::default());
         Names { slots }
@@ -55,7 +55,7 @@ impl<'s> Names<'s> {
     /// Publishes a name for a job.
     ///
     /// # Errors
-    /// [`Refusal::NameLength`], [`Refusal::NameTaken`], or [`Refusal::Full`]; nothing is changed.
+    /// [`Refusal::NameLength`], [`Refusal::NameTaken`], or [`Refusal::Full`]. Nothing is changed then.
     pub(crate) fn publish<'a>(
         &mut self,
         owner: Spaces,
@@ -74,7 +74,7 @@ impl<'s> Names<'s> {
         Ok(NameRef { at: at as u32, serial: slot.serial })
     }
 
-    /// Withdraws a name, whoever published it.
+    /// Withdraws a name, whichever job published it.
     ///
     /// # Errors
     /// [`Refusal::NoName`]
@@ -84,28 +84,28 @@ impl<'s> Names<'s> {
         Ok(())
     }
 
-    /// Whether lookups wait for it.
+    /// Returns whether look-ups wait for it.
     pub(crate) fn is_awaited(&self, name: NameRef) -> bool {
         self.slots.get(name.at as usize).is_some_and(|slot| slot.waiting > 0)
     }
 
-    /// A name's publication, if it is published.
+    /// Returns the publication of a name, if it is published.
     pub(crate) fn lookup<'a>(&self, name: impl Pieces<'a>) -> Option<NameRef> {
         let at = self.find(name).filter(|&at| self.slots[at].owner.is_some())?;
         Some(NameRef { at: at as u32, serial: self.slots[at].serial })
     }
 
-    /// Counts in a lookup that waits for a name that is not published; the slot that it will be published in.
+    /// Counts a look-up that waits for an unpublished name. Returns the index of the name's slot.
     ///
     /// # Errors
-    /// [`Refusal::NameLength`] or [`Refusal::Full`]; nothing is changed.
+    /// [`Refusal::NameLength`] or [`Refusal::Full`]. Nothing is changed then.
     pub(crate) fn wait<'a>(&mut self, name: impl Pieces<'a>) -> Result<u32, Refusal> {
         let at = self.place(name)?;
         self.slots[at].waiting += 1;
         Ok(at as u32)
     }
 
-    /// A lookup that [waited](Names::wait) does not any more.
+    /// Ends the wait of a look-up that [waited](Names::wait).
     pub(crate) fn leave(&mut self, at: u32) {
         if let Some(slot) = self.slots.get_mut(at as usize) {
             slot.waiting = slot.waiting.saturating_sub(1);
@@ -115,7 +115,7 @@ impl<'s> Names<'s> {
         }
     }
 
-    /// The port of a publication, unless it has been withdrawn.
+    /// Returns the port of a publication, unless it has been withdrawn.
     pub(crate) fn port(&self, name: NameRef) -> Option<&[u8]> {
         let slot = self.slots.get(name.at as usize)?;
         (slot.owner.is_some() && slot.serial == name.serial).then_some(&slot.port)
@@ -130,17 +130,17 @@ impl<'s> Names<'s> {
         }
     }
 
-    /// The slots, for saving.
+    /// Returns the slots for a snapshot.
     pub(crate) fn state(&self) -> &[Name] {
         self.slots
     }
 
-    /// The same, for filling in what was saved.
+    /// Returns the slots for restoring a snapshot.
     pub(crate) fn state_mut(&mut self) -> &mut [Name] {
         self.slots
     }
 
-    /// Whether every slot could have come to be so; `waiting` counts who waits for the name there.
+    /// Returns whether every slot is consistent. `waiting` counts the look-ups that wait for the name in a slot.
     pub(crate) fn is_sound(&self, waiting: impl Fn(u32) -> usize) -> bool {
         (0u32..).zip(&*self.slots).all(|(at, slot)| {
             let used = slot.owner.is_some() || slot.waiting > 0;
@@ -150,7 +150,7 @@ impl<'s> Names<'s> {
         })
     }
 
-    /// Whether there is such a slot, in use.
+    /// Returns whether the slot exists and is in use.
     pub(crate) fn is_known(&self, at: u32) -> bool {
         self.slots.get(at as usize).is_some_and(|slot| !slot.name.is_empty())
     }
@@ -164,7 +164,7 @@ impl<'s> Names<'s> {
         }
     }
 
-    /// The slot of a name, found or made.
+    /// Returns the slot of a name, which is taken if there is none.
     fn place<'a>(&mut self, name: impl Pieces<'a>) -> Result<usize, Refusal> {
         let kept = collect(name.clone()).filter(|name: &Vec<u8, NAME_MAX, u8>| !name.is_empty());
         let kept = kept.ok_or(Refusal::NameLength)?;

@@ -1,8 +1,8 @@
 //! Process sets and their members.
 //!
-//! Sets are only ever added and never change, so a rank may count those that it is in: the index of a set, in the
-//! order of definition, stays what it is as long as the job lives. `mpi://WORLD` and `mpi://SELF` are in every
-//! rank's list without being stored.
+//! Sets are only added and never change while a job is registered. A rank numbers the sets that it is in, in the order
+//! of definition, and these indices are stable. `mpi://WORLD` and `mpi://SELF` are in the list of every rank and are
+//! not stored.
 
 use heapless::String;
 use serde::{Deserialize, Serialize};
@@ -12,44 +12,44 @@ use crate::ids::JobId;
 use crate::limits::{Limit, PSET_NAME_MAX};
 use crate::store::bits;
 
-/// The name of the set of all ranks of a job.
+/// Name of the set of all ranks of a job.
 pub(crate) const WORLD: &str = "mpi://WORLD";
-/// The name of the set of oneself.
+/// Name of the set of the requesting rank alone.
 pub(crate) const SELF: &str = "mpi://SELF";
 const RESERVED: &str = "mpi://";
 
-/// A set's slot.
+/// Slot of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pset {
     name: String<PSET_NAME_MAX, u8>,
-    /// Whose ranks; a slot without is free.
+    /// Job of the ranks. `None` marks a free slot.
     job: Option<JobId>,
-    /// In which order it was defined.
+    /// Serial number of the definition.
     serial: u32,
 }
 
 impl Pset {
-    /// An empty slot.
+    /// Unused slot.
     pub(crate) const EMPTY: Pset = Pset { name: String::new(), job: None, serial: 0 };
 
-    /// Whether nothing stands in it.
+    /// Returns whether the slot is free.
     pub(crate) fn is_free(&self) -> bool {
         self.job.is_none()
     }
 }
 
-/// One of the sets that a rank is in.
+/// Process set of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Which {
     /// All ranks of its job.
     World,
-    /// Itself.
+    /// The rank alone.
     Itself,
-    /// A stored one.
+    /// Stored set in this slot.
     Stored(u32),
 }
 
-/// All process sets of a server.
+/// Process sets of a server.
 #[derive(Debug)]
 pub(crate) struct Psets<'s> {
     slots: &'s mut [Pset],
@@ -60,23 +60,23 @@ pub(crate) struct Psets<'s> {
 }
 
 impl<'s> Psets<'s> {
-    /// Words of sets that `psets` sets among `ranks` ranks need.
+    /// Returns the number of words that `psets` sets of at most `ranks` ranks need.
     pub(crate) const fn words(psets: u32, ranks: u32) -> usize {
         (psets as usize + 1) * bits::words(ranks)
     }
 
-    /// No sets; nothing when `sets` is shorter than [`Psets::words`].
+    /// Creates a table without sets. Returns `None` if `sets` is shorter than [`Psets::words`].
     pub(crate) fn new(slots: &'s mut [Pset], sets: &'s mut [u32], ranks: u32) -> Option<Psets<'s>> {
         let sets = sets.get_mut(..Psets::words(slots.len() as u32, ranks))?;
         slots.fill(Pset::default());
         Some(Psets { slots, sets, words: bits::words(ranks), serial: 0 })
     }
 
-    /// Defines a set of a job's ranks. Defining the same set again is well.
+    /// Defines a set of a job's ranks. A repeated definition with the same members succeeds.
     ///
     /// # Errors
     /// [`Refusal::PsetName`], [`Refusal::BadGroup`] for no ranks or ranks that the job does not have,
-    /// [`Refusal::PsetTaken`], [`Refusal::Full`]; nothing is changed.
+    /// [`Refusal::PsetTaken`], [`Refusal::Full`]. Nothing is changed then.
     pub(crate) fn define(
         &mut self,
         job: JobId,
@@ -112,18 +112,18 @@ impl<'s> Psets<'s> {
         Ok(())
     }
 
-    /// How many sets a rank is in.
+    /// Returns the number of sets that a rank is in.
     pub(crate) fn count(&self, job: JobId, rank: u32) -> u32 {
         2 + self.of(job, rank).count() as u32
     }
 
-    /// The set with that index among those that a rank is in.
+    /// Returns the set with that index among those that a rank is in.
     pub(crate) fn nth(&self, job: JobId, rank: u32, index: u32) -> Option<Which> {
         match index {
             0 => Some(Which::World),
             1 => Some(Which::Itself),
             _ => {
-                // In the order of definition: the next serial number again and again.
+                // Sets are in the order of definition: each step finds the next higher serial number.
                 let mut last = 0;
                 let mut found = None;
                 for _ in 2..=index {
@@ -137,7 +137,7 @@ impl<'s> Psets<'s> {
         }
     }
 
-    /// The set of that name among those that a rank is in. `mpi://` names may be in any case.
+    /// Returns the set of that name among those that a rank is in. Case is ignored for `mpi://` names.
     pub(crate) fn find(&self, job: JobId, rank: u32, name: &str) -> Option<Which> {
         if name.eq_ignore_ascii_case(WORLD) {
             Some(Which::World)
@@ -149,7 +149,7 @@ impl<'s> Psets<'s> {
         }
     }
 
-    /// A set's name.
+    /// Returns the name of a set.
     pub(crate) fn name(&self, which: Which) -> &str {
         match which {
             Which::World => WORLD,
@@ -158,7 +158,7 @@ impl<'s> Psets<'s> {
         }
     }
 
-    /// Whether a rank of the set's job is in it. `asker` is who means [`SELF`].
+    /// Returns whether a rank of the set's job is in it. `asker` is the member of [`SELF`].
     pub(crate) fn contains(&self, which: Which, asker: u32, rank: u32) -> bool {
         match which {
             Which::World => true,
@@ -167,23 +167,23 @@ impl<'s> Psets<'s> {
         }
     }
 
-    /// Drops the sets of a job that is over.
+    /// Drops the sets of a deregistered job.
     pub(crate) fn forget(&mut self, job: JobId) {
         self.slots.iter_mut().filter(|slot| slot.job == Some(job)).for_each(|slot| *slot = Pset::default());
     }
 
-    /// The slots, their sets, and the last serial number, for saving.
+    /// Returns the slots, their sets, and the last serial number, for a snapshot.
     pub(crate) fn state(&self) -> (&[Pset], &[u32], u32) {
         // The candidate is scratch space.
         (self.slots, &self.sets[self.words..], self.serial)
     }
 
-    /// The same, for filling in what was saved.
+    /// Returns the same, for restoring a snapshot.
     pub(crate) fn state_mut(&mut self) -> (&mut [Pset], &mut [u32], &mut u32) {
         (self.slots, &mut self.sets[self.words..], &mut self.serial)
     }
 
-    /// Whether every set could have come to be so; `size` is that of a job, where there is one.
+    /// Returns whether every set is consistent. `size` returns the size of a registered job.
     pub(crate) fn is_sound(&self, size: impl Fn(JobId) -> Option<u32>) -> bool {
         self.slots.iter().enumerate().all(|(at, slot)| match slot.job {
             None => *slot == Pset::default(),
@@ -194,7 +194,7 @@ impl<'s> Psets<'s> {
         })
     }
 
-    /// Whether a set stands there.
+    /// Returns whether the slot exists and is in use.
     pub(crate) fn is_known(&self, which: Which) -> bool {
         match which {
             Which::World | Which::Itself => true,

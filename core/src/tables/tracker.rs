@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Progress of a fence, a ring or a group barrier on other nodes. Links are named by their bits.
+/// Progress of a fence, a ring or a group barrier on other nodes. Sets of links are bit sets.
 ///
-/// Arrivals fan in from the children to the root; the release fans out from the root to the children. Each message is
+/// Arrivals fan in from the children to the root. The release fans out from the root to the children. Each message is
 /// preceded by the records of the log that the receiver lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tracker {

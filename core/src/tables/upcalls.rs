@@ -7,29 +7,29 @@ use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{JOBID_MAX, Limit};
 
-/// An upcall's slot.
+/// Slot of an upcall.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Upcall {
-    /// Who asked; a slot without is free.
+    /// Requesting rank. `None` marks a free slot.
     pub(crate) parent: Option<(JobId, Rank)>,
-    /// The name of the job that asks for a spawn, which may be over before the spawn is.
+    /// Job id of the job that requested a spawn. That job may be deregistered before the spawn completes.
     pub(crate) spawner: String<JOBID_MAX, u8>,
-    /// Where the reply goes, as long as that connection is open.
+    /// Connection of the reply, while it is open.
     pub(crate) conn: Option<ConnId>,
-    /// What is asked.
+    /// Task of the host.
     pub(crate) task: Task,
-    /// How far it is.
+    /// Progress.
     pub(crate) stage: Stage,
-    /// How many bytes of the slot's text are in use: the request, later what became of it.
+    /// Bytes in use of the slot's text: the request, or later its result.
     len: u32,
-    /// The name of a spawn's job, once that is known.
+    /// Job id of a spawned job, once it is registered.
     pub(crate) name: String<JOBID_MAX, u8>,
-    /// The limit that a spawn failed at.
+    /// Limit that a spawn exhausted.
     pub(crate) full: Option<Limit>,
 }
 
 impl Upcall {
-    /// A slot of zero bytes, for a `static` in `.bss`. `Upcalls::new` overwrites it with the default value, whose `None`
+    /// Slot of zero bytes, for a `static` in `.bss`. `Upcalls::new` overwrites it with the default value, whose `None`
     /// is not always zero.
     pub(crate) const EMPTY: Upcall = Upcall {
         parent: None,
@@ -43,12 +43,12 @@ impl Upcall {
     };
 }
 
-/// What the host is asked for.
+/// Task of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Task {
-    /// To start so many programs.
+    /// Start this number of programs.
     Spawn(u32),
-    /// To publish a name, to withdraw it, or to look it up.
+    /// Carry out a request other than a spawn, such as publishing a name.
     Name,
 }
 
@@ -58,30 +58,30 @@ impl Default for Task {
     }
 }
 
-/// How far an upcall is.
+/// Progress of an upcall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Stage {
-    /// The host has to be told.
+    /// The output is pending.
     #[default]
     Asked,
-    /// The host is at it.
+    /// The host has got the output.
     Told,
-    /// A spawn's job is known, and its processes are being started.
+    /// The spawned job is registered, and the host starts its processes.
     Begun(JobId),
-    /// The host is done with a spawn, and whether anything was started.
+    /// A spawn is complete. The flag is true if its processes run.
     Launched(bool),
-    /// The host is done with a name, with this code: 0, or another for a failure.
+    /// Another upcall is complete with this code. 0 is success.
     Named(i32),
 }
 
 impl Stage {
-    /// Whether the host is done.
+    /// Returns whether the upcall is complete.
     pub(crate) fn is_done(self) -> bool {
         matches!(self, Stage::Launched(_) | Stage::Named(_))
     }
 }
 
-/// All upcalls of a server, each with room for one request.
+/// Upcalls of a server, each with room for one request.
 #[derive(Debug)]
 pub(crate) struct Upcalls<'s> {
     slots: &'s mut [Upcall],
@@ -90,17 +90,17 @@ pub(crate) struct Upcalls<'s> {
 }
 
 impl<'s> Upcalls<'s> {
-    /// No upcalls; nothing when `text` has less than `room` bytes a slot.
+    /// Creates a table without upcalls. Returns `None` if `text` has fewer than `room` bytes per slot.
     pub(crate) fn new(slots: &'s mut [Upcall], text: &'s mut [u8], room: u32) -> Option<Upcalls<'s>> {
         let text = text.get_mut(..slots.len().checked_mul(room as usize)?)?;
         slots.fill(Upcall::default());
         Some(Upcalls { slots, text, room: room as usize })
     }
 
-    /// Keeps a request.
+    /// Stores a request. Returns its upcall.
     ///
     /// # Errors
-    /// [`Refusal::NoSpawn`] for a spawn where there is no slot at all, [`Refusal::Full`]; nothing is changed.
+    /// [`Refusal::NoSpawn`] for a spawn if there are no slots at all, [`Refusal::Full`]. Nothing is changed then.
     pub(crate) fn ask(
         &mut self,
         parent: (JobId, Rank),
@@ -125,35 +125,36 @@ impl<'s> Upcalls<'s> {
         Ok(UpcallId(at as u32))
     }
 
-    /// An upcall that is not over.
+    /// Returns an upcall in use.
     pub(crate) fn get(&self, upcall: UpcallId) -> Option<&Upcall> {
         self.slots.get(upcall.index()).filter(|slot| slot.parent.is_some())
     }
 
-    /// The same, to change it.
+    /// Returns an upcall in use, mutably.
     pub(crate) fn get_mut(&mut self, upcall: UpcallId) -> Option<&mut Upcall> {
         self.slots.get_mut(upcall.index()).filter(|slot| slot.parent.is_some())
     }
 
-    /// An upcall that the host has not been told of.
+    /// Returns an upcall whose output is pending.
     pub(crate) fn untold(&self) -> Option<UpcallId> {
         let asked = |slot: &Upcall| slot.parent.is_some() && slot.stage == Stage::Asked;
         self.slots.iter().position(asked).map(|at| UpcallId(at as u32))
     }
 
-    /// Its request; once it is done, what became of it instead: codes of a spawn, a name's port, or
-    /// why there is none.
+    /// Returns the request, or the result of a complete upcall: the codes of a spawn, the port of a name, or the
+    /// reason of a failure.
     pub(crate) fn text(&self, upcall: UpcallId) -> &[u8] {
         let len = self.get(upcall).map_or(0, |slot| slot.len as usize);
         self.text.get(upcall.index() * self.room..).and_then(|text| text.get(..len)).unwrap_or_default()
     }
 
-    /// The most bytes that [`finish`](Upcalls::finish) keeps.
+    /// Returns the maximum number of bytes that [`finish`](Upcalls::finish) stores.
     pub(crate) fn room(&self) -> usize {
         self.room
     }
 
-    /// Puts what became of it in the place of the request: bytes, each as often as it says, as far as there is room.
+    /// Replaces the request by the result, as far as there is room. `text` is pairs of a byte and its number of
+    /// repetitions.
     pub(crate) fn finish(&mut self, upcall: UpcallId, stage: Stage, text: impl Iterator<Item = (u8, u32)>) {
         let room = self.room;
         let Some(slot) = self.slots.get_mut(upcall.index()) else { return };
@@ -177,18 +178,18 @@ impl<'s> Upcalls<'s> {
         }
     }
 
-    /// The slots, and the text of each in use, for saving.
+    /// Returns the slots, and the texts of those in use, for a snapshot.
     pub(crate) fn state(&self) -> (&[Upcall], &[u8]) {
         let used = self.slots.iter().rposition(|slot| slot.parent.is_some()).map_or(0, |at| at + 1);
         (self.slots, &self.text[..used * self.room])
     }
 
-    /// The slots, for filling in what was saved.
+    /// Returns the slots for restoring a snapshot.
     pub(crate) fn slots_mut(&mut self) -> &mut [Upcall] {
         self.slots
     }
 
-    /// Fills in the texts of the slots; false when those in use have others, or more than their room.
+    /// Restores the texts of the slots. Returns false if the lengths do not match, or exceed the room.
     pub(crate) fn load(&mut self, text: &[u8]) -> bool {
         let (_, place) = self.state();
         if place.len() != text.len() {

@@ -1,4 +1,4 @@
-//! Commands of clients, in the vocabulary of both protocols.
+//! Commands of clients, in one vocabulary for both protocols.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,27 +7,27 @@ use super::spawn::Spawn;
 use super::token::Text;
 use crate::fault::{Malformed, Refusal};
 
-/// A decoded request with what its reply must repeat.
+/// Decoded request, with the fields that its reply repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What is asked.
+    /// The command.
     pub command: Command<'a>,
-    /// PMI-2: which thread of the client asks.
+    /// Thread id of PMI-2.
     pub thrid: Option<Text<'a>>,
 }
 
-/// Why a frame is no [`Message`].
+/// Error of decoding a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undecoded<'a> {
-    /// The connection cannot go on.
+    /// The frame is invalid. The connection must be closed.
     Malformed(Malformed),
-    /// This one command gets a refusal, and the connection goes on.
+    /// The command is refused. The connection remains usable.
     Refused {
-        /// What was asked; [`Op::Unknown`] where nobody knows.
+        /// Kind of the command. [`Op::Unknown`] if it is not known.
         op: Op,
-        /// What is wrong with it.
+        /// Reason of the refusal.
         refusal: Refusal,
-        /// As [`Message::thrid`].
+        /// Thread id, as [`Message::thrid`].
         thrid: Option<Text<'a>>,
     },
 }
@@ -38,28 +38,28 @@ impl From<Malformed> for Undecoded<'_> {
     }
 }
 
-/// A request. Text fields borrow from the message; [`Text`] undoes the protocol's escapes as it is read.
+/// A request. Text fields borrow from the message. [`Text`] removes the protocol's escapes when it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
     /// `cmd=init pmi_version= pmi_subversion=`, a PMI-1 line in both protocols.
     Init {
-        /// The protocol that is spoken from the reply on: 1 or 2.
+        /// Protocol version from the reply on: 1 or 2.
         version: u32,
         /// Its subversion.
         subversion: u32,
     },
-    /// PMI-1 over `PMI_PORT`: `cmd=initack pmiid=`, before `init`.
+    /// `cmd=initack pmiid=`, before `init`. PMI-1 over `PMI_PORT` only.
     InitAck {
-        /// `PMI_ID`: the rank.
+        /// Rank, `PMI_ID`.
         pmiid: u32,
     },
-    /// PMI-2's second step.
+    /// `fullinit`, the second step of PMI-2's handshake.
     FullInit {
-        /// `pmirank`, or `srcid` where that is missing.
+        /// `pmirank`, or `srcid` without it.
         rank: Option<u32>,
         /// `pmijobid`
         jobid: Option<Text<'a>>,
-        /// Whether several threads will share the connection, with `thrid` to tell their messages apart.
+        /// Whether several threads will share the connection, and send `thrid`.
         threaded: bool,
     },
     /// PMI-1 `get_maxes`.
@@ -76,19 +76,19 @@ pub enum Command<'a> {
         kvs: Option<Text<'a>>,
         /// The key.
         key: Text<'a>,
-        /// The value; in PMI-1 everything behind `value=` to the end of the line.
+        /// The value. In PMI-1 it is the rest of the line after `value=`.
         value: Text<'a>,
     },
     /// `get`, `kvs-get`.
     Get {
-        /// PMI-1 `kvsname`, PMI-2 `jobid`; the client's own where missing or empty.
+        /// PMI-1 `kvsname`, PMI-2 `jobid`. The client's own if missing or empty.
         kvs: Option<Text<'a>>,
         /// The key.
         key: Text<'a>,
     },
     /// `barrier_in`, `kvs-fence`.
     Fence {
-        /// PMI-1.2 `group=`; the whole job where missing.
+        /// PMI-1.2 `group=`. The whole job if missing.
         group: Option<Group<'a>>,
     },
     /// `info-putnodeattr`
@@ -102,7 +102,7 @@ pub enum Command<'a> {
     GetNodeAttr {
         /// The attribute's name.
         key: Text<'a>,
-        /// Whether to hold the reply until someone puts it.
+        /// Whether the reply waits until the attribute is put.
         wait: bool,
     },
     /// `info-getjobattr`
@@ -114,7 +114,7 @@ pub enum Command<'a> {
     Publish {
         /// PMI-1 `service`, PMI-2 `name`.
         name: Text<'a>,
-        /// What a lookup returns.
+        /// Port that look-ups return.
         port: Text<'a>,
     },
     /// `unpublish_name`, `name-unpublish`
@@ -126,8 +126,8 @@ pub enum Command<'a> {
     Lookup {
         /// PMI-1 `service`, PMI-2 `name`.
         name: Text<'a>,
-        /// PMI-2 `wait`, a field of hydrant's own: how many milliseconds to wait for somebody to publish it; what the
-        /// server waits for by itself where missing.
+        /// PMI-2 `wait`, an extension of hydrant: timeout in milliseconds for a name that is not published. The
+        /// server's default if missing.
         wait: Option<u32>,
     },
     /// `mcmd=spawn`, `spawn`
@@ -144,33 +144,33 @@ pub enum Command<'a> {
     },
     /// `ring`
     Ring {
-        /// `ring-count`: ranks below and at the sender.
+        /// `ring-count`: count that the sender contributes.
         count: u32,
         /// `ring-left`
         left: Text<'a>,
         /// `ring-right`
         right: Text<'a>,
     },
-    /// `pset-count`: how many process sets the sender is in.
+    /// `pset-count`: number of process sets that the sender is in.
     PsetCount,
-    /// `pset-name`: the name of one of them.
+    /// `pset-name`: name of a process set.
     PsetName {
         /// `index`, from 0.
         index: u32,
     },
-    /// `pset-info`: the size of one of them.
+    /// `pset-info`: size of a process set.
     PsetInfo {
         /// The set's name.
         name: Text<'a>,
     },
-    /// `pset-members`: who is in it.
+    /// `pset-members`: members of a process set.
     PsetMembers {
         /// The set's name.
         name: Text<'a>,
-        /// The smallest rank to tell of, because a long list comes in several replies.
+        /// Lowest rank in the reply. A long list takes several replies.
         from: u32,
     },
-    /// `pset-define`: a new set.
+    /// `pset-define`: definition of a process set.
     PsetDefine {
         /// The set's name.
         name: Text<'a>,
@@ -179,11 +179,11 @@ pub enum Command<'a> {
     },
     /// `abort`
     Abort {
-        /// PMI-1 and MPICH 5 `exitcode`; may be negative.
+        /// `exitcode` of PMI-1 and MPICH 5. It may be negative.
         code: Option<i32>,
-        /// Whether the whole job ends: PMI-2 `isworld`, true where missing.
+        /// Whether the whole job is aborted: PMI-2 `isworld`. True if missing.
         world: bool,
-        /// `message` or `msg`, empty where missing.
+        /// `message` or `msg`. Empty if missing.
         message: Text<'a>,
     },
     /// `finalize`
@@ -191,7 +191,7 @@ pub enum Command<'a> {
 }
 
 impl Command<'_> {
-    /// Which reply the command gets.
+    /// Returns the kind of the command.
     pub fn op(&self) -> Op {
         match self {
             Command::Init { .. } => Op::Init,
@@ -225,7 +225,7 @@ impl Command<'_> {
     }
 }
 
-/// The kind of a [`Command`], which also names its reply.
+/// Kind of a [`Command`], which determines the name of its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "each is the command of the same name")]
 pub enum Op {
@@ -257,33 +257,33 @@ pub enum Op {
     PsetDefine,
     Abort,
     Finalize,
-    /// A command that is not known. Its reply is named `unknown_result` (PMI-1) or `unknown-response` (PMI-2):
-    /// a client that compares names fails either way, and nothing has to keep the name until the reply is sent.
+    /// An unknown command. Its reply is named `unknown_result` (PMI-1) or `unknown-response` (PMI-2). A client that
+    /// compares names fails in any case, and the server need not store the name.
     Unknown,
 }
 
-/// The members of a PMI-1.2 barrier and the tag that tells barriers of the same members apart.
+/// Members of a PMI-1.2 barrier, and a tag that distinguishes barriers of the same members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group<'a> {
-    /// Who takes part.
+    /// The members.
     pub members: Members<'a>,
-    /// The number behind the colon; 0 where missing.
+    /// Number after the colon. 0 if missing.
     pub tag: u32,
 }
 
-/// Who takes part in a group barrier.
+/// Members of a group barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Members<'a> {
-    /// `WORLD`: every rank of the job.
+    /// `WORLD`: all ranks of the job.
     World,
     /// `NODE`: the job's ranks on the sender's node.
     Node,
-    /// `0,1,5`: these ranks; at least one, each checked to be a number.
+    /// `0,1,5`: a list of at least one rank, validated.
     Ranks(RankList<'a>),
 }
 
 impl<'a> Group<'a> {
-    /// Reads `WORLD:tag`, `NODE:tag` or `r0,r1,…:tag`.
+    /// Decodes `WORLD:tag`, `NODE:tag` or `r0,r1,…:tag`.
     pub(super) fn decode(text: Text<'a>) -> Result<Group<'a>, Refusal> {
         let raw = text.as_plain().ok_or(Refusal::BadGroup)?;
         let mut halves = raw.splitn(2, |&b| b == b':');
@@ -297,43 +297,43 @@ impl<'a> Group<'a> {
     }
 }
 
-/// A comma-separated list of ranks that is known to be well-formed and not empty.
+/// Comma-separated list of ranks, validated and not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankList<'a>(pub(super) &'a [u8]);
 
 impl<'a> RankList<'a> {
-    /// `list` when it is one number or several with commas between them.
+    /// Validates `list`. Returns `None` unless it is one or more numbers, separated by commas.
     pub fn new(list: &'a [u8]) -> Option<RankList<'a>> {
         list.split(|&b| b == b',').all(|rank| scan::number(rank).is_some()).then_some(RankList(list))
     }
 
-    /// The list as it stands in a message.
+    /// Returns the text of the list.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// The ranks, at least one, as the client ordered them.
+    /// Returns the ranks, at least one, in the client's order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.0.split(|&b| b == b',').filter_map(scan::number)
     }
 }
 
-/// Ranks as `0-3,7`: numbers and ranges with commas between them, known to be well-formed and not empty.
+/// List of ranks and ranges, such as `0-3,7`, validated and not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankRanges<'a>(&'a [u8]);
 
 impl<'a> RankRanges<'a> {
-    /// `list` when it is well-formed.
+    /// Validates `list`. Returns `None` if it is malformed.
     pub fn new(list: &'a [u8]) -> Option<RankRanges<'a>> {
         list.split(|&b| b == b',').all(|part| range(part).is_some()).then_some(RankRanges(list))
     }
 
-    /// The list as it stands in a message.
+    /// Returns the text of the list.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// The ranks as the client ordered them.
+    /// Returns the ranks in the client's order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.0.split(|&b| b == b',').filter_map(range).flatten()
     }

@@ -4,64 +4,64 @@ use super::scan;
 use super::token::{Escape, Text};
 use crate::fault::Refusal;
 
-/// How pairs are told apart.
+/// Separator of pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Separator {
-    /// PMI-1 line: a blank, or the line feed in an answer of several lines.
+    /// Blank in a PMI-1 line, or line feed in a reply of several lines.
     Blank,
-    /// PMI-1 block: a line each.
+    /// Line feed in a PMI-1 block.
     Line,
-    /// PMI-2: each ends with a semicolon.
+    /// Semicolon after each pair in PMI-2.
     Semicolon,
 }
 
-/// The pairs of a message in their order. What has no `=` is passed over.
+/// Pairs of a message in their order. Tokens without `=` are skipped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pairs<'a> {
     rest: &'a [u8],
     separator: Separator,
     escape: Escape,
-    /// The key whose value runs to the end of the line.
+    /// Key whose value extends to the end of the line.
     last: &'static [u8],
 }
 
 impl<'a> Pairs<'a> {
-    /// Of a PMI-1 line. The value of `last` runs to the end of it.
+    /// Reads a PMI-1 line. The value of `last` extends to its end.
     pub(super) fn line(rest: &'a [u8], last: &'static [u8]) -> Pairs<'a> {
         Pairs { rest, separator: Separator::Blank, escape: Escape::Backslash, last }
     }
 
-    /// Of a PMI-1 reply, in which nothing is escaped.
+    /// Reads a PMI-1 reply. Replies have no escapes.
     pub(super) fn reply(rest: &'a [u8], last: &'static [u8]) -> Pairs<'a> {
         Pairs { rest, separator: Separator::Blank, escape: Escape::None, last }
     }
 
-    /// Of PMI-1 blocks, in which nothing is escaped: MPICH 5 sends `arg1=\n` for a backslash and an n.
+    /// Reads PMI-1 blocks. Blocks have no escapes: MPICH 5 sends `arg1=\n` for a backslash and an n.
     pub(super) fn block(rest: &'a [u8]) -> Pairs<'a> {
         Pairs { rest, separator: Separator::Line, escape: Escape::None, last: b"" }
     }
 
-    /// Of a PMI-2 message.
+    /// Reads a PMI-2 message.
     pub(super) fn counted(rest: &'a [u8]) -> Pairs<'a> {
         Pairs { rest, separator: Separator::Semicolon, escape: Escape::Semicolon, last: b"" }
     }
 
-    /// The bytes that are still to be read.
+    /// Returns the bytes that have not been read.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// The same pairs, ending at `len` bytes.
+    /// Returns the pairs in the first `len` bytes.
     pub(super) fn truncated(self, len: usize) -> Pairs<'a> {
         Pairs { rest: self.rest.get(..len).unwrap_or(self.rest), ..self }
     }
 
-    /// The same pairs without the first `len` bytes.
+    /// Returns the pairs after the first `len` bytes.
     pub(super) fn skipped(self, len: usize) -> Pairs<'a> {
         Pairs { rest: self.rest.get(len..).unwrap_or_default(), ..self }
     }
 
-    /// The next key, its `=` passed, or its whole token when it has none.
+    /// Reads the next key and its `=`, or a whole token without `=`.
     #[inline]
     fn key(&mut self) -> Option<(&'a [u8], bool)> {
         let separator = match self.separator {
@@ -69,7 +69,7 @@ impl<'a> Pairs<'a> {
             Separator::Line => b'\n',
             Separator::Semicolon => b';',
         };
-        // A line feed separates blank-separated pairs too, in the answer of several lines.
+        // A line feed also separates pairs in a reply of several lines.
         let other = if separator == b' ' { b'\n' } else { separator };
         let end = scan::find_any([b'=', separator, other], self.rest)?;
         let (key, from) = self.rest.split_at(end);
@@ -78,12 +78,12 @@ impl<'a> Pairs<'a> {
         Some((key, mark == b'='))
     }
 
-    /// Where the value that `rest` begins with ends; `None` when a needed separator is missing.
+    /// Returns the end of the value at the start of `rest`, or `None` if a required separator is missing.
     #[inline]
     fn value_end(&self) -> Option<usize> {
         match self.separator {
             Separator::Line => Some(scan::find(b'\n', self.rest).unwrap_or(self.rest.len())),
-            // What stands behind the last semicolon is junk, as MPICH 4.0.2 sends it.
+            // MPICH 4.0.2 sends junk after the last semicolon. It is ignored.
             Separator::Semicolon => {
                 let mut at = 0;
                 loop {
@@ -98,7 +98,7 @@ impl<'a> Pairs<'a> {
         }
     }
 
-    /// Where the first blank or line feed stands that is not escaped.
+    /// Returns the position of the first blank or line feed without an escape.
     #[inline]
     fn word_end(&self) -> usize {
         let end = scan::find(b' ', self.rest).unwrap_or(self.rest.len());
@@ -137,11 +137,11 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// A message's pairs, read once for the keys that its command knows.
+/// Pairs of a message, which are read once for the keys of its command.
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
     pairs: Pairs<'a>,
-    /// Known after [`Fields::pick`].
+    /// Thread id, set by [`Fields::pick`].
     pub(super) thrid: Option<Text<'a>>,
 }
 
@@ -150,12 +150,12 @@ impl<'a> Fields<'a> {
         Fields { pairs, thrid: None }
     }
 
-    /// The pairs themselves.
+    /// Returns the pairs.
     pub(super) fn pairs(&self) -> Pairs<'a> {
         self.pairs
     }
 
-    /// The values of `keys`, whatever their order; the first one where a key stands twice.
+    /// Returns the values of `keys`, in any order in the message. The first one counts if a key is repeated.
     #[inline]
     pub(super) fn pick<const N: usize>(&mut self, keys: [&[u8]; N]) -> [Option<Text<'a>>; N] {
         let mut values = [None; N];
@@ -172,29 +172,29 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A field that must be there.
+/// Returns a required field.
 #[inline]
 pub(super) fn need<T>(field: Option<T>) -> Result<T, Refusal> {
     field.ok_or(Refusal::MissingField)
 }
 
-/// A field that may be missing, or empty with the same meaning.
+/// Returns an optional field. An empty one counts as missing.
 #[inline]
 pub(super) fn filled(field: Option<Text<'_>>) -> Option<Text<'_>> {
     field.filter(|text| !text.is_empty())
 }
 
-/// A number of digits alone.
+/// Parses a number without sign.
 pub(super) fn number(text: Text<'_>) -> Result<u32, Refusal> {
     text.as_plain().and_then(scan::number).ok_or(Refusal::BadField)
 }
 
-/// A number that may be negative.
+/// Parses a number that may be negative.
 pub(super) fn integer(text: Text<'_>) -> Result<i32, Refusal> {
     text.as_plain().and_then(scan::integer).ok_or(Refusal::BadField)
 }
 
-/// `TRUE` or `FALSE`; `missing` where there is no such field.
+/// Parses `TRUE` or `FALSE`. Returns `missing` without the field.
 pub(super) fn boolean(field: Option<Text<'_>>, missing: bool) -> Result<bool, Refusal> {
     match field.map(|text| text.as_plain()) {
         None => Ok(missing),

@@ -1,61 +1,61 @@
 //! Framing: the boundaries between messages.
 //!
-//! Framing keeps no state: it looks at all bytes that are not consumed yet, so that it does not matter how they
-//! were split on their way. What cannot become a message is told at once, not when a buffer is full.
+//! Framing has no state. It examines all bytes that are not consumed, so the result does not depend on how they were
+//! split. Bytes that cannot become a message are reported at once, before a buffer is full.
 
 use super::scan;
 use crate::fault::Malformed;
 use crate::limits::MESSAGE_MAX;
 
-/// Characters in the length that precedes a PMI-2 message.
+/// Length of the prefix of a PMI-2 message.
 pub(super) const PREFIX: u32 = 6;
-/// What every message begins with, but for PMI-1 blocks.
+/// Start of every message except PMI-1 blocks.
 const CMD: &[u8] = b"cmd=";
-/// What a PMI-1 block begins with.
+/// Start of a PMI-1 block.
 const MCMD: &[u8] = b"mcmd=";
 
-/// How a connection's messages are told apart.
+/// Framing of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// PMI-1, and the first exchange of PMI-2: lines, and blocks of lines from `mcmd=` to `endcmd`.
+    /// Lines, and blocks of lines from `mcmd=` to `endcmd`: PMI-1, and `init` and its reply in PMI-2.
     Line,
-    /// PMI-2 after `init`: six characters of decimal length, right- or left-aligned, and that many bytes; or a line
-    /// that begins with `cmd=`, which may be another `init`.
+    /// PMI-2 after `init`: the length as six characters, decimal, right- or left-aligned, followed by that many bytes.
+    /// Lines that start with `cmd=` are accepted too, for another `init`.
     Counted,
 }
 
-/// What a [`Frame`] was framed as.
+/// Kind of framing of a [`Frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One line, its line feed cut off.
+    /// One line, without its line feed.
     Line,
-    /// Several lines: all `mcmd=` blocks of one spawn, or the four lines that answer `initack`.
+    /// Several lines: all `mcmd=` blocks of one spawn, or the four lines of the reply to `initack`.
     Block,
-    /// A counted message, cut at the first NUL.
+    /// A counted message, truncated at the first NUL.
     Counted,
 }
 
-/// One whole message.
+/// A complete message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// The message without its framing; begins with `cmd=` or `mcmd=`.
+    /// Message without framing. It starts with `cmd=` or `mcmd=`.
     pub body: &'a [u8],
-    /// Bytes that the message took with its framing: where the next one begins.
+    /// Length in bytes with framing: the start of the next message.
     pub len: u32,
-    /// How it was framed.
+    /// Kind of framing.
     pub kind: Kind,
 }
 
-/// The first message in `bytes`, or `None` when it is not whole yet.
+/// Returns the first message in `bytes`, or `None` if it is incomplete.
 ///
-/// `bytes` begins where the previous frame ended. At most [`MESSAGE_MAX`] bytes are looked at.
+/// `bytes` starts at the end of the previous frame. At most [`MESSAGE_MAX`] bytes are examined.
 ///
 /// # Errors
-/// The bytes are not, and will not become, a message. The connection cannot go on.
+/// [`Malformed`] if the bytes cannot become a message. The connection must then be closed.
 #[inline]
 pub fn next_frame(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, Malformed> {
     match framing {
-        // Slurm's library introduces itself again, with a line, when PMI2_Init is called twice.
+        // Slurm's library sends another `init`, as a line, when PMI2_Init is called twice.
         Framing::Counted if may_begin(bytes, CMD) => line(bytes),
         Framing::Counted => counted(bytes),
         Framing::Line if bytes.starts_with(MCMD) => block(bytes),
@@ -64,8 +64,8 @@ pub fn next_frame(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, M
     }
 }
 
-/// [`next_frame`] for the asking side: the answer to `initack` is one frame of four lines, or of one when it is
-/// a refusal.
+/// Returns the first reply in `bytes`, for clients. The reply to `initack` is a frame of four lines, or of one line if
+/// it is a refusal.
 ///
 /// # Errors
 /// As [`next_frame`].
@@ -92,7 +92,7 @@ pub fn next_reply(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, M
     frame(bytes, end - 1, end, Kind::Block).map(Some)
 }
 
-/// Whether `bytes` begins with `word` as far as it goes.
+/// Returns whether `bytes` and `word` agree up to the length of the shorter one.
 #[inline]
 fn may_begin(bytes: &[u8], word: &[u8]) -> bool {
     bytes.starts_with(word) || word.starts_with(bytes)
@@ -106,7 +106,7 @@ fn frame(bytes: &[u8], body: usize, len: usize, kind: Kind) -> Result<Frame<'_>,
     }
 }
 
-/// The bytes that may belong to one message.
+/// Returns the bytes that may belong to one message.
 #[inline]
 fn window(bytes: &[u8]) -> &[u8] {
     bytes.get(..MESSAGE_MAX as usize).unwrap_or(bytes)
@@ -121,7 +121,7 @@ fn line(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     }
 }
 
-/// The blocks of one spawn. Their number stands in each of them as `totspawns`; a block without is the only one.
+/// Returns the blocks of one spawn. Each contains their number as `totspawns`. A block without it is the only one.
 fn block(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     let mut total = None;
     let mut ended = 0;
@@ -165,15 +165,14 @@ fn counted(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
         return Err(Malformed::NoCommand);
     }
     let Some(body) = rest.get(..len as usize) else { return Ok(None) };
-    // MPICH 4.0.2 counts six bytes too many and sends what happens to stand behind the message:
-    // `20    cmd=kvs-fence;\0;valu`.
+    // MPICH 4.0.2 counts six bytes too many, and sends the memory after the message: `20    cmd=kvs-fence;\0;valu`.
     let end = scan::find(0, body).unwrap_or(body.len());
     Ok(Some(Frame { body: body.get(..end).unwrap_or_default(), len: PREFIX + len, kind: Kind::Counted }))
 }
 
-/// The length that `prefix` says; `None` while it is shorter than six characters.
+/// Parses the length in `prefix`. Returns `None` if there are fewer than six characters.
 ///
-/// MPICH writes `    14`, Slurm `14    `.
+/// MPICH sends `    14`, Slurm `14    `.
 #[inline]
 fn length(prefix: &[u8]) -> Result<Option<u32>, Malformed> {
     let digits = prefix.trim_ascii_start().trim_ascii_end();

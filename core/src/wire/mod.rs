@@ -1,7 +1,8 @@
-//! Messages of both protocols: bytes to typed commands and replies, and back, without any state.
+//! Messages of both protocols: stateless conversion between bytes and typed commands and replies.
 //!
-//! Two levels: [`next_frame`] finds the end of a message in any bytes, and [`decode`] turns it into a [`Command`], borrowed from
-//! the bytes, that holds only what makes sense. [`encode_reply`] writes a [`Reply`]. Both protocols share one vocabulary.
+//! [`next_frame`] finds the end of a message in untrusted bytes. [`decode`] converts the message to a validated
+//! [`Command`], which borrows from the bytes. [`encode_reply`] writes a [`Reply`]. Both protocols share the same
+//! types.
 //!
 //! PMI-1 messages are lines:
 //!
@@ -20,7 +21,7 @@
 //! # Ok::<(), hydrant_core::Malformed>(())
 //! ```
 //!
-//! PMI-2 messages are counted, and are repeated to the thread that sent them by its `thrid`:
+//! PMI-2 messages have a length prefix. A reply repeats the `thrid` of its request, which identifies a thread:
 //!
 //! ```
 //! use hydrant_core::wire::{Command, Framing, Op, Protocol, Reply, Text, decode, encode_reply, next_frame};
@@ -68,7 +69,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its number in `pmi_version`.
+    /// Returns its number in `pmi_version`.
     pub const fn version(self) -> u32 {
         match self {
             Protocol::V1 => 1,
@@ -97,15 +98,15 @@ pub fn decode_spawn(protocol: Protocol, body: &[u8]) -> Option<Spawn<'_>> {
     }
 }
 
-/// Decodes the request of an [`Output::Upcall`](crate::Output::Upcall): about a name, a process set or a connection between
-/// jobs.
+/// Decodes the request of an [`Output::Upcall`](crate::Output::Upcall): about a name, a process set or a connection
+/// between jobs.
 pub fn decode_upcall(protocol: Protocol, body: &[u8]) -> Option<Command<'_>> {
     let command = decode_again(protocol, frame::Kind::Line, body)?;
     let names = matches!(command.op(), Op::Publish | Op::Unpublish | Op::Lookup);
     (names || matches!(command.op(), Op::PsetDefine | Op::Connect | Op::Disconnect)).then_some(command)
 }
 
-/// `kind` is that of a PMI-1 frame.
+/// Decodes a stored request. `kind` is that of a PMI-1 frame.
 #[cold]
 fn decode_again(protocol: Protocol, kind: frame::Kind, body: &[u8]) -> Option<Command<'_>> {
     let kind = match protocol {
@@ -116,13 +117,13 @@ fn decode_again(protocol: Protocol, kind: frame::Kind, body: &[u8]) -> Option<Co
     decode(&Frame { body, len, kind }).ok().map(|message| message.command)
 }
 
-/// Writes a reply to the front of `buf` and returns the bytes written. PMI-2 repeats the command's `thrid`; the
-/// replies to [`Op::Init`] and [`Op::InitAck`] are lines in both protocols.
+/// Writes a reply to the front of `buf`. Returns the bytes written. In PMI-2 the reply repeats the command's `thrid`.
+/// Replies to [`Op::Init`] and [`Op::InitAck`] are lines in both protocols.
 ///
-/// A text that the protocol cannot carry becomes an error response with [`crate::Refusal::Unprintable`].
+/// A text that the protocol cannot carry becomes an error reply with [`crate::Refusal::Unprintable`].
 ///
 /// # Errors
-/// [`Unsent::DoesNotFit`] when `buf` is too short. Its content is unspecified then.
+/// [`Unsent::DoesNotFit`] if `buf` is too short. Its content is then unspecified.
 #[inline]
 pub fn encode_reply<'b>(
     protocol: Protocol,

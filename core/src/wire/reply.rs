@@ -1,121 +1,122 @@
-//! Replies to clients, in the vocabulary of both protocols.
+//! Replies to clients, in one vocabulary for both protocols.
 
 use super::command::Op;
 use super::scan;
 use super::token::Text;
 use crate::fault::Refusal;
 
-/// A reply. The server encodes these, the client decodes them.
+/// A reply, encoded by the server and decoded by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
-    /// To [`Op::Init`].
+    /// Reply to [`Op::Init`].
     Init {
-        /// The version that is spoken from here on.
+        /// Version from here on.
         version: u32,
         /// Its subversion. PMI-1.2 offers group barriers.
         subversion: u32,
     },
-    /// To [`Op::InitAck`]: four lines.
+    /// Reply to [`Op::InitAck`]: four lines.
     InitAck {
         /// The sender's rank.
         rank: u32,
         /// The job's size.
         size: u32,
-        /// Which program of the command line the sender is.
+        /// Number of the sender's program on the command line.
         appnum: u32,
     },
-    /// To [`Op::FullInit`].
+    /// Reply to [`Op::FullInit`].
     FullInit {
         /// The sender's rank.
         rank: u32,
         /// The job's size.
         size: u32,
-        /// Which program of the command line the sender is.
+        /// Number of the sender's program on the command line.
         appnum: u32,
         /// The job that spawned this one.
         spawner: Option<Text<'a>>,
     },
-    /// To [`Op::GetMaxes`].
+    /// Reply to [`Op::GetMaxes`].
     Maxes {
-        /// Longest kvsname in bytes.
+        /// Maximum length of a kvsname in bytes.
         kvsname: u32,
-        /// Longest key in bytes.
+        /// Maximum length of a key in bytes.
         key: u32,
-        /// Longest value in bytes.
+        /// Maximum length of a value in bytes.
         value: u32,
     },
-    /// To [`Op::GetUniverseSize`].
+    /// Reply to [`Op::GetUniverseSize`].
     UniverseSize(u32),
-    /// To [`Op::GetAppnum`].
+    /// Reply to [`Op::GetAppnum`].
     Appnum(u32),
-    /// To [`Op::GetJobId`].
+    /// Reply to [`Op::GetJobId`].
     JobId(Text<'a>),
-    /// To [`Op::Get`], [`Op::GetNodeAttr`], [`Op::GetJobAttr`]: found.
+    /// Reply to [`Op::Get`], [`Op::GetNodeAttr`] or [`Op::GetJobAttr`]: the value.
     Found(Op, Text<'a>),
-    /// To the same three: nobody has put it.
+    /// Reply to the same commands: there is no value.
     Missing(Op),
-    /// To [`Op::Lookup`]: the port.
+    /// Reply to [`Op::Lookup`]: the port.
     Port(Text<'a>),
-    /// To [`Op::Spawn`]: started, as far as the codes say so.
+    /// Reply to [`Op::Spawn`]: the job was started. The codes report programs that failed.
     Spawned {
         /// The new job.
         jobid: Text<'a>,
-        /// Of each program, or of each process.
+        /// Codes of the programs or processes.
         codes: Codes<'a>,
     },
-    /// To [`Op::Spawn`]: nothing was started.
+    /// Reply to [`Op::Spawn`]: no process was started.
     NotSpawned {
-        /// Why.
+        /// Reason.
         why: Failure<'a>,
-        /// Of each program.
+        /// Codes of the programs.
         codes: Codes<'a>,
     },
-    /// To [`Op::Ring`].
+    /// Reply to [`Op::Ring`].
     Ring {
-        /// `ring-count`: ranks below the receiver.
+        /// `ring-count`: sum of the counts of lower ranks.
         count: u32,
         /// `ring-left`
         left: Text<'a>,
         /// `ring-right`
         right: Text<'a>,
     },
-    /// To [`Op::PsetCount`].
+    /// Reply to [`Op::PsetCount`].
     PsetCount(u32),
-    /// To [`Op::PsetName`].
+    /// Reply to [`Op::PsetName`].
     PsetName(Text<'a>),
-    /// To [`Op::PsetInfo`]: its number of ranks.
+    /// Reply to [`Op::PsetInfo`]: size of the set.
     PsetInfo {
-        /// How many ranks are in the set.
+        /// Number of ranks in the set.
         size: u32,
     },
-    /// To [`Op::PsetMembers`].
+    /// Reply to [`Op::PsetMembers`].
     PsetMembers {
-        /// Ranks in rising order, as `0-3,7`.
+        /// Ranks in ascending order, as `0-3,7`.
         members: Text<'a>,
-        /// Where to ask on, when these were not all.
+        /// Start of the next request, if the list is incomplete.
         next: Option<u32>,
     },
-    /// To [`Op::Fence`].
+    /// Reply to [`Op::Fence`].
     Fence {
-        /// The group's tag, where the command named a group.
+        /// Tag of the group, if the command named a group.
         tag: Option<u32>,
     },
-    /// To a command without result: done.
+    /// Reply to a command without result: success.
     Done(Op),
-    /// To any command: not done.
+    /// Reply to any command: failure.
     Refused(Op, Failure<'a>),
 }
 
-/// Why a request failed, as the server says it or as the client reads it.
+/// Reason of a failed request, as sent by the server or as received by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure<'a> {
-    /// The server's own reason.
+    /// Reason of the server.
     Refusal(Refusal),
-    /// What a client reads: `rc`, and `errmsg` (PMI-1: `msg`) or an empty text.
+    /// Reason as received by a client: `rc`, and `errmsg` (PMI-1: `msg`) or an empty text.
     Remote(i32, Text<'a>),
 }
 
-/// One error code for each program of a spawn, in PMI-1 for each process; 0 is success, others are the `errno` of the failure.
+/// Error codes of the programs of a spawn, or in PMI-1 of its processes. 0 is success. Others are the `errno` of the
+/// failure.
 #[derive(Clone, Copy)]
 pub struct Codes<'a>(List<'a>);
 
@@ -127,24 +128,24 @@ enum List<'a> {
 }
 
 impl<'a> Codes<'a> {
-    /// The same code for `count` programs.
+    /// Returns `count` equal codes.
     pub const fn same(code: i32, count: u32) -> Codes<'a> {
         Codes(List::Same { code, count })
     }
 
-    /// These codes.
+    /// Returns these codes.
     pub const fn new(codes: &'a [u8]) -> Codes<'a> {
         Codes(List::Given(codes))
     }
 
-    /// From `a,b,…`, or from nothing: Slurm's server leaves the field out.
+    /// Decodes `a,b,…`, or an empty text: Slurm's server omits the field.
     pub(super) fn decode(list: &'a [u8]) -> Option<Codes<'a>> {
         let mut codes = list.split(|&b| b == b',');
         (list.is_empty() || codes.all(|code| scan::integer(code).is_some()))
             .then_some(Codes(List::Message(list)))
     }
 
-    /// The codes in the programs' order.
+    /// Returns the codes in the order of the programs.
     pub fn iter(&self) -> impl Iterator<Item = i32> + use<'a> {
         let (same, given, message) = match self.0 {
             List::Same { code, count } => ((code, count), &[][..], &[][..]),
@@ -173,7 +174,7 @@ impl core::fmt::Debug for Codes<'_> {
 }
 
 impl Reply<'_> {
-    /// What it answers.
+    /// Returns the kind of the command.
     pub fn op(&self) -> Op {
         match *self {
             Reply::Init { .. } => Op::Init,

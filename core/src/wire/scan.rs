@@ -1,19 +1,19 @@
 //! Search for bytes, and parsing of numbers.
 
-/// Whether compilers turn loops over bytes into vector instructions. Elsewhere words are what is quick.
+/// Whether compilers vectorize loops over bytes on this target. Other targets search by words.
 const VECTORS: bool = cfg!(any(target_feature = "sse2", target_feature = "neon", target_feature = "simd128"));
 
 const ONES: u64 = u64::MAX / 255;
 const HIGH: u64 = ONES << 7;
 
-/// The high bit of each byte of a word that is `byte`, and perhaps of some behind the first such byte.
+/// Returns the high bit of each byte of a word that equals `byte`. Bytes after the first hit may be false positives.
 #[inline]
 fn hits(word: u64, byte: u8) -> u64 {
     let word = word ^ (ONES * u64::from(byte));
     word.wrapping_sub(ONES) & !word & HIGH
 }
 
-/// Where `byte` first stands.
+/// Returns the position of the first `byte`.
 #[inline]
 pub(super) fn find(byte: u8, bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
@@ -28,7 +28,7 @@ pub(super) fn find(byte: u8, bytes: &[u8]) -> Option<usize> {
     find_any([byte], &bytes[at..]).map(|found| at + found)
 }
 
-/// Where the first of several bytes stands, found by arithmetic on words of eight.
+/// Returns the position of the first of several bytes, by arithmetic on 8-byte words.
 #[inline]
 pub(super) fn find_any<const N: usize>(wanted: [u8; N], bytes: &[u8]) -> Option<usize> {
     let hits = |word| wanted.iter().fold(0, |found, &byte| found | hits(word, byte));
@@ -41,7 +41,7 @@ pub(super) fn find_any<const N: usize>(wanted: [u8; N], bytes: &[u8]) -> Option<
     }
     let at = bytes.len() - rest.len();
     match bytes.last_chunk() {
-        // What this word repeats of the one before holds nothing.
+        // The part of this word that overlaps the previous one has no hit.
         Some(&last) if !rest.is_empty() => {
             let found = hits(u64::from_le_bytes(last)) >> (8 * (8 - rest.len()));
             (found != 0).then(|| at + (found.trailing_zeros() / 8) as usize)
@@ -50,18 +50,18 @@ pub(super) fn find_any<const N: usize>(wanted: [u8; N], bytes: &[u8]) -> Option<
     }
 }
 
-/// Whether one of several bytes stands somewhere.
+/// Returns whether one of several bytes occurs.
 #[inline]
 pub(super) fn holds<const N: usize>(wanted: [u8; N], bytes: &[u8]) -> bool {
     if VECTORS {
-        // Without early exit, so that it is vectorised.
+        // There is no early exit, so that compilers vectorize the loop.
         bytes.iter().fold(false, |hit, b| hit | wanted.iter().fold(false, |hit, byte| hit | (b == byte)))
     } else {
         find_any(wanted, bytes).is_some()
     }
 }
 
-/// A decimal number of digits alone.
+/// Parses a decimal number without sign.
 #[inline]
 pub(super) fn number(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() {
@@ -73,7 +73,7 @@ pub(super) fn number(digits: &[u8]) -> Option<u32> {
     })
 }
 
-/// A decimal number that may have a sign.
+/// Parses a decimal number with an optional sign.
 pub(super) fn integer(text: &[u8]) -> Option<i32> {
     match text.split_first() {
         Some((b'-', digits)) => i32::try_from(-i64::from(number(digits)?)).ok(),

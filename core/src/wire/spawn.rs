@@ -5,25 +5,24 @@ use super::scan;
 use super::token::Text;
 use crate::fault::Refusal;
 
-/// What a spawn asks for: programs, and pairs that their job finds in its key-value space from the start.
+/// Spawn request: programs, and pairs for the key-value space of the new job.
 ///
-/// Everything was checked when the message was decoded: counts agree with what is there, so that iterating
-/// meets no error.
+/// The message was validated when it was decoded. Its counts match its content, so iteration does not fail.
 #[derive(Clone, Copy)]
 pub struct Spawn<'a> {
     source: Source<'a>,
 }
 
-/// A program to start, as a client's host describes it.
+/// Program to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program<'a> {
     /// The command to run.
     pub command: Text<'a>,
-    /// How many processes.
+    /// Number of processes.
     pub maxprocs: u32,
-    /// Its arguments, without the command's own name; each may be empty.
+    /// Arguments without the command. Each may be empty.
     pub args: &'a [Text<'a>],
-    /// Info keys and their values.
+    /// Info keys and values.
     pub info: &'a [(Text<'a>, Text<'a>)],
 }
 
@@ -40,14 +39,14 @@ struct Message<'a> {
     count: u32,
 }
 
-/// What the protocols call the same things.
+/// Names of the fields in a protocol.
 struct Words {
-    /// Begins the part of one program.
+    /// Start of the part of a program.
     part: &'static [u8],
     command: &'static [u8],
     maxprocs: &'static [u8],
     argc: &'static [u8],
-    /// The first argument's number follows.
+    /// Prefix of arguments, and the number of the first one.
     arg: (&'static [u8], u32),
     infos: &'static [u8],
     info: (&'static [u8], &'static [u8]),
@@ -80,19 +79,19 @@ const COUNTED: Words = Words {
 };
 
 impl<'a> Spawn<'a> {
-    /// A spawn to be encoded: at least one program.
+    /// Creates a spawn for encoding. It has at least one program.
     pub const fn new(programs: &'a [Program<'a>], preput: &'a [(Text<'a>, Text<'a>)]) -> Spawn<'a> {
         Spawn { source: Source::Given { programs, preput } }
     }
 
-    /// From PMI-1's blocks, `mcmd=spawn` included.
+    /// Decodes PMI-1 blocks, including `mcmd=spawn`.
     pub(super) fn blocks(body: &'a [u8]) -> Result<Spawn<'a>, Refusal> {
         let pairs = Pairs::block(body);
         let total = first(pairs, b"totspawns").map_or(Ok(1), fields::number)?;
         Spawn::checked(Message { pairs, words: &BLOCKS, count: total })
     }
 
-    /// From what follows `cmd=spawn;` in a PMI-2 message.
+    /// Decodes the part of a PMI-2 message after `cmd=spawn;`.
     pub(super) fn counted(pairs: Pairs<'a>) -> Result<Spawn<'a>, Refusal> {
         let count = pairs.clone().find(|(key, _)| *key == b"ncmds").map(|(_, value)| fields::number(value));
         Spawn::checked(Message { pairs, words: &COUNTED, count: need(count)?? })
@@ -122,7 +121,7 @@ impl<'a> Spawn<'a> {
         }
     }
 
-    /// How many programs [`programs`](Spawn::programs) has; at least one.
+    /// Returns the number of [`programs`](Spawn::programs), at least one.
     pub fn count(&self) -> u32 {
         match self.source {
             Source::Message(message) => message.count,
@@ -130,7 +129,7 @@ impl<'a> Spawn<'a> {
         }
     }
 
-    /// The programs, in the order in which their processes are numbered.
+    /// Returns the programs in the order of their ranks.
     pub fn programs(&self) -> impl Iterator<Item = SpawnProgram<'a>> + use<'a> {
         let (message, given) = match self.source {
             Source::Message(message) => (Some(message), &[][..]),
@@ -144,7 +143,7 @@ impl<'a> Spawn<'a> {
         parts.chain(given.iter().map(|program| SpawnProgram { source: Part::Given(program) }))
     }
 
-    /// What the new job finds in its key-value space.
+    /// Returns the pairs for the key-value space of the new job.
     pub fn preput(&self) -> impl Iterator<Item = (Text<'a>, Text<'a>)> + use<'a> {
         let (message, given) = match self.source {
             Source::Message(message) => (Some(message), &[][..]),
@@ -159,7 +158,7 @@ impl<'a> Spawn<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// What belongs to all programs: PMI-1's first block, and in PMI-2 what stands before the first program.
+    /// Returns the fields of the whole request: PMI-1's first block, or the fields before the first program in PMI-2.
     fn head(&self) -> Pairs<'a> {
         if self.words.part == COUNTED.part {
             let before = Parts { rest: self.pairs, part: self.words.part }.start();
@@ -175,7 +174,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The parts of a message that belong to one program each.
+/// Parts of a message, one for each program.
 #[derive(Clone)]
 struct Parts<'a> {
     rest: Pairs<'a>,
@@ -183,7 +182,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// How many bytes stand before the next start of a part.
+    /// Returns the number of bytes before the start of the next part.
     fn start(&self) -> usize {
         let mut pairs = self.rest;
         let all = pairs.rest().len();
@@ -215,7 +214,7 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// One program of a [`Spawn`].
+/// Program of a [`Spawn`].
 #[derive(Clone, Copy)]
 pub struct SpawnProgram<'a> {
     source: Part<'a>,
@@ -228,7 +227,7 @@ enum Part<'a> {
 }
 
 impl<'a> SpawnProgram<'a> {
-    /// The command to run, not empty.
+    /// Returns the command to run, which is not empty.
     pub fn command(&self) -> Text<'a> {
         match self.source {
             Part::Message { pairs, words } => first(pairs, words.command).unwrap_or(Text::plain(b"")),
@@ -236,7 +235,7 @@ impl<'a> SpawnProgram<'a> {
         }
     }
 
-    /// How many processes, at least one.
+    /// Returns the number of processes, at least one.
     pub fn maxprocs(&self) -> u32 {
         match self.source {
             Part::Message { pairs, words } => {
@@ -246,7 +245,7 @@ impl<'a> SpawnProgram<'a> {
         }
     }
 
-    /// Its arguments, without the command's own name; each may be empty.
+    /// Returns the arguments without the command. Each may be empty.
     pub fn args(&self) -> impl Iterator<Item = Text<'a>> + use<'a> {
         let (numbered, given) = match self.source {
             Part::Message { pairs, words } => {
@@ -257,7 +256,7 @@ impl<'a> SpawnProgram<'a> {
         numbered.into_iter().flatten().map(|(arg, _)| arg).chain(given.iter().copied())
     }
 
-    /// Info keys and their values.
+    /// Returns the info keys and values.
     pub fn info(&self) -> impl Iterator<Item = (Text<'a>, Text<'a>)> + use<'a> {
         let (numbered, given) = match self.source {
             Part::Message { pairs, words } => {
@@ -269,13 +268,13 @@ impl<'a> SpawnProgram<'a> {
     }
 }
 
-/// The first value of a key.
+/// Returns the first value of a key.
 fn first<'a>(mut pairs: Pairs<'a>, wanted: &[u8]) -> Option<Text<'a>> {
     pairs.find(|(key, _)| *key == wanted).map(|(_, value)| value)
 }
 
-/// Fields that have a number at their end and stand in its order: `arg1`, `arg2`, or `infokey0`, `infoval0`, ….
-/// Without a second name, the second text is empty.
+/// Fields with consecutive numbers at their end: `arg1`, `arg2`, or `infokey0`, `infoval0`, …. Without a second name,
+/// the second text is empty.
 struct Numbered<'a> {
     pairs: Pairs<'a>,
     key: &'static [u8],
@@ -309,7 +308,7 @@ impl<'a> Iterator for Numbered<'a> {
     }
 }
 
-/// Whether there are as many numbered fields as the field `count` says (none where it is missing).
+/// Checks that the number of numbered fields equals the field `count`, or 0 without it.
 fn check<'a>(count: &[u8], pairs: Pairs<'a>, numbered: Numbered<'a>) -> Result<(), Refusal> {
     let said = first(pairs, count).map_or(Ok(0), fields::number)?;
     let there = numbered.count();
@@ -389,7 +388,7 @@ mod tests {
 
     #[test]
     fn captured_messages() {
-        // MPICH 4.0.2, which counts six bytes too many: what an earlier message left stands behind this one.
+        // MPICH 4.0.2 counts six bytes too many: the rest of an earlier message follows.
         let bytes =
             b"179   cmd=spawn;ncmds=1;preputcount=1;ppkey0=PARENT_ROOT_PORT_NAME;ppval0=tag#0$description#vm\
             $port#43933$ifname#127.0.0.1$;subcmd=bin/spawnx_402;maxprocs=2;argc=0;infokeycount=0;0.1$;\0";

@@ -68,7 +68,7 @@ fn replies_of_pmi1() {
             "cmd=spawn_result rc=14 msg=nothing_was_started,_errcodes_say_why errcodes=2,125\n",
         ),
         (refused(Op::Unknown, Refusal::Unsupported), "cmd=unknown_result rc=14 msg=command_not_supported\n"),
-        // What a line cannot carry, and what PMI-1 does not have.
+        // Texts that a line cannot carry, and replies that PMI-1 does not have.
         (
             R::Found(Op::Get, "a\nb".into()),
             "cmd=get_result rc=6 msg=the_value_holds_a_byte_that_this_protocol_cannot_carry\n",
@@ -194,7 +194,7 @@ fn what_other_servers_say_is_understood() {
     }
 }
 
-/// Bytes that a value may hold in both protocols, with what either of them treats specially well represented.
+/// Bytes that a value may contain in both protocols. Bytes that are special in one of them are frequent.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         4 => select(b"; =\\".to_vec()),
@@ -204,7 +204,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
     vec(byte, 0..12)
 }
 
-/// Owns what a command or reply borrows.
+/// Owner of the data that a command or reply borrows.
 #[derive(Clone, Debug)]
 struct Parts {
     op: u8,
@@ -347,7 +347,7 @@ fn check_command(command: Command<'_>, protocol: Protocol) {
     assert_eq!(message.thrid, (framing == Framing::Counted).then_some("t;1".into()));
 }
 
-/// The text as PMI-1 carries it in a `msg`, which ends at a blank.
+/// Returns the text as in PMI-1's `msg`, which a blank ends.
 fn underscored(text: &[u8]) -> Vec<u8> {
     text.iter().map(|&b| if b == b' ' { b'_' } else { b }).collect()
 }
@@ -367,7 +367,7 @@ fn check_reply(reply: Reply<'_>, protocol: Protocol) {
     };
     let unsupported = Refusal::Unsupported.rc();
     match (decoded, reply) {
-        // Not in this protocol, and told so.
+        // Replies that this protocol does not have become refusals.
         (Reply::Refused(_, Failure::Remote(rc, _)), reply)
             if rc == unsupported && !matches!(reply, Reply::Refused(..) | Reply::NotSpawned { .. }) =>
         {
@@ -385,7 +385,7 @@ fn check_reply(reply: Reply<'_>, protocol: Protocol) {
             assert_eq!((a, x), (b, y));
             assert!(said == *text.as_slice());
         }
-        // A line holds its reason as one word, and nothing started may have no codes.
+        // A line contains its reason as one word. Without a started process there may be no codes.
         (
             Reply::NotSpawned { why: Failure::Remote(x, _), codes: a },
             Reply::NotSpawned { why: Failure::Remote(y, _), codes: b },
@@ -405,12 +405,12 @@ fn check_reply(reply: Reply<'_>, protocol: Protocol) {
                 (why, 0)
             );
         }
-        // A refused get without a word, or with the usual ones, is a miss.
+        // A refused get with an empty or a known message is a miss.
         (Reply::Missing(Op::Get), Reply::Refused(Op::Get, Failure::Remote(..))) => {}
         (Reply::Spawned { codes: a, .. }, Reply::Spawned { codes: b, .. }) if protocol == Protocol::V1 => {
             assert_eq!(a, b);
         }
-        // PMI-1 has but one word for this.
+        // PMI-1 has only one reply for these.
         (Reply::Done(op), Reply::Done(Op::Connect)) if protocol == Protocol::V1 => {
             assert_eq!(op, Op::Unknown)
         }
@@ -418,7 +418,7 @@ fn check_reply(reply: Reply<'_>, protocol: Protocol) {
     }
 }
 
-/// Bytes that look like messages: pieces of real ones, in any order, cut anywhere.
+/// Bytes that resemble messages: pieces of real ones, in any order, truncated anywhere.
 fn near_valid() -> impl Strategy<Value = Vec<u8>> {
     let pieces: &[&[u8]] = &[
         b"cmd=",
@@ -489,7 +489,7 @@ fn near_valid() -> impl Strategy<Value = Vec<u8>> {
     vec(piece, 0..24).prop_map(|pieces| pieces.concat())
 }
 
-/// Reads everything that can be read, so that nothing in it panics.
+/// Decodes all that can be decoded. Nothing may panic.
 fn read(bytes: &[u8], framing: Framing) {
     let mut rest = bytes;
     while let Ok(Some(frame)) = next_reply(rest, framing) {
@@ -542,7 +542,7 @@ proptest! {
         read(&[b"mcmd=spawn\n", &bytes[..], b"\nendcmd\n"].concat(), Framing::Line);
     }
 
-    /// A frame, once found, is the same whatever follows; a refusal to go on stays one.
+    /// A frame does not depend on the bytes after it. Malformed bytes remain malformed when others follow.
     #[test]
     fn framing_does_not_depend_on_splits(bytes in near_valid()) {
         for framing in [Framing::Line, Framing::Counted] {

@@ -1,21 +1,21 @@
-//! Text of a message, unescaped while it is read.
+//! Text of a message, whose escapes are removed when it is read.
 
 use core::fmt;
 
 use super::scan;
 
-/// How a protocol lets a value hold its own separators.
+/// Escape of a protocol for its separators in values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
-    /// Every byte stands for itself.
+    /// No escapes.
     None,
-    /// `;;` stands for `;`. Slurm's PMI-2 client writes it so.
+    /// `;;` stands for `;`, as Slurm's PMI-2 client writes it.
     Semicolon,
     /// `\x` stands for `x`. PMI-1 allows it in any value.
     Backslash,
 }
 
-/// A field's value, borrowed from a message.
+/// Value of a field, borrowed from a message.
 #[derive(Clone, Copy)]
 pub struct Text<'a> {
     raw: &'a [u8],
@@ -23,12 +23,12 @@ pub struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// Bytes that stand for themselves.
+    /// Creates a text without escapes.
     pub const fn plain(raw: &'a [u8]) -> Text<'a> {
         Text { raw, escape: Escape::None }
     }
 
-    /// Bytes as they stand in a message. Most hold no escape, which is found out once and here.
+    /// Creates a text from bytes of a message. Whether they contain escapes is determined here. Most do not.
     #[inline]
     pub fn escaped(raw: &'a [u8], escape: Escape) -> Text<'a> {
         let mark = match escape {
@@ -42,13 +42,13 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The text in pieces that need no more undoing; none of them is empty.
+    /// Returns the text in parts without escapes. No part is empty.
     #[inline]
     pub fn parts(&self) -> Parts<'a> {
         Parts { rest: self.raw, escape: self.escape }
     }
 
-    /// Length in bytes, escapes undone.
+    /// Returns the length in bytes without escapes.
     #[inline]
     pub fn len(&self) -> usize {
         match self.escape {
@@ -57,23 +57,23 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Whether there is nothing.
+    /// Returns whether the text is empty.
     pub const fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }
 
-    /// The bytes, where no escape stands in them.
+    /// Returns the bytes, or `None` if they contain escapes.
     #[inline]
     pub fn as_plain(&self) -> Option<&'a [u8]> {
         (self.escape == Escape::None).then_some(self.raw)
     }
 
-    /// The bytes as UTF-8, where no escape stands in them.
+    /// Returns the bytes as UTF-8, or `None` if they contain escapes or are not UTF-8.
     pub fn as_str(&self) -> Option<&'a str> {
         core::str::from_utf8(self.as_plain()?).ok()
     }
 
-    /// Copies the text, escapes undone, to the front of `buf`; nothing when it does not fit.
+    /// Copies the text without escapes to the front of `buf`. Returns `None` if it does not fit.
     pub fn copy_to<'b>(&self, buf: &'b mut [u8]) -> Option<&'b [u8]> {
         let mut at = 0;
         for part in self.parts() {
@@ -122,7 +122,7 @@ impl fmt::Debug for Text<'_> {
     }
 }
 
-/// The pieces of a [`Text`].
+/// Iterator over the parts of a [`Text`].
 #[derive(Clone, Debug)]
 pub struct Parts<'a> {
     rest: &'a [u8],
@@ -139,12 +139,12 @@ impl<'a> Iterator for Parts<'a> {
         }
         let (part, skip) = match self.escape {
             Escape::None => (self.rest, self.rest.len()),
-            // The first of a pair of semicolons ends a piece that includes it; the second is passed over.
+            // The first semicolon of a pair is the end of a part. The second one is skipped.
             Escape::Semicolon => match self.rest.iter().position(|&b| b == b';') {
                 Some(at) => (&self.rest[..=at], (at + 2).min(self.rest.len())),
                 None => (self.rest, self.rest.len()),
             },
-            // A piece starts with the escaped byte and runs up to the next backslash.
+            // A part starts with the escaped byte and ends before the next backslash.
             Escape::Backslash => {
                 let start = usize::from(self.rest[0] == b'\\' && self.rest.len() > 1);
                 let len = self.rest[start + 1..]

@@ -5,14 +5,14 @@ use core::fmt;
 use super::scan;
 use super::token::Text;
 
-/// Why a message could not be encoded; the buffer's content is then meaningless.
+/// Error of encoding a message. The content of the buffer is then unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsent {
-    /// It is longer than the buffer, or than [`crate::limits::MESSAGE_MAX`].
+    /// A message longer than the buffer, or than [`crate::limits::MESSAGE_MAX`].
     DoesNotFit,
-    /// A text holds a byte that the protocol cannot carry: a NUL, or in PMI-1 a line feed.
+    /// A text with a byte that the protocol cannot carry: NUL, or a line feed in PMI-1.
     Unprintable,
-    /// The protocol has no such command.
+    /// A command that the protocol does not have.
     Unsupported,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Unsent {
 
 impl core::error::Error for Unsent {}
 
-/// A number's digits, in the back of `room`.
+/// Returns the decimal digits of a number, written to the end of `room`.
 #[inline]
 pub(crate) fn decimal(number: u32, room: &mut [u8; 10]) -> &[u8] {
     let mut rest = number;
@@ -43,19 +43,19 @@ pub(crate) fn decimal(number: u32, room: &mut [u8; 10]) -> &[u8] {
     }
 }
 
-/// What a protocol does with the bytes of a text.
+/// Escapes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Replies and blocks of PMI-1: as they are, because its clients do not agree on escapes.
+    /// Replies and blocks of PMI-1: none, because its clients treat escapes differently.
     Line,
     /// Commands of PMI-1: `\` before each blank and backslash.
     EscapedLine,
-    /// PMI-2: each semicolon twice.
+    /// PMI-2: doubled semicolons.
     Counted,
 }
 
 impl Style {
-    /// Where the first byte stands that needs something before it, and what.
+    /// Returns the position of the first byte that needs an escape, and the escape.
     #[inline]
     fn special(self, bytes: &[u8]) -> Option<(usize, &'static [u8])> {
         match self {
@@ -74,7 +74,7 @@ impl Style {
     }
 }
 
-/// A cursor over a buffer. Failures are kept until [`Writer::finish`], so that callers need not look at each step.
+/// Writer into a buffer. Errors are stored until [`Writer::finish`], so callers do not check each step.
 #[derive(Debug)]
 pub(super) struct Writer<'b> {
     buf: &'b mut [u8],
@@ -88,13 +88,13 @@ impl<'b> Writer<'b> {
         Writer { buf, at: 0, style, failed: None }
     }
 
-    /// Bytes as they are. It stays apart from its many callers, for the code's length.
+    /// Writes bytes without escapes. It is not inlined, which saves code size in its many callers.
     #[inline(never)]
     pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.quick(bytes)
     }
 
-    /// The same, for what is written most: it becomes part of its caller.
+    /// Writes bytes without escapes, inlined for the most frequent messages.
     #[inline]
     pub(super) fn quick(&mut self, bytes: &[u8]) -> &mut Self {
         match self.buf.get_mut(self.at..).and_then(|room| room.get_mut(..bytes.len())) {
@@ -107,7 +107,7 @@ impl<'b> Writer<'b> {
         self
     }
 
-    /// Bytes with the style's escapes.
+    /// Writes bytes with the escapes of the style.
     #[inline]
     pub(super) fn escaped(&mut self, bytes: &[u8]) -> &mut Self {
         if !self.style.carries(bytes) {
@@ -123,7 +123,7 @@ impl<'b> Writer<'b> {
         self.quick(rest)
     }
 
-    /// A text, from its own escapes into the style's.
+    /// Writes a text, with the escapes of the style.
     #[inline]
     pub(super) fn text(&mut self, text: &Text<'_>) -> &mut Self {
         for part in text.parts() {
@@ -132,13 +132,13 @@ impl<'b> Writer<'b> {
         self
     }
 
-    /// A number in decimal.
+    /// Writes a number in decimal.
     #[inline]
     pub(super) fn number(&mut self, number: u32) -> &mut Self {
         self.raw(decimal(number, &mut [0; 10]))
     }
 
-    /// A number that may be negative.
+    /// Writes a number that may be negative.
     pub(super) fn integer(&mut self, number: i32) -> &mut Self {
         if number < 0 {
             self.raw(b"-");
@@ -146,14 +146,14 @@ impl<'b> Writer<'b> {
         self.number(number.unsigned_abs())
     }
 
-    /// What `value` displays, blanks as underscores in PMI-1.
+    /// Writes the `Display` output of `value`, with underscores for blanks in PMI-1.
     pub(super) fn display(&mut self, value: &dyn fmt::Display) -> &mut Self {
-        // The writer keeps its own failures; fmt has none of its own to report.
+        // The writer stores its own errors, and `Display` does not fail otherwise.
         let _ = fmt::write(self, format_args!("{value}"));
         self
     }
 
-    /// A text that ends at the next blank: blanks as underscores in PMI-1.
+    /// Writes a text that a blank would end, with underscores for blanks in PMI-1.
     pub(super) fn token(&mut self, text: &Text<'_>) -> &mut Self {
         for part in text.parts() {
             self.underscored(part);
@@ -174,15 +174,15 @@ impl<'b> Writer<'b> {
         }
     }
 
-    /// Notes that the message cannot be sent. A text that cannot be carried weighs more than one too long,
-    /// because a longer buffer would not help.
+    /// Stores an error. A text that cannot be carried takes precedence over a short buffer, because a longer buffer
+    /// would not help.
     pub(super) fn fail(&mut self, why: Unsent) {
         if self.failed != Some(Unsent::Unprintable) {
             self.failed = Some(why);
         }
     }
 
-    /// Puts the length of what follows into the first six bytes, right-aligned as MPICH writes it.
+    /// Writes the length of the message into its first six bytes, right-aligned as MPICH does.
     #[inline]
     pub(super) fn count(&mut self) -> &mut Self {
         const PREFIX: usize = super::frame::PREFIX as usize;
@@ -195,7 +195,7 @@ impl<'b> Writer<'b> {
         self
     }
 
-    /// The message, when all of it was written.
+    /// Returns the message, if it was written completely.
     #[inline]
     pub(super) fn finish(self) -> Result<&'b [u8], Unsent> {
         let Writer { buf, at, failed, .. } = self;

@@ -37,7 +37,7 @@ const AROUND: usize = 6;
 /// Bytes of an Ethernet header, which the length of a frame to be sent does not count.
 const HEADER: usize = 14;
 
-/// Turns on what the drivers below need.
+/// Enables the devices of the drivers below.
 pub(crate) fn start() {
     SYSTEM.write(RCGC1, 1);
     SYSTEM.write(RCGC2, 0x5000_0000);
@@ -77,7 +77,7 @@ impl Nic {
         Nic { mac: [a, b, c, d, e, f] }
     }
 
-    /// The hardware address that it came with.
+    /// Returns the hardware address of the controller.
     pub(crate) fn mac(&self) -> [u8; 6] {
         self.mac
     }
@@ -87,7 +87,7 @@ impl Nic {
         MAC.write(MAC_IM, 1);
     }
 
-    /// The next frame, its length; nothing when none waits. One that does not fit comes as length 0.
+    /// Reads the next frame and returns its length. None if no frame waits. A frame that does not fit has length 0.
     pub(crate) fn receive(&mut self, frame: &mut [u8]) -> Option<usize> {
         if MAC.read(MAC_NP) == 0 {
             return None;

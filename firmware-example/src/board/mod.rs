@@ -1,4 +1,4 @@
-//! The boards: what each has at which address. Everything above works on any of them.
+//! Boards: devices and their addresses. The rest of the firmware works on each of them.
 
 #[cfg(feature = "lm3s6965evb")]
 mod lm3s6965evb;
@@ -26,7 +26,7 @@ impl Registers {
 
     /// Writes the register at that offset.
     fn write(self, offset: u32, value: u32) {
-        // SAFETY: as above; no register of these devices makes them touch memory, so nothing of Rust's is changed.
+        // SAFETY: as above. No register of these devices makes them access memory, so Rust's memory is unchanged.
         unsafe { ((self.0 + offset) as *mut u32).write_volatile(value) }
     }
 }

@@ -41,7 +41,7 @@ const ADDRL: u32 = 3;
 /// The bit of [`MAC_CSR_CMD`] that starts it, and that which makes it a read.
 const CSR_BUSY: u32 = 1 << 31;
 const CSR_READ: u32 = 1 << 30;
-/// A frame has come.
+/// Interrupt bit: a frame has been received.
 const RX_STATUS_FIFO_LEVEL: u32 = 1 << 3;
 /// A received frame is spoilt.
 const RX_ERROR: u32 = 1 << 15;
@@ -50,7 +50,7 @@ const CHECK: usize = 4;
 /// A frame in one piece.
 const FIRST_AND_LAST: u32 = 0x3000;
 
-/// Turns on what the drivers below need.
+/// Enables the devices of the drivers below.
 pub(crate) fn start() {
     UART0.write(UART_BAUDDIV, CLOCK_HZ / 115_200);
     UART0.write(UART_CTRL, 1);
@@ -103,7 +103,7 @@ impl Nic {
         Nic { mac: [a, b, c, d, e, f] }
     }
 
-    /// The hardware address that it came with.
+    /// Returns the hardware address of the controller.
     pub(crate) fn mac(&self) -> [u8; 6] {
         self.mac
     }
@@ -113,7 +113,8 @@ impl Nic {
         LAN.write(INT_EN, RX_STATUS_FIFO_LEVEL);
     }
 
-    /// The next frame, its length; nothing when none waits. One that does not fit, or is spoilt, comes as length 0.
+    /// Reads the next frame and returns its length. None if no frame waits. A damaged frame, or one that does not fit,
+    /// has length 0.
     pub(crate) fn receive(&mut self, frame: &mut [u8]) -> Option<usize> {
         if (LAN.read(RX_FIFO_INF) >> 16) & 0xFF == 0 {
             return None;

@@ -6,7 +6,7 @@ use smoltcp::time::Instant;
 use crate::board::Nic;
 use crate::memory::FRAME;
 
-/// The controller, with room for one frame each way. What waits does so in the controller.
+/// Network controller, with a buffer for one frame in each direction. Further frames wait in the controller.
 pub(crate) struct Device {
     pub(crate) nic: Nic,
     pub(crate) rx: &'static mut [u8; FRAME],

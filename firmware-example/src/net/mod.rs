@@ -17,9 +17,9 @@ use device::Device;
 /// Given by the interrupt, taken by the loop: frames wait in the controller.
 static FRAMES_WAIT: Signal<CriticalSectionRawMutex, ()> = Signal::new();
 
-/// How long a peer may be silent while it owes an acknowledgement, or altogether, before its connection is given up.
+/// Time after which a silent peer is given up, both while it owes an acknowledgement and otherwise.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a silent peer is asked whether it is still there.
+/// Interval of keep-alive packets to a silent peer.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
 /// The interface and all sockets.
@@ -65,7 +65,7 @@ impl Net {
         self.sockets.add(socket)
     }
 
-    /// Takes in what came and sends what waits. Whether some socket is not what it was.
+    /// Handles received frames and sends pending ones. Returns whether the state of a socket may have changed.
     pub(crate) fn poll(&mut self) -> bool {
         self.iface.poll(now(), &mut self.device, &mut self.sockets) == PollResult::SocketStateChanged
     }

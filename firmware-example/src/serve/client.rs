@@ -14,22 +14,22 @@ use crate::time;
 /// Socket for clients, and the client that is connected. Its index is the connection's number in the server.
 pub(crate) struct Client {
     pub(crate) handle: SocketHandle,
-    /// Whether a connection is open in the server.
+    /// The connection is open in the server.
     pub(super) open: bool,
     /// Its rank, once known.
     pub(super) rank: Option<Rank>,
-    /// How many bytes the server has seen and not consumed.
+    /// Number of bytes that the server has received and not consumed.
     pub(super) seen: usize,
-    /// Whether the bytes are to be passed again after a reply, and whether a reply was sent.
+    /// The bytes are to be passed again after a reply. `replied`: a reply was sent.
     pub(super) again: bool,
     pub(super) replied: bool,
-    /// Whether `Blocked` was reported to the server.
+    /// `Blocked` was reported to the server.
     blocked: bool,
-    /// Whether it is to be closed.
+    /// The connection is to be closed.
     pub(super) closing: bool,
-    /// Whether it is to be closed by a reset, because nothing was sent to it.
+    /// The connection is to be closed by a reset, because no reply was sent.
     pub(super) abrupt: bool,
-    /// When it connected, or when it was closed by this side.
+    /// Time of the connection, or of its end by this side.
     since: u64,
 }
 

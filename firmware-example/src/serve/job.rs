@@ -10,13 +10,13 @@ use crate::net::Net;
 /// State of a job in addition to the server's.
 pub(crate) struct Served {
     pub(crate) id: JobId,
-    /// Whether clients are accepted.
+    /// Clients are accepted.
     served: bool,
-    /// Whether the host reports exits.
+    /// The host reports exits.
     pub(crate) exits_told: bool,
-    /// Whether it is aborted.
+    /// The job is aborted.
     pub(crate) ended: bool,
-    /// Whether it is a job of the [configuration](crate::config).
+    /// The job belongs to the [configuration](crate::config).
     pub(crate) alone: bool,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Serve {
     /// Rest of a reply that did not fit into its socket.
     tail: Option<Tail>,
     long: Long,
-    /// Whether an input was deferred for lack of room.
+    /// An input was deferred for lack of room.
     deferred: bool,
     recording: Option<Recording>,
     pub(crate) counters: BoardReport,

@@ -19,7 +19,7 @@ pub(crate) struct Conns {
     /// Connections that had not introduced themselves when they were opened, with that time, the oldest first. Some are
     /// closed or have become a rank's since.
     incoming: VecDeque<(u32, u64)>,
-    /// Connections with requests to hand in again.
+    /// Connections with requests that the backend has deferred.
     pub(crate) deferred: Vec<u32>,
 }
 
@@ -39,16 +39,16 @@ pub(crate) struct Conn {
     sent: usize,
     /// A whole request waits in `inbox` until a reply has been taken.
     again: bool,
-    /// The client is gone. Its requests are still handled, replies to it are dropped.
+    /// The client has closed the connection. Its requests are still handled, and replies to it are dropped.
     closed_by_peer: bool,
 }
 
-/// What a socket had to read.
+/// Result of a read from a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     /// The buffer holds `all` bytes, `new` of them from the socket behind those of the inbox.
     Bytes { all: usize, new: usize },
-    /// Nothing at the moment.
+    /// No bytes are available.
     Nothing,
     /// The client closed its end.
     End,
@@ -68,7 +68,7 @@ impl Conns {
         }
     }
 
-    /// Adds a socket. `rank` is missing for one whose client has to introduce itself. Returns nothing at the limit.
+    /// Adds a socket. `rank` is none for a client that has to introduce itself. Returns none at the limit.
     pub(crate) fn open(&mut self, fd: OwnedFd, job: JobId, rank: Option<Rank>, now: u64) -> Option<u32> {
         let id = self.insert(fd, job, now)?;
         match rank {
@@ -81,7 +81,7 @@ impl Conns {
         Some(id)
     }
 
-    /// The number of the next connection. Nothing at the limit.
+    /// Returns the number of the next connection. None at the limit.
     pub(crate) fn next_id(&self) -> Option<u32> {
         let next = self.free.last().copied().unwrap_or(self.all.len() as u32);
         self.has_room().then_some(next)
@@ -143,7 +143,7 @@ impl Conns {
         (0..self.all.len() as u32).filter(of_job).collect()
     }
 
-    /// Whether another connection can be opened.
+    /// Returns whether another connection can be opened.
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty() || self.all.len() < self.limit as usize
     }
@@ -183,12 +183,12 @@ impl Conn {
         self.rank
     }
 
-    /// Whether a reply waits for the socket. Nothing is read meanwhile.
+    /// Returns whether a reply waits for the socket. No requests are read meanwhile.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Whether requests wait for a reply to be taken.
+    /// Returns whether deferred requests are pending.
     pub(crate) fn is_deferred(&self) -> bool {
         self.again
     }
@@ -228,7 +228,7 @@ impl Conn {
         (!self.is_blocked() && std::mem::take(&mut self.again)).then(|| std::mem::take(&mut self.inbox))
     }
 
-    /// Sends a reply, and keeps what the socket does not take.
+    /// Sends a reply and buffers the bytes that the socket does not accept.
     pub(crate) fn send(&mut self, reply: &[u8]) -> Sent {
         let sent = self.write(reply);
         if sent == reply.len() {
@@ -239,7 +239,7 @@ impl Conn {
         Sent::Blocked
     }
 
-    /// Sends what is kept of a reply.
+    /// Sends the buffered bytes of a reply.
     pub(crate) fn flush(&mut self) -> Sent {
         let unsent = std::mem::take(&mut self.unsent);
         self.sent += self.write(&unsent[self.sent..]);
@@ -251,7 +251,7 @@ impl Conn {
         Sent::Blocked
     }
 
-    /// Writes as much as the socket takes. A client that is gone takes everything.
+    /// Writes the bytes that the socket accepts. All bytes count as accepted if the client has closed the connection.
     fn write(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && !self.closed_by_peer {
@@ -297,7 +297,7 @@ mod tests {
         }
         assert!(!conn.is_blocked());
         drop(theirs);
-        // Replies to a client that is gone are dropped, and its requests are still read.
+        // Replies to a client that has closed the connection are dropped, and its requests are still read.
         assert_eq!(conn.send(&reply), Sent::All);
         assert_eq!(conn.receive(&mut buffer), Received::End);
     }
@@ -358,7 +358,7 @@ mod tests {
         let b = conns.open(pair().0, JOB, Some(Rank(0)), 0).unwrap();
         conns.close(a);
         assert_eq!(conns.of_rank(JOB, Rank(0)), Some(b));
-        // A connection for queries never counts as one that has to introduce itself.
+        // A connection for queries never counts as a client that has to introduce itself.
         assert_eq!(conns.insert(pair().0, JOB, 0), Some(a));
         assert_eq!(conns.oldest_incoming(), None);
     }

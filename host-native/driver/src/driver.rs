@@ -36,9 +36,9 @@ pub struct Driver<B: ?Sized> {
     keys: KeyRange,
     closed: VecDeque<Event>,
     traffic: Traffic,
-    /// Where requests are read into.
+    /// Buffer for requests.
     buffer: Vec<u8>,
-    /// Where the backend writes its output.
+    /// Buffer for output of the backend.
     reply: Box<[u8]>,
     backend: Box<B>,
 }
@@ -72,24 +72,24 @@ where
         &mut self.backend
     }
 
-    /// Puts another backend in the place of one that failed. Connections stay open.
+    /// Replaces a backend that failed. Connections stay open.
     pub fn replace_backend(&mut self, backend: Box<B>) {
         self.backend = backend;
     }
 
-    /// Hands the backend an input that is no connection's.
+    /// Passes an input to the backend that does not belong to a connection.
     ///
     /// # Errors
-    /// The backend did not accept it.
+    /// The backend did not accept the input.
     pub fn handle(&mut self, now: u64, input: Input<'_>) -> Result<(), BackendError> {
         self.backend.handle(Time(now), input).map(drop).map_err(Into::into)
     }
 
-    /// Adds the connection of a client to a job. `rank` is missing where the client has to introduce itself, which it has
-    /// to do within [`HANDSHAKE_TIMEOUT`]. Returns nothing where there are as many connections as the limits say.
+    /// Adds the connection of a client to a job. `rank` is none for a client that has to introduce itself within
+    /// [`HANDSHAKE_TIMEOUT`]. Returns none at the limit of connections.
     ///
     /// # Errors
-    /// The backend or the poller refuses it.
+    /// The backend or the poller refuses the connection.
     pub fn open(
         &mut self,
         fd: OwnedFd,
@@ -104,11 +104,11 @@ where
         Ok(Some(ConnId(id)))
     }
 
-    /// Adds the connection of a client to a job of which it is the given rank. The client has to send its first request
-    /// within [`HANDSHAKE_TIMEOUT`] all the same. Returns nothing where there are as many connections as the limits say.
+    /// Adds the connection of a client to a job of which it is the given rank. The client also has to send its first
+    /// request within [`HANDSHAKE_TIMEOUT`]. Returns none at the limit of connections.
     ///
     /// # Errors
-    /// The backend or the poller refuses it.
+    /// The backend or the poller refuses the connection.
     pub fn open_incoming(
         &mut self,
         fd: OwnedFd,
@@ -123,16 +123,16 @@ where
         Ok(Some(ConnId(id)))
     }
 
-    /// The number that the next connection gets. Nothing where there are as many as the limits say.
+    /// Returns the number of the next connection. None at the limit of connections.
     pub fn next_conn(&self) -> Option<ConnId> {
         self.conns.next_id().map(ConnId)
     }
 
-    /// Adds a connection for queries to a job. It belongs to no rank. Returns nothing where there are as many connections as
-    /// the limits say.
+    /// Adds a connection for queries to a job. The connection belongs to no rank. Returns none at the limit of
+    /// connections.
     ///
     /// # Errors
-    /// The backend or the poller refuses it.
+    /// The backend or the poller refuses the connection.
     pub fn open_query(
         &mut self,
         fd: OwnedFd,
@@ -151,8 +151,8 @@ where
         poller.add(conn.fd(), self.keys.key(0, id), Interest::Read)
     }
 
-    /// Closes the oldest connection whose client has not introduced itself, where there is no room for another. Returns
-    /// whether it did.
+    /// Closes the oldest connection whose client has not introduced itself, if the limit of connections is reached.
+    /// Returns whether a connection was closed.
     ///
     /// # Errors
     /// The backend failed.
@@ -165,11 +165,11 @@ where
         Ok(true)
     }
 
-    /// A connection is ready: writes what is kept of a reply, or reads once and hands the backend what came. Keys of
-    /// another range are ignored.
+    /// Handles a ready connection: writes the buffered bytes of a reply, or reads once and passes the bytes to the
+    /// backend. Ignores keys of another range.
     ///
     /// # Errors
-    /// The backend failed, or a system call.
+    /// The backend or a system call failed.
     pub fn ready(&mut self, key: Key, now: u64, poller: &Poller) -> Result<(), Error> {
         let Some((_, id)) = self.keys.decode(key) else { return Ok(()) };
         match self.conns.get(id) {
@@ -179,8 +179,8 @@ where
         }
     }
 
-    /// Reads once from a connection and hands the backend what came. Returns whether there may be more. Nothing is read
-    /// while a reply waits for the socket.
+    /// Reads once from a connection and passes the bytes to the backend. Returns whether more bytes may be available.
+    /// Does not read while a reply waits for the socket.
     ///
     /// # Errors
     /// The backend failed.
@@ -201,10 +201,10 @@ where
         }
     }
 
-    /// Writes what is kept of a reply. Returns whether there was anything to write.
+    /// Writes the buffered bytes of a reply. Returns whether there were any.
     ///
     /// # Errors
-    /// The backend failed, or a system call.
+    /// The backend or a system call failed.
     pub fn flush(&mut self, conn: ConnId, now: u64, poller: &Poller) -> Result<bool, Error> {
         let key = self.keys.key(0, conn.0);
         let Some(open) = self.conns.get_mut(conn.0).filter(|open| open.is_blocked()) else {
@@ -218,11 +218,11 @@ where
         Ok(true)
     }
 
-    /// Sends replies, closes connections that the backend gives up, hands deferred requests in again, and returns the
-    /// next event. Nothing is left to do when there is none.
+    /// Sends replies, closes connections on request of the backend, passes deferred requests again, and returns the
+    /// next event. Returns none when no work is left.
     ///
     /// # Errors
-    /// The backend failed, or a system call.
+    /// The backend or a system call failed.
     pub fn poll(&mut self, now: u64, poller: &Poller) -> Result<Option<Event>, Error> {
         loop {
             if let Some(event) = self.closed.pop_front() {
@@ -261,7 +261,7 @@ where
         }
     }
 
-    /// Hands in again what one connection sent and the backend deferred. Returns whether there was one.
+    /// Passes the deferred requests of one connection again. Returns whether there was one.
     fn retry(&mut self, now: u64) -> Result<bool, Error> {
         let Some(id) = self.conns.deferred.pop() else { return Ok(false) };
         if let Some(open) = self.conns.get_mut(id)
@@ -310,15 +310,15 @@ where
         Ok(self.handle(now, Input::DeregisterJob { job })?)
     }
 
-    /// When [`handle_timeout`](Driver::handle_timeout) has something to do.
+    /// Returns the time of the next [`handle_timeout`](Driver::handle_timeout).
     pub fn poll_at(&mut self) -> Option<u64> {
         let handshake = self.conns.oldest_incoming().map(|(_, opened)| opened + HANDSHAKE_TIMEOUT);
         let backend = self.backend.poll_at().map(|Time(at)| at);
         handshake.into_iter().chain(backend).min()
     }
 
-    /// Does what is due: the backend's timeouts, and the end of connections whose clients have not introduced themselves.
-    /// Returns whether anything was due.
+    /// Handles timeouts of the backend, and closes connections whose clients have not introduced themselves in time.
+    /// Returns whether there were any.
     ///
     /// # Errors
     /// The backend failed.
@@ -341,12 +341,12 @@ where
         self.conns.of_rank(job, rank).map(ConnId)
     }
 
-    /// The connections to a job whose clients have not introduced themselves.
+    /// Returns the connections to a job whose clients have not introduced themselves.
     pub fn incoming(&self, job: JobId) -> impl Iterator<Item = ConnId> + use<B> {
         self.conns.incoming(job).into_iter().map(ConnId)
     }
 
-    /// The address of a client, if it has one.
+    /// Returns the address of a client, if it has one.
     pub fn peer_addr(&self, conn: ConnId) -> Option<SocketAddrAny> {
         rustix::net::getpeername(self.conns.get(conn.0)?.fd()).ok().flatten()
     }
@@ -357,7 +357,7 @@ where
     }
 }
 
-/// Gives the backend the bytes of a connection.
+/// Passes the bytes of a connection to the backend.
 fn hand_in<B>(
     backend: &mut B,
     conn: ConnId,

@@ -6,19 +6,19 @@ use std::net::SocketAddr;
 
 use hydrant_core::Fault;
 
-/// Why a backend did not accept an input, or cannot go on.
+/// Error of a backend.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     /// Usage error by the host, or a limit.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// Failure of what runs the server, for example a sandbox.
+    /// Failure of the backend's environment, for example of a sandbox.
     #[error(transparent)]
     Other(Box<dyn StdError + Send + Sync>),
 }
 
 impl BackendError {
-    /// The server's own error, if it is one.
+    /// Returns the server's own error, if it is one.
     pub fn fault(&self) -> Option<Fault> {
         match self {
             BackendError::Fault(why) => Some(*why),
@@ -27,7 +27,7 @@ impl BackendError {
     }
 }
 
-/// Why a driver cannot go on.
+/// Error of a driver.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The backend failed.

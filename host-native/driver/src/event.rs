@@ -20,14 +20,14 @@ pub enum Event {
     Closed {
         /// The connection. Its number is free again.
         conn: ConnId,
-        /// The job that it was opened for.
+        /// Job that the connection was opened for.
         job: JobId,
         /// Its rank, if it had one.
         rank: Option<Rank>,
         /// The reason.
         why: CloseReason,
     },
-    /// A rank asks for processes to be started.
+    /// A rank requests a spawn.
     Spawn {
         /// The number of the request.
         spawn: UpcallId,
@@ -40,7 +40,7 @@ pub enum Event {
         /// The request as the rank sent it.
         request: Vec<u8>,
     },
-    /// A rank asks for something that the host decides.
+    /// A rank's request is decided by the host.
     Upcall {
         /// The number of the request.
         upcall: UpcallId,
@@ -53,13 +53,13 @@ pub enum Event {
         /// The request as the rank sent it.
         request: Vec<u8>,
     },
-    /// A rank asks for its own process to be killed.
+    /// A rank requests the end of its own process.
     KillRank {
         /// The job of the rank.
         job: JobId,
         /// The rank.
         rank: Rank,
-        /// The exit code that it named.
+        /// Exit code of the request.
         code: Option<i32>,
         /// Its message.
         message: String,
@@ -93,7 +93,7 @@ pub enum Event {
     },
 }
 
-/// Why a driver closed a connection.
+/// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// The client closed its end.
@@ -111,7 +111,7 @@ pub const OVERRUN: &str = "it goes on asking while as many replies as may be are
                            what it said is full";
 
 impl Event {
-    /// The event of an output. Nothing for the two that the driver carries out itself.
+    /// Converts an output to an event. None for the two outputs that the driver handles itself.
     pub(crate) fn of(output: Output<'_>) -> Option<Event> {
         Some(match output {
             Output::Bytes { .. } | Output::Close { .. } => return None,

@@ -1,7 +1,7 @@
 //! Runs a PMI server on client sockets.
 //!
 //! [`hydrant_core`] turns requests into replies and has no sockets. A [`Driver`] adds them: it owns a
-//! [`Backend`](hydrant_core::Backend) and the connections of its clients, inside an event loop of the caller's. The loop of
+//! [`Backend`] and the connections of its clients, inside an event loop of the caller's. The loop of
 //! one server, of the launcher and of the name service differ in where connections come from and in what they do with
 //! [`Event`]s.
 //!

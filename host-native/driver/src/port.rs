@@ -14,8 +14,8 @@ const BACKLOG: i32 = 8192;
 
 /// A listening TCP port.
 ///
-/// A client on this machine is accepted if it is a process of this user. The system does not tell the user of a client on
-/// another machine.
+/// A client on this machine is accepted if it is a process of this user. The user of a client on another machine is
+/// unknown.
 #[derive(Debug)]
 pub struct TcpPort {
     listener: TcpListener,
@@ -44,7 +44,7 @@ impl TcpPort {
         self.addr
     }
 
-    /// Returns the value of `PMI_PORT`: `host:port`, with `host` where the port listens at all addresses.
+    /// Returns the value of `PMI_PORT`: `host:port`. `host` replaces a wildcard address.
     pub fn for_ranks(&self, host: &str) -> String {
         if self.addr.ip().is_unspecified() {
             return format!("{host}:{}", self.addr.port());
@@ -97,12 +97,12 @@ impl AsFd for TcpPort {
     }
 }
 
-/// Whether the peer is on this machine, so that the system knows its user.
+/// Returns whether the peer is on this machine, so that the system can report its user.
 fn is_local(peer: IpAddr, here: IpAddr) -> bool {
     peer.to_canonical().is_loopback() || peer.to_canonical() == here.to_canonical()
 }
 
-/// Whether an error of `accept` concerns the pending connection alone.
+/// Returns whether an error of `accept` concerns only the pending connection.
 fn is_peers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NetworkDown, NetworkUnreachable};
     matches!(
@@ -117,12 +117,12 @@ struct Table(String);
 impl Table {
     fn read() -> io::Result<Table> {
         let mut text = std::fs::read_to_string("/proc/net/tcp")?;
-        // Missing where IPv6 is switched off.
+        // The file is missing if IPv6 is disabled.
         text.push_str(&std::fs::read_to_string("/proc/net/tcp6").unwrap_or_default());
         Ok(Table(text))
     }
 
-    /// The user whose socket is connected from `local` to `remote`. A closed socket has no user.
+    /// Returns the user whose socket is connected from `local` to `remote`. A closed socket has no user.
     fn owner(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         let (local, remote) = (hex(local), hex(remote));
         self.0.lines().find_map(|line| {
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(table.owner(at(0x9C4B), at(0x1F90)), None, "the user is unknown, not root");
     }
 
-    /// A client that closes before it is accepted would be taken for root otherwise.
+    /// A client that closes before it is accepted would otherwise be taken for root.
     #[test]
     fn a_closed_socket_has_no_user() {
         let port = TcpPort::open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();

@@ -16,13 +16,13 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit};
 
-/// Environment variable that tells ranks where the segment is.
+/// Environment variable with the location of the segment for ranks.
 const VARIABLE: &str = "HYDRANT_KVS";
 
 /// A slot of the index in bytes.
 const SLOT: usize = size_of::<AtomicU32>();
 
-/// Mapped memory for a log and its index, zero where nothing was written.
+/// Mapped memory for a log and its index. Unwritten memory is zero.
 #[derive(Debug)]
 pub(crate) struct Memory {
     start: NonNull<u8>,
@@ -32,21 +32,21 @@ pub(crate) struct Memory {
     log: usize,
 }
 
-// SAFETY: the memory belongs to this value alone as far as this process goes, whichever thread holds it.
+// SAFETY: within this process only this value owns the memory, on any thread.
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Private memory for `index` slots and `log` bytes. Nothing where there are no addresses for it.
+    /// Maps private memory for `index` slots and `log` bytes. None if the address space is exhausted.
     pub(crate) fn new(index: usize, log: usize) -> Option<Memory> {
         let len = Memory::len(index, log)?;
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        // SAFETY: a mapping of its own wherever the system finds room; it stays until `drop`.
+        // SAFETY: the mapping is new and at an address that the system selects. It stays until `drop`.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, flags) }.ok()?;
         Some(Memory { start: NonNull::new(start.cast())?, index, log })
     }
 
-    /// Bytes that are mapped, as nothing can be mapped that is empty.
+    /// Returns the length of the mapping in bytes. It is at least one, because an empty mapping is invalid.
     fn len(index: usize, log: usize) -> Option<usize> {
         Some(index.checked_mul(SLOT)?.checked_add(log)?.max(1))
     }
@@ -54,8 +54,8 @@ impl Memory {
     /// Lends out the log and the index.
     pub(crate) fn lend(&mut self) -> (&mut [u8], &[AtomicU32]) {
         let log = self.start.as_ptr().wrapping_add(self.index * SLOT);
-        // SAFETY: both lie in the mapping, one behind the other, and stay borrowed exclusively through `self`. It
-        // starts at a page, zeros are valid numbers, and other processes, where they see it, only read.
+        // SAFETY: both slices lie in the mapping without overlap, and are borrowed exclusively through `self`. The
+        // mapping starts at a page, and zeros are valid numbers. Other processes can only read it.
         unsafe {
             (
                 slice::from_raw_parts_mut(log, self.log),
@@ -68,7 +68,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let len = Memory::len(self.index, self.log).expect("it was counted when it was mapped");
-        // SAFETY: the whole mapping, which nobody borrows any more. That it is there is why this cannot fail.
+        // SAFETY: this is the whole mapping, and no borrow of it is left. The call cannot fail for an existing mapping.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), len) };
     }
 }
@@ -81,8 +81,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// A segment for an index and a log of these lengths; nothing where the system gives none that ranks could
-    /// only read.
+    /// Creates a segment for an index and a log of these lengths. None if the system cannot create one that is
+    /// read-only for ranks.
     pub(crate) fn new(lengths: &Layout) -> Option<Segment> {
         let (index, log) = (lengths.index, lengths.log);
         let len = Memory::len(index, log).filter(|_| index > 0)?;
@@ -93,7 +93,7 @@ impl Segment {
         ftruncate(&fd, file_len).ok()?;
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
-        // SAFETY: a mapping of its own wherever the system finds room; it stays until `drop`.
+        // SAFETY: the mapping is new and at an address that the system selects. It stays until `drop`.
         let start = unsafe { mmap(ptr::null_mut(), len, protection, flags, &fd, 0) }.ok()?;
         let segment = Segment { fd, memory: Memory { start: NonNull::new(start.cast())?, index, log } };
         // Mappings that are there already go on being written to.
@@ -107,7 +107,7 @@ impl Segment {
         self.memory.lend()
     }
 
-    /// The location for ranks. Nothing where the file cannot be identified.
+    /// Returns the location for ranks. None if the file cannot be identified.
     pub(crate) fn sharing(&self, seed: u32) -> Option<Sharing> {
         let stat = fstat(&self.fd).ok()?;
         let path = format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd());
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use hydrant_core::{JobId, Limits, Server};
 
-    /// Gigabytes for a hundred thousand ranks cost what is used of them.
+    /// Gigabytes for a hundred thousand ranks use memory only for the pages that are written.
     #[test]
     fn memory_that_nobody_used_is_not_there() {
         let limits = Limits::for_ranks(100_000);
@@ -167,7 +167,7 @@ mod tests {
         let (log, index) = slabs.lend_kvs();
         *log.last_mut().expect("the log is long") = 7;
         index[0].store(8, std::sync::atomic::Ordering::Relaxed);
-        // Of 512 bytes: a page or a few where each of the two was written to.
+        // Blocks of 512 bytes: a page or a few for each of the two writes.
         assert!((1..=64).contains(&blocks()), "{} blocks", blocks());
     }
 

@@ -28,7 +28,7 @@ impl KvsMemory {
     }
 }
 
-/// The limits ask for more memory than the system gives.
+/// The limits require more memory than the system provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the server's tables would take {} of memory, which is not there: make them smaller (--limit NAME=N), or start \
@@ -36,7 +36,7 @@ impl KvsMemory {
     .0.map_or("more than 2^63 bytes".to_owned(), |bytes| format!("{} MiB", bytes >> 20))
 )]
 pub struct InsufficientMemory(
-    /// Bytes of all tables. Nothing where the number does not fit in memory addresses.
+    /// Bytes of all tables. None if the number exceeds the address space.
     pub Option<usize>,
 );
 
@@ -51,10 +51,10 @@ pub struct MappedStorage {
 }
 
 impl MappedStorage {
-    /// Storage for these limits, in memory of this process alone.
+    /// Allocates storage for these limits in memory of this process.
     ///
     /// # Panics
-    /// There is not enough memory. [`MappedStorage::try_new`] is for limits that a user sets.
+    /// The memory is insufficient. [`MappedStorage::try_new`] is for limits that a user sets.
     pub fn new(limits: &Limits) -> MappedStorage {
         MappedStorage::try_new(limits).unwrap_or_else(|why| panic!("{why}"))
     }
@@ -67,7 +67,8 @@ impl MappedStorage {
         MappedStorage::make(limits, KvsMemory::private)
     }
 
-    /// Storage for these limits whose key-value log other processes may read, if the system supports that.
+    /// Allocates storage for these limits with a key-value log that other processes may read, if the system supports
+    /// it.
     ///
     /// # Errors
     /// [`InsufficientMemory`]
@@ -91,7 +92,7 @@ impl MappedStorage {
             .ok_or(InsufficientMemory(Some(lengths.bytes())))
     }
 
-    /// How ranks read the log of a server with this hash seed. Nothing where they cannot.
+    /// Returns how ranks read the log of a server with this hash seed. None if they cannot.
     pub fn sharing(&self, seed: u32) -> Option<Sharing> {
         match &self.kvs {
             KvsMemory::Private(_) => None,
@@ -125,9 +126,9 @@ pub fn installed_memory() -> u64 {
     info.totalram.saturating_mul(info.mem_unit.into())
 }
 
-/// Asks for large pages behind the first few, so that looking up one of very many keys does not miss in the TLB each
-/// time, and a small job does not pay for a large page. In shared memory the system heeds that only where
-/// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` says `advise` or more.
+/// Requests large pages behind the first few pages. A look-up among very many keys then causes fewer TLB misses, and a
+/// small job uses no large page. For shared memory the system requires `advise` or more in
+/// `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
 fn prefer_large_pages(log: &mut [u8]) {
     const LARGE: usize = 2 << 20;
     let range = log.as_mut_ptr_range();
@@ -135,7 +136,7 @@ fn prefer_large_pages(log: &mut [u8]) {
     let len = (range.end as usize).saturating_sub(start) / LARGE * LARGE;
     if len > 0 {
         let start = range.start.wrapping_add(start - range.start as usize);
-        // SAFETY: the pages lie within the slice, and the advice changes nothing that is in them.
+        // SAFETY: the pages lie within the slice, and the advice does not change their contents.
         let advised = unsafe { madvise(start.cast(), len, Advice::LinuxHugepage) };
         // A kernel without large pages serves as well, if not as fast.
         let _ = advised;
@@ -173,7 +174,7 @@ mod tests {
                 "{limit:?}"
             );
         }
-        // Long, and empty until it is used.
+        // These tables are long, and empty until they are used.
         for limit in [Limit::Keys, Limit::KvsBytes] {
             let mut slabs = MappedStorage::try_new(&most(limit)).expect("there are addresses enough");
             let (log, index) = slabs.lend_kvs();

@@ -39,7 +39,7 @@ impl<'s> World<'s> {
         std::iter::from_fn(|| self.driver.poll(self.now, &self.poller).unwrap()).collect()
     }
 
-    /// Handles what is ready at once.
+    /// Handles all events that are ready.
     fn turn(&mut self) -> Vec<Event> {
         let (mut keys, mut events) = (Vec::new(), Vec::new());
         self.poller.wait(Some(Duration::ZERO), &mut keys).unwrap();
@@ -146,7 +146,7 @@ fn a_client_that_never_reads_is_closed() {
     let (mut client, conn) = world.client(Some(Rank(0)));
     client.write_all(INIT).unwrap();
     world.turn();
-    // Nothing is read while a reply waits for the socket, so the client's writes fail in the end.
+    // No requests are read while a reply waits for the socket, so the client's writes fail in the end.
     let mut blocked = 0;
     while blocked < 3 {
         match client.write(&b"cmd=get_maxes\n".repeat(100)) {
@@ -158,7 +158,7 @@ fn a_client_that_never_reads_is_closed() {
         }
         assert_eq!(world.turn(), []);
     }
-    // Once it is gone, its connection is closed, and its number is free.
+    // After the client closes its end, the connection is closed and its number is free.
     drop(client);
     let mut events = Vec::new();
     while events.is_empty() {
@@ -188,7 +188,7 @@ fn a_connection_that_the_server_gives_up_is_closed() {
         }
         other => panic!("{other:?}"),
     }
-    // Keys of other ranges, and of connections that are gone, are ignored.
+    // Keys of other ranges and of closed connections are ignored.
     world.driver.ready(KeyRange(4).key(0, 0), 0, &world.poller).unwrap();
     world.driver.ready(KeyRange(5).key(0, 0), 0, &world.poller).unwrap();
 }

@@ -36,7 +36,7 @@ pub(crate) struct Joined {
     pub(crate) reactor: Reactor,
     pub(crate) files: OpenFiles,
     pub(crate) overlay: Overlay,
-    /// Name of this host, as the head knows it.
+    /// Name of this host, as used by the head.
     pub(crate) host: String,
     pub(crate) setup: Setup,
 }

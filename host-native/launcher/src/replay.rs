@@ -54,12 +54,12 @@ pub struct ReplayError {
     pub file: PathBuf,
     /// Result of the check up to there.
     pub summary: Summary,
-    /// What failed.
+    /// Error of the step.
     #[source]
     pub kind: ReplayErrorKind,
 }
 
-/// Why a recording could not be replayed to its end.
+/// Error of a replay.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayErrorKind {
     /// It cannot be read.

@@ -1,4 +1,4 @@
-//! The core in a sandbox: which plugin, and where its compiled code is kept.
+//! Plugin of a sandboxed backend and the cache of its compiled code.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::error::RunError;
 use crate::plan::Plugin;
 
 const FILE: &str = "hydrant.wasm";
-/// Names the plugin where it is not found by itself.
+/// Environment variable with the path of the plugin.
 const VARIABLE: &str = "HYDRANT_WASM";
 
 /// A core in a plugin.
@@ -67,10 +67,10 @@ pub(crate) fn load(plugin: &PluginFile) -> Result<Sandbox, RunError> {
     Sandbox::compile(Path::new(&plugin.file), &plugin.code, &settings).map_err(RunError::Plugin)
 }
 
-/// Finds the plugin: what the user says, else beside this program, else in the `lib` beside the program's folder.
+/// Finds the plugin: the user's choice, else beside this program, else in the `lib` folder beside the program's folder.
 fn find(plugin: &Plugin) -> Result<PathBuf, RunError> {
     let candidates = match (plugin, env::var_os(VARIABLE)) {
-        // What is wrong with a file that was named is said when it is read.
+        // Errors of a named file are reported when it is read.
         (Plugin::File(file), _) => return Ok(file.clone()),
         (Plugin::Installed, Some(said)) => return Ok(said.into()),
         (Plugin::Installed, None) => {
@@ -83,7 +83,7 @@ fn find(plugin: &Plugin) -> Result<PathBuf, RunError> {
     found.ok_or_else(|| RunError::NoPlugin { searched: candidates.into() })
 }
 
-/// `hydrant` in the user's cache folder; nowhere for a user without a home.
+/// Returns the folder `hydrant` in the user's cache folder. None for a user without a home.
 fn cache() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;

@@ -8,7 +8,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::VERSION;
-use crate::link::MESSAGE_MAX;
+
+/// Maximum size of a message in bytes. It bounds the memory for an incomplete message.
+pub const MESSAGE_MAX: usize = 64 << 20;
 
 /// Error of a node's links as a whole.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +96,7 @@ pub enum LinkError {
     /// A frame was not made by the other end, or not for this position.
     #[error("its messages cannot be authenticated")]
     Forged,
-    /// A message is longer than [`MESSAGE_MAX`].
+    /// A message is longer than [`MESSAGE_MAX`](crate::MESSAGE_MAX).
     #[error("it sent a message of more than {MESSAGE_MAX} bytes")]
     TooLong,
     /// An authentic message is invalid, or a message to be sent would be.

@@ -91,10 +91,10 @@ use std::time::Duration;
 pub use bootstrap::{DaemonSettings, DaemonSpec, daemon_program};
 pub use error::{
     AttemptError, ConnectError, DaemonFailure, FailureCause, InterfaceError, LifelineLost, LinkError,
-    OverlayError, SpecError,
+    MESSAGE_MAX, OverlayError, SpecError,
 };
 pub use event_loop::{EventLoop, Turn};
-pub use link::{Channel, MESSAGE_MAX};
+pub use link::Channel;
 pub use overlay::{Destination, Event, Overlay, TreeSpec};
 
 /// Default radix. Two levels of daemons reach 272 hosts and three reach 4,368. Each level costs a fence one hop each way.

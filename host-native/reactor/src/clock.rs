@@ -19,8 +19,8 @@ impl Clock {
         self.start.elapsed().as_millis() as u64
     }
 
-    /// Time left until the earliest of several deadlines, 0 for one that has passed. Without a deadline there is none,
-    /// which [`Poller::wait`](crate::Poller::wait) takes as no limit.
+    /// Returns the time left until the earliest of several deadlines, 0 if it has passed. Returns none without a
+    /// deadline, which [`Poller::wait`](crate::Poller::wait) treats as no limit.
     pub fn timeout(&self, deadlines: impl IntoIterator<Item = Option<u64>>) -> Option<Duration> {
         let at = deadlines.into_iter().flatten().min()?;
         Some(Duration::from_millis(at.saturating_sub(self.now())))

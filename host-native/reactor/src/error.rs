@@ -1,4 +1,4 @@
-//! Failed system call and the operation that it was part of.
+//! Failed system call and its operation.
 
 use std::io;
 

@@ -21,17 +21,17 @@ pub struct Key(pub u64);
 pub struct KeyRange(pub u16);
 
 impl KeyRange {
-    /// Makes the key of the descriptor `index` of a kind. The component defines what kinds there are.
+    /// Returns the key of the descriptor `index` of a kind. The component defines the kinds.
     pub const fn key(self, kind: u16, index: u32) -> Key {
         Key((self.0 as u64) << 48 | (kind as u64) << 32 | index as u64)
     }
 
-    /// Returns kind and index of a key, or nothing if the key belongs to another range.
+    /// Returns the kind and the index of a key. None if the key belongs to another range.
     pub const fn decode(self, key: Key) -> Option<(u16, u32)> {
         if key.0 >> 48 == self.0 as u64 { Some(((key.0 >> 32) as u16, key.0 as u32)) } else { None }
     }
 
-    /// Whether the key belongs to this range.
+    /// Returns whether the key belongs to this range.
     pub const fn contains(self, key: Key) -> bool {
         key.0 >> 48 == self.0 as u64
     }

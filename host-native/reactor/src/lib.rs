@@ -65,7 +65,7 @@ pub use writer::{Writer, WriterState};
 pub struct Reactor {
     /// Started when the reactor was made.
     pub clock: Clock,
-    /// Watches the signals, and whatever the owner adds.
+    /// Poller of the signals and of the owner's descriptors.
     pub poller: Poller,
     /// Signals of this process, blocked until the reactor is dropped.
     pub signals: Signals,

@@ -42,12 +42,12 @@ impl<L: AsFd> Listener<L> {
         self.paused_until = Some(now + PAUSE_MS);
     }
 
-    /// When [`resume`](Listener::resume) has something to do.
+    /// Returns the time of the next [`resume`](Listener::resume).
     pub fn deadline(&self) -> Option<u64> {
         self.paused_until
     }
 
-    /// Ends a pause that is over at time `now`.
+    /// Ends a pause whose time has passed at `now`.
     ///
     /// # Errors
     /// The system cannot watch the socket.

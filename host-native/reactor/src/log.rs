@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{Error, Key, Poller, Writer};
 
-/// How long pending lines wait for their reader when the log is dropped.
+/// Time that pending lines wait for their reader when the log is dropped.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Log of a server. At most 256 KiB are pending, further lines are counted and dropped.
@@ -15,7 +15,7 @@ pub struct Log {
     /// Before each line.
     prefix: &'static str,
     key: Key,
-    /// Lines dropped since the last one that was written.
+    /// Number of lines dropped since the last written line.
     lost: u64,
 }
 
@@ -40,7 +40,7 @@ impl Log {
         Ok(Log { writer, prefix, key: key.into(), lost: 0 })
     }
 
-    /// Writes a line, or counts it where 256 KiB are pending.
+    /// Writes a line. Counts it as lost if 256 KiB are pending.
     pub fn line(&mut self, line: &str, poller: &Poller) {
         if self.writer.is_full() {
             self.lost = self.lost.saturating_add(1);

@@ -14,7 +14,7 @@ pub struct OpenFiles {
     raised: Option<Rlimit>,
 }
 
-/// Why a process cannot have as many open files as it needs.
+/// Error of a reservation of open files.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenFilesError {
     /// The hard limit is too low.
@@ -59,7 +59,7 @@ impl OpenFiles {
         Ok(())
     }
 
-    /// The limit that child processes get, where it differs from this process's own.
+    /// Returns the limit for child processes, if it differs from this process's own.
     pub fn of_child(&self) -> Option<libc::rlimit> {
         let number = |limit: Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
         let Rlimit { current, maximum } = self.before;
@@ -92,7 +92,7 @@ pub fn set_close_on_exec() -> Result<(), Error> {
     Ok(())
 }
 
-/// The limit to set, if any. Fails with the hard limit where that is too low.
+/// Returns the limit to set, if any. Fails with the hard limit if that is too low.
 fn raise(before: Rlimit, needed: u64) -> Result<Option<Rlimit>, u64> {
     match before {
         Rlimit { current: None, .. } => Ok(None),

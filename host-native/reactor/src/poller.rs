@@ -37,7 +37,7 @@ impl Interest {
     }
 }
 
-/// Watches descriptors and reports the keys of those that are ready. A descriptor leaves when it is closed.
+/// Watches descriptors and reports the keys of those that are ready. A closed descriptor is no longer watched.
 pub struct Poller {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
@@ -56,7 +56,7 @@ const BATCH: usize = 256;
 const WAIT_MAX_MS: u128 = 60 * 60 * 1000;
 
 impl Poller {
-    /// Creates a poller that watches nothing.
+    /// Creates a poller without descriptors.
     ///
     /// # Errors
     /// The process or the system has no descriptor left.
@@ -74,7 +74,7 @@ impl Poller {
         epoll::add(&self.epoll, fd, data, interest.flags()).map_err(Error::during("epoll"))
     }
 
-    /// Changes what `fd` is watched for.
+    /// Changes the events that `fd` is watched for.
     ///
     /// # Errors
     /// `fd` is not watched.

@@ -26,7 +26,7 @@ pub struct Signals {
 pub enum Event {
     /// SIGCHLD: a child process may have ended.
     Child,
-    /// SIGTSTP: the terminal wants this process stopped.
+    /// SIGTSTP: the terminal requests a stop of this process.
     Stop,
     /// SIGCONT: this process was continued.
     Continue,
@@ -39,8 +39,8 @@ impl Signals {
     /// reads them from now on. Also blocks SIGTTIN, so that reading from a terminal in the background fails instead of
     /// stopping the process.
     ///
-    /// SIGHUP and SIGTSTP stay ignored where they are ignored already (`nohup`). SIGINT and SIGQUIT are taken even so: a
-    /// shell without job control ignores them for every background process, and a script that sends one means it.
+    /// SIGHUP and SIGTSTP stay ignored if they are ignored already (`nohup`). SIGINT and SIGQUIT are handled even if
+    /// they are ignored, because a shell without job control ignores them for every background process.
     ///
     /// # Errors
     /// A system call failed.

@@ -39,7 +39,7 @@ pub fn peer_user(fd: impl AsFd) -> io::Result<u32> {
     if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
 }
 
-/// Makes the system detect within 30 s that the machine at the other end is gone.
+/// Enables keep-alive, so that the system detects within 30 s that the machine at the other end is unreachable.
 ///
 /// # Errors
 /// The system refuses an option.

@@ -47,12 +47,12 @@ enum Method {
     Polled,
 }
 
-/// Whether a writer accepts bytes.
+/// State of a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriterState {
     /// It does.
     Open,
-    /// The reader is gone.
+    /// The reader has closed its end.
     Closed,
     /// Writing failed for another reason, and pending bytes are lost.
     Failed(Errno),
@@ -104,27 +104,27 @@ impl Writer {
         self.target = None;
     }
 
-    /// Whether there is a descriptor.
+    /// Returns whether the writer has a descriptor.
     pub fn is_open(&self) -> bool {
         self.target.is_some()
     }
 
-    /// Whether the descriptor is a terminal.
+    /// Returns whether the descriptor is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// Whether no bytes are pending.
+    /// Returns whether no bytes are pending.
     pub fn is_empty(&self) -> bool {
         self.start == self.buffer.len()
     }
 
-    /// Whether 256 KiB or more are pending.
+    /// Returns whether 256 KiB or more are pending.
     pub fn is_full(&self) -> bool {
         self.buffer.len() - self.start >= HIGH_WATER
     }
 
-    /// Whether bytes are accepted.
+    /// Returns whether bytes are accepted.
     pub fn state(&self) -> WriterState {
         self.state
     }
@@ -137,7 +137,8 @@ impl Writer {
         }
     }
 
-    /// Writes what the descriptor takes. While bytes are pending, `poller` reports `key` when there is room.
+    /// Writes the bytes that the descriptor accepts. While bytes are pending, `poller` reports `key` when there is
+    /// room.
     pub fn flush(&mut self, key: impl Into<Key>, poller: &Poller) {
         self.write();
         let pending = !self.is_empty();
@@ -213,7 +214,7 @@ fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     open(path, flags, Mode::empty())
 }
 
-/// Whether the descriptor has room, or gets room within `timeout`. An error or hangup counts as room: the next write then
+/// Returns whether the descriptor has room within `timeout`. An error or hangup counts as room, because the next write
 /// reports it.
 fn has_room(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
     let mut fds = [PollFd::new(&fd, PollFlags::OUT)];

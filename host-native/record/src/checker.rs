@@ -45,12 +45,12 @@ impl<'b, E: Display> Checker<'b, E> {
         Checker { backend, fault_of, buf, result: None, inputs: 0, outputs: 0 }
     }
 
-    /// Returns how many inputs have been replayed.
+    /// Returns the number of replayed inputs.
     pub fn inputs(&self) -> u64 {
         self.inputs
     }
 
-    /// Returns how many outputs were equal to the recorded ones.
+    /// Returns the number of outputs that equal the recorded ones.
     pub fn outputs(&self) -> u64 {
         self.outputs
     }

@@ -26,7 +26,7 @@ pub enum RecordError {
     Truncated {
         /// Length of the file in bytes.
         offset: u64,
-        /// Whether the file ends inside a record.
+        /// The file ends inside a record.
         inside_record: bool,
     },
     /// A frame is invalid.
@@ -34,7 +34,7 @@ pub enum RecordError {
     Damaged {
         /// Offset of the frame in bytes.
         offset: u64,
-        /// What is wrong with the frame.
+        /// Description of the problem.
         problem: &'static str,
     },
 }

@@ -17,7 +17,7 @@ pub struct Reader<R> {
     offset: u64,
     inputs: u64,
     outputs: u64,
-    /// Whether [`Record::End`] has been read.
+    /// [`Record::End`] has been read.
     ended: bool,
 }
 

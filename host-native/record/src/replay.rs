@@ -6,7 +6,7 @@ use hydrant_core::server::Record;
 
 use crate::{Checker, Difference, Reader, RecordError, Table};
 
-/// How much of a recording was read, and the result of the check.
+/// Counters of a replay and the result of its check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Inputs that were read.

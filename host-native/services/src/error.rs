@@ -7,7 +7,7 @@ use hydrant_reactor::OpenFilesError;
 
 use crate::names::NameServiceError;
 
-/// Why a server cannot start or continue.
+/// Error of a server that cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

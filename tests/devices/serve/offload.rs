@@ -137,7 +137,9 @@ fn what_is_no_board() {
         target.offload("-n 1 true").run()
     };
     nobody("127.0.0.1:1").code(1).warns("no board answers at 127.0.0.1:1: ");
-    nobody("127.0.0.1:pmi").code(2).warns("--target '127.0.0.1:pmi': give a name or an address, and ");
+    nobody("127.0.0.1:pmi")
+        .code(2)
+        .warns("invalid value '127.0.0.1:pmi' for --target: expected a name or an address, ");
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = listener.local_addr().expect("it is bound").to_string();
     let other = std::thread::spawn(move || {

@@ -8,11 +8,11 @@ use plotters::prelude::*;
 
 use crate::measure::Cost;
 
-/// Told apart also by those who see few colours.
+/// Colors that are distinguishable with color blindness.
 const COLORS: [RGBColor; 4] =
     [RGBColor(213, 94, 0), RGBColor(0, 114, 178), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
 
-/// Draws how long fences take over the number of nodes, a line for each number of ranks.
+/// Draws the time of fences over the number of nodes, with a line for each number of ranks.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -56,7 +56,7 @@ pub fn draw(costs: &[Cost], path: &Path) -> Result<(), Box<dyn Error>> {
     }
     let mut empty: Vec<(f64, f64)> = Vec::new();
     for cost in costs {
-        // It hardly depends on the ranks: the largest number of them stands for all.
+        // The value hardly depends on the ranks. The largest number of ranks represents all.
         empty.retain(|&(daemons, _)| daemons != f64::from(cost.daemons));
         empty.push((f64::from(cost.daemons), micros(cost.empty)));
     }

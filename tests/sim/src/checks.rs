@@ -1,4 +1,4 @@
-//! What is promised to ranks, held against what they asked and were answered.
+//! Checks of the guarantees to ranks, based on requests and replies only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,12 @@ use crate::rank::{KEYS, Kind, Meeting, field};
 /// Rounds of each of a rank's keys: the last one put, 0 for none.
 type Rounds = [u32; KEYS as usize];
 
-/// What has happened at a meeting.
+/// State of a meeting.
 #[derive(Clone, Debug, Default)]
 struct Course {
     arrived: BTreeSet<u32>,
     released: BTreeSet<u32>,
-    /// What each member knew when it arrived: of everybody's keys the rounds, what it had put itself included.
+    /// For each member, the rounds of all keys that it could rely on when it arrived, its own puts included.
     known: BTreeMap<u32, Vec<Rounds>>,
 }
 
@@ -20,19 +20,19 @@ struct Course {
 #[derive(Clone, Debug)]
 pub struct Checks {
     size: u32,
-    /// Whether those who died need not come.
+    /// Dead ranks are excluded from meetings.
     survive: bool,
     meetings: Vec<Meeting>,
     courses: Vec<Course>,
     dead: BTreeSet<u32>,
-    /// What each has asked to put, answered or not.
+    /// Rounds that each rank has asked to put, with or without a reply.
     asked: Vec<Rounds>,
-    /// What each rank must find at least: of everybody's keys the rounds that its meetings made visible.
+    /// Minimum rounds that each rank must find, for all keys: those that its meetings made visible.
     floors: Vec<Vec<Rounds>>,
 }
 
 impl Checks {
-    /// Nothing has happened yet.
+    /// Creates the checks before the first request.
     pub fn new(size: u32, survive: bool, meetings: &[Meeting]) -> Checks {
         Checks {
             size,
@@ -45,7 +45,7 @@ impl Checks {
         }
     }
 
-    /// A rank asks to put a value.
+    /// Records a request to put a value.
     pub fn ask_put(&mut self, rank: u32, key: u32, round: u32) {
         self.asked[rank as usize][key as usize] = round;
     }
@@ -61,18 +61,18 @@ impl Checks {
         self.dead.insert(rank);
     }
 
-    /// A rank asks to meet others.
+    /// Records the arrival of a rank at a meeting.
     pub fn arrive(&mut self, rank: u32, meeting: usize) {
         let course = &mut self.courses[meeting];
         assert!(course.arrived.insert(rank), "rank {rank} comes twice to meeting {meeting}: a broken script");
-        // What it learnt from others it passes on.
+        // A meeting also passes on what the rank got from other ranks.
         course.known.insert(rank, self.floors[rank as usize].clone());
     }
 
-    /// A rank is let go.
+    /// Checks and records the release of a rank from a meeting.
     ///
     /// # Panics
-    /// When it must not be.
+    /// The rank must not be released.
     pub fn release(&mut self, rank: u32, meeting: usize, reply: &str) {
         let Meeting { members, kind } = &self.meetings[meeting];
         let course = &mut self.courses[meeting];
@@ -92,7 +92,7 @@ impl Checks {
         }
         let floor = &mut self.floors[rank as usize];
         for (member, known) in &course.known {
-            // Who died may have done so before its node heard of it.
+            // A dead rank may have died before its node received the request.
             if self.dead.contains(member) && !course.released.contains(member) {
                 continue;
             }
@@ -106,7 +106,7 @@ impl Checks {
     }
 
     fn check_ring(&self, rank: u32, meeting: usize, reply: &str) {
-        // Which of those who died had come is not always known from outside.
+        // The arrival of a dead rank is not always visible from outside.
         if !self.dead.is_empty() {
             return;
         }
@@ -122,7 +122,7 @@ impl Checks {
     /// A rank has read a key.
     ///
     /// # Panics
-    /// When the value is older than it may be, or from the future.
+    /// The value is older than the minimum, or newer than any requested put.
     pub fn got(&self, rank: u32, of: u32, key: u32, round: Option<u32>) {
         let least = self.floors[rank as usize][of as usize][key as usize];
         let most = self.asked[of as usize][key as usize];
@@ -133,10 +133,10 @@ impl Checks {
         );
     }
 
-    /// Everybody who came has been let go.
+    /// Checks that all ranks that arrived at meetings were released.
     ///
     /// # Panics
-    /// When somebody has not.
+    /// A rank was not released.
     pub fn check_end(&self) {
         for (meeting, course) in self.courses.iter().enumerate() {
             let left: Vec<&u32> = course

@@ -1,10 +1,9 @@
-//! A simulator: the daemons of a job, each the real core, under one seeded virtual clock.
+//! Simulator of the nodes of a job, each with the real server, under one seeded virtual clock.
 //!
-//! Every node runs a [`hydrant_core::Server`]; [`node`] does for it what a host does, [`net`] carries messages between
-//! nodes with delays of its own for each link, and [`rank`] plays the programs. What is promised to them is checked from
-//! outside, by [`checks`], which know what was asked and answered and nothing of any state. One number, the seed, decides
-//! everything: what the ranks do, who is slow, what is lost and when. [`measure`] asks the same machinery what a fence
-//! costs.
+//! Every node runs a [`hydrant_core::Server`]. [`node`] acts as its host, [`net`] carries messages between nodes with
+//! separate delays for each link, and [`rank`] plays the programs. [`checks`] verify the guarantees to ranks from
+//! outside: they use requests and replies, and no internal state. The seed determines each run: actions of the ranks,
+//! slow nodes, and the times of losses. [`measure`] counts the cost of a fence in the same simulation.
 
 pub mod chart;
 pub mod checks;

@@ -80,7 +80,7 @@ fn run(first: u64, count: u64, show: bool) -> ExitCode {
 }
 
 fn report(radix: u32, nodes: u32, write: Option<PathBuf>) -> Result<(), Box<dyn std::error::Error>> {
-    // Before the minutes that it takes to count.
+    // Checked first, because counting takes minutes.
     let page = |dir: PathBuf| match fs::read_to_string(dir.join("scaling.md")) {
         Ok(text) => Ok((dir, text)),
         Err(why) => Err(format!("{}: {why}", dir.join("scaling.md").display())),

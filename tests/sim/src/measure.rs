@@ -1,4 +1,4 @@
-//! What a fence costs: messages, bytes and time, counted on the real core.
+//! Cost of a fence: messages, bytes and time, counted on the real server.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,24 +11,24 @@ use hydrant_driver::MappedStorage;
 use crate::net::{Net, Speed, Traffic};
 use crate::node::{Deed, Layout, Node};
 
-/// Bytes of the value that each rank puts, about what an MPI library's address takes.
+/// Bytes of the value of each rank, about the size of an MPI library's address.
 const VALUE: usize = 128;
 /// A network as clusters have it: 5 microseconds, and 100 Gbit/s.
 const SPEED: Speed = Speed { delay: 5_000, jitter: 0, per_kilobyte: 80, window: u64::MAX };
-/// What a daemon needs for a message and for each byte of it, in nanoseconds: system calls, encryption, and the log.
+/// Cost of a message and of each byte at a daemon, in nanoseconds: system calls, encryption and the log.
 const PER_MESSAGE: u64 = 4_000;
 const PER_BYTE: u64 = 2;
 
-/// A fence in which every rank puts one value, and one without anything to tell.
+/// Cost of a fence in which every rank puts one value, and of a fence without values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Daemons; the head comes on top.
+    /// Number of daemons, without the head.
     pub daemons: u32,
     /// Ranks.
     pub ranks: u32,
     /// Links from the head to the daemon farthest from it.
     pub depth: u32,
-    /// The most children that a node has.
+    /// Maximum number of children of a node.
     pub children: u32,
     /// Bytes of all keys and values.
     pub data: u64,
@@ -36,29 +36,29 @@ pub struct Cost {
     pub messages: u64,
     /// Bytes of all links.
     pub bytes: u64,
-    /// The most that one node received, in bytes.
+    /// Maximum number of bytes that one node received.
     pub received: u64,
-    /// The most that one node sent, in bytes.
+    /// Maximum number of bytes that one node sent.
     pub sent: u64,
     /// From the last arrival to the last release, in nanoseconds.
     pub time: u64,
-    /// The same where nothing has been put.
+    /// Time of a fence without values, in the same unit.
     pub empty: u64,
 }
 
 impl Cost {
-    /// How many times all keys and values the busiest node received.
+    /// Returns the bytes that the busiest node received, divided by the size of all keys and values.
     pub fn received_times(&self) -> f64 {
         self.received as f64 / self.data as f64
     }
 
-    /// How many times all keys and values the busiest node sent, for each of its neighbours.
+    /// Returns the bytes that the busiest node sent to each neighbour, divided by the size of all keys and values.
     pub fn sent_times(&self) -> f64 {
         self.sent as f64 / self.data as f64 / f64::from(self.children + 1)
     }
 }
 
-/// Counts one fence with what was put, and one without.
+/// Counts a fence with values and a fence without.
 pub fn fence(daemons: u32, ranks: u32, radix: u32) -> Cost {
     let tree = Tree::new(daemons + 1, radix);
     let block = ranks.div_ceil(daemons);
@@ -69,7 +69,7 @@ pub fn fence(daemons: u32, ranks: u32, radix: u32) -> Cost {
         ranks,
         conns: block,
         keys: 2 * ranks,
-        // Half of it is divided among the ranks, and each has one record.
+        // Half of the log is divided among the ranks, and each rank has one record.
         kvs_bytes: 2 * ranks * (16 + 12 + VALUE as u32 + 4),
         links: radix + 1,
         ..Limits::NONE
@@ -112,7 +112,7 @@ pub fn fence(daemons: u32, ranks: u32, radix: u32) -> Cost {
     }
 }
 
-/// All ranks meet; what went over the network, and when the last of them was let go.
+/// Runs a fence of all ranks. Returns the network counters and the time of the last release.
 fn meet(nodes: &mut [Node<'_>], layout: &Layout) -> (Net, u64) {
     let mut net = Net::new(SPEED);
     let mut random = fastrand::Rng::with_seed(0);

@@ -4,25 +4,25 @@ use std::collections::HashMap;
 
 use hydrant_core::trace::Cause;
 
-/// What goes over a link.
+/// Message on a link.
 #[derive(Clone, Debug)]
 pub enum Message {
     /// From core to core.
     Core(Vec<u8>),
-    /// To the head: a node's core says that this job has to end.
+    /// To the head: the server of a node aborts this job.
     Ending(usize, Cause),
-    /// To the head: a node has not been heard of.
+    /// To the head: a node is lost.
     Missing(u32),
-    /// From the head to everybody: this job ends.
+    /// From the head to all nodes: this job ends.
     End(usize),
     /// To the head: so many ranks have ended.
     Ended(u32),
-    /// From the head to everybody: the job is forgotten, and the next one begins, this one, where there is one.
+    /// From the head to all nodes: the job is deregistered, and this next one begins, if it exists.
     Next(usize),
 }
 
 impl Message {
-    /// Bytes on the wire; what hosts tell each other is short.
+    /// Returns the length on the wire in bytes. Messages between hosts are short.
     pub fn len(&self) -> u64 {
         match self {
             Message::Core(bytes) => bytes.len() as u64,
@@ -36,14 +36,14 @@ impl Message {
     }
 }
 
-/// How links behave, in nanoseconds.
+/// Timing of links, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
     /// The shortest time from one end to the other.
     pub delay: u64,
-    /// How much longer it may take, at random for each message.
+    /// Maximum additional delay, random for each message.
     pub jitter: u64,
-    /// How long a thousand bytes take.
+    /// Time for a thousand bytes.
     pub per_kilobyte: u64,
     /// Bytes under way from which on the sender has to wait.
     pub window: u64,
@@ -52,9 +52,9 @@ pub struct Speed {
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wire {
-    /// When the sender can send the next byte.
+    /// Time at which the sender can send the next byte.
     free: u64,
-    /// When the last message arrives.
+    /// Time of the last message's arrival.
     last: u64,
     under_way: u64,
     blocked: bool,
@@ -69,12 +69,12 @@ pub struct Net {
     wires: HashMap<(u32, u32), Wire>,
 }
 
-/// What became of a message.
+/// Result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// When it arrives.
+    /// Time of arrival.
     pub at: u64,
-    /// Whether the link takes no more from now on.
+    /// The link accepts no further messages.
     pub blocked: bool,
 }
 
@@ -99,7 +99,7 @@ impl Net {
         Sent { at, blocked: fresh }
     }
 
-    /// A message has arrived; whether its sender may send again that had to wait.
+    /// Handles the arrival of a message. Returns whether a blocked sender may send again.
     pub fn arrived(&mut self, from: u32, to: u32, len: u64) -> bool {
         let wire = self.wires.entry((from, to)).or_default();
         wire.under_way -= len;
@@ -135,7 +135,7 @@ impl Net {
     }
 }
 
-/// What a node had to do with the network.
+/// Traffic of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Messages in both directions.

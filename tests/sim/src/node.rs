@@ -1,4 +1,4 @@
-//! A node: the real core, and what a host does for it.
+//! Simulated node: the real server and its host.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
@@ -13,14 +13,14 @@ use crate::net::Message;
 /// The job's number.
 pub const JOB: JobId = JobId(0);
 
-/// What a node has to deal with, in the order in which it came.
+/// Input of a node, queued in order of arrival.
 #[derive(Clone, Debug)]
 pub enum Item {
     /// A client's bytes.
     Client {
         /// Of which job, in the order of the scenario.
         job: usize,
-        /// Whose.
+        /// Rank of the client.
         rank: u32,
         /// All or a part of a message.
         bytes: Vec<u8>,
@@ -29,38 +29,38 @@ pub enum Item {
     Message {
         /// The neighbour.
         from: u32,
-        /// What it says.
+        /// Message.
         message: Message,
     },
     /// A rank's process has ended.
     Exit {
-        /// Whose.
+        /// Rank of the process.
         rank: u32,
-        /// How.
+        /// Exit of the process.
         exit: Exit,
     },
     /// A link takes messages again.
     Writable {
-        /// Where it leads.
+        /// Neighbour at the other end of the link.
         to: u32,
     },
-    /// Time has come.
+    /// A timeout of the server.
     Tick,
 }
 
-/// What a node's core wants done.
+/// Action that a node's server requests.
 #[derive(Clone, Debug)]
 pub enum Deed {
     /// A reply to a rank.
     Reply {
-        /// Whose.
+        /// Rank of the client.
         rank: u32,
         /// The reply.
         bytes: Vec<u8>,
     },
     /// A message to a neighbour's core.
     Send {
-        /// Where to.
+        /// Destination.
         to: u32,
         /// The message.
         bytes: Vec<u8>,
@@ -74,17 +74,17 @@ pub enum Deed {
 pub struct Node<'m> {
     /// The core.
     pub server: Server<'m>,
-    /// What waits for it.
+    /// Inputs that have not been handled.
     pub inbox: VecDeque<Item>,
-    /// Until when it is at work.
+    /// Time until which the node is busy.
     pub busy: u64,
-    /// Whether it is to look into its inbox at some time.
+    /// The handling of the inbox is scheduled.
     pub scheduled: bool,
-    /// Whether it still exists.
+    /// The node exists.
     pub alive: bool,
-    /// Which job it serves, in the order of the scenario.
+    /// Index of the served job in the scenario.
     pub job: Option<usize>,
-    /// Whether that is ending.
+    /// The job is ending.
     pub ending: bool,
     /// The rank of each connection.
     ranks: Vec<u32>,
@@ -93,34 +93,34 @@ pub struct Node<'m> {
     /// Bytes of clients that the core has not consumed.
     pending: HashMap<u32, Vec<u8>>,
     buffer: Vec<u8>,
-    /// A digest of all that the core was told and said.
+    /// Digest of all inputs and outputs of the server.
     pub digest: u64,
-    /// All that the core was told and asked, where that is kept.
+    /// All inputs and polls of the server, if they are kept.
     pub tape: Option<Vec<Taped>>,
 }
 
 /// Something on a tape.
 #[derive(Clone, Debug)]
 pub enum Taped {
-    /// The core was told this, at that time.
+    /// An input at this time.
     Input(u64, Vec<u8>),
-    /// It was asked what to do.
+    /// A poll.
     Poll,
 }
 
-/// How the nodes of a job hang together, and which ranks they have.
+/// Tree of the nodes of a job, and the places of ranks.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// How many, the head included.
+    /// Number of nodes, including the head.
     pub nodes: u32,
     /// Children of each at most.
     pub radix: u32,
-    /// Where each rank is.
+    /// Node of each rank.
     pub places: Vec<u32>,
 }
 
 impl<'m> Node<'m> {
-    /// A node that serves nothing yet.
+    /// Creates a node without a job.
     pub fn new(limits: Limits, memory: &'m mut MappedStorage, seed: u32, keep_tape: bool) -> Node<'m> {
         Node {
             server: Server::new(limits, memory.lend(), seed)
@@ -140,7 +140,7 @@ impl<'m> Node<'m> {
         }
     }
 
-    /// Tells the core something that it has to take.
+    /// Passes the server an input that it must accept.
     pub fn tell(&mut self, now: u64, input: Input<'_>) -> Consumed {
         match self.try_tell(now, input) {
             Ok(consumed) => consumed,
@@ -148,7 +148,7 @@ impl<'m> Node<'m> {
         }
     }
 
-    /// Tells the core something.
+    /// Passes the server an input.
     pub fn try_tell(&mut self, now: u64, input: Input<'_>) -> Result<Consumed, Fault> {
         if let Some(tape) = &mut self.tape {
             tape.push(Taped::Input(now, postcard::to_stdvec(&input).expect("inputs are records")));
@@ -156,7 +156,7 @@ impl<'m> Node<'m> {
         self.server.handle(Time(now / 1_000_000), input)
     }
 
-    /// Does again what a tape says; what the core said is in the digest.
+    /// Replays the inputs of a tape. The outputs are compared by the digest.
     pub fn replay(&mut self, tape: &[Taped]) {
         for entry in tape {
             match entry {
@@ -184,7 +184,7 @@ impl<'m> Node<'m> {
         output
     }
 
-    /// Takes one thing that the core says; false where it says nothing.
+    /// Polls one output of the server. Returns false if there is none.
     pub fn poll(&mut self, deeds: &mut Vec<Deed>) -> bool {
         let ranks = std::mem::take(&mut self.ranks);
         let said = self.ask().map(|output| deeds.extend(deed(&output, &ranks)));
@@ -212,7 +212,7 @@ impl<'m> Node<'m> {
         self.ending = false;
     }
 
-    /// Hands in a client's bytes, with those that it left before.
+    /// Passes the bytes of a client to the server, together with its pending bytes.
     pub fn hear(&mut self, now: u64, rank: u32, bytes: &[u8]) {
         let mut all = self.pending.remove(&rank).unwrap_or_default();
         all.extend_from_slice(bytes);
@@ -239,7 +239,7 @@ impl<'m> Node<'m> {
     }
 }
 
-/// What an output asks for, where that is anything here.
+/// Converts an output to an action of the simulator, if it has one.
 fn deed(output: &Output<'_>, ranks: &[u32]) -> Option<Deed> {
     match *output {
         Output::Bytes { conn, bytes } => {

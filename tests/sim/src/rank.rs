@@ -12,39 +12,39 @@ pub enum Step {
     Init,
     /// Puts a value that names the round under one of its keys.
     Put {
-        /// Which key.
+        /// Number of the key.
         key: u32,
         /// The round.
         round: u32,
-        /// How many bytes the value has.
+        /// Length of the value in bytes.
         len: usize,
-        /// Whether it may be refused for want of room.
+        /// The put may be refused for lack of room.
         greedy: bool,
     },
     /// Waits for others, at a meeting that all of them name by the same number.
     Meet {
-        /// Which one, in the order of the scenario.
+        /// Index of the meeting in the scenario.
         meeting: usize,
     },
     /// Reads another's key.
     Get {
-        /// Whose.
+        /// Rank that put the key.
         rank: u32,
-        /// Which key.
+        /// Number of the key.
         key: u32,
     },
-    /// Says that it is done.
+    /// Finalizes.
     Finalize,
     /// Its process ends.
     End(Exit),
 }
 
-/// Where ranks meet.
+/// Meeting of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meeting {
-    /// Who has to come.
+    /// Ranks that have to arrive.
     pub members: Vec<u32>,
-    /// How it is asked for.
+    /// Kind of request.
     pub kind: Kind,
 }
 
@@ -62,25 +62,25 @@ pub enum Kind {
 /// A rank in its program.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// What it does.
+    /// Steps of the rank.
     pub steps: Vec<Step>,
-    /// Which of them it is at.
+    /// Index of the current step.
     pub at: usize,
-    /// What its job is called.
+    /// Name of the job.
     pub name: String,
-    /// The language that it speaks: 1 or 2.
+    /// PMI version: 1 or 2.
     pub protocol: u32,
-    /// How its process ended.
+    /// Exit of the process, after its end.
     pub exit: Option<Exit>,
 }
 
 impl Script {
-    /// The step that it is at.
+    /// Returns the current step.
     pub fn step(&self) -> Option<&Step> {
         self.steps.get(self.at)
     }
 
-    /// What it says for a step; nothing for one that is no request.
+    /// Returns the request of a step. None for a step without a request.
     pub fn message(&self, rank: u32, step: &Step, meetings: &[Meeting]) -> Option<Vec<u8>> {
         let words = match self.protocol {
             1 => self.line(rank, step, meetings)?,
@@ -134,13 +134,13 @@ impl Script {
         Some(format!("{:6}{body}", body.len()))
     }
 
-    /// How many replies a step has.
+    /// Returns the number of replies of a step.
     pub fn replies(&self, step: &Step) -> u32 {
         if matches!(step, Step::Init) && self.protocol == 2 { 2 } else { 1 }
     }
 }
 
-/// A value of `len` bytes that begins with the round.
+/// Returns a value of `len` bytes that begins with the round.
 fn value(round: u32, len: usize) -> String {
     let mut value = format!("{round}_");
     value.extend(std::iter::repeat_n('x', len.saturating_sub(value.len())));
@@ -153,7 +153,7 @@ pub fn field<'a>(reply: &'a str, name: &str) -> Option<&'a str> {
     fields.filter_map(|field| field.split_once('=')).find(|(known, _)| *known == name).map(|(_, value)| value)
 }
 
-/// The round that a reply's value names; nothing for a miss.
+/// Returns the round of the value in a reply. None for a miss.
 pub fn round(reply: &str) -> Option<u32> {
     field(reply, "value")?.split('_').next()?.parse().ok()
 }

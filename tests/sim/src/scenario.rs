@@ -6,18 +6,18 @@ use crate::net::Speed;
 use crate::node::Layout;
 use crate::rank::{KEYS, Kind, Meeting, Script, Step};
 
-/// What a run is about.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Decides everything else.
     pub seed: u64,
     /// Nodes and ranks.
     pub layout: Layout,
-    /// How links behave.
+    /// Timing of links.
     pub speed: Speed,
-    /// How many times slower than others each node is.
+    /// Slowness factor of each node.
     pub slowness: Vec<u64>,
-    /// Whether a rank that fails ends its job.
+    /// A rank that fails ends its job.
     pub cleanup: bool,
     /// Jobs, one after the other.
     pub jobs: Vec<Program>,
@@ -25,18 +25,18 @@ pub struct Scenario {
     pub lost: Option<(u32, u64)>,
     /// Bytes of log.
     pub kvs_bytes: u32,
-    /// Whether the host errs now and then.
+    /// The host makes occasional mistakes.
     pub mistakes: bool,
 }
 
-/// What the ranks of one job do.
+/// Scripts of the ranks of one job.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Each rank's script.
     pub scripts: Vec<Script>,
-    /// Where they meet.
+    /// Meetings of the ranks.
     pub meetings: Vec<Meeting>,
-    /// Whether it is to end by a failure.
+    /// The job ends by a failure.
     pub fails: bool,
 }
 
@@ -109,7 +109,7 @@ impl Program {
         let mut fails = false;
         for steps in &mut steps {
             steps.extend([Step::Finalize, Step::End(Exit::Code(0))]);
-            // In a job that goes on without them some die; in others that is the end of it.
+            // In a job that survives failures some ranks die. In other jobs a death ends the job.
             if random.u32(..if cleanup { 40 } else { 6 }) == 0 {
                 fails |= cleanup;
                 let last = steps.len() - 2;
@@ -123,7 +123,7 @@ impl Program {
     }
 }
 
-/// Some ranks meet in groups, in the same order everywhere.
+/// Adds meetings of groups of ranks, in the same order for all ranks.
 fn add_groups(
     size: u32,
     round: u32,

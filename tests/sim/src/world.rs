@@ -1,4 +1,4 @@
-//! The event loop: what happens when.
+//! Event loop of the simulator.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,11 +15,11 @@ use crate::node::{Deed, Item, JOB, Node};
 use crate::rank::{self, Script, Step};
 use crate::scenario::Scenario;
 
-/// How long a client's bytes take to its node, in nanoseconds.
+/// Delay of a client's bytes to its node, in nanoseconds.
 const SOCKET: u64 = 5_000;
-/// What a node needs for anything that it deals with.
+/// Time that a node needs for each input, in nanoseconds.
 const WORK: u64 = 2_000;
-/// How long it takes until the loss of a daemon is noticed, in nanoseconds.
+/// Time until the loss of a daemon is noticed, in nanoseconds.
 const HEARTBEAT: u64 = 30_000_000;
 /// More events than any scenario has.
 const EVENTS_MAX: u64 = 20_000_000;
@@ -42,7 +42,7 @@ enum Event {
     },
 }
 
-/// What happens to a rank.
+/// Event of a rank.
 #[derive(Clone, Debug)]
 enum Life {
     Act(u32),
@@ -67,11 +67,11 @@ pub struct World<'m> {
     /// Replies that a rank still waits for.
     awaited: Vec<u32>,
     checks: Checks,
-    /// Ranks of the last job that are done, and end when nothing is under way any more.
+    /// Ranks of the last job that have finished their steps, and end when no event is pending.
     idle: Vec<u32>,
-    /// Which job it is.
+    /// Index of the current job.
     job: usize,
-    /// Ranks that have ended, as the head knows.
+    /// Number of ranks that have ended, as known to the head.
     ended: u32,
     /// A daemon has been lost.
     lost: bool,
@@ -79,10 +79,10 @@ pub struct World<'m> {
     done: usize,
 }
 
-/// What a run was like.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// A digest of all that the cores said.
+    /// Digest of all outputs of the servers.
     pub digest: u64,
     /// Events.
     pub events: u64,
@@ -90,7 +90,7 @@ pub struct Summary {
     pub time: u64,
     /// Jobs that came to their end.
     pub jobs: usize,
-    /// Whether a daemon was lost in the middle.
+    /// A daemon was lost during the run.
     pub lost: bool,
 }
 
@@ -112,7 +112,7 @@ pub fn limits(scenario: &Scenario) -> Limits {
 /// Runs a scenario to its end.
 ///
 /// # Panics
-/// When a promise is broken.
+/// A guarantee is broken.
 pub fn run(scenario: &Scenario) -> Summary {
     let limits = limits(scenario);
     let mut memory: Vec<MappedStorage> =
@@ -200,7 +200,7 @@ impl<'m> World<'m> {
         events
     }
 
-    /// Nothing is under way, and all who live are done: no group waits for anybody.
+    /// Checks that no group is waiting after all events are handled and all living ranks are done.
     fn check_groups(&self) {
         let taken: Vec<u32> = self.nodes.iter().map(|node| node.server.used(Limit::Groups)).collect();
         let ended = self.lost || self.nodes[0].ending;
@@ -215,7 +215,7 @@ impl<'m> World<'m> {
         assert!(left.is_empty(), "{left:?} are left behind");
     }
 
-    /// Ranks of living nodes that have not ended, and what they are at.
+    /// Returns the ranks of living nodes that have not ended, with their current steps.
     fn stuck(&self) -> Vec<(u32, Option<&Step>)> {
         let place = |rank: u32| self.scenario.layout.places[rank as usize] as usize;
         let ranks = (0u32..).zip(&self.scripts);
@@ -261,7 +261,7 @@ impl<'m> World<'m> {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Rank(job, life) if job == self.job => self.live(life),
-            // Of a job that is over.
+            // The event belongs to a job that has ended.
             Event::Rank(..) => {}
             Event::Arrive { from, to, message } => {
                 if self.net.arrived(from, to, message.len()) {
@@ -334,7 +334,7 @@ impl<'m> World<'m> {
             Item::Message { message, .. } => return self.host_message(node, message),
             Item::Exit { rank, exit } => {
                 state.exit(now, rank, exit);
-                // What the core has to say of it goes first.
+                // Outputs of the server about the exit are sent first.
                 self.settle(node);
                 return self.climb(node, Message::Ended(1));
             }
@@ -348,7 +348,7 @@ impl<'m> World<'m> {
         self.settle(node);
     }
 
-    /// The host breaks the contract: nothing may change.
+    /// Passes the server an input that breaks the host's contract. The state must not change.
     fn err(&mut self, node: u32) {
         let now = self.now;
         let mistake = self.random.u32(..7);
@@ -373,7 +373,7 @@ impl<'m> World<'m> {
         assert!(before == state.snapshot(), "{input:?} is a fault, and changed something");
     }
 
-    /// Does what a node's core says.
+    /// Executes the outputs of a node's server.
     fn settle(&mut self, node: u32) {
         let now = self.nodes[node as usize].busy.max(self.now);
         let mut deeds = Vec::new();
@@ -399,7 +399,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Sends a message; whether the link is full now.
+    /// Sends a message. Returns whether the link is full.
     fn send(&mut self, from: u32, to: u32, message: Message) -> bool {
         let now = self.nodes[from as usize].busy.max(self.now);
         let sent = self.net.send(now, from, to, message.len(), &mut self.random);
@@ -415,7 +415,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Passes a message to everybody below.
+    /// Passes a message to all nodes below.
     fn descend(&mut self, node: u32, message: &Message) {
         for child in self.tree.children(node) {
             self.send(node, child.start, message.clone());
@@ -456,7 +456,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// All ranks have ended, and the head knows.
+    /// Finishes the job after the head has seen the end of all ranks, and opens the next one.
     fn finish(&mut self) {
         if self.scenario.jobs[self.job].fails {
             assert!(self.nodes[0].ending, "a rank died, and the job went on");

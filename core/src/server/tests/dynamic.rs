@@ -6,7 +6,7 @@ use crate::wire;
 
 const MANY: Limits = Limits { jobs: 3, ranks: 8, conns: 10, kvs_bytes: 8192, keys: 64, ..SMALL };
 
-/// Two jobs of two ranks, on connections 0, 1 and 2, 3.
+/// Registers two jobs of two ranks, on connections 0, 1 and 2, 3.
 pub(super) fn two_jobs(lookup_wait: u64) -> Host {
     let mut host = Host::with_limits(MANY);
     for (job, name) in [(JobId(0), "kvs_0"), (JobId(1), "kvs_1")] {
@@ -21,7 +21,7 @@ pub(super) fn two_jobs(lookup_wait: u64) -> Host {
 }
 
 impl Host {
-    /// Asks, and wants that reply.
+    /// Sends a request and expects this reply.
     fn expects(&mut self, conn: u32, command: &str, reply: &str) {
         self.asks(conn, &format!("cmd={command}"));
         let name = command.split(';').next().unwrap_or_default();
@@ -61,7 +61,7 @@ fn a_lookup_waits_until_somebody_publishes_or_its_time_is_up() {
     host.now = Time(600);
     host.tell(Input::Timeout);
     host.gets(2, "cmd=name-lookup-response;rc=14;errmsg=nobody has published that name;");
-    // Nothing is left of what nobody waits for.
+    // Dropped look-ups leave no slots in use.
     host.expects(2, "name-publish;name=other;port=x;", "0;");
 }
 
@@ -265,7 +265,7 @@ fn process_sets_are_counted_by_those_who_are_in_them() {
     host.expects(1, "pset-info;name=app://ocean;", "0;size=2;");
 }
 
-/// A job of `size` ranks that goes on without those who die, past PMI-2's introduction.
+/// Registers a job of `size` ranks that continues without dead ranks, after PMI-2's handshake.
 fn surviving(size: u32) -> Host {
     let mut host = Host::with_limits(MANY);
     host.job(JobSpec { cleanup: false, ..spec(size) });

@@ -36,20 +36,20 @@ const SMALL: Limits = Limits {
     links: 0,
 };
 
-/// The hash seed of every server here.
+/// Hash seed of every server here.
 const SEED: u32 = 7;
 
-/// Storage for these limits that is never freed. The index is not empty, as [`Server::new`] clears it.
+/// Allocates storage for these limits that is never freed. The index is not empty, because [`Server::new`] clears it.
 fn storage(limits: &Limits) -> Storage<'static> {
     let storage = Box::leak(Box::new(OwnedStorage::new(limits))).lend();
     storage.index.iter().for_each(|slot| slot.store(9, Ordering::Relaxed));
     storage
 }
 
-/// A server, and what it has said.
+/// Server with its outputs.
 struct Host {
     server: Server<'static>,
-    /// The index of its log, which others may look at too.
+    /// Index of its log, for readers of shared memory.
     index: &'static [AtomicU32],
     now: Time,
     replies: VecDeque<(ConnId, String)>,
@@ -67,7 +67,7 @@ impl Host {
         Host { server, index, now: Time(0), replies, events, messages }
     }
 
-    /// A job of `size` ranks on connections of the same numbers.
+    /// Registers a job of `size` ranks on connections with the same numbers.
     fn new(size: u32) -> Host {
         let mut host = Host::with_limits(SMALL);
         host.job(spec(size));
@@ -77,7 +77,7 @@ impl Host {
         host
     }
 
-    /// The same, each rank past PMI-2's introduction.
+    /// Does the same, with each rank after PMI-2's handshake.
     fn v2(size: u32) -> Host {
         let mut host = Host::new(size);
         for rank in 0..size {
@@ -122,7 +122,7 @@ impl Host {
         self.tell(Input::Bytes { conn: ConnId(conn), bytes: bytes.as_bytes(), full: false })
     }
 
-    /// Says a PMI-2 message.
+    /// Sends a PMI-2 request.
     fn asks(&mut self, conn: u32, body: &str) -> Consumed {
         let consumed = self.says(conn, &format!("{:6}{body}", body.len()));
         assert_eq!(consumed.bytes as usize, body.len() + 6);
@@ -133,7 +133,7 @@ impl Host {
         assert_eq!(self.replies.pop_front(), Some((ConnId(conn), reply.into())));
     }
 
-    /// Hears a PMI-2 message.
+    /// Expects a PMI-2 reply.
     fn gets(&mut self, conn: u32, body: &str) {
         self.hears(conn, &format!("{:6}{body}", body.len()));
     }
@@ -434,7 +434,7 @@ fn a_fault_leaves_the_state_as_it_was() {
 #[test]
 fn a_refusal_changes_nothing_but_the_reply_owed() {
     let mut host = Host::v2(2);
-    // Whose turn is next is state too: let it be the one that every reply to rank 0 leaves.
+    // The next connection in turn is part of the state. This leaves it after a reply to rank 0.
     host.asks(0, "cmd=job-getid;");
     host.replies.clear();
     let before = host.snapshot();

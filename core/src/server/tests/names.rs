@@ -5,7 +5,7 @@ use crate::UpcallId;
 use crate::limits::{MESSAGE_TEXT_MAX, PORT_MAX};
 use crate::wire::{Command, Protocol, decode_upcall};
 
-/// Two ranks, 0 of PMI-2 and 1 of PMI-1, whose names the host sees to.
+/// Registers two ranks, 0 with PMI-2 and 1 with PMI-1, whose host carries out requests about names.
 fn remote(limits: Limits) -> Host {
     let mut host = Host::with_limits(limits);
     host.job(JobSpec { remote_names: true, ..spec(2) });
@@ -40,7 +40,7 @@ fn the_host_is_asked_in_the_words_of_the_client() {
     let published = decode_upcall(Protocol::V2, counted.as_bytes()).unwrap();
     assert_eq!(published, Command::Publish { name: "a;b".into(), port: "p#1".into() });
     assert_eq!(decode_upcall(Protocol::V2, b"cmd=kvs-fence;"), None);
-    // In any order.
+    // Completion may be in any order.
     host.named(1, 0, b"p#1");
     host.hears(1, "cmd=lookup_result rc=0 info=ok port=p#1\n");
     host.named(0, 0, b"");
@@ -48,7 +48,7 @@ fn the_host_is_asked_in_the_words_of_the_client() {
     host.asks(0, "cmd=name-lookup;name=a;;b;");
     host.named(0, 0, b"x;y");
     host.gets(0, "cmd=name-lookup-response;rc=0;port=x;;y;value=x;;y;");
-    // Nothing of it is this server's own.
+    // This server's own name service is not used.
     host.events.clear();
     host.job_of_its_own();
     host.asks(2, "cmd=name-lookup;name=a;;b;");
@@ -56,7 +56,7 @@ fn the_host_is_asked_in_the_words_of_the_client() {
 }
 
 impl Host {
-    /// Connection 2 is the only rank of a job whose names are the server's.
+    /// Registers a job of one rank, on connection 2, that uses the server's own name service.
     fn job_of_its_own(&mut self) {
         let limits = Limits { jobs: 2, ..SMALL };
         *self = Host { replies: VecDeque::new(), ..Host::with_limits(limits) };
@@ -132,7 +132,7 @@ fn a_request_goes_with_its_connection() {
     let (_, said) = host.replies.pop_front().unwrap();
     assert!(said.contains("rc=2;errmsg=limit spawns (2) is used up"), "{said}");
     host.tell(Input::Closed { conn: ConnId(0) });
-    // The host is at it still, and its answer frees the slot.
+    // The host still carries out the upcall. Its completion frees the slot.
     host.named(0, 0, b"late");
     host.silent();
     assert_eq!(

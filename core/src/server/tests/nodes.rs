@@ -19,14 +19,14 @@ const LIMITS: Limits = Limits {
     links: 4,
 };
 
-/// Node 0 is the head, and rank `r` is on node `1 + r % (nodes - 1)`.
+/// Servers of several nodes. Node 0 is the head, and rank `r` is on node `1 + r % (nodes - 1)`.
 struct Cluster {
     hosts: Vec<Host>,
-    /// What is on its way, by sender and receiver.
+    /// Messages in flight, by sender and receiver.
     wires: BTreeMap<(u32, u32), VecDeque<Vec<u8>>>,
     size: u32,
     seed: u64,
-    /// Ranks that have been answered since somebody looked.
+    /// Ranks with a reply since the last check, and the replies.
     heard: BTreeMap<u32, String>,
 }
 
@@ -67,7 +67,7 @@ impl Cluster {
         (self.seed >> 33) as usize % below
     }
 
-    /// Takes down what the servers have said.
+    /// Collects the outputs of the servers.
     fn collect(&mut self) {
         for (from, host) in (0u32..).zip(&mut self.hosts) {
             for (to, message) in host.messages.drain(..) {
@@ -79,7 +79,7 @@ impl Cluster {
         }
     }
 
-    /// Delivers one message; false when none is on its way.
+    /// Delivers one message. Returns false if none is in flight.
     fn deliver(&mut self) -> bool {
         self.collect();
         let full: Vec<(u32, u32)> =
@@ -111,12 +111,13 @@ impl Cluster {
         self.asks(rank, &std::format!("get kvsname=kvs_1 key={key}"))
     }
 
-    /// Slots that groups have, on all nodes.
+    /// Returns the number of group slots in use on all nodes.
     fn groups(&self) -> u32 {
         self.hosts.iter().map(|host| host.server.used(Limit::Groups)).sum()
     }
 
-    /// Says the same for each of these, with deliveries in between; nobody may be answered before all have.
+    /// Sends the same request for each of these ranks, with deliveries in between. No rank may get a reply before all
+    /// requests were sent.
     fn tracker(&mut self, ranks: &[u32], line: &str, reply: &str) {
         let mut waiting: Vec<u32> = ranks.to_vec();
         while !waiting.is_empty() {
@@ -153,7 +154,7 @@ fn a_fence_brings_every_put_to_every_node() {
                 assert_eq!(all.get(rank, &std::format!("k{other}")), value);
             }
         }
-        // Each record went over each link of its way once.
+        // Each record was sent over each link of its path once.
         let logs: BTreeSet<u32> = all.hosts.iter().map(|host| host.server.kvs.written()).collect();
         assert_eq!(logs.len(), 1, "all logs are of one length: {logs:?}");
     }
@@ -178,7 +179,7 @@ fn groups_meet_across_nodes_and_carry_their_puts() {
     for seed in 0..20 {
         let mut all = Cluster::new(7, 2, 12, true, seed);
         for round in 0..3 {
-            // Ranks 0 and 6 share a node; 1 and 3 do not.
+            // Ranks 0 and 6 share a node. Ranks 1 and 3 do not.
             for (group, ranks) in [("1,3", &[1, 3][..]), ("0,6", &[0, 6]), ("0,2,4,11", &[0, 2, 4, 11])] {
                 let first = ranks[0];
                 all.asks(first, &std::format!("put kvsname=kvs_1 key=g value={group}.{round}"));
@@ -199,7 +200,7 @@ fn groups_meet_across_nodes_and_carry_their_puts() {
 #[test]
 fn a_group_whose_member_dies_while_it_waits_ends_on_all_nodes() {
     let mut all = Cluster::new(7, 2, 12, false, 1);
-    // Rank 0 is on a node above that of rank 1, and rank 4 in another part of the tree.
+    // Rank 0 is on a node above that of rank 1. Rank 4 is in another part of the tree.
     for (tag, dies, comes) in [(1, 0, 1), (2, 4, 1), (3, 3, 1)] {
         let line = std::format!("barrier_in group={dies},{comes}:{tag}");
         all.says(dies, &line);
@@ -300,7 +301,7 @@ fn fences_do_not_wait_for_the_dead_of_other_nodes() {
         let living = [0, 1, 2, 4, 5, 6];
         all.says(0, "barrier_in");
         all.says(2, "barrier_in group=2,3,7:4");
-        // All ranks of one node.
+        // These are all ranks of one node.
         for rank in [3, 7] {
             all.host(rank).exits(rank, Exit::Signal(9));
         }
@@ -418,12 +419,12 @@ fn nonsense_from_a_neighbour_changes_nothing() {
         vec![],
         vec![9],
         gone(0),
-        // Ranks that the job does not have, cut records, a ring's record that is another rank's.
+        // Ranks that the job does not have, truncated records, and a ring's record of another rank.
         message(records, &[99, 1, b'k', 1, b'v']),
         message(records, &[0, 1, b'k', 9, b'v']),
         message(records, &[0, 0, 1, b'v']),
         message(ring, &[0, 5, 1, 0, 0, 0, b'l', 0]),
-        // What only a parent says, what only a child does, and groups that nobody is in or waits in.
+        // Messages that only a parent or only a child sends, and groups without members or waiting ranks.
         message(release(Collective::Fence), &[]),
         message(release(Collective::Group(0)), &[1]),
         message(arrive(Collective::Ring), &[]),
@@ -511,7 +512,7 @@ fn the_missing_are_named_where_they_are() {
     let late: Vec<String> = all.hosts.iter_mut().flat_map(|host| host.events.drain(..)).collect();
     assert_eq!(late.len(), 1, "{late:?}");
     assert!(late[0].contains("arrived: 0, size: 2, missing: \"1,3\""), "{late:?}");
-    // The next fence is another one.
+    // The next fence is independent.
     for rank in [1, 3] {
         all.says(rank, "barrier_in");
     }

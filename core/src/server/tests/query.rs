@@ -30,7 +30,7 @@ fn it_asks_for_a_rank_and_is_not_its_connection() {
     host.gets(4, "cmd=job-getid-response;rc=0;jobid=kvs_1;");
     host.asks(4, "cmd=info-getjobattr;key=universeSize;");
     host.gets(4, "cmd=info-getjobattr-response;rc=0;found=TRUE;value=9;");
-    // It comes and goes while the rank waits in a fence.
+    // The query connection is opened and closed while the rank waits in a fence.
     host.asks(1, "cmd=kvs-fence;");
     host.asks(4, "cmd=finalize;");
     host.gets(4, "cmd=finalize-response;rc=0;");
@@ -45,13 +45,13 @@ fn it_asks_for_a_rank_and_is_not_its_connection() {
 
 #[test]
 fn it_counts_for_nothing_in_the_rank_s_life() {
-    // A rank that never initializes may ask and leave.
+    // A rank that never initializes may query and disconnect.
     let mut host = Host::with_limits(SMALL);
     host.job(spec(2));
     query(&mut host, 0, "pmirank=0;");
     host.tell(Input::Exited { job: JOB, rank: Rank(0), exit: Exit::Code(0) });
     assert!(host.events.is_empty(), "it has not been initialized: {:?}", host.events);
-    // One that is connected is still to finalize on its own connection.
+    // A connected rank must still finalize on its own connection.
     host.open(1, Some(1));
     host.join_v2(1, "pmirank=1;");
     query(&mut host, 2, "pmirank=1;");

@@ -6,7 +6,7 @@ use crate::fault::Damage;
 use crate::snapshot::{DIGEST, HEADER};
 use crate::store::log::hash;
 
-/// A server with something in every table.
+/// Creates a server with an entry in every table.
 fn busy() -> Host {
     let mut host = Host::v2(3);
     host.tell(Input::Pset { job: JOB, name: "low", first: Rank(0), count: 2 });
@@ -32,13 +32,13 @@ fn restored(snapshot: &[u8]) -> Result<Server<'static>, Fault> {
     Server::restore(snapshot, storage(&SMALL))
 }
 
-/// Gives bytes the digest that they should have.
+/// Sets the digest of changed bytes.
 fn sign(snapshot: &mut [u8]) {
     let (body, digest) = snapshot.split_last_chunk_mut::<DIGEST>().unwrap();
     *digest = hash(0, body).to_le_bytes();
 }
 
-/// Tells a server whatever there is to be told; it may say what it likes, and must not panic.
+/// Applies many inputs to a server. Its outputs are arbitrary. It must not panic.
 fn exercise(mut server: Server<'static>) {
     let mut buf = [0; OUTPUT_MAX];
     let spawn = UpcallId(0);
@@ -72,7 +72,7 @@ fn exercise(mut server: Server<'static>) {
     inputs.push(Input::DeregisterJob { job: JOB });
     inputs.push(Input::RegisterJob(JobSpec::new(JOB, "next", 2)));
     for (at, input) in inputs.into_iter().enumerate() {
-        // Most of them are faults to a server that knows nothing of it.
+        // Most of these inputs are faults.
         let _ = server.handle(Time(at as u64 * 1000), input);
         for _ in 0..100 {
             if server.poll(&mut buf).unwrap().is_none() {
@@ -114,7 +114,7 @@ fn damage_is_found() {
 #[test]
 fn limits_that_no_memory_holds_are_refused() {
     let mut snapshot = saved(&Host::with_limits(Limits::NONE).server);
-    // The first limit, jobs, as the largest number there is.
+    // The first limit, jobs, is set to the maximum.
     snapshot.splice(HEADER.len()..HEADER.len() + 1, [0xff, 0xff, 0xff, 0xff, 0x0f]);
     sign(&mut snapshot);
     let error = restored(&snapshot).unwrap_err();
@@ -144,7 +144,7 @@ fn what_was_made_up_is_refused_or_harmless() {
             sign(&mut made_up);
             match restored(&made_up) {
                 Ok(server) => {
-                    // A number may be written longer than it need be, but only once.
+                    // The encoding of a number may be longer than necessary, but not in a new snapshot.
                     let again = saved(&server);
                     let whole = restored(&again).is_ok_and(|server| saved(&server) == again);
                     assert!(whole, "byte {at} changed by {change}");

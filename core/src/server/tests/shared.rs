@@ -4,7 +4,7 @@ use super::dynamic::two_jobs;
 use super::*;
 use crate::store::view::LogView;
 
-/// The value of a key in a job's space, looked up from outside.
+/// Looks up a key in a job's space through the shared memory.
 fn read(host: &Host, job: JobId, key: &str) -> Option<String> {
     let (words, _) = host.server.kvs.log().as_bytes().as_chunks();
     let words: Vec<_> = words.iter().map(|&word| AtomicU32::new(u32::from_ne_bytes(word))).collect();
@@ -27,7 +27,7 @@ fn each_jobs_space_holds_what_its_ranks_put() {
     ] {
         host.asks(conn, &format!("cmd={message}"));
     }
-    // A key that is waited for has a record without a value.
+    // A wanted key has a record without a value.
     host.asks(0, "cmd=info-getnodeattr;key=waited;wait=TRUE;");
     assert_eq!(read(&host, first, "k").as_deref(), Some("new"));
     assert_eq!(read(&host, second, "k").as_deref(), Some("of the; other"));
@@ -48,7 +48,7 @@ fn a_space_goes_with_its_job() {
         host.tell(Input::DeregisterJob { job: JobId(job) });
         assert_eq!(host.server.kvs_space(JobId(job)), None);
     }
-    // With the last job the log is empty, and there is nothing that the next one could find.
+    // The log is empty after the last job, so the next job finds no keys.
     assert!(host.index.iter().all(|slot| slot.load(Ordering::Relaxed) == 0));
     host.job(spec(1));
     assert_eq!(read(&host, JobId(0), "k"), None);

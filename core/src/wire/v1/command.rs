@@ -9,10 +9,10 @@ use crate::wire::spawn::Spawn;
 use crate::wire::token::Text;
 use crate::wire::write::{Style, Unsent, Writer};
 
-/// Reads a line or block.
+/// Decodes a line or a block.
 ///
 /// # Errors
-/// See [`Undecoded`].
+/// [`Undecoded`] for a malformed or refused request.
 #[inline]
 pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     let (op, result) = match frame.kind {
@@ -22,8 +22,8 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
             let end = scan::find(b' ', line).unwrap_or(line.len());
             let (name, rest) = line.split_at(end);
             let op = op(name);
-            // Servers disagree where a value ends; flux reads the one of `put` to the end of the line, which loses
-            // nothing. The message of `abort` is free text.
+            // Servers differ in where a value ends. As in flux, the value of `put` extends to the end of the line,
+            // which loses nothing. The message of `abort` is free text.
             let last: &[u8] = match op {
                 Op::Put => b"value",
                 Op::Abort => b"message",
@@ -86,7 +86,7 @@ fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
     })
 }
 
-/// What a rank says a few times.
+/// Decodes an infrequent command.
 #[cold]
 fn seldom<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
     Ok(match op {
@@ -115,7 +115,7 @@ fn seldom<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
             Command::Lookup { name: need(name)?, wait: None }
         }
         Op::Abort => {
-            // Nobody waits for a refusal, so whatever can be read is taken.
+            // An abort has no reply, so malformed fields are ignored.
             let [code, message] = fields.pick([b"exitcode", b"message"]);
             Command::Abort {
                 code: code.and_then(|code| integer(code).ok()),
@@ -128,10 +128,10 @@ fn seldom<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
     })
 }
 
-/// Writes a command.
+/// Encodes a command.
 ///
 /// # Errors
-/// [`Unsent::Unsupported`] for a command of PMI-2 alone, and a look-up that says how long to wait is one; see [`Unsent`].
+/// [`Unsent::Unsupported`] for a command that only PMI-2 has, or a look-up with a timeout. Others: see [`Unsent`].
 pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Unsent> {
     let style = if matches!(command, Command::Spawn(_)) { Style::Line } else { Style::EscapedLine };
     let mut w = Writer::new(buf, style);
@@ -315,7 +315,7 @@ mod tests {
         for (line, members, tag) in [
             ("cmd=barrier_in group=WORLD:3\n", Members::World, 3),
             ("cmd=barrier_in group=NODE\n", Members::Node, 0),
-            // hydra dies on a list of one.
+            // hydra fails on a list of one rank.
             ("cmd=barrier_in group=5:0\n", Members::Ranks(RankList::new(b"5").unwrap()), 0),
             ("cmd=barrier_in group=0,1,5:9\n", Members::Ranks(RankList::new(b"0,1,5").unwrap()), 9),
         ] {

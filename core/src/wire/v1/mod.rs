@@ -1,7 +1,7 @@
-//! PMI-1 (1.1 and 1.2): lines of `key=value` with blanks between them.
+//! PMI-1 (1.1 and 1.2): lines of `key=value`, separated by blanks.
 //!
-//! In commands a value may hold `\x` for `x`. MPICH's servers undo such escapes and never write them, so replies
-//! hold values as they are, and the field that may hold blanks comes last.
+//! In commands `\x` stands for `x` in values. MPICH's servers decode these escapes but do not write them. Replies
+//! therefore have no escapes, and a field that may contain blanks comes last.
 
 mod command;
 mod reply;

@@ -8,8 +8,8 @@ use crate::wire::reply::{Codes, Failure, Reply};
 use crate::wire::token::{Escape, Text};
 use crate::wire::write::{Style, Unsent, Writer};
 
-/// Writes a reply. A text that a line cannot carry makes it a refusal ([`Refusal::Unprintable`]), and a reply
-/// that PMI-1 does not have one of [`Refusal::Unsupported`].
+/// Encodes a reply. A text that a line cannot carry becomes an error reply with [`Refusal::Unprintable`]. A reply that
+/// PMI-1 does not have becomes one with [`Refusal::Unsupported`].
 ///
 /// # Errors
 /// [`Unsent::DoesNotFit`].
@@ -67,7 +67,7 @@ fn name(op: Op) -> &'static [u8] {
     }
 }
 
-/// Whether older clients look for `info=ok` rather than `rc=0`.
+/// Returns whether older clients expect `info=ok` instead of `rc=0`.
 fn has_info(op: Op) -> bool {
     matches!(op, Op::Publish | Op::Unpublish | Op::Lookup)
 }
@@ -91,7 +91,7 @@ fn put(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
     Ok(())
 }
 
-/// What a rank is told a few times.
+/// Encodes an infrequent reply.
 #[cold]
 fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
     if let Reply::Refused(op, failure) = reply {
@@ -152,7 +152,7 @@ fn put_codes(w: &mut Writer<'_>, codes: &Codes<'_>) {
     }
 }
 
-/// `msg` is the key that every PMI-1 client reads; MPICH 5 would take `errmsg` as well.
+/// Encodes an error reply. All PMI-1 clients read `msg`. MPICH 5 reads `errmsg` too.
 #[cold]
 fn refused(w: &mut Writer<'_>, op: Op, failure: &Failure<'_>, codes: Codes<'_>) {
     w.raw(b"cmd=").raw(name(op)).raw(b" rc=");
@@ -172,10 +172,10 @@ fn refused(w: &mut Writer<'_>, op: Op, failure: &Failure<'_>, codes: Codes<'_>) 
     w.raw(b"\n");
 }
 
-/// Reads a reply: a line, or the four of `initack` (see [`crate::wire::frame::next_reply`]).
+/// Decodes a reply: a line, or the four lines for `initack` (see [`crate::wire::frame::next_reply`]).
 ///
 /// # Errors
-/// Not a reply of PMI-1, or one without a field that it needs.
+/// [`Malformed`] if it is not a reply of PMI-1, or lacks a required field.
 pub fn decode_reply<'a>(frame: &Frame<'a>) -> Result<Reply<'a>, Malformed> {
     let line = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
     let end = line.iter().position(|&b| b == b' ').unwrap_or(line.len());
@@ -188,7 +188,7 @@ pub fn decode_reply<'a>(frame: &Frame<'a>) -> Result<Reply<'a>, Malformed> {
         _ => b"",
     };
     let mut fields = Fields::new(Pairs::reply(rest, last));
-    // Servers before MPICH 4.1 leave `rc` out where nothing can fail.
+    // Servers before MPICH 4.1 omit `rc` in replies that cannot be errors.
     let [rc, message, info] = fields.pick([b"rc", b"msg", b"info"]);
     let rc = match rc {
         Some(rc) => integer(rc).map_err(|_| Malformed::Structure)?,
@@ -208,8 +208,8 @@ pub fn decode_reply<'a>(frame: &Frame<'a>) -> Result<Reply<'a>, Malformed> {
     success(op, &mut fields).ok_or(Malformed::Structure)
 }
 
-/// Whether this is how a server says that a key is missing: hydra 5 says nothing, hydra 4 `key_KEY_not_found`,
-/// others `key_not_found`.
+/// Returns whether an error message means a missing key. It is empty in hydra 5, `key_KEY_not_found` in hydra 4, and
+/// `key_not_found` in others.
 fn is_miss(message: &Text<'_>) -> bool {
     message.as_plain().is_some_and(|message| {
         message.is_empty() || message.starts_with(b"key_") && message.ends_with(b"not_found")

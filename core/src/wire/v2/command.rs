@@ -10,10 +10,10 @@ use crate::wire::token::Text;
 use crate::wire::v1;
 use crate::wire::write::{Style, Unsent, Writer};
 
-/// Reads a counted message, or the line `init`.
+/// Decodes a counted message, or the line `init`.
 ///
 /// # Errors
-/// See [`Undecoded`].
+/// [`Undecoded`] for a malformed or refused request.
 #[inline]
 pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     if frame.kind != Kind::Counted {
@@ -78,7 +78,7 @@ fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> 
     })
 }
 
-/// What a rank says a few times.
+/// Decodes an infrequent command.
 #[cold]
 fn seldom<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
     Ok(match op {
@@ -135,8 +135,8 @@ fn seldom<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
     })
 }
 
-/// MPICH says `pmirank` alone, Slurm's library `pmijobid`, `pmirank` and `threaded`, or `srcid` where it found
-/// `PMI_ID`.
+/// Decodes `fullinit`. MPICH sends `pmirank` only. Slurm's library sends `pmijobid`, `pmirank` and `threaded`, or
+/// `srcid` if it has `PMI_ID`.
 fn full_init<'a>(fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
     let [rank, srcid, jobid, threaded] = fields.pick([b"pmirank", b"srcid", b"pmijobid", b"threaded"]);
     Ok(Command::FullInit {
@@ -146,8 +146,8 @@ fn full_init<'a>(fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
     })
 }
 
-/// MPICH 5 says `exitcode` and `message`, MPICH 4 and Slurm's library `isworld` and `msg`. Nobody waits for a
-/// refusal, so whatever can be read is taken.
+/// Decodes `abort`. MPICH 5 sends `exitcode` and `message`. MPICH 4 and Slurm's library send `isworld` and `msg`. An
+/// abort has no reply, so malformed fields are ignored.
 fn abort<'a>(fields: &mut Fields<'a>) -> Command<'a> {
     let [code, world, message, msg] = fields.pick([b"exitcode", b"isworld", b"message", b"msg"]);
     Command::Abort {
@@ -157,11 +157,11 @@ fn abort<'a>(fields: &mut Fields<'a>) -> Command<'a> {
     }
 }
 
-/// Writes a command; `init` as a line.
+/// Encodes a command. `init` is a line.
 ///
 /// # Errors
-/// [`Unsent::Unsupported`] for a command of PMI-1 alone, a `put` into a space other than one's own, or a fence of
-/// a group; see [`Unsent`].
+/// [`Unsent::Unsupported`] for a command that only PMI-1 has, a `put` into another job's space, or a fence of a group.
+/// Others: see [`Unsent`].
 pub fn encode<'b>(
     command: &Command<'_>,
     thrid: Option<Text<'_>>,

@@ -1,6 +1,6 @@
 //! PMI-2: counted messages of `key=value;`.
 //!
-//! In a value `;;` stands for `;`, as Slurm's client writes it. `init` and its reply are lines of PMI-1.
+//! In values `;;` stands for `;`, as Slurm's client writes it. `init` and its reply are PMI-1 lines.
 
 mod command;
 mod reply;

@@ -9,18 +9,18 @@ use crate::wire::token::Text;
 use crate::wire::v1;
 use crate::wire::write::{Style, Unsent, Writer};
 
-/// A reply and whose it is.
+/// Reply with its thread id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
-    /// What was answered.
+    /// The reply.
     pub reply: Reply<'a>,
-    /// The `thrid` of the command.
+    /// Thread id of the command.
     pub thrid: Option<Text<'a>>,
 }
 
-/// Writes a reply, the command's `thrid` right behind its name; the one to `init` as a line. A text that the
-/// message cannot carry makes it a refusal ([`Refusal::Unprintable`]), and a reply that PMI-2 does not have one
-/// of [`Refusal::Unsupported`].
+/// Encodes a reply. The command's `thrid` comes directly after the name. The reply to `init` is a line. A text that
+/// the message cannot carry becomes an error reply with [`Refusal::Unprintable`]. A reply that PMI-2 does not have
+/// becomes one with [`Refusal::Unsupported`].
 ///
 /// # Errors
 /// [`Unsent::DoesNotFit`].
@@ -101,7 +101,7 @@ fn put(w: &mut Writer<'_>, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Result
     Ok(())
 }
 
-/// What a rank is told a few times.
+/// Encodes an infrequent reply.
 #[cold]
 fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
     match reply {
@@ -142,7 +142,7 @@ fn put_codes(w: &mut Writer<'_>, codes: &Codes<'_>) {
 
 fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
     match reply {
-        // Slurm's PMI2_Init fails where one of these is missing.
+        // Slurm's PMI2_Init fails without one of these.
         Reply::FullInit { rank, size, appnum, spawner } => {
             w.raw(b"pmi-version=2;pmi-subversion=0;rank=").number(*rank);
             w.raw(b";size=").number(*size).raw(b";appnum=").number(*appnum);
@@ -160,7 +160,7 @@ fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
         Reply::Missing(Op::Get | Op::GetNodeAttr | Op::GetJobAttr) => {
             w.raw(b"found=FALSE;");
         }
-        // MPICH reads `port`, Slurm's library `value`.
+        // MPICH reads `port`. Slurm's library reads `value`.
         Reply::Port(port) => {
             w.raw(b"port=").text(port).raw(b";value=").text(port).raw(b";");
         }
@@ -196,10 +196,10 @@ fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
     Ok(())
 }
 
-/// Reads a counted reply, or the line that answers `init`.
+/// Decodes a counted reply, or the line for `init`.
 ///
 /// # Errors
-/// Not a reply of PMI-2, or one without a field that it needs.
+/// [`Malformed`] if it is not a reply of PMI-2, or lacks a required field.
 pub fn decode_reply<'a>(frame: &Frame<'a>) -> Result<Answer<'a>, Malformed> {
     if frame.kind != Kind::Counted {
         return v1::decode_reply(frame).map(|reply| Answer { reply, thrid: None });
@@ -223,7 +223,7 @@ pub fn decode_reply<'a>(frame: &Frame<'a>) -> Result<Answer<'a>, Malformed> {
                     None => Reply::Refused(op, why),
                 }
             }
-            // hydra 5 has no word for a missing key: `cmd=kvs-get-response;rc=1;`.
+            // hydra 5 reports a missing key without a message: `cmd=kvs-get-response;rc=1;`.
             (Op::Get | Op::GetNodeAttr | Op::GetJobAttr, None) => Reply::Missing(op),
             (_, message) => Reply::Refused(op, Failure::Remote(rc, message.unwrap_or(Text::plain(b"")))),
         }
@@ -264,7 +264,7 @@ fn read<'a>(op: Op, fields: &mut Fields<'a>) -> Option<Reply<'a>> {
     Some(match op {
         Op::FullInit => {
             let [rank, size, appnum, spawner] = fields.pick([b"rank", b"size", b"appnum", b"spawner-jobid"]);
-            // Slurm's server says `appnum=-1` where there is but one program.
+            // Slurm's server sends `appnum=-1` for a single program.
             let appnum = plain(appnum).unwrap_or(0);
             Reply::FullInit { rank: plain(rank)?, size: plain(size)?, appnum, spawner: filled(spawner) }
         }

@@ -4,7 +4,7 @@ use super::Engine;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
-    /// Lets the ranks' connections come to the board, once it knows the job. Where they do: the host, and its ports.
+    /// Opens the job's port on the board. Returns the host and the ports for the ranks, if a board serves the job.
     pub(super) fn begin_at_board(&mut self) -> Result<Option<(String, Vec<u16>)>, RunError> {
         let Some(board) = self.core.board() else { return Ok(None) };
         board.serve()?;
@@ -18,19 +18,19 @@ impl Engine<'_, '_> {
         Ok(Some((host, ports)))
     }
 
-    /// Shows what a board has to say to the user; whether there was something.
+    /// Prints the next line of the board. Returns whether there was one.
     pub(super) fn show_board(&mut self) -> bool {
         let Some(line) = self.core.board().and_then(|board| board.line()) else { return false };
         self.sinks.say(&line);
         true
     }
 
-    /// Whether the job is over for whatever serves it.
+    /// Returns whether no event is expected from the board. True without a board.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.core.board().is_none_or(|board| board.is_quiet())
     }
 
-    /// The job is over: a board lets go of it, and says what it counted where the user wants to know.
+    /// Ends the job on the board. Prints the counters of the board if the user asked for a summary.
     pub(super) fn part_from_board(&mut self) -> Result<(), RunError> {
         let Some(board) = self.core.board() else { return Ok(()) };
         let counted = board.finish()?;

@@ -1,6 +1,6 @@
 //! Jobs whose ranks this process starts.
 //!
-//! Each has a stretch of slots, one for each rank, by which the tables of processes, streams and connections are indexed.
+//! Each job has a range of slots, one for each rank. The slots index the tables of processes, streams and connections.
 
 use std::ops::Range;
 
@@ -23,24 +23,24 @@ pub(super) struct LocalRanks {
     pub(super) ranks: Ranks,
     /// Missing without such ranks.
     pub(super) launcher: Option<Launcher>,
-    /// The next rank to start; missing when all have been started, or none shall be any more.
+    /// Next rank to start. None when all have been started or starting has stopped.
     pub(super) next: Option<u32>,
     pub(super) port: Option<Listener<TcpPort>>,
     /// Socket for queries about process sets.
     pub(super) query: Option<Query>,
     /// All ranks have ended, and the rest of their output is being written.
     pub(super) draining: bool,
-    /// The head has been told that all is done, and decides what becomes of the job.
+    /// The head has received the report that all ranks are done, and decides about the job.
     pub(super) done: bool,
 }
 
 impl LocalRanks {
-    /// Whether ranks are still to be started.
+    /// Returns whether ranks remain to be started.
     pub(super) fn is_starting(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Goes on to the next rank to start.
+    /// Advances to the next rank to start.
     pub(super) fn advance(&mut self) {
         self.next = self.next.and_then(|rank| self.ranks.from(rank + 1));
     }
@@ -51,7 +51,7 @@ impl LocalRanks {
     }
 }
 
-/// Whether all ranks of a job have ended, and its end has not been reported.
+/// Returns whether all ranks of a job have ended and its end has not been reported.
 pub(super) fn is_over(job: &Job) -> bool {
     !job.run.is_starting() && job.running() == 0 && !job.run.done
 }
@@ -77,7 +77,7 @@ impl Ranks {
         self.0.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// The first rank that is not below `rank`.
+    /// Returns the first local rank that is not below `rank`.
     pub(super) fn from(&self, rank: u32) -> Option<u32> {
         self.0.iter().find(|range| range.end > rank).map(|range| range.start.max(rank))
     }

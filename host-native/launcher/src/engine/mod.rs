@@ -1,4 +1,4 @@
-//! Runs a job and those that it spawns: one process, one event loop, no threads.
+//! Engine of a run: one process and one event loop without threads.
 
 mod board;
 mod jobs;
@@ -55,20 +55,20 @@ use token::Token;
 const OWN_FILES: u64 = 32;
 /// Connections to a job's port that descriptors are kept for beside its ranks' own.
 const STRANGERS: u64 = 64;
-/// Descriptors for look-ups that wait for other runs at the same time; beyond them the system may refuse one.
+/// Descriptors for concurrent look-ups of names of other runs. The system may refuse further ones.
 const LOOKUPS: u64 = 64;
 /// Reading buffer: room for a message that came in pieces, and a good piece more.
 const BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
 
-/// Runs a job and all that it spawns to their end and gives the exit code: 0 when every rank exited with 0, otherwise
-/// that of the rank that failed first, 128 plus the signal's number for one that died by a signal.
+/// Runs a job and all that it spawns to their end. Returns the exit code: 0 if every rank exited with 0, otherwise that
+/// of the rank that failed first. The code is 128 plus the signal's number for a rank that a signal ended.
 ///
-/// It takes over the process that calls it: signals are blocked in the calling thread while it runs, the exits of
-/// child processes are collected, descriptors above standard error are marked close-on-exec, and a standard input
-/// that is no terminal becomes rank 0's. Call it once and from the only thread.
+/// The function takes over the calling process. Signals are blocked in the calling thread while it runs. Exits of child
+/// processes are collected. Descriptors above standard error are marked close-on-exec. A standard input that is no
+/// terminal becomes rank 0's. Call it once, from the only thread.
 ///
 /// # Errors
-/// The job was not started, or could not be served; nothing of it runs any more.
+/// The job was not started or could not be served. No process of it is running.
 pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let located = match plan.options.offload {
         // The board serves the ranks of this machine.
@@ -105,7 +105,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             let limits = limits(plan, ranks);
             let plugin = plan.options.sandbox.as_ref().map(read_plugin).transpose()?;
             let builder = BackendBuilder::new(plugin.as_ref())?;
-            // Whoever comes by a port may be on another machine.
+            // A client of a TCP port may be on another machine and cannot map the segment.
             let slabs = slabs.insert(builder.storage(&limits, plan.options.pmi_port.is_none())?);
             sharing = slabs.sharing(seed);
             recording = record(plan.options.record.as_deref(), &limits, seed)?;
@@ -133,7 +133,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     result
 }
 
-/// Names what cannot be done on several hosts.
+/// Refuses options that are unavailable on several hosts.
 fn refuse_on_nodes(plan: &Plan) -> Result<(), RunError> {
     match plan.options.pmi_port {
         Some(addr) if addr != (Ipv4Addr::LOCALHOST, 0).into() => Err(RunError::PortOnNodes(addr)),
@@ -155,7 +155,7 @@ fn recorded<'s>(backend: Box<AnyBackend<'s>>, file: Option<&Rc<RecordingFile>>) 
     }
 }
 
-/// Where the ranks' input comes from, and where their output goes.
+/// Source of the ranks' input and destination of their output.
 struct Outlets {
     stdin: Stdin,
     streams: Streams,
@@ -163,7 +163,7 @@ struct Outlets {
 }
 
 impl Outlets {
-    /// This process's own, for ranks that it starts itself.
+    /// Creates the outlets for ranks of this process.
     fn new(plan: &Plan, poller: &Poller) -> Result<Outlets, RunError> {
         Ok(Outlets {
             stdin: Stdin::new(poller).map_err(RunError::system("cannot use standard input"))?,
@@ -190,9 +190,9 @@ impl Outlets {
 /// All that running jobs consist of.
 struct Engine<'p, 's> {
     plan: &'p Plan,
-    /// The library that ranks load first, where process sets are for MPI programs to see.
+    /// Library that ranks preload, if MPI programs are to see process sets.
     preload: Option<PathBuf>,
-    /// Where ranks read the key-value log by themselves.
+    /// Location of the key-value log for ranks that read it themselves.
     sharing: Option<Sharing>,
     host: String,
     clock: Clock,
@@ -204,7 +204,7 @@ struct Engine<'p, 's> {
     /// Ranks that got `SIGTERM`.
     kills: KillEscalation,
     core: PmiServer<'s>,
-    /// Where it is recorded.
+    /// Recording file, if there is one.
     recording: Option<Rc<RecordingFile>>,
     null: OwnedFd,
     stdin: Stdin,
@@ -214,11 +214,11 @@ struct Engine<'p, 's> {
     status: ExitStatus,
     /// Lost output has been reported.
     losses_reported: bool,
-    /// Where names are kept that other runs see too.
+    /// Client of the name server that is shared with other runs, if there is one.
     name_client: Option<NameClient>,
-    /// The other nodes of the run, where there are some.
+    /// State of a run on several nodes.
     nodes: Option<Nodes<'s>>,
-    /// Where everything is read into.
+    /// Buffer for reads.
     buffer: Vec<u8>,
 }
 
@@ -273,7 +273,7 @@ impl<'p, 's> Engine<'p, 's> {
         }
     }
 
-    /// Waits until something happens and does what that asks for; the exit code when all is done.
+    /// Waits for events and handles them. Returns the exit code when the run is complete.
     fn turn(&mut self, keys: &mut Vec<Key>) -> Result<Option<u8>, RunError> {
         self.start_some()?;
         if self.settle()? {
@@ -299,7 +299,7 @@ impl<'p, 's> Engine<'p, 's> {
                 Token::Links(key) => self.link_ready(key)?,
             }
         }
-        // Last, so that what a rank said before it ended has been heard.
+        // Signals are handled last, so that output of a rank precedes its exit.
         if signals {
             self.take_signals()?;
         }
@@ -313,7 +313,7 @@ impl<'p, 's> Engine<'p, 's> {
         self.clock.now()
     }
 
-    /// How long nothing has to be done unless something happens.
+    /// Returns the time until the next deadline.
     fn timeout(&mut self) -> Option<Duration> {
         let server = self.core.poll_at();
         let ports = self.jobs.iter().map(|job| job.run.port.as_ref().and_then(Listener::deadline));
@@ -326,7 +326,7 @@ impl<'p, 's> Engine<'p, 's> {
         self.clock.timeout(at)
     }
 
-    /// Does what was due.
+    /// Handles timeouts.
     fn keep_time(&mut self) -> Result<(), RunError> {
         let now = self.now();
         if self.core.handle_timeout(now)? {
@@ -361,7 +361,7 @@ fn limits(plan: &Plan, ranks: u32) -> Limits {
     limits
 }
 
-/// How many descriptors the launcher needs for so many ranks and jobs.
+/// Returns the number of descriptors that the launcher needs for this number of ranks and jobs.
 fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let patterns = [&plan.options.outfile_pattern, &plan.options.errfile_pattern];
     let files = patterns.into_iter().flatten().count() as u64;

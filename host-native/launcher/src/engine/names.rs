@@ -9,7 +9,7 @@ use crate::error::RunError;
 use hydrant_services::names::{Answer, Request};
 
 impl Engine<'_, '_> {
-    /// A rank asks for a name to be published, withdrawn or looked up.
+    /// Sends a rank's request to publish, unpublish or look up a name to the name server.
     pub(super) fn ask_name_server(
         &mut self,
         upcall: UpcallId,
@@ -23,7 +23,7 @@ impl Engine<'_, '_> {
         name_client.ask(request, now, &self.poller);
     }
 
-    /// A connection to the daemon has something.
+    /// Handles a ready connection to the name server.
     pub(super) fn name_client_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         let Some(name_client) = &mut self.name_client else { return Ok(()) };
@@ -31,7 +31,7 @@ impl Engine<'_, '_> {
         self.outputs()
     }
 
-    /// Gives up what the daemon does not answer.
+    /// Fails requests that the name server has not answered in time.
     pub(super) fn expire_names(&mut self, now: u64) -> Result<(), RunError> {
         match &mut self.name_client {
             Some(name_client) if name_client.deadline().is_some_and(|at| at <= now) => {
@@ -42,7 +42,7 @@ impl Engine<'_, '_> {
         self.outputs()
     }
 
-    /// Tells the core what has become of a request; whether there was one.
+    /// Passes an answer of the name server to the server or the head. Returns whether there was one.
     pub(super) fn pass_name(&mut self) -> Result<bool, RunError> {
         let now = Time(self.now());
         let Some(name_client) = &mut self.name_client else { return Ok(false) };
@@ -59,7 +59,7 @@ impl Engine<'_, '_> {
         Ok(true)
     }
 
-    /// The process of a rank has ended, and with it what it waits for.
+    /// Drops the look-ups of a rank whose process has ended.
     pub(super) fn drop_lookups(&mut self, job: JobId, rank: Rank) {
         if let Some(name_client) = &mut self.name_client {
             name_client.drop_lookups(|request| request.job == job && request.rank == rank);

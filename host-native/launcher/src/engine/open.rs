@@ -19,11 +19,11 @@ use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
 /// The only node's number.
 pub(super) const ALONE: u32 = 0;
 
-/// What ranks on this machine need before they are started.
+/// Resources of the ranks on this machine: launcher, port and query socket.
 type Prepared = (Option<Launcher>, Option<Listener<TcpPort>>, Option<Query>);
 
 impl Engine<'_, '_> {
-    /// Opens a job all of whose ranks run on this machine. After an error nothing of it is left.
+    /// Opens a job whose ranks all run on this machine. After an error nothing of the job remains.
     pub(super) fn open_job(
         &mut self,
         programs: Vec<Program>,
@@ -41,8 +41,8 @@ impl Engine<'_, '_> {
         Ok(id)
     }
 
-    /// Opens a job whose ranks run in part on this machine. After an error nothing of it is left. `checked` holds the
-    /// files of the programs that have ranks here.
+    /// Opens a job that has some of its ranks on this machine. After an error nothing of the job remains. `checked`
+    /// holds the files of the programs that have ranks here.
     pub(super) fn open(
         &mut self,
         record: JobRecord,
@@ -74,7 +74,7 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// What ranks on this machine need before they are started.
+    /// Prepares the resources of the ranks on this machine.
     fn prepare(
         &mut self,
         record: &JobRecord,
@@ -116,7 +116,7 @@ impl Engine<'_, '_> {
         Ok((Some(launcher), port, query))
     }
 
-    /// Adds variables for clients that are known only once the PMI server knows the job.
+    /// Adds the client variables that depend on the registered job.
     fn direct_clients(&mut self, launcher: &mut Launcher, id: JobId, name: &str) -> Result<(), RunError> {
         if let Some((host, ports)) = self.begin_at_board()? {
             launcher.set_pmi_ports(&host, &ports);
@@ -128,8 +128,8 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// Whether jobs, connections and descriptors suffice for a job with `ranks` ranks here, which makes `all` ranks of
-    /// `jobs` jobs.
+    /// Checks that jobs, connections and descriptors suffice for a job with `ranks` ranks here, which makes `all` ranks
+    /// of `jobs` jobs.
     pub(super) fn check_room(&mut self, id: JobId, ranks: u32, all: u64, jobs: u64) -> Result<(), RunError> {
         let limits = *self.core.limits();
         if id.0 >= limits.jobs {

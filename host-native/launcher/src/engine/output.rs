@@ -12,8 +12,8 @@ use super::sink::expand;
 use crate::error::RunError;
 use crate::plan::Options;
 
-/// Files for the output of a rank: the streams, and the path of each. With a pid these are the files whose names hold
-/// one, without it the others.
+/// Returns the output files of a rank: the streams and the path of each. With a pid, only files whose names contain the
+/// pid. Without a pid, only the others.
 pub(super) fn output_files<R>(
     options: &Options,
     job: &Job<R>,
@@ -40,7 +40,7 @@ pub(super) fn output_files<R>(
 }
 
 impl Engine<'_, '_> {
-    /// Opens the files for the output of a job on this machine whose names hold no pid.
+    /// Opens the output files of a job on this machine whose names contain no pid.
     pub(super) fn open_files(&mut self, id: JobId) -> Result<(), RunError> {
         for rank in 0..self.jobs[id].size() {
             let files = output_files(&self.plan.options, &self.jobs[id], rank, None, &self.host)?;
@@ -49,7 +49,7 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// Opens the files for the output of a rank on this machine whose names hold its pid.
+    /// Opens the output files of a rank on this machine whose names contain its pid.
     pub(super) fn open_pid_files(&mut self, id: JobId, rank: u32, pid: u32) -> Result<(), RunError> {
         let files = output_files(&self.plan.options, &self.jobs[id], rank, Some(pid), &self.host)?;
         self.direct(rank, files)
@@ -65,13 +65,13 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// A rank has written something.
+    /// Handles readable output of a rank.
     pub(super) fn stream_ready(&mut self, id: u32) {
         let now = self.now();
         self.streams.read(id, now, &mut self.buffer, &mut self.sinks, &self.poller);
     }
 
-    /// Writes out what has come in, and lets those go on who had to wait.
+    /// Writes pending output, and resumes the streams that waited for it.
     pub(super) fn flush(&mut self) {
         let now = self.now();
         self.sinks.flush(&self.poller);
@@ -83,7 +83,7 @@ impl Engine<'_, '_> {
         self.grant();
     }
 
-    /// Ends jobs whose ranks have all ended, once their output is written. Returns true if nothing is left to do.
+    /// Ends jobs whose ranks have all ended, once their output is written. Returns true if no job is left.
     pub(super) fn settle(&mut self) -> Result<bool, RunError> {
         if self.is_head() {
             return self.settle_head();
@@ -104,7 +104,7 @@ impl Engine<'_, '_> {
         Ok(over && self.sinks.are_empty() || self.status.gave_up())
     }
 
-    /// Writes the rest of the output of a job, then reports how it ended.
+    /// Writes the rest of the output of a job, then reports its result.
     fn drain(&mut self, id: JobId) -> Result<(), RunError> {
         let job = &mut self.jobs[id];
         let slots = job.slots();
@@ -115,7 +115,7 @@ impl Engine<'_, '_> {
             self.flush();
             // No more connections are accepted.
             self.jobs[id].run.port = None;
-            // The core goes with its last job.
+            // The last job stays registered. The server ends with it.
             if self.jobs.len() > 1 && !self.is_daemon() {
                 self.forget(id)?;
             }

@@ -51,13 +51,13 @@ impl Procs {
     /// Sends a signal to the process groups in these slots.
     pub(crate) fn signal(&mut self, slots: Range<u32>, signal: Signal) {
         for group in &mut self.groups[slots.start as usize..slots.end as usize] {
-            // A rank that changed its user cannot be signalled. Only the user, who sees it stay, can end it.
+            // A rank that changed its user cannot be signalled. Only the user can end it.
             *group = group.filter(|&pid| kill_process_group(pid, signal) != Err(Errno::SRCH));
         }
     }
 
-    /// Collects a rank's process that has ended, and waits for one if `block` is set. `others` gets processes that are no
-    /// rank's.
+    /// Collects a rank's process that has ended, and waits for one if `block` is set. `others` receives processes that
+    /// belong to no rank.
     pub(crate) fn reap(
         &mut self,
         block: bool,
@@ -68,7 +68,7 @@ impl Procs {
             let (pid, status) = match wait(options) {
                 Ok(Some(ended)) => ended,
                 Err(Errno::INTR) => continue,
-                // No process has ended, or there is none.
+                // No process has ended, or no process exists.
                 Ok(None) | Err(_) => return None,
             };
             let Some(slot) = self.by_pid.remove(&pid) else {
@@ -83,8 +83,8 @@ impl Procs {
         }
     }
 
-    /// Ends all processes at once and waits until they have ended. `others` gets processes that are no rank's and have
-    /// ended meanwhile.
+    /// Kills all processes at once and waits until they have ended. `others` receives processes that belong to no rank
+    /// and have ended meanwhile.
     pub(crate) fn kill_and_wait(&mut self, mut others: impl FnMut(Pid, WaitStatus)) {
         self.signal_all(Signal::KILL);
         while self.running > 0 && self.reap(true, &mut others).is_some() {}

@@ -1,5 +1,5 @@
-//! Where ranks ask beside PMI: a socket for each job, on which an MPI library's helper reads and defines process sets
-//! while the library has PMI's own connection for itself.
+//! Query socket of a job. An MPI library's helper reads and defines process sets over it while the library uses the PMI
+//! connection.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,8 +21,8 @@ pub(super) struct Query {
 }
 
 impl Query {
-    /// Listens under the job's name, which nobody can foresee, and the number of this node, of which several may be on
-    /// one machine.
+    /// Listens under the job's name, which is unpredictable, and the number of this node. Several nodes may run on one
+    /// machine.
     pub(super) fn open(jobid: &str, node: u32) -> Result<Query, RunError> {
         let open = || {
             let name = format!("hydrant/{jobid}/{node}");
@@ -33,12 +33,12 @@ impl Query {
         open().map_err(RunError::system::<io::Error>("cannot listen for the ranks' queries"))
     }
 
-    /// What ranks find in `HYDRANT_QUERY`: `@` stands for the abstract namespace.
+    /// Returns the value of `HYDRANT_QUERY`. `@` marks the abstract namespace.
     pub(super) fn address(&self) -> String {
         format!("@{}", self.name)
     }
 
-    /// The next connection of this user's; others, who see the name too, are gone again.
+    /// Accepts the next connection of this user. Connections of other users are closed.
     fn accept(&self) -> io::Result<Option<UnixStream>> {
         loop {
             match self.listener.accept() {
@@ -59,14 +59,15 @@ impl AsFd for Query {
 }
 
 impl Engine<'_, '_> {
-    /// Somebody has a query.
+    /// Accepts pending query connections.
     pub(super) fn accept_queries(&mut self, id: JobId) -> Result<(), RunError> {
         while let Some(query) = self.jobs.get(id).and_then(|job| job.run.query.as_ref()) {
             match query.accept() {
                 Ok(Some(stream)) => self.open_aside(stream, id)?,
                 Ok(None) => break,
                 Err(error) => {
-                    // Otherwise it would be ready for ever. Who asks from now on is told that nobody is there.
+                    // An open socket would stay ready without end. After it is closed, new queries are refused by the
+                    // system.
                     self.sinks.say(&format!("takes no more queries about process sets: {error}"));
                     self.jobs[id].run.query = None;
                 }

@@ -98,7 +98,7 @@ impl Engine<'_, '_> {
         Ok(pid)
     }
 
-    /// Acts on the signals that have come.
+    /// Handles pending signals.
     pub(super) fn take_signals(&mut self) -> Result<(), RunError> {
         let mut events = Vec::new();
         self.signals.read(&mut events)?;
@@ -148,7 +148,7 @@ impl Engine<'_, '_> {
     fn resume(&mut self) -> Result<(), RunError> {
         self.procs.signal_all(Signal::CONT);
         let result = self.handle_at_head(hydrant_control::Event::Resumed);
-        // The launcher may have come to the foreground.
+        // The launcher may be in the foreground now.
         let now = self.now();
         self.stdin.pump(now, &self.poller);
         result
@@ -166,7 +166,7 @@ impl Engine<'_, '_> {
         self.stop_starting();
         self.procs.signal_all(if repeated { Signal::KILL } else { signal });
         if self.procs.running() == 0 {
-            // Only output is left, whose reader does not read.
+            // Only output remains, and its reader does not read.
             self.status.give_up();
         }
     }
@@ -176,7 +176,7 @@ impl Engine<'_, '_> {
         self.jobs.iter_mut().for_each(|job| job.run.stop_starting());
     }
 
-    /// A rank's process has ended.
+    /// Handles the exit of a rank's process.
     fn process_ended(&mut self, slot: u32, exit: Exit) -> Result<(), RunError> {
         let Some((job, rank)) = self.jobs.of_slot(slot) else { return Ok(()) };
         let (id, name) = (job.id, job.rank_name(rank));
@@ -197,7 +197,7 @@ impl Engine<'_, '_> {
         self.outputs()
     }
 
-    /// The PMI server demands the end of a job, of which the head decides where there is one.
+    /// Aborts a job at the request of the PMI server. On several nodes the head decides.
     pub(super) fn abort_job(&mut self, id: JobId, cause: Cause, message: String) -> Result<(), RunError> {
         if self.is_daemon() {
             self.report_of(id, &Report::AbortJob { job: id, cause, message });

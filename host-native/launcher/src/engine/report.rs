@@ -1,4 +1,4 @@
-//! What is printed about jobs at their end.
+//! Messages about jobs at their end.
 
 use hydrant_control::{EndReport, stalled_fence_line};
 use hydrant_core::JobId;
@@ -7,7 +7,7 @@ use super::Engine;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
-    /// Prints what was lost of the jobs' output.
+    /// Reports output of the jobs that was lost.
     pub(super) fn report_losses(&mut self) -> Result<(), RunError> {
         self.losses_reported = true;
         if let Some((sink, errno)) = self.sinks.failure() {
@@ -19,7 +19,7 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// Prints how a job on this machine ended, unless it succeeded.
+    /// Reports the result of a job on this machine, unless it succeeded.
     pub(super) fn report_end(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         let report = job.describe_end(&self.status, self.sinks.is_cut_off(), |_| &self.host);

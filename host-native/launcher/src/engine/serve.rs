@@ -15,7 +15,8 @@ use crate::error::RunError;
 use hydrant_services::board::BoardEvent;
 
 impl Engine<'_, '_> {
-    /// Adds a socket whose other end is a rank's, or has to introduce itself. Returns its number, where there is room.
+    /// Adds the socket of a rank, or of a client that has to introduce itself. Returns its number, or none at the
+    /// limit.
     pub(super) fn open_conn(
         &mut self,
         fd: OwnedFd,
@@ -31,7 +32,7 @@ impl Engine<'_, '_> {
         Ok(driver.open(fd, job, rank.map(Rank), now, &self.poller)?)
     }
 
-    /// A connection is ready.
+    /// Handles a ready connection.
     pub(super) fn conn_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         let Some(driver) = self.core.driver() else { return Ok(()) };
@@ -121,7 +122,7 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// A client has become a rank.
+    /// Handles a client that has become a rank.
     fn joined(&mut self, job: JobId, rank: Rank) {
         if let Some(job) = self.jobs.get(job).filter(|_| self.plan.options.verbose) {
             let line = format!("{} has joined", job.rank_name(rank.0));
@@ -134,7 +135,7 @@ impl Engine<'_, '_> {
         self.report_stalled_fence(job, &text);
     }
 
-    /// The connection of a client has been closed.
+    /// Handles a closed connection of a client.
     fn closed(&mut self, job: JobId, rank: Option<Rank>, why: CloseReason) {
         match why {
             CloseReason::Ended | CloseReason::NotIntroduced | CloseReason::Backend(Closing::JobOver) => {}
@@ -143,7 +144,7 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// Reports a connection that was closed for what its client sent.
+    /// Reports a connection that was closed because of its client's input.
     fn print_closed(&mut self, job: JobId, rank: Option<Rank>, why: impl Display) {
         let rank = self.jobs.get(job).zip(rank).map(|(job, rank)| job.rank_name(rank.0));
         match rank {
@@ -169,14 +170,14 @@ impl Engine<'_, '_> {
         let now = self.now();
         let Some(driver) = self.core.driver() else { return Ok(()) };
         let Some(conn) = driver.conn_of(job, Rank(rank)) else { return Ok(()) };
-        // Writing a pending reply fails now and is noticed, so that reading goes on.
+        // A write of a pending reply fails now, and reading continues.
         if driver.flush(conn, now, &self.poller)? {
             self.outputs()?;
         }
         self.read_out(conn)
     }
 
-    /// Somebody connects to the port of a job.
+    /// Accepts connections at the port of a job.
     pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
         let now = self.now();
         let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };

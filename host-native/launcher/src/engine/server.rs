@@ -1,4 +1,4 @@
-//! What serves the ranks' PMI requests: a driver in this process, or a board.
+//! PMI server of the ranks: a driver in this process, or a board.
 
 use hydrant_core::{Input, JobId, Limits, Time};
 use hydrant_driver::{AnyBackend, BackendError, Driver};
@@ -21,7 +21,7 @@ impl<'s> PmiServer<'s> {
         PmiServer::Local(Box::new(Driver::new(backend, token::CONNS)))
     }
 
-    /// The driver, where the server is in this process.
+    /// Returns the driver, if the server is in this process.
     pub(super) fn driver(&mut self) -> Option<&mut Driver<AnyBackend<'s>>> {
         match self {
             PmiServer::Local(driver) => Some(driver),
@@ -29,7 +29,7 @@ impl<'s> PmiServer<'s> {
         }
     }
 
-    /// The board, where it is one.
+    /// Returns the board, if the server is a board.
     pub(super) fn board(&mut self) -> Option<&mut Board> {
         match self {
             PmiServer::Local(_) => None,
@@ -37,10 +37,10 @@ impl<'s> PmiServer<'s> {
         }
     }
 
-    /// Hands in an input that is no connection's.
+    /// Passes an input that does not belong to a connection.
     ///
     /// # Errors
-    /// The server did not accept it.
+    /// The server did not accept the input.
     pub(super) fn handle(&mut self, now: Time, input: Input<'_>) -> Result<(), BackendError> {
         match self {
             PmiServer::Local(driver) => driver.handle(now.0, input),
@@ -50,7 +50,7 @@ impl<'s> PmiServer<'s> {
         }
     }
 
-    /// When [`handle_timeout`](PmiServer::handle_timeout) has something to do.
+    /// Returns the time of the next [`handle_timeout`](PmiServer::handle_timeout).
     pub(super) fn poll_at(&mut self) -> Option<u64> {
         match self {
             PmiServer::Local(driver) => driver.poll_at(),
@@ -58,10 +58,10 @@ impl<'s> PmiServer<'s> {
         }
     }
 
-    /// Does what is due. Returns whether anything was.
+    /// Handles timeouts. Returns whether there were any.
     ///
     /// # Errors
-    /// The server cannot go on.
+    /// The server cannot continue.
     pub(super) fn handle_timeout(&mut self, now: u64) -> Result<bool, RunError> {
         match self {
             PmiServer::Local(driver) => Ok(driver.handle_timeout(now)?),
@@ -77,7 +77,7 @@ impl<'s> PmiServer<'s> {
         }
     }
 
-    /// The number of a job's key-value space in shared memory, if it is there.
+    /// Returns the number of a job's key-value space in shared memory, if it is shared.
     pub(super) fn kvs_space(&self, job: JobId) -> Option<u32> {
         match self {
             PmiServer::Local(driver) => driver.backend().kvs_space(job),
@@ -85,7 +85,7 @@ impl<'s> PmiServer<'s> {
         }
     }
 
-    /// Puts another backend in the place of one that failed. The clients stay connected.
+    /// Replaces a backend that failed. The clients stay connected.
     pub(super) fn replace(&mut self, backend: Box<AnyBackend<'s>>) {
         match self {
             PmiServer::Local(driver) => driver.replace_backend(backend),

@@ -28,38 +28,38 @@ pub(crate) struct Sinks {
     files: HashMap<PathBuf, SinkId>,
     /// Written to since the last flush.
     dirty: Vec<SinkId>,
-    /// With room again, or closed, since somebody last asked.
+    /// Sinks that got room or closed since the last call of [`Sinks::changed`].
     changed: Vec<SinkId>,
-    /// On a node whose head writes everything: what it has not been sent yet, in this order.
+    /// Pending output for the head, in order. None on a node that writes its own output.
     uplink: Option<Vec<Said>>,
 }
 
 /// Something for the head.
 #[derive(Debug)]
 pub(crate) enum Said {
-    /// A line of the launcher's own.
+    /// A line of the launcher.
     Line(String),
-    /// Bytes of this stream; none at its end.
+    /// Bytes of this stream. Empty at its end.
     Bytes(u32, Vec<u8>),
 }
 
-/// One place that output goes to.
+/// Destination of output.
 #[derive(Debug)]
 pub(crate) struct Sink {
     writer: Writer,
-    /// How many streams may write to it, where it is a file; the launcher's own stay without.
+    /// Number of streams that may write to a file. None for the launcher's own outputs.
     users: Option<u32>,
     /// The stream that left it in the middle of a line.
     open_line: Option<u32>,
-    /// Streams that wait until there is room.
+    /// Streams that wait for room.
     held: Vec<u32>,
     /// Its head has no room for more.
     stuffed: bool,
 }
 
 impl Sinks {
-    /// The launcher's own standard output and error, which are one sink where they lead to the same place: their
-    /// lines would split each other's otherwise.
+    /// Creates the sinks of the launcher's standard output and error. They are one sink if both lead to the same file,
+    /// because their lines would split each other otherwise.
     pub(crate) fn new() -> io::Result<Sinks> {
         Sinks::over(rustix::stdio::stdout(), rustix::stdio::stderr())
     }
@@ -82,12 +82,12 @@ impl Sinks {
         Sinks { all, stdout: 0, stderr: 0, files, dirty, changed, uplink: Some(Vec::new()) }
     }
 
-    /// What is to be sent to the head.
+    /// Takes the pending output for the head.
     pub(crate) fn take_said(&mut self) -> Vec<Said> {
         self.uplink.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether the head has room for more.
+    /// Sets whether the head has no room for more output.
     pub(crate) fn stuff(&mut self, full: bool) {
         let before = std::mem::replace(&mut self.all[0].stuffed, full);
         if before && !full && !self.all[0].held.is_empty() {
@@ -95,7 +95,7 @@ impl Sinks {
         }
     }
 
-    /// A stream has ended.
+    /// Handles the end of a stream.
     pub(crate) fn end(&mut self, stream: u32) {
         if let Some(said) = &mut self.uplink {
             said.push(Said::Bytes(stream, Vec::new()));
@@ -110,7 +110,7 @@ impl Sinks {
         self.stderr
     }
 
-    /// A file of this name for one more stream, made empty when it is first asked for.
+    /// Returns the sink of this file for one more stream. The first call truncates the file.
     pub(crate) fn file(&mut self, path: PathBuf) -> io::Result<SinkId> {
         let known = self.files.get(&path).copied();
         if let Some(sink) = known.filter(|&sink| self.all[sink].writer.is_open()) {
@@ -133,7 +133,7 @@ impl Sinks {
         Ok(id)
     }
 
-    /// A stream writes no more to a sink: a file that nobody else writes to is closed.
+    /// Releases a stream's use of a sink. A file without users is closed.
     pub(crate) fn leave(&mut self, id: SinkId) {
         let sink = &mut self.all[id];
         sink.users = sink.users.map(|users| users.saturating_sub(1));
@@ -171,24 +171,24 @@ impl Sinks {
         line.lines().for_each(|line| self.note("hydrant", line));
     }
 
-    /// Text on standard error, behind the name of who says it.
+    /// Writes a message with the name of its sender to standard error.
     pub(crate) fn note(&mut self, name: &str, text: &str) {
         self.put(self.stderr, LAUNCHER, format!("{name}: {text}\n").as_bytes());
     }
 
-    /// A stream waits until the sink has room.
+    /// Adds a stream to those that wait for room in the sink.
     pub(crate) fn hold(&mut self, sink: SinkId, stream: u32) {
         self.all[sink].held.push(stream);
     }
 
-    /// Writes what can be written of all that was added since the last time.
+    /// Writes pending output of all sinks that changed since the last call.
     pub(crate) fn flush(&mut self, poller: &Poller) {
         while let Some(sink) = self.dirty.pop() {
             self.flush_one(sink, poller);
         }
     }
 
-    /// Writes what can be written to one sink.
+    /// Writes pending output of one sink.
     pub(crate) fn flush_one(&mut self, id: SinkId, poller: &Poller) {
         let sink = &mut self.all[id];
         sink.writer.flush(Token::Sink(id as u32), poller);
@@ -198,7 +198,7 @@ impl Sinks {
         }
     }
 
-    /// A sink that has room again for the streams it held up, or takes nothing any more.
+    /// Returns the next sink that has room again for its waiting streams, or accepts no more output.
     pub(crate) fn changed(&mut self) -> Option<SinkId> {
         self.changed.pop()
     }
@@ -208,7 +208,7 @@ impl Sinks {
         std::mem::take(&mut self.all[sink].held)
     }
 
-    /// Whether all that was added has been written.
+    /// Returns whether all output has been written.
     pub(crate) fn are_empty(&self) -> bool {
         self.all.iter().all(|sink| sink.writer.is_empty())
     }
@@ -221,12 +221,12 @@ impl Sinks {
         })
     }
 
-    /// Whether somebody stopped reading standard output or error.
+    /// Returns whether a reader closed standard output or error.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.all.iter().any(|sink| sink.state() == State::Closed)
     }
 
-    /// What a sink is called in messages.
+    /// Returns the name of a sink for messages.
     pub(crate) fn name(&self, sink: SinkId) -> String {
         if sink == self.stdout {
             return "standard output".to_owned();
@@ -244,12 +244,12 @@ impl Sink {
         Sink { writer, users: None, open_line: None, held: Vec::new(), stuffed: false }
     }
 
-    /// Whether a person looks at it.
+    /// Returns whether the sink is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.writer.is_terminal()
     }
 
-    /// Whether it holds so much that ranks have to wait.
+    /// Returns whether the sink is full, so that ranks have to wait.
     pub(crate) fn is_full(&self) -> bool {
         self.stuffed || self.writer.is_full()
     }
@@ -270,7 +270,7 @@ impl Sink {
     }
 }
 
-/// The name that a pattern gives for a rank.
+/// Returns the file name of a pattern for a rank.
 pub(crate) fn expand(
     pattern: &str,
     (job, rank): (u32, u32),
@@ -332,7 +332,7 @@ mod tests {
         }
         assert!(lines * 4096 >= 256 * 1024 && sinks.changed().is_none());
         sinks.hold(0, 5);
-        // What others see of the shared descriptor is unchanged.
+        // The flags of the shared descriptor are unchanged.
         assert_eq!(rustix::fs::fcntl_getfl(&out).unwrap(), flags);
         let mut read = vec![0; 65536];
         let mut total = 0;
@@ -373,7 +373,7 @@ mod tests {
         assert!(sinks.get(file).writer.is_open(), "it has not been written yet");
         sinks.flush(&poller);
         assert!(!sinks.get(file).writer.is_open());
-        // Whoever comes later goes on behind what is there.
+        // A later stream continues behind the existing output.
         assert_eq!(sinks.file(path.clone()).unwrap(), file);
         sinks.put(file, 5, b"two\n");
         sinks.flush(&poller);

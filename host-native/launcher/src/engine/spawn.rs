@@ -10,7 +10,7 @@ use super::Engine;
 use crate::error::RunError;
 use crate::launch::{AvailableHosts, PreparedProgram, RequestedProgram, SpawnInfoError, prepare};
 
-/// The program of a spawn, or the code that its rank gets and the reason.
+/// Resolves the program of a spawn. On failure returns the code for its rank and the reason.
 pub(super) fn resolve(
     asked: &RequestedProgram,
     spawner: &Program,
@@ -22,7 +22,7 @@ pub(super) fn resolve(
 }
 
 impl Engine<'_, '_> {
-    /// Starts a spawn on this machine, or refuses it at once: either all of it is started or nothing.
+    /// Starts a spawn on this machine, or refuses all of it.
     pub(super) fn spawn(
         &mut self,
         spawn: UpcallId,
@@ -71,7 +71,7 @@ impl Engine<'_, '_> {
         self.spawn_complete(spawn, false, full, &codes)
     }
 
-    /// The program that is asked for, found and checked; otherwise its code and the reason.
+    /// Finds and checks the requested program. On failure returns its code and the reason.
     fn find(
         &self,
         asked: &RequestedProgram,
@@ -83,7 +83,7 @@ impl Engine<'_, '_> {
         Ok((found.program, prepared))
     }
 
-    /// All ranks of a job on this machine have been started.
+    /// Handles the start of all ranks of a job on this machine.
     pub(super) fn job_started(&mut self, id: JobId) -> Result<(), RunError> {
         let job = &mut self.jobs[id];
         if job.is_canceled() || job.is_aborted() {
@@ -97,7 +97,7 @@ impl Engine<'_, '_> {
         self.outputs()
     }
 
-    /// A rank of a spawned job could not be started: those that were are ended.
+    /// Handles a failed start of a rank of a spawned job. The started ranks are killed.
     pub(super) fn cancel(&mut self, id: JobId, rank: u32, error: &RunError) {
         let job = &mut self.jobs[id];
         let (appnum, ordinal) = (job.program(rank).0, job.ordinal);
@@ -107,7 +107,7 @@ impl Engine<'_, '_> {
         self.sinks.say(&format!("spawned job {ordinal} is ended before it began: {}", error.with_hint()));
     }
 
-    /// A job is over: the spawn that waits for it to start is refused.
+    /// Refuses the spawn of a job that has ended before it started.
     pub(super) fn refuse_spawn(&mut self, id: JobId) -> Result<(), RunError> {
         let job = &mut self.jobs[id];
         if let Some((_, spawn)) = job.spawn.take() {

@@ -1,12 +1,11 @@
-//! Standard input, which is rank 0's.
+//! Standard input, which belongs to rank 0.
 //!
-//! A file, pipe or socket is simply rank 0's own: it reads at its own pace, and whoever writes notices when it leaves.
-//! A terminal cannot be handed on, because rank 0 is no part of the terminal's foreground group and would be
-//! stopped. So the launcher reads the terminal and writes to a pipe, whenever it is in the foreground itself.
+//! Rank 0 inherits a file, pipe or socket. It reads at its own pace, and a writer notices when rank 0 exits. Rank 0
+//! cannot inherit a terminal: it is not in the terminal's foreground group and would be stopped. The launcher therefore
+//! reads the terminal while it is in the foreground, and writes to a pipe.
 //!
-//! Where rank 0 is on another node, the head reads whatever its input is and sends it there ([`Source`]), and the
-//! daemon writes it to a pipe ([`Feed`]). What is under way is bounded: the head stops reading until it hears that it has
-//! been taken.
+//! If rank 0 is on another node, the head reads its own input and sends it there ([`Source`]). The daemon writes it to
+//! a pipe ([`Feed`]). Bytes in flight are bounded: the head stops reading until the daemon acknowledges them.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -21,14 +20,14 @@ use rustix::termios::{isatty, tcgetpgrp};
 
 use super::token::Token;
 
-/// Read at once, in bytes; of a terminal's, rank 0 has to take them before more is read.
+/// Bytes to read at once. Rank 0 has to consume those of a terminal before more is read.
 const CHUNK: usize = 4096;
 
-/// How often the launcher looks whether it has come to the foreground while there is input, in milliseconds. A shell
-/// need not tell a job that was not stopped.
+/// Interval at which the launcher checks for the foreground while input is pending, in milliseconds. A shell sends no
+/// signal to a job that was not stopped.
 const LOOK_AGAIN: u64 = 200;
 
-/// What rank 0 reads.
+/// Source of rank 0's input.
 #[derive(Debug)]
 pub(crate) enum Stdin {
     /// The launcher's own.
@@ -41,26 +40,26 @@ pub(crate) enum Stdin {
     Fed(Feed),
 }
 
-/// What the head reads for a rank on another node.
+/// Input that the head reads for a rank on another node.
 #[derive(Debug)]
 pub(crate) struct Source {
     /// Bytes that may be sent.
     credit: u32,
-    /// Read and not sent yet; an empty piece at the end.
+    /// Pieces that have been read and not sent. An empty piece marks the end.
     pieces: Vec<Vec<u8>>,
     kind: Kind,
-    /// The poller says when there is more.
+    /// The poller reports more input.
     watched: bool,
     ended: bool,
     look_again: Option<u64>,
 }
 
-/// How one hears of more input.
+/// Kind of input, which determines how more input is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Terminal,
     Stream,
-    /// There is always some, or its end.
+    /// A regular file, always readable.
     File,
 }
 
@@ -71,9 +70,9 @@ const CREDIT: u32 = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct Feed {
     way: Way,
-    /// Bytes that are not under way any more, and of which the head has not been told.
+    /// Consumed bytes that the head has no report of yet.
     taken: u32,
-    /// Rank 0 has closed its input, and the head has not been told.
+    /// Rank 0 has closed its input, and the head has no report of that yet.
     closed: bool,
 }
 
@@ -86,7 +85,7 @@ struct Way {
     /// Not written yet, from `start` on.
     buffer: Vec<u8>,
     start: usize,
-    /// Nothing comes behind that.
+    /// No more input follows.
     ended: bool,
 }
 
@@ -94,7 +93,7 @@ struct Way {
 #[derive(Debug)]
 pub(crate) struct Pump {
     way: Way,
-    /// There is input, and the launcher is in the background: when to look again, in milliseconds.
+    /// Time of the next check while input is pending in the background, in milliseconds.
     look_again: Option<u64>,
 }
 
@@ -104,32 +103,32 @@ impl Stdin {
             return Ok(Stdin::Inherited);
         }
         let way = Way::new(poller)?;
-        // In the background the terminal's input is somebody else's and would be reported for ever: only what is new
-        // is worth a look.
+        // In the background the terminal's input belongs to another job and would be reported without end. Edge
+        // triggering reports new input only.
         poller.add(stdin(), Token::Terminal, Interest::ReadEdge)?;
         Ok(Stdin::Pumped(Pump { way, look_again: None }))
     }
 
-    /// The input of a head, whose rank 0 is elsewhere. Nothing is read before [`Stdin::allow`].
+    /// Creates the input of a head, with rank 0 on another node. Reading starts after [`Stdin::allow`].
     pub(crate) fn sent() -> Stdin {
         let kind = if isatty(stdin()) { Kind::Terminal } else { Kind::Stream };
         let (pieces, look_again) = (Vec::new(), None);
         Stdin::Sent(Source { credit: 0, pieces, kind, watched: false, ended: false, look_again })
     }
 
-    /// The input of a daemon's rank 0, if it has that rank.
+    /// Creates the input of rank 0 on its daemon.
     pub(crate) fn fed(poller: &Poller) -> Result<Stdin, Errno> {
         Ok(Stdin::Fed(Feed { way: Way::new(poller)?, taken: 0, closed: false }))
     }
 
-    /// Rank 0 is there, or has taken `bytes` of what was sent to it.
+    /// Adds credit: all of it when rank 0 has started, otherwise the `bytes` that it has consumed.
     pub(crate) fn allow(&mut self, bytes: Option<u32>) {
         if let Stdin::Sent(source) = self {
             source.credit = source.credit.saturating_add(bytes.unwrap_or(CREDIT)).min(CREDIT);
         }
     }
 
-    /// What is to be sent to rank 0's node.
+    /// Takes the pieces to send to rank 0's node.
     pub(crate) fn take_pieces(&mut self) -> Vec<Vec<u8>> {
         match self {
             Stdin::Sent(source) => std::mem::take(&mut source.pieces),
@@ -137,7 +136,7 @@ impl Stdin {
         }
     }
 
-    /// Rank 0 reads no more: whoever writes to the input notices.
+    /// Closes the input after rank 0 has closed its own. A writer notices.
     pub(crate) fn close(&mut self, poller: &Poller) -> Result<(), Errno> {
         let Stdin::Sent(source) = self else { return Ok(()) };
         source.ended = true;
@@ -145,7 +144,7 @@ impl Stdin {
         dup2_stdin(open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    /// Input has come for rank 0; nothing at its end.
+    /// Handles input for rank 0 from the head. An empty slice marks the end.
     pub(crate) fn feed(&mut self, bytes: &[u8], poller: &Poller) {
         let Stdin::Fed(feed) = self else { return };
         feed.way.ended |= bytes.is_empty();
@@ -153,7 +152,7 @@ impl Stdin {
         feed.run(poller);
     }
 
-    /// What the head is to be told: how much is under way no more, and whether rank 0 has closed its input.
+    /// Takes the report for the head: the number of consumed bytes, and whether rank 0 has closed its input.
     pub(crate) fn take_news(&mut self) -> (u32, bool) {
         match self {
             Stdin::Fed(feed) => (std::mem::take(&mut feed.taken), std::mem::take(&mut feed.closed)),
@@ -161,7 +160,7 @@ impl Stdin {
         }
     }
 
-    /// What rank 0 gets as its standard input; nothing where it keeps the launcher's own.
+    /// Takes rank 0's standard input. None if it inherits the launcher's.
     pub(crate) fn for_rank_0(&mut self) -> Option<OwnedFd> {
         match self {
             Stdin::Inherited => None,
@@ -170,8 +169,7 @@ impl Stdin {
         }
     }
 
-    /// Rank 0 has been started: an input that is its own is let go, so that whoever writes to it notices when rank 0
-    /// reads no more.
+    /// Closes an inherited input after rank 0 has been started, so that a writer notices when rank 0 stops reading.
     pub(crate) fn started(&self) -> Result<(), Errno> {
         match self {
             Stdin::Inherited => {
@@ -181,7 +179,7 @@ impl Stdin {
         }
     }
 
-    /// Whether there is input that will be the launcher's once it comes to the foreground: when to look again.
+    /// Returns the time of the next check, if input is pending in the background.
     pub(crate) fn deadline(&self) -> Option<u64> {
         match self {
             Stdin::Inherited | Stdin::Fed(_) => None,
@@ -191,7 +189,7 @@ impl Stdin {
         }
     }
 
-    /// The terminal may have input, the launcher may have come to the foreground, or rank 0 may have read or left.
+    /// Handles terminal input, a change to the foreground, and a change of rank 0's pipe.
     pub(crate) fn pump(&mut self, now: u64, poller: &Poller) {
         match self {
             Stdin::Inherited => {}
@@ -231,7 +229,7 @@ impl Source {
         self.watch(poller);
     }
 
-    /// Waits for more where there may be more.
+    /// Watches for more input, if more is possible.
     fn watch(&mut self, poller: &Poller) {
         let wanted = self.wants_more();
         if wanted == self.watched || self.kind == Kind::File {
@@ -273,8 +271,8 @@ impl Way {
         Ok(Way { pipe, read_end, buffer: Vec::new(), start: 0, ended: false })
     }
 
-    /// Takes more to write. What has been written goes first, once it is as much as may be under way: a reader that
-    /// is never quite done would otherwise have the whole input kept.
+    /// Appends bytes to write. Written bytes are removed once they exceed the credit. A reader that never empties the
+    /// buffer would otherwise keep all of the input in memory.
     fn push(&mut self, bytes: &[u8]) {
         if self.start >= CREDIT as usize {
             self.buffer.drain(..self.start);
@@ -283,7 +281,7 @@ impl Way {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Writes what there is; whether that is done. Where rank 0 has closed its input, the rest is nobody's.
+    /// Writes pending bytes. Returns whether all are written. If rank 0 has closed its input, the rest is dropped.
     fn flush(&mut self, poller: &Poller) -> bool {
         while self.start < self.buffer.len() && self.pipe.is_some() {
             match self.write() {
@@ -313,7 +311,7 @@ impl Way {
 
     fn watch(&self, poller: &Poller, interest: Interest) {
         if let Some(pipe) = &self.pipe {
-            // It is registered for as long as it is open.
+            // The pipe is registered while it is open.
             let _ = poller.modify(pipe, Token::Stdin, interest);
         }
     }
@@ -360,18 +358,18 @@ impl Pump {
     }
 }
 
-/// Why nothing was read.
+/// Reason why no input was read.
 #[derive(Debug)]
 enum NoInput {
-    /// There is nothing yet.
+    /// None is available.
     Yet,
-    /// What there is belongs to whoever is in the terminal's foreground.
+    /// The input belongs to the terminal's foreground group.
     Background,
-    /// There will be nothing any more.
+    /// The input is lost.
     Lost,
 }
 
-/// Replaces `buffer` by what the input has, `most` bytes at most, without waiting and without being stopped.
+/// Replaces `buffer` by at most `most` bytes of input. Does not block, and does not stop the process.
 fn read_input(buffer: &mut Vec<u8>, most: usize) -> Result<usize, NoInput> {
     if ready(stdin(), PollFlags::IN)?.is_empty() {
         return Err(NoInput::Yet);
@@ -385,8 +383,8 @@ fn read_input(buffer: &mut Vec<u8>, most: usize) -> Result<usize, NoInput> {
     match read {
         Ok(len) => Ok(len),
         Err(Errno::AGAIN | Errno::INTR) => Err(NoInput::Yet),
-        // So the system answers in the background, too, to which the launcher may have gone meanwhile; it may even be
-        // back by now. A terminal that has hung up says so.
+        // The system returns EIO in the background. The launcher may have changed to the background after the check,
+        // and may be back already. POLLHUP marks a terminal that has hung up.
         Err(Errno::IO)
             if tcgetpgrp(stdin()).is_ok()
                 && !ready(stdin(), PollFlags::empty())?.contains(PollFlags::HUP) =>
@@ -397,7 +395,7 @@ fn read_input(buffer: &mut Vec<u8>, most: usize) -> Result<usize, NoInput> {
     }
 }
 
-/// Which of these events there are, or that the other end is gone.
+/// Returns the ready events. Fails if the input is lost.
 fn ready(fd: impl AsFd, events: PollFlags) -> Result<PollFlags, NoInput> {
     let mut fds = [PollFd::new(&fd, events)];
     match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
@@ -407,7 +405,8 @@ fn ready(fd: impl AsFd, events: PollFlags) -> Result<PollFlags, NoInput> {
     }
 }
 
-/// Whether the launcher may read its terminal. One that is not its controlling terminal has no foreground.
+/// Returns whether the launcher may read its terminal. A terminal that is not the controlling terminal has no
+/// foreground.
 fn foreground() -> bool {
     tcgetpgrp(stdin()).map_or(true, |group| group == getpgrp())
 }
@@ -416,7 +415,7 @@ fn foreground() -> bool {
 mod tests {
     use super::*;
 
-    /// A rank that always leaves some of its input waiting costs no more memory than what may be under way.
+    /// A rank that never empties its input costs at most the memory of the credit.
     #[test]
     fn input_that_was_passed_on_is_not_kept() {
         let poller = Poller::new().unwrap();

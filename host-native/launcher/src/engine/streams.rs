@@ -14,9 +14,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::sink::{SinkId, Sinks, State};
 use super::token::Token;
 
-/// Longest line that is kept whole, in bytes: what a rank may make the launcher hold without ending a line.
+/// Maximum length of a line that is kept whole, in bytes. It bounds the memory for output without line ends.
 const LINE_MAX: usize = 64 * 1024;
-/// How long an unfinished line waits for its end on a terminal, in milliseconds: a prompt has none.
+/// Time that an unfinished line waits for its end on a terminal, in milliseconds. A prompt has no end.
 const PROMPT_DELAY: u64 = 50;
 
 /// All output streams. A process's standard output is number `2 * process`, its standard error the next.
@@ -38,15 +38,15 @@ struct Stream {
     sink: SinkId,
     /// An unfinished line.
     partial: Vec<u8>,
-    /// When it shall be shown even so.
+    /// Time at which the unfinished line is shown.
     show_at: Option<u64>,
     /// Not read, because the sink is full.
     held: bool,
-    /// How many bytes are read before it is closed; set when its rank is gone.
+    /// Number of bytes to read before the stream is closed. Set when its rank has ended.
     remaining: Option<usize>,
 }
 
-/// Who wrote a line.
+/// Writer of a line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Label {
     job: u32,
@@ -67,7 +67,7 @@ impl Streams {
         Streams { all: Vec::new(), labels, raw: false, prompts: Vec::new() }
     }
 
-    /// Streams whose lines are put together elsewhere.
+    /// Creates streams whose lines are assembled on another node.
     pub(crate) fn raw() -> Streams {
         Streams { raw: true, ..Streams::new(false) }
     }
@@ -84,7 +84,7 @@ impl Streams {
         }
     }
 
-    /// The job of these processes is over, and its streams are closed.
+    /// Removes the closed streams of the processes of a job that has ended.
     pub(crate) fn clear(&mut self, processes: Range<u32>, sinks: &mut Sinks) {
         for id in streams(&processes) {
             let stream = std::mem::take(&mut self.all[id]);
@@ -92,7 +92,7 @@ impl Streams {
         }
     }
 
-    /// A pipe for a stream; the end that is returned is the rank's.
+    /// Opens a pipe for a stream. Returns the rank's end.
     pub(crate) fn open(&mut self, id: u32, poller: &Poller) -> Result<OwnedFd, Errno> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         // Only this end: the other one is the rank's standard output, which blocks.
@@ -102,7 +102,7 @@ impl Streams {
         Ok(write)
     }
 
-    /// Bytes of a stream have come from another node; none at its end. Gives the sink that they go to.
+    /// Handles bytes of a stream from another node. An empty slice marks the end. Returns the sink of the stream.
     pub(crate) fn arrived(&mut self, id: u32, now: u64, bytes: &[u8], sinks: &mut Sinks) -> SinkId {
         match bytes.is_empty() {
             true => self.pass_partial(id, sinks),
@@ -117,17 +117,17 @@ impl Streams {
         of_processes.filter(|&id| self.all[id as usize].sink == sink).collect()
     }
 
-    /// Nobody takes what a stream says any more.
+    /// Closes a stream whose sink accepts no more output.
     pub(crate) fn cut(&mut self, id: u32, sinks: &mut Sinks) {
         self.close(id, sinks);
     }
 
-    /// Where a stream goes; said before anything is read.
+    /// Sets the sink of a stream. Called before the first read.
     pub(crate) fn direct(&mut self, id: u32, sink: SinkId) {
         self.all[id as usize].sink = sink;
     }
 
-    /// Whether all streams of these processes have ended.
+    /// Returns whether all streams of these processes have ended.
     pub(crate) fn are_closed(&self, processes: Range<u32>) -> bool {
         self.all[streams(&processes)].iter().all(|stream| stream.fd.is_none())
     }
@@ -163,8 +163,8 @@ impl Streams {
         }
     }
 
-    /// These processes are gone: what their pipes hold now is read, and no more, since a process that they left
-    /// behind may keep a pipe open for ever.
+    /// Limits the streams of processes that have ended to the bytes that their pipes hold now. A process that they left
+    /// behind may keep a pipe open without end.
     pub(crate) fn finish(
         &mut self,
         processes: Range<u32>,
@@ -188,7 +188,7 @@ impl Streams {
         }
     }
 
-    /// A sink has room again, or takes nothing any more: the streams that it held up go on.
+    /// Resumes the streams that waited for a sink.
     pub(crate) fn resume(
         &mut self,
         sink: SinkId,
@@ -218,7 +218,7 @@ impl Streams {
         }
     }
 
-    /// When [`show`](Streams::show) has something to do.
+    /// Returns the time of the next [`show`](Streams::show).
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.prompts.iter().filter_map(|&id| self.all[id as usize].show_at).min()
     }
@@ -238,7 +238,7 @@ impl Streams {
     }
 
     fn take(&mut self, id: u32, now: u64, bytes: &[u8], sinks: &mut Sinks) {
-        // With one rank and no labels nothing has to be put together.
+        // With one rank and no labels, lines need no assembly.
         let whole_lines = !self.raw && (self.labels || self.all.len() > 2);
         let stream = &mut self.all[id as usize];
         if !whole_lines {
@@ -270,11 +270,12 @@ impl Streams {
         }
     }
 
-    /// Passes on a line's beginning and what follows it, with labels.
+    /// Writes the beginning of a line and the lines that follow, with labels.
     fn pass(&self, id: u32, beginning: &[u8], lines: &[u8], sinks: &mut Sinks) {
         let sink = self.all[id as usize].sink;
         let mut goes_on = sinks.get(sink).open_line() == Some(id);
-        // Another's unfinished line stays as it is in a file; for a reader of labels or a person it gets an end.
+        // The unfinished line of another stream stays unfinished in a file. With labels or on a terminal it gets a line
+        // end.
         if !goes_on && sinks.get(sink).open_line().is_some() && (self.labels || sinks.get(sink).is_terminal())
         {
             sinks.put(sink, id, b"\n");

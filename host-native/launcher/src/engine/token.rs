@@ -13,7 +13,7 @@ pub(super) const NAME_CLIENT: KeyRange = KeyRange(3);
 /// Connections of a name service within this process.
 pub(super) const NAME_SERVER: KeyRange = KeyRange(4);
 
-/// What a key stands for.
+/// Descriptor that a key identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// Signals are pending.
@@ -62,7 +62,7 @@ impl From<Token> for Key {
 }
 
 impl Token {
-    /// What the key of an event stands for; nothing for one that this loop has not given out.
+    /// Decodes a key. Returns none for a key of another range.
     pub(super) fn of(key: Key) -> Option<Token> {
         if LINKS.contains(key) {
             return Some(Token::Links(key));

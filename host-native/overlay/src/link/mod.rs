@@ -21,10 +21,8 @@ pub(crate) use handshake::{
 };
 pub(crate) use socket::{configure_socket, start_connect};
 
-use crate::error::LinkError;
+use crate::error::{LinkError, MESSAGE_MAX};
 
-/// Maximum size of a message in bytes. It bounds the memory for an incomplete message.
-pub const MESSAGE_MAX: usize = 64 << 20;
 /// Maximum size of a frame without its length, in bytes: the limit of Noise.
 const FRAME_MAX: usize = 65_535;
 /// Size of the authentication tag of a frame, in bytes.

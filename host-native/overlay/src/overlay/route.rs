@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::child::ChildState;
 use super::{Event, Overlay, ParentLink};
+use crate::MESSAGE_MAX;
 use crate::error::{DaemonFailure, LinkError};
-use crate::link::{Channel, MESSAGE_MAX};
+use crate::link::Channel;
 
 /// Destination of a routed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

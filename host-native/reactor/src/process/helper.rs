@@ -12,10 +12,10 @@ use super::lookup::DEFAULT_PATH;
 use super::{Attributes, Request, check_executable, find_in_path, spawn};
 use crate::{Error, OpenFiles};
 
-/// Why a program was not started.
+/// Error of the start of a program.
 #[derive(Debug, thiserror::Error)]
 pub enum HelperError {
-    /// There is no command.
+    /// The command is empty.
     #[error("cannot start a program: the command is empty")]
     Empty,
     /// The file does not exist.
@@ -35,7 +35,7 @@ pub enum HelperError {
     /// A string for the process holds a NUL byte.
     #[error("{what} holds a NUL byte, which no process can be given")]
     Nul {
-        /// What holds it.
+        /// Name of the string in the message.
         what: &'static str,
     },
     /// The process was not started.
@@ -89,7 +89,7 @@ pub fn start_helper(
         .map_err(|why| HelperError::Spawn { command: command.clone(), why })
 }
 
-/// The file of a command: itself where it holds a slash, otherwise the first match in `PATH`.
+/// Returns the file of a command: the command itself if it contains a slash, otherwise the first match in `PATH`.
 fn resolve(command: &OsStr) -> Result<PathBuf, HelperError> {
     if command.as_bytes().contains(&b'/') {
         let path = PathBuf::from(command);

@@ -1,4 +1,4 @@
-//! Which file a command names.
+//! Search for the file of a command.
 
 use std::ffi::OsStr;
 use std::io;
@@ -33,10 +33,10 @@ pub fn find_in_path(
     None
 }
 
-/// Checks that this user may run a file.
+/// Checks that this user may execute a file.
 ///
 /// # Errors
-/// Why not.
+/// The reason why the file cannot be executed.
 pub fn check_executable(path: &Path) -> io::Result<()> {
     let kind = std::fs::metadata(path)?.file_type();
     if kind.is_dir() {

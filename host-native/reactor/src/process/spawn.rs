@@ -1,8 +1,8 @@
-//! Start of a process as `vfork` does it: the child borrows this process's memory until its program runs, so that the cost
-//! does not depend on how much memory this process has.
+//! Start of a process in the manner of `vfork`. The child borrows this process's memory until its program runs, so the
+//! cost does not depend on the size of this memory.
 //!
-//! `posix_spawn` works the same way, but maps a stack, reads limits and visits every signal for each process, and
-//! cannot have the child killed when this process is.
+//! `posix_spawn` works the same way. It also maps a stack, reads limits and visits every signal for each process, and
+//! cannot have the child killed together with this process.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
@@ -15,11 +15,12 @@ use rustix::process::Pid;
 
 use crate::OpenFiles;
 
-/// Bytes of stack for what the child does before its program runs.
+/// Size of the child's stack before its program runs, in bytes.
 const STACK: usize = 64 * 1024;
 const SIGNALS: c_int = 64;
 
-/// What all child processes have in common: a process group of their own, no blocked signals, default dispositions. None
+/// Properties of all child processes: a process group of their own, no blocked signals and default dispositions. They
+/// are killed when this process ends.
 /// outlives this process.
 #[derive(Debug)]
 pub struct Attributes {
@@ -38,14 +39,14 @@ impl Attributes {
         let mut reset = Vec::new();
         for signal in (1..=SIGNALS).filter(|signal| !keep.contains(signal)) {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: only reads the disposition into storage for it; a number that is no signal is an error.
+            // SAFETY: the call only reads the disposition into its storage. An invalid signal number is an error.
             let known = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) } == 0;
-            // SAFETY: all zeros is a disposition, and the call has filled in the true one where it succeeded.
+            // SAFETY: all zeros is a valid disposition, and the call has written it if it succeeded.
             if known && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN {
                 reset.push(signal);
             }
         }
-        // SAFETY: the call cannot fail and changes nothing.
+        // SAFETY: the call cannot fail and has no effect.
         let parent = unsafe { libc::getpid() };
         Ok(Attributes { reset, stack: vec![0; STACK / size_of::<u128>()].into(), parent })
     }
@@ -54,28 +55,29 @@ impl Attributes {
 /// A process to start.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// The program's file; relative to `wdir`.
+    /// File of the program, relative to `wdir`.
     pub path: &'a CStr,
-    /// Its arguments, from its name on, and a null pointer; each other pointer is good for the call.
+    /// Arguments, beginning with the program's name and ending with a null pointer. The other pointers are valid during
+    /// the call.
     pub argv: &'a [*const c_char],
     /// Its environment, likewise.
     pub envp: &'a [*const c_char],
-    /// Where it starts.
+    /// Working directory.
     pub wdir: Option<&'a CStr>,
-    /// Its descriptors and their numbers, given in this order: a number that is given may be a descriptor's own only
-    /// where that descriptor comes no later. All others must be close-on-exec.
+    /// Descriptors and their numbers in the child, assigned in this order. A number may equal a descriptor of this
+    /// process only if that descriptor comes no later. All other descriptors must be close-on-exec.
     pub fds: &'a [(BorrowedFd<'a>, RawFd)],
-    /// What the process may open is the user's limit, not this process's own.
+    /// Limit of open files. The child gets the user's limit instead of this process's own.
     pub files: &'a OpenFiles,
 }
 
-/// What the child needs, made before it is.
+/// Data for the child, prepared before it starts.
 struct Child<'a> {
     attributes: &'a Attributes,
     request: &'a Request<'a>,
     limit: Option<libc::rlimit>,
     no_signals: libc::sigset_t,
-    /// Why its program does not run, written by the child.
+    /// Error of the start, written by the child.
     error: AtomicI32,
 }
 
@@ -90,8 +92,8 @@ pub unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::R
     let top = attributes.stack.as_mut_ptr_range().end.cast::<c_void>();
     let mut sets = [MaybeUninit::<libc::sigset_t>::zeroed(); 3];
     let [none, all, before] = sets.each_mut().map(MaybeUninit::as_mut_ptr);
-    // SAFETY: each call fills in or reads a set of its own. With all signals blocked none is handled on the child's
-    // stack, where this process's handlers have no business.
+    // SAFETY: each call writes or reads a set of its own. All signals are blocked, so no handler of this process runs
+    // on the child's stack.
     unsafe {
         libc::sigemptyset(none);
         libc::sigfillset(all);
@@ -102,16 +104,16 @@ pub unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::R
     let limit = request.files.of_child();
     let child = Child { attributes, request, limit, no_signals, error: AtomicI32::new(0) };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the child runs `run_child` on a stack that nothing else uses, in this memory; CLONE_VFORK suspends this
-    // thread until the child has become another program or is gone, so that `child` and the stack outlive its use of
-    // them and nothing is touched from two sides. The caller has no other threads.
+    // SAFETY: the child runs `run_child` in this memory on a stack with no other use. CLONE_VFORK suspends this thread
+    // until the child has executed its program or exited, so `child` and the stack outlive the child's use, and there
+    // is no concurrent access. The caller has no other threads.
     let pid = unsafe { libc::clone(run_child, top, flags, (&raw const child).cast_mut().cast()) };
     let failed = if pid < 0 { Some(io::Error::last_os_error()) } else { child.failure() };
-    // SAFETY: restores what the first call has saved. It cannot fail with these arguments.
+    // SAFETY: the call restores the set that the first call saved. It cannot fail with these arguments.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, sets[2].as_ptr(), ptr::null_mut()) };
     if let Some(error) = failed {
         if pid > 0 {
-            // SAFETY: waits for the child just made, which has exited; its status is of no interest.
+            // SAFETY: the call waits for the new child, which has exited. Its status is unused.
             unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
         }
         return Err(error);
@@ -125,20 +127,20 @@ impl Child<'_> {
         (error != 0).then(|| io::Error::from_raw_os_error(error))
     }
 
-    /// Makes the process what it shall be and runs its program. Returns only when something fails.
+    /// Sets the process up and runs its program. Returns only on failure.
     ///
     /// # Safety
-    /// Only in the child of [`spawn`]: it allocates nothing, takes no lock and does not unwind.
+    /// Only in the child of [`spawn`]: it allocates no memory, takes no lock and does not unwind.
     unsafe fn become_program(&self) -> io::Result<()> {
         let Request { path, argv, envp, wdir, fds, .. } = self.request;
-        // SAFETY: system calls on this process alone, with pointers that the parent keeps while it is suspended:
-        // to the limit and the dispositions in this frame or in `self`, to NUL-terminated strings, and to lists that
-        // end with a null pointer.
+        // SAFETY: the system calls affect this process alone. The pointers are kept by the parent while it is
+        // suspended. They point to the limit and the dispositions in this frame or in `self`, to NUL-terminated
+        // strings, and to lists that end with a null pointer.
         unsafe {
             check(libc::setpgid(0, 0))?;
             check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
             if libc::getppid() != self.attributes.parent {
-                // The parent died before the child could ask to be told.
+                // The parent ended before the child could request its signal.
                 libc::_exit(1);
             }
             if let Some(dir) = wdir {
@@ -166,7 +168,7 @@ impl Child<'_> {
     }
 }
 
-/// What the child does first.
+/// Entry point of the child.
 extern "C" fn run_child(child: *mut c_void) -> c_int {
     // SAFETY: `spawn` passes a `Child` that it keeps until this process has left its memory.
     let child = unsafe { &*child.cast_const().cast::<Child<'_>>() };

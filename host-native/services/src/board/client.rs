@@ -18,12 +18,12 @@ use rustix::io::Errno;
 
 use super::{BoardRecording, Connection, ConnectionError};
 
-/// What the board is asked for by [`Request::Record`].
+/// Description of [`Request::Record`] in error messages.
 const RECORDING: &str = "a recording";
-/// How long a board may take to answer.
+/// Time for a board to reply.
 const PATIENCE: Duration = Duration::from_millis(STALL_MS);
 
-/// A board, and the one job that it serves for this host.
+/// Connection to a board that serves one job for this host.
 #[derive(Debug)]
 pub struct Board {
     /// The address of its management port.
@@ -33,18 +33,18 @@ pub struct Board {
     limits: Limits,
     sockets: u32,
     job: Option<Job>,
-    /// What has been asked and not been answered, from the oldest on.
+    /// Requests without a reply, oldest first.
     asked: VecDeque<Asked>,
     events: VecDeque<Event>,
-    /// What is to be said to the user.
+    /// Lines to print.
     lines: VecDeque<String>,
     start: Instant,
     record: Vec<u8>,
-    /// Where it is recorded.
+    /// Recording of the board, if one is requested.
     recording: Option<BoardRecording>,
 }
 
-/// The job, as the board knows it.
+/// Job on the board.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     /// Its number here.
@@ -53,11 +53,11 @@ struct Job {
     theirs: JobId,
     size: u32,
     port: u16,
-    /// Ranks that the board has been told have ended.
+    /// Number of ranks whose exit was reported to the board.
     exited: u32,
-    /// When it was told of the last of them.
+    /// Time of the last reported exit.
     ended: Option<Instant>,
-    /// Whether the board knows that all have.
+    /// The board has reported the end of the job.
     over: bool,
 }
 
@@ -80,7 +80,7 @@ pub enum Event {
     AbortJob {
         /// The reason.
         cause: Cause,
-        /// Message of a rank that called abort; otherwise empty.
+        /// Message of a rank that called abort. Otherwise empty.
         message: String,
     },
     /// The process of a rank has to be killed, as the rank asked.
@@ -104,7 +104,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The rank that it is about.
+    /// Returns the rank of the event, if it has one.
     fn rank(&self) -> Option<Rank> {
         match *self {
             Event::Joined { rank } | Event::KillRank { rank, .. } => Some(rank),
@@ -114,33 +114,33 @@ impl Event {
     }
 }
 
-/// Why a board cannot serve.
+/// Error of a board or of the connection to it.
 #[derive(Debug, thiserror::Error)]
 pub enum BoardError {
-    /// Nobody is there.
+    /// The connection to the management port failed.
     #[error("no board answers at {target}: {why}; --target names its management port, {port} unless it was told otherwise", port = manage::PORT)]
     Unreachable {
         /// As the user named it.
         target: String,
-        /// What the system said.
+        /// Error of the system.
         why: io::Error,
     },
-    /// The connection is gone, or holds something else.
+    /// The connection was lost or carries an invalid message.
     #[error("the board at {addr} is lost: {why}")]
     Lost {
         /// Its management port.
         addr: SocketAddr,
-        /// What happened.
+        /// Reason.
         why: String,
     },
-    /// It does not do what is asked.
+    /// The board refused a request.
     #[error("the board at {addr} refuses {what}: {why}{}", advice(what, why))]
     Refused {
         /// Its management port.
         addr: SocketAddr,
-        /// What was asked.
+        /// Description of the request.
         what: &'static str,
-        /// What speaks against it.
+        /// Reason of the board.
         why: Error,
     },
     /// The board's recording cannot be written.
@@ -151,12 +151,12 @@ pub enum BoardError {
     Silent {
         /// Its management port.
         addr: SocketAddr,
-        /// What was asked.
+        /// Description of the request.
         what: &'static str,
     },
 }
 
-/// What the user can do about a refusal.
+/// Returns advice for the user about a refusal.
 fn advice(what: &str, why: &Error) -> &'static str {
     match why {
         Error::Order if what == RECORDING => {
@@ -173,10 +173,10 @@ fn advice(what: &str, why: &Error) -> &'static str {
 }
 
 impl Board {
-    /// Connects to a board's management port, `HOST:PORT` or `HOST`, and greets it.
+    /// Connects to a board's management port, `HOST:PORT` or `HOST`, and performs the handshake.
     ///
     /// # Errors
-    /// Nobody is there, or speaks another version.
+    /// The connection failed, or the board has another protocol version.
     pub fn connect(target: &str) -> Result<Board, BoardError> {
         let unreachable = |why| BoardError::Unreachable { target: target.to_owned(), why };
         let stream = reach(target).map_err(unreachable)?;
@@ -214,7 +214,7 @@ impl Board {
         Ok(())
     }
 
-    /// The connections over which it says something.
+    /// Returns the connections to poll for reading.
     pub fn streams(&self) -> impl Iterator<Item = &TcpStream> {
         std::iter::once(self.link.stream()).chain(self.recording.as_ref().map(BoardRecording::stream))
     }
@@ -228,7 +228,7 @@ impl Board {
         )
     }
 
-    /// Where the clients of its job connect: the host, and the port.
+    /// Returns the host and the port for the clients of the job.
     pub fn address(&self) -> (String, u16) {
         let port = self.job.map_or(manage::PMI_PORT, |job| job.port);
         (self.addr.ip().to_string(), port)
@@ -242,25 +242,25 @@ impl Board {
         }
     }
 
-    /// Whether nothing is expected from it: its job is over there as well, or will not be because not all of its ranks
-    /// were started.
+    /// Returns whether no event of the job is expected. The board has reported its end, or not all ranks have ended
+    /// here.
     pub fn is_quiet(&self) -> bool {
         self.job.is_none_or(|job| job.over || job.exited < job.size)
     }
 
-    /// What is to be said to the user.
+    /// Returns the next line to print.
     pub fn line(&mut self) -> Option<String> {
         self.lines.pop_front()
     }
 
-    /// Asks how the board and its job are doing, for the user to read.
+    /// Requests the state of the board and of its job. The replies are printed.
     pub fn ask_status(&mut self) -> Result<(), BoardError> {
         let Some(job) = self.job else { return Ok(()) };
         self.send("a report", &Request::Job { job: job.theirs })?;
         self.send("a report", &Request::Board)
     }
 
-    /// Ends what it serves for this host; what it counted, in words.
+    /// Ends the job on the board. Returns its counters as text.
     pub fn finish(&mut self) -> Result<String, BoardError> {
         let mut said = (None, None);
         if let Some(Job { theirs: job, .. }) = self.job.take() {
@@ -294,12 +294,13 @@ impl Board {
                     .lines
                     .push_back("the recording has no end: the board has not sent it".to_owned());
             }
-            // Whatever it says, time passes.
+            // The deadline limits the wait, whatever the result of `poll`.
             let _ = poll(&mut [PollFd::new(recording.stream(), PollFlags::IN)], Some(&timespec(left)));
         }
     }
 
-    /// Takes down what there is of the recording. Where it cannot be kept it ends, and the job goes on.
+    /// Receives pending records of the recording. If the file cannot be written, the recording ends and the job
+    /// continues.
     fn take_down(&mut self) {
         match self.recording.as_mut().map(BoardRecording::receive) {
             None | Some(Ok(true)) => return,
@@ -311,18 +312,18 @@ impl Board {
         self.recording = None;
     }
 
-    /// Says something to the board, whose answer is taken when it comes.
+    /// Sends a request to the board. The reply is handled when it arrives.
     fn send(&mut self, what: &'static str, request: &Request<'_>) -> Result<(), BoardError> {
         self.asked.push_back(Asked { what, since: Instant::now() });
         self.link.say(request).map_err(|why| self.lost(&why))
     }
 
-    /// Asks something that is answered by no more than a word.
+    /// Sends a request whose reply is [`Report::Done`], and waits for it.
     fn done(&mut self, what: &'static str, request: &Request<'_>) -> Result<(), BoardError> {
         self.ask(what, request, |_, report| matches!(report, Report::Done).then_some(())).map(drop)
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for its reply.
     fn ask<T>(
         &mut self,
         what: &'static str,
@@ -366,7 +367,7 @@ impl Board {
                 return Err(BoardError::Silent { addr: self.addr, what });
             }
             let wanted = if self.link.is_blocked() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            // A board that is recorded does nothing else until what it sends is read.
+            // A board that records sends no reply before its recording is read.
             self.take_down();
             let mut fds = vec![PollFd::new(self.link.stream(), wanted)];
             fds.extend(
@@ -379,7 +380,7 @@ impl Board {
         }
     }
 
-    /// Takes in what the board says by itself, and answers that nobody waits for.
+    /// Handles an event of the board, or a reply to a request of [`Board::send`].
     fn hear(&mut self, report: &Report<'_>) -> Result<(), BoardError> {
         let asked = if report.is_event() { None } else { self.asked.pop_front() };
         match *report {
@@ -424,7 +425,7 @@ impl Board {
         Ok(())
     }
 
-    /// Takes in what has come; nothing is waited for.
+    /// Handles received reports. Does not block.
     fn listen(&mut self) -> Result<(), BoardError> {
         self.take_down();
         self.link.flush().and_then(|()| self.link.fill()).map_err(|why| self.lost(&why))?;
@@ -491,14 +492,14 @@ impl Board {
         }
     }
 
-    /// What the board is expected to say, and since when.
+    /// Returns the oldest expected report, and the time since when it is expected.
     fn expected(&self) -> Option<Asked> {
         let ended = self.job.filter(|job| !job.over).and_then(|job| job.ended);
         let over = ended.map(|since| Asked { what: "the end of the job", since });
         self.asked.front().copied().or(over)
     }
 
-    /// What has not been said for too long.
+    /// Returns a description of the expected report if it is overdue.
     fn overdue(&self) -> Option<&'static str> {
         self.expected().filter(|asked| asked.since.elapsed() >= PATIENCE).map(|asked| asked.what)
     }
@@ -513,10 +514,10 @@ impl Board {
 }
 
 impl Board {
-    /// Tells the board what concerns its job. Other inputs are ignored: the clients are the board's.
+    /// Sends an input about the job to the board. Other inputs are ignored, because the board serves the clients.
     ///
     /// # Errors
-    /// The board is lost, or refuses.
+    /// The board is lost, or refuses the request.
     pub fn handle(&mut self, input: &Input<'_>) -> Result<(), BoardError> {
         self.take_in(input)
     }
@@ -536,8 +537,8 @@ impl Board {
         Ok(Some((job, event)))
     }
 
-    /// When [`handle_timeout`](Board::handle_timeout) has something to do, on a clock that began with the connection, as
-    /// the engine's did a moment later.
+    /// Returns the time of the next [`handle_timeout`](Board::handle_timeout), in milliseconds since the connection.
+    /// The clock of the engine starts slightly later.
     pub fn poll_at(&self) -> Option<u64> {
         let since = self.expected()?.since.saturating_duration_since(self.start);
         Some((since + PATIENCE).as_millis() as u64 + 1)

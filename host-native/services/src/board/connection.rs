@@ -1,4 +1,4 @@
-//! One end of a management connection: records in, records out, over a socket that never makes anybody wait.
+//! One end of a management connection: buffered records over a non-blocking socket.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -8,8 +8,8 @@ use hydrant_core::manage::{self, BadRecord, PREFIX, RECORD_MAX};
 
 /// Bytes that may wait for the other side to read.
 const OUTBOX_MAX: usize = 1 << 20;
-/// Bytes that are taken in before what they say is looked at: some records of the longest kind, those of a recording.
-/// Whoever says more, faster than it is read, waits.
+/// Maximum number of received bytes that are not handled yet. It holds some records of the longest kind, those of a
+/// recording. A faster peer is stopped by flow control.
 const INBOX_MAX: usize = 4 * (PREFIX + u16::MAX as usize);
 
 /// A management connection.
@@ -18,26 +18,26 @@ pub(crate) struct Connection {
     stream: TcpStream,
     inbox: VecDeque<u8>,
     outbox: VecDeque<u8>,
-    /// Nothing more will come.
+    /// The peer has closed the connection.
     ended: bool,
 }
 
-/// Why a connection cannot go on.
+/// Error that ends a connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
     /// The other side has closed it.
     #[error("it closed the connection")]
     Closed,
-    /// What came is no record.
+    /// The received bytes are not a record.
     #[error(transparent)]
     Record(#[from] BadRecord),
     /// The other side does not read.
     #[error("it does not read what it is told")]
     Stalled,
-    /// It has taken too long to say who it is.
+    /// The handshake timed out.
     #[error("it does not say hello")]
     Silent,
-    /// The system says so.
+    /// A system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -55,7 +55,7 @@ impl Connection {
         &self.stream
     }
 
-    /// Takes in what has come, as far as there is room.
+    /// Receives pending bytes, as far as the buffer has room.
     pub(crate) fn fill(&mut self) -> Result<(), ConnectionError> {
         let mut buffer = [0; 4096];
         while !self.ended && self.inbox.len() < INBOX_MAX {
@@ -80,7 +80,7 @@ impl Connection {
         self.inbox.drain(..len);
     }
 
-    /// The next record of what has come, into `record`; nothing while none is whole.
+    /// Copies the next received record into `record`. Returns false if none is complete.
     pub(crate) fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, ConnectionError> {
         let bytes = self.inbox.make_contiguous();
         match manage::next(bytes)? {
@@ -95,8 +95,8 @@ impl Connection {
         }
     }
 
-    /// The same for a recording, whose records are as long as two bytes can say. At the end of the connection there is
-    /// none.
+    /// Like [`Connection::next`], for a recording, whose records have up to 65,535 bytes. Returns false at the end of
+    /// the connection.
     pub(crate) fn next_recorded(&mut self, record: &mut Vec<u8>) -> bool {
         let bytes = self.inbox.make_contiguous();
         let Some((&prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else { return false };
@@ -108,26 +108,26 @@ impl Connection {
         true
     }
 
-    /// Whether the other side has closed the connection.
+    /// Returns whether the peer has closed the connection.
     pub(crate) fn is_ended(&self) -> bool {
         self.ended
     }
 
-    /// Says something, as far as the socket takes it; the rest waits for [`Connection::flush`].
+    /// Sends a record, as far as the socket accepts it. [`Connection::flush`] sends the rest.
     pub(crate) fn say(&mut self, what: &impl serde::Serialize) -> Result<(), ConnectionError> {
         let mut buffer = [0; PREFIX + RECORD_MAX];
         let record = manage::encode(what, &mut buffer)?;
         self.send(record)
     }
 
-    /// Sends an encoded record, as far as the socket accepts it. [`Link::flush`] sends the rest.
+    /// Sends an encoded record, as far as the socket accepts it. [`Connection::flush`] sends the rest.
     pub(crate) fn send(&mut self, record: &[u8]) -> Result<(), ConnectionError> {
         self.outbox.extend(record);
         self.flush()?;
         if self.outbox.len() > OUTBOX_MAX { Err(ConnectionError::Stalled) } else { Ok(()) }
     }
 
-    /// Says more of what waits.
+    /// Sends pending bytes, as far as the socket accepts them.
     pub(crate) fn flush(&mut self) -> Result<(), ConnectionError> {
         while !self.outbox.is_empty() {
             match self.stream.write(self.outbox.as_slices().0) {
@@ -140,7 +140,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether something waits for the other side to read.
+    /// Returns whether bytes wait for the socket.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.outbox.is_empty()
     }
@@ -152,7 +152,7 @@ mod tests {
     use hydrant_core::manage::Request;
     use std::net::TcpListener;
 
-    /// Somebody who never stops, and has not even said hello.
+    /// A peer that sends without end and omits the handshake.
     #[test]
     fn what_is_taken_in_at_once_has_a_bound() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

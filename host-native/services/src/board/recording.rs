@@ -16,7 +16,7 @@ pub(super) struct BoardRecording {
     path: PathBuf,
     writer: Writer<BufWriter<File>>,
     record: Vec<u8>,
-    /// Whether the board has sent the last record.
+    /// The board has sent the last record.
     complete: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Boards that say what none may.
+//! Tests against boards that send invalid reports.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use super::Board;
 
 const JOB: JobId = JobId(0);
 
-/// Takes a request, whatever it is, and says these.
+/// Receives a request and sends these reports.
 fn answer(stream: &mut TcpStream, reports: &[Report<'_>]) {
     let mut buffer = [0; PREFIX + RECORD_MAX];
     stream.read_exact(&mut buffer[..PREFIX]).unwrap();
@@ -23,7 +23,7 @@ fn answer(stream: &mut TcpStream, reports: &[Report<'_>]) {
     }
 }
 
-/// A board that serves a job of two ranks and says this of it, and what comes of that here.
+/// Opens a job of two ranks on a board that sends this event. Returns whether the host got an event.
 fn heard(event: Report<'static>) -> Result<bool, String> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap().to_string();
@@ -40,7 +40,7 @@ fn heard(event: Report<'static>) -> Result<bool, String> {
             records: false,
         };
         answer(&mut stream, &[Report::Welcome(welcome)]);
-        // Before it has said that there is a job, so that it has come when that is known.
+        // The event is sent before `Opened`, so that it has arrived when the job is known.
         answer(&mut stream, &[event, Report::Opened { job: JOB, port: 1 }]);
         stream
     });

@@ -1,7 +1,7 @@
-//! A run's way to the daemon.
+//! Connections of a run to the name server.
 //!
-//! Each job of the run that publishes has a connection of its own, so that its names go with it; each look-up has one
-//! too, so that a look-up that waits holds up nobody. Nothing here ever waits.
+//! Each job that publishes has its own connection, so that its names are removed when the job ends. Each look-up has
+//! its own connection, so that a look-up that waits delays no other. No function blocks.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -20,14 +20,14 @@ use super::socket::join;
 pub struct NameClient {
     service: Service,
     keys: KeyRange,
-    /// By their number; gaps are free.
+    /// Connections by number. Gaps are free.
     links: Vec<Option<Line>>,
     answers: Vec<Answer>,
-    /// What the user should know.
+    /// Messages for the user.
     news: Vec<String>,
 }
 
-/// Where the names are kept.
+/// Location of the names.
 #[derive(Debug)]
 enum Service {
     /// By the daemon that listens there.
@@ -64,20 +64,20 @@ impl fmt::Display for Service {
 struct Line {
     link: Connection,
     purpose: Purpose,
-    /// What the poller waits for.
+    /// Readiness that the poller reports.
     interest: Interest,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// What this job publishes and withdraws.
+    /// Publish and unpublish requests of this job.
     Names(JobId),
     /// A single look-up.
     Lookup,
 }
 
 impl NameClient {
-    /// Joins the daemon at `path`; the first job's connection is open from now on.
+    /// Connects to the name server at `path`. The connection of the first job opens at once.
     ///
     /// # Errors
     /// [`NameServiceError::Nobody`], [`NameServiceError::Foreign`].
@@ -109,7 +109,7 @@ impl NameClient {
         }
     }
 
-    /// Has a request carried out; it gets exactly one [answer](NameClient::answer).
+    /// Queues a request. Each request gets exactly one [answer](NameClient::answer).
     pub fn ask(&mut self, request: Request, now: u64, poller: &Poller) {
         let purpose = if request.is_lookup() { Purpose::Lookup } else { Purpose::Names(request.job) };
         let open = |line: &Option<Line>| {
@@ -137,12 +137,12 @@ impl NameClient {
         }
     }
 
-    /// When something is given up at the latest.
+    /// Returns the earliest deadline of a request.
     pub fn deadline(&self) -> Option<u64> {
         self.links.iter().flatten().filter_map(|line| line.link.deadline()).min()
     }
 
-    /// Gives up what has taken too long.
+    /// Fails requests whose deadline has passed.
     pub fn expire(&mut self, now: u64) {
         for number in 0..self.links.len() {
             let due = |line: &Line| line.link.deadline().is_some_and(|at| at <= now);
@@ -152,7 +152,7 @@ impl NameClient {
         }
     }
 
-    /// Nobody waits any more for the look-ups that `whose` fits.
+    /// Drops the look-ups for which `whose` returns true.
     pub fn drop_lookups(&mut self, whose: impl Fn(&Request) -> bool) {
         for line in &mut self.links {
             let over = |line: &Line| line.purpose == Purpose::Lookup && line.link.requests().all(&whose);
@@ -163,7 +163,7 @@ impl NameClient {
         }
     }
 
-    /// A job is over, and so are its names.
+    /// Closes the connection of a job that has ended. The name server removes its names.
     pub fn forget(&mut self, job: JobId) {
         self.drop_lookups(|request| request.job == job);
         for line in &mut self.links {
@@ -173,7 +173,7 @@ impl NameClient {
         }
     }
 
-    /// An answer that has come.
+    /// Returns the next answer.
     pub fn answer(&mut self) -> Option<Answer> {
         self.answers.pop()
     }
@@ -217,7 +217,7 @@ impl NameClient {
         }
     }
 
-    /// A connection is of no use any more: its requests fail, and its names are gone.
+    /// Closes a failed connection. Its requests fail, and its names are removed.
     fn lose(&mut self, number: usize, why: &str) {
         let Some(line) = self.links[number].take() else { return };
         let text = format!("{} is lost: {why}", self.service);

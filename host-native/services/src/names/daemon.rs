@@ -43,7 +43,7 @@ pub fn serve(options: &Options) -> Result<(), NameServiceError> {
     let path = options.path();
     let socket = socket::Listener::open(&path)?;
     let mut daemon = Daemon::new(reactor, socket, service)?;
-    // Where nobody reads it, nobody needs it.
+    // A closed standard output is no error.
     let _ = writeln!(std::io::stdout(), "hydrant serve: listening at {}", path.display());
     daemon.run()?;
     Ok(())
@@ -99,7 +99,7 @@ impl<'s> Daemon<'s> {
         self.reactor.clock.timeout([self.service.poll_at(), self.listener.deadline()])
     }
 
-    /// Takes the signals that have come; whether one of them is the end.
+    /// Reads pending signals. Returns whether one of them ends the service.
     fn is_ended(&mut self) -> Result<bool, NameServiceError> {
         let mut events = Vec::new();
         self.reactor.signals.read(&mut events)?;

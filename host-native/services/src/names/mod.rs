@@ -34,7 +34,7 @@ pub struct Options {
 const LIMITS: Limits = Limits { jobs: 1024, ranks: 1024, conns: 1024, names: 1024, ..Limits::NONE };
 
 impl Options {
-    /// Whether a name service has this limit.
+    /// Returns whether a name service has this limit.
     pub fn accepts(limit: Limit) -> bool {
         matches!(limit, Limit::Names | Limit::Conns)
     }

@@ -10,7 +10,7 @@ use hydrant_core::{JobId, Rank, Refusal, UpcallId};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// How long the daemon may take for an answer, in milliseconds; a look-up may wait in addition.
+/// Time for the daemon to answer, in milliseconds. The wait of a look-up is added.
 const ANSWER_TIME: u64 = 10_000;
 /// Room for any message that the daemon takes, its fields and each byte's escape included.
 const MESSAGE: usize = 2 * (NAME_MAX + PORT_MAX) + 256;
@@ -28,7 +28,7 @@ pub struct Request {
     pub protocol: Protocol,
     /// The request as it came.
     pub body: Vec<u8>,
-    /// How many milliseconds a look-up waits that does not say so itself.
+    /// Time that a look-up waits for the name, in milliseconds, if it names no time itself.
     pub wait: u32,
 }
 
@@ -44,7 +44,7 @@ pub struct Answer {
 }
 
 impl Request {
-    /// What is asked, for the daemon.
+    /// Returns the PMI command of the request.
     fn command(&self) -> Option<Command<'_>> {
         match decode_upcall(self.protocol, &self.body)? {
             Command::Lookup { name, wait } => Some(Command::Lookup { name, wait: wait.or(Some(self.wait)) }),
@@ -56,7 +56,7 @@ impl Request {
         matches!(self.command(), Some(Command::Lookup { .. }))
     }
 
-    /// How long an answer may take, in milliseconds.
+    /// Returns the time for an answer in milliseconds.
     fn patience(&self) -> u64 {
         match self.command() {
             Some(Command::Lookup { wait, .. }) => ANSWER_TIME + u64::from(wait.unwrap_or(0)),
@@ -64,7 +64,7 @@ impl Request {
         }
     }
 
-    /// The answer to one that cannot be carried out.
+    /// Returns the answer to a request that failed.
     pub(super) fn failed(&self, why: &str) -> Answer {
         self.refused(Refusal::NoName.rc(), why.as_bytes().to_vec())
     }
@@ -79,14 +79,14 @@ impl Request {
 pub(super) struct Connection {
     fd: OwnedFd,
     client: Client,
-    /// What was received and is no whole reply yet.
+    /// Received bytes of an incomplete reply.
     inbox: Vec<u8>,
-    /// What the socket has not taken yet.
+    /// Bytes that the socket has not accepted yet.
     unsent: Vec<u8>,
     /// The first of them is under way when `asked`.
     queue: VecDeque<Request>,
     asked: bool,
-    /// When what is under way is given up.
+    /// Deadline of the current request.
     deadline: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ impl Connection {
     pub(super) fn new(fd: OwnedFd) -> Connection {
         Connection {
             fd,
-            // Any number will do: the daemon knows each connection as rank 0 of a job of its own.
+            // The id is arbitrary: each connection is rank 0 of its own job.
             client: Client::new(Protocol::V2, Start::Port { id: 0 }),
             inbox: Vec::new(),
             unsent: Vec::new(),
@@ -112,12 +112,12 @@ impl Connection {
         self.queue.push_back(request);
     }
 
-    /// What it has not answered, the one under way included.
+    /// Returns the requests without an answer, the current one included.
     pub(super) fn requests(&self) -> impl Iterator<Item = &Request> {
         self.queue.iter()
     }
 
-    /// Whether it waits for the socket to take more.
+    /// Returns whether bytes wait for the socket.
     pub(super) fn is_blocked(&self) -> bool {
         !self.unsent.is_empty()
     }
@@ -126,10 +126,10 @@ impl Connection {
         self.deadline
     }
 
-    /// Does all that can be done without waiting, and adds the answers that have come.
+    /// Sends, receives and handles as much as possible without blocking. Appends new answers to `answers`.
     ///
     /// # Errors
-    /// Why the connection is of no use any more.
+    /// The reason why the connection cannot be used any more.
     pub(super) fn pump(&mut self, now: u64, answers: &mut Vec<Answer>) -> Result<(), String> {
         loop {
             if !self.flush()? {
@@ -142,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// Sends what is to be sent; whether all of it is.
+    /// Sends pending bytes. Returns whether all are sent.
     fn flush(&mut self) -> Result<bool, String> {
         while !self.unsent.is_empty() {
             match send(&self.fd, &self.unsent, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -155,7 +155,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Reads; whether anything was there.
+    /// Receives pending bytes. Returns whether there were any.
     fn read(&mut self) -> Result<bool, String> {
         let mut buffer = [0; 4096];
         loop {
@@ -193,7 +193,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Says the next thing; whether there was one.
+    /// Encodes the next message. Returns whether there was one.
     fn ask(&mut self, now: u64, answers: &mut Vec<Answer>) -> Result<bool, String> {
         if !self.inbox.is_empty() {
             return Err("it said something that was not asked".to_owned());

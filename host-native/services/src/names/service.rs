@@ -1,4 +1,4 @@
-//! Name service: a server whose every connection is a job of one rank, so that its names go with the connection.
+//! Name service: a server in which each connection is a job of one rank. The names of a connection end with it.
 
 use std::os::fd::OwnedFd;
 

@@ -1,4 +1,4 @@
-//! The socket between a daemon and the runs of its user, and nobody else's.
+//! Socket of a name server, for processes of the same user only.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -16,19 +16,19 @@ use rustix::process::{geteuid, umask};
 
 use super::NameServiceError;
 
-/// Connections that wait to be accepted; the system has a lower limit of its own, as a rule 4,096.
+/// Maximum number of connections that wait to be accepted. The system also has a limit, usually 4,096.
 const BACKLOG: i32 = 4096;
 
-/// A daemon's socket, removed when it is dropped.
+/// Listening socket of a name server. Its file is removed on drop.
 #[derive(Debug)]
 pub(super) struct Listener {
     fd: OwnedFd,
     path: PathBuf,
-    /// Which file it is.
+    /// Device and inode of the file.
     file: (u64, u64),
 }
 
-/// Who came to a [`Listener`].
+/// Result of accepting a connection.
 #[derive(Debug)]
 pub(super) enum Visitor {
     Admitted(OwnedFd),
@@ -38,7 +38,7 @@ pub(super) enum Visitor {
 }
 
 impl Listener {
-    /// Listens at `path`, in the place of a daemon that is gone.
+    /// Listens at `path`. Replaces the socket of a name server that has ended.
     pub(super) fn open(path: &Path) -> Result<Listener, NameServiceError> {
         let failed = |why: io::Error| NameServiceError::Listen { path: path.to_owned(), why };
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -70,7 +70,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The next who has come.
+    /// Accepts the next connection.
     pub(super) fn accept(&self) -> io::Result<Visitor> {
         loop {
             return match accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -94,14 +94,14 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // As long as this one listens nobody replaces the file, but somebody may have removed it.
+        // No other name server replaces the file while this one listens, but the file may have been removed.
         if identity(&self.path).is_ok_and(|file| file == self.file) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Removes a socket that nobody listens at.
+/// Removes a socket without a listener.
 fn remove_stale(path: &Path) -> Result<(), NameServiceError> {
     let failed = |why: io::Error| NameServiceError::Listen { path: path.to_owned(), why };
     match std::fs::symlink_metadata(path) {
@@ -113,7 +113,7 @@ fn remove_stale(path: &Path) -> Result<(), NameServiceError> {
         Ok(_) => {}
     }
     match reach(path) {
-        // One that has too much to do is alive.
+        // A full backlog means that the name server is running.
         Ok(_) | Err(Errno::AGAIN) => Err(NameServiceError::Taken { path: path.to_owned() }),
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed),
         Err(errno) => Err(failed(errno.into())),

@@ -1,5 +1,6 @@
-//! PMI endpoint of a server whose ranks are started by others: ports, connections and the server. Its owner registers jobs
-//! and reacts to its events. The owner is the [command line's job](super::own) or the [management server](super::desk).
+//! PMI endpoint of a server whose ranks are started by others: ports, connections and the server. Its owner registers
+//! jobs and reacts to its events. The owner is the [command line's job](super::pmi) or the [management
+//! server](super::management).
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
@@ -32,7 +33,7 @@ pub(super) enum JobEvent {
     Kill { job: JobId, rank: Rank, code: Option<i32>, message: String },
     /// A fence waits for longer than the warning time.
     StalledFence { job: JobId, arrived: u32, size: u32, missing: String },
-    /// The server has closed a client's connection for what the client sent.
+    /// The server has closed a client's connection because of the client's input.
     Closed { job: JobId, conn: ConnId, rank: Option<Rank>, why: Closing },
     /// A client was refused because a limit is used up.
     Full { limit: Limit },
@@ -53,7 +54,7 @@ pub(super) struct Endpoint<'s> {
     log: Log,
 }
 
-/// Where the clients of a job connect.
+/// Port for the clients of a job.
 #[derive(Debug)]
 struct JobPort {
     listener: Listener<TcpPort>,
@@ -96,12 +97,12 @@ impl<'s> Endpoint<'s> {
         self.reactor.clock.now()
     }
 
-    /// The next event that the owner has not seen.
+    /// Returns the next event for the owner.
     pub(super) fn next_event(&mut self) -> Option<JobEvent> {
         self.events.pop_front()
     }
 
-    /// The lowest number that no job has.
+    /// Returns the lowest free job number.
     pub(super) fn free_id(&self) -> JobId {
         let free = self.ports.iter().position(Option::is_none);
         JobId(free.unwrap_or(self.ports.len()) as u32)
@@ -125,13 +126,13 @@ impl<'s> Endpoint<'s> {
         }
     }
 
-    /// Hands the server an input that is no connection's.
+    /// Passes an input to the server that does not belong to a connection.
     pub(super) fn handle(&mut self, input: Input<'_>) -> Result<(), Fault> {
         let now = Time(self.now());
         self.driver.backend_mut().handle(now, input).map(drop)
     }
 
-    /// A rank's process has ended. Its last requests are read first.
+    /// Handles the exit of a rank's process. The last requests of the rank are read first.
     pub(super) fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Error> {
         self.accept(job)?;
         let mut conns: Vec<ConnId> = self.driver.incoming(job).collect();
@@ -190,7 +191,7 @@ impl<'s> Endpoint<'s> {
         }
     }
 
-    /// How much of a limit is used, and its size.
+    /// Returns the used and the total number of slots of a limit.
     pub(super) fn usage(&self, limit: Limit) -> (u32, u32) {
         let server = self.driver.backend();
         (server.used(limit), server.limits().of(limit))
@@ -265,7 +266,7 @@ impl<'s> Endpoint<'s> {
         accepted.into_iter().try_for_each(|stream| self.open_conn(job, stream))
     }
 
-    /// Whether clients from that address are accepted.
+    /// Returns whether clients from this address are accepted. Logs a refusal.
     pub(super) fn allows(&mut self, from: SocketAddr) -> bool {
         let allowed = self.allow.is_empty() || self.allow.iter().any(|network| network.contains(from.ip()));
         if !allowed {
@@ -295,7 +296,7 @@ impl<'s> Endpoint<'s> {
         Ok(())
     }
 
-    /// Sends replies, and turns what the driver reports into events of jobs.
+    /// Sends replies and converts events of the driver to events of jobs.
     pub(super) fn poll_driver(&mut self) -> Result<(), Error> {
         loop {
             let now = self.reactor.clock.now();

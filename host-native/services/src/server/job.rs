@@ -1,4 +1,4 @@
-//! A job that is served, and what has become of its ranks.
+//! State of a served job and of its ranks.
 
 use std::net::SocketAddr;
 
@@ -7,37 +7,37 @@ use hydrant_core::trace::Cause;
 
 use hydrant_control::{RankFailure, count_others};
 
-/// A job whose ranks somebody else starts.
+/// A job whose ranks are started by another program.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// How many came before it.
+    /// Number of jobs before this one.
     pub(super) ordinal: u32,
     ranks: Vec<State>,
     joined: u32,
     left: u32,
-    /// When those who have not come are given up.
+    /// Time at which missing ranks end the job.
     pub(super) deadline: Option<u64>,
     end: Option<Ended>,
 }
 
-/// How far a rank has come.
+/// State of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Awaited,
-    /// It has joined, from that address.
+    /// Joined, from this address.
     Joined(Option<SocketAddr>),
     /// Its connection is closed.
     Left(Option<SocketAddr>),
 }
 
-/// Why a job ended before its ranks did.
+/// Reason for the end of a job before its ranks have ended.
 #[derive(Debug)]
 enum Ended {
     /// The core called for it.
     Called(RankFailure),
     /// A rank aborted itself alone.
     Alone { rank: Rank, code: u8, message: String },
-    /// These ranks have not come.
+    /// Ranks that have not joined.
     Absent { missing: Vec<u32>, seconds: f64 },
 }
 
@@ -51,22 +51,22 @@ impl Job {
         self.ranks.len() as u32
     }
 
-    /// How many ranks have joined, whether or not they have left since.
+    /// Returns the number of ranks that have joined, including those that have left.
     pub(super) fn joined(&self) -> u32 {
         self.joined
     }
 
-    /// Whether every rank has joined.
+    /// Returns whether all ranks have joined.
     pub(super) fn is_complete(&self) -> bool {
         self.joined == self.size()
     }
 
-    /// Whether nothing more will come of it.
+    /// Returns whether the job has ended.
     pub(super) fn is_over(&self) -> bool {
         self.end.is_some() || self.left == self.size()
     }
 
-    /// A rank has joined.
+    /// Records that a rank has joined.
     pub(super) fn join(&mut self, rank: Rank, from: Option<SocketAddr>) {
         self.ranks[rank.index()] = State::Joined(from);
         self.joined += 1;
@@ -75,7 +75,7 @@ impl Job {
         }
     }
 
-    /// A rank's connection has closed; whether it was one's that had joined.
+    /// Handles the end of a rank's connection. Returns whether the rank had joined and not left.
     pub(super) fn leave(&mut self, rank: Rank) -> bool {
         let State::Joined(from) = self.ranks[rank.index()] else { return false };
         self.ranks[rank.index()] = State::Left(from);
@@ -83,18 +83,18 @@ impl Job {
         true
     }
 
-    /// The core wants it ended.
+    /// Ends the job at the request of the server.
     pub(super) fn end(&mut self, cause: Cause, message: String) {
         self.end.get_or_insert(Ended::Called(RankFailure { cause, message }));
     }
 
-    /// A rank that aborts itself has nobody to end it, and others may wait for it: the job goes with it.
+    /// Ends the job when a rank aborts itself. No launcher ends the rank, and other ranks may wait for it.
     pub(super) fn abort_alone(&mut self, rank: Rank, code: Option<i32>, message: String) {
         let code = (code.unwrap_or(1) as u8).max(1);
         self.end.get_or_insert(Ended::Alone { rank, code, message });
     }
 
-    /// Those who have not come are given up, and the job with them.
+    /// Ends the job because of ranks that have not joined.
     pub(super) fn give_up(&mut self, seconds: f64) {
         let awaited = |&rank: &u32| self.ranks[rank as usize] == State::Awaited;
         let missing = (0..self.size()).filter(awaited).collect();
@@ -111,7 +111,7 @@ impl Job {
         }
     }
 
-    /// How it ended, unless it ended well.
+    /// Returns a description of a failure, if the job failed.
     pub(super) fn report(&self) -> Option<String> {
         let (what, rank) = match self.end.as_ref()? {
             Ended::Called(end) => (end.describe(), end.cause.rank()),
@@ -137,7 +137,7 @@ impl Job {
         Some(format!("rank {rank} {what}{from}{}", self.others(Some(rank))))
     }
 
-    /// What becomes of the others, as another line.
+    /// Describes the state of the other ranks, as another line.
     fn others(&self, but: Option<Rank>) -> String {
         let others = self.ranks.iter().enumerate().filter(|(rank, _)| Some(*rank) != but.map(Rank::index));
         let (mut here, mut left, mut awaited) = (0, 0, 0);

@@ -79,7 +79,7 @@ struct Management<'o, 's> {
 struct Host {
     link: Connection,
     from: SocketAddr,
-    /// Whether its send buffer is full, so that it is polled for writing.
+    /// The send buffer is full, and the socket is polled for writing.
     blocked: bool,
 }
 
@@ -233,7 +233,7 @@ impl Management<'_, '_> {
         }
     }
 
-    /// Sends what has happened to the jobs.
+    /// Sends events of the jobs.
     fn send_events(&mut self) -> Result<(), ServiceError> {
         while let Some(event) = self.managed.endpoint.next_event() {
             self.send_event(event)?;

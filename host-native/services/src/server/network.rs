@@ -1,10 +1,10 @@
-//! Which addresses may connect.
+//! Networks of accepted clients.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A network: an address, and how many of its leading bits count.
+/// A network: an address and the length of its prefix in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -12,8 +12,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether the address is one of the network's. An IPv4 address is the same when it is written as IPv6's
-    /// `::ffff:a.b.c.d`.
+    /// Returns whether the address is in the network. An IPv4 address equals its IPv6 form `::ffff:a.b.c.d`.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {

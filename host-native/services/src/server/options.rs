@@ -39,7 +39,7 @@ pub struct JobOptions {
     pub allow: Vec<Network>,
     /// Number of jobs to serve one after the other. 0 for no limit.
     pub jobs: u32,
-    /// Which ranks share a node.
+    /// Grouping of ranks into nodes.
     pub map: NodeGrouping,
     /// Number of ranks of each program. Empty for one program.
     pub programs: Vec<u32>,

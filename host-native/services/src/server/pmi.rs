@@ -17,10 +17,10 @@ use super::job::Job;
 use super::token::Token;
 use crate::Error;
 
-/// The one job that there is at a time.
+/// Number of the current job. Jobs run one at a time.
 const JOB: JobId = JobId(0);
 
-/// Serves jobs of `size` ranks; the exit code of the first that failed.
+/// Serves jobs of `size` ranks. Returns the exit code of the first that failed.
 pub(super) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
     let limits = options.limits(size);
     let reactor = Reactor::new(Token::Signals)?;
@@ -35,7 +35,7 @@ pub(super) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
     let port = TcpPort::open(options.job.pmi_port)?;
     let address = port.for_ranks(&own.host);
     own.endpoint.open(JOB, size, port)?;
-    // Where nobody reads it, nobody needs it.
+    // A closed standard output is no error.
     let _ = writeln!(std::io::stdout(), "PMI_PORT={address}");
     own.run()
 }
@@ -47,9 +47,9 @@ struct PmiServer<'o, 's> {
     host: String,
     endpoint: Endpoint<'s>,
     job: Job,
-    /// How many jobs are over.
+    /// Number of jobs that have ended.
     served: u32,
-    /// The exit code of the first that failed.
+    /// Exit code of the first job that failed.
     failed: Option<u8>,
 }
 
@@ -88,7 +88,7 @@ impl PmiServer<'_, '_> {
         Ok(None)
     }
 
-    /// The exit code when a signal ends it.
+    /// Returns the exit code of a server that is ended by a signal.
     fn ended_by(&mut self, signal: u8) -> u8 {
         if self.job.joined() == 0 && self.options.job.jobs == 0 {
             return self.failed.unwrap_or(0);
@@ -99,7 +99,7 @@ impl PmiServer<'_, '_> {
         signal.saturating_add(128)
     }
 
-    /// Begins the next job.
+    /// Opens the next job.
     fn open_job(&mut self) -> Result<(), Error> {
         let options = &self.options.job;
         let until = self.endpoint.now().saturating_add(millis(options.join_timeout));
@@ -146,7 +146,7 @@ impl PmiServer<'_, '_> {
         defined.map_err(|why| Error::Pset { name: name.to_owned(), why })
     }
 
-    /// Lets go of a job that is over, and says how it ended.
+    /// Deregisters a job that has ended and reports its result.
     fn close_job(&mut self) -> Result<(), Error> {
         if let Some(report) = self.job.report() {
             self.endpoint.log(&report);
@@ -169,13 +169,13 @@ impl PmiServer<'_, '_> {
                 {
                     self.job.deadline = Some(self.endpoint.now().saturating_add(millis(timeout)));
                 }
-                // Who comes once all ranks have may belong to the next job, and waits for it.
+                // A client that connects after the job is complete may belong to the next job. It waits for that job.
                 let more = self.options.job.jobs != self.served.saturating_add(1);
                 self.endpoint.pause(JOB, more && self.job.is_complete());
                 let from = from.map_or_else(String::new, |from| format!(" from {from}"));
                 self.detail(|| format!("rank {rank} has joined{from}"));
             }
-            // The connection was all that is known of the process.
+            // The connection is the only source of information about the process.
             JobEvent::Left { job, rank, finalized } if self.job.leave(rank) => {
                 self.detail(|| format!("rank {rank} has left"));
                 self.endpoint.exited(job, rank, if finalized { Exit::Code(0) } else { Exit::Lost })?;
@@ -206,7 +206,7 @@ impl PmiServer<'_, '_> {
         Ok(())
     }
 
-    /// A line that was asked for with `--verbose`.
+    /// Logs a line if `--verbose` is set.
     fn detail(&mut self, line: impl FnOnce() -> String) {
         if self.options.verbose {
             self.endpoint.log(&line());

@@ -7,7 +7,7 @@ const OWN: KeyRange = KeyRange(0);
 /// PMI connections.
 pub(super) const CONNS: KeyRange = KeyRange(1);
 
-/// What a key stands for.
+/// Descriptor that a key identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// Signals are pending.
@@ -38,7 +38,7 @@ impl From<Token> for Key {
 }
 
 impl Token {
-    /// What the key of an event stands for; nothing for one that this loop has not given out.
+    /// Decodes a key. Returns none for a key of another range.
     pub(super) fn of(key: Key) -> Option<Token> {
         if CONNS.contains(key) {
             return Some(Token::Conn(key));

@@ -32,13 +32,13 @@ impl Engine<'_, '_> {
         self.outputs()
     }
 
-    /// Has the head handle an event, and carries its actions out. Does nothing on other nodes.
+    /// Passes an event to the head and executes its actions. Does nothing on other nodes.
     pub(in super::super) fn handle_at_head(&mut self, event: HeadEvent<'_>) -> Result<(), RunError> {
         self.answer(event)?;
         self.carry_out_actions()
     }
 
-    /// Has the head handle an event, while its actions are being carried out.
+    /// Passes an event to the head while its actions are being executed.
     pub(super) fn answer(&mut self, event: HeadEvent<'_>) -> Result<(), RunError> {
         let now = self.now();
         match self.head_mut() {
@@ -47,7 +47,7 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// Carries out what the head demands.
+    /// Executes the actions of the head.
     pub(super) fn carry_out_actions(&mut self) -> Result<(), RunError> {
         while let Some(action) = self.head_mut().and_then(|head| head.control.poll()) {
             self.carry_out(action)?;
@@ -135,7 +135,7 @@ impl Engine<'_, '_> {
         opened
     }
 
-    /// Makes room for the output of a job, and opens the files whose names hold no pid.
+    /// Allocates the streams of a job, and opens the output files whose names contain no pid.
     fn open_files_at_head(&mut self, id: JobId) -> Result<(), RunError> {
         let Some(Nodes { role: Role::Head(head), .. }) = &self.nodes else { return Ok(()) };
         let Some(job) = head.control.jobs().get(id) else { return Ok(()) };
@@ -186,7 +186,7 @@ impl Engine<'_, '_> {
     pub(in super::super) fn settle_head(&mut self) -> Result<bool, RunError> {
         let Some(Nodes { role: Role::Head(head), .. }) = &mut self.nodes else { return Ok(true) };
         for job in std::mem::take(&mut head.draining) {
-            // All their streams end at their nodes, so that there is nothing left to read.
+            // Streams of ranks end at their nodes, so the head has nothing left to read.
             let reader_closed = self.sinks.is_cut_off();
             self.handle_at_head(HeadEvent::OutputDrained { job, reader_closed })?;
         }
@@ -216,7 +216,7 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// Acknowledges output whose sink has room or takes nothing more, so that its nodes send more.
+    /// Acknowledges output whose sink has room or has ended, so that the nodes send more.
     pub(in super::super) fn grant(&mut self) {
         let Some(Nodes { links, role: Role::Head(head), .. }) = &mut self.nodes else { return };
         let sinks = &self.sinks;
@@ -229,7 +229,7 @@ impl Engine<'_, '_> {
         });
     }
 
-    /// A sink may take nothing more: the ranks that write to it get the error that they get from a closed pipe.
+    /// Handles a changed sink. If it accepts no more output, the ranks that write to it get the error of a closed pipe.
     pub(in super::super) fn sink_changed(&mut self, sink: SinkId) {
         let now = self.now();
         let Some(Nodes { role: Role::Head(head), .. }) = &mut self.nodes else { return };

@@ -23,7 +23,7 @@ use crate::plan::Plan;
 use hydrant_driver::{MappedStorage, Sharing};
 use hydrant_record::RecordingFile;
 
-/// Why a daemon ends before it should.
+/// Error that ends a daemon early.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// It could not join the other nodes, or was ended before it had anything to serve.
@@ -34,13 +34,13 @@ pub enum DaemonError {
     Run(#[from] RunError),
 }
 
-/// Runs the daemon of a node until its parent says that all is done.
+/// Runs the daemon of a node until its parent ends it.
 ///
-/// It takes over the process that calls it: standard input is read, signals are blocked in the calling thread, the
-/// exits of child processes are collected. Call it once and from the only thread.
+/// The function takes over the calling process. Standard input is read, signals are blocked in the calling thread, and
+/// exits of child processes are collected. Call it once, from the only thread.
 ///
 /// # Errors
-/// It could not begin, or its parent is gone. All daemons below it have been given up.
+/// The node could not start, or its parent is lost. All daemons below it have been killed.
 pub fn daemon() -> Result<(), DaemonError> {
     match join(Token::Signals.into(), LINKS)? {
         Some(joined) => Ok(serve_node(joined)?),
@@ -48,10 +48,10 @@ pub fn daemon() -> Result<(), DaemonError> {
     }
 }
 
-/// Serves the ranks of a node until the head says that all is done.
+/// Serves the ranks of a node until the head ends the run.
 ///
 /// # Errors
-/// The head is gone, or it cannot go on. Nothing of the node runs any more.
+/// The parent is lost, or the node cannot continue. No process of the node is running.
 fn serve_node(joined: Joined) -> Result<(), RunError> {
     let Joined { reactor, files, overlay: mut links, host, setup } = joined;
     if setup.plugin.is_some() {
@@ -85,7 +85,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     }
 }
 
-/// A node's core, and what there is beside it.
+/// Backend of a node with its recording and its shared segment.
 struct Own<'s> {
     core: Box<AnyBackend<'s>>,
     recording: Option<Rc<RecordingFile>>,
@@ -93,7 +93,7 @@ struct Own<'s> {
 }
 
 impl<'s> Own<'s> {
-    /// Where no core could be made.
+    /// Creates the stub of a node whose backend could not be created.
     fn gone(limits: Limits) -> Own<'s> {
         Own { core: Box::new(FailedBackend(limits)), recording: None, sharing: None }
     }
@@ -148,7 +148,7 @@ impl Engine<'_, '_> {
                 self.end_node();
                 Ok(())
             }
-            // The head is told of it by itself, and decides.
+            // The engine reports these to the head separately. The head decides.
             Event::Failed(_) | Event::Joined { .. } | Event::Complete | Event::Closed => Ok(()),
         }
     }
@@ -198,7 +198,7 @@ impl Engine<'_, '_> {
         self.outputs()
     }
 
-    /// Tells the core what the head has decided. It may be about something that is over on this node.
+    /// Passes a decision of the head to the server. The job may have ended on this node.
     fn tell_core(&mut self, now: Time, input: Input<'_>) -> Result<(), RunError> {
         match self.core.handle(now, input) {
             Err(BackendError::Fault(Fault::NoSuchUpcall | Fault::NoSuchJob)) | Ok(_) => Ok(()),
@@ -228,7 +228,7 @@ impl Engine<'_, '_> {
         if of_plugin { Err(error) } else { Ok(()) }
     }
 
-    /// Finds the programs of which there are ranks here.
+    /// Finds the programs that have ranks on this node.
     fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<PreparedProgram>>, RunError> {
         if self.plan.options.mpi_psets && self.preload.is_none() {
             self.preload = Some(find_mpi_library()?);
@@ -252,7 +252,7 @@ impl Engine<'_, '_> {
         self.procs.signal_all(signal);
     }
 
-    /// A job is canceled: its ranks are killed.
+    /// Kills the ranks of a canceled job.
     fn cancel_local(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.cancel(None, 0);

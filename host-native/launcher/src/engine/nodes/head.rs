@@ -38,7 +38,7 @@ pub(super) struct Head<'s> {
     pub(super) names: Option<NameService<AnyBackend<'s>>>,
     /// Jobs whose ranks have ended.
     pub(super) draining: Vec<JobId>,
-    /// The run is over, and whether output that has not been written is written first.
+    /// Set when the run has ended. True if pending output is written first.
     pub(super) finish: Option<bool>,
 }
 
@@ -109,12 +109,13 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
 /// The plugin that all nodes run their cores in.
 fn plugin_of(plan: &Plan, plugin: &Plugin) -> Result<PluginFile, RunError> {
     let read = read_plugin(plugin)?;
-    // A node in a call says nothing, and is not to count as lost before it is known what it waits for.
+    // A node inside a blocking call sends no heartbeat. Half of the heartbeat timeout keeps it from being reported as
+    // lost.
     let deadline = read.deadline.min(plan.options.cluster.heartbeat / 2);
     Ok(PluginFile { deadline, ..read })
 }
 
-/// What daemons are told before any job.
+/// Settings that daemons receive before the first job.
 fn setup(plan: &Plan, job_map: &JobMap) -> Setup {
     let most = job_map.nodes().iter().map(|node| node.size()).max().unwrap_or(0);
     setup_of(&plan.options, node_limits(plan, job_map, most))
@@ -146,7 +147,7 @@ fn node_limits(plan: &Plan, job_map: &JobMap, most: u32) -> Limits {
     let mut all = Limits {
         conns: limits(plan, most).conns,
         links: plan.options.cluster.radix.min(nodes) + 1,
-        // A set for each node of a job: no more than it has ranks.
+        // One set for each node of a job, so at most one for each rank.
         psets: of_run.psets.saturating_add(nodes).saturating_add(of_run.ranks - job_map.ranks()),
         ..of_run
     };

@@ -27,7 +27,7 @@ pub use daemon::{DaemonError, daemon};
 use head::Head;
 pub(super) use head::run;
 
-/// Bytes that wait for a neighbour's socket, above which its core is told no more for a while.
+/// Bytes queued for a neighbour's socket above which its PMI server stops sending to it.
 const HIGH_WATER: usize = 1 << 20;
 /// Most bytes of a rank's output in one message.
 const CHUNK_MAX: usize = 32 * 1024;
@@ -35,11 +35,11 @@ const CHUNK_MAX: usize = 32 * 1024;
 /// This node among several.
 pub(super) struct Nodes<'s> {
     links: Overlay,
-    /// Neighbours to which the core may not send for now.
+    /// Neighbours that the PMI server may not send to until their queues drain.
     blocked: Vec<u32>,
     /// No daemon below this node is left.
     over: bool,
-    /// Why this node's parent is lost.
+    /// Reason for the loss of this node's parent.
     lifeline_lost: Option<LifelineLost>,
     role: Role<'s>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Nodes<'s> {
 enum Role<'s> {
     Head(Box<Head<'s>>),
     Daemon {
-        /// Its PMI server has failed, and the head has been told.
+        /// The PMI server has failed, and the head has received a report.
         backend_failed: bool,
     },
 }
@@ -65,7 +65,7 @@ impl<'s> Nodes<'s> {
         [self.links.deadline(), names].into_iter().flatten().min()
     }
 
-    /// Sends a message of the server's to a neighbour. Returns whether the neighbour gets no more for now.
+    /// Sends a message of the PMI server to a neighbour. Returns whether the neighbour's queue is full.
     fn send_peer(&mut self, node: u32, bytes: &[u8], now: u64) -> Result<bool, RunError> {
         self.links.send(now, node, Channel::Peer, bytes)?;
         let full = self.links.queued(node) > HIGH_WATER && !self.blocked.contains(&node);
@@ -75,7 +75,7 @@ impl<'s> Nodes<'s> {
         Ok(full)
     }
 
-    /// Takes the neighbours whose sockets have taken enough of what was pending.
+    /// Returns the blocked neighbours whose queues have drained, and unblocks them.
     fn take_unblocked(&mut self) -> Vec<u32> {
         let mut free = Vec::new();
         let links = &mut self.links;
@@ -89,7 +89,7 @@ impl<'s> Nodes<'s> {
         free
     }
 
-    /// Sends a record. Whoever it is for may be gone, which the links say by themselves.
+    /// Sends a record. The links report a lost destination separately.
     fn send(&mut self, now: u64, to: Destination, channel: Channel, record: &[u8]) {
         let sent = self.links.route(now, to, channel, record);
         debug_assert!(sent.is_ok(), "records are short, and go to nodes that there are: {sent:?}");
@@ -120,7 +120,7 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// Whether this is the head.
+    /// Returns whether this node is the head.
     pub(super) fn is_head(&self) -> bool {
         self.head().is_some()
     }
@@ -133,7 +133,7 @@ impl<'s> Engine<'_, 's> {
     /// Sends a report to the head, if this is a daemon.
     pub(super) fn report_up(&mut self, report: &Report) {
         if self.is_daemon() {
-            // In order with what ranks said before.
+            // Pending output is sent first, to keep the order.
             self.send_said();
             let now = self.now();
             if let Some(nodes) = &mut self.nodes {
@@ -165,7 +165,7 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// A process has ended that is no rank's.
+    /// Handles the exit of a process that is no rank.
     pub(super) fn helper_ended(&mut self, pid: Pid, status: WaitStatus) {
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
@@ -173,14 +173,14 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// A descriptor of the links is ready.
+    /// Handles a ready descriptor of the links.
     pub(super) fn link_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
         Ok(nodes.links.handle_ready(key, now, &self.poller)?)
     }
 
-    /// Does what has come over the links, and what is due on them.
+    /// Handles received messages and timeouts of the links.
     pub(super) fn turn_nodes(&mut self) -> Result<(), RunError> {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
@@ -223,7 +223,7 @@ impl<'s> Engine<'_, 's> {
         Ok(())
     }
 
-    /// What came of streams by way of a neighbour has been disposed of.
+    /// Acknowledges stream bytes that arrived from a neighbour.
     fn consumed(&mut self, via: u32, len: u32) {
         if let Some(nodes) = &mut self.nodes {
             nodes.links.consumed(via, len);
@@ -250,7 +250,7 @@ impl<'s> Engine<'_, 's> {
         Ok(())
     }
 
-    /// Sends the head what ranks and this daemon have said.
+    /// Sends pending output of ranks and of this daemon to the head.
     fn send_said(&mut self) {
         if !self.is_daemon() {
             return;
@@ -283,7 +283,7 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// Ends the links; true when all daemons are gone, or there are none.
+    /// Shuts the links down. Returns true if all daemons have ended or there are none.
     pub(super) fn end_links(&mut self) -> bool {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return true };
@@ -291,12 +291,12 @@ impl<'s> Engine<'_, 's> {
         nodes.over
     }
 
-    /// Whether all daemons below this one are gone, after they were told to.
+    /// Returns whether all daemons below this one have ended after the shutdown.
     pub(super) fn are_links_over(&self) -> bool {
         self.nodes.as_ref().is_some_and(|nodes| nodes.over)
     }
 
-    /// Sends the state of rank 0's input: the head sends what was read, its daemon what was consumed.
+    /// Sends the state of rank 0's input. The head sends the input, and its daemon sends the number of bytes consumed.
     fn send_input(&mut self) -> Result<(), RunError> {
         if self.is_daemon() {
             let (consumed, closed) = self.stdin.take_news();

@@ -8,7 +8,7 @@ use hydrant_driver::AnyBackend;
 use hydrant_services::names::NameService;
 
 impl<'s> Engine<'_, 's> {
-    /// The name server, if this is the head and names are not kept by another process.
+    /// Returns the name server, if this is the head and no other process keeps the names.
     fn name_server<'n>(nodes: &'n mut Option<Nodes<'s>>) -> Option<&'n mut NameService<AnyBackend<'s>>> {
         match nodes {
             Some(Nodes { role: Role::Head(head), .. }) => head.names.as_mut(),
@@ -16,7 +16,7 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// A connection of the name server is ready.
+    /// Handles a ready connection of the name server.
     pub(in super::super) fn names_conn_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
         match Self::name_server(&mut self.nodes) {
@@ -25,7 +25,7 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// Gives the name server its ends of new connections.
+    /// Passes the name server its ends of new connections.
     pub(super) fn connect_names(&mut self) -> Result<(), RunError> {
         let now = self.now();
         let fresh = self.name_client.as_mut().map(|client| client.take_fresh()).unwrap_or_default();

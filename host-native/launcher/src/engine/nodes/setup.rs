@@ -1,4 +1,4 @@
-//! Settings of a run: what daemons get of the head's options.
+//! Settings of a run that daemons receive from the head.
 
 use hydrant_control::protocol::Setup;
 use hydrant_core::Limits;

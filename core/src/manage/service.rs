@@ -1,0 +1,115 @@
+//! Interface between a management server and the PMI server that it manages.
+
+use super::{BoardReport, Error, JobReport, OpenJob, RankReport};
+use crate::fault::Fault;
+use crate::ids::{JobId, Rank};
+use crate::limits::Limit;
+use crate::trace::Exit;
+
+/// A request cannot be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure<E> {
+    /// The host gets this error. The server goes on.
+    Refused(Error),
+    /// The embedding program failed. [`ManagementServer`](super::server::ManagementServer) returns the error to it.
+    Fatal(E),
+}
+
+impl<E> From<Error> for Failure<E> {
+    fn from(error: Error) -> Failure<E> {
+        Failure::Refused(error)
+    }
+}
+
+impl<E> From<Fault> for Failure<E> {
+    fn from(fault: Fault) -> Failure<E> {
+        Failure::Refused(Error::Core(fault))
+    }
+}
+
+/// Service that a management server controls: a PMI server with its ports and clients.
+///
+/// A method that fails with [`Failure::Refused`] must leave everything unchanged.
+pub trait Service {
+    /// Error that ends the embedding program.
+    type Error;
+
+    /// Registers a job and opens its port, without accepting clients. Returns its number and its port.
+    ///
+    /// # Errors
+    /// [`Failure`] if there is no capacity or the job is invalid.
+    fn open(&mut self, open: &OpenJob<'_>) -> Result<(JobId, u16), Failure<Self::Error>>;
+
+    /// Sets the program number of ranks `first..first + count`.
+    ///
+    /// # Errors
+    /// [`Failure`] if the ranks do not exist.
+    fn set_program(
+        &mut self,
+        job: JobId,
+        first: Rank,
+        count: u32,
+        appnum: u32,
+    ) -> Result<(), Failure<Self::Error>>;
+
+    /// Sets a job attribute.
+    ///
+    /// # Errors
+    /// [`Failure`] if there is no capacity or the attribute is invalid.
+    fn set_attr(&mut self, job: JobId, key: &[u8], value: &[u8]) -> Result<(), Failure<Self::Error>>;
+
+    /// Defines ranks `first..first + count` as a process set.
+    ///
+    /// # Errors
+    /// [`Failure`] if there is no capacity or the set is invalid.
+    fn define_pset(
+        &mut self,
+        job: JobId,
+        name: &str,
+        first: Rank,
+        count: u32,
+    ) -> Result<(), Failure<Self::Error>>;
+
+    /// Accepts the job's clients from now on.
+    ///
+    /// # Errors
+    /// [`Failure`] if the job does not exist.
+    fn accept_clients(&mut self, job: JobId) -> Result<(), Failure<Self::Error>>;
+
+    /// Reports the exit of a rank's process to the PMI server.
+    ///
+    /// # Errors
+    /// [`Failure`] if the rank does not exist.
+    fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Failure<Self::Error>>;
+
+    /// Closes the job's connections and port and deregisters it.
+    ///
+    /// # Errors
+    /// [`Failure`] if the job does not exist.
+    fn forget(&mut self, job: JobId) -> Result<(), Failure<Self::Error>>;
+
+    /// Reports exits from now on as [`exit_of_connection`](super::server::exit_of_connection) derives them. Called when the host that reported the job's
+    /// exits is disconnected. A service that calls [`rank_left`](super::server::ManagementServer::rank_left) for every closed connection need
+    /// not do anything.
+    fn derive_exits(&mut self, _job: JobId) {}
+
+    /// Returns the state of a job.
+    fn job_report(&self, job: JobId) -> Option<JobReport>;
+
+    /// Returns the state of a rank.
+    fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport>;
+
+    /// Returns the state of the server.
+    fn board_report(&self) -> BoardReport;
+
+    /// Returns how much of a limit is used.
+    fn used(&self, limit: Limit) -> u32;
+
+    /// Prepares to send a recording to a host. It starts after the reply.
+    ///
+    /// # Errors
+    /// [`Failure`] if there is a recording already or it is too late for one.
+    fn begin_recording(&mut self, _host: usize) -> Result<(), Failure<Self::Error>> {
+        Err(Error::NoRecording.into())
+    }
+}
