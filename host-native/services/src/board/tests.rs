@@ -70,7 +70,9 @@ fn a_board_speaks_of_ranks_that_there_are() {
     ] {
         match heard(event) {
             Ok(said) => assert!(said && there, "{event:?}"),
-            Err(why) => assert!(!there && why.contains(" is lost: no record of "), "{event:?}: {why}"),
+            Err(why) => {
+                assert!(!there && why.contains(" is lost: malformed management record"), "{event:?}: {why}")
+            }
         }
     }
 }
