@@ -130,7 +130,7 @@ fn one_that_sends_a_neighbour_invalid_messages_is_ended() {
     // And for the head, which is no host of the job.
     let poll = "(i64.store (i32.const 131072) (i64.const 0x01040007)) (i32.const 8)";
     let file = hostile_on("babble-up", 1, BYTES, HANDLED, poll);
-    let said = format!("the plugin {} sent host ", file.display());
+    let said = format!("plugin {} sent host ", file.display());
     let outcome = on_nodes(&file, "-n 8 bash -c").arg(WAITING).run();
     outcome.code(1).warns(&format!("host n1 (node 1): {said}")).warns(" (node 0) an invalid message: ");
 }

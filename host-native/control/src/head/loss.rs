@@ -24,7 +24,7 @@ impl Head {
             BackendFailure::Own(what) => (node, what),
             BackendFailure::Neighbour { node: neighbour, why } => {
                 let sender = match &self.config.plugin {
-                    Some(file) => format!("the plugin {}", file.display()),
+                    Some(file) => format!("plugin {}", file.display()),
                     None => "its PMI server".to_owned(),
                 };
                 (neighbour, format!("{sender} sent {} an invalid message: {why}", host(node)))

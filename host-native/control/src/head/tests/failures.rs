@@ -172,7 +172,7 @@ fn a_backend_that_sends_an_invalid_message_is_named() {
     run.report(2, Report::JobDone(FIRST));
     run.ended(
         1,
-        &["host n1 (node 1): the plugin liar.wasm sent host n2 (node 2) an invalid message: bad frame\n  4 other ranks were \
+        &["host n1 (node 1): plugin liar.wasm sent host n2 (node 2) an invalid message: bad frame\n  4 other ranks were \
            not started"],
     );
 }
