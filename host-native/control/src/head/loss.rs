@@ -19,6 +19,12 @@ impl Head {
 
     /// The PMI server of a node has failed. The run cannot go on without it. The node's daemon stays.
     pub(super) fn backend_failed(&mut self, node: u32, failure: BackendFailure) {
+        if node == 0 {
+            // Jobs that the head's own server was to register have no answer, and no node knows them.
+            for record in std::mem::take(&mut self.opening) {
+                self.jobs.remove_unopened(record.id);
+            }
+        }
         let host = |node: u32| format!("host {} (node {node})", self.host(node));
         let (culprit, what) = match failure {
             BackendFailure::Own(what) => (node, what),

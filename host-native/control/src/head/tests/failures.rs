@@ -190,6 +190,26 @@ fn the_heads_own_backend_fails() {
     run.ended(1, &["host login (node 0): no memory\n  2 other ranks were ended"]);
 }
 
+/// The request to register the job has no answer then.
+#[test]
+fn the_heads_own_backend_fails_while_it_registers_a_job() {
+    let mut head = Head::new(config(1), first_job(1, 2));
+    head.handle(0, Event::AllJoined).expect("the daemon has joined");
+    let opened = std::iter::from_fn(|| head.poll()).any(|action| matches!(action, Action::OpenJob { .. }));
+    assert!(opened, "a job without settings to wait for is registered at once");
+    head.handle(0, Event::BackendFailed(BackendFailure::Own("trapped".into()))).expect("the head takes it");
+    let (mut printed, mut finished) = (Vec::new(), None);
+    while let Some(action) = head.poll() {
+        match action {
+            Action::Print(line) => printed.push(line),
+            Action::Finish { flush } => finished = Some(flush),
+            _ => {}
+        }
+    }
+    assert_eq!(printed, ["host login (node 0): trapped"]);
+    assert_eq!((finished.is_some(), head.exit_code()), (true, 1));
+}
+
 #[test]
 fn the_heads_own_backend_aborts_a_job() {
     let mut run = Run::started(1);
