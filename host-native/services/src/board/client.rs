@@ -242,8 +242,7 @@ impl Board {
         }
     }
 
-    /// Returns whether no event of the job is expected. The board has reported its end, or not all ranks have ended
-    /// here.
+    /// Returns whether no event is expected: the board has reported the job's end, or ranks still run here.
     pub fn is_quiet(&self) -> bool {
         self.job.is_none_or(|job| job.over || job.exited < job.size)
     }
@@ -299,8 +298,7 @@ impl Board {
         }
     }
 
-    /// Receives pending records of the recording. If the file cannot be written, the recording ends and the job
-    /// continues.
+    /// Receives pending records. If the file cannot be written, the recording ends and the job continues.
     fn take_down(&mut self) {
         match self.recording.as_mut().map(BoardRecording::receive) {
             None | Some(Ok(true)) => return,
