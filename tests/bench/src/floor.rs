@@ -1,4 +1,4 @@
-//! What the system calls alone cost: the least that any process manager could take.
+//! Floor of the measurements: the system calls that every process manager needs.
 
 use std::fs::File;
 use std::io::{PipeReader, Read, Write};

@@ -1,4 +1,4 @@
-//! What one process of a measured job does, and the times that it hands in.
+//! Process of a measured job, and the times that it reports.
 
 use std::fs::File;
 use std::io::Write;
