@@ -3,12 +3,12 @@
 use hydrant_control::protocol::{JobRecord, RankBlock, StartError, encode};
 use hydrant_control::{Action, Destination, Event as HeadEvent, RequestId};
 use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Time, UpcallId};
+use hydrant_driver::BackendError;
 use hydrant_overlay::{Channel, Destination as Route, Event};
 
 use super::super::output::output_files;
 use super::super::sink::{SinkId, State};
 use super::{Engine, Nodes, Role};
-use crate::backend::BackendError;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
