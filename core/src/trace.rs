@@ -23,7 +23,7 @@ impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Exit::Code(code) => write!(f, "exited with code {code}"),
-            Exit::Signal(signal) => write!(f, "died by {}", SignalName(signal.into())),
+            Exit::Signal(signal) => write!(f, "died by {}", SignalName((*signal).into())),
             Exit::Lost => f.write_str("was lost"),
         }
     }

@@ -9,7 +9,7 @@ use hydrant_overlay::{
     TreeSpec, daemon_program,
 };
 use hydrant_placement::{Bootstrap, Host};
-use hydrant_reactor::{Error, Interest, Key, KeyRange};
+use hydrant_reactor::{Interest, Key, KeyRange};
 use rustix::process::Signal;
 
 use crate::value;
@@ -99,7 +99,8 @@ pub fn reach(options: &Options) -> Result<(), ReachError> {
     let settings = DaemonSettings {
         bootstrap: options.bootstrap.clone(),
         bootstrap_exec: None,
-        program: daemon_program(options.remote_hydrant.as_ref(), &options.bootstrap)?,
+        program: daemon_program(options.remote_hydrant.as_ref(), &options.bootstrap)
+            .map_err(OverlayError::from)?,
         iface: options.iface.clone(),
         heartbeat_timeout: options.heartbeat.as_millis() as u64,
         join_timeout: options.bootstrap_timeout.as_millis() as u64,

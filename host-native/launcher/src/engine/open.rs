@@ -52,7 +52,7 @@ impl Engine<'_, '_> {
         let size = size(&record.programs)?;
         let ranks = Ranks::of_node(&record.blocks, self.node());
         let all = count_ranks(&self.jobs) + u64::from(ranks.count());
-        self.check_room(id, ranks.count(), all, self.jobs.len() as u64 + 1)?;
+        self.check_room(id, all, self.jobs.len() as u64 + 1)?;
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
         let (mut launcher, port, query) = prepared.unwrap_or_default();
         self.register(&record, spawn)?;
@@ -127,9 +127,9 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// Checks that jobs, connections and descriptors suffice for a job with `ranks` ranks here, which makes `all` ranks
-    /// of `jobs` jobs.
-    pub(super) fn check_room(&mut self, id: JobId, ranks: u32, all: u64, jobs: u64) -> Result<(), RunError> {
+    /// Checks that jobs, connections and descriptors suffice for another job. Its ranks here make `all` ranks of `jobs`
+    /// jobs.
+    pub(super) fn check_room(&mut self, id: JobId, all: u64, jobs: u64) -> Result<(), RunError> {
         let limits = *self.core.limits();
         if id.0 >= limits.jobs {
             return Err(Fault::Full(Limit::Jobs, limits.jobs).into());
