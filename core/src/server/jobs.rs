@@ -95,13 +95,7 @@ impl Server<'_> {
         stored.map(|_| ()).map_err(|why| self.fault(why, Fault::BadAttribute))
     }
 
-    pub(super) fn exit(
-        &mut self,
-        now: Time,
-        job: JobId,
-        rank: Rank,
-        exit: Exit,
-    ) -> Result<(), Fault> {
+    pub(super) fn exit(&mut self, now: Time, job: JobId, rank: Rank, exit: Exit) -> Result<(), Fault> {
         let index = self.job(job)?.slot(rank).ok_or(Fault::NoSuchRank)?;
         if self.ranks[index].node != self.links.node() {
             return Err(Fault::NoSuchRank);
