@@ -1,4 +1,4 @@
-//! Ranks that fail, ranks that do not come, and whoever is no rank.
+//! Ranks that fail, ranks that do not connect, and clients that are no ranks.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::{Machine, RAW, Server};
 
-/// Two ranks in a fence, whatever becomes of the third.
+/// Two ranks that wait in a fence for the third.
 fn two_wait(server: &Server) -> Vec<hydrant_tests::Running> {
     let waiting = "ack1\ninit1\nsend cmd=barrier_in\\n\neof\nsay cut off";
     (0..2).map(|rank| server.rank(rank, RAW).steps(waiting).start()).collect()
