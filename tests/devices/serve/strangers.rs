@@ -100,7 +100,7 @@ fn a_rank_is_let_in_once_and_rubbish_not_at_all() {
 fn addresses_that_are_not_allowed_are_closed() {
     let server = Machine::Here.serve(1, "--allow 10.0.0.0/8 --allow 2001:db8::/32");
     server.rank(0, RAW).steps("eof").run().code(0);
-    server.running.await_stderr("--allow names no network that it is in");
+    server.running.await_stderr("--allow has no network with this address");
     server.running.signal(Signal::INT);
     server.wait().code(130);
     let server = Machine::Here.serve(1, "--allow 127.0.0.0/8");
