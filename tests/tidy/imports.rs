@@ -170,7 +170,7 @@ fn home(path: &Module, files: &Files) -> Option<Module> {
         known.filter(|path| path.last() == Some(item)).find_map(|path| {
             let deeper =
                 (module.len() + 1..path.len()).rev().find(|&len| files.contains_key(&path[..len]))?;
-            Some([&path[..deeper], &[item.clone()]].concat())
+            Some([&path[..deeper], std::slice::from_ref(item)].concat())
         })
     });
     match submodule {
