@@ -51,7 +51,7 @@ fn an_exit_without_init_ends_the_job_of_a_rank_that_has_initialized() {
 }
 
 #[test]
-fn an_exit_without_init_matters_to_nobody_else() {
+fn an_exit_without_init_concerns_initialized_ranks_only() {
     let mut host = opened(3);
     (0..3).for_each(|rank| host.exits(rank, Exit::Code(1)));
     assert!(host.events.is_empty(), "no rank has initialized: {:?}", host.events);
