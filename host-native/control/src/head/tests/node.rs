@@ -19,6 +19,8 @@ struct Process {
     stubborn: bool,
     /// The signal that ends it soon.
     ended_by: Option<i32>,
+    /// Exit code that its rank asked to be ended with.
+    requested: Option<u8>,
 }
 
 /// A daemon and its host.
@@ -192,7 +194,7 @@ impl Node {
                 self.daemon.handle(now, DaemonEvent::StartFailed { job, error }).expect("no order");
                 break;
             }
-            let process = Process { stubborn: random.chance(20), ended_by: None };
+            let process = Process { stubborn: random.chance(20), ..Process::default() };
             assert!(self.processes.insert((job, rank.0), process).is_none(), "rank {rank:?} runs");
             let event = DaemonEvent::RankStarted { job, rank, pid: 1000 + rank.0 };
             self.daemon.handle(now, event).expect("no order");
@@ -201,14 +203,17 @@ impl Node {
     }
 
     fn exit(&mut self, now: u64, random: &mut Random, (job, rank): (JobId, u32), exit: Exit) {
-        self.processes.remove(&(job, rank)).expect("the process ran");
+        let process = self.processes.remove(&(job, rank)).expect("the process ran");
         self.handle(now, random, DaemonEvent::RankExited { job, rank: Rank(rank), exit });
+        let requested = process.requested;
+        let report = encode(&Report::Exited { job, rank: Rank(rank), exit, requested });
+        assert!(self.outbox.contains(&report), "{report:?} is missing in {:?}", self.outbox);
     }
 
     /// One of the ranks does something.
     fn run_rank(&mut self, now: u64, random: &mut Random, calm: bool, aborted: &BTreeSet<JobId>) {
         let at = random.below(self.processes.len().max(1) as u64) as usize;
-        let Some((&(job, rank), process)) = self.processes.iter().nth(at) else { return };
+        let Some((&(job, rank), process)) = self.processes.iter_mut().nth(at) else { return };
         if aborted.contains(&job) || process.ended_by.is_some() {
             return;
         }
@@ -216,8 +221,9 @@ impl Node {
         let rank_id = Rank(rank);
         match random.below(if calm { 1 } else { 40 }) {
             28 => {
-                let code = Some(random.below(256) as i32);
-                let message = String::new();
+                let code = random.below(256) as u8;
+                process.requested.get_or_insert(code.max(1));
+                let (code, message) = (Some(code.into()), String::new());
                 self.handle(now, random, DaemonEvent::KillRank { job, rank: rank_id, code, message });
             }
             30 => {
