@@ -8,7 +8,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use hydrant_core::trace::Exit;
+use hydrant_core::trace::{Exit, SignalName};
 use hydrant_core::{JobId, Rank};
 
 pub use event::{DaemonAction, DaemonEvent};
@@ -19,7 +19,6 @@ use crate::exit_status::ExitStatus;
 use crate::jobs::{rank_name, self_abort_line};
 use crate::kill_escalation::{KillEscalation, KillTarget};
 use crate::protocol::{BackendFailure, Report, StartError, decode};
-use crate::signal_name;
 use job::{LocalJob, Phase};
 
 /// What a daemon knows from the start.
@@ -322,7 +321,7 @@ impl Daemon {
     fn pass_signal_on(&mut self, signal: i32) {
         let repeated = self.signals.record_signal(signal);
         if self.config.verbose {
-            self.act(DaemonAction::Print(format!("passing {} on", signal_name(signal))));
+            self.act(DaemonAction::Print(format!("passing {} on", SignalName(signal))));
         }
         if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2) {
             self.stop_starting();

@@ -15,12 +15,12 @@ use super::actions::start_error;
 use super::backend_failure::FailedBackend;
 use super::setup::options_of;
 use super::{Nodes, Role};
-use crate::backend::{AnyBackend, BackendBuilder, BackendError};
+use crate::backend::BackendBuilder;
 use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare};
 use crate::plan::Plan;
-use hydrant_driver::{MappedStorage, Sharing};
+use hydrant_driver::{AnyBackend, BackendError, MappedStorage, Sharing};
 use hydrant_record::RecordingFile;
 
 /// Error that ends a daemon early.
@@ -39,6 +39,16 @@ pub(super) struct Daemon {
     pub(super) control: hydrant_control::Daemon,
     /// Jobs whose ranks have ended and whose output is being sent.
     draining: Vec<JobId>,
+}
+
+impl DaemonError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            DaemonError::Join(error) => error.hint().map(str::to_owned),
+            DaemonError::Run(error) => error.hint(),
+        }
+    }
 }
 
 /// Runs the daemon of a node until its parent ends it.
