@@ -568,7 +568,10 @@ mod tests {
     #[test]
     fn a_rank_that_ends_alone_is_named_with_its_message() {
         assert_eq!(self_abort_line("rank 1", 2, ""), "rank 1 aborted itself with code 2");
-        assert_eq!(self_abort_line(&rank_name(3, 1), 2, "no"), "rank 1 of spawned job 3 aborted itself with code 2: no");
+        assert_eq!(
+            self_abort_line(&rank_name(3, 1), 2, "no"),
+            "rank 1 of spawned job 3 aborted itself with code 2: no"
+        );
     }
 
     #[test]

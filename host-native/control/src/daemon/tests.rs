@@ -302,7 +302,10 @@ fn a_lost_lifeline_ends_the_node() {
         run.take_others();
         run.event(event);
         assert_eq!(run.take_others(), [DaemonAction::EndNode]);
-        assert_eq!((run.daemon.starting(), run.daemon.next_rank(JobId(1)), run.daemon.poll_at()), (vec![], None, None));
+        assert_eq!(
+            (run.daemon.starting(), run.daemon.next_rank(JobId(1)), run.daemon.poll_at()),
+            (vec![], None, None)
+        );
         run.exit(0);
         run.order(Order::Identify);
         assert_eq!((run.take_sent(), run.take_others()), (vec![], vec![]));
@@ -315,7 +318,10 @@ fn settings_are_acknowledged_if_the_head_waits() {
         let mut run = Run::with(DaemonConfig { node: 1, process: 77, needs_ready, verbose: false });
         run.order(Order::Setup(Box::new(setup())));
         run.event(DaemonEvent::SetupApplied);
-        assert_eq!(run.take_sent(), [Report::Ready].iter().filter(|_| needs_ready).cloned().collect::<Vec<_>>());
+        assert_eq!(
+            run.take_sent(),
+            [Report::Ready].iter().filter(|_| needs_ready).cloned().collect::<Vec<_>>()
+        );
     }
 }
 

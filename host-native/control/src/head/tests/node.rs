@@ -187,10 +187,8 @@ impl Node {
         for _ in 0..1 + random.below(3) {
             let Some(rank) = self.daemon.next_rank(job) else { break };
             if random.chance(3) && !calm {
-                let error = StartError {
-                    appnum: random.chance(50).then_some(0),
-                    ..start_error("cannot start")
-                };
+                let error =
+                    StartError { appnum: random.chance(50).then_some(0), ..start_error("cannot start") };
                 self.daemon.handle(now, DaemonEvent::StartFailed { job, error }).expect("no order");
                 break;
             }
