@@ -121,7 +121,7 @@ pub enum DaemonEvent<'a> {
     Suspended,
     /// The daemon continues after it was stopped.
     Resumed,
-    /// The link to the parent is lost, so that nobody can end the ranks later.
+    /// The link to the parent is lost, and with it every later order.
     LifelineLost,
     /// The head ends the run.
     Shutdown,

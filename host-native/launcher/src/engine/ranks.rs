@@ -109,7 +109,7 @@ impl Engine<'_, '_> {
             let job = &self.jobs[id];
             let (name, program) = (job.rank_name(rank), job.program(rank).1.command.display());
             let line = format!("started {name} as pid {}: {program}", pid.as_raw_nonzero());
-            self.sinks.say(&line);
+            self.sinks.print(&line);
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ impl Engine<'_, '_> {
     fn forward(&mut self, signal: Signal) {
         let repeated = self.status.record_signal(signal.as_raw());
         if self.plan.options.verbose {
-            self.sinks.say(&format!("passing {} on", SignalName(signal.as_raw())));
+            self.sinks.print(&format!("passing {} on", SignalName(signal.as_raw())));
         }
         if matches!(signal, Signal::USR1 | Signal::USR2) {
             return self.procs.signal_all(signal);
@@ -208,7 +208,7 @@ impl Engine<'_, '_> {
         let Some((job, rank)) = self.jobs.of_slot(slot) else { return Ok(()) };
         let (id, name) = (job.id, job.rank_name(rank));
         if self.plan.options.verbose {
-            self.sinks.say(&format!("{name} {exit}"));
+            self.sinks.print(&format!("{name} {exit}"));
         }
         let received = self.hear_out(id, rank);
         let job = &mut self.jobs[id];
@@ -266,7 +266,7 @@ impl Engine<'_, '_> {
         let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
         // A rank that had to be ended did not succeed.
         let code = (code.unwrap_or(1) as u8).max(1);
-        self.sinks.say(&self_abort_line(&job.rank_name(rank), code, &message));
+        self.sinks.print(&self_abort_line(&job.rank_name(rank), code, &message));
         job.request_exit(rank, code);
         if let Some(pid) = job.pid(rank) {
             self.kills.terminated(now, KillTarget::Rank { job: id, rank, pid });

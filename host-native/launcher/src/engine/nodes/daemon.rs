@@ -241,7 +241,7 @@ impl Engine<'_, '_> {
                     self.streams.cut(2 * (first + rank.0) + u32::from(stderr), &mut self.sinks);
                 }
             }
-            DaemonAction::Print(line) => self.sinks.say(&line),
+            DaemonAction::Print(line) => self.sinks.print(&line),
             DaemonAction::EndNode => self.end_node(),
         }
         Ok(())
