@@ -334,7 +334,7 @@ impl Daemon {
         self.jobs.values_mut().for_each(LocalJob::stop_starting);
     }
 
-    /// Ends the node. Nothing is reported any more.
+    /// Ends the node. No report follows.
     fn end(&mut self) {
         self.report_started();
         self.act(DaemonAction::EndNode);

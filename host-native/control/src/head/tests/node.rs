@@ -7,9 +7,9 @@ use hydrant_core::trace::Cause;
 use hydrant_core::wire::Protocol;
 use libc::{SIGCONT, SIGINT, SIGKILL, SIGTERM};
 
-use super::random::Random;
 use super::*;
 use crate::protocol::BackendFailure;
+use crate::tests::Random;
 use crate::{Daemon, DaemonAction, DaemonConfig, DaemonEvent};
 
 /// A process of a rank.

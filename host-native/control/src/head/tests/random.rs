@@ -12,32 +12,12 @@ use super::node::Node;
 use super::*;
 use crate::exit_status::exit_code;
 use crate::protocol::{OutputChunk, decode};
+use crate::tests::Random;
 
 /// Number of seeds in the suite.
 const SEEDS: u64 = 2000;
 /// Steps after which a run hangs.
 const STEPS_MAX: u32 = 100_000;
-
-/// SplitMix64.
-pub(super) struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    pub(super) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub(super) fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// Head, host and daemons of one seed.
 struct World {
