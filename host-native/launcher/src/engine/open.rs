@@ -160,7 +160,7 @@ impl Engine<'_, '_> {
             spawn: asked_here,
             spawner: elsewhere.map_or("", |spawned| &spawned.spawner),
             lookup_wait: millis(options.lookup_wait),
-            remote_names: self.name_client.is_some() || self.nodes.is_some(),
+            remote_names: self.names.is_some() || self.nodes.is_some(),
             fence_warning: millis(options.fence_warning),
             ..JobSpec::new(record.id, &record.name, ranks)
         };
@@ -201,8 +201,8 @@ impl Engine<'_, '_> {
             driver.close_job(id, now)?;
             self.outputs()?;
         }
-        if let Some(name_client) = &mut self.name_client {
-            name_client.forget(id);
+        if let Some(names) = &mut self.names {
+            names.forget(id, now)?;
         }
         let now = Time(self.now());
         self.core.handle(now, Input::DeregisterJob { job: id })?;

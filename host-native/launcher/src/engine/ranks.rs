@@ -190,8 +190,8 @@ impl Engine<'_, '_> {
         }
         let requested = job.requested_exit(rank);
         self.report_up(&Report::Exited { job: id, rank: Rank(rank), exit, requested });
-        self.drop_lookups(id, Rank(rank));
-        received?;
+        let dropped = self.drop_lookups(id, Rank(rank));
+        received.and(dropped)?;
         let now = Time(self.now());
         self.core.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
         self.outputs()

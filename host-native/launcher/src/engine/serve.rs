@@ -94,7 +94,7 @@ impl Engine<'_, '_> {
                 if self.is_daemon() {
                     self.report_of(job, &Report::Upcall { upcall, job, rank, protocol, request });
                 } else {
-                    self.ask_name_server(upcall, (job, rank), (protocol, request));
+                    self.ask_name_service(upcall, (job, rank), (protocol, request))?;
                 }
             }
             Event::KillRank { job, rank, code, message } => self.end_rank(job, rank.0, code, &message),

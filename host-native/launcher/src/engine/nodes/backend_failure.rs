@@ -7,6 +7,7 @@ use hydrant_core::{Backend, Input, Limits, Output, Time};
 use rustix::process::Signal;
 
 use super::super::Engine;
+use super::super::names::Names;
 use super::{Nodes, Role};
 use crate::backend::BackendError;
 use crate::error::RunError;
@@ -56,7 +57,7 @@ impl Engine<'_, '_> {
             }
             Some(Nodes { role: Role::Head(head), .. }) if !head.backend_failed => {
                 head.backend_failed = true;
-                head.names = None;
+                self.names.take_if(|names| matches!(names, Names::Local(_)));
             }
             _ => return Err(error),
         }

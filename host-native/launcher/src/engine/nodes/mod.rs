@@ -9,7 +9,6 @@ mod actions;
 mod backend_failure;
 mod daemon;
 mod head;
-mod names;
 mod setup;
 mod spawn;
 
@@ -33,7 +32,7 @@ const HIGH_WATER: usize = 1 << 20;
 const CHUNK_MAX: usize = 32 * 1024;
 
 /// This node among several.
-pub(super) struct Nodes<'s> {
+pub(super) struct Nodes {
     links: Overlay,
     /// Neighbours that the PMI server may not send to until their queues drain.
     blocked: Vec<u32>,
@@ -41,28 +40,24 @@ pub(super) struct Nodes<'s> {
     over: bool,
     /// Reason for the loss of this node's parent.
     lifeline_lost: Option<LifelineLost>,
-    role: Role<'s>,
+    role: Role,
 }
 
-enum Role<'s> {
-    Head(Box<Head<'s>>),
+enum Role {
+    Head(Box<Head>),
     Daemon {
         /// The PMI server has failed, and the head has received a report.
         backend_failed: bool,
     },
 }
 
-impl<'s> Nodes<'s> {
-    fn new(links: Overlay, role: Role<'s>) -> Nodes<'s> {
+impl Nodes {
+    fn new(links: Overlay, role: Role) -> Nodes {
         Nodes { links, blocked: Vec::new(), over: false, lifeline_lost: None, role }
     }
 
     pub(super) fn deadline(&mut self) -> Option<u64> {
-        let names = match &mut self.role {
-            Role::Head(head) => head.names.as_mut().and_then(|names| names.poll_at()),
-            Role::Daemon { .. } => None,
-        };
-        [self.links.deadline(), names].into_iter().flatten().min()
+        self.links.deadline()
     }
 
     /// Sends a message of the PMI server to a neighbour. Returns whether the neighbour's queue is full.
@@ -106,14 +101,14 @@ impl<'s> Engine<'_, 's> {
         matches!(self.nodes, Some(Nodes { role: Role::Daemon { .. }, .. }))
     }
 
-    fn head(&self) -> Option<&Head<'s>> {
+    fn head(&self) -> Option<&Head> {
         match &self.nodes {
             Some(Nodes { role: Role::Head(head), .. }) => Some(head),
             _ => None,
         }
     }
 
-    fn head_mut(&mut self) -> Option<&mut Head<'s>> {
+    fn head_mut(&mut self) -> Option<&mut Head> {
         match &mut self.nodes {
             Some(Nodes { role: Role::Head(head), .. }) => Some(head),
             _ => None,
@@ -185,7 +180,6 @@ impl<'s> Engine<'_, 's> {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
         nodes.links.handle_timeouts(now, &self.poller)?;
-        self.keep_names_time()?;
         while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.next_event()) {
             self.take_event(event)?;
         }
