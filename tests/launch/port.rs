@@ -71,6 +71,16 @@ fn rubbish_costs_only_its_own_connection() {
 }
 
 #[test]
+fn a_stranger_has_one_attempt_to_introduce_itself() {
+    let mut job = waiting("-n 3");
+    let port = port_of(&job);
+    let reply = stranger(port, b"cmd=init pmi_version=99 pmi_subversion=0\n");
+    assert!(reply.contains("only PMI versions 1 and 2") && reply.lines().count() == 1, "{reply}");
+    job.end_input();
+    job.wait().code(0).says("done", 3);
+}
+
+#[test]
 fn silence_costs_only_its_own_connection() {
     let mut job = waiting("-n 3");
     let port = port_of(&job);

@@ -14,6 +14,10 @@ use crate::{BackendError, CloseReason, Error, Event};
 /// Time in milliseconds that a client has to introduce itself.
 pub const HANDSHAKE_TIMEOUT: u64 = 10_000;
 
+/// Reads from a connection of a rank whose process has ended, before the end counts. The limit is far above what a socket
+/// holds, so it matters only for a connection that another process keeps writing to.
+pub const LAST_READS: usize = 16;
+
 /// Bytes read at once: a request that came in pieces, and a good piece more.
 const READ_BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
 
@@ -180,7 +184,8 @@ where
     }
 
     /// Reads once from a connection and passes the bytes to the backend. Returns whether more bytes may be available.
-    /// Does not read while a reply waits for the socket.
+    /// Does not read while a reply waits for the socket. A caller that reads repeatedly limits the number of reads, because
+    /// a client may write as fast as the server reads.
     ///
     /// # Errors
     /// The backend failed.

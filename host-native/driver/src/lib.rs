@@ -56,7 +56,7 @@ mod tests;
 
 use hydrant_core::Backend;
 
-pub use driver::{Driver, HANDSHAKE_TIMEOUT, Traffic};
+pub use driver::{Driver, HANDSHAKE_TIMEOUT, LAST_READS, Traffic};
 pub use error::{BackendError, Error, ListenError};
 pub use event::{CloseReason, Event, OVERRUN};
 pub use native::NativeBackend;

@@ -126,6 +126,15 @@ impl Model {
     }
 
     fn introduce(&mut self, conn: u32, request: &Request) -> Result<Wait, Refusal> {
+        let introduced = matches!(self.conn(conn).stage, Stage::Ready | Stage::Finalized);
+        let result = self.try_introduce(conn, request);
+        if result.is_err() && !introduced {
+            self.closing(conn, Closing::Refused);
+        }
+        result
+    }
+
+    fn try_introduce(&mut self, conn: u32, request: &Request) -> Result<Wait, Refusal> {
         let state = self.conn(conn);
         let job = state.job;
         let say = match request.ask {

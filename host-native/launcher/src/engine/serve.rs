@@ -5,7 +5,7 @@ use std::fmt::Display;
 use hydrant_control::protocol::Report;
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, JobId, Rank};
-use hydrant_driver::{CloseReason, Event, OVERRUN};
+use hydrant_driver::{CloseReason, Event, LAST_READS, OVERRUN};
 use hydrant_reactor::Key;
 use rustix::fd::OwnedFd;
 
@@ -40,9 +40,9 @@ impl Engine<'_, '_> {
         self.outputs()
     }
 
-    /// Reads all that a connection has, and answers it.
-    fn read_out(&mut self, conn: ConnId) -> Result<(), RunError> {
-        loop {
+    /// Reads at most `reads` times from a connection, and answers it.
+    fn read_out(&mut self, conn: ConnId, reads: usize) -> Result<(), RunError> {
+        for _ in 0..reads {
             let now = self.now();
             let Some(driver) = self.core.driver() else { return Ok(()) };
             let more = driver.read(conn, now)?;
@@ -51,6 +51,7 @@ impl Engine<'_, '_> {
                 return Ok(());
             }
         }
+        Ok(())
     }
 
     /// Handles all events of the server.
@@ -164,7 +165,7 @@ impl Engine<'_, '_> {
             let incoming: Vec<ConnId> =
                 self.core.driver().into_iter().flat_map(|driver| driver.incoming(job)).collect();
             for conn in incoming {
-                self.read_out(conn)?;
+                self.read_out(conn, 1)?;
             }
         }
         let now = self.now();
@@ -174,7 +175,7 @@ impl Engine<'_, '_> {
         if driver.flush(conn, now, &self.poller)? {
             self.outputs()?;
         }
-        self.read_out(conn)
+        self.read_out(conn, LAST_READS)
     }
 
     /// Accepts connections at the port of a job.
