@@ -161,9 +161,15 @@ where
     /// # Errors
     /// The backend failed.
     pub fn make_room(&mut self, now: u64) -> Result<bool, Error> {
-        if self.conns.has_room() {
-            return Ok(false);
-        }
+        if self.conns.has_room() { Ok(false) } else { self.displace(now) }
+    }
+
+    /// Closes the oldest connection whose client has not introduced itself, because the process has no descriptor left.
+    /// Returns whether a connection was closed.
+    ///
+    /// # Errors
+    /// The backend failed.
+    pub fn displace(&mut self, now: u64) -> Result<bool, Error> {
         let Some((id, _)) = self.conns.oldest_incoming() else { return Ok(false) };
         self.end(id, now, CloseReason::NotIntroduced)?;
         Ok(true)

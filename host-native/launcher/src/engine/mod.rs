@@ -38,7 +38,7 @@ use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
 use crate::messages;
 use crate::plan::Plan;
-use hydrant_driver::Sharing;
+use hydrant_driver::{PORT_FILES, Sharing};
 use hydrant_services::board::Board;
 use hydrant_services::names::NameClient;
 use jobs::Jobs;
@@ -316,7 +316,12 @@ impl<'p, 's> Engine<'p, 's> {
     /// Returns the time until the next deadline.
     fn timeout(&mut self) -> Option<Duration> {
         let server = self.core.poll_at();
-        let ports = self.jobs.iter().map(|job| job.run.port.as_ref().and_then(Listener::deadline));
+        let ports = self.jobs.iter().flat_map(|job| {
+            [
+                job.run.port.as_ref().and_then(Listener::deadline),
+                job.run.query.as_ref().and_then(Listener::deadline),
+            ]
+        });
         let kills = self.kills.poll_at();
         let names = self.names.as_ref().and_then(Names::poll_at);
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
@@ -365,7 +370,7 @@ fn limits(plan: &Plan, ranks: u32) -> Limits {
 fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let patterns = [&plan.options.outfile_pattern, &plan.options.errfile_pattern];
     let files = patterns.into_iter().flatten().count() as u64;
-    let of_job = if plan.options.pmi_port.is_some() { 1 + STRANGERS } else { 0 };
+    let of_job = if plan.options.pmi_port.is_some() { PORT_FILES + STRANGERS } else { 0 };
     let queries = u64::from(plan.options.mpi_psets);
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };

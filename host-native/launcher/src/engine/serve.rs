@@ -1,11 +1,12 @@
 //! Between the PMI connections and the engine.
 
 use std::fmt::Display;
+use std::io;
 
 use hydrant_control::protocol::Report;
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, JobId, Rank};
-use hydrant_driver::{CloseReason, Event, LAST_READS, OVERRUN};
+use hydrant_driver::{CloseReason, Event, LAST_READS, OVERRUN, is_out_of_files};
 use hydrant_reactor::Key;
 use rustix::fd::OwnedFd;
 
@@ -184,19 +185,45 @@ impl Engine<'_, '_> {
         let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
         let Some(port) = &mut job.run.port else { return Ok(()) };
         let mut admitted = Vec::new();
-        if let Err(error) = port.socket().accept(&mut admitted) {
-            self.sinks.say(&format!("cannot take in connections for a while: {error}"));
-            port.pause(&self.poller, now);
-        }
+        let result = port.socket().accept(&mut admitted);
         for stream in admitted {
             self.open_conn(stream.into(), id, None)?;
         }
-        Ok(())
+        match result {
+            Err(error) if !self.displace(&error)? => {
+                self.sinks.say(&format!("cannot accept connections for a while: {error}"));
+                if let Some(port) = self.jobs.get_mut(id).and_then(|job| job.run.port.as_mut()) {
+                    port.pause(&self.poller, now);
+                }
+                Ok(())
+            }
+            // The port stays readable, so the next turn accepts in place of the client that was displaced.
+            _ => Ok(()),
+        }
     }
 
-    /// Listens on the ports again that have rested.
+    /// Closes the oldest connection whose client has not introduced itself, if `error` is a lack of descriptors. Returns
+    /// whether a connection was closed.
+    pub(super) fn displace(&mut self, error: &io::Error) -> Result<bool, RunError> {
+        let now = self.now();
+        let displaced = match self.core.driver() {
+            Some(driver) if is_out_of_files(error) => driver.displace(now)?,
+            _ => false,
+        };
+        self.outputs()?;
+        Ok(displaced)
+    }
+
+    /// Ends the pauses of listening sockets whose time has passed.
     pub(super) fn resume_ports(&mut self, now: u64) -> Result<(), RunError> {
-        let mut ports = self.jobs.iter_mut().filter_map(|job| job.run.port.as_mut());
-        Ok(ports.try_for_each(|port| port.resume(&self.poller, now))?)
+        for job in self.jobs.iter_mut() {
+            if let Some(port) = &mut job.run.port {
+                port.resume(&self.poller, now)?;
+            }
+            if let Some(query) = &mut job.run.query {
+                query.resume(&self.poller, now)?;
+            }
+        }
+        Ok(())
     }
 }

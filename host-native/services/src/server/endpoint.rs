@@ -9,7 +9,7 @@ use std::time::Duration;
 use hydrant_core::manage::{BoardReport, JobReport, RankReport};
 use hydrant_core::trace::{Cause, Closing, Exit};
 use hydrant_core::{ConnId, Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
-use hydrant_driver::{CloseReason, Driver, Event, LAST_READS, OVERRUN, TcpPort};
+use hydrant_driver::{CloseReason, Driver, Event, LAST_READS, OVERRUN, TcpPort, is_out_of_files};
 use hydrant_reactor::{Key, Listener, Log, Poller, Reactor, signals};
 use rustix::process::Signal;
 
@@ -264,11 +264,18 @@ impl<'s> Endpoint<'s> {
             return Ok(());
         }
         let mut accepted = Vec::new();
-        if let Err(error) = port.listener.socket().accept(&mut accepted) {
-            self.log.line(&format!("cannot take in connections for a while: {error}"), &self.reactor.poller);
+        let result = port.listener.socket().accept(&mut accepted);
+        accepted.into_iter().try_for_each(|stream| self.open_conn(job, stream))?;
+        let Err(error) = result else { return Ok(()) };
+        // The port stays readable, so the next turn accepts in place of the client that was closed here.
+        if is_out_of_files(&error) && self.driver.displace(now)? {
+            return self.poll_driver();
+        }
+        self.log(&format!("cannot accept connections for a while: {error}"));
+        if let Some(port) = self.ports.get_mut(job.index()).and_then(Option::as_mut) {
             port.listener.pause(&self.reactor.poller, now);
         }
-        accepted.into_iter().try_for_each(|stream| self.open_conn(job, stream))
+        Ok(())
     }
 
     /// Returns whether clients from this address are accepted. Logs a refusal.
