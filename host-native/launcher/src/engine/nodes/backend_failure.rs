@@ -4,12 +4,12 @@
 use hydrant_control::protocol::{BackendFailure, Report};
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, Input, Limits, Output, Time};
+use hydrant_driver::BackendError;
 use rustix::process::Signal;
 
 use super::super::Engine;
 use super::super::names::Names;
 use super::{Nodes, Role};
-use crate::backend::BackendError;
 use crate::error::RunError;
 
 /// Stub in place of a failed backend: it accepts all inputs and has no outputs.
