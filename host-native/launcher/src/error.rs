@@ -115,7 +115,7 @@ pub enum RunError {
 impl From<NameServiceError> for RunError {
     fn from(error: NameServiceError) -> RunError {
         match error {
-            NameServiceError::Backend(why) => why.into(),
+            NameServiceError::Driver(why) => why.into(),
             error => Box::new(error).into(),
         }
     }
