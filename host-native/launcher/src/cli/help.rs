@@ -280,9 +280,9 @@ fn limits() -> String {
     let mut text = String::from(
         "--limit NAME=N sets the capacity of a table. Defaults depend on the number of ranks:\n",
     );
-    let _ = writeln!(text, "{:<11}{:>10}  counts", "NAME", "4 ranks");
+    let _ = writeln!(text, "{:<12}{:>10}  counts", "NAME", "4 ranks");
     for limit in value::limits() {
-        let _ = writeln!(text, "{:<11}{:>10}  {}", limit.name(), sizes.of(limit), description(limit));
+        let _ = writeln!(text, "{:<12}{:>10}  {}", limit.name(), sizes.of(limit), description(limit));
     }
     text
 }
@@ -300,6 +300,7 @@ fn description(limit: Limit) -> &'static str {
         Limit::KvsBytes => "bytes of the key-value pairs of all jobs, with headers, in units of four",
         Limit::Groups => "concurrent barriers of process groups",
         Limit::Links => "links to other nodes",
+        Limit::CommitBytes => "bytes that a PMIx rank puts for one scope; 0 for no PMIx",
         Limit::Owed => "pending replies of one connection",
     }
 }

@@ -1,5 +1,7 @@
 //! Start of a job: registration at the PMI server, sockets, and tables, before its first process.
 
+use std::net::Ipv4Addr;
+
 use hydrant_control::protocol::{JobRecord, Program, RankBlock};
 use hydrant_control::{SpawnKey, format_ranges, job_name, process_sets};
 use hydrant_core::server::JobSpec;
@@ -19,8 +21,14 @@ use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
 /// The only node's number.
 pub(super) const ALONE: u32 = 0;
 
-/// Resources of the ranks on this machine: launcher, port and query socket.
-type Prepared = (Option<Launcher>, Option<Listener<TcpPort>>, Option<Query>);
+/// Resources of the ranks on this machine.
+#[derive(Default)]
+struct Prepared {
+    launcher: Option<Launcher>,
+    port: Option<Listener<TcpPort>>,
+    pmix: Option<Listener<TcpPort>>,
+    query: Option<Query>,
+}
 
 impl Engine<'_, '_> {
     /// Opens a job whose ranks all run on this machine. After an error nothing of the job remains.
@@ -55,14 +63,14 @@ impl Engine<'_, '_> {
         let all = count_ranks(&self.jobs) + u64::from(ranks.count());
         self.check_room(id, ranks.count(), all, self.jobs.len() as u64 + 1)?;
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
-        let (mut launcher, port, query) = prepared.unwrap_or_default();
+        let Prepared { mut launcher, port, pmix, query } = prepared.unwrap_or_default();
         self.register(&record, spawn)?;
         if let Some(launcher) = &mut launcher {
             self.direct_clients(launcher, id, &record.name)?;
         }
         let next = ranks.from(0);
         let done = self.is_daemon() && next.is_none();
-        let run = LocalRanks { ranks, launcher, next, port, query, draining: false, done };
+        let run = LocalRanks { ranks, launcher, next, port, pmix, query, draining: false, done };
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, spawn, run));
         match self.make_room(id) {
@@ -89,6 +97,7 @@ impl Engine<'_, '_> {
             TcpPort::open(addr)
         });
         let port = port.transpose()?;
+        let pmix = self.serves_pmix().then(|| TcpPort::open((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
         let query = options.mpi_psets.then(|| Query::open(name, self.node())).transpose()?;
         let psets = query.as_ref().zip(self.preload.as_deref());
         let psets = psets.map(|(query, library)| (query.address(), library.as_os_str()));
@@ -101,6 +110,7 @@ impl Engine<'_, '_> {
             jobid: name,
             host: self.host.as_ref(),
             pmi,
+            pmix: pmix.as_ref().map(TcpPort::addr),
             spawned: *ordinal > 0,
             psets,
             size: (size(programs)?, here.count()),
@@ -113,7 +123,16 @@ impl Engine<'_, '_> {
         let found = found.filter_map(|((program, end), checked)| Some((program, end, checked?))).collect();
         let launcher = Launcher::new(found, &options.bind, &setting, self.signals.ignored())?;
         let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
-        Ok((Some(launcher), port, query))
+        let pmix = pmix.map(|port| Listener::new(port, Token::Pmix(id.0), &self.poller)).transpose()?;
+        Ok(Prepared { launcher: Some(launcher), port, pmix, query })
+    }
+
+    /// Returns whether ranks may be PMIx clients. Data of PMIx ranks stay on their node, so all ranks must be here.
+    fn serves_pmix(&mut self) -> bool {
+        self.nodes.is_none()
+            && self.core.board().is_none()
+            && self.plan.options.sandbox.is_none()
+            && self.core.limits().commit_bytes > 0
     }
 
     /// Adds the client variables that depend on the registered job.

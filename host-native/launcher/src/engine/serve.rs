@@ -158,7 +158,7 @@ impl Engine<'_, '_> {
 
     /// Reads the last requests of a rank whose process has ended.
     pub(super) fn hear_out(&mut self, job: JobId, rank: u32) -> Result<(), RunError> {
-        if self.jobs[job].run.port.is_some() {
+        if self.jobs[job].run.ports().next().is_some() {
             // Its connection may not have been accepted yet.
             self.accept(job)?;
             let incoming: Vec<ConnId> =
@@ -181,11 +181,12 @@ impl Engine<'_, '_> {
     pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
         let now = self.now();
         let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
-        let Some(port) = &mut job.run.port else { return Ok(()) };
         let mut admitted = Vec::new();
-        if let Err(error) = port.socket().accept(&mut admitted) {
-            self.sinks.say(&format!("cannot take in connections for a while: {error}"));
-            port.pause(&self.poller, now);
+        for port in job.run.ports_mut().filter(|port| port.deadline().is_none()) {
+            if let Err(error) = port.socket().accept(&mut admitted) {
+                self.sinks.say(&format!("cannot take in connections for a while: {error}"));
+                port.pause(&self.poller, now);
+            }
         }
         for stream in admitted {
             self.open_conn(stream.into(), id, None)?;
@@ -195,7 +196,7 @@ impl Engine<'_, '_> {
 
     /// Listens on the ports again that have rested.
     pub(super) fn resume_ports(&mut self, now: u64) -> Result<(), RunError> {
-        let mut ports = self.jobs.iter_mut().filter_map(|job| job.run.port.as_mut());
+        let mut ports = self.jobs.iter_mut().flat_map(|job| job.run.ports_mut());
         Ok(ports.try_for_each(|port| port.resume(&self.poller, now))?)
     }
 }

@@ -20,6 +20,8 @@ pub(super) enum Token {
     Signals,
     /// The PMI port of this job number.
     Listener(u32),
+    /// The PMIx port of this job number.
+    Pmix(u32),
     /// The query socket of this job number.
     Queries(u32),
     /// The output stream of this number.
@@ -53,6 +55,7 @@ impl From<Token> for Key {
             Token::Terminal => (5, 0),
             Token::Stdin => (6, 0),
             Token::Board => (7, 0),
+            Token::Pmix(job) => (8, job),
             Token::Conn(key) | Token::Links(key) | Token::NameClient(key) | Token::NameServer(key) => {
                 return key;
             }
@@ -86,6 +89,7 @@ impl Token {
             5 => Token::Terminal,
             6 => Token::Stdin,
             7 => Token::Board,
+            8 => Token::Pmix(index),
             _ => return None,
         })
     }
@@ -100,6 +104,7 @@ mod tests {
         for token in [
             Token::Signals,
             Token::Listener(3),
+            Token::Pmix(5),
             Token::Queries(4),
             Token::Stream(7),
             Token::Sink(1),
@@ -113,7 +118,7 @@ mod tests {
         ] {
             assert_eq!(Token::of(token.into()), Some(token));
         }
-        assert_eq!(Token::of(OWN.key(8, 0)), None);
+        assert_eq!(Token::of(OWN.key(9, 0)), None);
         assert_eq!(Token::of(KeyRange(5).key(0, 0)), None);
     }
 }
