@@ -32,5 +32,4 @@ transcripts! {
     open_mpi_5_aborts "ompi5-abort"
     open_mpi_4_with_one_rank "ompi4-n1"
     open_mpi_4_with_two_ranks "ompi4-n2"
-    open_mpi_4_with_least_job_info "ompi4-n2-minimum"
 }
