@@ -80,8 +80,7 @@ impl Server<'_> {
         let Server { jobs, ranks, links, groups, .. } = self;
         let state = &jobs[requester.job.index()];
         let route = |rank: u32| route(state, ranks, links, rank);
-        let group =
-            groups.arrive(requester.job, state.size, members, tag, requester.rank.0, route, now)?;
+        let group = groups.arrive(requester.job, state.size, members, tag, requester.rank.0, route, now)?;
         Ok(ReplyState::GroupFence { group, tag })
     }
 

@@ -207,8 +207,12 @@ impl<'s> Server<'s> {
                 log.holds(wanted_record) && self.kvs.record(wanted_record).is_some_and(|record| record.wanted)
             }
             ReplyState::Lookup { at, .. } => self.names.is_known(at),
-            ReplyState::Get { job, .. } | ReplyState::Ready(Response::JobData(job)) => job.0 < self.limits.jobs,
-            ReplyState::Ready(Response::Commit { job, record, .. }) => job.0 < self.limits.jobs && log.holds(record),
+            ReplyState::Get { job, .. } | ReplyState::Ready(Response::JobData(job)) => {
+                job.0 < self.limits.jobs
+            }
+            ReplyState::Ready(Response::Commit { job, record, .. }) => {
+                job.0 < self.limits.jobs && log.holds(record)
+            }
             ReplyState::Upcall(_, id) => upcall(id, false),
             ReplyState::Ready(Response::Upcall(_, id)) => upcall(id, true),
             ReplyState::Ready(Response::Record(_, record)) => log.holds(record),

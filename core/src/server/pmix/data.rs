@@ -143,7 +143,8 @@ impl Server<'_> {
         if key.is_some_and(|key| key.starts_with(RESERVED)) {
             return Ok(missing);
         }
-        let timeout = infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
+        let timeout =
+            infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
         let wait = timeout.map_or(GET_WAIT, |seconds| u64::from(seconds) * 1000);
         self.schedule(now, wait);
         self.gets += 1;

@@ -125,13 +125,7 @@ impl Server<'_> {
     }
 
     /// Executes a request. Returns false if it must wait until a reply is taken.
-    fn pmix_message(
-        &mut self,
-        now: Time,
-        conn: ConnId,
-        tag: u32,
-        body: &[u8],
-    ) -> Result<bool, Malformed> {
+    fn pmix_message(&mut self, now: Time, conn: ConnId, tag: u32, body: &[u8]) -> Result<bool, Malformed> {
         let slot = &self.conns[conn.index()];
         let Some(Dialect { integers, .. }) = slot.pmix else { return Err(Malformed::Handshake) };
         if slot.replies.is_full() {
@@ -174,9 +168,9 @@ impl Server<'_> {
             Command::Abort { code, message, procs } => {
                 let job = &self.jobs[requester.job.index()];
                 let alone = !procs.is_empty()
-                    && procs.iter().all(|proc| {
-                        proc.namespace == job.name.as_bytes() && proc.rank == requester.rank.0
-                    });
+                    && procs
+                        .iter()
+                        .all(|proc| proc.namespace == job.name.as_bytes() && proc.rank == requester.rank.0);
                 self.abort(requester.conn, Some(code), !alone, Text::plain(message));
                 done
             }

@@ -17,7 +17,8 @@ const COMMIT: &str = "02020201020115020c6b65792e30000316\
     76616c7565206f662030000202020115020c6b65792e3000031676616c7565206f66203000";
 
 fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+    let digits: Vec<u8> =
+        text.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
@@ -56,10 +57,8 @@ fn lengths_are_limited() {
 #[test]
 fn a_fence_of_a_whole_job_is_recognised_in_both_encodings() {
     let flexible = hex("02030201021468796472616e742e3100feffffff0f0201021a706d69782e636f6c6c656374000001 01");
-    let fixed = hex(
-        "0000000103 00000001000f0000000000000001 000000010000000a68796472616e742e3100fffffffe \
-         00000001000f0000000000000000",
-    );
+    let fixed = hex("0000000103 00000001000f0000000000000001 000000010000000a68796472616e742e3100fffffffe \
+         00000001000f0000000000000000");
     for (integers, bytes) in [(Integers::Flexible, flexible), (Integers::Fixed, fixed)] {
         let Ok(Ok(Command::Fence { procs })) = decode(integers, &bytes) else { panic!("it is a fence") };
         assert_eq!(procs.iter().collect::<Vec<_>>(), [Proc { namespace: b"hydrant.1", rank: WILDCARD }]);
@@ -70,7 +69,9 @@ fn a_fence_of_a_whole_job_is_recognised_in_both_encodings() {
 #[test]
 fn committed_data_are_searched_for_a_key() {
     let bytes = hex(COMMIT);
-    let Ok(Ok(Command::Commit(commit))) = decode(Integers::Flexible, &bytes) else { panic!("it is a commit") };
+    let Ok(Ok(Command::Commit(commit))) = decode(Integers::Flexible, &bytes) else {
+        panic!("it is a commit")
+    };
     assert_eq!(commit.local, commit.remote);
     let holds = |data: &[u8], wanted: &[u8]| Commit::contains(Integers::Flexible, data, |key| key == wanted);
     assert!(holds(commit.local, b"key.0"));
