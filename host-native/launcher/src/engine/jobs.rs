@@ -29,7 +29,7 @@ pub(super) struct LocalRanks {
     /// Port for PMIx clients.
     pub(super) pmix: Option<Listener<TcpPort>>,
     /// Socket for queries about process sets.
-    pub(super) query: Option<Query>,
+    pub(super) query: Option<Listener<Query>>,
     /// All ranks have ended, and the rest of their output is being written.
     pub(super) draining: bool,
 }

@@ -8,7 +8,7 @@ use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
 use hydrant_driver::{BackendError, TcpPort};
 use hydrant_placement::process_mapping;
-use hydrant_reactor::{Interest, Listener};
+use hydrant_reactor::Listener;
 
 use super::jobs::{Job, LocalRanks, count_ranks};
 use super::query::Query;
@@ -26,7 +26,7 @@ struct Prepared {
     launcher: Option<Launcher>,
     port: Option<Listener<TcpPort>>,
     pmix: Option<Listener<TcpPort>>,
-    query: Option<Query>,
+    query: Option<Listener<Query>>,
 }
 
 impl Engine<'_, '_> {
@@ -122,6 +122,8 @@ impl Engine<'_, '_> {
         let launcher = Launcher::new(found, &options.bind, &setting, self.signals.ignored())?;
         let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
         let pmix = pmix.map(|port| Listener::new(port, Token::Pmix(id.0), &self.poller)).transpose()?;
+        let query =
+            query.map(|query| Listener::new(query, Token::Queries(id.0), &self.poller)).transpose()?;
         Ok(Prepared { launcher: Some(launcher), port, pmix, query })
     }
 
@@ -177,7 +179,7 @@ impl Engine<'_, '_> {
             spawn: asked_here,
             spawner: elsewhere.map_or("", |spawned| &spawned.spawner),
             lookup_wait: millis(options.lookup_wait),
-            remote_names: self.name_client.is_some() || self.nodes.is_some(),
+            remote_names: self.names.is_some() || self.nodes.is_some(),
             fence_warning: millis(options.fence_warning),
             ..JobSpec::new(record.id, &record.name, ranks)
         };
@@ -196,10 +198,6 @@ impl Engine<'_, '_> {
         let slots = job.slots();
         self.procs.make_room(slots.clone());
         self.streams.make_room(slots, job.ordinal, &self.sinks);
-        if let Some(query) = &job.run.query {
-            let token = Token::Queries(id.0);
-            self.poller.add(query, token, Interest::Read)?;
-        }
         self.open_files(id)
     }
 
@@ -218,8 +216,8 @@ impl Engine<'_, '_> {
             driver.close_job(id, now)?;
             self.outputs()?;
         }
-        if let Some(name_client) = &mut self.name_client {
-            name_client.forget(id);
+        if let Some(names) = &mut self.names {
+            names.forget(id, now)?;
         }
         let now = Time(self.now());
         self.core.handle(now, Input::DeregisterJob { job: id })?;
