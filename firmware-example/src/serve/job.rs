@@ -34,6 +34,7 @@ impl Serve {
             return Err(Error::Core(Fault::Full(Limit::Jobs, crate::memory::LIMITS.jobs)));
         }
         self.try_handle(net, Input::RegisterJob(JobSpec::managed(id, open))).map_err(Error::Core)?;
+        self.abort_closing(net);
         self.counters.jobs = self.counters.jobs.saturating_add(1);
         let exits_told = open.exits_told;
         self.job = Some(Served { id, served: false, exits_told, ended: false, alone: false });
