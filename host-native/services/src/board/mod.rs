@@ -2,11 +2,14 @@
 
 mod client;
 mod connection;
+mod error;
+mod heartbeat;
 mod recording;
 #[cfg(test)]
 mod tests;
 
-pub use client::BoardError;
 pub use client::{Board, Event as BoardEvent};
 pub(crate) use connection::{Connection, ConnectionError};
+pub use error::BoardError;
+pub use heartbeat::Silence;
 use recording::BoardRecording;
