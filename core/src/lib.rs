@@ -107,3 +107,4 @@ pub use limits::{Limit, Limits};
 pub use server::{Backend, Consumed, Inbox, Input, JobSpec, Output, Server};
 pub use storage::Storage;
 pub use time::Time;
+pub use trace::Exit;

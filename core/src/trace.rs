@@ -23,9 +23,44 @@ impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Exit::Code(code) => write!(f, "exited with code {code}"),
-            Exit::Signal(signal) => write!(f, "died by signal {signal}"),
+            Exit::Signal(signal) => write!(f, "died by {}", SignalName((*signal).into())),
             Exit::Lost => f.write_str("was lost"),
         }
+    }
+}
+
+/// Name of a signal for messages, for example `SIGSEGV`, or `signal 42` for a number without a name.
+///
+/// The numbers are Linux's on x86, Arm, POWER and RISC-V. The table does not depend on the machine, because hosts report
+/// signals to each other by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalName(pub i32);
+
+impl fmt::Display for SignalName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            1 => "SIGHUP",
+            2 => "SIGINT",
+            3 => "SIGQUIT",
+            4 => "SIGILL",
+            5 => "SIGTRAP",
+            6 => "SIGABRT",
+            7 => "SIGBUS",
+            8 => "SIGFPE",
+            9 => "SIGKILL",
+            10 => "SIGUSR1",
+            11 => "SIGSEGV",
+            12 => "SIGUSR2",
+            13 => "SIGPIPE",
+            14 => "SIGALRM",
+            15 => "SIGTERM",
+            24 => "SIGXCPU",
+            25 => "SIGXFSZ",
+            26 => "SIGVTALRM",
+            27 => "SIGPROF",
+            31 => "SIGSYS",
+            other => return write!(f, "signal {other}"),
+        })
     }
 }
 

@@ -60,7 +60,7 @@ fn jobs_that_fail_are_recorded_to_their_end() {
     let job = recorded(&file, "-n 1 sh -c").arg("echo up; exec sleep 1000").start();
     job.await_stdout("up\n", 1).signal(Signal::TERM);
     job.wait().code(143);
-    replay("", &file).code(0).says("+ died by signal 15", 1);
+    replay("", &file).code(0).says("+ died by SIGTERM", 1);
 }
 
 /// A process set that cannot exist is the launcher's mistake, and part of the recording.

@@ -1,8 +1,6 @@
 //! Exit code of a run.
 
-use hydrant_core::trace::Exit;
-
-use crate::signal_name;
+use hydrant_core::trace::{Exit, SignalName};
 
 /// Exit status of a run: the first failure of all its jobs, signals of the user, and lost output.
 ///
@@ -89,7 +87,7 @@ impl ExitStatus {
     #[must_use]
     pub fn interruption_line(&mut self, signal: i32) -> Option<String> {
         let reported = std::mem::replace(&mut self.signal_reported, true);
-        (!reported).then(|| format!("the job was ended by {}", signal_name(signal)))
+        (!reported).then(|| format!("the job was ended by {}", SignalName(signal)))
     }
 
     /// The launcher's exit code.

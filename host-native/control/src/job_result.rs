@@ -3,7 +3,6 @@
 use hydrant_core::trace::{Cause, Exit};
 
 use crate::exit_status::exit_code;
-use crate::signal_name;
 
 /// Failure of a rank for which its job is aborted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,12 +97,10 @@ impl RankFailure {
                 let colon = if message.is_empty() { "" } else { ": " };
                 format!("aborted the job{code}{colon}{message}")
             }
-            Cause::NoFinalize { exit: Exit::Signal(signal), .. }
-            | Cause::Died { exit: Exit::Signal(signal), .. } => {
-                format!("died by {}", signal_name(signal.into()))
+            Cause::NoFinalize { exit: exit @ Exit::Signal(_), .. } | Cause::Died { exit, .. } => {
+                exit.to_string()
             }
             Cause::NoFinalize { exit, .. } => format!("{exit} without finalizing"),
-            Cause::Died { exit, .. } => exit.to_string(),
             Cause::Absent { exit, .. } => format!("{exit} while others wait for it in a fence"),
         }
     }

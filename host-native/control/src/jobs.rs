@@ -10,7 +10,6 @@ use hydrant_core::{JobId, UpcallId};
 use crate::exit_status::{ExitStatus, exit_code};
 use crate::job_result::{AbortReason, JobResult};
 use crate::protocol::{JobRecord, Program};
-use crate::signal_name;
 
 /// Code of a program that was not started because of another one.
 pub const CANCELED: u8 = libc::ECANCELED as u8;
@@ -260,7 +259,6 @@ impl<R> Job<R> {
     fn describe_failure(&self, rank: u32, exit: Exit, host: &str) -> String {
         let what = match (self.requested_exit(rank), exit) {
             (Some(code), _) => format!("aborted itself with code {code}"),
-            (None, Exit::Signal(signal)) => format!("died by {}", signal_name(signal.into())),
             (None, exit) => exit.to_string(),
         };
         let mut text = format!("{} {what}", self.describe_rank(rank, host));

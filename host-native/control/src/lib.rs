@@ -116,7 +116,6 @@ mod jobs;
 mod kill_escalation;
 pub mod protocol;
 mod psets;
-mod signal;
 #[cfg(test)]
 mod tests;
 
@@ -127,4 +126,3 @@ pub use job_result::{AbortReason, JobResult, RankFailure, count_others};
 pub use jobs::{CANCELED, EndReport, Job, Jobs, SpawnKey, free_stretch, job_name, stalled_fence_line};
 pub use kill_escalation::{KILL_TIMEOUT, KillEscalation, KillTarget};
 pub use psets::{RankRanges, format_ranges, process_sets};
-pub use signal::signal_name;

@@ -10,7 +10,7 @@ use hydrant_core::Fault;
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     /// Usage error by the host, or a limit.
-    #[error(transparent)]
+    #[error("cannot serve the job: {0}")]
     Fault(#[from] Fault),
     /// Failure of the backend's environment, for example of a sandbox.
     #[error(transparent)]
@@ -36,6 +36,16 @@ pub enum Error {
     /// A system call failed.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
+}
+
+impl Error {
+    /// Returns the server's own error, if it is one.
+    pub fn fault(&self) -> Option<Fault> {
+        match self {
+            Error::Backend(why) => why.fault(),
+            Error::System(_) => None,
+        }
+    }
 }
 
 impl From<Fault> for Error {

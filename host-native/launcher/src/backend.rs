@@ -2,8 +2,7 @@
 
 use hydrant_control::protocol::PluginFile;
 use hydrant_core::{Limits, Server};
-pub(crate) use hydrant_driver::{AnyBackend, BackendError};
-use hydrant_driver::{MappedStorage, NativeBackend};
+use hydrant_driver::{AnyBackend, MappedStorage, NativeBackend};
 
 use crate::error::RunError;
 use crate::plan::Plugin;

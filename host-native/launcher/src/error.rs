@@ -22,15 +22,8 @@ pub enum RunError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     /// Hard limit of open files that is too low for the job.
-    #[error("a job of {ranks} ranks needs {needed} open files, but the hard limit is {limit}")]
-    OpenFiles {
-        /// Number of ranks of the job.
-        ranks: u32,
-        /// Number of descriptors that the launcher needs.
-        needed: u64,
-        /// The hard limit `RLIMIT_NOFILE`.
-        limit: u64,
-    },
+    #[error(transparent)]
+    OpenFiles(#[from] OpenFilesError),
     /// Output file that cannot be opened.
     #[error("cannot open {} for the output of rank {rank}: {why}", path.display())]
     OutputFile {
@@ -52,9 +45,9 @@ pub enum RunError {
     /// Address for ranks or managing hosts that cannot be bound.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Failure of the backend, for example the sandbox.
+    /// Job that the server refused, or failure of its backend or connections.
     #[error(transparent)]
-    Backend(Box<dyn std::error::Error + Send + Sync>),
+    Driver(#[from] hydrant_driver::Error),
     /// `--sandbox` in a build without the feature.
     #[error("this hydrant was built without the sandbox, which --sandbox needs")]
     NoSandbox,
@@ -117,13 +110,6 @@ pub enum RunError {
     /// Failed system call.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
-    /// Job that the server refused.
-    #[error("cannot serve the job: {why}")]
-    Core {
-        /// Reason given by the server.
-        #[from]
-        why: Fault,
-    },
 }
 
 impl From<NameServiceError> for RunError {
@@ -168,22 +154,13 @@ impl From<PlacementError> for RunError {
 
 impl From<BackendError> for RunError {
     fn from(error: BackendError) -> RunError {
-        match error {
-            BackendError::Fault(why) => why.into(),
-            BackendError::Other(why) => match why.downcast::<BoardError>() {
-                Ok(why) => why.into(),
-                Err(why) => RunError::Backend(why),
-            },
-        }
+        RunError::Driver(error.into())
     }
 }
 
-impl From<hydrant_driver::Error> for RunError {
-    fn from(error: hydrant_driver::Error) -> RunError {
-        match error {
-            hydrant_driver::Error::Backend(why) => why.into(),
-            hydrant_driver::Error::System(why) => why.into(),
-        }
+impl From<Fault> for RunError {
+    fn from(why: Fault) -> RunError {
+        RunError::Driver(why.into())
     }
 }
 
@@ -209,11 +186,11 @@ impl RunError {
             RunError::Launch(error) => error.errno(),
             RunError::OutputFile { why, .. }
             | RunError::Listen(ListenError { why, .. })
+            | RunError::OpenFiles(OpenFilesError::System(hydrant_reactor::Error { why, .. }))
+            | RunError::Driver(hydrant_driver::Error::System(hydrant_reactor::Error { why, .. }))
             | RunError::System(hydrant_reactor::Error { why, .. }) => why.raw_os_error().unwrap_or(libc::EIO),
-            RunError::OpenFiles { .. } => libc::EAGAIN,
-            RunError::Core { why: Fault::Full(..) } | RunError::Pset { why: Fault::Full(..), .. } => {
-                libc::ENOSPC
-            }
+            RunError::OpenFiles(OpenFilesError::HardLimit { .. }) => libc::EAGAIN,
+            _ if self.limit().is_some() => libc::ENOSPC,
             _ => libc::EINVAL,
         };
         errno.try_into().unwrap_or(u8::MAX)
@@ -224,10 +201,8 @@ impl RunError {
         Some(match self {
             RunError::Launch(error) => return error.hint(),
             RunError::Names(error) => return error.hint(),
-            RunError::OpenFiles { .. } => {
-                "raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service) or start fewer ranks"
-                    .to_owned()
-            }
+            RunError::OpenFiles(error) => format!("{} or start fewer ranks", error.hint()?),
+            RunError::Overlay(error) => error.hint()?.to_owned(),
             RunError::NoSandbox => {
                 "build it with: cargo build --release -p hydrant --features sandbox".to_owned()
             }
@@ -239,11 +214,7 @@ impl RunError {
                                          port of its loopback interface"
                     .to_owned()
             }
-            RunError::Core { why: Fault::Full(limit, _) }
-            | RunError::Pset { why: Fault::Full(limit, _), .. } => {
-                format!("raise it with --limit {}=N", limit.name())
-            }
-            _ => return None,
+            _ => format!("raise it with --limit {}=N", self.limit()?.name()),
         })
     }
 
@@ -257,9 +228,13 @@ impl RunError {
 
     /// The exceeded limit, if this is the cause.
     pub(crate) fn limit(&self) -> Option<Limit> {
-        match self {
-            RunError::Core { why: Fault::Full(limit, _) }
-            | RunError::Pset { why: Fault::Full(limit, _), .. } => Some(*limit),
+        let fault = match self {
+            RunError::Driver(error) => error.fault(),
+            RunError::Pset { why, .. } => Some(*why),
+            _ => None,
+        };
+        match fault {
+            Some(Fault::Full(limit, _)) => Some(limit),
             _ => None,
         }
     }
@@ -269,7 +244,10 @@ impl RunError {
         match self {
             #[cfg(feature = "sandbox")]
             RunError::Plugin(_) => true,
-            RunError::Backend(_) => true,
+            // A board's error is no plugin's.
+            RunError::Driver(hydrant_driver::Error::Backend(BackendError::Other(why))) => {
+                !why.is::<BoardError>()
+            }
             _ => false,
         }
     }
@@ -282,13 +260,5 @@ impl RunError {
     /// For `map_err`: a failed system call with its purpose.
     pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> RunError {
         move |why| RunError::System(hydrant_reactor::Error { what, why: why.into() })
-    }
-
-    /// For `map_err`: too few open files for a job of `ranks` ranks.
-    pub(crate) fn open_files(ranks: u32) -> impl Fn(OpenFilesError) -> RunError {
-        move |error| match error {
-            OpenFilesError::HardLimit { needed, limit } => RunError::OpenFiles { ranks, needed, limit },
-            OpenFilesError::System(error) => error.into(),
-        }
     }
 }

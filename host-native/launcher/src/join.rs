@@ -1,9 +1,10 @@
 //! Start of a daemon: joins its parent and waits for the setup of the run.
 
+use hydrant_core::trace::SignalName;
 use hydrant_overlay::{
     Channel, DaemonSpec, Destination, Event, EventLoop, LifelineLost, Overlay, OverlayError, SpecError,
 };
-use hydrant_reactor::{Error, Key, KeyRange, OpenFiles, OpenFilesError, Reactor, signals};
+use hydrant_reactor::{Error, Key, KeyRange, OpenFiles, Reactor};
 use rustix::process::set_parent_process_death_signal;
 
 use hydrant_control::protocol::{Order, Report, Setup, decode, encode};
@@ -22,13 +23,17 @@ pub enum JoinError {
     LifelineLost(#[from] LifelineLost),
     /// A signal ended the daemon.
     #[error("ended by {0}")]
-    Signal(String),
-    /// The limit of open files is too low.
-    #[error(transparent)]
-    OpenFiles(#[from] OpenFilesError),
-    /// A system call failed.
-    #[error(transparent)]
-    System(#[from] Error),
+    Signal(SignalName),
+}
+
+impl JoinError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            JoinError::Overlay(error) => error.hint(),
+            _ => None,
+        }
+    }
 }
 
 /// A daemon that has joined its parent and has the setup of the run.
@@ -53,7 +58,7 @@ pub(crate) fn join(signals: Key, keys: KeyRange) -> Result<Option<Joined>, JoinE
     let spec = DaemonSpec::read()?;
     // From here on the link reports the end of the parent, which leaves time to end the processes of the ranks. Without
     // ssh in between, the system would kill this process together with its parent.
-    set_parent_process_death_signal(None).map_err(Error::during("prctl"))?;
+    set_parent_process_death_signal(None).map_err(Error::during("prctl")).map_err(OverlayError::from)?;
     let host = spec.host().to_owned();
     let mut event_loop = EventLoop::new(spec.radix(), signals)?;
     let now = event_loop.now();
@@ -84,7 +89,7 @@ pub(crate) fn join(signals: Key, keys: KeyRange) -> Result<Option<Joined>, JoinE
             }
         }
         if let Some(signal) = event_loop.turn(&mut overlay)?.signal {
-            return Err(JoinError::Signal(signals::name(signal.as_raw() as u8)));
+            return Err(JoinError::Signal(SignalName(signal.as_raw())));
         }
     }
 }

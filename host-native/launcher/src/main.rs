@@ -17,10 +17,12 @@ fn main() -> ExitCode {
         Ok(Action::Probe(options)) => probe::main(&options),
         Ok(Action::Replay(options)) => replay::main(&options),
         Ok(Action::Serve(options)) => server::serve(&options).map_or_else(serve_error, ExitCode::from),
-        Ok(Action::Daemon) => exit_code(messages::DAEMON, hydrant::daemon().map(|()| ExitCode::SUCCESS)),
-        Ok(Action::Reach(options)) => {
-            exit_code(messages::REACH, reach::reach(&options).map(|()| ExitCode::SUCCESS))
-        }
+        Ok(Action::Daemon) => hydrant::daemon()
+            .map_or_else(|error| fail(messages::DAEMON, &error, error.hint()), |()| ExitCode::SUCCESS),
+        Ok(Action::Reach(options)) => reach::reach(&options).map_or_else(
+            |error| fail(messages::REACH, &error, error.hint().map(str::to_owned)),
+            |()| ExitCode::SUCCESS,
+        ),
         Ok(Action::Print(text)) => print(&text),
         Err(CliError::NoCommand(help)) => {
             let _ = write!(std::io::stderr(), "{help}");
@@ -45,18 +47,15 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Prints the error of a command.
-fn exit_code(prefix: &str, result: Result<ExitCode, impl Display>) -> ExitCode {
-    result.unwrap_or_else(|error| {
-        messages::print(prefix, error);
-        ExitCode::FAILURE
-    })
+/// Prints the error of a command, and its remedy.
+fn fail(prefix: &str, error: impl Display, hint: Option<String>) -> ExitCode {
+    messages::print_error(prefix, error, hint);
+    ExitCode::FAILURE
 }
 
 /// Prints the error of a server.
 fn serve_error(error: hydrant_services::Error) -> ExitCode {
-    messages::print_error(messages::SERVE, &error, error.hint());
-    ExitCode::FAILURE
+    fail(messages::SERVE, &error, error.hint())
 }
 
 /// Prints the error of a run.

@@ -3,12 +3,13 @@
 use std::io::Write;
 use std::time::Duration;
 
+use hydrant_core::trace::SignalName;
 use hydrant_overlay::{
     Channel, DaemonFailure, DaemonSettings, Destination, Event, EventLoop, Overlay, OverlayError, RADIX_MAX,
     TreeSpec, daemon_program,
 };
 use hydrant_placement::{Bootstrap, Host};
-use hydrant_reactor::{Error, Interest, Key, KeyRange, OpenFilesError, signals};
+use hydrant_reactor::{Interest, Key, KeyRange};
 use rustix::process::Signal;
 
 use crate::value;
@@ -74,13 +75,17 @@ pub enum ReachError {
     Overlay(#[from] OverlayError),
     /// A signal ended the command.
     #[error("ended by {0}")]
-    Signal(String),
-    /// The limit of open files is too low.
-    #[error(transparent)]
-    OpenFiles(#[from] OpenFilesError),
-    /// A system call failed.
-    #[error(transparent)]
-    System(#[from] Error),
+    Signal(SignalName),
+}
+
+impl ReachError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            ReachError::Overlay(error) => error.hint(),
+            _ => None,
+        }
+    }
 }
 
 /// Starts a daemon on each host, prints the answer of each, and ends them.
@@ -94,7 +99,8 @@ pub fn reach(options: &Options) -> Result<(), ReachError> {
     let settings = DaemonSettings {
         bootstrap: options.bootstrap.clone(),
         bootstrap_exec: None,
-        program: daemon_program(options.remote_hydrant.as_ref(), &options.bootstrap)?,
+        program: daemon_program(options.remote_hydrant.as_ref(), &options.bootstrap)
+            .map_err(OverlayError::from)?,
         iface: options.iface.clone(),
         heartbeat_timeout: options.heartbeat.as_millis() as u64,
         join_timeout: options.bootstrap_timeout.as_millis() as u64,
@@ -113,7 +119,7 @@ pub fn reach(options: &Options) -> Result<(), ReachError> {
             .reactor
             .poller
             .add(rustix::stdio::stdin(), STDIN, Interest::Read)
-            .map_err(Error::during("cannot wait for standard input"))?;
+            .map_err(OverlayError::from)?;
     }
     RollCall::default().run(options, &mut event_loop, &mut overlay)
 }
@@ -192,7 +198,7 @@ impl RollCall {
     fn result(self) -> Result<(), ReachError> {
         match (self.failure, self.signal) {
             (Some(failure), _) => Err(failure.into()),
-            (None, Some(signal)) => Err(ReachError::Signal(signals::name(signal.as_raw() as u8))),
+            (None, Some(signal)) => Err(ReachError::Signal(SignalName(signal.as_raw()))),
             (None, None) => Ok(()),
         }
     }

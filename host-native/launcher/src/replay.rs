@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use hydrant_core::Limits;
 use hydrant_core::storage::Layout;
-use hydrant_driver::installed_memory;
+use hydrant_driver::{BackendError, installed_memory};
 use hydrant_record::{Checker, Reader, RecordError, Summary, Table};
 
-use crate::backend::{BackendBuilder, BackendError, read_plugin};
+use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::messages;
 use crate::plan::Plugin;

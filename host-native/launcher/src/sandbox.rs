@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use hydrant_control::protocol::PluginFile;
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, Input, Limits, Output, Time};
+use hydrant_driver::BackendError;
 use hydrant_wasm::{Sandbox, Settings};
 
-use crate::backend::BackendError;
 use crate::error::RunError;
 use crate::plan::Plugin;
 

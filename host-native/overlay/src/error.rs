@@ -3,11 +3,11 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use hydrant_reactor::Error;
+use hydrant_reactor::{Error, OpenFilesError};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::VERSION;
+use crate::version::VERSION;
 
 /// Maximum size of a message in bytes. It bounds the memory for an incomplete message.
 pub const MESSAGE_MAX: usize = 64 << 20;
@@ -28,9 +28,22 @@ pub enum OverlayError {
     /// A message cannot be sent.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// The limit of open files is too low.
+    #[error(transparent)]
+    OpenFiles(#[from] OpenFilesError),
     /// A system call failed.
     #[error(transparent)]
     System(#[from] Error),
+}
+
+impl OverlayError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            OverlayError::OpenFiles(error) => error.hint(),
+            _ => None,
+        }
+    }
 }
 
 /// The network interface to listen on is unusable.

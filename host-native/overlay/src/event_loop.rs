@@ -1,6 +1,6 @@
 //! Event loop of a process that serves nothing but its links.
 
-use hydrant_reactor::{Error, Key, OpenFiles, OpenFilesError, Reactor, set_close_on_exec, signals};
+use hydrant_reactor::{Error, Key, OpenFiles, Reactor, set_close_on_exec, signals};
 use rustix::process::{Signal, WaitOptions, wait};
 
 use crate::error::OverlayError;
@@ -34,7 +34,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// The limit of open files is too low, or a system call failed.
-    pub fn new(radix: u32, signal_key: Key) -> Result<EventLoop, OpenFilesError> {
+    pub fn new(radix: u32, signal_key: Key) -> Result<EventLoop, OverlayError> {
         set_close_on_exec()?;
         let files = OpenFiles::reserve(OWN_FILES + Overlay::files(u64::from(radix)))?;
         Ok(EventLoop { reactor: Reactor::new(signal_key)?, files, signal_key, keys: Vec::new() })

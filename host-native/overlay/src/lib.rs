@@ -85,6 +85,7 @@ mod incoming;
 mod interface;
 mod link;
 mod overlay;
+mod version;
 
 use std::time::Duration;
 

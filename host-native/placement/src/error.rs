@@ -3,9 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::hostlist::HOSTS_MAX;
-use crate::hosts::HOST_NAME_MAX;
-use crate::job_map::RANKS_MAX;
+use crate::limits::{HOST_NAME_MAX, HOSTS_MAX, RANKS_MAX};
 
 /// Error of placing a job. The message names the file or variable and the remedy.
 #[derive(Debug, thiserror::Error)]

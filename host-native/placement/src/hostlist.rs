@@ -1,9 +1,7 @@
 //! Slurm's short forms of host names, `n[01-03,7],m5`, and of counts, `2(x3),1`.
 
 use crate::error::HostlistError;
-
-/// Maximum number of hosts of a job.
-pub const HOSTS_MAX: usize = 65_536;
+use crate::limits::HOSTS_MAX;
 
 /// Splits a list at its commas. Commas between brackets do not separate.
 pub(crate) fn split_entries(list: &str) -> impl Iterator<Item = &str> {

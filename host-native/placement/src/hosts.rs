@@ -6,10 +6,8 @@ use std::net::Ipv6Addr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{HostError, HostlistError};
-use crate::hostlist::{self, HOSTS_MAX};
-
-/// Maximum length of a host name in bytes, as in DNS.
-pub const HOST_NAME_MAX: usize = 253;
+use crate::hostlist;
+use crate::limits::{HOST_NAME_MAX, HOSTS_MAX};
 
 /// A host that ranks may run on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,9 +6,7 @@ use hydrant_core::peer::tree::Tree;
 
 use crate::error::PlacementError;
 use crate::hosts::{Host, Hosts};
-
-/// Maximum number of ranks of a job on several hosts.
-pub const RANKS_MAX: u32 = 1 << 24;
+use crate::limits::RANKS_MAX;
 
 /// Consecutive ranks of one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

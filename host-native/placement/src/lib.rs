@@ -31,6 +31,7 @@ pub mod hostfile;
 pub mod hostlist;
 mod hosts;
 mod job_map;
+mod limits;
 mod locate;
 mod node_grouping;
 mod process_mapping;
@@ -42,10 +43,9 @@ pub use bootstrap::{Bootstrap, shell_quote};
 pub use cpu_binding::CpuBinding;
 pub use environment::Environment;
 pub use error::{HostError, HostlistError, LineError, PlacementError};
-pub use hosts::{HOST_NAME_MAX, Host, Hosts, is_name_of};
-pub use job_map::{
-    JobMap, MapBy, MappingPolicy, Node, RANKS_MAX, RankBy, RankRange, UnknownPolicy, node_pset,
-};
+pub use hosts::{Host, Hosts, is_name_of};
+pub use job_map::{JobMap, MapBy, MappingPolicy, Node, RankBy, RankRange, UnknownPolicy, node_pset};
+pub use limits::{HOST_NAME_MAX, HOSTS_MAX, RANKS_MAX};
 pub use locate::{Deployment, HostSource, Location, PlacementOptions, locate};
 pub use node_grouping::NodeGrouping;
 pub use process_mapping::process_mapping;

@@ -18,10 +18,7 @@ pub struct OpenFiles {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenFilesError {
     /// The hard limit is too low.
-    #[error(
-        "{needed} open files are needed, but the hard limit is {limit}; raise it (ulimit -Hn, or LimitNOFILE of the service that \
-         this runs in)"
-    )]
+    #[error("{needed} open files are needed, but the hard limit is {limit}")]
     HardLimit {
         /// Descriptors that are needed.
         needed: u64,
@@ -31,6 +28,18 @@ pub enum OpenFilesError {
     /// The limit cannot be set.
     #[error(transparent)]
     System(#[from] Error),
+}
+
+impl OpenFilesError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            OpenFilesError::HardLimit { .. } => {
+                Some("raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service)")
+            }
+            OpenFilesError::System(_) => None,
+        }
+    }
 }
 
 impl OpenFiles {

@@ -164,44 +164,9 @@ fn is_ignored(signal: c_int) -> bool {
     }
 }
 
-/// Returns the signal's name, for example `SIGSEGV`, or `signal 42` for one without a name.
-pub fn name(signal: u8) -> String {
-    let name = match c_int::from(signal) {
-        libc::SIGHUP => "SIGHUP",
-        libc::SIGINT => "SIGINT",
-        libc::SIGQUIT => "SIGQUIT",
-        libc::SIGILL => "SIGILL",
-        libc::SIGTRAP => "SIGTRAP",
-        libc::SIGABRT => "SIGABRT",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGKILL => "SIGKILL",
-        libc::SIGUSR1 => "SIGUSR1",
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGUSR2 => "SIGUSR2",
-        libc::SIGPIPE => "SIGPIPE",
-        libc::SIGALRM => "SIGALRM",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGXCPU => "SIGXCPU",
-        libc::SIGXFSZ => "SIGXFSZ",
-        libc::SIGVTALRM => "SIGVTALRM",
-        libc::SIGPROF => "SIGPROF",
-        libc::SIGSYS => "SIGSYS",
-        other => return format!("signal {other}"),
-    };
-    name.to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn signals_have_names() {
-        assert_eq!(name(9), "SIGKILL");
-        assert_eq!(name(libc::SIGSYS as u8), "SIGSYS");
-        assert_eq!(name(42), "signal 42");
-    }
 
     #[test]
     fn blocked_signals_become_events() {

@@ -15,15 +15,8 @@ pub enum Error {
     #[error(transparent)]
     Names(#[from] NameServiceError),
     /// The server needs more open files than the process may have.
-    #[error("{conns} connections need {needed} open files, but the hard limit is {limit}")]
-    OpenFiles {
-        /// Connections at the same time.
-        conns: u32,
-        /// Descriptors that the server needs.
-        needed: u64,
-        /// The hard limit `RLIMIT_NOFILE`.
-        limit: u64,
-    },
+    #[error(transparent)]
+    OpenFiles(#[from] OpenFilesError),
     /// A port cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -41,16 +34,9 @@ pub enum Error {
         /// The server's reason.
         why: Fault,
     },
-    /// The backend failed.
+    /// The server refused an input, or its connections failed.
     #[error(transparent)]
-    Backend(Box<dyn std::error::Error + Send + Sync>),
-    /// The server refused an input.
-    #[error("cannot serve the job: {why}")]
-    Fault {
-        /// The server's reason.
-        #[from]
-        why: Fault,
-    },
+    Driver(#[from] hydrant_driver::Error),
     /// A system call failed.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
@@ -58,19 +44,13 @@ pub enum Error {
 
 impl From<BackendError> for Error {
     fn from(error: BackendError) -> Error {
-        match error {
-            BackendError::Fault(why) => why.into(),
-            BackendError::Other(why) => Error::Backend(why),
-        }
+        Error::Driver(error.into())
     }
 }
 
-impl From<hydrant_driver::Error> for Error {
-    fn from(error: hydrant_driver::Error) -> Error {
-        match error {
-            hydrant_driver::Error::Backend(why) => why.into(),
-            hydrant_driver::Error::System(why) => why.into(),
-        }
+impl From<Fault> for Error {
+    fn from(why: Fault) -> Error {
+        Error::Driver(why.into())
     }
 }
 
@@ -79,27 +59,17 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Names(error) => error.hint(),
-            Error::OpenFiles { .. } => Some(
-                "raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service) or set --limit conns=N"
-                    .to_owned(),
-            ),
-            Error::Fault { why } | Error::Pset { why, .. } => full(why).map(raise),
+            Error::OpenFiles(error) => Some(format!("{} or lower --limit conns=N", error.hint()?)),
+            Error::Driver(error) => error.fault().and_then(full).map(raise),
+            Error::Pset { why, .. } => full(*why).map(raise),
             _ => None,
-        }
-    }
-
-    /// For `map_err`: too few open files for so many connections.
-    pub(crate) fn open_files(conns: u32) -> impl Fn(OpenFilesError) -> Error {
-        move |error| match error {
-            OpenFilesError::HardLimit { needed, limit } => Error::OpenFiles { conns, needed, limit },
-            OpenFilesError::System(error) => error.into(),
         }
     }
 }
 
-fn full(why: &Fault) -> Option<Limit> {
+fn full(why: Fault) -> Option<Limit> {
     match why {
-        Fault::Full(limit, _) => Some(*limit),
+        Fault::Full(limit, _) => Some(limit),
         _ => None,
     }
 }

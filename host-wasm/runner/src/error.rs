@@ -7,7 +7,6 @@ use std::time::Duration;
 use hydrant_abi::{ABI_VERSION, CallError};
 use hydrant_core::Fault;
 
-use crate::sandbox::FILE_MAX;
 use crate::validator::Violation;
 
 /// A call to a server in a plugin failed.
@@ -38,9 +37,14 @@ pub enum PluginErrorKind {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Read(#[source] io::Error),
-    /// The file is longer than [`FILE_MAX`].
-    #[error("{0} bytes long, more than the maximum of {FILE_MAX}")]
-    TooLong(u64),
+    /// The file is longer than [`FILE_MAX`](crate::FILE_MAX).
+    #[error("{len} bytes long, more than the maximum of {max}")]
+    TooLong {
+        /// Length of the file in bytes.
+        len: u64,
+        /// Maximum length in bytes.
+        max: u64,
+    },
     /// The file is not a WebAssembly module, or uses features that are disabled.
     #[error("not a valid WebAssembly module: {0}")]
     InvalidModule(String),

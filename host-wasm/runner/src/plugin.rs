@@ -56,14 +56,33 @@ struct Buffer {
     len: usize,
 }
 
+impl Sandbox {
+    /// Creates a server in a new instance. `seed` is the seed of a hash table. Any number is valid.
+    ///
+    /// # Errors
+    /// [`Error`] if the plugin fails or refuses the limits.
+    pub fn server(&self, limits: Limits, seed: u32) -> Result<Plugin, Error> {
+        Plugin::reserve(self, limits, seed)
+    }
+
+    /// Restores a server from a [snapshot](hydrant_core::Server::snapshot) in a new instance. `validator` must be the one of
+    /// the server that the snapshot was taken of, at that time.
+    ///
+    /// # Errors
+    /// [`Error`] if the plugin fails, or if the snapshot is damaged or has other limits than `validator`.
+    pub fn restore(&self, snapshot: &[u8], validator: Validator) -> Result<Plugin, Error> {
+        Plugin::restore(self, snapshot, validator)
+    }
+}
+
 impl Plugin {
-    pub(crate) fn reserve(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<Plugin, Error> {
+    fn reserve(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<Plugin, Error> {
         let mut plugin = Plugin::new(sandbox, Validator::new(limits))?;
         let len = plugin.write(&ReserveCall { limits, seed })?;
         plugin.start(|calls| &calls.reserve, len)
     }
 
-    pub(crate) fn restore(sandbox: &Sandbox, snapshot: &[u8], validator: Validator) -> Result<Plugin, Error> {
+    fn restore(sandbox: &Sandbox, snapshot: &[u8], validator: Validator) -> Result<Plugin, Error> {
         // Checked before memory is allocated for the snapshot.
         if snapshot::limits(snapshot)? != *validator.limits() {
             return Err(Fault::Snapshot(hydrant_core::fault::Damage::Limits).into());

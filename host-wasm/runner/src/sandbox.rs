@@ -8,14 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hydrant_abi::exports;
-use hydrant_core::Limits;
 use wasmtime::{Config, Engine, ExternType, Module, OptLevel, WasmBacktraceDetails};
 
 use crate::cache::{self, Cache};
-use crate::error::{Error, PluginError, PluginErrorKind};
-use crate::plugin::Plugin;
+use crate::error::{PluginError, PluginErrorKind};
 use crate::ticker::{TICK, Ticker};
-use crate::validator::Validator;
 
 /// Maximum length of a plugin file in bytes.
 pub const FILE_MAX: u64 = 4 << 20;
@@ -106,23 +103,6 @@ impl Sandbox {
     pub fn file(&self) -> &Path {
         &self.shared.file
     }
-
-    /// Creates a server in a new instance. `seed` is the seed of a hash table. Any number is valid.
-    ///
-    /// # Errors
-    /// [`Error`] if the plugin fails or refuses the limits.
-    pub fn server(&self, limits: Limits, seed: u32) -> Result<Plugin, Error> {
-        Plugin::reserve(self, limits, seed)
-    }
-
-    /// Restores a server from a [snapshot](hydrant_core::Server::snapshot) in a new instance. `validator` must be the one of
-    /// the server that the snapshot was taken of, at that time.
-    ///
-    /// # Errors
-    /// [`Error`] if the plugin fails, or if the snapshot is damaged or has other limits than `validator`.
-    pub fn restore(&self, snapshot: &[u8], validator: Validator) -> Result<Plugin, Error> {
-        Plugin::restore(self, snapshot, validator)
-    }
 }
 
 /// Reads a plugin file.
@@ -136,7 +116,7 @@ pub fn read(file: &Path) -> Result<Vec<u8>, PluginError> {
     reading.map_err(|e| error(PluginErrorKind::Read(e)))?;
     if bytes.len() as u64 > FILE_MAX {
         let len = std::fs::metadata(file).map_or(bytes.len() as u64, |metadata| metadata.len());
-        return Err(error(PluginErrorKind::TooLong(len)));
+        return Err(error(PluginErrorKind::TooLong { len, max: FILE_MAX }));
     }
     Ok(bytes)
 }

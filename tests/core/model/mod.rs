@@ -22,6 +22,9 @@ use proptest::test_runner::{Config, TestRunner};
 use commands::{Setup, Step};
 use world::World;
 
+/// Seed of all servers, any number.
+const SEED: u32 = 7;
+
 /// Cases of an ordinary run.
 const CASES: u32 = 300;
 

@@ -4,7 +4,7 @@ use hydrant_core::server::Consumed;
 use hydrant_core::{Fault, Input, Limits, Output, Server, Time};
 use hydrant_driver::MappedStorage;
 
-use super::world::SEED;
+use super::SEED;
 
 #[derive(Debug)]
 struct Entry {

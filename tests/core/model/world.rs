@@ -6,12 +6,10 @@ use hydrant_core::wire::decode_spawn;
 use hydrant_core::{ConnId, Fault, Input, Limits, Output, Server, Time, UpcallId};
 use hydrant_driver::MappedStorage;
 
+use super::SEED;
 use super::replay::Tape;
 use super::says::{Say, hear};
 use super::state::{Model, Request, Wait};
-
-/// The server's seed, any number.
-pub(crate) const SEED: u32 = 7;
 
 pub(crate) struct World<'s> {
     pub(crate) server: Server<'s>,

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use hydrant_core::trace::SignalName;
+
 use super::Head;
 use crate::job_result::AbortReason;
 use crate::protocol::{BackendFailure, Order};
-use crate::signal_name;
 
 impl Head {
     /// Daemons are lost. The run cannot go on without them.
@@ -67,13 +68,13 @@ impl Head {
     pub(super) fn signal(&mut self, signal: i32) {
         let repeated = self.status.record_signal(signal);
         if self.config.verbose {
-            self.print(format!("passing {} on", signal_name(signal)));
+            self.print(format!("passing {} on", SignalName(signal)));
         }
         if matches!(signal, libc::SIGUSR1 | libc::SIGUSR2) {
             return self.send_all(Order::Signal(signal));
         }
         if self.first.take().is_some() {
-            self.print(format!("ended by {} before all hosts were there", signal_name(signal)));
+            self.print(format!("ended by {} before all hosts were there", SignalName(signal)));
             self.status.give_up();
         }
         self.send_all(Order::Signal(if repeated { libc::SIGKILL } else { signal }));

@@ -33,12 +33,12 @@ use hydrant_reactor::{
 };
 use hydrant_record::{Recorder, RecordingFile};
 
-use crate::backend::{AnyBackend, BackendBuilder, BackendError, read_plugin};
+use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
 use crate::messages;
 use crate::plan::Plan;
-use hydrant_driver::Sharing;
+use hydrant_driver::{AnyBackend, BackendError, Sharing};
 use hydrant_services::board::Board;
 use hydrant_services::names::NameClient;
 use jobs::Jobs;
@@ -90,8 +90,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     set_close_on_exec()?;
     let reactor = Reactor::new(Token::Signals)?;
     let preload = plan.options.mpi_psets.then(find_mpi_library).transpose()?;
-    let files =
-        OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1)).map_err(RunError::open_files(ranks))?;
+    let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
     let (mut slabs, mut recording, mut sharing) = (None, None, None);
     let core = match &plan.options.offload {

@@ -4,7 +4,7 @@ use hydrant_control::protocol::{JobRecord, Program, RankBlock};
 use hydrant_control::{SpawnKey, format_ranges, job_name, process_sets};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
-use hydrant_driver::TcpPort;
+use hydrant_driver::{BackendError, TcpPort};
 use hydrant_placement::process_mapping;
 use hydrant_reactor::{Interest, Listener};
 
@@ -12,7 +12,6 @@ use super::jobs::{Job, LocalRanks, Ranks, count_ranks};
 use super::query::Query;
 use super::token::Token;
 use super::{Engine, needed_files};
-use crate::backend::BackendError;
 use crate::error::RunError;
 use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
 
@@ -53,7 +52,7 @@ impl Engine<'_, '_> {
         let size = size(&record.programs)?;
         let ranks = Ranks::of_node(&record.blocks, self.node());
         let all = count_ranks(&self.jobs) + u64::from(ranks.count());
-        self.check_room(id, ranks.count(), all, self.jobs.len() as u64 + 1)?;
+        self.check_room(id, all, self.jobs.len() as u64 + 1)?;
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
         let (mut launcher, port, query) = prepared.unwrap_or_default();
         self.register(&record, spawn)?;
@@ -128,9 +127,9 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// Checks that jobs, connections and descriptors suffice for a job with `ranks` ranks here, which makes `all` ranks
-    /// of `jobs` jobs.
-    pub(super) fn check_room(&mut self, id: JobId, ranks: u32, all: u64, jobs: u64) -> Result<(), RunError> {
+    /// Checks that jobs, connections and descriptors suffice for another job. Its ranks here make `all` ranks of `jobs`
+    /// jobs.
+    pub(super) fn check_room(&mut self, id: JobId, all: u64, jobs: u64) -> Result<(), RunError> {
         let limits = *self.core.limits();
         if id.0 >= limits.jobs {
             return Err(Fault::Full(Limit::Jobs, limits.jobs).into());
@@ -140,7 +139,7 @@ impl Engine<'_, '_> {
             return Err(Fault::Full(Limit::Conns, limits.conns).into());
         }
         let needed = needed_files(self.plan, all, jobs) + self.link_files();
-        self.files.grow(needed).map_err(RunError::open_files(ranks))
+        Ok(self.files.grow(needed)?)
     }
 
     /// Registers a job at the PMI server. After an error it is not registered.
@@ -439,11 +438,19 @@ mod tests {
         assert_eq!(inputs[inputs.len() - 2..], ["pset hydrant://app/0 0+2", "deregister 0"]);
     }
 
+    /// The server's reason for refusing an input.
+    fn fault<T>(result: Result<T, RunError>) -> Fault {
+        match result.map(drop) {
+            Err(RunError::Driver(error)) => error.fault().expect("a refused input"),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn a_refused_registration_is_not_undone() {
         let plan = plan("hydrant run -n 2 /bin/true");
         let inputs = with_engine(&plan, Limits::for_ranks(2), "register", |engine| {
-            assert!(matches!(open(engine), Err(RunError::Core { why: Fault::Full(Limit::Psets, 3) })));
+            assert_eq!(fault(open(engine)), Fault::Full(Limit::Psets, 3));
         });
         assert_eq!(inputs, ["register 0 of 2 ranks"]);
     }
@@ -466,14 +473,14 @@ mod tests {
         let plan = plan("hydrant run -n 2 /bin/true");
         let no_jobs = Limits { jobs: 0, ..Limits::for_ranks(2) };
         let inputs = with_engine(&plan, no_jobs, "", |engine| {
-            assert!(matches!(open(engine), Err(RunError::Core { why: Fault::Full(Limit::Jobs, 0) })));
+            assert_eq!(fault(open(engine)), Fault::Full(Limit::Jobs, 0));
         });
         assert!(inputs.is_empty(), "{inputs:?}");
         // The ranks of the first job count too.
         let three = Limits { jobs: 2, conns: 3, ..Limits::for_ranks(4) };
         let inputs = with_engine(&plan, three, "", |engine| {
             open(engine).unwrap();
-            assert!(matches!(open(engine), Err(RunError::Core { why: Fault::Full(Limit::Conns, 3) })));
+            assert_eq!(fault(open(engine)), Fault::Full(Limit::Conns, 3));
             assert_eq!(engine.jobs.len(), 1);
         });
         assert_eq!(inputs.iter().filter(|line| line.starts_with("register")).count(), 1);
@@ -509,7 +516,7 @@ mod tests {
         let record = record(&plan("hydrant run -n 3 /bin/true"));
         let (inputs, result) = described(&record, 0, false, "preput k=v");
         assert_eq!(inputs, ["program 0 0+3", "preput k=v"]);
-        assert!(matches!(result, Err(RunError::Core { why: Fault::Full(Limit::Psets, 3) })));
+        assert_eq!(fault(result), Fault::Full(Limit::Psets, 3));
         let (_, result) = described(&record, 0, true, "define ends 0,2");
         assert!(matches!(result, Err(RunError::Pset { name, .. }) if name == "ends"));
     }

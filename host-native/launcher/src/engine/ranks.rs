@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 
 use hydrant_control::protocol::Report;
-use hydrant_control::{AbortReason, KillTarget, RankFailure, signal_name};
-use hydrant_core::trace::{Cause, Exit};
+use hydrant_control::{AbortReason, KillTarget, RankFailure};
+use hydrant_core::trace::{Cause, Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use hydrant_reactor::signals::Event;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -158,7 +158,7 @@ impl Engine<'_, '_> {
     fn forward(&mut self, signal: Signal) {
         let repeated = self.status.record_signal(signal.as_raw());
         if self.plan.options.verbose {
-            self.sinks.say(&format!("passing {} on", signal_name(signal.as_raw())));
+            self.sinks.say(&format!("passing {} on", SignalName(signal.as_raw())));
         }
         if matches!(signal, Signal::USR1 | Signal::USR2) {
             return self.procs.signal_all(signal);

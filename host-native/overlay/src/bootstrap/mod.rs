@@ -9,7 +9,6 @@ use hydrant_placement::Bootstrap;
 use hydrant_reactor::Error;
 
 pub(crate) use process::BootstrapProcess;
-pub(crate) use spec::VERSION;
 pub use spec::{DaemonSettings, DaemonSpec};
 
 /// Path of the `hydrant` program that daemons run: `remote` if it is given, otherwise the value of `HYDRANT_REMOTE`,

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 
+use hydrant_core::trace::SignalName;
 use hydrant_reactor::process::{HelperError, start_helper};
-use hydrant_reactor::{Error, OpenFiles, signals};
+use hydrant_reactor::{Error, OpenFiles};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, waitpid};
@@ -121,9 +122,7 @@ impl BootstrapProcess {
         let status = self.status?;
         Some(match (status.exit_status(), status.terminating_signal()) {
             (Some(code), _) => format!("ended with exit code {code}"),
-            (None, Some(signal)) => {
-                format!("was ended by {}", signals::name(signal.try_into().unwrap_or(0)))
-            }
+            (None, Some(signal)) => format!("was ended by {}", SignalName(signal)),
             (None, None) => "ended".to_owned(),
         })
     }

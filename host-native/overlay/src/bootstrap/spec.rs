@@ -11,11 +11,10 @@ use zeroize::Zeroizing;
 
 use crate::error::SpecError;
 use crate::link::{LinkIdentity, OverlayId, Secret};
+use crate::version::VERSION;
 
 /// First bytes in all versions.
 const MAGIC: &[u8; 8] = b"hydrant\n";
-/// Version of this program. Head and daemons must have the same.
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Maximum size of a specification in bytes: some hundred thousand hosts.
 const SPEC_MAX: u32 = 64 << 20;
 

@@ -14,6 +14,7 @@ use snow::{Builder, HandshakeState, TransportState};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::error::LinkError;
+use crate::version::VERSION;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// First bytes of an initiation. The last byte is the version of the handshake.
@@ -74,7 +75,7 @@ pub(crate) struct LinkIdentity {
 
 impl LinkIdentity {
     fn prologue(&self) -> Vec<u8> {
-        let version = env!("CARGO_PKG_VERSION").as_bytes();
+        let version = VERSION.as_bytes();
         [&MAGIC[..], &self.overlay.0, &self.parent.to_be_bytes(), &self.child.to_be_bytes(), version].concat()
     }
 

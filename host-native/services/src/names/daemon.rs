@@ -6,7 +6,7 @@ use std::time::Duration;
 use hydrant_core::Server;
 use hydrant_driver::{BackendError, MappedStorage};
 use hydrant_reactor::signals::Event;
-use hydrant_reactor::{Key, KeyRange, Log, OpenFiles, OpenFilesError, Reactor};
+use hydrant_reactor::{Key, KeyRange, Log, OpenFiles, Reactor};
 use rustix::process::Signal;
 
 use super::socket::{self, Visitor};
@@ -32,11 +32,7 @@ const OWN_FILES: u64 = 16;
 pub fn serve(options: &Options) -> Result<(), NameServiceError> {
     let limits = options.limits();
     let reactor = Reactor::new(SIGNALS)?;
-    let conns = limits.conns;
-    let _files = OpenFiles::reserve(OWN_FILES + u64::from(conns)).map_err(|error| match error {
-        OpenFilesError::HardLimit { needed, limit } => NameServiceError::OpenFiles { conns, needed, limit },
-        OpenFilesError::System(error) => error.into(),
-    })?;
+    let _files = OpenFiles::reserve(OWN_FILES + u64::from(limits.conns))?;
     let mut storage = MappedStorage::try_new(&limits)?;
     let server = Server::new_zeroed(limits, storage.lend(), 0).map_err(BackendError::from)?;
     let service = NameService::new(Box::new(server), CONNS);

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use hydrant_core::{Limit, Limits};
 use hydrant_driver::{BackendError, InsufficientMemory};
+use hydrant_reactor::OpenFilesError;
 
 pub use client::NameClient;
 pub use daemon::serve;
@@ -117,32 +118,22 @@ pub enum NameServiceError {
         why: io::Error,
     },
     /// Hard limit of open files that is too low.
-    #[error("{conns} connections need {needed} open files, but the hard limit is {limit}")]
-    OpenFiles {
-        /// Capacity for connections.
-        conns: u32,
-        /// Number of descriptors that the server needs.
-        needed: u64,
-        /// The hard limit `RLIMIT_NOFILE`.
-        limit: u64,
-    },
+    #[error(transparent)]
+    OpenFiles(#[from] OpenFilesError),
     /// Failed system call.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
     /// Server tables that do not fit into memory.
     #[error(transparent)]
     InsufficientMemory(#[from] InsufficientMemory),
-    /// Failure of the server.
+    /// Failure of the server or of its connections.
     #[error(transparent)]
-    Backend(#[from] BackendError),
+    Driver(#[from] hydrant_driver::Error),
 }
 
-impl From<hydrant_driver::Error> for NameServiceError {
-    fn from(error: hydrant_driver::Error) -> NameServiceError {
-        match error {
-            hydrant_driver::Error::Backend(why) => why.into(),
-            hydrant_driver::Error::System(why) => why.into(),
-        }
+impl From<BackendError> for NameServiceError {
+    fn from(error: BackendError) -> NameServiceError {
+        NameServiceError::Driver(error.into())
     }
 }
 
@@ -156,10 +147,7 @@ impl NameServiceError {
             NameServiceError::Taken { .. } => "use this server, or choose another path".to_owned(),
             NameServiceError::Busy { .. } => "try again".to_owned(),
             NameServiceError::NoSocket { .. } => "remove the file, or choose another path".to_owned(),
-            NameServiceError::OpenFiles { .. } => {
-                "raise the limit (ulimit -Hn, or LimitNOFILE of a systemd service), or lower --limit conns=N"
-                    .to_owned()
-            }
+            NameServiceError::OpenFiles(error) => format!("{} or lower --limit conns=N", error.hint()?),
             _ => return None,
         })
     }

@@ -13,10 +13,10 @@ use hydrant_core::manage::{
     BadRecord, BoardReport, Error, JobReport, OpenJob, PREFIX, RECORD_MAX, RankReport, Report,
 };
 use hydrant_core::server::JobSpec;
-use hydrant_core::trace::Exit;
+use hydrant_core::trace::{Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Server};
 use hydrant_driver::{HANDSHAKE_TIMEOUT, MappedStorage, TcpPort};
-use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32, signals};
+use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 
 use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
@@ -34,7 +34,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
     let limits = options.limits_managed();
     let reactor = Reactor::new(Token::Signals)?;
     let files = OWN_FILES + u64::from(limits.conns) + u64::from(limits.jobs) + HOSTS as u64;
-    let _files = OpenFiles::reserve(files).map_err(ServiceError::open_files(limits.conns))?;
+    let _files = OpenFiles::reserve(files)?;
     let mut storage = MappedStorage::try_new(&limits)?;
     let server = Server::new(limits, storage.lend(), random_u32()?)?;
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -107,7 +107,7 @@ impl Management<'_, '_> {
                 if jobs == 0 {
                     return Ok(0);
                 }
-                self.log(&format!("ended by {}: {jobs} jobs were being served", signals::name(number)));
+                self.log(&format!("ended by {}: {jobs} jobs were being served", SignalName(number.into())));
                 return Ok(number.saturating_add(128));
             }
         }
@@ -346,9 +346,9 @@ impl Service for Managed<'_, '_> {
     }
 
     fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Failure<ServiceError>> {
-        self.endpoint.exited(job, rank, exit).map_err(|error| match error {
-            ServiceError::Fault { why } => why.into(),
-            error => Failure::Fatal(error),
+        self.endpoint.exited(job, rank, exit).map_err(|error| match &error {
+            ServiceError::Driver(why) => why.fault().map_or(Failure::Fatal(error), Failure::from),
+            _ => Failure::Fatal(error),
         })
     }
 
@@ -402,39 +402,12 @@ fn truncate(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use hydrant_core::Limits;
     use std::io::Write;
     use std::net::TcpListener;
-    use std::time::Duration;
 
-    use hydrant_core::Limits;
-    use hydrant_placement::NodeGrouping;
-
-    use super::super::JobOptions;
+    use super::super::options::{JobOptions, test_options};
     use super::*;
-
-    fn options(pmi_port: SocketAddr) -> Options {
-        Options {
-            name_server: None,
-            size: None,
-            manage: None,
-            limit: Vec::new(),
-            verbose: false,
-            job: JobOptions {
-                pmi_port,
-                allow: Vec::new(),
-                jobs: 0,
-                map: NodeGrouping::Apart,
-                programs: Vec::new(),
-                pset: Vec::new(),
-                jobid: None,
-                usize: None,
-                join_timeout: Duration::ZERO,
-                fence_warning: Duration::ZERO,
-                lookup_wait: Duration::ZERO,
-                pmi1_version: 2,
-            },
-        }
-    }
 
     fn loopback(port: u16) -> SocketAddr {
         ([127, 0, 0, 1], port).into()
@@ -442,7 +415,8 @@ mod tests {
 
     /// Runs `body` with a server for two jobs whose first PMI port is `port`.
     fn with_managed(port: u16, body: impl FnOnce(&mut Managed<'_, '_>)) {
-        let options = options(loopback(port));
+        let options =
+            Options { job: JobOptions { pmi_port: loopback(port), ..test_options().job }, ..test_options() };
         let limits = Limits { jobs: 2, ..Limits::for_ranks(4) };
         let mut storage = MappedStorage::new(&limits);
         let server = Server::new(limits, storage.lend(), 1).unwrap();

@@ -102,3 +102,29 @@ impl Options {
         limits
     }
 }
+
+/// Options of servers in unit tests: any number of jobs on a free port of the loopback interface, without timeouts.
+#[cfg(test)]
+pub(super) fn test_options() -> Options {
+    Options {
+        name_server: None,
+        size: None,
+        manage: None,
+        limit: Vec::new(),
+        verbose: false,
+        job: JobOptions {
+            pmi_port: ([127, 0, 0, 1], 0).into(),
+            allow: Vec::new(),
+            jobs: 0,
+            map: NodeGrouping::Together,
+            programs: Vec::new(),
+            pset: Vec::new(),
+            jobid: None,
+            usize: None,
+            join_timeout: Duration::ZERO,
+            fence_warning: Duration::ZERO,
+            lookup_wait: Duration::ZERO,
+            pmi1_version: 1,
+        },
+    }
+}

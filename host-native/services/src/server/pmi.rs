@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use hydrant_control::job_name;
 use hydrant_core::server::JobSpec;
-use hydrant_core::trace::Exit;
+use hydrant_core::trace::{Exit, SignalName};
 use hydrant_core::{Input, JobId, Rank, Server};
 use hydrant_driver::{MappedStorage, TcpPort};
 use hydrant_placement::PlacementError;
-use hydrant_reactor::{OpenFiles, Reactor, random_u32, signals};
+use hydrant_reactor::{OpenFiles, Reactor, random_u32};
 
 use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
@@ -24,7 +24,7 @@ const JOB: JobId = JobId(0);
 pub(super) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
     let limits = options.limits(size);
     let reactor = Reactor::new(Token::Signals)?;
-    let _files = OpenFiles::reserve(OWN_FILES + u64::from(limits.conns)).map_err(Error::open_files(size))?;
+    let _files = OpenFiles::reserve(OWN_FILES + u64::from(limits.conns))?;
     let mut storage = MappedStorage::try_new(&limits)?;
     let server = Server::new(limits, storage.lend(), random_u32()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -94,8 +94,10 @@ impl PmiServer<'_, '_> {
             return self.failed.unwrap_or(0);
         }
         let (joined, size) = (self.job.joined(), self.size);
-        self.endpoint
-            .log(&format!("ended by {}: {joined} of {size} ranks had joined the job", signals::name(signal)));
+        self.endpoint.log(&format!(
+            "ended by {}: {joined} of {size} ranks had joined the job",
+            SignalName(signal.into())
+        ));
         signal.saturating_add(128)
     }
 
@@ -224,33 +226,12 @@ mod tests {
     use std::net::{Shutdown, SocketAddr, TcpStream};
 
     use hydrant_core::manage::RankReport;
-    use hydrant_placement::NodeGrouping;
 
-    use super::super::{JobOptions, Pset};
+    use super::super::options::{JobOptions, Pset, test_options};
     use super::*;
 
     fn options(jobs: u32) -> Options {
-        Options {
-            name_server: None,
-            size: None,
-            manage: None,
-            limit: Vec::new(),
-            verbose: false,
-            job: JobOptions {
-                pmi_port: "127.0.0.1:0".parse().unwrap(),
-                allow: Vec::new(),
-                jobs,
-                map: NodeGrouping::Together,
-                programs: Vec::new(),
-                pset: Vec::new(),
-                jobid: None,
-                usize: None,
-                join_timeout: Duration::ZERO,
-                fence_warning: Duration::ZERO,
-                lookup_wait: Duration::ZERO,
-                pmi1_version: 1,
-            },
-        }
+        Options { job: JobOptions { jobs, ..test_options().job }, ..test_options() }
     }
 
     /// Opens the first job of a server, and returns the address of its port.

@@ -148,7 +148,7 @@ macro_rules! assert_kind {
 #[test]
 fn invalid_files_are_refused() {
     assert_kind!(load(b"rubbish").unwrap_err(), PluginErrorKind::InvalidModule(_));
-    assert_kind!(load(&vec![0; FILE_MAX as usize + 1]).unwrap_err(), PluginErrorKind::TooLong(len) if len == FILE_MAX + 1);
+    assert_kind!(load(&vec![0; FILE_MAX as usize + 1]).unwrap_err(), PluginErrorKind::TooLong { len, .. } if len == FILE_MAX + 1);
     assert_kind!(load(b"(module)").unwrap_err(), PluginErrorKind::MissingExport("memory"));
     let import = r#"(import "env" "system" (func))"#.to_owned();
     let made = Made { head: import, ..Made::default() };

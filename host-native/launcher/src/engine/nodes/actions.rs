@@ -3,12 +3,12 @@
 use hydrant_control::protocol::{JobRecord, RankBlock, StartError, encode};
 use hydrant_control::{Action, Destination, Event as HeadEvent, RequestId};
 use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Time, UpcallId};
+use hydrant_driver::BackendError;
 use hydrant_overlay::{Channel, Destination as Route, Event};
 
 use super::super::output::output_files;
 use super::super::sink::{SinkId, State};
 use super::{Engine, Nodes, Role};
-use crate::backend::BackendError;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
@@ -122,7 +122,7 @@ impl Engine<'_, '_> {
 
     fn try_open_at_head(&mut self, record: &JobRecord) -> Result<(), RunError> {
         let jobs = self.head().map_or(0, |head| head.control.jobs().len() as u64);
-        self.check_room(record.id, 0, 0, jobs)?;
+        self.check_room(record.id, 0, jobs)?;
         self.register(record, None)?;
         let opened = self.open_files_at_head(record.id);
         if opened.is_err() {

@@ -4,11 +4,11 @@
 use hydrant_control::protocol::{BackendFailure, Report};
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, Input, Limits, Output, Time};
+use hydrant_driver::BackendError;
 use rustix::process::Signal;
 
 use super::super::Engine;
 use super::{Nodes, Role};
-use crate::backend::BackendError;
 use crate::error::RunError;
 
 /// Stub in place of a failed backend: it accepts all inputs and has no outputs.

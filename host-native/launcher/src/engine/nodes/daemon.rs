@@ -15,12 +15,12 @@ use super::actions::start_error;
 use super::backend_failure::FailedBackend;
 use super::setup::options_of;
 use super::{Nodes, Role};
-use crate::backend::{AnyBackend, BackendBuilder, BackendError};
+use crate::backend::BackendBuilder;
 use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare};
 use crate::plan::Plan;
-use hydrant_driver::{MappedStorage, Sharing};
+use hydrant_driver::{AnyBackend, BackendError, MappedStorage, Sharing};
 use hydrant_record::RecordingFile;
 
 /// Error that ends a daemon early.
@@ -32,6 +32,16 @@ pub enum DaemonError {
     /// It could not serve its ranks.
     #[error(transparent)]
     Run(#[from] RunError),
+}
+
+impl DaemonError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            DaemonError::Join(error) => error.hint().map(str::to_owned),
+            DaemonError::Run(error) => error.hint(),
+        }
+    }
 }
 
 /// Runs the daemon of a node until its parent ends it.

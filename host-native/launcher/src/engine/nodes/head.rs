@@ -56,8 +56,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     setup.plugin = plugin;
     let limits = Limits { conns: 1, ..setup.limits };
     let children = tree.children(0).count() as u64;
-    let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))
-        .map_err(RunError::open_files(0))?;
+    let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))?;
     let mut name_storage = builder.storage(&names::LIMITS_OF_RUN, false)?;
     let mut slabs = builder.storage(&limits, false)?;
     let seed = open::random()?;

@@ -15,13 +15,13 @@ mod spawn;
 
 use hydrant_control::protocol::{OutputChunk, Report, encode};
 use hydrant_core::{Input, JobId, Time};
+use hydrant_driver::BackendError;
 use hydrant_overlay::{Channel, Destination, Event, LifelineLost, Overlay};
 use hydrant_reactor::Key;
 use rustix::process::{Pid, WaitStatus};
 
 use super::Engine;
 use super::sink::Said;
-use crate::backend::BackendError;
 use crate::error::RunError;
 pub use daemon::{DaemonError, daemon};
 use head::Head;

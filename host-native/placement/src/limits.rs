@@ -1,0 +1,10 @@
+//! Limits of host lists and jobs.
+
+/// Maximum length of a host name in bytes, as in DNS.
+pub const HOST_NAME_MAX: usize = 253;
+
+/// Maximum number of hosts of a job.
+pub const HOSTS_MAX: usize = 65_536;
+
+/// Maximum number of ranks of a job on several hosts.
+pub const RANKS_MAX: u32 = 1 << 24;
