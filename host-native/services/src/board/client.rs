@@ -6,24 +6,19 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hydrant_core::manage::{
-    self, BoardReport, JobReport, OpenJob, Report, Request, STALL_MS, VERSION, Welcome,
-};
+use hydrant_core::manage::{self, BoardReport, JobReport, OpenJob, Report, Request, VERSION, Welcome};
 use hydrant_core::trace::{Cause, Closing};
 use hydrant_core::{Input, JobId, Limits, Rank};
 use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::error::{PATIENCE, RECORDING};
 use super::heartbeat::{Due, Heartbeat};
 use super::{BoardError, BoardRecording, Connection, ConnectionError};
 
-/// Description of [`Request::Record`] in error messages.
-pub(super) const RECORDING: &str = "a recording";
 /// Description of the requests that show whether the board answers.
 const HEARTBEAT: &str = "a heartbeat";
-/// Time for a board to reply to a request other than a heartbeat.
-pub(super) const PATIENCE: Duration = Duration::from_millis(STALL_MS);
 
 /// Connection to a board that serves one job for this host.
 #[derive(Debug)]
@@ -241,7 +236,7 @@ impl Board {
                     .lines
                     .push_back("the recording has no end: the board has not sent it".to_owned());
             }
-            // The deadline limits the wait, whatever the result of `poll`.
+            // The deadline limits the wait for every result of `poll`.
             let _ = poll(&mut [PollFd::new(recording.stream(), PollFlags::IN)], Some(&timespec(left)));
         }
     }
@@ -261,7 +256,7 @@ impl Board {
     /// Sends a request to the board. The reply is handled when it arrives.
     fn send(&mut self, what: &'static str, request: &Request<'_>) -> Result<(), BoardError> {
         self.asked.push_back(Asked { what, since: Instant::now() });
-        self.link.say(request).map_err(|why| self.lost(&why))
+        self.link.send(request).map_err(|why| self.lost(&why))
     }
 
     /// Sends a request whose reply is [`Report::Done`], and waits for it.
@@ -293,7 +288,7 @@ impl Board {
                     None => Err(self.garbled()),
                 };
             }
-            self.hear(&report)?;
+            self.handle_report(&report)?;
         }
     }
 
@@ -330,7 +325,7 @@ impl Board {
     }
 
     /// Handles an event of the board, or a reply to a request of [`Board::send`].
-    fn hear(&mut self, report: &Report<'_>) -> Result<(), BoardError> {
+    fn handle_report(&mut self, report: &Report<'_>) -> Result<(), BoardError> {
         let asked = if report.is_event() { None } else { self.asked.pop_front() };
         match *report {
             Report::Refused(why) => {
@@ -389,7 +384,7 @@ impl Board {
             if more {
                 self.heartbeat.heard(Instant::now());
                 let report = manage::decode::<Report<'_>>(&record).map_err(|why| self.lost(&why.into()))?;
-                self.hear(&report)?;
+                self.handle_report(&report)?;
             }
             self.record = record;
             if !more {
@@ -470,7 +465,7 @@ impl Board {
     }
 
     fn garbled(&self) -> BoardError {
-        self.lost(&manage::BadRecord::Garbled.into())
+        self.lost(&manage::BadRecord::Malformed.into())
     }
 }
 
@@ -577,6 +572,6 @@ fn board_line(report: &BoardReport) -> String {
     let stack = if report.stack > 0 { format!(", {} bytes of stack", report.stack) } else { String::new() };
     format!(
         "the board since its start: {jobs} jobs, {accepted} clients of which {closed} were closed and {turned_away} \
-         turned away, {bytes_in} bytes in, {bytes_out} bytes out, {free_sockets} of {sockets} connections free{stack}"
+         refused, {bytes_in} bytes in, {bytes_out} bytes out, {free_sockets} of {sockets} connections free{stack}"
     )
 }

@@ -1,20 +1,25 @@
-//! Errors of a board.
+//! Errors of boards.
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use hydrant_core::manage::{self, Error};
+use hydrant_core::manage::{self, Error, STALL_MS};
 use hydrant_core::{Fault, Limit};
 use hydrant_record::WriteError;
 
-use super::client::{PATIENCE, RECORDING};
 use super::heartbeat::Silence;
+
+/// Time for a board to reply.
+pub(super) const PATIENCE: Duration = Duration::from_millis(STALL_MS);
+/// Description of [`Request::Record`](hydrant_core::manage::Request::Record) in error messages.
+pub(super) const RECORDING: &str = "a recording";
 
 /// Error of a board or of the connection to it.
 #[derive(Debug, thiserror::Error)]
 pub enum BoardError {
     /// The connection to the management port failed.
-    #[error("no board answers at {target}: {why}; --target names its management port, {port} unless it was told otherwise", port = manage::PORT)]
+    #[error("cannot connect to a board at {target}: {why}")]
     Unreachable {
         /// As the user named it.
         target: String,
@@ -30,7 +35,7 @@ pub enum BoardError {
         why: String,
     },
     /// The board refused a request.
-    #[error("the board at {addr} refuses {what}: {why}{}", advice(what, why))]
+    #[error("the board at {addr} refuses {what}: {why}")]
     Refused {
         /// Its management port.
         addr: SocketAddr,
@@ -62,18 +67,29 @@ pub enum BoardError {
     },
 }
 
-/// Returns advice for the user about a refusal.
-fn advice(what: &str, why: &Error) -> &'static str {
+impl BoardError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            BoardError::Unreachable { .. } => {
+                Some(format!("--target is the board's management port, {} by default", manage::PORT))
+            }
+            BoardError::Refused { what, why, .. } => remedy(what, why).map(str::to_owned),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the remedy for a refusal.
+fn remedy(what: &str, why: &Error) -> Option<&'static str> {
     match why {
-        Error::Order if what == RECORDING => {
-            "; a board is recorded from before its first job on: start it again"
+        Error::Order if what == RECORDING => Some("restart the board: it records only before its first job"),
+        Error::NoRecording => Some("record a job of 'hydrant run' instead"),
+        Error::Busy => Some("wait until its host has finished, or use another board"),
+        Error::Fault(Fault::Full(Limit::Jobs, _)) => {
+            Some("wait until one of its jobs is over, or use another board")
         }
-        Error::NoRecording => "; what 'hydrant run' serves itself can be recorded",
-        Error::Busy => "; wait until that is over, or use another board",
-        Error::Core(Fault::Full(Limit::Jobs, _)) => {
-            "; it serves other jobs: wait until one is over, or use another board"
-        }
-        Error::Core(Fault::Full(..)) => "; a board's tables are as large as it was built or started with",
-        _ => "",
+        Error::Fault(Fault::Full(..)) => Some("start or build the board with larger limits"),
+        _ => None,
     }
 }
