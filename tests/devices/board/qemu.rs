@@ -198,7 +198,7 @@ impl Board {
 
     /// Sends QEMU a signal, such as the one that freezes the board.
     pub(crate) fn signal(&self, signal: Signal) {
-        self.qemu.as_ref().expect("nobody has waited for its end").signal(signal);
+        self.qemu.as_ref().expect("the board runs").signal(signal);
     }
 
     /// Waits until the board has stopped, and gives the code with which it did.
