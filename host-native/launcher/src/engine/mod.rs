@@ -96,7 +96,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let (mut slabs, mut recording, mut sharing) = (None, None, None);
     let core = match &plan.options.offload {
         Some(offload) => {
-            let mut board = Box::new(Board::connect(&offload.target)?);
+            let mut board = Box::new(Board::connect(&offload.target, plan.options.cluster.heartbeat)?);
             let record = plan.options.record.as_deref();
             record.map(|path| board.record(&offload.target, path)).transpose()?;
             PmiServer::Board(board)
