@@ -91,6 +91,15 @@ fn descriptors_variables_and_signal_masks_do_not_leak_into_ranks() {
     assert_eq!(lines.collect::<Vec<_>>(), expected, "{outcome}");
 }
 
+/// A test whose caller ignores signals, as `nohup` and a shell without job control do.
+#[test]
+fn the_caller_s_ignored_signals_do_not_reach_programs_under_test() {
+    let own = std::env::current_exe().expect("a running program has a path");
+    let script = "trap '' HUP INT QUIT; exec \"$0\" --exact \"$1\"";
+    let test = "ranks::descriptors_variables_and_signal_masks_do_not_leak_into_ranks";
+    Job::new("sh").args(["-c", script]).arg(own).arg(test).run().code(0).says("1 passed", 1);
+}
+
 #[test]
 fn each_rank_knows_who_it_is() {
     let script =
