@@ -81,8 +81,14 @@ fn descriptors_variables_and_signal_masks_do_not_leak_into_ranks() {
     let script = format!("exec 8</dev/null 9</dev/null; exec {} run -n 2 sh -c \"$1\"", hydrant_path());
     let launcher = Job::new("sh").args(["-c", &script, "sh", rank]);
     let outcome = launcher.env("PMIX_RANK", "5").env("PMI_FD", "77").run();
-    // Two signals that the C library keeps for itself are ignored in every program that it starts.
-    let lines = outcome.lines().into_iter().map(|line| line.replace("0180000000", "0000000000"));
+    // Signals 32 and 33 belong to the C library, which ignores one or both of them in programs that it starts.
+    let lines = outcome.lines().into_iter().map(|line| match line.split_once(":\t") {
+        Some((name, set)) => {
+            let set = u64::from_str_radix(set, 16).expect("a set of signals is a hexadecimal number");
+            format!("{name}:\t{:016x}", set & !0x1_8000_0000)
+        }
+        None => line.to_owned(),
+    });
     let zero = |name: &str| format!("{name}:\t0000000000000000");
     let mut expected: Vec<String> =
         ["0", "0", "0", "0", "1", "1", "2", "2", "3", "3"].map(str::to_owned).to_vec();
