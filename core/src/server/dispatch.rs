@@ -63,6 +63,7 @@ impl Server<'_> {
     fn message(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Result<bool, Malformed> {
         let slot = &self.conns[conn.index()];
         let opened = slot.phase == Phase::Opened;
+        let introduced = matches!(slot.phase, Phase::Ready | Phase::Finalized);
         let crowded = slot.replies.is_full();
         let counted = framing(slot) == Framing::Counted;
         let (thrid, command) = match wire::decode(frame) {
@@ -93,6 +94,10 @@ impl Server<'_> {
         let state = result.unwrap_or_else(|why| {
             event!(warn, "conn {} refused: {}", conn, why);
             self.note_limit(why);
+            if !introduced && matches!(op, Op::Init | Op::InitAck | Op::FullInit) {
+                // A stranger has one attempt, so it cannot keep the host busy with refusals.
+                self.close(conn, Closing::Refused);
+            }
             ReplyState::Ready(Response::Refused(op, why))
         });
         let thrid = kept.unwrap_or_default();

@@ -8,6 +8,9 @@ use hydrant_reactor::Sent;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
+/// Most bytes of one read from a client that has not introduced itself. The introduction is shorter.
+pub(crate) const INTRODUCTION_READ: usize = 4096;
+
 /// All connections, by number.
 #[derive(Debug)]
 pub(crate) struct Conns {
@@ -200,8 +203,12 @@ impl Conn {
             return Received::Overrun;
         }
         buffer[..held].copy_from_slice(&self.inbox);
+        let room = match self.incoming {
+            true => buffer.len().min(held + INTRODUCTION_READ),
+            false => buffer.len(),
+        };
         loop {
-            return match recv(self.fd(), &mut buffer[held..], RecvFlags::DONTWAIT) {
+            return match recv(self.fd(), &mut buffer[held..room], RecvFlags::DONTWAIT) {
                 Ok((0, _)) => Received::End,
                 Ok((new, _)) => Received::Bytes { all: held + new, new },
                 Err(Errno::INTR) => continue,

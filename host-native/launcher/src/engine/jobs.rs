@@ -26,7 +26,7 @@ pub(super) struct LocalRanks {
     pub(super) next: Option<u32>,
     pub(super) port: Option<Listener<TcpPort>>,
     /// Socket for queries about process sets.
-    pub(super) query: Option<Query>,
+    pub(super) query: Option<Listener<Query>>,
     /// All ranks have ended, and the rest of their output is being written.
     pub(super) draining: bool,
 }

@@ -6,7 +6,7 @@ use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
 use hydrant_driver::{BackendError, TcpPort};
 use hydrant_placement::process_mapping;
-use hydrant_reactor::{Interest, Listener};
+use hydrant_reactor::Listener;
 
 use super::jobs::{Job, LocalRanks, count_ranks};
 use super::query::Query;
@@ -19,7 +19,7 @@ use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
 pub(super) const ALONE: u32 = 0;
 
 /// Resources of the ranks on this machine: launcher, port and query socket.
-type Prepared = (Option<Launcher>, Option<Listener<TcpPort>>, Option<Query>);
+type Prepared = (Option<Launcher>, Option<Listener<TcpPort>>, Option<Listener<Query>>);
 
 impl Engine<'_, '_> {
     /// Opens a job whose ranks all run on this machine. After an error nothing of the job remains.
@@ -111,6 +111,8 @@ impl Engine<'_, '_> {
         let found = found.filter_map(|((program, end), checked)| Some((program, end, checked?))).collect();
         let launcher = Launcher::new(found, &options.bind, &setting, self.signals.ignored())?;
         let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
+        let query =
+            query.map(|query| Listener::new(query, Token::Queries(id.0), &self.poller)).transpose()?;
         Ok((Some(launcher), port, query))
     }
 
@@ -158,7 +160,7 @@ impl Engine<'_, '_> {
             spawn: asked_here,
             spawner: elsewhere.map_or("", |spawned| &spawned.spawner),
             lookup_wait: millis(options.lookup_wait),
-            remote_names: self.name_client.is_some() || self.nodes.is_some(),
+            remote_names: self.names.is_some() || self.nodes.is_some(),
             fence_warning: millis(options.fence_warning),
             ..JobSpec::new(record.id, &record.name, ranks)
         };
@@ -177,10 +179,6 @@ impl Engine<'_, '_> {
         let slots = job.slots();
         self.procs.make_room(slots.clone());
         self.streams.make_room(slots, job.ordinal, &self.sinks);
-        if let Some(query) = &job.run.query {
-            let token = Token::Queries(id.0);
-            self.poller.add(query, token, Interest::Read)?;
-        }
         self.open_files(id)
     }
 
@@ -199,8 +197,8 @@ impl Engine<'_, '_> {
             driver.close_job(id, now)?;
             self.outputs()?;
         }
-        if let Some(name_client) = &mut self.name_client {
-            name_client.forget(id);
+        if let Some(names) = &mut self.names {
+            names.forget(id, now)?;
         }
         let now = Time(self.now());
         self.core.handle(now, Input::DeregisterJob { job: id })?;

@@ -1,11 +1,12 @@
 //! Between the PMI connections and the engine.
 
 use std::fmt::Display;
+use std::io;
 
 use hydrant_control::DaemonEvent;
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, JobId, Rank};
-use hydrant_driver::{CloseReason, Event, OVERRUN};
+use hydrant_driver::{CloseReason, Event, LAST_READS, OVERRUN, is_out_of_files};
 use hydrant_reactor::Key;
 use rustix::fd::OwnedFd;
 
@@ -40,9 +41,9 @@ impl Engine<'_, '_> {
         self.outputs()
     }
 
-    /// Reads all that a connection has, and answers it.
-    fn read_out(&mut self, conn: ConnId) -> Result<(), RunError> {
-        loop {
+    /// Reads at most `reads` times from a connection, and answers it.
+    fn read_out(&mut self, conn: ConnId, reads: usize) -> Result<(), RunError> {
+        for _ in 0..reads {
             let now = self.now();
             let Some(driver) = self.core.driver() else { return Ok(()) };
             let more = driver.read(conn, now)?;
@@ -51,6 +52,7 @@ impl Engine<'_, '_> {
                 return Ok(());
             }
         }
+        Ok(())
     }
 
     /// Handles all events of the server.
@@ -95,7 +97,7 @@ impl Engine<'_, '_> {
                 if self.is_daemon() {
                     self.handle_at_daemon(DaemonEvent::Upcall { upcall, job, rank, protocol, request })?;
                 } else {
-                    self.ask_name_server(upcall, (job, rank), (protocol, request));
+                    self.ask_name_service(upcall, (job, rank), (protocol, request))?;
                 }
             }
             Event::KillRank { job, rank, code, message } => self.end_rank(job, rank, code, message)?,
@@ -165,7 +167,7 @@ impl Engine<'_, '_> {
             let incoming: Vec<ConnId> =
                 self.core.driver().into_iter().flat_map(|driver| driver.incoming(job)).collect();
             for conn in incoming {
-                self.read_out(conn)?;
+                self.read_out(conn, 1)?;
             }
         }
         let now = self.now();
@@ -175,7 +177,7 @@ impl Engine<'_, '_> {
         if driver.flush(conn, now, &self.poller)? {
             self.outputs()?;
         }
-        self.read_out(conn)
+        self.read_out(conn, LAST_READS)
     }
 
     /// Accepts connections at the port of a job.
@@ -184,19 +186,45 @@ impl Engine<'_, '_> {
         let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
         let Some(port) = &mut job.run.port else { return Ok(()) };
         let mut admitted = Vec::new();
-        if let Err(error) = port.socket().accept(&mut admitted) {
-            self.sinks.print(&format!("paused accepting connections: {error}"));
-            port.pause(&self.poller, now);
-        }
+        let result = port.socket().accept(&mut admitted);
         for stream in admitted {
             self.open_conn(stream.into(), id, None)?;
         }
-        Ok(())
+        match result {
+            Err(error) if !self.displace(&error)? => {
+                self.sinks.print(&format!("paused accepting connections: {error}"));
+                if let Some(port) = self.jobs.get_mut(id).and_then(|job| job.run.port.as_mut()) {
+                    port.pause(&self.poller, now);
+                }
+                Ok(())
+            }
+            // The port stays readable, so the next turn accepts in place of the client that was displaced.
+            _ => Ok(()),
+        }
     }
 
-    /// Listens on the ports again that have rested.
+    /// Closes the oldest connection whose client has not introduced itself, if `error` is a lack of descriptors. Returns
+    /// whether a connection was closed.
+    pub(super) fn displace(&mut self, error: &io::Error) -> Result<bool, RunError> {
+        let now = self.now();
+        let displaced = match self.core.driver() {
+            Some(driver) if is_out_of_files(error) => driver.displace(now)?,
+            _ => false,
+        };
+        self.outputs()?;
+        Ok(displaced)
+    }
+
+    /// Ends the pauses of listening sockets whose time has passed.
     pub(super) fn resume_ports(&mut self, now: u64) -> Result<(), RunError> {
-        let mut ports = self.jobs.iter_mut().filter_map(|job| job.run.port.as_mut());
-        Ok(ports.try_for_each(|port| port.resume(&self.poller, now))?)
+        for job in self.jobs.iter_mut() {
+            if let Some(port) = &mut job.run.port {
+                port.resume(&self.poller, now)?;
+            }
+            if let Some(query) = &mut job.run.query {
+                query.resume(&self.poller, now)?;
+            }
+        }
+        Ok(())
     }
 }
