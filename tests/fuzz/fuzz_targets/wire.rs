@@ -1,13 +1,16 @@
-//! Frames, commands and replies of PMI-1 and PMI-2.
+//! Frames, commands and replies of PMI-1 and PMI-2, and messages of PMIx.
 //!
 //! A command that was decoded and is encoded again decodes to the same command.
 #![no_main]
 
-use hydrant_core::wire::{self, Command, Framing, frame, next_frame, v1, v2};
+use hydrant_core::wire::{self, Command, Framing, Integers, frame, next_frame, pmix, v1, v2};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, mut bytes)) = data.split_first() else { return };
+    if choice & 4 != 0 {
+        return pmix_messages(if choice & 1 == 0 { Integers::Flexible } else { Integers::Fixed }, bytes);
+    }
     let framing = if choice & 1 == 0 { Framing::Line } else { Framing::Counted };
     if choice & 2 == 0 {
         while let Ok(Some(frame)) = next_frame(bytes, framing) {
@@ -24,6 +27,39 @@ fuzz_target!(|data: &[u8]| {
         };
     }
 });
+
+/// Decodes messages of PMIx with either form of integers.
+fn pmix_messages(integers: Integers, mut bytes: &[u8]) {
+    while let Ok(Some(frame)) = pmix::next_frame(bytes) {
+        let len = match frame {
+            pmix::Frame::Hello { len, body } => {
+                let _ = pmix::Hello::decode(body);
+                len
+            }
+            pmix::Frame::Message { len, body, .. } => {
+                if let Ok(Ok(command)) = pmix::decode(integers, body) {
+                    walk(integers, &command);
+                }
+                len
+            }
+        };
+        bytes = &bytes[len as usize..];
+    }
+}
+
+/// Reads the lists of a command to their ends.
+fn walk(integers: Integers, command: &pmix::Command<'_>) {
+    match command {
+        pmix::Command::Fence { procs } => drop(procs.iter().count()),
+        pmix::Command::Get { infos, .. } => drop(infos.iter().count()),
+        pmix::Command::Commit(commit) => {
+            for data in [commit.local, commit.remote] {
+                let _ = pmix::Commit::contains(integers, data, |key| key == b"key");
+            }
+        }
+        _ => {}
+    }
+}
 
 fn round_trip(command: &Command<'_>, framing: Framing) {
     if let Command::Spawn(spawn) = command {

@@ -21,6 +21,7 @@ pub const LIMITS: Limits = Limits {
     spawn_bytes: 1024,
     psets: 4,
     links: 3,
+    commit_bytes: 128,
 };
 /// Connections that the fuzzer uses.
 const CONNS: u8 = 10;
@@ -178,11 +179,16 @@ impl<'s> Host<'s> {
         let conn = ConnId(u32::from(op >> 4) % u32::from(CONNS));
         let job = JobId(u32::from(input.byte() % 4));
         match op & 15 {
-            // Most steps are messages: a line, a counted message, or raw bytes.
-            0..=3 => self.receive(conn, &[input.string(), b"\n"].concat()),
+            // Most steps are messages: a line, a counted message, one of PMIx, or raw bytes.
+            0..=2 => self.receive(conn, &[input.string(), b"\n"].concat()),
             4..=7 => {
                 let body = input.string();
                 self.receive(conn, &[format!("{:6}", body.len()).as_bytes(), body].concat());
+            }
+            3 => {
+                let body = input.string();
+                let (tag, len) = (100_u32.to_be_bytes(), (body.len() as u32).to_be_bytes());
+                self.receive(conn, &[&[0; 4], &tag[..], &len, &[0; 4], body].concat());
             }
             8 => self.receive(conn, input.string()),
             9 => {
