@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let start = if choice & 2 == 0 { Start::Fd { rank: 0, size: 2 } } else { Start::Port { id: 3 } };
     let mut client = Client::new(protocol, start);
     let mut buf = [0; 256];
-    while client.introduce(&mut buf).is_ok_and(|step| step.is_some()) {
+    while client.handshake(&mut buf).is_ok_and(|step| step.is_some()) {
         if !matches!(client.receive(input.string()), Ok(Some(_))) {
             return;
         }
