@@ -42,6 +42,13 @@ pub(super) struct ServeArgs {
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = MANAGE_DEFAULT)]
     pub manage: Option<SocketAddr>,
 
+    /// Time in seconds after which a job without its host is dropped; 0 means never
+    ///
+    /// A host may ask that its job is kept when it disconnects. Such a job is dropped when its host has been gone, and none of
+    /// its ranks connected, for this time.
+    #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "3600", requires = "manage")]
+    pub keep_timeout: Duration,
+
     /// Set the capacity of a server table
     ///
     /// A name server has the limits names and conns. Each run needs one connection, each spawned job that publishes one more,
@@ -204,6 +211,7 @@ impl ServeArgs {
             name_server: self.name_server,
             size: self.size,
             manage: self.manage,
+            keep_timeout: Some(self.keep_timeout).filter(|time| !time.is_zero()),
             limit: self.limit,
             verbose: self.verbose,
             job: server::JobOptions {

@@ -37,6 +37,9 @@ pub(crate) enum ConnectionError {
     /// The handshake timed out.
     #[error("it does not say hello")]
     Silent,
+    /// The connection had to make room for another.
+    #[error("it did not say hello, and all places were taken")]
+    Displaced,
     /// A system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),

@@ -22,6 +22,9 @@ pub struct Options {
     pub size: Option<u32>,
     /// Address of the management port.
     pub manage: Option<SocketAddr>,
+    /// Time after which a management server drops a kept job whose host is gone and that has no connected client. None for
+    /// never.
+    pub keep_timeout: Option<Duration>,
     /// Capacities that replace the defaults.
     pub limit: Vec<(Limit, u32)>,
     /// Write progress to the log.
@@ -110,6 +113,7 @@ pub(super) fn test_options() -> Options {
         name_server: None,
         size: None,
         manage: None,
+        keep_timeout: None,
         limit: Vec::new(),
         verbose: false,
         job: JobOptions {
