@@ -106,7 +106,7 @@ impl<'s> Host<'s> {
         loop {
             let consumed = self.tell(Input::Bytes { conn, bytes: &held, full: false })?;
             held.drain(..consumed.bytes as usize);
-            // Whatever was owed has been taken, so what had to wait for that can go on.
+            // All pending replies have been taken, so deferred bytes can be handled.
             if !consumed.again || consumed.bytes == 0 {
                 break;
             }

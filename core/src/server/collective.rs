@@ -386,7 +386,7 @@ impl Server<'_> {
     /// Ends the job if a collective waits for a rank whose process has exited.
     pub(super) fn check_for_exited(&mut self, job: JobId) {
         let state = &self.jobs[job.index()];
-        if state.gone == 0 || !state.cleanup || state.ending.is_some() {
+        if state.exited == 0 || !state.cleanup || state.ending.is_some() {
             return;
         }
         let ranks = &self.ranks[state.slots()];

@@ -108,7 +108,7 @@ impl Server<'_> {
         event!(debug, "job {}: rank {} {}", job, rank, exit);
         let phase = slot.phase;
         self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
-        self.jobs[job.index()].gone += 1;
+        self.jobs[job.index()].exited += 1;
         let signalled = matches!(exit, Exit::Signal(_) | Exit::Lost);
         let aborted = slot.abort.is_some();
         let cause = match phase {

@@ -52,7 +52,7 @@ pub(crate) struct Job {
     /// Progress of the ring on other nodes.
     pub(crate) ring_tracker: Tracker,
     /// Number of processes that have exited.
-    pub(crate) gone: u32,
+    pub(crate) exited: u32,
     /// Number of this node's ranks that collectives exclude, because they exited and the job continues.
     pub(crate) excluded_count: u32,
     /// Whether a connection has been opened for it.
@@ -88,7 +88,7 @@ impl Job {
         below: 0,
         fence_tracker: Tracker::NONE,
         ring_tracker: Tracker::NONE,
-        gone: 0,
+        exited: 0,
         excluded_count: 0,
         begun: false,
         ending: Some(Cause::Abort { rank: Rank(0), code: None }),

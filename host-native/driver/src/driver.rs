@@ -11,7 +11,7 @@ use rustix::net::SocketAddrAny;
 use crate::conns::{Conns, Received};
 use crate::{BackendError, CloseReason, Error, Event};
 
-/// Time in milliseconds that a client has to introduce itself.
+/// Time in milliseconds for the handshake of a client.
 pub const HANDSHAKE_TIMEOUT: u64 = 10_000;
 
 /// Reads from a connection of a rank whose process has ended, before the end counts. The limit is far above what a socket
@@ -89,7 +89,7 @@ where
         self.backend.handle(Time(now), input).map(drop).map_err(Into::into)
     }
 
-    /// Adds the connection of a client to a job. `rank` is none for a client that has to introduce itself within
+    /// Adds the connection of a client to a job. `rank` is none for a client that has to complete its handshake within
     /// [`HANDSHAKE_TIMEOUT`]. Returns none at the limit of connections.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ where
         poller.add(conn.fd(), self.keys.key(0, id), Interest::Read)
     }
 
-    /// Closes the oldest connection whose client has not introduced itself, if the limit of connections is reached.
+    /// Closes the oldest connection without a handshake, if the limit of connections is reached.
     /// Returns whether a connection was closed.
     ///
     /// # Errors
@@ -171,7 +171,7 @@ where
     /// The backend failed.
     pub fn displace(&mut self, now: u64) -> Result<bool, Error> {
         let Some((id, _)) = self.conns.oldest_incoming() else { return Ok(false) };
-        self.end(id, now, CloseReason::NotIntroduced)?;
+        self.end(id, now, CloseReason::NoHandshake)?;
         Ok(true)
     }
 
@@ -328,7 +328,7 @@ where
         handshake.into_iter().chain(backend).min()
     }
 
-    /// Handles timeouts of the backend, and closes connections whose clients have not introduced themselves in time.
+    /// Handles timeouts of the backend, and closes connections whose clients have not completed the handshake in time.
     /// Returns whether there were any.
     ///
     /// # Errors
@@ -341,7 +341,7 @@ where
         while let Some((id, opened)) = self.conns.oldest_incoming()
             && opened + HANDSHAKE_TIMEOUT <= now
         {
-            self.end(id, now, CloseReason::NotIntroduced)?;
+            self.end(id, now, CloseReason::NoHandshake)?;
             due = true;
         }
         Ok(due)
@@ -352,7 +352,7 @@ where
         self.conns.of_rank(job, rank).map(ConnId)
     }
 
-    /// Returns the connections to a job whose clients have not introduced themselves.
+    /// Returns the connections to a job whose clients have not completed the handshake.
     pub fn incoming(&self, job: JobId) -> impl Iterator<Item = ConnId> + use<B> {
         self.conns.incoming(job).into_iter().map(ConnId)
     }

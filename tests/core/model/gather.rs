@@ -96,16 +96,16 @@ impl Model {
         Ok(Wait::Ring)
     }
 
-    /// Lets go whatever of a job waits for nobody any more.
+    /// Releases collectives of a job that wait for no rank.
     pub(crate) fn gathered(&mut self, job: u32) {
         let state = self.job(job);
-        let everybody: BTreeSet<u32> = (0..state.size()).collect();
+        let all_ranks: BTreeSet<u32> = (0..state.size()).collect();
         let waiting: Vec<_> = state.ranks.iter().filter(|rank| rank.in_fence).collect();
         let fence = !waiting.is_empty() && state.living().all(|rank| state.ranks[rank as usize].in_fence);
         if fence {
             state.ranks.iter_mut().for_each(|rank| rank.in_fence = false);
             state.fence = None;
-            self.release(job, &everybody, &Wait::Fence, &Say::Fence(None));
+            self.release(job, &all_ranks, &Wait::Fence, &Say::Fence(None));
         }
         let state = self.job(job);
         let living: BTreeSet<u32> = state.living().collect();
@@ -138,7 +138,7 @@ impl Model {
         }
     }
 
-    /// A job ends when somebody waits for a process that is gone.
+    /// A job ends when a rank waits for a process that has exited.
     pub(crate) fn check_absent(&mut self, job: u32) {
         let state = &self.jobs[&job];
         if !state.cleanup || state.ending {
@@ -148,17 +148,17 @@ impl Model {
             let process = &state.ranks[rank as usize];
             process.exit.is_some() && !process.buried
         };
-        let everybody = || 0..state.size();
-        let fenced = everybody().any(|rank| state.ranks[rank as usize].in_fence);
-        let ringed = everybody().any(|rank| state.ranks[rank as usize].ring.is_some());
-        let missed = everybody()
+        let all_ranks = || 0..state.size();
+        let fenced = all_ranks().any(|rank| state.ranks[rank as usize].in_fence);
+        let ringed = all_ranks().any(|rank| state.ranks[rank as usize].ring.is_some());
+        let missed = all_ranks()
             .filter(|_| fenced)
             .filter(|&rank| gone(rank) && !state.ranks[rank as usize].in_fence)
             .chain(state.groups.iter().flat_map(|group| {
                 group.members.difference(&group.arrived).copied().filter(|&rank| gone(rank))
             }))
             .chain(
-                everybody()
+                all_ranks()
                     .filter(|_| ringed)
                     .filter(|&rank| gone(rank) && state.ranks[rank as usize].ring.is_none()),
             )

@@ -119,7 +119,7 @@ impl Engine<'_, '_> {
         let Some(names) = &mut self.names else { return Ok(false) };
         if let Names::Shared(client) = names {
             while let Some(line) = client.news() {
-                self.sinks.say(&line);
+                self.sinks.print(&line);
             }
         }
         let Some(Answer { upcall, rc, text }) = names.answer() else { return Ok(false) };

@@ -83,8 +83,7 @@ impl Engine<'_, '_> {
                 Ok(Visitor::Nobody) => break,
                 Err(error) => {
                     if !self.displace(&error)? {
-                        self.sinks
-                            .say(&format!("cannot accept queries about process sets for a while: {error}"));
+                        self.sinks.print(&format!("paused accepting queries about process sets: {error}"));
                         let now = self.now();
                         if let Some(query) = self.jobs.get_mut(id).and_then(|job| job.run.query.as_mut()) {
                             query.pause(&self.poller, now);

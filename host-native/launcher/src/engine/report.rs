@@ -14,7 +14,7 @@ impl Engine<'_, '_> {
             self.status.record_lost_output();
             self.handle_at_head(hydrant_control::Event::OutputLost)?;
             let line = format!("output was lost, cannot write {}: {errno}", self.sinks.name(sink));
-            self.sinks.say(&line);
+            self.sinks.print(&line);
         }
         Ok(())
     }
@@ -28,13 +28,13 @@ impl Engine<'_, '_> {
             Some(EndReport::Lines(lines)) => Some(lines),
             None => None,
         };
-        lines.into_iter().for_each(|lines| self.sinks.say(&lines));
+        lines.into_iter().for_each(|lines| self.sinks.print(&lines));
     }
 
     /// Prints that a fence on this machine is stalled.
     pub(super) fn report_stalled_fence(&mut self, job: JobId, what: &str) {
         let warning = self.plan.options.fence_warning.as_millis() as u64;
         let ordinal = self.jobs.get(job).map_or(0, |job| job.ordinal);
-        self.sinks.say(&stalled_fence_line(ordinal, warning, what));
+        self.sinks.print(&stalled_fence_line(ordinal, warning, what));
     }
 }

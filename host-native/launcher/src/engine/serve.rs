@@ -16,7 +16,7 @@ use crate::error::RunError;
 use hydrant_services::board::BoardEvent;
 
 impl Engine<'_, '_> {
-    /// Adds the socket of a rank, or of a client that has to introduce itself. Returns its number, or none at the
+    /// Adds the socket of a rank, or of a client that sends its rank in the handshake. Returns its number, or none at the
     /// limit.
     pub(super) fn open_conn(
         &mut self,
@@ -128,7 +128,7 @@ impl Engine<'_, '_> {
     fn joined(&mut self, job: JobId, rank: Rank) {
         if let Some(job) = self.jobs.get(job).filter(|_| self.plan.options.verbose) {
             let line = format!("{} has joined", job.rank_name(rank.0));
-            self.sinks.say(&line);
+            self.sinks.print(&line);
         }
     }
 
@@ -140,7 +140,7 @@ impl Engine<'_, '_> {
     /// Handles a closed connection of a client.
     fn closed(&mut self, job: JobId, rank: Option<Rank>, why: CloseReason) {
         match why {
-            CloseReason::Ended | CloseReason::NotIntroduced | CloseReason::Backend(Closing::JobOver) => {}
+            CloseReason::Ended | CloseReason::NoHandshake | CloseReason::Backend(Closing::JobOver) => {}
             CloseReason::Overrun => self.print_closed(job, rank, OVERRUN),
             CloseReason::Backend(why) => self.print_closed(job, rank, why),
         }
@@ -150,9 +150,9 @@ impl Engine<'_, '_> {
     fn print_closed(&mut self, job: JobId, rank: Option<Rank>, why: impl Display) {
         let rank = self.jobs.get(job).zip(rank).map(|(job, rank)| job.rank_name(rank.0));
         match rank {
-            Some(rank) => self.sinks.say(&format!("closed the PMI connection of {rank}: {why}")),
+            Some(rank) => self.sinks.print(&format!("closed the PMI connection of {rank}: {why}")),
             None if self.plan.options.verbose => {
-                self.sinks.say(&format!("closed a connection that was no rank's: {why}"));
+                self.sinks.print(&format!("closed a connection that was no rank's: {why}"));
             }
             None => {}
         }
@@ -191,7 +191,7 @@ impl Engine<'_, '_> {
         }
         match result {
             Err(error) if !self.displace(&error)? => {
-                self.sinks.say(&format!("cannot accept connections for a while: {error}"));
+                self.sinks.print(&format!("paused accepting connections: {error}"));
                 if let Some(port) = self.jobs.get_mut(id).and_then(|job| job.run.port.as_mut()) {
                     port.pause(&self.poller, now);
                 }

@@ -37,7 +37,7 @@ impl NameClient {
     /// Connects to the name server at `path`. The connection of the first job opens at once.
     ///
     /// # Errors
-    /// [`NameServiceError::Nobody`], [`NameServiceError::Foreign`].
+    /// [`NameServiceError::NoServer`], [`NameServiceError::Foreign`].
     pub fn join(
         path: &Path,
         first: JobId,
@@ -99,7 +99,7 @@ impl NameClient {
             let over = |line: &Line| line.purpose == Purpose::Lookup && line.link.requests().all(&whose);
             if let Some(line) = line.take_if(|line| over(line)) {
                 self.answers
-                    .extend(line.link.requests().map(|request| request.failed("nobody waits for it")));
+                    .extend(line.link.requests().map(|request| request.failed("no rank waits for it")));
             }
         }
     }
@@ -163,7 +163,7 @@ impl NameClient {
         let Some(line) = self.links[number].take() else { return };
         let text = format!("the name server at {} is lost: {why}", self.path.display());
         if matches!(line.purpose, Purpose::Names(_)) {
-            self.news.push(format!("{text}; whatever was published there is gone"));
+            self.news.push(format!("{text}; all names published there are withdrawn"));
         }
         self.answers.extend(line.link.requests().map(|request| request.failed(&text)));
     }

@@ -152,7 +152,7 @@ where
         let mut buffer = [0; MESSAGE];
         // The server answers each step at once. A plugin that does not gets `Busy` as the reason of the first request.
         while let Some(open) = &mut self.clients[number]
-            && let Ok(Some(step)) = open.client.introduce(&mut buffer)
+            && let Ok(Some(step)) = open.client.handshake(&mut buffer)
         {
             self.pass(number, step, now)?;
         }

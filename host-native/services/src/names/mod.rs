@@ -4,9 +4,9 @@
 //! withdrawn when it closes. The names of one run on several hosts are kept in the head's process, without sockets.
 
 mod client;
-mod daemon;
 mod local;
 mod request;
+mod server;
 mod service;
 mod socket;
 
@@ -19,9 +19,9 @@ use hydrant_driver::{BackendError, InsufficientMemory};
 use hydrant_reactor::OpenFilesError;
 
 pub use client::NameClient;
-pub use daemon::serve;
 pub use local::LocalNames;
 pub use request::{Answer, Request};
+pub use server::serve;
 use service::NameService;
 
 /// Options of a name service.
@@ -82,7 +82,7 @@ fn default_path(runtime: Option<OsString>, user: u32) -> (PathBuf, bool) {
 pub enum NameServiceError {
     /// Path without a name server.
     #[error("no name server at {}: {why}", path.display())]
-    Nobody {
+    NoServer {
         /// The socket.
         path: PathBuf,
         /// Reason given by the operating system.
@@ -154,7 +154,7 @@ impl NameServiceError {
     /// Remedy, if there is a specific one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            NameServiceError::Nobody { path, .. } => {
+            NameServiceError::NoServer { path, .. } => {
                 format!("start one with: hydrant serve --name-server {}", path.display())
             }
             NameServiceError::Taken { .. } => "use this server, or choose another path".to_owned(),
