@@ -1,9 +1,9 @@
-//! `hydrant serve --size`, with a rank that the test plays.
+//! `hydrant serve --size`, with a rank that the test plays, and `hydrant serve --manage`.
 
 use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::net::TcpStream;
 
-use hydrant_tests::Job;
+use hydrant_tests::{Job, hydrant_bin};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 
@@ -43,4 +43,18 @@ fn a_log_without_a_reader_delays_no_rank() {
     }
     server.signal(Signal::TERM);
     server.wait().code(0);
+}
+
+#[test]
+fn silent_hosts_keep_no_host_out() {
+    let mut server = Job::command("serve --manage=127.0.0.1:0 --pmi-port 127.0.0.1:0").start();
+    let line = server.line();
+    let address = line.strip_prefix("hydrant serve: managed at ").expect("the server prints its address");
+    let connect = || TcpStream::connect(address).expect("the port is open");
+    let silent: Vec<_> = (0..100).map(|_| connect()).collect();
+    let offload = Job::command("offload --target").arg(address).words("-n 2");
+    offload.arg(hydrant_bin()).arg("probe").run().code(0).says("2 ranks on 1 host", 1);
+    drop(silent);
+    server.signal(Signal::TERM);
+    server.wait().code(0).warns("no handshake, and its place was needed");
 }

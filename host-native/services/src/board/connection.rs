@@ -38,7 +38,7 @@ pub(crate) enum ConnectionError {
     #[error("no handshake in time")]
     Silent,
     /// The connection had to make room for another.
-    #[error("it did not say hello, and all places were taken")]
+    #[error("no handshake, and its place was needed")]
     Displaced,
     /// A system call failed.
     #[error(transparent)]
