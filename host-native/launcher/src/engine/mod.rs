@@ -96,9 +96,10 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let (mut slabs, mut recording, mut sharing) = (None, None, None);
     let core = match &plan.options.offload {
         Some(offload) => {
-            let mut board = Box::new(Board::connect(&offload.target)?);
+            let mut board = Box::new(Board::connect(&offload.target, offload.secret.as_ref())?);
             let record = plan.options.record.as_deref();
-            record.map(|path| board.record(&offload.target, path)).transpose()?;
+            let secret = offload.secret.as_ref();
+            record.map(|path| board.record(&offload.target, secret, path)).transpose()?;
             PmiServer::Board(board)
         }
         None => {

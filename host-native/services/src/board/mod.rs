@@ -4,6 +4,7 @@ mod client;
 mod connection;
 mod error;
 mod recording;
+mod secure;
 #[cfg(test)]
 mod tests;
 
@@ -11,3 +12,4 @@ pub use client::{Board, Event as BoardEvent};
 pub(crate) use connection::{Connection, ConnectionError};
 pub use error::BoardError;
 use recording::BoardRecording;
+pub use secure::Secret;

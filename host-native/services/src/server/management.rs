@@ -160,7 +160,7 @@ impl Management<'_, '_> {
         if !self.managed.endpoint.allows(from) {
             return Ok(());
         }
-        let Ok(mut link) = Connection::new(stream) else { return Ok(()) };
+        let Ok(mut link) = Connection::of_server(stream, self.managed.options.secret.as_ref()) else { return Ok(()) };
         if self.server.free_host().is_none() {
             self.displace()?;
         }
