@@ -46,7 +46,7 @@ impl SockDiag {
         // A connected socket receives messages of the kernel only.
         connect(&fd, &SocketAddrNetlink::new(0, 0))?;
         let diag = SockDiag { fd };
-        let (address, nobody) = match listener.ip() {
+        let (address, peer) = match listener.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()),
             IpAddr::V4(ip) => (IpAddr::V4(ip), Ipv4Addr::LOCALHOST.into()),
             IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
@@ -54,7 +54,7 @@ impl SockDiag {
         };
         // No socket is connected to port 0, so the kernel finds the listener.
         let listener = SocketAddr::new(address, listener.port());
-        match diag.query(listener, SocketAddr::new(nobody, 0))? {
+        match diag.query(listener, SocketAddr::new(peer, 0))? {
             Some(_) => Ok(diag),
             None => Err(Errno::OPNOTSUPP.into()),
         }
@@ -257,10 +257,10 @@ mod tests {
             let client = TcpStream::connect(to).unwrap();
             let from = client.local_addr().unwrap();
             assert_eq!(owners(&diag, from, to), [Some(geteuid().as_raw()); 2]);
-            let nobody = SocketAddr::new(ip, 1);
-            assert_eq!(owners(&diag, nobody, to), [None; 2]);
+            let unused = SocketAddr::new(ip, 1);
+            assert_eq!(owners(&diag, unused, to), [None; 2]);
             // A listener is no client, although the kernel finds it for any remote address.
-            assert_eq!(owners(&diag, to, nobody), [None; 2]);
+            assert_eq!(owners(&diag, to, unused), [None; 2]);
             drop(client);
             assert_eq!(owners(&diag, from, to), [None; 2], "a closed socket counts as root's in the kernel");
         }

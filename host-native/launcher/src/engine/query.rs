@@ -47,7 +47,7 @@ impl Query {
                     return Ok(Visitor::Admitted(stream));
                 }
                 Ok(_) => return Ok(Visitor::Foreign),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Visitor::Nobody),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Visitor::None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -63,7 +63,7 @@ enum Visitor {
     /// A connection of another user, which is closed.
     Foreign,
     /// No connection is pending.
-    Nobody,
+    None,
 }
 
 impl AsFd for Query {
@@ -80,7 +80,7 @@ impl Engine<'_, '_> {
             match query.socket().accept() {
                 Ok(Visitor::Admitted(stream)) => self.open_aside(stream, id)?,
                 Ok(Visitor::Foreign) => {}
-                Ok(Visitor::Nobody) => break,
+                Ok(Visitor::None) => break,
                 Err(error) => {
                     if !self.displace(&error)? {
                         self.sinks.print(&format!("paused accepting queries about process sets: {error}"));
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn one_connects_by_the_name_that_ranks_are_given() {
         let query = Query::open(&format!("test-{}", std::process::id()), 0).unwrap();
-        assert!(matches!(query.accept(), Ok(Visitor::Nobody)));
+        assert!(matches!(query.accept(), Ok(Visitor::None)));
         let address = query.address();
         let name = address.strip_prefix('@').unwrap();
         let connect = || UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap());

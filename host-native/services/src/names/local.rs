@@ -89,7 +89,7 @@ where
         self.close_all(
             |client| client.purpose == Purpose::Lookup && client.request.as_ref().is_some_and(&whose),
             now,
-            "nobody waits for it",
+            "no rank waits for it",
         )
     }
 
@@ -313,7 +313,7 @@ mod tests {
             assert_eq!(names.poll_at(), None);
             names.ask(request(4, FIRST, "cmd=name-lookup;name=c;wait=50;"), 60).unwrap();
             names.drop_lookups(|request| request.rank == Rank(1), 60).unwrap();
-            assert_eq!(answer(&mut names).unwrap().2, "nobody waits for it");
+            assert_eq!(answer(&mut names).unwrap().2, "no rank waits for it");
         });
     }
 
