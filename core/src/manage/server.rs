@@ -241,7 +241,11 @@ impl<'m> ManagementServer<'m> {
     ///
     /// # Errors
     /// Fatal errors of the service.
-    pub fn drop_abandoned<S: Service>(&mut self, service: &mut S, now: u64) -> Result<Option<JobId>, S::Error> {
+    pub fn drop_abandoned<S: Service>(
+        &mut self,
+        service: &mut S,
+        now: u64,
+    ) -> Result<Option<JobId>, S::Error> {
         for index in 0..self.jobs.len() {
             let id = JobId(index as u32);
             let due = |job: &Job| self.keep_until(job).is_some_and(|at| at <= now);

@@ -94,8 +94,15 @@ impl Service for Fake {
 
     fn job_report(&self, job: JobId) -> Option<JobReport> {
         let phase = if self.over { JobPhase::Over } else { JobPhase::Opened };
-        let report =
-            JobReport { phase, size: 2, connected: self.connected, initialized: 0, in_fence: 0, finalized: 0, exited: 0 };
+        let report = JobReport {
+            phase,
+            size: 2,
+            connected: self.connected,
+            initialized: 0,
+            in_fence: 0,
+            finalized: 0,
+            exited: 0,
+        };
         self.open[job.index()].then_some(report)
     }
 

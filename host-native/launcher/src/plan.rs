@@ -8,8 +8,8 @@ use std::time::Duration;
 pub use hydrant_control::protocol::Program;
 use hydrant_core::Limit;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT};
-use hydrant_services::board::Secret;
 use hydrant_placement::{CpuBinding, Environment, Location, PlacementError, PlacementOptions, locate};
+use hydrant_services::board::Secret;
 
 /// Variables that the launcher sets for each rank. The user cannot assign them.
 pub(crate) const OWN_VARIABLES: [&str; 12] = [

@@ -131,18 +131,21 @@ impl Board {
             record: Vec::new(),
             recording: None,
         };
-        let greeted = board.ask("a greeting", &Request::Hello { version: VERSION }, |board, report| match report {
-            Report::Welcome(Welcome { board: name, limits, sockets, .. }) => {
-                board.name = (*name).to_owned();
-                (board.limits, board.sockets) = (*limits, *sockets);
-                Some(())
-            }
-            _ => None,
-        });
+        let greeted =
+            board.ask("a greeting", &Request::Hello { version: VERSION }, |board, report| match report {
+                Report::Welcome(Welcome { board: name, limits, sockets, .. }) => {
+                    board.name = (*name).to_owned();
+                    (board.limits, board.sockets) = (*limits, *sockets);
+                    Some(())
+                }
+                _ => None,
+            });
         match greeted {
             Ok(_) => Ok(board),
             // A board with a secret closes the connection of a host without one, and the other way round.
-            Err(BoardError::Lost { addr, why }) => Err(BoardError::Handshake { addr, why, secret: secret.is_some() }),
+            Err(BoardError::Lost { addr, why }) => {
+                Err(BoardError::Handshake { addr, why, secret: secret.is_some() })
+            }
             Err(error) => Err(error),
         }
     }

@@ -128,7 +128,9 @@ impl Management<'_, '_> {
             self.disconnect(number, &why)?;
         }
         while let Some(job) = self.server.drop_abandoned(&mut self.managed, now)? {
-            self.log(&format!("dropped job {job}: it was kept without its host for the time of --keep-timeout"));
+            self.log(&format!(
+                "dropped job {job}: it was kept without its host for the time of --keep-timeout"
+            ));
         }
         Ok(self.listener.resume(self.managed.endpoint.poller(), now)?)
     }
@@ -160,7 +162,9 @@ impl Management<'_, '_> {
         if !self.managed.endpoint.allows(from) {
             return Ok(());
         }
-        let Ok(mut link) = Connection::of_server(stream, self.managed.options.secret.as_ref()) else { return Ok(()) };
+        let Ok(mut link) = Connection::of_server(stream, self.managed.options.secret.as_ref()) else {
+            return Ok(());
+        };
         if self.server.free_host().is_none() {
             self.displace()?;
         }
