@@ -133,6 +133,8 @@ pub enum Closing {
     Refused,
     /// Deregistered job.
     JobOver,
+    /// Another connection of the same rank, after its finalize.
+    Replaced,
 }
 
 impl fmt::Display for Closing {
@@ -141,6 +143,7 @@ impl fmt::Display for Closing {
             Closing::Malformed(what) => what.fmt(f),
             Closing::Refused => f.write_str("its handshake was refused"),
             Closing::JobOver => f.write_str("its job is over"),
+            Closing::Replaced => f.write_str("its rank has connected again"),
         }
     }
 }

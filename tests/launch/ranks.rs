@@ -77,10 +77,14 @@ fn a_program_is_looked_up_where_its_rank_starts() {
 #[test]
 fn descriptors_variables_and_signal_masks_do_not_leak_into_ranks() {
     // Descriptors 8 and 9 are open in the launcher, and not close-on-exec.
-    let rank = "ls /proc/$$/fd; env | grep -c ^PMIX; grep -E 'SigIgn|SigBlk' /proc/self/status";
+    let rank = "ls /proc/$$/fd; env | grep -c =foreign; grep -E 'SigIgn|SigBlk' /proc/self/status";
     let script = format!("exec 8</dev/null 9</dev/null; exec {} run -n 2 sh -c \"$1\"", hydrant_path());
     let launcher = Job::new("sh").args(["-c", &script, "sh", rank]);
-    let outcome = launcher.env("PMIX_RANK", "5").env("PMI_FD", "77").run();
+    let outcome = launcher
+        .env("PMIX_RANK", "foreign")
+        .env("PMIX_MCA_psquash", "foreign")
+        .env("PMI_FD", "foreign")
+        .run();
     // Two signals that the C library keeps for itself are ignored in every program that it starts.
     let lines = outcome.lines().into_iter().map(|line| line.replace("0180000000", "0000000000"));
     let zero = |name: &str| format!("{name}:\t0000000000000000");
@@ -110,7 +114,7 @@ fn open_files_suffice_or_the_job_is_refused() {
         Job::new("sh").args(["-c", &script]).run()
     };
     let outcome = limited("-n", "-n 40 echo no");
-    outcome.code(1).stdout_is("").warns("152 open files are needed, but the hard limit is 64");
+    outcome.code(1).stdout_is("").warns("193 open files are needed, but the hard limit is 64");
     // The launcher raises its own soft limit. The ranks get the user's.
     let outcome = limited("-Sn", "-n 40 sh -c 'ulimit -Sn'");
     assert_eq!(outcome.code(0).lines(), ["64"; 40], "{outcome}");

@@ -8,7 +8,7 @@ use crate::fault::Malformed;
 use crate::ids::{JobId, Rank};
 use crate::limits::PENDING_MAX;
 use crate::trace::Closing;
-use crate::wire::Protocol;
+use crate::wire::{Integers, Protocol};
 
 /// Slot of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub(crate) struct Conn {
     pub(crate) phase: Phase,
     /// Protocol in use.
     pub(crate) protocol: Protocol,
+    /// Version of PMIx in use, in the place of `protocol`.
+    pub(crate) pmix: Option<Dialect>,
     /// Whether the host's send buffer is full.
     pub(crate) blocked: bool,
     /// Whether a rank has joined through it.
@@ -46,6 +48,7 @@ impl Conn {
         query: false,
         phase: Phase::Opened,
         protocol: Protocol::V1,
+        pmix: None,
         blocked: false,
         joined: false,
         joined_pending: false,
@@ -53,6 +56,15 @@ impl Conn {
         closing_pending: false,
         replies: Vec::new(),
     };
+}
+
+/// Version of PMIx that a client uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Dialect {
+    /// Encoding of integers.
+    pub(crate) integers: Integers,
+    /// Major version of the client's library.
+    pub(crate) major: u8,
 }
 
 /// Phase of a connection's handshake.

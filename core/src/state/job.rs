@@ -114,6 +114,8 @@ impl Job {
 pub(crate) struct RankSlot {
     /// Connection of the rank, if it has one.
     pub(crate) conn: Option<ConnId>,
+    /// PMIx connection of the rank, if it has one.
+    pub(crate) pmix: Option<ConnId>,
     /// Phase of the rank.
     pub(crate) phase: RankPhase,
     /// Exit of its process, if it has exited.
@@ -143,6 +145,7 @@ impl RankSlot {
     /// is not always zero.
     pub(crate) const EMPTY: RankSlot = RankSlot {
         conn: None,
+        pmix: None,
         phase: RankPhase::New,
         exit: Some(Exit::Code(0)),
         in_fence: false,

@@ -12,7 +12,7 @@ use hydrant_placement::{CpuBinding, Environment, Location, PlacementError, Place
 use hydrant_services::board::Secret;
 
 /// Variables that the launcher sets for each rank. The user cannot assign them.
-pub(crate) const OWN_VARIABLES: [&str; 12] = [
+pub(crate) const OWN_VARIABLES: [&str; 18] = [
     "PMI_FD",
     "PMI_PORT",
     "PMI_ID",
@@ -25,6 +25,12 @@ pub(crate) const OWN_VARIABLES: [&str; 12] = [
     "MPI_LOCALNRANKS",
     "HYDRANT_QUERY",
     "HYDRANT_KVS",
+    "PMIX_NAMESPACE",
+    "PMIX_RANK",
+    "PMIX_SERVER_URI41",
+    "PMIX_SERVER_URI4",
+    "PMIX_SERVER_URI3",
+    "PMIX_SERVER_URI21",
 ];
 
 /// Job that is ready to launch.

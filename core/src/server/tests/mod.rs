@@ -34,6 +34,7 @@ const SMALL: Limits = Limits {
     spawn_bytes: 512,
     psets: 3,
     links: 0,
+    commit_bytes: 0,
 };
 
 /// Hash seed of every server here.

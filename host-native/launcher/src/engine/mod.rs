@@ -96,9 +96,9 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let (mut slabs, mut recording, mut sharing) = (None, None, None);
     let core = match &plan.options.offload {
         Some(offload) => {
-            let mut board = Box::new(Board::connect(&offload.target, offload.secret.as_ref())?);
+            let (secret, heartbeat) = (offload.secret.as_ref(), plan.options.cluster.heartbeat);
+            let mut board = Box::new(Board::connect(&offload.target, secret, heartbeat)?);
             let record = plan.options.record.as_deref();
-            let secret = offload.secret.as_ref();
             record.map(|path| board.record(&offload.target, secret, path)).transpose()?;
             PmiServer::Board(board)
         }
@@ -287,7 +287,7 @@ impl<'p, 's> Engine<'p, 's> {
         for token in keys.iter().filter_map(|&key| Token::of(key)) {
             match token {
                 Token::Signals => signals = true,
-                Token::Listener(id) => self.accept(JobId(id))?,
+                Token::Listener(id) | Token::Pmix(id) => self.accept(JobId(id))?,
                 Token::Queries(id) => self.accept_queries(JobId(id))?,
                 Token::Conn(key) => self.conn_ready(key)?,
                 Token::Stream(id) => self.stream_ready(id),
@@ -316,10 +316,8 @@ impl<'p, 's> Engine<'p, 's> {
     fn timeout(&mut self) -> Option<Duration> {
         let server = self.core.poll_at();
         let ports = self.jobs.iter().flat_map(|job| {
-            [
-                job.run.port.as_ref().and_then(Listener::deadline),
-                job.run.query.as_ref().and_then(Listener::deadline),
-            ]
+            let query = job.run.query.as_ref().map(Listener::deadline);
+            job.run.ports().map(Listener::deadline).chain(query)
         });
         let kills = self.kills.poll_at();
         let names = self.names.as_ref().and_then(Names::poll_at);
@@ -358,6 +356,10 @@ fn limits(plan: &Plan, ranks: u32) -> Limits {
         // A connection for a rank's queries beside its own.
         limits.conns = limits.conns.saturating_add(limits.ranks);
     }
+    if limits.commit_bytes > 0 {
+        // A PMIx connection beside the inherited one.
+        limits.conns = limits.conns.saturating_add(limits.ranks);
+    }
     limits.psets = limits.psets.saturating_add(psets as u32);
     for &(limit, size) in &plan.options.limits {
         limits.set(limit, size);
@@ -371,7 +373,9 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let files = patterns.into_iter().flatten().count() as u64;
     let of_job = if plan.options.pmi_port.is_some() { PORT_FILES + STRANGERS } else { 0 };
     let queries = u64::from(plan.options.mpi_psets);
+    // A port for PMIx and a connection of each rank.
+    let pmix = u64::from(plan.options.offload.is_none());
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
-    OWN_FILES + names + jobs * (of_job + queries) + ranks * (3 + files + queries)
+    OWN_FILES + names + jobs * (of_job + queries + pmix) + ranks * (3 + files + queries + pmix)
 }

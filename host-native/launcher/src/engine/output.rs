@@ -113,7 +113,8 @@ impl Engine<'_, '_> {
             self.streams.finish(slots.clone(), now, &mut self.buffer, sinks, poller);
             self.flush();
             // No more connections are accepted.
-            self.jobs[id].run.port = None;
+            let run = &mut self.jobs[id].run;
+            (run.port, run.pmix) = (None, None);
             // The last job stays registered. The server ends with it.
             if self.jobs.len() > 1 {
                 self.forget(id)?;

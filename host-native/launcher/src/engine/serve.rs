@@ -161,7 +161,7 @@ impl Engine<'_, '_> {
 
     /// Reads the last requests of a rank whose process has ended.
     pub(super) fn hear_out(&mut self, job: JobId, rank: u32) -> Result<(), RunError> {
-        if self.jobs[job].run.port.is_some() {
+        if self.jobs[job].run.ports().next().is_some() {
             // Its connection may not have been accepted yet.
             self.accept(job)?;
             let incoming: Vec<ConnId> =
@@ -184,16 +184,20 @@ impl Engine<'_, '_> {
     pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
         let now = self.now();
         let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
-        let Some(port) = &mut job.run.port else { return Ok(()) };
         let mut admitted = Vec::new();
-        let result = port.socket().accept(&mut admitted);
+        let mut failed = None;
+        for (at, port) in job.run.ports_mut().enumerate().filter(|(_, port)| port.deadline().is_none()) {
+            if let Err(error) = port.socket().accept(&mut admitted) {
+                failed = Some((at, error));
+            }
+        }
         for stream in admitted {
             self.open_conn(stream.into(), id, None)?;
         }
-        match result {
-            Err(error) if !self.displace(&error)? => {
+        match failed {
+            Some((at, error)) if !self.displace(&error)? => {
                 self.sinks.print(&format!("paused accepting connections: {error}"));
-                if let Some(port) = self.jobs.get_mut(id).and_then(|job| job.run.port.as_mut()) {
+                if let Some(port) = self.jobs.get_mut(id).and_then(|job| job.run.ports_mut().nth(at)) {
                     port.pause(&self.poller, now);
                 }
                 Ok(())
@@ -218,7 +222,7 @@ impl Engine<'_, '_> {
     /// Ends the pauses of listening sockets whose time has passed.
     pub(super) fn resume_ports(&mut self, now: u64) -> Result<(), RunError> {
         for job in self.jobs.iter_mut() {
-            if let Some(port) = &mut job.run.port {
+            for port in job.run.ports_mut() {
                 port.resume(&self.poller, now)?;
             }
             if let Some(query) = &mut job.run.query {

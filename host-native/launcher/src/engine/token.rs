@@ -18,6 +18,8 @@ pub(super) enum Token {
     Signals,
     /// The PMI port of this job number.
     Listener(u32),
+    /// The PMIx port of this job number.
+    Pmix(u32),
     /// The query socket of this job number.
     Queries(u32),
     /// The output stream of this number.
@@ -49,6 +51,7 @@ impl From<Token> for Key {
             Token::Terminal => (5, 0),
             Token::Stdin => (6, 0),
             Token::Board => (7, 0),
+            Token::Pmix(job) => (8, job),
             Token::Conn(key) | Token::Links(key) | Token::NameClient(key) => {
                 return key;
             }
@@ -79,6 +82,7 @@ impl Token {
             5 => Token::Terminal,
             6 => Token::Stdin,
             7 => Token::Board,
+            8 => Token::Pmix(index),
             _ => return None,
         })
     }
@@ -93,6 +97,7 @@ mod tests {
         for token in [
             Token::Signals,
             Token::Listener(3),
+            Token::Pmix(5),
             Token::Queries(4),
             Token::Stream(7),
             Token::Sink(1),
@@ -105,7 +110,7 @@ mod tests {
         ] {
             assert_eq!(Token::of(token.into()), Some(token));
         }
-        assert_eq!(Token::of(OWN.key(8, 0)), None);
+        assert_eq!(Token::of(OWN.key(9, 0)), None);
         assert_eq!(Token::of(KeyRange(4).key(0, 0)), None);
     }
 }

@@ -3,6 +3,7 @@
 mod client;
 mod connection;
 mod error;
+mod heartbeat;
 mod recording;
 mod secure;
 #[cfg(test)]
@@ -11,5 +12,6 @@ mod tests;
 pub use client::{Board, Event as BoardEvent};
 pub(crate) use connection::{Connection, ConnectionError};
 pub use error::BoardError;
+pub use heartbeat::Silence;
 use recording::BoardRecording;
 pub use secure::Secret;
