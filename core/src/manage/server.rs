@@ -17,6 +17,8 @@
 use core::net::IpAddr;
 
 pub use super::service::{Failure, Service};
+use super::slots::{Host, Job};
+pub use super::slots::{HostSlot, JobSlot};
 use super::{
     BoardReport, Error, JobPhase, JobReport, OpenJob, Report, Request, STALL_MS, VERSION, Welcome, decode,
     encode, next,
@@ -48,52 +50,6 @@ pub struct Config<'c> {
     /// Milliseconds after which a [kept](OpenJob::keep) job without a host is dropped, if none of its clients is connected.
     /// `None` for never.
     pub keep_timeout: Option<u64>,
-}
-
-/// Slot for the connection of a host.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HostSlot(Option<Host>);
-
-impl HostSlot {
-    /// An unused slot.
-    pub const EMPTY: HostSlot = HostSlot(None);
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Host {
-    /// Its address, which identifies it when it connects again.
-    from: IpAddr,
-    connected_at: u64,
-    greeted: bool,
-    /// Time since which it does not read.
-    blocked_since: Option<u64>,
-}
-
-/// Slot for a job.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct JobSlot(Option<Job>);
-
-impl JobSlot {
-    /// An unused slot.
-    pub const EMPTY: JobSlot = JobSlot(None);
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    /// Host that opened it, while it is connected.
-    host: Option<usize>,
-    /// Address of the host that opened it. None for a job of the embedding program, which any host may change.
-    owner: Option<IpAddr>,
-    /// Time since which it has no host, or at which it had none and a client was connected.
-    abandoned: Option<u64>,
-    size: u32,
-    /// Whether clients are accepted.
-    served: bool,
-    /// Whether the host reports exits.
-    exits_reported: bool,
-    keep: bool,
-    /// Whether [`ManagementServer::poll_over`] has returned it.
-    over: bool,
 }
 
 /// Result of one request.
