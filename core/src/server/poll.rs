@@ -186,9 +186,12 @@ impl Server<'_> {
         let mut write = |reply: &Reply<'_>| {
             wire::encode_reply(conn.protocol, reply, thrid.map(Text::plain), buf).map(<[u8]>::len)
         };
-        // Every stored value fits into a reply. Only a list of codes from the host can be too long.
-        let too_long = Failure::Refusal(Refusal::Unprintable);
-        write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), too_long))).unwrap_or(0)
+        // Every stored value fits into a reply. Only the codes of a spawn that failed can be too long. They are left out.
+        let without_codes = match reply {
+            Reply::NotSpawned { why, .. } => why,
+            _ => Failure::Refusal(Refusal::Unprintable),
+        };
+        write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), without_codes))).unwrap_or(0)
     }
 
     /// Expands a response into a reply. Lists are written into `scratch`.
