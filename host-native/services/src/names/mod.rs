@@ -68,7 +68,7 @@ const fn per_connection(limits: Limits) -> Limits {
 /// Capacities of the name service inside a single run.
 pub const LIMITS_OF_RUN: Limits = per_connection(LIMITS);
 
-/// Returns the user's own path, and whether its directory is one that anybody could have made.
+/// Returns the user's own path, and whether its directory is one that another user could have made.
 fn default_path(runtime: Option<OsString>, user: u32) -> (PathBuf, bool) {
     match runtime.map(PathBuf::from).filter(|dir| dir.is_absolute()) {
         Some(dir) => (dir.join("hydrant-universe"), false),
