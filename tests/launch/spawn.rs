@@ -199,8 +199,9 @@ fn process_sets_are_named_by_host_program_and_user() {
         for name in hydrant://app/1 ocean; do say \"cmd=pset-info;name=$name;\"; hear; done
         say 'cmd=finalize;'; hear >/dev/null"
     );
-    let job = Job::hydrant("-n 1 -pset ocean true : -n 2 -pset ocean sh -c").arg(script);
-    let outcome = job.run();
+    let first = format!("{PMI2} say 'cmd=finalize;'; hear >/dev/null");
+    let job = Job::hydrant("-n 1 -pset ocean sh -c").arg(first).words(": -n 2 -pset ocean sh -c");
+    let outcome = job.arg(script).run();
     let lines = outcome.code(0).quiet().lines();
     let sizes = ["size=2", "size=2", "size=3", "size=3"];
     let all = lines.iter().zip(sizes).all(|(line, size)| line.contains(size));
@@ -245,5 +246,5 @@ fn a_stalled_fence_of_a_spawned_job_names_the_job() {
     std::fs::write(&fifo, "go\n").expect("rank 1 reads");
     let outcome = job.wait();
     outcome.code(0);
-    outcome.stderr_starts("hydrant: a fence of spawned job 1 has been waiting for 0.05 s: 1 of 2");
+    outcome.stderr_starts("hydrant: ranks of spawned job 1 have been waiting for 0.05 s: 1 of 2");
 }
