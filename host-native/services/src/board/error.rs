@@ -34,6 +34,16 @@ pub enum BoardError {
         /// Reason.
         why: String,
     },
+    /// The connection ended in the handshake.
+    #[error("the board at {addr} refuses the handshake: {why}")]
+    Handshake {
+        /// Its management port.
+        addr: SocketAddr,
+        /// Reason.
+        why: String,
+        /// Whether this host used a secret.
+        secret: bool,
+    },
     /// The board refused a request.
     #[error("the board at {addr} refuses {what}: {why}")]
     Refused {
@@ -73,6 +83,12 @@ impl BoardError {
         match self {
             BoardError::Unreachable { .. } => {
                 Some(format!("--target is the board's management port, {} by default", manage::PORT))
+            }
+            BoardError::Handshake { secret: true, .. } => {
+                Some("the board has another secret, or none, as all microcontrollers".to_owned())
+            }
+            BoardError::Handshake { secret: false, .. } => {
+                Some("the board may have a secret: set --secret-file FILE".to_owned())
             }
             BoardError::Refused { what, why, .. } => remedy(what, why).map(str::to_owned),
             _ => None,
