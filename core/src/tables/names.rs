@@ -27,16 +27,15 @@ pub(crate) struct Name {
 
 impl Name {
     /// Unused slot.
-    pub(crate) const EMPTY: Name =
-        Name {
-            name: Vec::new(),
-            port: Vec::new(),
-            owner: None,
-            publisher: Rank(0),
-            access: Access::Any,
-            waiting: 0,
-            serial: 0,
-        };
+    pub(crate) const EMPTY: Name = Name {
+        name: Vec::new(),
+        port: Vec::new(),
+        owner: None,
+        publisher: Rank(0),
+        access: Access::Any,
+        waiting: 0,
+        serial: 0,
+    };
 
     /// Returns whether the slot is free.
     pub(crate) fn is_free(&self) -> bool {

@@ -4,8 +4,8 @@ use super::super::Server;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::state::{Dialect, RankSlot, Response};
 use crate::tables::upcalls::Stage;
-use crate::wire::{Op, decimal};
 use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
+use crate::wire::{Op, decimal};
 
 /// Bytes of a reply about a job that are not its list of ranks.
 const LIST_REST: usize = 1536;

@@ -79,7 +79,9 @@ impl Server<'_> {
             let Some(requester) = self.requester(ConnId(conn)).filter(|_| is_member) else { continue };
             let first = *first.get_or_insert(requester.job);
             match gather.kind {
-                Gathering::Connect if first != requester.job => self.connections.connect(first, requester.job),
+                Gathering::Connect if first != requester.job => {
+                    self.connections.connect(first, requester.job)
+                }
                 Gathering::Disconnect => {
                     self.connections.disconnect(first, requester.job);
                 }

@@ -17,9 +17,9 @@ use crate::fault::{Malformed, Refusal};
 use crate::ids::{ConnId, Rank};
 use crate::limits::{Limit, SPAWN_PROGRAMS_MAX, THRID_MAX};
 use crate::state::{Conn, Dialect, Gathering, PendingReply, Phase, RankPhase, ReplyState, Response};
+use crate::tables::upcalls::Task;
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
-use crate::tables::upcalls::Task;
 use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Procs, WILDCARD, status};
 use crate::wire::{Integers, Op, Text};
 
@@ -178,6 +178,8 @@ impl Server<'_> {
                     && procs
                         .iter()
                         .all(|proc| proc.namespace == job.name.as_bytes() && proc.rank == requester.rank.0);
+                // Open MPI 4 sends this without a message.
+                let message = if message == b"N/A" { b"" } else { message };
                 self.abort(requester.conn, Some(code), !alone, Text::plain(message));
                 done
             }

@@ -76,7 +76,8 @@ impl Server<'_> {
         if !infos.find(b"pmix.wait").is_some_and(|info| info.as_bool() != Some(false)) {
             return Err(Refusal::NoName);
         }
-        let timeout = infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
+        let timeout =
+            infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
         let wait = timeout.map_or(FOREVER, |seconds| u64::from(seconds) * 1000);
         let at = self.names.wait(name)?;
         self.schedule(now, wait);
@@ -107,7 +108,9 @@ impl Server<'_> {
             Some((self.jobs.iter().find(|job| !job.name.is_empty() && job.spaces == owner)?, rank))
         });
         match (found, owner, self.names.name(name)) {
-            (Some((&[encoding, low, high], value)), Some((job, rank)), Some(key)) if encoding == writer.integers() as u8 => {
+            (Some((&[encoding, low, high], value)), Some((job, rank)), Some(key))
+                if encoding == writer.integers() as u8 =>
+            {
                 writer.status(status::SUCCESS);
                 writer.array(1);
                 writer.proc(job.name.as_bytes(), rank.0);

@@ -28,7 +28,8 @@ impl Server<'_> {
         let asks = |wanted: &[u8]| keys().any(|key| key == wanted);
         if asks(MEMBERS) {
             let mut names = queries.iter().filter_map(|query| query.qualifiers.find(PSET)?.as_string());
-            let name = names.next().and_then(|name| core::str::from_utf8(name).ok()).ok_or(Refusal::NoPset)?;
+            let name =
+                names.next().and_then(|name| core::str::from_utf8(name).ok()).ok_or(Refusal::NoPset)?;
             let which = self.psets.named_of(requester.job, name).ok_or(Refusal::NoPset)?;
             return Ok(Response::PsetMembers(which, 0));
         }
