@@ -71,7 +71,7 @@
 //!
 //! # Features
 //!
-//! All features are off by default. `alloc` adds storage on the heap. `log` and `defmt` select the destination of
+//! All features are off by default. `alloc` adds storage on the heap. `pmix` adds PMIx clients. `log` and `defmt` select the destination of
 //! logged events, and exclude each other.
 #![no_std]
 #![forbid(unsafe_code)]
