@@ -33,6 +33,10 @@ pub const SPAWN_PROGRAMS_MAX: u32 = 256;
 /// Length in bytes of the buffer that [`crate::Server::poll`] needs for any reply.
 pub const OUTPUT_MAX: usize = 4352;
 
+/// Milliseconds after which a rank counts as lost whose connection was closed between init and finalize. Its exit, which
+/// says more, mostly follows within this time.
+pub const CUT_OFF_DELAY: u64 = 500;
+
 /// Maximum length in bytes of a message to another node, unless the members of a group need more.
 pub const PEER_MESSAGE_MAX: usize = 32 * 1024;
 

@@ -89,7 +89,9 @@ pub enum Cause {
         /// Its exit.
         exit: Exit,
     },
-    /// Exit of the rank without init or after finalize while other ranks wait for it in a fence.
+    /// Exit of the rank without init while another rank is between init and finalize, or exit after finalize while
+    /// another rank waits for it in a fence. [`Exit::Lost`] for a rank whose connection was closed between init and
+    /// finalize and whose process lives.
     Absent {
         /// The rank.
         rank: Rank,
@@ -118,6 +120,9 @@ impl fmt::Display for Cause {
             Cause::Abort { code: None, .. } => write!(f, "rank {rank} aborted it"),
             Cause::NoFinalize { exit, .. } => write!(f, "rank {rank} {exit} between init and finalize"),
             Cause::Died { exit, .. } => write!(f, "rank {rank} {exit}"),
+            Cause::Absent { exit: Exit::Lost, .. } => {
+                write!(f, "rank {rank} closed its connection without finalize while others wait for it")
+            }
             Cause::Absent { exit, .. } => write!(f, "rank {rank} {exit} while others wait for it"),
         }
     }

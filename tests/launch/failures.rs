@@ -86,6 +86,44 @@ fn leaving_without_init_while_others_wait_ends_the_job() {
     }
 }
 
+/// Ranks that have initialized may wait for each other without PMI, as MPICH's do in shared memory.
+#[test]
+fn leaving_without_init_ends_the_job_of_ranks_that_have_initialized() {
+    let outcome = raw("-n 3", "only 0\nexit 0\nall\ninit1\nforever").run();
+    outcome.code(1).stderr_starts("hydrant: rank 0 exited with code 0 while others wait for it\n");
+    names(&outcome, 0, "2 other ranks were ended");
+    raw("-n 3", "exit 0").run().code(0).quiet();
+}
+
+#[test]
+fn a_rank_that_is_late_to_initialize_is_named() {
+    let steps = "only 0\ncat\nexit 6\nall\ninit1\nforever";
+    let mut job = raw("--fence-warning 0.1 -n 2", steps).hold_input().start();
+    job.await_stderr("ranks have been waiting for 0.1 s: 1 of 2 have come, missing: rank 0 (pid ");
+    job.end_input();
+    names(job.wait().code(6), 0, "exited with code 6 while others wait for it");
+}
+
+#[test]
+fn a_rank_that_is_cut_off_from_pmi_ends_the_job_once_others_wait_for_it() {
+    // The first closes the connection itself, the second one's is closed.
+    for cut in ["hangup", "send GET / HTTP/1.1\\n"] {
+        let outcome = raw("-n 3", &format!("init1\nonly 1\n{cut}\nforever\nall\nfence1\nsay never")).run();
+        outcome.code(1).says("never", 0);
+        names(&outcome, 1, "closed its PMI connection without finalizing while others wait for it");
+        outcome.stderr_ends("2 other ranks were ended");
+    }
+    // No rank waits for it.
+    let outcome = raw("-n 3", "init1\nonly 1\nhangup\nkill 9\nall\nforever").run();
+    names(outcome.code(137), 1, "died by SIGKILL");
+}
+
+#[test]
+fn survivors_of_a_rank_that_is_cut_off_go_on_without_cleanup() {
+    let steps = "init1\nonly 1\nhangup\nall\nonly 0,2\nfence1\nend1\nsay done";
+    raw("-disable-auto-cleanup -n 3", steps).run().says("done", 2);
+}
+
 #[test]
 fn failing_without_init_while_others_wait_ends_the_job() {
     let outcome = raw("-n 4", "only 3\nexit 9\nall\ninit1\nfence1\nsay never").run();

@@ -199,8 +199,9 @@ fn process_sets_are_named_by_host_program_and_user() {
         for name in hydrant://app/1 ocean; do say \"cmd=pset-info;name=$name;\"; hear; done
         say 'cmd=finalize;'; hear >/dev/null"
     );
-    let job = Job::hydrant("-n 1 -pset ocean true : -n 2 -pset ocean sh -c").arg(script);
-    let outcome = job.run();
+    let first = format!("{PMI2} say 'cmd=finalize;'; hear >/dev/null");
+    let job = Job::hydrant("-n 1 -pset ocean sh -c").arg(first).words(": -n 2 -pset ocean sh -c");
+    let outcome = job.arg(script).run();
     let lines = outcome.code(0).quiet().lines();
     let sizes = ["size=2", "size=2", "size=3", "size=3"];
     let all = lines.iter().zip(sizes).all(|(line, size)| line.contains(size));
@@ -229,7 +230,7 @@ fn descriptors_suffice_or_the_spawn_is_refused() {
     let command = job("-n 1", "init; spawn; end", programs).command_line();
     let job = Job::new("sh").args(["-c", "ulimit -n 64; exec \"$@\"", "sh"]).args(command);
     let outcome = job.env("SPAWN", request(programs)).run();
-    outcome.code(0).warns("open files, but the hard limit is 64");
+    outcome.code(0).warns("open files are needed, but the hard limit is 64");
     assert!(outcome.stdout.ends_with(&format!("errcodes={}11\n", "11,".repeat(39))), "{outcome}");
 }
 
@@ -245,5 +246,5 @@ fn a_stalled_fence_of_a_spawned_job_names_the_job() {
     std::fs::write(&fifo, "go\n").expect("rank 1 reads");
     let outcome = job.wait();
     outcome.code(0);
-    outcome.stderr_starts("hydrant: a fence of spawned job 1 has been waiting for 0.05 s: 1 of 2");
+    outcome.stderr_starts("hydrant: ranks of spawned job 1 have been waiting for 0.05 s: 1 of 2");
 }

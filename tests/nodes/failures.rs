@@ -89,6 +89,20 @@ fn a_daemon_that_is_killed_ends_the_job() {
 }
 
 #[test]
+fn leaving_without_init_ends_the_job_of_ranks_on_other_hosts() {
+    let outcome = raw("-n 8", "only 0\nexit 3\nall\ninit1\nforever").run();
+    outcome.code(3).stderr_starts("hydrant: rank 0 exited with code 3 while others wait for it\n");
+    outcome.stderr_ends("7 other ranks were ended");
+}
+
+#[test]
+fn a_rank_that_is_cut_off_from_pmi_is_lost_to_other_hosts() {
+    let outcome = raw("-n 4", "init1\nonly 1\nhangup\nforever\nall\nfence1\nsay never").run();
+    outcome.code(1).says("never", 0);
+    outcome.warns("rank 1 closed its PMI connection without finalizing while others wait for it\n");
+}
+
+#[test]
 fn a_daemon_that_stands_still_ends_the_job() {
     let job = raw("--heartbeat 4 -n 8", "init1\nfence1\nsay up\nforever").start();
     job.await_stdout("up\n", 8);
@@ -145,7 +159,22 @@ fn a_host_that_keeps_silent_is_named_with_the_option_that_waits_longer() {
 fn a_late_fence_names_who_is_missing() {
     let steps = "init1\nonly 0\ncount\nall\nfence1\nend1\nsay done";
     let mut job = raw("--fence-warning 0.2 -n 8", steps).hold_input().start();
-    job.await_stderr("a fence has been waiting for 0.2 s: it waits for 0 on host n1\n");
+    job.await_stderr("ranks have been waiting for 0.2 s: missing: rank 0 (pid ").await_stderr(" on n1)\n");
     job.end_input();
     job.wait().code(0).says("done", 8);
+}
+
+/// [`hydrant_tests::Running::wait`] fails when a process of the job is left.
+#[test]
+fn background_children_end_with_the_job() {
+    let outcome = shell("-n 8", "sleep 1000 & echo up").run();
+    outcome.code(0).says("up\n", 8);
+}
+
+#[test]
+fn a_killed_daemon_leaves_no_child_of_a_rank_behind() {
+    let job = shell("-n 8", "sleep 1000 & echo up; wait").start();
+    job.await_stdout("up\n", 8);
+    kill_process(daemons(&job)[0], Signal::KILL).expect("the daemon runs");
+    job.wait().code(1);
 }

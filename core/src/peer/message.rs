@@ -5,7 +5,7 @@
 //! | [`Head::Records`] | records: rank, key and value, each in postcard, concatenated |
 //! | [`Head::Arrive`], [`Head::Release`] of a group | its members: a bit a rank from the lowest of the first byte on, without zero bytes at the end |
 //! | [`Head::Arrive`], [`Head::Release`] of a fence or ring | nothing |
-//! | [`Head::Exits`] | ranks: job, rank, exit, and whether it failed, concatenated |
+//! | [`Head::Exits`] | ranks: job, rank, exit, whether it had initialized, and whether it failed, concatenated |
 //!
 //! The host delimits messages, and keeps those of one link in order.
 
@@ -47,7 +47,7 @@ pub enum Head {
         /// The collective.
         at: Collective,
     },
-    /// Exits of processes.
+    /// Exits of processes, and losses of ranks that are cut off from PMI.
     Exits,
 }
 
@@ -84,6 +84,8 @@ pub struct ExitReport {
     pub rank: u32,
     /// Exit of its process.
     pub exit: Exit,
+    /// Whether the rank had initialized.
+    pub joined: bool,
     /// Whether it failed in a job that continues without it.
     pub dead: bool,
 }

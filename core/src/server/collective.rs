@@ -14,7 +14,7 @@
 //! the cursor of the link on: towards the root those of this subtree, away from it all others. `peers.rs` sends and
 //! receives the messages and calls steps 3 and 5.
 //!
-//! A rank whose process has ended is excluded if its job continues, and ends the job otherwise.
+//! `lost.rs` decides what becomes of collectives that wait for a rank that has ended.
 
 use super::Server;
 use super::dispatch::Requester;
@@ -27,8 +27,8 @@ use crate::tables::fence::{Fence, Route};
 use crate::tables::kvs::Kind;
 use crate::tables::tracker::{FanIn, Tracker};
 use crate::time::Time;
-use crate::trace::{Cause, event};
-use crate::wire::{Group, Members, Op, Text};
+use crate::trace::event;
+use crate::wire::{Group, Members, Text};
 
 /// Last byte of the key that stores the count of a rank in a ring, beside its texts.
 pub(super) const RING_COUNT: u8 = b'c';
@@ -365,69 +365,8 @@ impl Server<'_> {
     }
 }
 
-/// Ranks that have ended.
-impl Server<'_> {
-    /// Excludes a rank that has ended in a job that continues: collectives neither wait for it nor count it.
-    pub(super) fn exclude(&mut self, job: JobId, rank: Rank) {
-        let Some(slot) = self.jobs[job.index()].slot(rank) else { return };
-        self.ranks[slot].excluded = true;
-        if self.ranks[slot].node == self.links.node() {
-            self.exclude_local(job, slot);
-        } else {
-            self.ranks[slot].ring = None;
-            self.update_children(job);
-        }
-        self.check_fence(job);
-        self.check_ring(job);
-        let Server { jobs, ranks, links, groups, .. } = self;
-        groups.exclude(job, rank.0, |rank| route(&jobs[job.index()], ranks, links, rank));
-        while let Some(group) = self.groups.complete(job) {
-            self.check_group(job, group);
-        }
-    }
-
-    /// Withdraws the arrivals of an excluded rank of this node.
-    fn exclude_local(&mut self, job: JobId, slot: usize) {
-        let state = &mut self.jobs[job.index()];
-        state.excluded_count += 1;
-        if core::mem::take(&mut self.ranks[slot].in_fence) {
-            state.fence.arrived -= 1;
-            let refused = Response::Refused(Op::Fence, Refusal::Rank);
-            self.respond_to_rank(slot, |what| (what == ReplyState::Fence).then_some(refused));
-        }
-        if self.ranks[slot].ring.take().is_some() {
-            self.jobs[job.index()].ring -= 1;
-            let refused = Response::Refused(Op::Ring, Refusal::Rank);
-            self.respond_to_rank(slot, |what| (what == ReplyState::Ring).then_some(refused));
-        }
-    }
-
-    /// Ends the job if a collective waits for a rank whose process has exited.
-    pub(super) fn check_for_exited(&mut self, job: JobId) {
-        let state = &self.jobs[job.index()];
-        if state.exited == 0 || !state.cleanup || state.ending.is_some() {
-            return;
-        }
-        let ranks = &self.ranks[state.slots()];
-        let gone = |rank: u32| {
-            let rank = &ranks[rank as usize];
-            rank.exit.is_some() && !rank.excluded
-        };
-        let missed = |&rank: &u32| {
-            let RankSlot { in_fence, ring, .. } = ranks[rank as usize];
-            gone(rank) && (state.fence.arrived > 0 && !in_fence || state.ring > 0 && ring.is_none())
-        };
-        let absent = (0..state.size).find(missed);
-        if let Some(rank) = absent.or_else(|| self.groups.waiting_for(job, gone))
-            && let Some(exit) = ranks[rank as usize].exit
-        {
-            self.end_job(job, Cause::Absent { rank: Rank(rank), exit });
-        }
-    }
-}
-
 /// Returns the route of a rank's arrival.
-fn route(job: &Job, ranks: &[RankSlot], links: &Links<'_>, rank: u32) -> Route {
+pub(super) fn route(job: &Job, ranks: &[RankSlot], links: &Links<'_>, rank: u32) -> Route {
     let Some(slot) = job.slot(Rank(rank)).and_then(|slot| ranks.get(slot)) else { return Route::Excluded };
     match links.below(slot.node) {
         // Nodes learn of an exit at different times, and must agree on whether the parent takes part.

@@ -132,7 +132,7 @@ impl Server<'_> {
         if warning > 0 {
             self.schedule(now, warning);
         }
-        self.check_for_exited(job);
+        self.check_for_lost(now, job);
     }
 
     #[cold]
@@ -190,10 +190,10 @@ impl Server<'_> {
             self.check_query(conn, command)?;
         }
         match *command {
-            Command::Init { version, .. } => return self.init(conn, version).map(ReplyState::Ready),
+            Command::Init { version, .. } => return self.init(now, conn, version).map(ReplyState::Ready),
             Command::InitAck { pmiid } => return self.init_ack(conn, pmiid).map(ReplyState::Ready),
             Command::FullInit { rank, jobid, .. } => {
-                return self.full_init(conn, rank, jobid).map(ReplyState::Ready);
+                return self.full_init(now, conn, rank, jobid).map(ReplyState::Ready);
             }
             _ => {}
         }

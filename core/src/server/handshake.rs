@@ -1,14 +1,16 @@
 //! Handshakes, which make a connection that of a rank.
 
 use super::Server;
+use super::dispatch::Requester;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, Rank};
-use crate::state::{Conn, Phase, RankPhase, Response};
+use crate::state::{Conn, Phase, Response};
+use crate::time::Time;
 use crate::trace::{Closing, event};
 use crate::wire::{Protocol, Text};
 
 impl Server<'_> {
-    pub(super) fn init(&mut self, conn: ConnId, version: u32) -> Result<Response, Refusal> {
+    pub(super) fn init(&mut self, now: Time, conn: ConnId, version: u32) -> Result<Response, Refusal> {
         let slot = &mut self.conns[conn.index()];
         // MPICH repeats `init` when a session is reopened, and Slurm's library at each PMI2_Init. Over PMI_PORT both
         // open another connection for it. That connection is refused, because a rank can join only once.
@@ -24,7 +26,7 @@ impl Server<'_> {
             }
             1 => {
                 slot.protocol = Protocol::V1;
-                self.join(conn);
+                self.join(now, conn);
                 let subversion = self
                     .requester(conn)
                     .map_or(1, |requester| self.jobs[requester.job.index()].pmi1_subversion);
@@ -49,6 +51,7 @@ impl Server<'_> {
 
     pub(super) fn full_init(
         &mut self,
+        now: Time,
         conn: ConnId,
         rank: Option<u32>,
         jobid: Option<Text<'_>>,
@@ -68,7 +71,7 @@ impl Server<'_> {
             let rank = rank.ok_or(Refusal::MissingField)?;
             self.claim(conn, Rank(rank))?;
         }
-        self.join(conn);
+        self.join(now, conn);
         Ok(Response::FullInit)
     }
 
@@ -83,7 +86,7 @@ impl Server<'_> {
         }
         let here = self.links.node();
         match self.rank_slot(job, Some(rank)).filter(|slot| slot.node == here) {
-            Some(slot) if known.is_none() && slot.conn.is_none() && slot.exit.is_none() => {
+            Some(slot) if known.is_none() && slot.may_connect() => {
                 slot.conn = Some(conn);
                 let slot = &mut self.conns[conn.index()];
                 slot.rank = Some(rank);
@@ -99,7 +102,7 @@ impl Server<'_> {
         }
     }
 
-    fn join(&mut self, conn: ConnId) {
+    fn join(&mut self, now: Time, conn: ConnId) {
         let slot = &mut self.conns[conn.index()];
         slot.phase = Phase::Ready;
         if slot.query {
@@ -107,9 +110,7 @@ impl Server<'_> {
         }
         slot.joined_pending |= !slot.joined;
         slot.joined = true;
-        let (job, rank) = (slot.job, slot.rank);
-        if let Some(slot) = self.rank_slot(job, rank) {
-            slot.phase = RankPhase::Initialized;
-        }
+        let Some(Requester { job, index, .. }) = self.requester(conn) else { return };
+        self.initialize(now, job, index);
     }
 }

@@ -258,7 +258,8 @@ pub struct JobSpec<'a> {
     /// Whether the host carries out requests about names ([`Output::Upcall`]), for a name service that several servers
     /// share. Otherwise this server has its own name service, which its jobs share.
     pub remote_names: bool,
-    /// Milliseconds after which a waiting fence is reported ([`Output::StalledFence`]). 0 for never.
+    /// Milliseconds after which a waiting fence is reported ([`Output::StalledFence`]), and ranks that have not
+    /// initialized that long after another one. 0 for never.
     pub fence_warning: u64,
 }
 
@@ -392,11 +393,12 @@ pub enum Output<'b> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         bytes: &'b [u8],
     },
-    /// A fence waits for ranks of this node for longer than [`JobSpec::fence_warning`]. Returned once per fence.
+    /// A fence, or the ranks that have initialized, wait for ranks of this node for longer than
+    /// [`JobSpec::fence_warning`]. Returned once per fence, and once per job for ranks that have not initialized.
     StalledFence {
         /// The job.
         job: JobId,
-        /// Ranks that have arrived.
+        /// Ranks that have arrived, or initialized.
         arrived: u32,
         /// Ranks that must arrive.
         size: u32,

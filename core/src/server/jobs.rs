@@ -10,6 +10,7 @@ use crate::limits::Limit;
 use crate::state::{Job, RankPhase, RankSlot};
 use crate::store::log;
 use crate::tables::kvs::{Kind, Owner};
+use crate::time::Time;
 use crate::trace::{Cause, Closing, Exit, event};
 
 impl Server<'_> {
@@ -94,7 +95,7 @@ impl Server<'_> {
         stored.map(|_| ()).map_err(|why| self.fault(why, Fault::BadAttribute))
     }
 
-    pub(super) fn exit(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Fault> {
+    pub(super) fn exit(&mut self, now: Time, job: JobId, rank: Rank, exit: Exit) -> Result<(), Fault> {
         let index = self.job(job)?.slot(rank).ok_or(Fault::NoSuchRank)?;
         if self.ranks[index].node != self.links.node() {
             return Err(Fault::NoSuchRank);
@@ -127,7 +128,7 @@ impl Server<'_> {
                 self.end_gathers(job);
                 self.exclude(job, rank);
             }
-            None if cleanup => self.check_for_exited(job),
+            None if cleanup => self.check_for_lost(now, job),
             None => self.exclude(job, rank),
         }
         self.report_exit(index);

@@ -8,6 +8,7 @@ mod handshake;
 mod inbox;
 mod io;
 mod jobs;
+mod lost;
 mod names;
 mod nodes;
 mod peers;
@@ -213,7 +214,7 @@ impl<'s> Server<'s> {
             Input::Define { job, name, members } => self.define(job, name, members)?,
             Input::Connected { job, other, connected } => self.connected(job, other, connected)?,
             Input::StalledFence { job } => self.report_missing(job)?,
-            Input::Peer { node, bytes } => self.receive_message(node, bytes)?,
+            Input::Peer { node, bytes } => self.receive_message(now, node, bytes)?,
             Input::PeerBlocked { node } => self.link_mut(node)?.blocked = true,
             Input::PeerWritable { node } => self.link_mut(node)?.blocked = false,
             Input::Program { job, first, count, appnum } => self.set_program(job, first, count, appnum)?,
@@ -233,8 +234,8 @@ impl<'s> Server<'s> {
                 self.conn_mut(conn)?.blocked = false;
                 self.check_ready(conn);
             }
-            Input::Closed { conn } => self.close_conn(conn)?,
-            Input::Exited { job, rank, exit } => self.exit(job, rank, exit)?,
+            Input::Closed { conn } => self.close_conn(now, conn)?,
+            Input::Exited { job, rank, exit } => self.exit(now, job, rank, exit)?,
             Input::DeregisterJob { job } => self.deregister_job(job)?,
             Input::Timeout => self.handle_timeout(now),
         }
@@ -338,7 +339,7 @@ impl<'s> Server<'s> {
         if let Some(slot) = slot {
             let here = self.links.node();
             let slot = &mut self.ranks[slot];
-            if slot.conn.is_some() || slot.exit.is_some() || slot.node != here {
+            if !slot.may_connect() || slot.node != here {
                 return Err(Fault::RankTaken);
             }
             slot.conn = Some(conn);
@@ -349,12 +350,15 @@ impl<'s> Server<'s> {
         Ok(())
     }
 
-    fn close_conn(&mut self, conn: ConnId) -> Result<(), Fault> {
+    fn close_conn(&mut self, now: Time, conn: ConnId) -> Result<(), Fault> {
         let Conn { job, rank, .. } = *self.conn(conn)?;
         if let Some(slot) = self.rank_slot(job, rank)
             && slot.conn == Some(conn)
         {
             slot.conn = None;
+            if slot.is_cut_off() {
+                self.schedule_cut_off(now, job);
+            }
         }
         if let Some(slot) = self.rank_slot(job, rank)
             && slot.pmix == Some(conn)
@@ -405,6 +409,8 @@ impl<'s> Server<'s> {
     }
 
     fn handle_timeout(&mut self, now: Time) {
+        let cut_off = self.check_cut_off(now);
+        let inits = self.check_inits(now);
         let jobs = &mut *self.jobs;
         let fences = jobs.iter_mut().filter_map(|job| job.fence.check(now, job.fence_warning)).min();
         let groups = self.groups.check(now, |job| jobs.get(job.index()).map_or(0, |job| job.fence_warning));
@@ -413,7 +419,7 @@ impl<'s> Server<'s> {
         let gets = self.expire_gets(now);
         #[cfg(not(feature = "pmix"))]
         let gets = None;
-        self.wake = [fences, groups, lookups, gets].into_iter().flatten().min();
+        self.wake = [cut_off, inits, fences, groups, lookups, gets].into_iter().flatten().min();
         self.events_pending = true;
     }
 

@@ -10,14 +10,16 @@ use crate::ids::{JobId, Rank};
 use crate::limits::PEER_MESSAGE_MAX;
 use crate::peer::links::Link;
 use crate::peer::message::{self, ExitReport, Head, Item, JobRef, Writer};
-use crate::state::Job;
+use crate::state::{Job, RankPhase};
 use crate::tables::kvs::{Kind, Owner};
+use crate::time::Time;
+use crate::trace::Exit;
 
 /// Maximum number of exits in one message.
 const EXITS_MAX: u32 = 192;
 
 impl Server<'_> {
-    /// Marks the exit of a process as pending for all neighbours.
+    /// Marks the exit of a process, or the loss of a rank that is cut off from PMI, as pending for all neighbours.
     pub(super) fn report_exit(&mut self, index: usize) {
         if self.links.are_any() {
             self.exits = self.exits.wrapping_add(1);
@@ -137,12 +139,14 @@ impl Server<'_> {
             for job in (0..self.limits.jobs).map(JobId) {
                 let state = &self.jobs[job.index()];
                 for (rank, slot) in (0u32..).zip(&self.ranks[state.slots()]) {
-                    let fresh = slot.end.wrapping_sub(from).wrapping_sub(1) < count;
-                    if let Some(exit) = slot.exit.filter(|_| fresh && link.carries(slot.node)) {
+                    let fresh = slot.end != 0 && slot.end.wrapping_sub(from).wrapping_sub(1) < count;
+                    if fresh && link.carries(slot.node) {
                         any |= writer.push(&ExitReport {
                             job: state.reference(job),
                             rank,
-                            exit,
+                            // A rank that is cut off from PMI has none.
+                            exit: slot.exit.unwrap_or(Exit::Lost),
+                            joined: slot.phase != RankPhase::New,
                             dead: slot.dead,
                         });
                     }
@@ -155,12 +159,12 @@ impl Server<'_> {
     }
 
     /// Applies a message from a neighbour.
-    pub(super) fn receive_message(&mut self, node: u32, bytes: &[u8]) -> Result<(), Fault> {
+    pub(super) fn receive_message(&mut self, now: Time, node: u32, bytes: &[u8]) -> Result<(), Fault> {
         let at = self.links.to(node).ok_or(Fault::BadNode)?;
         let (head, body) = message::split(bytes).ok_or(Fault::BadPeer)?;
         let link = self.links.get(at).ok_or(Fault::BadNode)?.clone();
         match head {
-            Head::Exits => self.receive_exits(&link, body),
+            Head::Exits => self.receive_exits(now, &link, body),
             // The job may be deregistered here before the sender's host deregisters it.
             Head::Records { job, .. } | Head::Arrive { job, .. } | Head::Release { job, .. }
                 if !self.is_current(job) =>
@@ -214,14 +218,14 @@ impl Server<'_> {
         Ok(())
     }
 
-    fn receive_exits(&mut self, link: &Link, body: &[u8]) -> Result<(), Fault> {
+    fn receive_exits(&mut self, now: Time, link: &Link, body: &[u8]) -> Result<(), Fault> {
         for gone in message::parts::<ExitReport>(body) {
             let ExitReport { job, rank, .. } = gone.ok_or(Fault::BadPeer)?;
             if self.is_current(job) {
                 self.remote_slot(link, job.job, rank)?;
             }
         }
-        for ExitReport { job, rank, exit, dead } in message::parts::<ExitReport>(body).flatten() {
+        for ExitReport { job, rank, exit, joined, dead } in message::parts::<ExitReport>(body).flatten() {
             if !self.is_current(job) {
                 continue;
             }
@@ -234,12 +238,15 @@ impl Server<'_> {
             let slot = &mut self.ranks[index];
             slot.exit = Some(exit);
             slot.dead = dead;
+            if joined {
+                slot.phase = RankPhase::Finalized;
+            }
             self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
             self.jobs[job.index()].exited += 1;
             self.report_exit(index);
             // Collectives do not wait for a rank that was killed alone.
             if cleanup && !dead {
-                self.check_for_exited(job);
+                self.check_for_lost(now, job);
             } else {
                 self.exclude(job, Rank(rank));
             }

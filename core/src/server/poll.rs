@@ -20,6 +20,7 @@ enum Event {
     /// The rank in this slot.
     Kill(usize),
     Ending(JobId),
+    StalledInit(JobId),
     StalledFence(JobId),
     StalledGroup(u32),
     /// Message of that many bytes for a node.
@@ -63,6 +64,7 @@ impl Server<'_> {
             let events_pending = (upcalls.unsent().map(Event::Upcall))
                 .or_else(|| aborted().map(Event::Kill))
                 .or_else(|| job(|job| job.ending_pending).map(Event::Ending))
+                .or_else(|| job(|job| job.init.stall == Stall::Pending).map(Event::StalledInit))
                 .or_else(|| job(|job| job.fence.stall == Stall::Pending).map(Event::StalledFence))
                 .or_else(|| groups.next_stalled().map(Event::StalledGroup));
             if events_pending.is_some() {
@@ -79,6 +81,7 @@ impl Server<'_> {
             Event::Upcall(upcall) => self.emit_upcall(upcall, buf),
             Event::Kill(rank) => self.emit_kill_rank(rank, buf),
             Event::Ending(job) => self.emit_abort_job(job, buf),
+            Event::StalledInit(job) => self.write_stalled_init(job, buf),
             Event::StalledFence(job) => self.write_stalled_fence(job, buf),
             Event::StalledGroup(group) => self.emit_stalled_group(group, buf),
             Event::Peer(node, len) => Some(Output::Peer { node, bytes: &buf[..len] }),
@@ -117,6 +120,15 @@ impl Server<'_> {
         let abort = self.ranks[index].abort.as_mut()?;
         abort.pending = false;
         Some(Output::KillRank { job: JobId(job as u32), rank, code: abort.code, message })
+    }
+
+    fn write_stalled_init<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
+        self.jobs[job.index()].init.stall = Stall::Reported;
+        let missing = name_ranks(self.late_ranks(job), buf.get_mut(..LIST_MAX)?);
+        let state = &self.jobs[job.index()];
+        let size = state.local - state.excluded_count;
+        let late = self.late_ranks(job).count() as u32;
+        Some(Output::StalledFence { job, arrived: size.saturating_sub(late), size, missing })
     }
 
     fn write_stalled_fence<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
@@ -189,9 +201,12 @@ impl Server<'_> {
         let mut write = |reply: &Reply<'_>| {
             wire::encode_reply(conn.protocol, reply, thrid.map(Text::plain), buf).map(<[u8]>::len)
         };
-        // Every stored value fits into a reply. Only a list of codes from the host can be too long.
-        let too_long = Failure::Refusal(Refusal::Unprintable);
-        write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), too_long))).unwrap_or(0)
+        // Every stored value fits into a reply. Only the codes of a spawn that failed can be too long. They are left out.
+        let without_codes = match reply {
+            Reply::NotSpawned { why, .. } => why,
+            _ => Failure::Refusal(Refusal::Unprintable),
+        };
+        write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), without_codes))).unwrap_or(0)
     }
 
     /// Expands a response into a reply. Lists are written into `scratch`.

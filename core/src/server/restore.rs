@@ -10,7 +10,7 @@ use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::SPAWN_PROGRAMS_MAX;
 use crate::peer::tree::Tree;
 use crate::snapshot::Reader;
-use crate::state::{Conn, Job, RankSlot, ReplyState, Response, RingPart};
+use crate::state::{Conn, Job, RankPhase, RankSlot, ReplyState, Response, RingPart};
 use crate::storage::{Layout, Storage};
 use crate::store::log::hash;
 use crate::tables::fence::Group;
@@ -116,6 +116,7 @@ impl<'s> Server<'s> {
             && job.message.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ')
             && self.jobs[..id.index()].iter().all(apart)
             && job.fence.arrived as usize == count(|rank| rank.in_fence)
+            && job.init.arrived as usize == count(|rank| rank.phase != RankPhase::New)
             && job.ring as usize == count(|rank| rank.ring.is_some())
             && job.exited as usize == count(|rank| rank.exit.is_some())
             && job.excluded_count as usize == count(|rank| rank.excluded)
@@ -141,7 +142,10 @@ impl<'s> Server<'s> {
                     (rank.node, rank.end) == (0, 0)
                         && rank.conn.is_none_or(back)
                         && rank.pmix.is_none_or(back)
-                        && (!rank.excluded || !rank.in_fence && rank.ring.is_none() && rank.exit.is_some())
+                        && (!rank.excluded
+                            || !rank.in_fence
+                                && rank.ring.is_none()
+                                && (rank.exit.is_some() || rank.is_cut_off()))
                         && rank.ring.is_none_or(|part| self.is_sound_part(part))
                         && rank.used.less(room).less(if rank.exit.is_some() { job.quota } else { Usage::NONE })
                             == Usage::NONE

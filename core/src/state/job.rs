@@ -8,6 +8,7 @@ use crate::limits::{JOBID_MAX, MESSAGE_TEXT_MAX};
 use crate::tables::fence::Fence;
 use crate::tables::kvs::{Spaces, Usage};
 use crate::tables::tracker::Tracker;
+use crate::time::Time;
 use crate::trace::{Cause, Exit};
 
 /// Slot of a job.
@@ -39,6 +40,8 @@ pub(crate) struct Job {
     pub(crate) spaces: Spaces,
     /// Quota of each rank in the log.
     pub(crate) quota: Usage,
+    /// Ranks of this node that have initialized, with the time of the first. The first `init` of a rank counts.
+    pub(crate) init: Fence,
     /// Fence of all ranks.
     pub(crate) fence: Fence,
     /// Number of ranks of this node that have arrived in the ring.
@@ -55,6 +58,8 @@ pub(crate) struct Job {
     pub(crate) exited: u32,
     /// Number of this node's ranks that collectives exclude, because they exited and the job continues.
     pub(crate) excluded_count: u32,
+    /// Time from which ranks of this node that are cut off from PMI count as lost. `None` if no rank has been.
+    pub(crate) cut_off: Option<Time>,
     /// Whether a connection has been opened for it.
     pub(crate) begun: bool,
     /// Cause of the abort, if it is aborted.
@@ -82,6 +87,7 @@ impl Job {
         fence_warning: 0,
         spaces: Spaces::NONE,
         quota: Usage::NONE,
+        init: Fence::NONE,
         fence: Fence::NONE,
         ring: 0,
         local: 0,
@@ -90,6 +96,7 @@ impl Job {
         ring_tracker: Tracker::NONE,
         exited: 0,
         excluded_count: 0,
+        cut_off: None,
         begun: false,
         ending: Some(Cause::Abort { rank: Rank(0), code: None }),
         ending_pending: false,
@@ -124,7 +131,8 @@ pub(crate) struct RankSlot {
     pub(crate) in_fence: bool,
     /// Whether it failed in a job that continues without it.
     pub(crate) dead: bool,
-    /// Whether it exited, with or without an error, in a job that continues. Collectives do not wait for it.
+    /// Whether it exited, with or without an error, or was cut off from PMI, in a job that continues. Collectives do
+    /// not wait for it.
     pub(crate) excluded: bool,
     /// Request to abort this rank alone, if it sent one.
     pub(crate) abort: Option<Aborted>,
@@ -140,6 +148,21 @@ pub(crate) struct RankSlot {
     pub(crate) group: u32,
     /// Number of its exit among all exits of processes, for messages to other nodes. 0 while it is alive.
     pub(crate) end: u32,
+}
+
+impl RankSlot {
+    /// Returns whether the rank is cut off from PMI: its connection was closed between init and finalize, and its
+    /// process lives. Only ranks of this node can be.
+    #[inline]
+    pub(crate) fn is_cut_off(&self) -> bool {
+        let connected = self.conn.is_some() || self.pmix.is_some();
+        self.phase == RankPhase::Initialized && !connected && self.exit.is_none()
+    }
+
+    /// Returns whether a connection may become this rank's.
+    pub(crate) fn may_connect(&self) -> bool {
+        self.conn.is_none() && self.exit.is_none() && !self.excluded
+    }
 }
 
 impl RankSlot {

@@ -101,7 +101,10 @@ impl RankFailure {
                 exit.to_string()
             }
             Cause::NoFinalize { exit, .. } => format!("{exit} without finalizing"),
-            Cause::Absent { exit, .. } => format!("{exit} while others wait for it in a fence"),
+            Cause::Absent { exit: Exit::Lost, .. } => {
+                "closed its PMI connection without finalizing while others wait for it".to_owned()
+            }
+            Cause::Absent { exit, .. } => format!("{exit} while others wait for it"),
         }
     }
 }
@@ -116,7 +119,10 @@ impl Abort {
     pub(crate) fn describe_others(&self, size: u32, never: u32) -> String {
         // Failed ranks, among those that ran and among those that had ended.
         let (ran, had_ended) = match self.reason {
-            AbortReason::Rank(RankFailure { cause: Cause::Abort { .. }, .. }) => (1, 0),
+            AbortReason::Rank(RankFailure {
+                cause: Cause::Abort { .. } | Cause::Absent { exit: Exit::Lost, .. },
+                ..
+            }) => (1, 0),
             AbortReason::Rank(_) => (0, 1),
             AbortReason::Host { ranks, .. } => (0, ranks),
         };
@@ -177,6 +183,13 @@ mod tests {
         let mut aborted = JobResult::default();
         aborted.abort(reason(absent), 0);
         assert!(!aborted.rank_exited(3, Exit::Signal(15)));
+    }
+
+    #[test]
+    fn a_rank_that_is_cut_off_runs_until_it_is_ended() {
+        let cut_off = abort(Cause::Absent { rank: Rank(1), exit: Exit::Lost });
+        assert_eq!(cut_off.reason.exit_code(), 1);
+        assert_eq!(cut_off.describe_others(4, 0), "2 other ranks were ended, 1 other rank had ended before");
     }
 
     #[test]

@@ -431,15 +431,6 @@ pub fn job_name(process: u32, ordinal: u32, nonce: u32, host: &str) -> String {
     name
 }
 
-/// The line for a fence that has waited for `warning` milliseconds in the job of that ordinal.
-pub fn stalled_fence_line(ordinal: u32, warning: u64, what: &str) -> String {
-    let of_job = match ordinal {
-        0 => String::new(),
-        ordinal => format!(" of spawned job {ordinal}"),
-    };
-    format!("a fence{of_job} has been waiting for {} s: {what}", warning as f64 / 1000.0)
-}
-
 #[cfg(test)]
 mod tests {
     use hydrant_core::Rank;
@@ -578,14 +569,5 @@ mod tests {
     fn a_job_name_fits() {
         assert_eq!(job_name(7, 1, 0xab, "n-1.x y"), "kvs_7_1_000000ab_n-1.xy");
         assert_eq!(job_name(7, 1, 0, &"h".repeat(300)).len(), JOBID_MAX);
-    }
-
-    #[test]
-    fn stalled_fences_are_described() {
-        assert_eq!(
-            stalled_fence_line(0, 1500, "it waits for 2"),
-            "a fence has been waiting for 1.5 s: it waits for 2"
-        );
-        assert_eq!(stalled_fence_line(3, 1000, "x"), "a fence of spawned job 3 has been waiting for 1 s: x");
     }
 }

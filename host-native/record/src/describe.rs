@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use hydrant_core::peer::message::{self, Collective, ExitReport, Head, Item, JobRef};
 use hydrant_core::server::{Consumed, Input, JobSpec, Output, Record};
-use hydrant_core::trace::Cause;
+use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::{Rank, Time};
 
 /// Describes a record in one line.
@@ -180,7 +180,7 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
         }
         Head::Exits => {
             let gone = message::parts::<ExitReport>(body).map_while(|gone| gone);
-            let gone = gone.map(|ExitReport { job: JobRef { job, .. }, rank, exit, dead }| {
+            let gone = gone.map(|ExitReport { job: JobRef { job, .. }, rank, exit, dead, .. }| {
                 format!("rank {rank} of job {job} {exit}{}", if dead { ", failed" } else { "" })
             });
             gone.collect::<Vec<_>>().join(", ")
@@ -204,7 +204,10 @@ fn of_cause(cause: &Cause) -> String {
         Cause::Abort { rank, code } => format!("rank {rank} aborted{}", with_code(*code)),
         Cause::NoFinalize { rank, exit } => format!("rank {rank} {exit} without finalizing"),
         Cause::Died { rank, exit } => format!("rank {rank} {exit}"),
-        Cause::Absent { rank, exit } => format!("rank {rank} {exit} before a collective that waits for it"),
+        Cause::Absent { rank, exit: Exit::Lost } => {
+            format!("rank {rank} closed its connection without finalizing while others wait for it")
+        }
+        Cause::Absent { rank, exit } => format!("rank {rank} {exit} while others wait for it"),
     }
 }
 

@@ -185,7 +185,7 @@ impl<'w> Table<'w> {
             }
             Some((Head::Exits, body)) => {
                 let gone = message::parts::<ExitReport>(body).map_while(|gone| gone);
-                for ExitReport { job: JobRef { job, .. }, rank, exit, dead } in gone {
+                for ExitReport { job: JobRef { job, .. }, rank, exit, dead, .. } in gone {
                     let failed = if dead { ", failed" } else { "" };
                     self.line(of(job, Some(Rank(rank))), mark, format_args!("{node}: {exit}{failed}"));
                 }

@@ -200,7 +200,7 @@ impl Model {
             return Ok(());
         }
         match self.job(job).ranks.get_mut(rank as usize) {
-            Some(process) if known.is_none() && process.conn.is_none() && process.exit.is_none() => {
+            Some(process) if known.is_none() && process.may_connect() => {
                 process.conn = Some(conn);
                 let state = self.conn(conn);
                 (state.rank, state.joined, state.joined_unsaid) = (Some(rank), true, true);
@@ -219,7 +219,12 @@ impl Model {
         state.joined_unsaid |= !state.joined;
         state.joined = true;
         let (job, rank) = (state.job, state.rank.expect("a client that joins is a rank"));
-        self.job(job).ranks[rank as usize].phase = Phase::Initialized;
+        let now = self.now;
+        let state = self.job(job);
+        if std::mem::replace(&mut state.ranks[rank as usize].phase, Phase::Initialized) == Phase::New {
+            state.init.get_or_insert((now, false));
+        }
+        self.check_absent(job);
     }
 
     fn command(&mut self, conn: u32, request: &Request) -> Result<Wait, Refusal> {

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use hydrant_core::limits::Limit;
-use hydrant_core::trace::Cause;
+use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::wire::Op;
 use hydrant_core::{JobId, Output, Rank, Refusal};
 
 use super::says::{Say, ranges};
-use super::state::{Group, Kind, Model, Wait};
+use super::state::{Group, Kind, Model, Phase, Process, Wait};
 
 impl Model {
     /// Everything of a job that waits for `wait` can be told.
@@ -138,35 +138,49 @@ impl Model {
         }
     }
 
-    /// A job ends when a rank waits for a process that has exited.
+    /// A job ends when a rank waits for one that is lost.
     pub(crate) fn check_absent(&mut self, job: u32) {
         let state = &self.jobs[&job];
         if !state.cleanup || state.ending {
             return;
         }
-        let gone = |rank: u32| {
-            let process = &state.ranks[rank as usize];
-            process.exit.is_some() && !process.buried
+        let lost = |rank: &u32| state.lost(*rank, self.now).is_some();
+        let any = |waits: fn(&Process) -> bool| state.ranks.iter().any(waits);
+        let fenced = any(|rank| rank.in_fence);
+        let ringed = any(|rank| rank.ring.is_some());
+        let initialized = any(|rank| rank.phase == Phase::Initialized && rank.exit.is_none());
+        let misses = |rank: &u32| {
+            let process = &state.ranks[*rank as usize];
+            fenced && !process.in_fence
+                || ringed && process.ring.is_none()
+                || initialized && process.phase == Phase::New
         };
-        let all_ranks = || 0..state.size();
-        let fenced = all_ranks().any(|rank| state.ranks[rank as usize].in_fence);
-        let ringed = all_ranks().any(|rank| state.ranks[rank as usize].ring.is_some());
-        let missed = all_ranks()
-            .filter(|_| fenced)
-            .filter(|&rank| gone(rank) && !state.ranks[rank as usize].in_fence)
-            .chain(state.groups.iter().flat_map(|group| {
-                group.members.difference(&group.arrived).copied().filter(|&rank| gone(rank))
-            }))
-            .chain(
-                all_ranks()
-                    .filter(|_| ringed)
-                    .filter(|&rank| gone(rank) && state.ranks[rank as usize].ring.is_none()),
-            )
-            .next();
-        if let Some(rank) = missed
-            && let Some(exit) = state.ranks[rank as usize].exit
+        let all_ranks = (0..state.size()).filter(misses);
+        let members = state.groups.iter().flat_map(|group| group.members.difference(&group.arrived).copied());
+        if let Some(rank) = all_ranks.chain(members).find(lost)
+            && let Some(exit) = state.lost(rank, self.now)
         {
             self.end(job, Cause::Absent { rank: Rank(rank), exit }, "");
+        }
+    }
+
+    /// Ranks whose connection was closed long enough ago are lost.
+    pub(crate) fn cut_off(&mut self) {
+        let now = self.now;
+        let due: Vec<u32> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.cut_off.is_some_and(|due| due <= now))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in due {
+            for rank in 0..self.jobs[&id].size() {
+                if !self.jobs[&id].cleanup && self.jobs[&id].lost(rank, now) == Some(Exit::Lost) {
+                    self.job(id).ranks[rank as usize].dead = true;
+                    self.bury(id, rank);
+                }
+            }
+            self.check_absent(id);
         }
     }
 
@@ -205,6 +219,21 @@ impl Model {
                 let missing = &ranges(missing);
                 events.push(format!("{:?}", Output::StalledFence { job: JobId(id), arrived, size, missing }));
             };
+            let late = |rank: &u32| {
+                let process = &job.ranks[*rank as usize];
+                process.phase == Phase::New && process.exit.is_none()
+            };
+            if let Some((since, reported @ false)) = &mut job.init
+                && due(*since)
+                && job.ranks.iter().any(|rank| rank.phase == Phase::New)
+            {
+                *reported = true;
+                let missing: BTreeSet<u32> = living.iter().copied().filter(late).collect();
+                let waits = |rank: &Process| rank.phase == Phase::Initialized && rank.exit.is_none();
+                if job.fence.is_none() && job.ranks.iter().any(waits) && !missing.is_empty() {
+                    say(living.len() - missing.len(), living.len(), missing);
+                }
+            }
             if let Some((since, late @ false)) = &mut job.fence
                 && due(*since)
             {
@@ -232,12 +261,15 @@ impl Model {
         let fences = self.jobs.values().filter(|job| job.fence_warning > 0).flat_map(|job| {
             let fence = job.fence.filter(|(_, late)| !late).map(|(since, _)| since);
             let groups = job.groups.iter().filter(|group| !group.late).map(|group| group.since);
-            fence.into_iter().chain(groups).map(|since| since + job.fence_warning)
+            let init = job.init.filter(|(_, reported)| !reported).map(|(since, _)| since);
+            let init = init.filter(|_| job.ranks.iter().any(|rank| rank.phase == Phase::New));
+            fence.into_iter().chain(groups).chain(init).map(|since| since + job.fence_warning)
         });
+        let cut_off = self.jobs.values().filter_map(|job| job.cut_off).filter(|&due| due > self.now);
         let lookups = self.conns.values().flat_map(|conn| &conn.owed).filter_map(|(_, wait)| match wait {
             Wait::Lookup(_, until) => Some(*until),
             _ => None,
         });
-        fences.chain(lookups).min()
+        fences.chain(cut_off).chain(lookups).min()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use hydrant_core::limits::Limit;
+use hydrant_core::limits::{CUT_OFF_DELAY, Limit};
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Cause, Closing, Exit};
 use hydrant_core::wire::Op;
@@ -72,6 +72,8 @@ impl Model {
             share,
             begun: false,
             ending: false,
+            init: None,
+            cut_off: None,
             fence: None,
             groups: Vec::new(),
             psets: Vec::new(),
@@ -126,7 +128,7 @@ impl Model {
         let state = self.job(job);
         if let Some(rank) = rank {
             let process = state.ranks.get_mut(rank as usize).ok_or(Fault::NoSuchRank)?;
-            if process.conn.is_some() || process.exit.is_some() {
+            if !process.may_connect() {
                 return Err(Fault::RankTaken);
             }
             process.conn = Some(id);
@@ -153,7 +155,12 @@ impl Model {
         let conn = self.conns.remove(&id).expect("the host closes what is open");
         self.unwanted(&conn.owed);
         if let Some(job) = self.jobs.get_mut(&conn.job) {
-            job.ranks.iter_mut().filter(|rank| rank.conn == Some(id)).for_each(|rank| rank.conn = None);
+            for rank in job.ranks.iter_mut().filter(|rank| rank.conn == Some(id)) {
+                rank.conn = None;
+                if rank.is_cut_off() {
+                    job.cut_off = Some(self.now + CUT_OFF_DELAY);
+                }
+            }
         }
     }
 
@@ -206,6 +213,7 @@ impl Model {
                 *wait = Wait::Say(Say::Refused(Op::Lookup, Refusal::NoName));
             }
         }
+        self.cut_off();
         self.late();
     }
 

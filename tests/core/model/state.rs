@@ -82,6 +82,18 @@ pub(crate) struct Process {
     pub(crate) used: Amount,
 }
 
+impl Process {
+    /// Its connection was closed between init and finalize.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.phase == Phase::Initialized && self.conn.is_none() && self.exit.is_none()
+    }
+
+    /// Whether a connection may become its own.
+    pub(crate) fn may_connect(&self) -> bool {
+        self.conn.is_none() && self.exit.is_none() && !self.buried
+    }
+}
+
 /// A barrier in the making: of a job, or of some of its ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
@@ -109,6 +121,10 @@ pub(crate) struct Job {
     pub(crate) share: Amount,
     pub(crate) begun: bool,
     pub(crate) ending: bool,
+    /// When the first of its ranks initialized, and whether those that had not were reported.
+    pub(crate) init: Option<(u64, bool)>,
+    /// When ranks whose connection was closed between init and finalize count as lost.
+    pub(crate) cut_off: Option<u64>,
     pub(crate) fence: Option<(u64, bool)>,
     pub(crate) groups: Vec<Group>,
     pub(crate) psets: Vec<(String, BTreeSet<u32>)>,
@@ -121,6 +137,13 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn size(&self) -> u32 {
         self.ranks.len() as u32
+    }
+
+    /// How a rank was lost, if nothing is to be expected of it in a job that ends with it.
+    pub(crate) fn lost(&self, rank: u32, now: u64) -> Option<Exit> {
+        let process = &self.ranks[rank as usize];
+        let cut_off = process.is_cut_off() && self.cut_off.is_some_and(|due| due <= now);
+        process.exit.or(cut_off.then_some(Exit::Lost)).filter(|_| !process.buried)
     }
 
     pub(crate) fn living(&self) -> impl Iterator<Item = u32> + '_ {

@@ -63,7 +63,7 @@ fn ranks_that_do_not_come_are_named() {
         other.wait().code(0).says("cut off", 1);
     }
     let outcome = server.wait();
-    outcome.code(1).warns("a fence has been waiting for 0.1 s: 2 of 3 ranks have come, it waits for 2\n");
+    outcome.code(1).warns("ranks have been waiting for 0.1 s: 2 of 3 have come, missing: 2\n");
     outcome.warns(
         "the job is given up: 2 of 3 ranks have come within 0.5 s\n  missing: 2\n  2 other ranks are cut off",
     );

@@ -66,6 +66,33 @@ fn port_and_attributes(peer: Peer) {
     }
 }
 
+/// Initialized ranks of MPICH on one host wait for each other in shared memory, and not in a fence.
+fn rank_without_init(peer: Peer) {
+    if !peer.there() {
+        return;
+    }
+    let program = peer.program("mpi_hello");
+    for options in ["", "--pmi-port"] {
+        let job = Job::hydrant(&format!("{options} -n 1 true : -n 2")).arg(&program);
+        job.run().code(1).stderr_starts("hydrant: rank 0 exited with code 0 while others wait for it\n");
+        let job = Job::hydrant(&format!("{options} --fence-warning 0.2 -n 1 cat : -n 2")).arg(&program);
+        let mut job = job.hold_input().start();
+        job.await_stderr("have come, missing: rank 0 (pid ");
+        job.end_input();
+        job.wait().code(1).warns("rank 0 exited with code 0 while others wait for it");
+    }
+}
+
+#[test]
+fn mpich5_rank_without_init() {
+    rank_without_init(Peer::Mpich5);
+}
+
+#[test]
+fn mpich4_rank_without_init() {
+    rank_without_init(Peer::Mpich4);
+}
+
 #[test]
 fn mpich5_hello() {
     hello(Peer::Mpich5);

@@ -56,7 +56,7 @@ impl Server<'_> {
             let len = match pmix::next_frame(rest) {
                 Ok(None) if full => Err(Malformed::TooLong),
                 Ok(None) => break,
-                Ok(Some(Frame::Hello { len, body })) => self.pmix_hello(conn, body).map(|()| Some(len)),
+                Ok(Some(Frame::Hello { len, body })) => self.pmix_hello(now, conn, body).map(|()| Some(len)),
                 Ok(Some(Frame::Message { len, tag, body })) => {
                     self.pmix_message(now, conn, tag, body).map(|done| done.then_some(len))
                 }
@@ -75,7 +75,7 @@ impl Server<'_> {
     }
 
     /// Executes a handshake. A refused client gets a status, and goes on without a server.
-    fn pmix_hello(&mut self, conn: ConnId, body: &[u8]) -> Result<(), Malformed> {
+    fn pmix_hello(&mut self, now: Time, conn: ConnId, body: &[u8]) -> Result<(), Malformed> {
         if self.conns[conn.index()].phase != Phase::Opened {
             return Err(Malformed::Handshake);
         }
@@ -83,7 +83,7 @@ impl Server<'_> {
         let dialect = hello.map(|hello| Dialect { integers: hello.integers, major: hello.major });
         let dialect = dialect.unwrap_or(Dialect { integers: Integers::Flexible, major: 0 });
         self.conns[conn.index()].pmix = Some(dialect);
-        let joined = hello.is_some_and(|hello| self.pmix_join(conn, &hello));
+        let joined = hello.is_some_and(|hello| self.pmix_join(now, conn, &hello));
         let answer = if joined { status::SUCCESS } else { status::BAD_PARAM };
         self.push_reply(conn, Vec::new(), ReplyState::Ready(Response::Hello(answer)));
         if !joined {
@@ -96,7 +96,7 @@ impl Server<'_> {
     /// Makes a connection that of a rank. Returns false if the client is not that rank.
     ///
     /// A rank that has finalized may connect again. Its earlier connection is then closed.
-    fn pmix_join(&mut self, conn: ConnId, hello: &Hello<'_>) -> bool {
+    fn pmix_join(&mut self, now: Time, conn: ConnId, hello: &Hello<'_>) -> bool {
         let here = self.links.node();
         let Conn { job, .. } = self.conns[conn.index()];
         let Some(state) = job.and_then(|job| self.jobs.get(job.index())) else { return false };
@@ -113,12 +113,14 @@ impl Server<'_> {
         }
         let slot = &mut self.ranks[index];
         slot.pmix = Some(conn);
-        slot.phase = RankPhase::Initialized;
         let open = &mut self.conns[conn.index()];
         open.rank = Some(Rank(hello.rank));
         open.phase = Phase::Ready;
         open.joined = true;
         open.joined_pending = true;
+        if let Some(Requester { job, index, .. }) = self.requester(conn) {
+            self.initialize(now, job, index);
+        }
         event!(debug, "conn {} is rank {} by PMIx", conn, Rank(hello.rank));
         true
     }

@@ -33,6 +33,13 @@ struct Cluster {
 
 impl Cluster {
     fn new(nodes: u32, radix: u32, size: u32, cleanup: bool, seed: u64) -> Cluster {
+        let mut all = Cluster::unjoined(nodes, radix, size, cleanup, seed);
+        (0..size).for_each(|rank| all.init(rank));
+        all
+    }
+
+    /// Servers whose ranks have connections and have not initialized.
+    fn unjoined(nodes: u32, radix: u32, size: u32, cleanup: bool, seed: u64) -> Cluster {
         let mut hosts = Vec::new();
         for node in 0..nodes {
             let mut host = Host::with_limits(LIMITS);
@@ -48,10 +55,14 @@ impl Cluster {
         for rank in 0..size {
             let host = all.host(rank);
             host.open(rank, Some(rank));
-            host.says(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
-            host.replies.clear();
         }
         all
+    }
+
+    fn init(&mut self, rank: u32) {
+        let host = self.host(rank);
+        host.says(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
+        host.replies.clear();
     }
 
     fn node(&self, rank: u32) -> usize {
@@ -522,4 +533,48 @@ fn the_missing_are_named_where_they_are() {
     all.says(0, "barrier_in");
     all.hosts[2].tell(Input::StalledFence { job: JOB });
     assert!(all.hosts[2].events.pop().is_some_and(|late| late.contains("missing: \"1,3\"")));
+}
+
+#[test]
+fn an_exit_without_init_ends_the_job_on_another_node() {
+    for exits_first in [true, false] {
+        let mut all = Cluster::unjoined(5, 2, 4, true, 3);
+        let exit = Exit::Code(0);
+        if !exits_first {
+            all.init(3);
+        }
+        all.host(0).exits(0, exit);
+        all.after_command();
+        if exits_first {
+            all.init(3);
+        }
+        let cause = Cause::Absent { rank: Rank(0), exit };
+        let ended = std::format!("{:?}", Output::AbortJob { job: JOB, cause, message: "" });
+        assert_eq!(all.host(3).events, [ended]);
+        assert!(all.host(1).events.is_empty() && all.hosts[0].events.is_empty());
+    }
+}
+
+#[test]
+fn a_rank_that_is_cut_off_is_lost_to_other_nodes() {
+    for cleanup in [true, false] {
+        let mut all = Cluster::new(4, 2, 3, cleanup, 5);
+        all.host(2).tell(Input::Closed { conn: ConnId(2) });
+        all.host(2).now = Time(crate::limits::CUT_OFF_DELAY);
+        all.host(2).tell(Input::Timeout);
+        all.after_command();
+        all.says(0, "barrier_in");
+        all.says(1, "barrier_in");
+        all.after_command();
+        let cause = Cause::Absent { rank: Rank(2), exit: Exit::Lost };
+        let ended = std::format!("{:?}", Output::AbortJob { job: JOB, cause, message: "" });
+        if cleanup {
+            assert_eq!(all.host(0).events, [ended]);
+        } else {
+            assert_eq!(all.replies.len(), 2, "the job continues without it: {:?}", all.replies);
+        }
+        // Its exit follows later.
+        all.host(2).exits(2, Exit::Code(0));
+        all.after_command();
+    }
 }

@@ -51,6 +51,8 @@ fn it_counts_for_nothing_in_the_rank_s_life() {
     query(&mut host, 0, "pmirank=0;");
     host.tell(Input::Exited { job: JOB, rank: Rank(0), exit: Exit::Code(0) });
     assert!(host.events.is_empty(), "it has not been initialized: {:?}", host.events);
+    let mut host = Host::with_limits(SMALL);
+    host.job(spec(2));
     // A connected rank must still finalize on its own connection.
     host.open(1, Some(1));
     host.join_v2(1, "pmirank=1;");

@@ -4,8 +4,8 @@ use hydrant_core::{JobId, Rank};
 
 use super::{Action, Head, StalledFence};
 use crate::error::Error;
-use crate::jobs::stalled_fence_line;
 use crate::protocol::{BackendFailure, Order, OutputChunk, Report, decode};
+use crate::stalled::stalled_line;
 
 /// Most lines that are printed about one stalled fence, each about one node.
 const STALLED_LINES_MAX: u32 = 16;
@@ -174,8 +174,8 @@ impl Head {
             self.send_all(Order::StalledFence(id));
         }
         if is_shown {
-            let what = format!("it waits for {missing} on host {}", self.host(node));
-            self.print(stalled_fence_line(self.jobs[id].ordinal, warning, &what));
+            let missing = self.jobs[id].name_missing(missing, self.host(node));
+            self.print(stalled_line(self.jobs[id].ordinal, warning, None, &missing));
         }
     }
 }

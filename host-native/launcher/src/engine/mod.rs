@@ -114,6 +114,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     };
     let outlets = Outlets::new(plan, &reactor.poller)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
+    engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
     engine.preload = preload;
     engine.recording = recording;
     engine.sharing = sharing;

@@ -1,6 +1,6 @@
 //! Messages about jobs at their end.
 
-use hydrant_control::{EndReport, stalled_fence_line};
+use hydrant_control::EndReport;
 use hydrant_core::JobId;
 
 use super::Engine;
@@ -29,12 +29,5 @@ impl Engine<'_, '_> {
             None => None,
         };
         lines.into_iter().for_each(|lines| self.sinks.print(&lines));
-    }
-
-    /// Prints that a fence on this machine is stalled.
-    pub(super) fn report_stalled_fence(&mut self, job: JobId, what: &str) {
-        let warning = self.plan.options.fence_warning.as_millis() as u64;
-        let ordinal = self.jobs.get(job).map_or(0, |job| job.ordinal);
-        self.sinks.print(&stalled_fence_line(ordinal, warning, what));
     }
 }

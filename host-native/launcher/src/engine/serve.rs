@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io;
 
-use hydrant_control::DaemonEvent;
+use hydrant_control::{DaemonEvent, stalled_line};
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, JobId, Rank};
 use hydrant_driver::{CloseReason, Event, LAST_READS, OVERRUN, is_out_of_files};
@@ -134,8 +134,11 @@ impl Engine<'_, '_> {
     }
 
     fn stalled_fence(&mut self, job: JobId, arrived: u32, size: u32, missing: &str) {
-        let text = format!("{arrived} of {size} ranks have come, it waits for {missing}");
-        self.report_stalled_fence(job, &text);
+        let warning = self.plan.options.fence_warning.as_millis() as u64;
+        let Some(job) = self.jobs.get(job) else { return };
+        let missing = job.name_missing(missing, &self.host);
+        let line = stalled_line(job.ordinal, warning, Some((arrived, size)), &missing);
+        self.sinks.print(&line);
     }
 
     /// Handles a closed connection of a client.

@@ -49,6 +49,8 @@ pub(super) struct Endpoint<'s> {
     ports: Vec<Option<JobPort>>,
     events: VecDeque<JobEvent>,
     counters: BoardReport,
+    /// Number of connections from addresses outside `allow`.
+    foreign: u64,
     keys: Vec<Key>,
     /// Dropped last: it may wait for its reader.
     log: Log,
@@ -78,6 +80,7 @@ impl<'s> Endpoint<'s> {
             ports: Vec::new(),
             events: VecDeque::new(),
             counters: BoardReport { sockets: limits.conns, ..BoardReport::default() },
+            foreign: 0,
             keys: Vec::new(),
             log: Log::stderr("hydrant serve", Token::Log)?,
         })
@@ -278,11 +281,15 @@ impl<'s> Endpoint<'s> {
         Ok(())
     }
 
-    /// Returns whether clients from this address are accepted. Logs a refusal.
+    /// Returns whether clients from this address are accepted. Logs the first refusal, and then the number of refusals
+    /// whenever it has grown tenfold.
     pub(super) fn allows(&mut self, from: SocketAddr) -> bool {
         let allowed = self.allow.is_empty() || self.allow.iter().any(|network| network.contains(from.ip()));
         if !allowed {
-            self.log(&format!("refused {from}: --allow has no network with this address"));
+            self.foreign += 1;
+            if let Some(line) = foreign_line(self.foreign, from) {
+                self.log(&line);
+            }
         }
         allowed
     }
@@ -374,6 +381,17 @@ impl JobEvent {
     }
 }
 
+/// Returns the line for the log about the refused connection with this number: the first and each power of ten.
+fn foreign_line(number: u64, from: SocketAddr) -> Option<String> {
+    match number {
+        1 => Some(format!("refused {from}: --allow has no network with this address")),
+        _ if 10_u64.pow(number.ilog10()) == number => Some(format!(
+            "refused {number} connections from addresses outside the networks of --allow, the last one from {from}"
+        )),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -412,6 +430,17 @@ mod tests {
         let mut stream = TcpStream::connect(addr).unwrap();
         stream.write_all(format!("cmd=initack pmiid={rank}\n").as_bytes()).unwrap();
         stream
+    }
+
+    #[test]
+    fn refused_addresses_fill_no_log() {
+        let from = ([10, 0, 0, 1], 5).into();
+        let lines: Vec<String> = (1..=100_000).filter_map(|number| foreign_line(number, from)).collect();
+        assert_eq!(lines.len(), 6);
+        assert_eq!(lines[0], "refused 10.0.0.1:5: --allow has no network with this address");
+        assert!(
+            lines[5].starts_with("refused 100000 connections ") && lines[5].ends_with(" from 10.0.0.1:5")
+        );
     }
 
     #[test]

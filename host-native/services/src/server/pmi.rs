@@ -188,7 +188,7 @@ impl PmiServer<'_, '_> {
             JobEvent::StalledFence { arrived, size, missing, .. } => {
                 let seconds = self.options.job.fence_warning.as_secs_f64();
                 self.endpoint.log(&format!(
-                    "a fence has been waiting for {seconds} s: {arrived} of {size} ranks have come, it waits for {missing}"
+                    "ranks have been waiting for {seconds} s: {arrived} of {size} have come, missing: {missing}"
                 ));
             }
             JobEvent::Closed { rank: Some(rank), why, .. } => {
