@@ -73,7 +73,7 @@ impl Server<'_> {
             self.names.take(name);
             return Ok(ReplyState::Ready(Response::Port(name)));
         }
-        if !infos.find(b"pmix.wait").is_some_and(|info| info.as_bool() != Some(false)) {
+        if infos.find(b"pmix.wait").is_none_or(|info| info.as_bool() == Some(false)) {
             return Err(Refusal::NoName);
         }
         let timeout =
