@@ -117,7 +117,7 @@ impl Server<'_> {
                 ranks.filter(move |(_, rank)| rank.group == context).map(move |(rank, _)| (job, rank))
             })
         };
-        // A member that has constructed another group since no longer counts.
+        // A member that has constructed another group since does not count.
         if of_jobs().count() as u32 != members {
             return writer.status(status::ERROR);
         }
