@@ -99,7 +99,9 @@ impl BoardError {
 /// Returns the remedy for a refusal.
 fn remedy(what: &str, why: &Error) -> Option<&'static str> {
     match why {
-        Error::Order if what == RECORDING => Some("restart the board: it records only before its first job"),
+        Error::Order if what == RECORDING => {
+            Some("wait until its job is over: a recording begins before a job")
+        }
         Error::NoRecording => Some("record a job of 'hydrant run' instead"),
         Error::Busy => Some("wait until its host has finished, or use another board"),
         Error::Fault(Fault::Full(Limit::Jobs, _)) => {
