@@ -50,7 +50,8 @@ impl Server<'_> {
                     }
                     Err(malformed) => self.close(conn, Closing::Malformed(malformed)),
                 },
-                Ok(None) if full => self.close(conn, Closing::Malformed(Malformed::TooLong)),
+                // Consumed bytes make room in the host's buffer.
+                Ok(None) if full && rest.len() == bytes.len() => self.close(conn, Closing::Malformed(Malformed::TooLong)),
                 Ok(None) => break,
                 Err(malformed) => self.close(conn, Closing::Malformed(malformed)),
             }
@@ -92,7 +93,7 @@ impl Server<'_> {
         };
         let state = result.unwrap_or_else(|why| {
             event!(warn, "conn {} refused: {}", conn, why);
-            self.note_limit(why);
+            self.note_limit(conn, why);
             ReplyState::Ready(Response::Refused(op, why))
         });
         let thrid = kept.unwrap_or_default();

@@ -184,7 +184,8 @@ pub enum Input<'a> {
         /// From the first byte not consumed.
         #[serde(borrow, serialize_with = "in_one_piece")]
         bytes: &'a [u8],
-        /// Whether the host's buffer is full, so that an incomplete message cannot be completed.
+        /// Whether the host's buffer is full. If the server consumes nothing of it, the incomplete message in it cannot be
+        /// completed, and the connection is closed.
         full: bool,
     },
     /// The connection's send buffer is full. `poll` returns nothing for it until [`Writable`](Input::Writable).

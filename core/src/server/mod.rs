@@ -54,7 +54,7 @@ use crate::trace::event;
 ///   there may be one.
 /// - Time: [`poll_at`](Server::poll_at) returns when [`Input::Timeout`] is due.
 /// - Status: [`job_report`](Server::job_report), [`rank_report`](Server::rank_report), [`used`](Server::used), and
-///   [`take_limit_hit`](Server::take_limit_hit), which reports each exhausted limit once.
+///   [`take_limit_hit`](Server::take_limit_hit), which reports each exhausted limit once per job.
 /// - State: [`snapshot`](Server::snapshot) and [`restore`](Server::restore).
 ///
 /// # Order of calls

@@ -168,13 +168,21 @@ impl<R> Job<R> {
         self.running
     }
 
-    /// Aborts the job. Returns its exit code, or `None` if it is being aborted or canceled already.
-    pub fn abort(&mut self, reason: AbortReason) -> Option<u8> {
+    /// Aborts the job and records its exit code. Returns false if it is being aborted or canceled already.
+    pub fn abort(&mut self, reason: AbortReason, status: &mut ExitStatus) -> bool {
         if self.canceled.is_some() || self.result.is_aborted() {
-            return None;
+            return false;
         }
+        let culprit = match &reason {
+            AbortReason::Rank(failure) => Some(failure.cause.rank().0),
+            AbortReason::Host { .. } => None,
+        };
+        let exited = self.result.first.filter(|&(rank, _)| Some(rank) == culprit);
+        let culprit_ended = culprit.is_some_and(|rank| self.ranks[rank as usize].exit.is_some());
         let finished = self.count_exited(|_| true);
-        Some(self.result.abort(reason, finished))
+        let code = self.result.abort(reason, finished, culprit_ended);
+        status.record_abort(exited.map(|(_, exit)| exit_code(exit)), code);
+        true
     }
 
     /// Whether the job is being aborted.
@@ -507,7 +515,9 @@ mod tests {
         assert_eq!(job.rank_exited(3, Exit::Code(0), None), None);
         let cause = Cause::Abort { rank: Rank(1), code: Some(5) };
         let reason = || AbortReason::Rank(RankFailure { cause, message: "bad input".into() });
-        assert_eq!((job.abort(reason()), job.abort(reason())), (Some(5), None));
+        let mut status = ExitStatus::default();
+        assert!(job.abort(reason(), &mut status) && !job.abort(reason(), &mut status));
+        assert_eq!(status.code(), 5);
         assert_eq!(
             lines(&job),
             "rank 1 aborted the job with code 5: bad input\n  rank 1 on n1, pid 101, program a.out\n  2 other ranks were \
@@ -516,12 +526,40 @@ mod tests {
         let what = "host n2 (node 2): its daemon is lost".to_owned();
         let mut lost = self::job(4);
         lost.rank_lost(0);
-        lost.abort(AbortReason::Host { what, ranks: 1, below: 2 });
+        assert!(lost.abort(AbortReason::Host { what, ranks: 1, below: 2 }, &mut status));
         assert_eq!(
             lines(&lost),
             "host n2 (node 2): its daemon is lost\n  1 rank was running there and on the 2 hosts below it, 3 other ranks \
              were ended"
         );
+    }
+
+    /// With a board the request arrives over another connection than the exit.
+    #[test]
+    fn an_abort_that_arrives_after_the_exit_of_its_rank_gives_the_exit_code() {
+        let mut job = job(3);
+        let mut status = ExitStatus::default();
+        job.rank_exited(1, Exit::Signal(11), None).into_iter().for_each(|code| status.record_failure(code));
+        assert_eq!(status.code(), 139);
+        let cause = Cause::Abort { rank: Rank(1), code: Some(5) };
+        let reason = AbortReason::Rank(RankFailure { cause, message: String::new() });
+        assert!(job.abort(reason, &mut status));
+        assert_eq!(status.code(), 5);
+        assert_eq!(
+            lines(&job),
+            "rank 1 aborted the job with code 5\n  rank 1 on n1, pid 101, program a.out\n  2 other ranks were ended"
+        );
+    }
+
+    #[test]
+    fn the_failure_of_another_rank_comes_first() {
+        let mut job = job(3);
+        let mut status = ExitStatus::default();
+        job.rank_exited(2, Exit::Code(3), None).into_iter().for_each(|code| status.record_failure(code));
+        let cause = Cause::Abort { rank: Rank(1), code: Some(5) };
+        let reason = AbortReason::Rank(RankFailure { cause, message: String::new() });
+        assert!(job.abort(reason, &mut status));
+        assert_eq!(status.code(), 3);
     }
 
     #[test]

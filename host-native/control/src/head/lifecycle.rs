@@ -159,9 +159,9 @@ impl Head {
 
     /// Aborts a job, unless it is being aborted already.
     pub(super) fn abort(&mut self, id: JobId, reason: AbortReason) {
-        let Some(code) = self.jobs.get_mut(id).and_then(|job| job.abort(reason)) else { return };
-        self.status.record_failure(code);
-        self.send_all(Order::AbortJob(id));
+        if self.jobs.get_mut(id).is_some_and(|job| job.abort(reason, &mut self.status)) {
+            self.send_all(Order::AbortJob(id));
+        }
     }
 
     /// Ends jobs that no node is busy with, and the run after the last of them.
