@@ -138,6 +138,8 @@ pub enum Closing {
     Refused,
     /// Deregistered job.
     JobOver,
+    /// Connection whose rank has introduced itself again over another one.
+    Replaced,
 }
 
 impl fmt::Display for Closing {
@@ -146,6 +148,7 @@ impl fmt::Display for Closing {
             Closing::Malformed(what) => what.fmt(f),
             Closing::Refused => f.write_str("its introduction was turned down"),
             Closing::JobOver => f.write_str("its job is over"),
+            Closing::Replaced => f.write_str("its rank has connected again"),
         }
     }
 }

@@ -219,6 +219,13 @@ pub enum Input<'a> {
         /// The job.
         job: JobId,
     },
+    /// The host has verified that the client of a connection runs as the user of its job. When the client introduces
+    /// itself as a rank that has an idle connection, it replaces that connection. MPICH connects again over `PMI_PORT` at
+    /// each init, and leaves its earlier connection open. Follows [`Opened`](Input::Opened).
+    Verified {
+        /// The connection.
+        conn: ConnId,
+    },
 }
 
 impl<'a> Input<'a> {

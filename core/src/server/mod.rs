@@ -230,6 +230,7 @@ impl<'s> Server<'s> {
             Input::Exited { job, rank, exit } => self.exit(now, job, rank, exit)?,
             Input::DeregisterJob { job } => self.deregister_job(job)?,
             Input::Timeout => self.handle_timeout(now),
+            Input::Verified { conn } => self.conn_mut(conn)?.verified = true,
         }
         Ok(Consumed::default())
     }

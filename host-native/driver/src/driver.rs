@@ -9,6 +9,7 @@ use hydrant_reactor::{Interest, Key, KeyRange, Poller, Sent};
 use rustix::net::SocketAddrAny;
 
 use crate::conns::{Conns, Received};
+use crate::port::is_local_connection;
 use crate::{BackendError, CloseReason, Error, Event};
 
 /// Time in milliseconds that a client has to introduce itself.
@@ -86,7 +87,8 @@ where
     }
 
     /// Adds the connection of a client to a job. `rank` is none for a client that has to introduce itself within
-    /// [`HANDSHAKE_TIMEOUT`]. Returns none at the limit of connections.
+    /// [`HANDSHAKE_TIMEOUT`]. The user of a client on this machine has been checked, as [`TcpPort`](crate::TcpPort) does.
+    /// Returns none at the limit of connections.
     ///
     /// # Errors
     /// The backend or the poller refuses the connection.
@@ -98,9 +100,13 @@ where
         now: u64,
         poller: &Poller,
     ) -> Result<Option<ConnId>, Error> {
+        let verified = rank.is_none() && is_local_connection(&fd);
         let Some(id) = self.conns.open(fd, job, rank, now) else { return Ok(None) };
         self.watch(id, poller)?;
         self.handle(now, Input::Opened { conn: ConnId(id), job, rank })?;
+        if verified {
+            self.handle(now, Input::Verified { conn: ConnId(id) })?;
+        }
         Ok(Some(ConnId(id)))
     }
 

@@ -1,5 +1,6 @@
 //! Tests of the server by its inputs and outputs.
 
+mod again;
 mod dynamic;
 mod lost;
 mod names;
