@@ -27,7 +27,8 @@ pub enum Fault {
     RankTaken,
     /// A job without ranks.
     EmptyJob,
-    /// A job id that is empty, too long, or holds a byte that either protocol reserves.
+    /// A job id that is empty, too long or in use, or that holds a blank, `;`, `=`, `\\` or a byte that is not printable
+    /// ASCII.
     BadJobId,
     /// A limit that is reached. The second number is the limit's size.
     Full(Limit, u32),
@@ -173,20 +174,20 @@ pub enum Damage {
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Damage::Header => "it does not begin as a snapshot of this version does",
-            Damage::Digest => "its digest is wrong, so it was changed or cut short",
-            Damage::Encoding => "it does not hold the tables of a server",
-            Damage::Limits => "its limits are too large for this machine",
-            Damage::Jobs => "its jobs contradict themselves",
-            Damage::Ranks => "its ranks contradict themselves",
-            Damage::Conns => "its connections contradict themselves",
-            Damage::Kvs => "its key-value log contradicts itself",
-            Damage::Groups => "its groups contradict themselves",
-            Damage::Names => "its names contradict themselves",
-            Damage::Upcalls => "its requests to the host contradict themselves",
-            Damage::Psets => "its process sets contradict themselves",
-            Damage::Nodes => "it is of one node among several, which cannot be restored alone",
-            Damage::Turn => "it says that it is the turn of no connection",
+            Damage::Header => "header of another format or version",
+            Damage::Digest => "wrong digest: changed or truncated bytes",
+            Damage::Encoding => "not the tables of a server",
+            Damage::Limits => "limits too large for this machine",
+            Damage::Jobs => "inconsistent jobs",
+            Damage::Ranks => "inconsistent ranks",
+            Damage::Conns => "inconsistent connections",
+            Damage::Kvs => "inconsistent key-value log",
+            Damage::Groups => "inconsistent groups",
+            Damage::Names => "inconsistent names",
+            Damage::Upcalls => "inconsistent upcalls",
+            Damage::Psets => "inconsistent process sets",
+            Damage::Nodes => "one node of several, which cannot be restored alone",
+            Damage::Turn => "index of the next connection beyond the limit",
         })
     }
 }
@@ -201,13 +202,13 @@ impl fmt::Display for Fault {
             Fault::NoSuchRank => "the job has no such rank",
             Fault::RankTaken => "the rank is connected already or has exited",
             Fault::EmptyJob => "a job needs at least one rank",
-            Fault::BadJobId => "the job id is empty, too long, or holds a reserved character",
+            Fault::BadJobId => "the job id is empty, too long, in use, or holds a reserved character",
             Fault::Full(limit, size) => {
                 return write!(f, "the limit {} of {size} is used up", limit.name());
             }
-            Fault::BadAttribute => "the attribute is too long or too late",
-            Fault::NoSuchUpcall => "no such spawn or request about a name",
-            Fault::BadPset => "the process set's name or ranks cannot be",
+            Fault::BadAttribute => "the attribute is too long, or set after the job has started",
+            Fault::NoSuchUpcall => "no such upcall",
+            Fault::BadPset => "the name or the ranks of the process set are invalid",
             Fault::InsufficientStorage { slab, needed, given } => {
                 let slab = slab.name();
                 return write!(
@@ -218,10 +219,12 @@ impl fmt::Display for Fault {
             Fault::ShortBuffer(needed) => {
                 return ShortBuffer { needed: *needed as usize }.fmt(f);
             }
-            Fault::BadNode => "the tree has no such node, no room for its neighbours, or comes too late",
-            Fault::BadPeer => "a message from another node contradicts what is known",
+            Fault::BadNode => {
+                "the node is not in the tree, has too many neighbours, or is set after the first job"
+            }
+            Fault::BadPeer => "the message contradicts the state of this node",
             Fault::Refused(why) => return why.fmt(f),
-            Fault::Snapshot(damage) => return write!(f, "this is no snapshot: {damage}"),
+            Fault::Snapshot(damage) => return write!(f, "invalid snapshot: {damage}"),
         })
     }
 }

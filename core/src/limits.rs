@@ -15,6 +15,8 @@ pub const RECORD_HEADER: u32 = 16;
 /// Maximum length of a message in bytes, of either protocol and with its framing; `PMII_MAX_COMMAND_LEN` of pmi2.h.
 pub const MESSAGE_MAX: u32 = 64 * 1024;
 /// Maximum number of pending replies of a connection. More than one occurs only if threads share the connection.
+/// Further requests stay in the buffer of the host, which [`Server::handle`](crate::Server::handle) reports as not
+/// consumed, until a reply has been sent.
 pub const PENDING_MAX: usize = 4;
 /// Maximum length of a PMI-2 thread id (`thrid`) in bytes.
 pub const THRID_MAX: usize = 23;

@@ -146,7 +146,7 @@ impl fmt::Display for Closing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Closing::Malformed(what) => what.fmt(f),
-            Closing::Refused => f.write_str("its introduction was turned down"),
+            Closing::Refused => f.write_str("its handshake was refused"),
             Closing::JobOver => f.write_str("its job is over"),
             Closing::Replaced => f.write_str("its rank has connected again"),
         }

@@ -30,7 +30,7 @@ use serve::{Client, Serve};
 #[cortex_m_rt::entry]
 fn main() -> ! {
     board::start();
-    let mut core = cortex_m::Peripherals::take().expect("nobody has taken them before");
+    let mut core = cortex_m::Peripherals::take().expect("taken once");
     #[cfg(feature = "bench")]
     bench::run(&mut core.SYST);
     time::start(&mut core.SYST);
@@ -73,7 +73,7 @@ fn stand_alone(net: &mut Net, serve: &mut Serve, management: &mut Management, co
         defmt::error!("job {} cannot be forgotten: {}", job, error);
     }
     if serve.job.is_none() {
-        let open = OpenJob { exits_told: false, keep: true, ..OpenJob::new(&config.jobid, size) };
+        let open = OpenJob { exits_reported: false, keep: true, ..OpenJob::new(&config.jobid, size) };
         match management.open(net, serve, &open) {
             Ok(()) => serve.job.iter_mut().for_each(|job| job.alone = true),
             Err(why) => defmt::panic!("the configured job cannot be: {}", why),

@@ -277,7 +277,7 @@ impl Service for Board<'_> {
 
     fn derive_exits(&mut self, job: JobId) {
         if let Some(served) = self.serve.job.as_mut().filter(|served| served.id == job) {
-            served.exits_told = false;
+            served.exits_reported = false;
         }
     }
 

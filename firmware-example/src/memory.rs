@@ -16,7 +16,7 @@ pub(crate) const RANKS: u32 = match option_env!("HYDRANT_RANKS") {
     None if cfg!(feature = "lm3s6965evb") => 16,
     None => 128,
 };
-/// Additional clients that have not introduced themselves.
+/// Additional clients before their handshake.
 const SPARE: u32 = 4;
 /// Clients that can connect at the same time.
 pub(crate) const CLIENTS: usize = (RANKS + SPARE) as usize;

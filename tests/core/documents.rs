@@ -36,15 +36,15 @@ fn exchanges() -> Vec<Vec<(bool, String)>> {
         .collect()
 }
 
-/// Rank 1 of a job of four, before or after PMI-2's introduction.
-fn start(host: &mut Host<'_>, introduced: bool) {
+/// Rank 1 of a job of four, before or after PMI-2's handshake.
+fn start(host: &mut Host<'_>, joined: bool) {
     host.job("kvs_77_0_node", SIZE).expect("there is room");
     let ocean = Input::Pset { job: JOB, name: "app://ocean", first: Rank(0), count: 2 };
     host.tell(ocean).expect("there is room");
     for rank in 0..SIZE {
         host.open(rank, Some(rank)).expect("there is room");
     }
-    if introduced {
+    if joined {
         host.ask(1, b"cmd=init pmi_version=2 pmi_subversion=0\n");
         host.ask(1, b"    13cmd=fullinit;");
     }
@@ -77,8 +77,8 @@ fn documented_exchanges_are_true() {
     for exchange in exchanges {
         let mut memory = MappedStorage::new(&LIMITS);
         let mut host = Host::new(LIMITS, &mut memory).expect("the memory is as large as the limits say");
-        let introduces = exchange[0].1.starts_with("cmd=init");
-        start(&mut host, !introduces && !exchange[0].1.starts_with("mcmd="));
+        let is_handshake = exchange[0].1.starts_with("cmd=init");
+        start(&mut host, !is_handshake && !exchange[0].1.starts_with("mcmd="));
         if exchange[0].1.starts_with("mcmd=") {
             host.ask(1, b"cmd=init pmi_version=1 pmi_subversion=1\n");
         }

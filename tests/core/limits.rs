@@ -205,7 +205,7 @@ fn keys_and_bytes_run_out_by_name_and_lose_nothing() {
         let body = format!("cmd=info-putnodeattr;key=new;value={};", value.repeat(40));
         names(&ask(&mut host, 0, &body), limit);
         assert_eq!(host.snapshot(1 << 16), before);
-        // A wish takes room as well, where nobody has put the attribute.
+        // A waiting get takes room too, if the attribute has no value.
         names(
             &ask(
                 &mut host,

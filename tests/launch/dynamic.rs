@@ -123,7 +123,7 @@ fn a_group_barrier_counts_the_living() {
     raw("-disable-auto-cleanup -n 3", steps).run().code(137).says("done", 2);
 }
 
-/// Behind a fence that counted them out, the dead are known to everybody, in both protocols.
+/// After a fence without them, dead ranks are known to all ranks, in both protocols.
 #[test]
 fn the_dead_are_listed() {
     let steps = r"only 1,3,4
@@ -149,7 +149,7 @@ fn the_dead_are_listed() {
 
 /// MPICH's Sessions and a second `PMI2_Init` do so, without a finalize in between.
 #[test]
-fn introducing_oneself_again_changes_nothing() {
+fn a_repeated_handshake_changes_nothing() {
     let put = r"send cmd=put kvsname=%j key=k%r value=v%r\n
         expect cmd=put_result rc=0";
     let get = r"send cmd=get kvsname=%j key=k0\n
@@ -171,7 +171,7 @@ fn introducing_oneself_again_changes_nothing() {
 
 /// Rank 0 is held back until the others wait; what it puts then must be there behind the fence.
 #[test]
-fn a_fence_waits_for_everybody() {
+fn a_fence_waits_for_all_ranks() {
     let steps = r"init2
         only 0
         count
@@ -191,7 +191,7 @@ fn a_fence_waits_for_everybody() {
     job.wait().code(0).quiet();
 }
 
-/// A node attribute that somebody waits for may come from a later rank.
+/// A node attribute that a rank waits for may be put by a later rank.
 #[test]
 fn a_node_attribute_is_waited_for() {
     let steps = r"init2
@@ -213,7 +213,7 @@ fn a_node_attribute_is_waited_for() {
     job.wait().code(0).quiet();
 }
 
-/// More than 64 KiB in one message: its sender is turned away, and nobody else notices.
+/// More than 64 KiB in one message: its sender's connection is closed. Other ranks are not affected.
 #[test]
 fn an_oversize_message_costs_only_its_sender() {
     let huge = "x".repeat(70_000);

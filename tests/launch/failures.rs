@@ -1,4 +1,4 @@
-//! Ranks that fail, each in another way: the job ends, nobody hangs, and one short block says what happened.
+//! Ranks that fail, each in another way: the job ends, no rank hangs, and one short block names the cause.
 
 use hydrant_tests::Outcome;
 use rustix::process::Signal;
@@ -45,7 +45,7 @@ fn a_signal_is_128_and_its_number() {
 }
 
 #[test]
-fn abort_ends_everybody() {
+fn abort_ends_all_ranks() {
     let outcome =
         raw("-n 3", "init1\nonly 2\nsend cmd=abort exitcode=7 message=enough\\n\nall\nforever").run();
     names(outcome.code(7), 2, "enough");

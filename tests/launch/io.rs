@@ -18,7 +18,7 @@ fn three_megabytes_of_input_reach_rank_0_at_its_own_pace() {
 }
 
 #[test]
-fn input_that_nobody_reads_is_no_harm() {
+fn unread_input_is_no_harm() {
     raw("-n 3", "init1\nfence1\nend1").input(vec![b'x'; THREE_MB]).run().code(0).quiet();
 }
 
@@ -221,7 +221,7 @@ fn a_rank_costs_at_most_two_descriptors_beside_its_output() {
 }
 
 fn descriptors_of_server(ranks: usize) -> usize {
-    // A late fence is told on standard error, which is how the test sees that everybody else has come.
+    // The warning about a stalled fence shows that all other ranks have arrived.
     let steps = "init1\nonly 0\ncount\nall\nfence1\nend1";
     let mut job = raw(&format!("--fence-warning 0.1 -n {ranks}"), steps).hold_input().start();
     job.await_stderr(&format!("{} of {ranks} ranks", ranks - 1));

@@ -168,7 +168,7 @@ fn a_lookup_that_waits_in_vain_fails() {
 
 #[test]
 fn without_a_service_nothing_is_started() {
-    let folder = Folder::new("nobody");
+    let folder = Folder::new("no-server");
     let path = folder.path("names");
     // The option's older name.
     let outcome = Job::hydrant("--universe").arg(&path).args(["sh", "-c", "echo started"]).run();
@@ -191,8 +191,8 @@ fn a_job_goes_on_when_the_service_is_lost() {
     let shown = path.replace(' ', "_");
     let expected = format!("[1] lookup_result rc=14 info=failed msg=the_name_server_at_{shown}_is_lost");
     // The rank may come only now. It finds no service then.
-    let nobody = format!("[1] lookup_result rc=14 info=failed msg=no_name_server_at_{shown}");
-    assert!(lost.starts_with(&expected) || lost.starts_with(&nobody), "{lost}");
+    let refused = format!("[1] lookup_result rc=14 info=failed msg=no_name_server_at_{shown}");
+    assert!(lost.starts_with(&expected) || lost.starts_with(&refused), "{lost}");
     job.end_input();
     let outcome = job.wait();
     // The first of the two may find the loss. Its message differs.
@@ -275,7 +275,7 @@ fn services_and_jobs_of_different_users_refuse_each_other() {
     let program = folder.path("hydrant");
     fs::copy(hydrant_bin(), &program).expect("there is room for a copy");
     fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("the copy is root's");
-    let as_nobody = |args: &[&str]| {
+    let as_other_user = |args: &[&str]| {
         let job = Job::new("setpriv").words("--reuid=65534 --regid=65534 --clear-groups");
         job.arg(&program).args(args)
     };
@@ -283,13 +283,13 @@ fn services_and_jobs_of_different_users_refuse_each_other() {
     let service = serve(&mine, "");
     // The file's mode would refuse them as well.
     fs::set_permissions(&mine, PermissionsExt::from_mode(0o777)).expect("the socket is root's");
-    let outcome = as_nobody(&["run", "--universe", &mine, "true"]).run();
+    let outcome = as_other_user(&["run", "--universe", &mine, "true"]).run();
     outcome.warns(&format!("the name server at {mine} belongs to user 0"));
     service.signal(Signal::TERM);
     service.wait().stderr_is("hydrant serve: refused a process of user 65534\n");
 
     let theirs = folder.path("theirs");
-    let mut service = as_nobody(&["serve", "--name-server", &theirs]).start();
+    let mut service = as_other_user(&["serve", "--name-server", &theirs]).start();
     assert_eq!(service.line(), format!("hydrant serve: listening at {theirs}"));
     let outcome = Job::hydrant("--name-server").arg(&theirs).arg("true").run();
     outcome.warns(&format!("the name server at {theirs} belongs to user 65534"));

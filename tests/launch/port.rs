@@ -121,8 +121,8 @@ fn a_rank_is_let_in_once() {
         refused connected already
         eof";
     other.steps(steps).run().code(0);
-    let nobody = Job::new(RAW).env("PMI_PORT", &port).env("PMI_ID", "9");
-    nobody.steps("send cmd=initack pmiid=9\\n\nrefused no such rank\neof").run().code(0);
+    let unknown = Job::new(RAW).env("PMI_PORT", &port).env("PMI_ID", "9");
+    unknown.steps("send cmd=initack pmiid=9\\n\nrefused no such rank\neof").run().code(0);
     job.end_input();
     job.wait().code(0).says("done", 2);
 }
@@ -168,7 +168,7 @@ fn slurms_and_mpichs_ways_to_say_who_one_is() {
     }
 }
 
-/// Another user of the machine cannot even knock. Needs root to become somebody else.
+/// Another user of the machine cannot connect. Needs root to become another user.
 #[test]
 fn other_users_are_turned_away() {
     if !rustix::process::geteuid().is_root() {

@@ -36,8 +36,8 @@ fn a_recorded_job_is_shown_and_replayed() {
     let shown = replay("", &file);
     shown.code(0).quiet().says("! joined", 2);
     let table = &shown.stdout;
-    let introductions = table.lines().filter(|line| line.contains(" > ") && line.contains("cmd=fullinit;"));
-    assert_eq!(introductions.count(), 2, "{shown}");
+    let handshakes = table.lines().filter(|line| line.contains(" > ") && line.contains("cmd=fullinit;"));
+    assert_eq!(handshakes.count(), 2, "{shown}");
     let verdict = table.lines().last().unwrap_or_default();
     assert!(verdict.ends_with(" outputs, all the same"), "{shown}");
 
@@ -115,7 +115,7 @@ fn limits_that_do_not_fit_are_refused() {
     let limits = Limits { ranks: u32::MAX, psets: u32::MAX, ..Limits::for_ranks(1) };
     let mut writer =
         Writer::new(fs::File::create(&file).expect("the folder can be written")).expect("the disk has room");
-    writer.write(&Record::Begin { program: "somebody", limits, seed: 0 }).expect("the disk has room");
+    writer.write(&Record::Begin { program: "another", limits, seed: 0 }).expect("the disk has room");
     writer.finish().expect("the disk has room");
     replay("", &file).code(1).stdout_is("").warns("MiB of memory, and this machine has");
     replay("--no-check", &file).code(0);

@@ -58,7 +58,7 @@ fn spawned_ranks_run_where_they_are_asked_for() {
                 "child 2 of 3 on n1 as 0 of 1",
             ],
         ),
-        // Free slots first, from where the last rank went; then everybody's turn behind that.
+        // Free slots first, from where the last rank went; then the turn of all hosts behind it.
         (
             "",
             5,
@@ -171,7 +171,7 @@ fn a_process_set_that_one_defines_is_everybodys() {
 }
 
 #[test]
-fn nobody_needs_a_rank_on_every_host() {
+fn hosts_without_ranks_take_part() {
     let steps = "init1\nfence1\nend1\nsay done";
     let job = Job::hydrant(&nodes(9, 4, 3)).words("-n 3").arg(RAW).steps(steps);
     job.run().code(0).quiet().says("done", 3);

@@ -49,7 +49,7 @@ fn what_several_hosts_cannot_have_is_refused_by_name() {
 }
 
 #[test]
-fn abort_ends_everybody() {
+fn abort_ends_all_ranks() {
     let steps = "init1\nfence1\nonly 2\nsend cmd=abort exitcode=7 message=enough\\n\nall\nforever";
     let outcome = raw("-n 8", steps).run();
     outcome.code(7).warns("rank 2 aborted the job with code 7: enough\n").warns("rank 2 on n2, pid ");

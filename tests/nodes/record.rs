@@ -22,7 +22,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What stays there is in nobody's way.
+        // A folder that stays harms no other test.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

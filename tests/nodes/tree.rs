@@ -242,5 +242,5 @@ fn unauthenticated_connections_are_closed_and_delay_no_daemon() {
         let _ = stranger.read_to_end(&mut told);
         assert_eq!(told, b"");
     }
-    assert!(TcpStream::connect(addr).is_err(), "the head listens no longer");
+    assert!(TcpStream::connect(addr).is_err(), "the head has stopped listening");
 }

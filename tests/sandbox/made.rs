@@ -17,7 +17,7 @@ pub(crate) fn hostile(name: &str, version: u32, handle: &str, poll: &str) -> Pat
 }
 
 /// A plugin that does nothing, and nothing wrong, but on that node of several, where `handle` is how it takes inputs with
-/// that number. What node 1 says it refuses as a message that contradicts what is known.
+/// that number. It refuses messages of node 1 as contradicting its state.
 pub(crate) fn hostile_on(name: &str, node: u32, input: u32, handle: &str, poll: &str) -> PathBuf {
     // A record is the time, which is seven bits a byte, the input's number and its fields.
     let handle = format!(

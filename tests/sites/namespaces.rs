@@ -2,7 +2,7 @@
 //!
 //! Every machine has a network, files, a name and shared memory of its own, the hosts also process numbers. They have no
 //! names that could be left behind: a machine is there for as long as its first process, which ends when this test's end
-//! of a pipe does, however the test ends. The kernel then ends whatever else ran there.
+//! of a pipe does, however the test ends. The kernel then ends all other processes there.
 //!
 //! ```text
 //!              eth0 10.77.0.0/24          eth1 10.78.0.0/24
@@ -37,7 +37,7 @@ const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the first process of a machine runs, with the machine's name and the site's folder. It says its number as the
-/// test knows it, because whoever is inside sees another one.
+/// test knows it, because processes inside see another one.
 const FIRST: &str = r#"
 read -r pid rest </proc/self/stat
 [ "$$" = 1 ] && mount -t proc proc /proc
@@ -189,7 +189,7 @@ impl Site {
         Some(site)
     }
 
-    /// `hydrant run ARGS`, as somebody on the login machine types it.
+    /// `hydrant run ARGS`, as a user on the login machine types it.
     pub(crate) fn hydrant(&self, args: &str) -> Job {
         self.on_login(hydrant_bin()).arg("run").words(args)
     }
@@ -278,7 +278,7 @@ pub(crate) fn until(done: impl Fn() -> bool) -> bool {
     true
 }
 
-/// One key serves everybody and every machine: they are the same person on the same files.
+/// One key serves all users and machines: they are the same person on the same files.
 fn configure(dir: &Path) {
     let ssh = dir.join("ssh");
     fs::create_dir_all(&ssh).unwrap_or_else(|e| panic!("{}: {e}", ssh.display()));

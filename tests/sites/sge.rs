@@ -141,7 +141,7 @@ fn a_parallel_environment_without_tasks_takes_ssh() {
 #[test]
 fn exit_codes_and_output_come_through() {
     let Some(grid) = Grid::shared() else { return };
-    // Everybody has said it when the first one leaves.
+    // All ranks have printed it when the first one exits.
     let outcome = grid.job("mpi 6", "-l -n 6").arg(RAW).words("init1 say here fence1 exit 7").run();
     outcome.code(7).says("here", 6);
     grid.site.is_idle();

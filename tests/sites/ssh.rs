@@ -147,7 +147,7 @@ fn links_go_by_the_interface_that_is_named() {
         let job = staying(&site, options);
         let links = site.connections();
         assert!(!links.is_empty() && links.iter().all(|address| address.starts_with(net)), "{links:?}");
-        // Everybody is there, so nobody listens.
+        // All daemons have joined, so no socket listens.
         assert_eq!(site.listening(), [""; 0]);
         job.signal(Signal::TERM);
         let outcome = job.wait();

@@ -1,4 +1,4 @@
-//! Jobs of `hydrant offload` at whatever serves them: the same for a board, for this machine's processor, and for a DPU's.
+//! Jobs of `hydrant offload` at any server: the same for a board, for this machine's processor, and for a DPU's.
 
 use crate::hydrant_bin;
 use crate::peers::Peer;

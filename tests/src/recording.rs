@@ -68,7 +68,7 @@ impl Drop for Recording {
     }
 }
 
-/// How one file was replayed, which may be cut off where whoever wrote it was killed.
+/// How one file was replayed, which may be cut off if its writer was killed.
 fn replayed(file: &Path, killed: bool, outcome: &Outcome) -> Summary {
     let wrong = match replay::check(file) {
         Ok(Summary { difference: Some(difference), .. }) => difference.to_string(),

@@ -173,7 +173,7 @@ impl Running {
     /// Writes to its standard input, which [`crate::Job::hold_input`] has left open.
     ///
     /// # Errors
-    /// The system's, for example when nobody reads any more.
+    /// The system's, for example when the reader has exited.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.child.stdin.as_mut().expect("its input is held open").write_all(bytes)
     }

@@ -1,5 +1,8 @@
 //! Rules for source files that neither the compiler nor clippy checks.
 
+mod imports;
+mod words;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,6 +41,11 @@ fn root() -> &'static Path {
 
 /// Every Rust file below `dir`, build products left out.
 fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    files_below(dir, &["rs"])
+}
+
+/// Every file below `dir` with one of these extensions, build products left out.
+fn files_below(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut dirs = vec![dir.to_path_buf()];
     while let Some(dir) = dirs.pop() {
@@ -46,7 +54,7 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if path.is_dir() && name != "target" && !name.starts_with('.') {
                 dirs.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|own| extensions.iter().any(|known| own == *known)) {
                 files.push(path);
             }
         }
@@ -242,23 +250,6 @@ fn files_are_short() {
     assert!(long.is_empty(), "a file is at most {LINES_MAX} lines:\n{}", long.join("\n"));
 }
 
-/// Folders whose files all begin with a noun phrase. A folder joins them when its last file does.
-const NOUN_FIRST: &[&str] = &[
-    "host-native/client",
-    "host-native/placement",
-    "host-native/record",
-    "host-wasm",
-    "tests/core",
-    "tests/devices",
-    "tests/launch",
-    "tests/libraries",
-    "tests/nodes",
-    "tests/sandbox",
-    "tests/sites",
-    "tests/src",
-    "tests/tidy",
-];
-
 /// Words that begin a clause, and no noun phrase.
 const CLAUSES: &[&str] = &["What", "How", "Whether", "Who", "Where", "Which", "Whatever", "Whoever"];
 
@@ -276,7 +267,7 @@ fn files_begin_with_what_they_hold() {
             continue;
         };
         let first = title.split(' ').next().unwrap_or_default();
-        if CLAUSES.contains(&first) && NOUN_FIRST.iter().any(|folder| inner.starts_with(folder)) {
+        if CLAUSES.contains(&first) {
             wrong.push(format!("{}:1: write a noun phrase instead of \"{first} …\"", inner.display()));
         }
     }

@@ -4,8 +4,8 @@
 //! and receives them. A client has one outstanding request at a time. A [`Session`] has several. A PMI-2 client can
 //! become a session after its handshake.
 //!
-//! Order of calls: [`Client::introduce`] returns the next step of the handshake. The caller sends it and calls
-//! [`Client::receive`] until that returns the reply, and repeats both until `introduce` returns `None`. Then come any
+//! Order of calls: [`Client::handshake`] returns the next step of the handshake. The caller sends it and calls
+//! [`Client::receive`] until that returns the reply, and repeats both until `handshake` returns `None`. Then come any
 //! number of [`Client::request`], each followed by `receive` until that returns the reply. The last request is
 //! [`Command::Finalize`] or [`Command::Abort`].
 //!
@@ -88,15 +88,17 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Unsent(unsent) => unsent.fmt(f),
-            Error::Busy => f.write_str("a request is under way already"),
+            Error::Busy => f.write_str("a request is outstanding already"),
             Error::OutOfOrder => {
-                f.write_str("requests come after the introduction, and none of them is part of it")
+                f.write_str("a request before the end of the handshake, or a handshake command as a request")
             }
             Error::Malformed(malformed) => write!(f, "the server sent {malformed}"),
-            Error::Unasked(op) => write!(f, "the server sent a reply to {op:?}, which was not asked"),
-            Error::Version(version) => write!(f, "the server speaks PMI-{version}, which was not asked for"),
-            Error::Refused => f.write_str("the server refused the introduction"),
-            Error::Over => f.write_str("the conversation with the server is over"),
+            Error::Unasked(op) => write!(f, "the server sent a reply to {op:?}, which was not requested"),
+            Error::Version(version) => {
+                write!(f, "the server replied with PMI-{version}, which was not requested")
+            }
+            Error::Refused => f.write_str("the server refused the handshake"),
+            Error::Over => f.write_str("no request is possible after the last one or after an error"),
         }
     }
 }
@@ -161,16 +163,16 @@ impl Client {
     /// # Errors
     /// [`Error::Busy`] before the reply to the previous step, [`Error::Refused`] if that reply was a refusal,
     /// [`Error::Over`], [`Error::Unsent`].
-    pub fn introduce<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<&'b [u8]>, Error> {
-        self.introduce_to(None, buf)
+    pub fn handshake<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<&'b [u8]>, Error> {
+        self.handshake_to(None, buf)
     }
 
-    /// Writes the next step of the handshake as [`Client::introduce`] does, with the job id (`PMI_JOBID`) in PMI-2's
+    /// Writes the next step of the handshake as [`Client::handshake`] does, with the job id (`PMI_JOBID`) in PMI-2's
     /// field for it. Slurm's server requires it. `buf` needs additional room for the job id, escapes included.
     ///
     /// # Errors
-    /// As [`Client::introduce`].
-    pub fn introduce_to<'b>(
+    /// As [`Client::handshake`].
+    pub fn handshake_to<'b>(
         &mut self,
         jobid: Option<Text<'_>>,
         buf: &'b mut [u8],
@@ -201,9 +203,9 @@ impl Client {
         if self.is_waiting() {
             return Err(Error::Busy);
         }
-        let introduces = matches!(command.op(), Op::Init | Op::InitAck | Op::FullInit);
+        let is_handshake = matches!(command.op(), Op::Init | Op::InitAck | Op::FullInit);
         match self.state {
-            State::Ready if !introduces => self.send(command, buf),
+            State::Ready if !is_handshake => self.send(command, buf),
             State::Refused => Err(Error::Refused),
             State::Over => Err(Error::Over),
             _ => Err(Error::OutOfOrder),
@@ -225,7 +227,7 @@ impl Client {
     /// Reads a reply. `bytes` are all bytes that the caller has received and not removed. Returns `None` if the reply
     /// is incomplete.
     ///
-    /// A refusal is a reply. After a refused handshake step the next [`Client::introduce`] fails.
+    /// A refusal is a reply. After a refused handshake step the next [`Client::handshake`] fails.
     ///
     /// # Errors
     /// [`Error::Malformed`], [`Error::Unasked`], [`Error::Version`], [`Error::Over`] after the end,

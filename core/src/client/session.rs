@@ -55,9 +55,10 @@ struct Asked {
 enum Threads {
     /// No reply has been received. One request at a time is allowed.
     Unknown,
-    Told,
+    /// It does. Requests of all kinds may be outstanding.
+    Thrid,
     /// It does not. Replies are matched by command, so one request of each command at a time is allowed.
-    Untold,
+    NoThrid,
 }
 
 /// PMI-2 connection with several outstanding requests.
@@ -127,7 +128,7 @@ impl Session {
         let asked = Asked { op, waits: waits(command) };
         let ticket = self.room(asked).ok_or(Error::Busy)?;
         let thrid = ticket.thrid();
-        let thrid = (self.threads != Threads::Untold).then_some(Text::plain(&thrid));
+        let thrid = (self.threads != Threads::NoThrid).then_some(Text::plain(&thrid));
         let bytes = v2::encode(command, thrid, buf)?;
         self.set(ticket, Slot::UnderWay(asked));
         self.closing = op == Op::Finalize;
@@ -152,8 +153,8 @@ impl Session {
     fn room(&self, new: Asked) -> Option<Ticket> {
         let held_up = match self.threads {
             Threads::Unknown => self.is_waiting(),
-            Threads::Told => false,
-            Threads::Untold => self.under_way().any(|(_, asked)| asked.op == new.op),
+            Threads::Thrid => false,
+            Threads::NoThrid => self.under_way().any(|(_, asked)| asked.op == new.op),
         };
         if held_up || (new.waits && self.under_way().filter(|(_, asked)| asked.waits).count() >= WAITING_MAX)
         {
@@ -190,7 +191,7 @@ impl Session {
         let (ticket, asked) = self.owner(&answer.reply, answer.thrid).ok_or(unasked)?;
         self.set(ticket, Slot::Settled);
         if self.threads == Threads::Unknown {
-            self.threads = if answer.thrid.is_some() { Threads::Told } else { Threads::Untold };
+            self.threads = if answer.thrid.is_some() { Threads::Thrid } else { Threads::NoThrid };
         }
         let reply = match answer.reply {
             // A server that does not know the command sends a generic reply name.
@@ -238,7 +239,7 @@ mod tests {
         ];
         assert!(matches!(Session::new(&client), Err(Error::OutOfOrder)));
         for reply in replies {
-            client.introduce_to(Some("7.0".into()), &mut [0; 64]).unwrap();
+            client.handshake_to(Some("7.0".into()), &mut [0; 64]).unwrap();
             client.receive(reply.as_bytes()).unwrap().unwrap();
         }
         Session::new(&client).unwrap()

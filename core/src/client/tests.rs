@@ -25,10 +25,10 @@ fn exchange<'a>(
     received.reply
 }
 
-macro_rules! introduce {
+macro_rules! handshake {
     ($client:ident, $request:expr, $reply:expr) => {{
         let mut buf = [0; 64];
-        let said = $client.introduce(&mut buf).map(|said| said.map(<[u8]>::to_vec));
+        let said = $client.handshake(&mut buf).map(|said| said.map(<[u8]>::to_vec));
         exchange(&mut $client, said.as_ref().map(Option::as_deref).map_err(|&why| why), $request, $reply)
     }};
 }
@@ -45,12 +45,12 @@ macro_rules! ask {
 fn pmi1_over_an_inherited_descriptor() {
     let mut client = Client::new(Protocol::V1, Start::Fd { rank: 1, size: 2 });
     assert_eq!(client.identity(), None);
-    introduce!(
+    handshake!(
         client,
         "cmd=init pmi_version=1 pmi_subversion=1\n",
         "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n"
     );
-    assert_eq!(client.introduce(&mut []), Ok(None));
+    assert_eq!(client.handshake(&mut []), Ok(None));
     assert_eq!(client.identity(), Some(Identity { rank: 1, size: 2, appnum: None }));
     assert_eq!(client.subversion(), 2);
     let get = Command::Get { kvs: Some("kvs0".into()), key: "a".into() };
@@ -65,13 +65,13 @@ fn pmi1_over_an_inherited_descriptor() {
 #[test]
 fn pmi1_over_a_port() {
     let mut client = Client::new(Protocol::V1, Start::Port { id: 1 });
-    introduce!(
+    handshake!(
         client,
         "cmd=initack pmiid=1\n",
         "cmd=initack rc=0\ncmd=set size=2\ncmd=set rank=1\ncmd=set debug=0\n"
     );
     assert_eq!(client.identity(), None);
-    introduce!(
+    handshake!(
         client,
         "cmd=init pmi_version=1 pmi_subversion=1\n",
         "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"
@@ -83,13 +83,13 @@ fn pmi1_over_a_port() {
 fn pmi2_over_either() {
     for start in [Start::Fd { rank: 1, size: 2 }, Start::Port { id: 1 }] {
         let mut client = Client::new(Protocol::V2, start);
-        introduce!(
+        handshake!(
             client,
             "cmd=init pmi_version=2 pmi_subversion=0\n",
             "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n"
         );
         assert_eq!(client.identity(), None);
-        introduce!(
+        handshake!(
             client,
             "    38cmd=fullinit;pmirank=1;threaded=FALSE;",
             "114   cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=1;size=2;appnum=-1;\
@@ -114,16 +114,16 @@ fn pmi2_over_either() {
         let abort = Command::Abort { code: Some(3), world: true, message: "m".into() };
         assert!(client.request(&abort, &mut buf).is_ok());
         assert!(!client.is_waiting());
-        assert_eq!(client.introduce(&mut buf), Err(Error::Over));
+        assert_eq!(client.handshake(&mut buf), Err(Error::Over));
     }
 }
 
 #[test]
-fn a_refused_introduction_ends_it() {
+fn a_refused_handshake_ends_it() {
     let mut client = Client::new(Protocol::V1, Start::Port { id: 9 });
-    let reply = introduce!(client, "cmd=initack pmiid=9\n", "cmd=initack rc=3 msg=no_such_rank\n");
+    let reply = handshake!(client, "cmd=initack pmiid=9\n", "cmd=initack rc=3 msg=no_such_rank\n");
     assert_eq!(reply, Reply::Refused(Op::InitAck, Failure::Remote(3, "no_such_rank".into())));
-    assert_eq!(client.introduce(&mut [0; 64]), Err(Error::Refused));
+    assert_eq!(client.handshake(&mut [0; 64]), Err(Error::Refused));
     assert_eq!(client.request(&Command::GetMaxes, &mut [0; 64]), Err(Error::Refused));
 }
 
@@ -132,9 +132,9 @@ fn what_fails_without_harm() {
     let mut client = Client::new(Protocol::V1, Start::Fd { rank: 0, size: 1 });
     assert_eq!(client.request(&Command::GetMaxes, &mut [0; 64]), Err(Error::OutOfOrder));
     assert_eq!(client.receive(b""), Err(Error::OutOfOrder));
-    assert_eq!(client.introduce(&mut [0; 8]), Err(Error::Unsent(Unsent::DoesNotFit)));
-    assert!(client.introduce(&mut [0; 64]).is_ok());
-    assert_eq!(client.introduce(&mut [0; 64]), Err(Error::Busy));
+    assert_eq!(client.handshake(&mut [0; 8]), Err(Error::Unsent(Unsent::DoesNotFit)));
+    assert!(client.handshake(&mut [0; 64]).is_ok());
+    assert_eq!(client.handshake(&mut [0; 64]), Err(Error::Busy));
     assert!(client.receive(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n").is_ok());
     let ring = Command::Ring { count: 0, left: "".into(), right: "".into() };
     assert_eq!(client.request(&ring, &mut [0; 64]), Err(Error::Unsent(Unsent::Unsupported)));
@@ -154,8 +154,8 @@ fn what_ends_the_conversation() {
         (b"cmd=response_to_init rc=0\n", Error::Malformed(Malformed::Structure)),
     ] {
         let mut client = Client::new(Protocol::V2, Start::Port { id: 0 });
-        assert!(client.introduce(&mut [0; 64]).is_ok());
+        assert!(client.handshake(&mut [0; 64]).is_ok());
         assert_eq!(client.receive(reply), Err(why));
-        assert_eq!(client.introduce(&mut [0; 64]), Err(Error::Over));
+        assert_eq!(client.handshake(&mut [0; 64]), Err(Error::Over));
     }
 }

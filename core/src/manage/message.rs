@@ -72,7 +72,7 @@ pub enum Request<'a> {
         /// The job.
         job: JobId,
     },
-    /// Reports the exit of a rank's process, if the host does [that](OpenJob::exits_told). Reply: [`Report::Done`].
+    /// Reports the exit of a rank's process, if the host does [that](OpenJob::exits_reported). Reply: [`Report::Done`].
     Exited {
         /// The job.
         job: JobId,
@@ -124,7 +124,7 @@ pub struct OpenJob<'a> {
     pub size: u32,
     /// `universeSize`. The number of ranks if `None`.
     pub universe_size: Option<u32>,
-    /// Whether a rank that fails ends the job.
+    /// hydra's auto-cleanup: whether a rank that fails aborts the job.
     pub cleanup: bool,
     /// The PMI-1 subversion to answer.
     pub pmi1_subversion: u32,
@@ -135,7 +135,7 @@ pub struct OpenJob<'a> {
     /// Whether the host reports exits ([`Request::Exited`]). Otherwise, and after the host has disconnected, the server
     /// derives them: a client that closes its connection after finalize has exited with code 0, and one that closes it
     /// earlier was [lost](Exit::Lost).
-    pub exits_told: bool,
+    pub exits_reported: bool,
     /// Whether the job is kept when the connection that opened it closes.
     pub keep: bool,
 }
@@ -151,7 +151,7 @@ impl<'a> OpenJob<'a> {
             pmi1_subversion: 2,
             lookup_wait: 0,
             fence_warning: 0,
-            exits_told: true,
+            exits_reported: true,
             keep: false,
         }
     }
@@ -378,9 +378,9 @@ pub enum Error {
         spoken: u16,
     },
     /// A request before [`Request::Hello`], or a second [`Request::Hello`].
-    Greeting,
+    Handshake,
     /// The record is longer than [`RECORD_MAX`] or malformed. The server closes the connection.
-    Garbled,
+    Malformed,
     /// Another host manages or records the server.
     Busy,
     /// The job is already served, or a recording was requested after a job was opened.
@@ -388,7 +388,7 @@ pub enum Error {
     /// Recording is not supported.
     NoRecording,
     /// Error of the PMI server.
-    Core(Fault),
+    Fault(Fault),
 }
 
 impl fmt::Display for Error {
@@ -397,12 +397,12 @@ impl fmt::Display for Error {
             Error::Version { spoken } => {
                 write!(f, "management protocol version {spoken}, this side has version {VERSION}")
             }
-            Error::Greeting => f.write_str("handshake missing or repeated"),
-            Error::Garbled => f.write_str("malformed request"),
+            Error::Handshake => f.write_str("handshake missing or repeated"),
+            Error::Malformed => f.write_str("malformed request"),
             Error::Busy => f.write_str("managed or recorded by another host"),
             Error::Order => f.write_str("too late: the job is already served, or a job was opened before"),
             Error::NoRecording => f.write_str("recording is not supported"),
-            Error::Core(fault) => fault.fmt(f),
+            Error::Fault(fault) => fault.fmt(f),
         }
     }
 }
@@ -415,14 +415,14 @@ pub enum BadRecord {
     /// Longer than [`RECORD_MAX`], or than the buffer.
     TooLong,
     /// Malformed.
-    Garbled,
+    Malformed,
 }
 
 impl fmt::Display for BadRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BadRecord::TooLong => write!(f, "management record longer than {RECORD_MAX} bytes"),
-            BadRecord::Garbled => f.write_str("malformed management record"),
+            BadRecord::Malformed => f.write_str("malformed management record"),
         }
     }
 }
@@ -459,11 +459,11 @@ pub fn next(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, BadRecord> {
 /// Decodes a record: a [`Request`] or a [`Report`].
 ///
 /// # Errors
-/// [`BadRecord::Garbled`] if it is malformed or has trailing bytes.
+/// [`BadRecord::Malformed`] if it is malformed or has trailing bytes.
 pub fn decode<'a, T: Deserialize<'a>>(record: &'a [u8]) -> Result<T, BadRecord> {
     match postcard::take_from_bytes(record) {
         Ok((what, [])) => Ok(what),
-        _ => Err(BadRecord::Garbled),
+        _ => Err(BadRecord::Malformed),
     }
 }
 
@@ -490,9 +490,9 @@ mod tests {
         let (record, len) = next(said).expect("no record is too long").expect("it is whole");
         assert_eq!(len, said.len());
         assert_eq!(decode(record), Ok(Request::Attr { job: JobId(1), key: b"k", value: b"value" }));
-        assert_eq!(decode::<Request<'_>>(&record[..record.len() - 1]), Err(BadRecord::Garbled));
-        assert_eq!(decode::<Request<'_>>(&[2, 0, 0, 1, 2, 3, 4]), Err(BadRecord::Garbled), "a rest");
-        assert_eq!(decode::<Request<'_>>(&[0xff]), Err(BadRecord::Garbled));
+        assert_eq!(decode::<Request<'_>>(&record[..record.len() - 1]), Err(BadRecord::Malformed));
+        assert_eq!(decode::<Request<'_>>(&[2, 0, 0, 1, 2, 3, 4]), Err(BadRecord::Malformed), "a rest");
+        assert_eq!(decode::<Request<'_>>(&[0xff]), Err(BadRecord::Malformed));
     }
 
     #[test]

@@ -79,7 +79,7 @@ struct Job {
     /// Whether clients are accepted.
     served: bool,
     /// Whether the host reports exits.
-    exits_told: bool,
+    exits_reported: bool,
     keep: bool,
     /// Whether [`ManagementServer::poll_over`] has returned it.
     over: bool,
@@ -173,7 +173,7 @@ impl<'m> ManagementServer<'m> {
                 fatal(self.forget(service, id))?;
                 continue;
             }
-            job.exits_told = false;
+            job.exits_reported = false;
             let size = job.size;
             service.derive_exits(id);
             // Derives the exits of connections that closed earlier, which the host has not reported.
@@ -252,9 +252,9 @@ impl<'m> ManagementServer<'m> {
             Ok(None) => return Ok(None),
             Ok(Some((record, consumed))) => match decode::<Request<'_>>(record) {
                 Ok(request) => (self.carry_out(service, host, &request), consumed),
-                Err(_) => (Err(Error::Garbled.into()), consumed),
+                Err(_) => (Err(Error::Malformed.into()), consumed),
             },
-            Err(_) => (Err(Error::Garbled.into()), bytes.len()),
+            Err(_) => (Err(Error::Malformed.into()), bytes.len()),
         };
         let (report, refused) = match result {
             Ok(report) => (report, None),
@@ -262,7 +262,7 @@ impl<'m> ManagementServer<'m> {
             Err(Failure::Fatal(error)) => return Err(error),
         };
         let next = match refused {
-            Some(Error::Garbled) => Next::Close,
+            Some(Error::Malformed) => Next::Close,
             _ if self.is_recording(host) => Next::Record,
             _ => Next::Receive,
         };
@@ -278,9 +278,9 @@ impl<'m> ManagementServer<'m> {
         request: &Request<'_>,
     ) -> Result<Report<'m>, Failure<S::Error>> {
         let is_hello = matches!(request, Request::Hello { .. });
-        let connection = self.hosts.get_mut(host).and_then(|slot| slot.0.as_mut()).ok_or(Error::Greeting)?;
+        let connection = self.hosts.get_mut(host).and_then(|slot| slot.0.as_mut()).ok_or(Error::Handshake)?;
         if connection.greeted == is_hello {
-            return Err(Error::Greeting.into());
+            return Err(Error::Handshake.into());
         }
         match *request {
             Request::Hello { version } if version != VERSION => {
@@ -413,10 +413,10 @@ impl<'m> ManagementServer<'m> {
     ) -> Result<(JobId, u16), Failure<S::Error>> {
         let (id, port) = service.open(open)?;
         let full = Fault::Full(Limit::Jobs, self.jobs.len() as u32);
-        let OpenJob { size, exits_told, keep, .. } = *open;
+        let OpenJob { size, exits_reported, keep, .. } = *open;
         match self.jobs.get_mut(id.index()) {
             Some(slot) => {
-                slot.0 = Some(Job { host, size, served: false, exits_told, keep, over: false });
+                slot.0 = Some(Job { host, size, served: false, exits_reported, keep, over: false });
                 Ok((id, port))
             }
             None => {
@@ -464,7 +464,9 @@ impl<'m> ManagementServer<'m> {
         finalized: bool,
     ) -> Result<(), S::Error> {
         match self.job(id) {
-            Some(job) if !job.exits_told => fatal(service.exited(id, rank, exit_of_connection(finalized))),
+            Some(job) if !job.exits_reported => {
+                fatal(service.exited(id, rank, exit_of_connection(finalized)))
+            }
             _ => Ok(()),
         }
     }
@@ -529,7 +531,7 @@ impl<'m> ManagementServer<'m> {
     /// Returns a job that a host may change: its own, or one whose host is gone.
     fn owned(&self, host: usize, id: JobId) -> Result<Job, Error> {
         let job = self.job(id).filter(|job| job.host.is_none_or(|owner| owner == host));
-        job.ok_or(Error::Core(Fault::NoSuchJob))
+        job.ok_or(Error::Fault(Fault::NoSuchJob))
     }
 
     fn unserved(&self, host: usize, id: JobId) -> Result<(), Error> {
@@ -537,7 +539,8 @@ impl<'m> ManagementServer<'m> {
     }
 }
 
-/// Returns the exit of a process of which only the connection is known.
+/// Returns the exit of a process of which the server knows only the closed connection: code 0 if the rank had
+/// `finalized`, otherwise [`Exit::Lost`]. A rank that has not joined cannot have finalized.
 pub fn exit_of_connection(finalized: bool) -> Exit {
     if finalized { Exit::Code(0) } else { Exit::Lost }
 }

@@ -23,7 +23,7 @@ impl<E> From<Error> for Failure<E> {
 
 impl<E> From<Fault> for Failure<E> {
     fn from(fault: Fault) -> Failure<E> {
-        Failure::Refused(Error::Core(fault))
+        Failure::Refused(Error::Fault(fault))
     }
 }
 

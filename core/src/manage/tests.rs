@@ -202,10 +202,10 @@ fn a_job_is_opened_described_served_and_forgotten() {
         bench.refused(
             0,
             &Request::Exited { job, rank: Rank(4), exit: Exit::Code(3) },
-            Error::Core(Fault::NoSuchRank),
+            Error::Fault(Fault::NoSuchRank),
         );
         bench.done(0, &Request::Forget { job });
-        bench.refused(0, &Request::Forget { job }, Error::Core(Fault::NoSuchJob));
+        bench.refused(0, &Request::Forget { job }, Error::Fault(Fault::NoSuchJob));
         let expected = [
             "open one",
             "program 5 of 0",
@@ -223,12 +223,12 @@ fn a_job_is_opened_described_served_and_forgotten() {
 fn a_handshake_comes_first_and_once() {
     with_server(CONFIG, |mut bench| {
         bench.server.connected(0, 0);
-        bench.refused(0, &Request::Board, Error::Greeting);
+        bench.refused(0, &Request::Board, Error::Handshake);
         bench.refused(0, &Request::Hello { version: 77 }, Error::Version { spoken: VERSION });
         assert!(!bench.server.is_greeted(0));
         bench.greet(0);
         assert!(bench.server.is_greeted(0));
-        bench.refused(0, &Request::Hello { version: VERSION }, Error::Greeting);
+        bench.refused(0, &Request::Hello { version: VERSION }, Error::Handshake);
     });
 }
 
@@ -237,7 +237,7 @@ fn malformed_and_long_records_close_the_connection() {
     with_server(CONFIG, |mut bench| {
         for bytes in [&[1, 0, 0xff][..], &[1, 2, 3, 4]] {
             bench.greet(0);
-            let garbled = format!("{:?}", Report::Refused(Error::Garbled));
+            let garbled = format!("{:?}", Report::Refused(Error::Malformed));
             assert_eq!(bench.receive(0, bytes), (garbled, Next::Close));
         }
         let mut buf = [0; PREFIX + RECORD_MAX];
@@ -255,7 +255,7 @@ fn a_host_changes_its_own_jobs_and_those_without_a_host() {
         bench.greet(1);
         let job = bench.open(0, OpenJob { keep: true, ..OpenJob::new("one", 2) });
         assert_eq!(bench.server.event_recipient(job), Some(0));
-        bench.refused(1, &Request::Forget { job }, Error::Core(Fault::NoSuchJob));
+        bench.refused(1, &Request::Forget { job }, Error::Fault(Fault::NoSuchJob));
         assert!(bench.ask(1, &Request::Job { job }).starts_with("Job("));
         bench.server.disconnected(&mut bench.service, 0).expect("the service does not fail");
         assert_eq!(bench.server.event_recipient(job), None);

@@ -21,7 +21,7 @@ pub(crate) struct Link {
     /// Length of the log that has been sent.
     pub(crate) cursor: u32,
     /// Number of the newest exit that has been sent.
-    pub(crate) told: u32,
+    pub(crate) exits_sent: u32,
     /// Whether the host's send buffer for it is full.
     pub(crate) blocked: bool,
     /// Whether a message may be pending.
@@ -30,8 +30,15 @@ pub(crate) struct Link {
 
 impl Link {
     /// Unused slot.
-    pub(crate) const EMPTY: Link =
-        Link { node: 0, up: false, part: 0..0, cursor: 0, told: 0, blocked: false, events_pending: false };
+    pub(crate) const EMPTY: Link = Link {
+        node: 0,
+        up: false,
+        part: 0..0,
+        cursor: 0,
+        exits_sent: 0,
+        blocked: false,
+        events_pending: false,
+    };
 
     /// Returns whether records of that node are sent over this link.
     pub(crate) fn carries(&self, origin: u32) -> bool {
@@ -168,8 +175,15 @@ mod tests {
         }
     }
 
-    const LINK: Link =
-        Link { node: 0, up: false, part: 0..0, cursor: 0, told: 0, blocked: false, events_pending: false };
+    const LINK: Link = Link {
+        node: 0,
+        up: false,
+        part: 0..0,
+        cursor: 0,
+        exits_sent: 0,
+        blocked: false,
+        events_pending: false,
+    };
 
     #[test]
     fn a_node_needs_slots_for_its_neighbours() {

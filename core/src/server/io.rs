@@ -188,7 +188,8 @@ pub enum Input<'a> {
         /// completed, and the connection is closed.
         full: bool,
     },
-    /// The connection's send buffer is full. `poll` returns nothing for it until [`Writable`](Input::Writable).
+    /// The connection's send buffer is full. `poll` returns nothing for it until [`Writable`](Input::Writable):
+    /// neither replies nor [`Close`](Output::Close) nor [`Joined`](Output::Joined).
     Blocked {
         /// The connection.
         conn: ConnId,
@@ -242,14 +243,16 @@ pub struct JobSpec<'a> {
     /// An unused job number.
     pub job: JobId,
     /// The job id that clients see (PMI-1's kvsname): printable ASCII without blanks, `;`, `=` and `\`, at most
-    /// [`crate::limits::JOBID_MAX`] bytes. With several nodes, it must differ from the ids of all earlier jobs,
-    /// because messages about a job may arrive after its deregistration.
+    /// [`crate::limits::JOBID_MAX`] bytes. It must differ from the ids of all registered jobs. With several nodes, it
+    /// must differ from the ids of all earlier jobs too, because messages about a job may arrive after its
+    /// deregistration.
     pub name: &'a str,
     /// Its number of ranks.
     pub size: u32,
     /// `universeSize`: maximum number of processes in total. The job's size if `None`.
     pub universe_size: Option<u32>,
-    /// Whether a rank that fails aborts the job. Otherwise the job continues, and fences wait for live ranks only.
+    /// hydra's auto-cleanup: whether a rank that fails aborts the job. Otherwise the job continues, and fences wait for
+    /// live ranks only.
     pub cleanup: bool,
     /// The PMI-1 subversion in the reply to `init`: 2 offers group barriers, 1 is for clients that require 1.1.
     pub pmi1_subversion: u32,

@@ -95,13 +95,7 @@ impl Server<'_> {
         stored.map(|_| ()).map_err(|why| self.fault(why, Fault::BadAttribute))
     }
 
-    pub(super) fn exit(
-        &mut self,
-        now: Time,
-        job: JobId,
-        rank: Rank,
-        exit: Exit,
-    ) -> Result<(), Fault> {
+    pub(super) fn exit(&mut self, now: Time, job: JobId, rank: Rank, exit: Exit) -> Result<(), Fault> {
         let index = self.job(job)?.slot(rank).ok_or(Fault::NoSuchRank)?;
         if self.ranks[index].node != self.links.node() {
             return Err(Fault::NoSuchRank);
@@ -115,7 +109,7 @@ impl Server<'_> {
         event!(debug, "job {}: rank {} {}", job, rank, exit);
         let phase = slot.phase;
         self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
-        self.jobs[job.index()].gone += 1;
+        self.jobs[job.index()].exited += 1;
         let signalled = matches!(exit, Exit::Signal(_) | Exit::Lost);
         let aborted = slot.abort.is_some();
         let cause = match phase {

@@ -64,7 +64,7 @@ impl Server<'_> {
     pub(super) fn check_for_lost(&mut self, now: Time, job: JobId) {
         let state = &self.jobs[job.index()];
         let cut_off = state.cut_off.is_some_and(|due| due <= now);
-        if state.gone == 0 && !cut_off || !state.cleanup || state.ending.is_some() {
+        if state.exited == 0 && !cut_off || !state.cleanup || state.ending.is_some() {
             return;
         }
         let ranks = &self.ranks[state.slots()];

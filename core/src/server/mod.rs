@@ -76,7 +76,7 @@ use crate::trace::event;
 ///
 /// | output | the host | and then calls |
 /// |---|---|---|
-/// | [`Bytes`](Output::Bytes) | sends the reply | [`Inbox::resume`]; [`Input::Blocked`] if the socket is full, [`Input::Writable`] when it no longer is |
+/// | [`Bytes`](Output::Bytes) | sends the reply | [`Inbox::resume`]; [`Input::Blocked`] if the socket is full, [`Input::Writable`] when it has room |
 /// | [`Close`](Output::Close) | closes the connection | [`Input::Closed`] |
 /// | [`Joined`](Output::Joined) | learns the rank of a connection | nothing |
 /// | [`Spawn`](Output::Spawn) | registers a job with [`JobSpec::spawn`] and starts its processes | [`Input::SpawnComplete`] |

@@ -22,8 +22,8 @@ impl Server<'_> {
     }
 
     pub(super) fn map_ranks(&mut self, job: JobId, first: Rank, count: u32, node: u32) -> Result<(), Fault> {
-        let Job { size, begun, gone, first: start, .. } = *self.job(job)?;
-        if begun || gone > 0 {
+        let Job { size, begun, exited, first: start, .. } = *self.job(job)?;
+        if begun || exited > 0 {
             return Err(Fault::BadAttribute);
         }
         if node >= self.links.tree().nodes() {

@@ -126,12 +126,12 @@ impl Server<'_> {
     fn write_exits(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
         loop {
             let link = self.links.get_mut(at)?;
-            let from = link.told;
+            let from = link.exits_sent;
             let count = self.exits.wrapping_sub(from).min(EXITS_MAX);
             if count == 0 {
                 return None;
             }
-            link.told = from.wrapping_add(count);
+            link.exits_sent = from.wrapping_add(count);
             let link = link.clone();
             let mut writer = Writer::new(buf, Head::Exits)?;
             let mut any = false;
@@ -242,7 +242,7 @@ impl Server<'_> {
                 slot.phase = RankPhase::Finalized;
             }
             self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
-            self.jobs[job.index()].gone += 1;
+            self.jobs[job.index()].exited += 1;
             self.report_exit(index);
             // Collectives do not wait for a rank that was killed alone.
             if cleanup && !dead {

@@ -61,7 +61,7 @@ impl Server<'_> {
             let Server { upcalls, ranks, jobs, groups, .. } = self;
             let job = |which: fn(&Job) -> bool| jobs.iter().position(which).map(|job| JobId(job as u32));
             let aborted = || ranks.iter().position(|rank| rank.abort.is_some_and(|it| it.pending));
-            let events_pending = (upcalls.untold().map(Event::Upcall))
+            let events_pending = (upcalls.unsent().map(Event::Upcall))
                 .or_else(|| aborted().map(Event::Kill))
                 .or_else(|| job(|job| job.ending_pending).map(Event::Ending))
                 .or_else(|| job(|job| job.init.stall == Stall::Pending).map(Event::StalledInit))
@@ -104,7 +104,7 @@ impl Server<'_> {
         let request = buf.get_mut(..text.len())?;
         request.copy_from_slice(text);
         let slot = self.upcalls.get_mut(upcall)?;
-        slot.stage = Stage::Told;
+        slot.stage = Stage::Passed;
         let (job, rank) = slot.parent?;
         Some(match slot.task {
             Task::Spawn(_) => Output::Spawn { spawn: upcall, job, rank, protocol, request },

@@ -115,7 +115,7 @@ impl<'s> Server<'s> {
             && job.fence.arrived as usize == count(|rank| rank.in_fence)
             && job.init.arrived as usize == count(|rank| rank.phase != RankPhase::New)
             && job.ring as usize == count(|rank| rank.ring.is_some())
-            && job.gone as usize == count(|rank| rank.exit.is_some())
+            && job.exited as usize == count(|rank| rank.exit.is_some())
             && job.excluded_count as usize == count(|rank| rank.excluded)
             && (job.ending.is_some() || !job.ending_pending)
             && job.ending.is_none_or(|cause| cause.rank().0 < job.size)
@@ -250,12 +250,12 @@ impl<'s> Server<'s> {
         };
         let held = slot.conn.map_or(slot.stage != Stage::Asked && !slot.stage.is_done(), asked);
         let staged = match (slot.task, slot.stage) {
-            (Task::Spawn(programs), Stage::Asked | Stage::Told | Stage::Begun(_)) => {
+            (Task::Spawn(programs), Stage::Asked | Stage::Passed | Stage::Begun(_)) => {
                 programs <= SPAWN_PROGRAMS_MAX
                     && self.request(id).is_some_and(|request| request.count() == programs)
             }
             (Task::Spawn(_), Stage::Launched(_)) => true,
-            (Task::Name, Stage::Asked | Stage::Told | Stage::Named(_)) => true,
+            (Task::Name, Stage::Asked | Stage::Passed | Stage::Named(_)) => true,
             (Task::Spawn(_), Stage::Named(_)) | (Task::Name, Stage::Begun(_) | Stage::Launched(_)) => false,
         };
         job.0 < self.limits.jobs && held && staged && printable(&slot.spawner) && printable(&slot.name)

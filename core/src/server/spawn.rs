@@ -33,7 +33,7 @@ impl Server<'_> {
 
     /// Checks that a job of `size` ranks and the pairs of the spawn fit. Returns the job id of the requesting job.
     pub(super) fn check_spawned(&self, spawn: UpcallId, size: u32) -> Result<String<JOBID_MAX, u8>, Fault> {
-        let slot = self.upcalls.get(spawn).filter(|slot| slot.stage == Stage::Told);
+        let slot = self.upcalls.get(spawn).filter(|slot| slot.stage == Stage::Passed);
         let spawner = slot.map(|slot| slot.spawner.clone()).ok_or(Fault::NoSuchUpcall)?;
         let request = self.request(spawn).ok_or(Fault::NoSuchUpcall)?;
         let lengths = request.preput().map(|(key, value)| (key.len(), value.len()));
@@ -73,7 +73,7 @@ impl Server<'_> {
         };
         let in_order = match slot.stage {
             Stage::Begun(_) => true,
-            Stage::Told => !started,
+            Stage::Passed => !started,
             _ => false,
         };
         if !in_order || codes.len() != programs as usize {

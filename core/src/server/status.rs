@@ -55,7 +55,7 @@ impl Server<'_> {
         let ranks = self.ranks.get(job.slots())?;
         let in_phase = |phase| ranks.iter().filter(|rank| rank.phase == phase).count() as u32;
         let phase = match job.ending {
-            _ if job.gone == job.size => JobPhase::Over,
+            _ if job.exited == job.size => JobPhase::Over,
             Some(cause) => JobPhase::Ending(cause),
             None if job.begun => JobPhase::Served,
             None => JobPhase::Opened,
@@ -67,7 +67,7 @@ impl Server<'_> {
             initialized: in_phase(RankPhase::Initialized),
             in_fence: job.fence.arrived,
             finalized: in_phase(RankPhase::Finalized),
-            exited: job.gone,
+            exited: job.exited,
         })
     }
 

@@ -35,7 +35,7 @@ impl Server<'_> {
 
     pub(super) fn complete_upcall(&mut self, upcall: UpcallId, rc: i32, text: &[u8]) -> Result<(), Fault> {
         let slot = self.upcalls.get(upcall).ok_or(Fault::NoSuchUpcall)?;
-        if slot.task != Task::Name || slot.stage != Stage::Told {
+        if slot.task != Task::Name || slot.stage != Stage::Passed {
             return Err(Fault::NoSuchUpcall);
         }
         let room = self.upcalls.room();
@@ -73,7 +73,7 @@ impl Server<'_> {
         self.check_ready(conn);
     }
 
-    /// Drops an upcall whose reply is no longer pending.
+    /// Drops an upcall without a pending reply.
     pub(super) fn drop_upcall(&mut self, upcall: UpcallId) {
         let Some(slot) = self.upcalls.get_mut(upcall) else { return };
         slot.conn = None;

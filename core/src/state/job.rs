@@ -55,7 +55,7 @@ pub(crate) struct Job {
     /// Progress of the ring on other nodes.
     pub(crate) ring_tracker: Tracker,
     /// Number of processes that have exited.
-    pub(crate) gone: u32,
+    pub(crate) exited: u32,
     /// Number of this node's ranks that collectives exclude, because they exited and the job continues.
     pub(crate) excluded_count: u32,
     /// Time from which ranks of this node that are cut off from PMI count as lost. `None` if no rank has been.
@@ -97,7 +97,7 @@ impl Job {
         below: 0,
         fence_tracker: Tracker::NONE,
         ring_tracker: Tracker::NONE,
-        gone: 0,
+        exited: 0,
         excluded_count: 0,
         cut_off: None,
         begun: false,

@@ -276,7 +276,7 @@ impl<'s> Groups<'s> {
         bits::iter(self.set(at as usize, 0)).filter(|&member| !bits::contains(arrived, member))
     }
 
-    /// Excludes a rank that has exited. Groups no longer wait for it.
+    /// Excludes a rank that has exited. Groups do not wait for it.
     pub(crate) fn exclude(&mut self, job: JobId, rank: u32, way: impl Fn(u32) -> Route) {
         for at in 0..self.slots.len() {
             if self.slots[at].is_open()

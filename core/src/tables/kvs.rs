@@ -203,7 +203,7 @@ impl<'s> Kvs<'s> {
         Ok(())
     }
 
-    /// Frees the rest of the quota of an owner that will not put any more.
+    /// Frees the rest of the quota of an owner that has put its last value.
     pub(crate) fn release(&mut self, owner: Owner<'_>) {
         let rest = owner.quota.less(*owner.used);
         self.reserved = self.reserved.less(rest);

@@ -65,7 +65,7 @@ pub(crate) enum Stage {
     #[default]
     Asked,
     /// The host has got the output.
-    Told,
+    Passed,
     /// The spawned job is registered, and the host starts its processes.
     Begun(JobId),
     /// A spawn is complete. The flag is true if its processes run.
@@ -136,7 +136,7 @@ impl<'s> Upcalls<'s> {
     }
 
     /// Returns an upcall whose output is pending.
-    pub(crate) fn untold(&self) -> Option<UpcallId> {
+    pub(crate) fn unsent(&self) -> Option<UpcallId> {
         let asked = |slot: &Upcall| slot.parent.is_some() && slot.stage == Stage::Asked;
         self.slots.iter().position(asked).map(|at| UpcallId(at as u32))
     }

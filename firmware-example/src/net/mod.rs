@@ -93,7 +93,7 @@ unsafe fn DefaultHandler(irq: i16) {
         board::nic_interrupt();
         FRAMES_WAIT.signal(());
     } else {
-        defmt::panic!("interrupt {=i16} that nobody asked for", irq);
+        defmt::panic!("unexpected interrupt {=i16}", irq);
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Served {
     /// Clients are accepted.
     served: bool,
     /// The host reports exits.
-    pub(crate) exits_told: bool,
+    pub(crate) exits_reported: bool,
     /// The job is aborted.
     pub(crate) ended: bool,
     /// The job belongs to the [configuration](crate::config).
@@ -31,25 +31,25 @@ impl Serve {
     pub(crate) fn open_job(&mut self, net: &mut Net, open: &OpenJob<'_>) -> Result<JobId, Error> {
         let id = JobId(0);
         if self.job.is_some() {
-            return Err(Error::Core(Fault::Full(Limit::Jobs, crate::memory::LIMITS.jobs)));
+            return Err(Error::Fault(Fault::Full(Limit::Jobs, crate::memory::LIMITS.jobs)));
         }
-        self.try_handle(net, Input::RegisterJob(JobSpec::managed(id, open))).map_err(Error::Core)?;
+        self.try_handle(net, Input::RegisterJob(JobSpec::managed(id, open))).map_err(Error::Fault)?;
         self.counters.jobs = self.counters.jobs.saturating_add(1);
-        let exits_told = open.exits_told;
-        self.job = Some(Served { id, served: false, exits_told, ended: false, alone: false });
+        let exits_reported = open.exits_reported;
+        self.job = Some(Served { id, served: false, exits_reported, ended: false, alone: false });
         Ok(id)
     }
 
     /// Accepts clients of a job from now on.
     pub(crate) fn accept_clients(&mut self, id: JobId) -> Result<(), Error> {
-        let job = self.job.as_mut().filter(|job| job.id == id).ok_or(Error::Core(Fault::NoSuchJob))?;
+        let job = self.job.as_mut().filter(|job| job.id == id).ok_or(Error::Fault(Fault::NoSuchJob))?;
         job.served = true;
         Ok(())
     }
 
     /// Ends a job and its connections.
     pub(crate) fn forget_job(&mut self, net: &mut Net, id: JobId) -> Result<(), Error> {
-        self.try_handle(net, Input::DeregisterJob { job: id }).map_err(Error::Core)?;
+        self.try_handle(net, Input::DeregisterJob { job: id }).map_err(Error::Fault)?;
         self.job = None;
         Ok(())
     }

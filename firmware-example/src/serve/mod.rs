@@ -237,7 +237,8 @@ impl Serve {
 
     /// Derives the exit of a rank whose connection has closed, unless the host reports exits.
     fn derive_exit(&mut self, net: &mut Net, rank: Option<Rank>) {
-        let Some((job, rank)) = self.job.as_ref().filter(|job| !job.exits_told).map(|job| job.id).zip(rank)
+        let Some((job, rank)) =
+            self.job.as_ref().filter(|job| !job.exits_reported).map(|job| job.id).zip(rank)
         else {
             return;
         };
@@ -290,7 +291,7 @@ fn send_record(recording: &mut Option<Recording>, net: &mut Net, record: &Record
     if let Some(Recording { handle, .. }) = *recording
         && !recording::send_record(net, handle, record)
     {
-        defmt::warn!("the recording ends, because nobody reads it");
+        defmt::warn!("the recording ends: its reader does not read");
         net.sockets.get_mut::<tcp::Socket<'_>>(handle).abort();
         *recording = None;
     }

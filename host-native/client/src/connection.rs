@@ -35,7 +35,7 @@ impl<T: Transport> Connection<T> {
         let mut client = Client::new(protocol, start);
         let mut input = Vec::new();
         let mut output = vec![0; MESSAGE_MAX as usize].into_boxed_slice();
-        while let Some(bytes) = client.introduce_to(jobid.map(Text::from), &mut output)? {
+        while let Some(bytes) = client.handshake_to(jobid.map(Text::from), &mut output)? {
             transport.send(bytes)?;
             receive(&transport, &mut client, &mut input, |_| Ok(()))?;
         }

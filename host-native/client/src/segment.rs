@@ -113,7 +113,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping, which nothing borrows any more. It exists, so that this cannot fail.
+        // SAFETY: the whole mapping, which nothing borrows. It exists, so that this cannot fail.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.words * WORD) };
     }
 }

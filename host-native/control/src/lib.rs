@@ -116,6 +116,7 @@ mod jobs;
 mod kill_escalation;
 pub mod protocol;
 mod psets;
+mod stalled;
 #[cfg(test)]
 mod tests;
 
@@ -123,6 +124,7 @@ pub use error::Error;
 pub use exit_status::{ExitStatus, exit_code};
 pub use head::{Action, Config, Destination, Event, FirstJob, Head, NodeProgress, RequestId, SpawnProgram};
 pub use job_result::{AbortReason, JobResult, RankFailure, count_others};
-pub use jobs::{CANCELED, EndReport, Job, Jobs, SpawnKey, free_stretch, job_name, stalled_line};
+pub use jobs::{CANCELED, EndReport, Job, Jobs, SpawnKey, free_stretch, job_name};
 pub use kill_escalation::{KILL_TIMEOUT, KillEscalation, KillTarget};
 pub use psets::{RankRanges, format_ranges, process_sets};
+pub use stalled::stalled_line;

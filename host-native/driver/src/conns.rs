@@ -17,7 +17,7 @@ pub(crate) struct Conns {
     /// Upper bound of open connections.
     limit: u32,
     by_rank: HashMap<(JobId, Rank), u32>,
-    /// Connections that had not introduced themselves when they were opened, with that time, the oldest first. Some are
+    /// Connections without a rank when they were opened, with that time, the oldest first. Some are
     /// closed or have become a rank's since.
     incoming: VecDeque<(u32, u64)>,
     /// Connections with requests that the backend has deferred.
@@ -31,7 +31,7 @@ pub(crate) struct Conn {
     opened: u64,
     job: JobId,
     rank: Option<Rank>,
-    /// The client has not introduced itself.
+    /// The client has not completed its handshake.
     incoming: bool,
     /// Received bytes that the backend has not consumed. Has no memory unless a request came in pieces.
     held: Vec<u8>,
@@ -69,7 +69,7 @@ impl Conns {
         }
     }
 
-    /// Adds a socket. `rank` is none for a client that has to introduce itself. Returns none at the limit.
+    /// Adds a socket. `rank` is none for a client that sends it in the handshake. Returns none at the limit.
     pub(crate) fn open(&mut self, fd: OwnedFd, job: JobId, rank: Option<Rank>, now: u64) -> Option<u32> {
         let id = self.insert(fd, job, now)?;
         match rank {
@@ -149,7 +149,7 @@ impl Conns {
         !self.free.is_empty() || self.all.len() < self.limit as usize
     }
 
-    /// The oldest connection that has not introduced itself, and when it was opened.
+    /// The oldest connection without a handshake, and the time when it was opened.
     pub(crate) fn oldest_incoming(&mut self) -> Option<(u32, u64)> {
         while let Some(&(id, opened)) = self.incoming.front() {
             let conn = &self.all[id as usize];
@@ -161,7 +161,7 @@ impl Conns {
         None
     }
 
-    /// The connections to a job that have not introduced themselves.
+    /// The connections to a job without a handshake.
     pub(crate) fn incoming(&self, job: JobId) -> Vec<u32> {
         let open = |&(id, _): &(u32, u64)| {
             let conn = &self.all[id as usize];
@@ -350,7 +350,7 @@ mod tests {
         let b = conns.open(pair().0, JOB, Some(Rank(0)), 0).unwrap();
         conns.close(a);
         assert_eq!(conns.of_rank(JOB, Rank(0)), Some(b));
-        // A connection for queries never counts as a client that has to introduce itself.
+        // A connection for queries never counts as a client that sends it in the handshake.
         assert_eq!(conns.insert(pair().0, JOB, 0), Some(a));
         assert_eq!(conns.oldest_incoming(), None);
     }

@@ -12,7 +12,7 @@ use crate::conns::{Conns, Received};
 use crate::port::is_local_connection;
 use crate::{BackendError, CloseReason, Error, Event};
 
-/// Time in milliseconds that a client has to introduce itself.
+/// Time in milliseconds for the handshake of a client.
 pub const HANDSHAKE_TIMEOUT: u64 = 10_000;
 
 /// Bytes read at once: a request that came in pieces, and a good piece more.
@@ -86,7 +86,7 @@ where
         self.backend.handle(Time(now), input).map(drop).map_err(Into::into)
     }
 
-    /// Adds the connection of a client to a job. `rank` is none for a client that has to introduce itself within
+    /// Adds the connection of a client to a job. `rank` is none for a client that has to complete its handshake within
     /// [`HANDSHAKE_TIMEOUT`]. The user of a client on this machine has been checked, as [`TcpPort`](crate::TcpPort) does.
     /// Returns none at the limit of connections.
     ///
@@ -157,7 +157,7 @@ where
         poller.add(conn.fd(), self.keys.key(0, id), Interest::Read)
     }
 
-    /// Closes the oldest connection whose client has not introduced itself, if the limit of connections is reached.
+    /// Closes the oldest connection without a handshake, if the limit of connections is reached.
     /// Returns whether a connection was closed.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ where
             return Ok(false);
         }
         let Some((id, _)) = self.conns.oldest_incoming() else { return Ok(false) };
-        self.end(id, now, CloseReason::NotIntroduced)?;
+        self.end(id, now, CloseReason::NoHandshake)?;
         Ok(true)
     }
 
@@ -322,7 +322,7 @@ where
         handshake.into_iter().chain(backend).min()
     }
 
-    /// Handles timeouts of the backend, and closes connections whose clients have not introduced themselves in time.
+    /// Handles timeouts of the backend, and closes connections whose clients have not completed the handshake in time.
     /// Returns whether there were any.
     ///
     /// # Errors
@@ -335,7 +335,7 @@ where
         while let Some((id, opened)) = self.conns.oldest_incoming()
             && opened + HANDSHAKE_TIMEOUT <= now
         {
-            self.end(id, now, CloseReason::NotIntroduced)?;
+            self.end(id, now, CloseReason::NoHandshake)?;
             due = true;
         }
         Ok(due)
@@ -346,7 +346,7 @@ where
         self.conns.of_rank(job, rank).map(ConnId)
     }
 
-    /// Returns the connections to a job whose clients have not introduced themselves.
+    /// Returns the connections to a job whose clients have not completed the handshake.
     pub fn incoming(&self, job: JobId) -> impl Iterator<Item = ConnId> + use<B> {
         self.conns.incoming(job).into_iter().map(ConnId)
     }

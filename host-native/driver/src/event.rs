@@ -98,8 +98,8 @@ pub enum Event {
 pub enum CloseReason {
     /// The client closed its end.
     Ended,
-    /// The client did not introduce itself in time, or had to make room for another that might.
-    NotIntroduced,
+    /// The client did not complete the handshake in time, or was displaced by a newer client at the limit.
+    NoHandshake,
     /// The client sends requests without reading the replies.
     Overrun,
     /// The backend closed it.

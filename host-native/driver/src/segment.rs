@@ -153,7 +153,7 @@ mod tests {
 
     /// Gigabytes for a hundred thousand ranks use memory only for the pages that are written.
     #[test]
-    fn memory_that_nobody_used_is_not_there() {
+    fn unused_memory_is_not_allocated() {
         let limits = Limits::for_ranks(100_000);
         let mut slabs = crate::MappedStorage::try_shared(&limits).expect("there is memory for a small job");
         let sharing = slabs.sharing(3).expect("this system has memory to share");
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_can_write_to_it_or_cut_it() {
+    fn no_other_process_can_write_to_it_or_truncate_it() {
         let segment =
             Segment::new(&Layout::of(&Limits::for_ranks(1))).expect("this system has memory to share");
         assert_eq!(rustix::io::pwrite(&segment.fd, b"x", 0), Err(Errno::PERM));

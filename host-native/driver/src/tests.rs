@@ -98,7 +98,7 @@ fn a_client_that_says_nothing_is_closed_after_the_handshake_timeout() {
     world.now = 4 + HANDSHAKE_TIMEOUT;
     assert_eq!(world.turn(), []);
     world.now += 1;
-    let why = CloseReason::NotIntroduced;
+    let why = CloseReason::NoHandshake;
     assert_eq!(world.turn(), [Event::Closed { conn: silent.unwrap(), job: JOB, rank: None, why }]);
     assert_eq!(world.driver.poll_at(), None);
     assert_eq!(world.driver.conn_of(JOB, Rank(1)), conn);
@@ -126,7 +126,7 @@ fn the_oldest_incoming_connection_makes_room() {
     let (_second, _) = world.client(Some(Rank(0)));
     assert_eq!(world.client(None).1, None);
     assert!(world.driver.make_room(0).unwrap());
-    let why = CloseReason::NotIntroduced;
+    let why = CloseReason::NoHandshake;
     assert_eq!(world.poll(), [Event::Closed { conn: first.unwrap(), job: JOB, rank: None, why }]);
     // Ranks keep their connections.
     let (_third, third) = world.client(Some(Rank(1)));

@@ -201,6 +201,10 @@ impl RunError {
         Some(match self {
             RunError::Launch(error) => return error.hint(),
             RunError::Names(error) => return error.hint(),
+            RunError::Board(error) => return error.hint(),
+            RunError::Driver(hydrant_driver::Error::Backend(BackendError::Other(why))) => {
+                return why.downcast_ref::<BoardError>()?.hint();
+            }
             RunError::OpenFiles(error) => format!("{} or start fewer ranks", error.hint()?),
             RunError::Overlay(error) => error.hint()?.to_owned(),
             RunError::NoSandbox => {

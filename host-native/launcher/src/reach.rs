@@ -1,4 +1,4 @@
-//! `hydrant reach`: starts daemons on hosts without a job, and reports which of them answer.
+//! `hydrant reach`: starts daemons on hosts without a job, and prints those that respond.
 
 use std::io::Write;
 use std::time::Duration;
@@ -23,9 +23,9 @@ const LINKS: KeyRange = KeyRange(1);
 
 /// Options of `hydrant reach`.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
-#[command(about = "Start a daemon on each host, report which of them answer, and end them")]
+#[command(about = "Start a daemon on each host, print those that respond, and end them")]
 pub struct Options {
-    /// The hosts. A host that is listed twice gets two daemons
+    /// Hosts. A host that is listed twice gets two daemons
     #[arg(required = true, value_name = "HOST")]
     pub hosts: Vec<String>,
 
@@ -51,11 +51,11 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub heartbeat: Duration,
 
-    /// Number of seconds after which a daemon that has not joined has failed
+    /// Number of seconds within which each daemon must join
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub bootstrap_timeout: Duration,
 
-    /// Keep the daemons until standard input ends
+    /// Keep the daemons running until standard input is closed
     #[arg(long)]
     pub hold: bool,
 }

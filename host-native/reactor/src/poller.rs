@@ -37,7 +37,7 @@ impl Interest {
     }
 }
 
-/// Watches descriptors and reports the keys of those that are ready. A closed descriptor is no longer watched.
+/// Watches descriptors and reports the keys of those that are ready. Closing a descriptor ends its watch.
 pub struct Poller {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,

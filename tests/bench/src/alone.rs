@@ -196,6 +196,6 @@ pub(crate) fn rows(counts: &[u32], runs: u32) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What counts as flat: a hundred times the keys no longer fit the cache, and a command may pay for that with a few
+/// What counts as flat: a hundred times the keys do not fit the cache, and a command may pay for that with a few
 /// misses, but with nothing that grows.
 const FLAT: f64 = 2.0;

@@ -13,7 +13,7 @@ use crate::rank::{Moments, key, now, value, write_digits};
 const ROOM: usize = 1025;
 
 /// `PMI2_ID_NULL`
-const ANYBODY: c_int = -1;
+const ANY_RANK: c_int = -1;
 
 type Init = unsafe extern "C" fn(*mut c_int, *mut c_int, *mut c_int, *mut c_int) -> c_int;
 type Done = unsafe extern "C" fn() -> c_int;
@@ -76,7 +76,7 @@ impl Pmi2 {
         let (value, mut len) = (self.value.as_mut_ptr().cast(), 0);
         // SAFETY: NULL for the own job, a string, as much room as is said, and a place to write to.
         let code =
-            unsafe { (self.get)(std::ptr::null(), ANYBODY, key.as_ptr(), value, ROOM as c_int, &mut len) };
+            unsafe { (self.get)(std::ptr::null(), ANY_RANK, key.as_ptr(), value, ROOM as c_int, &mut len) };
         let len = usize::try_from(len).ok().filter(|_| code == 0);
         self.value.get(..len.unwrap_or(0)).unwrap_or_default()
     }
@@ -88,7 +88,7 @@ impl Pmi2 {
         Ok(())
     }
 
-    /// Put, fence, and get what everybody put, so many times.
+    /// Put, fence, and get of all values, `passes` times.
     fn exchange(&mut self, passes: u32) -> Result<Moments> {
         let mut wanted = value(0).into_bytes();
         let mut name = CString::new(key(0))?.into_bytes_with_nul();

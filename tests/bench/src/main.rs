@@ -6,7 +6,7 @@
 //! | row | time | floor |
 //! |---|---|---|
 //! | launch true | of the whole command, from its start to its end | a command that `posix_spawn`s as many processes and reaps them |
-//! | exchange | from the first rank's put to the last rank's last get: put, fence, everybody gets everything | the same clients with an epoll loop that answers with prepared bytes and only counts fences |
+//! | exchange | from the first rank's put to the last rank's last get: put, fence, all ranks get all values | the same clients with an epoll loop that answers with prepared bytes and only counts fences |
 //! | get | of that the gets, divided by their number | the same |
 //! | launch, D daemons | of the whole command, whose ranks join, meet in a fence and leave, over D daemons on this machine: `--bootstrap local`, and hydra's proxies by `-launcher fork`. Not `true`: where some proxies are done before others have begun, hydra 5.0.2 dies of SIGPIPE | - |
 //! | exchange, get, D daemons | as above. Not over PMI-2, whose fence hydra 5.0.2 does not finish over several proxies | - |

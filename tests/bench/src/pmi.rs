@@ -66,7 +66,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client on a connected socket that has introduced itself to nobody, and takes the job's name to be as long
+    /// A client on a connected socket before any handshake. It takes the job's name to be as long
     /// as hydra's are.
     pub(crate) fn new(server: File, pmi: Pmi) -> Client {
         let kvs = "kvs_12345_0_123456789_vm".into();
@@ -77,7 +77,7 @@ impl Client {
     pub(crate) fn init(&mut self, rank: u32) -> Result<()> {
         let pmi = self.pmi;
         let subversion = if pmi == Pmi::V1 { 1 } else { 0 };
-        // PMI-2 introduces itself in a PMI-1 line too.
+        // PMI-2's handshake begins with a PMI-1 line too.
         self.pmi = Pmi::V1;
         self.ask(&format!("cmd=init pmi_version={} pmi_subversion={subversion}", pmi.name()))?;
         self.pmi = pmi;
@@ -110,7 +110,7 @@ impl Client {
         })
     }
 
-    /// Reads a value; `None` when nobody has put it.
+    /// Reads a value; `None` without a value.
     pub(crate) fn get(&mut self, message: &[u8]) -> Result<Option<&[u8]>> {
         self.send(message)?;
         Ok(self.field("value"))

@@ -130,7 +130,7 @@ impl Gets {
         Ok(Gets { message, expected: value(0).into(), at })
     }
 
-    /// Gets everybody's value, starting with the next rank's so that not all ask for the same, and counts what is wrong.
+    /// Gets the values of all ranks, starting with the next rank's so that not all ask for the same, and counts what is wrong.
     fn run(&mut self, client: &mut Client, rank: u32, size: u32) -> Result<u64> {
         let mut errors = 0;
         for other in (rank + 1..size).chain(0..=rank) {
@@ -142,7 +142,7 @@ impl Gets {
     }
 }
 
-/// Put, fence, and get what everybody put.
+/// Put, fence, and get of all values.
 fn exchange(client: &mut Client, rank: u32, size: u32) -> Result<Moments> {
     let (key, mine, mut gets) = (key(rank), value(rank), Gets::new(client)?);
     client.sync()?;
@@ -186,7 +186,7 @@ pub(crate) fn guest(pmi: Pmi) -> Result<()> {
 }
 
 /// A rank of the echo server's: the same exchange, whose answers hold nothing. Every rank prints its own moments, and
-/// leaves when all are done, so that nobody's end takes time from the others.
+/// leaves when all are done, so that no rank's exit takes time from the others.
 pub(crate) fn under_echo(pmi: Pmi) -> Result<()> {
     let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
     let mut client = Client::new(server()?, pmi);

@@ -85,7 +85,7 @@ impl Model {
         let result = match request.ask {
             _ if too_long => Err(Refusal::BadField),
             Ask::Unknown => Err(Refusal::Unsupported),
-            Ask::Init { .. } | Ask::InitAck { .. } | Ask::FullInit { .. } => self.introduce(conn, request),
+            Ask::Init { .. } | Ask::InitAck { .. } | Ask::FullInit { .. } => self.handshake(conn, request),
             _ => self.command(conn, request),
         };
         let wait = result.unwrap_or_else(|why| Wait::Say(Say::Refused(op, why)));
@@ -125,7 +125,7 @@ impl Model {
         }
     }
 
-    fn introduce(&mut self, conn: u32, request: &Request) -> Result<Wait, Refusal> {
+    fn handshake(&mut self, conn: u32, request: &Request) -> Result<Wait, Refusal> {
         let state = self.conn(conn);
         let job = state.job;
         let say = match request.ask {
@@ -160,7 +160,7 @@ impl Model {
                 Say::InitAck { rank: u32::from(rank), size, appnum }
             }
             Ask::FullInit { rank, .. } => self.full_init(conn, rank, request.job.as_deref())?,
-            _ => unreachable!("only introductions come here"),
+            _ => unreachable!("only handshakes come here"),
         };
         Ok(Wait::Say(say))
     }
@@ -220,7 +220,7 @@ impl Model {
         state.stage = Stage::Ready;
         state.joined_unsaid |= !state.joined;
         state.joined = true;
-        let (job, rank) = (state.job, state.rank.expect("whoever joins is a rank"));
+        let (job, rank) = (state.job, state.rank.expect("a client that joins is a rank"));
         let now = self.now;
         let state = self.job(job);
         if std::mem::replace(&mut state.ranks[rank as usize].phase, Phase::Initialized) == Phase::New {

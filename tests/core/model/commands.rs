@@ -35,7 +35,7 @@ pub(crate) struct JobPlan {
 pub(crate) enum Step {
     /// The host opens a job, and all its ranks join.
     Job(JobPlan),
-    /// The host forgets a job, whatever its processes do.
+    /// The host deregisters a job in any state of its processes.
     Forget {
         job: u8,
     },
@@ -50,7 +50,7 @@ pub(crate) enum Step {
         job: u8,
         rank: u8,
     },
-    /// A connection is opened, and introduced when `joins`.
+    /// A connection is opened, and its handshake is completed if `joins`.
     Open {
         job: u8,
         rank: u8,
@@ -73,8 +73,8 @@ pub(crate) enum Step {
         conn: u8,
         asks: Vec<Ask>,
     },
-    /// Several clients of a job say the same.
-    Everybody {
+    /// Several clients of a job send the same request.
+    EachClient {
         job: u8,
         but: u8,
         ask: Ask,
@@ -214,7 +214,7 @@ fn members() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(0u8..5, 1..4)
 }
 
-fn introductions() -> impl Strategy<Value = Ask> {
+fn handshakes() -> impl Strategy<Value = Ask> {
     prop_oneof![
         (0u8..4).prop_map(|version| Ask::Init { version }),
         (0u8..5).prop_map(|rank| Ask::InitAck { rank }),
@@ -268,7 +268,7 @@ fn dynamic() -> impl Strategy<Value = Ask> {
 }
 
 fn ask() -> impl Strategy<Value = Ask> {
-    prop_oneof![1 => introductions(), 5 => stored(), 5 => gathering(), 5 => dynamic()]
+    prop_oneof![1 => handshakes(), 5 => stored(), 5 => gathering(), 5 => dynamic()]
 }
 
 fn plan() -> impl Strategy<Value = JobPlan> {
@@ -299,8 +299,8 @@ fn step() -> impl Strategy<Value = Step> {
         24 => (conn.clone(), ask(), any::<u8>()).prop_map(|(conn, ask, cut)| Step::Ask { conn, ask, cut }),
         4 => (conn.clone(), prop::collection::vec(ask(), 2..8))
             .prop_map(|(conn, asks)| Step::Burst { conn, asks }),
-        8 => (job.clone(), 0u8..9, prop_oneof![2 => gathering(), 1 => stored(), 1 => introductions()])
-            .prop_map(|(job, but, ask)| Step::Everybody { job, but, ask }),
+        8 => (job.clone(), 0u8..9, prop_oneof![2 => gathering(), 1 => stored(), 1 => handshakes()])
+            .prop_map(|(job, but, ask)| Step::EachClient { job, but, ask }),
         1 => (conn.clone(), 0u8..4).prop_map(|(conn, which)| Step::Rubbish { conn, which }),
         1 => (conn.clone(), ask()).prop_map(|(conn, ask)| Step::Overfull { conn, ask }),
         1 => conn.clone().prop_map(|conn| Step::Blocked { conn }),

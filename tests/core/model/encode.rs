@@ -41,11 +41,11 @@ fn list(ranks: &[u8]) -> String {
 }
 
 fn encode(ask: &Ask, job: Option<&str>, counted: bool, thrid: Option<&str>) -> Result<Vec<u8>, Unsent> {
-    // Whatever the command borrows.
+    // Texts that the command borrows.
     let (a, b, ranks) = texts(ask);
     let (ta, tb) = (Text::plain(&a), Text::plain(&b));
     let job_text = job.map(Text::from);
-    let named = job_text.unwrap_or(Text::plain(b"nobody"));
+    let named = job_text.unwrap_or(Text::plain(b"unknown"));
     let programs: Vec<Program<'_>> = match ask {
         Ask::Spawn { sizes, .. } => sizes.iter().map(|&size| program(u32::from(size))).collect(),
         _ => Vec::new(),

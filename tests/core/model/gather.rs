@@ -96,16 +96,16 @@ impl Model {
         Ok(Wait::Ring)
     }
 
-    /// Lets go whatever of a job waits for nobody any more.
+    /// Releases collectives of a job that wait for no rank.
     pub(crate) fn gathered(&mut self, job: u32) {
         let state = self.job(job);
-        let everybody: BTreeSet<u32> = (0..state.size()).collect();
+        let all_ranks: BTreeSet<u32> = (0..state.size()).collect();
         let waiting: Vec<_> = state.ranks.iter().filter(|rank| rank.in_fence).collect();
         let fence = !waiting.is_empty() && state.living().all(|rank| state.ranks[rank as usize].in_fence);
         if fence {
             state.ranks.iter_mut().for_each(|rank| rank.in_fence = false);
             state.fence = None;
-            self.release(job, &everybody, &Wait::Fence, &Say::Fence(None));
+            self.release(job, &all_ranks, &Wait::Fence, &Say::Fence(None));
         }
         let state = self.job(job);
         let living: BTreeSet<u32> = state.living().collect();
@@ -138,7 +138,7 @@ impl Model {
         }
     }
 
-    /// A job ends when somebody waits for a rank that is lost.
+    /// A job ends when a rank waits for one that is lost.
     pub(crate) fn check_absent(&mut self, job: u32) {
         let state = &self.jobs[&job];
         if !state.cleanup || state.ending {
@@ -155,9 +155,9 @@ impl Model {
                 || ringed && process.ring.is_none()
                 || initialized && process.phase == Phase::New
         };
-        let everybody = (0..state.size()).filter(misses);
+        let all_ranks = (0..state.size()).filter(misses);
         let members = state.groups.iter().flat_map(|group| group.members.difference(&group.arrived).copied());
-        if let Some(rank) = everybody.chain(members).find(lost)
+        if let Some(rank) = all_ranks.chain(members).find(lost)
             && let Some(exit) = state.lost(rank, self.now)
         {
             self.end(job, Cause::Absent { rank: Rank(rank), exit }, "");

@@ -165,7 +165,7 @@ impl Model {
         }
     }
 
-    /// Nobody will hear these replies.
+    /// Drops these pending replies: their clients have disconnected.
     fn unwanted(&mut self, owed: &[(Option<String>, Wait)]) {
         for (_, wait) in owed {
             if let Wait::Spawn(serial) | Wait::Say(Say::Launched(serial)) = *wait {

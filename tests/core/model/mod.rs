@@ -78,7 +78,7 @@ fn run(setup: &Setup, steps: &[Step]) {
 }
 
 #[test]
-fn whatever_clients_do_the_server_does_what_the_model_says() {
+fn the_server_agrees_with_the_model() {
     let cases =
         std::env::var("HYDRANT_MODEL_CASES").ok().map(|cases| cases.parse().expect("a number of cases"));
     let config = Config {

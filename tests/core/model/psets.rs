@@ -17,7 +17,7 @@ impl Model {
         [world, alone].into_iter().chain(stored).collect()
     }
 
-    /// A set that the asker is in and that nobody of has died.
+    /// A set that contains the requesting rank and no dead member.
     pub(crate) fn pset(&self, (_, job, rank): (u32, u32, u32), name: &str) -> Result<BTreeSet<u32>, Refusal> {
         let mpi = |known: &str| known.starts_with("mpi://") && known.eq_ignore_ascii_case(name);
         let sets = self.psets(job, rank);

@@ -72,7 +72,7 @@ pub(crate) struct Process {
     pub(crate) exit: Option<Exit>,
     /// It failed in a job that goes on.
     pub(crate) dead: bool,
-    /// Nobody waits for it any more.
+    /// No collective waits for it.
     pub(crate) buried: bool,
     /// It asked to be ended alone.
     pub(crate) aborted: bool,
@@ -129,7 +129,7 @@ pub(crate) struct Job {
     pub(crate) groups: Vec<Group>,
     pub(crate) psets: Vec<(String, BTreeSet<u32>)>,
     pub(crate) kvs: HashMap<Vec<u8>, Vec<u8>>,
-    /// Without a value: somebody waits for it.
+    /// Without a value: a rank waits for it.
     pub(crate) node: HashMap<Vec<u8>, Option<Vec<u8>>>,
     pub(crate) attrs: HashMap<Vec<u8>, Vec<u8>>,
 }
@@ -170,7 +170,7 @@ pub(crate) enum Wait {
     Say(Say),
 }
 
-/// How far a connection's introduction has come.
+/// Progress of a connection's handshake.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Stage {
     Opened,
@@ -251,7 +251,7 @@ pub(crate) struct Model {
     pub(crate) links: BTreeSet<(u64, u64)>,
     /// What the host must still be told, as it is shown.
     pub(crate) events: Vec<String>,
-    /// How much of the log is used, by whomever.
+    /// Used part of the log.
     pub(crate) log: Amount,
     /// Keys with a record: job, kind and key.
     pub(crate) keys: HashSet<(u64, Kind, Vec<u8>)>,
@@ -304,7 +304,7 @@ impl Model {
         all.each(self.limits.ranks.max(1)).smaller(self.free().each(size))
     }
 
-    /// Whether there is room for a cost: a rank's own share first, then what nobody has a claim to.
+    /// Whether there is room for a cost: a rank's own quota first, then the part without a quota.
     pub(crate) fn room(&self, owner: Option<(u32, u32)>, cost: Amount) -> Result<(), Refusal> {
         let (share, used) = match owner {
             Some((job, rank)) => (self.jobs[&job].share, self.jobs[&job].ranks[rank as usize].used),
@@ -314,7 +314,7 @@ impl Model {
         let mine = if exited { Amount::default() } else { share.minus(used) };
         let all = Amount { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
         let (left, over, free) = (all.minus(self.log), cost.minus(mine), self.free());
-        // Nobody is refused what is set aside for it.
+        // No rank is refused its own quota.
         assert!(mine.minus(left) == Amount::default(), "{mine:?} is set aside, and {left:?} left");
         for (limit, cost, left, over, free, share, size) in [
             (Limit::KvsBytes, cost.bytes, left.bytes, over.bytes, free.bytes, share.bytes, all.bytes),

@@ -52,7 +52,7 @@ impl World<'_> {
                 let Some(conn) = conn(self, at) else { return };
                 self.burst(conn, asks);
             }
-            Step::Everybody { job: at, but, ref ask } => {
+            Step::EachClient { job: at, but, ref ask } => {
                 let Some(job) = job(self, at) else { return };
                 for rank in 0..self.model.jobs[&job].size() {
                     let conn = self.model.jobs.get(&job).and_then(|job| job.ranks[rank as usize].conn);
@@ -132,7 +132,7 @@ impl World<'_> {
         }
         let programs =
             Input::Program { job: JobId(id), first: Rank(1), count: u32::from(plan.size) - 1, appnum: 3 };
-        self.tell(programs).expect("nobody has come yet");
+        self.tell(programs).expect("no client has connected yet");
         self.model.job(id).ranks.iter_mut().skip(1).for_each(|rank| rank.appnum = 3);
         for rank in 0..u32::from(plan.size) {
             self.open(id, rank, bit(plan.port, rank), bit(plan.v2, rank), true);
@@ -217,14 +217,14 @@ impl World<'_> {
         let named = |at: u8| match at {
             0 => None,
             _ => Some(
-                names.get(usize::from(at - 1) % (names.len() + 1)).map_or("nobody", |name| name).to_owned(),
+                names.get(usize::from(at - 1) % (names.len() + 1)).map_or("unknown", |name| name).to_owned(),
             ),
         };
         let job = match *ask {
             Ask::Put { job, .. } | Ask::Get { job, .. } => named(job),
             Ask::Connect { job } | Ask::Disconnect { job } => named(job + 1),
             Ask::FullInit { job: 1, .. } => self.model.jobs.get(&job).map(|job| job.name.clone()),
-            Ask::FullInit { job: 2, .. } => Some("nobody".to_owned()),
+            Ask::FullInit { job: 2, .. } => Some("unknown".to_owned()),
             _ => None,
         };
         let thrid = match self.counter % 16 {
@@ -360,7 +360,7 @@ impl World<'_> {
         assert!(self.tell(input).is_err(), "{input:?} is a mistake");
     }
 
-    /// Lets everything come to its end: nothing may be left waiting that nobody can bring.
+    /// Lets everything come to its end: no reply may stay pending that no rank can complete.
     pub(crate) fn quiesce(&mut self) {
         for conn in self.model.conns.keys().copied().collect::<Vec<_>>() {
             if self.model.conns.contains_key(&conn) {

@@ -1,4 +1,4 @@
-//! A server and the model side by side: whatever happens to one happens to the other, and they are compared.
+//! A server and the model side by side: both get the same inputs, and their outputs are compared.
 
 use hydrant_core::server::Consumed;
 use hydrant_core::snapshot::DIGEST;
@@ -108,7 +108,7 @@ impl<'s> World<'s> {
                         self.model.spawns.iter_mut().find(|it| {
                             it.id.is_none() && it.parent == (job.0, rank.0) && it.request == request
                         });
-                    let known = known.expect("somebody asked for it");
+                    let known = known.expect("a rank requested it");
                     assert!(programs.programs().map(|it| it.maxprocs()).eq(known.sizes.iter().copied()));
                     known.id = Some(spawn.0);
                 }
@@ -180,7 +180,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Whatever could be said has been said.
+    /// Checks that no output is pending.
     fn check_silence(&self) {
         let model = &self.model;
         assert!(model.events.is_empty(), "the host was not told of {:?}", model.events);

@@ -60,7 +60,7 @@ const ANSWERS: &[(&str, Answer)] = &[
     ("abort", Answer::Silence),
 ];
 
-/// Fields that say the same in whatever run.
+/// Fields with the same value in every run.
 const ALWAYS: &[(&str, &str)] = &[
     ("pmi-version", "2"),
     ("pmi-subversion", "0"),
@@ -98,12 +98,7 @@ pub(crate) fn check(family: &str, transcripts: &[Transcript], exchange: &Exchang
         let run = Run { exchange, rank, puts: &puts };
         let mut steps = steps.iter().peekable();
         while let Some((who, bytes)) = steps.next() {
-            assert_eq!(
-                *who,
-                'C',
-                "{family} rank {rank}: a reply that nobody asked for: {}",
-                bytes.escape_ascii()
-            );
+            assert_eq!(*who, 'C', "{family} rank {rank}: an unrequested reply: {}", bytes.escape_ascii());
             let question = captured(bytes);
             let reply = steps.next_if(|(who, _)| *who == 'P').map(|(_, bytes)| {
                 Message::parse(bytes).unwrap_or_else(|e| panic!("{family}: {e} in {}", bytes.escape_ascii()))

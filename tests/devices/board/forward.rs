@@ -1,9 +1,9 @@
-//! The way of a client to the port that QEMU forwards to the board.
+//! Forwarder between clients and the port that QEMU forwards to the board.
 //!
 //! QEMU shows the board each connection with the port that it has on this machine. Two connections to different
 //! forwarded ports may have the same one there, since the system tells them apart by where they lead; to the board, where
 //! all lead to one port, they are the same connection, and one of them is never served. With 64 clients that is one job in
-//! seven. So clients come here, and from here each goes on from a port that nobody else has.
+//! seven. So clients come here, and from here each goes on from a port of its own.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};

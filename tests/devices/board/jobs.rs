@@ -225,30 +225,30 @@ fn the_host_learns_what_happens() {
     assert!(rank.contains("exit: Some(Code(9))"), "{rank}");
     manager.forget(job);
     assert!(one.closed() && two.closed());
-    assert_eq!(manager.refused(&Request::Forget { job }), Error::Core(Fault::NoSuchJob));
+    assert_eq!(manager.refused(&Request::Forget { job }), Error::Fault(Fault::NoSuchJob));
 }
 
 #[test]
 fn requests_out_of_order_are_refused() {
     let Some((board, mut manager, job)) = served(1, 1) else { return };
-    assert_eq!(manager.refused(&Request::Hello { version: VERSION }), Error::Greeting);
+    assert_eq!(manager.refused(&Request::Hello { version: VERSION }), Error::Handshake);
     assert_eq!(manager.refused(&Request::Serve { job }), Error::Order);
     let second = OpenJob::new("second", 1);
-    assert!(matches!(manager.refused(&Request::Open(second)), Error::Core(Fault::Full(Limit::Jobs, 1))));
+    assert!(matches!(manager.refused(&Request::Open(second)), Error::Fault(Fault::Full(Limit::Jobs, 1))));
     let mut other = Manager::silent(board.host(1));
     assert_eq!(other.refused(&Request::Hello { version: 77 }), Error::Version { spoken: VERSION });
-    assert_eq!(other.refused(&Request::Board), Error::Greeting);
+    assert_eq!(other.refused(&Request::Board), Error::Handshake);
     other.greet();
     assert_eq!(other.refused(&Request::Forget { job }), Error::Busy);
-    // Whoever does not manage may look.
+    // A host that does not manage the board may query it.
     assert_eq!(other.job(job).size, 1);
     other.say_bytes(&[4, 0, 0xff, 0xff, 0xff, 0xff]);
-    assert_eq!(other.refused(&Request::Board), Error::Garbled, "the answer to what came before");
+    assert_eq!(other.refused(&Request::Board), Error::Malformed, "the answer to what came before");
     assert!(other.closed());
     manager.forget(job);
     assert!(matches!(
         manager.refused(&Request::Open(OpenJob::new("large", 1000))),
-        Error::Core(Fault::Full(Limit::Ranks, 16))
+        Error::Fault(Fault::Full(Limit::Ranks, 16))
     ));
 }
 
@@ -261,7 +261,7 @@ fn a_host_that_goes_takes_its_job_along() {
     assert!(rank.closed());
     board.await_log("job 0 is over");
     let mut manager = Manager::connect(board.host(1));
-    assert_eq!(manager.refused(&Request::Job { job }), Error::Core(Fault::NoSuchJob));
+    assert_eq!(manager.refused(&Request::Job { job }), Error::Fault(Fault::NoSuchJob));
     let job = manager.open(&OpenJob { keep: true, ..OpenJob::new("kept", 2) });
     let mut ranks = [0, 1].map(|rank| Talk::rank(board.client(rank), rank as u32));
     drop(manager);
@@ -313,7 +313,7 @@ fn a_thousand_jobs() {
     let mut manager = Manager::connect(board.host(0));
     let mut before = None;
     for at in 0..1000 {
-        let job = manager.open(&OpenJob { exits_told: false, ..OpenJob::new("many", 2) });
+        let job = manager.open(&OpenJob { exits_reported: false, ..OpenJob::new("many", 2) });
         let mut one = Talk::rank(board.client(0), 0);
         let mut two = Talk::rank2(board.client(1), 1);
         one.ask(&format!("cmd=put kvsname=many key=k value={at}"), "cmd=put_result rc=0");

@@ -133,7 +133,7 @@ impl Manager {
                 }
             }
             let event = self.next(|report| {
-                assert!(report.is_event(), "nobody asked for {report:?}");
+                assert!(report.is_event(), "unrequested {report:?}");
                 format!("{report:?}")
             });
             self.events.extend(event.or_else(|| panic!("closed instead of {text:?}")));

@@ -32,7 +32,7 @@ fn programs(kind: Kind, sizes: &[u32], peer: Peer, name: &str, args: &str, check
     let Some(board) = Board::start(kind, most as usize, "") else { return };
     let mut manager = Manager::connect(board.host(0));
     for &size in sizes {
-        let job = manager.open(&OpenJob { exits_told: false, ..OpenJob::new(name, size) });
+        let job = manager.open(&OpenJob { exits_reported: false, ..OpenJob::new(name, size) });
         check(&run(&board, &program, size, args), size);
         manager.event("Over");
         let report = manager.job(job);

@@ -46,7 +46,7 @@ fn what_a_board_said_is_what_this_machines_core_says() {
     replayed.code(0).says(" outputs, all the same", 1);
     // A board that has had a job is past the beginning.
     let outcome = target.raw(&format!("--record {file}.late -n 4"), steps).run();
-    outcome.code(1).warns("a board is recorded from before its first job on: start it again");
+    outcome.code(1).warns("hint: restart the board: it records only before its first job");
     fs::remove_file(path).expect("it was written");
     assert!(board.runs());
 }

@@ -104,7 +104,7 @@ impl Board {
         Some(board)
     }
 
-    /// The same without waiting for anything: a small board that stops by itself, and that nobody can reach.
+    /// The same without waiting for anything: a small board that stops by itself and is not reachable.
     pub(crate) fn doomed(settings: &str) -> Option<Board> {
         Board::launch(Kind::Lm3s6965evb, 0, settings)
     }
@@ -197,7 +197,7 @@ impl Board {
 
     /// Waits until the board has stopped, and gives the code with which it did.
     pub(crate) fn stopped(&mut self) -> Option<i32> {
-        self.qemu.take().expect("nobody has waited before").wait().status.code()
+        self.qemu.take().expect("waited for once").wait().status.code()
     }
 
     /// Whether the board has not stopped.

@@ -50,13 +50,13 @@ fn jobs_on_the_board_replay_natively() {
     let mut manager = Manager::connect(board.host(0));
     if Peer::Mpich5.there() {
         let program = Peer::Mpich5.program("mpi_allreduce");
-        let job = manager.open(&OpenJob { exits_told: false, ..OpenJob::new("recorded", 8) });
+        let job = manager.open(&OpenJob { exits_reported: false, ..OpenJob::new("recorded", 8) });
         assert_eq!(mpi::run(&board, &program, 8, ""), "allreduce of 8: 0 wrong\n");
         manager.event("Over");
         manager.forget(job);
     }
     // Refusals, rubbish, a long message and a death.
-    let job = manager.open(&OpenJob { exits_told: false, ..OpenJob::new("second", 2) });
+    let job = manager.open(&OpenJob { exits_reported: false, ..OpenJob::new("second", 2) });
     let mut one = Talk::rank(board.client(0), 0);
     one.ask(&format!("cmd=put kvsname=second key=k value={}", "x".repeat(1000)), "cmd=put_result rc=0");
     one.ask("cmd=put kvsname=other key=k value=v", "cmd=put_result rc=3");

@@ -91,7 +91,7 @@ impl Talk {
         self.ask("cmd=finalize", "cmd=finalize_ack rc=0");
     }
 
-    /// Whether the board closes the connection, whatever it says before.
+    /// Whether the board closes the connection, after any reply.
     pub(crate) fn closed(mut self) -> bool {
         let mut rest = Vec::new();
         // A reset is as good an end as any; running out of time is none.

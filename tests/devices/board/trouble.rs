@@ -13,7 +13,7 @@ const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 
 /// A job of three, in which the clients must be in good health to get through a fence.
 fn healthy(board: &Board, manager: &mut Manager) {
-    let job = manager.open(&OpenJob { exits_told: false, ..OpenJob::new("healthy", 3) });
+    let job = manager.open(&OpenJob { exits_reported: false, ..OpenJob::new("healthy", 3) });
     let mut ranks = [0, 1, 2].map(|rank| Talk::rank(board.client(rank), rank as u32));
     for rank in &mut ranks {
         rank.say(b"cmd=barrier_in\n");
@@ -26,9 +26,9 @@ fn healthy(board: &Board, manager: &mut Manager) {
     manager.forget(job);
 }
 
-fn open(board: &Board, size: u32, exits_told: bool) -> (Manager, JobId) {
+fn open(board: &Board, size: u32, exits_reported: bool) -> (Manager, JobId) {
     let mut manager = Manager::connect(board.host(0));
-    let job = manager.open(&OpenJob { exits_told, ..OpenJob::new("trouble", size) });
+    let job = manager.open(&OpenJob { exits_reported, ..OpenJob::new("trouble", size) });
     (manager, job)
 }
 
@@ -42,7 +42,7 @@ fn a_client_is_killed_in_the_middle() {
     killed.signal(Signal::KILL);
     killed.wait().signaled(Signal::KILL);
     board.await_log("conn 2 closed");
-    // Until the host tells, nobody knows more than that.
+    // The exit is unknown until the host reports it.
     others[0].ask("cmd=get_appnum", "cmd=appnum rc=0");
     manager.done(&Request::Exited { job, rank: Rank(2), exit: Exit::Signal(9) });
     board.await_log("has to end: NoFinalize { rank: 2, exit: Signal(9) }");
@@ -90,7 +90,7 @@ fn rubbish_costs_its_own_connection() {
     assert!(board.runs());
 }
 
-/// Twenty sockets for sixteen ranks: whoever comes when all are taken waits, or is turned away, and harms nobody.
+/// Twenty sockets for sixteen ranks: a client that connects when all are taken waits or is refused. It harms no other client.
 #[test]
 fn more_clients_than_sockets() {
     let Some(board) = Board::small(24, "") else { return };

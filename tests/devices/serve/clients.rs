@@ -153,7 +153,7 @@ const EXCHANGES: [(&str, &str); 8] = [
         fence2
         end2",
     ),
-    ("a spawn, which this server carries out for nobody", SPAWN),
+    ("a spawn, which this server does not support", SPAWN),
 ];
 
 fn exchanges(machine: Machine) {

@@ -1,4 +1,4 @@
-//! Jobs whose ranks somebody else starts: `hydrant serve --size N`, on this machine's processor and on a DPU's.
+//! Jobs whose ranks another launcher starts: `hydrant serve --size N`, on this machine's processor and on a DPU's.
 
 mod clients;
 mod offload;

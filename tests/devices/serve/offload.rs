@@ -70,7 +70,7 @@ fn ranks_that_there_are_none_of_are_refused() {
     });
     for rank in [2, 20, u32::MAX].map(Rank) {
         ask(&mut host, &Request::Exited { job, rank, exit: Exit::Code(0) }, |report| {
-            assert_eq!(report, Report::Refused(Error::Core(Fault::NoSuchRank)));
+            assert_eq!(report, Report::Refused(Error::Fault(Fault::NoSuchRank)));
         });
     }
     ask(&mut host, &Request::Forget { job }, |report| assert_eq!(report, Report::Done));
@@ -132,21 +132,21 @@ fn a_signal_reaches_the_ranks() {
 
 #[test]
 fn what_is_no_board() {
-    let nobody = |target: &str| {
+    let refused = |target: &str| {
         let target = Target { address: target.to_owned(), ports: String::new(), raw: RAW };
         target.offload("-n 1 true").run()
     };
-    nobody("127.0.0.1:1").code(1).warns("no board answers at 127.0.0.1:1: ");
-    nobody("127.0.0.1:pmi")
+    refused("127.0.0.1:1").code(1).warns("cannot connect to a board at 127.0.0.1:1: ");
+    refused("127.0.0.1:pmi")
         .code(2)
         .warns("invalid value '127.0.0.1:pmi' for --target: expected a name or an address, ");
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = listener.local_addr().expect("it is bound").to_string();
     let other = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("somebody comes");
-        stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n").expect("somebody reads");
+        let (mut stream, _) = listener.accept().expect("the launcher connects");
+        stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n").expect("the launcher reads");
     });
-    let outcome = nobody(&address);
+    let outcome = refused(&address);
     outcome.code(1).warns(&format!("the board at {address} is lost: "));
     other.join().expect("it was asked once");
     let outcome = Job::new(hydrant_bin()).words("offload -n 1 true").run();

@@ -1,4 +1,4 @@
-//! Ranks that fail, ranks that do not come, and whoever is no rank.
+//! Ranks that fail, ranks that do not connect, and clients that are no ranks.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::{Machine, RAW, Server};
 
-/// Two ranks in a fence, whatever becomes of the third.
+/// Two ranks that wait in a fence for the third.
 fn two_wait(server: &Server) -> Vec<hydrant_tests::Running> {
     let waiting = "ack1\ninit1\nsend cmd=barrier_in\\n\neof\nsay cut off";
     (0..2).map(|rank| server.rank(rank, RAW).steps(waiting).start()).collect()
@@ -103,7 +103,7 @@ fn a_rank_is_let_in_once_and_rubbish_not_at_all() {
 fn addresses_that_are_not_allowed_are_closed() {
     let server = Machine::Here.serve(1, "--allow 10.0.0.0/8 --allow 2001:db8::/32");
     server.rank(0, RAW).steps("eof").run().code(0);
-    server.running.await_stderr("--allow names no network that it is in");
+    server.running.await_stderr("--allow has no network with this address");
     server.running.signal(Signal::INT);
     server.wait().code(130);
     let server = Machine::Here.serve(1, "--allow 127.0.0.0/8");

@@ -48,7 +48,7 @@ fn serve() -> Result<u32, Fault> {
     for rank in 0..RANKS {
         server.handle(Time(0), Input::Opened { conn: ConnId(rank), job, rank: Some(Rank(rank)) })?;
     }
-    // Nobody can know what clients say, so the compiler must not, either.
+    // The compiler must not know the clients' bytes, or it computes the replies itself.
     let mut said = [black_box(LINES), black_box(COUNTED)];
     let mut answered = 0;
     loop {

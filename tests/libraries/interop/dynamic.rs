@@ -1,5 +1,5 @@
 //! Spawning, names, ports and sessions by MPICH 5.0.2 and mpi4py. (MPICH 4.0.2 as Debian builds it refuses to spawn
-//! before it asks anybody.)
+//! before it sends a request.)
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Whoever did not get that far has left nothing.
+        // A test that failed earlier has left nothing.
         drop(fs::remove_dir_all(&self.0));
     }
 }
@@ -35,7 +35,7 @@ fn job(options: &str, name: &str, args: &str) -> Option<Job> {
 }
 
 #[test]
-fn everybody_spawns_together() {
+fn all_ranks_spawn_together() {
     for way in WAYS {
         let Some(job) = job(&format!("{way} -usize 9 -n 2"), "mpi_spawn", "world 3") else { return };
         let outcome = job.run();
@@ -47,7 +47,7 @@ fn everybody_spawns_together() {
 }
 
 #[test]
-fn everybody_spawns_at_once() {
+fn all_ranks_spawn_at_once() {
     for way in WAYS {
         let Some(job) = job(&format!("{way} -n 4"), "mpi_spawn", "self 2") else { return };
         let outcome = job.run();
@@ -142,7 +142,7 @@ fn mpi4py_spawns() {
     }
 }
 
-/// Both of the protocol's names for right and wrong; looking up waits for nobody unless asked to.
+/// Both of the protocol's names for right and wrong; a look-up waits only if the program requests it.
 #[test]
 fn names_in_one_job() {
     for peer in [Peer::Mpich5, Peer::Mpich4] {

@@ -112,7 +112,7 @@ fn aborting_oneself_leaves_the_others() {
 }
 
 #[test]
-fn aborting_the_world_ends_everybody() {
+fn aborting_the_world_ends_all_ranks() {
     for way in WAYS {
         let Some(outcome) = run(&format!("{way} -n 4"), "pmi2_jobs", "world") else { return };
         assert_ne!(outcome.status.code(), Some(0), "{outcome}");

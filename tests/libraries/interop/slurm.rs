@@ -14,14 +14,14 @@ fn exchange(options: &str, size: u32, args: &str) -> Option<Outcome> {
 }
 
 #[test]
-fn everybody_gets_everything() {
+fn all_ranks_get_all_values() {
     for size in [2, 16, 64] {
         exchange("", size, "");
     }
 }
 
 #[test]
-fn everybody_gets_everything_by_port() {
+fn all_ranks_get_all_values_by_port() {
     for size in [2, 16, 64] {
         exchange("--pmi-port", size, "");
     }

@@ -104,7 +104,7 @@ fn the_socket_is_its_users_alone_and_goes_with_its_server() {
 }
 
 #[test]
-fn a_universe_that_nobody_serves_is_an_error() {
+fn a_universe_without_a_server_is_an_error() {
     let folder = Folder::new("universe-none");
     let path = folder.0.join("universe");
     let outcome = Job::hydrant("--universe").arg(&path).words("-n 1 echo started").run();

@@ -54,7 +54,7 @@ fn fatal_errors_end_the_job_and_others_the_process() {
     // The other rank waits for something that never comes.
     let job = Job::hydrant("--mpi-psets -n 1").arg(program).arg("fatal").words(": -n 1 sleep 1000").run();
     job.code(128 + Signal::ABORT.as_raw()).warns("rank 0").warns("1 other rank was ended");
-    // Errors without a session are fatal, too, where nobody has said otherwise.
+    // Errors without a session are fatal, too, unless the program has set another error handler.
     let info = Job::new(Against::Hydrant.program("mpi_info", true)).run();
     info.signaled(Signal::ABORT).warns("MPI_Info_set: MPI_ERR_INFO: MPI_INFO_ENV cannot be changed");
 }

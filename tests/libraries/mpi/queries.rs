@@ -31,7 +31,7 @@ fn nothing_is_told_without_the_option() {
 }
 
 #[test]
-fn a_query_without_anybody_to_answer_is_an_error() {
+fn a_query_without_a_server_is_an_error() {
     let program = Against::Hydrant.program("mpi_psets", true);
     let job =
         Job::new(program).env("HYDRANT_QUERY", "@hydrant/gone").env("PMI_RANK", "0").env("PMI_SIZE", "1");

@@ -64,7 +64,7 @@ fn under_srun() {
     }
 }
 
-/// A key that nobody put, and attributes, wherever they come from.
+/// A key without a value, and attributes from every source.
 #[test]
 fn missing_keys_and_attributes() {
     for (launcher, appnum) in [HYDRANT[0], HYDRA_4[0], HYDRA_5[0], SRUN].into_iter().zip([0; 4]) {
@@ -111,7 +111,7 @@ fn spawns_under_hydrant() {
     }
 }
 
-/// Intel MPI loads whatever PMI-2 library it is told to.
+/// Intel MPI loads the PMI-2 library that `I_MPI_PMI_LIBRARY` names.
 #[test]
 fn intel_mpi_over_this_library() {
     if !Peer::Intel.there() {

@@ -3,7 +3,7 @@
  *
  *   local            values come without a message; keys that are not there, and other jobs, are asked for
  *   asked [OFFER]    with that offer instead of the server's, or none: values come by messages
- *   sealed           nobody but the server can write to the memory
+ *   sealed           only the server can write to the memory
  */
 #define _GNU_SOURCE
 #include "../clients/pmi2_check.h"
@@ -59,7 +59,7 @@ static int messages(long before, int gets)
     return bytes > 0;
 }
 
-/* Puts some values, again in each round, and gets everybody's in every form that asks for the own job. */
+/* Puts some values, again in each round, and gets those of all ranks in every form that asks for the own job. */
 static int exchange(void)
 {
     int asked = 0;

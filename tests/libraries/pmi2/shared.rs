@@ -33,7 +33,7 @@ fn ranks_cannot_write_to_it() {
     run("sealed", 3).code(0).quiet().says("read rank ", 3);
 }
 
-/// Whatever is wrong with the offer, gets go to the server.
+/// Gets go to the server after every defect of the offer.
 #[test]
 fn without_a_good_offer_the_server_is_asked() {
     let offered = Job::hydrant("-n 1 sh -c").arg("echo $HYDRANT_KVS").run();
@@ -98,7 +98,7 @@ fn where_there_is_no_shared_memory_the_server_is_asked() {
 
 /// The variable is hydrant's own, and one that came from outside is not passed on.
 #[test]
-fn nobody_else_makes_offers() {
+fn only_inherited_sockets_get_offers() {
     let job =
         Job::hydrant("--pmi-port -n 1 sh -c").arg("echo \"kvs=$HYDRANT_KVS\"").env("HYDRANT_KVS", "mine");
     job.run().code(0).says("kvs=\n", 1);

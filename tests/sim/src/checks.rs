@@ -16,7 +16,7 @@ struct Course {
     known: BTreeMap<u32, Vec<Rounds>>,
 }
 
-/// All that the checkers know.
+/// State of all checks.
 #[derive(Clone, Debug)]
 pub struct Checks {
     size: u32,
@@ -50,9 +50,9 @@ impl Checks {
         self.asked[rank as usize][key as usize] = round;
     }
 
-    /// A rank's put has been taken.
+    /// Records the acceptance of a put.
     pub fn put(&mut self, rank: u32, key: u32, round: u32) {
-        // One's own puts are visible at once.
+        // A rank's own puts are visible at once.
         self.floors[rank as usize][rank as usize][key as usize] = round;
     }
 
@@ -76,11 +76,7 @@ impl Checks {
     pub fn release(&mut self, rank: u32, meeting: usize, reply: &str) {
         let Meeting { members, kind } = &self.meetings[meeting];
         let course = &mut self.courses[meeting];
-        assert_eq!(
-            field(reply, "rc"),
-            Some("0"),
-            "rank {rank} is turned away from meeting {meeting}: {reply}"
-        );
+        assert_eq!(field(reply, "rc"), Some("0"), "rank {rank} is refused at meeting {meeting}: {reply}");
         assert!(course.arrived.contains(&rank), "rank {rank} is let go of meeting {meeting} where it is not");
         assert!(course.released.insert(rank), "rank {rank} is let go twice of meeting {meeting}");
         for member in members {

@@ -18,24 +18,24 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Play scenarios and check every promise; the first one that breaks one is named by its seed
+    /// Run scenarios and check all invariants. The first violation is reported with its seed
     Run {
         /// The first seed
         #[arg(long, default_value_t = 0)]
         seed: u64,
-        /// How many seeds
+        /// Number of seeds
         #[arg(long, default_value_t = 10_000)]
         count: u64,
-        /// Show each scenario's summary, and before it the scenario
+        /// Print each scenario and its summary
         #[arg(long)]
         show: bool,
     },
-    /// Count what fences cost, as a table
+    /// Print the cost of fences as a table
     Measure {
-        /// Children of a node at most
+        /// Maximum number of children of a node
         #[arg(long, default_value_t = 16)]
         radix: u32,
-        /// Nodes at most
+        /// Maximum number of nodes
         #[arg(long, default_value_t = 1024)]
         nodes: u32,
         /// Write the table and a picture to this folder, as scaling.md and scaling.svg
@@ -65,17 +65,17 @@ fn run(first: u64, count: u64, show: bool) -> ExitCode {
         }
         match catch_unwind(|| world::run(&scenario)) {
             Ok(summary) if show => println!("seed {seed}: {summary:?}"),
-            Ok(_) if (done + 1) % 1000 == 0 => println!("{} scenarios, all promises kept", done + 1),
+            Ok(_) if (done + 1) % 1000 == 0 => println!("{} scenarios, all invariants hold", done + 1),
             Ok(_) => {}
             Err(_) => {
                 eprintln!(
-                    "sim: seed {seed} breaks a promise; see it by: sim run --seed {seed} --count 1 --show"
+                    "sim: seed {seed} violates an invariant; repeat it with: sim run --seed {seed} --count 1 --show"
                 );
                 return ExitCode::FAILURE;
             }
         }
     }
-    println!("{count} scenarios from seed {first} on: all promises kept");
+    println!("{count} scenarios from seed {first} on: all invariants hold");
     ExitCode::SUCCESS
 }
 

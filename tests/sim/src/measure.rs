@@ -140,7 +140,7 @@ fn meet(nodes: &mut [Node<'_>], layout: &Layout) -> (Net, u64) {
                         queue.push(Reverse((sent.at, messages.len())));
                         messages.push(Some((node, to, bytes)));
                     }
-                    Deed::End(cause) => unreachable!("nobody fails here: {cause:?}"),
+                    Deed::End(cause) => unreachable!("no rank fails here: {cause:?}"),
                 }
             }
         }
@@ -151,7 +151,7 @@ fn meet(nodes: &mut [Node<'_>], layout: &Layout) -> (Net, u64) {
         nodes[to as usize].tell(*busy, Input::Peer { node: from, bytes: &bytes });
         turn.push(to);
     }
-    assert_eq!(released, layout.places.len(), "everybody is let go");
+    assert_eq!(released, layout.places.len(), "all ranks are released");
     (net, last)
 }
 

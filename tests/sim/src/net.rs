@@ -1,4 +1,4 @@
-//! The network between nodes: every link keeps its order, and has a delay and a speed of its own.
+//! Network between nodes: links keep the order of their messages, with delay, jitter and bandwidth.
 
 use std::collections::HashMap;
 
@@ -45,7 +45,7 @@ pub struct Speed {
     pub jitter: u64,
     /// Time for a thousand bytes.
     pub per_kilobyte: u64,
-    /// Bytes under way from which on the sender has to wait.
+    /// Bytes under way above which a link is full. It accepts messages again at half of them.
     pub window: u64,
 }
 

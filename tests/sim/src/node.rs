@@ -18,7 +18,7 @@ pub const JOB: JobId = JobId(0);
 pub enum Item {
     /// A client's bytes.
     Client {
-        /// Of which job, in the order of the scenario.
+        /// Index of the job in the scenario.
         job: usize,
         /// Rank of the client.
         rank: u32,
@@ -99,7 +99,7 @@ pub struct Node<'m> {
     pub tape: Option<Vec<Taped>>,
 }
 
-/// Something on a tape.
+/// Entry of a tape.
 #[derive(Clone, Debug)]
 pub enum Taped {
     /// An input at this time.
@@ -113,7 +113,7 @@ pub enum Taped {
 pub struct Layout {
     /// Number of nodes, including the head.
     pub nodes: u32,
-    /// Children of each at most.
+    /// Maximum number of children of a node.
     pub radix: u32,
     /// Node of each rank.
     pub places: Vec<u32>,
@@ -249,7 +249,7 @@ fn deed(output: &Output<'_>, ranks: &[u32]) -> Option<Deed> {
         Output::AbortJob { cause, .. } => Some(Deed::End(cause)),
         Output::Joined { .. } | Output::StalledFence { .. } => None,
         Output::Close { .. } | Output::Spawn { .. } | Output::Upcall { .. } | Output::KillRank { .. } => {
-            panic!("nobody asked for {output:?}")
+            panic!("unexpected {output:?}")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The programs that run: each rank follows a script, one request after the other's reply.
+//! Programs of the ranks: scripts of steps. A rank sends a request after the reply to the previous one.
 
 use hydrant_core::trace::Exit;
 
@@ -8,7 +8,7 @@ pub const KEYS: u32 = 3;
 /// One step of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Introduces itself.
+    /// Performs the handshake.
     Init,
     /// Puts a value that names the round under one of its keys.
     Put {

@@ -1,4 +1,4 @@
-//! From a seed to all that happens.
+//! Scenarios of seeds: nodes, links, scripts of ranks, failures.
 
 use hydrant_core::trace::Exit;
 
@@ -9,7 +9,7 @@ use crate::rank::{KEYS, Kind, Meeting, Script, Step};
 /// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Decides everything else.
+    /// Seed of the random choices of the scenario and of its run.
     pub seed: u64,
     /// Nodes and ranks.
     pub layout: Layout,
@@ -68,7 +68,7 @@ impl Scenario {
     }
 }
 
-/// Ranks in blocks, round robin, or anyhow.
+/// Node of each rank: in blocks, round robin, or at random.
 fn places(daemons: u32, size: u32, random: &mut fastrand::Rng) -> Vec<u32> {
     let how = random.u32(..3);
     let block = size.div_ceil(daemons);

@@ -26,7 +26,7 @@ const EVENTS_MAX: u64 = 20_000_000;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Something about a rank of that job.
+    /// Event of a rank of that job.
     Rank(usize, Life),
     Arrive {
         from: u32,
@@ -187,7 +187,7 @@ impl<'m> World<'m> {
         Summary { digest, events, time: self.now, jobs: self.done, lost: self.lost }
     }
 
-    /// Has all happen that will, and counts it.
+    /// Handles events until none is left. Returns their number.
     fn play(&mut self) -> u64 {
         let mut events = 0;
         while let Some(Reverse((now, number))) = self.queue.pop() {
@@ -195,7 +195,7 @@ impl<'m> World<'m> {
             self.now = now;
             self.happen(event);
             events += 1;
-            assert!(events < EVENTS_MAX, "it does not come to an end");
+            assert!(events < EVENTS_MAX, "the run does not end");
         }
         events
     }
@@ -287,7 +287,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Something will happen to a rank of this job.
+    /// Schedules an event of a rank of this job.
     fn life(&mut self, at: u64, life: Life) {
         self.at(at, Event::Rank(self.job, life));
     }
@@ -305,7 +305,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// A node deals with the next thing in its inbox.
+    /// Handles the next item in the inbox of a node.
     fn work(&mut self, node: u32) {
         let slow = self.scenario.slowness[node as usize];
         let state = &mut self.nodes[node as usize];
@@ -509,7 +509,7 @@ impl<'m> World<'m> {
 
 /// The ranks' side.
 impl World<'_> {
-    /// A rank does its next step.
+    /// Starts the next step of a rank.
     fn act(&mut self, rank: u32) {
         let script = &self.scripts[rank as usize];
         let Some(step) = script.step().cloned().filter(|_| script.exit.is_none()) else { return };
@@ -537,7 +537,7 @@ impl World<'_> {
         let (front, back) = message.split_at(cut);
         self.life(self.now + SOCKET, Life::Client { rank, bytes: front.to_vec() });
         self.life(self.now + SOCKET + later, Life::Client { rank, bytes: back.to_vec() });
-        // Some die while they wait.
+        // Some processes die during a request.
         if let Some(exit) = end.filter(|_| self.random.bool()) {
             let soon = self.random.u64(0..5_000_000);
             self.life(self.now + soon, Life::Die { rank, exit });
@@ -556,7 +556,7 @@ impl World<'_> {
         self.queue_item(place, Item::Exit { rank, exit });
     }
 
-    /// A rank is answered.
+    /// Handles the reply to a rank.
     fn reply(&mut self, rank: u32, bytes: &[u8]) {
         let script = &self.scripts[rank as usize];
         let Some(step) = script.step().filter(|_| script.exit.is_none()) else { return };
@@ -575,7 +575,7 @@ impl World<'_> {
             Step::Get { rank: of, key } => self.checks.got(rank, of, key, rank::round(reply)),
             Step::Meet { meeting } => self.checks.release(rank, meeting, reply),
             Step::Init | Step::Finalize => assert!(fine, "rank {rank}: {reply}"),
-            Step::End(_) => unreachable!("nobody is asked"),
+            Step::End(_) => unreachable!("an end has no request"),
         }
         if *waits == 0 {
             self.scripts[rank as usize].at += 1;

@@ -6,7 +6,7 @@ use hydrant_sim::{Scenario, measure, world};
 const SEEDS: std::ops::Range<u64> = 0..250;
 
 #[test]
-fn promises_are_kept_whatever_happens() {
+fn invariants_hold_in_every_scenario() {
     let mut jobs = 0;
     let mut lost = 0;
     for seed in SEEDS {

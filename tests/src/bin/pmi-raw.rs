@@ -10,7 +10,7 @@
 //! | `expect TEXT` | reads one message; it must hold each of TEXT's fields (by blanks in PMI-1, `;` in PMI-2) |
 //! | `refused TEXT` | reads one message; its `rc` must not be 0 and its `msg` or `errmsg` must hold TEXT |
 //! | `ack1` | says by `initack` which rank it is, as PMI-1 over a port begins, replies included |
-//! | `init1` / `init2` | the introduction of PMI-1 / PMI-2 as every library does it, replies included |
+//! | `init1` / `init2` | the handshake of PMI-1 / PMI-2 as every library sends it, replies included |
 //! | `fence1` / `fence2` | a whole fence |
 //! | `end1` / `end2` | finalize, with its reply |
 //! | `hangup` | closes the connection |
@@ -38,7 +38,7 @@ enum Server {
 }
 
 impl Server {
-    /// `PMI_FD`, else `PMI_PORT`, else nobody.
+    /// `PMI_FD`, else `PMI_PORT`, else none.
     fn connect() -> Server {
         if let Some(fd) = variable("PMI_FD").and_then(|fd| fd.parse::<RawFd>().ok()) {
             // SAFETY: the launcher left this descriptor open for this process, and nothing else here uses it.

@@ -47,7 +47,7 @@ fn names_are_for_every_job_and_go_with_their_own() {
 }
 
 #[test]
-fn a_lookup_waits_until_somebody_publishes_or_its_time_is_up() {
+fn a_lookup_waits_until_the_name_is_published_or_its_time_is_up() {
     let mut host = two_jobs(500);
     host.now = Time(100);
     host.asks(0, "cmd=name-lookup;name=svc;");
@@ -310,7 +310,7 @@ fn what_a_process_said_before_its_end_counts_no_more() {
 }
 
 #[test]
-fn nobody_waits_for_a_rank_that_aborted_alone() {
+fn no_rank_waits_for_one_that_aborted_alone() {
     let mut host = Host::v2(4);
     host.asks(3, "cmd=abort;isworld=FALSE;msg=leaving;");
     host.exits(3, Exit::Signal(15));
@@ -349,7 +349,7 @@ fn a_ring_is_refused_whole() {
 }
 
 #[test]
-fn a_spawned_job_is_told_its_spawner_whatever_became_of_it() {
+fn a_spawned_job_gets_its_spawner_after_the_spawners_end() {
     let mut host = two_jobs(0);
     host.asks(0, SPAWN);
     host.tell(Input::DeregisterJob { job: JobId(0) });
@@ -377,7 +377,7 @@ fn attributes_are_not_in_another_jobs_space() {
     host.replies.clear();
     host.expects(1, &format!("job-connect;jobid={};", spec(1).name), "0;");
     host.says(0, "cmd=get kvsname=kvs_2 key=universeSize\n");
-    host.hears(0, "cmd=get_result rc=1 msg=key_not_found value=unknown\n");
+    host.gets_line(0, "cmd=get_result rc=1 msg=key_not_found value=unknown\n");
     host.says(0, "cmd=get key=universeSize\n");
-    host.hears(0, "cmd=get_result rc=0 value=9\n");
+    host.gets_line(0, "cmd=get_result rc=0 value=9\n");
 }

@@ -18,7 +18,10 @@ fn init(host: &mut Host, rank: u32) {
 }
 
 fn absent(rank: u32, exit: Exit) -> String {
-    format!("{:?}", Output::AbortJob { job: JOB, cause: Cause::Absent { rank: Rank(rank), exit }, message: "" })
+    format!(
+        "{:?}",
+        Output::AbortJob { job: JOB, cause: Cause::Absent { rank: Rank(rank), exit }, message: "" }
+    )
 }
 
 /// Lets time pass, with the timeouts that are due.
@@ -48,7 +51,7 @@ fn an_exit_without_init_ends_the_job_of_a_rank_that_has_initialized() {
 }
 
 #[test]
-fn an_exit_without_init_matters_to_nobody_else() {
+fn an_exit_without_init_concerns_initialized_ranks_only() {
     let mut host = opened(3);
     (0..3).for_each(|rank| host.exits(rank, Exit::Code(1)));
     assert!(host.events.is_empty(), "no rank has initialized: {:?}", host.events);
@@ -104,11 +107,9 @@ fn a_fence_is_reported_instead_of_ranks_that_are_late_to_initialize() {
 
 #[test]
 fn a_rank_that_is_cut_off_is_lost_once_another_waits_for_it() {
-    for waits in [
-        "cmd=kvs-fence;",
-        "cmd=kvs-fence;group=0,1:7;",
-        "cmd=ring;ring-count=1;ring-left=a;ring-right=b;",
-    ] {
+    for waits in
+        ["cmd=kvs-fence;", "cmd=kvs-fence;group=0,1:7;", "cmd=ring;ring-count=1;ring-left=a;ring-right=b;"]
+    {
         let mut host = Host::v2(2);
         host.tell(Input::Closed { conn: ConnId(1) });
         wait(&mut host, 3 * CUT_OFF_DELAY);
@@ -154,7 +155,8 @@ fn a_job_that_continues_goes_on_without_a_rank_that_is_cut_off() {
     host.silent();
     wait(&mut host, CUT_OFF_DELAY);
     assert_eq!(host.replies.len(), 2, "{:?}", host.replies);
-    let taken = host.server.handle(host.now, Input::Opened { conn: ConnId(1), job: JOB, rank: Some(Rank(1)) });
+    let taken =
+        host.server.handle(host.now, Input::Opened { conn: ConnId(1), job: JOB, rank: Some(Rank(1)) });
     assert_eq!(taken, Err(Fault::RankTaken), "it has been excluded");
     host.exits(1, Exit::Code(0));
     host.replies.clear();

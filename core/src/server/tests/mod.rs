@@ -90,7 +90,7 @@ impl Host {
 
     fn join_v2(&mut self, conn: u32, fields: &str) {
         self.says(conn, "cmd=init pmi_version=2 pmi_subversion=0\n");
-        self.hears(conn, "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n");
+        self.gets_line(conn, "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n");
         self.asks(conn, &format!("cmd=fullinit;{fields}"));
         let (_, reply) = self.replies.pop_front().unwrap();
         assert!(reply.contains("cmd=fullinit-response;rc=0;"), "{reply}");
@@ -131,13 +131,13 @@ impl Host {
         consumed
     }
 
-    fn hears(&mut self, conn: u32, reply: &str) {
+    fn gets_line(&mut self, conn: u32, reply: &str) {
         assert_eq!(self.replies.pop_front(), Some((ConnId(conn), reply.into())));
     }
 
     /// Expects a PMI-2 reply.
     fn gets(&mut self, conn: u32, body: &str) {
-        self.hears(conn, &format!("{:6}{body}", body.len()));
+        self.gets_line(conn, &format!("{:6}{body}", body.len()));
     }
 
     fn silent(&self) {
@@ -159,7 +159,7 @@ fn spec(size: u32) -> JobSpec<'static> {
 }
 
 #[test]
-fn a_fence_lets_everybody_go_once_all_are_there() {
+fn a_fence_releases_all_ranks_once_all_have_arrived() {
     let mut host = Host::v2(3);
     for rank in 0..3 {
         host.asks(rank, &format!("cmd=kvs-put;key=k{rank};value=v{rank};"));
@@ -228,7 +228,7 @@ fn pmi1_reads_job_attributes_as_keys() {
         ("finalize", "finalize_ack rc=0"),
     ] {
         host.says(0, &format!("cmd={line}\n"));
-        host.hears(0, &format!("cmd={reply}\n"));
+        host.gets_line(0, &format!("cmd={reply}\n"));
     }
 }
 
@@ -243,8 +243,8 @@ fn group_barriers_overlap() {
     host.says(1, "cmd=barrier_in group=WORLD:7\n");
     host.says(1, "cmd=barrier_in group=0,1:0\n");
     host.replies.make_contiguous().sort_by_key(|(conn, _)| conn.0);
-    host.hears(0, "cmd=barrier_out rc=0 tag=0\n");
-    host.hears(1, "cmd=barrier_out rc=0 tag=0\n");
+    host.gets_line(0, "cmd=barrier_out rc=0 tag=0\n");
+    host.gets_line(1, "cmd=barrier_out rc=0 tag=0\n");
     host.says(0, "cmd=barrier_in group=WORLD:7\n");
     host.silent();
     host.says(2, "cmd=barrier_in group=WORLD:7\n");
@@ -254,7 +254,7 @@ fn group_barriers_overlap() {
 #[test]
 fn bytes_may_come_in_any_split_and_replies_keep_their_order() {
     let mut host = Host::v2(1);
-    let message = "    24cmd=kvs-put;key=;value=;    14cmd=job-getid;    31cmd=kvs-get;key=nobody-has-put;";
+    let message = "    24cmd=kvs-put;key=;value=;    14cmd=job-getid;    31cmd=kvs-get;key=unpublished-k1;";
     for end in 0..message.len() {
         assert_eq!(
             host.says(0, &message[..end]).bytes,
@@ -338,7 +338,7 @@ fn clients_by_port_are_let_in_once() {
         host.open(conn, None);
     }
     host.says(0, "cmd=initack pmiid=1\n");
-    host.hears(
+    host.gets_line(
         0,
         "cmd=initack rc=0 rank=1 size=2 appnum=0 debug=0\ncmd=set size=2\ncmd=set rank=1\ncmd=set debug=0\n",
     );
@@ -433,7 +433,7 @@ fn a_late_fence_names_the_missing() {
 }
 
 #[test]
-fn a_rank_keeps_its_share_whatever_the_others_put() {
+fn a_rank_keeps_its_quota_when_others_fill_the_log() {
     let mut host = Host::v2(4);
     let value = "x".repeat(200);
     let mut stored = 0;
@@ -545,7 +545,7 @@ fn jobs_one_after_the_other_find_nothing_of_each_other() {
 }
 
 #[test]
-fn a_client_may_introduce_itself_again() {
+fn a_client_may_repeat_the_handshake() {
     let mut host = Host::v2(1);
     host.join_v2(0, "pmirank=0;");
     host.asks(0, "cmd=job-getid;");

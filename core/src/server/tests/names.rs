@@ -42,7 +42,7 @@ fn the_host_is_asked_in_the_words_of_the_client() {
     assert_eq!(decode_upcall(Protocol::V2, b"cmd=kvs-fence;"), None);
     // Completion may be in any order.
     host.named(1, 0, b"p#1");
-    host.hears(1, "cmd=lookup_result rc=0 info=ok port=p#1\n");
+    host.gets_line(1, "cmd=lookup_result rc=0 info=ok port=p#1\n");
     host.named(0, 0, b"");
     host.gets(0, "cmd=name-publish-response;rc=0;");
     host.asks(0, "cmd=name-lookup;name=a;;b;");
@@ -75,7 +75,7 @@ fn reasons_reach_both_protocols_and_are_cut() {
     host.named(0, 14, b"nobody has published that name");
     host.gets(0, "cmd=name-unpublish-response;rc=14;errmsg=nobody has published that name;");
     host.named(1, 14, b"no name service at /x");
-    host.hears(1, "cmd=publish_result rc=14 info=failed msg=no_name_service_at_/x\n");
+    host.gets_line(1, "cmd=publish_result rc=14 info=failed msg=no_name_service_at_/x\n");
     host.asks(0, "cmd=name-unpublish;name=a;");
     host.named(0, 14, &[b'x'; 400]);
     let reason = "x".repeat(MESSAGE_TEXT_MAX);
@@ -102,7 +102,7 @@ fn a_port_that_cannot_be_kept_is_a_refusal() {
 }
 
 #[test]
-fn what_nobody_asked_is_the_hosts_fault() {
+fn an_unrequested_result_is_the_hosts_fault() {
     let mut host = remote(SMALL);
     host.asks(0, "cmd=spawn;ncmds=1;preputcount=0;subcmd=a;maxprocs=1;argc=0;infokeycount=0;");
     host.says(1, "cmd=lookup_name service=a\n");

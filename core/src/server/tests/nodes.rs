@@ -27,7 +27,7 @@ struct Cluster {
     size: u32,
     seed: u64,
     /// Ranks with a reply since the last check, and the replies.
-    heard: BTreeMap<u32, String>,
+    replies: BTreeMap<u32, String>,
 }
 
 impl Cluster {
@@ -50,7 +50,7 @@ impl Cluster {
             }
             hosts.push(host);
         }
-        let mut all = Cluster { hosts, wires: BTreeMap::new(), size, seed, heard: BTreeMap::new() };
+        let mut all = Cluster { hosts, wires: BTreeMap::new(), size, seed, replies: BTreeMap::new() };
         for rank in 0..size {
             let host = all.host(rank);
             host.open(rank, Some(rank));
@@ -85,7 +85,7 @@ impl Cluster {
                 self.wires.entry((from, to)).or_default().push_back(message);
             }
             for (conn, reply) in host.replies.drain(..) {
-                assert_eq!(self.heard.insert(conn.0, reply), None, "rank {conn} is answered twice");
+                assert_eq!(self.replies.insert(conn.0, reply), None, "rank {conn} is answered twice");
             }
         }
     }
@@ -115,7 +115,7 @@ impl Cluster {
 
     fn asks(&mut self, rank: u32, line: &str) -> String {
         self.says(rank, line);
-        self.heard.remove(&rank).expect("it is answered at once")
+        self.replies.remove(&rank).expect("it is answered at once")
     }
 
     fn get(&mut self, rank: u32, key: &str) -> String {
@@ -129,21 +129,21 @@ impl Cluster {
 
     /// Sends the same request for each of these ranks, with deliveries in between. No rank may get a reply before all
     /// requests were sent.
-    fn tracker(&mut self, ranks: &[u32], line: &str, reply: &str) {
+    fn collective(&mut self, ranks: &[u32], line: &str, reply: &str) {
         let mut waiting: Vec<u32> = ranks.to_vec();
         while !waiting.is_empty() {
             let at = self.random(waiting.len());
             let rank = waiting.swap_remove(at);
-            assert!(self.heard.is_empty(), "released before rank {rank} has come: {:?}", self.heard);
+            assert!(self.replies.is_empty(), "released before rank {rank} has come: {:?}", self.replies);
             self.says(rank, line);
             for _ in 0..self.random(4) {
                 self.deliver();
             }
         }
         self.after_command();
-        let heard = std::mem::take(&mut self.heard);
-        assert_eq!(heard.keys().copied().collect::<Vec<_>>(), ranks, "everybody once");
-        assert!(heard.values().all(|heard| heard == reply), "{heard:?}");
+        let replies = std::mem::take(&mut self.replies);
+        assert_eq!(replies.keys().copied().collect::<Vec<_>>(), ranks, "each rank once");
+        assert!(replies.values().all(|got| got == reply), "{replies:?}");
     }
 }
 
@@ -158,7 +158,7 @@ fn a_fence_brings_every_put_to_every_node() {
                 let line = std::format!("put kvsname=kvs_1 key=k{rank} value=v{rank}.{round}");
                 assert_eq!(all.asks(rank, &line), "cmd=put_result rc=0\n");
             }
-            all.tracker(&ranks, "barrier_in", "cmd=barrier_out rc=0\n");
+            all.collective(&ranks, "barrier_in", "cmd=barrier_out rc=0\n");
             for (rank, other) in ranks.iter().flat_map(|&rank| ranks.iter().map(move |&other| (rank, other)))
             {
                 let value = std::format!("cmd=get_result rc=0 value=v{other}.{round}\n");
@@ -179,10 +179,10 @@ fn a_blocked_link_holds_back_what_is_behind_it() {
         all.says(rank, "barrier_in");
     }
     all.after_command();
-    assert_eq!(all.heard.keys().copied().collect::<Vec<_>>(), [0, 2], "the others are behind the link");
+    assert_eq!(all.replies.keys().copied().collect::<Vec<_>>(), [0, 2], "the others are behind the link");
     all.hosts[0].tell(Input::PeerWritable { node: 2 });
     all.after_command();
-    assert_eq!(all.heard.len(), 4);
+    assert_eq!(all.replies.len(), 4);
 }
 
 #[test]
@@ -195,14 +195,14 @@ fn groups_meet_across_nodes_and_carry_their_puts() {
                 let first = ranks[0];
                 all.asks(first, &std::format!("put kvsname=kvs_1 key=g value={group}.{round}"));
                 let line = std::format!("barrier_in group={group}:{round}");
-                all.tracker(ranks, &line, &std::format!("cmd=barrier_out rc=0 tag={round}\n"));
+                all.collective(ranks, &line, &std::format!("cmd=barrier_out rc=0 tag={round}\n"));
                 let last = ranks[ranks.len() - 1];
                 let value = std::format!("cmd=get_result rc=0 value={group}.{round}\n");
                 assert_eq!(all.get(last, "g"), value);
             }
-            all.tracker(&[0, 6], "barrier_in group=NODE:9", "cmd=barrier_out rc=0 tag=9\n");
-            let everybody: Vec<u32> = (0..12).collect();
-            all.tracker(&everybody, "barrier_in group=WORLD:1", "cmd=barrier_out rc=0 tag=1\n");
+            all.collective(&[0, 6], "barrier_in group=NODE:9", "cmd=barrier_out rc=0 tag=9\n");
+            let all_ranks: Vec<u32> = (0..12).collect();
+            all.collective(&all_ranks, "barrier_in group=WORLD:1", "cmd=barrier_out rc=0 tag=1\n");
         }
         assert_eq!(all.groups(), 0, "no slot is left taken");
     }
@@ -216,19 +216,19 @@ fn a_group_whose_member_dies_while_it_waits_ends_on_all_nodes() {
         let line = std::format!("barrier_in group={dies},{comes}:{tag}");
         all.says(dies, &line);
         all.after_command();
-        assert!(all.groups() > 0 && all.heard.is_empty());
+        assert!(all.groups() > 0 && all.replies.is_empty());
         all.host(dies).exits(dies, Exit::Signal(9));
         all.after_command();
         all.says(comes, &line);
         all.after_command();
         let reply = std::format!("cmd=barrier_out rc=0 tag={tag}\n");
-        assert_eq!(std::mem::take(&mut all.heard).remove(&comes), Some(reply));
+        assert_eq!(std::mem::take(&mut all.replies).remove(&comes), Some(reply));
         assert_eq!(all.groups(), 0, "of ranks {dies} and {comes}");
     }
 }
 
 #[test]
-fn groups_end_whoever_of_them_dies_and_when() {
+fn groups_end_when_any_member_dies_at_any_time() {
     for (nodes, radix, seed) in
         (0..120).map(|seed| ([2, 4, 7, 9][seed % 4], 2 + seed as u32 % 2, seed as u64))
     {
@@ -239,7 +239,7 @@ fn groups_end_whoever_of_them_dies_and_when() {
             let mut coming: Vec<u32> = members.iter().copied().filter(|rank| !dead.contains(rank)).collect();
             let list = members.iter().map(|rank| std::format!("{rank}")).collect::<Vec<_>>().join(",");
             while !coming.is_empty() {
-                assert!(all.heard.is_empty(), "seed {seed}: released before {coming:?} have come");
+                assert!(all.replies.is_empty(), "seed {seed}: released before {coming:?} have come");
                 let at = all.random(coming.len());
                 let rank = coming[at];
                 let fate = all.random(6);
@@ -259,10 +259,10 @@ fn groups_end_whoever_of_them_dies_and_when() {
                 }
             }
             all.after_command();
-            let heard = std::mem::take(&mut all.heard);
+            let replies = std::mem::take(&mut all.replies);
             for rank in members.iter().filter(|rank| !dead.contains(rank)) {
                 let reply = std::format!("cmd=barrier_out rc=0 tag={tag}\n");
-                assert_eq!(heard.get(rank), Some(&reply), "seed {seed}, rank {rank} of {list}");
+                assert_eq!(replies.get(rank), Some(&reply), "seed {seed}, rank {rank} of {list}");
             }
             assert_eq!(all.groups(), 0, "seed {seed}, group {list}");
         }
@@ -298,8 +298,8 @@ fn a_ring_closes_across_nodes() {
                 let (before, after) = ((rank + size - 1) % size, (rank + 1) % size);
                 let fields =
                     std::format!("ring-count={below};ring-left=r{before};ring-right=l{after}.{round};");
-                let heard = all.heard.remove(&rank).expect("everybody is answered");
-                assert!(heard.contains(&fields), "{heard} of rank {rank} is not {fields}");
+                let replies = all.replies.remove(&rank).expect("each rank gets a reply");
+                assert!(replies.contains(&fields), "{replies} of rank {rank} is not {fields}");
             }
         }
     }
@@ -317,14 +317,14 @@ fn fences_do_not_wait_for_the_dead_of_other_nodes() {
             all.host(rank).exits(rank, Exit::Signal(9));
         }
         all.after_command();
-        assert_eq!(all.heard.remove(&2).as_deref(), Some("cmd=barrier_out rc=0 tag=4\n"));
+        assert_eq!(all.replies.remove(&2).as_deref(), Some("cmd=barrier_out rc=0 tag=4\n"));
         for &rank in &living[1..] {
-            assert!(all.heard.is_empty());
+            assert!(all.replies.is_empty());
             all.says(rank, "barrier_in");
         }
         all.after_command();
-        assert_eq!(std::mem::take(&mut all.heard).len(), living.len());
-        all.tracker(&living, "barrier_in", "cmd=barrier_out rc=0\n");
+        assert_eq!(std::mem::take(&mut all.replies).len(), living.len());
+        all.collective(&living, "barrier_in", "cmd=barrier_out rc=0\n");
         assert_eq!(all.get(1, "PMI_dead_processes"), "cmd=get_result rc=0 value=3,7\n");
         assert!(all.hosts.iter().all(|host| host.events.is_empty()));
     }
@@ -333,7 +333,7 @@ fn fences_do_not_wait_for_the_dead_of_other_nodes() {
 #[test]
 fn a_rank_that_left_is_missed_on_other_nodes() {
     let mut all = Cluster::new(4, 2, 3, true, 3);
-    all.tracker(&[0, 1, 2], "barrier_in", "cmd=barrier_out rc=0\n");
+    all.collective(&[0, 1, 2], "barrier_in", "cmd=barrier_out rc=0\n");
     all.says(0, "barrier_in");
     all.asks(2, "finalize");
     all.host(2).exits(2, Exit::Code(0));
@@ -354,7 +354,7 @@ fn a_rank_that_was_ended_alone_is_not_missed() {
         all.collect();
     }
     all.after_command();
-    assert_eq!(all.heard.len(), 2, "{:?}", all.heard);
+    assert_eq!(all.replies.len(), 2, "{:?}", all.replies);
     let events: Vec<_> = all.hosts.iter().flat_map(|host| &host.events).collect();
     assert!(events.iter().all(|event| !event.contains("End")), "{events:?}");
 }
@@ -376,7 +376,7 @@ fn what_one_node_admits_has_room_on_all() {
         }
     }
     assert!(puts > 8);
-    all.tracker(&ranks, "barrier_in", "cmd=barrier_out rc=0\n");
+    all.collective(&ranks, "barrier_in", "cmd=barrier_out rc=0\n");
     for rank in 0..8 {
         assert!(all.get(rank, "k7.0").contains("rc=0"));
     }
@@ -389,7 +389,7 @@ fn a_key_put_again_and_again_takes_one_key_everywhere() {
         let line = std::format!("put kvsname=kvs_1 key=k value={round}");
         assert_eq!(all.asks(0, &line), "cmd=put_result rc=0\n");
     }
-    all.tracker(&[0, 1], "barrier_in", "cmd=barrier_out rc=0\n");
+    all.collective(&[0, 1], "barrier_in", "cmd=barrier_out rc=0\n");
     assert_eq!(all.get(1, "k"), std::format!("cmd=get_result rc=0 value={}\n", LIMITS.keys + 8));
 }
 
@@ -528,7 +528,7 @@ fn the_missing_are_named_where_they_are() {
         all.says(rank, "barrier_in");
     }
     all.after_command();
-    assert_eq!(std::mem::take(&mut all.heard).len(), 4);
+    assert_eq!(std::mem::take(&mut all.replies).len(), 4);
     all.says(0, "barrier_in");
     all.hosts[2].tell(Input::StalledFence { job: JOB });
     assert!(all.hosts[2].events.pop().is_some_and(|late| late.contains("missing: \"1,3\"")));
@@ -570,7 +570,7 @@ fn a_rank_that_is_cut_off_is_lost_to_other_nodes() {
         if cleanup {
             assert_eq!(all.host(0).events, [ended]);
         } else {
-            assert_eq!(all.heard.len(), 2, "the job continues without it: {:?}", all.heard);
+            assert_eq!(all.replies.len(), 2, "the job continues without it: {:?}", all.replies);
         }
         // Its exit follows later.
         all.host(2).exits(2, Exit::Code(0));

@@ -114,8 +114,8 @@ fn it_says_who_asks_in_pmi_2() {
         host.tell(Input::Closed { conn: ConnId(4) });
         host.replies.clear();
     }
-    let nobody = Input::OpenedQuery { conn: ConnId(4), job: JobId(7) };
-    assert_eq!(host.server.handle(Time(0), nobody), Err(Fault::NoSuchJob));
+    let unknown = Input::OpenedQuery { conn: ConnId(4), job: JobId(7) };
+    assert_eq!(host.server.handle(Time(0), unknown), Err(Fault::NoSuchJob));
     let taken = Input::OpenedQuery { conn: ConnId(0), job: JOB };
     assert_eq!(host.server.handle(Time(0), taken), Err(Fault::ConnInUse));
 }

@@ -229,7 +229,7 @@ pub enum Action {
     },
     /// Standard input may be read: so many bytes more, or the first bytes.
     AllowStdin(Option<u32>),
-    /// Standard input is not needed any more.
+    /// Stops reading standard input.
     CloseStdin,
     /// Prints lines to standard error.
     Print(String),

@@ -4,8 +4,8 @@ use hydrant_core::{JobId, Rank};
 
 use super::{Action, Head, StalledFence};
 use crate::error::Error;
-use crate::jobs::stalled_line;
 use crate::protocol::{BackendFailure, Order, OutputChunk, Report, decode};
+use crate::stalled::stalled_line;
 
 /// Most lines that are printed about one stalled fence, each about one node.
 const STALLED_LINES_MAX: u32 = 16;

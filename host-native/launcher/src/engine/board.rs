@@ -13,7 +13,7 @@ impl Engine<'_, '_> {
         let ports = ports.filter(|ports| !ports.is_empty()).unwrap_or_else(|| vec![port]);
         if self.plan.options.verbose {
             let line = board.describe();
-            self.sinks.say(&line);
+            self.sinks.print(&line);
         }
         Ok(Some((host, ports)))
     }
@@ -21,7 +21,7 @@ impl Engine<'_, '_> {
     /// Prints the next line of the board. Returns whether there was one.
     pub(super) fn show_board(&mut self) -> bool {
         let Some(line) = self.core.board().and_then(|board| board.line()) else { return false };
-        self.sinks.say(&line);
+        self.sinks.print(&line);
         true
     }
 
@@ -36,7 +36,7 @@ impl Engine<'_, '_> {
         let counted = board.finish()?;
         while self.show_board() {}
         if self.plan.options.offload.as_ref().is_some_and(|offload| offload.summary) {
-            self.sinks.say(&counted);
+            self.sinks.print(&counted);
         }
         self.flush();
         Ok(())

@@ -338,7 +338,7 @@ impl<'p, 's> Engine<'p, 's> {
             self.stdin.pump(now, &self.poller);
         }
         if let Some(error) = self.recording.as_ref().and_then(|file| file.take_error()) {
-            self.sinks.say(&format!("{error}; the recording ends early, the job goes on"));
+            self.sinks.print(&format!("{error}; the recording ends early, the job goes on"));
         }
         self.streams.show(now, &mut self.sinks);
         Ok(())

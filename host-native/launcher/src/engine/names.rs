@@ -47,7 +47,7 @@ impl Engine<'_, '_> {
         let now = Time(self.now());
         let Some(name_client) = &mut self.name_client else { return Ok(false) };
         while let Some(line) = name_client.news() {
-            self.sinks.say(&line);
+            self.sinks.print(&line);
         }
         let Some(Answer { upcall, rc, text }) = name_client.answer() else { return Ok(false) };
         if self.nodes.is_some() {

@@ -68,7 +68,7 @@ impl Engine<'_, '_> {
                 Err(error) => {
                     // An open socket would stay ready without end. After it is closed, new queries are refused by the
                     // system.
-                    self.sinks.say(&format!("takes no more queries about process sets: {error}"));
+                    self.sinks.print(&format!("takes no more queries about process sets: {error}"));
                     self.jobs[id].run.query = None;
                 }
             }

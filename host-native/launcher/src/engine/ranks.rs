@@ -93,7 +93,7 @@ impl Engine<'_, '_> {
             let job = &self.jobs[id];
             let (name, program) = (job.rank_name(rank), job.program(rank).1.command.display());
             let line = format!("started {name} as pid {}: {program}", pid.as_raw_nonzero());
-            self.sinks.say(&line);
+            self.sinks.print(&line);
         }
         Ok(pid)
     }
@@ -158,7 +158,7 @@ impl Engine<'_, '_> {
     fn forward(&mut self, signal: Signal) {
         let repeated = self.status.record_signal(signal.as_raw());
         if self.plan.options.verbose {
-            self.sinks.say(&format!("passing {} on", SignalName(signal.as_raw())));
+            self.sinks.print(&format!("passing {} on", SignalName(signal.as_raw())));
         }
         if matches!(signal, Signal::USR1 | Signal::USR2) {
             return self.procs.signal_all(signal);
@@ -181,7 +181,7 @@ impl Engine<'_, '_> {
         let Some((job, rank)) = self.jobs.of_slot(slot) else { return Ok(()) };
         let (id, name) = (job.id, job.rank_name(rank));
         if self.plan.options.verbose {
-            self.sinks.say(&format!("{name} {exit}"));
+            self.sinks.print(&format!("{name} {exit}"));
         }
         let received = self.hear_out(id, rank);
         let job = &mut self.jobs[id];
@@ -233,7 +233,7 @@ impl Engine<'_, '_> {
         let code = (code.unwrap_or(1) as u8).max(1);
         let colon = if message.is_empty() { "" } else { ": " };
         let line = format!("{} aborted itself with code {code}{colon}{message}", job.rank_name(rank));
-        self.sinks.say(&line);
+        self.sinks.print(&line);
         job.request_exit(rank, code);
         if let Some(pid) = job.pid(rank) {
             self.kills.terminated(now, KillTarget::Rank { job: id, rank, pid });

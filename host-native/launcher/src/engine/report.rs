@@ -14,7 +14,7 @@ impl Engine<'_, '_> {
             self.status.record_lost_output();
             self.handle_at_head(hydrant_control::Event::OutputLost)?;
             let line = format!("output was lost, cannot write {}: {errno}", self.sinks.name(sink));
-            self.sinks.say(&line);
+            self.sinks.print(&line);
         }
         Ok(())
     }
@@ -28,6 +28,6 @@ impl Engine<'_, '_> {
             Some(EndReport::Lines(lines)) => Some(lines),
             None => None,
         };
-        lines.into_iter().for_each(|lines| self.sinks.say(&lines));
+        lines.into_iter().for_each(|lines| self.sinks.print(&lines));
     }
 }

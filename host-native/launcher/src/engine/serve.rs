@@ -16,7 +16,7 @@ use crate::error::RunError;
 use hydrant_services::board::BoardEvent;
 
 impl Engine<'_, '_> {
-    /// Adds the socket of a rank, or of a client that has to introduce itself. Returns its number, or none at the
+    /// Adds the socket of a rank, or of a client that sends its rank in the handshake. Returns its number, or none at the
     /// limit.
     pub(super) fn open_conn(
         &mut self,
@@ -127,7 +127,7 @@ impl Engine<'_, '_> {
     fn joined(&mut self, job: JobId, rank: Rank) {
         if let Some(job) = self.jobs.get(job).filter(|_| self.plan.options.verbose) {
             let line = format!("{} has joined", job.rank_name(rank.0));
-            self.sinks.say(&line);
+            self.sinks.print(&line);
         }
     }
 
@@ -136,14 +136,14 @@ impl Engine<'_, '_> {
         let Some(job) = self.jobs.get(job) else { return };
         let missing = job.name_missing(missing, &self.host);
         let line = stalled_line(job.ordinal, warning, Some((arrived, size)), &missing);
-        self.sinks.say(&line);
+        self.sinks.print(&line);
     }
 
     /// Handles a closed connection of a client.
     fn closed(&mut self, job: JobId, rank: Option<Rank>, why: CloseReason) {
         match why {
             CloseReason::Ended
-            | CloseReason::NotIntroduced
+            | CloseReason::NoHandshake
             | CloseReason::Backend(Closing::JobOver | Closing::Replaced) => {}
             CloseReason::Overrun => self.print_closed(job, rank, OVERRUN),
             CloseReason::Backend(why) => self.print_closed(job, rank, why),
@@ -154,9 +154,9 @@ impl Engine<'_, '_> {
     fn print_closed(&mut self, job: JobId, rank: Option<Rank>, why: impl Display) {
         let rank = self.jobs.get(job).zip(rank).map(|(job, rank)| job.rank_name(rank.0));
         match rank {
-            Some(rank) => self.sinks.say(&format!("closed the PMI connection of {rank}: {why}")),
+            Some(rank) => self.sinks.print(&format!("closed the PMI connection of {rank}: {why}")),
             None if self.plan.options.verbose => {
-                self.sinks.say(&format!("closed a connection that was no rank's: {why}"));
+                self.sinks.print(&format!("closed a connection that was no rank's: {why}"));
             }
             None => {}
         }
@@ -190,7 +190,7 @@ impl Engine<'_, '_> {
         let Some(port) = &mut job.run.port else { return Ok(()) };
         let mut admitted = Vec::new();
         if let Err(error) = port.socket().accept(&mut admitted) {
-            self.sinks.say(&format!("cannot take in connections for a while: {error}"));
+            self.sinks.print(&format!("paused accepting connections: {error}"));
             port.pause(&self.poller, now);
         }
         for stream in admitted {

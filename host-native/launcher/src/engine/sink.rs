@@ -160,8 +160,8 @@ impl Sinks {
         to.open_line = (bytes.last() != Some(&b'\n')).then_some(stream);
     }
 
-    /// A line of the launcher's own on standard error.
-    pub(crate) fn say(&mut self, line: &str) {
+    /// Prints a line of the launcher's own on standard error.
+    pub(crate) fn print(&mut self, line: &str) {
         if let Some(said) = &mut self.uplink {
             return said.push(Said::Line(line.to_owned()));
         }
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_holds_nobody_up_and_loses_nothing() {
+    fn a_slow_reader_blocks_no_other_stream_and_loses_nothing() {
         let poller = Poller::new().unwrap();
         let (mut out_read, out) = pipe();
         let (_err_read, err) = pipe();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_open_while_somebody_writes_to_it() {
+    fn a_file_is_open_while_a_stream_writes_to_it() {
         let poller = Poller::new().unwrap();
         let ((_out_read, out), (_err_read, err)) = (pipe(), pipe());
         let mut sinks = sinks_over(&out, &err);

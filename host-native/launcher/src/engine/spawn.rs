@@ -32,7 +32,7 @@ impl Engine<'_, '_> {
         let asked = RequestedProgram::decode(protocol, request);
         let spawner = self.jobs.get(job).filter(|job| !job.is_aborted());
         let Some(spawner) = spawner.filter(|_| !self.status.is_interrupted()) else {
-            // No job starts any more.
+            // No further job starts.
             return self.spawn_complete(spawn, false, None, &vec![CANCELED; asked.len()]);
         };
         let name = spawner.rank_name(rank.0);
@@ -66,7 +66,7 @@ impl Engine<'_, '_> {
             }
         }
         for reason in reasons {
-            self.sinks.say(&format!("nothing is spawned for {name}: {reason}"));
+            self.sinks.print(&format!("nothing is spawned for {name}: {reason}"));
         }
         self.spawn_complete(spawn, false, full, &codes)
     }
@@ -104,7 +104,7 @@ impl Engine<'_, '_> {
         job.cancel(Some(appnum), error.errno());
         job.run.stop_starting();
         self.procs.signal(job.slots(), Signal::KILL);
-        self.sinks.say(&format!("spawned job {ordinal} is ended before it began: {}", error.with_hint()));
+        self.sinks.print(&format!("spawned job {ordinal} is ended before it began: {}", error.with_hint()));
     }
 
     /// Refuses the spawn of a job that has ended before it started.

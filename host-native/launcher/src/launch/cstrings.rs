@@ -56,7 +56,7 @@ pub(crate) enum RankNumber {
 /// Variable that ends in a number.
 #[derive(Debug)]
 struct Number {
-    /// `NAME=`, with whatever stands before the number, and room for the number with its NUL.
+    /// `NAME=`, the text before the number, and room for the number with its NUL.
     buffer: Box<[u8]>,
     /// Where the number starts.
     at: usize,

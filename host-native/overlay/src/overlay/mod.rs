@@ -301,7 +301,7 @@ impl Overlay {
         self.return_credit(via, bytes);
     }
 
-    /// Announces to all neighbours that this process will be stopped and send nothing for a while.
+    /// Announces to all neighbours a pause without messages, because this process will be stopped.
     pub fn announce_pause(&mut self, now: u64, poller: &Poller) {
         for node in self.neighbours() {
             self.send_link_message(now, node, &LinkMessage::Paused);

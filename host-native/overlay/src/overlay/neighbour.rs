@@ -72,7 +72,7 @@ impl Neighbour {
         Ok(received)
     }
 
-    /// The other end has announced that it will send nothing for a while. The next received bytes end that.
+    /// The other end has announced a pause without messages. The next received bytes end the pause.
     pub(super) fn set_paused(&mut self) {
         self.paused = true;
     }

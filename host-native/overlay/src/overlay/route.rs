@@ -29,7 +29,7 @@ pub(super) struct Envelope<'a> {
 /// Message of a link itself. An empty message is a heartbeat.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum LinkMessage {
-    /// The sender will send nothing for a while, not even heartbeats.
+    /// The sender pauses all messages, heartbeats included.
     Paused,
     /// The sender has passed on that many bytes of streams.
     Credit(u32),

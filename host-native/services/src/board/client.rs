@@ -6,22 +6,15 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hydrant_core::manage::{
-    self, BoardReport, Error, JobReport, OpenJob, Report, Request, STALL_MS, VERSION, Welcome,
-};
+use hydrant_core::manage::{self, BoardReport, JobReport, OpenJob, Report, Request, VERSION, Welcome};
 use hydrant_core::trace::{Cause, Closing};
-use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank};
+use hydrant_core::{Input, JobId, Limits, Rank};
 use hydrant_reactor::enable_keepalive;
-use hydrant_record::WriteError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{BoardRecording, Connection, ConnectionError};
-
-/// Description of [`Request::Record`] in error messages.
-const RECORDING: &str = "a recording";
-/// Time for a board to reply.
-const PATIENCE: Duration = Duration::from_millis(STALL_MS);
+use super::error::{PATIENCE, RECORDING};
+use super::{BoardError, BoardRecording, Connection, ConnectionError};
 
 /// Connection to a board that serves one job for this host.
 #[derive(Debug)]
@@ -111,64 +104,6 @@ impl Event {
             Event::AbortJob { cause, .. } => Some(cause.rank()),
             Event::StalledFence { .. } => None,
         }
-    }
-}
-
-/// Error of a board or of the connection to it.
-#[derive(Debug, thiserror::Error)]
-pub enum BoardError {
-    /// The connection to the management port failed.
-    #[error("no board answers at {target}: {why}; --target names its management port, {port} unless it was told otherwise", port = manage::PORT)]
-    Unreachable {
-        /// As the user named it.
-        target: String,
-        /// Error of the system.
-        why: io::Error,
-    },
-    /// The connection was lost or carries an invalid message.
-    #[error("the board at {addr} is lost: {why}")]
-    Lost {
-        /// Its management port.
-        addr: SocketAddr,
-        /// Reason.
-        why: String,
-    },
-    /// The board refused a request.
-    #[error("the board at {addr} refuses {what}: {why}{}", advice(what, why))]
-    Refused {
-        /// Its management port.
-        addr: SocketAddr,
-        /// Description of the request.
-        what: &'static str,
-        /// Reason of the board.
-        why: Error,
-    },
-    /// The board's recording cannot be written.
-    #[error(transparent)]
-    Recording(#[from] WriteError),
-    /// It does not answer.
-    #[error("the board at {addr} has not answered for {} s: {what}", PATIENCE.as_secs())]
-    Silent {
-        /// Its management port.
-        addr: SocketAddr,
-        /// Description of the request.
-        what: &'static str,
-    },
-}
-
-/// Returns advice for the user about a refusal.
-fn advice(what: &str, why: &Error) -> &'static str {
-    match why {
-        Error::Order if what == RECORDING => {
-            "; a board is recorded from before its first job on: start it again"
-        }
-        Error::NoRecording => "; what 'hydrant run' serves itself can be recorded",
-        Error::Busy => "; wait until that is over, or use another board",
-        Error::Core(Fault::Full(Limit::Jobs, _)) => {
-            "; it serves other jobs: wait until one is over, or use another board"
-        }
-        Error::Core(Fault::Full(..)) => "; a board's tables are as large as it was built or started with",
-        _ => "",
     }
 }
 
@@ -293,7 +228,7 @@ impl Board {
                     .lines
                     .push_back("the recording has no end: the board has not sent it".to_owned());
             }
-            // The deadline limits the wait, whatever the result of `poll`.
+            // The deadline limits the wait for every result of `poll`.
             let _ = poll(&mut [PollFd::new(recording.stream(), PollFlags::IN)], Some(&timespec(left)));
         }
     }
@@ -313,7 +248,7 @@ impl Board {
     /// Sends a request to the board. The reply is handled when it arrives.
     fn send(&mut self, what: &'static str, request: &Request<'_>) -> Result<(), BoardError> {
         self.asked.push_back(Asked { what, since: Instant::now() });
-        self.link.say(request).map_err(|why| self.lost(&why))
+        self.link.send(request).map_err(|why| self.lost(&why))
     }
 
     /// Sends a request whose reply is [`Report::Done`], and waits for it.
@@ -345,7 +280,7 @@ impl Board {
                     None => Err(self.garbled()),
                 };
             }
-            self.hear(&report)?;
+            self.handle_report(&report)?;
         }
     }
 
@@ -379,7 +314,7 @@ impl Board {
     }
 
     /// Handles an event of the board, or a reply to a request of [`Board::send`].
-    fn hear(&mut self, report: &Report<'_>) -> Result<(), BoardError> {
+    fn handle_report(&mut self, report: &Report<'_>) -> Result<(), BoardError> {
         let asked = if report.is_event() { None } else { self.asked.pop_front() };
         match *report {
             Report::Refused(why) => {
@@ -432,7 +367,7 @@ impl Board {
             let more = self.link.next(&mut record).map_err(|why| self.lost(&why))?;
             if more {
                 let report = manage::decode::<Report<'_>>(&record).map_err(|why| self.lost(&why.into()))?;
-                self.hear(&report)?;
+                self.handle_report(&report)?;
             }
             self.record = record;
             if !more {
@@ -507,7 +442,7 @@ impl Board {
     }
 
     fn garbled(&self) -> BoardError {
-        self.lost(&manage::BadRecord::Garbled.into())
+        self.lost(&manage::BadRecord::Malformed.into())
     }
 }
 
@@ -594,6 +529,6 @@ fn board_line(report: &BoardReport) -> String {
     let stack = if report.stack > 0 { format!(", {} bytes of stack", report.stack) } else { String::new() };
     format!(
         "the board since its start: {jobs} jobs, {accepted} clients of which {closed} were closed and {turned_away} \
-         turned away, {bytes_in} bytes in, {bytes_out} bytes out, {free_sockets} of {sockets} connections free{stack}"
+         refused, {bytes_in} bytes in, {bytes_out} bytes out, {free_sockets} of {sockets} connections free{stack}"
     )
 }

@@ -32,10 +32,10 @@ pub(crate) enum ConnectionError {
     #[error(transparent)]
     Record(#[from] BadRecord),
     /// The other side does not read.
-    #[error("it does not read what it is told")]
+    #[error("it does not read its records")]
     Stalled,
     /// The handshake timed out.
-    #[error("it does not say hello")]
+    #[error("no handshake in time")]
     Silent,
     /// A system call failed.
     #[error(transparent)]
@@ -114,14 +114,14 @@ impl Connection {
     }
 
     /// Sends a record, as far as the socket accepts it. [`Connection::flush`] sends the rest.
-    pub(crate) fn say(&mut self, what: &impl serde::Serialize) -> Result<(), ConnectionError> {
+    pub(crate) fn send(&mut self, what: &impl serde::Serialize) -> Result<(), ConnectionError> {
         let mut buffer = [0; PREFIX + RECORD_MAX];
         let record = manage::encode(what, &mut buffer)?;
-        self.send(record)
+        self.send_encoded(record)
     }
 
     /// Sends an encoded record, as far as the socket accepts it. [`Connection::flush`] sends the rest.
-    pub(crate) fn send(&mut self, record: &[u8]) -> Result<(), ConnectionError> {
+    pub(crate) fn send_encoded(&mut self, record: &[u8]) -> Result<(), ConnectionError> {
         self.outbox.extend(record);
         self.flush()?;
         if self.outbox.len() > OUTBOX_MAX { Err(ConnectionError::Stalled) } else { Ok(()) }

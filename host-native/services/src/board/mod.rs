@@ -2,11 +2,12 @@
 
 mod client;
 mod connection;
+mod error;
 mod recording;
 #[cfg(test)]
 mod tests;
 
-pub use client::BoardError;
 pub use client::{Board, Event as BoardEvent};
 pub(crate) use connection::{Connection, ConnectionError};
+pub use error::BoardError;
 use recording::BoardRecording;

@@ -30,16 +30,16 @@ pub struct NameClient {
 /// Location of the names.
 #[derive(Debug)]
 enum Service {
-    /// By the daemon that listens there.
-    Daemon(PathBuf),
-    /// In this process: the ends of connections that its keeper has not taken yet.
+    /// Name server with this socket.
+    Server(PathBuf),
+    /// In this process: ends of connections that its name service has not taken yet.
     Within(Vec<OwnedFd>),
 }
 
 impl Service {
     fn join(&mut self) -> Result<OwnedFd, NameServiceError> {
         match self {
-            Service::Daemon(path) => join(path),
+            Service::Server(path) => join(path),
             Service::Within(fresh) => {
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                 let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -54,7 +54,7 @@ impl Service {
 impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Service::Daemon(path) => write!(f, "the name server at {}", path.display()),
+            Service::Server(path) => write!(f, "the name server at {}", path.display()),
             Service::Within(_) => f.write_str("the name server of this run"),
         }
     }
@@ -80,14 +80,14 @@ impl NameClient {
     /// Connects to the name server at `path`. The connection of the first job opens at once.
     ///
     /// # Errors
-    /// [`NameServiceError::Nobody`], [`NameServiceError::Foreign`].
+    /// [`NameServiceError::NoServer`], [`NameServiceError::Foreign`].
     pub fn join(
         path: &Path,
         first: JobId,
         keys: KeyRange,
         poller: &Poller,
     ) -> Result<NameClient, NameServiceError> {
-        let mut universe = NameClient::of(Service::Daemon(path.to_owned()), keys);
+        let mut universe = NameClient::of(Service::Server(path.to_owned()), keys);
         universe.open(Purpose::Names(first), poller)?;
         Ok(universe)
     }
@@ -101,10 +101,10 @@ impl NameClient {
         NameClient { service, keys, links: Vec::new(), answers: Vec::new(), news: Vec::new() }
     }
 
-    /// The keeper's ends of connections that have been opened.
+    /// The name service's ends of connections that have been opened.
     pub fn take_fresh(&mut self) -> Vec<OwnedFd> {
         match &mut self.service {
-            Service::Daemon(_) => Vec::new(),
+            Service::Server(_) => Vec::new(),
             Service::Within(fresh) => std::mem::take(fresh),
         }
     }
@@ -158,7 +158,7 @@ impl NameClient {
             let over = |line: &Line| line.purpose == Purpose::Lookup && line.link.requests().all(&whose);
             if let Some(line) = line.take_if(|line| over(line)) {
                 self.answers
-                    .extend(line.link.requests().map(|request| request.failed("nobody waits for it")));
+                    .extend(line.link.requests().map(|request| request.failed("no rank waits for it")));
             }
         }
     }
@@ -222,7 +222,7 @@ impl NameClient {
         let Some(line) = self.links[number].take() else { return };
         let text = format!("{} is lost: {why}", self.service);
         if matches!(line.purpose, Purpose::Names(_)) {
-            self.news.push(format!("{text}; whatever was published there is gone"));
+            self.news.push(format!("{text}; all names published there are withdrawn"));
         }
         self.answers.extend(line.link.requests().map(|request| request.failed(&text)));
     }

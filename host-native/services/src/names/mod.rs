@@ -4,8 +4,8 @@
 //! withdrawn when it closes.
 
 mod client;
-mod daemon;
 mod request;
+mod server;
 mod service;
 mod socket;
 
@@ -18,8 +18,8 @@ use hydrant_driver::{BackendError, InsufficientMemory};
 use hydrant_reactor::OpenFilesError;
 
 pub use client::NameClient;
-pub use daemon::serve;
 pub use request::{Answer, Request};
+pub use server::serve;
 pub use service::NameService;
 
 /// Options of a name service.
@@ -77,7 +77,7 @@ fn default_path(runtime: Option<OsString>, user: u32) -> PathBuf {
 pub enum NameServiceError {
     /// Path without a name server.
     #[error("no name server at {}: {why}", path.display())]
-    Nobody {
+    NoServer {
         /// The socket.
         path: PathBuf,
         /// Reason given by the operating system.
@@ -141,7 +141,7 @@ impl NameServiceError {
     /// Remedy, if there is a specific one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            NameServiceError::Nobody { path, .. } => {
+            NameServiceError::NoServer { path, .. } => {
                 format!("start one with: hydrant serve --name-server {}", path.display())
             }
             NameServiceError::Taken { .. } => "use this server, or choose another path".to_owned(),

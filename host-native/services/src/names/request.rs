@@ -1,4 +1,4 @@
-//! One connection of a run to the daemon: requests in a row, each answered before the next is sent.
+//! One connection of a run to the name server: requests in a row, each answered before the next is sent.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -10,9 +10,9 @@ use hydrant_core::{JobId, Rank, Refusal, UpcallId};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// Time for the daemon to answer, in milliseconds. The wait of a look-up is added.
+/// Time for an answer, in milliseconds. The wait of a look-up is added.
 const ANSWER_TIME: u64 = 10_000;
-/// Room for any message that the daemon takes, its fields and each byte's escape included.
+/// Room for any message that the name server takes, its fields and each byte's escape included.
 const MESSAGE: usize = 2 * (NAME_MAX + PORT_MAX) + 256;
 
 /// A rank's request about a name.
@@ -129,13 +129,14 @@ impl Connection {
     /// Sends, receives and handles as much as possible without blocking. Appends new answers to `answers`.
     ///
     /// # Errors
-    /// The reason why the connection cannot be used any more.
+    /// The reason why the connection is unusable.
     pub(super) fn pump(&mut self, now: u64, answers: &mut Vec<Answer>) -> Result<(), String> {
         loop {
             if !self.flush()? {
                 return Ok(());
             }
-            let more = if self.client.is_waiting() { self.hear(answers)? } else { self.ask(now, answers)? };
+            let more =
+                if self.client.is_waiting() { self.take_reply(answers)? } else { self.ask(now, answers)? };
             if !more && !self.read()? {
                 return Ok(());
             }
@@ -173,7 +174,7 @@ impl Connection {
     }
 
     /// Takes a reply, if a whole one is there.
-    fn hear(&mut self, answers: &mut Vec<Answer>) -> Result<bool, String> {
+    fn take_reply(&mut self, answers: &mut Vec<Answer>) -> Result<bool, String> {
         let Some(received) = self.client.receive(&self.inbox).map_err(|error| error.to_string())? else {
             return Ok(false);
         };
@@ -196,10 +197,10 @@ impl Connection {
     /// Encodes the next message. Returns whether there was one.
     fn ask(&mut self, now: u64, answers: &mut Vec<Answer>) -> Result<bool, String> {
         if !self.inbox.is_empty() {
-            return Err("it said something that was not asked".to_owned());
+            return Err("it sent a message that was not requested".to_owned());
         }
         let mut buffer = [0; MESSAGE];
-        if let Some(step) = self.client.introduce(&mut buffer).map_err(|error| error.to_string())? {
+        if let Some(step) = self.client.handshake(&mut buffer).map_err(|error| error.to_string())? {
             self.unsent.extend_from_slice(step);
             self.deadline = Some(now + ANSWER_TIME);
             return Ok(true);

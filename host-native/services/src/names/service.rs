@@ -94,7 +94,7 @@ where
                         CloseReason::Backend(Closing::Malformed(malformed)) => {
                             self.log(format!("closed a connection: {malformed}"));
                         }
-                        CloseReason::Backend(_) | CloseReason::Ended | CloseReason::NotIntroduced => {}
+                        CloseReason::Backend(_) | CloseReason::Ended | CloseReason::NoHandshake => {}
                     }
                     self.driver.handle(now, Input::DeregisterJob { job })?;
                 }

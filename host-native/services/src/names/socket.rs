@@ -34,7 +34,8 @@ pub(super) enum Visitor {
     Admitted(OwnedFd),
     /// A process of that user.
     Foreign(u32),
-    Nobody,
+    /// No connection waits.
+    None,
 }
 
 impl Listener {
@@ -46,7 +47,7 @@ impl Listener {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
             _ => {}
         }
-        // Two daemons that begin at the same time must not both find a stale socket and replace each other's.
+        // Two name servers that start at the same time must not both find a stale socket and replace each other's.
         let held = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| failed(errno.into()))?;
         match rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) {
@@ -78,7 +79,7 @@ impl Listener {
                     user if user == geteuid().as_raw() => Visitor::Admitted(fd),
                     user => Visitor::Foreign(user),
                 }),
-                Err(Errno::AGAIN) => Ok(Visitor::Nobody),
+                Err(Errno::AGAIN) => Ok(Visitor::None),
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(errno) => Err(errno.into()),
             };
@@ -120,11 +121,11 @@ fn remove_stale(path: &Path) -> Result<(), NameServiceError> {
     }
 }
 
-/// Connects to the user's own daemon at `path`, without ever waiting.
+/// Connects to the user's own name server at `path` without blocking.
 pub(super) fn join(path: &Path) -> Result<OwnedFd, NameServiceError> {
-    let nobody = |why: io::Error| NameServiceError::Nobody { path: path.to_owned(), why };
-    let fd = reach(path).map_err(|errno| nobody(errno.into()))?;
-    match peer_user(&fd).map_err(nobody)? {
+    let no_server = |why: io::Error| NameServiceError::NoServer { path: path.to_owned(), why };
+    let fd = reach(path).map_err(|errno| no_server(errno.into()))?;
+    match peer_user(&fd).map_err(no_server)? {
         user if user == geteuid().as_raw() => Ok(fd),
         user => Err(NameServiceError::Foreign { path: path.to_owned(), user }),
     }

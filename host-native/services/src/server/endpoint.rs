@@ -260,7 +260,7 @@ impl<'s> Endpoint<'s> {
         }
         let mut accepted = Vec::new();
         if let Err(error) = port.listener.socket().accept(&mut accepted) {
-            self.log.line(&format!("cannot take in connections for a while: {error}"), &self.reactor.poller);
+            self.log.line(&format!("paused accepting connections: {error}"), &self.reactor.poller);
             port.listener.pause(&self.reactor.poller, now);
         }
         accepted.into_iter().try_for_each(|stream| self.open_conn(job, stream))
@@ -270,7 +270,7 @@ impl<'s> Endpoint<'s> {
     pub(super) fn allows(&mut self, from: SocketAddr) -> bool {
         let allowed = self.allow.is_empty() || self.allow.iter().any(|network| network.contains(from.ip()));
         if !allowed {
-            self.log(&format!("turned away {from}: --allow names no network that it is in"));
+            self.log(&format!("refused {from}: --allow has no network with this address"));
         }
         allowed
     }
@@ -288,9 +288,7 @@ impl<'s> Endpoint<'s> {
             Some(_) => self.counters.accepted = self.counters.accepted.saturating_add(1),
             None => {
                 self.counters.turned_away = self.counters.turned_away.saturating_add(1);
-                self.log(&format!(
-                    "turned away {from}: limit conns is used up, raise it with --limit conns=N"
-                ));
+                self.log(&format!("refused {from}: limit conns is used up; raise it with --limit conns=N"));
             }
         }
         Ok(())
@@ -343,7 +341,7 @@ impl<'s> Endpoint<'s> {
                 self.counters.closed = self.counters.closed.saturating_add(1);
                 self.events.push_back(JobEvent::Closed { job, conn, rank, why });
             }
-            CloseReason::Backend(_) | CloseReason::Ended | CloseReason::NotIntroduced => {}
+            CloseReason::Backend(_) | CloseReason::Ended | CloseReason::NoHandshake => {}
         }
         if let Some(rank) = rank {
             let finalized = self.rank_report(job, rank).is_some_and(|report| report.finalized);
@@ -439,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_job_accepts_nobody() {
+    fn a_paused_job_accepts_no_client() {
         let limits = Limits::for_ranks(1);
         let mut storage = MappedStorage::new(&limits);
         let (mut endpoint, addr) = endpoint(1, &mut storage, limits);

@@ -132,7 +132,7 @@ impl Management<'_, '_> {
     fn accept(&mut self) -> Result<(), ServiceError> {
         let mut accepted = Vec::new();
         if let Err(error) = self.listener.socket().accept(&mut accepted) {
-            self.log(&format!("cannot accept hosts for a while: {error}"));
+            self.log(&format!("paused accepting hosts: {error}"));
             let now = self.managed.endpoint.now();
             self.listener.pause(self.managed.endpoint.poller(), now);
         }
@@ -148,7 +148,7 @@ impl Management<'_, '_> {
         let Some(number) = self.server.free_host() else {
             self.log(&format!("refused {from}: {HOSTS} hosts are connected"));
             // The connection is closed in any case.
-            let _ = link.say(&Report::Refused(Error::Busy));
+            let _ = link.send(&Report::Refused(Error::Busy));
             return Ok(());
         };
         let token = Token::Host(number as u32);
@@ -183,9 +183,9 @@ impl Management<'_, '_> {
                 break;
             };
             host.link.consume(received.consumed);
-            let sent = host.link.send(received.reply);
+            let sent = host.link.send_encoded(received.reply);
             if received.next == Next::Close {
-                return Ok(Err(BadRecord::Garbled.into()));
+                return Ok(Err(BadRecord::Malformed.into()));
             }
             if let Err(why) = sent {
                 return Ok(Err(why));
@@ -227,7 +227,7 @@ impl Management<'_, '_> {
 
     fn send(&mut self, number: usize, report: &Report<'_>) -> Result<(), ServiceError> {
         let Some(host) = self.hosts.get_mut(number).and_then(Option::as_mut) else { return Ok(()) };
-        match host.link.say(report).and_then(|()| self.update_interest(number)) {
+        match host.link.send(report).and_then(|()| self.update_interest(number)) {
             Ok(()) => Ok(()),
             Err(why) => self.disconnect(number, &why),
         }
@@ -478,7 +478,7 @@ mod tests {
         with_managed(0, |managed| {
             open(managed, "kvs_0").unwrap();
             open(managed, "kvs_1").unwrap();
-            assert_eq!(open(managed, "kvs_2"), Err(Error::Core(Fault::Full(Limit::Jobs, 2))));
+            assert_eq!(open(managed, "kvs_2"), Err(Error::Fault(Fault::Full(Limit::Jobs, 2))));
             assert_eq!((managed.endpoint.free_id(), managed.board_report().jobs), (JobId(2), 2));
         });
     }
@@ -488,7 +488,7 @@ mod tests {
         let used = TcpListener::bind(loopback(0)).unwrap();
         with_managed(used.local_addr().unwrap().port(), |managed| {
             let conns = managed.endpoint.usage(Limit::Conns).1;
-            assert_eq!(open(managed, "kvs_0"), Err(Error::Core(Fault::Full(Limit::Conns, conns))));
+            assert_eq!(open(managed, "kvs_0"), Err(Error::Fault(Fault::Full(Limit::Conns, conns))));
             assert!(managed.job_report(JobId(0)).is_none());
         });
     }

@@ -68,7 +68,7 @@ impl PmiServer<'_, '_> {
     fn turn(&mut self, tokens: &mut Vec<Token>) -> Result<Option<u8>, Error> {
         self.endpoint.turn(self.job.deadline, tokens)?;
         while let Some(event) = self.endpoint.next_event() {
-            self.hear(event)?;
+            self.handle_event(event)?;
         }
         if self.job.deadline.is_some_and(|at| at <= self.endpoint.now()) {
             self.job.give_up(self.options.job.join_timeout.as_secs_f64());
@@ -162,7 +162,7 @@ impl PmiServer<'_, '_> {
         Ok(())
     }
 
-    fn hear(&mut self, event: JobEvent) -> Result<(), Error> {
+    fn handle_event(&mut self, event: JobEvent) -> Result<(), Error> {
         match event {
             JobEvent::Joined { rank, from, .. } => {
                 self.job.join(rank, from);

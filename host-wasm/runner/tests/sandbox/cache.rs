@@ -1,4 +1,4 @@
-//! Compiled code is kept, and not believed where somebody else may have written it.
+//! Cache of compiled code: it is reused, and ignored where another user may have written it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -100,13 +100,13 @@ pub(crate) fn job() -> Vec<(Time, Event)> {
         events.push(Says(rank, b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec()));
         events.push(Says(rank, counted(&format!("cmd=fullinit;pmirank={rank};threaded=TRUE;"))));
     }
-    let everybody = |body: &str| (0..3).map(|rank| Says(rank, counted(body))).collect::<Vec<_>>();
+    let all_three = |body: &str| (0..3).map(|rank| Says(rank, counted(body))).collect::<Vec<_>>();
     let one = |rank, body: &str| Says(rank, counted(body));
     for rank in 0..3 {
         events.push(one(rank, &format!("cmd=kvs-put;key=k{rank};value=v{rank};")));
     }
-    events.extend(everybody("cmd=kvs-fence;"));
-    events.extend(everybody("cmd=kvs-get;jobid=kvs_1;key=k1;"));
+    events.extend(all_three("cmd=kvs-fence;"));
+    events.extend(all_three("cmd=kvs-get;jobid=kvs_1;key=k1;"));
     events.push(one(0, "cmd=info-getnodeattr;key=shm;wait=TRUE;thrid=5;"));
     events.push(one(1, "cmd=info-putnodeattr;key=shm;value=1;"));
     events.push(one(2, "cmd=name-lookup;name=here;"));

@@ -271,7 +271,7 @@ impl World {
     fn run(&mut self) -> bool {
         for step in 0.. {
             assert!(step < STEPS_MAX, "the run hangs: {:?}", self.head);
-            // Nothing new goes wrong late in a run, so that it ends.
+            // No new failure occurs late in a run, so that it ends.
             self.step(step > 800);
             if let Some(flush) = self.finished
                 && (!flush || self.head.is_over())

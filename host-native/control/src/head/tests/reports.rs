@@ -133,7 +133,7 @@ fn a_stalled_fence_is_reported_by_all_nodes_in_a_limited_number_of_lines() {
         run.report(node, stalled(&format!("{node}")));
     }
     assert_eq!((run.take_sent(), run.printed.len()), (Vec::new(), 16));
-    assert_eq!(run.printed[0], "a fence has been waiting for 1 s: it waits for 2 on host n2");
+    assert_eq!(run.printed[0], "ranks have been waiting for 1 s: missing: rank 2 (pid 102 on n2)");
     run.now = 999;
     run.report(1, stalled("0"));
     assert_eq!(run.printed.len(), 16);

@@ -97,7 +97,7 @@ impl Engine<'_, '_> {
                 let closed = self.stdin.close(&self.poller);
                 closed.map_err(RunError::system("cannot let go of standard input"))?;
             }
-            Action::Print(lines) => self.sinks.say(&lines),
+            Action::Print(lines) => self.sinks.print(&lines),
             Action::Finish { flush } => {
                 if let Some(head) = self.head_mut() {
                     head.finish = Some(flush);

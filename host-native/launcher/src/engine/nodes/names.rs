@@ -42,7 +42,7 @@ impl<'s> Engine<'_, 's> {
         let Some(server) = Self::name_server(&mut self.nodes) else { return Ok(()) };
         server.handle_timeout(&self.poller, now)?;
         while let Some(line) = server.next_line() {
-            self.sinks.say(&line);
+            self.sinks.print(&line);
         }
         Ok(())
     }

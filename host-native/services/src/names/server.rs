@@ -19,7 +19,7 @@ const LISTENER: Key = OWN.key(1, 0);
 const LOG: Key = OWN.key(2, 0);
 const CONNS: KeyRange = KeyRange(1);
 
-/// Descriptors that the daemon needs beside those of its connections.
+/// Descriptors that the server needs beside those of its connections.
 const OWN_FILES: u64 = 16;
 
 /// Provides the name service until a signal ends it. Prints the path of its socket on standard output once it listens.
@@ -38,28 +38,28 @@ pub fn serve(options: &Options) -> Result<(), NameServiceError> {
     let service = NameService::new(Box::new(server), CONNS);
     let path = options.path();
     let socket = socket::Listener::open(&path)?;
-    let mut daemon = Daemon::new(reactor, socket, service)?;
+    let mut name_server = NameServer::new(reactor, socket, service)?;
     // A closed standard output is no error.
     let _ = writeln!(std::io::stdout(), "hydrant serve: listening at {}", path.display());
-    daemon.run()?;
+    name_server.run()?;
     Ok(())
 }
 
-struct Daemon<'s> {
+struct NameServer<'s> {
     reactor: Reactor,
     listener: hydrant_reactor::Listener<socket::Listener>,
     service: NameService<Server<'s>>,
     log: Log,
 }
 
-impl<'s> Daemon<'s> {
+impl<'s> NameServer<'s> {
     fn new(
         reactor: Reactor,
         socket: socket::Listener,
         service: NameService<Server<'s>>,
-    ) -> Result<Daemon<'s>, NameServiceError> {
+    ) -> Result<NameServer<'s>, NameServiceError> {
         let listener = hydrant_reactor::Listener::new(socket, LISTENER, &reactor.poller)?;
-        Ok(Daemon { reactor, listener, service, log: Log::stderr("hydrant serve", LOG)? })
+        Ok(NameServer { reactor, listener, service, log: Log::stderr("hydrant serve", LOG)? })
     }
 
     /// The event loop.
@@ -118,7 +118,7 @@ impl<'s> Daemon<'s> {
                 Ok(Visitor::Foreign(user)) => {
                     self.log.line(&format!("refused a process of user {user}"), &self.reactor.poller)
                 }
-                Ok(Visitor::Nobody) => return Ok(()),
+                Ok(Visitor::None) => return Ok(()),
                 Err(error) => {
                     self.log.line(&format!("paused accepting connections: {error}"), &self.reactor.poller);
                     let now = self.now();

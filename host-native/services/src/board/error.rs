@@ -1,0 +1,83 @@
+//! Errors of boards.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hydrant_core::manage::{self, Error, STALL_MS};
+use hydrant_core::{Fault, Limit};
+use hydrant_record::WriteError;
+
+/// Time for a board to reply.
+pub(super) const PATIENCE: Duration = Duration::from_millis(STALL_MS);
+/// Description of [`Request::Record`](hydrant_core::manage::Request::Record) in error messages.
+pub(super) const RECORDING: &str = "a recording";
+
+/// Error of a board or of the connection to it.
+#[derive(Debug, thiserror::Error)]
+pub enum BoardError {
+    /// The connection to the management port failed.
+    #[error("cannot connect to a board at {target}: {why}")]
+    Unreachable {
+        /// As the user named it.
+        target: String,
+        /// Error of the system.
+        why: io::Error,
+    },
+    /// The connection was lost or carries an invalid message.
+    #[error("the board at {addr} is lost: {why}")]
+    Lost {
+        /// Its management port.
+        addr: SocketAddr,
+        /// Reason.
+        why: String,
+    },
+    /// The board refused a request.
+    #[error("the board at {addr} refuses {what}: {why}")]
+    Refused {
+        /// Its management port.
+        addr: SocketAddr,
+        /// Description of the request.
+        what: &'static str,
+        /// Reason of the board.
+        why: Error,
+    },
+    /// The board's recording cannot be written.
+    #[error(transparent)]
+    Recording(#[from] WriteError),
+    /// It does not answer.
+    #[error("the board at {addr} has not answered for {} s: {what}", PATIENCE.as_secs())]
+    Silent {
+        /// Its management port.
+        addr: SocketAddr,
+        /// Description of the request.
+        what: &'static str,
+    },
+}
+
+impl BoardError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            BoardError::Unreachable { .. } => {
+                Some(format!("--target is the board's management port, {} by default", manage::PORT))
+            }
+            BoardError::Refused { what, why, .. } => remedy(what, why).map(str::to_owned),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the remedy for a refusal.
+fn remedy(what: &str, why: &Error) -> Option<&'static str> {
+    match why {
+        Error::Order if what == RECORDING => Some("restart the board: it records only before its first job"),
+        Error::NoRecording => Some("record a job of 'hydrant run' instead"),
+        Error::Busy => Some("wait until its host has finished, or use another board"),
+        Error::Fault(Fault::Full(Limit::Jobs, _)) => {
+            Some("wait until one of its jobs is over, or use another board")
+        }
+        Error::Fault(Fault::Full(..)) => Some("start or build the board with larger limits"),
+        _ => None,
+    }
+}
