@@ -24,6 +24,8 @@ mod serve;
 mod service;
 /// Signals, terminals, and the shell's job control.
 mod signals;
+/// Many jobs and spawns in a row, and what they leave.
+mod soak;
 /// Spawned jobs.
 mod spawn;
 

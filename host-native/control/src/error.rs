@@ -1,8 +1,8 @@
-//! Errors of the head.
+//! Errors of the head and of daemons.
 
 use hydrant_placement::PlacementError;
 
-/// Reason why the head cannot go on. The run ends.
+/// Reason why the head or a daemon cannot go on. The run ends.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,6 +14,9 @@ pub enum Error {
         /// Node of the daemon.
         node: u32,
     },
+    /// The head sent a daemon bytes that are no order, or an order to start a job under a number that is in use.
+    #[error("the head sent an invalid order")]
+    InvalidOrder,
     /// The description of a job does not fit into a message.
     #[error(
         "the description of the job for its hosts takes {len} bytes, and at most {max} are possible: pass less of the \

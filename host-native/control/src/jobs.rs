@@ -109,10 +109,7 @@ impl<R> Job<R> {
 
     /// The rank in messages: `rank 3 of spawned job 1`.
     pub fn rank_name(&self, rank: u32) -> String {
-        match self.ordinal {
-            0 => format!("rank {rank}"),
-            ordinal => format!("rank {rank} of spawned job {ordinal}"),
-        }
+        rank_name(self.ordinal, rank)
     }
 
     /// Records that a rank runs as process `pid`.
@@ -419,6 +416,20 @@ pub fn free_stretch(used: impl Iterator<Item = Range<u32>> + Clone, len: u32) ->
     starts.filter(is_free).min().expect("all numbers above the highest one in use are free")
 }
 
+/// A rank of the job of that ordinal in messages: `rank 3 of spawned job 1`.
+pub(crate) fn rank_name(ordinal: u32, rank: u32) -> String {
+    match ordinal {
+        0 => format!("rank {rank}"),
+        ordinal => format!("rank {rank} of spawned job {ordinal}"),
+    }
+}
+
+/// What is printed about a rank that asked to be ended alone: `rank 3 aborted itself with code 2: MESSAGE`.
+pub fn self_abort_line(rank_name: &str, code: u8, message: &str) -> String {
+    let colon = if message.is_empty() { "" } else { ": " };
+    format!("{rank_name} aborted itself with code {code}{colon}{message}")
+}
+
 /// Job id that clients see: `kvs_PROCESS_ORDINAL_NONCE_HOST`, cut to [`JOBID_MAX`] bytes. The nonce keeps other users
 /// from guessing it.
 pub fn job_name(process: u32, ordinal: u32, nonce: u32, host: &str) -> String {
@@ -580,6 +591,15 @@ mod tests {
         assert_eq!(
             (job.program(2).1.command.to_str(), job.rank_name(2)),
             (Some("b.out"), "rank 2 of spawned job 2".into())
+        );
+    }
+
+    #[test]
+    fn a_rank_that_ends_alone_is_named_with_its_message() {
+        assert_eq!(self_abort_line("rank 1", 2, ""), "rank 1 aborted itself with code 2");
+        assert_eq!(
+            self_abort_line(&rank_name(3, 1), 2, "no"),
+            "rank 1 of spawned job 3 aborted itself with code 2: no"
         );
     }
 

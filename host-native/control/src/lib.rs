@@ -2,13 +2,14 @@
 //!
 //! One process, the **head**, decides for a whole run: which jobs run where, when a job ends, which names and process sets
 //! there are, and what the exit code is. It is what hydra calls `mpiexec` and PRRTE calls the HNP or DVM master. Each host
-//! has a **daemon**, which starts the ranks of its host and reports what becomes of them: hydra's proxy, PRRTE's `prted`,
+//! has a **daemon**, which starts the ranks of its host and reports their starts and ends: hydra's proxy, PRRTE's `prted`,
 //! Slurm's `slurmstepd`. The head is node 0, the daemons are nodes 1 to n.
 //!
 //! - [`protocol`] holds the messages: an [`Order`](protocol::Order) goes to daemons, a [`Report`](protocol::Report) to the
 //!   head.
 //! - [`Head`] is the head as a state machine: [`Event`]s in, [`Action`]s out. It opens no socket, starts no process and
 //!   reads no clock, so that a simulator can drive it.
+//! - [`Daemon`] is a daemon in the same form: [`DaemonEvent`]s in, [`DaemonAction`]s out.
 //! - [`Job`], [`Jobs`], [`ExitStatus`] and [`KillEscalation`] are the tables and rules that a run on one machine uses as
 //!   well.
 //!
@@ -108,6 +109,7 @@
 //! # Ok::<(), hydrant_control::Error>(())
 //! ```
 
+mod daemon;
 mod error;
 mod exit_status;
 mod head;
@@ -120,11 +122,12 @@ mod stalled;
 #[cfg(test)]
 mod tests;
 
+pub use daemon::{Daemon, DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 pub use error::Error;
 pub use exit_status::{ExitStatus, exit_code};
 pub use head::{Action, Config, Destination, Event, FirstJob, Head, NodeProgress, RequestId, SpawnProgram};
 pub use job_result::{AbortReason, JobResult, RankFailure, count_others};
-pub use jobs::{CANCELED, EndReport, Job, Jobs, SpawnKey, free_stretch, job_name};
+pub use jobs::{CANCELED, EndReport, Job, Jobs, SpawnKey, free_stretch, job_name, self_abort_line};
 pub use kill_escalation::{KILL_TIMEOUT, KillEscalation, KillTarget};
 pub use psets::{RankRanges, format_ranges, process_sets};
 pub use stalled::stalled_line;

@@ -1,4 +1,4 @@
-//! Programs and records for tests.
+//! Programs, records and random numbers for tests.
 
 use std::time::Duration;
 
@@ -49,5 +49,28 @@ pub(crate) fn setup() -> Setup {
         fence_warning: Duration::from_secs(1),
         lookup_wait: Duration::ZERO,
         pmi1_subversion: 2,
+    }
+}
+
+/// Random numbers of a seed: SplitMix64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    /// A number below `n`.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// True in so many of 100 calls.
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
     }
 }

@@ -16,13 +16,29 @@ pub enum Format {
     Columns,
 }
 
-/// Reads a host file. `#` starts a comment. `variable` is the environment variable that named the file, for errors.
+/// Reads a host file. `variable` is the environment variable that named the file, for errors.
 ///
 /// # Errors
 /// The file cannot be read, has an invalid line, or names no host.
 pub fn read(file: &Path, format: Format, variable: Option<&'static str>) -> Result<Hosts, PlacementError> {
     let unreadable = |why| PlacementError::Unreadable { file: file.to_owned(), variable, why };
     let text = std::fs::read(file).map_err(unreadable)?;
+    let hosts = parse(&text, format).map_err(|(line, why)| PlacementError::Line {
+        file: file.to_owned(),
+        line,
+        why,
+    })?;
+    if hosts.is_empty() {
+        return Err(PlacementError::EmptyFile { file: file.to_owned(), variable });
+    }
+    Ok(hosts)
+}
+
+/// Parses the text of a host file. `#` starts a comment.
+///
+/// # Errors
+/// The number of the first invalid line, from 1, and what is wrong with it.
+pub fn parse(text: &[u8], format: Format) -> Result<Hosts, (usize, LineError)> {
     let mut hosts = Hosts::default();
     for (line, bytes) in (1..).zip(text.split(|&byte| byte == b'\n')) {
         let added = std::str::from_utf8(bytes).map_err(|_| LineError::NotUtf8).and_then(|text| {
@@ -32,10 +48,7 @@ pub fn read(file: &Path, format: Format, variable: Option<&'static str>) -> Resu
             }
             Ok(())
         });
-        added.map_err(|why| PlacementError::Line { file: file.to_owned(), line, why })?;
-    }
-    if hosts.is_empty() {
-        return Err(PlacementError::EmptyFile { file: file.to_owned(), variable });
+        added.map_err(|why| (line, why))?;
     }
     Ok(hosts)
 }

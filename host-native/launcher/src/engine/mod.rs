@@ -279,8 +279,7 @@ impl<'p, 's> Engine<'p, 's> {
             return Ok(Some(self.exit_code()));
         }
         self.flush_links()?;
-        let starting = self.jobs.iter().any(|job| job.run.is_starting());
-        let timeout = if starting { Some(Duration::ZERO) } else { self.timeout() };
+        let timeout = if self.is_starting() { Some(Duration::ZERO) } else { self.timeout() };
         self.poller.wait(timeout, keys)?;
         let mut signals = false;
         for token in keys.iter().filter_map(|&key| Token::of(key)) {

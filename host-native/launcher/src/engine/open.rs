@@ -1,14 +1,14 @@
 //! Start of a job: registration at the PMI server, sockets, and tables, before its first process.
 
 use hydrant_control::protocol::{JobRecord, Program, RankBlock};
-use hydrant_control::{SpawnKey, format_ranges, job_name, process_sets};
+use hydrant_control::{NodeRanks, SpawnKey, format_ranges, job_name, process_sets};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
 use hydrant_driver::{BackendError, TcpPort};
 use hydrant_placement::process_mapping;
 use hydrant_reactor::{Interest, Listener};
 
-use super::jobs::{Job, LocalRanks, Ranks, count_ranks};
+use super::jobs::{Job, LocalRanks, count_ranks};
 use super::query::Query;
 use super::token::Token;
 use super::{Engine, needed_files};
@@ -37,6 +37,7 @@ impl Engine<'_, '_> {
         let psets = process_sets(ordinal, &name, &programs, &blocks, |_| &self.host);
         let record = JobRecord { id, ordinal, name, programs, blocks, mapping, psets, spawned: None };
         self.open(record, checked.into_iter().map(Some).collect(), spawn.map(|spawn| (ALONE, spawn)))?;
+        self.jobs[id].run.next = Some(0);
         Ok(id)
     }
 
@@ -50,7 +51,7 @@ impl Engine<'_, '_> {
     ) -> Result<(), RunError> {
         let id = record.id;
         let size = size(&record.programs)?;
-        let ranks = Ranks::of_node(&record.blocks, self.node());
+        let ranks = NodeRanks::of_node(&record.blocks, self.node());
         let all = count_ranks(&self.jobs) + u64::from(ranks.count());
         self.check_room(id, all, self.jobs.len() as u64 + 1)?;
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
@@ -59,9 +60,7 @@ impl Engine<'_, '_> {
         if let Some(launcher) = &mut launcher {
             self.direct_clients(launcher, id, &record.name)?;
         }
-        let next = ranks.from(0);
-        let done = self.is_daemon() && next.is_none();
-        let run = LocalRanks { ranks, launcher, next, port, query, draining: false, done };
+        let run = LocalRanks { ranks, launcher, next: None, port, query, draining: false };
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, spawn, run));
         match self.make_room(id) {
@@ -78,7 +77,7 @@ impl Engine<'_, '_> {
         &mut self,
         record: &JobRecord,
         checked: Vec<Option<PreparedProgram>>,
-        here: &Ranks,
+        here: &NodeRanks,
     ) -> Result<Prepared, RunError> {
         let JobRecord { id, ordinal, name, programs, .. } = record;
         let options = &self.plan.options;

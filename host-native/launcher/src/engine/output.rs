@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use hydrant_control::Job;
-use hydrant_control::protocol::Report;
 use hydrant_core::JobId;
 
 use super::Engine;
@@ -88,13 +87,13 @@ impl Engine<'_, '_> {
         if self.is_head() {
             return self.settle_head();
         }
+        if self.is_daemon() {
+            return self.settle_daemon();
+        }
         if self.is_quiet() {
             for id in self.jobs.ids(is_over) {
                 self.drain(id)?;
             }
-        }
-        if self.is_daemon() {
-            return Ok(self.are_links_over());
         }
         let over = self.jobs.is_empty();
         if over && !self.losses_reported {
@@ -116,18 +115,12 @@ impl Engine<'_, '_> {
             // No more connections are accepted.
             self.jobs[id].run.port = None;
             // The last job stays registered. The server ends with it.
-            if self.jobs.len() > 1 && !self.is_daemon() {
+            if self.jobs.len() > 1 {
                 self.forget(id)?;
             }
             self.refuse_spawn(id)?;
         }
         if self.streams.are_closed(slots.clone()) {
-            if self.is_daemon() {
-                // The head decides about its end.
-                self.jobs[id].run.done = true;
-                self.report_up(&Report::JobDone(id));
-                return Ok(());
-            }
             self.report_end(id);
             self.jobs.remove(id);
             self.kills.forget_job(id);

@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::os::fd::AsFd;
 
-use hydrant_control::protocol::Report;
-use hydrant_control::{AbortReason, KillTarget, RankFailure};
+use hydrant_control::{AbortReason, DaemonEvent, KillTarget, RankFailure, self_abort_line};
 use hydrant_core::trace::{Cause, Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use hydrant_reactor::signals::Event;
@@ -21,38 +20,52 @@ const BATCH: usize = 16;
 impl Engine<'_, '_> {
     /// Starts the next few ranks of each job that is not complete.
     pub(super) fn start_some(&mut self) -> Result<(), RunError> {
-        for id in self.jobs.ids(|job| job.run.is_starting()) {
-            let mut started = Vec::new();
+        for id in self.starting() {
+            let mut started = 0;
             let mut failed = Ok(());
-            while let Some(rank) = self.next_to_start(id).filter(|_| started.len() < BATCH) {
+            while let Some(rank) = self.next_to_start(id).filter(|_| started < BATCH) {
                 match self.start(id, rank) {
-                    Ok(pid) => {
-                        started.push((Rank(rank), pid_number(pid)));
-                        self.jobs[id].run.advance();
-                    }
+                    Ok(()) => started += 1,
                     Err(error) if error.is_plugins() => {
                         failed = Err(error);
                         break;
                     }
-                    Err(error) if self.is_daemon() => self.report_start_failed(id, Some(rank), &error),
+                    Err(error) if self.is_daemon() => self.start_failed_at_daemon(id, rank, &error)?,
                     Err(error) if self.jobs[id].spawn.is_some() => self.cancel(id, rank, &error),
                     Err(error) => return Err(error),
                 }
             }
-            self.report_ranks_started(id, started);
+            // The daemon reports the whole batch at once.
+            self.carry_out_at_daemon()?;
             failed?;
-            if !self.jobs[id].run.is_starting() {
+            if !self.is_daemon() && !self.jobs[id].run.is_starting() {
                 self.job_started(id)?;
             }
         }
         Ok(())
     }
 
-    fn next_to_start(&self, id: JobId) -> Option<u32> {
-        self.jobs.get(id)?.run.next
+    /// Jobs with ranks that remain to be started.
+    fn starting(&self) -> Vec<JobId> {
+        match self.control() {
+            Some(daemon) => daemon.starting(),
+            None => self.jobs.ids(|job| job.run.is_starting()),
+        }
     }
 
-    fn start(&mut self, id: JobId, rank: u32) -> Result<Pid, RunError> {
+    /// Returns whether ranks of any job remain to be started.
+    pub(super) fn is_starting(&self) -> bool {
+        !self.starting().is_empty()
+    }
+
+    fn next_to_start(&self, id: JobId) -> Option<u32> {
+        match self.control() {
+            Some(daemon) => daemon.next_rank(id).map(|rank| rank.0),
+            None => self.jobs.get(id)?.run.next,
+        }
+    }
+
+    fn start(&mut self, id: JobId, rank: u32) -> Result<(), RunError> {
         let job = &self.jobs[id];
         let (slot, by_port) = (job.slot(rank), job.run.port.is_some() || self.core.board().is_some());
         let reads = job.ordinal == 0 && rank == 0;
@@ -84,18 +97,21 @@ impl Engine<'_, '_> {
         let launcher = job.run.launcher.as_mut().expect("a job with ranks here has a launcher");
         let pid = launcher.start(rank, local, &stdio, &self.files)?;
         job.rank_started(rank, pid_number(pid));
+        job.run.advance();
         self.procs.started(slot, pid);
+        let number = pid_number(pid);
+        self.note_at_daemon(DaemonEvent::RankStarted { job: id, rank: Rank(rank), pid: number })?;
         if reads {
             self.stdin.started().map_err(RunError::system("cannot let go of standard input"))?;
         }
-        self.open_pid_files(id, rank, pid_number(pid))?;
+        self.open_pid_files(id, rank, number)?;
         if self.plan.options.verbose {
             let job = &self.jobs[id];
             let (name, program) = (job.rank_name(rank), job.program(rank).1.command.display());
             let line = format!("started {name} as pid {}: {program}", pid.as_raw_nonzero());
             self.sinks.print(&line);
         }
-        Ok(pid)
+        Ok(())
     }
 
     /// Handles pending signals.
@@ -123,6 +139,10 @@ impl Engine<'_, '_> {
                     let signal = signal.as_raw();
                     result = result.and(self.handle_at_head(hydrant_control::Event::Signal(signal)));
                 }
+                Event::Forward(signal) if self.is_daemon() => {
+                    let signal = signal.as_raw();
+                    result = result.and(self.handle_at_daemon(DaemonEvent::Signal(signal)));
+                }
                 Event::Forward(signal) => self.forward(signal),
             }
         }
@@ -141,13 +161,20 @@ impl Engine<'_, '_> {
     }
 
     fn suspend(&mut self) -> Result<(), RunError> {
+        if self.is_daemon() {
+            return self.handle_at_daemon(DaemonEvent::Suspended);
+        }
         self.procs.signal_all(Signal::TSTP);
         self.handle_at_head(hydrant_control::Event::Suspended)
     }
 
     fn resume(&mut self) -> Result<(), RunError> {
-        self.procs.signal_all(Signal::CONT);
-        let result = self.handle_at_head(hydrant_control::Event::Resumed);
+        let result = if self.is_daemon() {
+            self.handle_at_daemon(DaemonEvent::Resumed)
+        } else {
+            self.procs.signal_all(Signal::CONT);
+            self.handle_at_head(hydrant_control::Event::Resumed)
+        };
         // The launcher may be in the foreground now.
         let now = self.now();
         self.stdin.pump(now, &self.poller);
@@ -188,10 +215,9 @@ impl Engine<'_, '_> {
         if let Some(code) = job.rank_exited(rank, exit, None) {
             self.status.record_failure(code);
         }
-        let requested = job.requested_exit(rank);
-        self.report_up(&Report::Exited { job: id, rank: Rank(rank), exit, requested });
+        let reported = self.handle_at_daemon(DaemonEvent::RankExited { job: id, rank: Rank(rank), exit });
         self.drop_lookups(id, Rank(rank));
-        received?;
+        received.and(reported)?;
         let now = Time(self.now());
         self.core.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
         self.outputs()
@@ -200,8 +226,7 @@ impl Engine<'_, '_> {
     /// Aborts a job at the request of the PMI server. On several nodes the head decides.
     pub(super) fn abort_job(&mut self, id: JobId, cause: Cause, message: String) -> Result<(), RunError> {
         if self.is_daemon() {
-            self.report_of(id, &Report::AbortJob { job: id, cause, message });
-            return Ok(());
+            return self.handle_at_daemon(DaemonEvent::AbortJob { job: id, cause, message });
         }
         if self.is_head() {
             return self.handle_at_head(hydrant_control::Event::AbortJob { job: id, cause, message });
@@ -226,20 +251,28 @@ impl Engine<'_, '_> {
     }
 
     /// A rank asked to be ended alone.
-    pub(super) fn end_rank(&mut self, id: JobId, rank: u32, code: Option<i32>, message: &str) {
-        let now = self.now();
-        let Some(job) = self.jobs.get_mut(id) else { return };
+    pub(super) fn end_rank(
+        &mut self,
+        id: JobId,
+        rank: Rank,
+        code: Option<i32>,
+        message: String,
+    ) -> Result<(), RunError> {
+        if self.is_daemon() {
+            return self.handle_at_daemon(DaemonEvent::KillRank { job: id, rank, code, message });
+        }
+        let (now, rank) = (self.now(), rank.0);
+        let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
         // A rank that had to be ended did not succeed.
         let code = (code.unwrap_or(1) as u8).max(1);
-        let colon = if message.is_empty() { "" } else { ": " };
-        let line = format!("{} aborted itself with code {code}{colon}{message}", job.rank_name(rank));
-        self.sinks.print(&line);
+        self.sinks.print(&self_abort_line(&job.rank_name(rank), code, &message));
         job.request_exit(rank, code);
         if let Some(pid) = job.pid(rank) {
             self.kills.terminated(now, KillTarget::Rank { job: id, rank, pid });
         }
         let slot = job.slot(rank);
         self.terminate(slot..slot + 1);
+        Ok(())
     }
 
     fn terminate(&mut self, slots: Range<u32>) {

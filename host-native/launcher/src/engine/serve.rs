@@ -2,8 +2,7 @@
 
 use std::fmt::Display;
 
-use hydrant_control::protocol::Report;
-use hydrant_control::stalled_line;
+use hydrant_control::{DaemonEvent, stalled_line};
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, JobId, Rank};
 use hydrant_driver::{CloseReason, Event, OVERRUN};
@@ -86,22 +85,23 @@ impl Engine<'_, '_> {
             Event::Closed { job, rank, why, .. } => self.closed(job, rank, why),
             Event::Spawn { spawn, job, rank, protocol, request } => {
                 if self.is_daemon() {
-                    self.report_of(job, &Report::Spawn { upcall: spawn, job, rank, protocol, request });
+                    let upcall = spawn;
+                    self.handle_at_daemon(DaemonEvent::Spawn { upcall, job, rank, protocol, request })?;
                 } else {
                     self.spawn(spawn, (job, rank), (protocol, &request))?;
                 }
             }
             Event::Upcall { upcall, job, rank, protocol, request } => {
                 if self.is_daemon() {
-                    self.report_of(job, &Report::Upcall { upcall, job, rank, protocol, request });
+                    self.handle_at_daemon(DaemonEvent::Upcall { upcall, job, rank, protocol, request })?;
                 } else {
                     self.ask_name_server(upcall, (job, rank), (protocol, request));
                 }
             }
-            Event::KillRank { job, rank, code, message } => self.end_rank(job, rank.0, code, &message),
+            Event::KillRank { job, rank, code, message } => self.end_rank(job, rank, code, message)?,
             Event::AbortJob { job, cause, message } => self.abort_job(job, cause, message)?,
             Event::StalledFence { job, missing, .. } if self.nodes.is_some() => {
-                self.report_of(job, &Report::StalledFence { job, missing });
+                self.handle_at_daemon(DaemonEvent::StalledFence { job, missing })?;
             }
             Event::StalledFence { job, arrived, size, missing } => {
                 self.stalled_fence(job, arrived, size, &missing);
@@ -115,7 +115,7 @@ impl Engine<'_, '_> {
         match event {
             BoardEvent::Joined { rank } => self.joined(job, rank),
             BoardEvent::AbortJob { cause, message } => self.abort_job(job, cause, message)?,
-            BoardEvent::KillRank { rank, code, message } => self.end_rank(job, rank.0, code, &message),
+            BoardEvent::KillRank { rank, code, message } => self.end_rank(job, rank, code, message)?,
             BoardEvent::StalledFence { arrived, size, missing } => {
                 self.stalled_fence(job, arrived, size, &missing)
             }

@@ -1,6 +1,6 @@
 //! Jobs that ranks of this machine spawn.
 
-use hydrant_control::protocol::{Program, Report};
+use hydrant_control::protocol::Program;
 use hydrant_control::{CANCELED, SpawnProgram};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{Input, JobId, Limit, Rank, Time, UpcallId};
@@ -89,8 +89,6 @@ impl Engine<'_, '_> {
         if job.is_canceled() || job.is_aborted() {
             return Ok(());
         }
-        self.report_up(&Report::JobStarted(id));
-        let job = &mut self.jobs[id];
         let Some((_, spawn)) = job.spawn.take() else { return Ok(()) };
         let codes = vec![0; job.programs.len()];
         self.spawn_complete(spawn, true, None, &codes)?;

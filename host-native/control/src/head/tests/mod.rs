@@ -1,6 +1,7 @@
-//! Tests of the head: a host that answers actions at once, and daemons that the tests play.
+//! Tests of the head: a host that answers actions at once, and daemons that the tests play. Random runs have real daemons.
 
 mod failures;
+mod node;
 mod random;
 mod reports;
 mod requests;

@@ -1,11 +1,10 @@
 //! Failure of a node's PMI server. The run ends as it does when a host is lost, but links, streams and processes of the node
 //! are ended in order.
 
-use hydrant_control::protocol::{BackendFailure, Report};
+use hydrant_control::protocol::BackendFailure;
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, Input, Limits, Output, Time};
 use hydrant_driver::BackendError;
-use rustix::process::Signal;
 
 use super::super::Engine;
 use super::{Nodes, Role};
@@ -51,9 +50,7 @@ impl Engine<'_, '_> {
         };
         let limits = *self.core.limits();
         match &mut self.nodes {
-            Some(Nodes { role: Role::Daemon { backend_failed }, .. }) if !*backend_failed => {
-                *backend_failed = true
-            }
+            Some(Nodes { role: Role::Daemon(daemon), .. }) if !daemon.control.has_failed_backend() => {}
             Some(Nodes { role: Role::Head(head), .. }) if !head.backend_failed => {
                 head.backend_failed = true;
                 head.names = None;
@@ -62,10 +59,7 @@ impl Engine<'_, '_> {
         }
         self.core.replace(Box::new(FailedBackend(limits)));
         if self.is_daemon() {
-            self.stop_starting();
-            self.procs.signal_all(Signal::KILL);
-            self.report_up(&Report::BackendFailed(failure));
-            Ok(())
+            self.handle_at_daemon(hydrant_control::DaemonEvent::BackendFailed(failure))
         } else {
             self.handle_at_head(hydrant_control::Event::BackendFailed(failure))
         }

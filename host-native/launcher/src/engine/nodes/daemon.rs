@@ -1,13 +1,13 @@
-//! The daemon of a node: it obeys orders of the head and sends it reports.
+//! Daemon of a node: its start, and the adapter of its decisions.
 
 use std::rc::Rc;
 
-use hydrant_control::protocol::{JobRecord, Order, Report, Setup, decode};
+use hydrant_control::protocol::{JobRecord, Setup};
+use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 use hydrant_core::{Fault, Input, JobId, Limits, Rank, Time};
 use hydrant_overlay::{Channel, Event, Overlay};
 use rustix::process::Signal;
 
-use super::super::jobs::Ranks;
 use super::super::server::PmiServer;
 use super::super::token::{LINKS, Token};
 use super::super::{Engine, Outlets, open, record, recorded};
@@ -32,6 +32,13 @@ pub enum DaemonError {
     /// It could not serve its ranks.
     #[error(transparent)]
     Run(#[from] RunError),
+}
+
+/// A daemon among the nodes.
+pub(super) struct Daemon {
+    pub(super) control: hydrant_control::Daemon,
+    /// Jobs whose ranks have ended and whose output is being sent.
+    draining: Vec<JobId>,
 }
 
 impl DaemonError {
@@ -74,18 +81,23 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         Err(error) => (Own::gone(setup.limits), Some(error)),
     };
     let Own { core, recording, sharing } = own;
-    let waited_for = setup.needs_ready();
+    let config = DaemonConfig {
+        node: links.node(),
+        process: std::process::id(),
+        needs_ready: setup.needs_ready(),
+        verbose: setup.verbose,
+    };
     let plan = Plan { programs: Vec::new(), options: options_of(setup) };
     let outlets = Outlets::of_daemon(&reactor.poller)?;
     let mut engine = Engine::new(&plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.recording = recording;
     engine.sharing = sharing;
     engine.host = host;
-    engine.nodes = Some(Nodes::new(links, Role::Daemon { backend_failed: false }));
+    let daemon = Daemon { control: hydrant_control::Daemon::new(config), draining: Vec::new() };
+    engine.nodes = Some(Nodes::new(links, Role::Daemon(Box::new(daemon))));
     match unfit {
         Some(error) => engine.break_off(error)?,
-        None if waited_for => engine.report_up(&Report::Ready),
-        None => {}
+        None => engine.handle_at_daemon(DaemonEvent::SetupApplied)?,
     }
     let result = engine.run();
     engine.procs.kill_and_wait(|_, _| {});
@@ -129,11 +141,17 @@ impl<'s> Own<'s> {
 }
 
 impl Engine<'_, '_> {
+    /// Returns the state machine of the daemon, if this is one.
+    pub(in super::super) fn control(&self) -> Option<&hydrant_control::Daemon> {
+        self.daemon().map(|daemon| &daemon.control)
+    }
+
+    /// Handles an event of the links at a daemon.
     pub(super) fn take_daemon_event(&mut self, event: Event) -> Result<(), RunError> {
         match event {
             Event::Message { channel: Channel::Control, body, .. } => {
-                let order = decode(&body).ok_or_else(|| RunError::links("the head sent an invalid order"))?;
-                self.obey(order)
+                self.handle_at_daemon(DaemonEvent::Order(&body))?;
+                self.outputs()
             }
             Event::Message { via, body, .. } => {
                 self.consumed(via, body.len() as u32);
@@ -151,21 +169,86 @@ impl Engine<'_, '_> {
                 if let Some(nodes) = &mut self.nodes {
                     nodes.lifeline_lost = Some(why);
                 }
-                self.end_node();
-                Ok(())
+                self.handle_at_daemon(DaemonEvent::LifelineLost)
             }
-            Event::Shutdown => {
-                self.end_node();
-                Ok(())
-            }
+            Event::Shutdown => self.handle_at_daemon(DaemonEvent::Shutdown),
             // The engine reports these to the head separately. The head decides.
             Event::Failed(_) | Event::Joined { .. } | Event::Complete | Event::Closed => Ok(()),
         }
     }
 
+    /// Passes an event to the daemon and executes its actions. Does nothing on other nodes.
+    pub(in super::super) fn handle_at_daemon(&mut self, event: DaemonEvent<'_>) -> Result<(), RunError> {
+        self.note_at_daemon(event)?;
+        self.carry_out_at_daemon()
+    }
+
+    /// Passes an event to the daemon, whose actions are executed later.
+    pub(in super::super) fn note_at_daemon(&mut self, event: DaemonEvent<'_>) -> Result<(), RunError> {
+        let now = self.now();
+        match self.daemon_mut() {
+            Some(daemon) => Ok(daemon.control.handle(now, event)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Kills processes of this node whose kill timeout has passed.
+    pub(super) fn keep_daemon_time(&mut self) -> Result<(), RunError> {
+        let now = self.now();
+        let Some(daemon) = self.daemon_mut() else { return Ok(()) };
+        daemon.control.handle_timeout(now);
+        self.carry_out_at_daemon()
+    }
+
+    /// Executes the actions of the daemon.
+    pub(in super::super) fn carry_out_at_daemon(&mut self) -> Result<(), RunError> {
+        while let Some(action) = self.daemon_mut().and_then(|daemon| daemon.control.poll()) {
+            self.carry_out_daemon_action(action)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out_daemon_action(&mut self, action: DaemonAction) -> Result<(), RunError> {
+        match action {
+            DaemonAction::Send(report) => self.send_report(&report),
+            DaemonAction::OpenJob { record } => self.open_at_daemon(*record)?,
+            DaemonAction::SignalAll(signal) => {
+                if let Some(signal) = Signal::from_named_raw(signal) {
+                    self.procs.signal_all(signal);
+                }
+            }
+            DaemonAction::SignalJob { job, signal } => self.signal_at_daemon(job, None, signal),
+            DaemonAction::SignalRank { job, rank, signal } => self.signal_at_daemon(job, Some(rank), signal),
+            DaemonAction::DrainOutput { job } => self.drain_at_daemon(job),
+            DaemonAction::DeregisterJob { job } => self.drop_job(job)?,
+            DaemonAction::StalledFence { job } => self.tell_core(Input::StalledFence { job })?,
+            DaemonAction::DefineSet { job, name, members } => {
+                self.tell_core(Input::Define { job, name: &name, members: members.as_bytes() })?;
+            }
+            DaemonAction::ConnectJobs { job, other, connected } => {
+                self.tell_core(Input::Connected { job, other, connected })?;
+            }
+            DaemonAction::UpcallComplete { upcall, rc, text } => {
+                self.tell_core(Input::UpcallComplete { upcall, rc, text: &text })?;
+            }
+            DaemonAction::SpawnComplete { upcall, started, full, codes } => {
+                self.tell_core(Input::SpawnComplete { spawn: upcall, started, full, codes: &codes })?;
+            }
+            DaemonAction::FeedStdin(bytes) => self.stdin.feed(&bytes, &self.poller),
+            DaemonAction::CloseOutput { job, streams } => {
+                let Some(first) = self.jobs.get(job).map(|job| job.slots().start) else { return Ok(()) };
+                for (rank, stderr) in streams {
+                    self.streams.cut(2 * (first + rank.0) + u32::from(stderr), &mut self.sinks);
+                }
+            }
+            DaemonAction::Print(line) => self.sinks.print(&line),
+            DaemonAction::EndNode => self.end_node(),
+        }
+        Ok(())
+    }
+
     /// Ends this node's ranks, and has the nodes below end theirs.
     fn end_node(&mut self) {
-        self.stop_starting();
         let mut others = Vec::new();
         self.procs.kill_and_wait(|pid, status| others.push((pid, status)));
         for (pid, status) in others {
@@ -174,68 +257,28 @@ impl Engine<'_, '_> {
         self.end_links();
     }
 
-    fn obey(&mut self, order: Order) -> Result<(), RunError> {
-        let now = Time(self.now());
-        match order {
-            Order::Identify => self.report_up(&Report::Identity { pid: std::process::id() }),
-            Order::Setup(_) => {}
-            Order::StartJob(record) => self.take_job(*record)?,
-            Order::Signal(number) => self.take_order_signal(number),
-            Order::AbortJob(job) => self.terminate_job(job),
-            Order::CancelJob(job) => self.cancel_local(job),
-            Order::DeregisterJob(job) => self.drop_job(job)?,
-            Order::StalledFence(job) => self.tell_core(now, Input::StalledFence { job })?,
-            Order::DefineSet { job, name, members } => {
-                self.tell_core(now, Input::Define { job, name: &name, members: members.as_bytes() })?;
-            }
-            Order::ConnectJobs { job, other, connected } => {
-                self.tell_core(now, Input::Connected { job, other, connected })?;
-            }
-            Order::UpcallComplete { upcall, rc, text } => {
-                self.tell_core(now, Input::UpcallComplete { upcall, rc, text: &text })?;
-            }
-            Order::SpawnComplete { upcall, started, full, codes } => {
-                self.tell_core(now, Input::SpawnComplete { spawn: upcall, started, full, codes: &codes })?;
-            }
-            Order::Stdin(bytes) => self.stdin.feed(&bytes, &self.poller),
-            Order::CloseOutput { job, streams } => {
-                let Some(first) = self.jobs.get(job).map(|job| job.slots().start) else { return Ok(()) };
-                for (rank, stderr) in streams {
-                    self.streams.cut(2 * (first + rank.0) + u32::from(stderr), &mut self.sinks);
-                }
-            }
-        }
-        self.outputs()
-    }
-
     /// Passes a decision of the head to the server. The job may have ended on this node.
-    fn tell_core(&mut self, now: Time, input: Input<'_>) -> Result<(), RunError> {
+    fn tell_core(&mut self, input: Input<'_>) -> Result<(), RunError> {
+        let now = Time(self.now());
         match self.core.handle(now, input) {
             Err(BackendError::Fault(Fault::NoSuchUpcall | Fault::NoSuchJob)) | Ok(_) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn take_job(&mut self, record: JobRecord) -> Result<(), RunError> {
-        let id = record.id;
-        let any = Ranks::of_node(&record.blocks, self.node()).count() > 0;
-        if let Some(Nodes { role: Role::Daemon { backend_failed: true }, .. }) = &self.nodes {
-            // The head gave the order before it knew.
-            if any {
-                self.report_up(&Report::JobDone(id));
-            }
-            return Ok(());
-        }
+    /// Registers a job and prepares its ranks on this node.
+    ///
+    /// # Errors
+    /// The plugin has failed.
+    fn open_at_daemon(&mut self, record: JobRecord) -> Result<(), RunError> {
+        let job = record.id;
         let opened = self.check_here(&record).and_then(|checked| self.open(record, checked, None));
-        let Err(error) = opened else { return Ok(()) };
-        let of_plugin = error.is_plugins();
-        if !of_plugin {
-            self.report_start_failed(id, None, &error);
-        }
-        if any {
-            self.report_up(&Report::JobDone(id));
-        }
-        if of_plugin { Err(error) } else { Ok(()) }
+        let event = match opened {
+            Ok(()) => DaemonEvent::JobOpened { job },
+            Err(error) if error.is_plugins() => return Err(error),
+            Err(error) => DaemonEvent::OpenFailed { job, error: start_error(None, &error) },
+        };
+        self.note_at_daemon(event)
     }
 
     /// Finds the programs that have ranks on this node.
@@ -243,7 +286,7 @@ impl Engine<'_, '_> {
         if self.plan.options.mpi_psets && self.preload.is_none() {
             self.preload = Some(find_mpi_library()?);
         }
-        let here = Ranks::of_node(&record.blocks, self.node());
+        let here = NodeRanks::of_node(&record.blocks, self.node());
         let mut first = 0;
         let checked = record.programs.iter().map(|program| {
             let ranks = first..first + program.ranks;
@@ -254,34 +297,49 @@ impl Engine<'_, '_> {
         checked.collect()
     }
 
-    fn take_order_signal(&mut self, number: i32) {
-        let Some(signal) = Signal::from_named_raw(number) else { return };
-        if !matches!(signal, Signal::USR1 | Signal::USR2 | Signal::TSTP | Signal::CONT) {
-            self.stop_starting();
-        }
-        self.procs.signal_all(signal);
+    fn signal_at_daemon(&mut self, job: JobId, rank: Option<Rank>, signal: i32) {
+        let Some((job, signal)) = self.jobs.get(job).zip(Signal::from_named_raw(signal)) else { return };
+        let slots = rank.map_or(job.slots(), |rank| job.slot(rank.0)..job.slot(rank.0) + 1);
+        self.procs.signal(slots, signal);
     }
 
-    /// Kills the ranks of a canceled job.
-    fn cancel_local(&mut self, id: JobId) {
+    /// Reports that a rank cannot be started here.
+    pub(in super::super) fn start_failed_at_daemon(
+        &mut self,
+        job: JobId,
+        rank: u32,
+        error: &RunError,
+    ) -> Result<(), RunError> {
+        let appnum = self.jobs.get(job).map(|job| job.program(rank).0);
+        self.note_at_daemon(DaemonEvent::StartFailed { job, error: start_error(appnum, error) })
+    }
+
+    /// Sends the rest of the output of a job all of whose ranks here have ended.
+    fn drain_at_daemon(&mut self, id: JobId) {
+        let now = self.now();
         let Some(job) = self.jobs.get_mut(id) else { return };
-        job.cancel(None, 0);
-        job.run.stop_starting();
-        self.procs.signal(job.slots(), Signal::KILL);
-    }
-
-    /// Reports that a rank, or the job as a whole, cannot be started here.
-    pub(in super::super) fn report_start_failed(&mut self, job: JobId, rank: Option<u32>, error: &RunError) {
-        let known = self.jobs.get(job);
-        let appnum = known.zip(rank).map(|(job, rank)| job.program(rank).0);
-        self.report_up(&Report::StartFailed { job, error: start_error(appnum, error) });
-        self.cancel_local(job);
-    }
-
-    /// Reports that ranks run, as processes of these numbers.
-    pub(in super::super) fn report_ranks_started(&mut self, job: JobId, ranks: Vec<(Rank, u32)>) {
-        if !ranks.is_empty() {
-            self.report_up(&Report::RanksStarted { job, ranks });
+        // No more connections are accepted.
+        job.run.port = None;
+        let slots = job.slots();
+        let (sinks, poller) = (&mut self.sinks, &self.poller);
+        self.streams.finish(slots, now, &mut self.buffer, sinks, poller);
+        self.flush();
+        if let Some(daemon) = self.daemon_mut() {
+            daemon.draining.push(id);
         }
+    }
+
+    /// Reports jobs whose output has been sent. Returns true if the run is over and all daemons below have ended.
+    pub(in super::super) fn settle_daemon(&mut self) -> Result<bool, RunError> {
+        let Some(daemon) = self.daemon_mut() else { return Ok(true) };
+        for job in std::mem::take(&mut daemon.draining) {
+            let slots = self.jobs.get(job).map(|job| job.slots());
+            if slots.is_none_or(|slots| self.streams.are_closed(slots)) {
+                self.handle_at_daemon(DaemonEvent::OutputDrained { job })?;
+            } else if let Some(daemon) = self.daemon_mut() {
+                daemon.draining.push(job);
+            }
+        }
+        Ok(self.are_links_over())
     }
 }

@@ -1,9 +1,9 @@
 //! A run on several nodes: the head (node 0), which has no ranks, and a daemon on each host.
 //!
 //! Both are an [`Engine`] with links. PMI servers exchange messages with the servers of neighbours. Hosts exchange
-//! messages along the tree: the head sends [`Order`](hydrant_control::protocol::Order)s, daemons send [`Report`]s. The
-//! decisions of the head are made by [`hydrant_control::Head`], whose adapter this is. Every node gets the same jobs by
-//! the same numbers in the same order, because all of that comes from the head.
+//! messages along the tree: the head sends [`Order`](hydrant_control::protocol::Order)s, daemons send [`Report`]s. Decisions
+//! are made by [`hydrant_control::Head`] and [`hydrant_control::Daemon`], whose adapters this module holds. Every node gets
+//! the same jobs by the same numbers in the same order, because all of that comes from the head.
 
 mod actions;
 mod backend_failure;
@@ -13,8 +13,9 @@ mod names;
 mod setup;
 mod spawn;
 
+use hydrant_control::DaemonEvent;
 use hydrant_control::protocol::{OutputChunk, Report, encode};
-use hydrant_core::{Input, JobId, Time};
+use hydrant_core::{Input, Time};
 use hydrant_driver::BackendError;
 use hydrant_overlay::{Channel, Destination, Event, LifelineLost, Overlay};
 use hydrant_reactor::Key;
@@ -23,6 +24,7 @@ use rustix::process::{Pid, WaitStatus};
 use super::Engine;
 use super::sink::Said;
 use crate::error::RunError;
+use daemon::Daemon;
 pub use daemon::{DaemonError, daemon};
 use head::Head;
 pub(super) use head::run;
@@ -46,10 +48,7 @@ pub(super) struct Nodes<'s> {
 
 enum Role<'s> {
     Head(Box<Head<'s>>),
-    Daemon {
-        /// The PMI server has failed, and the head has received a report.
-        backend_failed: bool,
-    },
+    Daemon(Box<Daemon>),
 }
 
 impl<'s> Nodes<'s> {
@@ -58,11 +57,11 @@ impl<'s> Nodes<'s> {
     }
 
     pub(super) fn deadline(&mut self) -> Option<u64> {
-        let names = match &mut self.role {
+        let of_role = match &mut self.role {
             Role::Head(head) => head.names.as_mut().and_then(|names| names.poll_at()),
-            Role::Daemon { .. } => None,
+            Role::Daemon(daemon) => daemon.control.poll_at(),
         };
-        [self.links.deadline(), names].into_iter().flatten().min()
+        [self.links.deadline(), of_role].into_iter().flatten().min()
     }
 
     /// Sends a message of the PMI server to a neighbour. Returns whether the neighbour's queue is full.
@@ -103,7 +102,21 @@ impl<'s> Engine<'_, 's> {
     }
 
     pub(super) fn is_daemon(&self) -> bool {
-        matches!(self.nodes, Some(Nodes { role: Role::Daemon { .. }, .. }))
+        self.daemon().is_some()
+    }
+
+    fn daemon(&self) -> Option<&Daemon> {
+        match &self.nodes {
+            Some(Nodes { role: Role::Daemon(daemon), .. }) => Some(daemon),
+            _ => None,
+        }
+    }
+
+    fn daemon_mut(&mut self) -> Option<&mut Daemon> {
+        match &mut self.nodes {
+            Some(Nodes { role: Role::Daemon(daemon), .. }) => Some(daemon),
+            _ => None,
+        }
     }
 
     fn head(&self) -> Option<&Head<'s>> {
@@ -130,23 +143,13 @@ impl<'s> Engine<'_, 's> {
         self.head().map_or(self.status.code(), |head| head.control.exit_code())
     }
 
-    /// Sends a report to the head, if this is a daemon.
-    pub(super) fn report_up(&mut self, report: &Report) {
-        if self.is_daemon() {
-            // Pending output is sent first, to keep the order.
-            self.send_said();
-            let now = self.now();
-            if let Some(nodes) = &mut self.nodes {
-                nodes.send(now, Destination::Node(0), Channel::Control, &encode(report));
-            }
-        }
-    }
-
-    /// Sends a report about a job to the head, unless this node is done with the job. Its number may be another job's by
-    /// the time that the report arrives.
-    pub(super) fn report_of(&mut self, job: JobId, report: &Report) {
-        if self.jobs.get(job).is_some_and(|job| !job.run.done) {
-            self.report_up(report);
+    /// Sends a report of this daemon's to the head.
+    fn send_report(&mut self, report: &Report) {
+        // Pending output is sent first, to keep the order.
+        self.send_said();
+        let now = self.now();
+        if let Some(nodes) = &mut self.nodes {
+            nodes.send(now, Destination::Node(0), Channel::Control, &encode(report));
         }
     }
 
@@ -186,6 +189,7 @@ impl<'s> Engine<'_, 's> {
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
         nodes.links.handle_timeouts(now, &self.poller)?;
         self.keep_names_time()?;
+        self.keep_daemon_time()?;
         while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.next_event()) {
             self.take_event(event)?;
         }
@@ -301,10 +305,10 @@ impl<'s> Engine<'_, 's> {
         if self.is_daemon() {
             let (consumed, closed) = self.stdin.take_news();
             if consumed > 0 {
-                self.report_up(&Report::StdinConsumed(consumed));
+                self.handle_at_daemon(DaemonEvent::StdinConsumed(consumed))?;
             }
             if closed {
-                self.report_up(&Report::StdinClosed);
+                self.handle_at_daemon(DaemonEvent::StdinClosed)?;
             }
             return Ok(());
         }

@@ -1,0 +1,84 @@
+//! Orders of the head, as a daemon carries them out.
+
+use hydrant_core::JobId;
+
+use super::job::{LocalJob, NodeRanks};
+use super::{Daemon, DaemonAction};
+use crate::error::Error;
+use crate::protocol::{JobRecord, Order, Report};
+
+impl Daemon {
+    /// Carries an order out.
+    ///
+    /// # Errors
+    /// The order starts a job under a number that is in use.
+    pub(super) fn obey(&mut self, now: u64, order: Order) -> Result<(), Error> {
+        match order {
+            Order::Identify => self.report(Report::Identity { pid: self.config.process }),
+            // The settings are part of the way to join.
+            Order::Setup(_) => {}
+            Order::StartJob(record) => self.start_job(record)?,
+            Order::Signal(signal) => {
+                if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2 | libc::SIGTSTP | libc::SIGCONT) {
+                    self.stop_starting();
+                }
+                self.act(DaemonAction::SignalAll(signal));
+            }
+            Order::AbortJob(job) => self.terminate(now, job),
+            Order::CancelJob(job) => self.cancel(job),
+            Order::DeregisterJob(job) => self.deregister(job),
+            Order::StalledFence(job) => self.tell_backend(DaemonAction::StalledFence { job }),
+            Order::DefineSet { job, name, members } => {
+                self.tell_backend(DaemonAction::DefineSet { job, name, members });
+            }
+            Order::ConnectJobs { job, other, connected } => {
+                self.tell_backend(DaemonAction::ConnectJobs { job, other, connected });
+            }
+            Order::UpcallComplete { upcall, rc, text } => {
+                self.tell_backend(DaemonAction::UpcallComplete { upcall, rc, text });
+            }
+            Order::SpawnComplete { upcall, started, full, codes } => {
+                self.tell_backend(DaemonAction::SpawnComplete { upcall, started, full, codes });
+            }
+            Order::Stdin(bytes) => self.act(DaemonAction::FeedStdin(bytes)),
+            Order::CloseOutput { job, streams } => {
+                if self.jobs.contains_key(&job) {
+                    self.act(DaemonAction::CloseOutput { job, streams });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start_job(&mut self, record: Box<JobRecord>) -> Result<(), Error> {
+        let (id, ranks) = (record.id, NodeRanks::of_node(&record.blocks, self.config.node));
+        if self.jobs.contains_key(&id) {
+            return Err(Error::InvalidOrder);
+        }
+        if self.backend_failed {
+            // The head gave the order before it got the report.
+            if ranks.count() > 0 {
+                self.report(Report::JobDone(id));
+            }
+            return Ok(());
+        }
+        self.jobs.insert(id, LocalJob::new(record.ordinal, ranks));
+        self.act(DaemonAction::OpenJob { record });
+        Ok(())
+    }
+
+    /// Drops a job that all nodes are done with. A job that could not be opened is gone by now.
+    fn deregister(&mut self, id: JobId) {
+        self.kills.forget_job(id);
+        if self.jobs.remove(&id).is_some() {
+            self.act(DaemonAction::DeregisterJob { job: id });
+        }
+    }
+
+    /// Passes a decision of the head to the PMI server, unless it has failed.
+    fn tell_backend(&mut self, action: DaemonAction) {
+        if !self.backend_failed {
+            self.act(action);
+        }
+    }
+}

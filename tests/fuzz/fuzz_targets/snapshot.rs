@@ -1,0 +1,24 @@
+//! Snapshots from an untrusted source, and the server that runs on from one that was taken.
+#![no_main]
+
+use hydrant_core::storage::OwnedStorage;
+use hydrant_core::{Server, snapshot};
+use hydrant_fuzz::{FuzzInput, Host, LIMITS};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = FuzzInput(data);
+    let len = usize::from(input.short());
+    let saved = input.slice(len);
+    // A larger server is refused before its memory is needed.
+    if snapshot::limits(saved).is_ok_and(|limits| limits != LIMITS) {
+        return;
+    }
+    let mut storage = OwnedStorage::new(&LIMITS);
+    if let Ok(server) = Server::restore(saved, storage.lend()) {
+        let mut host = Host::of(server);
+        while !input.is_empty() {
+            host.step(&mut input);
+        }
+    }
+});
