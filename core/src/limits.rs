@@ -71,6 +71,9 @@ pub struct Limits {
     /// Maximum number of links to servers on other nodes, at most [`LINKS_MAX`](crate::peer::links::LINKS_MAX). 0 for
     /// a single node.
     pub links: u32,
+    /// Maximum bytes that a PMIx rank puts for processes of its node, and as many for others. A quarter of
+    /// [`MESSAGE_MAX`] is enough for MPI libraries. 0 on a host that serves no PMIx.
+    pub commit_bytes: u32,
 }
 
 impl Limits {
@@ -87,6 +90,7 @@ impl Limits {
         spawn_bytes: 0,
         psets: 0,
         links: 0,
+        commit_bytes: 0,
     };
 
     /// Returns limits for a job of `ranks` ranks on a host with virtual memory. A rank has 64 pairs and 64 KiB, as far
@@ -107,6 +111,7 @@ impl Limits {
             spawn_bytes: MESSAGE_MAX,
             psets: 256,
             links: 0,
+            commit_bytes: if cfg!(feature = "pmix") { MESSAGE_MAX / 4 } else { 0 },
         }
     }
 
@@ -115,7 +120,10 @@ impl Limits {
         let spawn = self.spawn_bytes as usize;
         // Members of a group, in a message to another node.
         let group = if self.links > 0 { self.ranks as usize / 8 + 32 } else { 0 };
+        // Committed data, and the process that they are of.
+        let commit = if self.commit_bytes > 0 { self.commit_bytes as usize + JOBID_MAX + 64 } else { 0 };
         let more = if spawn > group { spawn } else { group };
+        let more = if more > commit { more } else { commit };
         if more > OUTPUT_MAX { more } else { OUTPUT_MAX }
     }
 
@@ -141,6 +149,7 @@ impl Limits {
             Limit::SpawnBytes => self.spawn_bytes,
             Limit::Psets => self.psets,
             Limit::Links => self.links,
+            Limit::CommitBytes => self.commit_bytes,
             Limit::Owed => PENDING_MAX as u32,
         }
     }
@@ -159,6 +168,7 @@ impl Limits {
             Limit::SpawnBytes => &mut self.spawn_bytes,
             Limit::Psets => &mut self.psets,
             Limit::Links => &mut self.links,
+            Limit::CommitBytes => &mut self.commit_bytes,
             Limit::Owed => return false,
         };
         *field = size;
@@ -194,11 +204,13 @@ pub enum Limit {
     Links,
     /// [`PENDING_MAX`]
     Owed,
+    /// [`Limits::commit_bytes`]
+    CommitBytes,
 }
 
 impl Limit {
     /// All limits.
-    pub const ALL: [Limit; 12] = [
+    pub const ALL: [Limit; 13] = [
         Limit::Jobs,
         Limit::Ranks,
         Limit::Conns,
@@ -210,6 +222,7 @@ impl Limit {
         Limit::SpawnBytes,
         Limit::Psets,
         Limit::Links,
+        Limit::CommitBytes,
         Limit::Owed,
     ];
 
@@ -227,6 +240,7 @@ impl Limit {
             Limit::SpawnBytes => "spawn-bytes",
             Limit::Psets => "psets",
             Limit::Links => "links",
+            Limit::CommitBytes => "commit-bytes",
             Limit::Owed => "replies-owed",
         }
     }

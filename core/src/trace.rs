@@ -138,7 +138,7 @@ pub enum Closing {
     Refused,
     /// Deregistered job.
     JobOver,
-    /// Connection whose rank has introduced itself again over another one.
+    /// Another connection of the same rank, which has finalized on this one or has waited for no reply.
     Replaced,
 }
 

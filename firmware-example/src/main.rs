@@ -55,7 +55,7 @@ fn main() -> ! {
         let more = serve.run(&mut net);
         management.send_events(&mut net);
         if !net.poll() && !more {
-            net.sleep([serve.poll_at(), management.poll_at()].into_iter().flatten().min());
+            net.sleep([serve.poll_at(&net), management.poll_at()].into_iter().flatten().min());
         }
         stack::check();
     }

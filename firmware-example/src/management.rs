@@ -290,7 +290,7 @@ impl Service for Board<'_> {
     }
 
     fn board_report(&self) -> BoardReport {
-        let free_sockets = self.serve.free_sockets();
+        let free_sockets = self.serve.free_sockets(self.net);
         BoardReport { uptime: time::millis(), free_sockets, stack: stack::used(), ..self.serve.counters }
     }
 

@@ -17,7 +17,7 @@ pub(crate) const RANKS: u32 = match option_env!("HYDRANT_RANKS") {
     None => 128,
 };
 /// Additional clients before their handshake.
-const SPARE: u32 = 4;
+pub(crate) const SPARE: u32 = 4;
 /// Clients that can connect at the same time.
 pub(crate) const CLIENTS: usize = (RANKS + SPARE) as usize;
 /// Connections to the management port: one that manages, and one that records or is refused.

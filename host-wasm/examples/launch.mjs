@@ -4,7 +4,8 @@
 //     launch.mjs PLUGIN N PROGRAM [ARGUMENT...]
 //
 // starts N ranks on this machine and serves each over a socket of its own (PMI_FD). The exit code is that of the rank that
-// failed first, 128 + N if signal N killed it, and 1 if the job was aborted for another reason.
+// failed first, 128 + N if signal N killed it or ended the launcher, and 1 if the job was aborted for another reason. The ranks
+// are killed when the launcher ends, on Linux also when it is killed.
 import { spawn } from "node:child_process";
 import { randomInt } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -90,6 +91,10 @@ function fail(code, why) {
   process.exitCode ??= code;
 }
 
+for (const signal of ["SIGINT", "SIGTERM"]) {
+  process.on(signal, () => { fail(128 + constants.signals[signal], `ended by ${signal}`); kill(ranks); });
+}
+
 // A process that did not start has no pid. Killing it would send the signal to this process group.
 const kill = (killed) => killed.filter(({ child }) => child.pid).forEach(({ child }) => child.kill("SIGKILL"));
 
@@ -119,10 +124,14 @@ function handleOutputs() {
   }
 }
 
+// Has the kernel kill a rank when the launcher ends. Node cannot run code in a new process before its program.
+const dieWithLauncher = process.platform === "linux" ? ["setpriv", "--pdeathsig", "KILL", "--"] : [];
+
 function start(rank) {
   const env = { ...process.env, PMI_FD: 3, PMI_RANK: rank, PMI_SIZE: size };
   const stdio = [rank === 0 ? "inherit" : "ignore", "inherit", "inherit", "pipe"];
-  const child = spawn(program, args, { env, stdio });
+  const [command, ...rest] = [...dieWithLauncher, program, ...args];
+  const child = spawn(command, rest, { env, stdio });
   const socket = child.stdio[3];
   ranks.push({ child, socket, held: Buffer.alloc(0), again: 0 });
   server.handle(numbers(OPENED, rank, 0, 1, rank));

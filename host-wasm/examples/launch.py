@@ -4,10 +4,13 @@
     launch.py PLUGIN N PROGRAM [ARGUMENT...]
 
 starts N ranks on this machine and serves each over a socket of its own (PMI_FD). The exit code is that of the rank that failed
-first, 128 + N if signal N killed it, and 1 if the job was aborted for another reason.
+first, 128 + N if signal N killed it or ended the launcher, and 1 if the job was aborted for another reason. The ranks are
+killed when the launcher ends, on Linux also when it is killed.
 """
 import asyncio
+import ctypes
 import os
+import signal
 import socket
 import sys
 import time
@@ -34,6 +37,15 @@ def number(record):
     """Decodes the next number of a record, which is an iterator over its bytes."""
     byte = next(record)
     return byte if byte < 0x80 else byte & 0x7F | number(record) << 7
+
+
+def die_with_launcher(launcher=os.getpid(), libc=ctypes.CDLL(None), PR_SET_PDEATHSIG=1):
+    """Runs in a new process before its program. The kernel kills the process when the launcher ends."""
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != launcher:
+        os._exit(1)  # The launcher has ended meanwhile.
+
+
+PREEXEC = {"preexec_fn": die_with_launcher} if sys.platform == "linux" else {}
 
 
 class Plugin:
@@ -69,13 +81,15 @@ class Plugin:
 
 class Job:
     def __init__(self, server, size):
-        self.server, self.size, self.code = server, size, 0
+        self.server, self.size, self.code, self.stopped = server, size, 0, False
         self.processes, self.sockets, self.again, self.held = {}, {}, {}, dict.fromkeys(range(size), b"")
         # With cleanup, and without spawn, lookup timeout and fence warning. So the server never needs a Timeout.
         server.handle(numbers(REGISTER_JOB, 0) + blob(b"job-%d" % os.getpid()) + numbers(size, 0, 1, 2, 0, 0, 0, 0, 0))
         server.handle(numbers(ATTR, 0) + blob(b"PMI_process_mapping") + blob(b"(vector,(0,1,%d))" % size))
 
     async def run(self, command):
+        for number in signal.SIGINT, signal.SIGTERM:
+            asyncio.get_running_loop().add_signal_handler(number, self.stop, number)
         try:
             await asyncio.gather(*[self.run_rank(rank, command) for rank in range(self.size)])
         except OSError as error:
@@ -90,8 +104,10 @@ class Job:
         with theirs:
             fd, stdin = theirs.fileno(), None if rank == 0 else asyncio.subprocess.DEVNULL
             env = os.environ | {"PMI_FD": str(fd), "PMI_RANK": str(rank), "PMI_SIZE": str(self.size)}
-            process = await asyncio.create_subprocess_exec(*command, env=env, pass_fds=[fd], stdin=stdin)
+            process = await asyncio.create_subprocess_exec(*command, env=env, pass_fds=[fd], stdin=stdin, **PREEXEC)
         self.processes[rank] = process
+        if self.stopped:
+            process.kill()
         self.server.handle(numbers(OPENED, rank, 0, 1, rank))
         reader = asyncio.create_task(self.read(rank))
         code = await process.wait()
@@ -135,6 +151,11 @@ class Job:
                     code = number(output) and number(output) >> 1 if cause == 0 else 0
                     self.fail(code or 1, f"rank {rank} {CAUSES[cause]}: the other ranks are killed")
                     self.kill(self.processes)
+
+    def stop(self, number):
+        self.fail(128 + number, f"ended by {number.name}")
+        self.stopped = True
+        self.kill(self.processes)
 
     def kill(self, ranks):
         for rank in set(ranks) & set(self.processes):

@@ -18,6 +18,7 @@ const LIMITS: Limits = Limits {
     spawn_bytes: 1024,
     psets: 4,
     links: 0,
+    commit_bytes: 0,
 };
 
 /// The blocks of the document that hold an exchange, as (whether the client speaks, what).

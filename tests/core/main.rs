@@ -6,5 +6,7 @@ mod documents;
 mod limits;
 /// Random sequences of inputs against a simple model of the core.
 mod model;
+/// Captured exchanges of PMIx clients, replayed.
+mod pmix;
 /// Captured exchanges of real clients, replayed.
 mod replay;

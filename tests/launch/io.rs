@@ -189,7 +189,8 @@ fn no_descriptor_leaks_into_a_rank() {
 #[test]
 fn no_foreign_launcher_leaks_into_a_rank() {
     let outcome = shell("-n 2", "env")
-        .env("PMIX_RANK", "7")
+        .env("PMIX_MCA_psquash", "native")
+        .env("OMPI_PARENT_PORT", "7")
         .env("PMI_ID", "9")
         .env("PMI_PORT", "127.0.0.1:9")
         .env("PMI2_FOREIGN", "x")
@@ -198,7 +199,7 @@ fn no_foreign_launcher_leaks_into_a_rank() {
         .env("HYDI_CONTROL_FD", "7")
         .run();
     outcome.code(0).says("PMI_RANK=", 2).says("PMI_SIZE=2\n", 2).says("PMI_DEBUG=0\n", 2);
-    for foreign in ["PMIX_", "PMI_ID", "PMI_PORT", "PMI2_", "PRTE_", "HYDI_"] {
+    for foreign in ["PMIX_MCA_", "OMPI_", "PMI_ID", "PMI_PORT", "PMI2_", "PRTE_", "HYDI_"] {
         outcome.says(&format!("\n{foreign}"), 0);
     }
     let outcome = shell("--pmi-port -n 2", "env").env("PMI_FD", "3").run();

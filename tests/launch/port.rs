@@ -3,9 +3,36 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use hydrant_tests::{Job, Running};
+use hydrant_tests::{Job, Running, hydrant_bin};
 
 use crate::{RAW, raw, shell};
+
+/// Keeps argument 2's number of connections open to the port of argument 1 until its standard input ends, and replaces those that
+/// are closed. With argument 3, as another user.
+const FLOOD: &str = "
+import os, resource, select, socket, sys
+host, port = sys.argv[1].rsplit(':', 1)
+count = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (count + 64, count + 64))
+if len(sys.argv) > 3:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+poller, held = select.poll(), {}
+def knock():
+    stranger = socket.socket()
+    stranger.setblocking(False)
+    stranger.connect_ex((host, int(port)))
+    held[stranger.fileno()] = stranger
+    poller.register(stranger, select.POLLIN)
+for _ in range(count): knock()
+print('knocking', flush=True)
+poller.register(0, select.POLLIN)
+while True:
+    for fd, _ in poller.poll():
+        if fd == 0: sys.exit(0)
+        poller.unregister(fd)
+        held.pop(fd).close()
+        knock()
+";
 
 /// A job whose rank 0 says its port and then waits for the end of its input; the others wait in a fence.
 fn waiting(options: &str) -> Running {
@@ -66,6 +93,16 @@ fn rubbish_costs_only_its_own_connection() {
     assert_eq!(stranger(port, b"cmd=get_maxes\n"), "");
     assert_eq!(stranger(port, &[0xff; 4096]), "");
     assert_eq!(stranger(port, &[b'c'; 100_000]), "");
+    job.end_input();
+    job.wait().code(0).says("done", 3);
+}
+
+#[test]
+fn a_stranger_has_one_attempt_to_introduce_itself() {
+    let mut job = waiting("-n 3");
+    let port = port_of(&job);
+    let reply = stranger(port, b"cmd=init pmi_version=99 pmi_subversion=0\n");
+    assert!(reply.contains("only_PMI_versions_1_and_2") && reply.lines().count() == 1, "{reply}");
     job.end_input();
     job.wait().code(0).says("done", 3);
 }
@@ -186,4 +223,32 @@ fn other_users_are_turned_away() {
     outcome.code(0).says("closed", 1);
     job.end_input();
     job.wait().code(0).says("done", 2);
+}
+
+/// A rank that connects while thousands of connections wait, in a launcher that may open few files.
+fn joins_through_a_flood(options: &str, flood: &str) {
+    let hydrant = hydrant_bin().display();
+    let rank = format!("echo $PMI_PORT; read line; exec {hydrant} probe");
+    let limited = format!("ulimit -n 256; exec {hydrant} run --pmi-port {options} -n 1 sh -c '{rank}'");
+    let mut job = Job::new("sh").arg("-c").arg(limited).hold_input().start();
+    let port = job.line();
+    let stranger = Job::new("python3").arg("-c").arg(FLOOD).arg(port).words(flood);
+    let mut stranger = stranger.hold_input().start();
+    assert_eq!(stranger.line(), "knocking");
+    job.send(b"\n").expect("the script reads");
+    job.wait().code(0).says("1 rank on 1 host", 1);
+    stranger.end_input();
+    stranger.wait().code(0);
+}
+
+#[test]
+fn a_flood_from_another_user_keeps_no_rank_out() {
+    if rustix::process::geteuid().is_root() {
+        joins_through_a_flood("", "3000 other");
+    }
+}
+
+#[test]
+fn a_flood_that_takes_all_descriptors_keeps_no_rank_out() {
+    joins_through_a_flood("--limit conns=2000", "1500");
 }

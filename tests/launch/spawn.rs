@@ -230,7 +230,7 @@ fn descriptors_suffice_or_the_spawn_is_refused() {
     let command = job("-n 1", "init; spawn; end", programs).command_line();
     let job = Job::new("sh").args(["-c", "ulimit -n 64; exec \"$@\"", "sh"]).args(command);
     let outcome = job.env("SPAWN", request(programs)).run();
-    outcome.code(0).warns("open files, but the hard limit is 64");
+    outcome.code(0).warns("open files are needed, but the hard limit is 64");
     assert!(outcome.stdout.ends_with(&format!("errcodes={}11\n", "11,".repeat(39))), "{outcome}");
 }
 

@@ -147,6 +147,55 @@ fn groups_and_rings_cross_nodes() {
 }
 
 #[test]
+fn a_name_is_found_on_every_host_until_its_job_ends() {
+    // Rank 6 waits on another host for what rank 1 publishes.
+    let steps = "init2
+        only 6
+        frame cmd=name-lookup;name=svc;wait=1000000;
+        expect cmd=name-lookup-response;rc=0;port=p;
+        only 1
+        frame cmd=name-publish;name=svc;port=p;
+        expect cmd=name-publish-response;rc=0;
+        frame cmd=name-publish;name=svc;port=q;
+        refused published already
+        frame cmd=name-lookup;name=none;
+        refused nobody has published
+        frame cmd=name-publish;name=other;port=r;
+        expect cmd=name-publish-response;rc=0;
+        frame cmd=name-unpublish;name=other;
+        expect cmd=name-unpublish-response;rc=0;
+        all
+        fence2
+        only 3
+        frame cmd=name-lookup;name=svc;
+        expect cmd=name-lookup-response;rc=0;port=p;
+        frame cmd=name-lookup;name=other;
+        refused nobody has published
+        all
+        fence2
+        end2
+        say done";
+    raw("-n 8", steps).run().code(0).quiet().says("done", 8);
+    let spawned = format!(
+        "init2
+        only 0
+        {}
+        expect cmd=spawn-response;rc=0;
+        frame cmd=name-lookup;name=child;wait=1000000;
+        expect cmd=name-lookup-response;rc=0;port=c;
+        all
+        fence2
+        end2",
+        spawn(
+            1,
+            &format!("exec {RAW} init2 frame 'cmd=name-publish;name=child;port=c;' expect 'rc=0;' end2"),
+            "n4"
+        ),
+    );
+    raw("-n 8", &spawned).run().code(0).quiet();
+}
+
+#[test]
 fn a_process_set_that_one_defines_is_everybodys() {
     let steps = "init2
         only 5

@@ -163,3 +163,18 @@ fn a_late_fence_names_who_is_missing() {
     job.end_input();
     job.wait().code(0).says("done", 8);
 }
+
+/// [`hydrant_tests::Running::wait`] fails when a process of the job is left.
+#[test]
+fn background_children_end_with_the_job() {
+    let outcome = shell("-n 8", "sleep 1000 & echo up").run();
+    outcome.code(0).says("up\n", 8);
+}
+
+#[test]
+fn a_killed_daemon_leaves_no_child_of_a_rank_behind() {
+    let job = shell("-n 8", "sleep 1000 & echo up; wait").start();
+    job.await_stdout("up\n", 8);
+    kill_process(daemons(&job)[0], Signal::KILL).expect("the daemon runs");
+    job.wait().code(1);
+}

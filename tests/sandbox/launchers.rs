@@ -5,6 +5,7 @@ use std::path::Path;
 use hydrant_tests::Job;
 use hydrant_tests::peers::{Peer, node, python, wasmtime_python};
 use hydrant_tests::{hydrant_bin, plugin};
+use rustix::process::Signal;
 
 /// A client that says what it is told.
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
@@ -61,6 +62,20 @@ impl Launcher {
         job.run().code(127).warns("/nonexistent/program");
     }
 
+    /// Ranks that wait for each other, or for nothing, end with their launcher.
+    fn ends(self) {
+        for (signal, code) in [(Signal::KILL, None), (Signal::TERM, Some(143)), (Signal::INT, Some(130))] {
+            let Some(job) = self.job(3, RAW) else { return };
+            let job = job.words("init1 say here only 0 forever all fence1 end1").start();
+            job.await_stdout("here\n", 3).signal(signal);
+            let outcome = job.wait();
+            match code {
+                None => outcome.signaled(signal),
+                Some(code) => outcome.code(code).warns("ended by SIG"),
+            };
+        }
+    }
+
     /// PMI-2, whose messages are counted, and more than the socket hands over at once.
     fn probe(self) {
         let Some(job) = self.job(4, hydrant_bin()) else { return };
@@ -80,6 +95,11 @@ fn python_failures() {
 }
 
 #[test]
+fn python_ends_its_ranks() {
+    PYTHON.ends();
+}
+
+#[test]
 fn python_probe() {
     PYTHON.probe();
 }
@@ -92,6 +112,11 @@ fn node_hello_and_allreduce() {
 #[test]
 fn node_failures() {
     NODE.failures();
+}
+
+#[test]
+fn node_ends_its_ranks() {
+    NODE.ends();
 }
 
 #[test]

@@ -21,9 +21,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hydrant_tests::Job;
-use hydrant_tests::hydrant_bin;
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{Job, hydrant_bin, reset_signals};
 
 /// The hosts that have an sshd.
 pub(crate) const HOSTS: [&str; 3] = ["a", "b", "c"];
@@ -88,7 +87,7 @@ impl Machine {
         }
         command.args(["--", "sh", "-euc", FIRST, "sh", name]).arg(dir);
         // Nothing of the test's environment is known on another machine. A group of its own hears no Ctrl-C.
-        command.env_clear().env("PATH", PATH).process_group(0);
+        reset_signals(command.env_clear().env("PATH", PATH).process_group(0));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut first = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let mut line = String::new();
@@ -102,7 +101,7 @@ impl Machine {
     /// A command that runs in it.
     fn enter(&self) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(self.entrance()).arg("--");
+        reset_signals(command.args(self.entrance()).arg("--"));
         command
     }
 

@@ -10,6 +10,7 @@ use crate::outcome::Outcome;
 use crate::programs::hydrant_bin;
 use crate::recording::{Recording, in_sandbox};
 use crate::running::{MARK, Running};
+use crate::signals::reset_signals;
 
 /// Python for `python3 -c`, with names of signals as arguments: prints `got NAME` for every one that arrives, and goes on.
 pub const LISTENER: &str = "
@@ -49,7 +50,7 @@ impl Job {
         let mut command = Command::new(program);
         // Cargo's own library path would lead MPI libraries astray.
         command.env_remove("LD_LIBRARY_PATH").env(MARK, &mark).process_group(0);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        reset_signals(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         Job { command, input: None, hold_input: false, captures: [true; 2], mark, recording: None }
     }
 

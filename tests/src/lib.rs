@@ -21,6 +21,7 @@ pub mod peers;
 mod programs;
 mod recording;
 mod running;
+mod signals;
 pub mod slurm;
 pub mod terminal;
 pub mod transcript;
@@ -30,6 +31,7 @@ pub use job::{Job, LISTENER, SHAPES, nodes};
 pub use outcome::Outcome;
 pub use programs::{cross, hydrant_bin, hydrant_path, plugin, target_dir};
 pub use running::{PATIENCE, Running};
+pub use signals::reset_signals;
 
 /// Prints a line on standard error, past the capture of the test runner.
 pub fn tell(what: &str) {

@@ -116,6 +116,18 @@ impl Target {
         outcome.warns(" connected, 0 in the fence, 2 finalized, 2 ended; the board since its start: ");
     }
 
+    /// A board that answers no more while ranks wait in a fence. `freeze` stops it.
+    pub fn frozen(&self, freeze: impl FnOnce()) {
+        let steps = "ack1\ninit1\nonly 0\nsend cmd=barrier_in\\n\nall\nforever";
+        let job = self.raw("--heartbeat 4 -fence-warning 0.1 -n 2", steps).start();
+        job.await_stderr(" connected, 1 in the fence");
+        freeze();
+        let outcome = job.wait();
+        let fence = "; at its last report 1 of 2 ranks waited in a fence\n";
+        outcome.code(1).warns(&format!(" has not answered for 2 s{fence}"));
+        outcome.warns(&format!(" has not answered for 4 s{fence}"));
+    }
+
     /// What a board does not do, it refuses.
     pub fn refusals(&self, ranks: u32) {
         self.raw("-n 2", SPAWN).run().code(0).quiet();

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::Job;
 use crate::peers::Peer;
+use crate::{Job, reset_signals};
 
 /// A running one. Dropping it ends it.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Cluster {
 
 fn script(name: &str) -> Command {
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("slurm").join(name));
-    command.stdin(Stdio::null());
+    reset_signals(command.stdin(Stdio::null()));
     command
 }
 

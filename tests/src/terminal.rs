@@ -10,7 +10,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::PATIENCE;
+use crate::{PATIENCE, reset_signals};
 
 /// A shell with job control on a terminal of its own. Dropping it hangs the terminal up, which ends what runs there.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Terminal {
         let side = OpenOptions::new().read(true).write(true).open(name).expect("the terminal is there");
         let copy = || Stdio::from(side.try_clone().expect("a descriptor can be copied"));
         // setsid makes the terminal the shell's own, so that Ctrl-C and Ctrl-Z become signals.
-        let shell = Command::new("setsid")
+        let shell = reset_signals(&mut Command::new("setsid"))
             .args(["--ctty", "bash", "--norc", "--noprofile", "--noediting", "-i"])
             .env_remove("LD_LIBRARY_PATH")
             .env("PS1", "ready> ")

@@ -67,6 +67,23 @@ impl Server<'_> {
         Ok(ReplyState::GroupFence { group, tag })
     }
 
+    /// Step 1: a rank arrives in a fence of these members.
+    #[cfg(feature = "pmix")]
+    pub(super) fn fence_of(
+        &mut self,
+        now: Time,
+        requester: Requester,
+        members: impl Iterator<Item = u32>,
+        tag: u32,
+    ) -> Result<ReplyState, Refusal> {
+        self.check_included(requester)?;
+        let Server { jobs, ranks, links, groups, .. } = self;
+        let state = &jobs[requester.job.index()];
+        let route = |rank: u32| route(state, ranks, links, rank);
+        let group = groups.arrive(requester.job, state.size, members, tag, requester.rank.0, route, now)?;
+        Ok(ReplyState::GroupFence { group, tag })
+    }
+
     /// Step 1: a rank arrives in the ring of its job (`PMIX_Ring` in pmi2.h) with a count, and texts for its
     /// neighbours.
     pub(super) fn ring(
@@ -258,14 +275,16 @@ impl Server<'_> {
     /// Turns pending replies of a rank into responses, where `response` returns one.
     #[inline]
     pub(super) fn respond_to_rank(&mut self, index: usize, answer: impl Fn(ReplyState) -> Option<Response>) {
-        let Some(conn) = self.ranks[index].conn else { return };
-        let Some(slot) = self.conns.get_mut(conn.index()) else { return };
-        for reply in &mut slot.replies {
-            if let Some(answer) = answer(reply.state) {
-                reply.state = ReplyState::Ready(answer);
+        let RankSlot { conn, pmix, .. } = self.ranks[index];
+        for conn in [conn, pmix].into_iter().flatten() {
+            let Some(slot) = self.conns.get_mut(conn.index()) else { continue };
+            for reply in &mut slot.replies {
+                if let Some(answer) = answer(reply.state) {
+                    reply.state = ReplyState::Ready(answer);
+                }
             }
+            self.check_ready(conn);
         }
-        self.check_ready(conn);
     }
 
     /// Step 5: marks the release as pending for all children, after the log as it is now.

@@ -33,6 +33,10 @@ impl Server<'_> {
         full: bool,
     ) -> Result<Consumed, Fault> {
         self.conn(conn)?;
+        #[cfg(feature = "pmix")]
+        if self.is_pmix(conn, bytes) {
+            return Ok(self.pmix_bytes(now, conn, bytes, full));
+        }
         let mut rest = bytes;
         let mut again = false;
         while !rest.is_empty() {
@@ -64,6 +68,7 @@ impl Server<'_> {
     fn message(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Result<bool, Malformed> {
         let slot = &self.conns[conn.index()];
         let opened = slot.phase == Phase::Opened;
+        let introduced = matches!(slot.phase, Phase::Ready | Phase::Finalized);
         let crowded = slot.replies.is_full();
         let counted = framing(slot) == Framing::Counted;
         let (thrid, command) = match wire::decode(frame) {
@@ -94,6 +99,10 @@ impl Server<'_> {
         let state = result.unwrap_or_else(|why| {
             event!(warn, "conn {} refused: {}", conn, why);
             self.note_limit(conn, why);
+            if !introduced && matches!(op, Op::Init | Op::InitAck | Op::FullInit) {
+                // A stranger has one attempt, so it cannot keep the host busy with refusals.
+                self.close(conn, Closing::Refused);
+            }
             ReplyState::Ready(Response::Refused(op, why))
         });
         let thrid = kept.unwrap_or_default();
@@ -107,7 +116,7 @@ impl Server<'_> {
 
     /// Applies the effects of a command beyond its own reply, which is pending.
     #[inline]
-    fn after_command(&mut self, now: Time, conn: ConnId, state: ReplyState) {
+    pub(super) fn after_command(&mut self, now: Time, conn: ConnId, state: ReplyState) {
         let Some(Requester { job, .. }) = self.requester(conn) else { return };
         match state {
             ReplyState::Fence => self.check_fence(job),
@@ -116,6 +125,7 @@ impl Server<'_> {
             ReplyState::Upcall(..)
             | ReplyState::Lookup { .. }
             | ReplyState::NodeAttr(_)
+            | ReplyState::Get { .. }
             | ReplyState::Ready(_) => return,
         }
         let warning = self.jobs[job.index()].fence_warning;
@@ -241,7 +251,7 @@ impl Server<'_> {
     }
 
     #[cold]
-    fn abort(&mut self, conn: ConnId, code: Option<i32>, world: bool, message: Text<'_>) {
+    pub(super) fn abort(&mut self, conn: ConnId, code: Option<i32>, world: bool, message: Text<'_>) {
         if self.conns[conn.index()].query {
             return self.close(conn, Closing::Refused);
         }
@@ -338,7 +348,7 @@ impl Server<'_> {
 
     /// Returns the job with that job id.
     #[inline]
-    fn named(&self, jobid: Text<'_>) -> Option<JobId> {
+    pub(super) fn named(&self, jobid: Text<'_>) -> Option<JobId> {
         let named = |job: &Job| !job.name.is_empty() && jobid == *job.name.as_bytes();
         self.jobs.iter().position(named).map(|at| JobId(at as u32))
     }

@@ -4,7 +4,7 @@ use super::Server;
 use super::dispatch::Requester;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
-use crate::state::{Conn, Phase, RankPhase, Response};
+use crate::state::{Conn, Phase, Response};
 use crate::time::Time;
 use crate::trace::{Closing, event};
 use crate::wire::{Protocol, Text};
@@ -129,14 +129,6 @@ impl Server<'_> {
         slot.joined_pending |= !slot.joined;
         slot.joined = true;
         let Some(Requester { job, index, .. }) = self.requester(conn) else { return };
-        let before = core::mem::replace(&mut self.ranks[index].phase, RankPhase::Initialized);
-        if before == RankPhase::New {
-            let state = &mut self.jobs[job.index()];
-            let (first, warning) = (state.init.arrive(now), state.fence_warning);
-            if first && warning > 0 {
-                self.schedule(now, warning);
-            }
-        }
-        self.check_for_lost(now, job);
+        self.initialize(now, job, index);
     }
 }

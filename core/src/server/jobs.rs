@@ -112,6 +112,8 @@ impl Server<'_> {
         self.jobs[job.index()].exited += 1;
         let signalled = matches!(exit, Exit::Signal(_) | Exit::Lost);
         let aborted = slot.abort.is_some();
+        #[cfg(feature = "pmix")]
+        self.end_gets_of(job, Some(rank));
         let cause = match phase {
             _ if aborted => Some(Cause::Abort { rank, code: None }),
             RankPhase::Initialized => Some(Cause::NoFinalize { rank, exit }),
@@ -161,6 +163,8 @@ impl Server<'_> {
                 self.check_ready(ConnId(at));
             }
         }
+        #[cfg(feature = "pmix")]
+        self.end_gets_of(job, None);
         self.groups.forget(job);
         self.psets.forget(job);
         self.connections.forget(job);

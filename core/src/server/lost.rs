@@ -60,6 +60,19 @@ impl Server<'_> {
         }
     }
 
+    /// Marks a rank as initialized. Other ranks may then wait for it, and it for them.
+    pub(super) fn initialize(&mut self, now: Time, job: JobId, index: usize) {
+        let before = core::mem::replace(&mut self.ranks[index].phase, RankPhase::Initialized);
+        if before == RankPhase::New {
+            let state = &mut self.jobs[job.index()];
+            let (first, warning) = (state.init.arrive(now), state.fence_warning);
+            if first && warning > 0 {
+                self.schedule(now, warning);
+            }
+        }
+        self.check_for_lost(now, job);
+    }
+
     /// Ends the job if a rank waits for one that has exited or is cut off.
     pub(super) fn check_for_lost(&mut self, now: Time, job: JobId) {
         let state = &self.jobs[job.index()];

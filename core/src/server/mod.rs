@@ -12,6 +12,8 @@ mod lost;
 mod names;
 mod nodes;
 mod peers;
+#[cfg(feature = "pmix")]
+mod pmix;
 mod poll;
 mod psets;
 mod query;
@@ -116,6 +118,8 @@ pub struct Server<'s> {
     /// Whether a job, a rank or a group may have an event for the host.
     events_pending: bool,
     wake: Option<Time>,
+    /// Number of replies that wait for a PMIx rank to put a key.
+    gets: u32,
     /// Bit set of limits for which a request was refused since the host last took them.
     hit: u32,
 }
@@ -176,6 +180,7 @@ impl<'s> Server<'s> {
             ready: Ready::new(ready, limits.conns).ok_or(short_bits)?,
             events_pending: false,
             wake: None,
+            gets: 0,
             hit: 0,
         })
     }
@@ -352,6 +357,11 @@ impl<'s> Server<'s> {
                 self.schedule_cut_off(now, job);
             }
         }
+        if let Some(slot) = self.rank_slot(job, rank)
+            && slot.pmix == Some(conn)
+        {
+            slot.pmix = None;
+        }
         self.ready.remove(conn.0);
         self.drop_replies(conn);
         self.conns[conn.index()] = Conn::default();
@@ -364,6 +374,7 @@ impl<'s> Server<'s> {
         while let Some(reply) = self.conns[conn.index()].replies.pop() {
             match reply.state {
                 ReplyState::Lookup { at, .. } => self.names.leave(at),
+                ReplyState::Get { .. } => self.gets -= 1,
                 ReplyState::Upcall(_, upcall) | ReplyState::Ready(Response::Upcall(_, upcall)) => {
                     self.drop_upcall(upcall)
                 }
@@ -399,7 +410,11 @@ impl<'s> Server<'s> {
         let fences = jobs.iter_mut().filter_map(|job| job.fence.check(now, job.fence_warning)).min();
         let groups = self.groups.check(now, |job| jobs.get(job.index()).map_or(0, |job| job.fence_warning));
         let lookups = self.expire_lookups(now);
-        self.wake = [cut_off, inits, fences, groups, lookups].into_iter().flatten().min();
+        #[cfg(feature = "pmix")]
+        let gets = self.expire_gets(now);
+        #[cfg(not(feature = "pmix"))]
+        let gets = None;
+        self.wake = [cut_off, inits, fences, groups, lookups, gets].into_iter().flatten().min();
         self.events_pending = true;
     }
 

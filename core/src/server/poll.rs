@@ -183,6 +183,10 @@ impl Server<'_> {
     #[inline]
     fn encode(&self, id: ConnId, at: usize, answer: Response, buf: &mut [u8]) -> usize {
         let conn = &self.conns[id.index()];
+        #[cfg(feature = "pmix")]
+        if let Some(dialect) = conn.pmix {
+            return self.encode_pmix(id, at, dialect, answer, buf);
+        }
         // Lists are built at the end of the buffer, which their replies do not use.
         let (buf, scratch) = match answer {
             Response::Attr(..) | Response::PsetMembers(..) => buf.split_at_mut(buf.len() - LIST_MAX),
@@ -194,9 +198,12 @@ impl Server<'_> {
         let mut write = |reply: &Reply<'_>| {
             wire::encode_reply(conn.protocol, reply, thrid.map(Text::plain), buf).map(<[u8]>::len)
         };
-        // Every stored value fits into a reply. Only a list of codes from the host can be too long.
-        let too_long = Failure::Refusal(Refusal::Unprintable);
-        write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), too_long))).unwrap_or(0)
+        // Every stored value fits into a reply. Only the codes of a spawn that failed can be too long. They are left out.
+        let without_codes = match reply {
+            Reply::NotSpawned { why, .. } => why,
+            _ => Failure::Refusal(Refusal::Unprintable),
+        };
+        write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), without_codes))).unwrap_or(0)
     }
 
     /// Expands a response into a reply. Lists are written into `scratch`.
@@ -267,6 +274,12 @@ impl Server<'_> {
             Response::Done(op) => Reply::Done(op),
             Response::Missing(op) | Response::Record(op, _) => Reply::Missing(op),
             Response::Refused(op, why) => Reply::Refused(op, Failure::Refusal(why)),
+            // PMIx connections have a writer of their own.
+            Response::Hello(_)
+            | Response::Status(_)
+            | Response::JobInfo
+            | Response::JobData(_)
+            | Response::Commit { .. } => Reply::Refused(answer.op(), Failure::Refusal(Refusal::Unsupported)),
         }
     }
 
@@ -359,6 +372,12 @@ impl Response {
             Response::PsetName(_) => Op::PsetName,
             Response::PsetInfo(_) => Op::PsetInfo,
             Response::PsetMembers(..) => Op::PsetMembers,
+            // PMIx requests have no commands in the other protocols.
+            Response::Hello(_)
+            | Response::Status(_)
+            | Response::JobInfo
+            | Response::JobData(_)
+            | Response::Commit { .. } => Op::Init,
             Response::Upcall(op, _)
             | Response::Record(op, _)
             | Response::Attr(op, _)

@@ -60,6 +60,8 @@ impl<'s> Server<'s> {
         self.read_links(reader)?;
         require(self.ready.set_turn(reader.take()?), Damage::Turn)?;
         self.wake = reader.take()?;
+        let replies = self.conns.iter().flat_map(|conn| &conn.replies);
+        self.gets = replies.filter(|reply| matches!(reply.state, ReplyState::Get { .. })).count() as u32;
         Ok(())
     }
 
@@ -138,6 +140,7 @@ impl<'s> Server<'s> {
                     };
                     (rank.node, rank.end) == (0, 0)
                         && rank.conn.is_none_or(back)
+                        && rank.pmix.is_none_or(back)
                         && (!rank.excluded
                             || !rank.in_fence
                                 && rank.ring.is_none()
@@ -175,11 +178,13 @@ impl<'s> Server<'s> {
             || self.job(job).is_ok_and(|job| {
                 conn.rank.is_none_or(|rank| {
                     let slot = job.slot(rank).map(|slot| &self.ranks[slot]);
-                    slot.is_some_and(|slot| conn.query || slot.conn == Some(id))
+                    slot.is_some_and(|slot| conn.query || slot.conn == Some(id) || slot.pmix == Some(id))
                 })
             });
+        let known = cfg!(feature = "pmix") || conn.pmix.is_none();
         job.0 < self.limits.jobs
             && placed
+            && known
             && (conn.rank.is_some() || !conn.joined_pending)
             && (conn.closing.is_some() || !conn.closing_pending)
             && conn.replies.iter().all(|reply| self.is_sound_reply(id, reply.state))
@@ -206,6 +211,12 @@ impl<'s> Server<'s> {
                 log.holds(wanted_record) && self.kvs.record(wanted_record).is_some_and(|record| record.wanted)
             }
             ReplyState::Lookup { at, .. } => self.names.is_known(at),
+            ReplyState::Get { job, .. } | ReplyState::Ready(Response::JobData(job)) => {
+                job.0 < self.limits.jobs
+            }
+            ReplyState::Ready(Response::Commit { job, record, .. }) => {
+                job.0 < self.limits.jobs && log.holds(record)
+            }
             ReplyState::Upcall(_, id) => upcall(id, false),
             ReplyState::Ready(Response::Upcall(_, id)) => upcall(id, true),
             ReplyState::Ready(Response::Record(_, record)) => log.holds(record),

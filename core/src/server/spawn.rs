@@ -5,12 +5,15 @@ use heapless::{String, Vec};
 use super::Server;
 use super::dispatch::{Requester, contiguous};
 use crate::fault::{Fault, Refusal};
-use crate::ids::{JobId, UpcallId};
+use crate::ids::{ConnId, JobId, UpcallId};
 use crate::limits::{JOBID_MAX, KEY_MAX, Limit, SPAWN_PROGRAMS_MAX};
 use crate::state::{ReplyState, Response};
 use crate::tables::kvs::Kind;
 use crate::tables::upcalls::{Stage, Task};
 use crate::wire::{self, Frame, Op, Protocol, Spawn};
+
+/// Bytes of the reply to a PMI-1 spawn without its codes, at most.
+const SPAWN_REPLY: usize = 64;
 
 impl Server<'_> {
     /// Stores the request as received for the host, until its reply is taken.
@@ -23,12 +26,24 @@ impl Server<'_> {
         if spawn.count() > SPAWN_PROGRAMS_MAX {
             return Err(Refusal::Programs);
         }
+        self.check_codes(requester.conn, spawn)?;
         let task = Task::Spawn(spawn.count());
         let spawner = self.jobs[requester.job.index()].name.clone();
         let id =
             self.upcalls.ask((requester.job, requester.rank), spawner, requester.conn, task, frame.body)?;
         self.events_pending = true;
         Ok(ReplyState::Upcall(Op::Spawn, id))
+    }
+
+    /// Checks that the reply to a spawn that succeeds fits. A PMI-1 reply has a code of two bytes for each process.
+    fn check_codes(&self, conn: ConnId, spawn: &Spawn<'_>) -> Result<(), Refusal> {
+        let processes: u64 = spawn.programs().map(|program| u64::from(program.maxprocs())).sum();
+        let codes = (self.limits.output_max() - SPAWN_REPLY) / 2;
+        let is_v1 = self.conn(conn).is_ok_and(|conn| conn.protocol == Protocol::V1);
+        if is_v1 && processes > codes.min(self.upcalls.room()) as u64 {
+            return Err(Refusal::Full(Limit::SpawnBytes, self.limits.spawn_bytes));
+        }
+        Ok(())
     }
 
     /// Checks that a job of `size` ranks and the pairs of the spawn fit. Returns the job id of the requesting job.

@@ -21,7 +21,7 @@ impl Server<'_> {
             Limit::Names => count(&mut self.names.state().iter().map(|name| !name.is_free())),
             Limit::Spawns => count(&mut self.upcalls.state().0.iter().map(|upcall| upcall.parent.is_some())),
             Limit::Psets => count(&mut self.psets.state().0.iter().map(|pset| !pset.is_free())),
-            Limit::SpawnBytes => 0,
+            Limit::SpawnBytes | Limit::CommitBytes => 0,
             Limit::Links => self.links.state().0.len() as u32,
             Limit::Owed => {
                 self.conns.iter().map(|conn| conn.replies.len()).max().map_or(0, |most| most as u32)

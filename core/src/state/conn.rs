@@ -8,7 +8,7 @@ use crate::fault::Malformed;
 use crate::ids::{JobId, Rank};
 use crate::limits::PENDING_MAX;
 use crate::trace::Closing;
-use crate::wire::Protocol;
+use crate::wire::{Integers, Protocol};
 
 /// Slot of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,8 @@ pub(crate) struct Conn {
     pub(crate) phase: Phase,
     /// Protocol in use.
     pub(crate) protocol: Protocol,
+    /// Version of PMIx in use, in the place of `protocol`.
+    pub(crate) pmix: Option<Dialect>,
     /// Whether the host's send buffer is full.
     pub(crate) blocked: bool,
     /// Whether a rank has joined through it.
@@ -49,6 +51,7 @@ impl Conn {
         verified: false,
         phase: Phase::Opened,
         protocol: Protocol::V1,
+        pmix: None,
         blocked: false,
         joined: false,
         joined_pending: false,
@@ -63,6 +66,15 @@ impl Conn {
     pub(crate) fn is_idle(&self) -> bool {
         self.replies.is_empty() && !self.blocked && self.closing.is_none()
     }
+}
+
+/// Version of PMIx that a client uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Dialect {
+    /// Encoding of integers.
+    pub(crate) integers: Integers,
+    /// Major version of the client's library.
+    pub(crate) major: u8,
 }
 
 /// Phase of a connection's handshake.

@@ -125,6 +125,8 @@ impl Job {
 pub(crate) struct RankSlot {
     /// Connection of the rank, if it has one.
     pub(crate) conn: Option<ConnId>,
+    /// PMIx connection of the rank, if it has one.
+    pub(crate) pmix: Option<ConnId>,
     /// Phase of the rank.
     pub(crate) phase: RankPhase,
     /// Exit of its process, if it has exited.
@@ -155,7 +157,8 @@ impl RankSlot {
     /// process lives. Only ranks of this node can be.
     #[inline]
     pub(crate) fn is_cut_off(&self) -> bool {
-        self.phase == RankPhase::Initialized && self.conn.is_none() && self.exit.is_none()
+        let connected = self.conn.is_some() || self.pmix.is_some();
+        self.phase == RankPhase::Initialized && !connected && self.exit.is_none()
     }
 
     /// Returns whether a connection may become this rank's.
@@ -169,6 +172,7 @@ impl RankSlot {
     /// is not always zero.
     pub(crate) const EMPTY: RankSlot = RankSlot {
         conn: None,
+        pmix: None,
         phase: RankPhase::New,
         exit: Some(Exit::Code(0)),
         in_fence: false,

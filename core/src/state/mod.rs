@@ -4,6 +4,8 @@ mod conn;
 mod job;
 mod reply;
 
+#[cfg(feature = "pmix")]
+pub(crate) use conn::Dialect;
 pub(crate) use conn::{Conn, Phase};
 pub(crate) use job::{Aborted, Job, RankPhase, RankSlot, RingPart};
 pub(crate) use reply::{Attr, PendingReply, ReplyState, Response};

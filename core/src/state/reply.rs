@@ -4,7 +4,7 @@ use heapless::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
-use crate::ids::UpcallId;
+use crate::ids::{JobId, Rank, UpcallId};
 use crate::limits::THRID_MAX;
 use crate::tables::names::NameRef;
 use crate::tables::psets::Which;
@@ -45,6 +45,17 @@ pub(crate) enum ReplyState {
     },
     /// Waits for the ring to complete.
     Ring,
+    /// Waits for a PMIx rank to put a key.
+    Get {
+        /// Job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// Hash of the key.
+        key: u32,
+        /// Deadline.
+        until: Time,
+    },
     /// Waits for the host to complete an upcall.
     Upcall(Op, UpcallId),
     /// Ready to be sent.
@@ -99,6 +110,23 @@ pub(crate) enum Response {
     Done(Op),
     /// Refused request.
     Refused(Op, Refusal),
+    /// Result of a PMIx handshake.
+    Hello(i32),
+    /// Status code of PMIx.
+    Status(i32),
+    /// Data about the job and the rank for PMIx.
+    JobInfo,
+    /// Data about a job for PMIx.
+    JobData(JobId),
+    /// Data that a PMIx rank has put, at this offset.
+    Commit {
+        /// Job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// Offset of the record.
+        record: u32,
+    },
 }
 
 /// Attributes that the server computes. An attribute that the host has [set](crate::Input::Attr) takes precedence.

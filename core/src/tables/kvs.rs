@@ -1,14 +1,14 @@
 //! Key-value spaces over one log, with a quota reserved for every rank.
 //!
 //! A job has a space for pairs of its ranks, one for the attributes of this node, one for the attributes of the job,
-//! and one for its ring. Half of the log is divided equally among the maximum number of ranks. A rank's quota is
-//! reserved when its job is registered. The other half is common, and is given out in the order of requests. A rank
-//! therefore cannot exhaust the quota of another one.
+//! one for its ring, and one for the data of PMIx ranks. Half of the log is divided equally among the maximum number of
+//! ranks. A rank's quota is reserved when its job is registered. The other half is common, and is given out in the order
+//! of requests. A rank therefore cannot exhaust the quota of another one.
 
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
-use crate::limits::{KEY_MAX, Limit, Limits, VALUE_MAX};
+use crate::limits::{KEY_MAX, Limit, Limits, MESSAGE_MAX, VALUE_MAX};
 use crate::store::log::{Log, Record, Slot, record_len};
 
 /// Kind of a job's space.
@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Job,
     /// Texts that the ranks of a ring pass to their neighbours.
     Ring,
+    /// Data that PMIx ranks have put.
+    Commit,
 }
 
 /// Spaces of a job: a number that no earlier job has had.
@@ -41,7 +43,7 @@ impl Spaces {
     /// Returns the number of one space in the log.
     #[inline]
     pub(crate) fn of(self, kind: Kind) -> u32 {
-        self.0.wrapping_mul(4).wrapping_add(kind as u32)
+        self.0.wrapping_mul(8).wrapping_add(kind as u32)
     }
 
     /// Returns whether that is the number of the job's space of this kind.
@@ -190,7 +192,7 @@ impl<'s> Kvs<'s> {
         let common = self.common().less(Usage { bytes: quota.bytes * ranks, keys: quota.keys * ranks });
         let mut cost = Usage::default();
         for (key, value) in pairs {
-            let (key, value) = (check_key(key)?, check_value(value)?);
+            let (key, value) = (check_key(key)?, check_value(Kind::Kvs, value)?);
             cost.bytes = cost.bytes.saturating_add(record_len(key, value));
             cost.keys = cost.keys.saturating_add(1);
         }
@@ -263,18 +265,19 @@ impl<'s> Kvs<'s> {
         quota: Usage,
         pairs: impl Iterator<Item = (&'k [u8], usize)>,
     ) -> Result<(), Refusal> {
-        self.admit(self.cost_of(spaces.of(kind), pairs)?, used, quota, self.spare)
+        self.admit(self.cost_of((spaces, kind), pairs)?, used, quota, self.spare)
     }
 
     /// Returns the cost of all of these pairs. Repeated keys count several times.
     fn cost_of<'k>(
         &self,
-        space: u32,
+        (spaces, kind): (Spaces, Kind),
         pairs: impl Iterator<Item = (&'k [u8], usize)>,
     ) -> Result<Usage, Refusal> {
+        let space = spaces.of(kind);
         let mut all = Usage::default();
         for (key, value_len) in pairs {
-            let (key_len, value_len) = (check_key(key.len())?, check_value(value_len)?);
+            let (key_len, value_len) = (check_key(key.len())?, check_value(kind, value_len)?);
             let cost = cost(key_len, value_len, self.log.find(&self.log.key(space, key)));
             all.bytes = all.bytes.saturating_add(cost.bytes);
             all.keys = all.keys.saturating_add(cost.keys);
@@ -295,7 +298,7 @@ impl<'s> Kvs<'s> {
         let key_len = check_key(key.len())?;
         let key = self.log.key(spaces.of(kind), key);
         let value_len = match &value {
-            Some(value) => check_value(value.clone().map(<[u8]>::len).sum())?,
+            Some(value) => check_value(kind, value.clone().map(<[u8]>::len).sum())?,
             None => 0,
         };
         let slot = self.log.find(&key);
@@ -336,7 +339,7 @@ impl<'s> Kvs<'s> {
         pairs: impl Iterator<Item = (&'k [u8], usize)> + Clone,
     ) -> Result<(), Refusal> {
         let space = spaces.of(kind);
-        let mut all = self.cost_of(space, pairs.clone())?;
+        let mut all = self.cost_of((spaces, kind), pairs.clone())?;
         // A rank may have put a key several times. The search for repeated keys is slow, so it is done only if keys
         // run short.
         if all.keys > self.log.keys_left() {
@@ -363,7 +366,7 @@ impl<'s> Kvs<'s> {
         value: &[u8],
     ) -> Option<u32> {
         let key_len = check_key(key.len()).ok()?;
-        let value_len = check_value(value.len()).ok()?;
+        let value_len = check_value(kind, value.len()).ok()?;
         let key = self.log.key(spaces.of(kind), key);
         let slot = self.log.find(&key);
         let cost = cost(key_len, value_len, slot);
@@ -421,7 +424,9 @@ fn check_key(len: usize) -> Result<u32, Refusal> {
     }
 }
 
+/// Returns the length of a value if it is valid in a space of this kind.
 #[inline]
-fn check_value(len: usize) -> Result<u32, Refusal> {
-    u32::try_from(len).ok().filter(|&len| len <= VALUE_MAX).ok_or(Refusal::ValueLength)
+fn check_value(kind: Kind, len: usize) -> Result<u32, Refusal> {
+    let max = if kind == Kind::Commit { MESSAGE_MAX / 2 } else { VALUE_MAX };
+    u32::try_from(len).ok().filter(|&len| len <= max).ok_or(Refusal::ValueLength)
 }

@@ -40,6 +40,8 @@
 pub mod command;
 mod fields;
 pub mod frame;
+#[cfg(feature = "pmix")]
+pub mod pmix;
 pub mod reply;
 mod scan;
 pub mod spawn;
@@ -66,6 +68,16 @@ pub enum Protocol {
     V1,
     /// PMI-2: counted messages of `key=value;`.
     V2,
+}
+
+/// Encoding of integers in PMIx messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Integers {
+    /// Seven bits a byte, the least significant first (formats v41 and v4).
+    #[default]
+    Flexible,
+    /// Big-endian, of fixed length (formats v3 and v21).
+    Fixed,
 }
 
 impl Protocol {

@@ -6,8 +6,8 @@ use hydrant_core::{ConnId, Rank, Time};
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp::{self, State};
 
-use super::Serve;
-use crate::memory::CLIENT_BUFFER;
+use super::{Serve, Served};
+use crate::memory::{CLIENT_BUFFER, SPARE};
 use crate::net::Net;
 use crate::time;
 
@@ -54,6 +54,28 @@ impl Client {
     /// Returns the deadline of its handshake, if that is not complete.
     pub(super) fn handshake_deadline(&self) -> Option<u64> {
         (self.open && self.rank.is_none()).then_some(self.since + HANDSHAKE_TIMEOUT_MS)
+    }
+
+    fn state(&self, net: &Net) -> State {
+        net.sockets.get::<tcp::Socket<'_>>(self.handle).state()
+    }
+
+    /// Returns whether a client can connect.
+    pub(super) fn is_free(&self, net: &Net) -> bool {
+        matches!(self.state(net), State::Closed | State::Listen)
+    }
+
+    /// Returns whether this side has closed the connection and the close handshake is not complete.
+    fn is_closing(&self, net: &Net) -> bool {
+        matches!(
+            self.state(net),
+            State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck | State::TimeWait
+        )
+    }
+
+    /// Returns the time at which a socket that is still closing is aborted.
+    pub(super) fn closing_deadline(&self, net: &Net) -> Option<u64> {
+        self.is_closing(net).then_some(self.since + STALL_MS)
     }
 }
 
@@ -126,6 +148,30 @@ impl Serve {
             _ => {}
         }
         false
+    }
+
+    /// Aborts the connections of earlier jobs that are still closing. Clients of a new job need their sockets.
+    pub(super) fn abort_closing(&mut self, net: &mut Net) {
+        for client in &self.clients {
+            if client.is_closing(net) {
+                net.sockets.get_mut::<tcp::Socket<'_>>(client.handle).abort();
+            }
+        }
+    }
+
+    /// Aborts the connections that have been closing for the longest time while clients are accepted and fewer than
+    /// [`SPARE`] sockets are free.
+    pub(super) fn keep_listening(&mut self, net: &mut Net) {
+        if !self.job.as_ref().is_some_and(Served::serving) {
+            return;
+        }
+        for _ in self.free_sockets(net)..SPARE {
+            let closing = self.clients.iter().filter(|client| client.is_closing(net));
+            let Some(client) = closing.min_by_key(|client| client.since) else { return };
+            net.sockets.get_mut::<tcp::Socket<'_>>(client.handle).abort();
+            // The socket listens in the next turn of the loop.
+            self.deferred = true;
+        }
     }
 
     /// Passes a client's bytes to the server.

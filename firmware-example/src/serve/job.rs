@@ -34,6 +34,7 @@ impl Serve {
             return Err(Error::Fault(Fault::Full(Limit::Jobs, crate::memory::LIMITS.jobs)));
         }
         self.try_handle(net, Input::RegisterJob(JobSpec::managed(id, open))).map_err(Error::Fault)?;
+        self.abort_closing(net);
         self.counters.jobs = self.counters.jobs.saturating_add(1);
         let exits_reported = open.exits_reported;
         self.job = Some(Served { id, served: false, exits_reported, ended: false, alone: false });

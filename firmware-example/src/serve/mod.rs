@@ -71,12 +71,14 @@ impl Serve {
         })
     }
 
-    /// Returns the next deadline: of the server, of a blocked reply, of a long message or of a handshake.
-    pub(crate) fn poll_at(&self) -> Option<u64> {
+    /// Returns the next deadline: of the server, of a blocked reply, of a long message, of a handshake or of a closing
+    /// connection.
+    pub(crate) fn poll_at(&self, net: &Net) -> Option<u64> {
         let core = self.server.poll_at().map(|at| at.0);
         let tail = self.tail.as_ref().map(|tail| tail.since + STALL_MS);
         let handshakes = self.clients.iter().filter_map(Client::handshake_deadline).min();
-        [core, tail, self.long.deadline(), handshakes].into_iter().flatten().min()
+        let closing = self.clients.iter().filter_map(|client| client.closing_deadline(net)).min();
+        [core, tail, self.long.deadline(), handshakes, closing].into_iter().flatten().min()
     }
 
     /// Handles timeouts, clients and outputs. Returns whether deferred input can be handled at once.
@@ -93,6 +95,7 @@ impl Serve {
                 self.deferred = true;
             }
         }
+        self.keep_listening(net);
         self.flush(net);
         self.drain(net);
         self.deferred && self.is_free()
@@ -255,8 +258,8 @@ impl Serve {
     }
 
     /// Returns how many more clients can connect.
-    pub(crate) fn free_sockets(&self) -> u32 {
-        self.clients.iter().filter(|client| !client.open).count() as u32
+    pub(crate) fn free_sockets(&self, net: &Net) -> u32 {
+        self.clients.iter().filter(|client| client.is_free(net)).count() as u32
     }
 
     /// Returns the port of a job's clients.

@@ -37,6 +37,11 @@ pub enum Error {
         "PMI_FD={0} is not an open descriptor: a program between the process manager and this one closed it"
     )]
     NotOpen(RawFd),
+    /// `PMI_FD` names a descriptor that is not a stream socket.
+    #[error(
+        "PMI_FD={0} is not a stream socket: a program between the process manager and this one replaced it"
+    )]
+    NotSocket(RawFd),
     /// The connection to the server could not be established.
     #[error("cannot connect to {variable}={address}: {error}")]
     Connect {

@@ -9,7 +9,8 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use hydrant_reactor::peer_user;
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd, retry_on_intr};
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustix::net::sockopt::socket_type;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketType, recv, send, shutdown};
 use rustix::process::geteuid;
 
 use crate::Error;
@@ -58,7 +59,7 @@ impl Socket {
     /// Takes over the inherited socket, or connects to the TCP address. The descriptor is closed on exec.
     ///
     /// # Errors
-    /// [`Error::NotOpen`], [`Error::Connect`].
+    /// [`Error::NotOpen`], [`Error::NotSocket`], [`Error::Connect`].
     ///
     /// # Safety
     /// If the address is [`ServerAddress::Inherited`], its descriptor belongs to the caller, and nothing else in the
@@ -96,6 +97,9 @@ impl Socket {
         let result =
             fcntl_getfd(inherited).and_then(|flags| fcntl_setfd(inherited, flags | FdFlags::CLOEXEC));
         result.map_err(|_| Error::NotOpen(fd))?;
+        if socket_type(inherited) != Ok(SocketType::STREAM) {
+            return Err(Error::NotSocket(fd));
+        }
         // SAFETY: open, and owned by the caller.
         Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
@@ -157,6 +161,8 @@ impl Transport for Socket {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -165,6 +171,16 @@ mod tests {
         // SAFETY: the descriptor is not open.
         let error = unsafe { Socket::open(&server) }.unwrap_err().to_string();
         assert!(error.contains("PMI_FD=1048576"), "{error}");
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_socket_is_refused_and_stays_open() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let server = ServerAddress::Inherited { fd: file.as_raw_fd(), rank: 0, size: Some(1) };
+        // SAFETY: the descriptor is this test's own, and is not taken over.
+        let error = unsafe { Socket::open(&server) }.unwrap_err().to_string();
+        assert!(error.starts_with(&format!("PMI_FD={} is not a stream socket", file.as_raw_fd())), "{error}");
+        assert!(file.metadata().is_ok());
     }
 
     #[test]

@@ -9,6 +9,9 @@ use hydrant_reactor::Sent;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
+/// Most bytes of one read from a client that has not introduced itself. The introduction is shorter.
+pub(crate) const INTRODUCTION_READ: usize = 4096;
+
 /// All connections, by number.
 #[derive(Debug)]
 pub(crate) struct Conns {
@@ -207,8 +210,9 @@ impl Conn {
         if space.is_empty() {
             return Received::Overrun;
         }
+        let room = if self.incoming { space.len().min(INTRODUCTION_READ) } else { space.len() };
         loop {
-            return match recv(self.fd(), &mut *space, RecvFlags::DONTWAIT) {
+            return match recv(self.fd(), &mut space[..room], RecvFlags::DONTWAIT) {
                 Ok((0, _)) => Received::End,
                 Ok((new, _)) => Received::Bytes(new),
                 Err(Errno::INTR) => continue,

@@ -15,6 +15,10 @@ use crate::{BackendError, CloseReason, Error, Event};
 /// Time in milliseconds for the handshake of a client.
 pub const HANDSHAKE_TIMEOUT: u64 = 10_000;
 
+/// Reads from a connection of a rank whose process has ended, before the end counts. The limit is far above what a socket
+/// holds, so it matters only for a connection that another process keeps writing to.
+pub const LAST_READS: usize = 16;
+
 /// Bytes read at once: a request that came in pieces, and a good piece more.
 const READ_BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
 
@@ -163,9 +167,15 @@ where
     /// # Errors
     /// The backend failed.
     pub fn make_room(&mut self, now: u64) -> Result<bool, Error> {
-        if self.conns.has_room() {
-            return Ok(false);
-        }
+        if self.conns.has_room() { Ok(false) } else { self.displace(now) }
+    }
+
+    /// Closes the oldest connection whose client has not introduced itself, because the process has no descriptor left.
+    /// Returns whether a connection was closed.
+    ///
+    /// # Errors
+    /// The backend failed.
+    pub fn displace(&mut self, now: u64) -> Result<bool, Error> {
         let Some((id, _)) = self.conns.oldest_incoming() else { return Ok(false) };
         self.end(id, now, CloseReason::NoHandshake)?;
         Ok(true)
@@ -186,7 +196,8 @@ where
     }
 
     /// Reads once from a connection and passes the bytes to the backend. Returns whether more bytes may be available.
-    /// Does not read while a reply waits for the socket.
+    /// Does not read while a reply waits for the socket. A caller that reads repeatedly limits the number of reads, because
+    /// a client may write as fast as the server reads.
     ///
     /// # Errors
     /// The backend failed.

@@ -48,6 +48,7 @@ mod driver;
 mod error;
 mod event;
 mod native;
+mod owner;
 mod port;
 mod segment;
 mod storage;
@@ -56,11 +57,11 @@ mod tests;
 
 use hydrant_core::Backend;
 
-pub use driver::{Driver, HANDSHAKE_TIMEOUT, Traffic};
+pub use driver::{Driver, HANDSHAKE_TIMEOUT, LAST_READS, Traffic};
 pub use error::{BackendError, Error, ListenError};
 pub use event::{CloseReason, Event, OVERRUN};
 pub use native::NativeBackend;
-pub use port::TcpPort;
+pub use port::{ACCEPT_MAX, PORT_FILES, TcpPort, is_out_of_files};
 pub use segment::Sharing;
 pub use storage::{InsufficientMemory, MappedStorage, installed_memory};
 

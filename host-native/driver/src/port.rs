@@ -5,13 +5,22 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use hydrant_reactor::enable_keepalive;
+use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, getpeername, getsockname};
 use rustix::process::geteuid;
 
 use crate::ListenError;
+use crate::owner::{SockDiag, TableFiles};
 
 /// Pending connections. The system has a lower limit of its own, usually 4096.
 const BACKLOG: i32 = 8192;
+
+/// Descriptors of a port: the listening socket, and one or two for queries about the users of clients.
+pub const PORT_FILES: u64 = 3;
+
+/// Most connections that [`TcpPort::accept`] takes at once. A driver has room for several times as many clients that have
+/// not introduced themselves, so a client has turns to do so before later ones displace it.
+pub const ACCEPT_MAX: usize = 16;
 
 /// A listening TCP port.
 ///
@@ -21,6 +30,10 @@ const BACKLOG: i32 = 8192;
 pub struct TcpPort {
     listener: TcpListener,
     addr: SocketAddr,
+    /// Users of clients on this machine. Opened with the port, when a descriptor is free.
+    diag: Option<SockDiag>,
+    /// The same, for a system without `diag`.
+    tables: Option<TableFiles>,
 }
 
 impl TcpPort {
@@ -35,7 +48,10 @@ impl TcpPort {
             // Every rank of a large job connects at the same time.
             rustix::net::listen(&listener, BACKLOG)?;
             let addr = listener.local_addr()?;
-            Ok(TcpPort { listener, addr })
+            let diag = SockDiag::open(addr).ok();
+            // Without a process file system, only clients on other machines are accepted.
+            let tables = if diag.is_none() { TableFiles::open().ok() } else { None };
+            Ok(TcpPort { listener, addr, diag, tables })
         };
         open().map_err(|why: io::Error| ListenError { addr, why })
     }
@@ -57,36 +73,50 @@ impl TcpPort {
         }
     }
 
-    /// Accepts all pending connections. Those of other users on this machine are closed.
+    /// Accepts pending connections, at most [`ACCEPT_MAX`] at once. Those of other users on this machine are closed. More
+    /// may be pending; the port stays readable then.
     ///
     /// # Errors
-    /// The process or the system has no descriptor left. The caller pauses then, see [`hydrant_reactor::Listener`].
+    /// The process or the system has no descriptor left ([`is_out_of_files`]), or cannot tell the user of a connection. The
+    /// caller frees a descriptor, or pauses, see [`hydrant_reactor::Listener`].
     pub fn accept(&self, accepted: &mut Vec<TcpStream>) -> io::Result<()> {
-        let mut local = Vec::new();
-        let result = loop {
+        let me = geteuid().as_raw();
+        let mut unchecked = Vec::new();
+        let mut result = Ok(());
+        for _ in 0..ACCEPT_MAX {
             match self.listener.accept() {
                 Ok((stream, peer)) => {
                     // A small reply must not wait for the acknowledgement of the one before.
                     if stream.set_nodelay(true).is_err() || enable_keepalive(&stream).is_err() {
                         continue;
                     }
-                    match stream.local_addr() {
-                        Ok(here) if is_local(peer.ip(), here.ip()) => local.push((stream, peer, here)),
-                        Ok(_) => accepted.push(stream),
-                        Err(_) => {}
+                    let Ok(here) = stream.local_addr() else { continue };
+                    if !is_local(peer.ip(), here.ip()) {
+                        accepted.push(stream);
+                        continue;
+                    }
+                    // Another user's connection is closed before the next one is accepted, so that it takes no descriptor.
+                    match self.diag.as_ref().map(|diag| diag.owner(peer, here)) {
+                        Some(Ok(owner)) if owner == Some(me) => accepted.push(stream),
+                        Some(Ok(_)) => {}
+                        Some(Err(_)) | None => unchecked.push((stream, peer, here)),
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if is_peers(&error) => {}
-                Err(error) => break Err(error),
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
             }
-        };
-        if !local.is_empty() {
-            let table = Table::read()?;
-            let me = geteuid().as_raw();
-            let mine =
-                |&(_, peer, here): &(TcpStream, SocketAddr, SocketAddr)| table.owner(peer, here) == Some(me);
-            accepted.extend(local.into_iter().filter(mine).map(|(stream, ..)| stream));
+        }
+        if !unchecked.is_empty() {
+            let table = match &self.tables {
+                Some(files) => files.read()?,
+                None => TableFiles::open()?.read()?,
+            };
+            unchecked.retain(|&(_, peer, here)| table.owner(peer, here) == Some(me));
+            accepted.extend(unchecked.into_iter().map(|(stream, ..)| stream));
         }
         result
     }
@@ -120,48 +150,15 @@ fn is_peers(error: &io::Error) -> bool {
     )
 }
 
-/// The system's table of TCP sockets.
-struct Table(String);
-
-impl Table {
-    fn read() -> io::Result<Table> {
-        let mut text = std::fs::read_to_string("/proc/net/tcp")?;
-        // The file is missing if IPv6 is disabled.
-        text.push_str(&std::fs::read_to_string("/proc/net/tcp6").unwrap_or_default());
-        Ok(Table(text))
-    }
-
-    /// Returns the user whose socket is connected from `local` to `remote`. A closed socket has no user.
-    fn owner(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
-        let (local, remote) = (hex(local), hex(remote));
-        self.0.lines().find_map(|line| {
-            let mut fields = line.split_ascii_whitespace().skip(1);
-            // Then state, queues, timer and retransmissions.
-            (fields.next()? == local && fields.next()? == remote).then_some(())?;
-            let user = fields.nth(4)?.parse().ok()?;
-            // Then a timeout, and the inode. A closed socket has none, and is listed as root's.
-            (fields.nth(1)? != "0").then_some(user)
-        })
-    }
-}
-
-/// An address in the table's format: each 32-bit word of the address in the machine's byte order, then the port.
-fn hex(addr: SocketAddr) -> String {
-    let words = |octets: &[u8]| -> String {
-        let word = |c: &[u8]| u32::from_ne_bytes([c[0], c[1], c[2], c[3]]);
-        octets.chunks_exact(4).map(|chunk| format!("{:08X}", word(chunk))).collect()
-    };
-    let ip = match addr.ip() {
-        IpAddr::V4(ip) => words(&ip.octets()),
-        IpAddr::V6(ip) => words(&ip.octets()),
-    };
-    format!("{ip}:{:04X}", addr.port())
+/// Returns whether `accept` failed because the process or the system has no descriptor left.
+pub fn is_out_of_files(error: &io::Error) -> bool {
+    let errno = error.raw_os_error();
+    [Errno::MFILE, Errno::NFILE].iter().any(|full| errno == Some(full.raw_os_error()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
     use std::net::Ipv4Addr;
 
     #[test]
@@ -181,28 +178,30 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_the_user_of_a_socket() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let table = Table::read().unwrap();
-        let (from, to) = (client.local_addr().unwrap(), listener.local_addr().unwrap());
-        assert_eq!(table.owner(from, to), Some(geteuid().as_raw()));
-        assert_eq!(table.owner(to, SocketAddr::from(([127, 0, 0, 1], 1))), None);
-        drop(listener.accept().unwrap());
-        assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
+    fn the_tables_stand_in_for_netlink() {
+        let mut port = TcpPort::open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        (port.diag, port.tables) = (None, Some(TableFiles::open().unwrap()));
+        for _ in 0..2 {
+            let client = TcpStream::connect(port.addr).unwrap();
+            let closed = TcpStream::connect(port.addr).unwrap();
+            drop(closed);
+            let mut admitted = Vec::new();
+            port.accept(&mut admitted).unwrap();
+            let from: Vec<_> = admitted.iter().map(|stream| stream.peer_addr().unwrap()).collect();
+            assert_eq!(from, [client.local_addr().unwrap()]);
+        }
     }
 
-    #[cfg(target_endian = "little")]
     #[test]
-    fn foreign_sockets_are_recognised() {
-        let text = "\
-            1: 0100007F:9C4A 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 657748 2\n\
-            2: 0100007F:9C4B 0100007F:1F90 05 00000000:00000000 03:0000175A 00000000     0        0 0 3\n";
-        let table = Table(text.to_owned());
-        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        assert_eq!(table.owner(at(0x9C4A), at(0x1F90)), Some(1001));
-        assert_eq!(table.owner(at(0x1F90), at(0x9C4A)), None);
-        assert_eq!(table.owner(at(0x9C4B), at(0x1F90)), None, "the user is unknown, not root");
+    fn connections_are_accepted_in_batches() {
+        let port = TcpPort::open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let clients: Vec<_> = (0..=ACCEPT_MAX).map(|_| TcpStream::connect(port.addr).unwrap()).collect();
+        for expected in [ACCEPT_MAX, 1, 0] {
+            let mut admitted = Vec::new();
+            port.accept(&mut admitted).unwrap();
+            assert_eq!(admitted.len(), expected);
+        }
+        drop(clients);
     }
 
     /// A client that closes before it is accepted would otherwise be taken for root.
@@ -210,9 +209,7 @@ mod tests {
     fn a_closed_socket_has_no_user() {
         let port = TcpPort::open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let client = TcpStream::connect(port.addr).unwrap();
-        let from = client.local_addr().unwrap();
         drop(client);
-        assert_eq!(Table::read().unwrap().owner(from, port.addr), None);
         let mut admitted = Vec::new();
         port.accept(&mut admitted).unwrap();
         assert!(admitted.is_empty());

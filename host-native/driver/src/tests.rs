@@ -9,6 +9,7 @@ use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, Input, JobId, Limits, Rank, Server};
 use hydrant_reactor::{KeyRange, Poller};
 
+use super::conns::INTRODUCTION_READ;
 use super::{CloseReason, Driver, Event, HANDSHAKE_TIMEOUT, MappedStorage};
 
 const JOB: JobId = JobId(0);
@@ -102,6 +103,23 @@ fn a_client_that_says_nothing_is_closed_after_the_handshake_timeout() {
     assert_eq!(world.turn(), [Event::Closed { conn: silent.unwrap(), job: JOB, rank: None, why }]);
     assert_eq!(world.driver.poll_at(), None);
     assert_eq!(world.driver.conn_of(JOB, Rank(1)), conn);
+}
+
+#[test]
+fn a_client_that_has_not_introduced_itself_is_read_in_small_pieces() {
+    const GREETING: &[u8] = b"cmd=init pmi_version=2 pmi_subversion=0\n";
+    let limits = Limits::for_ranks(1);
+    let mut storage = MappedStorage::new(&limits);
+    let mut world = World::new(limits, &mut storage);
+    let (mut stranger, conn) = world.client(None);
+    let greetings = GREETING.repeat(1000);
+    stranger.write_all(&greetings).unwrap();
+    assert!(world.driver.read(conn.unwrap(), 0).unwrap());
+    assert_eq!(world.driver.traffic().bytes_in, INTRODUCTION_READ as u64);
+    assert_eq!((world.poll(), world.driver.traffic().bytes_in), (Vec::new(), INTRODUCTION_READ as u64));
+    // A turn of the event loop reads the next piece, between those of other connections.
+    world.turn();
+    assert_eq!(world.driver.traffic().bytes_in, 2 * INTRODUCTION_READ as u64);
 }
 
 #[test]

@@ -114,7 +114,10 @@ pub enum RunError {
 
 impl From<NameServiceError> for RunError {
     fn from(error: NameServiceError) -> RunError {
-        Box::new(error).into()
+        match error {
+            NameServiceError::Driver(why) => why.into(),
+            error => Box::new(error).into(),
+        }
     }
 }
 

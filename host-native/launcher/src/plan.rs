@@ -11,7 +11,7 @@ use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAUL
 use hydrant_placement::{CpuBinding, Environment, Location, PlacementError, PlacementOptions, locate};
 
 /// Variables that the launcher sets for each rank. The user cannot assign them.
-pub(crate) const OWN_VARIABLES: [&str; 12] = [
+pub(crate) const OWN_VARIABLES: [&str; 18] = [
     "PMI_FD",
     "PMI_PORT",
     "PMI_ID",
@@ -24,6 +24,12 @@ pub(crate) const OWN_VARIABLES: [&str; 12] = [
     "MPI_LOCALNRANKS",
     "HYDRANT_QUERY",
     "HYDRANT_KVS",
+    "PMIX_NAMESPACE",
+    "PMIX_RANK",
+    "PMIX_SERVER_URI41",
+    "PMIX_SERVER_URI4",
+    "PMIX_SERVER_URI3",
+    "PMIX_SERVER_URI21",
 ];
 
 /// Job that is ready to launch.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::error::{LineError, PlacementError};
+use crate::excerpt::excerpt;
 use crate::hosts::{self, Host, Hosts};
 
 /// Format of the lines of a host file.
@@ -75,10 +76,10 @@ fn parse_line(line: &str, format: Format) -> Result<Vec<Host>, LineError> {
         }
         Format::Slots => match words.next() {
             None => Ok(vec![Host::with_slots(name, 1)]),
-            Some(word) => Err(LineError::Word(word.to_owned())),
+            Some(word) => Err(LineError::Word(excerpt(word))),
         },
         Format::Columns => {
-            let slots = words.next().ok_or_else(|| LineError::NoSlots(name.to_owned()))?;
+            let slots = words.next().ok_or_else(|| LineError::NoSlots(excerpt(name)))?;
             Ok(vec![Host::with_slots(name, hosts::parse_slots(slots)?)])
         }
     }
@@ -86,7 +87,7 @@ fn parse_line(line: &str, format: Format) -> Result<Vec<Host>, LineError> {
 
 /// Applies a word behind the host name, such as `slots=4`.
 fn apply_word(host: &mut Host, word: &str) -> Result<(), LineError> {
-    let unknown = || LineError::Word(word.to_owned());
+    let unknown = || LineError::Word(excerpt(word));
     let (key, value) = word.split_once('=').ok_or_else(unknown)?;
     let is_repeated = match key {
         "slots" => host.slots.replace(hosts::parse_slots(value)?).is_some(),
@@ -94,11 +95,11 @@ fn apply_word(host: &mut Host, word: &str) -> Result<(), LineError> {
         "user" | "username" | "user_name" | "user-name" => {
             let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'@');
             if value.is_empty() || value.starts_with('-') || !value.bytes().all(is_plain) {
-                return Err(LineError::User(value.escape_debug().to_string()));
+                return Err(LineError::User(excerpt(value)));
             }
             host.user.replace(value.to_owned()).is_some()
         }
-        "binding" => return Err(LineError::Binding(word.to_owned())),
+        "binding" => return Err(LineError::Binding(excerpt(word))),
         _ => return Err(unknown()),
     };
     if is_repeated { Err(LineError::Twice(key.to_owned())) } else { Ok(()) }
@@ -129,6 +130,22 @@ mod tests {
         let expected =
             [Host::with_slots("donner", 3), Host::with_slots("foo", 3), shakey, Host::with_slots("terra", 1)];
         assert_eq!(read_text(Format::Words, text).unwrap(), expected);
+    }
+
+    #[test]
+    fn errors_show_the_beginning_of_a_long_line() {
+        let long = "x".repeat(1 << 20);
+        let cut = format!("{}...", "x".repeat(60));
+        for (text, expected) in [
+            (format!("a {long}"), format!("FILE line 1: unknown word '{cut}': expected")),
+            (long.clone(), format!("FILE line 1: invalid host name '{cut}': use")),
+            (format!("a:{long}"), format!("FILE line 1: invalid number of slots '{cut}': give")),
+            (format!("a[{long}]"), format!("FILE line 1: invalid range '{cut}' between")),
+            (format!("a user=/{long}"), format!("FILE line 1: invalid user name '/{}", &cut[1..])),
+        ] {
+            let error = error(&text);
+            assert!(error.starts_with(&expected), "{}", &error[..error.len().min(200)]);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Slurm's short forms of host names, `n[01-03,7],m5`, and of counts, `2(x3),1`.
 
 use crate::error::HostlistError;
+use crate::excerpt::excerpt;
 use crate::limits::HOSTS_MAX;
 
 /// Splits a list at its commas. Commas between brackets do not separate.
@@ -42,7 +43,7 @@ pub(crate) fn expand_entry(entry: &str) -> Result<Vec<String>, HostlistError> {
     if entry.trim().is_empty() {
         return Err(HostlistError::Empty);
     }
-    let bracket = || HostlistError::Bracket(entry.to_owned());
+    let bracket = || HostlistError::Bracket(excerpt(entry));
     let mut names = vec![String::new()];
     let mut rest = entry.trim();
     while let Some((before, behind)) = rest.split_once('[') {
@@ -75,11 +76,11 @@ fn expand_ranges(ranges: &str) -> Result<Vec<String>, HostlistError> {
         let number = |digits: &str| {
             let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
             let number = is_number.then(|| digits.parse::<u64>().ok()).flatten();
-            number.ok_or_else(|| HostlistError::Range(range.to_owned()))
+            number.ok_or_else(|| HostlistError::Range(excerpt(range)))
         };
         let (from, to) = (number(first)?, number(last)?);
         if to < from {
-            return Err(HostlistError::Backwards(range.to_owned()));
+            return Err(HostlistError::Backwards(excerpt(range)));
         }
         if to - from >= (HOSTS_MAX - numbers.len()) as u64 {
             return Err(HostlistError::TooMany);
@@ -97,7 +98,7 @@ fn expand_ranges(ranges: &str) -> Result<Vec<String>, HostlistError> {
 pub fn expand_counts(list: &str) -> Result<Vec<u32>, HostlistError> {
     let mut counts = Vec::new();
     for entry in list.split(',') {
-        let invalid = || HostlistError::Count(entry.to_owned());
+        let invalid = || HostlistError::Count(excerpt(entry));
         let (count, times) = match entry.trim().split_once("(x") {
             Some((count, times)) => (count, times.strip_suffix(')').ok_or_else(invalid)?),
             None => (entry.trim(), "1"),

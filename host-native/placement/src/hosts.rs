@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{HostError, HostlistError};
+use crate::excerpt::excerpt;
 use crate::hostlist;
 use crate::limits::{HOST_NAME_MAX, HOSTS_MAX};
 
@@ -156,7 +157,7 @@ pub(crate) fn parse_entry(entry: &str) -> Result<Vec<Host>, HostError> {
 /// Parses a number of slots.
 pub(crate) fn parse_slots(text: &str) -> Result<u32, HostError> {
     match text.parse() {
-        Ok(0) | Err(_) => Err(HostError::Slots(text.to_owned())),
+        Ok(0) | Err(_) => Err(HostError::Slots(excerpt(text))),
         Ok(slots) => Ok(slots),
     }
 }
@@ -168,7 +169,7 @@ fn check_name(name: &str) -> Result<(), HostError> {
     if name.len() <= HOST_NAME_MAX && (is_name || name.parse::<Ipv6Addr>().is_ok()) {
         Ok(())
     } else {
-        Err(HostError::Name(name.escape_debug().to_string()))
+        Err(HostError::Name(excerpt(name)))
     }
 }
 

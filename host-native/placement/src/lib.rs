@@ -27,6 +27,7 @@ mod bootstrap;
 mod cpu_binding;
 mod environment;
 mod error;
+mod excerpt;
 pub mod hostfile;
 pub mod hostlist;
 mod hosts;

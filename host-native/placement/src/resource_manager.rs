@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::environment::Environment;
 use crate::error::{LineError, PlacementError};
+use crate::excerpt::excerpt;
 use crate::hostfile::{self, Format};
 use crate::hostlist;
 use crate::hosts::{self, Host, Hosts};
@@ -78,8 +79,7 @@ fn first(
 
 /// For `map_err`: adds the name and value of the variable to an error.
 fn invalid<E: Into<LineError>>(variable: &'static str, value: &str) -> impl Fn(E) -> PlacementError {
-    let shown: String = value.escape_debug().take(60).collect();
-    let value = if shown.len() < value.len() { format!("{shown}...") } else { shown };
+    let value = excerpt(value);
     move |why| PlacementError::Variable { variable, value: value.clone(), why: why.into() }
 }
 

@@ -97,7 +97,8 @@ fn client_code(error: &ClientError) -> Code {
     match error {
         ClientError::InvalidVariable { .. }
         | ClientError::MissingVariable { .. }
-        | ClientError::NotOpen(_) => Code::Init,
+        | ClientError::NotOpen(_)
+        | ClientError::NotSocket(_) => Code::Init,
         ClientError::Refused { rc, .. } => Code::of_server(*rc),
         ClientError::RequestTooLong => Code::InvalidLength,
         ClientError::Connect { .. }
@@ -136,6 +137,7 @@ mod tests {
             (missing, Code::Init),
             (invalid, Code::Init),
             (ClientError::NotOpen(7), Code::Init),
+            (ClientError::NotSocket(7), Code::Init),
             (refused(2), Code::NoMem),
             (refused(3), Code::InvalidArg),
             (refused(1), Code::Fail),

@@ -119,9 +119,14 @@ impl Writer {
         self.start == self.buffer.len()
     }
 
+    /// Number of pending bytes.
+    pub fn pending(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+
     /// Returns whether 256 KiB or more are pending.
     pub fn is_full(&self) -> bool {
-        self.buffer.len() - self.start >= HIGH_WATER
+        self.pending() >= HIGH_WATER
     }
 
     /// Returns whether bytes are accepted.

@@ -82,12 +82,16 @@ impl Model {
             return;
         }
         let too_long = request.thrid.as_ref().is_some_and(|thrid| thrid.len() > THRID_MAX);
+        let introduced = matches!(self.conn(conn).stage, Stage::Ready | Stage::Finalized);
         let result = match request.ask {
             _ if too_long => Err(Refusal::BadField),
             Ask::Unknown => Err(Refusal::Unsupported),
             Ask::Init { .. } | Ask::InitAck { .. } | Ask::FullInit { .. } => self.handshake(conn, request),
             _ => self.command(conn, request),
         };
+        if result.is_err() && !introduced && matches!(op, Op::Init | Op::InitAck | Op::FullInit) {
+            self.closing(conn, Closing::Refused);
+        }
         let wait = result.unwrap_or_else(|why| Wait::Say(Say::Refused(op, why)));
         let thrid = request.thrid.clone().filter(|_| !too_long);
         let gathers = matches!(wait, Wait::Fence | Wait::Group(..) | Wait::Ring);

@@ -41,6 +41,7 @@ fn limits(setup: &Setup) -> Limits {
         spawn_bytes: 2048,
         psets: 12,
         links: 0,
+        commit_bytes: 0,
     };
     if !setup.small {
         return room;
@@ -58,6 +59,7 @@ fn limits(setup: &Setup) -> Limits {
         spawn_bytes: request * 4,
         psets: psets % 4,
         links: 0,
+        commit_bytes: 0,
     }
 }
 

@@ -212,6 +212,7 @@ pub(crate) fn play(family: &str, transcripts: &[Transcript], mut split: Split) -
         spawn_bytes: 4096,
         psets: 4,
         links: 0,
+        commit_bytes: 0,
     };
     let mut memory = MappedStorage::new(&limits);
     let mut host = Host::new(limits, &mut memory).expect("the memory is as large as the limits say");

@@ -4,7 +4,9 @@ use std::fs;
 
 use hydrant_tests::Job;
 use hydrant_tests::offload::Target;
+use hydrant_tests::peers::Peer;
 use hydrant_tests::{hydrant_bin, target_dir};
+use rustix::process::Signal;
 
 use super::qemu::Board;
 
@@ -32,6 +34,32 @@ fn the_ranks_are_this_machines_and_what_is_said_of_them_too() {
     target.failures();
     target.status();
     target.refusals(16);
+    assert!(board.runs());
+}
+
+/// The sockets of the aborted job are still closing when the next job opens.
+#[test]
+fn a_job_of_all_ranks_follows_an_aborted_one_at_once() {
+    if !Peer::SlurmPmi2.there() || !Peer::Mpich5.there() {
+        return;
+    }
+    let Some((board, target)) = target(16) else { return };
+    for _ in 0..4 {
+        let full =
+            target.offload("-n 16").arg(Peer::SlurmPmi2.program("pmi2_kvs")).words("-k 8 -v 900").run();
+        full.warns("limit kvs-bytes");
+        assert!(!full.status.success(), "{full}");
+        let hello = target.offload("-n 16").arg(Peer::Mpich5.program("mpi_hello")).run();
+        hello.code(0).quiet().says(" of 16, program 0, universe 16, MPICH 5.0.2\n", 16);
+    }
+    assert!(board.runs());
+}
+
+#[test]
+fn a_board_that_is_frozen_is_named() {
+    let Some((board, target)) = target(2) else { return };
+    target.frozen(|| board.signal(Signal::STOP));
+    board.signal(Signal::CONT);
     assert!(board.runs());
 }
 

@@ -13,6 +13,7 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Job, Running};
 use hydrant_tests::{PATIENCE, target_dir};
 use object::{Object, ObjectSymbol};
+use rustix::process::Signal;
 
 use super::forward;
 use super::gdb::Gdb;
@@ -193,6 +194,11 @@ impl Board {
         let file = object::File::parse(&*bytes).expect("the firmware is a program");
         let symbol = file.symbol_by_name(name).unwrap_or_else(|| panic!("the firmware has no {name}"));
         symbol.address() as u32
+    }
+
+    /// Sends QEMU a signal, such as the one that freezes the board.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.qemu.as_ref().expect("the board runs").signal(signal);
     }
 
     /// Waits until the board has stopped, and gives the code with which it did.

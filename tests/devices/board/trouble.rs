@@ -112,6 +112,42 @@ fn more_clients_than_sockets() {
     healthy(&board, &mut manager);
 }
 
+/// Clients whose connections the board has closed keep their side open: the close handshakes do not complete.
+#[test]
+fn closing_connections_leave_room_for_the_next_job() {
+    let Some(board) = Board::small(20, "") else { return };
+    let (mut manager, job) = open(&board, 16, true);
+    let sockets = manager.board().sockets;
+    let connect = || [(); 16].iter().zip(0..).map(|((), rank)| Talk::rank(board.client(rank as usize), rank));
+    let ranks: Vec<Talk> = connect().collect();
+    assert_eq!(manager.board().free_sockets, sockets - 16);
+    manager.forget(job);
+    assert_eq!(manager.board().free_sockets, sockets - 16, "they are closing");
+    let job = manager.open(&OpenJob::new("next", 16));
+    assert_eq!(manager.board().free_sockets, sockets);
+    let next: Vec<Talk> = connect().collect();
+    manager.forget(job);
+    assert!(ranks.into_iter().chain(next).all(Talk::closed));
+}
+
+/// The same within one job.
+#[test]
+fn closing_connections_leave_room_for_ranks() {
+    let Some(mut board) = Board::small(24, "") else { return };
+    let (mut manager, job) = open(&board, 3, true);
+    let closed: Vec<Talk> = (3..24)
+        .map(|at| {
+            let mut stranger = Talk::connect(board.client(at));
+            stranger.say(b"rubbish\n");
+            board.await_log("NoCommand");
+            stranger
+        })
+        .collect();
+    manager.forget(job);
+    healthy(&board, &mut manager);
+    assert!(closed.into_iter().all(Talk::closed));
+}
+
 /// They go, too, when they keep their sockets and say nothing.
 #[test]
 fn strangers_do_not_keep_the_ranks_out() {

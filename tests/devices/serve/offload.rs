@@ -105,6 +105,18 @@ fn a_board_that_is_lost_ends_the_ranks() {
     assert!(!server.wait().status.success());
 }
 
+#[test]
+fn a_board_that_is_frozen_ends_the_ranks() {
+    let (server, target) = managed(Machine::Here, "");
+    target.frozen(|| {
+        server.signal(Signal::STOP);
+    });
+    server.signal(Signal::CONT);
+    target.raw("-n 2", "ack1\ninit1\nfence1\nend1").run().code(0).quiet();
+    server.signal(Signal::TERM);
+    server.wait().code(0);
+}
+
 /// A host that dies takes its job with it, and the board goes on.
 #[test]
 fn a_host_that_is_lost_ends_its_job() {

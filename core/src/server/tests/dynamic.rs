@@ -213,6 +213,32 @@ fn a_spawn_that_fails_is_an_error_with_codes() {
     assert_eq!(again, Err(Fault::NoSuchUpcall));
 }
 
+/// A PMI-1 reply has a code for each process, and the buffer for outputs has room for about 2,000 codes.
+#[test]
+fn a_spawn_whose_codes_exceed_a_reply_is_refused_with_the_limit() {
+    let mut host = Host::with_limits(Limits { spawn_bytes: 4096, ..SMALL });
+    host.job(spec(1));
+    host.open(0, Some(0));
+    host.says(0, "cmd=init pmi_version=1 pmi_subversion=1\n");
+    host.replies.clear();
+    let spawn = |count: u32| {
+        format!(
+            "mcmd=spawn\nnprocs={count}\nexecname=./a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n"
+        )
+    };
+    host.says(0, &spawn(2145));
+    let (_, reply) = host.replies.pop_front().unwrap();
+    assert!(reply.starts_with("cmd=spawn_result rc=2 msg=limit_spawn-bytes_(4096)_is_used_up"), "{reply}");
+    host.says(0, &spawn(2144));
+    assert!(host.events.pop().unwrap().starts_with("Spawn { spawn: UpcallId(0)"));
+    // Codes of three digits do not fit. The reply names the reason of the host without them.
+    let full = Some(Limit::Ranks);
+    host.tell(Input::SpawnComplete { spawn: UpcallId(0), started: false, full, codes: &[125] });
+    let (_, reply) = host.replies.pop_front().unwrap();
+    assert!(reply.starts_with("cmd=spawn_result rc=2 msg=limit_ranks_(4)_is_used_up"), "{reply}");
+    assert!(!reply.contains("errcodes"), "{reply}");
+}
+
 #[test]
 fn spawns_have_limits_and_are_dropped_with_who_asked() {
     let mut host = two_jobs(0);

@@ -36,6 +36,7 @@ const SMALL: Limits = Limits {
     spawn_bytes: 512,
     psets: 3,
     links: 0,
+    commit_bytes: 0,
 };
 
 /// Hash seed of every server here.
@@ -356,6 +357,26 @@ fn clients_by_port_are_let_in_once() {
     }
     host.asks(1, "cmd=job-getid;");
     host.gets(1, "cmd=job-getid-response;rc=0;jobid=kvs_1;");
+}
+
+#[test]
+fn a_refused_introduction_closes_the_connection() {
+    let mut host = Host::new(2);
+    for refused in [
+        "cmd=init pmi_version=99 pmi_subversion=1\n",
+        "cmd=init pmi_version=1 pmi_subversion=1\n",
+        "cmd=init pmi_version=2 pmi_subversion=0\n    13cmd=fullinit;",
+    ] {
+        host.tell(Input::Opened { conn: ConnId(4), job: JOB, rank: None });
+        let consumed = host.says(4, &refused.repeat(9)).bytes as usize;
+        assert_eq!(consumed, 9 * refused.len(), "the rest is dropped");
+        let (_, reply) = host.replies.pop_back().unwrap();
+        assert!(!reply.contains("rc=0"), "{reply}");
+        assert!(host.replies.len() <= 1, "one attempt is answered: {:?}", host.replies);
+        assert_eq!(host.events.pop().as_deref(), Some("Close { conn: ConnId(4), why: Refused }"));
+        host.tell(Input::Closed { conn: ConnId(4) });
+        host.replies.clear();
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ const LIMITS: Limits = Limits {
     spawn_bytes: 512,
     psets: 4,
     links: 4,
+    commit_bytes: 0,
 };
 
 /// Servers of several nodes. Node 0 is the head, and rank `r` is on node `1 + r % (nodes - 1)`.

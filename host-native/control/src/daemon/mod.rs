@@ -341,10 +341,11 @@ impl Daemon {
         self.ended = true;
     }
 
-    /// Drains jobs all of whose ranks here have ended.
+    /// Drains jobs all of whose ranks here have ended, and kills their children.
     fn settle(&mut self) {
         for (&id, job) in self.jobs.iter_mut().filter(|(_, job)| !self.ended && job.is_over()) {
             job.phase = Phase::Draining;
+            self.actions.push_back(DaemonAction::SignalJob { job: id, signal: libc::SIGKILL });
             self.actions.push_back(DaemonAction::DrainOutput { job: id });
         }
     }

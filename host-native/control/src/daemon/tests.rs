@@ -121,7 +121,7 @@ fn a_job_is_reported_from_start_to_end() {
     run.exit(2);
     run.exit(1);
     assert_eq!(run.take_sent(), [exited(2, Exit::Code(0)), exited(1, Exit::Code(0))]);
-    assert_eq!(run.take_others(), [DaemonAction::DrainOutput { job: JOB }]);
+    assert_eq!(run.take_others(), [signal_job(SIGKILL), DaemonAction::DrainOutput { job: JOB }]);
     run.event(DaemonEvent::OutputDrained { job: JOB });
     run.event(DaemonEvent::OutputDrained { job: JOB });
     assert_eq!(run.take_sent(), [Report::JobDone(JOB)], "after the output, and once");
@@ -180,7 +180,7 @@ fn a_rank_that_cannot_be_started_cancels_the_job_here() {
     assert_eq!(run.take_sent(), [Report::RanksStarted { job: JOB, ranks }, failed]);
     assert_eq!((run.daemon.next_rank(JOB), run.take_others()), (None, vec![signal_job(SIGKILL)]));
     run.event(DaemonEvent::RankExited { job: JOB, rank: Rank(0), exit: Exit::Signal(9) });
-    assert_eq!(run.take_others(), [DaemonAction::DrainOutput { job: JOB }]);
+    assert_eq!(run.take_others(), [signal_job(SIGKILL), DaemonAction::DrainOutput { job: JOB }]);
     assert_eq!(run.take_sent(), [exited(0, Exit::Signal(9))], "the job never started as a whole");
 }
 

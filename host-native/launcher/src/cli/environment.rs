@@ -1,7 +1,7 @@
 //! Environment of ranks: inherited and assigned variables, before the variables that the launcher adds for each rank.
 //!
 //! Inherited variables of other launchers are dropped. MPICH refuses to start with an inherited `PMIX_RANK` or
-//! `PRTE_LAUNCHED`, and Intel MPI takes `HYDRA_BSTRAP_PGID` and `PALS_PMI` for its own launcher's. Variables that the
+//! `PRTE_LAUNCHED`, Open MPI takes `OMPI_PARENT_PORT` for a spawn, and Intel MPI takes `HYDRA_BSTRAP_PGID` and `PALS_PMI` for its own launcher's. Variables that the
 //! user assigns are kept, except for [`OWN_VARIABLES`](crate::plan::OWN_VARIABLES).
 
 use std::ffi::{OsStr, OsString};
@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use crate::value::Assignment;
 
 /// Names and prefixes of variables that a launcher sets for its own ranks, an outer hydrant included.
-pub(super) const FOREIGN: [&str; 14] = [
+pub(super) const FOREIGN: [&str; 21] = [
     "PMI_",
     "PMI2_",
     "PMIX_",
@@ -23,6 +23,13 @@ pub(super) const FOREIGN: [&str; 14] = [
     "MPI_LOCALNRANKS",
     "OMPI_COMM_WORLD_",
     "OMPI_UNIVERSE_SIZE",
+    "OMPI_PARENT_PORT",
+    "OMPI_FIRST_RANKS",
+    "OMPI_NUM_APP_CTX",
+    "OMPI_APP_CTX_NUM_PROCS",
+    "OMPI_MCA_ess",
+    "OMPI_MCA_orte_",
+    "JSM_",
     "HYDRANT_QUERY",
     "HYDRANT_KVS",
 ];

@@ -206,10 +206,14 @@ fn environment() -> String {
          PMI_PORT, PMI_ID                            with --pmi-port: address of the PMI server, rank\n  \
          MPI_LOCALRANKID, MPI_LOCALNRANKS            number of the rank on this host, ranks on this host\n  \
          PMI_HOSTNAME                                name of this host\n  \
+         PMIX_NAMESPACE, PMIX_RANK, PMIX_SERVER_URI* job id, rank and address for PMIx clients, on one host
+  \
          HYDRANT_KVS                                 shared memory with values for libpmi2, not with --pmi-port\n  \
          HYDRANT_QUERY                               with --mpi-psets: address for queries of process sets\n\
          With --mpi-psets, libhydrant_mpi.so is the first entry of LD_PRELOAD. It is searched in the directory of hydrant and \
-         in ../lib from there. HYDRANT_MPI_LIB in hydrant's environment overrides the path.\n",
+         in ../lib from there. HYDRANT_MPI_LIB in hydrant's environment overrides the path.\n\
+         Ranks on one host also get PMIX_GDS_MODULE, PMIX_SECURITY_MODE and PMIX_BFROP_BUFFER_TYPE, JSM_JSRUN_PORT for Open MPI 4, \
+         and MPIR_CVAR_PMI_VERSION=1 for MPICH unless it is assigned.\n",
     );
     text
 }
@@ -280,9 +284,9 @@ fn limits() -> String {
     let mut text = String::from(
         "--limit NAME=N sets the capacity of a table. Defaults depend on the number of ranks:\n",
     );
-    let _ = writeln!(text, "{:<11}{:>10}  counts", "NAME", "4 ranks");
+    let _ = writeln!(text, "{:<12}{:>10}  counts", "NAME", "4 ranks");
     for limit in value::limits() {
-        let _ = writeln!(text, "{:<11}{:>10}  {}", limit.name(), sizes.of(limit), description(limit));
+        let _ = writeln!(text, "{:<12}{:>10}  {}", limit.name(), sizes.of(limit), description(limit));
     }
     text
 }
@@ -300,6 +304,7 @@ fn description(limit: Limit) -> &'static str {
         Limit::KvsBytes => "bytes of the key-value pairs of all jobs, with headers, in units of four",
         Limit::Groups => "concurrent barriers of process groups",
         Limit::Links => "links to other nodes",
+        Limit::CommitBytes => "bytes that a PMIx rank puts for one scope; 0 for no PMIx",
         Limit::Owed => "pending replies of one connection",
     }
 }

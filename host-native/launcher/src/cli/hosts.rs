@@ -85,7 +85,7 @@ pub(super) struct HostArgs {
     #[arg(long, value_name = "N", value_parser = radix, default_value_t = RADIX_DEFAULT)]
     pub(super) radix: u32,
 
-    /// Time in seconds without a message after which a host is lost and the job is killed
+    /// Time in seconds without a message after which a host or a board is lost and the job is killed
     #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value_t = Timeout(HEARTBEAT_DEFAULT))]
     pub(super) heartbeat: Timeout,
 

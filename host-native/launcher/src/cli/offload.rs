@@ -36,7 +36,7 @@ const BOARD_OPTIONS: [&str; 3] = ["target", "pmi_ports", "summary"];
 const LOCAL_RANKS: &str = "all ranks run on this machine";
 
 /// Options of `run` that do not apply, by their identifiers in clap, with the reason.
-pub(super) const NOT_OFFLOADABLE: [(&str, &str); 19] = [
+pub(super) const NOT_OFFLOADABLE: [(&str, &str); 18] = [
     ("pmi_port", "ranks connect to a port of the board; see --pmi-ports"),
     ("mpi_psets", "libhydrant_mpi.so needs a server on its own machine"),
     ("sandbox", "the PMI server runs on the board"),
@@ -54,7 +54,6 @@ pub(super) const NOT_OFFLOADABLE: [(&str, &str); 19] = [
     ("remote_hydrant", LOCAL_RANKS),
     ("iface", LOCAL_RANKS),
     ("radix", LOCAL_RANKS),
-    ("heartbeat", LOCAL_RANKS),
     ("dry_run", LOCAL_RANKS),
 ];
 

@@ -24,9 +24,12 @@ pub(super) struct LocalRanks {
     /// Next rank to start. None when all have been started or starting has stopped, and at a daemon, which keeps it
     /// itself.
     pub(super) next: Option<u32>,
+    /// Port for PMI clients, in the place of inherited sockets.
     pub(super) port: Option<Listener<TcpPort>>,
+    /// Port for PMIx clients.
+    pub(super) pmix: Option<Listener<TcpPort>>,
     /// Socket for queries about process sets.
-    pub(super) query: Option<Query>,
+    pub(super) query: Option<Listener<Query>>,
     /// All ranks have ended, and the rest of their output is being written.
     pub(super) draining: bool,
 }
@@ -40,6 +43,16 @@ impl LocalRanks {
     /// Advances to the next rank to start.
     pub(super) fn advance(&mut self) {
         self.next = self.next.and_then(|rank| self.ranks.from(rank + 1));
+    }
+
+    /// The ports that the job listens at.
+    pub(super) fn ports(&self) -> impl Iterator<Item = &Listener<TcpPort>> {
+        self.port.iter().chain(&self.pmix)
+    }
+
+    /// The ports that the job listens at.
+    pub(super) fn ports_mut(&mut self) -> impl Iterator<Item = &mut Listener<TcpPort>> {
+        self.port.iter_mut().chain(&mut self.pmix)
     }
 
     /// Starts no more ranks.

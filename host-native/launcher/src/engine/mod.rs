@@ -38,10 +38,11 @@ use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
 use crate::messages;
 use crate::plan::Plan;
-use hydrant_driver::{AnyBackend, BackendError, Sharing};
+use hydrant_driver::{AnyBackend, BackendError, PORT_FILES, Sharing};
 use hydrant_services::board::Board;
 use hydrant_services::names::NameClient;
 use jobs::Jobs;
+use names::Names;
 use nodes::Nodes;
 pub use nodes::{DaemonError, daemon};
 use procs::Procs;
@@ -95,7 +96,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let (mut slabs, mut recording, mut sharing) = (None, None, None);
     let core = match &plan.options.offload {
         Some(offload) => {
-            let mut board = Box::new(Board::connect(&offload.target)?);
+            let mut board = Box::new(Board::connect(&offload.target, plan.options.cluster.heartbeat)?);
             let record = plan.options.record.as_deref();
             record.map(|path| board.record(&offload.target, path)).transpose()?;
             PmiServer::Board(board)
@@ -113,6 +114,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     };
     let outlets = Outlets::new(plan, &reactor.poller)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
+    engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
     engine.preload = preload;
     engine.recording = recording;
     engine.sharing = sharing;
@@ -122,7 +124,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         .as_deref()
         .map(|path| NameClient::join(path, JobId::default(), token::NAME_CLIENT, &engine.poller))
         .transpose();
-    engine.name_client = name_client.map_err(Box::new)?;
+    engine.names = name_client.map_err(Box::new)?.map(Names::Shared);
     let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
     engine.open_job(plan.programs.clone(), checked, None)?;
     let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
@@ -213,10 +215,10 @@ struct Engine<'p, 's> {
     status: ExitStatus,
     /// Lost output has been reported.
     losses_reported: bool,
-    /// Client of the name server that is shared with other runs, if there is one.
-    name_client: Option<NameClient>,
+    /// Name service, unless names are the PMI server's own.
+    names: Option<Names<'s>>,
     /// State of a run on several nodes.
-    nodes: Option<Nodes<'s>>,
+    nodes: Option<Nodes>,
     /// Buffer for reads.
     buffer: Vec<u8>,
 }
@@ -253,7 +255,7 @@ impl<'p, 's> Engine<'p, 's> {
             sinks,
             status: ExitStatus::default(),
             losses_reported: false,
-            name_client: None,
+            names: None,
             nodes: None,
             buffer: vec![0; BUFFER],
             poller,
@@ -285,13 +287,12 @@ impl<'p, 's> Engine<'p, 's> {
         for token in keys.iter().filter_map(|&key| Token::of(key)) {
             match token {
                 Token::Signals => signals = true,
-                Token::Listener(id) => self.accept(JobId(id))?,
+                Token::Listener(id) | Token::Pmix(id) => self.accept(JobId(id))?,
                 Token::Queries(id) => self.accept_queries(JobId(id))?,
                 Token::Conn(key) => self.conn_ready(key)?,
                 Token::Stream(id) => self.stream_ready(id),
                 Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
                 Token::NameClient(key) => self.name_client_ready(key)?,
-                Token::NameServer(key) => self.names_conn_ready(key)?,
                 Token::Board => self.outputs()?,
                 Token::Terminal | Token::Stdin => self.stdin.pump(self.now(), &self.poller),
                 Token::Links(key) => self.link_ready(key)?,
@@ -314,9 +315,12 @@ impl<'p, 's> Engine<'p, 's> {
     /// Returns the time until the next deadline.
     fn timeout(&mut self) -> Option<Duration> {
         let server = self.core.poll_at();
-        let ports = self.jobs.iter().map(|job| job.run.port.as_ref().and_then(Listener::deadline));
+        let ports = self.jobs.iter().flat_map(|job| {
+            let query = job.run.query.as_ref().map(Listener::deadline);
+            job.run.ports().map(Listener::deadline).chain(query)
+        });
         let kills = self.kills.poll_at();
-        let names = self.name_client.as_ref().and_then(NameClient::deadline);
+        let names = self.names.as_ref().and_then(Names::poll_at);
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
         let at = [server, kills, names, nodes, self.streams.deadline(), self.stdin.deadline()]
             .into_iter()
@@ -352,6 +356,10 @@ fn limits(plan: &Plan, ranks: u32) -> Limits {
         // A connection for a rank's queries beside its own.
         limits.conns = limits.conns.saturating_add(limits.ranks);
     }
+    if limits.commit_bytes > 0 {
+        // A PMIx connection beside the inherited one.
+        limits.conns = limits.conns.saturating_add(limits.ranks);
+    }
     limits.psets = limits.psets.saturating_add(psets as u32);
     for &(limit, size) in &plan.options.limits {
         limits.set(limit, size);
@@ -363,9 +371,11 @@ fn limits(plan: &Plan, ranks: u32) -> Limits {
 fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let patterns = [&plan.options.outfile_pattern, &plan.options.errfile_pattern];
     let files = patterns.into_iter().flatten().count() as u64;
-    let of_job = if plan.options.pmi_port.is_some() { 1 + STRANGERS } else { 0 };
+    let of_job = if plan.options.pmi_port.is_some() { PORT_FILES + STRANGERS } else { 0 };
     let queries = u64::from(plan.options.mpi_psets);
+    // A port for PMIx and a connection of each rank.
+    let pmix = u64::from(plan.options.offload.is_none());
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
-    OWN_FILES + names + jobs * (of_job + queries) + ranks * (3 + files + queries)
+    OWN_FILES + names + jobs * (of_job + queries + pmix) + ranks * (3 + files + queries + pmix)
 }

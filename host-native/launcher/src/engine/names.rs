@@ -1,55 +1,128 @@
-//! Names that this run shares with others: between the core and the connections to the daemon.
+//! Names that jobs publish for others: between the PMI server or the head and the name service.
 
 use hydrant_core::wire::Protocol;
 use hydrant_core::{Input, JobId, Rank, Time, UpcallId};
-use hydrant_reactor::Key;
+use hydrant_driver::AnyBackend;
+use hydrant_reactor::{Key, Poller};
+use hydrant_services::names::{Answer, LocalNames, NameClient, NameServiceError, Request};
 
 use super::Engine;
 use crate::error::RunError;
-use hydrant_services::names::{Answer, Request};
+
+/// Name service of the run's jobs.
+pub(super) enum Names<'s> {
+    /// Of another process, which several runs share.
+    Shared(NameClient),
+    /// Of this process, for the nodes of this run.
+    Local(LocalNames<AnyBackend<'s>>),
+}
+
+impl Names<'_> {
+    fn ask(&mut self, request: Request, now: u64, poller: &Poller) -> Result<(), NameServiceError> {
+        match self {
+            Names::Shared(client) => {
+                client.ask(request, now, poller);
+                Ok(())
+            }
+            Names::Local(names) => names.ask(request, now),
+        }
+    }
+
+    /// Returns the time of the next [`handle_timeout`](Names::handle_timeout).
+    pub(super) fn poll_at(&self) -> Option<u64> {
+        match self {
+            Names::Shared(client) => client.deadline(),
+            Names::Local(names) => names.poll_at(),
+        }
+    }
+
+    /// Handles requests whose time has passed. Returns whether there were any.
+    fn handle_timeout(&mut self, now: u64) -> Result<bool, NameServiceError> {
+        match self {
+            Names::Shared(client) => {
+                let due = client.deadline().is_some_and(|at| at <= now);
+                if due {
+                    client.expire(now);
+                }
+                Ok(due)
+            }
+            Names::Local(names) => names.handle_timeout(now),
+        }
+    }
+
+    fn drop_lookups(&mut self, job: JobId, rank: Rank, now: u64) -> Result<(), NameServiceError> {
+        let whose = |request: &Request| request.job == job && request.rank == rank;
+        match self {
+            Names::Shared(client) => {
+                client.drop_lookups(whose);
+                Ok(())
+            }
+            Names::Local(names) => names.drop_lookups(whose, now),
+        }
+    }
+
+    /// Removes the names of a job that has ended.
+    pub(super) fn forget(&mut self, job: JobId, now: u64) -> Result<(), NameServiceError> {
+        match self {
+            Names::Shared(client) => {
+                client.forget(job);
+                Ok(())
+            }
+            Names::Local(names) => names.forget(job, now),
+        }
+    }
+
+    fn answer(&mut self) -> Option<Answer> {
+        match self {
+            Names::Shared(client) => client.answer(),
+            Names::Local(names) => names.answer(),
+        }
+    }
+}
 
 impl Engine<'_, '_> {
-    /// Sends a rank's request to publish, unpublish or look up a name to the name server.
-    pub(super) fn ask_name_server(
+    /// Sends a rank's request to publish, unpublish or look up a name to the name service.
+    pub(super) fn ask_name_service(
         &mut self,
         upcall: UpcallId,
         (job, rank): (JobId, Rank),
         (protocol, body): (Protocol, Vec<u8>),
-    ) {
+    ) -> Result<(), RunError> {
         let now = self.now();
         let wait = self.plan.options.lookup_wait.as_millis().try_into().unwrap_or(u32::MAX);
         let request = Request { upcall, job, rank, protocol, body, wait };
-        let name_client = self.name_client.as_mut().expect("without one, names are the core's own");
-        name_client.ask(request, now, &self.poller);
+        // The name service is gone if its backend has failed. All jobs are ended then.
+        let Some(names) = &mut self.names else { return Ok(()) };
+        Ok(names.ask(request, now, &self.poller)?)
     }
 
-    /// Handles a ready connection to the name server.
+    /// Handles a ready connection to the name server of another process.
     pub(super) fn name_client_ready(&mut self, key: Key) -> Result<(), RunError> {
         let now = self.now();
-        let Some(name_client) = &mut self.name_client else { return Ok(()) };
-        name_client.ready(key, now, &self.poller);
+        let Some(Names::Shared(client)) = &mut self.names else { return Ok(()) };
+        client.ready(key, now, &self.poller);
         self.outputs()
     }
 
-    /// Fails requests that the name server has not answered in time.
+    /// Handles deadlines of the name service.
     pub(super) fn expire_names(&mut self, now: u64) -> Result<(), RunError> {
-        match &mut self.name_client {
-            Some(name_client) if name_client.deadline().is_some_and(|at| at <= now) => {
-                name_client.expire(now)
-            }
-            _ => return Ok(()),
+        let Some(names) = &mut self.names else { return Ok(()) };
+        match names.handle_timeout(now)? {
+            true => self.outputs(),
+            false => Ok(()),
         }
-        self.outputs()
     }
 
-    /// Passes an answer of the name server to the server or the head. Returns whether there was one.
+    /// Passes an answer of the name service to the server or the head. Returns whether there was one.
     pub(super) fn pass_name(&mut self) -> Result<bool, RunError> {
         let now = Time(self.now());
-        let Some(name_client) = &mut self.name_client else { return Ok(false) };
-        while let Some(line) = name_client.news() {
-            self.sinks.print(&line);
+        let Some(names) = &mut self.names else { return Ok(false) };
+        if let Names::Shared(client) = names {
+            while let Some(line) = client.news() {
+                self.sinks.print(&line);
+            }
         }
-        let Some(Answer { upcall, rc, text }) = name_client.answer() else { return Ok(false) };
+        let Some(Answer { upcall, rc, text }) = names.answer() else { return Ok(false) };
         if self.nodes.is_some() {
             let request = hydrant_control::RequestId(upcall.0);
             self.handle_at_head(hydrant_control::Event::NameServiceReply { request, rc, text })?;
@@ -60,9 +133,11 @@ impl Engine<'_, '_> {
     }
 
     /// Drops the look-ups of a rank whose process has ended.
-    pub(super) fn drop_lookups(&mut self, job: JobId, rank: Rank) {
-        if let Some(name_client) = &mut self.name_client {
-            name_client.drop_lookups(|request| request.job == job && request.rank == rank);
+    pub(super) fn drop_lookups(&mut self, job: JobId, rank: Rank) -> Result<(), RunError> {
+        let now = self.now();
+        match &mut self.names {
+            Some(names) => Ok(names.drop_lookups(job, rank, now)?),
+            None => Ok(()),
         }
     }
 }

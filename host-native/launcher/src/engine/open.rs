@@ -1,12 +1,14 @@
 //! Start of a job: registration at the PMI server, sockets, and tables, before its first process.
 
+use std::net::Ipv4Addr;
+
 use hydrant_control::protocol::{JobRecord, Program, RankBlock};
 use hydrant_control::{NodeRanks, SpawnKey, format_ranges, job_name, process_sets};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
 use hydrant_driver::{BackendError, TcpPort};
 use hydrant_placement::process_mapping;
-use hydrant_reactor::{Interest, Listener};
+use hydrant_reactor::Listener;
 
 use super::jobs::{Job, LocalRanks, count_ranks};
 use super::query::Query;
@@ -18,8 +20,14 @@ use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
 /// The only node's number.
 pub(super) const ALONE: u32 = 0;
 
-/// Resources of the ranks on this machine: launcher, port and query socket.
-type Prepared = (Option<Launcher>, Option<Listener<TcpPort>>, Option<Query>);
+/// Resources of the ranks on this machine.
+#[derive(Default)]
+struct Prepared {
+    launcher: Option<Launcher>,
+    port: Option<Listener<TcpPort>>,
+    pmix: Option<Listener<TcpPort>>,
+    query: Option<Listener<Query>>,
+}
 
 impl Engine<'_, '_> {
     /// Opens a job whose ranks all run on this machine. After an error nothing of the job remains.
@@ -55,12 +63,12 @@ impl Engine<'_, '_> {
         let all = count_ranks(&self.jobs) + u64::from(ranks.count());
         self.check_room(id, all, self.jobs.len() as u64 + 1)?;
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
-        let (mut launcher, port, query) = prepared.unwrap_or_default();
+        let Prepared { mut launcher, port, pmix, query } = prepared.unwrap_or_default();
         self.register(&record, spawn)?;
         if let Some(launcher) = &mut launcher {
             self.direct_clients(launcher, id, &record.name)?;
         }
-        let run = LocalRanks { ranks, launcher, next: None, port, query, draining: false };
+        let run = LocalRanks { ranks, launcher, next: None, port, pmix, query, draining: false };
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, spawn, run));
         match self.make_room(id) {
@@ -87,6 +95,7 @@ impl Engine<'_, '_> {
             TcpPort::open(addr)
         });
         let port = port.transpose()?;
+        let pmix = self.serves_pmix().then(|| TcpPort::open((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
         let query = options.mpi_psets.then(|| Query::open(name, self.node())).transpose()?;
         let psets = query.as_ref().zip(self.preload.as_deref());
         let psets = psets.map(|(query, library)| (query.address(), library.as_os_str()));
@@ -99,6 +108,7 @@ impl Engine<'_, '_> {
             jobid: name,
             host: self.host.as_ref(),
             pmi,
+            pmix: pmix.as_ref().map(TcpPort::addr),
             spawned: *ordinal > 0,
             psets,
             size: (size(programs)?, here.count()),
@@ -111,7 +121,18 @@ impl Engine<'_, '_> {
         let found = found.filter_map(|((program, end), checked)| Some((program, end, checked?))).collect();
         let launcher = Launcher::new(found, &options.bind, &setting, self.signals.ignored())?;
         let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
-        Ok((Some(launcher), port, query))
+        let pmix = pmix.map(|port| Listener::new(port, Token::Pmix(id.0), &self.poller)).transpose()?;
+        let query =
+            query.map(|query| Listener::new(query, Token::Queries(id.0), &self.poller)).transpose()?;
+        Ok(Prepared { launcher: Some(launcher), port, pmix, query })
+    }
+
+    /// Returns whether ranks may be PMIx clients. Data of PMIx ranks stay on their node, so all ranks must be here.
+    fn serves_pmix(&mut self) -> bool {
+        self.nodes.is_none()
+            && self.core.board().is_none()
+            && self.plan.options.sandbox.is_none()
+            && self.core.limits().commit_bytes > 0
     }
 
     /// Adds the client variables that depend on the registered job.
@@ -158,7 +179,7 @@ impl Engine<'_, '_> {
             spawn: asked_here,
             spawner: elsewhere.map_or("", |spawned| &spawned.spawner),
             lookup_wait: millis(options.lookup_wait),
-            remote_names: self.name_client.is_some() || self.nodes.is_some(),
+            remote_names: self.names.is_some() || self.nodes.is_some(),
             fence_warning: millis(options.fence_warning),
             ..JobSpec::new(record.id, &record.name, ranks)
         };
@@ -177,10 +198,6 @@ impl Engine<'_, '_> {
         let slots = job.slots();
         self.procs.make_room(slots.clone());
         self.streams.make_room(slots, job.ordinal, &self.sinks);
-        if let Some(query) = &job.run.query {
-            let token = Token::Queries(id.0);
-            self.poller.add(query, token, Interest::Read)?;
-        }
         self.open_files(id)
     }
 
@@ -199,8 +216,8 @@ impl Engine<'_, '_> {
             driver.close_job(id, now)?;
             self.outputs()?;
         }
-        if let Some(name_client) = &mut self.name_client {
-            name_client.forget(id);
+        if let Some(names) = &mut self.names {
+            names.forget(id, now)?;
         }
         let now = Time(self.now());
         self.core.handle(now, Input::DeregisterJob { job: id })?;

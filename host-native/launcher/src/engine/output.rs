@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use hydrant_control::Job;
 use hydrant_core::JobId;
+use rustix::process::Signal;
 
 use super::Engine;
 use super::jobs::is_over;
@@ -108,12 +109,15 @@ impl Engine<'_, '_> {
         let job = &mut self.jobs[id];
         let slots = job.slots();
         if !std::mem::replace(&mut job.run.draining, true) {
+            // Children of the ranks that are still there: they ignored SIGTERM, or run in the background.
+            self.procs.signal(slots.clone(), Signal::KILL);
             let now = self.now();
             let (sinks, poller) = (&mut self.sinks, &self.poller);
             self.streams.finish(slots.clone(), now, &mut self.buffer, sinks, poller);
             self.flush();
             // No more connections are accepted.
-            self.jobs[id].run.port = None;
+            let run = &mut self.jobs[id].run;
+            (run.port, run.pmix) = (None, None);
             // The last job stays registered. The server ends with it.
             if self.jobs.len() > 1 {
                 self.forget(id)?;

@@ -7,6 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use hydrant_core::JobId;
+use hydrant_driver::ACCEPT_MAX;
 use hydrant_reactor::peer_user;
 use rustix::process::geteuid;
 
@@ -38,18 +39,31 @@ impl Query {
         format!("@{}", self.name)
     }
 
-    /// Accepts the next connection of this user. Connections of other users are closed.
-    fn accept(&self) -> io::Result<Option<UnixStream>> {
+    /// Accepts the next connection. Connections of other users are closed.
+    fn accept(&self) -> io::Result<Visitor> {
         loop {
             match self.listener.accept() {
-                Ok((stream, _)) if peer_user(&stream)? == geteuid().as_raw() => return Ok(Some(stream)),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Ok((stream, _)) if peer_user(&stream)? == geteuid().as_raw() => {
+                    return Ok(Visitor::Admitted(stream));
+                }
+                Ok(_) => return Ok(Visitor::Foreign),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Visitor::None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
     }
+}
+
+/// Result of accepting a connection.
+#[derive(Debug)]
+enum Visitor {
+    /// A connection of this user.
+    Admitted(UnixStream),
+    /// A connection of another user, which is closed.
+    Foreign,
+    /// No connection is pending.
+    None,
 }
 
 impl AsFd for Query {
@@ -59,17 +73,23 @@ impl AsFd for Query {
 }
 
 impl Engine<'_, '_> {
-    /// Accepts pending query connections.
+    /// Accepts pending query connections, at most [`ACCEPT_MAX`]. More may be pending; the socket stays readable then.
     pub(super) fn accept_queries(&mut self, id: JobId) -> Result<(), RunError> {
-        while let Some(query) = self.jobs.get(id).and_then(|job| job.run.query.as_ref()) {
-            match query.accept() {
-                Ok(Some(stream)) => self.open_aside(stream, id)?,
-                Ok(None) => break,
+        for _ in 0..ACCEPT_MAX {
+            let Some(query) = self.jobs.get(id).and_then(|job| job.run.query.as_ref()) else { break };
+            match query.socket().accept() {
+                Ok(Visitor::Admitted(stream)) => self.open_aside(stream, id)?,
+                Ok(Visitor::Foreign) => {}
+                Ok(Visitor::None) => break,
                 Err(error) => {
-                    // An open socket would stay ready without end. After it is closed, new queries are refused by the
-                    // system.
-                    self.sinks.print(&format!("takes no more queries about process sets: {error}"));
-                    self.jobs[id].run.query = None;
+                    if !self.displace(&error)? {
+                        self.sinks.print(&format!("paused accepting queries about process sets: {error}"));
+                        let now = self.now();
+                        if let Some(query) = self.jobs.get_mut(id).and_then(|job| job.run.query.as_mut()) {
+                            query.pause(&self.poller, now);
+                        }
+                    }
+                    break;
                 }
             }
         }
@@ -93,12 +113,12 @@ mod tests {
     #[test]
     fn one_connects_by_the_name_that_ranks_are_given() {
         let query = Query::open(&format!("test-{}", std::process::id()), 0).unwrap();
-        assert!(query.accept().unwrap().is_none());
+        assert!(matches!(query.accept(), Ok(Visitor::None)));
         let address = query.address();
         let name = address.strip_prefix('@').unwrap();
         let connect = || UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap());
         let client = connect().unwrap();
-        let accepted = query.accept().unwrap().expect("this user's own connection");
+        let Ok(Visitor::Admitted(accepted)) = query.accept() else { panic!("this user's own connection") };
         assert_eq!(socket_peercred(&accepted).unwrap().pid, rustix::process::getpid());
         drop((query, client));
         assert_eq!(connect().unwrap_err().kind(), io::ErrorKind::ConnectionRefused, "nothing is left behind");

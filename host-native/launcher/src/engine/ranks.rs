@@ -216,8 +216,8 @@ impl Engine<'_, '_> {
             self.status.record_failure(code);
         }
         let reported = self.handle_at_daemon(DaemonEvent::RankExited { job: id, rank: Rank(rank), exit });
-        self.drop_lookups(id, Rank(rank));
-        received.and(reported)?;
+        let dropped = self.drop_lookups(id, Rank(rank));
+        received.and(reported).and(dropped)?;
         let now = Time(self.now());
         self.core.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
         self.outputs()

@@ -1,11 +1,12 @@
 //! Between the PMI connections and the engine.
 
 use std::fmt::Display;
+use std::io;
 
 use hydrant_control::{DaemonEvent, stalled_line};
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, JobId, Rank};
-use hydrant_driver::{CloseReason, Event, OVERRUN};
+use hydrant_driver::{CloseReason, Event, LAST_READS, OVERRUN, is_out_of_files};
 use hydrant_reactor::Key;
 use rustix::fd::OwnedFd;
 
@@ -40,9 +41,9 @@ impl Engine<'_, '_> {
         self.outputs()
     }
 
-    /// Reads all that a connection has, and answers it.
-    fn read_out(&mut self, conn: ConnId) -> Result<(), RunError> {
-        loop {
+    /// Reads at most `reads` times from a connection, and answers it.
+    fn read_out(&mut self, conn: ConnId, reads: usize) -> Result<(), RunError> {
+        for _ in 0..reads {
             let now = self.now();
             let Some(driver) = self.core.driver() else { return Ok(()) };
             let more = driver.read(conn, now)?;
@@ -51,6 +52,7 @@ impl Engine<'_, '_> {
                 return Ok(());
             }
         }
+        Ok(())
     }
 
     /// Handles all events of the server.
@@ -95,7 +97,7 @@ impl Engine<'_, '_> {
                 if self.is_daemon() {
                     self.handle_at_daemon(DaemonEvent::Upcall { upcall, job, rank, protocol, request })?;
                 } else {
-                    self.ask_name_server(upcall, (job, rank), (protocol, request));
+                    self.ask_name_service(upcall, (job, rank), (protocol, request))?;
                 }
             }
             Event::KillRank { job, rank, code, message } => self.end_rank(job, rank, code, message)?,
@@ -164,13 +166,13 @@ impl Engine<'_, '_> {
 
     /// Reads the last requests of a rank whose process has ended.
     pub(super) fn hear_out(&mut self, job: JobId, rank: u32) -> Result<(), RunError> {
-        if self.jobs[job].run.port.is_some() {
+        if self.jobs[job].run.ports().next().is_some() {
             // Its connection may not have been accepted yet.
             self.accept(job)?;
             let incoming: Vec<ConnId> =
                 self.core.driver().into_iter().flat_map(|driver| driver.incoming(job)).collect();
             for conn in incoming {
-                self.read_out(conn)?;
+                self.read_out(conn, 1)?;
             }
         }
         let now = self.now();
@@ -180,28 +182,58 @@ impl Engine<'_, '_> {
         if driver.flush(conn, now, &self.poller)? {
             self.outputs()?;
         }
-        self.read_out(conn)
+        self.read_out(conn, LAST_READS)
     }
 
     /// Accepts connections at the port of a job.
     pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
         let now = self.now();
         let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
-        let Some(port) = &mut job.run.port else { return Ok(()) };
         let mut admitted = Vec::new();
-        if let Err(error) = port.socket().accept(&mut admitted) {
-            self.sinks.print(&format!("paused accepting connections: {error}"));
-            port.pause(&self.poller, now);
+        let mut failed = None;
+        for (at, port) in job.run.ports_mut().enumerate().filter(|(_, port)| port.deadline().is_none()) {
+            if let Err(error) = port.socket().accept(&mut admitted) {
+                failed = Some((at, error));
+            }
         }
         for stream in admitted {
             self.open_conn(stream.into(), id, None)?;
         }
-        Ok(())
+        match failed {
+            Some((at, error)) if !self.displace(&error)? => {
+                self.sinks.print(&format!("paused accepting connections: {error}"));
+                if let Some(port) = self.jobs.get_mut(id).and_then(|job| job.run.ports_mut().nth(at)) {
+                    port.pause(&self.poller, now);
+                }
+                Ok(())
+            }
+            // The port stays readable, so the next turn accepts in place of the client that was displaced.
+            _ => Ok(()),
+        }
     }
 
-    /// Listens on the ports again that have rested.
+    /// Closes the oldest connection whose client has not introduced itself, if `error` is a lack of descriptors. Returns
+    /// whether a connection was closed.
+    pub(super) fn displace(&mut self, error: &io::Error) -> Result<bool, RunError> {
+        let now = self.now();
+        let displaced = match self.core.driver() {
+            Some(driver) if is_out_of_files(error) => driver.displace(now)?,
+            _ => false,
+        };
+        self.outputs()?;
+        Ok(displaced)
+    }
+
+    /// Ends the pauses of listening sockets whose time has passed.
     pub(super) fn resume_ports(&mut self, now: u64) -> Result<(), RunError> {
-        let mut ports = self.jobs.iter_mut().filter_map(|job| job.run.port.as_mut());
-        Ok(ports.try_for_each(|port| port.resume(&self.poller, now))?)
+        for job in self.jobs.iter_mut() {
+            for port in job.run.ports_mut() {
+                port.resume(&self.poller, now)?;
+            }
+            if let Some(query) = &mut job.run.query {
+                query.resume(&self.poller, now)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -65,7 +65,7 @@ impl<'s> PmiServer<'s> {
     pub(super) fn handle_timeout(&mut self, now: u64) -> Result<bool, RunError> {
         match self {
             PmiServer::Local(driver) => Ok(driver.handle_timeout(now)?),
-            PmiServer::Board(board) => Ok(board.handle_timeout().map(|()| false)?),
+            PmiServer::Board(board) => Ok(board.handle_timeout()?),
         }
     }
 

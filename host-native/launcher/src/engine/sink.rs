@@ -16,6 +16,10 @@ use rustix::io::Errno;
 
 use super::token::Token;
 
+/// Bytes pending on standard error from which on lines of the launcher are dropped: the ranks' output and, beside it, a
+/// long report.
+const LINES_MAX: usize = 1 << 20;
+
 /// The number of a sink.
 pub(crate) type SinkId = usize;
 
@@ -30,6 +34,8 @@ pub(crate) struct Sinks {
     dirty: Vec<SinkId>,
     /// Sinks that got room or closed since the last call of [`Sinks::changed`].
     changed: Vec<SinkId>,
+    /// Number of the launcher's lines that were dropped since the last notice about them.
+    lost_lines: usize,
     /// Pending output for the head, in order. None on a node that writes its own output.
     uplink: Option<Vec<Said>>,
 }
@@ -72,14 +78,14 @@ impl Sinks {
         }
         let stderr = all.len() - 1;
         let (files, dirty, changed) = (HashMap::new(), Vec::new(), Vec::new());
-        Ok(Sinks { all, stdout: 0, stderr, files, dirty, changed, uplink: None })
+        Ok(Sinks { all, stdout: 0, stderr, files, dirty, changed, lost_lines: 0, uplink: None })
     }
 
     /// The head of several nodes takes everything.
     pub(crate) fn uplink() -> Sinks {
         let all = vec![Sink::new(Writer::closed())];
         let (files, dirty, changed) = (HashMap::new(), Vec::new(), Vec::new());
-        Sinks { all, stdout: 0, stderr: 0, files, dirty, changed, uplink: Some(Vec::new()) }
+        Sinks { all, stdout: 0, stderr: 0, files, dirty, changed, lost_lines: 0, uplink: Some(Vec::new()) }
     }
 
     /// Takes the pending output for the head.
@@ -165,15 +171,43 @@ impl Sinks {
         if let Some(said) = &mut self.uplink {
             return said.push(Said::Line(line.to_owned()));
         }
+        if self.drops_lines(line) {
+            return;
+        }
         if self.all[self.stderr].open_line.is_some() {
             self.put(self.stderr, LAUNCHER, b"\n");
         }
         line.lines().for_each(|line| self.note("hydrant", line));
     }
 
-    /// Writes a message with the name of its sender to standard error.
+    /// Writes a message with the name of its sender to standard error. Drops and counts it if [`LINES_MAX`] bytes are
+    /// pending.
     pub(crate) fn note(&mut self, name: &str, text: &str) {
+        if self.drops_lines(text) {
+            return;
+        }
         self.put(self.stderr, LAUNCHER, format!("{name}: {text}\n").as_bytes());
+    }
+
+    /// Returns whether standard error has no room for lines of the launcher. Counts those of `text` as dropped then.
+    fn drops_lines(&mut self, text: &str) -> bool {
+        let is_full = self.uplink.is_none() && self.all[self.stderr].writer.pending() >= LINES_MAX;
+        if is_full {
+            self.lost_lines += text.lines().count();
+        }
+        is_full
+    }
+
+    /// Writes how many lines were dropped, once standard error has room for ranks again.
+    fn report_lost_lines(&mut self) {
+        let stderr = &self.all[self.stderr];
+        if self.lost_lines > 0 && !stderr.writer.is_full() {
+            let count = std::mem::take(&mut self.lost_lines);
+            self.note(
+                "hydrant",
+                &format!("{count} lines are missing here, because standard error was not read"),
+            );
+        }
     }
 
     /// Adds a stream to those that wait for room in the sink.
@@ -190,8 +224,11 @@ impl Sinks {
 
     /// Writes pending output of one sink.
     pub(crate) fn flush_one(&mut self, id: SinkId, poller: &Poller) {
+        self.all[id].writer.flush(Token::Sink(id as u32), poller);
+        if id == self.stderr {
+            self.report_lost_lines();
+        }
         let sink = &mut self.all[id];
-        sink.writer.flush(Token::Sink(id as u32), poller);
         sink.close_unused();
         if sink.state() != State::Open || (!sink.is_full() && !sink.held.is_empty()) {
             self.changed.push(id);
@@ -345,6 +382,34 @@ mod tests {
         drop((sinks, out));
         total += io::copy(&mut out_read, &mut io::sink()).unwrap() as usize;
         assert_eq!(total, lines * 4096);
+    }
+
+    #[test]
+    fn lines_of_the_launcher_are_bounded_and_counted() {
+        let poller = Poller::new().unwrap();
+        let ((_out_read, out), (mut err_read, err)) = (pipe(), pipe());
+        let mut sinks = sinks_over(&out, &err);
+        let line = "x".repeat(1 << 10);
+        // Four times as much as fits.
+        for _ in 0..4 * LINES_MAX / line.len() {
+            sinks.print(&line);
+            sinks.flush(&poller);
+        }
+        assert!(sinks.all[sinks.stderr].writer.pending() < LINES_MAX + 2 * line.len());
+        let mut text = Vec::new();
+        let mut buffer = vec![0; 65536];
+        while !sinks.are_empty() {
+            let len = err_read.read(&mut buffer).unwrap();
+            text.extend_from_slice(&buffer[..len]);
+            sinks.flush_one(sinks.stderr, &poller);
+        }
+        drop((sinks, err));
+        err_read.read_to_end(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let (kept, notice) = text.trim_end().rsplit_once('\n').unwrap();
+        let lost = 4 * LINES_MAX / line.len() - kept.lines().count();
+        let expected = format!("hydrant: {lost} lines are missing here, because standard error was not read");
+        assert_eq!(notice, expected);
     }
 
     #[test]

@@ -10,8 +10,6 @@ pub(super) const LINKS: KeyRange = KeyRange(1);
 pub(super) const CONNS: KeyRange = KeyRange(2);
 /// Connections to the name service.
 pub(super) const NAME_CLIENT: KeyRange = KeyRange(3);
-/// Connections of a name service within this process.
-pub(super) const NAME_SERVER: KeyRange = KeyRange(4);
 
 /// Descriptor that a key identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +18,8 @@ pub(super) enum Token {
     Signals,
     /// The PMI port of this job number.
     Listener(u32),
+    /// The PMIx port of this job number.
+    Pmix(u32),
     /// The query socket of this job number.
     Queries(u32),
     /// The output stream of this number.
@@ -38,8 +38,6 @@ pub(super) enum Token {
     Links(Key),
     /// A connection to the name service.
     NameClient(Key),
-    /// A connection of the name service within this process.
-    NameServer(Key),
 }
 
 impl From<Token> for Key {
@@ -53,7 +51,8 @@ impl From<Token> for Key {
             Token::Terminal => (5, 0),
             Token::Stdin => (6, 0),
             Token::Board => (7, 0),
-            Token::Conn(key) | Token::Links(key) | Token::NameClient(key) | Token::NameServer(key) => {
+            Token::Pmix(job) => (8, job),
+            Token::Conn(key) | Token::Links(key) | Token::NameClient(key) => {
                 return key;
             }
         };
@@ -70,9 +69,6 @@ impl Token {
         if NAME_CLIENT.contains(key) {
             return Some(Token::NameClient(key));
         }
-        if NAME_SERVER.contains(key) {
-            return Some(Token::NameServer(key));
-        }
         if CONNS.contains(key) {
             return Some(Token::Conn(key));
         }
@@ -86,6 +82,7 @@ impl Token {
             5 => Token::Terminal,
             6 => Token::Stdin,
             7 => Token::Board,
+            8 => Token::Pmix(index),
             _ => return None,
         })
     }
@@ -100,6 +97,7 @@ mod tests {
         for token in [
             Token::Signals,
             Token::Listener(3),
+            Token::Pmix(5),
             Token::Queries(4),
             Token::Stream(7),
             Token::Sink(1),
@@ -109,11 +107,10 @@ mod tests {
             Token::Conn(CONNS.key(0, u32::MAX)),
             Token::Links(LINKS.key(4, 9)),
             Token::NameClient(NAME_CLIENT.key(0, 2)),
-            Token::NameServer(NAME_SERVER.key(0, u32::MAX)),
         ] {
             assert_eq!(Token::of(token.into()), Some(token));
         }
-        assert_eq!(Token::of(OWN.key(8, 0)), None);
-        assert_eq!(Token::of(KeyRange(5).key(0, 0)), None);
+        assert_eq!(Token::of(OWN.key(9, 0)), None);
+        assert_eq!(Token::of(KeyRange(4).key(0, 0)), None);
     }
 }

@@ -10,6 +10,7 @@ mod spawn_info;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -30,6 +31,8 @@ pub(crate) use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError};
 const PMI_FD: RawFd = 3;
 /// Variable with libraries that the dynamic loader loads first.
 const PRELOAD: &str = "LD_PRELOAD";
+/// Variable that chooses MPICH's version of PMI, and its older names.
+const MPICH_PMI_VERSION: [&str; 3] = ["MPIR_CVAR_PMI_VERSION", "MPICH_PMI_VERSION", "MPIR_PARAM_PMI_VERSION"];
 /// Variable that disables buffering of standard output in libgfortran.
 const GFORTRAN_UNBUFFERED: &str = "GFORTRAN_UNBUFFERED_PRECONNECTED";
 
@@ -106,6 +109,8 @@ pub(crate) struct JobEnvironment<'a> {
     pub(crate) host: &'a OsStr,
     /// Address of the PMI server.
     pub(crate) pmi: PmiAddress,
+    /// Address of the PMIx server, if there is one.
+    pub(crate) pmix: Option<SocketAddr>,
     /// For `--mpi-psets`: address for queries, and the library to preload.
     pub(crate) psets: Option<(String, &'a OsStr)>,
     /// Whether another job spawned this one.
@@ -228,6 +233,10 @@ fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Re
         own.push((PRELOAD, preload::before(library, others)));
     }
     let mut numbered = vec![("PMI_RANK", RankNumber::Rank), ("MPI_LOCALRANKID", RankNumber::Local)];
+    if let Some(address) = setting.pmix {
+        pmix_variables(env, setting.jobid, address, &mut own);
+        numbered.push(("PMIX_RANK", RankNumber::Rank));
+    }
     match &setting.pmi {
         PmiAddress::Inherited => own.push(("PMI_FD", PMI_FD.to_string().into())),
         PmiAddress::Port(address) => {
@@ -247,6 +256,32 @@ fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Re
         shared.push(variable(OsStr::new(name), value)?);
     }
     Ok(EnvBlock::new(shared, &numbered))
+}
+
+/// Adds the variables by which libpmix and Open MPI find the server. They choose PMIx, others choose PMI.
+fn pmix_variables(
+    env: &[(OsString, OsString)],
+    jobid: &str,
+    address: SocketAddr,
+    own: &mut Vec<(&str, OsString)>,
+) {
+    own.push(("PMIX_NAMESPACE", jobid.into()));
+    // One for each version of the data format. A client takes the latest that it knows.
+    for name in ["PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21"] {
+        own.push((name, format!("hydrant.0;tcp4://{address}").into()));
+    }
+    own.extend([
+        // Others expect job data in shared memory.
+        ("PMIX_GDS_MODULE", "hash".into()),
+        ("PMIX_SECURITY_MODE", "native".into()),
+        ("PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC".into()),
+        // Open MPI 4 is a singleton without a variable of a launcher that it knows. This one also leaves binding alone.
+        ("JSM_JSRUN_PORT", "1".into()),
+    ]);
+    // MPICH 5 refuses to choose between PMI and PMIx.
+    if !MPICH_PMI_VERSION.iter().any(|known| env.iter().any(|(name, _)| name == known)) {
+        own.push((MPICH_PMI_VERSION[0], "1".into()));
+    }
 }
 
 fn variable(name: &OsStr, value: &OsStr) -> Result<CString, LaunchError> {

@@ -1,8 +1,10 @@
 //! Programs of a spawn request and their info keys (MPI 4.1, 11.8.4).
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use hydrant_core::info::value::{list, strip};
@@ -11,6 +13,9 @@ use hydrant_placement::is_name_of;
 
 use super::soft;
 use crate::plan::{OWN_VARIABLES, Program};
+
+/// Longest file of info key `file`, in bytes.
+const FILE_MAX: u64 = 64 * 1024;
 
 /// Program of a spawn request.
 #[derive(Debug)]
@@ -40,6 +45,12 @@ pub(crate) enum SpawnInfoError {
     /// File of info key `file` that cannot be read.
     #[error("file {}: {why}", .file.display())]
     File { file: PathBuf, why: io::Error },
+    /// File of info key `file` that is a device, a pipe, a socket or a directory.
+    #[error("file {}: not a regular file", .0.display())]
+    NotRegular(PathBuf),
+    /// File of info key `file` that exceeds the limit.
+    #[error("file {}: longer than {FILE_MAX} bytes, the limit of info key file", .0.display())]
+    FileTooLong(PathBuf),
     /// Line of that file without a pair.
     #[error("file {} line {line}: expected KEY=VALUE with an info key", .file.display())]
     Line { file: PathBuf, line: usize },
@@ -51,6 +62,7 @@ impl SpawnInfoError {
         let errno = match self {
             SpawnInfoError::Host { .. } => libc::EHOSTUNREACH,
             SpawnInfoError::File { why, .. } => why.raw_os_error().unwrap_or(libc::EIO),
+            SpawnInfoError::FileTooLong(_) => libc::EFBIG,
             _ => libc::EINVAL,
         };
         errno.try_into().unwrap_or(u8::MAX)
@@ -167,7 +179,7 @@ fn assign(env: &mut Vec<(OsString, OsString)>, line: &[u8]) -> Result<(), SpawnI
 
 /// Reads the pairs of a file: `KEY=VALUE`, one per line. Empty lines and lines that start with `#` are skipped.
 fn read_file(file: &Path) -> Result<Vec<(OsString, OsString)>, SpawnInfoError> {
-    let text = std::fs::read(file).map_err(|why| SpawnInfoError::File { file: file.to_owned(), why })?;
+    let text = read_regular(file)?;
     let mut pairs = Vec::new();
     for (line, text) in (1..).zip(text.split(|&byte| byte == b'\n')) {
         let text = text.trim_ascii();
@@ -182,8 +194,28 @@ fn read_file(file: &Path) -> Result<Vec<(OsString, OsString)>, SpawnInfoError> {
     Ok(pairs)
 }
 
+/// Reads a regular file of at most [`FILE_MAX`] bytes. The rank names the file, so neither the open of a pipe without a
+/// writer nor a device without an end may hold the launcher up.
+fn read_regular(path: &Path) -> Result<Vec<u8>, SpawnInfoError> {
+    let failed = |why| SpawnInfoError::File { file: path.to_owned(), why };
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(SpawnInfoError::NotRegular(path.to_owned()));
+    }
+    let mut text = Vec::new();
+    // The length in the metadata may be wrong: files of /proc have none, and others grow.
+    file.take(FILE_MAX + 1).read_to_end(&mut text).map_err(failed)?;
+    if text.len() as u64 > FILE_MAX {
+        return Err(SpawnInfoError::FileTooLong(path.to_owned()));
+    }
+    Ok(text)
+}
+
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{FileType, Mode};
+
     use super::*;
 
     fn spawner() -> Program {
@@ -255,6 +287,29 @@ mod tests {
         );
         assert!(matches!(error, SpawnInfoError::Line { line: 2, .. }), "{error}");
         assert_eq!(requested(&[("file", name)]).unwrap_err().errno(), libc::ENOENT as u8);
+    }
+
+    #[test]
+    fn only_a_regular_file_of_bounded_length_is_read() {
+        let dir = std::env::temp_dir().join(format!("hydrant-spawn-file-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (fifo, long) = (dir.join("fifo"), dir.join("long"));
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let error = |path: &Path| requested(&[("file", path.to_str().unwrap())]).unwrap_err();
+        let irregular = [&fifo, &dir, Path::new("/dev/zero")].map(error);
+        std::fs::write(&long, vec![b'\n'; FILE_MAX as usize]).unwrap();
+        let fits = requested(&[("file", long.to_str().unwrap())]).is_ok();
+        std::fs::write(&long, vec![b'\n'; FILE_MAX as usize + 1]).unwrap();
+        let too_long = error(&long);
+        std::fs::remove_dir_all(&dir).unwrap();
+        for error in irregular {
+            assert!(matches!(error, SpawnInfoError::NotRegular(_)), "{error}");
+            assert_eq!(error.errno(), libc::EINVAL as u8);
+        }
+        assert!(fits);
+        assert_eq!(too_long.errno(), libc::EFBIG as u8);
+        let text = too_long.to_string();
+        assert!(text.ends_with("long: longer than 65536 bytes, the limit of info key file"), "{text}");
     }
 
     #[test]

@@ -14,7 +14,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::error::{PATIENCE, RECORDING};
+use super::heartbeat::{Due, Heartbeat};
 use super::{BoardError, BoardRecording, Connection, ConnectionError};
+
+/// Description of the requests that show whether the board answers.
+const HEARTBEAT: &str = "a heartbeat";
 
 /// Connection to a board that serves one job for this host.
 #[derive(Debug)]
@@ -31,6 +35,7 @@ pub struct Board {
     events: VecDeque<Event>,
     /// Lines to print.
     lines: VecDeque<String>,
+    heartbeat: Heartbeat,
     start: Instant,
     record: Vec<u8>,
     /// Recording of the board, if one is requested.
@@ -108,14 +113,16 @@ impl Event {
 }
 
 impl Board {
-    /// Connects to a board's management port, `HOST:PORT` or `HOST`, and performs the handshake.
+    /// Connects to a board's management port, `HOST:PORT` or `HOST`, and performs the handshake. While the board serves a
+    /// job it is lost if it does not answer for `heartbeat`.
     ///
     /// # Errors
     /// The connection failed, or the board has another protocol version.
-    pub fn connect(target: &str) -> Result<Board, BoardError> {
+    pub fn connect(target: &str, heartbeat: Duration) -> Result<Board, BoardError> {
         let unreachable = |why| BoardError::Unreachable { target: target.to_owned(), why };
         let stream = reach(target).map_err(unreachable)?;
         let addr = stream.peer_addr().map_err(unreachable)?;
+        let start = Instant::now();
         let mut board = Board {
             addr,
             link: Connection::new(stream).map_err(unreachable)?,
@@ -126,7 +133,8 @@ impl Board {
             asked: VecDeque::new(),
             events: VecDeque::new(),
             lines: VecDeque::new(),
-            start: Instant::now(),
+            heartbeat: Heartbeat::new(heartbeat, start),
+            start,
             record: Vec::new(),
             recording: None,
         };
@@ -143,7 +151,7 @@ impl Board {
 
     /// Has the board recorded to that file, from before its first job on.
     pub fn record(&mut self, target: &str, path: &Path) -> Result<(), BoardError> {
-        let mut board = Board::connect(target)?;
+        let mut board = Board::connect(target, self.heartbeat.timeout)?;
         board.done(RECORDING, &Request::Record)?;
         self.recording = Some(BoardRecording::new(board.link, path)?);
         Ok(())
@@ -291,7 +299,10 @@ impl Board {
             let mut record = std::mem::take(&mut self.record);
             let came = self.link.flush().and_then(|()| self.link.fill());
             match came.and_then(|()| self.link.next(&mut record)) {
-                Ok(true) => return Ok(record),
+                Ok(true) => {
+                    self.heartbeat.heard(Instant::now());
+                    return Ok(record);
+                }
                 Ok(false) => {}
                 Err(why) => return Err(self.lost(&why)),
             }
@@ -321,7 +332,12 @@ impl Board {
                 let what = asked.map_or("a request", |asked| asked.what);
                 return Err(BoardError::Refused { addr: self.addr, what, why });
             }
-            Report::Job(ref report) => self.lines.push_back(job_line(report)),
+            Report::Job(ref report) => {
+                self.heartbeat.answered(report);
+                if asked.is_none_or(|asked| asked.what != HEARTBEAT) {
+                    self.lines.push_back(job_line(report));
+                }
+            }
             Report::Board(ref report) => self.lines.push_back(board_line(report)),
             Report::Joined { rank, .. } => self.events.push_back(Event::Joined { rank }),
             Report::End { cause, message, .. } => {
@@ -366,6 +382,7 @@ impl Board {
             let mut record = std::mem::take(&mut self.record);
             let more = self.link.next(&mut record).map_err(|why| self.lost(&why))?;
             if more {
+                self.heartbeat.heard(Instant::now());
                 let report = manage::decode::<Report<'_>>(&record).map_err(|why| self.lost(&why.into()))?;
                 self.handle_report(&report)?;
             }
@@ -386,6 +403,7 @@ impl Board {
             ..OpenJob::new(spec.name, spec.size)
         };
         let (ours, size) = (spec.job, spec.size);
+        self.heartbeat.fence_warning = Duration::from_millis(spec.fence_warning);
         self.ask("the job", &Request::Open(open), |board, report| match *report {
             Report::Opened { job: theirs, port } => {
                 board.job = Some(Job { ours, theirs, size, port, exited: 0, ended: None, over: false });
@@ -429,7 +447,12 @@ impl Board {
     fn expected(&self) -> Option<Asked> {
         let ended = self.job.filter(|job| !job.over).and_then(|job| job.ended);
         let over = ended.map(|since| Asked { what: "the end of the job", since });
-        self.asked.front().copied().or(over)
+        self.asked.iter().find(|asked| asked.what != HEARTBEAT).copied().or(over)
+    }
+
+    /// Returns the number of the job on the board, while the board has to answer heartbeats.
+    fn watched(&self) -> Option<JobId> {
+        self.job.filter(|job| !job.over).map(|job| job.theirs)
     }
 
     /// Returns a description of the expected report if it is overdue.
@@ -473,18 +496,38 @@ impl Board {
     /// Returns the time of the next [`handle_timeout`](Board::handle_timeout), in milliseconds since the connection.
     /// The clock of the engine starts slightly later.
     pub fn poll_at(&self) -> Option<u64> {
-        let since = self.expected()?.since.saturating_duration_since(self.start);
-        Some((since + PATIENCE).as_millis() as u64 + 1)
+        let answer = self.expected().map(|asked| asked.since + PATIENCE);
+        let heartbeat = self.watched().map(|_| self.heartbeat.deadline());
+        let at = [answer, heartbeat].into_iter().flatten().min()?;
+        Some(at.saturating_duration_since(self.start).as_millis() as u64 + 1)
     }
 
-    /// Checks that the board answers in time.
+    /// Checks that the board answers in time, and sends heartbeats. Received records are to be handled before. Returns
+    /// whether there is a line to print.
     ///
     /// # Errors
-    /// It does not.
-    pub fn handle_timeout(&self) -> Result<(), BoardError> {
-        match self.overdue() {
-            Some(what) => Err(BoardError::Silent { addr: self.addr, what }),
-            None => Ok(()),
+    /// The board does not answer.
+    pub fn handle_timeout(&mut self) -> Result<bool, BoardError> {
+        if let Some(what) = self.overdue() {
+            return Err(BoardError::Silent { addr: self.addr, what });
+        }
+        let Some(job) = self.watched() else { return Ok(false) };
+        let now = Instant::now();
+        match self.heartbeat.due(now) {
+            Due::Nothing => Ok(false),
+            Due::Send => {
+                self.heartbeat.sent(now);
+                self.send(HEARTBEAT, &Request::Job { job }).map(|()| false)
+            }
+            Due::Report => {
+                let silence = self.heartbeat.silence(self.heartbeat.report_after());
+                self.lines.push_back(format!("the board {} at {} {silence}", self.name, self.addr));
+                Ok(true)
+            }
+            Due::Lost => {
+                let silence = self.heartbeat.silence(self.heartbeat.timeout);
+                Err(BoardError::Frozen { name: self.name.clone(), addr: self.addr, silence })
+            }
         }
     }
 

@@ -8,6 +8,8 @@ use hydrant_core::manage::{self, Error, STALL_MS};
 use hydrant_core::{Fault, Limit};
 use hydrant_record::WriteError;
 
+use super::heartbeat::Silence;
+
 /// Time for a board to reply.
 pub(super) const PATIENCE: Duration = Duration::from_millis(STALL_MS);
 /// Description of [`Request::Record`](hydrant_core::manage::Request::Record) in error messages.
@@ -45,7 +47,17 @@ pub enum BoardError {
     /// The board's recording cannot be written.
     #[error(transparent)]
     Recording(#[from] WriteError),
-    /// It does not answer.
+    /// It does not answer heartbeats.
+    #[error("the board {name} at {addr} {silence}")]
+    Frozen {
+        /// Its name.
+        name: String,
+        /// Its management port.
+        addr: SocketAddr,
+        /// Time without an answer.
+        silence: Silence,
+    },
+    /// It does not answer a request.
     #[error("the board at {addr} has not answered for {} s: {what}", PATIENCE.as_secs())]
     Silent {
         /// Its management port.

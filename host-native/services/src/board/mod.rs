@@ -3,6 +3,7 @@
 mod client;
 mod connection;
 mod error;
+mod heartbeat;
 mod recording;
 #[cfg(test)]
 mod tests;
@@ -10,4 +11,5 @@ mod tests;
 pub use client::{Board, Event as BoardEvent};
 pub(crate) use connection::{Connection, ConnectionError};
 pub use error::BoardError;
+pub use heartbeat::Silence;
 use recording::BoardRecording;

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use hydrant_core::manage::{PREFIX, RECORD_MAX, Report, VERSION, Welcome, encode};
 use hydrant_core::server::JobSpec;
@@ -44,7 +45,7 @@ fn heard(event: Report<'static>) -> Result<bool, String> {
         answer(&mut stream, &[event, Report::Opened { job: JOB, port: 1 }]);
         stream
     });
-    let mut host = Board::connect(&target).unwrap();
+    let mut host = Board::connect(&target, Duration::from_secs(30)).unwrap();
     host.handle(&Input::RegisterJob(JobSpec::new(JOB, "job", 2))).unwrap();
     let stream = board.join().unwrap();
     let said = host.event().map(|event| event.is_some()).map_err(|why| why.to_string());

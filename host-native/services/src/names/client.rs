@@ -1,24 +1,22 @@
-//! Connections of a run to the name server.
+//! Connections of a run to the name server of another process.
 //!
 //! Each job that publishes has its own connection, so that its names are removed when the job ends. Each look-up has
 //! its own connection, so that a look-up that waits delays no other. No function blocks.
 
-use std::fmt;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use hydrant_core::JobId;
-use hydrant_reactor::{Error, Interest, Key, KeyRange, Poller};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use hydrant_reactor::{Interest, Key, KeyRange, Poller};
 
 use super::NameServiceError;
-use super::request::{Answer, Connection, Request};
+use super::request::{Answer, Connection, Purpose, Request};
 use super::socket::join;
 
 /// The connections of a run.
 #[derive(Debug)]
 pub struct NameClient {
-    service: Service,
+    /// The daemon's socket.
+    path: PathBuf,
     keys: KeyRange,
     /// Connections by number. Gaps are free.
     links: Vec<Option<Line>>,
@@ -27,53 +25,12 @@ pub struct NameClient {
     news: Vec<String>,
 }
 
-/// Location of the names.
-#[derive(Debug)]
-enum Service {
-    /// Name server with this socket.
-    Server(PathBuf),
-    /// In this process: ends of connections that its name service has not taken yet.
-    Within(Vec<OwnedFd>),
-}
-
-impl Service {
-    fn join(&mut self) -> Result<OwnedFd, NameServiceError> {
-        match self {
-            Service::Server(path) => join(path),
-            Service::Within(fresh) => {
-                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-                let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-                    .map_err(Error::during("cannot make a socket for names"))?;
-                fresh.push(theirs);
-                Ok(ours)
-            }
-        }
-    }
-}
-
-impl fmt::Display for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Service::Server(path) => write!(f, "the name server at {}", path.display()),
-            Service::Within(_) => f.write_str("the name server of this run"),
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Line {
     link: Connection,
     purpose: Purpose,
     /// Readiness that the poller reports.
     interest: Interest,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    /// Publish and unpublish requests of this job.
-    Names(JobId),
-    /// A single look-up.
-    Lookup,
 }
 
 impl NameClient {
@@ -87,31 +44,15 @@ impl NameClient {
         keys: KeyRange,
         poller: &Poller,
     ) -> Result<NameClient, NameServiceError> {
-        let mut universe = NameClient::of(Service::Server(path.to_owned()), keys);
-        universe.open(Purpose::Names(first), poller)?;
-        Ok(universe)
-    }
-
-    /// Names that a [`NameService`](super::NameService) in this process keeps, which is to be given its ends of connections.
-    pub fn within(keys: KeyRange) -> NameClient {
-        NameClient::of(Service::Within(Vec::new()), keys)
-    }
-
-    fn of(service: Service, keys: KeyRange) -> NameClient {
-        NameClient { service, keys, links: Vec::new(), answers: Vec::new(), news: Vec::new() }
-    }
-
-    /// The name service's ends of connections that have been opened.
-    pub fn take_fresh(&mut self) -> Vec<OwnedFd> {
-        match &mut self.service {
-            Service::Server(_) => Vec::new(),
-            Service::Within(fresh) => std::mem::take(fresh),
-        }
+        let (links, answers, news) = (Vec::new(), Vec::new(), Vec::new());
+        let mut client = NameClient { path: path.to_owned(), keys, links, answers, news };
+        client.open(Purpose::Names(first), poller)?;
+        Ok(client)
     }
 
     /// Queues a request. Each request gets exactly one [answer](NameClient::answer).
     pub fn ask(&mut self, request: Request, now: u64, poller: &Poller) {
-        let purpose = if request.is_lookup() { Purpose::Lookup } else { Purpose::Names(request.job) };
+        let purpose = request.purpose();
         let open = |line: &Option<Line>| {
             purpose != Purpose::Lookup && line.as_ref().is_some_and(|line| line.purpose == purpose)
         };
@@ -184,7 +125,7 @@ impl NameClient {
     }
 
     fn open(&mut self, purpose: Purpose, poller: &Poller) -> Result<usize, NameServiceError> {
-        let link = Connection::new(self.service.join()?);
+        let link = Connection::new(join(&self.path)?);
         let number = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
         let interest = Interest::Read;
         poller.add(link.fd(), self.keys.key(0, number as u32), interest)?;
@@ -220,7 +161,7 @@ impl NameClient {
     /// Closes a failed connection. Its requests fail, and its names are removed.
     fn lose(&mut self, number: usize, why: &str) {
         let Some(line) = self.links[number].take() else { return };
-        let text = format!("{} is lost: {why}", self.service);
+        let text = format!("the name server at {} is lost: {why}", self.path.display());
         if matches!(line.purpose, Purpose::Names(_)) {
             self.news.push(format!("{text}; all names published there are withdrawn"));
         }

@@ -1,9 +1,10 @@
 //! Name service: names that separate runs of one user share (`MPI_Publish_name`), and a run's client for it.
 //!
 //! Both ends speak PMI-2 over a Unix socket. In the server each connection is a job of one rank, so the names of a connection are
-//! withdrawn when it closes.
+//! withdrawn when it closes. The names of one run on several hosts are kept in the head's process, without sockets.
 
 mod client;
+mod local;
 mod request;
 mod server;
 mod service;
@@ -18,9 +19,10 @@ use hydrant_driver::{BackendError, InsufficientMemory};
 use hydrant_reactor::OpenFilesError;
 
 pub use client::NameClient;
+pub use local::LocalNames;
 pub use request::{Answer, Request};
 pub use server::serve;
-pub use service::NameService;
+use service::NameService;
 
 /// Options of a name service.
 #[derive(Clone, Debug, PartialEq, Eq)]

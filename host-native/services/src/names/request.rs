@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 /// Time for an answer, in milliseconds. The wait of a look-up is added.
 const ANSWER_TIME: u64 = 10_000;
 /// Room for any message that the name server takes, its fields and each byte's escape included.
-const MESSAGE: usize = 2 * (NAME_MAX + PORT_MAX) + 256;
+pub(super) const MESSAGE: usize = 2 * (NAME_MAX + PORT_MAX) + 256;
 
 /// A rank's request about a name.
 #[derive(Clone, Debug)]
@@ -52,8 +52,32 @@ impl Request {
         }
     }
 
-    pub(super) fn is_lookup(&self) -> bool {
-        matches!(self.command(), Some(Command::Lookup { .. }))
+    /// Returns what the connection for this request is used for.
+    pub(super) fn purpose(&self) -> Purpose {
+        match self.command() {
+            Some(Command::Lookup { .. }) => Purpose::Lookup,
+            _ => Purpose::Names(self.job),
+        }
+    }
+
+    /// Encodes the request for a client after its handshake. The inner error is the answer to a request that cannot be
+    /// encoded.
+    ///
+    /// # Errors
+    /// The reason why the client sends no further request.
+    pub(super) fn encode<'b>(
+        &self,
+        client: &mut Client,
+        buffer: &'b mut [u8],
+    ) -> Result<Result<&'b [u8], Answer>, String> {
+        let command = self.command().ok_or("a request is not about a name")?;
+        let refusal = match client.request(&command, buffer) {
+            Ok(bytes) => return Ok(Ok(bytes)),
+            Err(Error::Unsent(Unsent::DoesNotFit)) => Refusal::NameLength,
+            Err(Error::Unsent(_)) => Refusal::Unprintable,
+            Err(error) => return Err(error.to_string()),
+        };
+        Ok(Err(self.refused(refusal.rc(), refusal.to_string().into_bytes())))
     }
 
     /// Returns the time for an answer in milliseconds.
@@ -72,6 +96,30 @@ impl Request {
     fn refused(&self, rc: i32, text: Vec<u8>) -> Answer {
         Answer { upcall: self.upcall, rc, text }
     }
+}
+
+/// Use of a connection. Each job that publishes has a connection, so that its names end with it. Each look-up has a
+/// connection, so that a look-up that waits delays no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Publish and unpublish requests of this job.
+    Names(JobId),
+    /// A single look-up.
+    Lookup,
+}
+
+/// Converts the reply to a request to its answer.
+///
+/// # Errors
+/// The reply is none to a request about a name.
+pub(super) fn answer_of(request: &Request, reply: &Reply<'_>) -> Result<Answer, String> {
+    let (rc, text) = match reply {
+        Reply::Done(_) => (0, Vec::new()),
+        Reply::Port(port) => (0, bytes(port)),
+        Reply::Refused(_, Failure::Remote(rc, text)) => (*rc, bytes(text)),
+        other => return Err(format!("it answered {:?}", other.op())),
+    };
+    Ok(request.refused(rc, text))
 }
 
 /// A connection.
@@ -182,13 +230,7 @@ impl Connection {
         if std::mem::take(&mut self.asked)
             && let Some(request) = self.queue.pop_front()
         {
-            let (rc, text) = match received.reply {
-                Reply::Done(_) => (0, Vec::new()),
-                Reply::Port(port) => (0, bytes(&port)),
-                Reply::Refused(_, Failure::Remote(rc, text)) => (rc, bytes(&text)),
-                other => return Err(format!("it answered {:?}", other.op())),
-            };
-            answers.push(request.refused(rc, text));
+            answers.push(answer_of(&request, &received.reply)?);
         }
         self.inbox.drain(..received.consumed as usize);
         Ok(true)
@@ -206,19 +248,15 @@ impl Connection {
             return Ok(true);
         }
         let Some(request) = self.queue.front() else { return Ok(false) };
-        let command = request.command().ok_or("a request is not about a name")?;
-        let refusal = match self.client.request(&command, &mut buffer) {
+        match request.encode(&mut self.client, &mut buffer)? {
             Ok(bytes) => {
                 self.unsent.extend_from_slice(bytes);
                 self.deadline = Some(now + request.patience());
                 self.asked = true;
                 return Ok(true);
             }
-            Err(Error::Unsent(Unsent::DoesNotFit)) => Refusal::NameLength,
-            Err(Error::Unsent(_)) => Refusal::Unprintable,
-            Err(error) => return Err(error.to_string()),
-        };
-        answers.push(request.refused(refusal.rc(), refusal.to_string().into_bytes()));
+            Err(refusal) => answers.push(refusal),
+        }
         self.queue.pop_front();
         Ok(true)
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use hydrant_core::Server;
-use hydrant_driver::{BackendError, MappedStorage};
+use hydrant_driver::{ACCEPT_MAX, BackendError, MappedStorage};
 use hydrant_reactor::signals::Event;
 use hydrant_reactor::{Key, KeyRange, Log, OpenFiles, Reactor};
 use rustix::process::Signal;
@@ -109,7 +109,8 @@ impl<'s> NameServer<'s> {
     }
 
     fn accept(&mut self) -> Result<(), NameServiceError> {
-        loop {
+        // More may be pending; the socket stays readable then.
+        for _ in 0..ACCEPT_MAX {
             match self.listener.socket().accept() {
                 Ok(Visitor::Admitted(fd)) => {
                     let now = self.now();
@@ -127,5 +128,6 @@ impl<'s> NameServer<'s> {
                 }
             }
         }
+        Ok(())
     }
 }

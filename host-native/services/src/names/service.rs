@@ -12,7 +12,7 @@ use super::NameServiceError;
 
 /// A name service on a backend of the caller's, inside an event loop of the caller's.
 #[derive(Debug)]
-pub struct NameService<B: ?Sized> {
+pub(super) struct NameService<B: ?Sized> {
     /// A connection, its job and the job's only rank have the same number.
     driver: Driver<B>,
     /// Connections so far.
@@ -26,13 +26,13 @@ where
     B: Backend<Error: Into<BackendError>> + ?Sized,
 {
     /// Creates a name service whose connections have keys of the range `keys`. The limits of the backend are those of
-    /// [`Options::limits`](super::Options::limits) or [`LIMITS_OF_RUN`](super::LIMITS_OF_RUN).
-    pub fn new(backend: Box<B>, keys: KeyRange) -> NameService<B> {
+    /// [`Options::limits`](super::Options::limits).
+    pub(super) fn new(backend: Box<B>, keys: KeyRange) -> NameService<B> {
         NameService { driver: Driver::new(backend, keys), count: 0, lines: Vec::new() }
     }
 
     /// Time in milliseconds at which the owner calls [`handle_timeout`](NameService::handle_timeout).
-    pub fn poll_at(&mut self) -> Option<u64> {
+    pub(super) fn poll_at(&mut self) -> Option<u64> {
         self.driver.poll_at()
     }
 
@@ -40,7 +40,7 @@ where
     ///
     /// # Errors
     /// The backend or the poller failed.
-    pub fn handle_timeout(&mut self, poller: &Poller, now: u64) -> Result<(), NameServiceError> {
+    pub(super) fn handle_timeout(&mut self, poller: &Poller, now: u64) -> Result<(), NameServiceError> {
         match self.driver.handle_timeout(now)? {
             true => self.poll_driver(poller, now),
             false => Ok(()),
@@ -51,7 +51,7 @@ where
     ///
     /// # Errors
     /// The backend or the poller failed.
-    pub fn open(&mut self, fd: OwnedFd, poller: &Poller, now: u64) -> Result<(), NameServiceError> {
+    pub(super) fn open(&mut self, fd: OwnedFd, poller: &Poller, now: u64) -> Result<(), NameServiceError> {
         // The job has the number of the connection, which the driver chooses.
         let Some(conn) = self.driver.next_conn() else {
             self.log(
@@ -70,13 +70,13 @@ where
     ///
     /// # Errors
     /// The backend or the poller failed.
-    pub fn ready(&mut self, key: Key, poller: &Poller, now: u64) -> Result<(), NameServiceError> {
+    pub(super) fn ready(&mut self, key: Key, poller: &Poller, now: u64) -> Result<(), NameServiceError> {
         self.driver.ready(key, now, poller)?;
         self.poll_driver(poller, now)
     }
 
     /// The next line for the log.
-    pub fn next_line(&mut self) -> Option<String> {
+    pub(super) fn next_line(&mut self) -> Option<String> {
         self.lines.pop()
     }
 

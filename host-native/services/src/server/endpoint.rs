@@ -9,7 +9,7 @@ use std::time::Duration;
 use hydrant_core::manage::{BoardReport, JobReport, RankReport};
 use hydrant_core::trace::{Cause, Closing, Exit};
 use hydrant_core::{ConnId, Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
-use hydrant_driver::{CloseReason, Driver, Event, OVERRUN, TcpPort};
+use hydrant_driver::{CloseReason, Driver, Event, LAST_READS, OVERRUN, TcpPort, is_out_of_files};
 use hydrant_reactor::{Key, Listener, Log, Poller, Reactor, signals};
 use rustix::process::Signal;
 
@@ -49,6 +49,8 @@ pub(super) struct Endpoint<'s> {
     ports: Vec<Option<JobPort>>,
     events: VecDeque<JobEvent>,
     counters: BoardReport,
+    /// Number of connections from addresses outside `allow`.
+    foreign: u64,
     keys: Vec<Key>,
     /// Dropped last: it may wait for its reader.
     log: Log,
@@ -78,6 +80,7 @@ impl<'s> Endpoint<'s> {
             ports: Vec::new(),
             events: VecDeque::new(),
             counters: BoardReport { sockets: limits.conns, ..BoardReport::default() },
+            foreign: 0,
             keys: Vec::new(),
             log: Log::stderr("hydrant serve", Token::Log)?,
         })
@@ -135,17 +138,22 @@ impl<'s> Endpoint<'s> {
     /// Handles the exit of a rank's process. The last requests of the rank are read first.
     pub(super) fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Error> {
         self.accept(job)?;
-        let mut conns: Vec<ConnId> = self.driver.incoming(job).collect();
+        for conn in self.driver.incoming(job) {
+            self.driver.read(conn, self.reactor.clock.now())?;
+            self.poll_driver()?;
+        }
         // A host may report a rank that does not exist. The server refuses that.
         let port = self.ports.get(job.index()).and_then(Option::as_ref);
-        if port.is_some_and(|port| rank.0 < port.size) {
-            conns.extend(self.driver.conn_of(job, rank));
-        }
-        for conn in conns {
-            while self.driver.read(conn, self.reactor.clock.now())? {
+        if port.is_some_and(|port| rank.0 < port.size)
+            && let Some(conn) = self.driver.conn_of(job, rank)
+        {
+            for _ in 0..LAST_READS {
+                let more = self.driver.read(conn, self.reactor.clock.now())?;
                 self.poll_driver()?;
+                if !more {
+                    break;
+                }
             }
-            self.poll_driver()?;
         }
         self.handle(Input::Exited { job, rank, exit })?;
         self.poll_driver()
@@ -259,18 +267,29 @@ impl<'s> Endpoint<'s> {
             return Ok(());
         }
         let mut accepted = Vec::new();
-        if let Err(error) = port.listener.socket().accept(&mut accepted) {
-            self.log.line(&format!("paused accepting connections: {error}"), &self.reactor.poller);
+        let result = port.listener.socket().accept(&mut accepted);
+        accepted.into_iter().try_for_each(|stream| self.open_conn(job, stream))?;
+        let Err(error) = result else { return Ok(()) };
+        // The port stays readable, so the next turn accepts in place of the client that was closed here.
+        if is_out_of_files(&error) && self.driver.displace(now)? {
+            return self.poll_driver();
+        }
+        self.log(&format!("paused accepting connections: {error}"));
+        if let Some(port) = self.ports.get_mut(job.index()).and_then(Option::as_mut) {
             port.listener.pause(&self.reactor.poller, now);
         }
-        accepted.into_iter().try_for_each(|stream| self.open_conn(job, stream))
+        Ok(())
     }
 
-    /// Returns whether clients from this address are accepted. Logs a refusal.
+    /// Returns whether clients from this address are accepted. Logs the first refusal, and then the number of refusals
+    /// whenever it has grown tenfold.
     pub(super) fn allows(&mut self, from: SocketAddr) -> bool {
         let allowed = self.allow.is_empty() || self.allow.iter().any(|network| network.contains(from.ip()));
         if !allowed {
-            self.log(&format!("refused {from}: --allow has no network with this address"));
+            self.foreign += 1;
+            if let Some(line) = foreign_line(self.foreign, from) {
+                self.log(&line);
+            }
         }
         allowed
     }
@@ -364,6 +383,17 @@ impl JobEvent {
     }
 }
 
+/// Returns the line for the log about the refused connection with this number: the first and each power of ten.
+fn foreign_line(number: u64, from: SocketAddr) -> Option<String> {
+    match number {
+        1 => Some(format!("refused {from}: --allow has no network with this address")),
+        _ if 10_u64.pow(number.ilog10()) == number => Some(format!(
+            "refused {number} connections from addresses outside the networks of --allow, the last one from {from}"
+        )),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -405,6 +435,17 @@ mod tests {
     }
 
     #[test]
+    fn refused_addresses_fill_no_log() {
+        let from = ([10, 0, 0, 1], 5).into();
+        let lines: Vec<String> = (1..=100_000).filter_map(|number| foreign_line(number, from)).collect();
+        assert_eq!(lines.len(), 6);
+        assert_eq!(lines[0], "refused 10.0.0.1:5: --allow has no network with this address");
+        assert!(
+            lines[5].starts_with("refused 100000 connections ") && lines[5].ends_with(" from 10.0.0.1:5")
+        );
+    }
+
+    #[test]
     fn a_rank_joins_and_leaves() {
         let limits = Limits::for_ranks(2);
         let mut storage = MappedStorage::new(&limits);
@@ -434,6 +475,24 @@ mod tests {
         let closed = next(&mut endpoint);
         assert!(matches!(closed, JobEvent::Closed { rank: None, .. }), "{closed:?}");
         assert_eq!(endpoint.report().closed, 1);
+    }
+
+    #[test]
+    fn the_end_of_a_rank_does_not_wait_for_a_stranger() {
+        let limits = Limits::for_ranks(2);
+        let mut storage = MappedStorage::new(&limits);
+        let (mut endpoint, addr) = endpoint(2, &mut storage, limits);
+        let mut stream = client(addr, 1);
+        assert!(matches!(next(&mut endpoint), JobEvent::Joined { rank: Rank(1), .. }));
+        let mut stranger = TcpStream::connect(addr).unwrap();
+        let greetings = b"cmd=init pmi_version=2 pmi_subversion=0\n".repeat(1000);
+        stranger.write_all(&greetings).unwrap();
+        let last = b"cmd=init pmi_version=1 pmi_subversion=1\ncmd=finalize\n";
+        stream.write_all(last).unwrap();
+        let before = endpoint.report().bytes_in;
+        endpoint.exited(JOB, Rank(1), Exit::Code(0)).unwrap();
+        assert!(endpoint.rank_report(JOB, Rank(1)).unwrap().finalized, "its last request is read");
+        assert!(endpoint.report().bytes_in - before < greetings.len() as u64 / 2);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use hydrant_core::manage::{
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Server};
-use hydrant_driver::{HANDSHAKE_TIMEOUT, MappedStorage, TcpPort};
+use hydrant_driver::{HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort};
 use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 
 use super::Options;
@@ -33,7 +33,7 @@ const TEXT_MAX: usize = 256;
 pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceError> {
     let limits = options.limits_managed();
     let reactor = Reactor::new(Token::Signals)?;
-    let files = OWN_FILES + u64::from(limits.conns) + u64::from(limits.jobs) + HOSTS as u64;
+    let files = OWN_FILES + u64::from(limits.conns) + PORT_FILES * u64::from(limits.jobs) + HOSTS as u64;
     let _files = OpenFiles::reserve(files)?;
     let mut storage = MappedStorage::try_new(&limits)?;
     let server = Server::new(limits, storage.lend(), random_u32()?)?;

@@ -79,10 +79,9 @@ impl Engine<'_, '_> {
                 self.apply(request, Input::Connected { job, other, connected })?;
             }
             Action::CallNameService { request, job, rank, protocol, body } => {
-                self.ask_name_server(UpcallId(request.0), (job, rank), (protocol, body));
-                self.connect_names()?;
+                self.ask_name_service(UpcallId(request.0), (job, rank), (protocol, body))?;
             }
-            Action::CancelLookups { job, rank } => self.drop_lookups(job, rank),
+            Action::CancelLookups { job, rank } => self.drop_lookups(job, rank)?,
             Action::DrainOutput { job } => self.drain_at_head(job),
             Action::DeregisterJob { job } => self.forget(job)?,
             Action::CloseJob { slots, .. } => {

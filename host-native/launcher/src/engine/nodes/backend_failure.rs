@@ -7,6 +7,7 @@ use hydrant_core::{Backend, Input, Limits, Output, Time};
 use hydrant_driver::BackendError;
 
 use super::super::Engine;
+use super::super::names::Names;
 use super::{Nodes, Role};
 use crate::error::RunError;
 
@@ -53,7 +54,7 @@ impl Engine<'_, '_> {
             Some(Nodes { role: Role::Daemon(daemon), .. }) if !daemon.control.has_failed_backend() => {}
             Some(Nodes { role: Role::Head(head), .. }) if !head.backend_failed => {
                 head.backend_failed = true;
-                head.names = None;
+                self.names.take_if(|names| matches!(names, Names::Local(_)));
             }
             _ => return Err(error),
         }

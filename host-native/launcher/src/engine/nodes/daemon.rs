@@ -90,6 +90,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     let plan = Plan { programs: Vec::new(), options: options_of(setup) };
     let outlets = Outlets::of_daemon(&reactor.poller)?;
     let mut engine = Engine::new(&plan, reactor, files, outlets, PmiServer::local(core))?;
+    engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
     engine.recording = recording;
     engine.sharing = sharing;
     engine.host = host;

@@ -11,9 +11,10 @@ use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_pro
 use hydrant_placement::{Deployment, Host, JobMap};
 use hydrant_reactor::{OpenFiles, Reactor, set_close_on_exec};
 
+use super::super::names::Names;
 use super::super::server::PmiServer;
 use super::super::sink::SinkId;
-use super::super::token::{LINKS, NAME_CLIENT, NAME_SERVER, Token};
+use super::super::token::{LINKS, NAME_CLIENT, Token};
 use super::super::{Engine, OWN_FILES, Outlets, limits, open, record, recorded};
 use super::actions::blocks_of;
 use super::setup::setup_of;
@@ -21,21 +22,18 @@ use super::{Nodes, Role};
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::plan::{Plan, Plugin};
-use hydrant_driver::AnyBackend;
-use hydrant_services::names::{self, NameClient, NameService};
+use hydrant_services::names::{self, LocalNames, NameClient};
 
 /// Longest order in bytes: a message has room for it and its destination.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
 
 /// The head among the nodes.
-pub(super) struct Head<'s> {
+pub(super) struct Head {
     pub(super) control: hydrant_control::Head,
     /// The PMI server of the head has failed.
     pub(super) backend_failed: bool,
     /// Output that is not acknowledged until its sink has room: the sink, the neighbour that sent it, and its length.
     pub(super) unacknowledged: Vec<(SinkId, u32, u32)>,
-    /// Name server, unless names are kept by another process.
-    pub(super) names: Option<NameService<AnyBackend<'s>>>,
     /// Jobs whose ranks have ended.
     pub(super) draining: Vec<JobId>,
     /// Set when the run has ended. True if pending output is written first.
@@ -68,17 +66,17 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.recording = recording;
-    let (name_client, name_service) = match &plan.options.name_server {
+    let names = match &plan.options.name_server {
         Some(path) => {
             let joined = NameClient::join(path, JobId::default(), NAME_CLIENT, &engine.poller);
-            (joined.map_err(Box::new)?, None)
+            Names::Shared(joined.map_err(Box::new)?)
         }
         None => {
             let backend = builder.build(names::LIMITS_OF_RUN, 0, &mut name_storage)?;
-            (NameClient::within(NAME_CLIENT), Some(NameService::new(backend, NAME_SERVER)))
+            Names::Local(LocalNames::new(backend))
         }
     };
-    engine.name_client = Some(name_client);
+    engine.names = Some(names);
     let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
     let head = TreeSpec { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
     let settings = settings(plan, deployment)?;
@@ -97,7 +95,6 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         control: hydrant_control::Head::new(config, first),
         backend_failed: false,
         unacknowledged: Vec::new(),
-        names: name_service,
         draining: Vec::new(),
         finish: None,
     };

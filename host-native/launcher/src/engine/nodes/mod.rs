@@ -9,7 +9,6 @@ mod actions;
 mod backend_failure;
 mod daemon;
 mod head;
-mod names;
 mod setup;
 mod spawn;
 
@@ -35,7 +34,7 @@ const HIGH_WATER: usize = 1 << 20;
 const CHUNK_MAX: usize = 32 * 1024;
 
 /// This node among several.
-pub(super) struct Nodes<'s> {
+pub(super) struct Nodes {
     links: Overlay,
     /// Neighbours that the PMI server may not send to until their queues drain.
     blocked: Vec<u32>,
@@ -43,22 +42,22 @@ pub(super) struct Nodes<'s> {
     over: bool,
     /// Reason for the loss of this node's parent.
     lifeline_lost: Option<LifelineLost>,
-    role: Role<'s>,
+    role: Role,
 }
 
-enum Role<'s> {
-    Head(Box<Head<'s>>),
+enum Role {
+    Head(Box<Head>),
     Daemon(Box<Daemon>),
 }
 
-impl<'s> Nodes<'s> {
-    fn new(links: Overlay, role: Role<'s>) -> Nodes<'s> {
+impl Nodes {
+    fn new(links: Overlay, role: Role) -> Nodes {
         Nodes { links, blocked: Vec::new(), over: false, lifeline_lost: None, role }
     }
 
     pub(super) fn deadline(&mut self) -> Option<u64> {
-        let of_role = match &mut self.role {
-            Role::Head(head) => head.names.as_mut().and_then(|names| names.poll_at()),
+        let of_role = match &self.role {
+            Role::Head(_) => None,
             Role::Daemon(daemon) => daemon.control.poll_at(),
         };
         [self.links.deadline(), of_role].into_iter().flatten().min()
@@ -119,14 +118,14 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    fn head(&self) -> Option<&Head<'s>> {
+    fn head(&self) -> Option<&Head> {
         match &self.nodes {
             Some(Nodes { role: Role::Head(head), .. }) => Some(head),
             _ => None,
         }
     }
 
-    fn head_mut(&mut self) -> Option<&mut Head<'s>> {
+    fn head_mut(&mut self) -> Option<&mut Head> {
         match &mut self.nodes {
             Some(Nodes { role: Role::Head(head), .. }) => Some(head),
             _ => None,
@@ -188,7 +187,6 @@ impl<'s> Engine<'_, 's> {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
         nodes.links.handle_timeouts(now, &self.poller)?;
-        self.keep_names_time()?;
         self.keep_daemon_time()?;
         while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.next_event()) {
             self.take_event(event)?;

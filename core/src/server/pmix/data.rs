@@ -1,0 +1,214 @@
+//! Data that PMIx ranks put: commits, and gets that may wait for them.
+
+use super::super::Server;
+use super::super::dispatch::Requester;
+use crate::fault::Refusal;
+use crate::ids::{ConnId, JobId, Rank};
+use crate::limits::Limit;
+use crate::state::{RankPhase, ReplyState, Response};
+use crate::store::log::hash;
+use crate::tables::kvs::{Kind, Owner};
+use crate::time::Time;
+use crate::wire::pmix::{Commit, Infos, Proc, UNDEFINED, WILDCARD, status};
+use crate::wire::{Integers, Text};
+
+/// Milliseconds that a get waits for a key unless the request has its own timeout.
+const GET_WAIT: u64 = 2000;
+/// Prefix of keys that only the server provides.
+const RESERVED: &[u8] = b"pmix.";
+/// Keys of [`Server::write_job_data`].
+const JOB_KEYS: [&[u8]; 7] = [
+    b"pmix.job.size",
+    b"pmix.max.size",
+    b"pmix.univ.size",
+    b"pmix.lpeers",
+    b"pmix.local.size",
+    b"pmix.job.napps",
+    b"pmix.num.nodes",
+];
+
+/// Which processes data are for.
+#[derive(Clone, Copy)]
+enum Scope {
+    Local = 1,
+    Remote = 2,
+}
+
+/// Returns the key of a rank's data.
+fn key_of(rank: Rank, scope: Scope) -> [u8; 5] {
+    let [a, b, c, d] = rank.0.to_le_bytes();
+    [a, b, c, d, scope as u8]
+}
+
+/// Returns the first byte of stored data, which names the encoding of their integers.
+fn mark(integers: Integers) -> u8 {
+    integers as u8
+}
+
+impl Server<'_> {
+    /// Stores all data of a rank, in the place of those of its last commit.
+    pub(super) fn commit(
+        &mut self,
+        requester: Requester,
+        integers: Integers,
+        commit: &Commit<'_>,
+    ) -> Result<(), Refusal> {
+        let limit = self.limits.commit_bytes;
+        let both = [(Scope::Local, commit.local), (Scope::Remote, commit.remote)];
+        if both.iter().any(|(_, data)| data.len() > limit as usize) {
+            return Err(Refusal::Full(Limit::CommitBytes, limit));
+        }
+        let keys = both.map(|(scope, _)| key_of(requester.rank, scope));
+        let mark = [mark(integers)];
+        let job = &self.jobs[requester.job.index()];
+        let space = (job.spaces, Kind::Commit);
+        let changed = both.map(|(scope, data)| match self.committed(requester.job, requester.rank, scope) {
+            Some((_, stored)) => stored.split_first() != Some((&mark[0], data)),
+            None => !data.is_empty(),
+        });
+        let pairs = (0..2).filter(|&at| changed[at]).map(|at| (&keys[at][..], 1 + both[at].1.len()));
+        let quota = job.quota;
+        self.kvs.room(space, self.ranks[requester.index].used, quota, pairs)?;
+        for at in (0..2).filter(|&at| changed[at]) {
+            let used = &mut self.ranks[requester.index].used;
+            let owner = Owner { id: requester.index as u32, used, quota };
+            self.kvs.put(space, Some(owner), &keys[at], Some([&mark[..], both[at].1].into_iter()))?;
+        }
+        if self.gets > 0 {
+            self.end_gets(|server, get| {
+                (get.job == requester.job && get.rank == requester.rank)
+                    .then(|| server.data_of(get.node, get.integers, get.job, get.rank, get.key))
+                    .flatten()
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns the offset and the value of a rank's data.
+    fn committed(&self, job: JobId, rank: Rank, scope: Scope) -> Option<(u32, &[u8])> {
+        let spaces = self.jobs[job.index()].spaces;
+        let record = self.kvs.find((spaces, Kind::Commit), &key_of(rank, scope)).ok()??;
+        Some((record, self.kvs.record(record)?.value))
+    }
+
+    /// Returns the data of a rank that a client of `node` may see, if they contain a key with that hash. Without a
+    /// hash, any data do.
+    fn data_of(
+        &self,
+        node: u32,
+        integers: Integers,
+        job: JobId,
+        rank: Rank,
+        key: Option<u32>,
+    ) -> Option<Response> {
+        let index = self.jobs[job.index()].slot(rank)?;
+        let scope = if self.ranks[index].node == node { Scope::Local } else { Scope::Remote };
+        let (record, value) = self.committed(job, rank, scope)?;
+        let data = value.strip_prefix(&[mark(integers)])?;
+        let found = key.is_none_or(|wanted| Commit::contains(integers, data, |key| hash(0, key) == wanted));
+        found.then_some(Response::Commit { job, rank, record })
+    }
+
+    /// Answers a get, or lets it wait for the key.
+    pub(super) fn pmix_get(
+        &mut self,
+        now: Time,
+        requester: Requester,
+        integers: Integers,
+        proc: Proc<'_>,
+        infos: &Infos<'_>,
+        key: Option<&[u8]>,
+    ) -> Result<ReplyState, Refusal> {
+        let missing = ReplyState::Ready(Response::Status(status::NOT_FOUND));
+        let job = self.named(Text::plain(proc.namespace)).ok_or(Refusal::NoJob)?;
+        if !self.connections.connected(requester.job, job) {
+            return Err(Refusal::NoJob);
+        }
+        if matches!(proc.rank, WILDCARD | UNDEFINED) {
+            let known = key.is_none_or(|key| JOB_KEYS.contains(&key));
+            return Ok(if known { ReplyState::Ready(Response::JobData(job)) } else { missing });
+        }
+        let rank = Rank(proc.rank);
+        let index = self.jobs[job.index()].slot(rank).ok_or(Refusal::NoJob)?;
+        let wanted = key.map(|key| hash(0, key));
+        let node = self.links.node();
+        if let Some(found) = self.data_of(node, integers, job, rank, wanted) {
+            return Ok(ReplyState::Ready(found));
+        }
+        let slot = &self.ranks[index];
+        let over = slot.exit.is_some() || slot.phase == RankPhase::Finalized;
+        let Some(wanted) = wanted.filter(|_| !over && !infos.is_set(b"pmix.immediate")) else {
+            return Ok(missing);
+        };
+        if key.is_some_and(|key| key.starts_with(RESERVED)) {
+            return Ok(missing);
+        }
+        let timeout =
+            infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
+        let wait = timeout.map_or(GET_WAIT, |seconds| u64::from(seconds) * 1000);
+        self.schedule(now, wait);
+        self.gets += 1;
+        Ok(ReplyState::Get { job, rank, key: wanted, until: now.after(wait) })
+    }
+
+    /// Ends gets of a rank's data: the rank has exited.
+    pub(in super::super) fn end_gets_of(&mut self, job: JobId, rank: Option<Rank>) {
+        if self.gets > 0 {
+            let missing = Response::Status(status::NOT_FOUND);
+            self.end_gets(|_, get| {
+                (get.job == job && rank.is_none_or(|rank| get.rank == rank)).then_some(missing)
+            });
+        }
+    }
+
+    /// Ends gets that have timed out. Returns the time of the next timeout.
+    pub(in super::super) fn expire_gets(&mut self, now: Time) -> Option<Time> {
+        if self.gets == 0 {
+            return None;
+        }
+        let late = Response::Status(status::TIMEOUT);
+        self.end_gets(|_, get| (get.until <= now).then_some(late))
+    }
+
+    /// Ends the gets for which `answer` returns a response. Returns the earliest deadline of the others.
+    fn end_gets(&mut self, answer: impl Fn(&Server<'_>, &Get) -> Option<Response>) -> Option<Time> {
+        let mut next: Option<Time> = None;
+        let node = self.links.node();
+        for conn in 0..self.limits.conns {
+            let mut changed = false;
+            for at in 0..self.conns[conn as usize].replies.len() {
+                let ReplyState::Get { job, rank, key, until } = self.conns[conn as usize].replies[at].state
+                else {
+                    continue;
+                };
+                let dialect = self.conns[conn as usize].pmix;
+                let integers = dialect.map_or(Integers::Flexible, |dialect| dialect.integers);
+                let get = Get { node, integers, job, rank, key: Some(key), until };
+                match answer(self, &get) {
+                    Some(answer) => {
+                        self.conns[conn as usize].replies[at].state = ReplyState::Ready(answer);
+                        self.gets -= 1;
+                        changed = true;
+                    }
+                    None => next = Some(next.map_or(until, |next| next.min(until))),
+                }
+            }
+            if changed {
+                self.check_ready(ConnId(conn));
+            }
+        }
+        next
+    }
+}
+
+/// Get that waits for a key.
+struct Get {
+    /// Node of the client.
+    node: u32,
+    /// Dialect of the client.
+    integers: Integers,
+    job: JobId,
+    rank: Rank,
+    key: Option<u32>,
+    until: Time,
+}

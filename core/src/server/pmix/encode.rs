@@ -1,0 +1,132 @@
+//! Replies to PMIx clients.
+
+use super::super::Server;
+use crate::ids::{ConnId, JobId, Rank};
+use crate::state::{Dialect, RankSlot, Response};
+use crate::wire::decimal;
+use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
+
+/// Bytes of a reply about a job that are not its list of ranks.
+const LIST_REST: usize = 1536;
+
+impl Server<'_> {
+    /// Writes a reply. Returns its length.
+    pub(in super::super) fn encode_pmix(
+        &self,
+        id: ConnId,
+        at: usize,
+        dialect: Dialect,
+        answer: Response,
+        buf: &mut [u8],
+    ) -> usize {
+        if let Response::Hello(status) = answer {
+            return pmix::write_hello_reply(status, id.0, buf).unwrap_or(0);
+        }
+        let tag = self.conns[id.index()].replies.get(at).and_then(|reply| reply.thrid.first_chunk::<4>());
+        let tag = tag.map_or(0, |tag| u32::from_be_bytes(*tag));
+        let integers = dialect.integers;
+        let Some((header, body)) = buf.split_first_chunk_mut::<HEADER_LEN>() else { return 0 };
+        let mut writer = Writer::new(integers, body);
+        self.write_answer(id, answer, &mut writer);
+        let len = writer.finish().unwrap_or_else(|| {
+            // Every commit within its limit fits.
+            let mut writer = Writer::new(integers, body);
+            writer.status(status::OUT_OF_RESOURCE);
+            writer.len()
+        });
+        *header = pmix::write_header(tag, len as u32);
+        HEADER_LEN + len
+    }
+
+    fn write_answer(&self, id: ConnId, answer: Response, writer: &mut Writer<'_>) {
+        match answer {
+            Response::Status(status) => writer.status(status),
+            Response::Refused(_, why) => writer.status(why.pmix_status()),
+            Response::Fence(_) | Response::Done(_) => writer.status(status::SUCCESS),
+            Response::Missing(_) => writer.status(status::NOT_FOUND),
+            Response::JobInfo => self.write_job_info(id, writer),
+            Response::JobData(job) => {
+                writer.status(status::SUCCESS);
+                let name = self.jobs[job.index()].name.as_bytes();
+                writer.single();
+                writer.blob_of(|writer| {
+                    writer.single();
+                    writer.proc(name, WILDCARD);
+                    self.write_job_data(job, writer);
+                });
+            }
+            Response::Commit { job, rank, record } => {
+                let data = self.kvs.record(record).and_then(|record| record.value.get(1..));
+                let name = self.jobs[job.index()].name.as_bytes();
+                writer.status(status::SUCCESS);
+                writer.single();
+                writer.blob_of(|writer| {
+                    writer.single();
+                    writer.proc(name, rank.0);
+                    writer.raw(data.unwrap_or_default());
+                });
+            }
+            _ => writer.status(status::ERROR),
+        }
+    }
+
+    /// Writes what a rank needs to know of its job and of itself.
+    fn write_job_info(&self, id: ConnId, writer: &mut Writer<'_>) {
+        let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
+        writer.single();
+        writer.string(self.jobs[requester.job.index()].name.as_bytes());
+        self.write_job_data(requester.job, writer);
+        writer.key(b"pmix.pblob", kind::BYTE_OBJECT);
+        writer.blob_of(|writer| self.write_rank_data(requester.job, requester.rank, writer));
+    }
+
+    /// Writes the attributes of a job.
+    pub(super) fn write_job_data(&self, id: JobId, writer: &mut Writer<'_>) {
+        let job = &self.jobs[id.index()];
+        let here = self.links.node();
+        let ranks = &self.ranks[job.slots()];
+        let local = || (0u32..).zip(ranks).filter(|(_, rank)| rank.node == here).map(|(rank, _)| rank);
+        let programs = ranks.iter().map(|rank| rank.appnum).max().unwrap_or(0);
+        writer.key_uint32(b"pmix.job.size", job.size);
+        writer.key_uint32(b"pmix.max.size", job.size);
+        writer.key_uint32(b"pmix.univ.size", job.universe_size);
+        writer.key_uint32(b"pmix.job.napps", programs.saturating_add(1));
+        writer.key_uint32(b"pmix.num.nodes", 1);
+        writer.key_uint32(b"pmix.local.size", job.local);
+        // A list that does not fit is left out. Clients then use no shared memory.
+        let len: usize = local().map(|rank| decimal(rank, &mut [0; 10]).len() + 1).sum();
+        if len + LIST_REST <= self.limits.output_max() {
+            writer.key(b"pmix.lpeers", kind::STRING);
+            writer.string_of(|writer| {
+                for (at, rank) in local().enumerate() {
+                    if at > 0 {
+                        writer.byte(b',');
+                    }
+                    writer.raw(decimal(rank, &mut [0; 10]));
+                }
+            });
+        }
+    }
+
+    /// Writes the attributes of a rank.
+    fn write_rank_data(&self, id: JobId, rank: Rank, writer: &mut Writer<'_>) {
+        let job = &self.jobs[id.index()];
+        let Some(index) = job.slot(rank) else { return };
+        let RankSlot { node, appnum, .. } = self.ranks[index];
+        let ranks = &self.ranks[job.slots().start..index];
+        let local = ranks.iter().filter(|other| other.node == node).count();
+        let of_program = ranks.iter().filter(|other| other.appnum == appnum).count() as u32;
+        writer.single();
+        writer.uint32(rank.0);
+        for key in [b"pmix.lrank", b"pmix.nrank"] {
+            writer.key(key, kind::UINT16);
+            writer.uint16(u16::try_from(local).unwrap_or(u16::MAX));
+        }
+        writer.key_uint32(b"pmix.appnum", appnum);
+        writer.key(b"pmix.apprank", kind::PROC_RANK);
+        writer.uint32(of_program);
+        writer.key(b"pmix.grank", kind::PROC_RANK);
+        writer.uint32(rank.0);
+        writer.key_uint32(b"pmix.nodeid", node);
+    }
+}

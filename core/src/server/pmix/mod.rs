@@ -1,0 +1,230 @@
+//! PMIx clients: the handshake, and the execution of requests.
+
+mod data;
+mod encode;
+
+use core::fmt::Write as _;
+
+use heapless::Vec;
+
+use super::Server;
+use super::dispatch::Requester;
+use super::io::Consumed;
+use crate::fault::{Malformed, Refusal};
+use crate::ids::{ConnId, Rank};
+use crate::limits::THRID_MAX;
+use crate::state::{Conn, Dialect, PendingReply, Phase, RankPhase, ReplyState, Response};
+use crate::time::Time;
+use crate::trace::{Cause, Closing, event};
+use crate::wire::pmix::{self, Command, Frame, Hello, Procs, WILDCARD, status};
+use crate::wire::{Integers, Text};
+
+/// First byte of a PMIx handshake. No PMI message begins with it.
+const HELLO: u8 = 0xff;
+/// Tag of the groups that PMIx fences use. PMI clients count from 0.
+const FENCE_TAG: u32 = 0x504d_4978;
+
+impl Server<'_> {
+    /// Returns whether a connection speaks PMIx, or begins to.
+    #[inline]
+    pub(super) fn is_pmix(&self, conn: ConnId, bytes: &[u8]) -> bool {
+        let slot = &self.conns[conn.index()];
+        let begins = || {
+            bytes.first() == Some(&HELLO)
+                && slot.phase == Phase::Opened
+                && slot.rank.is_none()
+                && !slot.query
+                && self.limits.commit_bytes > 0
+        };
+        slot.pmix.is_some() || begins()
+    }
+
+    /// Executes the messages of a PMIx connection.
+    #[cold]
+    pub(super) fn pmix_bytes(&mut self, now: Time, conn: ConnId, bytes: &[u8], full: bool) -> Consumed {
+        let mut rest = bytes;
+        let mut again = false;
+        while !rest.is_empty() {
+            if self.conns[conn.index()].closing.is_some() {
+                rest = &[];
+                break;
+            }
+            let len = match pmix::next_frame(rest) {
+                Ok(None) if full => Err(Malformed::TooLong),
+                Ok(None) => break,
+                Ok(Some(Frame::Hello { len, body })) => self.pmix_hello(now, conn, body).map(|()| Some(len)),
+                Ok(Some(Frame::Message { len, tag, body })) => {
+                    self.pmix_message(now, conn, tag, body).map(|done| done.then_some(len))
+                }
+                Err(malformed) => Err(malformed),
+            };
+            match len {
+                Ok(Some(len)) => rest = &rest[len as usize..],
+                Ok(None) => {
+                    again = true;
+                    break;
+                }
+                Err(malformed) => self.close(conn, Closing::Malformed(malformed)),
+            }
+        }
+        Consumed { bytes: (bytes.len() - rest.len()) as u32, again }
+    }
+
+    /// Executes a handshake. A refused client gets a status, and goes on without a server.
+    fn pmix_hello(&mut self, now: Time, conn: ConnId, body: &[u8]) -> Result<(), Malformed> {
+        if self.conns[conn.index()].phase != Phase::Opened {
+            return Err(Malformed::Handshake);
+        }
+        let hello = Hello::decode(body);
+        let dialect = hello.map(|hello| Dialect { integers: hello.integers, major: hello.major });
+        let dialect = dialect.unwrap_or(Dialect { integers: Integers::Flexible, major: 0 });
+        self.conns[conn.index()].pmix = Some(dialect);
+        let joined = hello.is_some_and(|hello| self.pmix_join(now, conn, &hello));
+        let answer = if joined { status::SUCCESS } else { status::BAD_PARAM };
+        self.push_reply(conn, Vec::new(), ReplyState::Ready(Response::Hello(answer)));
+        if !joined {
+            self.close(conn, Closing::Refused);
+        }
+        self.check_ready(conn);
+        Ok(())
+    }
+
+    /// Makes a connection that of a rank. Returns false if the client is not that rank.
+    ///
+    /// A rank that has finalized may connect again. Its earlier connection is then closed.
+    fn pmix_join(&mut self, now: Time, conn: ConnId, hello: &Hello<'_>) -> bool {
+        let here = self.links.node();
+        let Conn { job, .. } = self.conns[conn.index()];
+        let Some(state) = job.and_then(|job| self.jobs.get(job.index())) else { return false };
+        let Some(index) = state.slot(Rank(hello.rank)) else { return false };
+        let slot = &self.ranks[index];
+        if hello.namespace != state.name.as_bytes() || slot.node != here || slot.exit.is_some() {
+            return false;
+        }
+        if let Some(earlier) = slot.pmix {
+            if self.conns[earlier.index()].phase != Phase::Finalized {
+                return false;
+            }
+            self.close(earlier, Closing::Replaced);
+        }
+        let slot = &mut self.ranks[index];
+        slot.pmix = Some(conn);
+        let open = &mut self.conns[conn.index()];
+        open.rank = Some(Rank(hello.rank));
+        open.phase = Phase::Ready;
+        open.joined = true;
+        open.joined_pending = true;
+        if let Some(Requester { job, index, .. }) = self.requester(conn) {
+            self.initialize(now, job, index);
+        }
+        event!(debug, "conn {} is rank {} by PMIx", conn, Rank(hello.rank));
+        true
+    }
+
+    fn push_reply(&mut self, conn: ConnId, thrid: Vec<u8, THRID_MAX, u8>, state: ReplyState) {
+        let pushed = self.conns[conn.index()].replies.push(PendingReply { thrid, state });
+        debug_assert!(pushed.is_ok(), "a crowded connection is turned back before");
+    }
+
+    /// Executes a request. Returns false if it must wait until a reply is taken.
+    fn pmix_message(&mut self, now: Time, conn: ConnId, tag: u32, body: &[u8]) -> Result<bool, Malformed> {
+        let slot = &self.conns[conn.index()];
+        let Some(Dialect { integers, .. }) = slot.pmix else { return Err(Malformed::Handshake) };
+        if slot.replies.is_full() {
+            return Ok(false);
+        }
+        let command = pmix::decode(integers, body)?;
+        if command == Ok(Command::DeregisterEvents) {
+            return Ok(true);
+        }
+        let requester = self.requester(conn).filter(|_| self.conns[conn.index()].phase == Phase::Ready);
+        let result = match (command, requester) {
+            (_, None) => Err(Refusal::NotInitialized),
+            (Err(pmix::Unreadable), _) => Err(Refusal::BadField),
+            (Ok(command), Some(requester)) => self.pmix_command(now, requester, integers, &command),
+        };
+        let state = result.unwrap_or_else(|why| {
+            event!(warn, "conn {} refused: {}", conn, why);
+            self.note_limit(why);
+            ReplyState::Ready(Response::Status(why.pmix_status()))
+        });
+        let mut thrid = Vec::new();
+        let kept = thrid.extend_from_slice(&tag.to_be_bytes());
+        debug_assert!(kept.is_ok(), "a tag is shorter than a thread id");
+        self.push_reply(conn, thrid, state);
+        self.after_command(now, conn, state);
+        self.check_ready(conn);
+        Ok(true)
+    }
+
+    fn pmix_command(
+        &mut self,
+        now: Time,
+        requester: Requester,
+        integers: Integers,
+        command: &Command<'_>,
+    ) -> Result<ReplyState, Refusal> {
+        let done = Response::Status(status::SUCCESS);
+        Ok(ReplyState::Ready(match *command {
+            Command::JobInfo => Response::JobInfo,
+            Command::Abort { code, message, procs } => {
+                let job = &self.jobs[requester.job.index()];
+                let alone = !procs.is_empty()
+                    && procs
+                        .iter()
+                        .all(|proc| proc.namespace == job.name.as_bytes() && proc.rank == requester.rank.0);
+                self.abort(requester.conn, Some(code), !alone, Text::plain(message));
+                done
+            }
+            Command::Commit(commit) => {
+                self.commit(requester, integers, &commit).inspect_err(|&why| {
+                    // The client ignores the status of a commit.
+                    self.abort_for(requester, why);
+                })?;
+                done
+            }
+            Command::Fence { procs } => return self.pmix_fence(now, requester, procs),
+            Command::Get { proc, infos, key } => {
+                return self.pmix_get(now, requester, integers, proc, &infos, key);
+            }
+            Command::Finalize => {
+                self.conns[requester.conn.index()].phase = Phase::Finalized;
+                self.ranks[requester.index].phase = RankPhase::Finalized;
+                done
+            }
+            Command::RegisterEvents(_) | Command::JobControl(_) | Command::Log(_) => done,
+            _ => return Err(Refusal::Unsupported),
+        }))
+    }
+
+    /// Ends the job of a rank because of a limit that its client would not report.
+    fn abort_for(&mut self, requester: Requester, why: Refusal) {
+        let Requester { job, rank, .. } = requester;
+        let state = &mut self.jobs[job.index()];
+        if state.ending.is_none() {
+            state.message.clear();
+            let written = write!(state.message, "PMIx data of rank {rank}: {why}");
+            debug_assert!(written.is_ok(), "a refusal is shorter than a message");
+            self.end_job(job, Cause::Abort { rank, code: None });
+        }
+    }
+
+    /// A rank arrives in a fence of all ranks of its job, or of some of them.
+    fn pmix_fence(
+        &mut self,
+        now: Time,
+        requester: Requester,
+        procs: Procs<'_>,
+    ) -> Result<ReplyState, Refusal> {
+        let job = &self.jobs[requester.job.index()];
+        if procs.is_whole(job.name.as_bytes()) {
+            return self.fence(now, requester);
+        }
+        let own = |proc: pmix::Proc<'_>| proc.namespace == job.name.as_bytes() && proc.rank != WILDCARD;
+        if !procs.iter().all(own) {
+            return Err(Refusal::BadGroup);
+        }
+        let members = procs.iter().map(|proc| proc.rank);
+        self.fence_of(now, requester, members, FENCE_TAG)
+    }
+}

@@ -1,0 +1,376 @@
+//! Requests of clients.
+
+use super::info::Infos;
+use super::reader::{Proc, Reader};
+use super::{Integers, WILDCARD};
+use crate::fault::Malformed;
+
+/// Request of a client. Arrays have been validated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// Data about the job and the rank (REQ).
+    JobInfo,
+    /// End of the job, or of some processes (ABORT).
+    Abort {
+        /// Requested exit code.
+        code: i32,
+        /// Message for the user.
+        message: &'a [u8],
+        /// Processes to end. None stands for all.
+        procs: Procs<'a>,
+    },
+    /// All data that the process has put (COMMIT).
+    Commit(Commit<'a>),
+    /// Fence of processes (FENCENB).
+    Fence {
+        /// Processes that take part. None stands for all of the job.
+        procs: Procs<'a>,
+    },
+    /// Data of a process (GETNB).
+    Get {
+        /// The process, or all of its job.
+        proc: Proc<'a>,
+        /// Options.
+        infos: Infos<'a>,
+        /// Key that is looked for. `None` stands for all.
+        key: Option<&'a [u8]>,
+    },
+    /// End of use (FINALIZE).
+    Finalize,
+    /// Publication of data (PUBLISHNB).
+    Publish(Infos<'a>),
+    /// Look-up of published data (LOOKUPNB).
+    Lookup(Keys<'a>, Infos<'a>),
+    /// End of a publication (UNPUBLISHNB).
+    Unpublish(Keys<'a>, Infos<'a>),
+    /// Start of processes (SPAWNNB).
+    Spawn {
+        /// Options of the job.
+        infos: Infos<'a>,
+        /// Its programs.
+        apps: Apps<'a>,
+    },
+    /// Connection of jobs (CONNECTNB).
+    Connect(Procs<'a>, Infos<'a>),
+    /// Disconnection of jobs (DISCONNECTNB).
+    Disconnect(Procs<'a>, Infos<'a>),
+    /// Event for other processes (NOTIFY).
+    Notify {
+        /// Code of the event.
+        event: i32,
+        /// Which processes get it.
+        range: u8,
+        /// Its data.
+        infos: Infos<'a>,
+    },
+    /// Registration for events (REGEVENTS).
+    RegisterEvents(Codes<'a>),
+    /// End of a registration (DEREGEVENTS), which has no reply.
+    DeregisterEvents,
+    /// Questions about the job (QUERY).
+    Query(Queries<'a>),
+    /// Text for the user (LOG).
+    Log(Infos<'a>),
+    /// Orders about a job, such as files to remove after its end (JOB_CONTROL).
+    JobControl(Infos<'a>),
+    /// Group of processes (GROUP_CONSTRUCT).
+    GroupConstruct {
+        /// Its name.
+        name: &'a [u8],
+        /// Its members.
+        procs: Procs<'a>,
+        /// Options.
+        infos: Infos<'a>,
+    },
+    /// End of a group (GROUP_DESTRUCT).
+    GroupDestruct {
+        /// Its name.
+        name: &'a [u8],
+        /// The rest of the request, which depends on the version of the client.
+        rest: &'a [u8],
+    },
+    /// A command that the server does not implement.
+    Unsupported,
+}
+
+/// Why a request cannot be executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable;
+
+/// Data that a process has put, by scope: encoded KVAL packs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Commit<'a> {
+    /// For processes on the same node.
+    pub local: &'a [u8],
+    /// For processes on other nodes.
+    pub remote: &'a [u8],
+}
+
+macro_rules! array {
+    ($(#[$doc:meta])* $name:ident, $item:ty, $read:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name<'a> {
+            len: u32,
+            elements: Reader<'a>,
+        }
+
+        impl<'a> $name<'a> {
+            /// Returns the number of elements.
+            pub const fn len(&self) -> u32 {
+                self.len
+            }
+
+            /// Returns whether there are none.
+            pub const fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+
+            /// Returns the elements.
+            pub fn iter(&self) -> impl Iterator<Item = $item> + Clone + use<'a> {
+                let mut reader = self.elements;
+                (0..self.len).map_while(move |_| reader.$read())
+            }
+
+            fn read(reader: &mut Reader<'a>, len: u32) -> Option<$name<'a>> {
+                let elements = *reader;
+                (0..len).try_for_each(|_| reader.$read().map(drop))?;
+                Some($name { len, elements })
+            }
+        }
+    };
+}
+
+array! {
+    /// Array of PROCs.
+    Procs, Proc<'a>, proc
+}
+array! {
+    /// Array of event codes.
+    Codes, i32, int32
+}
+array! {
+    /// Array of keys, each in a pack of its own.
+    Keys, &'a [u8], packed_key
+}
+array! {
+    /// Array of programs to start.
+    Apps, App<'a>, app
+}
+
+/// Program to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct App<'a> {
+    /// The command.
+    pub command: &'a [u8],
+    /// Arguments, with the name of the program in front.
+    pub args: Strings<'a>,
+    /// Variables to add to the environment, as `NAME=VALUE`.
+    pub env: Strings<'a>,
+    /// Working directory, or nothing.
+    pub cwd: Option<&'a [u8]>,
+    /// Number of processes.
+    pub processes: u32,
+    /// Options of the program.
+    pub infos: Infos<'a>,
+}
+
+array! {
+    /// Array of questions.
+    Queries, Query<'a>, query
+}
+
+/// Question about the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query<'a> {
+    /// The keys that are asked for.
+    pub keys: Strings<'a>,
+    /// Qualifiers of all keys.
+    pub qualifiers: Infos<'a>,
+}
+
+array! {
+    /// Array of strings.
+    Strings, &'a [u8], key
+}
+
+impl<'a> Reader<'a> {
+    fn packed_key(&mut self) -> Option<&'a [u8]> {
+        self.single()?;
+        self.key()
+    }
+
+    fn procs(&mut self) -> Option<Procs<'a>> {
+        let len = self.array()?;
+        Procs::read(self, len)
+    }
+
+    fn keys(&mut self) -> Option<Keys<'a>> {
+        self.single()?;
+        let len = u32::try_from(self.size()?).ok()?;
+        Keys::read(self, len)
+    }
+
+    fn query(&mut self) -> Option<Query<'a>> {
+        let count = self.count()?;
+        let keys = Strings::read(self, count)?;
+        Some(Query { keys, qualifiers: self.inner_infos()? })
+    }
+
+    fn app(&mut self) -> Option<App<'a>> {
+        let command = self.string()?.unwrap_or_default();
+        let count = self.count()?;
+        let args = Strings::read(self, count)?;
+        let count = self.count()?;
+        let env = Strings::read(self, count)?;
+        let cwd = self.string()?;
+        let processes = self.count()?;
+        Some(App { command, args, env, cwd, processes, infos: self.inner_infos()? })
+    }
+}
+
+/// Decodes a request.
+///
+/// # Errors
+/// [`Malformed::Structure`] without a command, [`Unreadable`] if the rest does not suit the command.
+pub fn decode(integers: Integers, body: &[u8]) -> Result<Result<Command<'_>, Unreadable>, Malformed> {
+    let mut reader = Reader::new(integers, body);
+    let number = reader.single().and_then(|()| reader.byte()).ok_or(Malformed::Structure)?;
+    Ok(arguments(number, &mut reader).ok_or(Unreadable))
+}
+
+fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
+    Some(match number {
+        0 => Command::JobInfo,
+        1 => {
+            reader.single()?;
+            let code = reader.int32()?;
+            reader.single()?;
+            let message = reader.string()?.unwrap_or_default();
+            Command::Abort { code, message, procs: reader.procs()? }
+        }
+        2 => Command::Commit(commit(reader)?),
+        3 => {
+            let procs = reader.procs()?;
+            reader.infos()?;
+            Command::Fence { procs }
+        }
+        4 => get(reader)?,
+        5 => Command::Finalize,
+        6 => {
+            user(reader)?;
+            Command::Publish(reader.infos()?)
+        }
+        7 | 8 => {
+            user(reader)?;
+            let (keys, infos) = (reader.keys()?, reader.infos()?);
+            if number == 7 { Command::Lookup(keys, infos) } else { Command::Unpublish(keys, infos) }
+        }
+        9 => {
+            let infos = reader.infos()?;
+            let len = reader.array()?;
+            Command::Spawn { infos, apps: Apps::read(reader, len)? }
+        }
+        10 => Command::Connect(reader.procs()?, reader.infos()?),
+        11 => Command::Disconnect(reader.procs()?, reader.infos()?),
+        12 => {
+            reader.single()?;
+            let event = reader.int32()?;
+            reader.single()?;
+            let range = reader.byte()?;
+            Command::Notify { event, range, infos: reader.infos()? }
+        }
+        13 => {
+            let len = reader.array()?;
+            let codes = Codes::read(reader, len)?;
+            reader.infos()?;
+            Command::RegisterEvents(codes)
+        }
+        14 => Command::DeregisterEvents,
+        16 => {
+            reader.single()?;
+            reader.unsigned(8)?;
+            Command::Log(reader.infos()?)
+        }
+        15 => {
+            let len = reader.array()?;
+            Command::Query(Queries::read(reader, len)?)
+        }
+        18 => {
+            reader.procs()?;
+            Command::JobControl(reader.infos()?)
+        }
+        24 => {
+            reader.single()?;
+            let name = reader.key()?;
+            Command::GroupConstruct { name, procs: reader.procs()?, infos: reader.infos()? }
+        }
+        28 => {
+            reader.single()?;
+            Command::GroupDestruct { name: reader.key()?, rest: reader.rest() }
+        }
+        _ => Command::Unsupported,
+    })
+}
+
+fn get<'a>(reader: &mut Reader<'a>) -> Option<Command<'a>> {
+    reader.single()?;
+    let namespace = reader.namespace()?;
+    reader.single()?;
+    let rank = reader.uint32()?;
+    let infos = reader.infos()?;
+    let key = if reader.is_at_end() {
+        None
+    } else {
+        reader.single()?;
+        reader.string()?
+    };
+    Some(Command::Get { proc: Proc { namespace, rank }, infos, key })
+}
+
+/// Reads the user id of a request about published data.
+fn user(reader: &mut Reader<'_>) -> Option<u32> {
+    reader.single()?;
+    reader.uint32()
+}
+
+fn commit<'a>(reader: &mut Reader<'a>) -> Option<Commit<'a>> {
+    let mut commit = Commit::default();
+    while !reader.is_at_end() {
+        reader.single()?;
+        let scope = reader.byte()?;
+        reader.single()?;
+        reader.byte()?;
+        let data = reader.blob()?;
+        match scope {
+            1 => commit.local = data,
+            2 => commit.remote = data,
+            3 => commit = Commit { local: data, remote: data },
+            _ => return None,
+        }
+    }
+    Some(commit)
+}
+
+impl Commit<'_> {
+    /// Returns whether data contain a key for which `wanted` holds. Data that cannot be decoded may contain any.
+    pub fn contains(integers: Integers, data: &[u8], wanted: impl Fn(&[u8]) -> bool) -> bool {
+        let mut reader = Reader::new(integers, data);
+        while !reader.is_at_end() {
+            match reader.key_value() {
+                Some(found) if wanted(found.key) => return true,
+                Some(_) => {}
+                None => return true,
+            }
+        }
+        false
+    }
+}
+
+impl Procs<'_> {
+    /// Returns whether the processes are those of one namespace, all of them, by the wildcard.
+    pub fn is_whole(&self, namespace: &[u8]) -> bool {
+        let is_whole = |proc: Proc<'_>| proc.namespace == namespace && proc.rank == WILDCARD;
+        self.is_empty() || self.iter().all(is_whole)
+    }
+}

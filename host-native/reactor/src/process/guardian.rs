@@ -1,0 +1,141 @@
+//! Guardian process: it kills process groups after this process has been killed.
+//!
+//! The system ends child processes with their parent (`PR_SET_PDEATHSIG`), but not the children of those. A guardian waits
+//! at a pipe whose other end only this process has, and kills the groups in a shared table when the pipe closes.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::process::Pid;
+
+/// Most groups of a guardian. The table is mapped as a whole, and uses memory only where it is written.
+const GROUPS_MAX: usize = 1 << 20;
+
+/// A process that outlives this one by a moment, and the table of the groups that it kills then.
+#[derive(Debug)]
+pub struct Guardian {
+    /// `GROUPS_MAX` numbers in memory that both processes share; 0 is no group.
+    table: ptr::NonNull<AtomicI32>,
+    pid: libc::pid_t,
+    /// Slots from here on have not been used.
+    used: Cell<usize>,
+    /// Closed when this process ends.
+    lifeline: Option<OwnedFd>,
+}
+
+impl Guardian {
+    /// Starts a guardian. It leads a process group of its own, blocks the signals that this thread blocks, and keeps no
+    /// other descriptor.
+    ///
+    /// # Errors
+    /// The memory, the pipe or the process cannot be made.
+    pub fn start() -> io::Result<Guardian> {
+        let (protection, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+        );
+        let len = GROUPS_MAX * size_of::<AtomicI32>();
+        // SAFETY: a new mapping of anonymous memory affects no other memory.
+        let table = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
+        if table == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let table = ptr::NonNull::new(table.cast()).expect("a mapping without an address is not at 0");
+        let mut guardian = Guardian { table, pid: 0, used: Cell::new(0), lifeline: None };
+        let mut ends = [0; 2];
+        // SAFETY: the call writes two descriptors, which nothing else owns, to an array of two.
+        let (read, write) = unsafe {
+            if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+        };
+        // SAFETY: the child makes system calls only, until it exits.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                drop(write);
+                guardian.watch(read.as_raw_fd())
+            }
+            pid => {
+                guardian.pid = pid;
+                guardian.lifeline = Some(write);
+                Ok(guardian)
+            }
+        }
+    }
+
+    /// Sets the process group in a slot that is killed with this process. Slots from 1,048,576 on have no guardian.
+    pub fn set(&self, slot: u32, group: Option<Pid>) {
+        if let Some(entry) = self.entries().get(slot as usize) {
+            entry.store(group.map_or(0, |group| group.as_raw_nonzero().get()), Ordering::Relaxed);
+            self.used.set(self.used.get().max(slot as usize + 1));
+        }
+    }
+
+    fn entries(&self) -> &[AtomicI32] {
+        // SAFETY: the mapping has this many numbers, is zeroed at first, and stays until `self` is dropped. Every value is
+        // a valid number, and both processes access them as atomics.
+        unsafe { std::slice::from_raw_parts(self.table.as_ptr(), GROUPS_MAX) }
+    }
+
+    /// Waits for the end of the parent, and kills the groups. Runs in the guardian process.
+    fn watch(&self, lifeline: i32) -> ! {
+        // SAFETY: the system calls get this process's own descriptors, a buffer of one byte, and numbers.
+        unsafe {
+            // A signal for the group of the parent is not for the guardian.
+            libc::setpgid(0, 0);
+            close_others(lifeline);
+            let mut byte = 0_u8;
+            loop {
+                let read = libc::read(lifeline, (&raw mut byte).cast(), 1);
+                if read == 0 || read < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                    break;
+                }
+            }
+        }
+        for entry in self.entries() {
+            let group = entry.load(Ordering::Relaxed);
+            if group > 1 {
+                // SAFETY: the call affects no memory. Number 1 and below are no groups of ranks.
+                unsafe { libc::kill(-group, libc::SIGKILL) };
+            }
+        }
+        // SAFETY: ends the process without running anything of the parent's.
+        unsafe { libc::_exit(0) }
+    }
+}
+
+/// Closes all descriptors but one.
+///
+/// # Safety
+/// No descriptor of this process is used afterwards, except `kept`.
+unsafe fn close_others(kept: i32) {
+    let below = kept.cast_unsigned();
+    // SAFETY: the caller gives the descriptors up.
+    unsafe {
+        if below > 0 {
+            libc::syscall(libc::SYS_close_range, 0, below - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, below + 1, u32::MAX, 0);
+    }
+}
+
+impl Drop for Guardian {
+    /// Ends the guardian process without a kill, and waits for it.
+    fn drop(&mut self) {
+        if let Some(lifeline) = self.lifeline.take() {
+            for entry in &self.entries()[..self.used.get()] {
+                entry.store(0, Ordering::Relaxed);
+            }
+            drop(lifeline);
+            // SAFETY: the call waits for a child of this process. Its status is unused.
+            unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
+        }
+        // SAFETY: `start` has made this mapping, and no reference to it is left.
+        unsafe { libc::munmap(self.table.as_ptr().cast(), GROUPS_MAX * size_of::<AtomicI32>()) };
+    }
+}

@@ -1,0 +1,219 @@
+//! Player of PMIx transcripts: each rank sends its next message once it has the replies before it.
+
+use std::collections::BTreeMap;
+
+use hydrant_core::limits::Limits;
+use hydrant_core::server::{Input, JobSpec};
+use hydrant_core::wire::pmix::{Frame, Hello, Integers, Reader, next_frame};
+use hydrant_core::{ConnId, JobId, Time};
+use hydrant_driver::MappedStorage;
+use hydrant_tests::host::Host;
+
+/// Division of a message into reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Split {
+    /// All at once.
+    Whole,
+    /// One byte at a time.
+    Bytes,
+    /// Pieces whose sizes follow from the number.
+    Random(u64),
+}
+
+/// Message of a transcript.
+#[derive(Clone, Debug)]
+enum Step {
+    Client(Vec<u8>),
+    Server { what: String, bytes: Vec<u8> },
+}
+
+/// Captured rank.
+#[derive(Debug)]
+struct Rank {
+    namespace: String,
+    steps: Vec<Step>,
+    next: usize,
+    /// Open connection.
+    conn: Option<u32>,
+    integers: Integers,
+    received: Vec<Vec<u8>>,
+}
+
+/// Player of one transcript.
+pub(crate) struct Player {
+    ranks: Vec<Rank>,
+}
+
+impl Player {
+    /// Reads a transcript.
+    pub(crate) fn new(text: &str) -> Player {
+        let mut ranks: Vec<Rank> = Vec::new();
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            if let Some(rank) = line.strip_prefix("== ") {
+                let namespace = rank.split(' ').next().expect("a line is not empty").to_owned();
+                ranks.push(Rank {
+                    namespace,
+                    steps: Vec::new(),
+                    next: 0,
+                    conn: None,
+                    integers: Integers::Flexible,
+                    received: Vec::new(),
+                });
+                continue;
+            }
+            let (side, what) = line.split_at(2);
+            let bytes = hex(lines.next().expect("a message has bytes").trim());
+            let rank = ranks.last_mut().expect("a transcript begins with a rank");
+            rank.steps.push(match side {
+                "C>" => Step::Client(bytes),
+                _ => Step::Server { what: what.trim().to_owned(), bytes },
+            });
+        }
+        Player { ranks }
+    }
+
+    /// Plays it. Returns the first difference.
+    pub(crate) fn play(mut self, mut split: Split) -> Result<(), String> {
+        let limits = Limits::for_ranks(8);
+        let mut memory = MappedStorage::try_new(&limits).expect("there is memory");
+        let mut host = Host::new(limits, &mut memory).expect("the memory suffices");
+        let mut jobs: BTreeMap<String, u32> = BTreeMap::new();
+        for rank in &self.ranks {
+            *jobs.entry(rank.namespace.clone()).or_default() += 1;
+        }
+        for (job, (name, &size)) in (0..).map(JobId).zip(&jobs) {
+            host.tell(Input::RegisterJob(JobSpec::new(job, name, size))).expect("the job is valid");
+        }
+        let job_of = |name: &str| JobId(jobs.keys().position(|job| job == name).expect("it is known") as u32);
+        let mut next_conn = 0;
+        let mut now = 0;
+        while self.ranks.iter().any(|rank| rank.next < rank.steps.len()) {
+            let mut progress = false;
+            for rank in &mut self.ranks {
+                let job = job_of(&rank.namespace);
+                while rank.step(&mut host, job, &mut next_conn, &mut split)? {
+                    progress = true;
+                }
+            }
+            if !progress {
+                now += 1000;
+                if now > 60_000 {
+                    let stuck = self.ranks.iter().map(|rank| format!("{:?}", rank.steps.get(rank.next)));
+                    return Err(format!("stuck at {:?} ({:?})", stuck.collect::<Vec<_>>(), host.events));
+                }
+                host.server.handle(Time(now), Input::Timeout).expect("time passes");
+                host.tell(Input::Timeout).expect("time passes");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rank {
+    /// Takes the next step, if it is possible.
+    fn step(
+        &mut self,
+        host: &mut Host<'_>,
+        job: JobId,
+        next_conn: &mut u32,
+        split: &mut Split,
+    ) -> Result<bool, String> {
+        if let Some(conn) = self.conn {
+            self.received.extend(host.take(conn));
+        }
+        match self.steps.get(self.next) {
+            None => return Ok(false),
+            Some(Step::Client(bytes)) => {
+                if let Ok(Some(Frame::Hello { body, .. })) = next_frame(bytes) {
+                    if let Some(conn) = self.conn {
+                        host.tell(Input::Closed { conn: ConnId(conn) }).map_err(|why| why.to_string())?;
+                    }
+                    self.integers = Hello::decode(body).ok_or("an invalid handshake")?.integers;
+                    let conn = ConnId(*next_conn);
+                    host.tell(Input::Opened { conn, job, rank: None }).map_err(|why| why.to_string())?;
+                    self.conn = Some(*next_conn);
+                    *next_conn += 1;
+                }
+                let conn = self.conn.ok_or("a message before the handshake")?;
+                for piece in split.pieces(bytes) {
+                    host.arrive(conn, piece).map_err(|why| why.to_string())?;
+                }
+                if host.unconsumed(conn) > 0 {
+                    return Err(format!("not consumed: {}", self.describe(host)));
+                }
+            }
+            Some(Step::Server { what, bytes }) => {
+                let Some(at) = self.received.iter().position(|got| tag(got) == tag(bytes)) else {
+                    return Ok(false);
+                };
+                let got = self.received.remove(at);
+                let agree = what.contains("REQ") || self.status(&got) == self.status(bytes);
+                if !agree {
+                    return Err(format!(
+                        "rank {}: {what}: {:?} and not {:?}, after {}",
+                        self.namespace,
+                        self.status(&got),
+                        self.status(bytes),
+                        self.describe(host)
+                    ));
+                }
+            }
+        }
+        self.next += 1;
+        Ok(true)
+    }
+
+    fn describe(&self, host: &Host<'_>) -> String {
+        let before = self.steps[..self.next].iter().rev().find_map(|step| match step {
+            Step::Client(bytes) => Some(bytes.escape_ascii().to_string()),
+            Step::Server { .. } => None,
+        });
+        format!("{} ({:?})", before.unwrap_or_default(), host.events)
+    }
+
+    /// Returns the status at the front of a reply.
+    fn status(&self, bytes: &[u8]) -> Option<i32> {
+        if bytes.len() <= 8 {
+            return bytes.first_chunk::<4>().map(|status| i32::from_be_bytes(*status));
+        }
+        let mut reader = Reader::new(self.integers, &bytes[16..]);
+        reader.single()?;
+        reader.int32()
+    }
+}
+
+impl Split {
+    fn pieces<'a>(&mut self, mut bytes: &'a [u8]) -> Vec<&'a [u8]> {
+        let mut pieces = Vec::new();
+        while !bytes.is_empty() {
+            let most = match self {
+                Split::Whole => bytes.len(),
+                Split::Bytes => 1,
+                Split::Random(state) => {
+                    *state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    1 + (*state >> 33) as usize % 40
+                }
+            };
+            let (piece, rest) = bytes.split_at(most.min(bytes.len()));
+            pieces.push(piece);
+            bytes = rest;
+        }
+        pieces
+    }
+}
+
+/// Returns the tag of a message from the server. Replies to a handshake have none.
+fn tag(bytes: &[u8]) -> Option<u32> {
+    match next_frame(bytes) {
+        Ok(Some(Frame::Message { tag, .. })) => Some(tag),
+        _ => None,
+    }
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> =
+        text.chars().map(|digit| digit.to_digit(16).expect("bytes are in hex") as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
