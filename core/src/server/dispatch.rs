@@ -55,7 +55,9 @@ impl Server<'_> {
                     Err(malformed) => self.close(conn, Closing::Malformed(malformed)),
                 },
                 // Consumed bytes make room in the host's buffer.
-                Ok(None) if full && rest.len() == bytes.len() => self.close(conn, Closing::Malformed(Malformed::TooLong)),
+                Ok(None) if full && rest.len() == bytes.len() => {
+                    self.close(conn, Closing::Malformed(Malformed::TooLong))
+                }
                 Ok(None) => break,
                 Err(malformed) => self.close(conn, Closing::Malformed(malformed)),
             }

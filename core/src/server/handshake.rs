@@ -108,7 +108,8 @@ impl Server<'_> {
 
     /// Closes the connection of a rank, if it is idle.
     fn replace(&mut self, job: Option<JobId>, rank: Rank) {
-        let Some(old) = self.rank_slot(job, Some(rank)).filter(|slot| slot.exit.is_none()).and_then(|slot| slot.conn)
+        let Some(old) =
+            self.rank_slot(job, Some(rank)).filter(|slot| slot.exit.is_none()).and_then(|slot| slot.conn)
         else {
             return;
         };

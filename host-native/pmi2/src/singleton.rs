@@ -118,9 +118,7 @@ impl State {
     fn collect(&mut self) -> Result<bool, Error> {
         let mut buf = [0; OUTPUT_MAX];
         let mut replied = false;
-        while let Some(output) =
-            self.server.poll(&mut buf).map_err(|short| Error::Transport(short.into()))?
-        {
+        while let Some(output) = self.server.poll(&mut buf).map_err(|short| Error::Transport(short.into()))? {
             match output {
                 Output::Bytes { bytes, .. } => {
                     self.output.extend_from_slice(bytes);

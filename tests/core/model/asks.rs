@@ -200,7 +200,8 @@ impl Model {
             return Ok(());
         }
         let verified = state.verified && known.is_none();
-        let old = self.job(job).ranks.get(rank as usize).filter(|it| it.exit.is_none()).and_then(|it| it.conn);
+        let old =
+            self.job(job).ranks.get(rank as usize).filter(|it| it.exit.is_none()).and_then(|it| it.conn);
         if let Some(old) = old.filter(|old| verified && self.conns[old].is_idle()) {
             self.job(job).ranks[rank as usize].conn = None;
             self.closing(old, Closing::Replaced);

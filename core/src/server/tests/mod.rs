@@ -286,7 +286,8 @@ fn long_messages_that_arrive_together_are_served() {
     let mut host = Host::v2(1);
     // The host's buffer has the length of the longest message and is full.
     let (read, rest) = both.split_at(crate::limits::MESSAGE_MAX as usize);
-    let consumed = host.tell(Input::Bytes { conn: ConnId(0), bytes: read.as_bytes(), full: true }).bytes as usize;
+    let consumed =
+        host.tell(Input::Bytes { conn: ConnId(0), bytes: read.as_bytes(), full: true }).bytes as usize;
     assert_eq!(consumed, message("a").len());
     let rest = format!("{}{rest}", &read[consumed..]);
     assert_eq!(host.says(0, &rest).bytes as usize, rest.len());
