@@ -81,7 +81,7 @@ fn long_messages_that_arrive_together_are_served() {
     client.write_all([put("a"), put("b"), put("c")].concat().as_bytes()).unwrap();
     let events = world.turn();
     assert!(events.is_empty(), "{events:?}");
-    assert_eq!(read(&mut client).matches("the value is longer than 1024 bytes").count(), 3);
+    assert_eq!(read(&mut client).matches("cmd=put_result rc=7").count(), 3);
 }
 
 #[test]
