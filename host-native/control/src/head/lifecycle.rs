@@ -6,8 +6,9 @@ use hydrant_core::trace::Cause;
 use super::event::SpawnResult;
 use super::{Action, FirstJob, Head, NodeProgress};
 use crate::error::Error;
+use crate::job_name::job_name;
 use crate::job_result::{AbortReason, RankFailure};
-use crate::jobs::{EndReport, Job, SpawnKey, job_name};
+use crate::jobs::{EndReport, Job, SpawnKey};
 use crate::protocol::{JobRecord, Order, Program, RankBlock, StartError};
 use crate::psets::process_sets;
 
