@@ -21,6 +21,7 @@ pub const LIMITS: Limits = Limits {
     spawn_bytes: 1024,
     psets: 4,
     links: 3,
+    commit_bytes: 0,
 };
 /// Connections that the fuzzer uses.
 const CONNS: u8 = 10;
