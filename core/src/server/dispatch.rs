@@ -128,6 +128,7 @@ impl Server<'_> {
             | ReplyState::Lookup { .. }
             | ReplyState::NodeAttr(_)
             | ReplyState::Get { .. }
+            | ReplyState::Gather(_)
             | ReplyState::Ready(_) => return,
         }
         let warning = self.jobs[job.index()].fence_warning;

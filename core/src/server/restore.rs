@@ -86,6 +86,7 @@ impl<'s> Server<'s> {
         self.read_links(reader)?;
         require(self.ready.set_turn(reader.take()?), Damage::Turn)?;
         self.wake = reader.take()?;
+        self.contexts = reader.take()?;
         let replies = self.conns.iter().flat_map(|conn| &conn.replies);
         self.gets = replies.filter(|reply| matches!(reply.state, ReplyState::Get { .. })).count() as u32;
         Ok(())
@@ -237,6 +238,8 @@ impl<'s> Server<'s> {
                 log.holds(wanted_record) && self.kvs.record(wanted_record).is_some_and(|record| record.wanted)
             }
             ReplyState::Lookup { at, .. } => self.names.is_known(at),
+            // The hash of its members is not checked. Without them, it never completes.
+            ReplyState::Gather(_) => cfg!(feature = "pmix"),
             ReplyState::Get { job, .. } | ReplyState::Ready(Response::JobData(job)) => {
                 job.0 < self.limits.jobs
             }

@@ -148,6 +148,8 @@ pub(crate) struct RankSlot {
     pub(crate) used: Usage,
     /// Node of the rank.
     pub(crate) node: u32,
+    /// Context id of the PMIx group that it constructed last. 0 without one.
+    pub(crate) group: u32,
     /// Number of its exit among all exits of processes, for messages to other nodes. 0 while it is alive.
     pub(crate) end: u32,
 }
@@ -183,6 +185,7 @@ impl RankSlot {
         appnum: 0,
         used: Usage::NONE,
         node: 0,
+        group: 0,
         end: 0,
     };
 }

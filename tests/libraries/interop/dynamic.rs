@@ -176,8 +176,9 @@ fn jobs_meet_at_a_port() {
 
 #[test]
 fn sessions_again_and_again() {
+    let folder = Folder::new("sessions");
     let Some(job) = job("-n 3", "mpi_sessions", "1 3") else { return };
-    let outcome = job.run();
+    let outcome = job.arg(&folder.0).run();
     outcome.code(0).quiet().says("psets: mpi://world mpi://self", 9);
     for round in 0..3 {
         outcome.says(&format!("round {round} of 1 threads: size 3\n"), 3);
@@ -197,8 +198,9 @@ fn sessions_over_the_port_come_again() {
 
 #[test]
 fn sessions_from_several_threads() {
+    let folder = Folder::new("threads");
     let Some(job) = job("-n 3", "mpi_sessions", "4 3") else { return };
-    let outcome = job.run();
+    let outcome = job.arg(&folder.0).run();
     outcome.code(0).quiet();
     for round in 0..3 {
         outcome.says(&format!("round {round} of 4 threads: size 3\n"), 3);

@@ -75,7 +75,7 @@ impl Connection {
         Ok(connection)
     }
 
-    fn new(stream: TcpStream) -> io::Result<Connection> {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Connection> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         let (inbox, outbox) = (VecDeque::new(), VecDeque::new());
