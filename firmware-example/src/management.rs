@@ -1,6 +1,7 @@
 //! Management connections: sockets of hosts, and the management server of `hydrant_core::manage` that they talk to.
 
 use core::convert::Infallible;
+use core::net::{IpAddr, Ipv4Addr};
 
 use hydrant_core::manage::server::{
     Config as ServerConfig, Expired, Failure, ManagementServer, Next, Service,
@@ -49,6 +50,7 @@ impl Management {
             exclusive: true,
             drop_orphans: false,
             handshake_timeout: HANDSHAKE_TIMEOUT_MS,
+            keep_timeout: None,
         };
         let (hosts, jobs) = memory::management_slots();
         Management { sockets, server: ManagementServer::new(server, hosts, jobs), port: config.port }
@@ -78,7 +80,8 @@ impl Management {
             } else if socket.is_active() && socket.may_send() {
                 defmt::info!("host {=usize} connected", at);
                 host.connected = true;
-                self.server.connected(at, time::millis());
+                let from = socket.remote_endpoint().map(|endpoint| endpoint.addr.into());
+                self.server.connected(at, from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), time::millis());
             } else if socket.state() == tcp::State::TimeWait {
                 socket.abort();
             }
@@ -110,7 +113,7 @@ impl Management {
         defmt::info!("host {=usize} is gone", at);
         self.sockets[at].connected = false;
         let mut board = Board::new(net, serve, &self.sockets);
-        let Ok(()) = self.server.disconnected(&mut board, at);
+        let Ok(()) = self.server.disconnected(&mut board, at, time::millis());
     }
 
     /// Carries out a request, if it is complete and its reply fits into the send buffer. Returns whether it did.

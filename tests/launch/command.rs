@@ -27,6 +27,10 @@ fn options_that_contradict_each_other_are_explained_by_their_own_command() {
     for (args, words) in [
         ("--size 4 --map 2,3", "--map has 5 ranks, but --size is 4"),
         ("--manage --jobs 2", "--jobs requires --size; "),
+        (
+            "--manage=0.0.0.0:0",
+            "--manage=0.0.0.0:0: other machines can reach this address; set --secret-file FILE",
+        ),
         ("--limit keys=9", "--limit keys=9: a name server has the limits names=N and conns=N"),
     ] {
         let outcome = Job::command("serve").words(args).run();

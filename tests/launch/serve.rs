@@ -1,9 +1,11 @@
-//! `hydrant serve --size`, with a rank that the test plays.
+//! `hydrant serve --size`, with a rank that the test plays, and `hydrant serve --manage`.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 
-use hydrant_tests::Job;
+use hydrant_tests::{Folder, Job, hydrant_bin};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 
@@ -43,4 +45,49 @@ fn a_log_without_a_reader_delays_no_rank() {
     }
     server.signal(Signal::TERM);
     server.wait().code(0);
+}
+
+#[test]
+fn silent_hosts_keep_no_host_out() {
+    let mut server = Job::command("serve --manage=127.0.0.1:0 --pmi-port 127.0.0.1:0").start();
+    let line = server.line();
+    let address = line.strip_prefix("hydrant serve: managed at ").expect("the server prints its address");
+    let connect = || TcpStream::connect(address).expect("the port is open");
+    let silent: Vec<_> = (0..100).map(|_| connect()).collect();
+    let offload = Job::command("offload --target").arg(address).words("-n 2");
+    offload.arg(hydrant_bin()).arg("probe").run().code(0).says("2 ranks on 1 host", 1);
+    drop(silent);
+    server.signal(Signal::TERM);
+    server.wait().code(0).warns("no handshake, and its place was needed");
+}
+
+#[test]
+fn hosts_need_the_servers_secret() {
+    let folder = Folder::new("secrets");
+    let secret = |name: &str, text: &str| {
+        let path = folder.file(name, text);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("the file is there");
+        path
+    };
+    let (right, wrong) = (secret("right", "0123456789abcdef\n"), secret("wrong", "0123456789abcdeF\n"));
+    let mut server =
+        Job::command("serve --manage=127.0.0.1:0 --pmi-port 127.0.0.1:0 --secret-file").arg(&right).start();
+    let line = server.line();
+    let address = line.strip_prefix("hydrant serve: managed at ").expect("the server prints its address");
+    let offload = |options: &[&str]| {
+        let job = Job::command("offload --target").arg(address).args(options).words("-n 2");
+        job.arg(hydrant_bin()).arg("probe").run()
+    };
+    offload(&["--secret-file", &right]).code(0).says("2 ranks on 1 host", 1).quiet();
+    offload(&[]).code(1).warns("refuses the handshake").warns("set --secret-file FILE");
+    offload(&["--secret-file", &wrong]).code(1).warns("the board has another secret");
+    server.signal(Signal::TERM);
+    server.wait().code(0).warns("it does not have the same secret");
+    let mut plain = Job::command("serve --manage=127.0.0.1:0 --pmi-port 127.0.0.1:0").start();
+    let line = plain.line();
+    let address = line.strip_prefix("hydrant serve: managed at ").expect("the server prints its address");
+    let offload = Job::command("offload --target").arg(address).arg("--secret-file").arg(&right);
+    offload.words("-n 1 true").run().code(1).warns("the board has another secret, or none");
+    plain.signal(Signal::TERM);
+    plain.wait().code(0);
 }

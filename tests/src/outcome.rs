@@ -6,6 +6,8 @@ use std::process::ExitStatus;
 use hydrant_record::Summary;
 use rustix::process::Signal;
 
+use crate::recording::Recording;
+
 /// The exit status and the output of a program. A failed assertion prints all of both.
 #[derive(Debug)]
 pub struct Outcome {
@@ -20,6 +22,8 @@ pub struct Outcome {
     /// What the replay of its recording counted, if it was recorded.
     pub replayed: Option<Summary>,
     pub(crate) shown: String,
+    /// Its recording. A failed assertion keeps the files.
+    pub(crate) recording: Option<Recording>,
 }
 
 impl Outcome {

@@ -1,6 +1,7 @@
 //! Real MPI libraries and process managers: where `tests/install` put them, and programs built against them.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +16,10 @@ pub enum Peer {
     Mpich5,
     /// MPICH 4.0.2 from Debian. Speaks PMI-1.
     Mpich4,
+    /// Open MPI 5.0.11 from PyPI, with mpi4py. Speaks PMIx by its own libpmix 5.
+    OpenMpi5,
+    /// Open MPI 4.1.4 from Debian, unpacked. Speaks PMIx by libpmix 4.2.2.
+    OpenMpi4,
     /// Intel MPI from PyPI. Speaks PMI-1, or PMI-2 through Slurm's library.
     Intel,
     /// Slurm's libpmi2 from Debian. Speaks PMI-2.
@@ -39,6 +44,8 @@ impl Peer {
         match self {
             Peer::Mpich5 => "mpich5",
             Peer::Mpich4 => "mpich4",
+            Peer::OpenMpi5 => "openmpi5",
+            Peer::OpenMpi4 => "openmpi4",
             Peer::Intel => "intel",
             Peer::SlurmPmi2 => "slurm-pmi2",
             Peer::Slurm => "slurm",
@@ -55,6 +62,8 @@ impl Peer {
         match self {
             Peer::Mpich5 => peers_dir().join("mpich/installed"),
             Peer::Mpich4 => "/usr/bin/mpicc.mpich".into(),
+            Peer::OpenMpi5 => peers_dir().join("openmpi/installed"),
+            Peer::OpenMpi4 => peers_dir().join("openmpi4/installed"),
             Peer::Intel => peers_dir().join("impi/installed"),
             Peer::SlurmPmi2 => "/usr/include/slurm/pmi2.h".into(),
             Peer::Slurm => "/usr/sbin/slurmctld".into(),
@@ -93,12 +102,20 @@ impl Peer {
     }
 
     /// The command that builds C programs against it, and what goes behind the source.
-    fn compiler(self) -> (PathBuf, &'static [&'static str]) {
+    fn compiler(self) -> (PathBuf, Vec<OsString>) {
         match self {
-            Peer::Mpich5 => (peers_dir().join("mpich/bin/mpicc"), &[]),
-            Peer::Mpich4 => ("/usr/bin/mpicc.mpich".into(), &[]),
+            Peer::Mpich5 => (peers_dir().join("mpich/bin/mpicc"), vec![]),
+            Peer::Mpich4 => ("/usr/bin/mpicc.mpich".into(), vec![]),
+            Peer::OpenMpi5 => (peers_dir().join("openmpi/bin/mpicc"), vec![]),
+            Peer::OpenMpi4 => {
+                let lib = openmpi4_lib();
+                let [mut include, mut search] = ["-I", "-Wl,-rpath-link,"].map(OsString::from);
+                include.push(lib.join("openmpi/include"));
+                search.push(&lib);
+                ("cc".into(), vec![include, lib.join("libmpi.so.40").into(), search])
+            }
             Peer::Intel => panic!("the package from PyPI brings no compiler wrapper, only its own programs"),
-            Peer::SlurmPmi2 => ("cc".into(), &["-lpmi2"]),
+            Peer::SlurmPmi2 => ("cc".into(), vec!["-lpmi2".into()]),
             Peer::Slurm | Peer::Ssh | Peer::Sge => panic!("no library to build programs against"),
             Peer::Qemu => panic!("firmware is built by firmware-example/build"),
             Peer::Wasmtime | Peer::Node => panic!("C programs are not built against it"),
@@ -135,6 +152,11 @@ pub fn peers_dir() -> PathBuf {
     target_dir().join("peers")
 }
 
+/// Where Debian's Open MPI 4 has its libraries.
+pub fn openmpi4_lib() -> PathBuf {
+    peers_dir().join("openmpi4/usr/lib/x86_64-linux-gnu")
+}
+
 /// The sources of the programs.
 pub fn clients_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
@@ -151,6 +173,11 @@ pub fn mpiexec_5() -> PathBuf {
 /// The Python that has mpi4py and MPICH 5.0.2.
 pub fn python() -> PathBuf {
     peers_dir().join("mpich/bin/python")
+}
+
+/// The Python that has mpi4py and Open MPI 5.
+pub fn openmpi_python() -> PathBuf {
+    peers_dir().join("openmpi/bin/python")
 }
 
 /// The Python that has wasmtime.

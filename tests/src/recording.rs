@@ -1,16 +1,17 @@
 //! Recording of a job, and its replay.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use hydrant::replay::{self, ReplayErrorKind};
 use hydrant_record::{RecordError, Summary};
 use rustix::process::Signal;
 
-use crate::{Outcome, hydrant_bin, target_dir};
+use crate::{hydrant_bin, target_dir, tell};
 
 /// The option that has the core run in a plugin, where `HYDRANT_TESTS_SANDBOX` names one.
 pub(crate) fn in_sandbox() -> Option<String> {
@@ -18,7 +19,8 @@ pub(crate) fn in_sandbox() -> Option<String> {
     file.map(|file| format!("--sandbox={file}"))
 }
 
-/// What a job is recorded to, and what the daemons of its hosts are, removed with this value.
+/// File that a job is recorded to, and those of its daemons. They are removed with this value, unless the test has failed
+/// while it had it.
 #[derive(Debug)]
 pub(crate) struct Recording(PathBuf);
 
@@ -35,19 +37,26 @@ impl Recording {
 
     /// Replays it on the core that is built in, and where jobs run in a sandbox there, too; nothing where the job ended
     /// before there was anything to record. A recording that is not whole or differs fails the test and is kept.
-    pub(crate) fn replay(self, outcome: &Outcome) -> Option<Summary> {
+    pub(crate) fn replay(&self, status: ExitStatus, stderr: &str, outcome: &dyn Display) -> Option<Summary> {
         if !self.0.exists() {
-            assert!(!outcome.status.success(), "nothing was recorded of {outcome}");
+            assert!(!status.success(), "nothing was recorded of {outcome}");
             return None;
         }
         // Who is killed cannot finish what it writes, and daemons on one machine are with their parents.
-        let killed = outcome.status.signal() == Some(Signal::KILL.as_raw());
-        let lost = killed || outcome.stderr.contains("its daemon is lost");
+        let killed = status.signal() == Some(Signal::KILL.as_raw());
+        let lost = killed || stderr.contains("its daemon is lost");
         let played = replayed(&self.0, killed, outcome);
         for file in self.of_daemons() {
             replayed(&file, lost, outcome);
         }
         Some(played)
+    }
+
+    /// Renames the files so that no later test replaces them, and prints their names.
+    fn keep(&self) {
+        for file in self.of_daemons().iter().chain([&self.0]).filter(|file| file.exists()) {
+            tell(&format!("the recording of the failed test is {}", kept(file).display()));
+        }
     }
 
     fn of_daemons(&self) -> Vec<PathBuf> {
@@ -61,6 +70,9 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            return self.keep();
+        }
         for file in self.of_daemons().iter().chain([&self.0]) {
             // It may never have been made.
             let _ = fs::remove_file(file);
@@ -69,7 +81,7 @@ impl Drop for Recording {
 }
 
 /// How one file was replayed, which may be cut off if its writer was killed.
-fn replayed(file: &Path, killed: bool, outcome: &Outcome) -> Summary {
+fn replayed(file: &Path, killed: bool, outcome: &dyn Display) -> Summary {
     let wrong = match replay::check(file) {
         Ok(Summary { difference: Some(difference), .. }) => difference.to_string(),
         Ok(played) => match replayed_in_sandbox(file) {
@@ -85,11 +97,17 @@ fn replayed(file: &Path, killed: bool, outcome: &Outcome) -> Summary {
         }
         Err(error) => error.to_string(),
     };
-    let mut kept = OsString::from("kept-");
-    kept.push(file.file_name().unwrap_or_default());
-    let kept = file.with_file_name(kept);
+    panic!("{wrong}\nthe recording is {} of {outcome}", kept(file).display());
+}
+
+/// Renames a recording to one that no test replaces. Returns its new path.
+fn kept(file: &Path) -> PathBuf {
+    let mut name = OsString::from("kept-");
+    name.push(file.file_name().unwrap_or_default());
+    let kept = file.with_file_name(name);
+    // A file that cannot be renamed stays.
     drop(fs::rename(file, &kept));
-    panic!("{wrong}\nthe recording is {} of {outcome}", kept.display());
+    kept
 }
 
 fn replayed_in_sandbox(file: &Path) -> Result<(), String> {
@@ -99,4 +117,29 @@ fn replayed_in_sandbox(file: &Path) -> Result<(), String> {
     let replay = replay.map_err(|e| format!("hydrant replay: {e}"))?;
     let said = format!("{}{}", replay.stdout.escape_ascii(), replay.stderr.escape_ascii());
     if replay.status.success() { Ok(()) } else { Err(said) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_test_keeps_its_recording() {
+        for fails in [false, true] {
+            let mark = format!("{}-unit-{fails}", std::process::id());
+            let recording = Recording::new(&mark);
+            let file = recording.path().to_owned();
+            fs::write(&file, "a recording").expect("the folder is there");
+            let test = catch_unwind(move || {
+                let _held = recording;
+                assert!(!fails, "the assertion of a test");
+            });
+            assert_eq!(test.is_err(), fails);
+            let kept = file.with_file_name(format!("kept-{mark}.rec"));
+            assert_eq!((file.exists(), kept.exists()), (false, fails));
+            drop(fs::remove_file(kept));
+        }
+    }
 }

@@ -216,8 +216,12 @@ impl Running {
         }
         let (stdout, stderr, shown) = (self.stdout(), self.stderr.text(), self.shown.clone());
         let bytes = self.stdout.bytes();
-        let mut outcome = Outcome { status, stdout, bytes, stderr, shown, replayed: None };
-        outcome.replayed = self.recording.take().and_then(|recording| recording.replay(&outcome));
+        let recording = self.recording.take();
+        let mut outcome = Outcome { status, stdout, bytes, stderr, shown, replayed: None, recording };
+        outcome.replayed = outcome
+            .recording
+            .as_ref()
+            .and_then(|recording| recording.replay(status, &outcome.stderr, &outcome));
         outcome
     }
 

@@ -109,8 +109,8 @@ pub enum Request<'a> {
     ///
     /// After the reply the server sends every input and output of its PMI server, each as a
     /// [`Record`](crate::server::Record) after its length in two bytes. These records may be longer than
-    /// [`RECORD_MAX`]. The request is valid on a connection that manages no jobs, before the first job since the
-    /// server's start. The server handles clients only as fast as the recording is read. The recording ends with its
+    /// [`RECORD_MAX`]. The request is valid on a connection that manages no jobs, while the server has no job. The
+    /// server handles clients only as fast as the recording is read. The recording ends with its
     /// last record when the host shuts down its side of the connection.
     Record,
 }
@@ -383,7 +383,7 @@ pub enum Error {
     Malformed,
     /// Another host manages or records the server.
     Busy,
-    /// The job is already served, or a recording was requested after a job was opened.
+    /// The job is already served, or a recording was requested while a job is open.
     Order,
     /// Recording is not supported.
     NoRecording,
@@ -400,7 +400,7 @@ impl fmt::Display for Error {
             Error::Handshake => f.write_str("handshake missing or repeated"),
             Error::Malformed => f.write_str("malformed request"),
             Error::Busy => f.write_str("managed or recorded by another host"),
-            Error::Order => f.write_str("too late: the job is already served, or a job was opened before"),
+            Error::Order => f.write_str("too late: the job is already served, or a job is open"),
             Error::NoRecording => f.write_str("recording is not supported"),
             Error::Fault(fault) => fault.fmt(f),
         }

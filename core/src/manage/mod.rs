@@ -19,6 +19,7 @@
 mod message;
 pub mod server;
 mod service;
+mod slots;
 #[cfg(test)]
 mod tests;
 

@@ -14,7 +14,11 @@
 //! Events are encoded by the embedding program, because it decides how they are queued.
 //! [`event_recipient`](ManagementServer::event_recipient) returns the host that an event is for.
 
+use core::net::IpAddr;
+
 pub use super::service::{Failure, Service};
+use super::slots::{Host, Job};
+pub use super::slots::{HostSlot, JobSlot};
 use super::{
     BoardReport, Error, JobPhase, JobReport, OpenJob, Report, Request, STALL_MS, VERSION, Welcome, decode,
     encode, next,
@@ -43,46 +47,9 @@ pub struct Config<'c> {
     pub drop_orphans: bool,
     /// Milliseconds that a host has for [`Request::Hello`].
     pub handshake_timeout: u64,
-}
-
-/// Slot for the connection of a host.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HostSlot(Option<Host>);
-
-impl HostSlot {
-    /// An unused slot.
-    pub const EMPTY: HostSlot = HostSlot(None);
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Host {
-    connected_at: u64,
-    greeted: bool,
-    /// Time since which it does not read.
-    blocked_since: Option<u64>,
-}
-
-/// Slot for a job.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct JobSlot(Option<Job>);
-
-impl JobSlot {
-    /// An unused slot.
-    pub const EMPTY: JobSlot = JobSlot(None);
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    /// Host that opened it, while it is connected.
-    host: Option<usize>,
-    size: u32,
-    /// Whether clients are accepted.
-    served: bool,
-    /// Whether the host reports exits.
-    exits_reported: bool,
-    keep: bool,
-    /// Whether [`ManagementServer::poll_over`] has returned it.
-    over: bool,
+    /// Milliseconds after which a [kept](OpenJob::keep) job without a host is dropped, if none of its clients is connected.
+    /// `None` for never.
+    pub keep_timeout: Option<u64>,
 }
 
 /// Result of one request.
@@ -146,10 +113,18 @@ impl<'m> ManagementServer<'m> {
         self.hosts.iter().position(|slot| slot.0.is_none())
     }
 
-    /// Registers a connection of a host. `host` is an unused number below the number of slots.
-    pub fn connected(&mut self, host: usize, now: u64) {
+    /// Returns the host that has been connected longest without [`Request::Hello`]. Its connection may be closed for
+    /// another one.
+    pub fn oldest_silent(&self) -> Option<usize> {
+        let hosts = self.hosts.iter().enumerate().filter_map(|(number, slot)| Some((number, slot.0?)));
+        let silent = hosts.filter(|(_, host)| !host.greeted);
+        silent.min_by_key(|(_, host)| host.connected_at).map(|(number, _)| number)
+    }
+
+    /// Registers a connection of the host at the address `from`. `host` is an unused number below the number of slots.
+    pub fn connected(&mut self, host: usize, from: IpAddr, now: u64) {
         if let Some(slot) = self.hosts.get_mut(host) {
-            slot.0 = Some(Host { connected_at: now, greeted: false, blocked_since: None });
+            slot.0 = Some(Host { from, connected_at: now, greeted: false, blocked_since: None });
         }
     }
 
@@ -157,7 +132,12 @@ impl<'m> ManagementServer<'m> {
     ///
     /// # Errors
     /// Fatal errors of the service.
-    pub fn disconnected<S: Service>(&mut self, service: &mut S, host: usize) -> Result<(), S::Error> {
+    pub fn disconnected<S: Service>(
+        &mut self,
+        service: &mut S,
+        host: usize,
+        now: u64,
+    ) -> Result<(), S::Error> {
         let Some(slot) = self.hosts.get_mut(host) else { return Ok(()) };
         slot.0 = None;
         self.manager = self.manager.filter(|&manager| manager != host);
@@ -169,6 +149,7 @@ impl<'m> ManagementServer<'m> {
                 continue;
             };
             job.host = None;
+            job.abandoned = Some(now);
             if !job.keep || (job.over && drop_orphans) {
                 fatal(self.forget(service, id))?;
                 continue;
@@ -205,9 +186,43 @@ impl<'m> ManagementServer<'m> {
         }
     }
 
-    /// Returns when to call [`expired`](ManagementServer::expired) next.
+    /// Returns when to call [`expired`](ManagementServer::expired) and
+    /// [`drop_abandoned`](ManagementServer::drop_abandoned) next.
     pub fn poll_at(&self) -> Option<u64> {
-        self.hosts.iter().filter_map(|slot| Some(self.deadline(slot.0.as_ref()?)?.0)).min()
+        let hosts = self.hosts.iter().filter_map(|slot| Some(self.deadline(slot.0.as_ref()?)?.0));
+        hosts.chain(self.jobs.iter().filter_map(|slot| self.keep_until(slot.0.as_ref()?))).min()
+    }
+
+    /// Drops a kept job whose time without a host is over. Returns it.
+    ///
+    /// # Errors
+    /// Fatal errors of the service.
+    pub fn drop_abandoned<S: Service>(
+        &mut self,
+        service: &mut S,
+        now: u64,
+    ) -> Result<Option<JobId>, S::Error> {
+        for index in 0..self.jobs.len() {
+            let id = JobId(index as u32);
+            let due = |job: &Job| self.keep_until(job).is_some_and(|at| at <= now);
+            if !self.jobs[index].0.as_ref().is_some_and(due) {
+                continue;
+            }
+            if service.job_report(id).is_some_and(|report| report.connected > 0) {
+                if let Some(job) = &mut self.jobs[index].0 {
+                    job.abandoned = Some(now);
+                }
+                continue;
+            }
+            fatal(self.forget(service, id))?;
+            return Ok(Some(id));
+        }
+        Ok(None)
+    }
+
+    /// Returns the time at which a job without a host is dropped.
+    fn keep_until(&self, job: &Job) -> Option<u64> {
+        Some(job.abandoned?.saturating_add(self.config.keep_timeout?))
     }
 
     /// Returns a host whose time is over. Its connection is to be closed and reported to
@@ -291,8 +306,12 @@ impl<'m> ManagementServer<'m> {
                 Ok(Report::Welcome(self.welcome(service)))
             }
             Request::Record => self.record(service, host),
-            Request::Job { job } => Ok(Report::Job(self.job_report(service, job).ok_or(Fault::NoSuchJob)?)),
+            Request::Job { job } => {
+                self.visible(host, job)?;
+                Ok(Report::Job(self.job_report(service, job).ok_or(Fault::NoSuchJob)?))
+            }
             Request::Rank { job, rank } => {
+                self.visible(host, job)?;
                 Ok(Report::Rank(service.rank_report(job, rank).ok_or(Fault::NoSuchRank)?))
             }
             Request::Board => Ok(Report::Board(service.board_report())),
@@ -414,9 +433,11 @@ impl<'m> ManagementServer<'m> {
         let (id, port) = service.open(open)?;
         let full = Fault::Full(Limit::Jobs, self.jobs.len() as u32);
         let OpenJob { size, exits_reported, keep, .. } = *open;
+        let owner = host.and_then(|host| self.hosts.get(host)?.0).map(|host| host.from);
         match self.jobs.get_mut(id.index()) {
             Some(slot) => {
-                slot.0 = Some(Job { host, size, served: false, exits_reported, keep, over: false });
+                let (served, over, abandoned) = (false, false, None);
+                slot.0 = Some(Job { host, owner, abandoned, size, served, exits_reported, keep, over });
                 Ok((id, port))
             }
             None => {
@@ -528,10 +549,17 @@ impl<'m> ManagementServer<'m> {
         self.jobs.get(id.index())?.0
     }
 
-    /// Returns a job that a host may change: its own, or one whose host is gone.
-    fn owned(&self, host: usize, id: JobId) -> Result<Job, Error> {
-        let job = self.job(id).filter(|job| job.host.is_none_or(|owner| owner == host));
+    /// Returns a job that a host may query: one that was opened from its address, or by the embedding program.
+    fn visible(&self, host: usize, id: JobId) -> Result<Job, Error> {
+        let from = self.hosts.get(host).and_then(|slot| slot.0).map(|host| host.from);
+        let job = self.job(id).filter(|job| job.owner.is_none() || job.owner == from);
         job.ok_or(Error::Fault(Fault::NoSuchJob))
+    }
+
+    /// Returns a job that a host may change: its own, or a visible one whose host is gone.
+    fn owned(&self, host: usize, id: JobId) -> Result<Job, Error> {
+        let job = self.visible(host, id)?;
+        if job.host.is_none_or(|owner| owner == host) { Ok(job) } else { Err(Error::Fault(Fault::NoSuchJob)) }
     }
 
     fn unserved(&self, host: usize, id: JobId) -> Result<(), Error> {

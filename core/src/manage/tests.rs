@@ -1,5 +1,6 @@
 //! Tests of the management server with a service that keeps a list of its calls.
 
+use core::net::{IpAddr, Ipv4Addr};
 use std::string::String;
 use std::vec::Vec;
 use std::{format, vec};
@@ -20,7 +21,11 @@ const CONFIG: Config<'static> = Config {
     exclusive: false,
     drop_orphans: true,
     handshake_timeout: 100,
+    keep_timeout: Some(1000),
 };
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
 /// Service with two jobs.
 #[derive(Default)]
@@ -31,6 +36,8 @@ struct Fake {
     over: bool,
     /// Rank whose connection closed after finalize.
     left: Option<Rank>,
+    /// Connected clients of each job.
+    connected: u32,
 }
 
 impl Fake {
@@ -87,8 +94,15 @@ impl Service for Fake {
 
     fn job_report(&self, job: JobId) -> Option<JobReport> {
         let phase = if self.over { JobPhase::Over } else { JobPhase::Opened };
-        let report =
-            JobReport { phase, size: 2, connected: 0, initialized: 0, in_fence: 0, finalized: 0, exited: 0 };
+        let report = JobReport {
+            phase,
+            size: 2,
+            connected: self.connected,
+            initialized: 0,
+            in_fence: 0,
+            finalized: 0,
+            exited: 0,
+        };
         self.open[job.index()].then_some(report)
     }
 
@@ -133,7 +147,7 @@ fn with_server(config: Config<'_>, test: impl FnOnce(Bench<'_>)) {
 impl Bench<'_> {
     /// Connects a host and completes its handshake.
     fn greet(&mut self, host: usize) {
-        self.server.connected(host, 0);
+        self.server.connected(host, HERE, 0);
         assert!(self.ask(host, &Request::Hello { version: VERSION }).starts_with("Welcome"));
     }
 
@@ -222,7 +236,7 @@ fn a_job_is_opened_described_served_and_forgotten() {
 #[test]
 fn a_handshake_comes_first_and_once() {
     with_server(CONFIG, |mut bench| {
-        bench.server.connected(0, 0);
+        bench.server.connected(0, HERE, 0);
         bench.refused(0, &Request::Board, Error::Handshake);
         bench.refused(0, &Request::Hello { version: 77 }, Error::Version { spoken: VERSION });
         assert!(!bench.server.is_greeted(0));
@@ -257,9 +271,58 @@ fn a_host_changes_its_own_jobs_and_those_without_a_host() {
         assert_eq!(bench.server.event_recipient(job), Some(0));
         bench.refused(1, &Request::Forget { job }, Error::Fault(Fault::NoSuchJob));
         assert!(bench.ask(1, &Request::Job { job }).starts_with("Job("));
-        bench.server.disconnected(&mut bench.service, 0).expect("the service does not fail");
+        bench.server.disconnected(&mut bench.service, 0, 0).expect("the service does not fail");
         assert_eq!(bench.server.event_recipient(job), None);
         bench.done(1, &Request::Forget { job });
+    });
+}
+
+#[test]
+fn a_job_is_of_the_address_that_opened_it() {
+    with_server(CONFIG, |mut bench| {
+        bench.greet(0);
+        bench.server.connected(1, ELSEWHERE, 0);
+        bench.ask(1, &Request::Hello { version: VERSION });
+        let job = bench.open(0, OpenJob { keep: true, ..OpenJob::new("one", 2) });
+        let requests = [
+            Request::Job { job },
+            Request::Rank { job, rank: Rank(0) },
+            Request::Serve { job },
+            Request::Exited { job, rank: Rank(0), exit: Exit::Code(3) },
+            Request::Forget { job },
+        ];
+        for host_is_gone in [false, true] {
+            if host_is_gone {
+                bench.server.disconnected(&mut bench.service, 0, 0).expect("the service does not fail");
+            }
+            for request in &requests {
+                bench.refused(1, request, Error::Fault(Fault::NoSuchJob));
+            }
+        }
+        bench.greet(2);
+        assert!(bench.ask(2, &requests[0]).starts_with("Job("), "the host may connect again");
+        bench.done(2, &requests[4]);
+        let own = bench.server.open(&mut bench.service, &OpenJob::new("own", 2)).expect("there is room");
+        bench.done(1, &Request::Forget { job: own });
+    });
+}
+
+#[test]
+fn a_kept_job_without_host_and_clients_is_dropped_in_time() {
+    with_server(CONFIG, |mut bench| {
+        bench.greet(0);
+        let kept = bench.open(0, OpenJob { keep: true, ..OpenJob::new("kept", 2) });
+        assert_eq!(bench.server.poll_at(), None);
+        bench.server.disconnected(&mut bench.service, 0, 500).expect("the service does not fail");
+        assert_eq!(bench.server.poll_at(), Some(1500));
+        assert_eq!(bench.server.drop_abandoned(&mut bench.service, 1499), Ok(None));
+        bench.service.connected = 1;
+        assert_eq!(bench.server.drop_abandoned(&mut bench.service, 1500), Ok(None));
+        assert_eq!(bench.server.poll_at(), Some(2500), "a client is connected");
+        bench.service.connected = 0;
+        assert_eq!(bench.server.drop_abandoned(&mut bench.service, 2500), Ok(Some(kept)));
+        assert_eq!(bench.server.drop_abandoned(&mut bench.service, 2500), Ok(None));
+        assert!(bench.server.poll_at().is_none() && !bench.service.open[kept.index()]);
     });
 }
 
@@ -273,7 +336,7 @@ fn an_exclusive_server_has_one_manager() {
         assert_eq!(bench.server.manager(), Some(0));
         bench.refused(1, &Request::Open(OpenJob::new("two", 2)), Error::Busy);
         assert!(bench.ask(1, &Request::Usage { limit: Limit::Ranks }).contains("size: 4"));
-        bench.server.disconnected(&mut bench.service, 0).expect("the service does not fail");
+        bench.server.disconnected(&mut bench.service, 0, 0).expect("the service does not fail");
         bench.done(1, &Request::Serve { job });
         assert_eq!(bench.server.event_recipient(job), Some(1), "events follow the manager");
     });
@@ -289,7 +352,7 @@ fn jobs_are_dropped_or_kept_with_their_connection() {
         bench.calls();
         bench.server.rank_left(&mut bench.service, kept, Rank(0), true).expect("the service does not fail");
         assert_eq!(bench.calls(), vec![""; 0], "the host reports exits");
-        bench.server.disconnected(&mut bench.service, 0).expect("the service does not fail");
+        bench.server.disconnected(&mut bench.service, 0, 0).expect("the service does not fail");
         let expected = ["forget 0", "derive exits of 1", "exited 1 1 exited with code 0"];
         assert_eq!(bench.calls(), expected);
         assert!(bench.server.running_jobs() == 1 && dropped != kept);
@@ -307,7 +370,7 @@ fn a_job_is_over_once_and_orphans_are_dropped() {
             let open = OpenJob { keep: true, ..OpenJob::new("kept", 2) };
             let orphan = bench.open(0, open);
             let job = bench.open(1, open);
-            bench.server.disconnected(&mut bench.service, 0).expect("the service does not fail");
+            bench.server.disconnected(&mut bench.service, 0, 0).expect("the service does not fail");
             assert_eq!(bench.server.poll_over(&mut bench.service), Ok(None));
             bench.service.over = true;
             if !drop_orphans {
@@ -334,7 +397,7 @@ fn one_host_that_manages_nothing_records() {
         bench.refused(2, &Request::Record, Error::Busy);
         let received = bench.server.receive(&mut bench.service, 1, &record, &mut buf);
         assert_eq!(received, Ok(None), "a recording host sends no requests");
-        bench.server.disconnected(&mut bench.service, 1).expect("the service does not fail");
+        bench.server.disconnected(&mut bench.service, 1, 0).expect("the service does not fail");
         assert_eq!(bench.receive(2, &record).1, Next::Record);
     });
 }
@@ -342,7 +405,7 @@ fn one_host_that_manages_nothing_records() {
 #[test]
 fn hosts_have_deadlines_for_handshake_and_reading() {
     with_server(CONFIG, |mut bench| {
-        bench.server.connected(1, 50);
+        bench.server.connected(1, HERE, 50);
         assert_eq!(bench.server.poll_at(), Some(150));
         assert_eq!(bench.server.expired(149), None);
         assert_eq!(bench.server.expired(150), Some((1, Expired::Handshake)));
@@ -355,6 +418,10 @@ fn hosts_have_deadlines_for_handshake_and_reading() {
         bench.server.set_blocked(1, false, 400);
         assert_eq!(bench.server.poll_at(), None);
         assert_eq!(bench.server.free_host(), Some(0));
+        assert_eq!(bench.server.oldest_silent(), None);
+        bench.server.connected(0, HERE, 600);
+        bench.server.connected(2, HERE, 500);
+        assert_eq!((bench.server.free_host(), bench.server.oldest_silent()), (None, Some(2)));
     });
 }
 

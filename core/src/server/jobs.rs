@@ -124,6 +124,8 @@ impl Server<'_> {
             Some(cause) if cleanup && !aborted => self.end_job(job, cause),
             Some(_) => {
                 self.ranks[index].dead = true;
+                #[cfg(feature = "pmix")]
+                self.end_gathers(job);
                 self.exclude(job, rank);
             }
             None if cleanup => self.check_for_lost(now, job),

@@ -56,7 +56,7 @@ use crate::trace::event;
 ///   there may be one.
 /// - Time: [`poll_at`](Server::poll_at) returns when [`Input::Timeout`] is due.
 /// - Status: [`job_report`](Server::job_report), [`rank_report`](Server::rank_report), [`used`](Server::used), and
-///   [`take_limit_hit`](Server::take_limit_hit), which reports each exhausted limit once.
+///   [`take_limit_hit`](Server::take_limit_hit), which reports each exhausted limit once per job.
 /// - State: [`snapshot`](Server::snapshot) and [`restore`](Server::restore).
 ///
 /// # Order of calls
@@ -118,6 +118,8 @@ pub struct Server<'s> {
     /// Whether a job, a rank or a group may have an event for the host.
     events_pending: bool,
     wake: Option<Time>,
+    /// Last context id of a PMIx group.
+    contexts: u32,
     /// Number of replies that wait for a PMIx rank to put a key.
     gets: u32,
     /// Bit set of limits for which a request was refused since the host last took them.
@@ -180,6 +182,7 @@ impl<'s> Server<'s> {
             ready: Ready::new(ready, limits.conns).ok_or(short_bits)?,
             events_pending: false,
             wake: None,
+            contexts: 0,
             gets: 0,
             hit: 0,
         })
@@ -235,6 +238,7 @@ impl<'s> Server<'s> {
             Input::Exited { job, rank, exit } => self.exit(now, job, rank, exit)?,
             Input::DeregisterJob { job } => self.deregister_job(job)?,
             Input::Timeout => self.handle_timeout(now),
+            Input::Verified { conn } => self.conn_mut(conn)?.verified = true,
         }
         Ok(Consumed::default())
     }
@@ -299,6 +303,7 @@ impl<'s> Server<'s> {
             ends: self.exits,
             turn: self.ready.turn(),
             wake: self.wake,
+            contexts: self.contexts,
         }
     }
 
@@ -374,6 +379,8 @@ impl<'s> Server<'s> {
             match reply.state {
                 ReplyState::Lookup { at, .. } => self.names.leave(at),
                 ReplyState::Get { .. } => self.gets -= 1,
+                #[cfg(feature = "pmix")]
+                ReplyState::Ready(Response::Port(name)) => self.name_was_read(name),
                 ReplyState::Upcall(_, upcall) | ReplyState::Ready(Response::Upcall(_, upcall)) => {
                     self.drop_upcall(upcall)
                 }

@@ -5,6 +5,7 @@ use super::dispatch::Requester;
 use crate::fault::Refusal;
 use crate::ids::ConnId;
 use crate::state::{ReplyState, Response};
+use crate::tables::names::NameRef;
 use crate::time::Time;
 use crate::wire::{Op, Text};
 
@@ -17,11 +18,16 @@ impl Server<'_> {
     ) -> Result<Response, Refusal> {
         let owner = self.jobs[requester.job.index()].spaces;
         let published = self.names.publish(owner, name.parts(), port.parts())?;
+        self.answer_lookups(published);
+        Ok(Response::Done(Op::Publish))
+    }
+
+    /// Answers the look-ups that wait for a name.
+    pub(super) fn answer_lookups(&mut self, published: NameRef) {
         if self.names.is_awaited(published) {
             let answer = Response::Port(published);
             self.end_lookups(|at, _| (at == published.at).then_some(answer));
         }
-        Ok(Response::Done(Op::Publish))
     }
 
     pub(super) fn unpublish(&mut self, name: Text<'_>) -> Result<Response, Refusal> {

@@ -167,8 +167,11 @@ impl Server<'_> {
         } else if let Some((at, answer)) = conn.next_response() {
             let len = self.encode(id, at, answer, buf);
             self.conns[id.index()].replies.remove(at);
-            if let Response::Upcall(_, upcall) = answer {
-                self.upcalls.free(upcall);
+            match answer {
+                Response::Upcall(_, upcall) => self.upcalls.free(upcall),
+                #[cfg(feature = "pmix")]
+                Response::Port(name) => self.name_was_read(name),
+                _ => {}
             }
             Some(Output::Bytes { conn: id, bytes: &buf[..len] })
         } else {
@@ -279,6 +282,8 @@ impl Server<'_> {
             | Response::Status(_)
             | Response::JobInfo
             | Response::JobData(_)
+            | Response::Group { .. }
+            | Response::Psets { .. }
             | Response::Commit { .. } => Reply::Refused(answer.op(), Failure::Refusal(Refusal::Unsupported)),
         }
     }
@@ -377,6 +382,8 @@ impl Response {
             | Response::Status(_)
             | Response::JobInfo
             | Response::JobData(_)
+            | Response::Group { .. }
+            | Response::Psets { .. }
             | Response::Commit { .. } => Op::Init,
             Response::Upcall(op, _)
             | Response::Record(op, _)

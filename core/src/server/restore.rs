@@ -15,6 +15,8 @@ use crate::storage::{Layout, Storage};
 use crate::store::log::hash;
 use crate::tables::fence::Group;
 use crate::tables::kvs::Usage;
+use crate::tables::names::Name;
+use crate::tables::psets::Pset;
 use crate::tables::tracker::Tracker;
 use crate::tables::upcalls::{Stage, Task, Upcall};
 
@@ -40,6 +42,30 @@ impl<'s> Server<'s> {
         Ok(server)
     }
 
+    /// Makes a server without jobs, connections and neighbours equal to a new one of the same seed. A recording that begins
+    /// here replays on a new server. Returns false if the server has any of them. It is then unchanged.
+    pub fn restart(&mut self) -> bool {
+        let has_jobs = self.jobs.iter().any(|job| !job.name.is_empty());
+        let has_conns = self.conns.iter().any(|conn| conn.job.is_some());
+        if has_jobs || has_conns || !self.links.state().0.is_empty() {
+            return false;
+        }
+        self.kvs.restart();
+        self.names.state_mut().fill_with(Name::default);
+        self.upcalls.slots_mut().fill_with(Upcall::default);
+        let (groups, members) = self.groups.state_mut();
+        groups.fill_with(Group::default);
+        members.fill(0);
+        let (psets, members, serial) = self.psets.state_mut();
+        psets.fill_with(Pset::default);
+        members.fill(0);
+        *serial = 0;
+        // Zero is a valid turn.
+        self.ready.set_turn(0);
+        (self.exits, self.wake, self.hit, self.events_pending) = (0, None, 0, false);
+        true
+    }
+
     /// Fills the tables in the order of [`State`](crate::snapshot::State).
     fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
         reader.fill(self.jobs)?;
@@ -60,6 +86,7 @@ impl<'s> Server<'s> {
         self.read_links(reader)?;
         require(self.ready.set_turn(reader.take()?), Damage::Turn)?;
         self.wake = reader.take()?;
+        self.contexts = reader.take()?;
         let replies = self.conns.iter().flat_map(|conn| &conn.replies);
         self.gets = replies.filter(|reply| matches!(reply.state, ReplyState::Get { .. })).count() as u32;
         Ok(())
@@ -211,6 +238,8 @@ impl<'s> Server<'s> {
                 log.holds(wanted_record) && self.kvs.record(wanted_record).is_some_and(|record| record.wanted)
             }
             ReplyState::Lookup { at, .. } => self.names.is_known(at),
+            // The hash of its members is not checked. Without them, it never completes.
+            ReplyState::Gather(_) => cfg!(feature = "pmix"),
             ReplyState::Get { job, .. } | ReplyState::Ready(Response::JobData(job)) => {
                 job.0 < self.limits.jobs
             }

@@ -71,6 +71,8 @@ pub(crate) struct State<'a> {
     pub(crate) turn: u32,
     /// Time at which the next timeout is due.
     pub(crate) wake: Option<Time>,
+    /// Last context id of a PMIx group.
+    pub(crate) contexts: u32,
 }
 
 /// Writes a state to the front of `buf`. Returns `None` when `buf` is too short.

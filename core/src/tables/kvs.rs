@@ -145,6 +145,12 @@ impl<'s> Kvs<'s> {
         self.refill();
     }
 
+    /// Drops all records and numbers spaces from the start. The caller makes sure that no job is left.
+    pub(crate) fn restart(&mut self) {
+        self.clear();
+        self.next = 0;
+    }
+
     fn refill(&mut self) {
         let of = |limit: u32| if self.nodes > 1 { limit / 2 / self.nodes } else { limit };
         self.spare = Usage { bytes: of(self.limits.bytes), keys: of(self.limits.keys) };

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kvs::{Pieces, Spaces};
 use crate::fault::Refusal;
+use crate::ids::Rank;
 use crate::limits::{Limit, NAME_MAX, PORT_MAX};
 
 /// Slot of a name: published, awaited by look-ups, or free.
@@ -14,6 +15,10 @@ pub(crate) struct Name {
     port: Vec<u8, PORT_MAX, u16>,
     /// Spaces of the job that published it.
     owner: Option<Spaces>,
+    /// Rank that published it, if it is a PMIx client.
+    publisher: Rank,
+    /// Who may look it up.
+    access: Access,
     /// Number of look-ups that wait for it.
     waiting: u32,
     /// Number of the publication, which distinguishes uses of the same slot.
@@ -22,13 +27,32 @@ pub(crate) struct Name {
 
 impl Name {
     /// Unused slot.
-    pub(crate) const EMPTY: Name =
-        Name { name: Vec::new(), port: Vec::new(), owner: None, waiting: 0, serial: 0 };
+    pub(crate) const EMPTY: Name = Name {
+        name: Vec::new(),
+        port: Vec::new(),
+        owner: None,
+        publisher: Rank(0),
+        access: Access::Any,
+        waiting: 0,
+        serial: 0,
+    };
 
     /// Returns whether the slot is free.
     pub(crate) fn is_free(&self) -> bool {
         self.owner.is_none() && self.waiting == 0
     }
+}
+
+/// Readers of a publication.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Access {
+    /// All.
+    #[default]
+    Any,
+    /// The first one.
+    First,
+    /// None: the first one has been found, and its reply is pending.
+    Taken,
 }
 
 /// Reference to a publication.
@@ -70,6 +94,7 @@ impl<'s> Names<'s> {
         }
         slot.port = port;
         slot.owner = Some(owner);
+        slot.access = Access::Any;
         slot.serial = slot.serial.wrapping_add(1);
         Ok(NameRef { at: at as u32, serial: slot.serial })
     }
@@ -91,7 +116,8 @@ impl<'s> Names<'s> {
 
     /// Returns the publication of a name, if it is published.
     pub(crate) fn lookup<'a>(&self, name: impl Pieces<'a>) -> Option<NameRef> {
-        let at = self.find(name).filter(|&at| self.slots[at].owner.is_some())?;
+        let is_free = |slot: &Name| slot.owner.is_some() && slot.access != Access::Taken;
+        let at = self.find(name).filter(|&at| is_free(&self.slots[at]))?;
         Some(NameRef { at: at as u32, serial: self.slots[at].serial })
     }
 
@@ -119,6 +145,53 @@ impl<'s> Names<'s> {
     pub(crate) fn port(&self, name: NameRef) -> Option<&[u8]> {
         let slot = self.slots.get(name.at as usize)?;
         (slot.owner.is_some() && slot.serial == name.serial).then_some(&slot.port)
+    }
+
+    /// Notes the rank that published a name, and whether the first look-up withdraws it.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn describe(&mut self, name: NameRef, publisher: Rank, once: bool) {
+        if let Some(slot) = self.slots.get_mut(name.at as usize) {
+            slot.publisher = publisher;
+            slot.access = if once { Access::First } else { Access::Any };
+        }
+    }
+
+    /// Notes that a look-up has found a publication.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn take(&mut self, name: NameRef) {
+        if let Some(slot) = self.slots.get_mut(name.at as usize)
+            && slot.access == Access::First
+        {
+            slot.access = Access::Taken;
+        }
+    }
+
+    /// Returns whether no other look-up finds a publication.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn is_taken(&self, name: NameRef) -> bool {
+        let slot = self.slots.get(name.at as usize);
+        slot.is_some_and(|slot| slot.access == Access::Taken && slot.serial == name.serial)
+    }
+
+    /// Withdraws a publication whose reader has its reply.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn withdraw_taken(&mut self, name: NameRef) {
+        if self.is_taken(name) {
+            self.withdraw(name.at as usize);
+        }
+    }
+
+    /// Returns the spaces of the job and the rank that published a name.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn publisher(&self, name: NameRef) -> Option<(Spaces, Rank)> {
+        let slot = self.slots.get(name.at as usize).filter(|slot| slot.serial == name.serial)?;
+        Some((slot.owner?, slot.publisher))
+    }
+
+    /// Returns the name of a publication.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn name(&self, name: NameRef) -> Option<&[u8]> {
+        self.slots.get(name.at as usize).map(|slot| &*slot.name)
     }
 
     /// Withdraws all names of a job.
@@ -158,6 +231,8 @@ impl<'s> Names<'s> {
     fn withdraw(&mut self, at: usize) {
         let slot = &mut self.slots[at];
         slot.owner = None;
+        slot.access = Access::Any;
+        slot.publisher = Rank(0);
         slot.port.clear();
         if slot.waiting == 0 {
             slot.name.clear();

@@ -149,6 +149,21 @@ impl<'s> Psets<'s> {
         }
     }
 
+    /// Returns the set of that name among those of a job.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn named_of(&self, job: JobId, name: &str) -> Option<Which> {
+        if name.eq_ignore_ascii_case(WORLD) {
+            return Some(Which::World);
+        }
+        self.named(job, name).map(|at| Which::Stored(at as u32))
+    }
+
+    /// Returns the names of a job's sets that are stored.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn of_job(&self, job: JobId) -> impl Iterator<Item = &str> + Clone {
+        self.slots.iter().filter(move |slot| slot.job == Some(job)).map(|slot| slot.name.as_str())
+    }
+
     /// Returns the name of a set.
     pub(crate) fn name(&self, which: Which) -> &str {
         match which {

@@ -171,6 +171,18 @@ impl<'s> Upcalls<'s> {
         slot.stage = stage;
     }
 
+    /// Writes the request by `write`, which returns its length. Returns false if it does not fit.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn fill(&mut self, upcall: UpcallId, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
+        let start = upcall.index() * self.room;
+        let Some(room) = self.text.get_mut(start..).and_then(|text| text.get_mut(..self.room)) else {
+            return false;
+        };
+        let (Some(len), Some(slot)) = (write(room), self.slots.get_mut(upcall.index())) else { return false };
+        slot.len = len as u32;
+        true
+    }
+
     /// Frees the slot.
     pub(crate) fn free(&mut self, upcall: UpcallId) {
         if let Some(slot) = self.slots.get_mut(upcall.index()) {

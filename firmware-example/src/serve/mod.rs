@@ -119,15 +119,15 @@ impl Serve {
         handle(&mut self.server, &mut self.recording, net, now, input)
     }
 
-    /// Prepares a recording, if no job has been opened since the start.
+    /// Prepares a recording, if no job is open. The server starts anew, because a recording begins with a new server.
     pub(crate) fn prepare_recording(&mut self, handle: SocketHandle) -> Result<(), Error> {
         if self.recording.is_some() {
             return Err(Error::Busy);
         }
-        if self.counters.jobs > 0 {
+        if !self.server.restart() {
             return Err(Error::Order);
         }
-        self.recording = Some(Recording { handle, inputs: 0, outputs: 0 });
+        self.recording = Some(Recording::new(handle));
         Ok(())
     }
 
@@ -162,7 +162,9 @@ impl Serve {
             let Ok(output) = self.server.poll(self.reply) else { break };
             if let Some(recording) = &mut self.recording {
                 recording.outputs += u64::from(output.is_some());
-                send_record(&mut self.recording, net, &output.map_or(Record::Silence, Record::Output));
+                if !core::mem::replace(&mut recording.silent, output.is_none()) || output.is_some() {
+                    send_record(&mut self.recording, net, &output.map_or(Record::Silence, Record::Output));
+                }
             }
             let Some(output) = output else { break };
             match output {
@@ -278,6 +280,7 @@ fn handle(
 ) -> Result<Consumed, Fault> {
     if let Some(recording) = recording {
         recording.inputs += 1;
+        recording.silent = false;
     }
     send_record(recording, net, &Record::Input { now, input });
     let result = server.handle(now, input);

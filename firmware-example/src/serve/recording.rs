@@ -20,6 +20,15 @@ pub(super) struct Recording {
     pub(super) handle: SocketHandle,
     pub(super) inputs: u64,
     pub(super) outputs: u64,
+    /// The last record is [`Record::Silence`]. Further calls without an output are not recorded: an idle board sends
+    /// nothing.
+    pub(super) silent: bool,
+}
+
+impl Recording {
+    pub(super) const fn new(handle: SocketHandle) -> Recording {
+        Recording { handle, inputs: 0, outputs: 0, silent: false }
+    }
 }
 
 /// Encoder into a connection, which waits for room until the host has not read for [`STALL_MS`].

@@ -9,6 +9,7 @@ pub use hydrant_control::protocol::Program;
 use hydrant_core::Limit;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT};
 use hydrant_placement::{CpuBinding, Environment, Location, PlacementError, PlacementOptions, locate};
+use hydrant_services::board::Secret;
 
 /// Variables that the launcher sets for each rank. The user cannot assign them.
 pub(crate) const OWN_VARIABLES: [&str; 18] = [
@@ -144,6 +145,8 @@ impl Default for Cluster {
 pub struct Offload {
     /// Management port, as `HOST:PORT` or `HOST`.
     pub target: String,
+    /// Secret that the board has too. None for a board without one.
+    pub secret: Option<Secret>,
     /// Ports for the ranks, round robin. If empty, the port that the board reports.
     pub ports: Vec<u16>,
     /// Print the board's counters at the end.

@@ -5,13 +5,14 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
 use hydrant_core::limits::{MESSAGE_MAX, PSET_NAME_MAX};
 use hydrant_core::{Limit, Limits};
 use hydrant_placement::{Bootstrap, CpuBinding};
+use hydrant_services::board::Secret;
 
 use crate::plan::{OWN_VARIABLES, Plugin};
 use crate::quoting;
@@ -24,6 +25,11 @@ pub(crate) const PMI_PORT_DEFAULT: &str = "127.0.0.1:0";
 pub(crate) struct Assignment {
     pub(crate) name: OsString,
     pub(crate) value: OsString,
+}
+
+/// Parser of a file with a secret.
+pub(crate) fn secret_file(path: &str) -> Result<Secret, String> {
+    Secret::read(Path::new(path))
 }
 
 /// Value of `--usize`.

@@ -4,5 +4,6 @@ mod dynamic;
 mod functions;
 mod intel;
 mod mpich;
+mod openmpi;
 mod slurm;
 mod universe;

@@ -1,10 +1,11 @@
 //! Replies to PMIx clients.
 
 use super::super::Server;
-use crate::ids::{ConnId, JobId, Rank};
+use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::state::{Dialect, RankSlot, Response};
-use crate::wire::decimal;
+use crate::tables::upcalls::Stage;
 use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
+use crate::wire::{Op, decimal};
 
 /// Bytes of a reply about a job that are not its list of ranks.
 const LIST_REST: usize = 1536;
@@ -44,6 +45,11 @@ impl Server<'_> {
             Response::Refused(_, why) => writer.status(why.pmix_status()),
             Response::Fence(_) | Response::Done(_) => writer.status(status::SUCCESS),
             Response::Missing(_) => writer.status(status::NOT_FOUND),
+            Response::Port(name) => self.write_published(name, writer),
+            Response::Upcall(Op::Spawn, spawn) => self.write_spawned(spawn, writer),
+            Response::Group { context, members } => self.write_group(id, context, members, writer),
+            Response::Psets { count } => self.write_psets(id, count, writer),
+            Response::PsetMembers(which, _) => self.write_members(id, which, writer),
             Response::JobInfo => self.write_job_info(id, writer),
             Response::JobData(job) => {
                 writer.status(status::SUCCESS);
@@ -67,6 +73,23 @@ impl Server<'_> {
                 });
             }
             _ => writer.status(status::ERROR),
+        }
+    }
+
+    /// Writes the reply to a spawn: the namespace of the new job.
+    fn write_spawned(&self, spawn: UpcallId, writer: &mut Writer<'_>) {
+        match self.upcalls.get(spawn) {
+            Some(slot) if slot.stage == Stage::Launched(true) => {
+                writer.status(status::SUCCESS);
+                writer.single();
+                writer.string(slot.name.as_bytes());
+            }
+            slot => {
+                let full = slot.is_some_and(|slot| slot.full.is_some());
+                writer.status(if full { status::OUT_OF_RESOURCE } else { status::ERROR });
+                writer.single();
+                writer.null_string();
+            }
         }
     }
 

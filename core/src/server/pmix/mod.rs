@@ -2,6 +2,9 @@
 
 mod data;
 mod encode;
+mod gather;
+mod names;
+mod query;
 
 use core::fmt::Write as _;
 
@@ -12,12 +15,13 @@ use super::dispatch::Requester;
 use super::io::Consumed;
 use crate::fault::{Malformed, Refusal};
 use crate::ids::{ConnId, Rank};
-use crate::limits::THRID_MAX;
-use crate::state::{Conn, Dialect, PendingReply, Phase, RankPhase, ReplyState, Response};
+use crate::limits::{Limit, SPAWN_PROGRAMS_MAX, THRID_MAX};
+use crate::state::{Conn, Dialect, Gathering, PendingReply, Phase, RankPhase, ReplyState, Response};
+use crate::tables::upcalls::Task;
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
-use crate::wire::pmix::{self, Command, Frame, Hello, Procs, WILDCARD, status};
-use crate::wire::{Integers, Text};
+use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Procs, WILDCARD, status};
+use crate::wire::{Integers, Op, Text};
 
 /// First byte of a PMIx handshake. No PMI message begins with it.
 const HELLO: u8 = 0xff;
@@ -145,7 +149,7 @@ impl Server<'_> {
         };
         let state = result.unwrap_or_else(|why| {
             event!(warn, "conn {} refused: {}", conn, why);
-            self.note_limit(why);
+            self.note_limit(conn, why);
             ReplyState::Ready(Response::Status(why.pmix_status()))
         });
         let mut thrid = Vec::new();
@@ -153,6 +157,9 @@ impl Server<'_> {
         debug_assert!(kept.is_ok(), "a tag is shorter than a thread id");
         self.push_reply(conn, thrid, state);
         self.after_command(now, conn, state);
+        if let ReplyState::Gather(gather) = state {
+            self.check_gather(gather);
+        }
         self.check_ready(conn);
         Ok(true)
     }
@@ -173,6 +180,8 @@ impl Server<'_> {
                     && procs
                         .iter()
                         .all(|proc| proc.namespace == job.name.as_bytes() && proc.rank == requester.rank.0);
+                // Open MPI 4 sends this without a message.
+                let message = if message == b"N/A" { b"" } else { message };
                 self.abort(requester.conn, Some(code), !alone, Text::plain(message));
                 done
             }
@@ -192,9 +201,70 @@ impl Server<'_> {
                 self.ranks[requester.index].phase = RankPhase::Finalized;
                 done
             }
-            Command::RegisterEvents(_) | Command::JobControl(_) | Command::Log(_) => done,
-            _ => return Err(Refusal::Unsupported),
+            Command::RegisterEvents(_) | Command::JobControl(_) => done,
+            Command::Publish(infos) => self.pmix_publish(requester, integers, &infos)?,
+            Command::Lookup(keys, infos) => return self.pmix_lookup(now, &keys, &infos),
+            Command::Unpublish(keys, _) => self.pmix_unpublish(&keys)?,
+            Command::Spawn { infos, apps } => return self.pmix_spawn(requester, &infos, &apps),
+            Command::Connect(procs, _) => return self.gather(requester, Gathering::Connect, b"", procs),
+            Command::Disconnect(procs, _) => {
+                return self.gather(requester, Gathering::Disconnect, b"", procs);
+            }
+            Command::GroupConstruct { name, procs, .. } => {
+                return self.gather(requester, Gathering::Construct, name, procs);
+            }
+            Command::GroupDestruct { name, rest } => {
+                return self.pmix_destruct(requester, integers, name, rest);
+            }
+            Command::Query(queries) => self.pmix_query(requester, &queries)?,
+            // A client that is refused prints the text itself.
+            Command::Log(_) | Command::Notify { .. } | Command::Unsupported => {
+                return Err(Refusal::Unsupported);
+            }
+            // `pmix_message` has handled it.
+            Command::DeregisterEvents => done,
         }))
+    }
+
+    /// Stores a spawn request for the host, as the PMI-2 message that it decodes.
+    fn pmix_spawn(
+        &mut self,
+        requester: Requester,
+        infos: &Infos<'_>,
+        apps: &Apps<'_>,
+    ) -> Result<ReplyState, Refusal> {
+        if apps.len() > SPAWN_PROGRAMS_MAX {
+            return Err(Refusal::Programs);
+        }
+        if apps.is_empty() || apps.iter().any(|app| app.processes == 0 || app.command.is_empty()) {
+            return Err(Refusal::BadGroup);
+        }
+        let spawner = self.jobs[requester.job.index()].name.clone();
+        let parent = (requester.job, requester.rank);
+        let id = self.upcalls.ask(parent, spawner, requester.conn, Task::Spawn(apps.len()), b"")?;
+        if !self.upcalls.fill(id, |room| pmix::translate_spawn(infos, apps, room)) {
+            let room = self.upcalls.room();
+            self.upcalls.free(id);
+            return Err(Refusal::Full(Limit::SpawnBytes, room as u32));
+        }
+        self.events_pending = true;
+        Ok(ReplyState::Upcall(Op::Spawn, id))
+    }
+
+    /// A rank arrives in the end of a group. Requests of libpmix 4 do not name the members, so they do not wait.
+    fn pmix_destruct(
+        &self,
+        requester: Requester,
+        integers: Integers,
+        name: &[u8],
+        rest: &[u8],
+    ) -> Result<ReplyState, Refusal> {
+        let dialect = self.conns[requester.conn.index()].pmix;
+        if dialect.is_none_or(|dialect| dialect.major < 5) {
+            return Ok(ReplyState::Ready(Response::Status(status::SUCCESS)));
+        }
+        let procs = pmix::Reader::new(integers, rest).procs().ok_or(Refusal::BadField)?;
+        self.gather(requester, Gathering::Destruct, name, procs)
     }
 
     /// Ends the job of a rank because of a limit that its client would not report.
@@ -222,7 +292,7 @@ impl Server<'_> {
         }
         let own = |proc: pmix::Proc<'_>| proc.namespace == job.name.as_bytes() && proc.rank != WILDCARD;
         if !procs.iter().all(own) {
-            return Err(Refusal::BadGroup);
+            return self.gather(requester, Gathering::Fence, b"", procs);
         }
         let members = procs.iter().map(|proc| proc.rank);
         self.fence_of(now, requester, members, FENCE_TAG)

@@ -32,6 +32,22 @@ fn restored(snapshot: &[u8]) -> Result<Server<'static>, Fault> {
     Server::restore(snapshot, storage(&SMALL))
 }
 
+#[test]
+fn a_server_that_restarts_equals_a_new_one() {
+    let new = saved(&Host::with_limits(SMALL).server);
+    let mut host = busy();
+    assert!(!host.server.restart(), "it has a job");
+    host.tell(Input::DeregisterJob { job: JOB });
+    assert!(!host.server.restart(), "it has connections");
+    for conn in 0..3 {
+        host.tell(Input::Closed { conn: ConnId(conn) });
+    }
+    assert_ne!(saved(&host.server), new);
+    assert!(host.server.restart());
+    assert_eq!(saved(&host.server), new);
+    assert!(host.server.take_limit_hit().is_none() && !host.server.has_output());
+}
+
 /// Sets the digest of changed bytes.
 fn sign(snapshot: &mut [u8]) {
     let (body, digest) = snapshot.split_last_chunk_mut::<DIGEST>().unwrap();

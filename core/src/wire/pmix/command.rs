@@ -200,7 +200,8 @@ impl<'a> Reader<'a> {
         self.key()
     }
 
-    fn procs(&mut self) -> Option<Procs<'a>> {
+    /// Reads an array of PROCs.
+    pub fn procs(&mut self) -> Option<Procs<'a>> {
         let len = self.array()?;
         Procs::read(self, len)
     }

@@ -26,6 +26,7 @@ mod frame;
 mod info;
 mod reader;
 mod skip;
+mod spawn;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -37,6 +38,7 @@ pub use frame::{Frame, HEADER_LEN, HELLO_MAX, Hello, next_frame, write_header, w
 pub use info::{Info, Infos};
 pub use reader::{Proc, Reader};
 pub use skip::DEPTH_MAX;
+pub use spawn::translate_spawn;
 pub use writer::Writer;
 
 pub use super::Integers;

@@ -18,6 +18,11 @@ impl<'b> Writer<'b> {
         Writer { buf, len: 0, integers }
     }
 
+    /// Returns the encoding of integers.
+    pub const fn integers(&self) -> Integers {
+        self.integers
+    }
+
     /// Returns the number of bytes written, stored or not.
     pub const fn len(&self) -> usize {
         self.len

@@ -123,8 +123,8 @@ Examples:
   PMI_PORT=192.0.2.7:4000 PMI_ID=0 ./a.out                  rank 0, on any machine
   hydrant serve --size 8 --map 4 --join-timeout 60          four ranks on each of two nodes
 
-  hydrant serve --manage=192.0.2.7:4100 --pmi-port 192.0.2.7:4000 --allow 192.0.2.0/24
-  hydrant offload --target 192.0.2.7 -n 4 ./a.out           on any machine of that network
+  hydrant serve --manage=192.0.2.7:4100 --secret-file secret --pmi-port 192.0.2.7:4000 --allow 192.0.2.0/24
+  hydrant offload --target 192.0.2.7 --secret-file secret -n 4 ./a.out      on any machine of that network
 
   hydrant serve --name-server ~/names &
   hydrant run --name-server ~/names -n 1 ./server &

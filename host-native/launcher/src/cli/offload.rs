@@ -3,10 +3,12 @@
 use std::net::Ipv6Addr;
 
 use clap::Args;
+use hydrant_services::board::Secret;
 
 use super::argument::ParsedOption;
 use super::error::UsageError;
 use crate::plan::Offload;
+use crate::value;
 
 /// Options of the board.
 #[derive(Args, Clone, Debug)]
@@ -17,6 +19,13 @@ pub(super) struct OffloadArgs {
     /// Default port: 4100. The board runs hydrant's firmware, or 'hydrant serve --manage' on a DPU or any other machine.
     #[arg(long, value_name = "HOST[:PORT]", value_parser = target)]
     target: Option<String>,
+
+    /// File with the secret of the board
+    ///
+    /// The secret encrypts and authenticates the connection to 'hydrant serve --manage --secret-file'. It has at least 16 bytes,
+    /// and other users must not be able to read the file. Microcontrollers have no secret.
+    #[arg(long, value_name = "FILE", value_parser = value::secret_file)]
+    secret_file: Option<Secret>,
 
     /// Ports for the ranks instead of the port that the board reports: 4000-4007,4100
     ///
@@ -31,7 +40,7 @@ pub(super) struct OffloadArgs {
 }
 
 /// Identifiers of these options in clap.
-const BOARD_OPTIONS: [&str; 3] = ["target", "pmi_ports", "summary"];
+const BOARD_OPTIONS: [&str; 4] = ["target", "secret_file", "pmi_ports", "summary"];
 
 const LOCAL_RANKS: &str = "all ranks run on this machine";
 
@@ -103,7 +112,7 @@ pub(super) fn plan(args: OffloadArgs, others: &[ParsedOption]) -> Result<Offload
     }
     let target = args.target.ok_or(UsageError::MissingTarget)?;
     let ports = args.pmi_ports.into_iter().flat_map(|(first, last)| first..=last).collect();
-    Ok(Offload { target, ports, summary: args.summary })
+    Ok(Offload { target, secret: args.secret_file, ports, summary: args.summary })
 }
 
 #[cfg(test)]

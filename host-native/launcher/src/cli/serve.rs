@@ -8,6 +8,7 @@ use clap::Args;
 use hydrant_core::Limit;
 use hydrant_core::limits::JOBID_MAX;
 use hydrant_placement::NodeGrouping;
+use hydrant_services::board::Secret;
 use hydrant_services::names;
 use hydrant_services::server::{self, Network, Pset};
 
@@ -36,11 +37,31 @@ pub(super) struct ServeArgs {
     /// Serve the jobs of 'hydrant offload'; listen for hosts at this address
     ///
     /// 'hydrant offload --target ADDR:PORT' starts the ranks of a job on its host, and this server serves them. At a loopback
-    /// address only processes of the same user are accepted. At any other address every process that can reach it is accepted,
-    /// unless --allow restricts it.
+    /// address only processes of the same user are accepted. Any other address requires --secret-file or --insecure.
     #[arg(long, value_name = "ADDR:PORT", value_parser = value::address, group = "served")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = MANAGE_DEFAULT)]
     pub manage: Option<SocketAddr>,
+
+    /// File with a secret that hosts need
+    ///
+    /// The secret encrypts and authenticates the connections of 'hydrant offload --secret-file'. It has at least 16 bytes, and
+    /// other users must not be able to read the file. Ranks do not use it: PMI has no authentication.
+    #[arg(long, value_name = "FILE", value_parser = value::secret_file, requires = "manage", conflicts_with = "insecure")]
+    pub secret_file: Option<Secret>,
+
+    /// Accept hosts without a secret at an address that other machines reach
+    ///
+    /// Every process that reaches the address can open jobs, and can query and end jobs of its own address. Requests and replies
+    /// are not encrypted. Use it on a trusted network only, with --allow.
+    #[arg(long, requires = "manage")]
+    pub insecure: bool,
+
+    /// Time in seconds after which a job without its host is dropped; 0 means never
+    ///
+    /// A host may ask that its job is kept when it disconnects. Such a job is dropped when its host has been gone, and none of
+    /// its ranks connected, for this time.
+    #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "3600", requires = "manage")]
+    pub keep_timeout: Duration,
 
     /// Set the capacity of a server table
     ///
@@ -169,7 +190,7 @@ impl ServeArgs {
     pub(super) fn check(&self, given: impl Fn(&str) -> bool) -> Result<(), String> {
         let size = match (self.size, self.manage) {
             (Some(size), _) => size,
-            (None, Some(_)) => return check_managed(given),
+            (None, Some(addr)) => return self.check_secret(addr).and_then(|()| check_managed(given)),
             (None, None) => return self.check_names(),
         };
         if let Err(placed) = self.job.map.check_size(size) {
@@ -184,6 +205,17 @@ impl ServeArgs {
             return Err(format!("--pset {}: the ranks of the job are 0 to {}", pset.name, size - 1));
         }
         Ok(())
+    }
+
+    /// Refuses a management port that other machines reach without a secret, unless the user accepts that. On this machine the
+    /// port accepts processes of this user only.
+    fn check_secret(&self, addr: SocketAddr) -> Result<(), String> {
+        match self.secret_file.is_some() || self.insecure || addr.ip().to_canonical().is_loopback() {
+            true => Ok(()),
+            false => Err(format!(
+                "--manage={addr}: other machines can reach this address; set --secret-file FILE, or accept every host with --insecure"
+            )),
+        }
     }
 
     /// Refuses limits that a name service does not have.
@@ -204,6 +236,8 @@ impl ServeArgs {
             name_server: self.name_server,
             size: self.size,
             manage: self.manage,
+            secret: self.secret_file,
+            keep_timeout: Some(self.keep_timeout).filter(|time| !time.is_zero()),
             limit: self.limit,
             verbose: self.verbose,
             job: server::JobOptions {

@@ -96,9 +96,10 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let (mut slabs, mut recording, mut sharing) = (None, None, None);
     let core = match &plan.options.offload {
         Some(offload) => {
-            let mut board = Box::new(Board::connect(&offload.target, plan.options.cluster.heartbeat)?);
+            let (secret, heartbeat) = (offload.secret.as_ref(), plan.options.cluster.heartbeat);
+            let mut board = Box::new(Board::connect(&offload.target, secret, heartbeat)?);
             let record = plan.options.record.as_deref();
-            record.map(|path| board.record(&offload.target, path)).transpose()?;
+            record.map(|path| board.record(&offload.target, secret, path)).transpose()?;
             PmiServer::Board(board)
         }
         None => {

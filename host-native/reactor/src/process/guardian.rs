@@ -3,7 +3,6 @@
 //! The system ends child processes with their parent (`PR_SET_PDEATHSIG`), but not the children of those. A guardian waits
 //! at a pipe whose other end only this process has, and kills the groups in a shared table when the pipe closes.
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
@@ -14,14 +13,16 @@ use rustix::process::Pid;
 /// Most groups of a guardian. The table is mapped as a whole, and uses memory only where it is written.
 const GROUPS_MAX: usize = 1 << 20;
 
+/// Length of the table.
+const TABLE_LEN: usize = 1 + GROUPS_MAX;
+
 /// A process that outlives this one by a moment, and the table of the groups that it kills then.
 #[derive(Debug)]
 pub struct Guardian {
-    /// `GROUPS_MAX` numbers in memory that both processes share; 0 is no group.
+    /// Memory that both processes share: the number of slots that have been used, then the group of each slot; 0 is no
+    /// group.
     table: ptr::NonNull<AtomicI32>,
     pid: libc::pid_t,
-    /// Slots from here on have not been used.
-    used: Cell<usize>,
     /// Closed when this process ends.
     lifeline: Option<OwnedFd>,
 }
@@ -37,14 +38,14 @@ impl Guardian {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
         );
-        let len = GROUPS_MAX * size_of::<AtomicI32>();
+        let len = TABLE_LEN * size_of::<AtomicI32>();
         // SAFETY: a new mapping of anonymous memory affects no other memory.
         let table = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
         if table == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let table = ptr::NonNull::new(table.cast()).expect("a mapping without an address is not at 0");
-        let mut guardian = Guardian { table, pid: 0, used: Cell::new(0), lifeline: None };
+        let mut guardian = Guardian { table, pid: 0, lifeline: None };
         let mut ends = [0; 2];
         // SAFETY: the call writes two descriptors, which nothing else owns, to an array of two.
         let (read, write) = unsafe {
@@ -70,16 +71,26 @@ impl Guardian {
 
     /// Sets the process group in a slot that is killed with this process. Slots from 1,048,576 on have no guardian.
     pub fn set(&self, slot: u32, group: Option<Pid>) {
-        if let Some(entry) = self.entries().get(slot as usize) {
+        let (used, slots) = self.entries();
+        if let Some(entry) = slots.get(slot as usize) {
             entry.store(group.map_or(0, |group| group.as_raw_nonzero().get()), Ordering::Relaxed);
-            self.used.set(self.used.get().max(slot as usize + 1));
+            used.fetch_max(slot as i32 + 1, Ordering::Relaxed);
         }
     }
 
-    fn entries(&self) -> &[AtomicI32] {
+    /// The number of used slots, and all slots.
+    fn entries(&self) -> (&AtomicI32, &[AtomicI32]) {
         // SAFETY: the mapping has this many numbers, is zeroed at first, and stays until `self` is dropped. Every value is
         // a valid number, and both processes access them as atomics.
-        unsafe { std::slice::from_raw_parts(self.table.as_ptr(), GROUPS_MAX) }
+        let table = unsafe { std::slice::from_raw_parts(self.table.as_ptr(), TABLE_LEN) };
+        table.split_first().expect("the table is not empty")
+    }
+
+    /// The slots that have been used. The others have no memory yet, and stay without.
+    fn used(&self) -> &[AtomicI32] {
+        let (used, slots) = self.entries();
+        let used = usize::try_from(used.load(Ordering::Relaxed)).unwrap_or(0);
+        &slots[..used.min(GROUPS_MAX)]
     }
 
     /// Waits for the end of the parent, and kills the groups. Runs in the guardian process.
@@ -97,7 +108,7 @@ impl Guardian {
                 }
             }
         }
-        for entry in self.entries() {
+        for entry in self.used() {
             let group = entry.load(Ordering::Relaxed);
             if group > 1 {
                 // SAFETY: the call affects no memory. Number 1 and below are no groups of ranks.
@@ -128,7 +139,7 @@ impl Drop for Guardian {
     /// Ends the guardian process without a kill, and waits for it.
     fn drop(&mut self) {
         if let Some(lifeline) = self.lifeline.take() {
-            for entry in &self.entries()[..self.used.get()] {
+            for entry in self.used() {
                 entry.store(0, Ordering::Relaxed);
             }
             drop(lifeline);
@@ -136,6 +147,6 @@ impl Drop for Guardian {
             unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
         }
         // SAFETY: `start` has made this mapping, and no reference to it is left.
-        unsafe { libc::munmap(self.table.as_ptr().cast(), GROUPS_MAX * size_of::<AtomicI32>()) };
+        unsafe { libc::munmap(self.table.as_ptr().cast(), TABLE_LEN * size_of::<AtomicI32>()) };
     }
 }

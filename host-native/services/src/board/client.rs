@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::error::{PATIENCE, RECORDING};
 use super::heartbeat::{Due, Heartbeat};
-use super::{BoardError, BoardRecording, Connection, ConnectionError};
+use super::{BoardError, BoardRecording, Connection, ConnectionError, Secret};
 
 /// Description of the requests that show whether the board answers.
 const HEARTBEAT: &str = "a heartbeat";
@@ -113,19 +113,19 @@ impl Event {
 }
 
 impl Board {
-    /// Connects to a board's management port, `HOST:PORT` or `HOST`, and performs the handshake. While the board serves a
-    /// job it is lost if it does not answer for `heartbeat`.
+    /// Connects to a board's management port, `HOST:PORT` or `HOST`, and performs the handshake. With a secret, the board must
+    /// have the same. While the board serves a job it is lost if it does not answer for `heartbeat`.
     ///
     /// # Errors
-    /// The connection failed, or the board has another protocol version.
-    pub fn connect(target: &str, heartbeat: Duration) -> Result<Board, BoardError> {
+    /// The connection failed, or the board has another secret or another protocol version.
+    pub fn connect(target: &str, secret: Option<&Secret>, heartbeat: Duration) -> Result<Board, BoardError> {
         let unreachable = |why| BoardError::Unreachable { target: target.to_owned(), why };
         let stream = reach(target).map_err(unreachable)?;
         let addr = stream.peer_addr().map_err(unreachable)?;
         let start = Instant::now();
         let mut board = Board {
             addr,
-            link: Connection::new(stream).map_err(unreachable)?,
+            link: Connection::of_host(stream, secret).map_err(unreachable)?,
             name: String::new(),
             limits: Limits::NONE,
             sockets: 0,
@@ -138,20 +138,28 @@ impl Board {
             record: Vec::new(),
             recording: None,
         };
-        board.ask("a greeting", &Request::Hello { version: VERSION }, |board, report| match report {
-            Report::Welcome(Welcome { board: name, limits, sockets, .. }) => {
-                board.name = (*name).to_owned();
-                (board.limits, board.sockets) = (*limits, *sockets);
-                Some(())
+        let greeted =
+            board.ask("a greeting", &Request::Hello { version: VERSION }, |board, report| match report {
+                Report::Welcome(Welcome { board: name, limits, sockets, .. }) => {
+                    board.name = (*name).to_owned();
+                    (board.limits, board.sockets) = (*limits, *sockets);
+                    Some(())
+                }
+                _ => None,
+            });
+        match greeted {
+            Ok(_) => Ok(board),
+            // A board with a secret closes the connection of a host without one, and the other way round.
+            Err(BoardError::Lost { addr, why }) => {
+                Err(BoardError::Handshake { addr, why, secret: secret.is_some() })
             }
-            _ => None,
-        })?;
-        Ok(board)
+            Err(error) => Err(error),
+        }
     }
 
     /// Has the board recorded to that file, from before its first job on.
-    pub fn record(&mut self, target: &str, path: &Path) -> Result<(), BoardError> {
-        let mut board = Board::connect(target, self.heartbeat.timeout)?;
+    pub fn record(&mut self, target: &str, secret: Option<&Secret>, path: &Path) -> Result<(), BoardError> {
+        let mut board = Board::connect(target, secret, self.heartbeat.timeout)?;
         board.done(RECORDING, &Request::Record)?;
         self.recording = Some(BoardRecording::new(board.link, path)?);
         Ok(())

@@ -6,6 +6,8 @@ use std::net::TcpStream;
 
 use hydrant_core::manage::{self, BadRecord, PREFIX, RECORD_MAX};
 
+use super::secure::{Channel, Forged, Secret};
+
 /// Bytes that may wait for the other side to read.
 const OUTBOX_MAX: usize = 1 << 20;
 /// Maximum number of received bytes that are not handled yet. It holds some records of the longest kind, those of a
@@ -20,6 +22,10 @@ pub(crate) struct Connection {
     outbox: VecDeque<u8>,
     /// The peer has closed the connection.
     ended: bool,
+    /// Encryption, if both ends have a secret.
+    channel: Option<Channel>,
+    /// Received bytes of an incomplete frame.
+    sealed: Vec<u8>,
 }
 
 /// Error that ends a connection.
@@ -37,17 +43,43 @@ pub(crate) enum ConnectionError {
     /// The handshake timed out.
     #[error("no handshake in time")]
     Silent,
+    /// The connection had to make room for another.
+    #[error("no handshake, and its place was needed")]
+    Displaced,
+    /// The other side has another secret, or none.
+    #[error("it does not have the same secret")]
+    Secret,
     /// A system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
+impl From<Forged> for ConnectionError {
+    fn from(_: Forged) -> ConnectionError {
+        ConnectionError::Secret
+    }
+}
+
 impl Connection {
-    /// On a connected socket, which becomes non-blocking.
-    pub(crate) fn new(stream: TcpStream) -> io::Result<Connection> {
+    /// A server's end on a connected socket, which becomes non-blocking. With a secret, only hosts that have it are heard.
+    pub(crate) fn of_server(stream: TcpStream, secret: Option<&Secret>) -> io::Result<Connection> {
+        let mut connection = Connection::new(stream)?;
+        connection.channel = secret.map(Channel::server);
+        Ok(connection)
+    }
+
+    /// A host's end on a connected socket, which becomes non-blocking. With a secret, only a server that has it is heard.
+    pub(crate) fn of_host(stream: TcpStream, secret: Option<&Secret>) -> io::Result<Connection> {
+        let mut connection = Connection::new(stream)?;
+        connection.channel = secret.map(|secret| Channel::host(secret, &mut connection.outbox));
+        Ok(connection)
+    }
+
+    pub(super) fn new(stream: TcpStream) -> io::Result<Connection> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Connection { stream, inbox: VecDeque::new(), outbox: VecDeque::new(), ended: false })
+        let (inbox, outbox) = (VecDeque::new(), VecDeque::new());
+        Ok(Connection { stream, inbox, outbox, ended: false, channel: None, sealed: Vec::new() })
     }
 
     /// The socket.
@@ -61,13 +93,20 @@ impl Connection {
         while !self.ended && self.inbox.len() < INBOX_MAX {
             match self.stream.read(&mut buffer) {
                 Ok(0) => self.ended = true,
-                Ok(len) => self.inbox.extend(&buffer[..len]),
+                Ok(len) => match &mut self.channel {
+                    None => self.inbox.extend(&buffer[..len]),
+                    Some(channel) => {
+                        self.sealed.extend_from_slice(&buffer[..len]);
+                        channel.open(&mut self.sealed, &mut self.inbox, &mut self.outbox)?;
+                    }
+                },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        // The handshake has bytes to send.
+        if self.channel.is_some() { self.flush() } else { Ok(()) }
     }
 
     /// Returns the bytes that have been received and not consumed.
@@ -122,7 +161,10 @@ impl Connection {
 
     /// Sends an encoded record, as far as the socket accepts it. [`Connection::flush`] sends the rest.
     pub(crate) fn send_encoded(&mut self, record: &[u8]) -> Result<(), ConnectionError> {
-        self.outbox.extend(record);
+        match &mut self.channel {
+            None => self.outbox.extend(record),
+            Some(channel) => channel.seal(record, &mut self.outbox)?,
+        }
         self.flush()?;
         if self.outbox.len() > OUTBOX_MAX { Err(ConnectionError::Stalled) } else { Ok(()) }
     }

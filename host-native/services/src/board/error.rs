@@ -34,6 +34,16 @@ pub enum BoardError {
         /// Reason.
         why: String,
     },
+    /// The connection ended in the handshake.
+    #[error("the board at {addr} refuses the handshake: {why}")]
+    Handshake {
+        /// Its management port.
+        addr: SocketAddr,
+        /// Reason.
+        why: String,
+        /// Whether this host used a secret.
+        secret: bool,
+    },
     /// The board refused a request.
     #[error("the board at {addr} refuses {what}: {why}")]
     Refused {
@@ -74,6 +84,12 @@ impl BoardError {
             BoardError::Unreachable { .. } => {
                 Some(format!("--target is the board's management port, {} by default", manage::PORT))
             }
+            BoardError::Handshake { secret: true, .. } => {
+                Some("the board has another secret, or none, as all microcontrollers".to_owned())
+            }
+            BoardError::Handshake { secret: false, .. } => {
+                Some("the board may have a secret: set --secret-file FILE".to_owned())
+            }
             BoardError::Refused { what, why, .. } => remedy(what, why).map(str::to_owned),
             _ => None,
         }
@@ -83,7 +99,9 @@ impl BoardError {
 /// Returns the remedy for a refusal.
 fn remedy(what: &str, why: &Error) -> Option<&'static str> {
     match why {
-        Error::Order if what == RECORDING => Some("restart the board: it records only before its first job"),
+        Error::Order if what == RECORDING => {
+            Some("wait until its job is over: a recording begins before a job")
+        }
         Error::NoRecording => Some("record a job of 'hydrant run' instead"),
         Error::Busy => Some("wait until its host has finished, or use another board"),
         Error::Fault(Fault::Full(Limit::Jobs, _)) => {

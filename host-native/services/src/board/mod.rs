@@ -5,6 +5,7 @@ mod connection;
 mod error;
 mod heartbeat;
 mod recording;
+mod secure;
 #[cfg(test)]
 mod tests;
 
@@ -13,3 +14,4 @@ pub(crate) use connection::{Connection, ConnectionError};
 pub use error::BoardError;
 pub use heartbeat::Silence;
 use recording::BoardRecording;
+pub use secure::Secret;

@@ -45,7 +45,7 @@ fn heard(event: Report<'static>) -> Result<bool, String> {
         answer(&mut stream, &[event, Report::Opened { job: JOB, port: 1 }]);
         stream
     });
-    let mut host = Board::connect(&target, Duration::from_secs(30)).unwrap();
+    let mut host = Board::connect(&target, None, Duration::from_secs(30)).unwrap();
     host.handle(&Input::RegisterJob(JobSpec::new(JOB, "job", 2))).unwrap();
     let stream = board.join().unwrap();
     let said = host.event().map(|event| event.is_some()).map_err(|why| why.to_string());

@@ -51,10 +51,12 @@ impl Options {
         per_connection(limits)
     }
 
-    fn path(&self) -> PathBuf {
-        self.path.clone().unwrap_or_else(|| {
-            default_path(std::env::var_os("XDG_RUNTIME_DIR"), rustix::process::geteuid().as_raw())
-        })
+    /// Returns the path of the socket, and whether its directory must be this user's alone.
+    fn path(&self) -> (PathBuf, bool) {
+        match &self.path {
+            Some(path) => (path.clone(), false),
+            None => default_path(std::env::var_os("XDG_RUNTIME_DIR"), rustix::process::geteuid().as_raw()),
+        }
     }
 }
 
@@ -66,10 +68,11 @@ const fn per_connection(limits: Limits) -> Limits {
 /// Capacities of the name service inside a single run.
 pub const LIMITS_OF_RUN: Limits = per_connection(LIMITS);
 
-fn default_path(runtime: Option<OsString>, user: u32) -> PathBuf {
+/// Returns the user's own path, and whether its directory is one that another user could have made.
+fn default_path(runtime: Option<OsString>, user: u32) -> (PathBuf, bool) {
     match runtime.map(PathBuf::from).filter(|dir| dir.is_absolute()) {
-        Some(dir) => dir.join("hydrant-universe"),
-        None => PathBuf::from(format!("/tmp/hydrant-{user}/universe")),
+        Some(dir) => (dir.join("hydrant-universe"), false),
+        None => (PathBuf::from(format!("/tmp/hydrant-{user}/universe")), true),
     }
 }
 
@@ -104,6 +107,14 @@ pub enum NameServiceError {
     Busy {
         /// The socket's directory.
         dir: PathBuf,
+    },
+    /// Default directory that another user controls or can enter.
+    #[error("the directory {} of the name server is unsafe: {why}", dir.display())]
+    UnsafeDir {
+        /// The socket's directory.
+        dir: PathBuf,
+        /// What makes it unsafe.
+        why: String,
     },
     /// Path of a file that is not a socket.
     #[error("{} exists and is not a socket", path.display())]
@@ -148,6 +159,9 @@ impl NameServiceError {
             }
             NameServiceError::Taken { .. } => "use this server, or choose another path".to_owned(),
             NameServiceError::Busy { .. } => "try again".to_owned(),
+            NameServiceError::UnsafeDir { .. } => {
+                "remove it, or choose another path: hydrant serve --name-server PATH".to_owned()
+            }
             NameServiceError::NoSocket { .. } => "remove the file, or choose another path".to_owned(),
             NameServiceError::OpenFiles(error) => format!("{} or lower --limit conns=N", error.hint()?),
             _ => return None,
@@ -163,10 +177,10 @@ mod tests {
     fn the_path_is_the_users_own() {
         assert_eq!(
             default_path(Some("/run/user/7".into()), 7),
-            PathBuf::from("/run/user/7/hydrant-universe")
+            (PathBuf::from("/run/user/7/hydrant-universe"), false)
         );
         for unusable in [None, Some("".into()), Some("run".into())] {
-            assert_eq!(default_path(unusable, 7), PathBuf::from("/tmp/hydrant-7/universe"));
+            assert_eq!(default_path(unusable, 7), (PathBuf::from("/tmp/hydrant-7/universe"), true));
         }
     }
 

@@ -36,8 +36,8 @@ pub fn serve(options: &Options) -> Result<(), NameServiceError> {
     let mut storage = MappedStorage::try_new(&limits)?;
     let server = Server::new_zeroed(limits, storage.lend(), 0).map_err(BackendError::from)?;
     let service = NameService::new(Box::new(server), CONNS);
-    let path = options.path();
-    let socket = socket::Listener::open(&path)?;
+    let (path, is_private) = options.path();
+    let socket = socket::Listener::open(&path, is_private)?;
     let mut name_server = NameServer::new(reactor, socket, service)?;
     // A closed standard output is no error.
     let _ = writeln!(std::io::stdout(), "hydrant serve: listening at {}", path.display());

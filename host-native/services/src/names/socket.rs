@@ -39,8 +39,9 @@ pub(super) enum Visitor {
 }
 
 impl Listener {
-    /// Listens at `path`. Replaces the socket of a name server that has ended.
-    pub(super) fn open(path: &Path) -> Result<Listener, NameServiceError> {
+    /// Listens at `path`. Replaces the socket of a name server that has ended. With `private`, the directory must be one that
+    /// only this user can enter: another user may have made it first below `/tmp`.
+    pub(super) fn open(path: &Path, private: bool) -> Result<Listener, NameServiceError> {
         let failed = |why: io::Error| NameServiceError::Listen { path: path.to_owned(), why };
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match DirBuilder::new().mode(0o700).create(dir) {
@@ -48,8 +49,16 @@ impl Listener {
             _ => {}
         }
         // Two name servers that start at the same time must not both find a stale socket and replace each other's.
-        let held = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|errno| failed(errno.into()))?;
+        let follow = if private { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | follow;
+        let held = match rustix::fs::open(dir, flags, Mode::empty()) {
+            Ok(held) => held,
+            Err(Errno::NOTDIR | Errno::LOOP) if private => return Err(unsafe_dir(dir, "it is no directory")),
+            Err(errno) => return Err(failed(errno.into())),
+        };
+        if private {
+            check_private(dir, &held)?;
+        }
         match rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::AGAIN) => return Err(NameServiceError::Busy { dir: dir.to_owned() }),
@@ -102,6 +111,24 @@ impl Drop for Listener {
     }
 }
 
+/// Refuses a directory that belongs to another user, or that other users can enter.
+fn check_private(dir: &Path, held: &OwnedFd) -> Result<(), NameServiceError> {
+    let found = rustix::fs::fstat(held)
+        .map_err(|errno| NameServiceError::Listen { path: dir.to_owned(), why: errno.into() })?;
+    let mode = Mode::from_raw_mode(found.st_mode);
+    if found.st_uid != geteuid().as_raw() {
+        return Err(unsafe_dir(dir, &format!("it belongs to user {}", found.st_uid)));
+    }
+    match mode.intersects(Mode::RWXG | Mode::RWXO) {
+        true => Err(unsafe_dir(dir, &format!("its mode is {:o}, not 700", mode.bits() & 0o777))),
+        false => Ok(()),
+    }
+}
+
+fn unsafe_dir(dir: &Path, why: &str) -> NameServiceError {
+    NameServiceError::UnsafeDir { dir: dir.to_owned(), why: why.to_owned() }
+}
+
 /// Removes a socket without a listener.
 fn remove_stale(path: &Path) -> Result<(), NameServiceError> {
     let failed = |why: io::Error| NameServiceError::Listen { path: path.to_owned(), why };
@@ -144,4 +171,37 @@ fn socket() -> Result<OwnedFd, Errno> {
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, create_dir, remove_dir_all, set_permissions};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    /// The message of a failed start in a private directory. None if it succeeds.
+    fn refusal(dir: &Path) -> Option<String> {
+        Listener::open(&dir.join("names"), true).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_private_directory_is_this_users_alone() {
+        let parent = std::env::temp_dir().join(format!("hydrant-names-{}", std::process::id()));
+        create_dir(&parent).unwrap();
+        let (dir, link) = (parent.join("dir"), parent.join("link"));
+        assert_eq!(refusal(&dir), None, "a missing directory is created");
+        assert_eq!(refusal(&dir), None);
+        symlink(&dir, &link).unwrap();
+        assert!(refusal(&link).unwrap().ends_with("it is no directory"));
+        assert!(Listener::open(&link.join("names"), false).is_ok(), "a path of the user's choice");
+        set_permissions(&dir, Permissions::from_mode(0o750)).unwrap();
+        assert!(refusal(&dir).unwrap().ends_with("its mode is 750, not 700"));
+        set_permissions(&dir, Permissions::from_mode(0o700)).unwrap();
+        if geteuid().is_root() {
+            chown(&dir, Some(65534), None).unwrap();
+            assert!(refusal(&dir).unwrap().ends_with("it belongs to user 65534"));
+        }
+        remove_dir_all(&parent).unwrap();
+    }
 }

@@ -1,6 +1,6 @@
 //! Management server of `hydrant serve --manage ADDR:PORT`: sockets of hosts, and the [`Service`] that they manage.
 //!
-//! Several hosts may manage jobs at the same time. Each one manages the jobs that it opened.
+//! Several hosts may manage jobs at the same time. Each one manages and queries the jobs that were opened from its address.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use hydrant_core::manage::{
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Server};
-use hydrant_driver::{HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort};
+use hydrant_driver::{HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort, is_out_of_files};
 use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 
 use super::Options;
@@ -51,6 +51,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
         exclusive: false,
         drop_orphans: true,
         handshake_timeout: HANDSHAKE_TIMEOUT,
+        keep_timeout: options.keep_timeout.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),
     };
     let mut hosts = vec![HostSlot::EMPTY; HOSTS];
     let mut jobs = vec![JobSlot::EMPTY; limits.jobs as usize];
@@ -126,17 +127,34 @@ impl Management<'_, '_> {
             };
             self.disconnect(number, &why)?;
         }
+        while let Some(job) = self.server.drop_abandoned(&mut self.managed, now)? {
+            self.log(&format!(
+                "dropped job {job}: it was kept without its host for the time of --keep-timeout"
+            ));
+        }
         Ok(self.listener.resume(self.managed.endpoint.poller(), now)?)
     }
 
     fn accept(&mut self) -> Result<(), ServiceError> {
         let mut accepted = Vec::new();
-        if let Err(error) = self.listener.socket().accept(&mut accepted) {
-            self.log(&format!("paused accepting hosts: {error}"));
-            let now = self.managed.endpoint.now();
-            self.listener.pause(self.managed.endpoint.poller(), now);
+        let result = self.listener.socket().accept(&mut accepted);
+        accepted.into_iter().try_for_each(|stream| self.connect(stream))?;
+        let Err(error) = result else { return Ok(()) };
+        // The port stays readable, so the next turn accepts in place of the host that was displaced.
+        if is_out_of_files(&error) && self.displace()? {
+            return Ok(());
         }
-        accepted.into_iter().try_for_each(|stream| self.connect(stream))
+        self.log(&format!("paused accepting hosts: {error}"));
+        let now = self.managed.endpoint.now();
+        self.listener.pause(self.managed.endpoint.poller(), now);
+        Ok(())
+    }
+
+    /// Closes the connection that is the oldest without a handshake. Returns whether there was one.
+    fn displace(&mut self) -> Result<bool, ServiceError> {
+        let Some(oldest) = self.server.oldest_silent() else { return Ok(false) };
+        self.disconnect(oldest, &ConnectionError::Displaced)?;
+        Ok(true)
     }
 
     fn connect(&mut self, stream: TcpStream) -> Result<(), ServiceError> {
@@ -144,7 +162,12 @@ impl Management<'_, '_> {
         if !self.managed.endpoint.allows(from) {
             return Ok(());
         }
-        let Ok(mut link) = Connection::new(stream) else { return Ok(()) };
+        let Ok(mut link) = Connection::of_server(stream, self.managed.options.secret.as_ref()) else {
+            return Ok(());
+        };
+        if self.server.free_host().is_none() {
+            self.displace()?;
+        }
         let Some(number) = self.server.free_host() else {
             self.log(&format!("refused {from}: {HOSTS} hosts are connected"));
             // The connection is closed in any case.
@@ -153,7 +176,7 @@ impl Management<'_, '_> {
         };
         let token = Token::Host(number as u32);
         self.managed.endpoint.poller().add(link.stream(), token, Interest::Read)?;
-        self.server.connected(number, self.managed.endpoint.now());
+        self.server.connected(number, from.ip().to_canonical(), self.managed.endpoint.now());
         self.hosts[number] = Some(Host { link, from, blocked: false });
         Ok(())
     }
@@ -222,7 +245,8 @@ impl Management<'_, '_> {
         if !matches!(why, ConnectionError::Closed) {
             self.log(&format!("closed the connection of host {}: {why}", host.from));
         }
-        self.server.disconnected(&mut self.managed, number)
+        let now = self.managed.endpoint.now();
+        self.server.disconnected(&mut self.managed, number, now)
     }
 
     fn send(&mut self, number: usize, report: &Report<'_>) -> Result<(), ServiceError> {

@@ -8,6 +8,7 @@ use hydrant_core::{Limit, Limits};
 use hydrant_placement::NodeGrouping;
 
 use super::Network;
+use crate::board::Secret;
 use crate::names;
 
 /// Capacity for ranks of a management server. Another 1,024 ranks with few keys fit too.
@@ -22,6 +23,11 @@ pub struct Options {
     pub size: Option<u32>,
     /// Address of the management port.
     pub manage: Option<SocketAddr>,
+    /// Secret that hosts of a management server need. None accepts every host.
+    pub secret: Option<Secret>,
+    /// Time after which a management server drops a kept job whose host is gone and that has no connected client. None for
+    /// never.
+    pub keep_timeout: Option<Duration>,
     /// Capacities that replace the defaults.
     pub limit: Vec<(Limit, u32)>,
     /// Write progress to the log.
@@ -110,6 +116,8 @@ pub(super) fn test_options() -> Options {
         name_server: None,
         size: None,
         manage: None,
+        secret: None,
+        keep_timeout: None,
         limit: Vec::new(),
         verbose: false,
         job: JobOptions {

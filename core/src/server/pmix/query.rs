@@ -1,0 +1,82 @@
+//! Queries of PMIx clients: process sets.
+
+use super::super::Server;
+use super::super::dispatch::Requester;
+use crate::fault::Refusal;
+use crate::ids::ConnId;
+use crate::state::Response;
+use crate::tables::psets::Which;
+use crate::wire::pmix::{Queries, Writer, kind, status};
+
+/// Query of the names of all process sets.
+const NAMES: &[u8] = b"pmix.qry.psets";
+/// Query of the number of process sets.
+const COUNT: &[u8] = b"pmix.qry.psetnum";
+/// Query of the members of a process set.
+const MEMBERS: &[u8] = b"pmix.qry.pmems";
+/// Qualifier with the name of a process set.
+const PSET: &[u8] = b"pmix.pset.nm";
+
+impl Server<'_> {
+    /// Answers queries about process sets: the members of one set, or the names and the number of all.
+    pub(super) fn pmix_query(
+        &self,
+        requester: Requester,
+        queries: &Queries<'_>,
+    ) -> Result<Response, Refusal> {
+        let keys = || queries.iter().flat_map(|query| query.keys.iter());
+        let asks = |wanted: &[u8]| keys().any(|key| key == wanted);
+        if asks(MEMBERS) {
+            let mut names = queries.iter().filter_map(|query| query.qualifiers.find(PSET)?.as_string());
+            let name =
+                names.next().and_then(|name| core::str::from_utf8(name).ok()).ok_or(Refusal::NoPset)?;
+            let which = self.psets.named_of(requester.job, name).ok_or(Refusal::NoPset)?;
+            return Ok(Response::PsetMembers(which, 0));
+        }
+        match (asks(NAMES), asks(COUNT)) {
+            (false, false) => Err(Refusal::NoPset),
+            (_, count) => Ok(Response::Psets { count }),
+        }
+    }
+
+    /// Writes the names of all process sets of the client's job, and their number if requested.
+    ///
+    /// Open MPI 5 requests the number alone, and reads the names if they come first.
+    pub(super) fn write_psets(&self, id: ConnId, count: bool, writer: &mut Writer<'_>) {
+        let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
+        let names = || self.psets.of_job(requester.job);
+        writer.status(status::SUCCESS);
+        writer.array(1 + u32::from(count));
+        writer.info(NAMES, kind::STRING);
+        if names().next().is_none() {
+            writer.null_string();
+        } else {
+            writer.string_of(|writer| {
+                for (at, name) in names().enumerate() {
+                    if at > 0 {
+                        writer.byte(b',');
+                    }
+                    writer.raw(name.as_bytes());
+                }
+            });
+        }
+        if count {
+            writer.info(COUNT, kind::SIZE);
+            writer.size(names().count() as u64);
+        }
+    }
+
+    /// Writes the members of a process set.
+    pub(super) fn write_members(&self, id: ConnId, which: Which, writer: &mut Writer<'_>) {
+        let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
+        let name = self.jobs[requester.job.index()].name.as_bytes();
+        writer.status(status::SUCCESS);
+        writer.array(1);
+        writer.info(MEMBERS, kind::DATA_ARRAY);
+        writer.data_type(kind::PROC);
+        writer.size(self.members(requester, which).count() as u64);
+        for rank in self.members(requester, which) {
+            writer.proc(name, rank);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+/* Rank 1 ends the job, while the others wait for it.
+ *
+ *   abort CODE   by MPI_Abort
+ *   kill         by a signal
+ */
+#include <signal.h>
+
+#include "mpi_check.h"
+
+int main(int argc, char **argv)
+{
+    int rank;
+    OK(MPI_Init(&argc, &argv));
+    OK(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+    if (rank == 1) {
+        if (argc > 2)
+            MPI_Abort(MPI_COMM_WORLD, atoi(argv[2]));
+        raise(SIGKILL);
+    }
+    OK(MPI_Barrier(MPI_COMM_WORLD));
+    OK(MPI_Finalize());
+    return 0;
+}

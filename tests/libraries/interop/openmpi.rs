@@ -1,0 +1,140 @@
+//! Open MPI 5.0.11 with mpi4py, and Open MPI 4.1.4. Both are PMIx clients.
+
+use hydrant_tests::Job;
+use hydrant_tests::peers::{Peer, clients_dir, openmpi_python, openmpi4_lib, peers_dir};
+
+use super::dynamic::Folder;
+
+const BOTH: [Peer; 2] = [Peer::OpenMpi5, Peer::OpenMpi4];
+
+/// Job of a program of `tests/clients`, and a folder for its temporary files.
+struct Launch {
+    job: Job,
+    _folder: Folder,
+}
+
+impl Launch {
+    /// `None` if the peer is missing, or if the core runs in a plugin, which serves no PMIx.
+    fn new(peer: Peer, options: &str) -> Option<Launch> {
+        if !peer.there() || std::env::var_os("HYDRANT_TESTS_SANDBOX").is_some() {
+            return None;
+        }
+        // Open MPI removes files in its temporary folders.
+        let folder = Folder::new(&format!("openmpi-{}", options.replace([' ', '/'], "")));
+        let mut job = Job::hydrant(options);
+        job = job.args(["-env", "TMPDIR"]).arg(&folder.0);
+        job = job.args(["-env", "OMPI_MCA_mpi_yield_when_idle", "1"]);
+        if peer == Peer::OpenMpi4 {
+            job = relocated(job);
+        }
+        Some(Launch { job, _folder: folder })
+    }
+
+    fn program(mut self, peer: Peer, name: &str, args: &str) -> Launch {
+        self.job = self.job.arg(peer.program(name)).words(args);
+        self
+    }
+}
+
+/// Adds the variables by which Debian's Open MPI finds its files below `target/peers`.
+fn relocated(job: Job) -> Job {
+    let (root, lib) = (peers_dir().join("openmpi4/usr"), openmpi4_lib());
+    let path = ["", "openmpi/lib", "pmix2/lib"].map(|part| lib.join(part).display().to_string()).join(":");
+    let job = job.args(["-env", "LD_LIBRARY_PATH"]).arg(path);
+    let job = job.args(["-env", "OPAL_PREFIX"]).arg(&root).args(["-env", "PMIX_INSTALL_PREFIX"]).arg(&root);
+    let job = job.args(["-env", "OPAL_LIBDIR"]).arg(lib.join("openmpi/lib"));
+    let job = job.args(["-env", "OPAL_PKGLIBDIR"]).arg(lib.join("openmpi/lib/openmpi3"));
+    let job = job.args(["-env", "OPAL_DATADIR"]).arg(root.join("share"));
+    job.args(["-env", "OMPI_MCA_mca_base_component_show_load_errors", "0"])
+}
+
+#[test]
+fn ranks_form_one_job() {
+    for peer in BOTH {
+        for size in [1, 2, 4, 8] {
+            let Some(launch) = Launch::new(peer, &format!("-usize 9 -n {size}")) else { return };
+            let outcome = launch.program(peer, "mpi_hello", "").job.run();
+            outcome.code(0).says(&format!(" of {size}, program 0, universe 9, Open "), size);
+            for rank in 0..size {
+                outcome.says(&format!("rank {rank} of "), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn programs_are_numbered() {
+    for peer in BOTH {
+        let Some(Launch { job, _folder }) = Launch::new(peer, "-n 1") else { return };
+        let program = peer.program("mpi_hello");
+        let job = job.arg(&program).args([":", "-n", "1"]);
+        let job = if peer == Peer::OpenMpi4 { relocated(job) } else { job };
+        let outcome = job.arg(&program).run();
+        outcome.code(0).says("rank 0 of 2, program 0, ", 1).says("rank 1 of 2, program 1, ", 1);
+    }
+}
+
+#[test]
+fn ranks_exchange_messages() {
+    for peer in BOTH {
+        for transport in ["", "-env OMPI_MCA_btl self,tcp"] {
+            let Some(launch) = Launch::new(peer, &format!("-n 4 {transport}")) else { return };
+            launch.program(peer, "mpi_ring", "").job.run().code(0).says("ring of 4: 30\n", 1);
+            let Some(launch) = Launch::new(peer, &format!("-n 4 {transport}")) else { return };
+            let outcome = launch.program(peer, "mpi_allreduce", "").job.run();
+            outcome.code(0).says("allreduce of 4: 0 wrong\n", 1);
+        }
+    }
+}
+
+#[test]
+fn spawned_ranks_join_their_parents() {
+    for peer in BOTH {
+        let Some(launch) = Launch::new(peer, "-usize 9 -n 2") else { return };
+        let outcome = launch.program(peer, "mpi_spawn", "world 3").job.run();
+        outcome.code(0).says(" of 2 done, universe 9\n", 2);
+        for rank in 0..3 {
+            outcome.says(&format!("child {rank} of 3\n"), 1);
+        }
+    }
+}
+
+#[test]
+fn mpi4py_runs_on_open_mpi() {
+    for size in [1_u32, 4] {
+        let Some(Launch { job, _folder }) = Launch::new(Peer::OpenMpi5, &format!("-n {size}")) else {
+            return;
+        };
+        let outcome = job.arg(openmpi_python()).arg(clients_dir().join("mpi_hello.py")).run();
+        let sum = size * (size - 1) / 2;
+        for rank in 0..size {
+            outcome.code(0).says(&format!("rank {rank} of {size}, sum {sum}, Open MPI v5.0.11"), 1);
+        }
+    }
+}
+
+#[test]
+fn an_abort_ends_the_job_with_its_code() {
+    for peer in BOTH {
+        let Some(launch) = Launch::new(peer, "-n 3") else { return };
+        let outcome = launch.program(peer, "mpi_end", "abort 17").job.run();
+        outcome.code(17).warns("rank 1 aborted the job with code 17\n");
+    }
+}
+
+#[test]
+fn a_killed_rank_ends_the_job() {
+    for peer in BOTH {
+        let Some(launch) = Launch::new(peer, "-n 3") else { return };
+        let outcome = launch.program(peer, "mpi_end", "kill").job.run();
+        outcome.code(137).warns("rank 1 died by SIGKILL\n");
+    }
+}
+
+#[test]
+fn ranks_connect_by_a_published_name() {
+    for peer in BOTH {
+        let Some(launch) = Launch::new(peer, "-n 2") else { return };
+        launch.program(peer, "mpi_port", "").job.run().code(0).says("received 41\n", 1);
+    }
+}
