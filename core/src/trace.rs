@@ -138,7 +138,7 @@ pub enum Closing {
     Refused,
     /// Deregistered job.
     JobOver,
-    /// Another connection of the same rank, after its finalize.
+    /// Another connection of the same rank, which has finalized on this one or has waited for no reply.
     Replaced,
 }
 

@@ -11,7 +11,7 @@ import { randomInt } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { constants } from "node:os";
 
-const ABI = 1;
+const ABI = 2;
 const MESSAGE_MAX = 64 << 10;
 // Variant numbers of inputs. Those of outputs and causes are in handleOutputs.
 const [REGISTER_JOB, ATTR, OPENED, BYTES, CLOSED, EXITED] = [1, 11, 15, 17, 20, 21];

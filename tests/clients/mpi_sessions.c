@@ -1,10 +1,15 @@
 /* Sessions of several threads at once, and new ones after all were finalized.
  *
- *   mpi_sessions THREADS ROUNDS
+ *   mpi_sessions THREADS ROUNDS [FOLDER]
+ *
+ * With an empty FOLDER the ranks wait for each other between rounds. MPICH 5.0.2 sometimes hangs, with any launcher, if a
+ * rank opens a session while another rank still closes its last one.
  */
 #include "mpi_check.h"
 #include <ctype.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <unistd.h>
 
 /* Prints the sets of a session. Names of the standard are printed in its case. */
 static void say_psets(MPI_Session session)
@@ -57,11 +62,26 @@ static void *thread(void *number)
     return NULL;
 }
 
+/* Waits until all ranks have finalized a round. Each makes a file in the folder. */
+static void meet(const char *folder, int round, int size)
+{
+    char name[512];
+    snprintf(name, sizeof name, "%s/%d.%s", folder, round, getenv("PMI_RANK"));
+    int file = open(name, O_CREAT | O_WRONLY, 0600);
+    CHECK(file >= 0);
+    close(file);
+    for (int rank = 0; rank < size; rank++) {
+        snprintf(name, sizeof name, "%s/%d.%d", folder, round, rank);
+        while (access(name, F_OK) != 0)
+            usleep(1000);
+    }
+}
+
 int main(int argc, char **argv)
 {
     pthread_t threads[16];
     int numbers[16];
-    CHECK(argc == 3);
+    CHECK(argc == 3 || argc == 4);
     int count = atoi(argv[1]), rounds = atoi(argv[2]);
     CHECK(count <= 16);
     for (int round = 0; round < rounds; round++) {
@@ -84,6 +104,8 @@ int main(int argc, char **argv)
         for (int i = 0; i < count; i++)
             OK(MPI_Session_finalize(&sessions[i]));
         SAY("round %d of %d threads: size %d", round, count, size);
+        if (argc == 4)
+            meet(argv[3], round, size);
     }
     return 0;
 }

@@ -164,6 +164,32 @@ fn a_rank_is_let_in_once() {
     job.wait().code(0).says("done", 2);
 }
 
+/// MPICH connects again at each init, and leaves its earlier connection as it is.
+#[test]
+fn a_rank_that_introduces_itself_again_is_let_in() {
+    let steps = "ack1\ninit1\nonly 0\nsay port=%p.\ncount\nexit 0\nall\nfence1\nend1\nsay done";
+    let mut job = raw("--pmi-port -n 2", steps).hold_input().start();
+    let mut again = BufReader::new(TcpStream::connect(port_of(&job)).expect("the port is open"));
+    let mut replies = Vec::new();
+    for (line, lines) in [
+        ("initack pmiid=0", 4),
+        ("init pmi_version=1 pmi_subversion=1", 1),
+        ("barrier_in", 1),
+        ("finalize", 1),
+    ] {
+        again.get_mut().write_all(format!("cmd={line}\n").as_bytes()).expect("the server reads");
+        for _ in 0..lines {
+            let mut reply = String::new();
+            again.read_line(&mut reply).expect("the server answers");
+            replies.push(reply);
+        }
+    }
+    assert!(replies[0].starts_with("cmd=initack rc=0"), "{replies:?}");
+    assert_eq!(replies[5..], ["cmd=barrier_out rc=0\n", "cmd=finalize_ack rc=0\n"], "{replies:?}");
+    job.end_input();
+    job.wait().code(0).says("done", 1).quiet();
+}
+
 #[test]
 fn slurms_and_mpichs_ways_to_say_who_one_is() {
     for fields in ["pmirank=%r;", "srcid=%r;threaded=FALSE;", "pmijobid=%j;pmirank=%r;threaded=FALSE;"] {

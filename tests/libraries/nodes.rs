@@ -1,7 +1,7 @@
 //! Real libraries, whose ranks know of each other by what goes through the tree.
 
-use hydrant_tests::Job;
 use hydrant_tests::peers::{Peer, SLURM_LIBPMI2, clients_dir, intel_bin, intel_lib, python};
+use hydrant_tests::{Folder, Job};
 use hydrant_tests::{SHAPES, nodes};
 
 /// A program of MPICH 5.0.2's on hosts of two slots, where there is an MPICH to build it with.
@@ -93,8 +93,9 @@ fn names() {
 
 #[test]
 fn sessions() {
+    let folder = Folder::new("sessions");
     let Some(job) = mpich(3, 2, "-ppn 1 -n 3", "mpi_sessions", "1 3") else { return };
-    let outcome = job.run();
+    let outcome = job.arg(&folder.0).run();
     outcome.code(0).quiet().says("psets: mpi://world mpi://self", 9);
     for round in 0..3 {
         outcome.says(&format!("round {round} of 1 threads: size 3\n"), 3);

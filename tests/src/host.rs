@@ -1,9 +1,9 @@
 //! The smallest host of the core: connections without sockets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use hydrant_core::limits::Limits;
-use hydrant_core::server::{Consumed, Input, JobSpec, Output};
+use hydrant_core::limits::{Limits, MESSAGE_MAX};
+use hydrant_core::server::{Consumed, Inbox, Input, JobSpec, Output};
 use hydrant_core::wire::decode_spawn;
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time, UpcallId};
 use hydrant_driver::MappedStorage;
@@ -31,7 +31,7 @@ pub struct Host<'s> {
     pub events: Vec<String>,
     /// Spawns that it asked for and the test has not answered.
     pub spawns: Vec<Spawned>,
-    pending: BTreeMap<ConnId, Vec<u8>>,
+    inboxes: BTreeMap<ConnId, Inbox<Vec<u8>>>,
     buffer: Box<[u8]>,
 }
 
@@ -46,7 +46,7 @@ impl<'s> Host<'s> {
             replies: BTreeMap::new(),
             events: Vec::new(),
             spawns: Vec::new(),
-            pending: BTreeMap::new(),
+            inboxes: BTreeMap::new(),
             buffer: vec![0; limits.output_max()].into(),
         })
     }
@@ -68,7 +68,7 @@ impl<'s> Host<'s> {
     /// The server's own.
     pub fn open(&mut self, conn: u32, rank: Option<u32>) -> Result<(), Fault> {
         let conn = ConnId(conn);
-        self.pending.remove(&conn);
+        self.inboxes.remove(&conn);
         self.tell(Input::Opened { conn, job: JOB, rank: rank.map(Rank) }).map(drop)
     }
 
@@ -78,10 +78,18 @@ impl<'s> Host<'s> {
     /// The server's own.
     pub fn tell(&mut self, input: Input<'_>) -> Result<Consumed, Fault> {
         let consumed = self.server.handle(Time(0), input)?;
+        self.collect()?;
+        Ok(consumed)
+    }
+
+    /// Takes down what the server has to say. The connections that got a reply.
+    fn collect(&mut self) -> Result<BTreeSet<ConnId>, Fault> {
+        let mut replied = BTreeSet::new();
         while let Some(output) = self.server.poll(&mut self.buffer)? {
             match output {
                 Output::Bytes { conn, bytes } => {
                     self.replies.entry(conn).or_default().push(bytes.to_vec());
+                    replied.insert(conn);
                 }
                 Output::Joined { .. } => {}
                 Output::Spawn { spawn, protocol, request, .. } => {
@@ -92,7 +100,7 @@ impl<'s> Host<'s> {
                 other => self.events.push(format!("{other:?}")),
             }
         }
-        Ok(consumed)
+        Ok(replied)
     }
 
     /// A client's bytes arrive.
@@ -101,18 +109,16 @@ impl<'s> Host<'s> {
     /// The server's own.
     pub fn arrive(&mut self, conn: u32, bytes: &[u8]) -> Result<(), Fault> {
         let conn = ConnId(conn);
-        let mut held = self.pending.remove(&conn).unwrap_or_default();
-        held.extend_from_slice(bytes);
-        loop {
-            let consumed = self.tell(Input::Bytes { conn, bytes: &held, full: false })?;
-            held.drain(..consumed.bytes as usize);
-            // All pending replies have been taken, so deferred bytes can be handled.
-            if !consumed.again || consumed.bytes == 0 {
-                break;
-            }
+        let new = || Inbox::new(vec![0; 2 * MESSAGE_MAX as usize]);
+        let mut inbox = self.inboxes.remove(&conn).unwrap_or_else(new);
+        inbox.space()[..bytes.len()].copy_from_slice(bytes);
+        let mut result = inbox.receive(&mut self.server, Time(0), conn, bytes.len());
+        // Replies are taken at once, so a message that waits for that can go on.
+        while result.is_ok() && self.collect()?.contains(&conn) {
+            result = inbox.resume(&mut self.server, Time(0), conn);
         }
-        self.pending.insert(conn, held);
-        Ok(())
+        self.inboxes.insert(conn, inbox);
+        result
     }
 
     /// The replies to a connection since the last time.
@@ -122,7 +128,7 @@ impl<'s> Host<'s> {
 
     /// How many bytes of a connection the server has not consumed.
     pub fn unconsumed(&self, conn: u32) -> usize {
-        self.pending.get(&ConnId(conn)).map_or(0, Vec::len)
+        self.inboxes.get(&ConnId(conn)).map_or(0, |inbox| inbox.held().len())
     }
 
     /// Says one message, and gives the one reply that it must get at once.

@@ -54,7 +54,10 @@ impl Server<'_> {
                     }
                     Err(malformed) => self.close(conn, Closing::Malformed(malformed)),
                 },
-                Ok(None) if full => self.close(conn, Closing::Malformed(Malformed::TooLong)),
+                // Consumed bytes make room in the host's buffer.
+                Ok(None) if full && rest.len() == bytes.len() => {
+                    self.close(conn, Closing::Malformed(Malformed::TooLong))
+                }
                 Ok(None) => break,
                 Err(malformed) => self.close(conn, Closing::Malformed(malformed)),
             }
@@ -97,7 +100,7 @@ impl Server<'_> {
         };
         let state = result.unwrap_or_else(|why| {
             event!(warn, "conn {} refused: {}", conn, why);
-            self.note_limit(why);
+            self.note_limit(conn, why);
             if !introduced && matches!(op, Op::Init | Op::InitAck | Op::FullInit) {
                 // A stranger has one attempt, so it cannot keep the host busy with refusals.
                 self.close(conn, Closing::Refused);

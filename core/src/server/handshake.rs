@@ -3,7 +3,7 @@
 use super::Server;
 use super::dispatch::Requester;
 use crate::fault::Refusal;
-use crate::ids::{ConnId, Rank};
+use crate::ids::{ConnId, JobId, Rank};
 use crate::state::{Conn, Phase, Response};
 use crate::time::Time;
 use crate::trace::{Closing, event};
@@ -13,7 +13,7 @@ impl Server<'_> {
     pub(super) fn init(&mut self, now: Time, conn: ConnId, version: u32) -> Result<Response, Refusal> {
         let slot = &mut self.conns[conn.index()];
         // MPICH repeats `init` when a session is reopened, and Slurm's library at each PMI2_Init. Over PMI_PORT both
-        // open another connection for it. That connection is refused, because a rank can join only once.
+        // open another connection for it, see `claim`.
         let again = slot.phase != Phase::Opened;
         if again && version != slot.protocol.version() {
             return Err(Refusal::Initialized);
@@ -75,9 +75,10 @@ impl Server<'_> {
         Ok(Response::FullInit)
     }
 
-    /// Assigns a rank to a connection. A rank can join only once.
+    /// Assigns a rank to a connection. A rank has one connection: a verified client replaces an idle one, and another
+    /// client is refused.
     fn claim(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
-        let Conn { job, rank: known, query, .. } = self.conns[conn.index()];
+        let Conn { job, rank: known, query, verified, .. } = self.conns[conn.index()];
         if known == Some(rank) {
             return Ok(());
         }
@@ -85,6 +86,9 @@ impl Server<'_> {
             return self.claim_query(conn, rank);
         }
         let here = self.links.node();
+        if verified && known.is_none() {
+            self.replace(job, rank);
+        }
         match self.rank_slot(job, Some(rank)).filter(|slot| slot.node == here) {
             Some(slot) if known.is_none() && slot.may_connect() => {
                 slot.conn = Some(conn);
@@ -99,6 +103,21 @@ impl Server<'_> {
                 self.close(conn, Closing::Refused);
                 Err(Refusal::Rank)
             }
+        }
+    }
+
+    /// Closes the connection of a rank, if it is idle.
+    fn replace(&mut self, job: Option<JobId>, rank: Rank) {
+        let Some(old) =
+            self.rank_slot(job, Some(rank)).filter(|slot| slot.exit.is_none()).and_then(|slot| slot.conn)
+        else {
+            return;
+        };
+        if self.conns.get(old.index()).is_some_and(Conn::is_idle) {
+            if let Some(slot) = self.rank_slot(job, Some(rank)) {
+                slot.conn = None;
+            }
+            self.close(old, Closing::Replaced);
         }
     }
 

@@ -49,6 +49,24 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Inbox<B> {
         Inbox { buffer, len: 0, waiting: false }
     }
 
+    /// Continues an inbox in another buffer, whose front holds its [`held`](Inbox::held) bytes. A host with many
+    /// connections can read into one buffer for all, and store only the bytes that are left.
+    pub const fn continued(buffer: B, held: usize, waiting: bool) -> Inbox<B> {
+        Inbox { buffer, len: held, waiting }
+    }
+
+    /// Returns the bytes that the server has not consumed.
+    #[must_use]
+    pub fn held(&self) -> &[u8] {
+        &self.buffer.as_ref()[..self.len]
+    }
+
+    /// Returns whether a complete message waits for a reply to be taken, so that [`resume`](Inbox::resume) has an effect.
+    #[must_use]
+    pub const fn is_waiting(&self) -> bool {
+        self.waiting
+    }
+
     /// Returns the free part of the buffer. It is empty while a client sends more requests than it takes replies: the
     /// host must not read from the connection then.
     #[must_use]

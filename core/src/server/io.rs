@@ -184,7 +184,8 @@ pub enum Input<'a> {
         /// From the first byte not consumed.
         #[serde(borrow, serialize_with = "in_one_piece")]
         bytes: &'a [u8],
-        /// Whether the host's buffer is full, so that an incomplete message cannot be completed.
+        /// Whether the host's buffer is full. If the server consumes nothing of it, the incomplete message in it cannot be
+        /// completed, and the connection is closed.
         full: bool,
     },
     /// The connection's send buffer is full. `poll` returns nothing for it until [`Writable`](Input::Writable):
@@ -218,6 +219,13 @@ pub enum Input<'a> {
     DeregisterJob {
         /// The job.
         job: JobId,
+    },
+    /// The host has verified that the client of a connection runs as the user of its job. When the client introduces
+    /// itself as a rank that has an idle connection, it replaces that connection. MPICH connects again over `PMI_PORT` at
+    /// each init, and leaves its earlier connection open. Follows [`Opened`](Input::Opened).
+    Verified {
+        /// The connection.
+        conn: ConnId,
     },
 }
 

@@ -56,7 +56,7 @@ use crate::trace::event;
 ///   there may be one.
 /// - Time: [`poll_at`](Server::poll_at) returns when [`Input::Timeout`] is due.
 /// - Status: [`job_report`](Server::job_report), [`rank_report`](Server::rank_report), [`used`](Server::used), and
-///   [`take_limit_hit`](Server::take_limit_hit), which reports each exhausted limit once.
+///   [`take_limit_hit`](Server::take_limit_hit), which reports each exhausted limit once per job.
 /// - State: [`snapshot`](Server::snapshot) and [`restore`](Server::restore).
 ///
 /// # Order of calls
@@ -239,6 +239,7 @@ impl<'s> Server<'s> {
             Input::Exited { job, rank, exit } => self.exit(now, job, rank, exit)?,
             Input::DeregisterJob { job } => self.deregister_job(job)?,
             Input::Timeout => self.handle_timeout(now),
+            Input::Verified { conn } => self.conn_mut(conn)?.verified = true,
         }
         Ok(Consumed::default())
     }

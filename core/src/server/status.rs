@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::fault::Refusal;
-use crate::ids::{JobId, Rank};
+use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::Limit;
 use crate::manage::{JobPhase, JobReport, RankReport};
 use crate::state::RankPhase;
@@ -30,7 +30,7 @@ impl Server<'_> {
     }
 
     /// Returns a limit for which a client was refused since the last call, and clears it. Several are returned in the
-    /// order of [`Limit::ALL`].
+    /// order of [`Limit::ALL`]. Each is returned once per job.
     pub fn take_limit_hit(&mut self) -> Option<Limit> {
         let (at, limit) = (0u32..).zip(Limit::ALL).find(|(at, _)| self.hit & (1 << at) != 0)?;
         self.hit &= !(1 << at);
@@ -38,10 +38,13 @@ impl Server<'_> {
     }
 
     #[cold]
-    pub(super) fn note_limit(&mut self, why: Refusal) {
-        if let Refusal::Full(hit, _) | Refusal::Quota(hit, _) = why {
-            let at = Limit::ALL.iter().position(|&limit| limit == hit);
-            self.hit |= at.map_or(0, |at| 1 << at);
+    pub(super) fn note_limit(&mut self, conn: ConnId, why: Refusal) {
+        if let Refusal::Full(hit, _) | Refusal::Quota(hit, _) = why
+            && let Some(job) = self.conns[conn.index()].job.and_then(|job| self.jobs.get_mut(job.index()))
+        {
+            let hit = Limit::ALL.iter().position(|&limit| limit == hit).map_or(0, |at| 1 << at);
+            self.hit |= hit & !job.hit;
+            job.hit |= hit;
         }
     }
 

@@ -19,6 +19,8 @@ pub(crate) struct Conn {
     pub(crate) rank: Option<Rank>,
     /// Whether it is a query connection, which is independent of the rank's own connection.
     pub(crate) query: bool,
+    /// Whether the host has verified that the client is of the job's user.
+    pub(crate) verified: bool,
     /// Phase of the handshake.
     pub(crate) phase: Phase,
     /// Protocol in use.
@@ -46,6 +48,7 @@ impl Conn {
         job: None,
         rank: None,
         query: false,
+        verified: false,
         phase: Phase::Opened,
         protocol: Protocol::V1,
         pmix: None,
@@ -56,6 +59,13 @@ impl Conn {
         closing_pending: false,
         replies: Vec::new(),
     };
+}
+
+impl Conn {
+    /// Returns whether no reply is pending, so that another connection of the rank may replace it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.replies.is_empty() && !self.blocked && self.closing.is_none()
+    }
 }
 
 /// Version of PMIx that a client uses.

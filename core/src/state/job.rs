@@ -68,6 +68,9 @@ pub(crate) struct Job {
     pub(crate) ending_pending: bool,
     /// Message of the aborting rank.
     pub(crate) message: String<MESSAGE_TEXT_MAX, u8>,
+    /// Bit set of limits for which a request of the job was refused. It affects no output, so snapshots are without it.
+    #[serde(skip)]
+    pub(crate) hit: u32,
 }
 
 impl Job {
@@ -101,6 +104,7 @@ impl Job {
         ending: Some(Cause::Abort { rank: Rank(0), code: None }),
         ending_pending: false,
         message: String::new(),
+        hit: 0,
     };
 
     /// Returns the indices of its slots in [`Storage::ranks`].

@@ -16,8 +16,7 @@
 //! the record, so readers of shared memory ([`LogView`](super::LogView)) find complete records only. Another put of a
 //! key appends a record and updates the index.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
+use super::atomic::{AtomicU32, Ordering};
 use crate::limits::RECORD_HEADER;
 
 /// Length of a record's header in bytes.
@@ -238,6 +237,21 @@ impl<'s> Log<'s> {
         owner: u32,
         value: Option<impl Iterator<Item = &'v [u8]> + Clone>,
     ) -> Option<u32> {
+        let (at, start) = self.write(key, slot, owner, value)?;
+        self.publish(at, start);
+        Some(start)
+    }
+
+    /// Writes a record, which readers do not find before it is [published](Log::publish). Returns its index slot and its
+    /// offset. Returns `None` as [`Log::append`] does.
+    #[inline]
+    pub(crate) fn write<'v>(
+        &mut self,
+        key: &Key<'_>,
+        slot: Slot,
+        owner: u32,
+        value: Option<impl Iterator<Item = &'v [u8]> + Clone>,
+    ) -> Option<(u32, u32)> {
         let (at, new) = match slot {
             Slot::Taken { at, .. } => (at, 0),
             Slot::Free { at } if self.keys < self.keys_max => (at, 1),
@@ -264,8 +278,13 @@ impl<'s> Log<'s> {
         rest.fill(0);
         self.len = end;
         self.keys += new;
-        self.index[at as usize].store(start + 1, Ordering::Release);
-        Some(start)
+        Some((at, start))
+    }
+
+    /// Refers an index slot to a record that has been written.
+    #[inline]
+    pub(crate) fn publish(&self, at: u32, record: u32) {
+        self.index[at as usize].store(record + 1, Ordering::Release);
     }
 
     /// Returns the record at an offset that [`Log::find`] or [`Log::append`] returned.

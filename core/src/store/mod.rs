@@ -1,5 +1,6 @@
 //! Containers of fixed capacity in lent memory, independent of the protocols.
 
+mod atomic;
 pub(crate) mod bits;
 pub(crate) mod bytes;
 pub(crate) mod log;

@@ -1,7 +1,6 @@
 //! Read-only view of a log that another process writes to in shared memory.
 
-use core::sync::atomic::{AtomicU32, Ordering, fence};
-
+use super::atomic::{AtomicU32, Ordering, fence};
 use super::log::{HEADER, Header, Key};
 
 /// Read-only view of a log in shared memory.

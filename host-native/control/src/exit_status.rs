@@ -58,6 +58,15 @@ impl ExitStatus {
         self.first.get_or_insert(code);
     }
 
+    /// Records a job that a failed rank has aborted. `exited` is the exit code of that rank, if its exit was recorded as the
+    /// first failure. The code of the abort replaces it: the report names the abort, whose request may arrive after the exit.
+    pub fn record_abort(&mut self, exited: Option<u8>, code: u8) {
+        if exited.is_some() && self.first == exited {
+            self.first = None;
+        }
+        self.record_failure(code);
+    }
+
     /// Records that output could not be written. The exit code is then not 0.
     pub fn record_lost_output(&mut self) {
         self.output_lost = true;

@@ -43,6 +43,8 @@ pub(crate) struct Abort {
     pub(crate) reason: AbortReason,
     /// Ranks that had ended when the job was aborted.
     pub(crate) finished: u32,
+    /// Whether the rank that failed was among them.
+    pub(crate) culprit_ended: bool,
 }
 
 impl JobResult {
@@ -56,8 +58,8 @@ impl JobResult {
     }
 
     /// Records the abort of the job after `finished` ranks have ended. Returns its exit code.
-    pub(crate) fn abort(&mut self, reason: AbortReason, finished: u32) -> u8 {
-        self.abort.insert(Abort { reason, finished }).reason.exit_code()
+    pub(crate) fn abort(&mut self, reason: AbortReason, finished: u32, culprit_ended: bool) -> u8 {
+        self.abort.insert(Abort { reason, finished, culprit_ended }).reason.exit_code()
     }
 
     /// Whether the job is being aborted.
@@ -122,7 +124,7 @@ impl Abort {
             AbortReason::Rank(RankFailure {
                 cause: Cause::Abort { .. } | Cause::Absent { exit: Exit::Lost, .. },
                 ..
-            }) => (1, 0),
+            }) if !self.culprit_ended => (1, 0),
             AbortReason::Rank(_) => (0, 1),
             AbortReason::Host { ranks, .. } => (0, ranks),
         };
@@ -157,7 +159,7 @@ mod tests {
     }
 
     fn abort(cause: Cause) -> Abort {
-        Abort { reason: reason(cause), finished: 1 }
+        Abort { reason: reason(cause), finished: 1, culprit_ended: false }
     }
 
     #[test]
@@ -179,9 +181,9 @@ mod tests {
         assert!(result.rank_exited(1, Exit::Code(3)));
         assert!(!result.rank_exited(2, Exit::Code(4)));
         let absent = Cause::Absent { rank: Rank(0), exit: Exit::Code(0) };
-        assert_eq!(result.abort(reason(absent), 3), 1);
+        assert_eq!(result.abort(reason(absent), 3, true), 1);
         let mut aborted = JobResult::default();
-        aborted.abort(reason(absent), 0);
+        aborted.abort(reason(absent), 0, false);
         assert!(!aborted.rank_exited(3, Exit::Signal(15)));
     }
 

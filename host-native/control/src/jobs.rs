@@ -3,7 +3,6 @@
 use std::fmt::Write;
 use std::ops::{Index, IndexMut, Range};
 
-use hydrant_core::limits::JOBID_MAX;
 use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, UpcallId};
 
@@ -165,13 +164,21 @@ impl<R> Job<R> {
         self.running
     }
 
-    /// Aborts the job. Returns its exit code, or `None` if it is being aborted or canceled already.
-    pub fn abort(&mut self, reason: AbortReason) -> Option<u8> {
+    /// Aborts the job and records its exit code. Returns false if it is being aborted or canceled already.
+    pub fn abort(&mut self, reason: AbortReason, status: &mut ExitStatus) -> bool {
         if self.canceled.is_some() || self.result.is_aborted() {
-            return None;
+            return false;
         }
+        let culprit = match &reason {
+            AbortReason::Rank(failure) => Some(failure.cause.rank().0),
+            AbortReason::Host { .. } => None,
+        };
+        let exited = self.result.first.filter(|&(rank, _)| Some(rank) == culprit);
+        let culprit_ended = culprit.is_some_and(|rank| self.ranks[rank as usize].exit.is_some());
         let finished = self.count_exited(|_| true);
-        Some(self.result.abort(reason, finished))
+        let code = self.result.abort(reason, finished, culprit_ended);
+        status.record_abort(exited.map(|(_, exit)| exit_code(exit)), code);
+        true
     }
 
     /// Whether the job is being aborted.
@@ -422,15 +429,6 @@ pub fn self_abort_line(rank_name: &str, code: u8, message: &str) -> String {
     format!("{rank_name} aborted itself with code {code}{colon}{message}")
 }
 
-/// Job id that clients see: `kvs_PROCESS_ORDINAL_NONCE_HOST`, cut to [`JOBID_MAX`] bytes. The nonce keeps other users
-/// from guessing it.
-pub fn job_name(process: u32, ordinal: u32, nonce: u32, host: &str) -> String {
-    let mut name = format!("kvs_{process}_{ordinal}_{nonce:08x}_");
-    name.extend(host.chars().filter(|&c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')));
-    name.truncate(JOBID_MAX);
-    name
-}
-
 #[cfg(test)]
 mod tests {
     use hydrant_core::Rank;
@@ -481,7 +479,9 @@ mod tests {
         assert_eq!(job.rank_exited(3, Exit::Code(0), None), None);
         let cause = Cause::Abort { rank: Rank(1), code: Some(5) };
         let reason = || AbortReason::Rank(RankFailure { cause, message: "bad input".into() });
-        assert_eq!((job.abort(reason()), job.abort(reason())), (Some(5), None));
+        let mut status = ExitStatus::default();
+        assert!(job.abort(reason(), &mut status) && !job.abort(reason(), &mut status));
+        assert_eq!(status.code(), 5);
         assert_eq!(
             lines(&job),
             "rank 1 aborted the job with code 5: bad input\n  rank 1 on n1, pid 101, program a.out\n  2 other ranks were \
@@ -490,12 +490,40 @@ mod tests {
         let what = "host n2 (node 2): its daemon is lost".to_owned();
         let mut lost = self::job(4);
         lost.rank_lost(0);
-        lost.abort(AbortReason::Host { what, ranks: 1, below: 2 });
+        assert!(lost.abort(AbortReason::Host { what, ranks: 1, below: 2 }, &mut status));
         assert_eq!(
             lines(&lost),
             "host n2 (node 2): its daemon is lost\n  1 rank was running there and on the 2 hosts below it, 3 other ranks \
              were ended"
         );
+    }
+
+    /// With a board the request arrives over another connection than the exit.
+    #[test]
+    fn an_abort_that_arrives_after_the_exit_of_its_rank_gives_the_exit_code() {
+        let mut job = job(3);
+        let mut status = ExitStatus::default();
+        job.rank_exited(1, Exit::Signal(11), None).into_iter().for_each(|code| status.record_failure(code));
+        assert_eq!(status.code(), 139);
+        let cause = Cause::Abort { rank: Rank(1), code: Some(5) };
+        let reason = AbortReason::Rank(RankFailure { cause, message: String::new() });
+        assert!(job.abort(reason, &mut status));
+        assert_eq!(status.code(), 5);
+        assert_eq!(
+            lines(&job),
+            "rank 1 aborted the job with code 5\n  rank 1 on n1, pid 101, program a.out\n  2 other ranks were ended"
+        );
+    }
+
+    #[test]
+    fn the_failure_of_another_rank_comes_first() {
+        let mut job = job(3);
+        let mut status = ExitStatus::default();
+        job.rank_exited(2, Exit::Code(3), None).into_iter().for_each(|code| status.record_failure(code));
+        let cause = Cause::Abort { rank: Rank(1), code: Some(5) };
+        let reason = AbortReason::Rank(RankFailure { cause, message: String::new() });
+        assert!(job.abort(reason, &mut status));
+        assert_eq!(status.code(), 3);
     }
 
     #[test]
@@ -563,11 +591,5 @@ mod tests {
             self_abort_line(&rank_name(3, 1), 2, "no"),
             "rank 1 of spawned job 3 aborted itself with code 2: no"
         );
-    }
-
-    #[test]
-    fn a_job_name_fits() {
-        assert_eq!(job_name(7, 1, 0xab, "n-1.x y"), "kvs_7_1_000000ab_n-1.xy");
-        assert_eq!(job_name(7, 1, 0, &"h".repeat(300)).len(), JOBID_MAX);
     }
 }

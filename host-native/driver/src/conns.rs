@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 
+use hydrant_core::server::Inbox;
 use hydrant_core::{JobId, Rank};
 use hydrant_reactor::Sent;
 use rustix::io::Errno;
@@ -36,12 +37,12 @@ pub(crate) struct Conn {
     /// The client has not completed its handshake.
     incoming: bool,
     /// Received bytes that the backend has not consumed. Has no memory unless a request came in pieces.
-    inbox: Vec<u8>,
+    held: Vec<u8>,
     /// A reply that the socket did not take, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
-    /// A whole request waits in `inbox` until a reply has been taken.
-    again: bool,
+    /// A whole request waits in `held` until a reply has been taken.
+    waiting: bool,
     /// The client has closed the connection. Its requests are still handled, and replies to it are dropped.
     closed_by_peer: bool,
 }
@@ -49,8 +50,8 @@ pub(crate) struct Conn {
 /// Result of a read from a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// The buffer holds `all` bytes, `new` of them from the socket behind those of the inbox.
-    Bytes { all: usize, new: usize },
+    /// So many bytes are at the front of the inbox's space.
+    Bytes(usize),
     /// No bytes are available.
     Nothing,
     /// The client closed its end.
@@ -193,24 +194,27 @@ impl Conn {
 
     /// Returns whether deferred requests are pending.
     pub(crate) fn is_deferred(&self) -> bool {
-        self.again
+        self.waiting
     }
 
-    /// Copies the inbox to the front of `buffer` and reads once behind it.
-    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Received {
-        let held = self.inbox.len();
-        if held >= buffer.len() {
+    /// The inbox, in a buffer that is at least as long as the bytes that it holds.
+    pub(crate) fn inbox<'b>(&self, buffer: &'b mut [u8]) -> Inbox<&'b mut [u8]> {
+        let held = self.held.len();
+        buffer[..held].copy_from_slice(&self.held);
+        Inbox::continued(buffer, held, self.waiting)
+    }
+
+    /// Reads once to the space of the inbox.
+    pub(crate) fn receive(&self, inbox: &mut Inbox<&mut [u8]>) -> Received {
+        let space = inbox.space();
+        if space.is_empty() {
             return Received::Overrun;
         }
-        buffer[..held].copy_from_slice(&self.inbox);
-        let room = match self.incoming {
-            true => buffer.len().min(held + INTRODUCTION_READ),
-            false => buffer.len(),
-        };
+        let room = if self.incoming { space.len().min(INTRODUCTION_READ) } else { space.len() };
         loop {
-            return match recv(self.fd(), &mut buffer[held..room], RecvFlags::DONTWAIT) {
+            return match recv(self.fd(), &mut space[..room], RecvFlags::DONTWAIT) {
                 Ok((0, _)) => Received::End,
-                Ok((new, _)) => Received::Bytes { all: held + new, new },
+                Ok((new, _)) => Received::Bytes(new),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => Received::Nothing,
                 // No error is temporary.
@@ -219,20 +223,15 @@ impl Conn {
         }
     }
 
-    /// Keeps bytes that the backend did not consume.
-    pub(crate) fn keep(&mut self, rest: &[u8], again: bool) {
-        self.inbox.clear();
-        if rest.is_empty() {
+    /// Keeps the bytes that the backend did not consume.
+    pub(crate) fn keep(&mut self, inbox: &Inbox<&mut [u8]>) {
+        self.held.clear();
+        if inbox.held().is_empty() {
             // Most requests come whole, and most connections never need this memory again.
-            self.inbox = Vec::new();
+            self.held = Vec::new();
         }
-        self.inbox.extend_from_slice(rest);
-        self.again = again;
-    }
-
-    /// Takes the requests that can be handed in again now that a reply has been taken.
-    pub(crate) fn take_deferred(&mut self) -> Option<Vec<u8>> {
-        (!self.is_blocked() && std::mem::take(&mut self.again)).then(|| std::mem::take(&mut self.inbox))
+        self.held.extend_from_slice(inbox.held());
+        self.waiting = inbox.is_waiting();
     }
 
     /// Sends a reply and buffers the bytes that the socket does not accept.
@@ -306,38 +305,29 @@ mod tests {
         drop(theirs);
         // Replies to a client that has closed the connection are dropped, and its requests are still read.
         assert_eq!(conn.send(&reply), Sent::All);
-        assert_eq!(conn.receive(&mut buffer), Received::End);
+        assert_eq!(conn.receive(&mut conn.inbox(&mut buffer)), Received::End);
     }
 
     #[test]
-    fn the_inbox_comes_first() {
-        let (ours, theirs) = pair();
-        let mut conns = Conns::new(1);
-        let id = conns.open(ours, JOB, None, 0).unwrap();
-        let conn = conns.get_mut(id).unwrap();
-        let mut buffer = [0; 64];
-        assert_eq!(conn.receive(&mut buffer), Received::Nothing);
-        send(&theirs, b"cmd=", SendFlags::empty()).unwrap();
-        assert_eq!(conn.receive(&mut buffer), Received::Bytes { all: 4, new: 4 });
-        conn.keep(b"cmd=", false);
-        send(&theirs, b"init", SendFlags::empty()).unwrap();
-        assert_eq!(conn.receive(&mut buffer), Received::Bytes { all: 8, new: 4 });
-        assert_eq!(&buffer[..8], b"cmd=init");
-    }
-
-    #[test]
-    fn a_full_inbox_is_an_overrun() {
+    fn held_bytes_come_first() {
         let (ours, theirs) = pair();
         let mut conns = Conns::new(1);
         let id = conns.open(ours, JOB, None, 0).unwrap();
         let conn = conns.get_mut(id).unwrap();
         let mut buffer = [0; 8];
-        send(&theirs, b"cmd=initack", SendFlags::empty()).unwrap();
-        assert_eq!(conn.receive(&mut buffer), Received::Bytes { all: 8, new: 8 });
-        conn.keep(&buffer, true);
-        assert_eq!(conn.receive(&mut buffer), Received::Overrun);
-        assert_eq!(conn.take_deferred().unwrap(), b"cmd=init");
-        assert_eq!(conn.receive(&mut buffer), Received::Bytes { all: 3, new: 3 });
+        let mut inbox = conn.inbox(&mut buffer);
+        assert_eq!(conn.receive(&mut inbox), Received::Nothing);
+        let mut held = *b"cmd=";
+        conn.keep(&Inbox::continued(&mut held[..], 4, true));
+        assert!(conn.is_deferred());
+        send(&theirs, b"initack", SendFlags::empty()).unwrap();
+        let mut inbox = conn.inbox(&mut buffer);
+        assert_eq!(inbox.held(), b"cmd=");
+        assert_eq!(conn.receive(&mut inbox), Received::Bytes(4));
+        assert_eq!(&buffer, b"cmd=init");
+        conn.keep(&Inbox::continued(&mut buffer[..], 8, true));
+        let mut buffer = [0; 8];
+        assert_eq!(conn.receive(&mut conn.inbox(&mut buffer)), Received::Overrun);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use hydrant_reactor::{Interest, Key, KeyRange, Poller, Sent};
 use rustix::net::SocketAddrAny;
 
 use crate::conns::{Conns, Received};
+use crate::port::is_local_connection;
 use crate::{BackendError, CloseReason, Error, Event};
 
 /// Time in milliseconds for the handshake of a client.
@@ -90,7 +91,8 @@ where
     }
 
     /// Adds the connection of a client to a job. `rank` is none for a client that has to complete its handshake within
-    /// [`HANDSHAKE_TIMEOUT`]. Returns none at the limit of connections.
+    /// [`HANDSHAKE_TIMEOUT`]. The user of a client on this machine has been checked, as [`TcpPort`](crate::TcpPort) does.
+    /// Returns none at the limit of connections.
     ///
     /// # Errors
     /// The backend or the poller refuses the connection.
@@ -102,9 +104,13 @@ where
         now: u64,
         poller: &Poller,
     ) -> Result<Option<ConnId>, Error> {
+        let verified = rank.is_none() && is_local_connection(&fd);
         let Some(id) = self.conns.open(fd, job, rank, now) else { return Ok(None) };
         self.watch(id, poller)?;
         self.handle(now, Input::Opened { conn: ConnId(id), job, rank })?;
+        if verified {
+            self.handle(now, Input::Verified { conn: ConnId(id) })?;
+        }
         Ok(Some(ConnId(id)))
     }
 
@@ -198,12 +204,12 @@ where
     pub fn read(&mut self, conn: ConnId, now: u64) -> Result<bool, Error> {
         let ConnId(id) = conn;
         let Some(open) = self.conns.get_mut(id).filter(|open| !open.is_blocked()) else { return Ok(false) };
-        match open.receive(&mut self.buffer) {
-            Received::Bytes { all, new } => {
+        let mut inbox = open.inbox(&mut self.buffer);
+        match open.receive(&mut inbox) {
+            Received::Bytes(new) => {
                 self.traffic.bytes_in = self.traffic.bytes_in.saturating_add(new as u64);
-                let bytes = &self.buffer[..all];
-                let consumed = hand_in(&mut *self.backend, conn, now, bytes)?;
-                open.keep(&bytes[consumed.bytes as usize..], consumed.again);
+                inbox.receive(&mut *self.backend, Time(now), conn, new).map_err(Into::into)?;
+                open.keep(&inbox);
                 Ok(true)
             }
             Received::Nothing => Ok(false),
@@ -275,11 +281,10 @@ where
     /// Passes the deferred requests of one connection again. Returns whether there was one.
     fn retry(&mut self, now: u64) -> Result<bool, Error> {
         let Some(id) = self.conns.deferred.pop() else { return Ok(false) };
-        if let Some(open) = self.conns.get_mut(id)
-            && let Some(bytes) = open.take_deferred()
-        {
-            let consumed = hand_in(&mut *self.backend, ConnId(id), now, &bytes)?;
-            open.keep(&bytes[consumed.bytes as usize..], consumed.again);
+        if let Some(open) = self.conns.get_mut(id).filter(|open| open.is_deferred() && !open.is_blocked()) {
+            let mut inbox = open.inbox(&mut self.buffer);
+            inbox.resume(&mut *self.backend, Time(now), ConnId(id)).map_err(Into::into)?;
+            open.keep(&inbox);
         }
         Ok(true)
     }
@@ -366,19 +371,4 @@ where
     pub fn traffic(&self) -> Traffic {
         self.traffic
     }
-}
-
-/// Passes the bytes of a connection to the backend.
-fn hand_in<B>(
-    backend: &mut B,
-    conn: ConnId,
-    now: u64,
-    bytes: &[u8],
-) -> Result<hydrant_core::server::Consumed, Error>
-where
-    B: Backend<Error: Into<BackendError>> + ?Sized,
-{
-    let full = bytes.len() >= MESSAGE_MAX as usize;
-    let consumed = backend.handle(Time(now), Input::Bytes { conn, bytes, full });
-    Ok(consumed.map_err(Into::into)?)
 }

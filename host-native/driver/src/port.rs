@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use hydrant_reactor::enable_keepalive;
 use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, getpeername, getsockname};
 use rustix::process::geteuid;
 
 use crate::ListenError;
@@ -125,6 +126,14 @@ impl AsFd for TcpPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
+}
+
+/// Returns whether both ends of a TCP connection are on this machine.
+pub(crate) fn is_local_connection(socket: impl AsFd) -> bool {
+    let ip = |addr: SocketAddrAny| SocketAddr::try_from(addr).ok().map(|addr| addr.ip());
+    let peer = getpeername(&socket).ok().flatten().and_then(ip);
+    let here = getsockname(&socket).ok().and_then(ip);
+    peer.zip(here).is_some_and(|(peer, here)| is_local(peer, here))
 }
 
 /// Returns whether the peer is on this machine, so that the system can report its user.

@@ -67,6 +67,23 @@ fn read(client: &mut UnixStream) -> String {
 
 const INIT: &[u8] = b"cmd=init pmi_version=1 pmi_subversion=1\n";
 
+/// Spawn requests may be that long.
+#[test]
+fn long_messages_that_arrive_together_are_served() {
+    let limits = Limits::for_ranks(1);
+    let mut storage = MappedStorage::new(&limits);
+    let mut world = World::new(limits, &mut storage);
+    let (mut client, _) = world.client(Some(Rank(0)));
+    client.write_all(INIT).unwrap();
+    world.turn();
+    read(&mut client);
+    let put = |key: &str| format!("cmd=put kvsname=kvs_0 key={key} value={}\n", "x".repeat(40_000));
+    client.write_all([put("a"), put("b"), put("c")].concat().as_bytes()).unwrap();
+    let events = world.turn();
+    assert!(events.is_empty(), "{events:?}");
+    assert_eq!(read(&mut client).matches("cmd=put_result rc=7").count(), 3);
+}
+
 #[test]
 fn a_client_that_says_nothing_is_closed_after_the_handshake_timeout() {
     let limits = Limits::for_ranks(2);

@@ -4,8 +4,8 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 use hydrant_client::{Error, Transport};
-use hydrant_core::limits::OUTPUT_MAX;
-use hydrant_core::server::JobSpec;
+use hydrant_core::limits::{MESSAGE_MAX, OUTPUT_MAX};
+use hydrant_core::server::{Inbox, JobSpec};
 use hydrant_core::storage::OwnedStorage;
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
 
@@ -34,7 +34,7 @@ struct State {
     server: Server<'static>,
     started: Instant,
     /// Bytes sent that the server has not consumed.
-    input: Vec<u8>,
+    inbox: Inbox<Vec<u8>>,
     /// Bytes of the server that no call has received.
     output: Vec<u8>,
     closed: bool,
@@ -54,8 +54,8 @@ impl Singleton {
         ] {
             server.handle(Time(0), input)?;
         }
-        let (input, output) = (Vec::new(), Vec::new());
-        let state = State { server, started: Instant::now(), input, output, closed: false };
+        let inbox = Inbox::new(vec![0; 2 * MESSAGE_MAX as usize]);
+        let state = State { server, started: Instant::now(), inbox, output: Vec::new(), closed: false };
         Ok(Singleton { state: Mutex::new(state), changed: Condvar::new() })
     }
 
@@ -67,8 +67,7 @@ impl Singleton {
 impl Transport for Singleton {
     fn send(&self, bytes: &[u8]) -> Result<(), Error> {
         let mut state = self.lock()?;
-        state.input.extend_from_slice(bytes);
-        state.serve()?;
+        state.serve(bytes)?;
         self.changed.notify_all();
         Ok(())
     }
@@ -94,27 +93,46 @@ impl Transport for Singleton {
 }
 
 impl State {
-    /// Passes the input to the server and collects its output.
-    fn serve(&mut self) -> Result<(), Error> {
+    /// Passes bytes to the server and collects its output.
+    fn serve(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let now = Time(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX));
-        let mut again = true;
-        while again && !self.closed {
-            let input = Input::Bytes { conn: CONN, bytes: &self.input, full: false };
-            let consumed = self.server.handle(now, input).map_err(|fault| Error::Transport(fault.into()))?;
-            self.input.drain(..consumed.bytes as usize);
-            again = consumed.again;
-            let mut buf = [0; OUTPUT_MAX];
-            while let Some(output) =
-                self.server.poll(&mut buf).map_err(|short| Error::Transport(short.into()))?
-            {
-                match output {
-                    Output::Bytes { bytes, .. } => self.output.extend_from_slice(bytes),
-                    Output::Close { .. } => self.closed = true,
-                    // Actions on other processes. There are none; an abort ends this process in `PMI2_Abort`.
-                    _ => {}
-                }
+        let mut rest = bytes;
+        while !rest.is_empty() && !self.closed {
+            let space = self.inbox.space();
+            let len = rest.len().min(space.len());
+            if len == 0 {
+                return Err(Error::Transport("too many requests wait for replies".into()));
+            }
+            let (now_sent, later) = rest.split_at(len);
+            space[..len].copy_from_slice(now_sent);
+            rest = later;
+            self.inbox.receive(&mut self.server, now, CONN, len).map_err(transport)?;
+            while self.collect()? {
+                self.inbox.resume(&mut self.server, now, CONN).map_err(transport)?;
             }
         }
         Ok(())
     }
+
+    /// Collects the output of the server. Returns whether there was a reply.
+    fn collect(&mut self) -> Result<bool, Error> {
+        let mut buf = [0; OUTPUT_MAX];
+        let mut replied = false;
+        while let Some(output) = self.server.poll(&mut buf).map_err(|short| Error::Transport(short.into()))? {
+            match output {
+                Output::Bytes { bytes, .. } => {
+                    self.output.extend_from_slice(bytes);
+                    replied = true;
+                }
+                Output::Close { .. } => self.closed = true,
+                // Actions on other processes. There are none; an abort ends this process in `PMI2_Abort`.
+                _ => {}
+            }
+        }
+        Ok(replied)
+    }
+}
+
+fn transport(fault: Fault) -> Error {
+    Error::Transport(fault.into())
 }

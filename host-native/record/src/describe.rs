@@ -88,6 +88,7 @@ pub(crate) fn of_input(input: &Input<'_>) -> String {
         Input::Blocked { .. } => "connection blocked".to_owned(),
         Input::Writable { .. } => "connection writable".to_owned(),
         Input::Closed { .. } => "connection closed".to_owned(),
+        Input::Verified { .. } => "user of the client verified".to_owned(),
         Input::Exited { exit, .. } => exit.to_string(),
         Input::Timeout => "timeout".to_owned(),
         Input::DeregisterJob { .. } => "job deregistered".to_owned(),

@@ -111,7 +111,7 @@ impl<'w> Table<'w> {
                 self.bytes.extend_from_slice(bytes);
                 return;
             }
-            Input::Blocked { conn } | Input::Writable { conn } => self.of(conn),
+            Input::Blocked { conn } | Input::Writable { conn } | Input::Verified { conn } => self.of(conn),
             Input::Closed { conn } => {
                 let subject = self.of(conn);
                 self.conns.remove(&conn);

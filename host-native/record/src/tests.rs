@@ -265,11 +265,13 @@ fn the_format_is_that_of_its_version() {
         Input::Exited { job, rank, exit: Exit::Signal(9) },
         Input::Timeout,
         Input::DeregisterJob { job },
+        Input::Verified { conn },
     ];
     let outputs = [
         Output::Peer { node: 1, bytes: &[0, 2, 7, 0, 3, 1, b'a', 1, b'b'] },
         Output::Bytes { conn, bytes: b"cmd" },
         Output::Close { conn, why: Closing::Malformed(Malformed::Structure) },
+        Output::Close { conn, why: Closing::Replaced },
         Output::Joined { conn, job, rank },
         Output::Spawn { spawn: UpcallId(6), job, rank, protocol: Protocol::V2, request: b"r" },
         Output::Upcall { upcall: UpcallId(6), job, rank, protocol: Protocol::V1, request: b"r" },

@@ -199,6 +199,13 @@ impl Model {
         if known == Some(rank) {
             return Ok(());
         }
+        let verified = state.verified && known.is_none();
+        let old =
+            self.job(job).ranks.get(rank as usize).filter(|it| it.exit.is_none()).and_then(|it| it.conn);
+        if let Some(old) = old.filter(|old| verified && self.conns[old].is_idle()) {
+            self.job(job).ranks[rank as usize].conn = None;
+            self.closing(old, Closing::Replaced);
+        }
         match self.job(job).ranks.get_mut(rank as usize) {
             Some(process) if known.is_none() && process.may_connect() => {
                 process.conn = Some(conn);

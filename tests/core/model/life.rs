@@ -137,6 +137,7 @@ impl Model {
         let conn = Conn {
             job,
             rank,
+            verified: false,
             stage: Stage::Opened,
             v2: false,
             blocked: false,

@@ -183,6 +183,8 @@ pub(crate) enum Stage {
 pub(crate) struct Conn {
     pub(crate) job: u32,
     pub(crate) rank: Option<u32>,
+    /// The host has verified its user.
+    pub(crate) verified: bool,
     pub(crate) stage: Stage,
     pub(crate) v2: bool,
     pub(crate) blocked: bool,
@@ -198,6 +200,11 @@ pub(crate) struct Conn {
 impl Conn {
     pub(crate) fn counted(&self) -> bool {
         self.v2 && matches!(self.stage, Stage::Greeted | Stage::Ready)
+    }
+
+    /// Whether another connection of its rank may take its place.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.owed.is_empty() && !self.blocked && self.closing.is_none()
     }
 
     pub(crate) fn has_say(&self) -> bool {

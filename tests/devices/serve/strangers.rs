@@ -82,8 +82,11 @@ fn a_signal_ends_it() {
 #[test]
 fn a_rank_is_let_in_once_and_rubbish_not_at_all() {
     let server = Machine::Here.serve(2, "-v");
-    let first = server.rank(0, RAW).steps("ack1\ninit1\nfence1\nend1").start();
+    // While it waits in a fence, no connection takes the place of its own.
+    let fence = "send cmd=barrier_in\\n\nsay in\nexpect cmd=barrier_out rc=0";
+    let first = server.rank(0, RAW).steps(&format!("ack1\ninit1\n{fence}\nend1")).start();
     server.running.await_stderr("rank 0 has joined");
+    first.await_stdout("in\n", 1);
     server.rank(0, RAW).steps("send cmd=initack pmiid=0\\n\nrefused connected already\neof").run().code(0);
     server.rank(7, RAW).steps("send cmd=initack pmiid=7\\n\nrefused no such rank\neof").run().code(0);
     let mut stream = TcpStream::connect(&server.port).expect("the port is open");

@@ -176,28 +176,31 @@ fn jobs_meet_at_a_port() {
 
 #[test]
 fn sessions_again_and_again() {
+    let folder = Folder::new("sessions");
     let Some(job) = job("-n 3", "mpi_sessions", "1 3") else { return };
-    let outcome = job.run();
+    let outcome = job.arg(&folder.0).run();
     outcome.code(0).quiet().says("psets: mpi://world mpi://self", 9);
     for round in 0..3 {
         outcome.says(&format!("round {round} of 1 threads: size 3\n"), 3);
     }
 }
 
-/// Over the port MPICH connects anew for each round and leaves the connection before as it is, and a rank is let in
-/// once.
+/// Over the port MPICH connects anew for each round and leaves the connection before as it is.
 #[test]
-fn sessions_over_the_port_come_once() {
-    let Some(once) = job("--pmi-port -n 3", "mpi_sessions", "1 1") else { return };
-    once.run().code(0).quiet().says("round 0 of 1 threads: size 3\n", 3);
-    let Some(again) = job("--pmi-port -n 3", "mpi_sessions", "1 2") else { return };
-    again.run().code(1).warns("PMI_PORT initialization failed");
+fn sessions_over_the_port_come_again() {
+    let Some(job) = job("--pmi-port -n 3", "mpi_sessions", "1 3") else { return };
+    let outcome = job.run();
+    outcome.code(0).quiet();
+    for round in 0..3 {
+        outcome.says(&format!("round {round} of 1 threads: size 3\n"), 3);
+    }
 }
 
 #[test]
 fn sessions_from_several_threads() {
+    let folder = Folder::new("threads");
     let Some(job) = job("-n 3", "mpi_sessions", "4 3") else { return };
-    let outcome = job.run();
+    let outcome = job.arg(&folder.0).run();
     outcome.code(0).quiet();
     for round in 0..3 {
         outcome.says(&format!("round {round} of 4 threads: size 3\n"), 3);

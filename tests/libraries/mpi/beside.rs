@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use hydrant_tests::Job;
 use hydrant_tests::peers::{Peer, clients_dir, intel_lib, python};
+use hydrant_tests::{Folder, Job};
 
 use super::programs::{Against, library};
 
@@ -92,7 +92,8 @@ fn everything_else_is_the_library_s() {
         // it begins and ends with the first and the last of them, which need not be the same in every process.
         let sessions = against.program("mpi_sessions", false);
         let psets = "psets: mpi://world mpi://self hydrant://node/";
-        let job = Job::hydrant("--mpi-psets -n 3").arg(sessions).words("1 3").run();
+        let folder = Folder::new("sessions");
+        let job = Job::hydrant("--mpi-psets -n 3").arg(sessions).words("1 3").arg(&folder.0).run();
         job.code(0).quiet().says("of 1 threads: size 3", 9).says(psets, 9);
         // Without a hydrant that answers, there is nothing to add.
         let sessions = against.program("mpi_sessions", false);

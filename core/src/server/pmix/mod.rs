@@ -149,7 +149,7 @@ impl Server<'_> {
         };
         let state = result.unwrap_or_else(|why| {
             event!(warn, "conn {} refused: {}", conn, why);
-            self.note_limit(why);
+            self.note_limit(conn, why);
             ReplyState::Ready(Response::Status(why.pmix_status()))
         });
         let mut thrid = Vec::new();

@@ -1,5 +1,6 @@
 //! Tests of the server by its inputs and outputs.
 
+mod again;
 mod dynamic;
 mod lost;
 mod names;
@@ -272,6 +273,52 @@ fn bytes_may_come_in_any_split_and_replies_keep_their_order() {
             host.gets(0, "cmd=job-getid-response;rc=0;jobid=kvs_1;");
         }
     }
+}
+
+/// Spawn-sized messages: the limit is a message's, and not that of the bytes read at once.
+#[test]
+fn long_messages_that_arrive_together_are_served() {
+    let message = |key: &str| {
+        let body = format!("cmd=kvs-put;key={key};value={};", "x".repeat(40_000));
+        format!("{:6}{body}", body.len())
+    };
+    let both = [message("a"), message("b")].concat();
+    let mut host = Host::v2(1);
+    // The host's buffer has the length of the longest message and is full.
+    let (read, rest) = both.split_at(crate::limits::MESSAGE_MAX as usize);
+    let consumed =
+        host.tell(Input::Bytes { conn: ConnId(0), bytes: read.as_bytes(), full: true }).bytes as usize;
+    assert_eq!(consumed, message("a").len());
+    let rest = format!("{}{rest}", &read[consumed..]);
+    assert_eq!(host.says(0, &rest).bytes as usize, rest.len());
+    assert!(host.events.is_empty() && host.replies.len() == 2, "{:?}", host.events);
+    // An incomplete message that fills the buffer is too long for it.
+    host.tell(Input::Bytes { conn: ConnId(0), bytes: &read.as_bytes()[..5000], full: true });
+    assert!(host.events.iter().any(|event| event.contains("TooLong")), "{:?}", host.events);
+}
+
+#[test]
+fn a_limit_is_reported_once_per_job() {
+    let mut host = Host::v2(1);
+    let value = "x".repeat(1000);
+    for key in 0..9 {
+        host.asks(0, &format!("cmd=kvs-put;key={key};value={value};"));
+        host.replies.clear();
+    }
+    assert_eq!(host.server.take_limit_hit(), Some(Limit::KvsBytes));
+    host.asks(0, &format!("cmd=kvs-put;key=a;value={value};"));
+    assert!(host.replies.pop_front().is_some_and(|(_, reply)| reply.contains("rc=2;")));
+    assert_eq!(host.server.take_limit_hit(), None);
+    host.tell(Input::DeregisterJob { job: JOB });
+    host.tell(Input::Closed { conn: ConnId(0) });
+    host.job(spec(1));
+    host.open(0, Some(0));
+    host.join_v2(0, "");
+    for key in 0..9 {
+        host.asks(0, &format!("cmd=kvs-put;key={key};value={value};"));
+        host.replies.clear();
+    }
+    assert_eq!(host.server.take_limit_hit(), Some(Limit::KvsBytes), "another job");
 }
 
 #[test]

@@ -6,8 +6,9 @@ use hydrant_core::trace::Cause;
 use super::event::SpawnResult;
 use super::{Action, FirstJob, Head, NodeProgress};
 use crate::error::Error;
+use crate::job_name::job_name;
 use crate::job_result::{AbortReason, RankFailure};
-use crate::jobs::{EndReport, Job, SpawnKey, job_name};
+use crate::jobs::{EndReport, Job, SpawnKey};
 use crate::protocol::{JobRecord, Order, Program, RankBlock, StartError};
 use crate::psets::process_sets;
 
@@ -159,9 +160,9 @@ impl Head {
 
     /// Aborts a job, unless it is being aborted already.
     pub(super) fn abort(&mut self, id: JobId, reason: AbortReason) {
-        let Some(code) = self.jobs.get_mut(id).and_then(|job| job.abort(reason)) else { return };
-        self.status.record_failure(code);
-        self.send_all(Order::AbortJob(id));
+        if self.jobs.get_mut(id).is_some_and(|job| job.abort(reason, &mut self.status)) {
+            self.send_all(Order::AbortJob(id));
+        }
     }
 
     /// Ends jobs that no node is busy with, and the run after the last of them.

@@ -233,8 +233,7 @@ impl Engine<'_, '_> {
             return self.handle_at_head(hydrant_control::Event::AbortJob { job: id, cause, message });
         }
         let reason = AbortReason::Rank(RankFailure { cause, message });
-        if let Some(code) = self.jobs.get_mut(id).and_then(|job| job.abort(reason)) {
-            self.status.record_failure(code);
+        if self.jobs.get_mut(id).is_some_and(|job| job.abort(reason, &mut self.status)) {
             self.terminate_job(id);
         }
         Ok(())

@@ -149,7 +149,9 @@ impl Engine<'_, '_> {
     /// Handles a closed connection of a client.
     fn closed(&mut self, job: JobId, rank: Option<Rank>, why: CloseReason) {
         match why {
-            CloseReason::Ended | CloseReason::NoHandshake | CloseReason::Backend(Closing::JobOver) => {}
+            CloseReason::Ended
+            | CloseReason::NoHandshake
+            | CloseReason::Backend(Closing::JobOver | Closing::Replaced) => {}
             CloseReason::Overrun => self.print_closed(job, rank, OVERRUN),
             CloseReason::Backend(why) => self.print_closed(job, rank, why),
         }

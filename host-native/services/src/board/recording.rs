@@ -98,7 +98,7 @@ mod tests {
     fn a_recording_ends_at_its_largest_size() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut board = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let link = Connection::new(listener.accept().unwrap().0).unwrap();
+        let link = Connection::of_host(listener.accept().unwrap().0, None).unwrap();
         let path = std::env::temp_dir().join(format!("hydrant-size-{}.rec", std::process::id()));
         let mut recording = BoardRecording::new(link, &path).unwrap();
         recording.room = 1000;

@@ -310,7 +310,7 @@ mod tests {
             assert_eq!(answered, [(2, 0, "q".to_owned()), (3, 0, String::new())]);
             assert!(!names.handle_timeout(49).unwrap() && names.handle_timeout(50).unwrap());
             assert_eq!(answer(&mut names).unwrap().1, 14);
-            assert_eq!(names.poll_at(), None);
+            assert_eq!(answer(&mut names), None);
             names.ask(request(4, FIRST, "cmd=name-lookup;name=c;wait=50;"), 60).unwrap();
             names.drop_lookups(|request| request.rank == Rank(1), 60).unwrap();
             assert_eq!(answer(&mut names).unwrap().2, "no rank waits for it");

@@ -356,6 +356,8 @@ impl<'s> Endpoint<'s> {
                 self.log(&format!("closed {whose}: {OVERRUN}"));
                 self.counters.closed = self.counters.closed.saturating_add(1);
             }
+            // The rank has another connection.
+            CloseReason::Backend(Closing::Replaced) => return,
             CloseReason::Backend(why) if why != Closing::JobOver => {
                 self.counters.closed = self.counters.closed.saturating_add(1);
                 self.events.push_back(JobEvent::Closed { job, conn, rank, why });

@@ -66,9 +66,12 @@ impl Job {
         self.end.is_some() || self.left == self.size()
     }
 
-    /// Records that a rank has joined.
+    /// Records that a rank has joined, or that it has connected again.
     pub(super) fn join(&mut self, rank: Rank, from: Option<SocketAddr>) {
-        self.ranks[rank.index()] = State::Joined(from);
+        let before = std::mem::replace(&mut self.ranks[rank.index()], State::Joined(from));
+        if let State::Joined(_) = before {
+            return;
+        }
         self.joined += 1;
         if self.is_complete() {
             self.deadline = None;
