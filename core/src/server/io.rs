@@ -414,4 +414,14 @@ pub enum Output<'b> {
         #[serde(borrow)]
         missing: &'b str,
     },
+    /// Remove files once the process of a rank has exited. A PMIx client requested it.
+    RemoveFiles {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// Their paths, separated by commas.
+        #[serde(borrow, serialize_with = "in_one_piece")]
+        paths: &'b [u8],
+    },
 }

@@ -87,6 +87,7 @@ use crate::trace::event;
 /// | [`AbortJob`](Output::AbortJob) | kills the processes of the job | [`Input::Exited`] for each, then [`Input::DeregisterJob`] |
 /// | [`Peer`](Output::Peer) | sends the message to the node | [`Input::Peer`] there; [`Input::PeerBlocked`] and [`Input::PeerWritable`] as for `Bytes` |
 /// | [`StalledFence`](Output::StalledFence) | may warn the user | nothing |
+/// | [`RemoveFiles`](Output::RemoveFiles) | removes the files when the process has exited | nothing |
 ///
 /// # Cost
 ///

@@ -109,6 +109,10 @@ impl Server<'_> {
         Some(match slot.task {
             Task::Spawn(_) => Output::Spawn { spawn: upcall, job, rank, protocol, request },
             Task::Name => Output::Upcall { upcall, job, rank, protocol, request },
+            Task::RemoveFiles => {
+                self.upcalls.free(upcall);
+                Output::RemoveFiles { job, rank, paths: request }
+            }
         })
     }
 

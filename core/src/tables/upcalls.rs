@@ -50,6 +50,8 @@ pub(crate) enum Task {
     Spawn(u32),
     /// Carry out a request other than a spawn, such as publishing a name.
     Name,
+    /// Remove files after the exit of the requesting rank. The host does not answer.
+    RemoveFiles,
 }
 
 impl Default for Task {

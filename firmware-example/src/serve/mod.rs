@@ -205,8 +205,11 @@ impl Serve {
                     let missing = events::truncate(missing);
                     events::queue(Event::Late { job, arrived, size, missing });
                 }
-                // The limits offer no upcalls and no other nodes.
-                Output::Spawn { .. } | Output::Upcall { .. } | Output::Peer { .. } => {
+                // The limits offer no upcalls, no other nodes and no PMIx.
+                Output::Spawn { .. }
+                | Output::Upcall { .. }
+                | Output::Peer { .. }
+                | Output::RemoveFiles { .. } => {
                     defmt::error!("unexpected upcall")
                 }
             }

@@ -84,6 +84,15 @@ pub enum Event {
         /// The ranks that are missing, as a list of ranges.
         missing: String,
     },
+    /// A rank requests that files are removed after its exit.
+    RemoveFiles {
+        /// The job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// Their paths, separated by commas.
+        paths: Vec<u8>,
+    },
     /// A message for the server of another node.
     Peer {
         /// The node.
@@ -132,6 +141,9 @@ impl Event {
                 Event::StalledFence { job, arrived, size, missing: missing.to_owned() }
             }
             Output::Peer { node, bytes } => Event::Peer { node, bytes: bytes.to_vec() },
+            Output::RemoveFiles { job, rank, paths } => {
+                Event::RemoveFiles { job, rank, paths: paths.to_vec() }
+            }
         })
     }
 }

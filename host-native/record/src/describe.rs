@@ -151,6 +151,9 @@ pub(crate) fn of_output(output: &Output<'_>) -> String {
         Output::AbortJob { cause, message, .. } => {
             format!("abort job: {}{}", of_cause(cause), with_message(message))
         }
+        Output::RemoveFiles { paths, .. } => {
+            format!("remove files after the exit: {}", paths.escape_ascii())
+        }
         Output::Peer { node, bytes } => format!("to node {node}: {}", of_peer(bytes)),
         Output::StalledFence { arrived, size, missing, .. } => {
             format!(

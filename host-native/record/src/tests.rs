@@ -278,6 +278,7 @@ fn the_format_is_that_of_its_version() {
         Output::KillRank { job, rank, code: Some(-1), message: "m" },
         Output::AbortJob { job, cause: Cause::Absent { rank, exit: Exit::Lost }, message: "m" },
         Output::StalledFence { job, arrived: 1, size: 2, missing: "0" },
+        Output::RemoveFiles { job, rank, paths: b"p" },
     ];
     let others = [
         BEGIN,

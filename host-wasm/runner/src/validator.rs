@@ -259,6 +259,10 @@ impl Validator {
                 self.local_rank(job, rank)?;
                 self.length(message.as_bytes(), 0)
             }
+            Output::RemoveFiles { job, rank, paths } => {
+                self.local_rank(job, rank)?;
+                self.length(paths, 0)
+            }
             Output::AbortJob { job, cause, message } => {
                 self.rank(job, cause.rank())?;
                 self.length(message.as_bytes(), 0)?;

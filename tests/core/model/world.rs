@@ -112,9 +112,10 @@ impl<'s> World<'s> {
                     assert!(programs.programs().map(|it| it.maxprocs()).eq(known.sizes.iter().copied()));
                     known.id = Some(spawn.0);
                 }
-                Output::KillRank { .. } | Output::AbortJob { .. } | Output::StalledFence { .. } => {
-                    self.event(&output)
-                }
+                Output::KillRank { .. }
+                | Output::AbortJob { .. }
+                | Output::StalledFence { .. }
+                | Output::RemoveFiles { .. } => self.event(&output),
             }
         }
         self.buf = buf;

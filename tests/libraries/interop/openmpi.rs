@@ -1,16 +1,22 @@
 //! Open MPI 5.0.11 with mpi4py, and Open MPI 4.1.4. Both are PMIx clients.
 
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use hydrant_tests::Job;
 use hydrant_tests::peers::{Peer, clients_dir, openmpi_python, openmpi4_lib, peers_dir};
 
 use super::dynamic::Folder;
+
+/// Number of the next folder.
+static FOLDERS: AtomicU32 = AtomicU32::new(0);
 
 const BOTH: [Peer; 2] = [Peer::OpenMpi5, Peer::OpenMpi4];
 
 /// Job of a program of `tests/clients`, and a folder for its temporary files.
 struct Launch {
     job: Job,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl Launch {
@@ -20,14 +26,14 @@ impl Launch {
             return None;
         }
         // Open MPI removes files in its temporary folders.
-        let folder = Folder::new(&format!("openmpi-{}", options.replace([' ', '/'], "")));
+        let folder = Folder::new(&format!("openmpi-{}", FOLDERS.fetch_add(1, Ordering::Relaxed)));
         let mut job = Job::hydrant(options);
         job = job.args(["-env", "TMPDIR"]).arg(&folder.0);
         job = job.args(["-env", "OMPI_MCA_mpi_yield_when_idle", "1"]);
         if peer == Peer::OpenMpi4 {
             job = relocated(job);
         }
-        Some(Launch { job, _folder: folder })
+        Some(Launch { job, folder })
     }
 
     fn program(mut self, peer: Peer, name: &str, args: &str) -> Launch {
@@ -65,7 +71,7 @@ fn ranks_form_one_job() {
 #[test]
 fn programs_are_numbered() {
     for peer in BOTH {
-        let Some(Launch { job, _folder }) = Launch::new(peer, "-n 1") else { return };
+        let Some(Launch { job, folder: _kept }) = Launch::new(peer, "-n 1") else { return };
         let program = peer.program("mpi_hello");
         let job = job.arg(&program).args([":", "-n", "1"]);
         let job = if peer == Peer::OpenMpi4 { relocated(job) } else { job };
@@ -102,7 +108,7 @@ fn spawned_ranks_join_their_parents() {
 #[test]
 fn mpi4py_runs_on_open_mpi() {
     for size in [1_u32, 4] {
-        let Some(Launch { job, _folder }) = Launch::new(Peer::OpenMpi5, &format!("-n {size}")) else {
+        let Some(Launch { job, folder: _kept }) = Launch::new(Peer::OpenMpi5, &format!("-n {size}")) else {
             return;
         };
         let outcome = job.arg(openmpi_python()).arg(clients_dir().join("mpi_hello.py")).run();
@@ -136,5 +142,21 @@ fn ranks_connect_by_a_published_name() {
     for peer in BOTH {
         let Some(launch) = Launch::new(peer, "-n 2") else { return };
         launch.program(peer, "mpi_port", "").job.run().code(0).says("received 41\n", 1);
+    }
+}
+
+/// Open MPI leaves the removal of its segments to the server.
+#[test]
+fn segments_are_removed_after_the_exit() {
+    for (name, args, code) in [("mpi_hello", "", 0), ("mpi_end", "abort 3", 3), ("mpi_end", "kill", 137)] {
+        let Some(mut launch) = Launch::new(Peer::OpenMpi5, "-n 3") else { return };
+        let segments = launch.folder.0.join("segments");
+        fs::create_dir(&segments).expect("the folder is new");
+        launch.job = launch.job.args(["-env", "OMPI_MCA_btl_sm_backing_directory"]).arg(&segments);
+        let Launch { job, folder: _kept } = launch.program(Peer::OpenMpi5, name, args);
+        let outcome = job.run();
+        outcome.code(code);
+        let left: Vec<_> = fs::read_dir(&segments).expect("it is there").flatten().collect();
+        assert!(left.is_empty(), "{left:?} {outcome}");
     }
 }

@@ -248,8 +248,10 @@ fn deed(output: &Output<'_>, ranks: &[u32]) -> Option<Deed> {
         Output::Peer { node, bytes } => Some(Deed::Send { to: node, bytes: bytes.to_vec() }),
         Output::AbortJob { cause, .. } => Some(Deed::End(cause)),
         Output::Joined { .. } | Output::StalledFence { .. } => None,
-        Output::Close { .. } | Output::Spawn { .. } | Output::Upcall { .. } | Output::KillRank { .. } => {
-            panic!("unexpected {output:?}")
-        }
+        Output::Close { .. }
+        | Output::Spawn { .. }
+        | Output::Upcall { .. }
+        | Output::KillRank { .. }
+        | Output::RemoveFiles { .. } => panic!("unexpected {output:?}"),
     }
 }

@@ -8,7 +8,7 @@ mod query;
 
 use core::fmt::Write as _;
 
-use heapless::Vec;
+use heapless::{String, Vec};
 
 use super::Server;
 use super::dispatch::Requester;
@@ -201,7 +201,16 @@ impl Server<'_> {
                 self.ranks[requester.index].phase = RankPhase::Finalized;
                 done
             }
-            Command::RegisterEvents(_) | Command::JobControl(_) => done,
+            Command::RegisterEvents(_) => done,
+            Command::JobControl(infos) => {
+                if let Some(paths) = infos.find(b"pmix.reg.cleanup").and_then(|info| info.as_string()) {
+                    let parent = (requester.job, requester.rank);
+                    let task = Task::RemoveFiles;
+                    self.upcalls.ask(parent, String::new(), requester.conn, task, paths)?;
+                    self.events_pending = true;
+                }
+                done
+            }
             Command::Publish(infos) => self.pmix_publish(requester, integers, &infos)?,
             Command::Lookup(keys, infos) => return self.pmix_lookup(now, &keys, &infos),
             Command::Unpublish(keys, _) => self.pmix_unpublish(&keys)?,

@@ -2,6 +2,11 @@
 //!
 //! Each job has a range of slots, one for each rank. The slots index the tables of processes, streams and connections.
 
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
 use hydrant_control::NodeRanks;
 use hydrant_driver::TcpPort;
 use hydrant_reactor::Listener;
@@ -13,6 +18,9 @@ use crate::launch::Launcher;
 pub(super) type Job = hydrant_control::Job<LocalRanks>;
 /// All of them.
 pub(super) type Jobs = hydrant_control::Jobs<LocalRanks>;
+
+/// Maximum number of files of a job that are removed after the exit of its ranks.
+const LEFTOVERS_MAX: usize = 1 << 16;
 
 /// Ranks of a job on this machine.
 #[derive(Default)]
@@ -28,6 +36,8 @@ pub(super) struct LocalRanks {
     pub(super) port: Option<Listener<TcpPort>>,
     /// Port for PMIx clients.
     pub(super) pmix: Option<Listener<TcpPort>>,
+    /// Files to remove after the exit of a rank.
+    pub(super) leftovers: Vec<(u32, PathBuf)>,
     /// Socket for queries about process sets.
     pub(super) query: Option<Listener<Query>>,
     /// All ranks have ended, and the rest of their output is being written.
@@ -43,6 +53,24 @@ impl LocalRanks {
     /// Advances to the next rank to start.
     pub(super) fn advance(&mut self) {
         self.next = self.next.and_then(|rank| self.ranks.from(rank + 1));
+    }
+
+    /// Adds files to remove after the exit of a rank. `paths` are separated by commas.
+    pub(super) fn add_leftovers(&mut self, rank: u32, paths: &[u8]) {
+        let paths = paths.split(|&byte| byte == b',').map(|path| Path::new(OsStr::from_bytes(path)));
+        let new = paths.filter(|path| path.is_absolute()).map(|path| (rank, path.to_owned()));
+        self.leftovers.extend(new.take(LEFTOVERS_MAX.saturating_sub(self.leftovers.len())));
+    }
+
+    /// Removes the files that a rank has left. They may be gone.
+    pub(super) fn remove_leftovers(&mut self, rank: u32) {
+        self.leftovers.retain(|(of, path)| {
+            let remove = *of == rank;
+            if remove {
+                drop(fs::remove_file(path));
+            }
+            !remove
+        });
     }
 
     /// The ports that the job listens at.

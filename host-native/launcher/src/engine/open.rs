@@ -68,7 +68,7 @@ impl Engine<'_, '_> {
         if let Some(launcher) = &mut launcher {
             self.direct_clients(launcher, id, &record.name)?;
         }
-        let run = LocalRanks { ranks, launcher, next: None, port, pmix, query, draining: false };
+        let run = LocalRanks { ranks, launcher, port, pmix, query, ..LocalRanks::default() };
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, spawn, run));
         match self.make_room(id) {

@@ -212,6 +212,7 @@ impl Engine<'_, '_> {
         }
         let received = self.hear_out(id, rank);
         let job = &mut self.jobs[id];
+        job.run.remove_leftovers(rank);
         if let Some(code) = job.rank_exited(rank, exit, None) {
             self.status.record_failure(code);
         }

@@ -109,6 +109,11 @@ impl Engine<'_, '_> {
                 self.stalled_fence(job, arrived, size, &missing);
             }
             Event::Peer { node, bytes } => self.pass_on(node, &bytes)?,
+            Event::RemoveFiles { job, rank, paths } => {
+                if let Some(job) = self.jobs.get_mut(job) {
+                    job.run.add_leftovers(rank.0, &paths);
+                }
+            }
         }
         Ok(())
     }

@@ -108,6 +108,7 @@ where
                 | Event::Spawn { .. }
                 | Event::Upcall { .. }
                 | Event::StalledFence { .. }
+                | Event::RemoveFiles { .. }
                 | Event::Peer { .. } => {}
             }
         }

@@ -340,7 +340,9 @@ impl<'s> Endpoint<'s> {
                 JobEvent::StalledFence { job, arrived, size, missing }
             }
             // The limits leave no room for upcalls and spawns, so the server refuses them. There are no other nodes.
-            Event::Spawn { .. } | Event::Upcall { .. } | Event::Peer { .. } => return,
+            Event::Spawn { .. } | Event::Upcall { .. } | Event::Peer { .. } | Event::RemoveFiles { .. } => {
+                return;
+            }
         };
         self.events.push_back(event);
     }
