@@ -36,16 +36,24 @@ while True:
 
 /// A job whose rank 0 says its port and then waits for the end of its input; the others wait in a fence.
 fn waiting(options: &str) -> Running {
+    // Rank 1 waits in the fence when rank 0 finds its name: both requests come in one piece.
     let steps = r"ack1
         init1
         only 0
+        send cmd=lookup_name service=waiting\n
+        expect cmd=lookup_result rc=0
         say port=%p.
         count
-        all
+        only 1
+        send cmd=publish_name service=waiting port=p\ncmd=barrier_in\n
+        expect cmd=publish_result rc=0
+        expect cmd=barrier_out rc=0
+        only 0,2
         fence1
+        all
         end1
         say done";
-    raw(&format!("--pmi-port {options}"), steps).hold_input().start()
+    raw(&format!("--pmi-port --lookup-wait 100 {options}"), steps).hold_input().start()
 }
 
 fn port_of(job: &Running) -> SocketAddr {

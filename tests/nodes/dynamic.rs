@@ -176,12 +176,17 @@ fn a_name_is_found_on_every_host_until_its_job_ends() {
         end2
         say done";
     raw("-n 8", steps).run().code(0).quiet().says("done", 8);
+    // The look-up waits before the child exists, because the name goes with the child.
     let spawned = format!(
         "init2
+        only 1
+        frame cmd=name-lookup;name=child;wait=1000000;
+        all
+        fence2
         only 0
         {}
         expect cmd=spawn-response;rc=0;
-        frame cmd=name-lookup;name=child;wait=1000000;
+        only 1
         expect cmd=name-lookup-response;rc=0;port=c;
         all
         fence2

@@ -95,7 +95,7 @@ impl Target {
         let outcome = self.raw("-n 3", &format!("ack1\ninit1\nonly 1\nexit 0{fence}")).run();
         outcome.code(1).warns("rank 1 exited with code 0 without finalizing\n");
         let outcome = self.raw("-n 3", "only 1\nexit 0\nall\nack1\ninit1\nfence1\nend1").run();
-        outcome.code(1).warns("rank 1 exited with code 0 while others wait for it in a fence\n");
+        outcome.code(1).warns("rank 1 exited with code 0 while others wait for it");
         let steps = "init2\nonly 2\nframe cmd=abort;isworld=TRUE;msg=no more;\nall\neof";
         let outcome = self.raw("-n 3", steps).run();
         outcome.code(1).warns("rank 2 aborted the job").warns("no more");

@@ -71,11 +71,13 @@ pub enum Protocol {
 }
 
 /// Encoding of integers in PMIx messages.
+///
+/// The variants begin with 1, so that an empty connection is all zeros and static storage takes no flash memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Integers {
     /// Seven bits a byte, the least significant first (formats v41 and v4).
     #[default]
-    Flexible,
+    Flexible = 1,
     /// Big-endian, of fixed length (formats v3 and v21).
     Fixed,
 }

@@ -159,7 +159,7 @@ fn what_is_no_board() {
         stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n").expect("the launcher reads");
     });
     let outcome = refused(&address);
-    outcome.code(1).warns(&format!("the board at {address} is lost: "));
+    outcome.code(1).warns(&format!("the board at {address} refuses the handshake: "));
     other.join().expect("it was asked once");
     let outcome = Job::new(hydrant_bin()).words("offload -n 1 true").run();
     outcome
