@@ -83,7 +83,7 @@ const [path, count, program, ...args] = process.argv.slice(2);
 const size = Number(count);
 if (!program || !Number.isInteger(size) || size < 1) quit(2, "usage: launch.mjs PLUGIN N PROGRAM [ARGUMENT...]");
 // Limits: jobs, ranks, conns, keys, kvs_bytes, groups, names, spawns, spawn_bytes, psets, links.
-const server = new Plugin(path, numbers(1, size, size, 64 * size, size * 65536, 16, 16, 0, 0, 16, 0));
+const server = new Plugin(path, numbers(1, size, size, 64 * size, size * 65536, 16, 16, 0, 0, 16, 0, 0));
 const ranks = []; // By rank: process, socket, bytes that were not consumed, and whether to send them again.
 
 function fail(code, why) {

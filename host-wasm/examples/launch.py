@@ -171,5 +171,5 @@ if len(sys.argv) < 4 or not sys.argv[2].isdecimal() or int(sys.argv[2]) == 0:
     sys.exit(__doc__)
 size = int(sys.argv[2])
 # Limits: jobs, ranks, conns, keys, kvs_bytes, groups, names, spawns, spawn_bytes, psets, links.
-limits = numbers(1, size, size, 64 * size, size << 16, 16, 16, 0, 0, 16, 0)
+limits = numbers(1, size, size, 64 * size, size << 16, 16, 16, 0, 0, 16, 0, 0)
 sys.exit(asyncio.run(Job(Plugin(sys.argv[1], limits), size).run(sys.argv[3:])))

@@ -225,7 +225,7 @@ fn descriptors_of_server(ranks: usize) -> usize {
     // The warning about a stalled fence shows that all other ranks have arrived.
     let steps = "init1\nonly 0\ncount\nall\nfence1\nend1";
     let mut job = raw(&format!("--fence-warning 0.1 -n {ranks}"), steps).hold_input().start();
-    job.await_stderr(&format!("{} of {ranks} ranks", ranks - 1));
+    job.await_stderr(&format!("{} of {ranks} have come", ranks - 1));
     let fds = fs::read_dir(format!("/proc/{}/fd", job.pid().as_raw_nonzero())).expect("it runs");
     let links = fds.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
     let kinds = links.map(|link| link.to_string_lossy().into_owned());

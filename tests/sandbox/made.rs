@@ -37,7 +37,7 @@ pub(crate) fn hostile_on(name: &str, node: u32, input: u32, handle: &str, poll: 
                 (then (return (block (result i32) {handle}))))
             {QUIET})"#
     );
-    written(name, 1, &handle, poll)
+    written(name, 2, &handle, poll)
 }
 
 fn written(name: &str, version: u32, handle: &str, poll: &str) -> PathBuf {

@@ -89,31 +89,31 @@ fn limits_and_failures_are_as_without_it() {
 #[test]
 fn one_that_never_answers_is_ended() {
     ended(
-        &hostile("endless", 1, "(loop $again (br $again)) (unreachable)", "(i32.const 0)"),
+        &hostile("endless", 2, "(loop $again (br $again)) (unreachable)", "(i32.const 0)"),
         "no response within 5 s",
     );
 }
 
 #[test]
 fn one_that_breaks_off_is_ended() {
-    ended(&hostile("trap", 1, "(unreachable)", "(i32.const 0)"), "trapped");
+    ended(&hostile("trap", 2, "(unreachable)", "(i32.const 0)"), "trapped");
 }
 
 #[test]
 fn one_that_talks_of_connections_that_are_not_there_is_ended() {
     // Bytes for connection 9.
     let poll = "(i64.store (i32.const 131072) (i64.const 0x0178010900)) (i32.const 5)";
-    ended(&hostile("stranger", 1, HANDLED, poll), "connection 9 is not open");
+    ended(&hostile("stranger", 2, HANDLED, poll), "connection 9 is not open");
 }
 
 #[test]
 fn one_that_speaks_of_more_than_it_has_is_ended() {
-    ended(&hostile("long", 1, "(i32.const -1)", "(i32.const 0)"), "longer than its buffer");
+    ended(&hostile("long", 2, "(i32.const -1)", "(i32.const 0)"), "longer than its buffer");
 }
 
 #[test]
 fn one_of_another_version_or_none_at_all_is_not_run() {
-    ended(&hostile("version", 2, "(unreachable)", "(unreachable)"), "ABI version 2, this host needs 1");
+    ended(&hostile("version", 3, "(unreachable)", "(unreachable)"), "ABI version 3, this host needs 2");
     ended(Path::new("/nowhere/hydrant.wasm"), "cannot be read");
     ended(Path::new("/bin/sh"), "not a valid WebAssembly module");
 }

@@ -25,6 +25,13 @@ fn one(processes: impl IntoIterator<Item = (u32, String)>, words: &str) -> Pid {
     Pid::from_raw(*pid as i32).expect("a process has a number")
 }
 
+/// The parent of a process, or 0 if it has ended.
+fn parent(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    line.and_then(|line| line.trim().parse().ok()).unwrap_or_default()
+}
+
 /// The job has ended for a failure of that host's, and says so.
 #[track_caller]
 fn failed(outcome: &Outcome, host: &str) {
@@ -93,8 +100,12 @@ fn a_daemon_that_is_killed_ends_the_job_and_names_its_host() {
         let job = staying(&site, "-radix 2");
         // Beside the shell that sshd starts it by, and what starts those below it.
         let itself = hydrant_bin().display().to_string();
-        let daemons = site.guests(host).into_iter().filter(|(_, line)| line.starts_with(&itself));
-        let daemon = one(daemons, " daemon");
+        let daemons: Vec<_> =
+            site.guests(host).into_iter().filter(|(_, line)| line.starts_with(&itself)).collect();
+        // The guardian is a child of the daemon's, with the same arguments.
+        let parents =
+            daemons.iter().filter(|&&(pid, _)| !daemons.iter().any(|&(other, _)| parent(pid) == other));
+        let daemon = one(parents.cloned(), " daemon");
         kill_process(daemon, Signal::KILL).expect("it runs");
         failed(&job.wait(), host);
         site.is_idle();

@@ -40,7 +40,7 @@ impl Default for Made {
         Made {
             head: String::new(),
             memory: "4 64".to_owned(),
-            version: "(i32.const 1)".to_owned(),
+            version: "(i32.const 2)".to_owned(),
             output: OUTPUT,
             handle: leave(HANDLE_RESULT),
             poll: "(i32.const 0)".to_owned(),
@@ -162,7 +162,7 @@ fn invalid_files_are_refused() {
     );
     let made = Made { version: "(i32.const 7)".to_owned(), ..Made::default() };
     let error = made.server().unwrap_err();
-    assert!(error.to_string().contains("ABI version 7, this host needs 1"), "{error}");
+    assert!(error.to_string().contains("ABI version 7, this host needs 2"), "{error}");
     let missing = PathBuf::from("/nowhere/hostile.wasm");
     assert_kind!(Sandbox::load(&missing, &Settings::default()).unwrap_err(), PluginErrorKind::Read(_));
 }
