@@ -126,7 +126,12 @@ fn one_that_sends_a_neighbour_invalid_messages_is_ended() {
     // Peer: for node 2, from node 1, that all above have come to job 0's fence.
     let poll = "(i64.store (i32.const 131072) (i64.const 0x02040207)) (i32.const 8)";
     let file = hostile_on("babble", 1, BYTES, HANDLED, poll);
-    ended("", &file, "n1 (node 1)", " sent host n2 (node 2) an invalid message: the message contradicts the state");
+    ended(
+        "",
+        &file,
+        "n1 (node 1)",
+        " sent host n2 (node 2) an invalid message: the message contradicts the state",
+    );
     // And for the head, which is no host of the job.
     let poll = "(i64.store (i32.const 131072) (i64.const 0x01040007)) (i32.const 8)";
     let file = hostile_on("babble-up", 1, BYTES, HANDLED, poll);

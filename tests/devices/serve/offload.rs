@@ -38,7 +38,7 @@ fn everything_that_a_board_does() {
         target.refusals(20);
         let outcome = target.offload("--record /nonexistent/file -n 1 true").run();
         outcome.code(1).warns(
-            "refuses a recording: recording is not supported; what 'hydrant run' serves itself can be recorded",
+            "refuses a recording: recording is not supported\nhint: record a job of 'hydrant run' instead",
         );
         server.signal(Signal::TERM);
         server.wait().code(0).quiet();
