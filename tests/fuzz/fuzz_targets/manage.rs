@@ -1,6 +1,8 @@
 //! Bytes of several hosts into a management server over a PMI server.
 #![no_main]
 
+use std::net::Ipv4Addr;
+
 use std::convert::Infallible;
 
 use hydrant_core::manage::server::{
@@ -31,6 +33,7 @@ fuzz_target!(|data: &[u8]| {
         exclusive: options & 2 != 0,
         drop_orphans: options & 4 != 0,
         handshake_timeout: 100,
+        keep_timeout: None,
     };
     let mut storage = OwnedStorage::new(&LIMITS);
     let server = Server::new(LIMITS, storage.lend(), 1).expect("the storage was made for the limits");
@@ -87,13 +90,13 @@ impl Hosts<'_> {
 
     fn disconnect(&mut self, host: usize, board: &mut Board<'_>) {
         if self.held[host].take().is_some() {
-            let Ok(()) = self.server.disconnected(board, host);
+            let Ok(()) = self.server.disconnected(board, host, self.now);
         }
     }
 
     fn receive(&mut self, host: usize, bytes: &[u8], board: &mut Board<'_>) {
         if self.held[host].is_none() {
-            self.server.connected(host, self.now);
+            self.server.connected(host, Ipv4Addr::new(127, 0, 0, (host & 1) as u8).into(), self.now);
         }
         let held = self.held[host].get_or_insert_default();
         held.extend(bytes);
