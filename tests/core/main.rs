@@ -10,3 +10,5 @@ mod model;
 mod pmix;
 /// Captured exchanges of real clients, replayed.
 mod replay;
+/// Division of messages into reads, for both replays.
+mod split;

@@ -159,7 +159,7 @@ mod tests {
     fn every_origin_reaches_every_other_node_by_one_way() {
         let tree = Tree::new(23, 3);
         for node in 0..23 {
-            let mut slots = [const { LINK }; 4];
+            let mut slots = [const { Link::EMPTY }; 4];
             let mut links = Links::new(&mut slots);
             links.join(node, tree).unwrap();
             for origin in 0..23 {
@@ -175,19 +175,9 @@ mod tests {
         }
     }
 
-    const LINK: Link = Link {
-        node: 0,
-        up: false,
-        part: 0..0,
-        cursor: 0,
-        exits_sent: 0,
-        blocked: false,
-        events_pending: false,
-    };
-
     #[test]
     fn a_node_needs_slots_for_its_neighbours() {
-        let mut slots = [const { LINK }; 3];
+        let mut slots = [const { Link::EMPTY }; 3];
         let mut links = Links::new(&mut slots);
         assert_eq!(links.join(1, Tree::new(40, 3)), None, "a parent and three children");
         assert_eq!(links.join(40, Tree::new(40, 2)), None);

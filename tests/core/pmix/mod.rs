@@ -2,7 +2,9 @@
 
 mod player;
 
-use player::{Player, Split};
+use player::Player;
+
+use crate::split::Split;
 
 /// Plays a transcript in one piece, byte by byte, and in random splits.
 fn replays(name: &str, text: &str) {

@@ -9,16 +9,10 @@ use hydrant_core::{ConnId, JobId, Time};
 use hydrant_driver::MappedStorage;
 use hydrant_tests::host::{Host, Spawned};
 
-/// Division of a message into reads.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Split {
-    /// All at once.
-    Whole,
-    /// One byte at a time.
-    Bytes,
-    /// Pieces whose sizes follow from the number.
-    Random(u64),
-}
+use crate::split::Split;
+
+/// Bytes of the longest random piece.
+const LONGEST: usize = 40;
 
 /// Message of a transcript.
 #[derive(Clone, Debug)]
@@ -156,7 +150,7 @@ impl Rank {
                     *next_conn += 1;
                 }
                 let conn = self.conn.ok_or("a message before the handshake")?;
-                for piece in split.pieces(bytes) {
+                for piece in split.pieces(bytes, LONGEST) {
                     host.arrive(conn, piece).map_err(|why| why.to_string())?;
                 }
                 if host.unconsumed(conn) > 0 {
@@ -215,27 +209,6 @@ impl Rank {
         let mut reader = Reader::new(self.integers, &bytes[16..]);
         reader.single()?;
         reader.int32()
-    }
-}
-
-impl Split {
-    fn pieces<'a>(&mut self, mut bytes: &'a [u8]) -> Vec<&'a [u8]> {
-        let mut pieces = Vec::new();
-        while !bytes.is_empty() {
-            let most = match self {
-                Split::Whole => bytes.len(),
-                Split::Bytes => 1,
-                Split::Random(state) => {
-                    *state =
-                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    1 + (*state >> 33) as usize % 40
-                }
-            };
-            let (piece, rest) = bytes.split_at(most.min(bytes.len()));
-            pieces.push(piece);
-            bytes = rest;
-        }
-        pieces
     }
 }
 

@@ -11,7 +11,9 @@ mod rules;
 use std::collections::BTreeMap;
 
 use hydrant_tests::transcript::{self, Transcript};
-use player::{Exchange, Split, play};
+use player::{Exchange, play};
+
+use crate::split::Split;
 
 /// The transcripts of each run, in the order of their ranks.
 fn families() -> BTreeMap<String, Vec<Transcript>> {

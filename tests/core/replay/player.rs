@@ -11,37 +11,10 @@ use hydrant_tests::host::{Host, JOB, counted};
 use hydrant_tests::message::Message;
 use hydrant_tests::transcript::{Side, Transcript};
 
-/// How a message's bytes arrive.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Split {
-    /// All at once.
-    Whole,
-    /// One at a time.
-    Bytes,
-    /// In pieces whose sizes follow from the number.
-    Random(u64),
-}
+use crate::split::Split;
 
-impl Split {
-    fn pieces<'a>(&mut self, mut bytes: &'a [u8]) -> Vec<&'a [u8]> {
-        let mut pieces = Vec::new();
-        while !bytes.is_empty() {
-            let most = match self {
-                Split::Whole => bytes.len(),
-                Split::Bytes => 1,
-                Split::Random(state) => {
-                    *state =
-                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    1 + (*state >> 33) as usize % 12
-                }
-            };
-            let (piece, rest) = bytes.split_at(most.min(bytes.len()));
-            pieces.push(piece);
-            bytes = rest;
-        }
-        pieces
-    }
-}
+/// Bytes of the longest random piece.
+const LONGEST: usize = 12;
 
 /// What was said in a replay.
 #[derive(Debug)]
@@ -230,7 +203,7 @@ pub(crate) fn play(family: &str, transcripts: &[Transcript], mut split: Split) -
         player.waiting = true;
         player.done.push(('C', bytes.clone()));
         let rank = player.rank;
-        for piece in split.pieces(&bytes) {
+        for piece in split.pieces(&bytes, LONGEST) {
             host.arrive(rank, piece).expect("the connection is open");
         }
         launch(&mut host);
