@@ -8,13 +8,16 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{hydrant_bin, target_dir};
 
 use crate::made::{HANDLED, hostile_on};
-use crate::{WAITING, bin, plugin, sandboxed};
+use crate::{bin, plugin, sandboxed};
 
 /// Four hosts of two slots: the head starts the daemons of n1, with n2's below, and of n3, with n4's below.
 const NODES: &str = "-hosts n[1-4]:2 --bootstrap local --radix 2";
 /// The numbers of two inputs: a job comes, and a client says something.
 const JOB: u32 = 1;
 const BYTES: u32 = 17;
+
+/// What ranks do that send the beginning of a message, and then wait. A plugin that consumes nothing of it does nothing wrong.
+const WAITING: &str = "printf 'cmd=init pmi_version=1' >&$PMI_FD; exec sleep 1000";
 
 fn on_nodes(file: &Path, options: &str) -> Job {
     sandboxed(file, NODES).words(options)

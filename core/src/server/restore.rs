@@ -63,6 +63,7 @@ impl<'s> Server<'s> {
         // Zero is a valid turn.
         self.ready.set_turn(0);
         (self.exits, self.wake, self.hit, self.events_pending) = (0, None, 0, false);
+        self.contexts = 0;
         true
     }
 

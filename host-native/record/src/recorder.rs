@@ -1,6 +1,6 @@
 //! Recording file, and a backend that records another one.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -26,6 +26,10 @@ pub struct RecordingFile {
     path: PathBuf,
     /// `None` after the recording has ended.
     writer: RefCell<Option<Writer<BufWriter<File>>>>,
+    /// Maximum length in bytes.
+    max: u64,
+    /// The last record is [`Record::Silence`]. Another one would not add to it.
+    silent: Cell<bool>,
     error: RefCell<Option<WriteError>>,
 }
 
@@ -40,6 +44,21 @@ impl RecordingFile {
         limits: &Limits,
         seed: u32,
     ) -> Result<Rc<RecordingFile>, WriteError> {
+        RecordingFile::bounded(path, program, limits, seed, u64::MAX)
+    }
+
+    /// Creates the file as [`RecordingFile::create`] does. The recording ends with an error when it would be longer than `max`
+    /// bytes.
+    ///
+    /// # Errors
+    /// [`WriteError`] if the file cannot be created or written.
+    pub fn bounded(
+        path: &Path,
+        program: &str,
+        limits: &Limits,
+        seed: u32,
+        max: u64,
+    ) -> Result<Rc<RecordingFile>, WriteError> {
         let begun = create_file(path).and_then(|mut writer| {
             writer.write(&Record::Begin { program, limits: *limits, seed })?;
             Ok(writer)
@@ -48,6 +67,8 @@ impl RecordingFile {
         Ok(Rc::new(RecordingFile {
             path: path.to_owned(),
             writer: RefCell::new(Some(writer)),
+            max,
+            silent: Cell::new(false),
             error: RefCell::new(None),
         }))
     }
@@ -57,12 +78,64 @@ impl RecordingFile {
         self.error.take()
     }
 
+    /// Returns the length of the recording in bytes, or none after an error.
+    pub fn len(&self) -> Option<u64> {
+        self.writer.borrow().as_ref().map(Writer::len)
+    }
+
+    /// Passes an input to a backend, and records it with its result. `fault_of` is that of [`Recorder::new`].
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn handle<E: Display>(
+        &self,
+        backend: &mut (impl Backend<Error = E> + ?Sized),
+        fault_of: fn(&E) -> Option<Fault>,
+        now: Time,
+        input: Input<'_>,
+    ) -> Result<Consumed, E> {
+        // Before the backend handles it, so that the input of a crash is recorded.
+        self.write(&Record::Input { now, input });
+        let result = backend.handle(now, input);
+        let poll_at = backend.poll_at();
+        self.write(&result_record(&result, poll_at, fault_of, &mut String::new()));
+        result
+    }
+
+    /// Takes the next output of a backend and records it.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn poll<'b, E: Display>(
+        &self,
+        backend: &mut (impl Backend<Error = E> + ?Sized),
+        fault_of: fn(&E) -> Option<Fault>,
+        buf: &'b mut [u8],
+    ) -> Result<Option<Output<'b>>, E> {
+        let output = backend.poll(buf);
+        let mut text = String::new();
+        self.write(&match &output {
+            Ok(Some(output)) => Record::Output(*output),
+            Ok(None) => Record::Silence,
+            Err(error) => error_record(error, fault_of, &mut text),
+        });
+        output
+    }
+
     /// Writes a record. The buffer is flushed at every [`Record::Silence`], so that a killed host loses at most the records
     /// since its last poll.
     fn write(&self, record: &Record<'_>) {
+        let silent = matches!(record, Record::Silence);
+        if self.silent.replace(silent) && silent {
+            return;
+        }
         self.attempt(|writer| {
             writer.write(record)?;
-            if matches!(record, Record::Silence) { writer.flush() } else { Ok(()) }
+            if writer.len() > self.max {
+                let why = format!("the recording has reached its maximum of {} MiB", self.max >> 20);
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+            }
+            if silent { writer.flush() } else { Ok(()) }
         });
     }
 
@@ -127,23 +200,11 @@ impl<E: Display> Backend for Recorder<'_, E> {
     type Error = E;
 
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, E> {
-        // Before the backend handles it, so that the input of a crash is recorded.
-        self.file.write(&Record::Input { now, input });
-        let result = self.backend.handle(now, input);
-        let poll_at = self.backend.poll_at();
-        self.file.write(&result_record(&result, poll_at, self.fault_of, &mut String::new()));
-        result
+        self.file.handle(&mut *self.backend, self.fault_of, now, input)
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, E> {
-        let output = self.backend.poll(buf);
-        let mut text = String::new();
-        self.file.write(&match &output {
-            Ok(Some(output)) => Record::Output(*output),
-            Ok(None) => Record::Silence,
-            Err(error) => error_record(error, self.fault_of, &mut text),
-        });
-        output
+        self.file.poll(&mut *self.backend, self.fault_of, buf)
     }
 
     fn poll_at(&self) -> Option<Time> {

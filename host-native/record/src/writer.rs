@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::{FRAME, MAGIC, RECORD_MAX, Record, VERSION};
+use crate::{FRAME, MAGIC, PREAMBLE, RECORD_MAX, Record, VERSION};
 
 /// Writes a recording. Each record is one `write_all`: `to` should be buffered.
 #[derive(Debug)]
@@ -11,6 +11,8 @@ pub struct Writer<W> {
     frame: Vec<u8>,
     inputs: u64,
     outputs: u64,
+    /// Length of the recording in bytes.
+    len: u64,
 }
 
 impl<W: Write> Writer<W> {
@@ -21,7 +23,7 @@ impl<W: Write> Writer<W> {
     pub fn new(mut to: W) -> io::Result<Writer<W>> {
         to.write_all(&MAGIC)?;
         to.write_all(&VERSION.to_le_bytes())?;
-        Ok(Writer { to, frame: Vec::new(), inputs: 0, outputs: 0 })
+        Ok(Writer { to, frame: Vec::new(), inputs: 0, outputs: 0, len: PREAMBLE as u64 })
     }
 
     /// Writes a record. The first one must be [`Record::Begin`].
@@ -40,7 +42,13 @@ impl<W: Write> Writer<W> {
         let len = len.ok_or_else(|| io::Error::other("record longer than 16 MiB"))?;
         head[..4].copy_from_slice(&len.to_le_bytes());
         head[4..].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+        self.len += self.frame.len() as u64;
         self.to.write_all(&self.frame)
+    }
+
+    /// Returns the length of the recording so far in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
     }
 
     /// Flushes the underlying writer.

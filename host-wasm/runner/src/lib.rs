@@ -8,6 +8,7 @@
 //! - Memory is bounded by what the server's limits need. Each call has a [deadline](Settings::deadline).
 //! - Outputs must refer to jobs, connections and upcalls that the host has opened, and their number is bounded
 //!   ([`Validator`]).
+//! - Complete messages of clients must be consumed, and requests that depend on no other rank must be answered at once.
 //!
 //! A violation ends the instance with an [`Error`] that names the file. `docs/wasm-abi.md` describes the ABI, and the crate
 //! `hydrant-abi` has its records.
@@ -35,6 +36,7 @@
 mod cache;
 mod error;
 mod plugin;
+mod progress;
 mod sandbox;
 mod ticker;
 mod validator;

@@ -231,7 +231,10 @@ impl Backend for Plugin {
         let len = self.write(&HandleCall { now, input })?;
         let len = self.call(|calls| &calls.handle, len)?;
         let HandleResult { consumed, poll_at, has_output } = self.result(len)?;
-        let checked = self.validator.check_input(now, &input, consumed, poll_at);
+        let mut checked = self.validator.check_input(now, &input, consumed, poll_at);
+        if !has_output {
+            checked = checked.and_then(|()| self.validator.check_silence());
+        }
         checked.map_err(|violation| self.fail(violation))?;
         (self.poll_at, self.has_output) = (poll_at, has_output);
         Ok(consumed)
@@ -245,11 +248,15 @@ impl Backend for Plugin {
         let len = self.call(|calls| &calls.poll, ())?;
         if len == 0 {
             self.has_output = false;
+            self.validator.check_silence().map_err(|violation| self.fail(violation))?;
             return Ok(None);
         }
         let Plugin { calls, store, validator, .. } = self;
         let result = calls.record(store, len).and_then(|PollResult { output, has_output }| {
             validator.check_output(&output)?;
+            if !has_output {
+                validator.check_silence()?;
+            }
             let output = copy_output(output, buf).ok_or(PluginErrorKind::InvalidRecord("output too long"))?;
             Ok((output, has_output))
         });

@@ -8,6 +8,8 @@ use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::Consumed;
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
 
+use crate::progress::Progress;
+
 /// An output or a result that no correct server produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
@@ -71,6 +73,12 @@ pub enum Violation {
         /// Bytes of the input.
         given: usize,
     },
+    /// A complete message that is neither consumed nor deferred until a reply is taken, although no rule permits that.
+    #[error("a complete message of connection {0} is not consumed")]
+    NotConsumed(ConnId),
+    /// No reply to a request that depends on no other rank.
+    #[error("a request of connection {0} has no reply")]
+    NoReply(ConnId),
     /// After `Timeout`, the next deadline is not in the future.
     #[error("next timeout at {0} ms, which has passed")]
     PastDeadline(u64),
@@ -79,7 +87,8 @@ pub enum Violation {
 /// Validates the results and outputs of one server.
 ///
 /// A validator records the jobs, connections and upcalls of the server from its inputs. Every output must refer to one of
-/// these. The number of outputs between two inputs is bounded.
+/// these. The number of outputs between two inputs is bounded. Complete messages must be consumed, and requests that depend
+/// on no other rank must have a reply before the next input.
 #[derive(Clone, Debug)]
 pub struct Validator {
     limits: Limits,
@@ -94,6 +103,8 @@ pub struct Validator {
     messages_max: u64,
     /// Outputs since the last input.
     outputs: u64,
+    /// The connection of the last input, which may have caused replies.
+    asking: Option<ConnId>,
 }
 
 #[derive(Clone, Debug)]
@@ -116,6 +127,14 @@ impl Job {
 struct Conn {
     job: JobId,
     closing: bool,
+    blocked: bool,
+    progress: Progress,
+}
+
+impl Conn {
+    fn new(job: JobId) -> Conn {
+        Conn { job, closing: false, blocked: false, progress: Progress::default() }
+    }
 }
 
 /// A neighbour.
@@ -140,6 +159,7 @@ impl Validator {
             peers: Vec::new(),
             messages_max: 0,
             outputs: 0,
+            asking: None,
         }
     }
 
@@ -166,6 +186,17 @@ impl Validator {
             return Err(Violation::Consumed { consumed: consumed.bytes, given });
         }
         match *input {
+            Input::Bytes { conn, bytes, .. } => {
+                let open = self.conn(conn)?;
+                if !open.progress.consume(bytes, consumed) && !open.closing {
+                    return Err(Violation::NotConsumed(conn));
+                }
+                self.asking = Some(conn);
+            }
+            Input::Blocked { conn } | Input::Writable { conn } => {
+                self.conn(conn)?.blocked = matches!(input, Input::Blocked { .. });
+                self.asking = Some(conn);
+            }
             Input::RegisterJob(spec) => {
                 if let Some(slot) = self.jobs.get_mut(spec.job.index()) {
                     *slot = Some(Job { size: spec.size, aborted: false, mapping: Vec::new() });
@@ -183,7 +214,7 @@ impl Validator {
             }
             Input::Opened { conn, job, .. } | Input::OpenedQuery { conn, job } => {
                 if let Some(slot) = self.conns.get_mut(conn.index()) {
-                    *slot = Some(Conn { job, closing: false });
+                    *slot = Some(Conn::new(job));
                 }
             }
             Input::Closed { conn } => {
@@ -230,7 +261,7 @@ impl Validator {
         }
         match *output {
             Output::Bytes { conn, bytes } => {
-                self.conn(conn)?;
+                self.conn(conn)?.progress.reply();
                 self.length(bytes, 1)
             }
             Output::Close { conn, .. } => {
@@ -291,6 +322,17 @@ impl Validator {
                 message::split(bytes).map(drop).ok_or(Violation::MalformedMessage(node))
             }
         }
+    }
+
+    /// Checks that no reply is missing when the server has no output.
+    ///
+    /// # Errors
+    /// [`Violation`] if a correct server would have a reply for the connection of the last input.
+    pub fn check_silence(&mut self) -> Result<(), Violation> {
+        let Some(id) = self.asking.take() else { return Ok(()) };
+        let open = self.conns.get(id.index()).and_then(Option::as_ref);
+        let overdue = open.is_some_and(|conn| !conn.blocked && !conn.closing && conn.progress.is_overdue());
+        if overdue { Err(Violation::NoReply(id)) } else { Ok(()) }
     }
 
     /// Returns how many outputs a server can have pending: for each connection `Joined`, its replies and `Close`; for each

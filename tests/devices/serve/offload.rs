@@ -2,14 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hydrant_core::manage::{self, Error, OpenJob, PREFIX, Report, Request, VERSION};
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, JobId, Rank};
-use hydrant_tests::hydrant_bin;
 use hydrant_tests::offload::Target;
 use hydrant_tests::{Job, Running};
+use hydrant_tests::{hydrant_bin, target_dir};
 use rustix::process::Signal;
 
 use super::{Machine, RAW, aarch64_bin};
@@ -43,6 +44,25 @@ fn everything_that_a_board_does() {
         server.signal(Signal::TERM);
         server.wait().code(0).quiet();
     }
+}
+
+#[test]
+fn recorded_jobs_of_a_server_replay() {
+    let file = target_dir().join(format!("served-{}.rec", std::process::id()));
+    let recording = |number: u32| PathBuf::from(format!("{}.{number}", file.display()));
+    let (server, target) = managed(Machine::Here, &format!("--record {}", file.display()));
+    for (args, code) in [("-n 4", 0), ("-n 2", 0)] {
+        target.offload(args).arg(hydrant_bin()).arg("probe").run().code(code);
+    }
+    target.offload("-n 2 sh -c").arg("exit 3").run().code(3);
+    server.signal(Signal::TERM);
+    server.wait().code(0).quiet();
+    for (number, ranks) in [(1, 4), (2, 2), (3, 2)] {
+        let replay = Job::new(hydrant_bin()).words("replay").arg(recording(number)).run();
+        replay.code(0).says(" outputs, all the same", 1).says(&format!("of {ranks} ranks"), 1);
+        std::fs::remove_file(recording(number)).expect("it was just read");
+    }
+    assert!(!recording(4).exists());
 }
 
 /// Tells a server something, and hands its answer to `answer`.

@@ -1,17 +1,13 @@
 //! Records of a hostile plugin into the decoder and the validator of its runner.
 #![no_main]
 
-#[path = "../../../host-wasm/runner/src/validator.rs"]
-#[allow(dead_code, missing_docs, unreachable_pub)]
-mod validator;
-
 use hydrant_abi::{CallError, HandleResult, MemorySpan, PollResult, StartResult};
 use hydrant_core::server::{Input, JobSpec, Output};
 use hydrant_core::trace::Exit;
 use hydrant_core::{ConnId, JobId, Rank, Time, UpcallId};
+use hydrant_fuzz::validator::Validator;
 use hydrant_fuzz::{FuzzInput, LIMITS};
 use libfuzzer_sys::fuzz_target;
-use validator::Validator;
 
 /// Ranks of each job.
 const RANKS: u32 = 4;
@@ -42,6 +38,9 @@ fuzz_target!(|data: &[u8]| {
                 return;
             }
             check(&output, &jobs);
+        }
+        if validator.check_silence().is_err() {
+            return;
         }
     }
     // The other records of a plugin.

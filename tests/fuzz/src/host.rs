@@ -1,12 +1,13 @@
 //! Host of a server that feeds it fuzz input and checks the contract of the core after each step.
 
-use hydrant_core::server::{Input, JobSpec, Output};
+use hydrant_core::server::{Consumed, Input, JobSpec, Output};
 use hydrant_core::storage::OwnedStorage;
 use hydrant_core::trace::Exit;
 use hydrant_core::wire::{decode_spawn, decode_upcall};
 use hydrant_core::{ConnId, JobId, Limits, Rank, Server, Time, UpcallId};
 
 use crate::FuzzInput;
+use crate::validator::Validator;
 
 /// Limits that a short input can reach.
 pub const LIMITS: Limits = Limits {
@@ -34,6 +35,8 @@ const BUFFER: usize = 4096;
 #[derive(Debug)]
 pub struct Host<'s> {
     server: Server<'s>,
+    /// The checks of a plugin's runner, which a server never violates. None for a server in an unknown state.
+    validator: Option<Validator>,
     now: u64,
     held: Vec<Vec<u8>>,
     upcalls: Vec<(UpcallId, bool)>,
@@ -54,6 +57,7 @@ impl<'s> Host<'s> {
         let server = Server::new(LIMITS, storage.lend(), 1).expect("the storage was made for the limits");
         let mut host = Host::of(server);
         host.compare = options & 32 != 0;
+        host.validator = Some(Validator::new(LIMITS));
         if nodes > 1 {
             host.valid(Input::Node { node: 0, nodes, radix: 2 });
         }
@@ -80,6 +84,7 @@ impl<'s> Host<'s> {
     pub fn of(server: Server<'s>) -> Host<'s> {
         Host {
             server,
+            validator: None,
             now: 0,
             held: vec![Vec::new(); CONNS.into()],
             upcalls: Vec::new(),
@@ -93,6 +98,7 @@ impl<'s> Host<'s> {
 
     fn valid(&mut self, input: Input<'_>) {
         self.server.handle(Time(self.now), input).expect("a valid input");
+        self.validate(&input, Consumed::default());
     }
 
     /// Applies an input and takes all outputs.
@@ -104,7 +110,10 @@ impl<'s> Host<'s> {
             save(&self.server, &mut self.before);
         }
         let consumed = match self.server.handle(Time(self.now), input) {
-            Ok(consumed) => consumed.bytes as usize,
+            Ok(consumed) => {
+                self.validate(&input, consumed);
+                consumed.bytes as usize
+            }
             Err(fault) => {
                 if self.compare {
                     save(&self.server, &mut self.after);
@@ -117,10 +126,24 @@ impl<'s> Host<'s> {
         consumed
     }
 
+    fn validate(&mut self, input: &Input<'_>, consumed: Consumed) {
+        if let Some(validator) = &mut self.validator {
+            let checked = validator.check_input(Time(self.now), input, consumed, self.server.poll_at());
+            checked.expect("a server violates no rule for plugins");
+        }
+    }
+
     fn take(&mut self) {
         for count in 0.. {
             assert!(count < OUTPUTS_MAX, "the outputs do not end");
             let output = self.server.poll(&mut self.buffer).expect("the buffer has room for every output");
+            if let Some(validator) = &mut self.validator {
+                let checked = match &output {
+                    Some(output) => validator.check_output(output),
+                    None => validator.check_silence(),
+                };
+                checked.expect("a server violates no rule for plugins");
+            }
             let Some(output) = output else { break };
             match output {
                 Output::Close { conn, .. } => self.closing.push(conn),

@@ -2,6 +2,10 @@
 
 mod host;
 mod input;
+#[path = "../../../host-wasm/runner/src/progress.rs"]
+mod progress;
+#[path = "../../../host-wasm/runner/src/validator.rs"]
+pub mod validator;
 
 pub use host::{Host, LIMITS};
 pub use input::FuzzInput;

@@ -63,6 +63,14 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "3600", requires = "manage")]
     pub keep_timeout: Duration,
 
+    /// Record the jobs to FILE.1, FILE.2, ...
+    ///
+    /// A recording has all inputs and outputs of the PMI server, for 'hydrant replay'. It begins when a job starts while there is
+    /// no other, and ends with the last job. Jobs that run at the same time share a recording. The recordings together have at
+    /// most 1 GiB. Only this user can read them: they contain all that the ranks have exchanged.
+    #[arg(long, value_name = "FILE", requires = "served")]
+    pub record: Option<PathBuf>,
+
     /// Set the capacity of a server table
     ///
     /// A name server has the limits names and conns. Each run needs one connection, each spawned job that publishes one more,
@@ -238,6 +246,7 @@ impl ServeArgs {
             manage: self.manage,
             secret: self.secret_file,
             keep_timeout: Some(self.keep_timeout).filter(|time| !time.is_zero()),
+            record: self.record,
             limit: self.limit,
             verbose: self.verbose,
             job: server::JobOptions {

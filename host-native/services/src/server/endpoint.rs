@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use hydrant_core::manage::{BoardReport, JobReport, RankReport};
 use hydrant_core::trace::{Cause, Closing, Exit};
-use hydrant_core::{ConnId, Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
+use hydrant_core::{Backend, ConnId, Fault, Input, JobId, Limit, Limits, Rank, Time};
 use hydrant_driver::{CloseReason, Driver, Event, LAST_READS, OVERRUN, TcpPort, is_out_of_files};
 use hydrant_reactor::{Key, Listener, Log, Poller, Reactor, signals};
 use rustix::process::Signal;
 
 use super::Network;
+use super::recorded::RecordedServer;
 use super::token::{CONNS, Token};
 use crate::Error;
 
@@ -44,7 +45,7 @@ pub(super) struct Endpoint<'s> {
     /// Networks of accepted clients. Empty for all.
     allow: Vec<Network>,
     reactor: Reactor,
-    driver: Driver<Server<'s>>,
+    driver: Driver<RecordedServer<'s>>,
     /// The port of each job, by the job's number.
     ports: Vec<Option<JobPort>>,
     events: VecDeque<JobEvent>,
@@ -70,7 +71,7 @@ impl<'s> Endpoint<'s> {
     pub(super) fn new(
         allow: &[Network],
         limits: &Limits,
-        server: Server<'s>,
+        server: RecordedServer<'s>,
         reactor: Reactor,
     ) -> Result<Endpoint<'s>, Error> {
         Ok(Endpoint {
@@ -319,10 +320,15 @@ impl<'s> Endpoint<'s> {
             let now = self.reactor.clock.now();
             match self.driver.poll(now, &self.reactor.poller)? {
                 Some(event) => self.take_event(event),
-                None => match self.driver.backend_mut().take_limit_hit() {
-                    Some(limit) => self.events.push_back(JobEvent::Full { limit }),
-                    None => return Ok(()),
-                },
+                None => {
+                    if let Some(error) = self.driver.backend_mut().take_error() {
+                        self.log(&format!("{error}; later jobs are not recorded"));
+                    }
+                    match self.driver.backend_mut().take_limit_hit() {
+                        Some(limit) => self.events.push_back(JobEvent::Full { limit }),
+                        None => return Ok(()),
+                    }
+                }
             }
         }
     }
@@ -400,6 +406,7 @@ fn foreign_line(number: u64, from: SocketAddr) -> Option<String> {
 mod tests {
     use std::io::{Read, Write};
 
+    use hydrant_core::Server;
     use hydrant_core::server::JobSpec;
 
     use super::*;
@@ -409,7 +416,7 @@ mod tests {
 
     /// An endpoint with a job of `size` ranks, and the port of it.
     fn endpoint<'s>(size: u32, storage: &'s mut MappedStorage, limits: Limits) -> (Endpoint<'s>, SocketAddr) {
-        let server = Server::new(limits, storage.lend(), 1).unwrap();
+        let server = RecordedServer::new(Server::new(limits, storage.lend(), 1).unwrap(), 1, None);
         let reactor = Reactor::new(Token::Signals).unwrap();
         let mut endpoint = Endpoint::new(&[], &limits, server, reactor).unwrap();
         endpoint.handle(Input::RegisterJob(JobSpec::new(JOB, "kvs_0", size))).unwrap();

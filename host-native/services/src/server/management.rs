@@ -20,6 +20,7 @@ use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 
 use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
+use super::recorded::RecordedServer;
 use super::token::Token;
 use crate::Error as ServiceError;
 use crate::board::{Connection, ConnectionError};
@@ -36,7 +37,9 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
     let files = OWN_FILES + u64::from(limits.conns) + PORT_FILES * u64::from(limits.jobs) + HOSTS as u64;
     let _files = OpenFiles::reserve(files)?;
     let mut storage = MappedStorage::try_new(&limits)?;
-    let server = Server::new(limits, storage.lend(), random_u32()?)?;
+    let seed = random_u32()?;
+    let server = Server::new(limits, storage.lend(), seed)?;
+    let server = RecordedServer::new(server, seed, options.record.clone());
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;
     let port = TcpPort::open(addr)?;
@@ -443,7 +446,7 @@ mod tests {
             Options { job: JobOptions { pmi_port: loopback(port), ..test_options().job }, ..test_options() };
         let limits = Limits { jobs: 2, ..Limits::for_ranks(4) };
         let mut storage = MappedStorage::new(&limits);
-        let server = Server::new(limits, storage.lend(), 1).unwrap();
+        let server = RecordedServer::new(Server::new(limits, storage.lend(), 1).unwrap(), 1, None);
         let reactor = Reactor::new(Token::Signals).unwrap();
         let endpoint = Endpoint::new(&[], &limits, server, reactor).unwrap();
         body(&mut Managed { options: &options, endpoint });

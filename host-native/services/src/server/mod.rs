@@ -8,6 +8,7 @@ mod management;
 mod network;
 mod options;
 mod pmi;
+mod recorded;
 mod token;
 
 pub use network::Network;

@@ -28,6 +28,8 @@ pub struct Options {
     /// Time after which a management server drops a kept job whose host is gone and that has no connected client. None for
     /// never.
     pub keep_timeout: Option<Duration>,
+    /// Path of recordings of the jobs, without their numbers. None for no recordings.
+    pub record: Option<PathBuf>,
     /// Capacities that replace the defaults.
     pub limit: Vec<(Limit, u32)>,
     /// Write progress to the log.
@@ -118,6 +120,7 @@ pub(super) fn test_options() -> Options {
         manage: None,
         secret: None,
         keep_timeout: None,
+        record: None,
         limit: Vec::new(),
         verbose: false,
         job: JobOptions {

@@ -14,6 +14,7 @@ use hydrant_reactor::{OpenFiles, Reactor, random_u32};
 use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::job::Job;
+use super::recorded::RecordedServer;
 use super::token::Token;
 use crate::Error;
 
@@ -26,7 +27,9 @@ pub(super) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
     let reactor = Reactor::new(Token::Signals)?;
     let _files = OpenFiles::reserve(OWN_FILES + u64::from(limits.conns))?;
     let mut storage = MappedStorage::try_new(&limits)?;
-    let server = Server::new(limits, storage.lend(), random_u32()?)?;
+    let seed = random_u32()?;
+    let server = Server::new(limits, storage.lend(), seed)?;
+    let server = RecordedServer::new(server, seed, options.record.clone());
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;
     let mut own =
@@ -241,7 +244,7 @@ mod tests {
         storage: &'s mut MappedStorage,
     ) -> Result<(PmiServer<'o, 's>, SocketAddr), Error> {
         let limits = options.limits(size);
-        let server = Server::new(limits, storage.lend(), 1).unwrap();
+        let server = RecordedServer::new(Server::new(limits, storage.lend(), 1).unwrap(), 1, None);
         let endpoint = Endpoint::new(&[], &limits, server, Reactor::new(Token::Signals)?)?;
         let job = Job::new(0, size, None);
         let host = "here".to_owned();

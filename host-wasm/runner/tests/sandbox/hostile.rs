@@ -238,6 +238,37 @@ fn invalid_outputs_are_refused() {
 }
 
 #[test]
+fn a_plugin_without_progress_is_refused() {
+    let init = b"cmd=init pmi_version=1 pmi_subversion=1\n";
+    let violation = |of_bytes: &[u8], bytes: &[u8]| {
+        // `of_bytes` for `Input::Bytes`, which is number 17.
+        let handle = format!(
+            "(if (result i32) (i32.eq (i32.load8_u (i32.const 1025)) (i32.const 17)) (then {}) (else {}))",
+            leave(of_bytes),
+            leave(HANDLE_RESULT)
+        );
+        let mut plugin = Made { handle, ..Made::default() }.server().expect("it begins well");
+        let result = plugin.handle(Time(0), Input::Bytes { conn: ConnId(0), bytes, full: false });
+        let result = result.and_then(|_| plugin.poll(&mut vec![0; LIMITS.output_max()]).map(drop));
+        result.map_err(|error| match kind(error) {
+            PluginErrorKind::Violation(violation) => violation,
+            other => panic!("{other:?}"),
+        })
+    };
+    // Nothing is consumed. Only an incomplete message may be left.
+    for has_output in [0, 1] {
+        assert_eq!(violation(&[0, 0, 0, 0, has_output], init), Err(Violation::NotConsumed(ConnId(0))));
+        assert_eq!(violation(&[0, 0, 0, 0, has_output], &init[..39]), Ok(()));
+    }
+    // Deferred until a reply is taken, but none is owed.
+    assert_eq!(violation(&[0, 0, 1, 0, 0], init), Err(Violation::NotConsumed(ConnId(0))));
+    // Consumed, and no reply.
+    for has_output in [0, 1] {
+        assert_eq!(violation(&[0, 40, 0, 0, has_output], init), Err(Violation::NoReply(ConnId(0))));
+    }
+}
+
+#[test]
 fn outputs_for_other_nodes_ranks_and_non_neighbours_are_refused() {
     let violation = |said: &[u8], then| match kind(Made::with_output_on_node(said, then)) {
         PluginErrorKind::Violation(violation) => violation,

@@ -1,0 +1,216 @@
+//! Progress of a plugin with the requests of one connection.
+
+use hydrant_core::limits::PENDING_MAX;
+use hydrant_core::server::Consumed;
+use hydrant_core::wire::pmix::{self, Hello};
+use hydrant_core::wire::{self, Command, Framing, Integers, Message, Undecoded};
+
+/// First byte of a PMIx handshake.
+const PMIX_HELLO: u8 = 0xff;
+
+/// Requests of one connection that a server has consumed, and replies that it owes.
+///
+/// The bytes themselves show where a message ends: a line begins with a letter, and a counted message with a digit or a
+/// space. If the server reads a message in another way, it cannot decode it and closes the connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Whether the connection speaks PMIx. Its first byte says so.
+    pmix: Option<bool>,
+    integers: Integers,
+    /// Consumed requests without a reply.
+    owed: u32,
+    /// Requests with an immediate reply, less all replies. Positive if a request was due for a reply that is missing.
+    overdue: i64,
+}
+
+/// Reply to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    /// The request has no reply.
+    Never,
+    /// The reply follows at once.
+    AtOnce,
+    /// The reply may have to wait for other ranks or for the host.
+    Later,
+}
+
+impl Progress {
+    /// Records the requests in `bytes`. Returns whether a server may leave those that it has not consumed.
+    ///
+    /// A server leaves an incomplete message. It leaves a complete message only if so many replies are pending that it has
+    /// no place for another, and returns [`Consumed::again`] then. Bytes that cannot become a message are consumed, because
+    /// the server closes the connection.
+    pub(crate) fn consume(&mut self, bytes: &[u8], consumed: Consumed) -> bool {
+        let Some(&first) = bytes.first() else { return true };
+        self.pmix.get_or_insert(first == PMIX_HELLO);
+        let (mut done, rest) = bytes.split_at(bytes.len().min(consumed.bytes as usize));
+        while let Ok(Some((len, due))) = self.next(done) {
+            self.owed = self.owed.saturating_add(u32::from(due != Due::Never));
+            self.overdue += i64::from(due == Due::AtOnce);
+            done = &done[len..];
+        }
+        match self.next(rest) {
+            Ok(None) => !consumed.again,
+            Ok(Some(_)) => consumed.again && self.owed as usize >= PENDING_MAX,
+            Err(()) => false,
+        }
+    }
+
+    /// Records a reply.
+    pub(crate) fn reply(&mut self) {
+        self.owed = self.owed.saturating_sub(1);
+        // Replies to requests that had to wait count as well. They are forgotten when nothing is owed.
+        self.overdue = if self.owed == 0 { 0 } else { self.overdue - 1 };
+    }
+
+    /// Returns whether a request has no reply that has one at once.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overdue > 0
+    }
+
+    /// Returns the length of the first message and when its reply is due. None if the message is incomplete.
+    fn next(&mut self, bytes: &[u8]) -> Result<Option<(usize, Due)>, ()> {
+        let Some(&first) = bytes.first() else { return Ok(None) };
+        if self.pmix == Some(true) {
+            return self.next_pmix(bytes);
+        }
+        let counted = first == b' ' || first.is_ascii_digit();
+        let framing = if counted { Framing::Counted } else { Framing::Line };
+        let Some(frame) = wire::next_frame(bytes, framing).map_err(drop)? else { return Ok(None) };
+        let due = match wire::decode(&frame) {
+            Ok(Message { command, .. }) => due(&command),
+            Err(Undecoded::Refused { .. }) => Due::AtOnce,
+            // The server closes the connection.
+            Err(Undecoded::Malformed(_)) => Due::Never,
+        };
+        Ok(Some((frame.len as usize, due)))
+    }
+
+    fn next_pmix(&mut self, bytes: &[u8]) -> Result<Option<(usize, Due)>, ()> {
+        Ok(match pmix::next_frame(bytes).map_err(drop)? {
+            Some(pmix::Frame::Hello { len, body }) => {
+                self.integers = Hello::decode(body).map(|hello| hello.integers).unwrap_or_default();
+                Some((len as usize, Due::AtOnce))
+            }
+            Some(pmix::Frame::Message { len, body, .. }) => {
+                let due = match pmix::decode(self.integers, body) {
+                    Ok(Ok(command)) => due_pmix(&command),
+                    Ok(Err(_)) => Due::AtOnce,
+                    Err(_) => Due::Never,
+                };
+                Some((len as usize, due))
+            }
+            None => None,
+        })
+    }
+}
+
+/// Returns when the reply to a command is due.
+fn due(command: &Command<'_>) -> Due {
+    match command {
+        Command::Abort { .. } => Due::Never,
+        Command::Fence { .. }
+        | Command::Ring { .. }
+        | Command::GetNodeAttr { wait: true, .. }
+        | Command::Spawn(_)
+        // These can need the name service, or the head of several nodes.
+        | Command::Publish { .. }
+        | Command::Unpublish { .. }
+        | Command::Lookup { .. }
+        | Command::PsetDefine { .. }
+        | Command::Connect { .. }
+        | Command::Disconnect { .. } => Due::Later,
+        _ => Due::AtOnce,
+    }
+}
+
+/// Returns when the reply to a command of PMIx is due.
+fn due_pmix(command: &pmix::Command<'_>) -> Due {
+    use pmix::Command;
+    match command {
+        Command::DeregisterEvents => Due::Never,
+        Command::JobInfo
+        | Command::Abort { .. }
+        | Command::Commit(_)
+        | Command::Finalize
+        | Command::RegisterEvents(_)
+        | Command::Query(_)
+        | Command::Log(_)
+        | Command::JobControl(_)
+        | Command::Notify { .. }
+        | Command::Unsupported => Due::AtOnce,
+        _ => Due::Later,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn consume(progress: &mut Progress, bytes: &[u8], consumed: usize, again: bool) -> bool {
+        progress.consume(bytes, Consumed { bytes: consumed as u32, again })
+    }
+
+    #[test]
+    fn an_incomplete_message_may_be_left_and_a_complete_one_may_not() {
+        for (bytes, whole) in [
+            (&b"cmd=get_maxes\ncmd=get_m"[..], 14),
+            (b"    14cmd=job-getid;    14cmd=job-", 20),
+            (b"mcmd=spawn\nendcmd\nmcmd=spawn\n", 18),
+            (b"\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\0\0\0\0\0", 16),
+        ] {
+            let shown = bytes.escape_ascii().to_string();
+            assert!(consume(&mut Progress::default(), bytes, whole, false), "{shown}");
+            assert!(!consume(&mut Progress::default(), bytes, 0, false), "{shown}");
+            assert!(!consume(&mut Progress::default(), bytes, whole, true), "{shown}: nothing is deferred");
+            assert!(!consume(&mut Progress::default(), bytes, 0, true), "{shown}: no reply is owed");
+            assert!(consume(&mut Progress::default(), &bytes[..whole - 1], 0, false), "{shown}");
+        }
+        assert!(!consume(&mut Progress::default(), b"cmd=get_maxes\n", 3, false), "half a message");
+        assert!(!consume(&mut Progress::default(), b"rubbish", 0, false));
+        assert!(consume(&mut Progress::default(), b"rubbish", 7, false));
+    }
+
+    #[test]
+    fn a_message_is_deferred_only_if_all_places_for_replies_are_taken() {
+        let mut progress = Progress::default();
+        let fence = b"    14cmd=kvs-fence;";
+        let four = fence.repeat(PENDING_MAX);
+        let five = fence.repeat(PENDING_MAX + 1);
+        assert!(!consume(&mut progress.clone(), &five, 3 * fence.len(), true));
+        assert!(consume(&mut progress, &five, four.len(), true));
+        assert!(consume(&mut progress.clone(), fence, 0, true));
+        progress.reply();
+        assert!(!consume(&mut progress, fence, 0, true));
+        assert!(consume(&mut progress, fence, fence.len(), false));
+    }
+
+    #[test]
+    fn requests_of_a_rank_alone_have_replies_at_once() {
+        for (request, overdue) in [
+            (&b"    14cmd=kvs-fence;"[..], false),
+            (b"    14cmd=job-getid;", true),
+            (b"    23cmd=nonsense;thrid=abcd;", true),
+            (b"    21cmd=abort;isworld=TRUE;", false),
+            (b"cmd=init pmi_version=1 pmi_subversion=1\n", true),
+            (b"cmd=barrier_in\n", false),
+        ] {
+            let mut progress = Progress::default();
+            let len = request.len();
+            assert!(consume(&mut progress, request, len, false), "{}", request.escape_ascii());
+            assert_eq!(progress.is_overdue(), overdue, "{}", request.escape_ascii());
+            progress.reply();
+            assert!(!progress.is_overdue());
+        }
+    }
+
+    #[test]
+    fn the_reply_to_a_fence_does_not_stand_for_one_that_is_due_later() {
+        let mut progress = Progress::default();
+        let (fence, get) = (b"    14cmd=kvs-fence;", b"    14cmd=job-getid;");
+        assert!(consume(&mut progress, fence, 20, false));
+        progress.reply();
+        assert!(consume(&mut progress, get, 20, false));
+        assert!(progress.is_overdue());
+    }
+}
