@@ -11,8 +11,8 @@ use crate::limits::PEER_MESSAGE_MAX;
 use crate::peer::links::Link;
 use crate::peer::message::{self, ExitReport, Head, Item, JobRef, RecordKind, Writer};
 use crate::state::{Job, RankPhase};
-use crate::tables::kvs::{Kind, Owner};
 use crate::store::log::Record;
+use crate::tables::kvs::{Kind, Owner};
 use crate::time::Time;
 use crate::trace::Exit;
 
@@ -219,13 +219,7 @@ impl Server<'_> {
         if link.carries(self.ranks[slot].node) { Err(Fault::BadPeer) } else { Ok(slot) }
     }
 
-    fn receive_records(
-        &mut self,
-        link: &Link,
-        job: JobId,
-        of: RecordKind,
-        body: &[u8],
-    ) -> Result<(), Fault> {
+    fn receive_records(&mut self, link: &Link, job: JobId, of: RecordKind, body: &[u8]) -> Result<(), Fault> {
         for item in message::parts::<Item<'_>>(body) {
             let item = item.ok_or(Fault::BadPeer)?;
             self.remote_slot(link, job, item.rank)?;

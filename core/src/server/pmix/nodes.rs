@@ -32,7 +32,11 @@ impl Server<'_> {
             return Err(Fault::BadPeer);
         }
         self.modex.ask(at, slot as u32);
-        if self.kvs.find((self.jobs[job.index()].spaces, Kind::Commit), &key_of(rank, REMOTE)).is_ok_and(|it| it.is_some()) {
+        if self
+            .kvs
+            .find((self.jobs[job.index()].spaces, Kind::Commit), &key_of(rank, REMOTE))
+            .is_ok_and(|it| it.is_some())
+        {
             self.modex.push(at, slot as u32);
             self.links.wake(1 << at);
         } else {
