@@ -127,10 +127,9 @@ impl Engine<'_, '_> {
         Ok(Prepared { launcher: Some(launcher), port, pmix, query })
     }
 
-    /// Returns whether ranks may be PMIx clients. Data of PMIx ranks stay on their node, so all ranks must be here.
+    /// Returns whether ranks may be PMIx clients.
     fn serves_pmix(&mut self) -> bool {
-        self.nodes.is_none()
-            && self.core.board().is_none()
+        self.core.board().is_none()
             && self.plan.options.sandbox.is_none()
             && self.core.limits().commit_bytes > 0
     }
@@ -197,7 +196,7 @@ impl Engine<'_, '_> {
         let job = &self.jobs[id];
         let slots = job.slots();
         self.procs.make_room(slots.clone());
-        self.streams.make_room(slots, job.ordinal, &self.sinks);
+        self.streams.make_room(slots, job.ordinal, &self.sinks, |_| &self.host);
         self.open_files(id)
     }
 
