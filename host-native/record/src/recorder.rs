@@ -78,8 +78,8 @@ impl RecordingFile {
         self.error.take()
     }
 
-    /// Returns the length of the recording in bytes, or none after an error.
-    pub fn len(&self) -> Option<u64> {
+    /// Returns the size of the recording in bytes, or none after an error.
+    pub fn size(&self) -> Option<u64> {
         self.writer.borrow().as_ref().map(Writer::len)
     }
 

@@ -64,9 +64,9 @@ impl<'s> RecordedServer<'s> {
     /// Ends the recording if the server has no jobs.
     fn end(&mut self) {
         if self.server.used(Limit::Jobs) == 0
-            && let Some(len) = self.file.as_ref().and_then(|file| file.len())
+            && let Some(size) = self.file.as_ref().and_then(|file| file.size())
         {
-            self.room = self.room.saturating_sub(len);
+            self.room = self.room.saturating_sub(size);
             self.file = None;
         }
     }
