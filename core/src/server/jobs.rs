@@ -167,6 +167,7 @@ impl Server<'_> {
         }
         #[cfg(feature = "pmix")]
         self.end_gets_of(job, None);
+        self.modex.forget(self.jobs[job.index()].slots());
         self.groups.forget(job);
         self.psets.forget(job);
         self.connections.forget(job);

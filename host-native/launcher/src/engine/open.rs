@@ -133,11 +133,9 @@ impl Engine<'_, '_> {
         Ok(Prepared { launcher: Some(launcher), port, pmix, query })
     }
 
-    /// Returns whether ranks may be PMIx clients. Data of PMIx ranks stay on their node, so all ranks must be here. Clients
-    /// reach a board by IPv4 only.
+    /// Returns whether ranks may be PMIx clients. They reach a board by IPv4 only.
     fn serves_pmix(&mut self) -> bool {
-        self.nodes.is_none()
-            && self.core.limits().commit_bytes > 0
+        self.core.limits().commit_bytes > 0
             && self.core.board().is_none_or(|board| board.address().0.is_ipv4())
     }
 
