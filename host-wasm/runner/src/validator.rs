@@ -198,13 +198,7 @@ impl Validator {
             return Err(Violation::Consumed { consumed: consumed.bytes, given });
         }
         match *input {
-            Input::Bytes { conn, bytes, .. } => {
-                let open = self.conn(conn)?;
-                if !open.progress.consume(bytes, consumed) && !open.closing {
-                    return Err(Violation::NotConsumed(conn));
-                }
-                self.asking = Some(conn);
-            }
+            Input::Bytes { conn, bytes, .. } => return self.check_bytes(conn, bytes, consumed),
             Input::Blocked { conn } | Input::Writable { conn } => {
                 self.conn(conn)?.blocked = matches!(input, Input::Blocked { .. });
                 self.asking = Some(conn);
@@ -250,12 +244,6 @@ impl Validator {
                     peer.blocked = matches!(input, Input::PeerBlocked { .. });
                 }
             }
-            Input::Bytes { bytes, .. } if names_files(bytes) => {
-                if self.cleanups.len() == CLEANUPS_MAX {
-                    self.cleanups.pop_front();
-                }
-                self.cleanups.push_back(bytes.to_vec());
-            }
             // A deadline that has passed would make the host send timeouts without end.
             Input::Timeout => {
                 if let Some(at) = poll_at.filter(|&at| at <= now) {
@@ -265,6 +253,20 @@ impl Validator {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Records bytes of a client and checks that the server has consumed what it must.
+    fn check_bytes(&mut self, conn: ConnId, bytes: &[u8], consumed: Consumed) -> Result<(), Violation> {
+        self.asking = Some(conn);
+        if names_files(bytes) {
+            if self.cleanups.len() == CLEANUPS_MAX {
+                self.cleanups.pop_front();
+            }
+            self.cleanups.push_back(bytes.to_vec());
+        }
+        let open = self.conn(conn)?;
+        let valid = open.progress.consume(bytes, consumed) || open.closing;
+        if valid { Ok(()) } else { Err(Violation::NotConsumed(conn)) }
     }
 
     /// Checks an output and records it.
