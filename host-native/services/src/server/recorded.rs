@@ -192,7 +192,7 @@ mod tests {
         assert!(why.contains("rec.4: the recording has reached its maximum of"), "{why}");
         forget(&mut server, 0);
         open(&mut server, 0);
-        assert!(server.take_error().is_none() && !dir.join("rec.5").exists(), "nothing is recorded any more");
+        assert!(server.take_error().is_none() && !dir.join("rec.5").exists(), "later jobs are not recorded");
         fs::remove_dir_all(&dir).unwrap();
     }
 }

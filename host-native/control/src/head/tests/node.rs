@@ -8,7 +8,7 @@ use hydrant_core::wire::Protocol;
 use libc::{SIGCONT, SIGINT, SIGKILL, SIGTERM};
 
 use super::*;
-use crate::protocol::BackendFailure;
+use crate::protocol::{BackendFailure, OutputChunk};
 use crate::tests::Random;
 use crate::{Daemon, DaemonAction, DaemonConfig, DaemonEvent};
 
@@ -29,6 +29,8 @@ pub(super) struct Node {
     pub(super) number: u32,
     pub(super) inbox: Vec<Vec<u8>>,
     pub(super) outbox: Vec<Vec<u8>>,
+    /// Output of ranks that the head has not received, as encoded chunks with their jobs.
+    pub(super) output: Vec<(JobId, Vec<u8>)>,
     pub(super) lost: bool,
     daemon: Daemon,
     processes: BTreeMap<(JobId, u32), Process>,
@@ -48,6 +50,7 @@ impl Node {
             number,
             inbox: Vec::new(),
             outbox: Vec::new(),
+            output: Vec::new(),
             lost: false,
             daemon: Daemon::new(config),
             processes: BTreeMap::new(),
@@ -70,6 +73,7 @@ impl Node {
     /// The link to the head is lost.
     pub(super) fn lose(&mut self, now: u64, random: &mut Random) {
         self.lost = true;
+        self.output.clear();
         self.handle(now, random, DaemonEvent::LifelineLost);
         assert!(self.ended && self.processes.is_empty(), "node {} runs on without its head", self.number);
     }
@@ -166,7 +170,9 @@ impl Node {
         match random.below(8) {
             0 | 1 => self.start_some(now, random, calm),
             2 => {
-                if let Some(job) = self.draining.pop() {
+                let sent = |job: &JobId| self.output.iter().all(|(of, _)| of != job);
+                if let Some(at) = self.draining.iter().position(sent) {
+                    let job = self.draining.remove(at);
                     self.handle(now, random, DaemonEvent::OutputDrained { job });
                 }
             }
@@ -244,6 +250,12 @@ impl Node {
                 let (upcall, protocol, request) = (self.new_upcall(), Protocol::V2, request.to_vec());
                 let event = DaemonEvent::Upcall { upcall, job, rank: rank_id, protocol, request };
                 self.handle(now, random, event);
+            }
+            // Also in calm times, when only the first choice is left.
+            _ if random.chance(10) => {
+                let bytes = [random.below(256) as u8; 3];
+                let chunk = OutputChunk { job, rank: rank_id, stderr: random.chance(50), bytes: &bytes };
+                self.output.push((job, encode(&chunk)));
             }
             34 => {
                 let missing = rank.to_string();

@@ -1,11 +1,12 @@
-//! Random runs: the head with daemons that are late, fail, or get lost. All decisions are those of the real state machines.
+//! Random runs: the head with daemons that are late, lie, fail, or get lost. All decisions are those of the real state machines.
 //!
 //! A failure names its seed. `HYDRANT_CONTROL_SEED=N` runs that seed alone.
 
 use std::collections::BTreeSet;
 
-use hydrant_core::Refusal;
 use hydrant_core::trace::Cause;
+use hydrant_core::wire::Protocol;
+use hydrant_core::{Refusal, UpcallId};
 use libc::SIGINT;
 
 use super::node::Node;
@@ -44,6 +45,8 @@ struct World {
     signals: u32,
     finished: Option<bool>,
     stalled_lines: u32,
+    /// Number of reports that the head has refused.
+    refused: u32,
 }
 
 impl World {
@@ -71,12 +74,13 @@ impl World {
             signals: 0,
             finished: None,
             stalled_lines: 0,
+            refused: 0,
             random,
         }
     }
 
-    /// Runs to the end. Returns whether any job has failed.
-    fn run(&mut self) -> bool {
+    /// Runs to the end. Returns whether any job has failed, and how many reports were refused.
+    fn run(&mut self) -> (bool, u32) {
         for step in 0.. {
             assert!(step < STEPS_MAX, "the run hangs: {:?}", self.head);
             // No new failure occurs late in a run, so that it ends.
@@ -88,7 +92,7 @@ impl World {
             }
         }
         self.check_end();
-        self.first_failure.is_some()
+        (self.first_failure.is_some(), self.refused)
     }
 
     fn step(&mut self, calm: bool) {
@@ -100,7 +104,10 @@ impl World {
             60..80 if !self.nodes[at].lost => {
                 self.nodes[at].act(self.now, &mut self.random, calm, &self.aborted);
             }
-            80..97 => self.answer(),
+            80..90 => self.answer(),
+            90..94 => self.deliver_output(at),
+            94..96 => self.lie(at),
+            96 => self.report_late(at),
             97 if !calm && self.random.chance(8) => self.lose(at),
             98 if !calm && self.random.chance(3) => self.interrupt(),
             99 => self.report_loss(),
@@ -151,6 +158,79 @@ impl World {
             assert!(self.head.decode_output(node, &chunk).is_err());
         }
         self.handle(Event::Message { node, bytes: &bytes });
+    }
+
+    /// The head receives output in the order in which ranks wrote it.
+    fn deliver_output(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        if node.output.is_empty() || self.known_lost.contains(&node.number) {
+            return;
+        }
+        let (job, chunk) = node.output.remove(0);
+        let decoded = self.head.decode_output(node.number, &chunk).expect("a rank of the node wrote it");
+        assert!(decoded.is_some(), "output of {job:?} arrives after its end");
+    }
+
+    /// A daemon, or a node that is none of the run, sends what it must not. The head names it and does not change.
+    fn lie(&mut self, at: usize) {
+        let node = self.nodes[at].number;
+        if !self.joined || self.known_lost.contains(&node) {
+            return;
+        }
+        let strangers = [0, self.nodes.len() as u32 + 1];
+        let report = match self.random.below(8) {
+            0 => return self.refuses(node, b"\xff\xff"),
+            1 => {
+                let mut bytes = encode(&Report::Identity { pid: 1 });
+                bytes.push(0);
+                return self.refuses(node, &bytes);
+            }
+            2 => {
+                let stranger = strangers[self.random.below(2) as usize];
+                return self.refuses(stranger, &encode(&Report::Ready));
+            }
+            lie => {
+                let Some(job) = self.head.jobs().get(FIRST) else { return };
+                let other = (0..job.size()).find(|&rank| job.run.node(rank) != node);
+                let waiting =
+                    (0..job.size()).find(|&rank| job.run.node(rank) == node && job.pid(rank).is_none());
+                let running = (0..job.size()).any(|rank| job.run.node(rank) == node && job.is_running(rank));
+                let beyond = job.size() + self.random.below(3) as u32;
+                let (upcall, protocol, request) = (UpcallId(0), Protocol::V1, Vec::new());
+                match (lie, other, waiting) {
+                    (3, Some(rank), _) => exited(FIRST, rank, Exit::Code(3)),
+                    (4, Some(rank), _) => Report::RanksStarted { job: FIRST, ranks: vec![(Rank(rank), 5)] },
+                    (5, Some(rank), _) => {
+                        Report::Spawn { upcall, job: FIRST, rank: Rank(rank), protocol, request }
+                    }
+                    (6, _, Some(rank)) => exited(FIRST, rank, Exit::Code(3)),
+                    (7, ..) if running => Report::JobDone(FIRST),
+                    _ => exited(FIRST, beyond, Exit::Code(3)),
+                }
+            }
+        };
+        self.refuses(node, &encode(&report));
+    }
+
+    fn refuses(&mut self, node: u32, bytes: &[u8]) {
+        let before = format!("{:?}", self.head);
+        match self.head.handle(self.now, Event::Message { node, bytes }) {
+            Err(Error::InvalidReport { node: named, .. }) => assert_eq!(named, node),
+            other => panic!("{} of node {node} is answered by {other:?}", bytes.escape_ascii()),
+        }
+        assert_eq!(format!("{:?}", self.head), before, "a refused report changes nothing");
+        self.refused += 1;
+    }
+
+    /// A report about a job that is over has no effect.
+    fn report_late(&mut self, at: usize) {
+        let (node, job) = (self.nodes[at].number, JobId(500));
+        let report = match self.random.below(3) {
+            0 => exited(job, 0, Exit::Code(9)),
+            1 => Report::JobDone(job),
+            _ => Report::StartFailed { job, error: start_error("late") },
+        };
+        self.handle(Event::Message { node, bytes: &encode(&report) });
     }
 
     /// The exit code of a report, if it is the first failure that the head gets.
@@ -261,6 +341,10 @@ impl World {
                 self.open.push(record.id);
             }
             Action::DrainOutput { job } => self.draining.push(job),
+            Action::CloseJob { job, .. } => {
+                let lost = self.nodes.iter().flat_map(|node| &node.output).any(|(of, _)| *of == job);
+                assert!(!lost, "output of {job:?} is lost");
+            }
             Action::ResolveSpawn { request, .. } => self.resolving.push(request),
             Action::DefineSet { request, .. } | Action::ConnectJobs { request, .. } => {
                 self.replying.push(request)
@@ -296,16 +380,20 @@ impl World {
 fn random_runs_end_with_the_first_failures_exit_code() {
     let seed = std::env::var("HYDRANT_CONTROL_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seeds = seed.map_or(0..SEEDS, |seed: u64| seed..seed + 1);
-    let mut failed = 0;
+    let (mut failed, mut refused) = (0, 0);
     for seed in seeds.clone() {
         let run = std::panic::catch_unwind(|| World::new(seed).run());
         match run {
-            Ok(has_failed) => failed += u32::from(has_failed),
+            Ok((has_failed, count)) => {
+                failed += u32::from(has_failed);
+                refused += count;
+            }
             Err(_) => panic!("HYDRANT_CONTROL_SEED={seed} cargo test -p hydrant-control random_runs"),
         }
     }
     if seeds.end - seeds.start == SEEDS {
         let share = u64::from(failed) * 100 / SEEDS;
         assert!((20..95).contains(&share), "{share} % of the runs fail, which covers too little");
+        assert!(u64::from(refused) > SEEDS, "{refused} reports were refused, which covers too little");
     }
 }
