@@ -166,7 +166,10 @@ impl Server<'_> {
             }
         }
         #[cfg(feature = "pmix")]
-        self.end_gets_of(job, None);
+        {
+            self.end_gets_of(job, None);
+            self.drop_events_of(job);
+        }
         self.groups.forget(job);
         self.psets.forget(job);
         self.connections.forget(job);

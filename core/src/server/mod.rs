@@ -121,6 +121,8 @@ pub struct Server<'s> {
     wake: Option<Time>,
     /// Last context id of a PMIx group.
     contexts: u32,
+    /// Number of the last event that a PMIx client has sent.
+    notices: u32,
     /// Number of replies that wait for a PMIx rank to put a key.
     gets: u32,
     /// Bit set of limits for which a request was refused since the host last took them.
@@ -184,6 +186,7 @@ impl<'s> Server<'s> {
             events_pending: false,
             wake: None,
             contexts: 0,
+            notices: 0,
             gets: 0,
             hit: 0,
         })
@@ -305,6 +308,7 @@ impl<'s> Server<'s> {
             turn: self.ready.turn(),
             wake: self.wake,
             contexts: self.contexts,
+            notices: self.notices,
         }
     }
 

@@ -62,7 +62,8 @@ impl<'s> Server<'s> {
         *serial = 0;
         // Zero is a valid turn.
         self.ready.set_turn(0);
-        (self.exits, self.wake, self.hit, self.events_pending) = (0, None, 0, false);
+        (self.exits, self.contexts, self.notices) = (0, 0, 0);
+        (self.wake, self.hit, self.events_pending) = (None, 0, false);
         true
     }
 
@@ -87,6 +88,7 @@ impl<'s> Server<'s> {
         require(self.ready.set_turn(reader.take()?), Damage::Turn)?;
         self.wake = reader.take()?;
         self.contexts = reader.take()?;
+        self.notices = reader.take()?;
         let replies = self.conns.iter().flat_map(|conn| &conn.replies);
         self.gets = replies.filter(|reply| matches!(reply.state, ReplyState::Get { .. })).count() as u32;
         Ok(())
@@ -96,7 +98,8 @@ impl<'s> Server<'s> {
     fn read_links(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
         let (links, node, tree): (u32, u32, Tree) = (reader.take()?, reader.take()?, reader.take()?);
         let exits: u32 = reader.take()?;
-        let alone = (links, node, tree.nodes(), exits) == (0, 0, 1, 0);
+        self.exits = exits;
+        let alone = (links, node, tree.nodes()) == (0, 0, 1);
         require(alone && self.links.join(node, tree).is_some(), Damage::Nodes)
     }
 
@@ -165,7 +168,7 @@ impl<'s> Server<'s> {
                             (conn.job, conn.rank, conn.query) == (Some(id), Some(number), false)
                         })
                     };
-                    (rank.node, rank.end) == (0, 0)
+                    rank.node == 0
                         && rank.conn.is_none_or(back)
                         && rank.pmix.is_none_or(back)
                         && (!rank.excluded
@@ -253,6 +256,10 @@ impl<'s> Server<'s> {
             ReplyState::Ready(Response::PsetName(which) | Response::PsetMembers(which, _)) => {
                 self.psets.is_known(which)
             }
+            ReplyState::Ready(Response::Died(job, rank)) => {
+                self.job(job).is_ok_and(|job| job.slot(rank).is_some())
+            }
+            ReplyState::Ready(Response::Notice(notice)) => self.names.port(notice).is_some(),
             ReplyState::Ready(_) => true,
         }
     }

@@ -167,6 +167,10 @@ pub(crate) enum Response {
         /// Offset of the record.
         record: u32,
     },
+    /// Event for a PMIx client: a rank died in a job that continues.
+    Died(JobId, Rank),
+    /// Event for a PMIx client, which another client sent.
+    Notice(NameRef),
 }
 
 /// Attributes that the server computes. An attribute that the host has [set](crate::Input::Attr) takes precedence.

@@ -2,6 +2,7 @@
 
 mod data;
 mod encode;
+mod events;
 mod gather;
 mod names;
 mod query;
@@ -118,6 +119,7 @@ impl Server<'_> {
         open.phase = Phase::Ready;
         open.joined = true;
         open.joined_pending = true;
+        open.events.notices = self.notices;
         if let Some(Requester { job, index, .. }) = self.requester(conn) {
             self.initialize(now, job, index);
         }
@@ -138,7 +140,8 @@ impl Server<'_> {
             return Ok(false);
         }
         let command = pmix::decode(integers, body)?;
-        if command == Ok(Command::DeregisterEvents) {
+        if let Ok(Command::DeregisterEvents(codes)) = &command {
+            self.deregister_events(conn, codes);
             return Ok(true);
         }
         let requester = self.requester(conn).filter(|_| self.conns[conn.index()].phase == Phase::Ready);
@@ -160,6 +163,7 @@ impl Server<'_> {
         if let ReplyState::Gather(gather) = state {
             self.check_gather(gather);
         }
+        self.push_event(conn);
         self.check_ready(conn);
         Ok(true)
     }
@@ -201,7 +205,10 @@ impl Server<'_> {
                 self.ranks[requester.index].phase = RankPhase::Finalized;
                 done
             }
-            Command::RegisterEvents(_) => done,
+            Command::RegisterEvents(codes) => self.register_events(requester, &codes),
+            Command::Notify { event, range, infos } => {
+                self.notify(requester, integers, event, range, &infos)?
+            }
             Command::JobControl(infos) => {
                 if let Some(paths) = infos.find(b"pmix.reg.cleanup").and_then(|info| info.as_string()) {
                     let parent = (requester.job, requester.rank);
@@ -227,11 +234,9 @@ impl Server<'_> {
             }
             Command::Query(queries) => self.pmix_query(requester, &queries)?,
             // A client that is refused prints the text itself.
-            Command::Log(_) | Command::Notify { .. } | Command::Unsupported => {
-                return Err(Refusal::Unsupported);
-            }
+            Command::Log(_) | Command::Unsupported => return Err(Refusal::Unsupported),
             // `pmix_message` has handled it.
-            Command::DeregisterEvents => done,
+            Command::DeregisterEvents(_) => done,
         }))
     }
 
