@@ -176,6 +176,8 @@ impl Server<'_> {
                 #[cfg(feature = "pmix")]
                 Response::Port(name) => self.name_was_read(name),
                 #[cfg(feature = "pmix")]
+                Response::Published { slots, .. } => self.names_were_read(slots),
+                #[cfg(feature = "pmix")]
                 Response::Notice(notice) => self.notice_was_sent(notice),
                 _ => {}
             }
@@ -293,6 +295,7 @@ impl Server<'_> {
             | Response::Group { .. }
             | Response::Psets { .. }
             | Response::Commit { .. }
+            | Response::Published { .. }
             | Response::Died(..)
             | Response::Notice(_) => Reply::Refused(answer.op(), Failure::Refusal(Refusal::Unsupported)),
         }
@@ -395,6 +398,7 @@ impl Response {
             | Response::Group { .. }
             | Response::Psets { .. }
             | Response::Commit { .. }
+            | Response::Published { .. }
             | Response::Died(..)
             | Response::Notice(_) => Op::Init,
             Response::Upcall(op, _)

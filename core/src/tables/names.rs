@@ -202,6 +202,13 @@ impl<'s> Names<'s> {
         marked.map(|(at, slot)| NameRef { at, serial: slot.serial })
     }
 
+    /// Returns the publication in a slot.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn at(&self, at: u32) -> Option<NameRef> {
+        let slot = self.slots.get(at as usize).filter(|slot| slot.owner.is_some())?;
+        Some(NameRef { at, serial: slot.serial })
+    }
+
     /// Withdraws a publication, unless it has been withdrawn.
     #[cfg(feature = "pmix")]
     pub(crate) fn withdraw_this(&mut self, name: NameRef) {

@@ -53,11 +53,7 @@ fn death(slot: &RankSlot) -> Option<i32> {
 
 impl Server<'_> {
     /// Registers a client for some events, or for all if none is named.
-    pub(super) fn register_events(
-        &mut self,
-        requester: Requester,
-        codes: &Codes<'_>,
-    ) -> Response {
+    pub(super) fn register_events(&mut self, requester: Requester, codes: &Codes<'_>) -> Response {
         let events = &mut self.conns[requester.conn.index()].events;
         let before = events.codes.len();
         for code in codes.iter() {
@@ -238,8 +234,7 @@ impl Server<'_> {
         let job = self.jobs.iter().position(|job| !job.name.is_empty() && job.spaces == owner)?;
         let (header, infos) = self.names.port(notice)?.split_first_chunk::<NOTICE_HEADER>()?;
         let &[integers, range, c0, c1, c2, c3, n0, n1, n2, n3] = header;
-        let integers =
-            if integers == Integers::Fixed as u8 { Integers::Fixed } else { Integers::Flexible };
+        let integers = if integers == Integers::Fixed as u8 { Integers::Fixed } else { Integers::Flexible };
         let infos = Reader::new(integers, infos).infos_of(u32::from_le_bytes([n0, n1, n2, n3]))?;
         let code = i32::from_le_bytes([c0, c1, c2, c3]);
         Some(Notice { sender: (JobId(job as u32), rank), integers, range, code, infos })

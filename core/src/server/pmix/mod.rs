@@ -88,7 +88,7 @@ impl Server<'_> {
         let answer = if joined { status::SUCCESS } else { status::BAD_PARAM };
         self.push_reply(conn, Vec::new(), ReplyState::Ready(Response::Hello(answer)));
         if !joined {
-            self.close(conn, Closing::Refused);
+            self.close(conn, Closing::Unserved);
         }
         self.check_ready(conn);
         Ok(())

@@ -128,7 +128,7 @@ impl Engine<'_, '_> {
     }
 
     /// Returns whether ranks may be PMIx clients. Data of PMIx ranks stay on their node, so all ranks must be here.
-    fn serves_pmix(&mut self) -> bool {
+    pub(super) fn serves_pmix(&mut self) -> bool {
         self.nodes.is_none()
             && self.core.board().is_none()
             && self.plan.options.sandbox.is_none()
