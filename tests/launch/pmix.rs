@@ -293,7 +293,7 @@ fn a_get_ends_with_the_rank_that_it_waits_for() {
 fn a_commit_over_a_limit_ends_the_job() {
     for (options, len, limit) in [
         ("--limit commit-bytes=1000", 1100, "limit commit-bytes (1000) is used up"),
-        ("--limit kvs-bytes=4096", 3000, "kvs-bytes"),
+        ("--limit kvs-bytes=2048", 3000, "kvs-bytes"),
     ] {
         let Some(mut job) = Job::start::<1>(options) else { return };
         let mut client = job.join(0);

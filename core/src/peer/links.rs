@@ -113,6 +113,16 @@ impl<'s> Links<'s> {
         self.slots[..self.count].iter().position(child).map_or(0, |at| 1 << at)
     }
 
+    /// Returns the index of the link on the way to a node. Returns `None` for this node.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn towards(&self, node: u32) -> Option<usize> {
+        match self.below(node) {
+            _ if node == self.node => None,
+            0 => self.have_parent().then_some(0),
+            link => Some(link.trailing_zeros() as usize),
+        }
+    }
+
     /// Returns the index of the link to a neighbour.
     pub(crate) fn to(&self, node: u32) -> Option<usize> {
         self.slots[..self.count].iter().position(|link| link.node == node)

@@ -6,12 +6,13 @@
 //! | [`Head::Arrive`], [`Head::Release`] of a group | its members: a bit a rank from the lowest of the first byte on, without zero bytes at the end |
 //! | [`Head::Arrive`], [`Head::Release`] of a fence or ring | nothing |
 //! | [`Head::Exits`] | ranks: job, rank, exit, whether it had initialized, and whether it failed, concatenated |
+//! | [`Head::Get`] | nothing |
 //!
 //! The host delimits messages, and keeps those of one link in order.
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::JobId;
+use crate::ids::{JobId, Rank};
 use crate::trace::Exit;
 
 /// Reference to a job in messages. The number alone may belong to another job when the message arrives.
@@ -30,8 +31,8 @@ pub enum Head {
     Records {
         /// The job.
         job: JobRef,
-        /// Whether they are contributions to a ring. Otherwise they belong to the key-value space.
-        ring: bool,
+        /// Their kind.
+        of: RecordKind,
     },
     /// Arrival, to the parent: the collective is complete in the child's subtree.
     Arrive {
@@ -39,6 +40,8 @@ pub enum Head {
         job: JobRef,
         /// The collective.
         at: Collective,
+        /// Whether records travel with it. Those of the child's subtree have been sent before it.
+        collects: bool,
     },
     /// Release, to a child: the collective is complete on all nodes.
     Release {
@@ -46,9 +49,29 @@ pub enum Head {
         job: JobRef,
         /// The collective.
         at: Collective,
+        /// Whether records travel with it. Those of the other nodes have been sent before it.
+        collects: bool,
     },
     /// Exits of processes, and losses of ranks that are cut off from PMI.
     Exits,
+    /// Request for the data of a PMIx rank, towards its node. [`Head::Records`] follow when the rank has put data.
+    Get {
+        /// The job.
+        job: JobRef,
+        /// The rank.
+        rank: Rank,
+    },
+}
+
+/// Kind of the records in [`Head::Records`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RecordKind {
+    /// Pairs of the key-value space.
+    Pair,
+    /// Contributions to a ring.
+    Ring,
+    /// Data that PMIx ranks have put for other nodes. The key is the rank and a scope.
+    Commit,
 }
 
 /// Collective in which ranks wait for each other.
@@ -163,7 +186,7 @@ mod tests {
     #[test]
     fn a_message_comes_out_as_it_went_in() {
         let mut buf = [0; 64];
-        let head = Head::Records { job: JOB, ring: false };
+        let head = Head::Records { job: JOB, of: RecordKind::Pair };
         let items = [Item { rank: 300, key: b"k", value: b"" }, Item { rank: 0, key: b"key", value: b"v" }];
         let mut writer = Writer::new(&mut buf, head).unwrap();
         assert!(items.iter().all(|item| writer.push(item)));
@@ -179,7 +202,7 @@ mod tests {
     #[test]
     fn sets_of_ranks_end_with_their_last_member() {
         let mut buf = [0; 64];
-        let head = Head::Arrive { job: JOB, at: Collective::Group(7) };
+        let head = Head::Arrive { job: JOB, at: Collective::Group(7), collects: true };
         for (set, len, ranks) in [
             (&[0u32, 0][..], 0, &[][..]),
             (&[1 << 31 | 2, 0], 4, &[1, 31]),
@@ -191,7 +214,7 @@ mod tests {
             let (_, body) = split(writer.finish()).unwrap();
             assert_eq!((body.len(), members(body).collect::<Vec<_>>()), (len, ranks.to_vec()));
         }
-        assert!(!Writer::new(&mut buf[..6], head).unwrap().push_set(&[0, 1]));
+        assert!(!Writer::new(&mut buf[..7], head).unwrap().push_set(&[0, 1]));
         assert!(Writer::new(&mut buf[..2], head).is_none());
     }
 }

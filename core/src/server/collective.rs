@@ -34,15 +34,22 @@ use crate::wire::{Group, Members, Text};
 pub(super) const RING_COUNT: u8 = b'c';
 
 impl Server<'_> {
-    /// Step 1: a rank arrives in the fence of its job.
+    /// Step 1: a rank arrives in the fence of its job. Records travel with the fence if it `collects`.
     #[inline]
-    pub(super) fn fence(&mut self, now: Time, requester: Requester) -> Result<ReplyState, Refusal> {
+    pub(super) fn fence(
+        &mut self,
+        now: Time,
+        requester: Requester,
+        collects: bool,
+    ) -> Result<ReplyState, Refusal> {
         self.check_included(requester)?;
         let RankSlot { in_fence, .. } = &mut self.ranks[requester.index];
         if core::mem::replace(in_fence, true) {
             return Err(Refusal::InFence);
         }
-        self.jobs[requester.job.index()].fence.arrive(now);
+        let job = &mut self.jobs[requester.job.index()];
+        job.fence.arrive(now);
+        job.fence_tracker.collects |= collects;
         Ok(ReplyState::Fence)
     }
 
@@ -64,6 +71,7 @@ impl Server<'_> {
             Members::Node => groups.arrive(job, size, (0..size).filter(here), tag, rank, route, now)?,
             Members::Ranks(list) => groups.arrive(job, size, list.iter(), tag, rank, route, now)?,
         };
+        groups.collect(group, true);
         Ok(ReplyState::GroupFence { group, tag })
     }
 
@@ -75,12 +83,14 @@ impl Server<'_> {
         requester: Requester,
         members: impl Iterator<Item = u32>,
         tag: u32,
+        collects: bool,
     ) -> Result<ReplyState, Refusal> {
         self.check_included(requester)?;
         let Server { jobs, ranks, links, groups, .. } = self;
         let state = &jobs[requester.job.index()];
         let route = |rank: u32| route(state, ranks, links, rank);
         let group = groups.arrive(requester.job, state.size, members, tag, requester.rank.0, route, now)?;
+        groups.collect(group, collects);
         Ok(ReplyState::GroupFence { group, tag })
     }
 
@@ -123,7 +133,9 @@ impl Server<'_> {
             self.store(requester, Kind::Ring, Text::plain(&count_key), Some(Text::plain(&counted)))?;
         }
         self.ranks[requester.index].ring = Some(RingPart { count, left: to_left, right: to_right });
-        self.jobs[requester.job.index()].ring += 1;
+        let job = &mut self.jobs[requester.job.index()];
+        job.ring += 1;
+        job.ring_tracker.collects = true;
         Ok(ReplyState::Ring)
     }
 
@@ -174,9 +186,9 @@ impl Server<'_> {
         if alone || !self.links.have_parent() {
             return true;
         }
-        let pending = FanIn::Pending(self.kvs.written());
+        let log = self.kvs.written();
         if let Some(tracker) = self.tracker_mut(job, at, group) {
-            tracker.fan_in = pending;
+            tracker.fan_in = FanIn::Pending(tracker.preceding(log));
         }
         self.links.wake(1);
         false
@@ -188,6 +200,7 @@ impl Server<'_> {
         link: u64,
         job: JobId,
         at: Collective,
+        collects: bool,
         body: &[u8],
     ) -> Result<(), Fault> {
         if let Collective::Group(tag) = at {
@@ -202,6 +215,7 @@ impl Server<'_> {
             let route = |rank: u32| route(state, ranks, links, rank);
             let joined = groups.arrive_below(job, size, members, tag, link, route);
             let group = joined.map_err(|why| self.fault(why, Fault::BadPeer))?;
+            self.groups.collect(group, collects);
             self.check_group(job, group);
             return Ok(());
         }
@@ -211,6 +225,7 @@ impl Server<'_> {
             return Err(Fault::BadPeer);
         }
         tracker.arrived |= link;
+        tracker.collects |= collects;
         if at == Collective::Ring {
             self.check_ring(job)
         } else {
@@ -289,28 +304,42 @@ impl Server<'_> {
 
     /// Step 5: marks the release as pending for all children, after the log as it is now.
     pub(super) fn fan_out(&mut self, job: JobId, at: Collective) {
-        let children = self.links.children();
-        let release = Tracker { fan_out: children, fan_out_log: self.kvs.written(), ..Tracker::NONE };
+        let (children, log) = (self.links.children(), self.kvs.written());
         if let Some(tracker) = self.tracker_mut(job, at, None) {
-            *tracker = release;
+            let fan_out_log = tracker.preceding(log);
+            *tracker = Tracker { fan_out: children, fan_out_log, ..Tracker::NONE };
         }
         self.links.wake(children);
     }
 
     /// Step 5, at a child: the collective is complete on all nodes.
-    pub(super) fn receive_release(&mut self, job: JobId, at: Collective, body: &[u8]) -> Result<(), Fault> {
-        let state = &self.jobs[job.index()];
+    pub(super) fn receive_release(
+        &mut self,
+        job: JobId,
+        at: Collective,
+        collects: bool,
+        body: &[u8],
+    ) -> Result<(), Fault> {
+        let state = &mut self.jobs[job.index()];
         // A node without waiting ranks gets the release too, because of the records before it.
         let known = |tracker: Tracker, arrived: u32| {
             tracker.fan_in == FanIn::Sent || (arrived == 0 && tracker.arrived == 0)
         };
         match at {
-            Collective::Fence if known(state.fence_tracker, state.fence.arrived) => self.release_fence(job),
-            Collective::Ring if known(state.ring_tracker, state.ring) => self.release_ring(job),
+            Collective::Fence if known(state.fence_tracker, state.fence.arrived) => {
+                state.fence_tracker.collects |= collects;
+                self.release_fence(job);
+            }
+            Collective::Ring if known(state.ring_tracker, state.ring) => {
+                state.ring_tracker.collects |= collects;
+                self.release_ring(job);
+            }
             Collective::Group(tag) => {
                 let find_awaiting_release =
                     self.groups.find_awaiting_release(job, state.size, message::members(body), tag);
-                self.release_group(job, find_awaiting_release.map_err(|_| Fault::BadPeer)?);
+                let group = find_awaiting_release.map_err(|_| Fault::BadPeer)?;
+                self.groups.collect(group, collects);
+                self.release_group(job, group);
             }
             Collective::Fence | Collective::Ring => return Err(Fault::BadPeer),
         }

@@ -173,7 +173,7 @@ impl Server<'_> {
                     return self.put(requester, kvs, key, value).map(ReplyState::Ready);
                 }
                 Command::Get { kvs, key } => return self.get(requester, kvs, key).map(ReplyState::Ready),
-                Command::Fence { group: None } => return self.fence(now, requester),
+                Command::Fence { group: None } => return self.fence(now, requester, true),
                 _ => {}
             }
         }

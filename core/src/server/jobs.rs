@@ -170,6 +170,7 @@ impl Server<'_> {
             self.end_gets_of(job, None);
             self.drop_events_of(job);
         }
+        self.modex.forget(self.jobs[job.index()].slots());
         self.groups.forget(job);
         self.psets.forget(job);
         self.connections.forget(job);

@@ -41,6 +41,7 @@ use crate::store::{Log, Ready, log};
 use crate::tables::connect::Connections;
 use crate::tables::fence::Groups;
 use crate::tables::kvs::{Kind, Kvs};
+use crate::tables::modex::Modex;
 use crate::tables::names::Names;
 use crate::tables::psets::Psets;
 use crate::tables::upcalls::Upcalls;
@@ -112,6 +113,8 @@ pub struct Server<'s> {
     psets: Psets<'s>,
     connections: Connections<'s>,
     links: Links<'s>,
+    /// Requests for data of PMIx ranks on other nodes.
+    modex: Modex<'s>,
     /// Processes that have exited so far.
     exits: u32,
     /// Connections with an output that are not blocked.
@@ -168,7 +171,8 @@ impl<'s> Server<'s> {
         conns.fill(Conn::default());
         let (ready, bits) = bits.split_at_mut(Ready::words(limits.conns));
         let (group_sets, bits) = bits.split_at_mut(Groups::words(limits.groups, limits.ranks));
-        let (pset_sets, rows) = bits.split_at_mut(Psets::words(limits.psets, limits.ranks));
+        let (pset_sets, bits) = bits.split_at_mut(Psets::words(limits.psets, limits.ranks));
+        let (asked, rows) = bits.split_at_mut(Modex::words(limits.links, limits.ranks));
         Ok(Server {
             limits,
             jobs,
@@ -181,6 +185,7 @@ impl<'s> Server<'s> {
             psets: Psets::new(psets, pset_sets, limits.ranks).ok_or(short_bits)?,
             connections: Connections::new(rows, limits.jobs).ok_or(short_bits)?,
             links: Links::new(links),
+            modex: Modex::new(asked, limits.links, limits.ranks).ok_or(short_bits)?,
             exits: 0,
             ready: Ready::new(ready, limits.conns).ok_or(short_bits)?,
             events_pending: false,
@@ -304,6 +309,7 @@ impl<'s> Server<'s> {
             psets: self.psets.state(),
             connections: self.connections.state(),
             links: self.links.state(),
+            modex: self.modex.state(),
             ends: self.exits,
             turn: self.ready.turn(),
             wake: self.wake,

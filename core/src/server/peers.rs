@@ -9,14 +9,22 @@ use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
 use crate::limits::PEER_MESSAGE_MAX;
 use crate::peer::links::Link;
-use crate::peer::message::{self, ExitReport, Head, Item, JobRef, Writer};
+use crate::peer::message::{self, ExitReport, Head, Item, JobRef, RecordKind, Writer};
 use crate::state::{Job, RankPhase};
+use crate::store::log::Record;
 use crate::tables::kvs::{Kind, Owner};
 use crate::time::Time;
 use crate::trace::Exit;
 
 /// Maximum number of exits in one message.
 const EXITS_MAX: u32 = 192;
+/// Last byte of the keys of data that PMIx ranks have put for other nodes.
+pub(super) const REMOTE: u8 = 2;
+
+/// Returns whether that is the key of data for other nodes.
+fn is_remote(key: &[u8]) -> bool {
+    key.last() == Some(&REMOTE)
+}
 
 impl Server<'_> {
     /// Marks the exit of a process, or the loss of a rank that is cut off from PMI, as pending for all neighbours.
@@ -49,16 +57,22 @@ impl Server<'_> {
         let link = self.links.get(at)?;
         let (bit, up) = (1 << at, link.up);
         let Some((due, job, collective, group)) = self.next_collective(bit, up) else {
+            // Data of a rank are sent before its exit.
+            #[cfg(feature = "pmix")]
+            if let Some(len) = self.write_modex(at, buf) {
+                return Some(len);
+            }
             return self.write_exits(at, buf);
         };
         if let Some(len) = self.write_records(at, due, buf) {
             return Some(len);
         }
         let whose = self.jobs[job.index()].reference(job);
+        let collects = due > 0;
         let head = if up {
-            Head::Arrive { job: whose, at: collective }
+            Head::Arrive { job: whose, at: collective, collects }
         } else {
-            Head::Release { job: whose, at: collective }
+            Head::Release { job: whose, at: collective, collects }
         };
         let mut writer = Writer::new(buf, head)?;
         if let Some(group) = group
@@ -86,7 +100,7 @@ impl Server<'_> {
         let mut buf = Some(buf);
         while cursor < due {
             let Some((record, next)) = self.kvs.step(cursor) else { break };
-            if let Some((head, rank)) = self.head_for(&link, record.space, record.owner)
+            if let Some((head, rank)) = self.head_for(&link, &record)
                 && !record.wanted
             {
                 let item = Item { rank, key: record.key, value: record.value };
@@ -114,7 +128,8 @@ impl Server<'_> {
     }
 
     /// Returns the head and the rank of a record, or `None` if it is not sent over this link.
-    fn head_for(&self, link: &Link, space: u32, owner: u32) -> Option<(Head, u32)> {
+    fn head_for(&self, link: &Link, record: &Record<'_>) -> Option<(Head, u32)> {
+        let Record { space, owner, key, .. } = *record;
         let origin = self.ranks.get(owner as usize)?.node;
         if !link.carries(origin) {
             return None;
@@ -122,9 +137,13 @@ impl Server<'_> {
         let slots = |job: &Job| job.slots().contains(&(owner as usize));
         let of = |(_, job): &(u32, &Job)| !job.name.is_empty() && slots(job);
         let (id, job) = (0u32..).zip(&*self.jobs).find(of)?;
-        let ring = job.spaces.is(Kind::Ring, space);
-        let head = Head::Records { job: job.reference(JobId(id)), ring };
-        (ring || job.spaces.is(Kind::Kvs, space)).then(|| (head, owner - job.first))
+        let of = match () {
+            () if job.spaces.is(Kind::Kvs, space) => RecordKind::Pair,
+            () if job.spaces.is(Kind::Ring, space) => RecordKind::Ring,
+            () if job.spaces.is(Kind::Commit, space) && is_remote(key) => RecordKind::Commit,
+            () => return None,
+        };
+        Some((Head::Records { job: job.reference(JobId(id)), of }, owner - job.first))
     }
 
     /// Writes exits that the neighbour has not been sent.
@@ -171,18 +190,25 @@ impl Server<'_> {
         match head {
             Head::Exits => self.receive_exits(now, &link, body),
             // The job may be deregistered here before the sender's host deregisters it.
-            Head::Records { job, .. } | Head::Arrive { job, .. } | Head::Release { job, .. }
+            Head::Records { job, .. }
+            | Head::Arrive { job, .. }
+            | Head::Release { job, .. }
+            | Head::Get { job, .. }
                 if !self.is_current(job) =>
             {
                 Ok(())
             }
-            Head::Records { job, ring } => self.receive_records(&link, job.job, ring, body),
-            Head::Arrive { job, at: collective } if !link.up => {
-                self.receive_arrival(1 << at, job.job, collective, body)
+            Head::Records { job, of } => self.receive_records(&link, job.job, of, body),
+            Head::Arrive { job, at: collective, collects } if !link.up => {
+                self.receive_arrival(1 << at, job.job, collective, collects, body)
             }
-            Head::Release { job, at: collective } if link.up => {
-                self.receive_release(job.job, collective, body)
+            Head::Release { job, at: collective, collects } if link.up => {
+                self.receive_release(job.job, collective, collects, body)
             }
+            #[cfg(feature = "pmix")]
+            Head::Get { job, rank } => self.receive_get(at, job.job, rank),
+            #[cfg(not(feature = "pmix"))]
+            Head::Get { .. } => Err(Fault::BadPeer),
             Head::Arrive { .. } | Head::Release { .. } => Err(Fault::BadPeer),
         }
     }
@@ -198,25 +224,46 @@ impl Server<'_> {
         if link.carries(self.ranks[slot].node) { Err(Fault::BadPeer) } else { Ok(slot) }
     }
 
-    fn receive_records(&mut self, link: &Link, job: JobId, ring: bool, body: &[u8]) -> Result<(), Fault> {
+    fn receive_records(&mut self, link: &Link, job: JobId, of: RecordKind, body: &[u8]) -> Result<(), Fault> {
         for item in message::parts::<Item<'_>>(body) {
             let item = item.ok_or(Fault::BadPeer)?;
             self.remote_slot(link, job, item.rank)?;
-            if ring && item.key.strip_prefix(&item.rank.to_le_bytes()).is_none_or(|side| side.len() != 1) {
+            // Keys of both begin with the rank and end with one more byte.
+            let detail = || item.key.strip_prefix(&item.rank.to_le_bytes());
+            let is_sound = match of {
+                RecordKind::Pair => true,
+                RecordKind::Ring => detail().is_some_and(|side| side.len() == 1),
+                RecordKind::Commit => detail() == Some(&[REMOTE]),
+            };
+            if !is_sound {
                 return Err(Fault::BadPeer);
             }
         }
         let items = || message::parts::<Item<'_>>(body).flatten();
         let state = &self.jobs[job.index()];
-        let space = (state.spaces, if ring { Kind::Ring } else { Kind::Kvs });
+        let kind = match of {
+            RecordKind::Pair => Kind::Kvs,
+            RecordKind::Ring => Kind::Ring,
+            RecordKind::Commit => Kind::Commit,
+        };
+        let space = (state.spaces, kind);
         let quota = state.quota;
         let lengths = items().map(|item| (item.key, item.value.len()));
         self.kvs.room_for_copies(space, lengths).map_err(|why| self.fault(why, Fault::BadPeer))?;
         for Item { rank, key, value } in items() {
             let index = self.remote_slot(link, job, rank)?;
+            // Data may come by a fence and at the request of this node.
+            #[cfg(feature = "pmix")]
+            if of == RecordKind::Commit && self.is_known_commit(job, Rank(rank), value) {
+                continue;
+            }
             let owner = Owner { id: index as u32, used: &mut self.ranks[index].used, quota };
             let _ = self.kvs.copy(space, owner, key, value);
-            if ring && key.last() == Some(&RING_COUNT) {
+            #[cfg(feature = "pmix")]
+            if of == RecordKind::Commit {
+                self.received_commit(job, Rank(rank), index);
+            }
+            if of == RecordKind::Ring && key.last() == Some(&RING_COUNT) {
                 self.ranks[index].ring = self.ring_part(job, rank, value);
             }
         }
@@ -249,6 +296,8 @@ impl Server<'_> {
             self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
             self.jobs[job.index()].exited += 1;
             self.report_exit(index);
+            #[cfg(feature = "pmix")]
+            self.end_gets_of(job, Some(Rank(rank)));
             // Collectives do not wait for a rank that was killed alone.
             if cleanup && !dead {
                 self.check_for_lost(now, job);
@@ -262,7 +311,7 @@ impl Server<'_> {
 
 impl Job {
     /// Returns the reference to this job for other nodes.
-    fn reference(&self, job: JobId) -> JobRef {
+    pub(super) fn reference(&self, job: JobId) -> JobRef {
         JobRef { job, name: self.hash }
     }
 }

@@ -97,10 +97,13 @@ impl<'s> Server<'s> {
     /// Reads the links. Only a server on a single node can be restored. It has none.
     fn read_links(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
         let (links, node, tree): (u32, u32, Tree) = (reader.take()?, reader.take()?, reader.take()?);
+        let alone = (links, node, tree.nodes()) == (0, 0, 1);
+        require(alone && self.links.join(node, tree).is_some(), Damage::Nodes)?;
+        reader.fill(self.modex.state_mut())?;
         let exits: u32 = reader.take()?;
         self.exits = exits;
-        let alone = (links, node, tree.nodes()) == (0, 0, 1);
-        require(alone && self.links.join(node, tree).is_some(), Damage::Nodes)
+        let asked = self.modex.state().iter().any(|&word| word != 0);
+        require(!asked, Damage::Nodes)
     }
 
     fn check(&self) -> Result<(), Damage> {

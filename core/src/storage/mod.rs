@@ -29,6 +29,7 @@ use crate::state::{Conn, Job, RankSlot};
 use crate::store::{Ready, log};
 use crate::tables::connect::Connections;
 use crate::tables::fence::{Group, Groups};
+use crate::tables::modex::Modex;
 use crate::tables::names::Name;
 use crate::tables::psets::{Pset, Psets};
 use crate::tables::upcalls::Upcall;
@@ -122,6 +123,7 @@ impl Layout {
             bits: Ready::words(limits.conns)
                 + Groups::words(limits.groups, limits.ranks)
                 + Psets::words(limits.psets, limits.ranks)
+                + Modex::words(limits.links, limits.ranks)
                 + Connections::words(limits.jobs),
         }
     }
@@ -130,7 +132,8 @@ impl Layout {
     pub fn checked(limits: &Limits) -> Option<Layout> {
         let wide = |limit: u32| u128::from(limit);
         let words = |bits: u32| wide(bits.div_ceil(32));
-        let sets = (2 * wide(limits.groups) + 1 + wide(limits.psets) + 1) * words(limits.ranks);
+        let sets = 2 * wide(limits.groups) + 1 + wide(limits.psets) + 1 + 2 * wide(limits.links);
+        let sets = sets * words(limits.ranks);
         // The higher levels of the set of ready connections are together shorter than its lowest level.
         let bits = 2 * words(limits.conns) + 8 + sets + (wide(limits.jobs) + 2) * words(limits.jobs);
         // The number of index slots is rounded up to a power of two, which at most doubles it.

@@ -201,6 +201,13 @@ impl<'s> Groups<'s> {
         Ok(at as u32)
     }
 
+    /// Lets records travel with a group if a part of it `collects`.
+    pub(crate) fn collect(&mut self, at: u32, collects: bool) {
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            slot.tracker.collects |= collects;
+        }
+    }
+
     /// Returns the group of these members that waits for a release by the parent.
     ///
     /// # Errors
@@ -320,7 +327,7 @@ impl<'s> Groups<'s> {
     pub(crate) fn release(&mut self, at: u32, log: u32) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         slot.tracker.fan_out = slot.tracker.arrived;
-        slot.tracker.fan_out_log = log;
+        slot.tracker.fan_out_log = slot.tracker.preceding(log);
         slot.fence = Fence::default();
         slot.released = true;
         self.free_if_sent(at);
@@ -478,6 +485,7 @@ mod tests {
             _ => Route::Parent,
         };
         let at = groups.arrive_below(JOB, 8, 0..5, 4, 0b10, way).unwrap();
+        groups.collect(at, true);
         assert_eq!(groups.arrive_below(JOB, 8, 0..5, 4, 0b10, way), Err(Refusal::InFence));
         assert_eq!(groups.arrive(JOB, 8, 0..5, 4, 0, way, Time(0)), Ok(at));
         assert_eq!(groups.complete(JOB), None);

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Tracker {
     /// Children whose subtree has arrived.
     pub(crate) arrived: u64,
+    /// Whether records travel with the collective.
+    pub(crate) collects: bool,
     /// State of the arrival that is sent to the parent.
     pub(crate) fan_in: FanIn,
     /// Children that the release has not been sent to.
@@ -33,7 +35,7 @@ pub(crate) enum FanIn {
 impl Tracker {
     /// No rank has arrived.
     pub(crate) const NONE: Tracker =
-        Tracker { arrived: 0, fan_in: FanIn::Incomplete, fan_out: 0, fan_out_log: 0 };
+        Tracker { arrived: 0, collects: false, fan_in: FanIn::Incomplete, fan_out: 0, fan_out_log: 0 };
 
     /// Returns whether the collective is complete in this subtree and that has not been acted on: `arrived` of `needed`
     /// local ranks have arrived, and so have all `children`. A collective without any arrival is not complete.
@@ -42,6 +44,11 @@ impl Tracker {
             && (arrived > 0 || self.arrived != 0)
             && arrived >= needed
             && self.arrived & children == children
+    }
+
+    /// Returns the length of the log that precedes its messages, given that of the whole log.
+    pub(crate) fn preceding(&self, log: u32) -> u32 {
+        if self.collects { log } else { 0 }
     }
 
     /// Returns the length of the log that precedes the message pending for `link`, or `None` without such a message.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use hydrant_core::peer::message::{self, Collective, ExitReport, Head, Item, JobRef};
+use hydrant_core::peer::message::{self, Collective, ExitReport, Head, Item, JobRef, RecordKind};
 use hydrant_core::server::{Consumed, Input, JobSpec, Output, Record};
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::{Rank, Time};
@@ -168,20 +168,25 @@ pub(crate) fn of_output(output: &Output<'_>) -> String {
 pub(crate) fn of_peer(bytes: &[u8]) -> String {
     let Some((head, body)) = message::split(bytes) else { return bytes.escape_ascii().to_string() };
     match head {
-        Head::Records { job: JobRef { job, .. }, ring } => {
-            let what = if ring { "ring values of" } else { "put in" };
+        Head::Records { job: JobRef { job, .. }, of } => {
+            let what = match of {
+                RecordKind::Pair => "put in",
+                RecordKind::Ring => "ring values of",
+                RecordKind::Commit => "data of PMIx ranks of",
+            };
             let mut text = format!("{what} job {job}");
             for Item { rank, key, value } in message::parts::<Item<'_>>(body).map_while(|item| item) {
                 let _ = write!(text, ", by rank {rank}: {}={}", key.escape_ascii(), value.escape_ascii());
             }
             text
         }
-        Head::Arrive { job: JobRef { job, .. }, at } => {
+        Head::Arrive { job: JobRef { job, .. }, at, .. } => {
             format!("subtree has arrived at {} of job {job}", of_meeting(at, body))
         }
-        Head::Release { job: JobRef { job, .. }, at } => {
+        Head::Release { job: JobRef { job, .. }, at, .. } => {
             format!("all ranks have arrived at {} of job {job}", of_meeting(at, body))
         }
+        Head::Get { job: JobRef { job, .. }, rank } => format!("asks for data of rank {rank} of job {job}"),
         Head::Exits => {
             let gone = message::parts::<ExitReport>(body).map_while(|gone| gone);
             let gone = gone.map(|ExitReport { job: JobRef { job, .. }, rank, exit, dead, .. }| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Write;
 
-use hydrant_core::peer::message::{self, ExitReport, Head, Item, JobRef};
+use hydrant_core::peer::message::{self, ExitReport, Head, Item, JobRef, RecordKind};
 use hydrant_core::server::{Consumed, Input, Output, Record};
 use hydrant_core::wire::{Framing, next_frame};
 use hydrant_core::{ConnId, JobId, Limit, Rank};
@@ -177,11 +177,17 @@ impl<'w> Table<'w> {
     fn peer(&mut self, node: impl Display, mark: char, bytes: &[u8]) {
         let of = |job, rank| Subject { conn: None, job: Some(job), rank };
         match message::split(bytes) {
-            Some((Head::Records { job: JobRef { job, .. }, ring }, body)) => {
+            Some((Head::Records { job: JobRef { job, .. }, of: kind }, body)) => {
                 let items = || message::parts::<Item<'_>>(body).map_while(|item| item);
-                let what = if ring { "for the ring" } else { "put" };
+                let what = match kind {
+                    RecordKind::Pair => "put",
+                    RecordKind::Ring => "for the ring",
+                    RecordKind::Commit => "of PMIx data",
+                };
                 self.line(of(job, None), mark, format_args!("{node}: {} {what}", pairs(items().count())));
                 for Item { rank, key, value } in items() {
+                    // Keys of PMIx data are a rank and a scope.
+                    let key = if kind == RecordKind::Commit { &[][..] } else { key };
                     let pair = format_args!("  {}={}", key.escape_ascii(), value.escape_ascii());
                     self.line(of(job, Some(Rank(rank))), mark, pair);
                 }
@@ -192,6 +198,9 @@ impl<'w> Table<'w> {
                     let failed = if dead { ", failed" } else { "" };
                     self.line(of(job, Some(Rank(rank))), mark, format_args!("{node}: {exit}{failed}"));
                 }
+            }
+            Some((Head::Get { job, rank }, _)) => {
+                self.line(of(job.job, Some(rank)), mark, format_args!("{node}: {}", of_peer(bytes)));
             }
             Some((Head::Arrive { job, .. } | Head::Release { job, .. }, _)) => {
                 self.line(of(job.job, None), mark, format_args!("{node}: {}", of_peer(bytes)));

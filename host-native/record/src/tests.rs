@@ -247,7 +247,7 @@ fn the_format_is_that_of_its_version() {
         Input::Define { job, name: "p", members: b"0-3" },
         Input::Connected { job, other: JobId(0), connected: true },
         Input::StalledFence { job },
-        Input::Peer { node: 1, bytes: &[1, 2, 7, 0] },
+        Input::Peer { node: 1, bytes: &[1, 2, 7, 0, 1] },
         Input::PeerBlocked { node: 1 },
         Input::PeerWritable { node: 1 },
         Input::RegisterJob(JobSpec::new(job, "k", 4)),

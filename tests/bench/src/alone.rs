@@ -198,4 +198,4 @@ pub(crate) fn rows(counts: &[u32], runs: u32) -> Result<Vec<Row>> {
 
 /// What counts as flat: a hundred times the keys do not fit the cache, and a command may pay for that with a few
 /// misses, but with nothing that grows.
-const FLAT: f64 = 2.0;
+pub(crate) const FLAT: f64 = 2.0;

@@ -1,7 +1,7 @@
 //! Times hydrant beside hydra, with the same client binary and in turns, and beside the floor: the bare system
 //! calls that no process manager can do without. Then the core alone. Ends in one table.
 //!
-//! A figure is the median of its runs. `of hydra` and `of floor` are hydrant's figure divided by theirs.
+//! A figure is the median of its runs. The peer is hydra unless a row names another. `of peer` and `of floor` are hydrant's figure divided by theirs.
 //!
 //! | row | time | floor |
 //! |---|---|---|
@@ -11,8 +11,11 @@
 //! | launch, D daemons | of the whole command, whose ranks join, meet in a fence and leave, over D daemons on this machine: `--bootstrap local`, and hydra's proxies by `-launcher fork`. Not `true`: where some proxies are done before others have begun, hydra 5.0.2 dies of SIGPIPE | - |
 //! | exchange, get, D daemons | as above. Not over PMI-2, whose fence hydra 5.0.2 does not finish over several proxies | - |
 //! | sandbox | of the same with the core as a plugin; of a server's start, the plugin's code compiled or cached; of the exchange and its gets under `hydrant run --sandbox` | the same without the sandbox |
+//! | launch true, PMIx | as `launch true`; the peer is prterun, the `mpirun` of Open MPI 5, here and in the other rows of PMIx | - |
+//! | Init to Finalize; hello | of Open MPI 5: from the first rank's `MPI_Init` to the last rank's return from `MPI_Finalize`; of the whole command | - |
+//! | PMIx exchange, get | commit, fence that collects, all ranks get all values; of that the gets, divided by their number | - |
 //! | libpmi2 get | of a `PMI2_KVS_Get`, as above: over our library, through the memory that hydrant shares with its ranks and through the socket; beside it Slurm's library under hydra 4.0.2, in both rows | - |
-//! | core | of one command of 128 ranks: `handle` and `poll`, message decoded and reply encoded; n is the number of keys stored | - |
+//! | core | of one command of 128 ranks: `handle` and `poll`, message decoded and reply encoded; n is the number of keys stored. PMIx: n is the number of ranks | - |
 //!
 //! The rows of the sandbox are in a build with the feature `sandbox`, and want `hydrant.wasm` where `HYDRANT_WASM` says.
 //!
@@ -28,17 +31,21 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
 
 mod alone;
+mod alone_pmix;
 mod floor;
 mod job;
 mod library;
 mod native;
+mod openmpi;
 mod pmi;
+mod pmix;
 mod rank;
 #[cfg(feature = "sandbox")]
 mod sandboxed;
 mod table;
 
 use native::{Libraries, Plan, Shape};
+use openmpi::{Folder, OpenMpi};
 use pmi::Pmi;
 use table::Table;
 
@@ -75,6 +82,12 @@ struct Arguments {
     /// Slurm's libpmi2, for the same rows: a path, or a name that the system finds
     #[arg(long, default_value = "libpmi2.so.0")]
     slurm_libpmi2: OsString,
+    /// Open MPI 5's folder, for the rows of PMIx [default: peers/openmpi beside the build profile's folder]
+    #[arg(long)]
+    openmpi: Option<PathBuf>,
+    /// tests/clients/mpi_times.c, built by its mpicc [default: `mpi_times` beside this program]
+    #[arg(long)]
+    mpi_times: Option<PathBuf>,
     /// Leave a process manager out
     #[arg(long, value_delimiter = ',', value_enum)]
     without: Vec<Manager>,
@@ -90,13 +103,15 @@ enum Part {
     Pmi2,
     Daemons,
     Libpmi2,
+    Pmix,
     Core,
     #[cfg(feature = "sandbox")]
     Sandbox,
 }
 
 impl Part {
-    const ALL: [Part; 6] = [Part::Launch, Part::Pmi1, Part::Pmi2, Part::Daemons, Part::Libpmi2, Part::Core];
+    const ALL: [Part; 7] =
+        [Part::Launch, Part::Pmi1, Part::Pmi2, Part::Daemons, Part::Libpmi2, Part::Pmix, Part::Core];
 }
 
 /// Numbers of ranks unless others are asked for, of jobs without daemons.
@@ -123,6 +138,13 @@ enum Role {
         /// Join the job, meet the others and leave, without an exchange
         #[arg(long, conflicts_with = "echo")]
         guest: bool,
+    },
+    /// Is a rank of a measured job of PMIx clients
+    #[command(hide = true)]
+    RankPmix {
+        /// The number of ranks
+        #[arg(long)]
+        size: u32,
     },
     /// Is a rank of a job over a libpmi2
     #[command(hide = true)]
@@ -151,6 +173,7 @@ fn main() -> ExitCode {
         Some(Role::Rank { pmi, guest: true, .. }) => rank::guest(*pmi),
         Some(Role::Rank { pmi, echo: false, .. }) => rank::under_manager(*pmi),
         Some(Role::Rank { pmi, echo: true, .. }) => rank::under_echo(*pmi),
+        Some(Role::RankPmix { size }) => pmix::under_manager(*size),
         Some(Role::Libpmi2 { library, passes, socket }) => library::under_manager(library, *socket, *passes),
         Some(Role::Spawn { count, program }) => floor::spawn_loop(*count, program),
         None => measure(arguments),
@@ -180,6 +203,7 @@ fn measure(mut arguments: Arguments) -> Result<()> {
         limit: Duration::from_secs(arguments.limit),
         failures: Cell::new(0),
     };
+    let openmpi = arguments.rows.contains(&Part::Pmix).then(|| open_mpi(&arguments)).transpose()?;
     let mut rows = Vec::new();
     for &part in &arguments.rows {
         for shape in shapes(&arguments, part) {
@@ -193,7 +217,13 @@ fn measure(mut arguments: Arguments) -> Result<()> {
                     rows.extend(plan.exchange(shape, Pmi::V1));
                 }
                 Part::Libpmi2 => rows.extend(plan.library_gets(shape)),
-                Part::Core => rows.extend(plan.noted(alone::rows(keys, plan.runs)).into_iter().flatten()),
+                Part::Pmix => {
+                    rows.extend(openmpi.iter().flat_map(|openmpi| openmpi::rows(&plan, openmpi, shape)))
+                }
+                Part::Core => {
+                    rows.extend(plan.noted(alone::rows(keys, plan.runs)).into_iter().flatten());
+                    rows.extend(plan.noted(alone_pmix::rows(plan.runs)).into_iter().flatten());
+                }
                 #[cfg(feature = "sandbox")]
                 Part::Sandbox => rows.extend(sandboxed::rows(&plan, keys, shape)),
             }
@@ -217,6 +247,7 @@ fn shapes(arguments: &Arguments, part: Part) -> Vec<Shape> {
         #[cfg(feature = "sandbox")]
         Part::Sandbox => [vec![Shape::NONE], of(&RANKS, 0)].concat(),
         Part::Daemons => arguments.daemons.iter().flat_map(|&daemons| of(&[64, 128], daemons)).collect(),
+        Part::Pmix => of(&[2, 16, 64], 0),
         Part::Launch | Part::Pmi1 | Part::Pmi2 | Part::Libpmi2 => of(&RANKS, 0),
     }
 }
@@ -258,6 +289,20 @@ fn libraries(arguments: &Arguments) -> Result<Libraries> {
         ensure!(loads, "{shown} cannot be loaded: {advice}, or give --slurm-libpmi2");
     }
     Ok(Libraries { own, hydra4: hydra4.clone(), slurm: slurm_libpmi2.clone() })
+}
+
+/// Open MPI 5, and the program that it runs.
+fn open_mpi(arguments: &Arguments) -> Result<OpenMpi> {
+    let own = std::env::current_exe()?;
+    let installed = || own.parent()?.parent().map(|target| target.join("peers/openmpi"));
+    let mpirun =
+        arguments.openmpi.clone().or_else(installed).context("no folder for peers")?.join("bin/mpirun");
+    let times = arguments.mpi_times.clone().unwrap_or_else(|| own.with_file_name("mpi_times"));
+    for path in [&mpirun, &times] {
+        let advice = "run tests/bench/run, which sees to it, or leave the row out by --rows";
+        ensure!(path.exists(), "{} is not there: {advice}", path.display());
+    }
+    Ok(OpenMpi { mpirun, times, folder: Folder::new()? })
 }
 
 fn hydra(arguments: &Arguments) -> Result<Option<PathBuf>> {

@@ -100,9 +100,10 @@ impl std::fmt::Display for Shape {
 
 /// The times of those who take part in a turn.
 #[derive(Default)]
-struct Columns {
-    hydrant: Samples,
-    hydra: Samples,
+pub(crate) struct Columns {
+    pub(crate) hydrant: Samples,
+    /// hydra, or prterun.
+    pub(crate) peer: Samples,
     floor: Samples,
 }
 
@@ -113,10 +114,15 @@ impl Columns {
             n: shape.ranks,
             unit,
             hydrant: self.hydrant.median(),
-            hydra: self.hydra.median(),
+            peer: self.peer.median(),
             floor: self.floor.median(),
             target: (shape.ranks == TARGET_RANKS && shape.alone()).then_some(target),
         }
+    }
+
+    /// A row whose target is the same for all sizes.
+    pub(crate) fn plain(&self, what: &str, shape: Shape, unit: &'static str, target: Option<Target>) -> Row {
+        Row { target, ..self.row(what, shape, unit, Target::AtMost(0.0)) }
     }
 }
 
@@ -162,8 +168,8 @@ impl Plan {
             if let Some(mut command) = self.hydrant(shape).filter(|_| !columns.hydrant.failed()) {
                 columns.hydrant.push_if(time(&mut command));
             }
-            if let Some(mut command) = self.hydra(shape).filter(|_| !columns.hydra.failed()) {
-                columns.hydra.push_if(time(&mut command));
+            if let Some(mut command) = self.hydra(shape).filter(|_| !columns.peer.failed()) {
+                columns.peer.push_if(time(&mut command));
             }
             if shape.alone()
                 && let Some(own) = self.noted(own()).filter(|_| !columns.floor.failed())
@@ -186,18 +192,18 @@ impl Plan {
             if let Some(command) = self.hydrant(shape).filter(|_| !get.hydrant.failed()) {
                 push(&mut exchange.hydrant, &mut get.hydrant, self.noted(self.job(command, pmi)));
             }
-            if let Some(command) = self.hydra(shape).filter(|_| !get.hydra.failed()) {
-                push(&mut exchange.hydra, &mut get.hydra, self.noted(self.job(command, pmi)));
+            if let Some(command) = self.hydra(shape).filter(|_| !get.peer.failed()) {
+                push(&mut exchange.peer, &mut get.peer, self.noted(self.job(command, pmi)));
             }
             if shape.alone() && !get.floor.failed() {
                 let echo = floor::echo(shape.ranks, pmi, self.limit);
                 push(&mut exchange.floor, &mut get.floor, self.noted(echo));
             }
         }
-        let of_hydra = Target::OfHydra(if pmi == Pmi::V1 { 0.7 } else { 0.35 });
+        let of_peer = Target::OfPeer(if pmi == Pmi::V1 { 0.7 } else { 0.35 });
         let name = pmi.name();
         [
-            exchange.row(&format!("PMI-{name} exchange"), shape, "ms", of_hydra),
+            exchange.row(&format!("PMI-{name} exchange"), shape, "ms", of_peer),
             get.row(&format!("PMI-{name} get"), shape, "us", Target::OfFloor(1.2)),
         ]
     }
@@ -220,18 +226,18 @@ impl Plan {
             if let Some(command) = self.hydrant(shape).filter(|_| !socket.hydrant.failed()) {
                 socket.hydrant.push_if(time(command, own.as_os_str(), 1, &["--socket"]));
             }
-            if self.hydra.is_some() && !memory.hydra.failed() {
+            if self.hydra.is_some() && !memory.peer.failed() {
                 let mut command = Command::new(hydra4);
                 command.args(["-n", &ranks.to_string()]);
                 let slurms = time(command, slurm, 1, &[]);
-                memory.hydra.push_if(slurms);
-                socket.hydra.push_if(slurms);
+                memory.peer.push_if(slurms);
+                socket.peer.push_if(slurms);
             }
         }
         let row = |columns: Columns, how: &str, target| {
             columns.row(&format!("libpmi2 get, {how}"), shape, "us", target)
         };
-        [row(memory, "memory", Target::OfHydra(0.02)), row(socket, "socket", Target::OfHydra(1.0))]
+        [row(memory, "memory", Target::OfPeer(0.02)), row(socket, "socket", Target::OfPeer(1.0))]
     }
 
     fn library_job(
@@ -251,7 +257,7 @@ impl Plan {
     }
 
     /// Runs a job and reads what it measured.
-    fn moments(&self, command: &mut Command) -> Result<Moments> {
+    pub(crate) fn moments(&self, command: &mut Command) -> Result<Moments> {
         let finished = run(command, self.limit)?;
         let moments: Moments =
             finished.stdout.parse().with_context(|| format!("what {command:?} printed"))?;
@@ -261,6 +267,6 @@ impl Plan {
 }
 
 /// This program, which is the measured one too.
-fn own() -> Result<PathBuf> {
+pub(crate) fn own() -> Result<PathBuf> {
     std::env::current_exe().context("the bench's own path")
 }

@@ -108,7 +108,10 @@ fn server() -> Result<File> {
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-fn number<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(variable: &str) -> Result<T> {
+/// Reads a number from the environment.
+pub(crate) fn number<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
+    variable: &str,
+) -> Result<T> {
     let text =
         std::env::var(variable).with_context(|| format!("{variable}: not started by a process manager"))?;
     text.parse().with_context(|| format!("{variable} is {text:?}"))

@@ -45,8 +45,8 @@ impl Samples {
 pub(crate) enum Target {
     /// At most so many times the floor.
     OfFloor(f64),
-    /// At most so many times hydra.
-    OfHydra(f64),
+    /// At most so many times the other process manager.
+    OfPeer(f64),
     /// At most so much, in the row's unit.
     AtMost(f64),
 }
@@ -61,7 +61,8 @@ pub(crate) struct Row {
     /// The unit of the figures.
     pub(crate) unit: &'static str,
     pub(crate) hydrant: Option<f64>,
-    pub(crate) hydra: Option<f64>,
+    /// The other process manager: hydra, or prterun in rows of PMIx.
+    pub(crate) peer: Option<f64>,
     pub(crate) floor: Option<f64>,
     pub(crate) target: Option<Target>,
 }
@@ -72,7 +73,7 @@ impl Row {
         let hydrant = self.hydrant?;
         Some(match self.target? {
             Target::OfFloor(most) => hydrant <= most * self.floor?,
-            Target::OfHydra(most) => hydrant <= most * self.hydra?,
+            Target::OfPeer(most) => hydrant <= most * self.peer?,
             Target::AtMost(most) => hydrant <= most,
         })
     }
@@ -92,7 +93,7 @@ impl Row {
             };
             match target {
                 Target::OfFloor(most) => format!("<= {most:.2} floor: {verdict}"),
-                Target::OfHydra(most) => format!("<= {most:.2} hydra: {verdict}"),
+                Target::OfPeer(most) => format!("<= {most:.2} peer: {verdict}"),
                 Target::AtMost(most) => format!("<= {most} {}: {verdict}", self.unit),
             }
         });
@@ -101,9 +102,9 @@ impl Row {
             self.n.to_string(),
             self.unit.into(),
             figure(self.hydrant),
-            figure(self.hydra),
+            figure(self.peer),
             figure(self.floor),
-            ratio(self.hydrant, self.hydra),
+            ratio(self.hydrant, self.peer),
             ratio(self.hydrant, self.floor),
             target,
         ]
@@ -111,7 +112,7 @@ impl Row {
 }
 
 const HEAD: [&str; 9] =
-    ["measured", "n", "unit", "hydrant", "hydra", "floor", "of hydra", "of floor", "target"];
+    ["measured", "n", "unit", "hydrant", "peer", "floor", "of peer", "of floor", "target"];
 
 /// The rows in aligned columns.
 pub(crate) struct Table<'a>(pub(crate) &'a [Row]);
@@ -157,11 +158,11 @@ mod tests {
 
     #[test]
     fn targets_compare_with_what_they_name() {
-        let row = Row { hydrant: Some(11.0), hydra: Some(20.0), floor: Some(10.0), ..Row::default() };
+        let row = Row { hydrant: Some(11.0), peer: Some(20.0), floor: Some(10.0), ..Row::default() };
         let met = |target| Row { target: Some(target), ..row.clone() }.met();
         assert_eq!(met(Target::OfFloor(1.1)), Some(true));
         assert_eq!(met(Target::OfFloor(1.0)), Some(false));
-        assert_eq!(met(Target::OfHydra(0.5)), Some(false));
+        assert_eq!(met(Target::OfPeer(0.5)), Some(false));
         assert_eq!(met(Target::AtMost(11.0)), Some(true));
         assert_eq!(Row { floor: None, target: Some(Target::OfFloor(1.0)), ..row }.met(), None);
     }

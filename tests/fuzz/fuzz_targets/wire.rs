@@ -50,7 +50,7 @@ fn pmix_messages(integers: Integers, mut bytes: &[u8]) {
 /// Reads the lists of a command to their ends.
 fn walk(integers: Integers, command: &pmix::Command<'_>) {
     match command {
-        pmix::Command::Fence { procs } => drop(procs.iter().count()),
+        pmix::Command::Fence { procs, .. } => drop(procs.iter().count()),
         pmix::Command::Get { infos, .. } => drop(infos.iter().count()),
         pmix::Command::Commit(commit) => {
             for data in [commit.local, commit.remote] {

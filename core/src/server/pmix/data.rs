@@ -2,6 +2,7 @@
 
 use super::super::Server;
 use super::super::dispatch::Requester;
+use super::super::peers::REMOTE;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::Limit;
@@ -27,17 +28,13 @@ const JOB_KEYS: [&[u8]; 7] = [
     b"pmix.num.nodes",
 ];
 
-/// Which processes data are for.
-#[derive(Clone, Copy)]
-enum Scope {
-    Local = 1,
-    Remote = 2,
-}
+/// Scope of data for processes of the rank's node.
+const LOCAL: u8 = 1;
 
-/// Returns the key of a rank's data.
-fn key_of(rank: Rank, scope: Scope) -> [u8; 5] {
+/// Returns the key of a rank's data in a scope.
+pub(super) fn key_of(rank: Rank, scope: u8) -> [u8; 5] {
     let [a, b, c, d] = rank.0.to_le_bytes();
-    [a, b, c, d, scope as u8]
+    [a, b, c, d, scope]
 }
 
 /// Returns the first byte of stored data, which names the encoding of their integers.
@@ -54,7 +51,7 @@ impl Server<'_> {
         commit: &Commit<'_>,
     ) -> Result<(), Refusal> {
         let limit = self.limits.commit_bytes;
-        let both = [(Scope::Local, commit.local), (Scope::Remote, commit.remote)];
+        let both = [(LOCAL, commit.local), (REMOTE, commit.remote)];
         if both.iter().any(|(_, data)| data.len() > limit as usize) {
             return Err(Refusal::Full(Limit::CommitBytes, limit));
         }
@@ -74,18 +71,37 @@ impl Server<'_> {
             let owner = Owner { id: requester.index as u32, used, quota };
             self.kvs.put(space, Some(owner), &keys[at], Some([&mark[..], both[at].1].into_iter()))?;
         }
+        if changed[1] {
+            self.offer(requester.index);
+        }
+        self.answer_gets(requester.job, requester.rank);
+        Ok(())
+    }
+
+    /// Answers the gets that wait for data of a rank, if they contain the key.
+    pub(in super::super) fn answer_gets(&mut self, job: JobId, rank: Rank) {
         if self.gets > 0 {
             self.end_gets(|server, get| {
-                (get.job == requester.job && get.rank == requester.rank)
+                (get.job == job && get.rank == rank)
                     .then(|| server.data_of(get.node, get.integers, get.job, get.rank, get.key))
                     .flatten()
             });
         }
-        Ok(())
+    }
+
+    /// Returns whether that is the newest data of a rank for other nodes.
+    pub(in super::super) fn is_known_commit(&self, job: JobId, rank: Rank, value: &[u8]) -> bool {
+        self.committed(job, rank, REMOTE).is_some_and(|(_, stored)| stored == value)
+    }
+
+    /// New data of a rank of another node are stored.
+    pub(in super::super) fn received_commit(&mut self, job: JobId, rank: Rank, slot: usize) {
+        self.offer(slot);
+        self.answer_gets(job, rank);
     }
 
     /// Returns the offset and the value of a rank's data.
-    fn committed(&self, job: JobId, rank: Rank, scope: Scope) -> Option<(u32, &[u8])> {
+    fn committed(&self, job: JobId, rank: Rank, scope: u8) -> Option<(u32, &[u8])> {
         let spaces = self.jobs[job.index()].spaces;
         let record = self.kvs.find((spaces, Kind::Commit), &key_of(rank, scope)).ok()??;
         Some((record, self.kvs.record(record)?.value))
@@ -102,7 +118,7 @@ impl Server<'_> {
         key: Option<u32>,
     ) -> Option<Response> {
         let index = self.jobs[job.index()].slot(rank)?;
-        let scope = if self.ranks[index].node == node { Scope::Local } else { Scope::Remote };
+        let scope = if self.ranks[index].node == node { LOCAL } else { REMOTE };
         let (record, value) = self.committed(job, rank, scope)?;
         let data = value.strip_prefix(&[mark(integers)])?;
         let found = key.is_none_or(|wanted| Commit::contains(integers, data, |key| hash(0, key) == wanted));
@@ -146,6 +162,7 @@ impl Server<'_> {
         let timeout =
             infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
         let wait = timeout.map_or(GET_WAIT, |seconds| u64::from(seconds) * 1000);
+        self.ask_for(index);
         self.schedule(now, wait);
         self.gets += 1;
         Ok(ReplyState::Get { job, rank, key: wanted, until: now.after(wait) })

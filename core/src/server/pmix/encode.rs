@@ -117,7 +117,7 @@ impl Server<'_> {
         writer.key_uint32(b"pmix.max.size", job.size);
         writer.key_uint32(b"pmix.univ.size", job.universe_size);
         writer.key_uint32(b"pmix.job.napps", programs.saturating_add(1));
-        writer.key_uint32(b"pmix.num.nodes", 1);
+        writer.key_uint32(b"pmix.num.nodes", node_count(ranks));
         writer.key_uint32(b"pmix.local.size", job.local);
         // A list that does not fit is left out. Clients then use no shared memory.
         let len: usize = local().map(|rank| decimal(rank, &mut [0; 10]).len() + 1).sum();
@@ -153,6 +153,16 @@ impl Server<'_> {
         writer.uint32(of_program);
         writer.key(b"pmix.grank", kind::PROC_RANK);
         writer.uint32(rank.0);
-        writer.key_uint32(b"pmix.nodeid", node);
+        writer.key_uint32(b"pmix.nodeid", self.host_number(node));
     }
+}
+
+/// Returns the number of nodes with ranks of a job.
+fn node_count(ranks: &[RankSlot]) -> u32 {
+    let is_first = |&at: &usize| {
+        let node = ranks[at].node;
+        // The rank before is mostly on the same node.
+        at == 0 || ranks[at - 1].node != node && ranks[..at].iter().all(|rank| rank.node != node)
+    };
+    (0..ranks.len()).filter(is_first).count() as u32
 }

@@ -5,6 +5,7 @@ mod encode;
 mod events;
 mod gather;
 mod names;
+mod nodes;
 mod query;
 
 use core::fmt::Write as _;
@@ -196,7 +197,9 @@ impl Server<'_> {
                 })?;
                 done
             }
-            Command::Fence { procs } => return self.pmix_fence(now, requester, procs),
+            Command::Fence { procs, infos } => {
+                return self.pmix_fence(now, requester, procs, infos.is_set(b"pmix.collect"));
+            }
             Command::Get { proc, infos, key } => {
                 return self.pmix_get(now, requester, integers, proc, &infos, key);
             }
@@ -299,16 +302,17 @@ impl Server<'_> {
         now: Time,
         requester: Requester,
         procs: Procs<'_>,
+        collects: bool,
     ) -> Result<ReplyState, Refusal> {
         let job = &self.jobs[requester.job.index()];
         if procs.is_whole(job.name.as_bytes()) {
-            return self.fence(now, requester);
+            return self.fence(now, requester, collects);
         }
         let own = |proc: pmix::Proc<'_>| proc.namespace == job.name.as_bytes() && proc.rank != WILDCARD;
         if !procs.iter().all(own) {
             return self.gather(requester, Gathering::Fence, b"", procs);
         }
         let members = procs.iter().map(|proc| proc.rank);
-        self.fence_of(now, requester, members, FENCE_TAG)
+        self.fence_of(now, requester, members, FENCE_TAG, collects)
     }
 }

@@ -5,6 +5,8 @@ mod dynamic;
 mod lost;
 mod names;
 mod nodes;
+#[cfg(feature = "pmix")]
+mod pmix;
 mod query;
 mod restore;
 mod shared;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::peer::message::{Collective, Head, JobRef, Writer};
+use crate::peer::message::{Collective, Head, JobRef, RecordKind, Writer};
 
 const LIMITS: Limits = Limits {
     jobs: 2,
@@ -423,8 +423,9 @@ fn nonsense_from_a_neighbour_changes_nothing() {
         assert!(body.iter().all(|byte| writer.push(byte)));
         writer.finish().to_vec()
     };
-    let (records, ring) = (Head::Records { job, ring: false }, Head::Records { job, ring: true });
-    let (arrive, release) = (|at| Head::Arrive { job, at }, |at| Head::Release { job, at });
+    let [records, ring] = [RecordKind::Pair, RecordKind::Ring].map(|of| Head::Records { job, of });
+    let arrive = |at| Head::Arrive { job, at, collects: true };
+    let release = |at| Head::Release { job, at, collects: true };
     let gone =
         |rank: u8| [message(Head::Exits, &[]), message(records, &[])[1..3].to_vec(), vec![rank]].concat();
     let messages = [

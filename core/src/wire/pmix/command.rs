@@ -25,6 +25,8 @@ pub enum Command<'a> {
     Fence {
         /// Processes that take part. None stands for all of the job.
         procs: Procs<'a>,
+        /// Options.
+        infos: Infos<'a>,
     },
     /// Data of a process (GETNB).
     Get {
@@ -271,11 +273,7 @@ fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
             Command::Abort { code, message, procs: reader.procs()? }
         }
         2 => Command::Commit(commit(reader)?),
-        3 => {
-            let procs = reader.procs()?;
-            reader.infos()?;
-            Command::Fence { procs }
-        }
+        3 => Command::Fence { procs: reader.procs()?, infos: reader.infos()? },
         4 => get(reader)?,
         5 => Command::Finalize,
         6 => {

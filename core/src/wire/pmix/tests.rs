@@ -60,7 +60,7 @@ fn a_fence_of_a_whole_job_is_recognised_in_both_encodings() {
     let fixed = hex("0000000103 00000001000f0000000000000001 000000010000000a68796472616e742e3100fffffffe \
          00000001000f0000000000000000");
     for (integers, bytes) in [(Integers::Flexible, flexible), (Integers::Fixed, fixed)] {
-        let Ok(Ok(Command::Fence { procs })) = decode(integers, &bytes) else { panic!("it is a fence") };
+        let Ok(Ok(Command::Fence { procs, .. })) = decode(integers, &bytes) else { panic!("it is a fence") };
         assert_eq!(procs.iter().collect::<Vec<_>>(), [Proc { namespace: b"hydrant.1", rank: WILDCARD }]);
         assert!(procs.is_whole(b"hydrant.1") && !procs.is_whole(b"hydrant.2"));
     }

@@ -127,10 +127,9 @@ impl Engine<'_, '_> {
         Ok(Prepared { launcher: Some(launcher), port, pmix, query })
     }
 
-    /// Returns whether ranks may be PMIx clients. Data of PMIx ranks stay on their node, so all ranks must be here.
+    /// Returns whether ranks may be PMIx clients.
     pub(super) fn serves_pmix(&mut self) -> bool {
-        self.nodes.is_none()
-            && self.core.board().is_none()
+        self.core.board().is_none()
             && self.plan.options.sandbox.is_none()
             && self.core.limits().commit_bytes > 0
     }

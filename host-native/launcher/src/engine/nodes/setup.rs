@@ -6,7 +6,11 @@ use hydrant_core::Limits;
 use crate::plan::{Cluster, Options};
 
 /// Settings for all nodes, with limits that suit all of them.
-pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
+pub(super) fn setup_of(options: &Options, mut limits: Limits) -> Setup {
+    if options.sandbox.is_some() {
+        // Plugins serve no PMIx.
+        limits.commit_bytes = 0;
+    }
     Setup {
         limits,
         plugin: None,

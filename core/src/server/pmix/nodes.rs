@@ -1,0 +1,84 @@
+//! Data of PMIx ranks on other nodes: requests to the node of a rank, and answers.
+
+use super::super::Server;
+use super::super::peers::REMOTE;
+use super::data::key_of;
+use crate::fault::Fault;
+use crate::ids::{JobId, Rank};
+use crate::peer::links::Link;
+use crate::peer::message::{Head, Item, RecordKind, Writer};
+use crate::tables::kvs::Kind;
+
+impl Server<'_> {
+    /// Returns the number of a node for clients, which count hosts from 0. The head has no ranks.
+    pub(super) fn host_number(&self, node: u32) -> u32 {
+        if self.links.are_any() { node.saturating_sub(1) } else { node }
+    }
+
+    /// Asks the node of a rank for its data. Does nothing if it has been asked, or if the rank is on this node.
+    pub(super) fn ask_for(&mut self, slot: usize) {
+        let Some(link) = self.links.towards(self.ranks[slot].node) else { return };
+        if self.modex.ask(link, slot as u32) {
+            self.modex.push(link, slot as u32);
+            self.links.wake(1 << link);
+        }
+    }
+
+    /// A neighbour asks for the data of a rank.
+    pub(in super::super) fn receive_get(&mut self, at: usize, job: JobId, rank: Rank) -> Result<(), Fault> {
+        let slot = self.job(job)?.slot(rank).ok_or(Fault::BadPeer)?;
+        let link = self.links.get(at).ok_or(Fault::BadNode)?;
+        if !link.carries(self.ranks[slot].node) {
+            return Err(Fault::BadPeer);
+        }
+        self.modex.ask(at, slot as u32);
+        if self
+            .kvs
+            .find((self.jobs[job.index()].spaces, Kind::Commit), &key_of(rank, REMOTE))
+            .is_ok_and(|it| it.is_some())
+        {
+            self.modex.push(at, slot as u32);
+            self.links.wake(1 << at);
+        } else {
+            self.ask_for(slot);
+        }
+        Ok(())
+    }
+
+    /// Marks new data of a rank as pending for the neighbours that have asked for them.
+    pub(super) fn offer(&mut self, slot: usize) {
+        let node = self.ranks[slot].node;
+        for at in 0..self.limits.links as usize {
+            let carries = self.links.get(at).is_some_and(|link| link.carries(node));
+            if carries && self.modex.is_asked(at, slot as u32) {
+                self.modex.push(at, slot as u32);
+                self.links.wake(1 << at);
+            }
+        }
+    }
+
+    /// Writes the next request for data, or data that the neighbour has asked for.
+    pub(in super::super) fn write_modex(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
+        while let Some(slot) = self.modex.pop(at) {
+            let link: &Link = self.links.get(at)?;
+            let carries = link.carries(self.ranks.get(slot as usize)?.node);
+            let Some(id) = self.jobs.iter().position(|job| job.slots().contains(&(slot as usize))) else {
+                continue;
+            };
+            let job = &self.jobs[id];
+            let (whose, rank) = (job.reference(JobId(id as u32)), slot - job.first);
+            if !carries {
+                return Some(Writer::new(buf, Head::Get { job: whose, rank: Rank(rank) })?.finish().len());
+            }
+            let key = key_of(Rank(rank), REMOTE);
+            let record = self.kvs.find((job.spaces, Kind::Commit), &key).ok().flatten();
+            let Some(record) = record.and_then(|record| self.kvs.record(record)) else { continue };
+            let mut writer = Writer::new(buf, Head::Records { job: whose, of: RecordKind::Commit })?;
+            // A buffer of `Limits::output_max` bytes holds any record.
+            if writer.push(&Item { rank, key: record.key, value: record.value }) {
+                return Some(writer.finish().len());
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,334 @@
+//! Tests of PMIx clients on several nodes, whose messages arrive in any order that keeps each link's.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::wire::Integers;
+use crate::wire::pmix::{self, HEADER_LEN, Reader, WILDCARD, Writer, status};
+
+const LIMITS: Limits = Limits {
+    jobs: 3,
+    ranks: 16,
+    conns: 16,
+    keys: 256,
+    kvs_bytes: 1 << 16,
+    groups: 4,
+    names: 4,
+    spawns: 4,
+    spawn_bytes: 2048,
+    psets: 4,
+    links: 4,
+    commit_bytes: 512,
+};
+/// Bytes of the buffer for outputs.
+const ROOM: usize = 8192;
+
+/// Servers of several nodes. Node 0 is the head, and rank `r` of each job is on node `1 + r % (nodes - 1)`. The connection
+/// of a rank has the number of its slot.
+pub(super) struct Cluster {
+    servers: Vec<Server<'static>>,
+    /// Messages in flight, by sender and receiver.
+    wires: BTreeMap<(u32, u32), VecDeque<Vec<u8>>>,
+    /// Job sizes.
+    sizes: Vec<u32>,
+    seed: u64,
+    now: Time,
+    /// Replies that have not been taken, by connection.
+    replies: BTreeMap<u32, VecDeque<Vec<u8>>>,
+    pub(super) events: Vec<String>,
+}
+
+impl Cluster {
+    pub(super) fn new(nodes: u32, radix: u32, sizes: &[u32], cleanup: bool, seed: u64) -> Cluster {
+        let mut all = Cluster {
+            servers: (0..nodes).map(|_| Server::new(LIMITS, storage(&LIMITS), SEED).unwrap()).collect(),
+            wires: BTreeMap::new(),
+            sizes: sizes.to_vec(),
+            seed,
+            now: Time(0),
+            replies: BTreeMap::new(),
+            events: Vec::new(),
+        };
+        for node in 0..nodes {
+            all.tell(node, Input::Node { node, nodes, radix });
+            for (id, &size) in (0..).zip(sizes) {
+                let (job, name) = (JobId(id), format!("job.{id}"));
+                all.tell(node, Input::RegisterJob(JobSpec { cleanup, ..JobSpec::new(job, &name, size) }));
+                for rank in 0..size {
+                    let node_of = 1 + rank % (nodes - 1);
+                    let input = Input::MapRanks { job, first: Rank(rank), count: 1, node: node_of };
+                    all.tell(node, input);
+                }
+            }
+        }
+        for (job, &size) in (0..).zip(sizes) {
+            (0..size).for_each(|rank| all.join(job, rank));
+        }
+        all
+    }
+
+    fn node(&self, rank: u32) -> u32 {
+        1 + rank % (self.servers.len() as u32 - 1)
+    }
+
+    fn conn(&self, job: u32, rank: u32) -> u32 {
+        self.sizes[..job as usize].iter().sum::<u32>() + rank
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 33) as usize % below
+    }
+
+    pub(super) fn tell(&mut self, node: u32, input: Input<'_>) {
+        let server = &mut self.servers[node as usize];
+        server.handle(self.now, input).unwrap();
+        let mut buf = [0; ROOM];
+        while let Some(output) = server.poll(&mut buf).unwrap() {
+            match output {
+                Output::Bytes { conn, bytes } => {
+                    self.replies.entry(conn.0).or_default().push_back(bytes.to_vec())
+                }
+                Output::Joined { .. } => {}
+                Output::Peer { node: to, bytes } => {
+                    self.wires.entry((node, to)).or_default().push_back(bytes.to_vec());
+                }
+                other => self.events.push(format!("{node}: {other:?}")),
+            }
+        }
+    }
+
+    /// Delivers one message. Returns false if none is in flight.
+    fn deliver(&mut self) -> bool {
+        let full: Vec<(u32, u32)> =
+            self.wires.iter().filter(|(_, wire)| !wire.is_empty()).map(|(&ends, _)| ends).collect();
+        if full.is_empty() {
+            return false;
+        }
+        let (from, to) = full[self.random(full.len())];
+        let message = self.wires.get_mut(&(from, to)).unwrap().pop_front().unwrap();
+        self.tell(to, Input::Peer { node: from, bytes: &message });
+        true
+    }
+
+    pub(super) fn settle(&mut self) {
+        while self.deliver() {}
+    }
+
+    fn send(&mut self, job: u32, rank: u32, bytes: &[u8]) {
+        let (node, conn) = (self.node(rank), ConnId(self.conn(job, rank)));
+        self.tell(node, Input::Bytes { conn, bytes, full: false });
+    }
+
+    fn join(&mut self, job: u32, rank: u32) {
+        let (node, conn) = (self.node(rank), ConnId(self.conn(job, rank)));
+        self.tell(node, Input::Opened { conn, job: JobId(job), rank: None });
+        let mut body = b"native\0\0\0\0\0\0".to_vec();
+        body.extend(format!("job.{job}\0").as_bytes());
+        body.extend(rank.to_be_bytes());
+        body.extend(b"5.0.11\0v41\0\x01hash\0");
+        let mut hello = vec![0xff; 8];
+        hello.extend((body.len() as u32).to_le_bytes());
+        hello.extend([0; 4]);
+        hello.extend(body);
+        self.send(job, rank, &hello);
+        let reply = self.replies.get_mut(&conn.0).and_then(VecDeque::pop_front).expect("it is answered");
+        assert_eq!(reply[..4], [0; 4], "the handshake of rank {rank} of job {job} is accepted");
+    }
+
+    /// Sends a request.
+    pub(super) fn asks(&mut self, job: u32, rank: u32, tag: u32, write: impl Fn(&mut Writer<'_>)) {
+        let mut body = [0; ROOM];
+        let mut writer = Writer::new(Integers::Flexible, &mut body);
+        write(&mut writer);
+        let len = writer.finish().expect("it fits");
+        let mut message = pmix::write_header(tag, len as u32).to_vec();
+        message.extend(&body[..len]);
+        self.send(job, rank, &message);
+    }
+
+    /// Takes the next reply of a rank: its tag, its status, and the rest.
+    pub(super) fn reply(&mut self, job: u32, rank: u32) -> Option<(u32, i32, Vec<u8>)> {
+        let conn = self.conn(job, rank);
+        let reply = self.replies.get_mut(&conn)?.pop_front()?;
+        let tag = u32::from_be_bytes(*reply[4..].first_chunk().unwrap());
+        let mut reader = Reader::new(Integers::Flexible, &reply[HEADER_LEN..]);
+        reader.single().unwrap();
+        let status = reader.int32().unwrap();
+        Some((tag, status, reader.rest().to_vec()))
+    }
+
+    /// Expects a reply.
+    fn gets(&mut self, job: u32, rank: u32, tag: u32, status: i32) -> Vec<u8> {
+        let (got, code, rest) = self.reply(job, rank).expect("it is answered");
+        assert_eq!((got, code), (tag, status), "of rank {rank} of job {job}");
+        rest
+    }
+
+    fn commit(&mut self, job: u32, rank: u32, key: &str, value: &str) {
+        self.asks(job, rank, 1, |writer| {
+            command(writer, 2);
+            for scope in [1, 2] {
+                let mut pack = [0; 512];
+                let mut inner = Writer::new(Integers::Flexible, &mut pack);
+                inner.key(key.as_bytes(), pmix::kind::STRING);
+                inner.string(format!("{value}{scope}").as_bytes());
+                let len = inner.finish().unwrap();
+                writer.single();
+                writer.byte(scope);
+                writer.single();
+                writer.byte(1);
+                writer.size(len as u64);
+                writer.raw(&pack[..len]);
+            }
+        });
+        self.gets(job, rank, 1, status::SUCCESS);
+    }
+
+    fn fence(&mut self, job: u32, rank: u32, collects: bool) {
+        let name = format!("job.{job}");
+        self.asks(job, rank, 2, |writer| {
+            command(writer, 3);
+            procs(writer, &[(&name, WILDCARD)]);
+            writer.array(1);
+            writer.info(b"pmix.collect", pmix::kind::BOOL);
+            writer.byte(u8::from(collects));
+        });
+    }
+
+    fn get(&mut self, from: (u32, u32), of: (u32, u32), key: &str) {
+        self.asks(from.0, from.1, 3, |writer| {
+            command(writer, 4);
+            writer.single();
+            writer.string(format!("job.{}", of.0).as_bytes());
+            writer.single();
+            writer.uint32(of.1);
+            writer.array(0);
+            writer.single();
+            writer.string(key.as_bytes());
+        });
+    }
+
+    /// Number of messages in flight.
+    fn in_flight(&self) -> usize {
+        self.wires.values().map(VecDeque::len).sum()
+    }
+
+    fn pass(&mut self, millis: u64) {
+        self.now = self.now.after(millis);
+        (0..self.servers.len() as u32).for_each(|node| self.tell(node, Input::Timeout));
+    }
+}
+
+/// Writes the number of a command.
+fn command(writer: &mut Writer<'_>, number: u8) {
+    writer.single();
+    writer.byte(number);
+}
+
+fn procs(writer: &mut Writer<'_>, procs: &[(&str, u32)]) {
+    writer.array(procs.len() as u32);
+    procs.iter().for_each(|&(name, rank)| writer.proc(name.as_bytes(), rank));
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|part| part == text.as_bytes())
+}
+
+#[test]
+fn data_travel_with_a_fence_that_collects() {
+    for seed in 0..20 {
+        let mut all = Cluster::new(6, 2, &[7], true, seed);
+        for rank in 0..7 {
+            all.commit(0, rank, "card", &format!("of {rank}, scope "));
+            all.fence(0, rank, true);
+        }
+        all.settle();
+        for rank in 0..7 {
+            all.gets(0, rank, 2, status::SUCCESS);
+        }
+        for (from, of) in (0..7).flat_map(|from| (0..7).map(move |of| (from, of))) {
+            all.get((0, from), (0, of), "card");
+            let data = all.gets(0, from, 3, status::SUCCESS);
+            let scope = if from % 5 == of % 5 { 1 } else { 2 };
+            assert!(contains(&data, &format!("of {of}, scope {scope}")), "rank {from} gets those of {of}");
+        }
+        assert_eq!(all.in_flight(), 0, "no node was asked");
+    }
+}
+
+#[test]
+fn data_are_fetched_from_the_node_of_their_rank() {
+    for seed in 0..20 {
+        let mut all = Cluster::new(6, 2, &[7], true, seed);
+        for rank in 0..6 {
+            all.commit(0, rank, "card", &format!("of {rank}, scope "));
+            all.fence(0, rank, false);
+        }
+        all.fence(0, 6, false);
+        all.settle();
+        for rank in 0..7 {
+            all.gets(0, rank, 2, status::SUCCESS);
+        }
+        // The last rank has not put its card.
+        (0..6).for_each(|from| all.get((0, from), (0, 6), "card"));
+        for of in 0..6 {
+            (0..7).for_each(|from| all.get((0, from), (0, of), "card"));
+            all.settle();
+            for from in 0..7 {
+                let data = all.gets(0, from, 3, status::SUCCESS);
+                assert!(contains(&data, &format!("of {of}, scope ")), "rank {from} gets those of {of}");
+            }
+        }
+        all.commit(0, 6, "card", "of 6, scope ");
+        all.settle();
+        for from in 0..6 {
+            let data = all.gets(0, from, 3, status::SUCCESS);
+            assert!(contains(&data, "of 6, scope "), "rank {from}");
+        }
+        // A later fence brings them again.
+        (0..7).for_each(|rank| all.fence(0, rank, true));
+        all.settle();
+        (0..7).for_each(|rank| drop(all.gets(0, rank, 2, status::SUCCESS)));
+    }
+}
+
+#[test]
+fn a_get_ends_with_its_deadline_or_with_the_rank() {
+    let mut all = Cluster::new(4, 2, &[4], false, 1);
+    all.get((0, 0), (0, 1), "card");
+    all.get((0, 0), (0, 2), "card");
+    all.settle();
+    all.tell(3, Input::Exited { job: JOB, rank: Rank(2), exit: Exit::Signal(9) });
+    all.settle();
+    all.gets(0, 0, 3, status::NOT_FOUND);
+    all.pass(2000);
+    all.gets(0, 0, 3, status::TIMEOUT);
+    all.get((0, 0), (0, 2), "card");
+    all.gets(0, 0, 3, status::NOT_FOUND);
+    // Data with another key do not end it.
+    all.get((0, 0), (0, 1), "late");
+    all.commit(0, 1, "card", "of 1");
+    all.settle();
+    assert!(all.reply(0, 0).is_none(), "the key is not there");
+    all.commit(0, 1, "late", "of 1");
+    all.settle();
+    all.gets(0, 0, 3, status::SUCCESS);
+}
+
+#[test]
+fn nodes_reject_impossible_requests_for_data() {
+    use crate::peer::message::{Head, JobRef, Writer};
+
+    let mut all = Cluster::new(3, 2, &[2], true, 1);
+    let job = JobRef { job: JOB, name: log::hash(0, b"job.0") };
+    let mut ask = |job, rank| {
+        let mut buf = [0; 64];
+        let message = Writer::new(&mut buf, Head::Get { job, rank: Rank(rank) }).unwrap().finish().to_vec();
+        all.servers[1].handle(Time(0), Input::Peer { node: 0, bytes: &message }).map(drop)
+    };
+    assert_eq!(ask(job, 0), Ok(()));
+    assert_eq!(ask(job, 1), Err(Fault::BadPeer), "the neighbour is nearer to that rank");
+    assert_eq!(ask(job, 2), Err(Fault::BadPeer), "there is no such rank");
+    assert_eq!(ask(JobRef { name: 1, ..job }, 1), Ok(()), "the job is over");
+}

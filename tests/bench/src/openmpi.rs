@@ -1,0 +1,126 @@
+//! Jobs of PMIx clients under hydrant and under prterun, the `mpirun` of Open MPI 5, run in turns.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::job::run;
+use crate::native::{Columns, Plan, Shape, own};
+use crate::rank::Moments;
+use crate::table::{Row, Target};
+
+/// Programs of Open MPI 5, and a folder for its session files.
+pub(crate) struct OpenMpi {
+    /// Its `mpirun`.
+    pub(crate) mpirun: PathBuf,
+    /// Program that prints when each rank began `MPI_Init` and left `MPI_Finalize`.
+    pub(crate) times: PathBuf,
+    /// Temporary files of the ranks and of prterun.
+    pub(crate) folder: Folder,
+}
+
+/// Folder that is removed at the end.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes a folder of this process.
+    pub(crate) fn new() -> Result<Folder> {
+        let path = std::env::temp_dir().join(format!("hydrant-bench-{}", std::process::id()));
+        std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Folder(path))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Open MPI may have left files. A folder in the way harms nothing.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl OpenMpi {
+    /// Returns the command before the program. Both managers get the same settings of Open MPI.
+    fn prterun(&self, shape: Shape) -> Command {
+        let mut command = Command::new(&self.mpirun);
+        command.args(["--allow-run-as-root", "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]);
+        command.args(["-n", &shape.ranks.to_string()]);
+        self.environment(command)
+    }
+
+    fn environment(&self, mut command: Command) -> Command {
+        command.env("TMPDIR", self.folder.path()).env("OMPI_MCA_mpi_yield_when_idle", "1");
+        command
+    }
+}
+
+/// Runs a command in turns under both managers.
+fn turns(
+    plan: &Plan,
+    openmpi: &OpenMpi,
+    shape: Shape,
+    mut one: impl FnMut(Command) -> Option<Vec<f64>>,
+) -> Vec<Columns> {
+    let mut rows: Vec<Columns> = Vec::new();
+    for _ in 0..plan.runs {
+        let ours = plan.hydrant(shape).map(|command| one(openmpi.environment(command)));
+        let theirs = Some(one(openmpi.prterun(shape)));
+        for (figures, peer) in [(ours, false), (theirs, true)] {
+            for (at, figure) in figures.flatten().into_iter().flatten().enumerate() {
+                if rows.len() <= at {
+                    rows.push(Columns::default());
+                }
+                let row = &mut rows[at];
+                if peer { row.peer.push(figure) } else { row.hydrant.push(figure) }
+            }
+        }
+    }
+    rows
+}
+
+/// Starting `true`, `MPI_Init` to `MPI_Finalize`, and the exchange by PMIx.
+pub(crate) fn rows(plan: &Plan, openmpi: &OpenMpi, shape: Shape) -> Vec<Row> {
+    let launched = turns(plan, openmpi, shape, |mut command| {
+        let finished = plan.noted(run(command.arg("/bin/true"), plan.limit))?;
+        Some(vec![finished.took.as_secs_f64() * 1e3])
+    });
+    let hello = turns(plan, openmpi, shape, |mut command| {
+        let finished = plan.noted(run(command.arg(&openmpi.times), plan.limit))?;
+        let whole = plan.noted(span(&finished.stdout))?;
+        Some(vec![whole, finished.took.as_secs_f64() * 1e3])
+    });
+    let exchange = turns(plan, openmpi, shape, |mut command| {
+        let own = plan.noted(own())?;
+        command.arg(own).args(["rank-pmix", "--size", &shape.ranks.to_string()]);
+        let moments: Moments = plan.noted(plan.moments(&mut command))?;
+        let gets = f64::from(shape.ranks) * f64::from(shape.ranks);
+        Some(vec![moments.exchange() as f64 / 1e6, moments.gets() as f64 / 1e3 / gets])
+    });
+    let named: [(&str, &'static str, Option<f64>); 5] = [
+        ("launch true, PMIx", "ms", Some(0.4)),
+        ("Init to Finalize, Open MPI 5", "ms", Some(0.8)),
+        ("hello, Open MPI 5", "ms", Some(0.8)),
+        ("PMIx exchange", "ms", Some(0.4)),
+        ("PMIx get", "us", None),
+    ];
+    let columns = [launched, hello, exchange].into_iter().flatten();
+    columns
+        .zip(named)
+        .map(|(columns, (what, unit, target))| columns.plain(what, shape, unit, target.map(Target::OfPeer)))
+        .collect()
+}
+
+/// Milliseconds from the first rank's `MPI_Init` to the last rank's return from `MPI_Finalize`. Each rank prints both in nanoseconds.
+fn span(stdout: &str) -> Result<f64> {
+    let (mut first, mut last) = (u64::MAX, 0_u64);
+    for line in stdout.lines() {
+        let (start, end) = line.split_once(' ').with_context(|| format!("{line:?} are not two times"))?;
+        first = first.min(start.parse()?);
+        last = last.max(end.parse()?);
+    }
+    Ok(last.checked_sub(first).context("no rank has printed times")? as f64 / 1e6)
+}
