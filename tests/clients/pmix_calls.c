@@ -257,7 +257,7 @@ static void several(void)
     fence();
     for (int kind = 0; kind < 3; kind++) {
         const char *keys[][3] = {{"a", "c", "a"}, {"a", "b", "c"}, {"x", "y", "z"}};
-        pmix_status_t statuses[] = {PMIX_SUCCESS, PMIX_ERR_PARTIAL_SUCCESS, PMIX_ERR_NOT_FOUND};
+        pmix_status_t statuses[] = {PMIX_SUCCESS, PMIX_SUCCESS, PMIX_ERR_NOT_FOUND};
         for (int at = 0; at < 3; at++) {
             PMIX_PDATA_CONSTRUCT(&data[at]);
             PMIX_LOAD_KEY(data[at].key, keys[kind][at]);

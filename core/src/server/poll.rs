@@ -176,7 +176,7 @@ impl Server<'_> {
                 #[cfg(feature = "pmix")]
                 Response::Port(name) => self.name_was_read(name),
                 #[cfg(feature = "pmix")]
-                Response::Published { slots, .. } => self.names_were_read(slots),
+                Response::Published { slots } => self.names_were_read(slots),
                 #[cfg(feature = "pmix")]
                 Response::Notice(notice) => self.notice_was_sent(notice),
                 _ => {}

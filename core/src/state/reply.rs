@@ -171,8 +171,6 @@ pub(crate) enum Response {
     Published {
         /// Bit set of the slots of names.
         slots: u64,
-        /// Whether all keys were found.
-        all: bool,
     },
     /// Event for a PMIx client: a rank died in a job that continues.
     Died(JobId, Rank),

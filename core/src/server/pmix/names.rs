@@ -107,7 +107,7 @@ impl Server<'_> {
                 self.names.take(name);
             }
         }
-        Ok(Response::Published { slots, all })
+        Ok(Response::Published { slots })
     }
 
     /// Withdraws data under some keys.
@@ -123,7 +123,7 @@ impl Server<'_> {
     pub(in super::super) fn name_was_read(&mut self, name: NameRef) {
         let refers = |reply: &PendingReply| match reply.state {
             ReplyState::Ready(Response::Port(other)) => other == name,
-            ReplyState::Ready(Response::Published { slots, .. }) => slots_of(slots).any(|at| at == name.at),
+            ReplyState::Ready(Response::Published { slots }) => slots_of(slots).any(|at| at == name.at),
             _ => false,
         };
         if self.names.is_taken(name) && !self.conns.iter().any(|conn| conn.replies.iter().any(refers)) {
@@ -152,11 +152,12 @@ impl Server<'_> {
         }
     }
 
-    /// Writes the reply to a look-up of several keys. Data that were withdrawn since are left out.
-    pub(super) fn write_several(&self, slots: u64, all: bool, writer: &mut Writer<'_>) {
+    /// Writes the reply to a look-up of several keys, with those that were found. libpmix 4 reads data after success only,
+    /// and leaves missing ones without a type. Data that were withdrawn since are left out.
+    pub(super) fn write_several(&self, slots: u64, writer: &mut Writer<'_>) {
         let integers = writer.integers();
         let found = || slots_of(slots).filter_map(|at| self.published(integers, self.names.at(at)?));
-        writer.status(if all { status::SUCCESS } else { status::PARTIAL_SUCCESS });
+        writer.status(status::SUCCESS);
         writer.array(found().count() as u32);
         for data in found() {
             data.write(writer);
