@@ -196,7 +196,7 @@ impl Engine<'_, '_> {
         let job = &self.jobs[id];
         let slots = job.slots();
         self.procs.make_room(slots.clone());
-        self.streams.make_room(slots, job.ordinal, &self.sinks);
+        self.streams.make_room(slots, job.ordinal, &self.sinks, |_| &self.host);
         self.open_files(id)
     }
 
