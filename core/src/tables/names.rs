@@ -109,6 +109,15 @@ impl<'s> Names<'s> {
         Ok(())
     }
 
+    /// Undoes the last publication of a name. The slot is then as it was before.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn undo<'a>(&mut self, name: impl Pieces<'a>) {
+        if let Some(at) = self.find(name) {
+            self.withdraw(at);
+            self.slots[at].serial = self.slots[at].serial.wrapping_sub(1);
+        }
+    }
+
     /// Returns whether look-ups wait for it.
     pub(crate) fn is_awaited(&self, name: NameRef) -> bool {
         self.slots.get(name.at as usize).is_some_and(|slot| slot.waiting > 0)

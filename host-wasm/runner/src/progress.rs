@@ -51,14 +51,20 @@ impl Progress {
         }
         match self.next(rest) {
             Ok(None) => !consumed.again,
-            Ok(Some(_)) => consumed.again && self.owed as usize >= PENDING_MAX,
+            // An event for a PMIx client takes one place.
+            Ok(Some(_)) => {
+                let places = PENDING_MAX - usize::from(self.pmix == Some(true));
+                consumed.again && self.owed as usize >= places
+            }
             Err(()) => false,
         }
     }
 
-    /// Records a reply.
-    pub(crate) fn reply(&mut self) {
-        self.owed = self.owed.saturating_sub(1);
+    /// Records a reply, or an event for a PMIx client, whose tag is 0.
+    pub(crate) fn reply(&mut self, bytes: &[u8]) {
+        if self.pmix != Some(true) || bytes.get(4..8) != Some(&[0; 4]) {
+            self.owed = self.owed.saturating_sub(1);
+        }
         // Replies to requests that had to wait count as well. They are forgotten when nothing is owed.
         self.overdue = if self.owed == 0 { 0 } else { self.overdue - 1 };
     }
@@ -128,7 +134,7 @@ fn due(command: &Command<'_>) -> Due {
 fn due_pmix(command: &pmix::Command<'_>) -> Due {
     use pmix::Command;
     match command {
-        Command::DeregisterEvents => Due::Never,
+        Command::DeregisterEvents(_) => Due::Never,
         Command::JobInfo
         | Command::Abort { .. }
         | Command::Commit(_)
@@ -180,7 +186,7 @@ mod tests {
         assert!(!consume(&mut progress.clone(), &five, 3 * fence.len(), true));
         assert!(consume(&mut progress, &five, four.len(), true));
         assert!(consume(&mut progress.clone(), fence, 0, true));
-        progress.reply();
+        progress.reply(b"reply");
         assert!(!consume(&mut progress, fence, 0, true));
         assert!(consume(&mut progress, fence, fence.len(), false));
     }
@@ -199,7 +205,7 @@ mod tests {
             let len = request.len();
             assert!(consume(&mut progress, request, len, false), "{}", request.escape_ascii());
             assert_eq!(progress.is_overdue(), overdue, "{}", request.escape_ascii());
-            progress.reply();
+            progress.reply(b"reply");
             assert!(!progress.is_overdue());
         }
     }
@@ -209,7 +215,7 @@ mod tests {
         let mut progress = Progress::default();
         let (fence, get) = (b"    14cmd=kvs-fence;", b"    14cmd=job-getid;");
         assert!(consume(&mut progress, fence, 20, false));
-        progress.reply();
+        progress.reply(b"reply");
         assert!(consume(&mut progress, get, 20, false));
         assert!(progress.is_overdue());
     }

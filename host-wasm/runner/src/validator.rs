@@ -281,7 +281,7 @@ impl Validator {
         }
         match *output {
             Output::Bytes { conn, bytes } => {
-                self.conn(conn)?.progress.reply();
+                self.conn(conn)?.progress.reply(bytes);
                 self.length(bytes, 1)
             }
             Output::Close { conn, .. } => {

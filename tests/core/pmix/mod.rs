@@ -1,8 +1,9 @@
-//! Captured exchanges of Open MPI and libpmix, replayed against the server.
+//! Captured exchanges of Open MPI and libpmix, replayed against the server, and random requests against a model.
 
 mod board;
 mod events;
 mod player;
+mod property;
 
 use player::Player;
 

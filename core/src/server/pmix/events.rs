@@ -8,6 +8,7 @@ use super::super::Server;
 use super::super::dispatch::Requester;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
+use crate::limits::PORT_MAX;
 use crate::state::{PendingReply, Phase, RankSlot, ReplyState, Response};
 use crate::tables::names::NameRef;
 use crate::trace::Exit;
@@ -93,8 +94,12 @@ impl Server<'_> {
         if share == 0 {
             return Ok(Response::Status(status::OUT_OF_RESOURCE));
         }
-        self.notices = self.notices.wrapping_add(1);
-        let number = self.notices.to_be_bytes();
+        // A refused notice drops no other one.
+        if NOTICE_HEADER + infos.as_bytes().len() > PORT_MAX {
+            return Err(Refusal::NameLength);
+        }
+        let next = self.notices.wrapping_add(1);
+        let number = next.to_be_bytes();
         let [c0, c1, c2, c3] = code.to_le_bytes();
         let [n0, n1, n2, n3] = infos.len().to_le_bytes();
         let header: [u8; NOTICE_HEADER] = [integers as u8, range, c0, c1, c2, c3, n0, n1, n2, n3];
@@ -105,6 +110,7 @@ impl Server<'_> {
         let name = [&[PREFIX][..], &number].into_iter();
         let notice = self.names.publish(owner, name, [&header[..], infos.as_bytes()].into_iter())?;
         self.names.describe(notice, requester.rank, false);
+        self.notices = next;
         self.events_are_due();
         Ok(done)
     }

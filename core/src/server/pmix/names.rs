@@ -41,10 +41,7 @@ impl Server<'_> {
             match published {
                 Ok(name) => self.names.describe(name, requester.rank, persistence == Some(FIRST_READ)),
                 Err(why) => {
-                    for info in data().take(done) {
-                        let withdrawn = self.names.unpublish([PREFIX, info.key].into_iter());
-                        debug_assert!(withdrawn.is_ok(), "it was published above");
-                    }
+                    data().take(done).for_each(|info| self.names.undo([PREFIX, info.key].into_iter()));
                     return Err(why);
                 }
             }

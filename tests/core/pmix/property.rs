@@ -1,0 +1,687 @@
+//! Random sequences of PMIx and PMI-2 requests of two jobs against a simple model. A refused request leaves the state's
+//! snapshot as it was.
+//!
+//! `HYDRANT_MODEL_CASES` says how many sequences; a failure prints the shortest one that was found.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hydrant_core::limits::{Limits, PENDING_MAX};
+use hydrant_core::server::{Input, JobSpec};
+use hydrant_core::snapshot::DIGEST;
+use hydrant_core::wire::pmix::{self, HEADER_LEN, Integers, Reader, WILDCARD, Writer, kind, status};
+use hydrant_core::{ConnId, JobId};
+use hydrant_driver::MappedStorage;
+use hydrant_tests::host::{Host, counted};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+/// Cases of an ordinary run.
+const CASES: u32 = 200;
+/// Ranks of the jobs. The connection of a rank has the number of its slot.
+const SIZES: [u32; 2] = [4, 2];
+/// Ranks of the first job that speak PMI-2. All others speak PMIx.
+const PMI2_RANKS: u32 = 2;
+const NAMES: u32 = 4;
+const LIMITS: Limits = Limits {
+    jobs: 2,
+    ranks: 6,
+    conns: 6,
+    keys: 64,
+    kvs_bytes: 1 << 14,
+    names: NAMES,
+    groups: 2,
+    spawns: 1,
+    spawn_bytes: 256,
+    commit_bytes: 96,
+    ..Limits::NONE
+};
+
+/// One request of a client. Keys and values are numbers.
+#[derive(Clone, Debug)]
+enum Ask {
+    Put { key: u8, value: u8 },
+    Fence,
+    Get { rank: u8, key: u8, immediate: bool },
+    Publish { keys: Vec<u8>, value: u8, once: bool },
+    Lookup { key: u8 },
+    Unpublish { keys: Vec<u8> },
+    Refused { which: u8 },
+    Abort,
+    Finalize,
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let key = || 0..5u8;
+    prop_oneof![
+        4 => (key(), any::<u8>()).prop_map(|(key, value)| Ask::Put { key, value }),
+        4 => Just(Ask::Fence),
+        4 => (0..4u8, key(), any::<bool>()).prop_map(|(rank, key, immediate)| Ask::Get { rank, key, immediate }),
+        3 => (prop::collection::vec(key(), 1..4), any::<u8>(), any::<bool>())
+            .prop_map(|(keys, value, once)| Ask::Publish { keys, value, once }),
+        3 => key().prop_map(|key| Ask::Lookup { key }),
+        2 => prop::collection::vec(key(), 1..3).prop_map(|keys| Ask::Unpublish { keys }),
+        3 => any::<u8>().prop_map(|which| Ask::Refused { which }),
+        1 => Just(Ask::Abort),
+        1 => Just(Ask::Finalize),
+    ]
+}
+
+/// A reply that is expected.
+#[derive(Clone, Debug, PartialEq)]
+enum Expected {
+    /// A status, and bytes that follow it.
+    Status(i32, Vec<u8>),
+    /// A PMI-2 message that contains this.
+    Text(String),
+}
+
+/// What a client waits for.
+#[derive(Clone, Debug, PartialEq)]
+enum Wait {
+    Fence,
+    Get { rank: u32, key: u8 },
+}
+
+/// A rank.
+#[derive(Clone, Debug, Default)]
+struct Client {
+    finalized: bool,
+    /// Pending requests with their tags.
+    waits: Vec<(u32, Wait)>,
+    /// Key and value of the last commit.
+    committed: Option<(u8, Vec<u8>)>,
+}
+
+/// A publication.
+#[derive(Clone, Debug)]
+struct Name {
+    value: Vec<u8>,
+    once: bool,
+    job: usize,
+}
+
+/// Server and model.
+struct World<'s> {
+    host: Host<'s>,
+    clients: Vec<Client>,
+    ended: [bool; 2],
+    /// Publications by protocol and key.
+    names: BTreeMap<(bool, u8), Name>,
+    /// Pairs that PMI-2 ranks have put.
+    pairs: BTreeMap<u8, Vec<u8>>,
+    tag: u32,
+}
+
+fn job_of(conn: usize) -> usize {
+    usize::from(conn as u32 >= SIZES[0])
+}
+
+fn speaks_pmi2(conn: usize) -> bool {
+    (conn as u32) < PMI2_RANKS
+}
+
+fn name_of(job: usize) -> &'static str {
+    ["job", "other"][job]
+}
+
+fn key_text(key: u8) -> String {
+    format!("key-{key}")
+}
+
+fn value_text(value: u8) -> Vec<u8> {
+    format!("<{value:03}>{}", "v".repeat(usize::from(value % 40))).into_bytes()
+}
+
+fn command(writer: &mut Writer<'_>, number: u8) {
+    writer.single();
+    writer.byte(number);
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len().max(1)).any(|window| window == part)
+}
+
+fn hello(name: &str, rank: u32) -> Vec<u8> {
+    let mut body = b"native\0\0\0\0\0\0".to_vec();
+    body.extend(name.as_bytes());
+    body.push(0);
+    body.extend(rank.to_be_bytes());
+    body.extend(b"5.0.11\0v41\0\x01hash\0");
+    let mut hello = vec![0xff; 8];
+    hello.extend((body.len() as u32).to_le_bytes());
+    hello.extend([0; 4]);
+    hello.extend(body);
+    hello
+}
+
+impl<'s> World<'s> {
+    fn new(memory: &'s mut MappedStorage) -> World<'s> {
+        let mut host = Host::new(LIMITS, memory).expect("the memory suffices");
+        let mut clients = Vec::new();
+        for (job, &size) in SIZES.iter().enumerate() {
+            let id = JobId(job as u32);
+            host.tell(Input::RegisterJob(JobSpec::new(id, name_of(job), size))).expect("the job is valid");
+            for rank in 0..size {
+                let conn = clients.len() as u32;
+                clients.push(Client::default());
+                host.tell(Input::Opened { conn: ConnId(conn), job: id, rank: None }).expect("there is room");
+                if speaks_pmi2(conn as usize) {
+                    host.ask(conn, b"cmd=init pmi_version=2 pmi_subversion=0\n");
+                    let joined = host.ask(conn, &counted(&format!("cmd=fullinit;pmirank={rank};")));
+                    assert!(contains(&joined, b";rc=0;"), "{}", joined.escape_ascii());
+                } else {
+                    assert_eq!(host.ask(conn, &hello(name_of(job), rank))[..4], [0; 4]);
+                }
+            }
+        }
+        let (names, pairs) = (BTreeMap::new(), BTreeMap::new());
+        World { host, clients, ended: [false; 2], names, pairs, tag: 100 }
+    }
+
+    /// Returns the state without whose turn is next, which changes with each reply.
+    fn snapshot(&self) -> Vec<u8> {
+        let mut state = self.host.snapshot(1 << 18);
+        state.truncate(state.len() - DIGEST);
+        // Behind the turn are the time of the next timeout and two counters, of context ids and of events.
+        let wake = self.host.server.poll_at();
+        let wake = postcard::to_slice(&wake, &mut [0; 16]).expect("a time is short").len();
+        let turn = state.len() - wake - 3;
+        state[turn] = 0;
+        state
+    }
+
+    /// Sends a PMIx request. Returns its tag.
+    fn send(&mut self, conn: usize, write: impl Fn(&mut Writer<'_>)) -> u32 {
+        let mut body = [0; 2048];
+        let mut writer = Writer::new(Integers::Flexible, &mut body);
+        write(&mut writer);
+        let len = writer.finish().expect("it fits");
+        self.tag += 1;
+        let mut message = pmix::write_header(self.tag, len as u32).to_vec();
+        message.extend(&body[..len]);
+        self.host.arrive(conn as u32, &message).expect("the connection is open");
+        self.tag
+    }
+
+    /// Expects exactly these replies, in any order of the connections.
+    fn expect(&mut self, mut expected: Vec<(usize, u32, Expected)>) {
+        for conn in 0..self.clients.len() {
+            for reply in self.host.take(conn as u32) {
+                let at = expected.iter().position(|(to, tag, expected)| {
+                    *to == conn
+                        && match expected {
+                            Expected::Text(part) => contains(&reply, part.as_bytes()),
+                            Expected::Status(code, part) => {
+                                let mut reader = Reader::new(Integers::Flexible, &reply[HEADER_LEN..]);
+                                reply[4..8] == tag.to_be_bytes()
+                                    && reader.single().and_then(|()| reader.int32()) == Some(*code)
+                                    && (part.is_empty() || contains(&reply, part))
+                            }
+                        }
+                });
+                let shown = reply.escape_ascii();
+                let at = at.unwrap_or_else(|| panic!("{conn} gets {shown}, expected {expected:?}"));
+                expected.remove(at);
+            }
+        }
+        assert!(expected.is_empty(), "no reply: {expected:?} ({:?})", self.host.events);
+    }
+
+    fn step(&mut self, conn: usize, ask: &Ask) {
+        let job = job_of(conn);
+        let client = &self.clients[conn];
+        let waits_for_it = |other: &Client| {
+            let rank = conn as u32;
+            job == 0
+                && other
+                    .waits
+                    .iter()
+                    .any(|(_, wait)| matches!(wait, Wait::Get { rank: of, .. } if *of == rank))
+        };
+        let in_fence = client.waits.iter().any(|(_, wait)| *wait == Wait::Fence);
+        if self.ended[job] || client.waits.len() == PENDING_MAX {
+            return;
+        }
+        if client.finalized {
+            return self.after_finalize(conn);
+        }
+        match ask {
+            // A rank of PMI-2 waits for its own replies.
+            _ if speaks_pmi2(conn) && in_fence => {}
+            Ask::Fence if in_fence => {}
+            Ask::Fence => self.fence(conn),
+            Ask::Finalize if in_fence || self.clients.iter().any(waits_for_it) => {}
+            Ask::Finalize => self.finalize(conn),
+            // The first job goes on to the end.
+            Ask::Abort if job == 0 => {}
+            Ask::Abort => self.abort(conn),
+            Ask::Refused { which } if speaks_pmi2(conn) => self.refused_pmi2(conn, *which),
+            Ask::Refused { which } => self.refused(conn, *which),
+            _ if speaks_pmi2(conn) => self.ask_pmi2(conn, ask),
+            _ => self.ask_pmix(conn, ask),
+        }
+    }
+
+    fn after_finalize(&mut self, conn: usize) {
+        let before = self.snapshot();
+        if speaks_pmi2(conn) {
+            return;
+        }
+        let tag = self.send(conn, |writer| command(writer, 5));
+        self.expect(vec![(conn, tag, Expected::Status(status::ERROR, Vec::new()))]);
+        assert!(before == self.snapshot(), "a refusal changes nothing");
+    }
+
+    fn fence(&mut self, conn: usize) {
+        let job = job_of(conn);
+        let tag = if speaks_pmi2(conn) {
+            self.host.arrive(conn as u32, &counted("cmd=kvs-fence;")).expect("the connection is open");
+            0
+        } else {
+            self.send(conn, |writer| {
+                command(writer, 3);
+                writer.array(1);
+                writer.proc(name_of(job).as_bytes(), WILDCARD);
+                writer.array(0);
+            })
+        };
+        self.clients[conn].waits.push((tag, Wait::Fence));
+        self.complete_fence(job, Vec::new());
+    }
+
+    /// Expects the replies to a fence if all ranks are there, and other ones.
+    fn complete_fence(&mut self, job: usize, mut expected: Vec<(usize, u32, Expected)>) {
+        let fence = |client: &Client| client.waits.iter().position(|(_, wait)| *wait == Wait::Fence);
+        let all = 0..self.clients.len();
+        let ranks: Vec<usize> = all.filter(|&conn| job_of(conn) == job).collect();
+        if ranks.iter().all(|&conn| fence(&self.clients[conn]).is_some()) {
+            for conn in ranks {
+                let at = fence(&self.clients[conn]).expect("it waits");
+                let (tag, _) = self.clients[conn].waits.remove(at);
+                let text = Expected::Text("cmd=kvs-fence-response;rc=0;".to_owned());
+                let status = Expected::Status(status::SUCCESS, Vec::new());
+                expected.push((conn, tag, if speaks_pmi2(conn) { text } else { status }));
+            }
+        }
+        self.expect(expected);
+    }
+
+    fn finalize(&mut self, conn: usize) {
+        self.clients[conn].finalized = true;
+        if speaks_pmi2(conn) {
+            let reply = self.host.ask(conn as u32, &counted("cmd=finalize;"));
+            assert!(contains(&reply, b"cmd=finalize-response;rc=0;"), "{}", reply.escape_ascii());
+        } else {
+            let tag = self.send(conn, |writer| command(writer, 5));
+            self.expect(vec![(conn, tag, Expected::Status(status::SUCCESS, Vec::new()))]);
+        }
+    }
+
+    fn abort(&mut self, conn: usize) {
+        let tag = self.send(conn, |writer| {
+            command(writer, 1);
+            writer.single();
+            writer.int32(7);
+            writer.single();
+            writer.string(b"enough");
+            writer.array(0);
+        });
+        self.ended[job_of(conn)] = true;
+        self.expect(vec![(conn, tag, Expected::Status(status::SUCCESS, Vec::new()))]);
+        let events = std::mem::take(&mut self.host.events);
+        let [event] = &events[..] else { panic!("{events:?}") };
+        assert!(
+            event.starts_with("AbortJob") && event.contains("Some(7)") && event.contains("enough"),
+            "{event}"
+        );
+    }
+
+    /// Requests that the server refuses, whatever its state is.
+    fn refused(&mut self, conn: usize, which: u8) {
+        let other = name_of(1 - job_of(conn)).as_bytes();
+        let before = self.snapshot();
+        let mut code = status::NOT_FOUND;
+        let tag = match which % 13 {
+            // A get from a job that is unknown, and from one that is not connected.
+            n @ 0..2 => self.send(conn, |writer| {
+                command(writer, 4);
+                writer.single();
+                writer.string(if n == 0 { b"nowhere" } else { other });
+                writer.single();
+                writer.uint32(0);
+                writer.array(0);
+            }),
+            2 => {
+                code = status::NOT_SUPPORTED;
+                self.send(conn, |writer| command(writer, 99))
+            }
+            // Requests that end too early.
+            n @ 3..6 => {
+                code = status::UNPACK_FAILURE;
+                self.send(conn, |writer| {
+                    command(writer, [2, 4, 9][usize::from(n) - 3]);
+                    writer.single();
+                })
+            }
+            // Collectives without the rank itself, with a rank that does not exist, and with an unknown job.
+            n @ 6..9 => {
+                let (name, rank) = [(other, 0), (other, 77), (&b"nowhere"[..], WILDCARD)][usize::from(n) - 6];
+                if n < 8 {
+                    code = status::BAD_PARAM;
+                }
+                self.send(conn, |writer| {
+                    command(writer, 10);
+                    writer.array(1);
+                    writer.proc(name, rank);
+                    writer.array(0);
+                })
+            }
+            // A spawn of nothing, and one that is longer than the limit.
+            9 => {
+                code = status::BAD_PARAM;
+                self.send(conn, |writer| {
+                    command(writer, 9);
+                    writer.array(0);
+                    writer.array(0);
+                })
+            }
+            10 => {
+                code = status::OUT_OF_RESOURCE;
+                self.send(conn, |writer| {
+                    command(writer, 9);
+                    writer.array(0);
+                    writer.array(1);
+                    writer.string(&[b'x'; 300]);
+                    writer.count(0);
+                    writer.count(0);
+                    writer.null_string();
+                    writer.count(1);
+                    writer.count(0);
+                })
+            }
+            // An event that is longer than a name's value.
+            11 => {
+                code = status::BAD_PARAM;
+                self.send(conn, |writer| {
+                    command(writer, 12);
+                    writer.single();
+                    writer.int32(-300);
+                    writer.single();
+                    writer.byte(3);
+                    writer.array(1);
+                    writer.info(b"text", kind::STRING);
+                    writer.string(&[b'x'; 1024]);
+                })
+            }
+            // A look-up of a key that is never published.
+            _ => self.send(conn, |writer| keys(writer, 7, &[9])),
+        };
+        self.expect(vec![(conn, tag, Expected::Status(code, Vec::new()))]);
+        let _ = self.host.server.take_limit_hit();
+        assert!(before == self.snapshot(), "refusal {which} changes nothing");
+    }
+
+    fn refused_pmi2(&mut self, conn: usize, which: u8) {
+        let before = self.snapshot();
+        let long = "v".repeat(1025);
+        let body = match which % 9 {
+            0 => "cmd=kvs-get;jobid=other;key=k;".to_owned(),
+            1 => "cmd=kvs-put;key=;value=v;".to_owned(),
+            2 => format!("cmd=kvs-put;key=k;value={long};"),
+            3 => "cmd=nonsense;".to_owned(),
+            4 => "cmd=kvs-get;jobid=nowhere;key=k;".to_owned(),
+            5 => "cmd=job-connect;jobid=nowhere;".to_owned(),
+            6 => "cmd=job-disconnect;jobid=other;".to_owned(),
+            7 => "cmd=spawn;ncmds=0;".to_owned(),
+            _ => "cmd=name-unpublish;name=unknown;".to_owned(),
+        };
+        let reply = self.host.ask(conn as u32, &counted(&body));
+        assert!(!contains(&reply, b";rc=0;"), "{body} gives {}", reply.escape_ascii());
+        let _ = self.host.server.take_limit_hit();
+        assert!(before == self.snapshot(), "{body} changes nothing");
+    }
+
+    fn ask_pmi2(&mut self, conn: usize, ask: &Ask) {
+        let before = self.snapshot();
+        let (body, found) = match ask {
+            Ask::Put { key, value } => {
+                let value = value_text(*value);
+                let text = String::from_utf8_lossy(&value).into_owned();
+                let body = format!("cmd=kvs-put;key={};value={text};", key_text(*key));
+                self.pairs.insert(*key, value);
+                (body, Ok(String::new()))
+            }
+            Ask::Get { key, .. } => {
+                let found = match self.pairs.get(key) {
+                    Some(value) => format!("found=TRUE;value={};", String::from_utf8_lossy(value)),
+                    None => "found=FALSE;".to_owned(),
+                };
+                (format!("cmd=kvs-get;key={};", key_text(*key)), Ok(found))
+            }
+            Ask::Publish { keys, value, .. } => {
+                let (key, value) = (keys[0], value_text(*value));
+                let text = String::from_utf8_lossy(&value).into_owned();
+                let full = self.names.len() as u32 == NAMES;
+                let refused = full || self.names.contains_key(&(true, key));
+                if !refused {
+                    self.names.insert((true, key), Name { value, once: false, job: 0 });
+                }
+                let body = format!("cmd=name-publish;name={};port={text};", key_text(key));
+                (body, if refused { Err(()) } else { Ok(String::new()) })
+            }
+            Ask::Lookup { key } => {
+                let found = self.names.get(&(true, *key)).ok_or(());
+                let found = found.map(|name| format!("port={};", String::from_utf8_lossy(&name.value)));
+                (format!("cmd=name-lookup;name={};", key_text(*key)), found)
+            }
+            Ask::Unpublish { keys } => {
+                let found = self.names.remove(&(true, keys[0])).map(|_| String::new()).ok_or(());
+                (format!("cmd=name-unpublish;name={};", key_text(keys[0])), found)
+            }
+            _ => return,
+        };
+        let reply = self.host.ask(conn as u32, &counted(&body));
+        let ok = contains(&reply, b";rc=0;");
+        match found {
+            Ok(part) => {
+                let right = ok && (part.is_empty() || contains(&reply, part.as_bytes()));
+                assert!(right, "{body} gives {}, expected {part}", reply.escape_ascii());
+            }
+            Err(()) => {
+                assert!(!ok, "{body} gives {}", reply.escape_ascii());
+                let _ = self.host.server.take_limit_hit();
+                assert!(before == self.snapshot(), "the refusal of {body} changes nothing");
+            }
+        }
+    }
+
+    fn ask_pmix(&mut self, conn: usize, ask: &Ask) {
+        let before = self.snapshot();
+        match ask {
+            Ask::Put { key, value } => self.commit(conn, *key, value_text(*value)),
+            Ask::Get { rank, key, immediate } => self.get(conn, u32::from(*rank), *key, *immediate),
+            Ask::Publish { keys, value, once } => {
+                let (value, job) = (value_text(*value), job_of(conn));
+                let set: BTreeSet<u8> = keys.iter().copied().collect();
+                let taken = |key: &u8| self.names.contains_key(&(false, *key));
+                let code = match () {
+                    // Each key takes a place in turn, so the first problem counts.
+                    () if set.len() == keys.len() && !keys.iter().any(taken) => {
+                        let fits = self.names.len() + keys.len() <= NAMES as usize;
+                        if fits { status::SUCCESS } else { status::OUT_OF_RESOURCE }
+                    }
+                    () => {
+                        let free = NAMES as usize - self.names.len();
+                        let mut seen = BTreeSet::new();
+                        let fresh = keys.iter().take_while(|&key| !taken(key) && seen.insert(*key)).count();
+                        if fresh > free { status::OUT_OF_RESOURCE } else { status::EXISTS }
+                    }
+                };
+                let tag = self.send(conn, |writer| {
+                    command(writer, 6);
+                    writer.single();
+                    writer.uint32(0);
+                    writer.array(keys.len() as u32 + 1);
+                    writer.info(b"pmix.persist", kind::PERSIST);
+                    writer.byte(if *once { 1 } else { 3 });
+                    for &key in keys {
+                        writer.info(key_text(key).as_bytes(), kind::STRING);
+                        writer.string(&value);
+                    }
+                });
+                self.expect(vec![(conn, tag, Expected::Status(code, Vec::new()))]);
+                if code == status::SUCCESS {
+                    let name = Name { value, once: *once, job };
+                    self.names.extend(keys.iter().map(|&key| ((false, key), name.clone())));
+                } else {
+                    let _ = self.host.server.take_limit_hit();
+                    assert!(before == self.snapshot(), "a refused publication changes nothing");
+                }
+            }
+            Ask::Lookup { key } => {
+                let tag = self.send(conn, |writer| keys(writer, 7, &[*key]));
+                let found = self.names.get(&(false, *key)).cloned();
+                let expected = match &found {
+                    Some(name) => Expected::Status(status::SUCCESS, name.value.clone()),
+                    None => Expected::Status(status::NOT_FOUND, Vec::new()),
+                };
+                self.expect(vec![(conn, tag, expected)]);
+                match found {
+                    Some(name) if name.once => drop(self.names.remove(&(false, *key))),
+                    Some(_) => {}
+                    None => assert!(before == self.snapshot(), "a refused look-up changes nothing"),
+                }
+            }
+            Ask::Unpublish { keys: of } => {
+                let tag = self.send(conn, |writer| keys(writer, 8, of));
+                let removed = of.iter().filter(|&&key| self.names.remove(&(false, key)).is_some()).count();
+                let code = if removed > 0 { status::SUCCESS } else { status::NOT_FOUND };
+                self.expect(vec![(conn, tag, Expected::Status(code, Vec::new()))]);
+                assert!(removed > 0 || before == self.snapshot(), "a refused withdrawal changes nothing");
+            }
+            _ => {}
+        }
+    }
+
+    fn commit(&mut self, conn: usize, key: u8, value: Vec<u8>) {
+        let tag = self.send(conn, |writer| {
+            command(writer, 2);
+            let mut pack = [0; 256];
+            let mut inner = Writer::new(Integers::Flexible, &mut pack);
+            inner.key(key_text(key).as_bytes(), kind::STRING);
+            inner.string(&value);
+            let len = inner.finish().expect("it fits");
+            writer.single();
+            writer.byte(3);
+            writer.single();
+            writer.byte(1);
+            writer.size(len as u64);
+            writer.raw(&pack[..len]);
+        });
+        let mut expected = vec![(conn, tag, Expected::Status(status::SUCCESS, Vec::new()))];
+        let job = job_of(conn);
+        let rank = conn as u32 - if job == 0 { 0 } else { SIZES[0] };
+        for other in (0..self.clients.len()).filter(|&other| job_of(other) == job) {
+            let waits = std::mem::take(&mut self.clients[other].waits);
+            for (tag, wait) in waits {
+                if wait == (Wait::Get { rank, key }) {
+                    expected.push((other, tag, Expected::Status(status::SUCCESS, value.clone())));
+                } else {
+                    self.clients[other].waits.push((tag, wait));
+                }
+            }
+        }
+        self.clients[conn].committed = Some((key, value));
+        self.expect(expected);
+    }
+
+    fn get(&mut self, conn: usize, rank: u32, key: u8, immediate: bool) {
+        let job = job_of(conn);
+        let before = self.snapshot();
+        let tag = self.send(conn, |writer| {
+            command(writer, 4);
+            writer.single();
+            writer.string(name_of(job).as_bytes());
+            writer.single();
+            writer.uint32(rank);
+            writer.array(u32::from(immediate));
+            if immediate {
+                writer.info(b"pmix.immediate", kind::BOOL);
+                writer.byte(1);
+            }
+            writer.single();
+            writer.string(key_text(key).as_bytes());
+        });
+        let first = if job == 0 { 0 } else { SIZES[0] as usize };
+        let expected = if rank >= SIZES[job] {
+            Some(Expected::Status(status::NOT_FOUND, Vec::new()))
+        } else {
+            let of = &self.clients[first + rank as usize];
+            match &of.committed {
+                Some((committed, value)) if *committed == key => {
+                    Some(Expected::Status(status::SUCCESS, value.clone()))
+                }
+                _ if immediate || of.finalized => Some(Expected::Status(status::NOT_FOUND, Vec::new())),
+                _ => None,
+            }
+        };
+        match expected {
+            Some(expected) => {
+                let missing = expected == Expected::Status(status::NOT_FOUND, Vec::new());
+                self.expect(vec![(conn, tag, expected)]);
+                assert!(!missing || before == self.snapshot(), "a get without an answer changes nothing");
+            }
+            None => {
+                self.clients[conn].waits.push((tag, Wait::Get { rank, key }));
+                self.expect(Vec::new());
+            }
+        }
+    }
+
+    /// Deregisters the jobs. Nothing of them is left.
+    fn end(mut self) {
+        for job in 0..SIZES.len() {
+            for conn in (0..self.clients.len()).filter(|&conn| job_of(conn) == job) {
+                self.host.tell(Input::Closed { conn: ConnId(conn as u32) }).expect("it is open");
+            }
+            self.host.tell(Input::DeregisterJob { job: JobId(job as u32) }).expect("it is registered");
+            self.names.retain(|_, name| name.job != job);
+            assert_eq!(self.host.server.used(hydrant_core::Limit::Names) as usize, self.names.len());
+        }
+        assert!(self.host.server.restart(), "a server without jobs and connections is as a new one");
+    }
+}
+
+/// Writes a request with keys: a look-up or a withdrawal.
+fn keys(writer: &mut Writer<'_>, number: u8, keys: &[u8]) {
+    command(writer, number);
+    writer.single();
+    writer.uint32(0);
+    writer.single();
+    writer.size(keys.len() as u64);
+    for &key in keys {
+        writer.single();
+        writer.string(key_text(key).as_bytes());
+    }
+    writer.array(0);
+}
+
+#[test]
+fn requests_of_mixed_jobs_agree_with_the_model() {
+    let cases =
+        std::env::var("HYDRANT_MODEL_CASES").ok().map(|cases| cases.parse().expect("a number of cases"));
+    let config = Config { cases: cases.unwrap_or(CASES), failure_persistence: None, ..Config::default() };
+    let steps = prop::collection::vec((0..6usize, ask()), 1..60);
+    let result = TestRunner::new(config).run(&steps, |steps| {
+        let mut memory = MappedStorage::new(&LIMITS);
+        let mut world = World::new(&mut memory);
+        for (conn, ask) in &steps {
+            world.step(*conn, ask);
+        }
+        world.end();
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}
