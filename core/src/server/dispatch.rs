@@ -128,7 +128,6 @@ impl Server<'_> {
             | ReplyState::Lookup { .. }
             | ReplyState::NodeAttr(_)
             | ReplyState::Get { .. }
-            | ReplyState::Gather(_)
             | ReplyState::Ready(_) => return,
         }
         let warning = self.jobs[job.index()].fence_warning;
@@ -136,6 +135,10 @@ impl Server<'_> {
             self.schedule(now, warning);
         }
         self.check_for_lost(now, job);
+        #[cfg(feature = "pmix")]
+        if let ReplyState::GroupFence { group, .. } = state {
+            self.check_others_for_lost(now, job, group);
+        }
     }
 
     #[cold]
