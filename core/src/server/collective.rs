@@ -270,7 +270,7 @@ impl Server<'_> {
             #[cfg(feature = "pmix")]
             _ => self.apply_group(at, outcome),
             #[cfg(not(feature = "pmix"))]
-            _ => Response::Done(Op::Fence),
+            _ => Response::Fence(None),
         };
         self.respond_to_group(at, response);
         self.groups.release(at, outcome, self.kvs.written());

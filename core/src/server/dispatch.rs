@@ -234,7 +234,7 @@ impl Server<'_> {
             {
                 return self.upcall(requester, command.op(), frame);
             }
-            Command::Publish { name, port } => self.publish(requester, name, port)?,
+            Command::Publish { name, port, once } => self.publish(requester, name, port, once)?,
             Command::Unpublish { name } => self.unpublish(name)?,
             Command::Lookup { name, wait } => return self.lookup(now, requester, name, wait),
             Command::Spawn(spawn) => return self.spawn(requester, &spawn, frame),

@@ -386,7 +386,6 @@ impl<'s> Server<'s> {
             match reply.state {
                 ReplyState::Lookup { at, .. } => self.names.leave(at),
                 ReplyState::Get { .. } => self.gets -= 1,
-                #[cfg(feature = "pmix")]
                 ReplyState::Ready(Response::Port(name)) => self.name_was_read(name),
                 ReplyState::Upcall(_, upcall) | ReplyState::Ready(Response::Upcall(_, upcall)) => {
                     self.drop_upcall(upcall)

@@ -175,7 +175,6 @@ impl Server<'_> {
             self.conns[id.index()].replies.remove(at);
             match answer {
                 Response::Upcall(_, upcall) => self.upcalls.free(upcall),
-                #[cfg(feature = "pmix")]
                 Response::Port(name) => self.name_was_read(name),
                 _ => {}
             }

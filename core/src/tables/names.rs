@@ -148,7 +148,6 @@ impl<'s> Names<'s> {
     }
 
     /// Notes the rank that published a name, and whether the first look-up withdraws it.
-    #[cfg(feature = "pmix")]
     pub(crate) fn describe(&mut self, name: NameRef, publisher: Rank, once: bool) {
         if let Some(slot) = self.slots.get_mut(name.at as usize) {
             slot.publisher = publisher;
@@ -157,7 +156,6 @@ impl<'s> Names<'s> {
     }
 
     /// Notes that a look-up has found a publication.
-    #[cfg(feature = "pmix")]
     pub(crate) fn take(&mut self, name: NameRef) {
         if let Some(slot) = self.slots.get_mut(name.at as usize)
             && slot.access == Access::First
@@ -167,14 +165,12 @@ impl<'s> Names<'s> {
     }
 
     /// Returns whether no other look-up finds a publication.
-    #[cfg(feature = "pmix")]
     pub(crate) fn is_taken(&self, name: NameRef) -> bool {
         let slot = self.slots.get(name.at as usize);
         slot.is_some_and(|slot| slot.access == Access::Taken && slot.serial == name.serial)
     }
 
     /// Withdraws a publication whose reader has its reply.
-    #[cfg(feature = "pmix")]
     pub(crate) fn withdraw_taken(&mut self, name: NameRef) {
         if self.is_taken(name) {
             self.withdraw(name.at as usize);

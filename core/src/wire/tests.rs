@@ -253,7 +253,7 @@ fn command<'a>(
         13 => Command::PutNodeAttr { key: a, value: b },
         14 => Command::GetNodeAttr { key: a, wait: parts.flags[0] },
         15 => Command::GetJobAttr { key: a },
-        16 => Command::Publish { name: a, port: b },
+        16 => Command::Publish { name: a, port: b, once: parts.flags[0] },
         17 => Command::Unpublish { name: a },
         18 => Command::Lookup { name: a, wait: parts.flags[0].then_some(m) },
         19 => Command::Connect { jobid: a },

@@ -7,7 +7,7 @@ use hydrant_core::peer::message::{
 };
 use hydrant_core::server::{Consumed, Input, JobSpec, Output, Record};
 use hydrant_core::trace::{Cause, Exit};
-use hydrant_core::{Rank, Time};
+use hydrant_core::{JobId, Rank, Time};
 
 /// Describes a record in one line.
 pub fn describe(record: &Record<'_>) -> String {

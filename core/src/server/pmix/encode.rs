@@ -47,6 +47,7 @@ impl Server<'_> {
             Response::Missing(_) => writer.status(status::NOT_FOUND),
             Response::Port(name) => self.write_published(name, writer),
             Response::Upcall(Op::Spawn, spawn) => self.write_spawned(spawn, writer),
+            Response::Upcall(op, upcall) => self.write_shared(op, upcall, writer),
             Response::Group { context, members } => self.write_group(id, context, members, writer),
             Response::Psets { count } => self.write_psets(id, count, writer),
             Response::PsetMembers(which, _) => self.write_members(id, which, writer),

@@ -210,6 +210,15 @@ impl Server<'_> {
                 }
                 done
             }
+            Command::Publish(infos) if self.has_shared_names(requester.job) => {
+                return self.share(requester, &infos);
+            }
+            Command::Lookup(keys, infos) if self.has_shared_names(requester.job) => {
+                return self.lookup_shared(requester, &keys, &infos);
+            }
+            Command::Unpublish(keys, _) if self.has_shared_names(requester.job) => {
+                return self.unshare(requester, &keys);
+            }
             Command::Publish(infos) => self.pmix_publish(requester, integers, &infos)?,
             Command::Lookup(keys, infos) => return self.pmix_lookup(now, &keys, &infos),
             Command::Unpublish(keys, _) => self.pmix_unpublish(&keys)?,
