@@ -5,5 +5,6 @@ mod functions;
 mod intel;
 mod mpich;
 mod openmpi;
+mod openmpi_nodes;
 mod slurm;
 mod universe;

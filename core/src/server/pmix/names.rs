@@ -9,10 +9,10 @@ use crate::ids::{JobId, UpcallId};
 use crate::limits::Limit;
 use crate::state::{ReplyState, Response};
 use crate::tables::names::NameRef;
-use crate::time::Time;
-use crate::wire::{Integers, Op};
 use crate::tables::upcalls::{Stage, Task};
+use crate::time::Time;
 use crate::wire::pmix::{self, Info, Infos, Keys, Published, Writer, status};
+use crate::wire::{Integers, Op};
 
 /// First byte of stored keys. No name of PMI begins with it, so neither protocol sees the names of the other.
 const PREFIX: &[u8] = &[0];

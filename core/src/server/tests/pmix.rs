@@ -36,6 +36,8 @@ pub(super) struct Cluster {
     /// Replies that have not been taken, by connection.
     replies: BTreeMap<u32, VecDeque<Vec<u8>>>,
     pub(super) events: Vec<String>,
+    /// Requests of upcalls.
+    requests: Vec<Vec<u8>>,
 }
 
 impl Cluster {
@@ -48,12 +50,14 @@ impl Cluster {
             now: Time(0),
             replies: BTreeMap::new(),
             events: Vec::new(),
+            requests: Vec::new(),
         };
         for node in 0..nodes {
             all.tell(node, Input::Node { node, nodes, radix });
             for (id, &size) in (0..).zip(sizes) {
                 let (job, name) = (JobId(id), format!("job.{id}"));
-                all.tell(node, Input::RegisterJob(JobSpec { cleanup, ..JobSpec::new(job, &name, size) }));
+                let spec = JobSpec { cleanup, remote_names: true, ..JobSpec::new(job, &name, size) };
+                all.tell(node, Input::RegisterJob(spec));
                 for rank in 0..size {
                     let node_of = 1 + rank % (nodes - 1);
                     let input = Input::MapRanks { job, first: Rank(rank), count: 1, node: node_of };
@@ -93,6 +97,7 @@ impl Cluster {
                 Output::Peer { node: to, bytes } => {
                     self.wires.entry((node, to)).or_default().push_back(bytes.to_vec());
                 }
+                Output::Upcall { request, .. } => self.requests.push(request.to_vec()),
                 other => self.events.push(format!("{node}: {other:?}")),
             }
         }
@@ -432,6 +437,55 @@ fn a_collective_fails_with_a_member() {
     all.gets(0, 0, 4, -61);
     let used: u32 = all.servers.iter().map(|server| server.used(Limit::Groups)).sum();
     assert_eq!(used, 0, "all groups are free");
+}
+
+#[test]
+fn the_host_keeps_published_data() {
+    use crate::ids::UpcallId;
+    use crate::wire::{Command, Protocol, decode_upcall};
+
+    let mut all = Cluster::new(3, 2, &[2], true, 1);
+    all.asks(0, 0, 5, |writer| {
+        command(writer, 6);
+        writer.single();
+        writer.uint32(0);
+        writer.array(2);
+        writer.info(b"pmix.persist", pmix::kind::PERSIST);
+        writer.byte(1);
+        writer.info(b"key", pmix::kind::STRING);
+        writer.string(b"value");
+    });
+    let lookup = |writer: &mut Writer<'_>| {
+        command(writer, 7);
+        writer.single();
+        writer.uint32(0);
+        writer.single();
+        writer.size(1);
+        writer.single();
+        writer.string(b"key");
+        writer.array(0);
+    };
+    all.asks(0, 1, 6, lookup);
+    let upcall = UpcallId(0);
+    let mut requests: Vec<Vec<u8>> = core::mem::take(&mut all.requests);
+    let publish = requests.remove(0);
+    let Some(Command::Publish { name, port, once: true }) = decode_upcall(Protocol::V2, &publish) else {
+        panic!("{}", publish.escape_ascii())
+    };
+    let wanted = Command::Lookup { name, wait: Some(0) };
+    assert_eq!(decode_upcall(Protocol::V2, &requests[0]), Some(wanted));
+    let port: Vec<u8> = port.parts().flatten().copied().collect();
+    all.tell(1, Input::UpcallComplete { upcall, rc: 0, text: b"" });
+    all.gets(0, 0, 5, status::SUCCESS);
+    all.tell(2, Input::UpcallComplete { upcall, rc: 0, text: &port });
+    let found = all.gets(0, 1, 6, status::SUCCESS);
+    assert!(["job.0", "key", "value"].iter().all(|part| contains(&found, part)), "{found:?}");
+    // The name is not there, or a PMI client has published something else.
+    for (rc, text) in [(14, &b"no such name"[..]), (0, b"port")] {
+        all.asks(0, 1, 6, lookup);
+        all.tell(2, Input::UpcallComplete { upcall, rc, text });
+        all.gets(0, 1, 6, status::NOT_FOUND);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! A key has a byte in front that no name of PMI begins with. Data consist of a header, the publisher's namespace, the
 //! key and the encoded value. PMI cannot carry NUL, so they are escaped: 1 and 1 stand for 0, and 1 and 2 stand for 1.
 
-use super::{Integers, Info};
+use super::{Info, Integers};
 use crate::wire::write::{Style, Writer};
 
 /// First byte of the names of PMIx data.
