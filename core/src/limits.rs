@@ -30,6 +30,9 @@ pub const PORT_MAX: usize = 1023;
 pub const PSET_NAME_MAX: usize = 127;
 /// Maximum number of programs in one spawn.
 pub const SPAWN_PROGRAMS_MAX: u32 = 256;
+/// Minimum of [`Limits::spawn_bytes`] on a host that starts processes. With less, spawns are refused, and the bytes serve
+/// other upcalls.
+pub const SPAWN_BYTES_MIN: u32 = 256;
 /// Length in bytes of the buffer that [`crate::Server::poll`] needs for any reply.
 pub const OUTPUT_MAX: usize = 4352;
 
@@ -61,10 +64,11 @@ pub struct Limits {
     pub groups: u32,
     /// Maximum number of published names and of names that look-ups wait for, together.
     pub names: u32,
-    /// Maximum number of upcalls at the same time: spawns, and requests about names if the job has
-    /// [`JobSpec::remote_names`](crate::server::JobSpec::remote_names). 0 on a host that supports neither.
+    /// Maximum number of upcalls at the same time: spawns, files of PMIx clients to remove, and requests about names if the
+    /// job has [`JobSpec::remote_names`](crate::server::JobSpec::remote_names). 0 on a host that supports none of these.
     pub spawns: u32,
-    /// Bytes of one upcall's request or result, at most [`MESSAGE_MAX`].
+    /// Bytes of one upcall's request or result, at most [`MESSAGE_MAX`]. Less than [`SPAWN_BYTES_MIN`] on a host that
+    /// starts no processes.
     pub spawn_bytes: u32,
     /// Maximum number of process sets in addition to `mpi://WORLD` and `mpi://SELF`, of all jobs together.
     pub psets: u32,

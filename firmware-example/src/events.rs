@@ -2,7 +2,7 @@
 
 use embassy_sync::blocking_mutex::raw::CriticalSectionRawMutex;
 use embassy_sync::channel::Channel;
-use heapless::String;
+use heapless::{String, Vec};
 use hydrant_core::limits::{Limit, MESSAGE_TEXT_MAX};
 use hydrant_core::manage::Report;
 use hydrant_core::trace::{Cause, Closing};
@@ -26,6 +26,7 @@ pub(crate) enum Event {
     Over { job: JobId },
     LimitHit { limit: Limit, size: u32 },
     Closed { conn: ConnId, rank: Option<Rank>, why: Closing },
+    RemoveFiles { job: JobId, rank: Rank, paths: Vec<u8, MESSAGE_TEXT_MAX> },
 }
 
 impl Event {
@@ -39,6 +40,7 @@ impl Event {
             Event::Over { job } => Report::Over { job },
             Event::LimitHit { limit, size } => Report::LimitHit { limit, size },
             Event::Closed { conn, rank, why } => Report::Closed { conn, rank, why },
+            Event::RemoveFiles { job, rank, ref paths } => Report::RemoveFiles { job, rank, paths },
         }
     }
 }

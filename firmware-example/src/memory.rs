@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU32;
 
-use hydrant_core::limits::Limits;
+use hydrant_core::limits::{Limits, MESSAGE_TEXT_MAX};
 use hydrant_core::manage::server::{HostSlot, JobSlot};
 use hydrant_core::storage::FixedStorage;
 use hydrant_core::{Storage, fixed_storage, manage};
@@ -44,6 +44,10 @@ pub(crate) const LIMITS: Limits = Limits {
     groups: 4,
     names: 2,
     psets: 4,
+    // Files that PMIx clients leave. No spawns.
+    spawns: if cfg!(feature = "pmix") { 2 } else { 0 },
+    spawn_bytes: if cfg!(feature = "pmix") { MESSAGE_TEXT_MAX as u32 } else { 0 },
+    commit_bytes: if cfg!(feature = "pmix") { 1024 } else { 0 },
     ..Limits::NONE
 };
 /// Size of the buffer for one reply, in bytes.

@@ -65,6 +65,33 @@ fn lines_of_different_ranks_do_not_mix() {
 }
 
 #[test]
+fn lines_have_the_prefix_that_was_asked_for() {
+    let outcome = shell("-n 2 -prepend-pattern %g/%r%%:", "echo out; echo err >&2").run();
+    assert_eq!(outcome.code(0).lines(), ["0/0%:out", "0/1%:out"], "{outcome}");
+    outcome.warns("0/1%:err\n");
+    let outcome = shell("-n 1 --timestamp-output --tag-output", "echo out").run();
+    let line = outcome.code(0).lines().concat();
+    let (time, rest) = line.split_once(' ').expect("the time is in front");
+    assert!(time.len() == 24 && time.starts_with("20") && time.ends_with('Z'), "{outcome}");
+    assert_eq!(rest, "[0] out");
+    let outcome = shell("-n 1", "echo out; echo err >&2").env("MPIEXEC_PREFIX_DEFAULT", "1").run();
+    outcome.code(0).says("0> out\n", 1).warns("0(err)> err\n");
+}
+
+#[test]
+fn output_files_get_their_directories() {
+    let folder = Folder::new("outputs");
+    let job = Job::hydrant("-n 2 --output-filename").arg(folder.path("new"));
+    let outcome = job.args(["sh", "-c", "echo $PMI_RANK; echo err >&2"]).run();
+    outcome.code(0).quiet();
+    for rank in 0..2 {
+        let read = |stream: &str| folder.read(&format!("new/0/rank.{rank}/{stream}"));
+        assert_eq!(read("stdout"), format!("{rank}\n"));
+        assert_eq!(read("stderr"), "err\n");
+    }
+}
+
+#[test]
 fn standard_error_is_kept_apart() {
     let outcome = shell("-l -n 2", "echo out; echo err >&2").run();
     assert_eq!(outcome.lines(), ["[0] out", "[1] out"], "{outcome}");
@@ -130,8 +157,8 @@ fn output_goes_to_the_files_that_patterns_name() {
         assert_eq!(name, &format!("err.{text}"));
     }
     assert_eq!(files[2..], [("out.0.0", "0"), ("out.1.1", "1")].map(|(a, b)| (a.to_owned(), b.to_owned())));
-    let outcome = Job::hydrant("-outfile-pattern /nowhere/%r -n 1 echo").run();
-    outcome.code(1).warns("cannot open /nowhere/0 for the output of rank 0");
+    let outcome = Job::hydrant("-outfile-pattern /dev/null/%r -n 1 echo").run();
+    outcome.code(1).warns("cannot open /dev/null/0 for the output of rank 0");
 }
 
 #[test]

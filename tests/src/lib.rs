@@ -18,6 +18,7 @@ pub mod message;
 pub mod offload;
 mod outcome;
 pub mod peers;
+pub mod pmix;
 mod programs;
 mod recording;
 mod running;

@@ -1,8 +1,10 @@
 //! Jobs of `hydrant offload` at any server: the same for a board, for this machine's processor, and for a DPU's.
 
+use std::fs;
+
 use crate::hydrant_bin;
 use crate::peers::Peer;
-use crate::{Job, Outcome};
+use crate::{Folder, Job, Outcome};
 
 /// Steps of the raw client: a spawn, which a server that starts no processes refuses.
 pub const SPAWN: &str = r"ack1
@@ -62,6 +64,31 @@ impl Target {
         self.programs(sizes, Peer::SlurmPmi2, "pmi2_kvs", |outcome, size| {
             outcome.says(&format!("pmi2 size={size} "), 1).says(" errs=0 ", 1);
         });
+    }
+
+    /// Jobs of four ranks of Open MPI, a PMIx client, with more options of `hydrant offload`.
+    pub fn open_mpi(&self, peer: Peer, options: &str) {
+        if !peer.there() {
+            return;
+        }
+        let folder = Folder::new("offload");
+        for (program, said, times) in [
+            ("mpi_hello", " of 4, program 0, universe 4, Open ", 4),
+            ("mpi_allreduce", "allreduce of 4: 0 wrong\n", 1),
+        ] {
+            let job = self.offload(&format!("{options} -n 4"));
+            let job = peer
+                .variables(&folder.0)
+                .into_iter()
+                .fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+            // Its segments have the name of the host.
+            let host = folder.0.file_name().expect("the folder has a name").to_string_lossy().into_owned();
+            let outcome = job.args(["-env", "PMIX_HOSTNAME", &host]).arg(peer.program(program)).run();
+            outcome.code(0).quiet().says(said, times);
+            let segments = fs::read_dir("/dev/shm").expect("the system has shared memory").flatten();
+            let left = segments.filter(|file| file.file_name().to_string_lossy().contains(&host));
+            assert_eq!(left.count(), 0, "segments of {host} are left");
+        }
     }
 
     /// What this machine does with the ranks: as under `hydrant run`.

@@ -130,6 +130,17 @@ impl Peer {
         built.entry((self, name.to_owned())).or_insert_with(|| self.build(name)).clone()
     }
 
+    /// Variables of Open MPI's ranks: `folder` for temporary files, in which Open MPI removes files, and where the unpacked
+    /// one has its own.
+    pub fn variables(self, folder: &Path) -> Vec<(&'static str, OsString)> {
+        // More ranks than processors.
+        let mut variables = vec![("TMPDIR", folder.into()), ("OMPI_MCA_mpi_yield_when_idle", "1".into())];
+        if self == Peer::OpenMpi4 {
+            variables.extend(openmpi4_variables());
+        }
+        variables
+    }
+
     fn build(self, name: &str) -> PathBuf {
         let dir = target_dir().join("clients").join(self.name());
         fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
@@ -155,6 +166,21 @@ pub fn peers_dir() -> PathBuf {
 /// Where Debian's Open MPI 4 has its libraries.
 pub fn openmpi4_lib() -> PathBuf {
     peers_dir().join("openmpi4/usr/lib/x86_64-linux-gnu")
+}
+
+/// Variables by which Debian's Open MPI finds its files below `target/peers`.
+pub fn openmpi4_variables() -> Vec<(&'static str, OsString)> {
+    let (root, lib) = (peers_dir().join("openmpi4/usr"), openmpi4_lib());
+    let path = ["", "openmpi/lib", "pmix2/lib"].map(|part| lib.join(part).display().to_string());
+    vec![
+        ("LD_LIBRARY_PATH", path.join(":").into()),
+        ("OPAL_PREFIX", root.clone().into()),
+        ("PMIX_INSTALL_PREFIX", root.clone().into()),
+        ("OPAL_LIBDIR", lib.join("openmpi/lib").into()),
+        ("OPAL_PKGLIBDIR", lib.join("openmpi/lib/openmpi3").into()),
+        ("OPAL_DATADIR", root.join("share").into()),
+        ("OMPI_MCA_mca_base_component_show_load_errors", "0".into()),
+    ]
 }
 
 /// The sources of the programs.

@@ -11,7 +11,7 @@ use crate::trace::{Cause, Closing, Exit};
 
 /// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in
 /// every version.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Maximum length of a record in bytes, without its prefix.
 pub const RECORD_MAX: usize = 512;
 /// Length in bytes of a record's prefix.
@@ -250,6 +250,16 @@ pub enum Report<'a> {
         /// The reason.
         why: Closing,
     },
+    /// Event: a PMIx client has named files that the host removes when the rank's process has exited. The board cannot
+    /// check who the client is.
+    RemoveFiles {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// Absolute paths, separated by commas.
+        paths: &'a [u8],
+    },
 }
 
 impl Report<'_> {
@@ -262,7 +272,8 @@ impl Report<'_> {
             | Report::Late { .. }
             | Report::Over { .. }
             | Report::LimitHit { .. }
-            | Report::Closed { .. } => true,
+            | Report::Closed { .. }
+            | Report::RemoveFiles { .. } => true,
             Report::Refused(_)
             | Report::Welcome(_)
             | Report::Done

@@ -63,7 +63,7 @@ impl Server<'_> {
         Some(JobReport {
             phase,
             size: job.size,
-            connected: ranks.iter().filter(|rank| rank.conn.is_some()).count() as u32,
+            connected: ranks.iter().filter(|rank| rank.is_connected()).count() as u32,
             initialized: in_phase(RankPhase::Initialized),
             in_fence: job.fence.arrived,
             finalized: in_phase(RankPhase::Finalized),
@@ -76,7 +76,7 @@ impl Server<'_> {
         let slot = self.job(job).ok()?.slot(rank)?;
         let slot = self.ranks.get(slot)?;
         Some(RankReport {
-            conn: slot.conn,
+            conn: slot.conn.or(slot.pmix),
             initialized: slot.phase == RankPhase::Initialized,
             finalized: slot.phase == RankPhase::Finalized,
             in_fence: slot.in_fence,

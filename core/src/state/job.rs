@@ -159,8 +159,13 @@ impl RankSlot {
     /// process lives. Only ranks of this node can be.
     #[inline]
     pub(crate) fn is_cut_off(&self) -> bool {
-        let connected = self.conn.is_some() || self.pmix.is_some();
-        self.phase == RankPhase::Initialized && !connected && self.exit.is_none()
+        self.phase == RankPhase::Initialized && !self.is_connected() && self.exit.is_none()
+    }
+
+    /// Returns whether the rank has a connection of either protocol.
+    #[inline]
+    pub(crate) fn is_connected(&self) -> bool {
+        self.conn.is_some() || self.pmix.is_some()
     }
 
     /// Returns whether a connection may become this rank's.

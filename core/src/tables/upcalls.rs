@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
-use crate::limits::{JOBID_MAX, Limit};
+use crate::limits::{JOBID_MAX, Limit, SPAWN_BYTES_MIN};
 
 /// Slot of an upcall.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,7 +102,7 @@ impl<'s> Upcalls<'s> {
     /// Stores a request. Returns its upcall.
     ///
     /// # Errors
-    /// [`Refusal::NoSpawn`] for a spawn if there are no slots at all, [`Refusal::Full`]. Nothing is changed then.
+    /// [`Refusal::NoSpawn`] for a spawn on a host that starts no processes, [`Refusal::Full`]. Nothing is changed then.
     pub(crate) fn ask(
         &mut self,
         parent: (JobId, Rank),
@@ -111,7 +111,7 @@ impl<'s> Upcalls<'s> {
         task: Task,
         request: &[u8],
     ) -> Result<UpcallId, Refusal> {
-        if self.slots.is_empty() && matches!(task, Task::Spawn(_)) {
+        if matches!(task, Task::Spawn(_)) && !self.take_spawns() {
             return Err(Refusal::NoSpawn);
         }
         let full = Refusal::Full(Limit::Spawns, self.slots.len() as u32);
@@ -125,6 +125,11 @@ impl<'s> Upcalls<'s> {
         let (stage, name) = (Stage::Asked, String::new());
         self.slots[at] = Upcall { parent, spawner, conn, task, stage, len, name, full: None };
         Ok(UpcallId(at as u32))
+    }
+
+    /// Returns whether the host starts processes.
+    pub(crate) fn take_spawns(&self) -> bool {
+        !self.slots.is_empty() && self.room >= SPAWN_BYTES_MIN as usize
     }
 
     /// Returns an upcall in use.

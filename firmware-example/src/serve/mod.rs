@@ -10,6 +10,7 @@ mod job;
 mod long;
 mod recording;
 
+use heapless::Vec;
 use hydrant_core::manage::server::exit_of_connection;
 use hydrant_core::manage::{BoardReport, Error, STALL_MS};
 use hydrant_core::server::{Consumed, Input, Output, Record};
@@ -205,11 +206,13 @@ impl Serve {
                     let missing = events::truncate(missing);
                     events::queue(Event::Late { job, arrived, size, missing });
                 }
-                // The limits offer no upcalls, no other nodes and no PMIx.
-                Output::Spawn { .. }
-                | Output::Upcall { .. }
-                | Output::Peer { .. }
-                | Output::RemoveFiles { .. } => {
+                Output::RemoveFiles { job, rank, paths } => {
+                    // The limit of upcalls is their length.
+                    let paths = Vec::from_slice(paths).unwrap_or_default();
+                    events::queue(Event::RemoveFiles { job, rank, paths });
+                }
+                // The limits offer no spawns and no other nodes, and the server keeps names itself.
+                Output::Spawn { .. } | Output::Upcall { .. } | Output::Peer { .. } => {
                     defmt::error!("unexpected upcall")
                 }
             }

@@ -1,7 +1,7 @@
 //! The `hydrant` command. Called `mpiexec` or `mpirun`, it is `hydrant run`.
 
 use std::fmt::Display;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
 use hydrant::cli::{self, Action, CliError};
@@ -13,7 +13,12 @@ fn main() -> ExitCode {
         Ok(Action::Run(mut plan)) if plan.options.cluster.dry_run => {
             hydrant::dry_run(&mut plan).map_or_else(run_error, |text| print(&text))
         }
-        Ok(Action::Run(mut plan)) => hydrant::run(&mut plan).map_or_else(run_error, ExitCode::from),
+        Ok(Action::Run(mut plan)) => {
+            if !plan.notes.is_empty() && std::io::stderr().is_terminal() {
+                messages::print(messages::HYDRANT, plan.notes.join("; "));
+            }
+            hydrant::run(&mut plan).map_or_else(run_error, ExitCode::from)
+        }
         Ok(Action::Probe(options)) => probe::main(&options),
         Ok(Action::Replay(options)) => replay::main(&options),
         Ok(Action::Serve(options)) => server::serve(&options).map_or_else(serve_error, ExitCode::from),

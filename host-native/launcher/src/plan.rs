@@ -40,6 +40,8 @@ pub struct Plan {
     pub programs: Vec<Program>,
     /// Options of the whole job.
     pub options: Options,
+    /// How options of other launchers were read, for a user at a terminal.
+    pub notes: Vec<String>,
 }
 
 impl Plan {
@@ -65,8 +67,8 @@ impl Plan {
 /// Options of the whole job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Prefix each line of output with `[rank] `.
-    pub prepend_rank: bool,
+    /// Text before each line of output.
+    pub prefix: Prefix,
     /// Universe size, if given by the user.
     pub universe_size: Option<u32>,
     /// File name pattern for standard output: `%r` rank, `%g` job (0; spawned jobs count from 1), `%h` host, `%p` pid,
@@ -102,6 +104,30 @@ pub struct Options {
     pub offload: Option<Offload>,
     /// Hosts, mapping and daemons.
     pub cluster: Cluster,
+}
+
+/// Text before each line of output.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prefix {
+    /// Text that depends on the rank.
+    pub lines: LinePrefix,
+    /// The time of the line, in front of the text.
+    pub timestamps: bool,
+}
+
+/// Text before each line of output that depends on the rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LinePrefix {
+    /// None.
+    #[default]
+    None,
+    /// `[rank] `, of spawned jobs `[job:rank] `.
+    Rank,
+    /// `rank> ` before standard output and `rank(err)> ` before standard error, as MPICH does it with
+    /// `MPIEXEC_PREFIX_DEFAULT`.
+    Mpiexec,
+    /// Text with `%r` for the rank, `%g` for the number of the job, `%h` for the host and `%%` for a percent sign.
+    Pattern(String),
 }
 
 /// Where ranks run, and how daemons are started there.

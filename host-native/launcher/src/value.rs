@@ -111,15 +111,31 @@ pub(crate) fn pattern(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("expected a file name; %r in it stands for the rank".to_owned());
     }
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        if c == '%' && !matches!(chars.next(), Some('r' | 'g' | 'h' | 'p' | 'a' | '%')) {
-            return Err(
-                "expected r (rank), p (process id), h (host), a (program), g (job) or % after %".to_owned()
-            );
+    match has_codes(text, "rghpa%") {
+        true => Ok(text.to_owned()),
+        false => {
+            Err("expected r (rank), p (process id), h (host), a (program), g (job) or % after %".to_owned())
         }
     }
-    Ok(text.to_owned())
+}
+
+/// `--prepend-pattern`.
+pub(crate) fn prefix_pattern(text: &str) -> Result<String, String> {
+    match has_codes(text, "rgh%") {
+        true => Ok(text.to_owned()),
+        false => Err("expected r (rank), g (job), h (host) or % after %".to_owned()),
+    }
+}
+
+/// Returns whether each percent sign is followed by one of these letters.
+fn has_codes(text: &str, codes: &str) -> bool {
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c == '%' && !chars.next().is_some_and(|code| codes.contains(code)) {
+            return false;
+        }
+    }
+    true
 }
 
 /// `--bind-to`.
@@ -273,6 +289,8 @@ mod tests {
         assert!(pattern("out.%d").is_err());
         assert!(pattern("out.%").is_err());
         assert!(pattern("").is_err());
+        assert!(prefix_pattern("%h:%r%% ").is_ok());
+        assert!(prefix_pattern("%p").is_err());
     }
 
     #[test]

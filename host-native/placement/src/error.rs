@@ -71,6 +71,14 @@ pub enum PlacementError {
         /// The sum of all `max_slots`.
         capacity: u64,
     },
+    /// The job wants more hosts than there are.
+    #[error("--nodes {wanted}, but there are {there} hosts; name more hosts, or remove the option")]
+    FewHosts {
+        /// Hosts that the user wants.
+        wanted: u32,
+        /// Hosts that are there.
+        there: usize,
+    },
     /// The job has more than [`RANKS_MAX`] ranks.
     #[error("{0} ranks, but at most {RANKS_MAX} can run on several hosts")]
     Ranks(u64),

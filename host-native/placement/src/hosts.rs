@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{HostError, HostlistError};
+use crate::error::{HostError, HostlistError, PlacementError};
 use crate::excerpt::excerpt;
 use crate::hostlist;
 use crate::limits::{HOST_NAME_MAX, HOSTS_MAX};
@@ -109,6 +109,20 @@ impl Hosts {
     /// All hosts, each once, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Host> {
         self.all.iter()
+    }
+
+    /// The first so many hosts.
+    ///
+    /// # Errors
+    /// [`FewHosts`](PlacementError::FewHosts) if there are fewer.
+    pub(crate) fn first(mut self, nodes: u32) -> Result<Hosts, PlacementError> {
+        let there = self.all.len();
+        if there < nodes as usize {
+            return Err(PlacementError::FewHosts { wanted: nodes, there });
+        }
+        self.all.truncate(nodes as usize);
+        self.index.retain(|_, &mut at| at < nodes as usize);
+        Ok(self)
     }
 
     /// Removes the first host.

@@ -15,6 +15,8 @@ use crate::resource_manager::{self, ResourceManager};
 pub struct PlacementOptions {
     /// Source of the hosts.
     pub hosts: HostSource,
+    /// Number of hosts to use, from the front. Without it, all.
+    pub nodes: Option<u32>,
     /// Mapping and numbering of ranks.
     pub policy: MappingPolicy,
     /// Programs, by their `appnum`, without a number of ranks: each gets as many ranks as all hosts take in one turn.
@@ -85,6 +87,10 @@ pub fn locate(
             }
             None => return Ok(Location::Local),
         },
+    };
+    let hosts = match options.nodes {
+        Some(nodes) => hosts.first(nodes)?,
+        None => hosts,
     };
     if !options.fill.is_empty() {
         let ranks = job_map::ranks_per_turn(&hosts, options.policy.ppn);

@@ -1,5 +1,6 @@
 //! Validation of a plugin's results and outputs against the inputs that its server was given.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use hydrant_core::limits::PENDING_MAX;
@@ -60,6 +61,9 @@ pub enum Violation {
     /// An empty reply, or an output longer than the maximum.
     #[error("output of {0} bytes")]
     InvalidLength(usize),
+    /// Files to remove that no client has named.
+    #[error("files of rank {1} of job {0} that no client has named")]
+    UnnamedFiles(JobId, Rank),
     /// More outputs between two inputs than a server can have pending.
     #[error("more than {0} outputs without an input")]
     TooManyOutputs(u64),
@@ -94,7 +98,14 @@ pub struct Validator {
     messages_max: u64,
     /// Outputs since the last input.
     outputs: u64,
+    /// Last bytes of clients that name files to remove, latest last.
+    cleanups: VecDeque<Vec<u8>>,
 }
+
+/// PMIx key of files to remove.
+const CLEANUP: &[u8] = b"pmix.reg.cleanup";
+/// Number of inputs with that key whose bytes are kept. Their outputs follow at once.
+const CLEANUPS_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
 struct Job {
@@ -140,6 +151,7 @@ impl Validator {
             peers: Vec::new(),
             messages_max: 0,
             outputs: 0,
+            cleanups: VecDeque::new(),
         }
     }
 
@@ -207,6 +219,12 @@ impl Validator {
                     peer.blocked = matches!(input, Input::PeerBlocked { .. });
                 }
             }
+            Input::Bytes { bytes, .. } if names_files(bytes) => {
+                if self.cleanups.len() == CLEANUPS_MAX {
+                    self.cleanups.pop_front();
+                }
+                self.cleanups.push_back(bytes.to_vec());
+            }
             // A deadline that has passed would make the host send timeouts without end.
             Input::Timeout => {
                 if let Some(at) = poll_at.filter(|&at| at <= now) {
@@ -261,7 +279,10 @@ impl Validator {
             }
             Output::RemoveFiles { job, rank, paths } => {
                 self.local_rank(job, rank)?;
-                self.length(paths, 0)
+                self.length(paths, 1)?;
+                // The launcher removes files of its user.
+                let named = |bytes: &Vec<u8>| bytes.windows(paths.len()).any(|part| part == paths);
+                if self.cleanups.iter().any(named) { Ok(()) } else { Err(Violation::UnnamedFiles(job, rank)) }
             }
             Output::AbortJob { job, cause, message } => {
                 self.rank(job, cause.rank())?;
@@ -324,6 +345,11 @@ impl Validator {
         let local = self.node;
         if self.job(job)?.node(rank) == local { Ok(()) } else { Err(Violation::RemoteRank(job, rank)) }
     }
+}
+
+/// Returns whether the bytes of a client may name files to remove. Messages of PMI hold no NUL.
+fn names_files(bytes: &[u8]) -> bool {
+    bytes.contains(&0) && bytes.windows(CLEANUP.len()).any(|part| part == CLEANUP)
 }
 
 /// Returns how many messages to one neighbour an input can cause, at once or later. A message carries records, a collective

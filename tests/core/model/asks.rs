@@ -1,6 +1,6 @@
 //! Effects of each command on the model, and the expected replies.
 
-use hydrant_core::limits::{Limit, PENDING_MAX};
+use hydrant_core::limits::{Limit, PENDING_MAX, SPAWN_BYTES_MIN};
 use hydrant_core::trace::{Cause, Closing};
 use hydrant_core::wire::Op;
 use hydrant_core::{JobId, Malformed, Output, Rank, Refusal};
@@ -449,7 +449,7 @@ impl Model {
         preput: Option<(u8, u8)>,
     ) -> Result<Wait, Refusal> {
         let (limit, room) = (self.limits.spawns, self.limits.spawn_bytes);
-        if limit == 0 {
+        if limit == 0 || room < SPAWN_BYTES_MIN {
             return Err(Refusal::NoSpawn);
         }
         if self.spawns.len() >= limit as usize {

@@ -1,5 +1,6 @@
 //! Captured exchanges of Open MPI and libpmix, replayed against the server.
 
+mod board;
 mod player;
 
 use player::Player;

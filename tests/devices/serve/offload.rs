@@ -9,6 +9,7 @@ use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, JobId, Rank};
 use hydrant_tests::hydrant_bin;
 use hydrant_tests::offload::Target;
+use hydrant_tests::peers::Peer;
 use hydrant_tests::{Job, Running};
 use rustix::process::Signal;
 
@@ -32,6 +33,8 @@ fn everything_that_a_board_does() {
     for machine in [Machine::Here, Machine::Aarch64] {
         let (server, target) = managed(machine, "--limit ranks=20");
         target.real_clients(&[4]);
+        target.open_mpi(Peer::OpenMpi5, "");
+        target.open_mpi(Peer::OpenMpi4, "");
         target.ranks_of_this_machine();
         target.failures();
         target.status();

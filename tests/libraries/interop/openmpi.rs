@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use hydrant_tests::Job;
-use hydrant_tests::peers::{Peer, clients_dir, openmpi_python, openmpi4_lib, peers_dir};
+use hydrant_tests::peers::{Peer, clients_dir, openmpi_python, openmpi4_variables};
 
 use super::dynamic::Folder;
 
@@ -20,9 +20,9 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    /// `None` if the peer is missing, or if the core runs in a plugin, which serves no PMIx.
+    /// `None` if the peer is missing.
     pub(super) fn new(peer: Peer, options: &str) -> Option<Launch> {
-        if !peer.there() || std::env::var_os("HYDRANT_TESTS_SANDBOX").is_some() {
+        if !peer.there() {
             return None;
         }
         // Open MPI removes files in its temporary folders.
@@ -44,14 +44,8 @@ impl Launch {
 
 /// Adds the variables by which Debian's Open MPI finds its files below `target/peers`.
 fn relocated(job: Job) -> Job {
-    let (root, lib) = (peers_dir().join("openmpi4/usr"), openmpi4_lib());
-    let path = ["", "openmpi/lib", "pmix2/lib"].map(|part| lib.join(part).display().to_string()).join(":");
-    let job = job.args(["-env", "LD_LIBRARY_PATH"]).arg(path);
-    let job = job.args(["-env", "OPAL_PREFIX"]).arg(&root).args(["-env", "PMIX_INSTALL_PREFIX"]).arg(&root);
-    let job = job.args(["-env", "OPAL_LIBDIR"]).arg(lib.join("openmpi/lib"));
-    let job = job.args(["-env", "OPAL_PKGLIBDIR"]).arg(lib.join("openmpi/lib/openmpi3"));
-    let job = job.args(["-env", "OPAL_DATADIR"]).arg(root.join("share"));
-    job.args(["-env", "OMPI_MCA_mca_base_component_show_load_errors", "0"])
+    let variables = openmpi4_variables().into_iter();
+    variables.fold(job, |job, (name, value)| job.args(["-env", name]).arg(value))
 }
 
 #[test]

@@ -50,11 +50,23 @@ pub(super) struct JobArgs {
     #[arg(short = 'l', long, help_heading = OUTPUT)]
     pub(super) prepend_rank: bool,
 
+    /// Prefix each line of output with a text of this form
+    ///
+    /// %r stands for the rank, %g for the number of the job (0; spawned jobs count from 1), %h for the host and %% for a
+    /// percent sign.
+    #[arg(long, value_name = "PATTERN", value_parser = value::prefix_pattern, overrides_with = "prepend_rank")]
+    #[arg(help_heading = OUTPUT)]
+    pub(super) prepend_pattern: Option<String>,
+
+    /// Prefix each line of output with the time, in UTC with milliseconds
+    #[arg(long, help_heading = OUTPUT)]
+    pub(super) prepend_timestamp: bool,
+
     /// Write the standard output of each rank to a file
     ///
     /// PATTERN is the file name. %r stands for the rank, %p for the process id, %h for the host, %a for the number of the
     /// program (from 0), %g for the number of the job (0; spawned jobs count from 1) and %% for a percent sign. Existing
-    /// files are replaced. Ranks with the same file name share the file.
+    /// files are replaced, and missing directories are made. Ranks with the same file name share the file.
     #[arg(long, value_name = "PATTERN", value_parser = value::pattern, help_heading = OUTPUT)]
     pub(super) outfile_pattern: Option<String>,
 

@@ -31,6 +31,13 @@ pub(super) fn hydrant() -> Command {
         .subcommand(Command::new("daemon").about("Daemon of one node, started by hydrant itself").hide(true))
 }
 
+/// Returns whether the first argument begins a job: an option that `hydrant` itself does not have, or a program with a
+/// slash.
+pub(super) fn is_job(first: &str) -> bool {
+    let own = ["-h", "--help", "-V", "--version", "--info", "-info"];
+    first.contains('/') || first.len() > 1 && first.starts_with('-') && !own.contains(&first)
+}
+
 /// `run`, under the name that the user called it by.
 pub(super) fn run(name: &'static str, called: &str) -> Command {
     job(FirstArgs::augment_args(Command::new(name)), called)

@@ -41,6 +41,11 @@ pub(super) const TUNABLES: [&str; 5] =
 /// Names and values, in the order in which a process receives them.
 pub(super) type Environment = Vec<(OsString, OsString)>;
 
+/// Returns the value of a variable of the launcher.
+pub(super) fn variable<'e>(environment: &'e Environment, name: &str) -> Option<&'e OsStr> {
+    environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_os_str())
+}
+
 /// Environment options of the job or of one program.
 #[derive(Clone, Copy)]
 pub(super) struct EnvironmentOptions<'a> {

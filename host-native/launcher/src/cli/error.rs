@@ -62,15 +62,13 @@ pub enum UsageError {
         /// Reason for the conflict.
         why: &'static str,
     },
-    /// Option of the whole job after the first program.
-    #[error("{location}: {option} applies to the whole job and must precede the first program")]
+    /// `--configfile` after the first program.
+    #[error("{location}: {option} must precede the first program")]
     Misplaced {
         /// Location of the option.
         location: Location,
         /// The option.
         option: String,
-        /// The corresponding option of one program, if there is one.
-        instead: Option<String>,
     },
     /// Option of `hydrant run` that `hydrant offload` does not have.
     #[error("{location}: {option} does not apply to 'hydrant offload': {why}")]
@@ -162,9 +160,6 @@ impl UsageError {
             UsageError::UnknownOption { hint, .. } => hint.clone(),
             UsageError::UnexpectedValue { option, .. } => format!("write {option}, without '='"),
             UsageError::Conflict { .. } => "remove one of the two options".to_owned(),
-            UsageError::Misplaced { instead: Some(instead), .. } => {
-                format!("for one program, write {instead}")
-            }
             UsageError::NotOffloadable { .. } => "remove the option".to_owned(),
             UsageError::MissingTarget => {
                 "for example: hydrant offload --target 192.0.2.7 -n 4 ./a.out".to_owned()

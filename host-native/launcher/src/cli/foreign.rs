@@ -1,46 +1,253 @@
-//! Options of other launchers that hydrant does not have, with hydrant's equivalent.
+//! Options of other launchers, and what takes their place.
+//!
+//! The scripts of hydra, Open MPI and srun run unchanged where an option has an equivalent, or none is needed. An option
+//! whose meaning cannot be kept is refused with a hint.
 
-/// Option names without dashes, and the hint for them.
-const EQUIVALENTS: &[(&[&str], &str)] = &[
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use super::environment::Environment;
+
+/// Meaning of an option of another launcher.
+pub(super) enum Meaning {
+    /// Other name of an option, with the same values.
+    Renamed(&'static str),
+    /// Other form of options without values.
+    Fixed(&'static [&'static str]),
+    /// Options that depend on this number of values. An error is the remedy.
+    Converted(usize, fn(&[OsString], &Environment) -> Result<Vec<OsString>, &'static str>),
+    /// No effect. The option has this number of values.
+    Ignored(usize, &'static str),
+    /// Refused with a hint.
+    Refused(&'static str),
+}
+
+use Meaning::{Converted, Fixed, Ignored, Refused, Renamed};
+
+const WHOLE_LINES: &str = "lines of ranks are always whole";
+const DETECTED: &str = "hydrant detects Slurm, PBS, LSF and SGE itself";
+const SERVED: &str = "PMI-1, PMI-2 and PMIx are all served";
+const SHARING: &str = "ranks may share processors";
+const OF_ALLOCATION: &str = "the allocation is made with salloc or sbatch; remove the option";
+
+/// Names without dashes, and the meaning of each.
+const OPTIONS: &[(&[&str], Meaning)] = &[
+    // hydra and Intel MPI
     (
         &["hosts-group", "order-nodes", "skip-launch-node", "nolocal"],
-        "list the hosts in the desired order with -hosts",
+        Refused("list the hosts in the desired order with -hosts"),
     ),
+    (&["rmk"], Ignored(1, DETECTED)),
+    (&["localhost"], Ignored(1, "hosts have the names that -hosts or -f gives them")),
+    (&["disable-hostname-propagation"], Ignored(0, "hosts have the names that -hosts or -f gives them")),
+    (&["hybrid-hosts"], Ignored(0, "programs are looked up on each host")),
+    (&["demux"], Ignored(1, "hydrant uses epoll")),
+    (&["topolib"], Ignored(1, "hydrant reads the topology from the kernel")),
+    (&["profile"], Ignored(0, "hydrant has no profiling of its own")),
+    (&["disable-x"], Ignored(0, "hydrant forwards no X connections")),
+    (&["enable-x"], Refused("configure X forwarding in ssh; remove the option")),
+    (&["ordered-output"], Ignored(0, WHOLE_LINES)),
     (
-        &["rmk"],
-        "hydrant detects Slurm, PBS, LSF and SGE itself; remove the option, or list the hosts with -hosts",
+        &["membind", "cpu-bind", "mem-bind"],
+        Refused("the closest option is -bind-to none|core|hwthread|user:0+2,1+3"),
     ),
-    (&["N"], "write -ppn N"),
-    (&["bynode", "bycore", "byslot"], "write -map-by node or -map-by slot"),
+    (&["print-rank-map"], Refused("write --dry-run to see the mapping")),
     (
-        &["localhost", "disable-hostname-propagation"],
-        "hosts keep the names that -hosts or -f gives them; remove the option",
+        &["memory-alloc-kinds"],
+        Refused(
+            "pass the info key mpi_memory_alloc_kinds to MPI_Session_init, or set MPICH's variable MPIR_CVAR_MEMORY_ALLOC_KINDS with -genv",
+        ),
     ),
+    (&["gpus-per-proc"], Refused("set the variable that your GPU runtime reads, with -env NAME VALUE")),
+    (&["rankmap"], Refused("list the hosts in the order of the ranks with -hosts, with -ppn 1")),
     (
-        &["demux", "profile", "oversubscribe", "allow-run-as-root"],
-        "hydrant does not need it; remove the option",
+        &["gdb", "gdb-args", "gtool", "debug", "tv", "xterm"],
+        Refused("start the tool as the program: -n 4 TOOL ./a.out"),
     ),
-    (&["enable-x", "disable-x"], "configure X forwarding in ssh; remove the option"),
-    (&["topolib", "membind", "cpu-bind"], "the closest option is -bind-to none|core|hwthread|user:0+2,1+3"),
-    (&["bind-to-core"], "write -bind-to core"),
-    (&["bind-to-none"], "write -bind-to none"),
-    (&["prepend-pattern", "prepend-timestamp", "tag-output"], "the closest option is -prepend-rank (-l)"),
-    (&["print-all-exitcodes", "print-rank-map"], "the closest option is -verbose (-v)"),
-    (&["output-filename"], "the closest option is -outfile-pattern PATTERN"),
-    (&["x"], "write -genv NAME VALUE; inherited variables are passed on by default"),
-    (
-        &["mca", "gmca", "prtemca"],
-        "MCA parameters configure Open MPI, whose ranks need PMIx; hydrant serves PMI-1 and PMI-2",
-    ),
-    (&["wd"], "write -wdir DIR"),
-    (&["c"], "write -n N"),
-    (&["s"], "standard input goes to rank 0; remove the option"),
-    (&["gpus-per-proc"], "set the variable that your GPU runtime reads, with -env NAME VALUE"),
-    (&["gdb", "gdb-args", "gtool"], "start the tool as the program: -n 4 TOOL ./a.out"),
-    (&["timeout"], "write: timeout SECONDS hydrant run ..."),
+    // Open MPI
+    (&["x"], Converted(1, exported)),
+    (&["wd"], Renamed("wdir")),
+    (&["app"], Renamed("configfile")),
+    (&["bynode"], Fixed(&["-map-by", "node"])),
+    (&["byslot", "bycore"], Fixed(&["-map-by", "slot"])),
+    (&["bind-to-core"], Fixed(&["-bind-to", "core"])),
+    (&["bind-to-none"], Fixed(&["-bind-to", "none"])),
+    (&["tag-output"], Fixed(&["-prepend-rank"])),
+    (&["timestamp-output"], Fixed(&["-prepend-timestamp"])),
+    (&["output-filename"], Converted(1, output_folder)),
+    (&["oversubscribe"], Ignored(0, SHARING)),
+    (&["use-hwthread-cpus"], Ignored(0, SHARING)),
+    (&["allow-run-as-root"], Ignored(0, "hydrant runs for any user")),
+    (&["hetero-nodes"], Ignored(0, "programs are looked up on each host")),
+    (&["personality"], Ignored(1, SERVED)),
+    (&["with-ft"], Converted(1, fault_tolerance)),
+    (&["enable-recovery", "continuous"], Fixed(&["-disable-auto-cleanup"])),
+    (&["mca", "gmca"], Converted(2, mca)),
+    (&["prtemca"], Ignored(2, "it configures prterun")),
+    (&["display-map", "display-allocation", "do-not-launch"], Refused("write --dry-run to see the mapping")),
+    (&["display"], Refused("write --dry-run to see the mapping")),
+    (&["nooversubscribe"], Refused("write max_slots=N in a host file")),
+    (&["rankfile", "rf"], Refused("list the hosts in the order of the ranks with -hosts, with -ppn 1")),
+    (&["N"], Refused("write -ppn N for ranks on each host, or --nodes N for the number of hosts")),
+    (&["c"], Refused("write -n N for the number of ranks")),
+    // srun
+    (&["ntasks"], Renamed("np")),
+    (&["ntasks-per-node"], Renamed("ppn")),
+    (&["nodelist"], Renamed("hosts")),
+    (&["label"], Fixed(&["-prepend-rank"])),
+    (&["chdir", "D"], Renamed("wdir")),
+    (&["export"], Converted(1, srun_export)),
+    (&["mpi"], Ignored(1, SERVED)),
+    (&["unbuffered", "u"], Ignored(0, WHOLE_LINES)),
+    (&["exclusive", "overlap", "overcommit"], Ignored(0, SHARING)),
+    (&["job-name", "J"], Ignored(1, "jobs of hydrant have no names")),
+    (&["kill-on-bad-exit", "K"], Ignored(0, "a rank that fails ends the job")),
+    (&["no-kill"], Fixed(&["-disable-auto-cleanup"])),
+    (&["output"], Converted(1, srun_output)),
+    (&["error"], Converted(1, srun_error)),
+    (&["partition", "account", "qos", "mem", "gres", "constraint", "reservation"], Refused(OF_ALLOCATION)),
+    (&["cpus-per-task"], Refused("bind each rank with -bind-to user:0+1,2+3, or remove the option")),
+    (&["multi-prog"], Refused("write the programs in a file for -configfile")),
+    (&["time", "t"], Refused("write: timeout SECONDS hydrant run ...")),
+    (&["timeout"], Refused("write: timeout SECONDS hydrant run ...")),
+    (&["s"], Refused("standard input goes to rank 0; remove the option")),
 ];
 
-/// Hint for the foreign option of this name.
-pub(super) fn equivalent(name: &str) -> Option<&'static str> {
-    EQUIVALENTS.iter().find(|(names, _)| names.contains(&name)).map(|(_, hint)| *hint)
+/// Returns the meaning of the foreign option of this name.
+pub(super) fn meaning(name: &str) -> Option<&'static Meaning> {
+    OPTIONS.iter().find(|(names, _)| names.contains(&name)).map(|(_, meaning)| meaning)
+}
+
+fn words<const N: usize>(words: [&str; N]) -> Vec<OsString> {
+    words.map(OsString::from).to_vec()
+}
+
+/// `NAME=VALUE`, of arguments that are no text as well.
+fn assignment(name: &OsStr, value: &OsStr) -> [OsString; 2] {
+    ["-env".into(), OsString::from_vec([name.as_bytes(), b"=", value.as_bytes()].concat())]
+}
+
+/// Open MPI's `-x NAME=VALUE`, or `-x NAME` for the value in the launcher's environment.
+fn exported(values: &[OsString], environment: &Environment) -> Result<Vec<OsString>, &'static str> {
+    let text = &values[0];
+    if text.as_bytes().contains(&b'=') {
+        return Ok(vec!["-env".into(), text.clone()]);
+    }
+    let known = environment.iter().find(|(name, _)| name == text);
+    // Open MPI passes no variable on that is not set.
+    Ok(known.map_or_else(Vec::new, |(name, value)| assignment(name, value).to_vec()))
+}
+
+/// Open MPI's `--mca NAME VALUE`, which its library reads from a variable.
+fn mca(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
+    let name = OsString::from_vec([b"OMPI_MCA_", values[0].as_bytes()].concat());
+    Ok(assignment(&name, &values[1]).to_vec())
+}
+
+/// Open MPI's `--with-ft MODEL`.
+fn fault_tolerance(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
+    match values[0].as_bytes() {
+        b"no" | b"false" | b"0" => Ok(Vec::new()),
+        b"ulfm" | b"mpi" | b"yes" | b"true" | b"1" => {
+            Ok(words(["-disable-auto-cleanup", "-genv", "OMPI_MCA_mpi_ft_enable=true"]))
+        }
+        _ => Err("the value is ulfm or no"),
+    }
+}
+
+/// Open MPI's `--output-filename FOLDER`.
+fn output_folder(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
+    let folder = values[0].to_str().ok_or("the name is not UTF-8")?.replace('%', "%%");
+    let file = |stream: &str| OsString::from(format!("{folder}/%g/rank.%r/{stream}"));
+    Ok(vec!["-outfile-pattern".into(), file("stdout"), "-errfile-pattern".into(), file("stderr")])
+}
+
+/// srun's `--export`: ALL, NONE, or a list of names and assignments, which may hold ALL.
+fn srun_export(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
+    let list = values[0].to_str().ok_or("the list is not UTF-8")?;
+    let mut options = Vec::new();
+    let (mut names, mut all) = (Vec::new(), false);
+    for item in list.split(',').filter(|item| !item.is_empty()) {
+        match item {
+            "ALL" => all = true,
+            "NONE" | "NIL" => {}
+            _ if item.contains('=') => options.extend(words(["-env", item])),
+            _ => names.push(item),
+        }
+    }
+    options.extend(match (all, names.is_empty()) {
+        (true, _) => words(["-envall"]),
+        (false, true) => words(["-envnone"]),
+        (false, false) => words(["-envlist", &names.join(",")]),
+    });
+    Ok(options)
+}
+
+fn srun_output(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
+    Ok(vec!["-outfile-pattern".into(), srun_pattern(&values[0])?])
+}
+
+fn srun_error(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
+    Ok(vec!["-errfile-pattern".into(), srun_pattern(&values[0])?])
+}
+
+/// Converts the letters of a file name of srun: `%t` is the rank, `%N` the host.
+fn srun_pattern(name: &OsStr) -> Result<OsString, &'static str> {
+    let mut pattern = String::new();
+    let mut rest = name.to_str().ok_or("the name is not UTF-8")?.chars();
+    while let Some(c) = rest.next() {
+        pattern.push(c);
+        if c == '%' {
+            pattern.push(match rest.next() {
+                Some('t') => 'r',
+                Some('N') => 'h',
+                Some('%') => '%',
+                _ => return Err("in a file name, %t is the rank, %N the host and %% a percent sign"),
+            });
+        }
+    }
+    Ok(pattern.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn convert(name: &str, values: &[&str]) -> Result<Vec<String>, &'static str> {
+        let environment: Environment = vec![("SHELL".into(), "/bin/sh".into())];
+        let Some(Converted(count, convert)) = meaning(name) else { panic!("{name} is not converted") };
+        assert_eq!(*count, values.len());
+        let values: Vec<OsString> = values.iter().map(OsString::from).collect();
+        let converted = convert(&values, &environment)?;
+        Ok(converted.iter().map(|word| word.to_string_lossy().into_owned()).collect())
+    }
+
+    #[test]
+    fn names_are_unique_and_foreign() {
+        let names: Vec<&str> = OPTIONS.iter().flat_map(|(names, _)| names.iter().copied()).collect();
+        for (at, name) in names.iter().enumerate() {
+            assert!(!names[..at].contains(name), "{name} is listed twice");
+        }
+    }
+
+    #[test]
+    fn variables_are_exported() {
+        assert_eq!(convert("x", &["A=1"]).unwrap(), ["-env", "A=1"]);
+        assert_eq!(convert("x", &["SHELL"]).unwrap(), ["-env", "SHELL=/bin/sh"]);
+        assert!(convert("x", &["MISSING"]).unwrap().is_empty());
+        assert_eq!(convert("mca", &["btl", "tcp,self"]).unwrap(), ["-env", "OMPI_MCA_btl=tcp,self"]);
+        assert_eq!(convert("export", &["ALL"]).unwrap(), ["-envall"]);
+        assert_eq!(convert("export", &["NONE"]).unwrap(), ["-envnone"]);
+        assert_eq!(convert("export", &["ALL,A=1"]).unwrap(), ["-env", "A=1", "-envall"]);
+        assert_eq!(convert("export", &["A,B=2,C"]).unwrap(), ["-env", "B=2", "-envlist", "A,C"]);
+    }
+
+    #[test]
+    fn file_names_are_converted() {
+        let of_folder = convert("output-filename", &["a%b"]).unwrap();
+        assert_eq!(of_folder[1], "a%%b/%g/rank.%r/stdout");
+        assert_eq!(convert("output", &["o.%t.%N%%"]).unwrap(), ["-outfile-pattern", "o.%r.%h%%"]);
+        assert!(convert("error", &["e.%j"]).is_err());
+        assert!(convert("with-ft", &["cr"]).is_err());
+    }
 }

@@ -25,16 +25,17 @@ Examples:
   hydrant replay FILE              show a recording
   hydrant help probe               describe the probe
 
-With the program name mpiexec or mpirun (a link), hydrant is 'hydrant run'.";
+Without a command, hydrant is 'hydrant run': hydrant -n 4 ./a.out. The same holds for the program names mpiexec and mpirun (links).";
 
 pub(super) const RUN_ABOUT: &str = "\
 Start a job and serve it until its last rank has exited.
 
 Programs separated by ':' form one job. Ranks are numbered across programs in the order of the command line. Program options precede \
-the name of each program, job options that of the first. All arguments \
+the name of each program. Job options may precede any program and apply to all. All arguments \
 after the name of a program, up to the next ':', belong to the program. Names without a slash are searched in PATH. Long \
 options may be written with one dash, as in mpiexec (-genv, -wdir), and values may follow '='. If an option is repeated, the \
-last one is used.";
+last one is used. Options of hydra, Open MPI and srun with an equivalent are accepted, for example -np4, -x, --mca, \
+--oversubscribe, --ntasks and --label; at a terminal, a line tells how they were read.";
 
 pub(super) const OFFLOAD_ABOUT: &str = "\
 Start a job on this machine and let a board serve it: a microcontroller with hydrant's firmware, or a DPU. The ranks find \

@@ -9,6 +9,7 @@ use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAUL
 use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
 
 use super::argument::ParsedOption;
+use super::environment::{self, Environment};
 use super::error::UsageError;
 use crate::plan::Cluster;
 use crate::value::{Timeout, bootstrap, timeout};
@@ -30,6 +31,10 @@ pub(super) struct HostArgs {
     /// starts a comment.
     #[arg(short = 'f', long, value_name = "FILE", visible_alias = "machinefile")]
     pub(super) hostfile: Option<PathBuf>,
+
+    /// Use the first N hosts only
+    #[arg(long, value_name = "N", value_parser = nodes)]
+    pub(super) nodes: Option<u32>,
 
     /// Assign N ranks to each host per pass, regardless of its slots
     #[arg(long, value_name = "N", value_parser = ppn, visible_aliases = ["perhost", "npernode"])]
@@ -95,7 +100,11 @@ pub(super) struct HostArgs {
 }
 
 /// Converts the options into a plan.
-pub(super) fn cluster(args: HostArgs, options: &[ParsedOption]) -> Result<Cluster, UsageError> {
+pub(super) fn cluster(
+    args: HostArgs,
+    options: &[ParsedOption],
+    environment: &Environment,
+) -> Result<Cluster, UsageError> {
     for (one, other, why) in [("hosts", "hostfile", "both list the hosts"), ("ppn", "rr", "-rr means -ppn 1")]
     {
         conflict(options, one, other, why)?;
@@ -111,7 +120,11 @@ pub(super) fn cluster(args: HostArgs, options: &[ParsedOption]) -> Result<Cluste
     let hosts = match (args.hosts, args.hostfile) {
         (Some(hosts), _) => HostSource::List(hosts),
         (None, Some(file)) => HostSource::File(file),
-        (None, None) => HostSource::Allocation,
+        // MPICH's variable for scripts.
+        (None, None) => match environment::variable(environment, "HYDRA_HOST_FILE") {
+            Some(file) => HostSource::File(file.into()),
+            None => HostSource::Allocation,
+        },
     };
     let policy = MappingPolicy {
         ppn: args.ppn.or(args.rr.then_some(1)),
@@ -119,7 +132,13 @@ pub(super) fn cluster(args: HostArgs, options: &[ParsedOption]) -> Result<Cluste
         rank_by: args.rank_by,
     };
     Ok(Cluster {
-        placement: PlacementOptions { hosts, policy, fill: Vec::new(), bootstrap: args.bootstrap },
+        placement: PlacementOptions {
+            hosts,
+            nodes: args.nodes,
+            policy,
+            fill: Vec::new(),
+            bootstrap: args.bootstrap,
+        },
         bootstrap_exec: args.bootstrap_exec,
         bootstrap_timeout: args.bootstrap_timeout.0,
         remote_hydrant: args.remote_hydrant,
@@ -148,6 +167,13 @@ fn ppn(text: &str) -> Result<u32, String> {
         Ok(0) | Err(_) => Err("expected a number of ranks, at least 1".to_owned()),
         Ok(ranks) => Ok(ranks),
     }
+}
+
+fn nodes(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|&nodes| nodes > 0)
+        .ok_or_else(|| "expected a number of hosts, at least 1".to_owned())
 }
 
 fn iface(text: &str) -> Result<String, String> {

@@ -32,7 +32,7 @@ use thiserror::Error;
 pub use argument::Location;
 pub use error::UsageError;
 
-use crate::plan::{Options, Plan, Program};
+use crate::plan::{LinePrefix, Options, Plan, Prefix, Program};
 use crate::probe;
 use crate::reach;
 use crate::replay;
@@ -113,12 +113,15 @@ pub fn parse(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -
     let called =
         arguments.first().and_then(|first| Path::new(first).file_name()).unwrap_or(OsStr::new("hydrant"));
     let stem = called.to_string_lossy().split('.').next().unwrap_or_default().to_owned();
-    if matches!(stem.as_str(), "mpiexec" | "mpirun") {
+    if matches!(stem.as_str(), "mpiexec" | "mpirun" | "hydrant-mpiexec") {
         let command = commands::run("run", &stem);
         return parse_job(&stem, command, arguments.into_iter().skip(1), &environment);
     }
     let of_command = |skipped| arguments.iter().skip(skipped).cloned();
     match arguments.get(1).and_then(|command| command.to_str()) {
+        Some(first) if commands::is_job(first) => {
+            parse_job("hydrant", commands::run("run", "hydrant"), of_command(1), &environment)
+        }
         Some("run") => {
             let called = "hydrant run";
             parse_job(called, commands::run("run", called), of_command(2), &environment)
@@ -183,7 +186,7 @@ fn parse_job(
         .map(|(number, text)| Argument { text, location: Location::Argument(number) })
         .collect();
     let job_options = OffloadArgs::augment_args(JobArgs::augment_args(Command::new("job")));
-    let mut scanner = Scanner::new(command, job_options);
+    let mut scanner = Scanner::new(command, job_options, environment);
     let planned = scan(&scanner, called, &arguments)
         .and_then(|segments| plan(segments, environment, is_offload).map_err(EarlyExit::from));
     match planned {
@@ -200,8 +203,8 @@ fn parse_job(
 }
 
 /// Scans the command line, or the configuration file that it names. Each segment of the result has a program, and
-/// only the first has job options.
-fn scan(scanner: &Scanner, called: &str, arguments: &[Argument]) -> Result<Vec<Segment>, EarlyExit> {
+/// only the first has job options: those of later programs apply to the whole job, as in hydra.
+fn scan(scanner: &Scanner<'_>, called: &str, arguments: &[Argument]) -> Result<Vec<Segment>, EarlyExit> {
     let mut segments = scanner.segments(arguments, &Location::Argument(arguments.len() + 1))?;
     let mut files = segments[0].options.iter().filter(|option| option.id == "configfile");
     if let Some(file) = files.next_back().map(|option| Path::new(option.value()).to_owned()) {
@@ -209,25 +212,29 @@ fn scan(scanner: &Scanner, called: &str, arguments: &[Argument]) -> Result<Vec<S
     } else if segments.len() == 1 && segments[0].command.is_empty() {
         return Err(UsageError::Empty { called: called.to_owned() }.into());
     }
-    for (index, segment) in segments.iter().enumerate() {
-        if segment.command.first().is_none_or(|program| program.is_empty()) {
-            return Err(UsageError::MissingProgram { location: segment.location.clone() }.into());
-        }
-        if let Some(option) = segment.options.iter().find(|option| option.is_job_option && index > 0) {
-            let local = option.id.strip_prefix('g').filter(|_| option.id.starts_with("genv"));
-            return Err(UsageError::Misplaced {
-                location: option.location.clone(),
-                option: option.spelling.clone(),
-                instead: local.map(|local| format!("-{local}")),
+    if let Some(segment) =
+        segments.iter().find(|segment| segment.command.first().is_none_or(|program| program.is_empty()))
+    {
+        return Err(UsageError::MissingProgram { location: segment.location.clone() }.into());
+    }
+    let (first, others) = segments.split_first_mut().expect("a command line has at least one segment");
+    for segment in others {
+        first.notes.append(&mut segment.notes);
+        for option in segment.options.extract_if(.., |option| option.is_job_option) {
+            if option.id == "configfile" {
+                return Err(
+                    UsageError::Misplaced { location: option.location, option: option.spelling }.into()
+                );
             }
-            .into());
+            first.notes.push(format!("{} applies to the whole job", option.spelling));
+            first.options.push(option);
         }
     }
     Ok(segments)
 }
 
 /// Scans a configuration file. Job options of the command line precede those of its first line.
-fn scan_file(scanner: &Scanner, line: Vec<Segment>, file: &Path) -> Result<Vec<Segment>, EarlyExit> {
+fn scan_file(scanner: &Scanner<'_>, line: Vec<Segment>, file: &Path) -> Result<Vec<Segment>, EarlyExit> {
     let excess = |location: &Location, argument: &str| {
         let (location, argument) = (location.clone(), argument.to_owned());
         EarlyExit::from(UsageError::WithConfigFile { location, argument })
@@ -250,14 +257,16 @@ fn scan_file(scanner: &Scanner, line: Vec<Segment>, file: &Path) -> Result<Vec<S
     if let Some(option) = options.find(|option| option.id == "configfile") {
         return Err(UsageError::NestedConfigFile { location: option.location.clone() }.into());
     }
-    let mut options = line.into_iter().next().map(|first| first.options).unwrap_or_default();
-    options.append(&mut segments[0].options);
-    segments[0].options = options;
+    let mut first = line.into_iter().next().expect("a command line has at least one segment");
+    first.options.append(&mut segments[0].options);
+    first.notes.append(&mut segments[0].notes);
+    (segments[0].options, segments[0].notes) = (first.options, first.notes);
     Ok(segments)
 }
 
 fn plan(mut segments: Vec<Segment>, environment: &Environment, is_offload: bool) -> Result<Plan, UsageError> {
     let all = std::mem::take(&mut segments[0].options);
+    let notes = std::mem::take(&mut segments[0].notes);
     let (board_options, run_options): (Vec<_>, Vec<_>) = all.into_iter().partition(offload::is_board_option);
     segments[0].options = run_options;
     let board = match is_offload {
@@ -281,9 +290,9 @@ fn plan(mut segments: Vec<Segment>, environment: &Environment, is_offload: bool)
             .ok_or_else(|| UsageError::TooManyRanks { location: segment.location.clone() })?;
     }
     check_psets(segments, &programs)?;
-    let mut options = Options { offload: board, ..plan_options(job, &first.options)? };
+    let mut options = Options { offload: board, ..plan_options(job, &first.options, environment)? };
     options.cluster.placement.fill = fill;
-    Ok(Plan { programs, options })
+    Ok(Plan { programs, options, notes })
 }
 
 /// Checks that programs with a common process set are adjacent. A set is a contiguous range of ranks.
@@ -302,7 +311,11 @@ fn check_psets(segments: &[Segment], programs: &[Program]) -> Result<(), UsageEr
     Ok(())
 }
 
-fn plan_options(job: JobArgs, options: &[ParsedOption]) -> Result<Options, UsageError> {
+fn plan_options(
+    job: JobArgs,
+    options: &[ParsedOption],
+    environment: &Environment,
+) -> Result<Options, UsageError> {
     let universe_size = job.usize.and_then(|size| match size {
         UniverseSize::Size(size) => Some(size),
         UniverseSize::System => {
@@ -311,7 +324,18 @@ fn plan_options(job: JobArgs, options: &[ParsedOption]) -> Result<Options, Usage
         UniverseSize::Infinite => None,
     });
     Ok(Options {
-        prepend_rank: job.prepend_rank,
+        prefix: Prefix {
+            lines: match job.prepend_pattern {
+                Some(pattern) => LinePrefix::Pattern(pattern),
+                None if job.prepend_rank => LinePrefix::Rank,
+                // MPICH's variable for scripts.
+                None if environment::variable(environment, "MPIEXEC_PREFIX_DEFAULT").is_some() => {
+                    LinePrefix::Mpiexec
+                }
+                None => LinePrefix::None,
+            },
+            timestamps: job.prepend_timestamp,
+        },
         universe_size,
         outfile_pattern: job.outfile_pattern,
         errfile_pattern: job.errfile_pattern,
@@ -327,7 +351,7 @@ fn plan_options(job: JobArgs, options: &[ParsedOption]) -> Result<Options, Usage
         pmi1_subversion: job.pmi1_version,
         record: job.record,
         limits: job.limit,
-        cluster: hosts::cluster(job.hosts, options)?,
+        cluster: hosts::cluster(job.hosts, options, environment)?,
         offload: None,
     })
 }

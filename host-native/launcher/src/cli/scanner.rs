@@ -9,8 +9,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use clap::{Arg, ArgAction, Command};
 
 use super::argument::{Argument, Location, ParsedOption, escaped};
+use super::environment::Environment;
 use super::error::UsageError;
-use super::{foreign, similar};
+use super::foreign::{self, Meaning};
+use super::similar;
 use crate::value;
 
 /// Options and command of one program.
@@ -19,6 +21,8 @@ pub(super) struct Segment {
     /// Location of the program's name, or the place where it is missing.
     pub(super) location: Location,
     pub(super) options: Vec<ParsedOption>,
+    /// How options of other launchers were read.
+    pub(super) notes: Vec<String>,
     /// The program and its arguments; empty if no program is given.
     pub(super) command: Vec<OsString>,
 }
@@ -65,16 +69,20 @@ impl Values {
 }
 
 /// Scanner for the options of one command.
-pub(super) struct Scanner {
+pub(super) struct Scanner<'e> {
     command: Command,
     job_options: Command,
+    environment: &'e Environment,
 }
 
-impl Scanner {
-    /// `job_options` holds the options that apply to the whole job. They may precede the first program only.
-    pub(super) fn new(mut command: Command, job_options: Command) -> Scanner {
+/// Iterator over the arguments behind an option.
+type Rest<'a> = std::slice::Iter<'a, Argument>;
+
+impl Scanner<'_> {
+    /// `job_options` holds the options that apply to the whole job. `environment` is that of the launcher.
+    pub(super) fn new(mut command: Command, job_options: Command, environment: &Environment) -> Scanner<'_> {
         command.build();
-        Scanner { command, job_options }
+        Scanner { command, job_options, environment }
     }
 
     /// The command whose options are scanned.
@@ -105,12 +113,9 @@ impl Scanner {
     }
 
     /// Parses options up to and including the name of a program.
-    fn options(
-        &self,
-        arguments: &mut std::slice::Iter<'_, Argument>,
-        end: &Location,
-    ) -> Result<Segment, EarlyExit> {
-        let mut segment = Segment { location: end.clone(), options: Vec::new(), command: Vec::new() };
+    fn options(&self, arguments: &mut Rest<'_>, end: &Location) -> Result<Segment, EarlyExit> {
+        let (options, notes, command) = (Vec::new(), Vec::new(), Vec::new());
+        let mut segment = Segment { location: end.clone(), options, notes, command };
         while let Some(argument) = arguments.as_slice().first() {
             segment.location = argument.location.clone();
             if argument.text == ":" {
@@ -130,24 +135,103 @@ impl Scanner {
                 segment.command.push(argument.text.clone());
                 return Ok(segment);
             }
-            segment.options.push(self.option(argument, arguments)?);
+            let (name, spelling, inline) = parts(argument);
+            if self.find(&name).is_some() {
+                segment.options.push(self.option(argument, arguments)?);
+            } else {
+                let (options, note) = self.foreign(argument, (&name, &spelling, inline), arguments)?;
+                segment.options.extend(options);
+                segment.notes.push(note);
+            }
         }
         segment.location = end.clone();
         Ok(segment)
     }
 
-    /// Parses one option and its value.
-    fn option(
+    /// Parses an option that hydrant does not have, with its values. Returns its equivalents, and how it was read.
+    fn foreign(
         &self,
         argument: &Argument,
-        rest: &mut std::slice::Iter<'_, Argument>,
-    ) -> Result<ParsedOption, EarlyExit> {
-        let bytes = argument.text.as_bytes();
-        let name_end = bytes.iter().position(|&byte| byte == b'=').unwrap_or(bytes.len());
-        let spelling = escaped(OsStr::from_bytes(&bytes[..name_end]));
-        let name = spelling.trim_start_matches('-');
-        let inline = bytes.get(name_end + 1..);
-        let Some(arg) = self.find(name) else { return Err(self.unknown(argument, name, &spelling).into()) };
+        (name, spelling, inline): (&str, &str, Option<&[u8]>),
+        rest: &mut Rest<'_>,
+    ) -> Result<(Vec<ParsedOption>, String), EarlyExit> {
+        let unknown = |hint: String| {
+            let (location, option) = (argument.location.clone(), spelling.to_owned());
+            EarlyExit::from(UsageError::UnknownOption { location, option, hint })
+        };
+        let meaning = match (foreign::meaning(name), self.glued(name)) {
+            (Some(meaning), _) => meaning,
+            (None, Some((short, number))) if inline.is_none() => {
+                let words = [format!("-{short}"), number.to_owned()].map(OsString::from);
+                return Ok((self.equivalents(argument, spelling, &words)?, read_as(spelling, &words)));
+            }
+            (None, _) => return Err(unknown(self.hint(name))),
+        };
+        let values = match meaning {
+            Meaning::Converted(count, _) | Meaning::Ignored(count, _) => *count,
+            Meaning::Renamed(_) | Meaning::Fixed(_) | Meaning::Refused(_) => 0,
+        };
+        let mut taken: Vec<OsString> = Vec::new();
+        if values > 0 {
+            taken.extend(inline.map(|inline| OsString::from_vec(inline.to_vec())));
+            while taken.len() < values {
+                let next = rest.next().map(|next| next.text.clone());
+                taken.push(next.ok_or_else(|| UsageError::MissingValue {
+                    location: argument.location.clone(),
+                    option: spelling.to_owned(),
+                    placeholder: if values == 1 { "VALUE" } else { "NAME VALUE" }.to_owned(),
+                })?);
+            }
+        }
+        let words: Vec<OsString> = match meaning {
+            Meaning::Renamed(target) => {
+                let mut text = OsString::from(format!("-{target}"));
+                let inline = inline.map(|inline| [b"=", inline].concat()).unwrap_or_default();
+                text.push(OsStr::from_bytes(&inline));
+                let renamed = Argument { text, location: argument.location.clone() };
+                let option = ParsedOption { spelling: spelling.to_owned(), ..self.option(&renamed, rest)? };
+                return Ok((vec![option], format!("{spelling} is read as -{target}")));
+            }
+            Meaning::Fixed(words) => words.iter().map(OsString::from).collect(),
+            Meaning::Converted(_, convert) => {
+                convert(&taken, self.environment).map_err(|remedy| UsageError::InvalidValue {
+                    location: argument.location.clone(),
+                    option: spelling.to_owned(),
+                    value: escaped(taken.last().map_or(OsStr::new(""), |value| value)),
+                    expected: remedy.to_owned(),
+                })?
+            }
+            Meaning::Ignored(_, reason) => {
+                return Ok((Vec::new(), format!("{spelling} has no effect: {reason}")));
+            }
+            Meaning::Refused(hint) => return Err(unknown((*hint).to_owned())),
+        };
+        Ok((self.equivalents(argument, spelling, &words)?, read_as(spelling, &words)))
+    }
+
+    /// Parses options of hydrant in place of a foreign one.
+    fn equivalents(
+        &self,
+        argument: &Argument,
+        spelling: &str,
+        words: &[OsString],
+    ) -> Result<Vec<ParsedOption>, EarlyExit> {
+        let as_argument =
+            |text: &OsString| Argument { text: text.clone(), location: argument.location.clone() };
+        let words: Vec<Argument> = words.iter().map(as_argument).collect();
+        let mut words = words.iter();
+        let mut options = Vec::new();
+        while let Some(word) = words.next() {
+            let option = self.option(word, &mut words)?;
+            options.push(ParsedOption { spelling: spelling.to_owned(), ..option });
+        }
+        Ok(options)
+    }
+
+    /// Parses one option of hydrant and its value.
+    fn option(&self, argument: &Argument, rest: &mut Rest<'_>) -> Result<ParsedOption, EarlyExit> {
+        let (name, spelling, inline) = parts(argument);
+        let arg = self.find(&name).expect("the caller has found the option");
         match arg.get_action() {
             ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong => {
                 return Err(EarlyExit::Help { long: name != "h" });
@@ -203,16 +287,14 @@ impl Scanner {
         })
     }
 
-    fn unknown(&self, argument: &Argument, name: &str, spelling: &str) -> UsageError {
+    /// Returns a remedy for an unknown option.
+    fn hint(&self, name: &str) -> String {
         let names = self.command.get_arguments().filter(|arg| !arg.is_hide_set());
         let names = names.flat_map(|arg| arg.get_long_and_visible_aliases().unwrap_or_default());
-        let hint = match (foreign::equivalent(name), self.glued(name), similar::nearest(name, names)) {
-            (Some(equivalent), _, _) => equivalent.to_owned(),
-            (_, Some((short, rest)), _) => format!("write -{short} {rest}"),
-            (_, _, Some(similar)) => format!("a similar option exists: --{similar}"),
-            _ => "write -- before a program whose name starts with a dash".to_owned(),
-        };
-        UsageError::UnknownOption { location: argument.location.clone(), option: spelling.to_owned(), hint }
+        match similar::nearest(name, names) {
+            Some(similar) => format!("a similar option exists: --{similar}"),
+            None => "write -- before a program whose name starts with a dash".to_owned(),
+        }
     }
 
     /// Splits `n4` into a one-letter option that takes a value, and a number.
@@ -223,12 +305,31 @@ impl Scanner {
     }
 }
 
+/// Splits an option into its name without dashes, its spelling, and the value after `=`.
+fn parts(argument: &Argument) -> (String, String, Option<&[u8]>) {
+    let bytes = argument.text.as_bytes();
+    let end = bytes.iter().position(|&byte| byte == b'=').unwrap_or(bytes.len());
+    let spelling = escaped(OsStr::from_bytes(&bytes[..end]));
+    (spelling.trim_start_matches('-').to_owned(), spelling, bytes.get(end + 1..))
+}
+
+/// Note on an option that was replaced.
+fn read_as(spelling: &str, words: &[OsString]) -> String {
+    match words {
+        [] => format!("{spelling} has no effect here"),
+        _ => {
+            let words: Vec<String> = words.iter().map(|word| escaped(word)).collect();
+            format!("{spelling} is read as {}", words.join(" "))
+        }
+    }
+}
+
 /// Takes the next argument as the value of an option.
 fn next_value(
     option: &Argument,
     spelling: &str,
     arg: &Arg,
-    rest: &mut std::slice::Iter<'_, Argument>,
+    rest: &mut Rest<'_>,
 ) -> Result<Vec<u8>, UsageError> {
     let placeholder = || arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
     let next = rest.next().map(|next| next.text.clone().into_vec());

@@ -1,11 +1,14 @@
 //! A board that serves the job instead of a core in this process.
 
+use std::net::IpAddr;
+use std::path::Path;
+
 use super::Engine;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
     /// Opens the job's port on the board. Returns the host and the ports for the ranks, if a board serves the job.
-    pub(super) fn begin_at_board(&mut self) -> Result<Option<(String, Vec<u16>)>, RunError> {
+    pub(super) fn begin_at_board(&mut self) -> Result<Option<(IpAddr, Vec<u16>)>, RunError> {
         let Some(board) = self.core.board() else { return Ok(None) };
         board.serve()?;
         let (host, port) = board.address();
@@ -40,5 +43,29 @@ impl Engine<'_, '_> {
         }
         self.flush();
         Ok(())
+    }
+}
+
+/// Folder of shared memory segments.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Returns whether a path names a file directly in the folder of shared memory segments. Clients of a board have no
+/// credentials, so any of them can name a file of this machine, and only such files are removed.
+pub(super) fn is_shared_memory(path: &Path) -> bool {
+    path.parent() == Some(Path::new(SHARED_MEMORY)) && path.file_name().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_removes_shared_memory_only() {
+        assert!(is_shared_memory(Path::new("/dev/shm/sm_segment.host.0.1.2")));
+        for path in
+            ["/home/user/file", "/dev/shm", "/dev/shm/..", "/dev/shm/../sda", "/dev/shm/x/y", "dev/shm/x"]
+        {
+            assert!(!is_shared_memory(Path::new(path)), "{path}");
+        }
     }
 }

@@ -55,10 +55,11 @@ impl LocalRanks {
         self.next = self.next.and_then(|rank| self.ranks.from(rank + 1));
     }
 
-    /// Adds files to remove after the exit of a rank. `paths` are separated by commas.
-    pub(super) fn add_leftovers(&mut self, rank: u32, paths: &[u8]) {
+    /// Adds files to remove after the exit of a rank. `paths` are separated by commas. Those that `allows` rejects are left
+    /// out.
+    pub(super) fn add_leftovers(&mut self, rank: u32, paths: &[u8], allows: fn(&Path) -> bool) {
         let paths = paths.split(|&byte| byte == b',').map(|path| Path::new(OsStr::from_bytes(path)));
-        let new = paths.filter(|path| path.is_absolute()).map(|path| (rank, path.to_owned()));
+        let new = paths.filter(|path| path.is_absolute() && allows(path)).map(|path| (rank, path.to_owned()));
         self.leftovers.extend(new.take(LEFTOVERS_MAX.saturating_sub(self.leftovers.len())));
     }
 

@@ -2,6 +2,7 @@
 
 mod board;
 mod jobs;
+mod label;
 mod names;
 mod nodes;
 pub(crate) mod open;
@@ -42,6 +43,7 @@ use hydrant_driver::{AnyBackend, BackendError, PORT_FILES, Sharing};
 use hydrant_services::board::Board;
 use hydrant_services::names::NameClient;
 use jobs::Jobs;
+use label::Labels;
 use names::Names;
 use nodes::Nodes;
 pub use nodes::{DaemonError, daemon};
@@ -177,7 +179,7 @@ impl Outlets {
     fn of_head(plan: &Plan) -> Result<Outlets, RunError> {
         Ok(Outlets {
             stdin: Stdin::sent(),
-            streams: Streams::new(plan.options.prepend_rank),
+            streams: Streams::new(Labels::new(plan.options.prefix.clone())),
             sinks: Sinks::new().map_err(RunError::system("cannot use standard output and error"))?,
         })
     }

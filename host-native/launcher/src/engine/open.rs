@@ -15,7 +15,7 @@ use super::query::Query;
 use super::token::Token;
 use super::{Engine, needed_files};
 use crate::error::RunError;
-use crate::launch::{JobEnvironment, Launcher, PmiAddress, PreparedProgram};
+use crate::launch::{JobEnvironment, Launcher, PmiAddress, PmixAddress, PreparedProgram};
 
 /// The only node's number.
 pub(super) const ALONE: u32 = 0;
@@ -95,12 +95,15 @@ impl Engine<'_, '_> {
             TcpPort::open(addr)
         });
         let port = port.transpose()?;
-        let pmix = self.serves_pmix().then(|| TcpPort::open((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
+        let at_board = self.core.board().is_some();
+        let serves_pmix = self.serves_pmix();
+        let pmix = serves_pmix && !at_board;
+        let pmix = pmix.then(|| TcpPort::open((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
         let query = options.mpi_psets.then(|| Query::open(name, self.node())).transpose()?;
         let psets = query.as_ref().zip(self.preload.as_deref());
         let psets = psets.map(|(query, library)| (query.address(), library.as_os_str()));
         let pmi = match &port {
-            _ if self.core.board().is_some() => PmiAddress::PortPerRank,
+            _ if at_board => PmiAddress::PortPerRank,
             Some(port) => PmiAddress::Port(port.for_ranks(&self.host)),
             None => PmiAddress::Inherited,
         };
@@ -108,7 +111,10 @@ impl Engine<'_, '_> {
             jobid: name,
             host: self.host.as_ref(),
             pmi,
-            pmix: pmix.as_ref().map(TcpPort::addr),
+            pmix: match &pmix {
+                Some(port) => Some(PmixAddress::Port(port.addr())),
+                None => serves_pmix.then_some(PmixAddress::PortPerRank),
+            },
             spawned: *ordinal > 0,
             psets,
             size: (size(programs)?, here.count()),
@@ -127,17 +133,16 @@ impl Engine<'_, '_> {
         Ok(Prepared { launcher: Some(launcher), port, pmix, query })
     }
 
-    /// Returns whether ranks may be PMIx clients.
+    /// Returns whether ranks may be PMIx clients. They reach a board by IPv4 only.
     fn serves_pmix(&mut self) -> bool {
-        self.core.board().is_none()
-            && self.plan.options.sandbox.is_none()
-            && self.core.limits().commit_bytes > 0
+        self.core.limits().commit_bytes > 0
+            && self.core.board().is_none_or(|board| board.address().0.is_ipv4())
     }
 
     /// Adds the client variables that depend on the registered job.
     fn direct_clients(&mut self, launcher: &mut Launcher, id: JobId, name: &str) -> Result<(), RunError> {
         if let Some((host, ports)) = self.begin_at_board()? {
-            launcher.set_pmi_ports(&host, &ports);
+            launcher.set_ports(host, &ports, self.serves_pmix());
         }
         let space = self.sharing.as_ref().zip(self.core.kvs_space(id));
         if let Some(variable) = space.and_then(|(sharing, space)| sharing.variable(space, name)) {
@@ -196,7 +201,7 @@ impl Engine<'_, '_> {
         let job = &self.jobs[id];
         let slots = job.slots();
         self.procs.make_room(slots.clone());
-        self.streams.make_room(slots, job.ordinal, &self.sinks);
+        self.streams.make_room(slots, job.ordinal, &self.sinks, |_| &self.host);
         self.open_files(id)
     }
 

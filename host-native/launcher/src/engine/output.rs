@@ -33,7 +33,7 @@ pub(super) fn output_files<R>(
         });
         let path = path.map_err(|code| RunError::Pattern { pattern: pattern.clone(), code })?;
         if needs_pid == pid.is_some() {
-            files.push((stream, path));
+            files.push((stream, path.into()));
         }
     }
     Ok(files)

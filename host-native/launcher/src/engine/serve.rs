@@ -11,6 +11,7 @@ use hydrant_reactor::Key;
 use rustix::fd::OwnedFd;
 
 use super::Engine;
+use super::board::is_shared_memory;
 use super::server::PmiServer;
 use crate::error::RunError;
 use hydrant_services::board::BoardEvent;
@@ -111,7 +112,7 @@ impl Engine<'_, '_> {
             Event::Peer { node, bytes } => self.pass_on(node, &bytes)?,
             Event::RemoveFiles { job, rank, paths } => {
                 if let Some(job) = self.jobs.get_mut(job) {
-                    job.run.add_leftovers(rank.0, &paths);
+                    job.run.add_leftovers(rank.0, &paths, |_| true);
                 }
             }
         }
@@ -123,6 +124,11 @@ impl Engine<'_, '_> {
             BoardEvent::Joined { rank } => self.joined(job, rank),
             BoardEvent::AbortJob { cause, message } => self.abort_job(job, cause, message)?,
             BoardEvent::KillRank { rank, code, message } => self.end_rank(job, rank, code, message)?,
+            BoardEvent::RemoveFiles { rank, paths } => {
+                if let Some(job) = self.jobs.get_mut(job) {
+                    job.run.add_leftovers(rank.0, &paths, is_shared_memory);
+                }
+            }
             BoardEvent::StalledFence { arrived, size, missing } => {
                 self.stalled_fence(job, arrived, size, &missing)
             }

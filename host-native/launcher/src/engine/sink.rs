@@ -3,11 +3,13 @@
 //! A slow reader holds back the ranks that write to the same sink, never the event loop: see [`Writer`].
 
 use std::collections::HashMap;
+use std::fs;
 use std::io;
 #[cfg(test)]
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 pub(crate) use hydrant_reactor::WriterState as State;
 use hydrant_reactor::{Poller, Writer};
@@ -127,7 +129,7 @@ impl Sinks {
         // Non-blocking, because the name may be a pipe's.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
         let begin = if known.is_some() { OFlags::APPEND } else { OFlags::TRUNC };
-        let fd = open(&path, flags | begin, Mode::from_raw_mode(0o666))?;
+        let fd = open_file(&path, flags | begin)?;
         let id = known.unwrap_or_else(|| {
             self.all.push(Sink::new(Writer::closed()));
             self.files.insert(path, self.all.len() - 1);
@@ -307,14 +309,29 @@ impl Sink {
     }
 }
 
-/// Returns the file name of a pattern for a rank.
+/// Opens a file for writing, and makes its directory if that is missing.
+fn open_file(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let mode = Mode::from_raw_mode(0o666);
+    match open(path, flags, mode) {
+        Err(Errno::NOENT) => {
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            Ok(open(path, flags, mode)?)
+        }
+        opened => Ok(opened?),
+    }
+}
+
+/// Returns the text of a pattern for a rank: a file name, or what precedes a line.
+///
+/// # Errors
+/// The letter behind a percent sign that has no meaning.
 pub(crate) fn expand(
     pattern: &str,
     (job, rank): (u32, u32),
     appnum: u32,
     host: &str,
     mut pid: impl FnMut() -> u32,
-) -> Result<PathBuf, String> {
+) -> Result<String, String> {
     let mut path = String::with_capacity(pattern.len() + 8);
     let mut rest = pattern.chars();
     while let Some(c) = rest.next() {
@@ -332,7 +349,7 @@ pub(crate) fn expand(
             other => return Err(other.map(String::from).unwrap_or_default()),
         }
     }
-    Ok(path.into())
+    Ok(path)
 }
 
 /// For tests: sinks over files of the test's own.
@@ -442,8 +459,8 @@ mod tests {
         assert_eq!(sinks.file(path.clone()).unwrap(), file);
         sinks.put(file, 5, b"two\n");
         sinks.flush(&poller);
-        let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::remove_file(&path).unwrap();
         assert_eq!(text, "one\ntwo\n");
         sinks.leave(sinks.stdout());
         assert!(sinks.get(sinks.stdout()).writer.is_open());
@@ -459,7 +476,7 @@ mod tests {
     #[test]
     fn patterns_name_files() {
         let name = |pattern| expand(pattern, (0, 3), 1, "node7", || 42);
-        assert_eq!(name("out.%r-%g-%h-%p-%a.100%%").unwrap(), PathBuf::from("out.3-0-node7-42-1.100%"));
+        assert_eq!(name("out.%r-%g-%h-%p-%a.100%%").unwrap(), "out.3-0-node7-42-1.100%");
         assert_eq!(name("%x"), Err("x".to_owned()));
         assert_eq!(name("%"), Err(String::new()));
     }

@@ -1,9 +1,9 @@
 //! The ranks' standard output and error, passed on in whole lines.
 
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::time::SystemTime;
 
 use hydrant_reactor::{Interest, Poller};
 use memchr::memrchr;
@@ -11,6 +11,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::label::{Labels, timestamp};
 use super::sink::{SinkId, Sinks, State};
 use super::token::Token;
 
@@ -23,8 +24,8 @@ const PROMPT_DELAY: u64 = 50;
 #[derive(Debug)]
 pub(crate) struct Streams {
     all: Vec<Stream>,
-    /// With `[rank] ` before each line, for spawned jobs `[job:rank] `.
-    labels: bool,
+    /// Texts before lines.
+    labels: Labels,
     /// Bytes are passed on as they are: lines are put together elsewhere.
     raw: bool,
     /// Streams with an unfinished line bound for a terminal.
@@ -34,7 +35,8 @@ pub(crate) struct Streams {
 #[derive(Debug, Default)]
 struct Stream {
     fd: Option<OwnedFd>,
-    label: Label,
+    /// Text before each line.
+    label: String,
     sink: SinkId,
     /// An unfinished line.
     partial: Vec<u8>,
@@ -46,40 +48,32 @@ struct Stream {
     remaining: Option<usize>,
 }
 
-/// Writer of a line.
-#[derive(Clone, Copy, Debug, Default)]
-struct Label {
-    job: u32,
-    rank: u32,
-}
-
-impl fmt::Display for Label {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Label { job: 0, rank } => write!(f, "[{rank}] "),
-            Label { job, rank } => write!(f, "[{job}:{rank}] "),
-        }
-    }
-}
-
 impl Streams {
-    pub(crate) fn new(labels: bool) -> Streams {
+    pub(crate) fn new(labels: Labels) -> Streams {
         Streams { all: Vec::new(), labels, raw: false, prompts: Vec::new() }
     }
 
     /// Creates streams whose lines are assembled on another node.
     pub(crate) fn raw() -> Streams {
-        Streams { raw: true, ..Streams::new(false) }
+        Streams { raw: true, ..Streams::new(Labels::default()) }
     }
 
-    /// There shall be processes of these numbers, the ranks of a job.
-    pub(crate) fn make_room(&mut self, processes: Range<u32>, job: u32, sinks: &Sinks) {
+    /// There shall be processes of these numbers, the ranks of a job. `host` returns the host of a rank.
+    pub(crate) fn make_room<'h>(
+        &mut self,
+        processes: Range<u32>,
+        job: u32,
+        sinks: &Sinks,
+        host: impl Fn(u32) -> &'h str,
+    ) {
         if self.all.len() < 2 * processes.end as usize {
             self.all.resize_with(2 * processes.end as usize, Stream::default);
         }
         for (rank, process) in (0..).zip(processes) {
-            for (id, sink) in [(2 * process, sinks.stdout()), (2 * process + 1, sinks.stderr())] {
-                self.all[id as usize] = Stream { sink, label: Label { job, rank }, ..Stream::default() };
+            for (stderr, sink) in [(false, sinks.stdout()), (true, sinks.stderr())] {
+                let label = self.labels.text(job, rank, || host(rank), stderr);
+                let id = 2 * process as usize + usize::from(stderr);
+                self.all[id] = Stream { sink, label, ..Stream::default() };
             }
         }
     }
@@ -239,7 +233,7 @@ impl Streams {
 
     fn take(&mut self, id: u32, now: u64, bytes: &[u8], sinks: &mut Sinks) {
         // With one rank and no labels, lines need no assembly.
-        let whole_lines = !self.raw && (self.labels || self.all.len() > 2);
+        let whole_lines = !self.raw && (self.labels.are_used() || self.all.len() > 2);
         let stream = &mut self.all[id as usize];
         if !whole_lines {
             return sinks.put(stream.sink, id, bytes);
@@ -276,15 +270,18 @@ impl Streams {
         let mut goes_on = sinks.get(sink).open_line() == Some(id);
         // The unfinished line of another stream stays unfinished in a file. With labels or on a terminal it gets a line
         // end.
-        if !goes_on && sinks.get(sink).open_line().is_some() && (self.labels || sinks.get(sink).is_terminal())
+        if !goes_on
+            && sinks.get(sink).open_line().is_some()
+            && (self.labels.are_used() || sinks.get(sink).is_terminal())
         {
             sinks.put(sink, id, b"\n");
         }
-        if !self.labels {
+        if !self.labels.are_used() {
             sinks.put(sink, id, beginning);
             return sinks.put(sink, id, lines);
         }
-        let label = self.all[id as usize].label.to_string();
+        let time = self.labels.has_timestamps().then(|| timestamp(SystemTime::now()));
+        let label = time.unwrap_or_default() + &self.all[id as usize].label;
         let mut first = true;
         let mut pieces = lines.split_inclusive(|&byte| byte == b'\n');
         loop {
@@ -324,6 +321,7 @@ pub(crate) fn null() -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
     use crate::engine::sink::sinks_over;
+    use crate::plan::{LinePrefix, Prefix};
     use std::fs::File;
     use std::io::{Read, Write};
 
@@ -342,8 +340,9 @@ mod tests {
             fcntl_setfl(&out, OFlags::NONBLOCK).unwrap();
             let to = File::from(to);
             let sinks = sinks_over(&to, &File::open("/dev/null").unwrap());
-            let mut streams = Streams::new(labels);
-            streams.make_room(0..ranks, 0, &sinks);
+            let lines = if labels { LinePrefix::Rank } else { LinePrefix::None };
+            let mut streams = Streams::new(Labels::new(Prefix { lines, timestamps: false }));
+            streams.make_room(0..ranks, 0, &sinks, |_| "here");
             let open = |rank| File::from(streams.open(2 * rank, &poller).unwrap());
             let ranks = (0..ranks).map(open).collect();
             Bench { poller, sinks, streams, out: out.into(), ranks }

@@ -10,7 +10,7 @@ mod spawn_info;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -33,6 +33,12 @@ const PMI_FD: RawFd = 3;
 const PRELOAD: &str = "LD_PRELOAD";
 /// Variable that chooses MPICH's version of PMI, and its older names.
 const MPICH_PMI_VERSION: [&str; 3] = ["MPIR_CVAR_PMI_VERSION", "MPICH_PMI_VERSION", "MPIR_PARAM_PMI_VERSION"];
+/// Variables with the address of the PMIx server, one for each version of the data format. A client takes the latest that
+/// it knows.
+const PMIX_SERVER_URIS: [&str; 4] =
+    ["PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21"];
+/// What stands before the server's address in these variables. Most builds of libpmix know no other kind of address.
+const PMIX_SERVER: &str = "hydrant.0;tcp4://";
 /// Variable that disables buffering of standard output in libgfortran.
 const GFORTRAN_UNBUFFERED: &str = "GFORTRAN_UNBUFFERED_PRECONNECTED";
 
@@ -43,7 +49,16 @@ pub(crate) enum PmiAddress {
     Inherited,
     /// `host:port` (`PMI_PORT`).
     Port(String),
-    /// `host:port` of each rank, set later with [`Launcher::set_pmi_ports`].
+    /// `host:port` of each rank, set later with [`Launcher::set_ports`].
+    PortPerRank,
+}
+
+/// Address of the PMIx server for ranks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PmixAddress {
+    /// Port of this machine.
+    Port(SocketAddr),
+    /// Port of each rank, set later with [`Launcher::set_ports`].
     PortPerRank,
 }
 
@@ -110,7 +125,7 @@ pub(crate) struct JobEnvironment<'a> {
     /// Address of the PMI server.
     pub(crate) pmi: PmiAddress,
     /// Address of the PMIx server, if there is one.
-    pub(crate) pmix: Option<SocketAddr>,
+    pub(crate) pmix: Option<PmixAddress>,
     /// For `--mpi-psets`: address for queries, and the library to preload.
     pub(crate) psets: Option<(String, &'a OsStr)>,
     /// Whether another job spawned this one.
@@ -146,10 +161,16 @@ impl Launcher {
         })
     }
 
-    /// Sets `PMI_PORT`: rank 0 gets the first port, rank 1 the second, and so on, starting again after the last.
-    pub(crate) fn set_pmi_ports(&mut self, host: &str, ports: &[u16]) {
-        let head = format!("PMI_PORT={host}:");
-        self.programs.iter_mut().for_each(|image| image.env.add(&head, RankNumber::Cycle(ports.to_vec())));
+    /// Sets the variables with the server's port, those of PMIx only if it serves PMIx: rank 0 gets the first port, rank 1
+    /// the second, and so on, starting again after the last.
+    pub(crate) fn set_ports(&mut self, host: IpAddr, ports: &[u16], pmix: bool) {
+        let mut heads = vec![format!("PMI_PORT={host}:")];
+        if pmix {
+            heads.extend(PMIX_SERVER_URIS.map(|name| format!("{name}={PMIX_SERVER}{host}:")));
+        }
+        for image in &mut self.programs {
+            heads.iter().for_each(|head| image.env.add(head, RankNumber::Cycle(ports.to_vec())));
+        }
     }
 
     /// Adds a variable, as `NAME=VALUE`, to the environment of all ranks, which must not have it yet.
@@ -262,13 +283,13 @@ fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Re
 fn pmix_variables(
     env: &[(OsString, OsString)],
     jobid: &str,
-    address: SocketAddr,
+    address: PmixAddress,
     own: &mut Vec<(&str, OsString)>,
 ) {
     own.push(("PMIX_NAMESPACE", jobid.into()));
-    // One for each version of the data format. A client takes the latest that it knows.
-    for name in ["PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21"] {
-        own.push((name, format!("hydrant.0;tcp4://{address}").into()));
+    if let PmixAddress::Port(address) = address {
+        let uri = format!("{PMIX_SERVER}{address}");
+        own.extend(PMIX_SERVER_URIS.map(|name| (name, OsString::from(&uri))));
     }
     own.extend([
         // Others expect job data in shared memory.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -90,6 +90,13 @@ pub enum Event {
         /// Message of the rank.
         message: String,
     },
+    /// A client has named files to remove when the rank's process has exited.
+    RemoveFiles {
+        /// The rank.
+        rank: Rank,
+        /// Absolute paths, separated by commas.
+        paths: Vec<u8>,
+    },
     /// A fence waits longer than the warning time.
     StalledFence {
         /// Number of ranks that have arrived.
@@ -105,7 +112,9 @@ impl Event {
     /// Returns the rank of the event, if it has one.
     fn rank(&self) -> Option<Rank> {
         match *self {
-            Event::Joined { rank } | Event::KillRank { rank, .. } => Some(rank),
+            Event::Joined { rank } | Event::KillRank { rank, .. } | Event::RemoveFiles { rank, .. } => {
+                Some(rank)
+            }
             Event::AbortJob { cause, .. } => Some(cause.rank()),
             Event::StalledFence { .. } => None,
         }
@@ -180,9 +189,9 @@ impl Board {
     }
 
     /// Returns the host and the port for the clients of the job.
-    pub fn address(&self) -> (String, u16) {
+    pub fn address(&self) -> (IpAddr, u16) {
         let port = self.job.map_or(manage::PMI_PORT, |job| job.port);
-        (self.addr.ip().to_string(), port)
+        (self.addr.ip(), port)
     }
 
     /// Lets the clients of the job come.
@@ -353,6 +362,9 @@ impl Board {
             }
             Report::Kill { rank, code, message, .. } => {
                 self.events.push_back(Event::KillRank { rank, code, message: message.to_owned() });
+            }
+            Report::RemoveFiles { rank, paths, .. } => {
+                self.events.push_back(Event::RemoveFiles { rank, paths: paths.to_owned() });
             }
             Report::Late { arrived, size, missing, .. } => {
                 self.events.push_back(Event::StalledFence { arrived, size, missing: missing.to_owned() });

@@ -35,6 +35,8 @@ pub(super) enum JobEvent {
     StalledFence { job: JobId, arrived: u32, size: u32, missing: String },
     /// The server has closed a client's connection because of the client's input.
     Closed { job: JobId, conn: ConnId, rank: Option<Rank>, why: Closing },
+    /// A client has named files to remove when the rank's process has exited.
+    RemoveFiles { job: JobId, rank: Rank, paths: Vec<u8> },
     /// A client was refused because a limit is used up.
     Full { limit: Limit },
 }
@@ -339,10 +341,9 @@ impl<'s> Endpoint<'s> {
             Event::StalledFence { job, arrived, size, missing } => {
                 JobEvent::StalledFence { job, arrived, size, missing }
             }
-            // The limits leave no room for upcalls and spawns, so the server refuses them. There are no other nodes.
-            Event::Spawn { .. } | Event::Upcall { .. } | Event::Peer { .. } | Event::RemoveFiles { .. } => {
-                return;
-            }
+            Event::RemoveFiles { job, rank, paths } => JobEvent::RemoveFiles { job, rank, paths },
+            // The limits leave no room for spawns, the server keeps names itself, and there are no other nodes.
+            Event::Spawn { .. } | Event::Upcall { .. } | Event::Peer { .. } => return,
         };
         self.events.push_back(event);
     }
@@ -379,7 +380,8 @@ impl JobEvent {
             | JobEvent::Abort { job, .. }
             | JobEvent::Kill { job, .. }
             | JobEvent::StalledFence { job, .. }
-            | JobEvent::Closed { job, .. } => *job == which,
+            | JobEvent::Closed { job, .. }
+            | JobEvent::RemoveFiles { job, .. } => *job == which,
             JobEvent::Full { .. } => false,
         }
     }

@@ -290,6 +290,7 @@ impl Management<'_, '_> {
                 (job, Report::Late { job, arrived, size, missing: truncate(missing) })
             }
             JobEvent::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
+            JobEvent::RemoveFiles { job, rank, ref paths } => (job, Report::RemoveFiles { job, rank, paths }),
         };
         if self.managed.options.verbose {
             self.log(&format!("job {job}: {}", describe(&report)));
@@ -413,6 +414,7 @@ fn describe(report: &Report<'_>) -> String {
             format!("closed the connection of rank {rank}: {why}")
         }
         Report::Closed { why, .. } => format!("closed a connection without a rank: {why}"),
+        Report::RemoveFiles { rank, paths, .. } => format!("rank {rank} leaves {}", paths.escape_ascii()),
         other => format!("{other:?}"),
     }
 }

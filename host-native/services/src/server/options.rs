@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hydrant_core::limits::SPAWN_BYTES_MIN;
 use hydrant_core::{Limit, Limits};
 use hydrant_placement::NodeGrouping;
 
@@ -84,7 +85,7 @@ impl Options {
 
     /// Capacities of a management server.
     pub(super) fn limits_managed(&self) -> Limits {
-        let mut limits = Limits { spawns: 0, spawn_bytes: 0, ..Limits::for_ranks(RANKS) };
+        let mut limits = Limits { spawn_bytes: SPAWN_BYTES_MIN - 1, ..Limits::for_ranks(RANKS) };
         for &(limit, size) in &self.limit {
             limits.set(limit, size);
         }
@@ -97,8 +98,7 @@ impl Options {
             jobs: 1,
             ranks: size,
             conns: size.saturating_add(64),
-            spawns: 0,
-            spawn_bytes: 0,
+            spawn_bytes: SPAWN_BYTES_MIN - 1,
             ..Limits::for_ranks(size)
         };
         limits.psets = limits.psets.saturating_add((self.job.programs.len() + self.job.pset.len()) as u32);

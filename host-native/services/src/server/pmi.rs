@@ -182,7 +182,8 @@ impl PmiServer<'_, '_> {
                 self.detail(|| format!("rank {rank} has left"));
                 self.endpoint.exited(job, rank, if finalized { Exit::Code(0) } else { Exit::Lost })?;
             }
-            JobEvent::Left { .. } => {}
+            // The processes are others', and so are their files.
+            JobEvent::Left { .. } | JobEvent::RemoveFiles { .. } => {}
             JobEvent::Abort { cause, message, .. } => self.job.end(cause, message),
             JobEvent::Kill { rank, code, message, .. } => self.job.abort_alone(rank, code, message),
             JobEvent::StalledFence { arrived, size, missing, .. } => {

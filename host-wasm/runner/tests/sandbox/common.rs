@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
+use hydrant_core::wire::pmix::{WILDCARD, Writer, kind};
 use hydrant_core::{ConnId, Input, JobId, Limits, Rank, Time};
+use hydrant_tests::pmix::{hello, message};
 use hydrant_wasm::{Sandbox, Settings};
 
 pub(crate) const JOB: JobId = JobId(0);
@@ -23,6 +25,7 @@ pub(crate) const LIMITS: Limits = Limits {
     spawns: 2,
     spawn_bytes: 2048,
     psets: 4,
+    commit_bytes: 256,
     ..Limits::NONE
 };
 
@@ -65,6 +68,52 @@ pub(crate) fn patient() -> Settings {
 /// A PMI-2 message.
 pub(crate) fn counted(body: &str) -> Vec<u8> {
     format!("{:6}{body}", body.len()).into_bytes()
+}
+
+/// What a PMIx client of a job `kvs_3` of one rank sends: its handshake, job info, files to remove, commit, get, a get that
+/// waits, fence, finalize.
+fn pmix_requests() -> Vec<Vec<u8>> {
+    let name = "kvs_3";
+    let key_value = b"\x02\x0ckey.0\0\x03\x16value of 0\0";
+    let get = |key: &'static [u8]| {
+        move |writer: &mut Writer<'_>| {
+            writer.single();
+            writer.string(name.as_bytes());
+            writer.single();
+            writer.uint32(0);
+            writer.array(0);
+            writer.single();
+            writer.string(key);
+        }
+    };
+    let data = |writer: &mut Writer<'_>| {
+        for scope in [1, 2] {
+            let head = [2, scope, 2, 1, key_value.len() as u8];
+            writer.raw(&head);
+            writer.raw(key_value);
+        }
+    };
+    let cleanup = |writer: &mut Writer<'_>| {
+        writer.array(0);
+        writer.array(1);
+        writer.info(b"pmix.reg.cleanup", kind::STRING);
+        writer.string(b"/dev/shm/segment");
+    };
+    let fence = |writer: &mut Writer<'_>| {
+        writer.array(1);
+        writer.proc(name.as_bytes(), WILDCARD);
+        writer.array(0);
+    };
+    vec![
+        hello(name, 0),
+        message(101, 0, |_| {}),
+        message(102, 18, cleanup),
+        message(103, 2, data),
+        message(104, 4, get(b"key.0")),
+        message(105, 4, get(b"key.1")),
+        message(106, 3, fence),
+        message(107, 5, |_| {}),
+    ]
 }
 
 /// What happens in a job, in the order in which its host says so.
@@ -126,6 +175,13 @@ pub(crate) fn job() -> Vec<(Time, Event)> {
     events.push(Says(3, b"cmd=barrier_in\ncmd=finalize\n".to_vec()));
     events.push(Tell(Input::Exited { job: second, rank: Rank(0), exit: Exit::Code(0) }));
     events.push(Tell(Input::Closed { conn: ConnId(3) }));
+    events.push(Tell(Input::DeregisterJob { job: second }));
+    // The same number again, with a PMIx client.
+    events.push(Tell(Input::RegisterJob(JobSpec::new(second, "kvs_3", 1))));
+    events.push(Tell(Input::Opened { conn: ConnId(4), job: second, rank: None }));
+    events.extend(pmix_requests().into_iter().map(|message| Says(4, message)));
+    events.push(Tell(Input::Exited { job: second, rank: Rank(0), exit: Exit::Code(0) }));
+    events.push(Tell(Input::Closed { conn: ConnId(4) }));
     events.push(Tell(Input::DeregisterJob { job: second }));
     events.push(Tell(Input::Blocked { conn: ConnId(1) }));
     events.extend([0, 1].map(|rank| one(rank, "cmd=kvs-fence;")));

@@ -51,7 +51,7 @@ fn validator(steps: usize) -> Validator {
 #[test]
 fn the_job_has_outputs_of_every_kind() {
     let said: Vec<String> = natively().into_iter().flat_map(|((_, said), _)| said).collect();
-    for kind in ["Bytes", "Close", "Joined", "Spawn", "AbortJob", "StalledFence"] {
+    for kind in ["Bytes", "Close", "Joined", "Spawn", "AbortJob", "StalledFence", "RemoveFiles"] {
         assert!(said.iter().any(|said| said.starts_with(kind)), "no {kind}");
     }
 }

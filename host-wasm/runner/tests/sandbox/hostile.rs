@@ -235,6 +235,8 @@ fn invalid_outputs_are_refused() {
     assert_eq!(violation(&[8, 0, 1, 3, 0, 1]), Violation::StalledFence { arrived: 1, size: 3, ranks: 2 });
     assert_eq!(violation(&[7, 0, 1, b'x', 1]), Violation::NotNeighbour(0));
     assert_eq!(violation(&[6, 0, 0, 0, 0, 0, 1]), Violation::AbortedTwice(JOB));
+    // Files to remove that no client has named.
+    assert_eq!(violation(&[9, 0, 0, 4, b'/', b'e', b't', b'c', 1]), Violation::UnnamedFiles(JOB, Rank(0)));
 }
 
 #[test]

@@ -90,15 +90,21 @@ fn play(mut recording: Reader<BufReader<File>>) -> u64 {
 
 #[test]
 fn a_recorded_job_goes_on_in_another_core_before_every_input() {
-    if !Peer::Mpich5.there() {
-        return;
-    }
-    for (program, args, ranks) in
-        [("mpi_hello", "", 4), ("mpi_spawn", "world 3", 2), ("mpi_sessions", "1 3", 3)]
-    {
+    for (peer, program, args, ranks) in [
+        (Peer::Mpich5, "mpi_hello", "", 4),
+        (Peer::Mpich5, "mpi_spawn", "world 3", 2),
+        (Peer::Mpich5, "mpi_sessions", "1 3", 3),
+        (Peer::OpenMpi5, "mpi_hello", "", 4),
+        (Peer::OpenMpi5, "mpi_spawn", "world 3", 2),
+    ] {
+        if !peer.there() {
+            continue;
+        }
+        let folder = tempfile::tempdir().expect("there is room for a folder");
         let file = target_dir().join(format!("exchange-{program}-{}.rec", std::process::id()));
         let job = Job::new(hydrant_bin()).words(&format!("run --record {} -n {ranks}", file.display()));
-        job.arg(Peer::Mpich5.program(program)).words(args).run().code(0);
+        let job = job.args(["-env", "TMPDIR"]).arg(folder.path());
+        job.arg(peer.program(program)).words(args).run().code(0);
         let recording = Reader::new(BufReader::new(File::open(&file).expect("the job was recorded")));
         let inputs = play(recording.expect("a recording begins so"));
         let _ = std::fs::remove_file(&file);

@@ -138,7 +138,8 @@ impl Engine<'_, '_> {
     fn open_files_at_head(&mut self, id: JobId) -> Result<(), RunError> {
         let Some(Nodes { role: Role::Head(head), .. }) = &self.nodes else { return Ok(()) };
         let Some(job) = head.control.jobs().get(id) else { return Ok(()) };
-        self.streams.make_room(job.slots(), job.ordinal, &self.sinks);
+        let host = |rank| head.control.host_of_rank(job, rank);
+        self.streams.make_room(job.slots(), job.ordinal, &self.sinks, host);
         let options = &self.plan.options;
         let files = |rank| {
             let host = head.control.host_of_rank(job, rank);

@@ -87,7 +87,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         needs_ready: setup.needs_ready(),
         verbose: setup.verbose,
     };
-    let plan = Plan { programs: Vec::new(), options: options_of(setup) };
+    let plan = Plan { programs: Vec::new(), options: options_of(setup), notes: Vec::new() };
     let outlets = Outlets::of_daemon(&reactor.poller)?;
     let mut engine = Engine::new(&plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;

@@ -3,7 +3,7 @@
 use hydrant_control::protocol::Setup;
 use hydrant_core::Limits;
 
-use crate::plan::{Cluster, Options};
+use crate::plan::{Cluster, Options, Prefix};
 
 /// Settings for all nodes, with limits that suit all of them.
 pub(super) fn setup_of(options: &Options, mut limits: Limits) -> Setup {
@@ -30,7 +30,7 @@ pub(super) fn setup_of(options: &Options, mut limits: Limits) -> Setup {
 /// Options of a daemon. Those that concern the head alone are left out.
 pub(super) fn options_of(setup: Setup) -> Options {
     Options {
-        prepend_rank: false,
+        prefix: Prefix::default(),
         universe_size: setup.universe_size,
         outfile_pattern: None,
         errfile_pattern: None,
