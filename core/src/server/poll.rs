@@ -287,6 +287,7 @@ impl Server<'_> {
             | Response::Status(_)
             | Response::JobInfo
             | Response::JobData(_)
+            | Response::RankData(..)
             | Response::Group { .. }
             | Response::Psets { .. }
             | Response::Commit { .. } => Reply::Refused(answer.op(), Failure::Refusal(Refusal::Unsupported)),
@@ -387,6 +388,7 @@ impl Response {
             | Response::Status(_)
             | Response::JobInfo
             | Response::JobData(_)
+            | Response::RankData(..)
             | Response::Group { .. }
             | Response::Psets { .. }
             | Response::Commit { .. } => Op::Init,

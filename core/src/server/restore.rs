@@ -245,6 +245,9 @@ impl<'s> Server<'s> {
             ReplyState::Get { job, .. } | ReplyState::Ready(Response::JobData(job)) => {
                 job.0 < self.limits.jobs
             }
+            ReplyState::Ready(Response::RankData(job, rank)) => {
+                self.job(job).is_ok_and(|job| job.slot(rank).is_some())
+            }
             ReplyState::Ready(Response::Commit { job, record, .. }) => {
                 job.0 < self.limits.jobs && log.holds(record)
             }

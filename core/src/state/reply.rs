@@ -118,6 +118,8 @@ pub(crate) enum Response {
     JobInfo,
     /// Data about a job for PMIx.
     JobData(JobId),
+    /// Data about a rank that the server provides, for PMIx.
+    RankData(JobId, Rank),
     /// Members of a new PMIx group, if the client's library reads them, and its context id.
     Group {
         /// Context id.

@@ -7,9 +7,11 @@ use hydrant_tests::peers::Peer;
 
 use super::openmpi::{BOTH, Launch};
 
-/// Job on four hosts of two slots, whose daemons form a tree of two levels.
+/// Job on four hosts of two slots, whose daemons form a tree of two levels. Open MPI 4 names its segments by host and
+/// local rank, and all daemons are on one host.
 fn launch(peer: Peer, options: &str) -> Option<Launch> {
-    Launch::new(peer, &format!("{} {options}", nodes(4, 2, 2)))
+    let transport = if peer == Peer::OpenMpi4 { "-env OMPI_MCA_btl self,tcp" } else { "" };
+    Launch::new(peer, &format!("{} {transport} {options}", nodes(4, 2, 2)))
 }
 
 #[test]
