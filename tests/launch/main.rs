@@ -10,10 +10,14 @@ mod failures;
 mod io;
 /// The name service: `hydrant serve --universe`, and jobs that join it.
 mod names;
+/// PMIx messages that no library sends.
+mod pmix;
 /// The TCP port of `--pmi-port`.
 mod port;
 /// `hydrant probe`.
 mod probe;
+/// Pseudo-terminals for the output of ranks.
+mod pty;
 /// Processes of ranks: how they start, what they inherit, and how they end.
 mod ranks;
 /// `hydrant run --record` and `hydrant replay`.

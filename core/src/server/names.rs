@@ -4,7 +4,7 @@ use super::Server;
 use super::dispatch::Requester;
 use crate::fault::Refusal;
 use crate::ids::ConnId;
-use crate::state::{PendingReply, ReplyState, Response};
+use crate::state::{ReplyState, Response};
 use crate::tables::names::NameRef;
 use crate::time::Time;
 use crate::wire::{Op, Text};
@@ -19,10 +19,15 @@ impl Server<'_> {
     ) -> Result<Response, Refusal> {
         let owner = self.jobs[requester.job.index()].spaces;
         let published = self.names.publish(owner, name.parts(), port.parts())?;
-        self.names.describe(published, requester.rank, once);
-        if self.names.is_awaited(published) {
-            self.names.take(published);
+        #[cfg(feature = "pmix")]
+        {
+            self.names.describe(published, requester.rank, once);
+            if self.names.is_awaited(published) {
+                self.names.take(published);
+            }
         }
+        #[cfg(not(feature = "pmix"))]
+        let _ = once;
         self.answer_lookups(published);
         Ok(Response::Done(Op::Publish))
     }
@@ -48,6 +53,7 @@ impl Server<'_> {
         wait: Option<u32>,
     ) -> Result<ReplyState, Refusal> {
         if let Some(published) = self.names.lookup(name.parts()) {
+            #[cfg(feature = "pmix")]
             self.names.take(published);
             return Ok(ReplyState::Ready(Response::Port(published)));
         }
@@ -88,13 +94,5 @@ impl Server<'_> {
             }
         }
         next
-    }
-
-    /// Withdraws data that may be read once, after the last reply with them was taken.
-    pub(super) fn name_was_read(&mut self, name: NameRef) {
-        let refers = |reply: &PendingReply| reply.state == ReplyState::Ready(Response::Port(name));
-        if self.names.is_taken(name) && !self.conns.iter().any(|conn| conn.replies.iter().any(refers)) {
-            self.names.withdraw_taken(name);
-        }
     }
 }

@@ -148,6 +148,7 @@ impl<'s> Names<'s> {
     }
 
     /// Notes the rank that published a name, and whether the first look-up withdraws it.
+    #[cfg(feature = "pmix")]
     pub(crate) fn describe(&mut self, name: NameRef, publisher: Rank, once: bool) {
         if let Some(slot) = self.slots.get_mut(name.at as usize) {
             slot.publisher = publisher;
@@ -156,6 +157,7 @@ impl<'s> Names<'s> {
     }
 
     /// Notes that a look-up has found a publication.
+    #[cfg(feature = "pmix")]
     pub(crate) fn take(&mut self, name: NameRef) {
         if let Some(slot) = self.slots.get_mut(name.at as usize)
             && slot.access == Access::First
@@ -165,12 +167,14 @@ impl<'s> Names<'s> {
     }
 
     /// Returns whether no other look-up finds a publication.
+    #[cfg(feature = "pmix")]
     pub(crate) fn is_taken(&self, name: NameRef) -> bool {
         let slot = self.slots.get(name.at as usize);
         slot.is_some_and(|slot| slot.access == Access::Taken && slot.serial == name.serial)
     }
 
     /// Withdraws a publication whose reader has its reply.
+    #[cfg(feature = "pmix")]
     pub(crate) fn withdraw_taken(&mut self, name: NameRef) {
         if self.is_taken(name) {
             self.withdraw(name.at as usize);
@@ -188,6 +192,29 @@ impl<'s> Names<'s> {
     #[cfg(feature = "pmix")]
     pub(crate) fn name(&self, name: NameRef) -> Option<&[u8]> {
         self.slots.get(name.at as usize).map(|slot| &*slot.name)
+    }
+
+    /// Returns the publications whose names begin with this byte.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn marked(&self, first: u8) -> impl Iterator<Item = NameRef> + '_ {
+        let slots = (0u32..).zip(&*self.slots);
+        let marked = slots.filter(move |(_, slot)| slot.owner.is_some() && slot.name.first() == Some(&first));
+        marked.map(|(at, slot)| NameRef { at, serial: slot.serial })
+    }
+
+    /// Returns the publication in a slot.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn at(&self, at: u32) -> Option<NameRef> {
+        let slot = self.slots.get(at as usize).filter(|slot| slot.owner.is_some())?;
+        Some(NameRef { at, serial: slot.serial })
+    }
+
+    /// Withdraws a publication, unless it has been withdrawn.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn withdraw_this(&mut self, name: NameRef) {
+        if self.port(name).is_some() {
+            self.withdraw(name.at as usize);
+        }
     }
 
     /// Withdraws all names of a job.

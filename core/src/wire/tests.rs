@@ -328,7 +328,10 @@ fn check_command(command: Command<'_>, protocol: Protocol) {
             let only_v2 =
                 matches!(command.op(), Op::FullInit | Op::PutNodeAttr | Op::GetNodeAttr | Op::GetJobAttr)
                     || matches!(command.op(), Op::Connect | Op::Disconnect | Op::Ring)
-                    || matches!(command, Command::Lookup { wait: Some(_), .. })
+                    || matches!(
+                        command,
+                        Command::Lookup { wait: Some(_), .. } | Command::Publish { once: true, .. }
+                    )
                     || is_pset(command.op());
             assert!(if protocol == Protocol::V1 { only_v2 } else { only_v1 }, "{command:?}");
             return;

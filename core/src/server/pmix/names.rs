@@ -1,18 +1,14 @@
 //! Data that PMIx ranks publish under a key.
 
-use heapless::String;
-
 use super::super::Server;
 use super::super::dispatch::Requester;
 use crate::fault::Refusal;
-use crate::ids::{JobId, UpcallId};
-use crate::limits::Limit;
-use crate::state::{ReplyState, Response};
+use crate::ids::Rank;
+use crate::state::{PendingReply, ReplyState, Response};
 use crate::tables::names::NameRef;
-use crate::tables::upcalls::{Stage, Task};
 use crate::time::Time;
-use crate::wire::pmix::{self, Info, Infos, Keys, Published, Writer, status};
-use crate::wire::{Integers, Op};
+use crate::wire::Integers;
+use crate::wire::pmix::{Info, Infos, Keys, Writer, status};
 
 /// First byte of stored keys. No name of PMI begins with it, so neither protocol sees the names of the other.
 const PREFIX: &[u8] = &[0];
@@ -64,14 +60,18 @@ impl Server<'_> {
         Ok(Response::Status(status::SUCCESS))
     }
 
-    /// Looks up data under one key, and may wait for them.
+    /// Looks up data under one key, and may wait for them. A look-up of several keys does not wait.
     pub(super) fn pmix_lookup(
         &mut self,
         now: Time,
         keys: &Keys<'_>,
         infos: &Infos<'_>,
     ) -> Result<ReplyState, Refusal> {
-        let name = [PREFIX, single(keys)?].into_iter();
+        if keys.len() > 1 {
+            return self.lookup_several(keys, waits(infos)).map(ReplyState::Ready);
+        }
+        let Some(key) = keys.iter().next() else { return Err(Refusal::MissingField) };
+        let name = [PREFIX, key].into_iter();
         if let Some(name) = self.names.lookup(name.clone()) {
             self.names.take(name);
             return Ok(ReplyState::Ready(Response::Port(name)));
@@ -85,6 +85,29 @@ impl Server<'_> {
         Ok(ReplyState::Lookup { at, until: now.after(wait) })
     }
 
+    /// Looks up data under several keys. Refuses to wait for missing ones.
+    fn lookup_several(&mut self, keys: &Keys<'_>, waits: bool) -> Result<Response, Refusal> {
+        let find = |key| self.names.lookup([PREFIX, key].into_iter());
+        let all = keys.iter().all(|key| find(key).is_some());
+        if waits && !all {
+            return Err(Refusal::Unsupported);
+        }
+        let found = || keys.iter().filter_map(find).map(|name| name.at);
+        if found().any(|at| at >= u64::BITS) {
+            return Err(Refusal::Unsupported);
+        }
+        let slots = found().fold(0, |slots, at| slots | 1 << at);
+        if slots == 0 {
+            return Err(Refusal::NoName);
+        }
+        for at in slots_of(slots) {
+            if let Some(name) = self.names.at(at) {
+                self.names.take(name);
+            }
+        }
+        Ok(Response::Published { slots })
+    }
+
     /// Withdraws data under some keys.
     pub(super) fn pmix_unpublish(&mut self, keys: &Keys<'_>) -> Result<Response, Refusal> {
         let mut result = Err(Refusal::NoName);
@@ -94,131 +117,105 @@ impl Server<'_> {
         result.map(|()| Response::Status(status::SUCCESS))
     }
 
+    /// Withdraws data that may be read once, after the last reply with them was taken.
+    pub(in super::super) fn name_was_read(&mut self, name: NameRef) {
+        let refers = |reply: &PendingReply| match reply.state {
+            ReplyState::Ready(Response::Port(other)) => other == name,
+            ReplyState::Ready(Response::Published { slots }) => slots_of(slots).any(|at| at == name.at),
+            _ => false,
+        };
+        if self.names.is_taken(name) && !self.conns.iter().any(|conn| conn.replies.iter().any(refers)) {
+            self.names.withdraw_taken(name);
+        }
+    }
+
+    /// Does so for the data in these slots.
+    pub(in super::super) fn names_were_read(&mut self, slots: u64) {
+        for at in slots_of(slots) {
+            if let Some(name) = self.names.at(at) {
+                self.name_was_read(name);
+            }
+        }
+    }
+
     /// Writes the reply to a look-up.
     pub(super) fn write_published(&self, name: NameRef, writer: &mut Writer<'_>) {
-        let found = self.names.port(name).and_then(|stored| stored.split_first_chunk::<3>());
-        let owner = self.names.publisher(name).and_then(|(owner, rank)| {
-            Some((self.jobs.iter().find(|job| !job.name.is_empty() && job.spaces == owner)?, rank))
-        });
-        match (found, owner, self.names.name(name)) {
-            (Some((&[encoding, low, high], value)), Some((job, rank)), Some(key))
-                if encoding == writer.integers() as u8 =>
-            {
+        match self.published(writer.integers(), name) {
+            Some(data) => {
                 writer.status(status::SUCCESS);
                 writer.array(1);
-                writer.proc(job.name.as_bytes(), rank.0);
-                writer.string(key.strip_prefix(PREFIX).unwrap_or(key));
-                writer.data_type(u16::from_le_bytes([low, high]));
-                writer.raw(value);
+                data.write(writer);
             }
-            _ => writer.status(status::NOT_FOUND),
+            None => writer.status(status::NOT_FOUND),
         }
     }
 
-    /// Returns whether the host keeps the names of a job.
-    pub(super) fn has_shared_names(&self, job: JobId) -> bool {
-        self.jobs[job.index()].remote_names
-    }
-
-    /// Publishes data at the host. A request has one datum.
-    pub(super) fn share(&mut self, requester: Requester, infos: &Infos<'_>) -> Result<ReplyState, Refusal> {
-        let mut data = data_of(infos);
-        let (Some(info), None) = (data.next(), data.next()) else { return Err(Refusal::Unsupported) };
-        let name = self.jobs[requester.job.index()].name.clone();
-        self.ask_names(requester, Op::Publish, |room| {
-            pmix::translate_publish(&info, (name.as_bytes(), requester.rank.0), is_once(infos), room)
-        })
-    }
-
-    /// Looks up data under one key at the host.
-    pub(super) fn lookup_shared(
-        &mut self,
-        requester: Requester,
-        keys: &Keys<'_>,
-        infos: &Infos<'_>,
-    ) -> Result<ReplyState, Refusal> {
-        let key = single(keys)?;
-        self.ask_names(requester, Op::Lookup, |room| pmix::translate_lookup(key, wait_of(infos), room))
-    }
-
-    /// Withdraws data under one key at the host.
-    pub(super) fn unshare(&mut self, requester: Requester, keys: &Keys<'_>) -> Result<ReplyState, Refusal> {
-        let key = single(keys)?;
-        self.ask_names(requester, Op::Unpublish, |room| pmix::translate_unpublish(key, room))
-    }
-
-    fn ask_names(
-        &mut self,
-        requester: Requester,
-        op: Op,
-        write: impl Fn(&mut [u8]) -> Option<usize>,
-    ) -> Result<ReplyState, Refusal> {
-        let parent = (requester.job, requester.rank);
-        let id = self.upcalls.ask(parent, String::new(), requester.conn, Task::Name, b"")?;
-        if !self.upcalls.fill(id, write) {
-            let room = self.upcalls.room();
-            self.upcalls.free(id);
-            return Err(Refusal::Full(Limit::SpawnBytes, room as u32));
+    /// Writes the reply to a look-up of several keys, with those that were found. libpmix 4 reads data after success only,
+    /// and leaves missing ones without a type. Data that were withdrawn since are left out.
+    pub(super) fn write_several(&self, slots: u64, writer: &mut Writer<'_>) {
+        let integers = writer.integers();
+        let found = || slots_of(slots).filter_map(|at| self.published(integers, self.names.at(at)?));
+        writer.status(status::SUCCESS);
+        writer.array(found().count() as u32);
+        for data in found() {
+            data.write(writer);
         }
-        self.events_pending = true;
-        Ok(ReplyState::Upcall(op, id))
     }
 
-    /// Writes the reply to a request that the host has carried out.
-    pub(super) fn write_shared(&self, op: Op, upcall: UpcallId, writer: &mut Writer<'_>) {
-        let stage = self.upcalls.get(upcall).map(|slot| slot.stage);
-        match (stage, op) {
-            (Some(Stage::Named(0)), Op::Lookup) => {
-                let found = Published::read(self.upcalls.text(upcall));
-                match found.filter(|found| found.integers == writer.integers()) {
-                    Some(found) => write_found(&found, writer),
-                    None => writer.status(status::NOT_FOUND),
-                }
-            }
-            (Some(Stage::Named(0)), _) => writer.status(status::SUCCESS),
-            // Codes of pmi2.h.
-            (Some(Stage::Named(2)), _) => writer.status(status::OUT_OF_RESOURCE),
-            (Some(Stage::Named(8)), _) => writer.status(status::BAD_PARAM),
-            (_, Op::Publish) => writer.status(status::EXISTS),
-            _ => writer.status(status::NOT_FOUND),
-        }
+    /// Returns published data, unless the encoding of their integers is another one.
+    fn published(&self, integers: Integers, name: NameRef) -> Option<Published<'_>> {
+        let (&[encoding, low, high], value) = self.names.port(name)?.split_first_chunk::<3>()?;
+        let (owner, rank) = self.names.publisher(name)?;
+        let job = self.jobs.iter().find(|job| !job.name.is_empty() && job.spaces == owner)?;
+        let key = self.names.name(name)?.strip_prefix(PREFIX)?;
+        let kind = u16::from_le_bytes([low, high]);
+        (encoding == integers as u8).then_some(Published { job: &job.name, rank, key, kind, value })
     }
 }
 
-fn write_found(found: &Published<'_>, writer: &mut Writer<'_>) {
-    writer.status(status::SUCCESS);
-    writer.array(1);
-    writer.string_of(|writer| found.namespace().for_each(|byte| writer.byte(byte)));
-    writer.uint32(found.rank);
-    writer.string_of(|writer| found.key().for_each(|byte| writer.byte(byte)));
-    writer.data_type(found.kind);
-    found.value().for_each(|byte| writer.byte(byte));
+/// Published data with their publisher.
+struct Published<'a> {
+    job: &'a str,
+    rank: Rank,
+    key: &'a [u8],
+    kind: u16,
+    value: &'a [u8],
+}
+
+impl Published<'_> {
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.proc(self.job.as_bytes(), self.rank.0);
+        writer.string(self.key);
+        writer.data_type(self.kind);
+        writer.raw(self.value);
+    }
+}
+
+/// Returns the slots in a bit set.
+fn slots_of(slots: u64) -> impl Iterator<Item = u32> + Clone {
+    (0..u64::BITS).filter(move |at| slots & 1 << at != 0)
+}
+
+/// Returns whether the infos of a look-up let it wait for data.
+fn waits(infos: &Infos<'_>) -> bool {
+    infos.find(b"pmix.wait").is_some_and(|info| info.as_bool() != Some(false))
 }
 
 /// Returns the data of a publication.
-fn data_of<'a>(infos: &Infos<'a>) -> impl Iterator<Item = Info<'a>> + Clone + use<'a> {
+pub(super) fn data_of<'a>(infos: &Infos<'a>) -> impl Iterator<Item = Info<'a>> + Clone + use<'a> {
     infos.iter().filter(|info| !info.key.starts_with(b"pmix."))
 }
 
 /// Returns whether the first look-up withdraws the data of a publication.
-fn is_once(infos: &Infos<'_>) -> bool {
+pub(super) fn is_once(infos: &Infos<'_>) -> bool {
     infos.find(b"pmix.persist").and_then(|info| info.as_byte()) == Some(FIRST_READ)
 }
 
 /// Returns how long a look-up waits, in milliseconds.
-fn wait_of(infos: &Infos<'_>) -> u64 {
-    if infos.find(b"pmix.wait").is_none_or(|info| info.as_bool() == Some(false)) {
+pub(super) fn wait_of(infos: &Infos<'_>) -> u64 {
+    if !waits(infos) {
         return 0;
     }
     let timeout = infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
     timeout.map_or(FOREVER, |seconds| u64::from(seconds) * 1000)
-}
-
-/// Returns the key of a request with one key.
-fn single<'a>(keys: &Keys<'a>) -> Result<&'a [u8], Refusal> {
-    let mut keys = keys.iter();
-    match (keys.next(), keys.next()) {
-        (Some(key), None) => Ok(key),
-        _ => Err(Refusal::Unsupported),
-    }
 }

@@ -135,7 +135,7 @@ impl Engine<'_, '_> {
     }
 
     /// Returns whether ranks may be PMIx clients. They reach a board by IPv4 only.
-    fn serves_pmix(&mut self) -> bool {
+    pub(super) fn serves_pmix(&mut self) -> bool {
         self.core.limits().commit_bytes > 0
             && self.core.board().is_none_or(|board| board.address().0.is_ipv4())
     }
@@ -412,7 +412,7 @@ mod tests {
         let inputs = Rc::default();
         let backend = FakeBackend { limits, refused, inputs: Rc::clone(&inputs) };
         let reactor = Reactor::new(Token::Signals).unwrap();
-        let outlets = Outlets { stdin: Stdin::sent(), streams: Streams::raw(), sinks: Sinks::uplink() };
+        let outlets = Outlets { stdin: Stdin::sent(), streams: Streams::raw(None), sinks: Sinks::uplink() };
         let core = PmiServer::local(Box::new(backend));
         let mut engine = Engine::new(plan, reactor, OpenFiles::reserve(0).unwrap(), outlets, core).unwrap();
         engine.host = "here".to_owned();
