@@ -3,12 +3,16 @@
 use std::fmt::Write;
 use std::ops::{Index, IndexMut, Range};
 
-use hydrant_core::trace::Exit;
+use hydrant_core::trace::{Exit, SignalName};
 use hydrant_core::{JobId, UpcallId};
 
 use crate::exit_status::{ExitStatus, exit_code};
-use crate::job_result::{AbortReason, JobResult};
+use crate::job_result::{AbortReason, JobResult, Progress};
 use crate::protocol::{JobRecord, Program};
+use crate::psets::{format_ranges, ranges_of};
+
+/// Most ranks that are listed at a time limit.
+const LISTED_MAX: usize = 16;
 
 /// Code of a program that was not started because of another one.
 pub const CANCELED: u8 = libc::ECANCELED as u8;
@@ -171,12 +175,13 @@ impl<R> Job<R> {
         }
         let culprit = match &reason {
             AbortReason::Rank(failure) => Some(failure.cause.rank().0),
-            AbortReason::Host { .. } => None,
+            AbortReason::Host { .. } | AbortReason::TimeLimit(_) => None,
         };
         let exited = self.result.first.filter(|&(rank, _)| Some(rank) == culprit);
         let culprit_ended = culprit.is_some_and(|rank| self.ranks[rank as usize].exit.is_some());
         let finished = self.count_exited(|_| true);
-        let code = self.result.abort(reason, finished, culprit_ended);
+        let running = self.running_ranks();
+        let code = self.result.abort(reason, Progress { finished, culprit_ended, running });
         status.record_abort(exited.map(|(_, exit)| exit_code(exit)), code);
         true
     }
@@ -245,12 +250,51 @@ impl<R> Job<R> {
                     AbortReason::Host { what, ranks, below } => {
                         format!("{what}\n  {}{others}", describe_lost_ranks(*ranks, *below))
                     }
+                    AbortReason::TimeLimit(limit) => {
+                        let mut text = format!(
+                            "the time limit of {} s is reached; these ranks were running:\n",
+                            limit.as_secs_f64()
+                        );
+                        let (first, more) = &abort.progress.running;
+                        for &rank in first {
+                            let _ = writeln!(text, "  {}", self.describe_rank(rank, host(rank)));
+                        }
+                        if *more > 0 {
+                            let _ = writeln!(text, "  and {more} more");
+                        }
+                        text + "  " + &others
+                    }
                 }
             }
             (None, Some((rank, exit))) => self.describe_failure(rank, exit, host(rank)),
             (None, None) => return None,
         };
         Some(EndReport::Lines(lines))
+    }
+
+    /// Exit codes of all ranks, as `exit codes: 0 of ranks 0-2,4; SIGKILL of rank 3`.
+    pub fn exit_report(&self) -> String {
+        let mut kinds: Vec<(Option<Exit>, Vec<u32>)> = Vec::new();
+        for (rank, state) in (0..).zip(&self.ranks) {
+            match kinds.iter_mut().find(|(exit, _)| *exit == state.exit) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => kinds.push((state.exit, vec![rank])),
+            }
+        }
+        let kind = |(exit, ranks): &(Option<Exit>, Vec<u32>)| {
+            let what = match exit {
+                Some(Exit::Code(code)) => code.to_string(),
+                Some(Exit::Signal(signal)) => SignalName(i32::from(*signal)).to_string(),
+                Some(Exit::Lost) | None => "unknown".to_owned(),
+            };
+            let list = format_ranges(&ranges_of(ranks.iter().copied()));
+            format!("{what} of {} {list}", if ranks.len() == 1 { "rank" } else { "ranks" })
+        };
+        let of_job = match self.ordinal {
+            0 => String::new(),
+            ordinal => format!(" of spawned job {ordinal}"),
+        };
+        format!("exit codes{of_job}: {}", kinds.iter().map(kind).collect::<Vec<_>>().join("; "))
     }
 
     fn describe_rank(&self, rank: u32, host: &str) -> String {
@@ -272,6 +316,14 @@ impl<R> Job<R> {
             let _ = write!(text, ", and {others} more {ranks} failed");
         }
         text
+    }
+
+    /// The first ranks that run, and the number of the others.
+    fn running_ranks(&self) -> (Vec<u32>, u32) {
+        let runs = |state: &RankState| state.pid.is_some() && state.exit.is_none();
+        let mut ranks = (0..).zip(&self.ranks).filter(|(_, state)| runs(state)).map(|(rank, _)| rank);
+        let first: Vec<u32> = ranks.by_ref().take(LISTED_MAX).collect();
+        (first, ranks.count() as u32)
     }
 
     fn count_exited(&self, which: impl Fn(Exit) -> bool) -> u32 {
