@@ -55,7 +55,12 @@ impl Head {
         let ordinal = self.jobs.count();
         let name = job_name(self.config.process, ordinal, nonce, &self.config.host);
         let psets = process_sets(ordinal, &name, &programs, &blocks, |node| self.host(node));
-        JobRecord { id: self.jobs.free_id(), ordinal, name, programs, blocks, mapping, psets, spawned: None }
+        let mut nodes: Vec<u32> = blocks.iter().map(|block| block.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let hosts = nodes.into_iter().map(|node| (node, self.host(node).to_owned())).collect();
+        let (id, spawned) = (self.jobs.free_id(), None);
+        JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned }
     }
 
     /// Has the host register a job. `spawner` names the rank that asked for it.
@@ -205,7 +210,8 @@ impl Head {
             Some(EndReport::Lines(lines)) => Some(lines),
             None => None,
         };
-        lines.into_iter().for_each(|lines| self.print(lines));
+        let codes = self.config.exit_report.then(|| job.exit_report());
+        lines.into_iter().chain(codes).for_each(|lines| self.print(lines));
         self.jobs.remove(id);
         self.actions.push_back(Action::CloseJob { job: id, slots });
     }
