@@ -6,11 +6,7 @@ use hydrant_core::Limits;
 use crate::plan::{Cluster, Options, Prefix};
 
 /// Settings for all nodes, with limits that suit all of them.
-pub(super) fn setup_of(options: &Options, mut limits: Limits) -> Setup {
-    if options.sandbox.is_some() {
-        // Plugins serve no PMIx.
-        limits.commit_bytes = 0;
-    }
+pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
     Setup {
         limits,
         plugin: None,
