@@ -18,6 +18,8 @@ pub const MESSAGE_MAX: u32 = 64 * 1024;
 /// Further requests stay in the buffer of the host, which [`Server::handle`](crate::Server::handle) reports as not
 /// consumed, until a reply has been sent.
 pub const PENDING_MAX: usize = 4;
+/// Maximum number of event codes that a PMIx client registers for. All events together count as none.
+pub const EVENT_CODES_MAX: usize = 16;
 /// Maximum length of a PMI-2 thread id (`thrid`) in bytes.
 pub const THRID_MAX: usize = 23;
 /// Length in bytes to which an abort message is truncated.

@@ -140,6 +140,8 @@ pub enum Closing {
     JobOver,
     /// Another connection of the same rank, which has finalized on this one or has waited for no reply.
     Replaced,
+    /// Refused handshake of a PMIx client. The client does not fail: it runs as a job of one rank.
+    Unserved,
 }
 
 impl fmt::Display for Closing {
@@ -149,6 +151,9 @@ impl fmt::Display for Closing {
             Closing::Refused => f.write_str("its handshake was refused"),
             Closing::JobOver => f.write_str("its job is over"),
             Closing::Replaced => f.write_str("its rank has connected again"),
+            Closing::Unserved => {
+                f.write_str("its PMIx handshake was refused, so it runs as a job of one rank")
+            }
         }
     }
 }

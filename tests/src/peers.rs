@@ -20,6 +20,8 @@ pub enum Peer {
     OpenMpi5,
     /// Open MPI 4.1.4 from Debian, unpacked. Speaks PMIx by libpmix 4.2.2.
     OpenMpi4,
+    /// Debian's libpmix 4.2.2, unpacked with Open MPI 4.
+    Libpmix,
     /// Intel MPI from PyPI. Speaks PMI-1, or PMI-2 through Slurm's library.
     Intel,
     /// Slurm's libpmi2 from Debian. Speaks PMI-2.
@@ -46,6 +48,7 @@ impl Peer {
             Peer::Mpich4 => "mpich4",
             Peer::OpenMpi5 => "openmpi5",
             Peer::OpenMpi4 => "openmpi4",
+            Peer::Libpmix => "libpmix",
             Peer::Intel => "intel",
             Peer::SlurmPmi2 => "slurm-pmi2",
             Peer::Slurm => "slurm",
@@ -64,6 +67,7 @@ impl Peer {
             Peer::Mpich4 => "/usr/bin/mpicc.mpich".into(),
             Peer::OpenMpi5 => peers_dir().join("openmpi/installed"),
             Peer::OpenMpi4 => peers_dir().join("openmpi4/installed"),
+            Peer::Libpmix => openmpi4_lib().join("pmix2/include/pmix.h"),
             Peer::Intel => peers_dir().join("impi/installed"),
             Peer::SlurmPmi2 => "/usr/include/slurm/pmi2.h".into(),
             Peer::Slurm => "/usr/sbin/slurmctld".into(),
@@ -113,6 +117,13 @@ impl Peer {
                 include.push(lib.join("openmpi/include"));
                 search.push(&lib);
                 ("cc".into(), vec![include, lib.join("libmpi.so.40").into(), search])
+            }
+            Peer::Libpmix => {
+                let lib = openmpi4_lib();
+                let [mut include, mut search] = ["-I", "-Wl,-rpath-link,"].map(OsString::from);
+                include.push(lib.join("pmix2/include"));
+                search.push(&lib);
+                ("cc".into(), vec![include, lib.join("libpmix.so.2").into(), search])
             }
             Peer::Intel => panic!("the package from PyPI brings no compiler wrapper, only its own programs"),
             Peer::SlurmPmi2 => ("cc".into(), vec!["-lpmi2".into()]),

@@ -166,7 +166,10 @@ impl Server<'_> {
             }
         }
         #[cfg(feature = "pmix")]
-        self.end_gets_of(job, None);
+        {
+            self.end_gets_of(job, None);
+            self.drop_events_of(job);
+        }
         self.modex.forget(self.jobs[job.index()].slots());
         self.groups.forget(job);
         self.psets.forget(job);

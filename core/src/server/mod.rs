@@ -124,6 +124,8 @@ pub struct Server<'s> {
     wake: Option<Time>,
     /// Last context id of a PMIx group.
     contexts: u32,
+    /// Number of the last event that a PMIx client has sent.
+    notices: u32,
     /// Number of replies that wait for a PMIx rank to put a key.
     gets: u32,
     /// Bit set of limits for which a request was refused since the host last took them.
@@ -189,6 +191,7 @@ impl<'s> Server<'s> {
             events_pending: false,
             wake: None,
             contexts: 0,
+            notices: 0,
             gets: 0,
             hit: 0,
         })
@@ -311,6 +314,7 @@ impl<'s> Server<'s> {
             turn: self.ready.turn(),
             wake: self.wake,
             contexts: self.contexts,
+            notices: self.notices,
         }
     }
 
@@ -388,6 +392,8 @@ impl<'s> Server<'s> {
                 ReplyState::Get { .. } => self.gets -= 1,
                 #[cfg(feature = "pmix")]
                 ReplyState::Ready(Response::Port(name)) => self.name_was_read(name),
+                #[cfg(feature = "pmix")]
+                ReplyState::Ready(Response::Published { slots }) => self.names_were_read(slots),
                 ReplyState::Upcall(_, upcall) | ReplyState::Ready(Response::Upcall(_, upcall)) => {
                     self.drop_upcall(upcall)
                 }

@@ -29,10 +29,15 @@ fn is_remote(key: &[u8]) -> bool {
 impl Server<'_> {
     /// Marks the exit of a process, or the loss of a rank that is cut off from PMI, as pending for all neighbours.
     pub(super) fn report_exit(&mut self, index: usize) {
-        if self.links.are_any() {
-            self.exits = self.exits.wrapping_add(1);
-            self.ranks[index].end = self.exits;
-            self.links.wake(u64::MAX);
+        if self.ranks[index].end != 0 {
+            return;
+        }
+        self.exits = self.exits.wrapping_add(1);
+        self.ranks[index].end = self.exits;
+        self.links.wake(u64::MAX);
+        #[cfg(feature = "pmix")]
+        if self.ranks[index].dead {
+            self.events_are_due();
         }
     }
 

@@ -175,8 +175,14 @@ impl Server<'_> {
                 Response::Upcall(_, upcall) => self.upcalls.free(upcall),
                 #[cfg(feature = "pmix")]
                 Response::Port(name) => self.name_was_read(name),
+                #[cfg(feature = "pmix")]
+                Response::Published { slots } => self.names_were_read(slots),
+                #[cfg(feature = "pmix")]
+                Response::Notice(notice) => self.notice_was_sent(notice),
                 _ => {}
             }
+            #[cfg(feature = "pmix")]
+            self.push_event(id);
             Some(Output::Bytes { conn: id, bytes: &buf[..len] })
         } else {
             conn.closing_pending = false;
@@ -288,7 +294,10 @@ impl Server<'_> {
             | Response::JobData(_)
             | Response::Group { .. }
             | Response::Psets { .. }
-            | Response::Commit { .. } => Reply::Refused(answer.op(), Failure::Refusal(Refusal::Unsupported)),
+            | Response::Commit { .. }
+            | Response::Published { .. }
+            | Response::Died(..)
+            | Response::Notice(_) => Reply::Refused(answer.op(), Failure::Refusal(Refusal::Unsupported)),
         }
     }
 
@@ -388,7 +397,10 @@ impl Response {
             | Response::JobData(_)
             | Response::Group { .. }
             | Response::Psets { .. }
-            | Response::Commit { .. } => Op::Init,
+            | Response::Commit { .. }
+            | Response::Published { .. }
+            | Response::Died(..)
+            | Response::Notice(_) => Op::Init,
             Response::Upcall(op, _)
             | Response::Record(op, _)
             | Response::Attr(op, _)

@@ -62,7 +62,8 @@ impl<'s> Server<'s> {
         *serial = 0;
         // Zero is a valid turn.
         self.ready.set_turn(0);
-        (self.exits, self.wake, self.hit, self.events_pending) = (0, None, 0, false);
+        (self.exits, self.contexts, self.notices) = (0, 0, 0);
+        (self.wake, self.hit, self.events_pending) = (None, 0, false);
         true
     }
 
@@ -87,6 +88,7 @@ impl<'s> Server<'s> {
         require(self.ready.set_turn(reader.take()?), Damage::Turn)?;
         self.wake = reader.take()?;
         self.contexts = reader.take()?;
+        self.notices = reader.take()?;
         let replies = self.conns.iter().flat_map(|conn| &conn.replies);
         self.gets = replies.filter(|reply| matches!(reply.state, ReplyState::Get { .. })).count() as u32;
         Ok(())
@@ -99,8 +101,9 @@ impl<'s> Server<'s> {
         require(alone && self.links.join(node, tree).is_some(), Damage::Nodes)?;
         reader.fill(self.modex.state_mut())?;
         let exits: u32 = reader.take()?;
+        self.exits = exits;
         let asked = self.modex.state().iter().any(|&word| word != 0);
-        require(!asked && exits == 0, Damage::Nodes)
+        require(!asked, Damage::Nodes)
     }
 
     fn check(&self) -> Result<(), Damage> {
@@ -168,7 +171,7 @@ impl<'s> Server<'s> {
                             (conn.job, conn.rank, conn.query) == (Some(id), Some(number), false)
                         })
                     };
-                    (rank.node, rank.end) == (0, 0)
+                    rank.node == 0
                         && rank.conn.is_none_or(back)
                         && rank.pmix.is_none_or(back)
                         && (!rank.excluded
@@ -256,6 +259,10 @@ impl<'s> Server<'s> {
             ReplyState::Ready(Response::PsetName(which) | Response::PsetMembers(which, _)) => {
                 self.psets.is_known(which)
             }
+            ReplyState::Ready(Response::Died(job, rank)) => {
+                self.job(job).is_ok_and(|job| job.slot(rank).is_some())
+            }
+            ReplyState::Ready(Response::Notice(notice)) => self.names.port(notice).is_some(),
             ReplyState::Ready(_) => true,
         }
     }

@@ -75,6 +75,8 @@ pub(crate) struct State<'a> {
     pub(crate) wake: Option<Time>,
     /// Last context id of a PMIx group.
     pub(crate) contexts: u32,
+    /// Number of the last event that a PMIx client has sent.
+    pub(crate) notices: u32,
 }
 
 /// Writes a state to the front of `buf`. Returns `None` when `buf` is too short.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::reply::PendingReply;
 use crate::fault::Malformed;
 use crate::ids::{JobId, Rank};
-use crate::limits::PENDING_MAX;
+use crate::limits::{EVENT_CODES_MAX, PENDING_MAX};
 use crate::trace::Closing;
 use crate::wire::{Integers, Protocol};
 
@@ -37,8 +37,30 @@ pub(crate) struct Conn {
     pub(crate) closing: Option<Closing>,
     /// Whether [`Output::Close`](crate::Output::Close) is pending.
     pub(crate) closing_pending: bool,
+    /// PMIx events for the client.
+    pub(crate) events: Events,
     /// Pending replies, oldest request first.
     pub(crate) replies: Vec<PendingReply, PENDING_MAX, u8>,
+}
+
+/// PMIx events that a client has registered for, and how far it has got them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Events {
+    /// Codes of the events.
+    pub(crate) codes: Vec<i32, EVENT_CODES_MAX, u8>,
+    /// Whether it has registered for all events.
+    pub(crate) all: bool,
+    /// Whether there may be an event that it has not got.
+    pub(crate) due: bool,
+    /// Number of the last exit of a process that it has got.
+    pub(crate) exits: u32,
+    /// Number of the last notice that it has got.
+    pub(crate) notices: u32,
+}
+
+impl Events {
+    /// Unused slot.
+    const EMPTY: Events = Events { codes: Vec::new(), all: false, due: false, exits: 0, notices: 0 };
 }
 
 impl Conn {
@@ -57,6 +79,7 @@ impl Conn {
         joined_pending: false,
         closing: Some(Closing::Malformed(Malformed::Length)),
         closing_pending: false,
+        events: Events::EMPTY,
         replies: Vec::new(),
     };
 }

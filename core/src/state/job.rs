@@ -150,7 +150,7 @@ pub(crate) struct RankSlot {
     pub(crate) node: u32,
     /// Context id of the PMIx group that it constructed last. 0 without one.
     pub(crate) group: u32,
-    /// Number of its exit among all exits of processes, for messages to other nodes. 0 while it is alive.
+    /// Number of its exit among all exits of processes. 0 while it is alive.
     pub(crate) end: u32,
 }
 

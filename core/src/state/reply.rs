@@ -167,6 +167,15 @@ pub(crate) enum Response {
         /// Offset of the record.
         record: u32,
     },
+    /// Published data for a PMIx client that has looked up several keys.
+    Published {
+        /// Bit set of the slots of names.
+        slots: u64,
+    },
+    /// Event for a PMIx client: a rank died in a job that continues.
+    Died(JobId, Rank),
+    /// Event for a PMIx client, which another client sent.
+    Notice(NameRef),
 }
 
 /// Attributes that the server computes. An attribute that the host has [set](crate::Input::Attr) takes precedence.

@@ -194,6 +194,29 @@ impl<'s> Names<'s> {
         self.slots.get(name.at as usize).map(|slot| &*slot.name)
     }
 
+    /// Returns the publications whose names begin with this byte.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn marked(&self, first: u8) -> impl Iterator<Item = NameRef> + '_ {
+        let slots = (0u32..).zip(&*self.slots);
+        let marked = slots.filter(move |(_, slot)| slot.owner.is_some() && slot.name.first() == Some(&first));
+        marked.map(|(at, slot)| NameRef { at, serial: slot.serial })
+    }
+
+    /// Returns the publication in a slot.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn at(&self, at: u32) -> Option<NameRef> {
+        let slot = self.slots.get(at as usize).filter(|slot| slot.owner.is_some())?;
+        Some(NameRef { at, serial: slot.serial })
+    }
+
+    /// Withdraws a publication, unless it has been withdrawn.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn withdraw_this(&mut self, name: NameRef) {
+        if self.port(name).is_some() {
+            self.withdraw(name.at as usize);
+        }
+    }
+
     /// Withdraws all names of a job.
     pub(crate) fn forget(&mut self, owner: Spaces) {
         for at in 0..self.slots.len() {

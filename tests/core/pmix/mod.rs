@@ -1,6 +1,7 @@
 //! Captured exchanges of Open MPI and libpmix, replayed against the server.
 
 mod board;
+mod events;
 mod player;
 
 use player::Player;
@@ -33,6 +34,7 @@ transcripts! {
     open_mpi_5_in_format_4 "ompi5-n2-format-v4"
     open_mpi_5_with_four_ranks "ompi5-n4"
     open_mpi_5_aborts "ompi5-abort"
+    open_mpi_5_shrinks_after_a_death "ompi5-ulfm"
     open_mpi_5_publishes_names "ompi5-names"
     open_mpi_5_makes_groups "ompi5-sessions"
     open_mpi_5_connects_again "ompi5-two-session-cycles"

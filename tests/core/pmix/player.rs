@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use hydrant_core::limits::Limits;
 use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::wire::pmix::{Frame, Hello, Integers, Reader, next_frame, status};
-use hydrant_core::{ConnId, JobId, Time};
+use hydrant_core::{ConnId, Exit, JobId, Time};
 use hydrant_driver::MappedStorage;
 use hydrant_tests::host::{Host, Spawned};
 
@@ -25,6 +25,9 @@ enum Step {
 #[derive(Debug)]
 struct Rank {
     namespace: String,
+    rank: u32,
+    /// Whether it ends by a signal and not by finalize.
+    is_killed: bool,
     steps: Vec<Step>,
     next: usize,
     /// Open connection.
@@ -45,9 +48,13 @@ impl Player {
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
             if let Some(rank) = line.strip_prefix("== ") {
-                let namespace = rank.split(' ').next().expect("a line is not empty").to_owned();
+                let mut words = rank.split(' ');
+                let namespace = words.next().expect("a line is not empty").to_owned();
+                let rank = words.nth(1).and_then(|rank| rank.parse().ok()).expect("a rank has a number");
                 ranks.push(Rank {
                     namespace,
+                    rank,
+                    is_killed: words.next() == Some("killed"),
                     steps: Vec::new(),
                     next: 0,
                     conn: None,
@@ -80,7 +87,9 @@ impl Player {
         // The first job is started, and the others are spawned in their order.
         let mut waiting: VecDeque<(&String, u32)> = jobs.iter().map(|(name, &size)| (name, size)).collect();
         let (name, size) = waiting.pop_front().expect("a transcript has ranks");
-        host.tell(Input::RegisterJob(JobSpec::new(JobId(0), name, size))).expect("the job is valid");
+        let cleanup = !self.ranks.iter().any(|rank| rank.is_killed);
+        let spec = JobSpec { cleanup, ..JobSpec::new(JobId(0), name, size) };
+        host.tell(Input::RegisterJob(spec)).expect("the job is valid");
         for (name, first) in [("even", 0), ("odd", 1)].into_iter().take(size as usize) {
             let pset = Input::Pset { job: JobId(0), name, first: hydrant_core::Rank(first), count: 1 };
             host.tell(pset).expect("the set is valid");
@@ -157,7 +166,10 @@ impl Rank {
                     return Err(format!("not consumed: {}", self.describe(host)));
                 }
             }
-            Some(Step::Server { what, .. }) if what.ends_with("event") || what.contains("event,") => {}
+            Some(Step::Server { what, bytes }) if what.contains("event,") => {
+                let Some(at) = self.received.iter().position(|got| got == bytes) else { return Ok(false) };
+                self.received.remove(at);
+            }
             Some(Step::Server { what, bytes }) => {
                 let Some(at) = self.received.iter().position(|got| tag(got) == tag(bytes)) else {
                     return Ok(false);
@@ -165,8 +177,8 @@ impl Rank {
                 let got = self.received.remove(at);
                 let agree = match self.status(&got) {
                     _ if what.contains("REQ") => true,
-                    // The text of a refused LOG is printed by the client. Events of clients are not passed on.
-                    Some(status::NOT_SUPPORTED) => what.contains("LOG") || what.contains("NOTIFY"),
+                    // The text of a refused LOG is printed by the client.
+                    Some(status::NOT_SUPPORTED) => what.contains("LOG"),
                     Some(status::TIMEOUT) => self.status(bytes) == Some(status::NOT_FOUND),
                     status => status == self.status(bytes),
                 };
@@ -182,7 +194,21 @@ impl Rank {
             }
         }
         self.next += 1;
+        self.end(host, job)?;
         Ok(true)
+    }
+
+    /// Reports the end of the process after its last message.
+    fn end(&mut self, host: &mut Host<'_>, job: JobId) -> Result<(), String> {
+        if self.next < self.steps.len() || !self.is_killed {
+            return Ok(());
+        }
+        let rank = hydrant_core::Rank(self.rank);
+        let conn = self.conn.take().map(ConnId).ok_or("a rank without a connection")?;
+        for input in [Input::Closed { conn }, Input::Exited { job, rank, exit: Exit::Signal(9) }] {
+            host.tell(input).map_err(|why| why.to_string())?;
+        }
+        Ok(())
     }
 
     /// Returns whether its next message contains a name.

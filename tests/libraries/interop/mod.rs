@@ -3,6 +3,7 @@
 mod dynamic;
 mod functions;
 mod intel;
+mod libpmix;
 mod mpich;
 mod openmpi;
 mod slurm;

@@ -43,7 +43,7 @@ impl Launch {
 }
 
 /// Adds the variables by which Debian's Open MPI finds its files below `target/peers`.
-fn relocated(job: Job) -> Job {
+pub(super) fn relocated(job: Job) -> Job {
     let variables = openmpi4_variables().into_iter();
     variables.fold(job, |job, (name, value)| job.args(["-env", name]).arg(value))
 }
@@ -153,4 +153,20 @@ fn segments_are_removed_after_the_exit() {
         let left: Vec<_> = fs::read_dir(&segments).expect("it is there").flatten().collect();
         assert!(left.is_empty(), "{left:?} {outcome}");
     }
+}
+
+/// Open MPI 5 learns of the death by an event.
+#[test]
+fn a_communicator_shrinks_after_a_death() {
+    let options = "-disable-auto-cleanup -n 4 -env OMPI_MCA_mpi_ft_enable true";
+    let Some(launch) = Launch::new(Peer::OpenMpi5, options) else { return };
+    let outcome = launch.program(Peer::OpenMpi5, "mpi_shrink", "").job.run();
+    outcome.code(137).says(": 3 of 4 are left, agreed 1\n", 3).warns("rank 1 on ");
+}
+
+#[test]
+fn python_ranks_spawn() {
+    let Some(Launch { job, folder: _kept }) = Launch::new(Peer::OpenMpi5, "-usize 9 -n 2") else { return };
+    let outcome = job.arg(openmpi_python()).arg(clients_dir().join("mpi_spawn.py")).run();
+    outcome.code(0).says("gathered [0, 7, 14]\n", 2);
 }

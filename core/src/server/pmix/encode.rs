@@ -50,6 +50,9 @@ impl Server<'_> {
             Response::Group { context, members } => self.write_group(id, context, members, writer),
             Response::Psets { count } => self.write_psets(id, count, writer),
             Response::PsetMembers(which, _) => self.write_members(id, which, writer),
+            Response::Published { slots } => self.write_several(slots, writer),
+            Response::Died(job, rank) => self.write_death(job, rank, writer),
+            Response::Notice(notice) => self.write_notice(notice, writer),
             Response::JobInfo => self.write_job_info(id, writer),
             Response::JobData(job) => {
                 writer.status(status::SUCCESS);

@@ -2,6 +2,7 @@
 
 mod data;
 mod encode;
+mod events;
 mod gather;
 mod names;
 mod nodes;
@@ -88,7 +89,7 @@ impl Server<'_> {
         let answer = if joined { status::SUCCESS } else { status::BAD_PARAM };
         self.push_reply(conn, Vec::new(), ReplyState::Ready(Response::Hello(answer)));
         if !joined {
-            self.close(conn, Closing::Refused);
+            self.close(conn, Closing::Unserved);
         }
         self.check_ready(conn);
         Ok(())
@@ -119,6 +120,7 @@ impl Server<'_> {
         open.phase = Phase::Ready;
         open.joined = true;
         open.joined_pending = true;
+        open.events.notices = self.notices;
         if let Some(Requester { job, index, .. }) = self.requester(conn) {
             self.initialize(now, job, index);
         }
@@ -139,7 +141,8 @@ impl Server<'_> {
             return Ok(false);
         }
         let command = pmix::decode(integers, body)?;
-        if command == Ok(Command::DeregisterEvents) {
+        if let Ok(Command::DeregisterEvents(codes)) = &command {
+            self.deregister_events(conn, codes);
             return Ok(true);
         }
         let requester = self.requester(conn).filter(|_| self.conns[conn.index()].phase == Phase::Ready);
@@ -161,6 +164,7 @@ impl Server<'_> {
         if let ReplyState::Gather(gather) = state {
             self.check_gather(gather);
         }
+        self.push_event(conn);
         self.check_ready(conn);
         Ok(true)
     }
@@ -204,7 +208,10 @@ impl Server<'_> {
                 self.ranks[requester.index].phase = RankPhase::Finalized;
                 done
             }
-            Command::RegisterEvents(_) => done,
+            Command::RegisterEvents(codes) => self.register_events(requester, &codes),
+            Command::Notify { event, range, infos } => {
+                self.notify(requester, integers, event, range, &infos)?
+            }
             Command::JobControl(infos) => {
                 if let Some(paths) = infos.find(b"pmix.reg.cleanup").and_then(|info| info.as_string()) {
                     let parent = (requester.job, requester.rank);
@@ -230,11 +237,9 @@ impl Server<'_> {
             }
             Command::Query(queries) => self.pmix_query(requester, &queries)?,
             // A client that is refused prints the text itself.
-            Command::Log(_) | Command::Notify { .. } | Command::Unsupported => {
-                return Err(Refusal::Unsupported);
-            }
+            Command::Log(_) | Command::Unsupported => return Err(Refusal::Unsupported),
             // `pmix_message` has handled it.
-            Command::DeregisterEvents => done,
+            Command::DeregisterEvents(_) => done,
         }))
     }
 

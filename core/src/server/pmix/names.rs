@@ -3,6 +3,7 @@
 use super::super::Server;
 use super::super::dispatch::Requester;
 use crate::fault::Refusal;
+use crate::ids::Rank;
 use crate::state::{PendingReply, ReplyState, Response};
 use crate::tables::names::NameRef;
 use crate::time::Time;
@@ -59,21 +60,23 @@ impl Server<'_> {
         Ok(Response::Status(status::SUCCESS))
     }
 
-    /// Looks up data under one key, and may wait for them.
+    /// Looks up data under one key, and may wait for them. A look-up of several keys does not wait.
     pub(super) fn pmix_lookup(
         &mut self,
         now: Time,
         keys: &Keys<'_>,
         infos: &Infos<'_>,
     ) -> Result<ReplyState, Refusal> {
-        let mut keys = keys.iter();
-        let (Some(key), None) = (keys.next(), keys.next()) else { return Err(Refusal::Unsupported) };
+        if keys.len() > 1 {
+            return self.lookup_several(keys, waits(infos)).map(ReplyState::Ready);
+        }
+        let Some(key) = keys.iter().next() else { return Err(Refusal::MissingField) };
         let name = [PREFIX, key].into_iter();
         if let Some(name) = self.names.lookup(name.clone()) {
             self.names.take(name);
             return Ok(ReplyState::Ready(Response::Port(name)));
         }
-        if infos.find(b"pmix.wait").is_none_or(|info| info.as_bool() == Some(false)) {
+        if !waits(infos) {
             return Err(Refusal::NoName);
         }
         let timeout =
@@ -82,6 +85,29 @@ impl Server<'_> {
         let at = self.names.wait(name)?;
         self.schedule(now, wait);
         Ok(ReplyState::Lookup { at, until: now.after(wait) })
+    }
+
+    /// Looks up data under several keys. Refuses to wait for missing ones.
+    fn lookup_several(&mut self, keys: &Keys<'_>, waits: bool) -> Result<Response, Refusal> {
+        let find = |key| self.names.lookup([PREFIX, key].into_iter());
+        let all = keys.iter().all(|key| find(key).is_some());
+        if waits && !all {
+            return Err(Refusal::Unsupported);
+        }
+        let found = || keys.iter().filter_map(find).map(|name| name.at);
+        if found().any(|at| at >= u64::BITS) {
+            return Err(Refusal::Unsupported);
+        }
+        let slots = found().fold(0, |slots, at| slots | 1 << at);
+        if slots == 0 {
+            return Err(Refusal::NoName);
+        }
+        for at in slots_of(slots) {
+            if let Some(name) = self.names.at(at) {
+                self.names.take(name);
+            }
+        }
+        Ok(Response::Published { slots })
     }
 
     /// Withdraws data under some keys.
@@ -95,30 +121,84 @@ impl Server<'_> {
 
     /// Withdraws data that may be read once, after the last reply with them was taken.
     pub(in super::super) fn name_was_read(&mut self, name: NameRef) {
-        let refers = |reply: &PendingReply| reply.state == ReplyState::Ready(Response::Port(name));
+        let refers = |reply: &PendingReply| match reply.state {
+            ReplyState::Ready(Response::Port(other)) => other == name,
+            ReplyState::Ready(Response::Published { slots }) => slots_of(slots).any(|at| at == name.at),
+            _ => false,
+        };
         if self.names.is_taken(name) && !self.conns.iter().any(|conn| conn.replies.iter().any(refers)) {
             self.names.withdraw_taken(name);
         }
     }
 
-    /// Writes the reply to a look-up.
-    pub(super) fn write_published(&self, name: NameRef, writer: &mut Writer<'_>) {
-        let found = self.names.port(name).and_then(|stored| stored.split_first_chunk::<3>());
-        let owner = self.names.publisher(name).and_then(|(owner, rank)| {
-            Some((self.jobs.iter().find(|job| !job.name.is_empty() && job.spaces == owner)?, rank))
-        });
-        match (found, owner, self.names.name(name)) {
-            (Some((&[encoding, low, high], value)), Some((job, rank)), Some(key))
-                if encoding == writer.integers() as u8 =>
-            {
-                writer.status(status::SUCCESS);
-                writer.array(1);
-                writer.proc(job.name.as_bytes(), rank.0);
-                writer.string(key.strip_prefix(PREFIX).unwrap_or(key));
-                writer.data_type(u16::from_le_bytes([low, high]));
-                writer.raw(value);
+    /// Does so for the data in these slots.
+    pub(in super::super) fn names_were_read(&mut self, slots: u64) {
+        for at in slots_of(slots) {
+            if let Some(name) = self.names.at(at) {
+                self.name_was_read(name);
             }
-            _ => writer.status(status::NOT_FOUND),
         }
     }
+
+    /// Writes the reply to a look-up.
+    pub(super) fn write_published(&self, name: NameRef, writer: &mut Writer<'_>) {
+        match self.published(writer.integers(), name) {
+            Some(data) => {
+                writer.status(status::SUCCESS);
+                writer.array(1);
+                data.write(writer);
+            }
+            None => writer.status(status::NOT_FOUND),
+        }
+    }
+
+    /// Writes the reply to a look-up of several keys, with those that were found. libpmix 4 reads data after success only,
+    /// and leaves missing ones without a type. Data that were withdrawn since are left out.
+    pub(super) fn write_several(&self, slots: u64, writer: &mut Writer<'_>) {
+        let integers = writer.integers();
+        let found = || slots_of(slots).filter_map(|at| self.published(integers, self.names.at(at)?));
+        writer.status(status::SUCCESS);
+        writer.array(found().count() as u32);
+        for data in found() {
+            data.write(writer);
+        }
+    }
+
+    /// Returns published data, unless the encoding of their integers is another one.
+    fn published(&self, integers: Integers, name: NameRef) -> Option<Published<'_>> {
+        let (&[encoding, low, high], value) = self.names.port(name)?.split_first_chunk::<3>()?;
+        let (owner, rank) = self.names.publisher(name)?;
+        let job = self.jobs.iter().find(|job| !job.name.is_empty() && job.spaces == owner)?;
+        let key = self.names.name(name)?.strip_prefix(PREFIX)?;
+        let kind = u16::from_le_bytes([low, high]);
+        (encoding == integers as u8).then_some(Published { job: &job.name, rank, key, kind, value })
+    }
+}
+
+/// Published data with their publisher.
+struct Published<'a> {
+    job: &'a str,
+    rank: Rank,
+    key: &'a [u8],
+    kind: u16,
+    value: &'a [u8],
+}
+
+impl Published<'_> {
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.proc(self.job.as_bytes(), self.rank.0);
+        writer.string(self.key);
+        writer.data_type(self.kind);
+        writer.raw(self.value);
+    }
+}
+
+/// Returns the slots in a bit set.
+fn slots_of(slots: u64) -> impl Iterator<Item = u32> + Clone {
+    (0..u64::BITS).filter(move |at| slots & 1 << at != 0)
+}
+
+/// Returns whether the infos of a look-up let it wait for data.
+fn waits(infos: &Infos<'_>) -> bool {
+    infos.find(b"pmix.wait").is_some_and(|info| info.as_bool() != Some(false))
 }

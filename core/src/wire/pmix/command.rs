@@ -68,7 +68,7 @@ pub enum Command<'a> {
     /// Registration for events (REGEVENTS).
     RegisterEvents(Codes<'a>),
     /// End of a registration (DEREGEVENTS), which has no reply.
-    DeregisterEvents,
+    DeregisterEvents(PackedCodes<'a>),
     /// Questions about the job (QUERY).
     Query(Queries<'a>),
     /// Text for the user (LOG).
@@ -152,6 +152,10 @@ array! {
     Codes, i32, int32
 }
 array! {
+    /// Event codes, each in a pack of its own.
+    PackedCodes, i32, packed_int32
+}
+array! {
     /// Array of keys, each in a pack of its own.
     Keys, &'a [u8], packed_key
 }
@@ -197,6 +201,22 @@ array! {
 }
 
 impl<'a> Reader<'a> {
+    fn packed_int32(&mut self) -> Option<i32> {
+        self.single()?;
+        self.int32()
+    }
+
+    /// Reads event codes up to the end.
+    fn packed_codes(&mut self) -> Option<PackedCodes<'a>> {
+        let mut ahead = *self;
+        let mut len = 0;
+        while !ahead.is_at_end() {
+            ahead.packed_int32()?;
+            len += 1;
+        }
+        PackedCodes::read(self, len)
+    }
+
     fn packed_key(&mut self) -> Option<&'a [u8]> {
         self.single()?;
         self.key()
@@ -285,7 +305,7 @@ fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
             reader.infos()?;
             Command::RegisterEvents(codes)
         }
-        14 => Command::DeregisterEvents,
+        14 => Command::DeregisterEvents(reader.packed_codes()?),
         16 => {
             reader.single()?;
             reader.unsigned(8)?;

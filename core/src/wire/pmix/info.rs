@@ -1,7 +1,7 @@
 //! INFOs of a request: keys with flags and a value.
 
-use super::reader::Reader;
-use super::{Integers, kind};
+use super::reader::{Proc, Reader};
+use super::{Integers, WILDCARD, kind};
 
 /// Key with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,19 @@ impl<'a> Info<'a> {
         if self.kind == kind::STRING { self.reader().string()? } else { None }
     }
 
+    /// Returns whether the value, a PROC or an array of PROCs, contains a process.
+    pub fn contains(&self, namespace: &[u8], rank: u32) -> bool {
+        let mut reader = self.reader();
+        let count = match self.kind {
+            kind::PROC => Some(1),
+            kind::DATA_ARRAY if reader.data_type() == Some(kind::PROC) => reader.size(),
+            _ => None,
+        };
+        let is_it =
+            |proc: Proc<'_>| proc.namespace == namespace && (proc.rank == rank || proc.rank == WILDCARD);
+        (0..count.unwrap_or(0)).map_while(|_| reader.proc()).any(is_it)
+    }
+
     /// Returns the value of a BYTE_OBJECT.
     pub fn as_blob(&self) -> Option<&'a [u8]> {
         if self.kind == kind::BYTE_OBJECT { self.reader().blob() } else { None }
@@ -74,6 +87,11 @@ impl<'a> Infos<'a> {
     /// Returns whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Returns the encoded INFOs.
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.elements
     }
 
     /// Returns the INFOs.
@@ -115,6 +133,11 @@ impl<'a> Reader<'a> {
     /// Reads an array of INFOs.
     pub fn infos(&mut self) -> Option<Infos<'a>> {
         let len = self.array()?;
+        self.elements(len)
+    }
+
+    /// Reads this number of INFOs.
+    pub fn infos_of(&mut self, len: u32) -> Option<Infos<'a>> {
         self.elements(len)
     }
 

@@ -32,7 +32,7 @@ mod tests;
 mod writer;
 
 pub use command::{
-    App, Apps, Codes, Command, Commit, Keys, Procs, Queries, Query, Strings, Unreadable, decode,
+    App, Apps, Codes, Command, Commit, Keys, PackedCodes, Procs, Queries, Query, Strings, Unreadable, decode,
 };
 pub use frame::{Frame, HEADER_LEN, HELLO_MAX, Hello, next_frame, write_header, write_hello_reply};
 pub use info::{Info, Infos};
@@ -87,6 +87,20 @@ pub mod kind {
     pub const DATA_ARRAY: u16 = 39;
     /// Rank of a process.
     pub const PROC_RANK: u16 = 40;
+}
+
+/// Events for clients, in messages with the tag 0, and their codes.
+pub mod event {
+    /// Number of the command (NOTIFY).
+    pub const COMMAND: u8 = 12;
+    /// A process aborted itself alone.
+    pub const ABORTED: i32 = -7;
+    /// A process ended without finalize.
+    pub const NO_FINALIZE: i32 = -200;
+    /// A signal killed a process.
+    pub const SIGNALLED: i32 = -402;
+    /// Stands for all events at the end of a registration.
+    pub const ALL: i32 = i32::MIN;
 }
 
 /// Status codes.

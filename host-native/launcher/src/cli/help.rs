@@ -58,13 +58,15 @@ Rank program that checks and times the PMI exchange. Each rank initializes PMI, 
 values, enters a fence, gets the values of all ranks and compares them byte by byte. Rank 0 prints a table of the ranks with \
 the time of each step in microseconds.
 
-The probe finds its process manager like any rank: by PMI_FD, or by PMI_PORT and PMI_ID. Without a process manager it is a \
-singleton: it prints a notice and exchanges nothing.";
+The probe finds its process manager like any rank: by PMI_FD, or by PMI_PORT and PMI_ID, with --pmix by \
+PMIX_SERVER_URI41, PMIX_NAMESPACE and PMIX_RANK. Without a process manager it is a singleton: it prints a notice and exchanges \
+nothing.";
 
 pub(super) const PROBE_AFTER: &str = "\
 Examples:
   hydrant run -n 4 hydrant probe
   hydrant run -n 64 hydrant probe --keys 8 --bytes 900 --rounds 10
+  hydrant run -n 4 hydrant probe --pmix
   mpiexec.hydra -n 4 hydrant probe --pmi 1
 
 Exit codes:

@@ -36,6 +36,10 @@ pub(super) struct LocalRanks {
     pub(super) port: Option<Listener<TcpPort>>,
     /// Port for PMIx clients.
     pub(super) pmix: Option<Listener<TcpPort>>,
+    /// Whether a rank has joined.
+    pub(super) joined: bool,
+    /// PMIx clients that were refused.
+    pub(super) unserved: u64,
     /// Files to remove after the exit of a rank.
     pub(super) leftovers: Vec<(u32, PathBuf)>,
     /// Socket for queries about process sets.

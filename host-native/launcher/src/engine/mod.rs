@@ -13,6 +13,7 @@ mod ranks;
 mod report;
 mod serve;
 mod server;
+mod singletons;
 mod sink;
 mod spawn;
 mod stdin;

@@ -134,7 +134,7 @@ impl Engine<'_, '_> {
     }
 
     /// Returns whether ranks may be PMIx clients. They reach a board by IPv4 only.
-    fn serves_pmix(&mut self) -> bool {
+    pub(super) fn serves_pmix(&mut self) -> bool {
         self.core.limits().commit_bytes > 0
             && self.core.board().is_none_or(|board| board.address().0.is_ipv4())
     }

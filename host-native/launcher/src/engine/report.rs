@@ -26,7 +26,7 @@ impl Engine<'_, '_> {
         let lines = match report {
             Some(EndReport::Interrupted(signal)) => self.status.interruption_line(signal),
             Some(EndReport::Lines(lines)) => Some(lines),
-            None => None,
+            None => self.describe_singletons(id),
         };
         lines.into_iter().for_each(|lines| self.sinks.print(&lines));
     }

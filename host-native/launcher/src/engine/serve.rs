@@ -138,7 +138,9 @@ impl Engine<'_, '_> {
 
     /// Handles a client that has become a rank.
     fn joined(&mut self, job: JobId, rank: Rank) {
-        if let Some(job) = self.jobs.get(job).filter(|_| self.plan.options.verbose) {
+        let Some(job) = self.jobs.get_mut(job) else { return };
+        job.run.joined = true;
+        if self.plan.options.verbose {
             let line = format!("{} has joined", job.rank_name(rank.0));
             self.sinks.print(&line);
         }
@@ -158,8 +160,18 @@ impl Engine<'_, '_> {
             CloseReason::Ended
             | CloseReason::NoHandshake
             | CloseReason::Backend(Closing::JobOver | Closing::Replaced) => {}
+            CloseReason::Backend(Closing::Unserved) => self.unserved(job),
             CloseReason::Overrun => self.print_closed(job, rank, OVERRUN),
             CloseReason::Backend(why) => self.print_closed(job, rank, why),
+        }
+    }
+
+    /// Reports a PMIx client that was refused: the first of a job, and their number whenever it has grown tenfold.
+    fn unserved(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        job.run.unserved += 1;
+        if let Some(line) = unserved_line(job.run.unserved) {
+            self.sinks.print(&line);
         }
     }
 
@@ -246,5 +258,31 @@ impl Engine<'_, '_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the line about the refused PMIx client with this number: the first and each power of ten.
+fn unserved_line(number: u64) -> Option<String> {
+    match number {
+        1 => Some(
+            "refused a PMIx client, which runs as a job of one rank: it is of another job, or its rank has another \
+             connection or has ended\nhint: programs that a rank starts must not have PMIX_NAMESPACE in their environment"
+                .to_owned(),
+        ),
+        _ if 10_u64.pow(number.ilog10()) == number => {
+            Some(format!("refused {number} PMIx clients, which run as jobs of one rank"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unserved_line;
+
+    #[test]
+    fn refused_pmix_clients_are_reported_at_powers_of_ten() {
+        let lines = (1..=1000).filter(|&number| unserved_line(number).is_some());
+        assert_eq!(lines.collect::<Vec<_>>(), [1, 10, 100, 1000]);
     }
 }

@@ -3,6 +3,7 @@
 mod bind;
 mod cstrings;
 mod error;
+mod needed;
 mod preload;
 mod resolve;
 mod soft;
@@ -13,6 +14,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 use hydrant_placement::CpuBinding;
 use hydrant_reactor::OpenFiles;
@@ -24,6 +26,7 @@ use bind::Affinity;
 use cstrings::{CStrings, EnvBlock, RankNumber, c_string};
 pub use error::LaunchError;
 pub(crate) use error::alternatives;
+pub(crate) use needed::needed_libraries;
 pub(crate) use preload::find as find_mpi_library;
 pub(crate) use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError};
 
@@ -178,6 +181,13 @@ impl Launcher {
         for image in &mut self.programs {
             image.env.push(variable.to_owned());
         }
+    }
+
+    /// Returns the commands of the programs with their files.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = (&OsStr, &Path)> {
+        self.programs
+            .iter()
+            .map(|image| (image.command.as_os_str(), Path::new(OsStr::from_bytes(image.path.to_bytes()))))
     }
 
     fn image(&self, rank: u32) -> usize {

@@ -4,6 +4,9 @@ use hydrant_client::{Connection, Environment, Error as ClientError, ServerAddres
 use hydrant_core::client;
 use hydrant_core::wire::{Command, Op, Protocol, Reply, Text};
 
+use super::pmix::PmixError;
+use super::{Exchange, ProbeError};
+
 /// Why a probe cannot join its job, or why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum JoinError {
@@ -11,6 +14,8 @@ pub(super) enum JoinError {
     Client(#[from] ClientError),
     #[error("the PMI server supports PMI-{got}, not PMI-{requested}; try --pmi {got}")]
     Version { requested: u32, got: u32 },
+    #[error(transparent)]
+    Pmix(#[from] PmixError),
 }
 
 /// A request that failed.
@@ -57,46 +62,42 @@ impl Client {
         })?;
         Ok(client)
     }
+}
 
-    /// This process's rank.
-    pub(super) fn rank(&self) -> u32 {
+impl Exchange for Client {
+    fn rank(&self) -> u32 {
         self.connection.identity().rank
     }
 
-    /// The job's number of ranks.
-    pub(super) fn size(&self) -> u32 {
+    fn size(&self) -> u32 {
         self.connection.identity().size
     }
 
-    pub(super) fn put(&mut self, key: &str, value: &str) -> Result<(), RequestError> {
+    fn put(&mut self, key: &str, value: &str) -> Result<(), ProbeError> {
         let kvs = (self.protocol == Protocol::V1).then_some(Text::from(self.jobid.as_str()));
         let put = Command::Put { kvs, key: key.into(), value: value.into() };
-        self.connection.execute(&put).map_err(of(Op::Put))
+        Ok(self.connection.execute(&put).map_err(of(Op::Put))?)
     }
 
-    /// Returns the value of a key, which any rank may have put.
-    pub(super) fn get(&mut self, key: &str) -> Result<Option<String>, RequestError> {
+    fn get(&mut self, _owner: u32, key: &str) -> Result<Option<String>, ProbeError> {
         let get = Command::Get { kvs: Some(self.jobid.as_str().into()), key: key.into() };
         let value = self.connection.request(&get, |reply| match reply {
             Reply::Found(_, value) => Some(Some(to_string(value))),
             Reply::Missing(_) => Some(None),
             _ => None,
         });
-        value.map_err(of(Op::Get))
+        Ok(value.map_err(of(Op::Get))?)
     }
 
-    /// Waits until every rank has called this.
-    pub(super) fn fence(&mut self) -> Result<(), RequestError> {
-        self.connection.execute(&Command::Fence { group: None }).map_err(of(Op::Fence))
+    fn fence(&mut self) -> Result<(), ProbeError> {
+        Ok(self.connection.execute(&Command::Fence { group: None }).map_err(of(Op::Fence))?)
     }
 
-    /// Leaves the job.
-    pub(super) fn finalize(&mut self) -> Result<(), RequestError> {
-        self.connection.execute(&Command::Finalize).map_err(of(Op::Finalize))
+    fn finalize(&mut self) -> Result<(), ProbeError> {
+        Ok(self.connection.execute(&Command::Finalize).map_err(of(Op::Finalize))?)
     }
 
-    /// Requests the end of the job. Errors are ignored: the exit status of this process reports the failure too.
-    pub(super) fn abort(&mut self, code: i32, message: &str) {
+    fn abort(&mut self, code: i32, message: &str) {
         let message = Text::from(message.lines().next().unwrap_or_default());
         let _ = self.connection.send(&Command::Abort { code: Some(code), world: true, message });
     }

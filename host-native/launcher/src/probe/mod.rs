@@ -1,7 +1,8 @@
-//! Built-in rank program: joins a job by PMI, exchanges values, checks every one, and reports the time of each step.
+//! Built-in rank program: joins a job by PMI or PMIx, exchanges values, checks every one, and reports the time of each step.
 
 mod card;
 mod client;
+mod pmix;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -16,7 +17,8 @@ use hydrant_core::wire::Protocol;
 use crate::messages;
 use crate::value;
 use card::Card;
-use client::{Client, RequestError};
+use client::{Client, JoinError, RequestError};
+use pmix::{PmixClient, PmixError};
 use report::{Row, Times};
 
 /// Options of `hydrant probe`.
@@ -25,6 +27,10 @@ pub struct Options {
     /// PMI version: 1, which every process manager supports, or 2
     #[arg(long, value_name = "VERSION", default_value = "1", value_parser = protocol)]
     pub pmi: Protocol,
+
+    /// Exchange by PMIx in the place of PMI
+    #[arg(long, conflicts_with = "pmi")]
+    pub pmix: bool,
 
     /// Number of values that each rank puts in each round
     #[arg(long, value_name = "K", default_value = "1", value_parser = value::within(1..=1_000_000))]
@@ -52,6 +58,8 @@ fn protocol(text: &str) -> Result<Protocol, String> {
 enum ProbeError {
     #[error(transparent)]
     Request(#[from] RequestError),
+    #[error(transparent)]
+    Pmix(#[from] PmixError),
     #[error("rank {owner} has put {key}, but it is missing after the fence")]
     Missing { key: String, owner: u32 },
     #[error("{key} of rank {owner} differs from byte {at} on: got '{got}', put '{put}'")]
@@ -60,12 +68,46 @@ enum ProbeError {
     Invalid { key: String, owner: u32, got: String },
 }
 
+/// Requests of a rank that has joined its job.
+trait Exchange {
+    /// This process's rank.
+    fn rank(&self) -> u32;
+
+    /// The job's number of ranks.
+    fn size(&self) -> u32;
+
+    /// Puts a pair, which other ranks can get after the next fence.
+    fn put(&mut self, key: &str, value: &str) -> Result<(), ProbeError>;
+
+    /// Returns the value of a key that a rank has put.
+    fn get(&mut self, owner: u32, key: &str) -> Result<Option<String>, ProbeError>;
+
+    /// Waits until every rank has called this.
+    fn fence(&mut self) -> Result<(), ProbeError>;
+
+    /// Leaves the job.
+    fn finalize(&mut self) -> Result<(), ProbeError>;
+
+    /// Requests the end of the job. Errors are ignored: the exit status of this process reports the failure too.
+    fn abort(&mut self, code: i32, message: &str);
+}
+
+/// Joins the job. Returns `None` without a process manager.
+fn join(options: &Options) -> Result<Option<Box<dyn Exchange>>, JoinError> {
+    let server = client::server()?;
+    if options.pmix && (server.is_some() || pmix::is_served()) {
+        return Ok(Some(Box::new(PmixClient::join()?)));
+    }
+    let Some(server) = server else { return Ok(None) };
+    Ok(Some(Box::new(Client::join(&server, options.pmi)?)))
+}
+
 /// Runs a probe. Exits with 0 if every value is correct. Otherwise prints an error that names rank and key, requests the
 /// end of the job, so that the other ranks do not wait, and exits with 1.
 pub fn main(options: &Options) -> ExitCode {
     let begun = Instant::now();
-    let server = match client::server() {
-        Ok(Some(server)) => server,
+    let mut client = match join(options) {
+        Ok(Some(client)) => client,
         Ok(None) => {
             print(
                 "1 rank on 1 host, without a process manager: nothing to exchange. \
@@ -74,18 +116,11 @@ pub fn main(options: &Options) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(error) => {
-            messages::print(messages::PROBE, error);
-            return ExitCode::FAILURE;
-        }
-    };
-    let mut client = match Client::join(&server, options.pmi) {
-        Ok(client) => client,
-        Err(error) => {
             messages::print(messages::PROBE, format_args!("cannot join the job: {error}"));
             return ExitCode::FAILURE;
         }
     };
-    match Probe::new(&mut client, options).run(begun) {
+    match Probe::new(&mut *client, options).run(begun) {
         Ok(Some(table)) => print(&table),
         Ok(None) => {}
         Err(error) => {
@@ -104,14 +139,14 @@ fn print(text: &str) {
 
 /// One rank's part in the exchange.
 struct Probe<'c> {
-    client: &'c mut Client,
+    client: &'c mut dyn Exchange,
     options: Options,
     me: u32,
     size: u32,
 }
 
 impl<'c> Probe<'c> {
-    fn new(client: &'c mut Client, options: &Options) -> Probe<'c> {
+    fn new(client: &'c mut dyn Exchange, options: &Options) -> Probe<'c> {
         let (me, size) = (client.rank(), client.size());
         Probe { client, options: options.clone(), me, size }
     }
@@ -122,7 +157,7 @@ impl<'c> Probe<'c> {
         let mut cards = Vec::new();
         for round in 0..self.options.rounds {
             times.put += timed(|| self.put(round))?.0;
-            times.fence += timed(|| Ok(self.client.fence()?))?.0;
+            times.fence += timed(|| self.client.fence())?.0;
             let (took, seen) = timed(|| self.get(round))?;
             times.get += took;
             cards = seen;
@@ -152,7 +187,7 @@ impl<'c> Probe<'c> {
             cards.push((owner, self.fetch(card::card_key(round, owner), owner, Card::parse)?));
             for number in 0..self.options.keys {
                 let key = card::value_key(round, owner, number);
-                let got = self.client.get(&key)?;
+                let got = self.client.get(owner, &key)?;
                 let expected = card::value(round, owner, number, self.options.bytes);
                 check(key, owner, got, &expected)?;
             }
@@ -162,7 +197,7 @@ impl<'c> Probe<'c> {
     }
 
     fn fetch<T>(&mut self, key: String, owner: u32, parse: fn(&str) -> Option<T>) -> Result<T, ProbeError> {
-        match self.client.get(&key)? {
+        match self.client.get(owner, &key)? {
             None => Err(ProbeError::Missing { key, owner }),
             Some(got) => parse(&got).ok_or(ProbeError::Invalid { key, owner, got }),
         }

@@ -1,0 +1,125 @@
+//! Shared libraries that a program file names in its header.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// First bytes of an ELF file of 64 bits, little-endian.
+const MAGIC: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1];
+/// Length of an entry of the program header table.
+const SEGMENT: usize = 56;
+/// Types of segments: loaded, and dynamic section.
+const LOAD: u32 = 1;
+const DYNAMIC: u32 = 2;
+/// Tags of the dynamic section.
+const NEEDED: u64 = 1;
+const STRINGS: u64 = 5;
+/// Maximum numbers of segments, of entries of the dynamic section and of libraries, and length of a name.
+const SEGMENTS_MAX: usize = 64;
+const ENTRIES_MAX: usize = 4096;
+const LIBRARIES_MAX: usize = 256;
+const NAME_MAX: usize = 128;
+
+/// Returns the names of the shared libraries that a program needs. A file that is no program of this machine's kind has
+/// none. Reads a bounded part of the file and does not block.
+pub(crate) fn needed_libraries(program: &Path) -> Vec<String> {
+    // A FIFO must not block.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(program);
+    let file = file.ok().filter(|file| file.metadata().is_ok_and(|known| known.is_file()));
+    file.and_then(|file| read(&file)).unwrap_or_default()
+}
+
+struct Segment {
+    kind: u32,
+    offset: u64,
+    address: u64,
+    len: u64,
+}
+
+fn read(file: &File) -> Option<Vec<String>> {
+    let header = bytes(file, 0, 64)?;
+    if !header.starts_with(&MAGIC) {
+        return None;
+    }
+    let count = usize::from(u16::from_le_bytes(*header[56..].first_chunk()?)).min(SEGMENTS_MAX);
+    if usize::from(u16::from_le_bytes(*header[54..].first_chunk()?)) != SEGMENT {
+        return None;
+    }
+    let table = bytes(file, word(&header, 32)?, count * SEGMENT)?;
+    let segment = |entry: &[u8]| {
+        Some(Segment {
+            kind: u32::from_le_bytes(*entry.first_chunk()?),
+            offset: word(entry, 8)?,
+            address: word(entry, 16)?,
+            len: word(entry, 32)?,
+        })
+    };
+    let segments: Vec<Segment> = table.chunks_exact(SEGMENT).filter_map(segment).collect();
+    let dynamic = segments.iter().find(|segment| segment.kind == DYNAMIC)?;
+    let len = usize::try_from(dynamic.len).ok()?.min(16 * ENTRIES_MAX);
+    let section = bytes(file, dynamic.offset, len)?;
+    let entries = || section.chunks_exact(16).filter_map(|entry| Some((word(entry, 0)?, word(entry, 8)?)));
+    let (_, address) = entries().find(|&(tag, _)| tag == STRINGS)?;
+    let place = segments.iter().find(|segment| {
+        segment.kind == LOAD && address.checked_sub(segment.address).is_some_and(|at| at < segment.len)
+    })?;
+    let strings = place.offset.checked_add(address - place.address)?;
+    let names = entries().filter(|&(tag, _)| tag == NEEDED).take(LIBRARIES_MAX);
+    Some(names.filter_map(|(_, at)| name(file, strings.checked_add(at)?)).collect())
+}
+
+/// Reads a name up to its NUL.
+fn name(file: &File, at: u64) -> Option<String> {
+    let mut room = [0; NAME_MAX];
+    let len = file.read_at(&mut room, at).ok()?;
+    let end = room[..len].iter().position(|&byte| byte == 0)?;
+    String::from_utf8(room[..end].to_vec()).ok()
+}
+
+fn bytes(file: &File, at: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, at).ok()?;
+    Some(bytes)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_libraries_of_this_program_are_found() {
+        let own = std::env::current_exe().expect("the system knows this program");
+        let libraries = needed_libraries(&own);
+        assert!(libraries.iter().any(|name| name.starts_with("libc.so.")), "{libraries:?}");
+    }
+
+    #[test]
+    fn other_files_need_none() {
+        for path in ["/nonexistent", "/", "/dev/zero", "/proc/self/environ", "/etc/passwd"] {
+            assert_eq!(needed_libraries(Path::new(path)), [""; 0], "{path}");
+        }
+    }
+
+    /// Each byte of the headers is set to its complement, and the file is cut at many places.
+    #[test]
+    fn a_damaged_file_does_no_harm() {
+        let own = std::env::current_exe().expect("the system knows this program");
+        let mut start = vec![0; 4096];
+        File::open(&own).and_then(|file| file.read_exact_at(&mut start, 0)).expect("it can be read");
+        let folder = std::env::temp_dir().join(format!("hydrant-needed-{}", std::process::id()));
+        for at in (0..64 + 12 * SEGMENT).chain([start.len()]) {
+            let mut damaged = start.clone();
+            if let Some(byte) = damaged.get_mut(at) {
+                *byte = !*byte;
+            }
+            damaged.truncate(at.max(64) * 4);
+            std::fs::write(&folder, &damaged).expect("the folder for temporary files is writable");
+            needed_libraries(&folder);
+        }
+        std::fs::remove_file(&folder).expect("it was written");
+    }
+}

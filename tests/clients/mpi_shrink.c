@@ -1,0 +1,27 @@
+/* Open MPI's fault tolerance: rank 1 is killed, and the others revoke the communicator, shrink it and go on. */
+#include <signal.h>
+
+#include "mpi_check.h"
+#include <mpi-ext.h>
+
+int main(int argc, char **argv)
+{
+    int rank, agreed = 1, sum = 0, one = 1;
+    MPI_Comm rest;
+    OK(MPI_Init(&argc, &argv));
+    OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    OK(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+    /* The death of rank 1 may already be noticed here. */
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1)
+        raise(SIGKILL);
+    CHECK(MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS);
+    OK(MPIX_Comm_revoke(MPI_COMM_WORLD));
+    OK(MPIX_Comm_shrink(MPI_COMM_WORLD, &rest));
+    OK(MPIX_Comm_agree(rest, &agreed));
+    OK(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, rest));
+    SAY("rank %d: %d of %d are left, agreed %d", rank, sum, size_of(MPI_COMM_WORLD), agreed);
+    OK(MPI_Comm_free(&rest));
+    OK(MPI_Finalize());
+    return 0;
+}

@@ -1,0 +1,454 @@
+/* Calls of libpmix without MPI, one group a sub-command. Each rank checks its results and prints "rank R: NAME done". */
+#include <pmix.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHECK(what)                                                            \
+    do {                                                                       \
+        if (!(what)) {                                                         \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what); \
+            fflush(NULL);                                                      \
+            PMIx_Abort(97, "a check failed", NULL, 0);                         \
+            exit(97);                                                          \
+        }                                                                      \
+    } while (0)
+
+#include "say.h"
+
+/* A call that must return this status. */
+#define RETURNS(status, call)                                                                      \
+    do {                                                                                           \
+        pmix_status_t got_ = (call);                                                               \
+        if (got_ != (status))                                                                      \
+            fprintf(stderr, "%s:%d: %d and not %d\n", __FILE__, __LINE__, got_, (pmix_status_t)(status)); \
+        CHECK(got_ == (status));                                                                   \
+    } while (0)
+#define OK(call) RETURNS(PMIX_SUCCESS, call)
+
+static pmix_proc_t me;
+static uint32_t size;
+
+static pmix_proc_t rank_of(uint32_t rank)
+{
+    pmix_proc_t proc;
+    PMIX_LOAD_PROCID(&proc, me.nspace, rank);
+    return proc;
+}
+
+static void fence(void)
+{
+    pmix_proc_t all = rank_of(PMIX_RANK_WILDCARD);
+    OK(PMIx_Fence(&all, 1, NULL, 0));
+}
+
+/* Waits until another thread, libpmix's, has set a flag. */
+static void await(atomic_int *flag)
+{
+    while (!atomic_load(flag))
+        usleep(1000);
+}
+
+static void put_string(const char *key, const char *text)
+{
+    pmix_value_t value;
+    PMIX_VALUE_LOAD(&value, text, PMIX_STRING);
+    OK(PMIx_Put(PMIX_GLOBAL, key, &value));
+    PMIX_VALUE_DESTRUCT(&value);
+}
+
+static void check_string(uint32_t rank, const char *key, const char *text)
+{
+    pmix_proc_t proc = rank_of(rank);
+    pmix_value_t *value;
+    OK(PMIx_Get(&proc, key, NULL, 0, &value));
+    CHECK(value->type == PMIX_STRING && strcmp(value->data.string, text) == 0);
+    PMIX_VALUE_RELEASE(value);
+}
+
+/* A value of each type, from every rank to every rank, in both scopes. */
+static void types(void)
+{
+    struct timeval moment = {.tv_sec = 12345, .tv_usec = 678};
+    pmix_value_t values[24];
+    size_t count = 0;
+#define VALUE(kind, field, what) values[count++] = (pmix_value_t){.type = kind, .data.field = what}
+    VALUE(PMIX_BOOL, flag, true);
+    VALUE(PMIX_BYTE, byte, 0xfe);
+    VALUE(PMIX_STRING, string, "");
+    VALUE(PMIX_STRING, string, "a text; with=signs");
+    VALUE(PMIX_SIZE, size, (size_t)1 << 60);
+    VALUE(PMIX_PID, pid, 4711);
+    VALUE(PMIX_INT, integer, -1);
+    VALUE(PMIX_INT8, int8, -128);
+    VALUE(PMIX_INT16, int16, -32768);
+    VALUE(PMIX_INT32, int32, INT32_MIN);
+    VALUE(PMIX_INT64, int64, INT64_MIN);
+    VALUE(PMIX_UINT, uint, UINT32_MAX);
+    VALUE(PMIX_UINT8, uint8, 255);
+    VALUE(PMIX_UINT16, uint16, 65535);
+    VALUE(PMIX_UINT32, uint32, UINT32_MAX);
+    VALUE(PMIX_UINT64, uint64, UINT64_MAX);
+    VALUE(PMIX_FLOAT, fval, 1.5f);
+    VALUE(PMIX_DOUBLE, dval, -2.25);
+    VALUE(PMIX_TIMEVAL, tv, moment);
+    VALUE(PMIX_STATUS, status, -46);
+    VALUE(PMIX_PROC, proc, &me);
+    VALUE(PMIX_PROC_RANK, rank, 7);
+    VALUE(PMIX_BYTE_OBJECT, bo, ((pmix_byte_object_t){.bytes = "\0\1\377", .size = 3}));
+    VALUE(PMIX_DATA_ARRAY, darray, (&(pmix_data_array_t){PMIX_UINT32, 3, (uint32_t[]){1, 2, UINT32_MAX}}));
+    pmix_scope_t scopes[] = {PMIX_GLOBAL, PMIX_LOCAL};
+    char key[32];
+    for (size_t at = 0; at < count; at++) {
+        snprintf(key, sizeof key, "value.%zu", at);
+        OK(PMIx_Put(scopes[at % 2], key, &values[at]));
+    }
+    OK(PMIx_Commit());
+    fence();
+    for (uint32_t rank = 0; rank < size; rank++) {
+        pmix_proc_t proc = rank_of(rank);
+        for (size_t at = 0; at < count; at++) {
+            pmix_value_t *got;
+            snprintf(key, sizeof key, "value.%zu", at);
+            OK(PMIx_Get(&proc, key, NULL, 0, &got));
+            CHECK(got->type == values[at].type);
+            if (got->type == PMIX_PROC)
+                CHECK(got->data.proc->rank == rank && strcmp(got->data.proc->nspace, me.nspace) == 0);
+            else
+                CHECK(PMIx_Value_compare(got, &values[at]) == PMIX_EQUAL
+                      || (got->type == PMIX_DATA_ARRAY && got->data.darray->size == 3
+                          && ((uint32_t *)got->data.darray->array)[2] == UINT32_MAX));
+            PMIX_VALUE_RELEASE(got);
+        }
+    }
+}
+
+/* A second commit adds to the first one. */
+static void twice(void)
+{
+    char text[32];
+    snprintf(text, sizeof text, "first of %u", me.rank);
+    put_string("first", text);
+    OK(PMIx_Commit());
+    fence();
+    put_string("second", "more");
+    OK(PMIx_Commit());
+    fence();
+    for (uint32_t rank = 0; rank < size; rank++) {
+        snprintf(text, sizeof text, "first of %u", rank);
+        check_string(rank, "second", "more");
+        check_string(rank, "first", text);
+    }
+}
+
+/* Ranks 0 and 1 have fences of their own. */
+static void subset(void)
+{
+    pmix_proc_t pair[] = {rank_of(0), rank_of(1)};
+    if (me.rank < 2)
+        for (int times = 0; times < 20; times++)
+            OK(PMIx_Fence(pair, 2, NULL, 0));
+    else
+        RETURNS(PMIX_ERR_BAD_PARAM, PMIx_Fence(pair, 2, NULL, 0));
+    fence();
+}
+
+static atomic_int found;
+
+static void on_value(pmix_status_t status, pmix_value_t *value, void *unused)
+{
+    (void)unused;
+    CHECK(status == PMIX_SUCCESS && strcmp(value->data.string, "late") == 0);
+    atomic_store(&found, 1);
+}
+
+/* Rank 0 waits for a key of rank 1, which commits it afterwards. */
+static void late(void)
+{
+    pmix_proc_t one = rank_of(1);
+    if (me.rank == 0)
+        OK(PMIx_Get_nb(&one, "key", NULL, 0, on_value, NULL));
+    fence();
+    if (me.rank == 1) {
+        put_string("key", "late");
+        OK(PMIx_Commit());
+    }
+    if (me.rank == 0)
+        await(&found);
+    pmix_value_t *value;
+    bool now = true;
+    pmix_info_t immediate;
+    PMIX_INFO_LOAD(&immediate, PMIX_IMMEDIATE, &now, PMIX_BOOL);
+    RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Get(&one, "never", &immediate, 1, &value));
+}
+
+static void publish(const char *key, const char *text, pmix_persistence_t persistence)
+{
+    pmix_info_t infos[2];
+    PMIX_INFO_LOAD(&infos[0], key, text, PMIX_STRING);
+    PMIX_INFO_LOAD(&infos[1], PMIX_PERSISTENCE, &persistence, PMIX_PERSIST);
+    OK(PMIx_Publish(infos, 2));
+}
+
+/* The first look-up removes the data. Other data stay until they are withdrawn. */
+static void once(void)
+{
+    pmix_pdata_t data;
+    char *keys[] = {"kept", NULL};
+    if (me.rank == 0) {
+        publish("once", "one", PMIX_PERSIST_FIRST_READ);
+        publish("kept", "two", PMIX_PERSIST_SESSION);
+    }
+    fence();
+    if (me.rank == 1) {
+        for (int times = 0; times < 2; times++) {
+            PMIX_PDATA_CONSTRUCT(&data);
+            PMIX_LOAD_KEY(data.key, "kept");
+            OK(PMIx_Lookup(&data, 1, NULL, 0));
+            CHECK(data.proc.rank == 0 && strcmp(data.value.data.string, "two") == 0);
+            PMIX_PDATA_CONSTRUCT(&data);
+            PMIX_LOAD_KEY(data.key, "once");
+            RETURNS(times == 0 ? PMIX_SUCCESS : PMIX_ERR_NOT_FOUND, PMIx_Lookup(&data, 1, NULL, 0));
+        }
+    }
+    fence();
+    if (me.rank == 0) {
+        OK(PMIx_Unpublish(keys, NULL, 0));
+        PMIX_PDATA_CONSTRUCT(&data);
+        PMIX_LOAD_KEY(data.key, "kept");
+        RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Lookup(&data, 1, NULL, 0));
+    }
+}
+
+static void on_data(pmix_status_t status, pmix_pdata_t data[], size_t count, void *unused)
+{
+    (void)unused;
+    CHECK(status == PMIX_SUCCESS && count == 1 && strcmp(data[0].value.data.string, "at last") == 0);
+    atomic_store(&found, 1);
+}
+
+/* Rank 0 waits for data that rank 1 publishes afterwards. */
+static void waits(void)
+{
+    bool wait = true;
+    char *keys[] = {"awaited", NULL};
+    pmix_info_t info;
+    PMIX_INFO_LOAD(&info, PMIX_WAIT, &wait, PMIX_BOOL);
+    if (me.rank == 0)
+        OK(PMIx_Lookup_nb(keys, &info, 1, on_data, NULL));
+    fence();
+    if (me.rank == 1)
+        publish("awaited", "at last", PMIX_PERSIST_SESSION);
+    if (me.rank == 0)
+        await(&found);
+}
+
+/* One look-up of several keys: all are there, one is missing, all are missing. */
+static void several(void)
+{
+    pmix_pdata_t data[3];
+    if (me.rank == 0) {
+        publish("a", "value a", PMIX_PERSIST_SESSION);
+        publish("c", "value c", PMIX_PERSIST_SESSION);
+    }
+    fence();
+    for (int kind = 0; kind < 3; kind++) {
+        const char *keys[][3] = {{"a", "c", "a"}, {"a", "b", "c"}, {"x", "y", "z"}};
+        pmix_status_t statuses[] = {PMIX_SUCCESS, PMIX_SUCCESS, PMIX_ERR_NOT_FOUND};
+        for (int at = 0; at < 3; at++) {
+            PMIX_PDATA_CONSTRUCT(&data[at]);
+            PMIX_LOAD_KEY(data[at].key, keys[kind][at]);
+        }
+        RETURNS(statuses[kind], PMIx_Lookup(data, kind == 0 ? 2 : 3, NULL, 0));
+        for (int at = 0; at < 3; at++)
+            if (data[at].value.type == PMIX_STRING)
+                CHECK(data[at].value.data.string[6] == keys[kind][at][0]);
+            else
+                CHECK(kind == 2 || (kind == 0 && at == 2) || keys[kind][at][0] == 'b');
+    }
+    fence();
+}
+
+enum { CODE = -3456, OTHER = -3457 };
+
+static atomic_int registered, notices, deaths;
+
+static void on_registered(pmix_status_t status, size_t handler, void *place)
+{
+    CHECK(status == PMIX_SUCCESS);
+    *(size_t *)place = handler;
+    atomic_store(&registered, 1);
+}
+
+static void on_event(size_t handler, pmix_status_t code, const pmix_proc_t *source, pmix_info_t infos[],
+                     size_t count, pmix_info_t results[], size_t others, pmix_event_notification_cbfunc_fn_t done,
+                     void *data)
+{
+    (void)handler, (void)results, (void)others;
+    int number = -1;
+    for (size_t at = 0; at < count; at++)
+        if (PMIX_CHECK_KEY(&infos[at], "number"))
+            number = infos[at].value.data.integer;
+    if (code == CODE) {
+        CHECK(source->rank == 0 && number == atomic_load(&notices));
+        atomic_fetch_add(&notices, 1);
+    } else {
+        CHECK(code == PMIX_ERR_PROC_ABORTED_BY_SIG && source->rank == 1);
+        atomic_fetch_add(&deaths, 1);
+    }
+    if (done != NULL)
+        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
+}
+
+static size_t listen_for(pmix_status_t code)
+{
+    size_t handler;
+    atomic_store(&registered, 0);
+    PMIx_Register_event_handler(&code, code != 0, NULL, 0, on_event, on_registered, &handler);
+    await(&registered);
+    return handler;
+}
+
+static void notify(int number, pmix_status_t code, pmix_data_range_t range)
+{
+    pmix_info_t info;
+    PMIX_INFO_LOAD(&info, "number", &number, PMIX_INT);
+    OK(PMIx_Notify_event(code, &me, range, &info, 1, NULL, NULL));
+}
+
+/* Rank 0 sends events. The others get those for which they have registered, in order. */
+static void events(void)
+{
+    size_t handler = me.rank == 0 ? 0 : listen_for(CODE);
+    fence();
+    if (me.rank == 0)
+        for (int number = 0; number < 5; number++) {
+            notify(number, OTHER, PMIX_RANGE_NAMESPACE);
+            notify(number, CODE, number % 2 == 0 ? PMIX_RANGE_NAMESPACE : PMIX_RANGE_SESSION);
+        }
+    while (me.rank != 0 && atomic_load(&notices) < 5)
+        usleep(1000);
+    fence();
+    if (me.rank != 0)
+        OK(PMIx_Deregister_event_handler(handler, NULL, NULL));
+    fence();
+    if (me.rank == 0)
+        notify(5, CODE, PMIX_RANGE_NAMESPACE);
+    fence();
+    CHECK(atomic_load(&notices) == (me.rank == 0 ? 0 : 5));
+}
+
+/* Rank 1 is killed. The others get an event about it, also when they register afterwards. */
+static void death(void)
+{
+    if (me.rank != 2)
+        listen_for(PMIX_ERR_PROC_ABORTED_BY_SIG);
+    fence();
+    if (me.rank == 1)
+        raise(SIGKILL);
+    if (me.rank == 0)
+        await(&deaths);
+    fence();
+    if (me.rank == 2)
+        listen_for(PMIX_ERR_PROC_ABORTED_BY_SIG);
+    await(&deaths);
+    fence();
+    CHECK(atomic_load(&deaths) == 1);
+}
+
+/* A group of ranks 0 and 2, twice, with different context ids. */
+static void group(void)
+{
+    pmix_proc_t members[] = {rank_of(0), rank_of(2)};
+    size_t contexts[2] = {0, 0};
+    if (me.rank != 1)
+        for (int times = 0; times < 2; times++) {
+            bool assign = true;
+            pmix_info_t info, *results;
+            size_t count;
+            PMIX_INFO_LOAD(&info, PMIX_GROUP_ASSIGN_CONTEXT_ID, &assign, PMIX_BOOL);
+            OK(PMIx_Group_construct("group", members, 2, &info, 1, &results, &count));
+            for (size_t at = 0; at < count; at++)
+                if (PMIX_CHECK_KEY(&results[at], PMIX_GROUP_CONTEXT_ID))
+                    contexts[times] = results[at].value.data.size;
+            OK(PMIx_Group_destruct("group", NULL, 0));
+        }
+    CHECK(me.rank == 1 || (contexts[0] != 0 && contexts[1] != 0 && contexts[0] != contexts[1]));
+    fence();
+}
+
+/* The job has the sets "left" (ranks 0 and 1) and "right" (rank 2). */
+static void query(void)
+{
+    pmix_query_t queries[1];
+    pmix_info_t *results;
+    size_t count;
+    PMIX_QUERY_CONSTRUCT(&queries[0]);
+    PMIX_ARGV_APPEND(count, queries[0].keys, PMIX_QUERY_PSET_NAMES);
+    OK(PMIx_Query_info(queries, 1, &results, &count));
+    CHECK(count == 1 && strstr(results[0].value.data.string, "left,right") != NULL);
+    PMIX_QUERY_CONSTRUCT(&queries[0]);
+    PMIX_ARGV_APPEND(count, queries[0].keys, PMIX_QUERY_PSET_MEMBERSHIP);
+    PMIX_QUERY_QUALIFIERS_CREATE(&queries[0], 1);
+    PMIX_INFO_LOAD(&queries[0].qualifiers[0], PMIX_PSET_NAME, "left", PMIX_STRING);
+    OK(PMIx_Query_info(queries, 1, &results, &count));
+    CHECK(count == 1 && results[0].value.type == PMIX_DATA_ARRAY && results[0].value.data.darray->size == 2);
+    PMIX_QUERY_CONSTRUCT(&queries[0]);
+    PMIX_ARGV_APPEND(count, queries[0].keys, "pmix.unknown");
+    RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Query_info(queries, 1, &results, &count));
+}
+
+/* Texts for the user are refused: their sender prints them. */
+static void logs(void)
+{
+    pmix_info_t info;
+    PMIX_INFO_LOAD(&info, PMIX_LOG_STDERR, "a text for the user\n", PMIX_STRING);
+    RETURNS(PMIX_ERR_NOT_SUPPORTED, PMIx_Log(&info, 1, NULL, 0));
+}
+
+/* The process finalizes and initializes again. */
+static void again(void)
+{
+    for (int times = 0; times < 3; times++) {
+        OK(PMIx_Finalize(NULL, 0));
+        OK(PMIx_Init(&me, NULL, 0));
+        fence();
+    }
+}
+
+static void ends(void)
+{
+    if (me.rank == 1)
+        PMIx_Abort(19, "as the test wants", NULL, 0);
+    fence();
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } calls[] = {
+        {"types", types}, {"twice", twice}, {"subset", subset}, {"late", late},   {"once", once},
+        {"waits", waits}, {"several", several}, {"events", events}, {"death", death}, {"group", group},
+        {"query", query}, {"log", logs},    {"again", again},   {"abort", ends},
+    };
+    CHECK(argc > 1);
+    OK(PMIx_Init(&me, NULL, 0));
+    pmix_proc_t job = rank_of(PMIX_RANK_WILDCARD);
+    pmix_value_t *value;
+    OK(PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &value));
+    size = value->data.uint32;
+    PMIX_VALUE_RELEASE(value);
+    for (int at = 1; at < argc; at++)
+        for (size_t call = 0; call < sizeof calls / sizeof *calls; call++)
+            if (strcmp(argv[at], calls[call].name) == 0) {
+                calls[call].run();
+                SAY("rank %u: %s done", me.rank, argv[at]);
+            }
+    OK(PMIx_Finalize(NULL, 0));
+    return 0;
+}

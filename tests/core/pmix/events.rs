@@ -1,0 +1,262 @@
+//! Events between PMIx clients, and about ranks that die.
+
+use hydrant_core::limits::{EVENT_CODES_MAX, Limits};
+use hydrant_core::server::{Input, JobSpec};
+use hydrant_core::storage::OwnedStorage;
+use hydrant_core::wire::pmix::{Integers, Reader, kind, status};
+use hydrant_core::{ConnId, Exit, JobId, Rank, Server, Time};
+use hydrant_driver::MappedStorage;
+use hydrant_tests::host::Host;
+use hydrant_tests::pmix::{hello, message};
+
+const KILLED: i32 = -402;
+const CODE: i32 = -3456;
+/// Ranges of notices.
+const JOB: u8 = 3;
+const SESSION: u8 = 4;
+const CUSTOM: u8 = 6;
+const ITSELF: u8 = 7;
+
+/// Event that a client got.
+#[derive(Debug, PartialEq, Eq)]
+struct Event {
+    code: i32,
+    source: (String, u32),
+    /// Value of the INFO `number`.
+    number: Option<u32>,
+}
+
+fn event(code: i32, source: (&str, u32), number: impl Into<Option<u32>>) -> Event {
+    Event { code, source: (source.0.to_owned(), source.1), number: number.into() }
+}
+
+fn limits() -> Limits {
+    Limits::for_ranks(4)
+}
+
+/// Two jobs, `one` of three ranks and `two` of one, all of which are connected as ranks 0 to 3.
+fn jobs(host: &mut Host<'_>) {
+    for (job, name, size, conn) in [(JobId(0), "one", 3, 0), (JobId(1), "two", 1, 3)] {
+        let spec = JobSpec { cleanup: false, ..JobSpec::new(job, name, size) };
+        host.tell(Input::RegisterJob(spec)).expect("the job is valid");
+        for rank in 0..size {
+            let conn = conn + rank;
+            host.tell(Input::Opened { conn: ConnId(conn), job, rank: None }).expect("the number is free");
+            let reply = host.ask(conn, &hello(name, rank));
+            assert_eq!(reply[..4], [0; 4], "the handshake is accepted");
+        }
+    }
+}
+
+fn register(host: &mut Host<'_>, conn: u32, codes: &[i32]) -> i32 {
+    let request = message(7, 13, |writer| {
+        writer.array(codes.len() as u32);
+        codes.iter().for_each(|&code| writer.int32(code));
+        writer.array(0);
+    });
+    host.arrive(conn, &request).expect("the connection is open");
+    // Events may follow the reply.
+    let mut replies = host.take(conn);
+    let reply = replies.remove(0);
+    host.replies.insert(ConnId(conn), replies);
+    result(&reply)
+}
+
+fn deregister(host: &mut Host<'_>, conn: u32, codes: &[i32]) {
+    let request = message(8, 14, |writer| codes.iter().for_each(|&code| writer.status(code)));
+    host.arrive(conn, &request).expect("the connection is open");
+    assert_eq!(host.take(conn), [[0_u8; 0]; 0], "the request has no reply");
+}
+
+/// Sends an event with a number, and with a list of ranks of `one` that get it.
+fn notify(host: &mut Host<'_>, conn: u32, range: u8, number: u32, listed: &[u32]) -> i32 {
+    let request = message(9, 12, |writer| {
+        writer.status(CODE);
+        writer.single();
+        writer.byte(range);
+        writer.array(2);
+        writer.info(b"number", kind::UINT32);
+        writer.uint32(number);
+        writer.info(b"pmix.evrange", kind::DATA_ARRAY);
+        writer.data_type(kind::PROC);
+        writer.size(listed.len() as u64);
+        listed.iter().for_each(|&rank| writer.proc(b"one", rank));
+    });
+    result(&host.ask(conn, &request))
+}
+
+fn result(reply: &[u8]) -> i32 {
+    let mut reader = Reader::new(Integers::Flexible, &reply[16..]);
+    reader.single().and_then(|()| reader.int32()).expect("a reply has a status")
+}
+
+fn events(host: &mut Host<'_>, conn: u32) -> Vec<Event> {
+    host.take(conn).iter().map(|message| decode(message)).collect()
+}
+
+fn decode(message: &[u8]) -> Event {
+    assert_eq!(message[..8], [0; 8], "an event has the tag 0");
+    let mut reader = Reader::new(Integers::Flexible, &message[16..]);
+    let mut read = || {
+        reader.single()?;
+        assert_eq!(reader.byte()?, 12);
+        reader.single()?;
+        let code = reader.int32()?;
+        reader.single()?;
+        let source = reader.proc()?;
+        let infos = reader.infos()?;
+        let number = infos.find(b"number").and_then(|info| info.as_u32());
+        let affected = infos.find(b"pmix.evproc");
+        assert!(affected.is_none_or(|info| info.contains(source.namespace, source.rank)));
+        let namespace = String::from_utf8_lossy(source.namespace).into_owned();
+        Some(Event { code, source: (namespace, source.rank), number })
+    };
+    read().expect("an event can be decoded")
+}
+
+fn exits(host: &mut Host<'_>, job: JobId, rank: u32, conn: u32, exit: Exit) {
+    host.tell(Input::Closed { conn: ConnId(conn) }).expect("the connection is open");
+    host.tell(Input::Exited { job, rank: Rank(rank), exit }).expect("the rank lives");
+}
+
+fn with_jobs(test: impl FnOnce(&mut Host<'_>)) {
+    let mut memory = MappedStorage::try_new(&limits()).expect("there is memory");
+    let mut host = Host::new(limits(), &mut memory).expect("the memory suffices");
+    jobs(&mut host);
+    test(&mut host);
+}
+
+#[test]
+fn the_codes_of_a_client_are_bounded() {
+    with_jobs(|host| {
+        let codes: Vec<i32> = (0..EVENT_CODES_MAX as i32).map(|at| CODE - at).collect();
+        for _ in 0..2 {
+            assert_eq!(register(host, 0, &codes), status::SUCCESS, "a code counts once");
+        }
+        assert_eq!(register(host, 0, &[-1, CODE]), status::OUT_OF_RESOURCE);
+        deregister(host, 0, &codes[1..]);
+        assert_eq!(register(host, 0, &[-1]), status::SUCCESS);
+        assert_eq!(notify(host, 1, JOB, 5, &[]), status::SUCCESS);
+        assert_eq!(events(host, 0), [event(CODE, ("one", 1), 5)]);
+        deregister(host, 0, &[CODE]);
+        assert_eq!(notify(host, 1, JOB, 6, &[]), status::SUCCESS);
+        assert_eq!(events(host, 0), []);
+    });
+}
+
+#[test]
+fn a_notice_reaches_its_range_and_not_its_sender() {
+    with_jobs(|host| {
+        for conn in 0..4 {
+            assert_eq!(register(host, conn, if conn == 2 { &[] } else { &[CODE] }), status::SUCCESS);
+        }
+        let mut reach = |range, listed: &[u32]| {
+            assert_eq!(notify(host, 0, range, 1, listed), status::SUCCESS);
+            [0, 1, 2, 3].map(|conn| events(host, conn).len())
+        };
+        assert_eq!(reach(JOB, &[]), [0, 1, 1, 0]);
+        assert_eq!(reach(SESSION, &[]), [0, 1, 1, 0], "the jobs are not connected");
+        assert_eq!(reach(CUSTOM, &[0, 2]), [0, 0, 1, 0]);
+        assert_eq!(reach(ITSELF, &[]), [0; 4]);
+        let connect = Input::Connected { job: JobId(0), other: JobId(1), connected: true };
+        host.tell(connect).expect("both jobs run");
+        assert_eq!(notify(host, 0, SESSION, 1, &[]), status::SUCCESS);
+        assert_eq!(events(host, 3), [event(CODE, ("one", 0), 1)]);
+        assert_eq!(notify(host, 0, JOB, 2, &[]), status::SUCCESS);
+        assert_eq!(events(host, 3), []);
+    });
+}
+
+/// The client that does not read costs a share of the names, and the others get every event at once.
+#[test]
+fn a_client_that_does_not_read_loses_the_oldest_notices() {
+    with_jobs(|host| {
+        for conn in 1..3 {
+            register(host, conn, &[CODE]);
+        }
+        host.tell(Input::Blocked { conn: ConnId(1) }).expect("the connection is open");
+        for number in 0..40 {
+            assert_eq!(notify(host, 0, JOB, number, &[]), status::SUCCESS);
+            assert_eq!(events(host, 2), [event(CODE, ("one", 0), number)]);
+        }
+        host.tell(Input::Writable { conn: ConnId(1) }).expect("the connection is open");
+        let kept = limits().names / 4;
+        let got: Vec<_> = events(host, 1).into_iter().filter_map(|event| event.number).collect();
+        assert_eq!(got, (40 - kept..40).collect::<Vec<_>>());
+        // All have got them, so that the table of names is free again.
+        for number in 0..limits().names {
+            let request = message(3, 6, |writer| {
+                writer.single();
+                writer.uint32(0);
+                writer.array(1);
+                writer.info(format!("name {number}").as_bytes(), kind::UINT32);
+                writer.uint32(1);
+            });
+            assert_eq!(result(&host.ask(0, &request)), status::SUCCESS, "{number}");
+        }
+    });
+}
+
+#[test]
+fn deaths_are_reported_also_to_those_who_register_later() {
+    with_jobs(|host| {
+        register(host, 0, &[KILLED]);
+        exits(host, JobId(0), 1, 1, Exit::Signal(9));
+        assert_eq!(events(host, 0), [event(KILLED, ("one", 1), None)]);
+        assert_eq!(events(host, 2), []);
+        register(host, 2, &[-200, KILLED]);
+        assert_eq!(events(host, 2), [event(KILLED, ("one", 1), None)]);
+        exits(host, JobId(0), 0, 0, Exit::Code(0));
+        assert_eq!(events(host, 2), [event(-200, ("one", 0), None)], "it has not finalized");
+        assert_eq!(events(host, 3), []);
+    });
+}
+
+#[test]
+fn events_of_a_job_end_with_it() {
+    with_jobs(|host| {
+        let connect = Input::Connected { job: JobId(0), other: JobId(1), connected: true };
+        host.tell(connect).expect("both jobs run");
+        register(host, 0, &[KILLED, CODE]);
+        register(host, 1, &[KILLED, CODE]);
+        host.tell(Input::Blocked { conn: ConnId(0) }).expect("the connection is open");
+        assert_eq!(notify(host, 3, SESSION, 1, &[]), status::SUCCESS);
+        assert_eq!(events(host, 1), [event(CODE, ("two", 0), 1)]);
+        exits(host, JobId(1), 0, 3, Exit::Signal(9));
+        assert_eq!(events(host, 1), [event(KILLED, ("two", 0), None)]);
+        host.tell(Input::DeregisterJob { job: JobId(1) }).expect("it is over");
+        host.tell(Input::Writable { conn: ConnId(0) }).expect("the connection is open");
+        assert_eq!(events(host, 0), []);
+        assert_eq!(notify(host, 1, JOB, 2, &[]), status::SUCCESS);
+        assert_eq!(events(host, 0), [event(CODE, ("one", 1), 2)]);
+    });
+}
+
+#[test]
+fn a_restored_server_sends_the_same_events() {
+    with_jobs(|host| {
+        register(host, 0, &[KILLED, CODE]);
+        host.tell(Input::Blocked { conn: ConnId(0) }).expect("the connection is open");
+        assert_eq!(notify(host, 2, JOB, 1, &[]), status::SUCCESS);
+        exits(host, JobId(0), 1, 1, Exit::Signal(9));
+        assert_eq!(notify(host, 2, JOB, 2, &[]), status::SUCCESS);
+        let snapshot = host.snapshot(host.server.snapshot_len());
+        let mut storage = OwnedStorage::new(&limits());
+        let mut restored = Server::restore(&snapshot, storage.lend()).expect("the snapshot is valid");
+        host.tell(Input::Writable { conn: ConnId(0) }).expect("the connection is open");
+        let expected = events(host, 0);
+        let all =
+            [1.into(), None, 2.into()].map(|number| (if number.is_some() { CODE } else { KILLED }, number));
+        let numbers: Vec<_> = expected.iter().map(|event| (event.code, event.number)).collect();
+        assert_eq!(numbers, all);
+        restored.handle(Time(0), Input::Writable { conn: ConnId(0) }).expect("the connection is open");
+        let mut buf = vec![0; limits().output_max()];
+        let mut got = Vec::new();
+        while let Some(output) = restored.poll(&mut buf).expect("the buffer suffices") {
+            if let hydrant_core::Output::Bytes { bytes, .. } = output {
+                got.push(decode(bytes));
+            }
+        }
+        assert_eq!(got, expected);
+    });
+}

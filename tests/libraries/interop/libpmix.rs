@@ -1,0 +1,56 @@
+//! C programs on Debian's libpmix 4.2.2, without MPI.
+
+use hydrant_tests::peers::Peer;
+use hydrant_tests::{Job, Outcome};
+
+use super::openmpi::relocated;
+
+/// Runs one sub-command of `tests/clients/pmix_calls.c` on three ranks, in sets "left" (two) and "right".
+fn run(options: &str, name: &str) -> Option<Outcome> {
+    if !Peer::Libpmix.there() || std::env::var_os("HYDRANT_TESTS_SANDBOX").is_some() {
+        return None;
+    }
+    let program = Peer::Libpmix.program("pmix_calls");
+    let job = relocated(Job::hydrant(&format!("{options} --pset left -n 2"))).arg(&program).arg(name);
+    let job = relocated(job.args([":", "--pset", "right", "-n", "1"])).arg(&program).arg(name);
+    Some(job.run())
+}
+
+macro_rules! calls {
+    ($($test:ident $name:literal)*) => {
+        $(
+            #[test]
+            fn $test() {
+                let Some(outcome) = run("", $name) else { return };
+                outcome.code(0).quiet().says(concat!(": ", $name, " done\n"), 3);
+            }
+        )*
+    };
+}
+
+calls! {
+    values_of_each_type_arrive "types"
+    a_second_commit_adds_keys "twice"
+    some_ranks_have_fences_of_their_own "subset"
+    a_get_waits_for_the_commit "late"
+    the_first_look_up_removes_data "once"
+    a_look_up_waits_for_the_publication "waits"
+    several_keys_are_looked_up_at_once "several"
+    events_reach_those_who_registered "events"
+    groups_have_context_ids "group"
+    process_sets_are_listed "query"
+    texts_are_left_to_their_sender "log"
+    a_process_initializes_again "again"
+}
+
+#[test]
+fn a_death_is_reported() {
+    let Some(outcome) = run("-disable-auto-cleanup", "death") else { return };
+    outcome.code(137).says(": death done\n", 2);
+}
+
+#[test]
+fn an_abort_has_its_code_and_its_text() {
+    let Some(outcome) = run("", "abort") else { return };
+    outcome.code(19).warns("rank 1 aborted the job with code 19: as the test wants\n");
+}
