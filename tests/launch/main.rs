@@ -16,6 +16,8 @@ mod pmix;
 mod port;
 /// `hydrant probe`.
 mod probe;
+/// Pseudo-terminals for the output of ranks.
+mod pty;
 /// Processes of ranks: how they start, what they inherit, and how they end.
 mod ranks;
 /// `hydrant run --record` and `hydrant replay`.

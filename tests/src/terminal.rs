@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::{PATIENCE, reset_signals};
 
@@ -67,6 +68,12 @@ impl Terminal {
     /// Types; `\x03` is Ctrl-C and `\x1a` is Ctrl-Z.
     pub fn type_in(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).expect("the terminal is open");
+    }
+
+    /// Sets the size of the window. The system sends `SIGWINCH` to the programs in the foreground.
+    pub fn resize(&mut self, rows: u16, columns: u16) {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&self.keyboard, size).expect("the terminal is open");
     }
 
     /// Waits until `text` shows up behind what earlier calls waited for; gives what came before it.

@@ -49,6 +49,7 @@ pub(crate) fn setup() -> Setup {
         fence_warning: Duration::from_secs(1),
         lookup_wait: Duration::ZERO,
         pmi1_subversion: 2,
+        pseudo_terminals: None,
     }
 }
 

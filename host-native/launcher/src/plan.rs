@@ -71,6 +71,8 @@ pub struct Options {
     pub prefix: Prefix,
     /// Universe size, if given by the user.
     pub universe_size: Option<u32>,
+    /// Whether output streams of ranks are pseudo-terminals.
+    pub pty: Pty,
     /// File name pattern for standard output: `%r` rank, `%g` job (0; spawned jobs count from 1), `%h` host, `%p` pid,
     /// `%a` appnum, `%%` percent sign. Default: the launcher's standard output.
     pub outfile_pattern: Option<String>,
@@ -128,6 +130,18 @@ pub enum LinePrefix {
     Mpiexec,
     /// Text with `%r` for the rank, `%g` for the number of the job, `%h` for the host and `%%` for a percent sign.
     Pattern(String),
+}
+
+/// Whether output streams of ranks are pseudo-terminals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Pty {
+    /// Those that go to a terminal.
+    #[default]
+    Auto,
+    /// All of them.
+    Always,
+    /// None: all are pipes.
+    Never,
 }
 
 /// Where ranks run, and how daemons are started there.

@@ -86,7 +86,7 @@ impl EventLoop {
                     overlay.announce_pause(self.now(), &self.reactor.poller);
                     self.reactor.signals.stop_process();
                 }
-                signals::Event::Continue => {}
+                signals::Event::Continue | signals::Event::WindowResized => {}
                 signals::Event::Forward(Signal::USR1 | Signal::USR2) => {}
                 signals::Event::Forward(other) => signal = Some(other),
             }

@@ -10,8 +10,8 @@ use crate::Error;
 
 /// Signals that a user sends to the program.
 const USER: [Signal; 6] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
-/// Signals of job control and of child processes.
-const CONTROL: [Signal; 3] = [Signal::CHILD, Signal::TSTP, Signal::CONT];
+/// Signals of job control, child processes and the terminal.
+const CONTROL: [Signal; 4] = [Signal::CHILD, Signal::TSTP, Signal::CONT, Signal::WINCH];
 
 /// The signals of this process as events. Dropping it restores the signal mask.
 #[derive(Debug)]
@@ -30,12 +30,14 @@ pub enum Event {
     Stop,
     /// SIGCONT: this process was continued.
     Continue,
+    /// SIGWINCH: the window of the terminal has another size.
+    WindowResized,
     /// Any other signal that [`Signals::new`] takes.
     Forward(Signal),
 }
 
 impl Signals {
-    /// Blocks SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGTSTP and SIGCONT in the calling thread and
+    /// Blocks SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGTSTP, SIGCONT and SIGWINCH in the calling thread and
     /// reads them from now on. Also blocks SIGTTIN, so that reading from a terminal in the background fails instead of
     /// stopping the process.
     ///
@@ -95,6 +97,7 @@ impl Signals {
                     Signal::CHILD => Event::Child,
                     Signal::TSTP => Event::Stop,
                     Signal::CONT => Event::Continue,
+                    Signal::WINCH => Event::WindowResized,
                     other => Event::Forward(other),
                 });
             }

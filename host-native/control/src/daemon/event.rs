@@ -4,7 +4,7 @@ use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{JobId, Limit, Rank, UpcallId};
 
-use crate::protocol::{BackendFailure, JobRecord, Report, StartError};
+use crate::protocol::{BackendFailure, JobRecord, Report, StartError, WindowSize};
 
 /// Something that happened on the node of a daemon.
 #[derive(Clone, Debug)]
@@ -140,6 +140,8 @@ pub enum DaemonAction {
     },
     /// Sends a signal to the process groups of all ranks.
     SignalAll(i32),
+    /// Sets the size of the windows of all pseudo-terminals, and sends `SIGWINCH` to the process groups of all ranks.
+    ResizeWindows(WindowSize),
     /// Sends a signal to the process groups of a job's ranks.
     SignalJob {
         /// The job.

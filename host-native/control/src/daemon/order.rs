@@ -24,6 +24,7 @@ impl Daemon {
                 }
                 self.act(DaemonAction::SignalAll(signal));
             }
+            Order::ResizeWindows(size) => self.act(DaemonAction::ResizeWindows(size)),
             Order::AbortJob(job) => self.terminate(now, job),
             Order::CancelJob(job) => self.cancel(job),
             Order::DeregisterJob(job) => self.deregister(job),

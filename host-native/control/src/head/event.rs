@@ -6,7 +6,7 @@ use hydrant_core::trace::Cause;
 use hydrant_core::wire::Protocol;
 use hydrant_core::{JobId, Limit, Rank, Refusal};
 
-use crate::protocol::{BackendFailure, JobRecord, Order, Program, StartError};
+use crate::protocol::{BackendFailure, JobRecord, Order, Program, StartError, WindowSize};
 
 /// Number of a request of the head's to its host, for the event that answers it. Numbers of answered requests are used
 /// again.
@@ -106,6 +106,8 @@ pub enum Event<'a> {
     StdinRead(Vec<u8>),
     /// A signal that is passed on to the ranks. Those other than `SIGUSR1` and `SIGUSR2` end the run.
     Signal(i32),
+    /// The window of the launcher's terminal has another size.
+    WindowResized(WindowSize),
     /// The launcher is about to be stopped.
     Suspended,
     /// The launcher continues after it was stopped.

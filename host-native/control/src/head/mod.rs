@@ -188,6 +188,7 @@ impl Head {
                 }
             }
             Event::Signal(signal) => self.signal(signal),
+            Event::WindowResized(size) => self.send_all(Order::ResizeWindows(size)),
             Event::Suspended => self.send_all(Order::Signal(libc::SIGTSTP)),
             Event::Resumed => self.send_all(Order::Signal(libc::SIGCONT)),
         }

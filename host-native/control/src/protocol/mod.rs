@@ -15,7 +15,7 @@ use hydrant_core::{JobId, Limit, Rank, UpcallId};
 use serde::{Deserialize, Serialize};
 
 pub use job::{JobRecord, Program, RankBlock, SpawnOrigin};
-pub use setup::{PluginFile, Setup};
+pub use setup::{PluginFile, PseudoTerminals, Setup, WindowSize};
 
 /// Message from the head to one node or to all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,8 @@ pub enum Order {
     StartJob(Box<JobRecord>),
     /// Sends the signal of this number to all ranks.
     Signal(i32),
+    /// Sets the size of the windows of all pseudo-terminals, and sends `SIGWINCH` to all ranks.
+    ResizeWindows(WindowSize),
     /// Ends a job: its ranks get `SIGTERM`, and `SIGKILL` after the [kill timeout](crate::KILL_TIMEOUT).
     AbortJob(JobId),
     /// Cancels a job that could not be started as a whole: its ranks get `SIGKILL`, and nothing is printed.

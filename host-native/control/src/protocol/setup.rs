@@ -35,6 +35,28 @@ pub struct Setup {
     pub lookup_wait: Duration,
     /// Subversion of PMI-1 that is offered.
     pub pmi1_subversion: u32,
+    /// Streams of ranks that are pseudo-terminals. Without them, all are pipes.
+    pub pseudo_terminals: Option<PseudoTerminals>,
+}
+
+/// Streams of ranks that are pseudo-terminals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PseudoTerminals {
+    /// Whether standard output is one.
+    pub stdout: bool,
+    /// Whether standard error is one.
+    pub stderr: bool,
+    /// Size of their windows.
+    pub size: WindowSize,
+}
+
+/// Size of a terminal's window in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// Number of rows.
+    pub rows: u16,
+    /// Number of columns.
+    pub columns: u16,
 }
 
 impl Setup {

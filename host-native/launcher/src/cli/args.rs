@@ -10,7 +10,7 @@ use hydrant_core::Limit;
 use hydrant_placement::CpuBinding;
 
 use super::hosts::HostArgs;
-use crate::plan::Plugin;
+use crate::plan::{Plugin, Pty};
 use crate::value::{self, Assignment, UniverseSize};
 
 const OUTPUT: &str = "Job options: output";
@@ -61,6 +61,13 @@ pub(super) struct JobArgs {
     /// Prefix each line of output with the time, in UTC with milliseconds
     #[arg(long, help_heading = OUTPUT)]
     pub(super) prepend_timestamp: bool,
+
+    /// Output streams of ranks that are pseudo-terminals: those that go to a terminal (auto), all, or none
+    ///
+    /// A program writes to a terminal line by line, and to a pipe or file when its buffer is full. A pseudo-terminal has the
+    /// size of the window. Standard input is not affected.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Pty::Auto, help_heading = OUTPUT)]
+    pub(super) pty: Pty,
 
     /// Write the standard output of each rank to a file
     ///

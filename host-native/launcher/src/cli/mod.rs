@@ -337,6 +337,7 @@ fn plan_options(
             timestamps: job.prepend_timestamp,
         },
         universe_size,
+        pty: job.pty,
         outfile_pattern: job.outfile_pattern,
         errfile_pattern: job.errfile_pattern,
         bind: job.bind_to,

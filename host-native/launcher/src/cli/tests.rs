@@ -9,7 +9,7 @@ use hydrant_placement::{
 };
 
 use super::*;
-use crate::plan::{Cluster, Plugin};
+use crate::plan::{Cluster, Plugin, Pty};
 
 fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
@@ -85,6 +85,7 @@ fn a_program_alone_is_one_rank() {
         plan.options,
         Options {
             prefix: Prefix::default(),
+            pty: Pty::Auto,
             universe_size: None,
             outfile_pattern: None,
             errfile_pattern: None,
@@ -111,7 +112,7 @@ fn a_program_alone_is_one_rank() {
 
 #[test]
 fn every_option_with_one_dash_and_with_two() {
-    let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -prepend-timestamp -usize 64 -outfile-pattern o.%r \
+    let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -prepend-timestamp -pty never -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
                -mpi-psets -sandbox=a.wasm -fence-warning 2.5 -lookup-wait 1.5 -name-server /run/u -record r \
                -hosts a:2,b -nodes 2 -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 \
@@ -126,6 +127,7 @@ fn every_option_with_one_dash_and_with_two() {
         plan.options,
         Options {
             prefix: Prefix { lines: LinePrefix::Rank, timestamps: true },
+            pty: Pty::Never,
             universe_size: Some(64),
             outfile_pattern: Some("o.%r".to_owned()),
             errfile_pattern: Some("e.%r".to_owned()),

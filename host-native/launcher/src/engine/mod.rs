@@ -8,6 +8,7 @@ mod nodes;
 pub(crate) mod open;
 mod output;
 mod procs;
+mod pty;
 mod query;
 mod ranks;
 mod report;
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use hydrant_control::protocol::PseudoTerminals;
 use hydrant_control::{ExitStatus, KillEscalation};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
@@ -180,15 +182,15 @@ impl Outlets {
     fn of_head(plan: &Plan) -> Result<Outlets, RunError> {
         Ok(Outlets {
             stdin: Stdin::sent(),
-            streams: Streams::new(Labels::new(plan.options.prefix.clone())),
+            streams: Streams::new(Labels::new(plan.options.prefix.clone()), pty::wanted(&plan.options)),
             sinks: Sinks::new().map_err(RunError::system("cannot use standard output and error"))?,
         })
     }
 
     /// Another node's.
-    fn of_daemon(poller: &Poller) -> Result<Outlets, RunError> {
+    fn of_daemon(poller: &Poller, terminals: Option<PseudoTerminals>) -> Result<Outlets, RunError> {
         let stdin = Stdin::fed(poller).map_err(RunError::system("cannot make a pipe for standard input"))?;
-        Ok(Outlets { stdin, streams: Streams::raw(), sinks: Sinks::uplink() })
+        Ok(Outlets { stdin, streams: Streams::raw(terminals), sinks: Sinks::uplink() })
     }
 }
 

@@ -406,7 +406,7 @@ mod tests {
         let inputs = Rc::default();
         let backend = FakeBackend { limits, refused, inputs: Rc::clone(&inputs) };
         let reactor = Reactor::new(Token::Signals).unwrap();
-        let outlets = Outlets { stdin: Stdin::sent(), streams: Streams::raw(), sinks: Sinks::uplink() };
+        let outlets = Outlets { stdin: Stdin::sent(), streams: Streams::raw(None), sinks: Sinks::uplink() };
         let core = PmiServer::local(Box::new(backend));
         let mut engine = Engine::new(plan, reactor, OpenFiles::reserve(0).unwrap(), outlets, core).unwrap();
         engine.host = "here".to_owned();

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::os::fd::AsFd;
 
+use hydrant_control::protocol::WindowSize;
 use hydrant_control::{AbortReason, DaemonEvent, KillTarget, RankFailure, self_abort_line};
 use hydrant_core::trace::{Cause, Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
@@ -10,7 +11,7 @@ use hydrant_reactor::signals::Event;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal};
 
-use super::Engine;
+use super::{Engine, pty};
 use crate::error::RunError;
 use crate::launch::Stdio;
 
@@ -69,7 +70,7 @@ impl Engine<'_, '_> {
         let job = &self.jobs[id];
         let (slot, by_port) = (job.slot(rank), job.run.port.is_some() || self.core.board().is_some());
         let reads = job.ordinal == 0 && rank == 0;
-        let pipe = RunError::system("cannot make a pipe for a rank's output");
+        let pipe = RunError::system("cannot open a stream for a rank's output");
         let stdout = self.streams.open(2 * slot, &self.poller).map_err(&pipe)?;
         let stderr = self.streams.open(2 * slot + 1, &self.poller).map_err(&pipe)?;
         let pmi = match by_port {
@@ -135,6 +136,12 @@ impl Engine<'_, '_> {
                     result = result.and(self.resume());
                 }
                 Event::Continue => result = result.and(self.resume()),
+                Event::WindowResized if self.is_head() => {
+                    let resized = hydrant_control::Event::WindowResized(pty::window_size());
+                    result = result.and(self.handle_at_head(resized));
+                }
+                Event::WindowResized if self.is_daemon() => {}
+                Event::WindowResized => self.resize_windows(pty::window_size()),
                 Event::Forward(signal) if self.is_head() => {
                     let signal = signal.as_raw();
                     result = result.and(self.handle_at_head(hydrant_control::Event::Signal(signal)));
@@ -158,6 +165,14 @@ impl Engine<'_, '_> {
             self.helper_ended(pid, status);
         }
         rank
+    }
+
+    /// Passes the size of the window on to the ranks of this machine.
+    pub(super) fn resize_windows(&mut self, size: WindowSize) {
+        if self.streams.resize_windows(size) {
+            // A pseudo-terminal is not the one that controls the ranks, so the system sends them no signal.
+            self.procs.signal_all(Signal::WINCH);
+        }
     }
 
     fn suspend(&mut self) -> Result<(), RunError> {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::SystemTime;
 
+use hydrant_control::protocol::{PseudoTerminals, WindowSize};
 use hydrant_reactor::{Interest, Poller};
 use memchr::memrchr;
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -12,6 +13,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::label::{Labels, timestamp};
+use super::pty;
 use super::sink::{SinkId, Sinks, State};
 use super::token::Token;
 
@@ -30,11 +32,14 @@ pub(crate) struct Streams {
     raw: bool,
     /// Streams with an unfinished line bound for a terminal.
     prompts: Vec<u32>,
+    /// Streams that are pseudo-terminals.
+    terminals: Option<PseudoTerminals>,
 }
 
 #[derive(Debug, Default)]
 struct Stream {
     fd: Option<OwnedFd>,
+    is_terminal: bool,
     /// Text before each line.
     label: String,
     sink: SinkId,
@@ -49,13 +54,24 @@ struct Stream {
 }
 
 impl Streams {
-    pub(crate) fn new(labels: Labels) -> Streams {
-        Streams { all: Vec::new(), labels, raw: false, prompts: Vec::new() }
+    pub(crate) fn new(labels: Labels, terminals: Option<PseudoTerminals>) -> Streams {
+        Streams { all: Vec::new(), labels, raw: false, prompts: Vec::new(), terminals }
     }
 
     /// Creates streams whose lines are assembled on another node.
-    pub(crate) fn raw() -> Streams {
-        Streams { raw: true, ..Streams::new(Labels::default()) }
+    pub(crate) fn raw(terminals: Option<PseudoTerminals>) -> Streams {
+        Streams { raw: true, ..Streams::new(Labels::default(), terminals) }
+    }
+
+    /// Sets the size of the windows of all pseudo-terminals. Returns whether there are any.
+    pub(crate) fn resize_windows(&mut self, size: WindowSize) -> bool {
+        let Some(terminals) = &mut self.terminals else { return false };
+        terminals.size = size;
+        for stream in self.all.iter().filter(|stream| stream.is_terminal) {
+            // A failure leaves the size as it is, which harms no output.
+            let _ = stream.fd.as_ref().map(|fd| pty::resize(fd, size));
+        }
+        true
     }
 
     /// There shall be processes of these numbers, the ranks of a job. `host` returns the host of a rank.
@@ -86,13 +102,25 @@ impl Streams {
         }
     }
 
-    /// Opens a pipe for a stream. Returns the rank's end.
+    /// Opens a pipe or pseudo-terminal for a stream. Returns the rank's end.
     pub(crate) fn open(&mut self, id: u32, poller: &Poller) -> Result<OwnedFd, Errno> {
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Only this end: the other one is the rank's standard output, which blocks.
-        fcntl_setfl(&read, OFlags::NONBLOCK)?;
+        let is_stderr = id % 2 == 1;
+        let wanted = self.terminals.filter(|wanted| if is_stderr { wanted.stderr } else { wanted.stdout });
+        // The system has a limited number of pseudo-terminals. A rank beyond it writes to a pipe.
+        let terminal = wanted.and_then(|wanted| pty::open(wanted.size).ok());
+        let is_terminal = terminal.is_some();
+        let (read, write) = match terminal {
+            Some(ends) => ends,
+            None => {
+                let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+                // Only this end: the other one is the rank's standard output, which blocks.
+                fcntl_setfl(&read, OFlags::NONBLOCK)?;
+                (read, write)
+            }
+        };
         poller.add(&read, Token::Stream(id), Interest::Read)?;
-        self.all[id as usize].fd = Some(read);
+        let stream = &mut self.all[id as usize];
+        (stream.fd, stream.is_terminal) = (Some(read), is_terminal);
         Ok(write)
     }
 
@@ -170,7 +198,9 @@ impl Streams {
         for id in 2 * processes.start..2 * processes.end {
             let stream = &mut self.all[id as usize];
             if let Some(fd) = &stream.fd {
-                stream.remaining = Some(rustix::io::ioctl_fionread(fd).map_or(0, |len| len as usize));
+                // The kernel delivers the bytes of a pseudo-terminal when it is read, and does not count them before.
+                let known = || rustix::io::ioctl_fionread(fd).map_or(0, |len| len as usize);
+                stream.remaining = Some(if stream.is_terminal { pty::CAPACITY } else { known() });
                 self.read_rest(id, now, buffer, sinks, poller);
             }
         }
@@ -341,7 +371,7 @@ mod tests {
             let to = File::from(to);
             let sinks = sinks_over(&to, &File::open("/dev/null").unwrap());
             let lines = if labels { LinePrefix::Rank } else { LinePrefix::None };
-            let mut streams = Streams::new(Labels::new(Prefix { lines, timestamps: false }));
+            let mut streams = Streams::new(Labels::new(Prefix { lines, timestamps: false }), None);
             streams.make_room(0..ranks, 0, &sinks, |_| "here");
             let open = |rank| File::from(streams.open(2 * rank, &poller).unwrap());
             let ranks = (0..ranks).map(open).collect();

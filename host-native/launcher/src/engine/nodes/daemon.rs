@@ -87,8 +87,8 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         needs_ready: setup.needs_ready(),
         verbose: setup.verbose,
     };
+    let outlets = Outlets::of_daemon(&reactor.poller, setup.pseudo_terminals)?;
     let plan = Plan { programs: Vec::new(), options: options_of(setup), notes: Vec::new() };
-    let outlets = Outlets::of_daemon(&reactor.poller)?;
     let mut engine = Engine::new(&plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
     engine.recording = recording;
@@ -218,6 +218,7 @@ impl Engine<'_, '_> {
                     self.procs.signal_all(signal);
                 }
             }
+            DaemonAction::ResizeWindows(size) => self.resize_windows(size),
             DaemonAction::SignalJob { job, signal } => self.signal_at_daemon(job, None, signal),
             DaemonAction::SignalRank { job, rank, signal } => self.signal_at_daemon(job, Some(rank), signal),
             DaemonAction::DrainOutput { job } => self.drain_at_daemon(job),

@@ -3,7 +3,8 @@
 use hydrant_control::protocol::Setup;
 use hydrant_core::Limits;
 
-use crate::plan::{Cluster, Options, Prefix};
+use super::super::pty;
+use crate::plan::{Cluster, Options, Prefix, Pty};
 
 /// Settings for all nodes, with limits that suit all of them.
 pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
@@ -20,6 +21,7 @@ pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
         fence_warning: options.fence_warning,
         lookup_wait: options.lookup_wait,
         pmi1_subversion: options.pmi1_subversion,
+        pseudo_terminals: pty::wanted(options),
     }
 }
 
@@ -27,6 +29,8 @@ pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
 pub(super) fn options_of(setup: Setup) -> Options {
     Options {
         prefix: Prefix::default(),
+        // The head has decided.
+        pty: Pty::Never,
         universe_size: setup.universe_size,
         outfile_pattern: None,
         errfile_pattern: None,
