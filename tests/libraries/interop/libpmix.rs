@@ -7,7 +7,7 @@ use super::openmpi::relocated;
 
 /// Runs one sub-command of `tests/clients/pmix_calls.c` on three ranks, in sets "left" (two) and "right".
 fn run(options: &str, name: &str) -> Option<Outcome> {
-    if !Peer::Libpmix.there() || std::env::var_os("HYDRANT_TESTS_SANDBOX").is_some() {
+    if !Peer::Libpmix.there() {
         return None;
     }
     let program = Peer::Libpmix.program("pmix_calls");

@@ -105,6 +105,10 @@ impl Options {
         for &(limit, size) in &self.limit {
             limits.set(limit, size);
         }
+        // PMIx clients learn from the server which ranks share their node, and would learn that all do.
+        if self.job.map != NodeGrouping::Together {
+            limits.commit_bytes = 0;
+        }
         limits
     }
 }
