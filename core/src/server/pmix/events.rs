@@ -163,11 +163,9 @@ impl Server<'_> {
         stored: &[u8],
     ) -> Result<(), Fault> {
         decode(stored).ok_or(Fault::BadPeer)?;
-        if self.limits.names >= NOTICES_SHARE {
-            match self.store_notice(job, rank, core::iter::once(stored)) {
-                Err(Refusal::NameLength) => return Err(Fault::BadPeer),
-                Ok(()) | Err(_) => {}
-            }
+        let has_room = self.limits.names >= NOTICES_SHARE;
+        if has_room && let Err(Refusal::NameLength) = self.store_notice(job, rank, core::iter::once(stored)) {
+            return Err(Fault::BadPeer);
         }
         Ok(())
     }
