@@ -124,8 +124,8 @@ impl Limits {
     /// Returns the length in bytes of the buffer that [`crate::Server::poll`] needs for any output.
     pub const fn output_max(&self) -> usize {
         let spawn = self.spawn_bytes as usize;
-        // Members of a group, in a message to another node.
-        let group = if self.links > 0 { self.ranks as usize / 8 + 32 } else { 0 };
+        // Members of a group, in a message to another node: a set for each job.
+        let group = if self.links > 0 { self.ranks as usize / 8 + 32 + self.jobs as usize * 24 } else { 0 };
         // Committed data, and the process that they are of.
         let commit = if self.commit_bytes > 0 { self.commit_bytes as usize + JOBID_MAX + 64 } else { 0 };
         let more = if spawn > group { spawn } else { group };

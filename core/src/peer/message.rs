@@ -3,7 +3,8 @@
 //! | head | body |
 //! |---|---|
 //! | [`Head::Records`] | records: rank, key and value, each in postcard, concatenated |
-//! | [`Head::Arrive`], [`Head::Release`] of a group | its members: a bit a rank from the lowest of the first byte on, without zero bytes at the end |
+//! | [`Head::Arrive`] of a group | its members: a [`MemberSet`] for each job, concatenated |
+//! | [`Head::Release`] of a group | the outcome: a context id, 1, or 0 for a failure; then its members in the same way |
 //! | [`Head::Arrive`], [`Head::Release`] of a fence or ring | nothing |
 //! | [`Head::Exits`] | ranks: job, rank, exit, whether it had initialized, and whether it failed, concatenated |
 //! | [`Head::Get`] | nothing |
@@ -15,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, Rank};
 use crate::trace::Exit;
+
+pub use crate::tables::fence::GroupKind;
 
 /// Reference to a job in messages. The number alone may belong to another job when the message arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,8 +92,32 @@ pub enum Collective {
     Fence,
     /// Ring of all ranks.
     Ring,
-    /// Barrier of a group with this tag.
-    Group(u32),
+    /// Collective of a group.
+    Group {
+        /// Its kind.
+        kind: GroupKind,
+        /// Number that distinguishes collectives of the same members.
+        tag: u32,
+    },
+}
+
+/// Members of a group that are of one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberSet<'a> {
+    /// The job.
+    pub job: JobRef,
+    /// A bit for each rank, from the lowest of the first byte on.
+    #[serde(borrow)]
+    pub ranks: &'a [u8],
+}
+
+impl<'a> MemberSet<'a> {
+    /// Returns the ranks.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + Clone + use<'a> {
+        (0u32..).zip(self.ranks).flat_map(|(at, &byte)| {
+            (0..8).filter(move |bit| byte & (1 << bit) != 0).map(move |bit| at * 8 + bit)
+        })
+    }
 }
 
 /// Record in [`Head::Records`].
@@ -150,14 +177,16 @@ impl<'b> Writer<'b> {
         true
     }
 
-    /// Appends a set of ranks. Returns false if it does not fit.
-    pub fn push_set(&mut self, set: &[u32]) -> bool {
-        let words = set.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
-        let bytes = || set[..words].iter().flat_map(|word| word.to_le_bytes());
-        let len = bytes().enumerate().filter(|&(_, byte)| byte != 0).last().map_or(0, |(at, _)| at + 1);
-        let Some(room) = self.buf.get_mut(self.len..self.len + len) else { return false };
-        room.iter_mut().zip(bytes()).for_each(|(to, byte)| *to = byte);
-        self.len += len;
+    /// Appends the [`MemberSet`] of these ranks. Returns false if it does not fit.
+    pub fn push_members(&mut self, job: JobRef, ranks: impl Iterator<Item = u32> + Clone) -> bool {
+        let len = ranks.clone().max().map_or(0, |last| last / 8 + 1);
+        if !self.push(&job) || !self.push(&len) {
+            return false;
+        }
+        let Some(room) = self.buf.get_mut(self.len..self.len + len as usize) else { return false };
+        room.fill(0);
+        ranks.for_each(|rank| room[rank as usize / 8] |= 1 << (rank % 8));
+        self.len += len as usize;
         true
     }
 
@@ -185,11 +214,9 @@ pub fn parts<'a, T: Deserialize<'a>>(body: &'a [u8]) -> impl Iterator<Item = Opt
     })
 }
 
-/// Returns the ranks of a set that [`Writer::push_set`] wrote.
-pub fn members(body: &[u8]) -> impl Iterator<Item = u32> + Clone + '_ {
-    (0u32..)
-        .zip(body)
-        .flat_map(|(at, &byte)| (0..8).filter(move |bit| byte & (1 << bit) != 0).map(move |bit| at * 8 + bit))
+/// Splits the body of a group's release into the outcome and the members.
+pub fn split_outcome(body: &[u8]) -> Option<(u32, &[u8])> {
+    postcard::take_from_bytes(body).ok()
 }
 
 #[cfg(test)]
@@ -216,21 +243,19 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_ranks_end_with_their_last_member() {
+    fn members_come_out_by_job() {
         let mut buf = [0; 64];
-        let head = Head::Arrive { job: JOB, at: Collective::Group(7), collects: true };
-        for (set, len, ranks) in [
-            (&[0u32, 0][..], 0, &[][..]),
-            (&[1 << 31 | 2, 0], 4, &[1, 31]),
-            (&[0, 1 << 9], 6, &[41]),
-            (&[1], 1, &[0]),
-        ] {
-            let mut writer = Writer::new(&mut buf, head).unwrap();
-            assert!(writer.push_set(set));
-            let (_, body) = split(writer.finish()).unwrap();
-            assert_eq!((body.len(), members(body).collect::<Vec<_>>()), (len, ranks.to_vec()));
-        }
-        assert!(!Writer::new(&mut buf[..7], head).unwrap().push_set(&[0, 1]));
+        let at = Collective::Group { kind: GroupKind::Fence, tag: 7 };
+        let head = Head::Arrive { job: JOB, at, collects: true };
+        let sets = [&[1, 31][..], &[41], &[0]];
+        let mut writer = Writer::new(&mut buf, head).unwrap();
+        assert!(sets.iter().all(|ranks| writer.push_members(JOB, ranks.iter().copied())));
+        let (read, body) = split(writer.finish()).unwrap();
+        assert_eq!(read, head);
+        let parts: Vec<_> = parts::<MemberSet<'_>>(body).flatten().collect();
+        assert_eq!(parts.iter().map(|part| part.ranks.len()).collect::<Vec<_>>(), [4, 6, 1]);
+        assert!(parts.iter().zip(sets).all(|(part, ranks)| part.iter().eq(ranks.iter().copied())));
+        assert!(!Writer::new(&mut buf[..13], head).unwrap().push_members(JOB, [41].into_iter()));
         assert!(Writer::new(&mut buf[..2], head).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Collectives: the fence and the ring of a job, and the barriers of groups, on one node or on a tree of nodes.
+//! Collectives: the fence and the ring of a job, and those of groups, on one node or on a tree of nodes.
 //!
 //! 1. A rank arrives: [`Server::fence`], [`Server::ring`], [`Server::group_fence`].
 //! 2. The node checks whether its subtree is complete: [`Server::check_fence`], [`Server::check_ring`],
@@ -21,14 +21,14 @@ use super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, Rank};
 use crate::peer::links::Links;
-use crate::peer::message::{self, Collective};
+use crate::peer::message::{self, Collective, GroupKind, MemberSet};
 use crate::state::{Job, RankSlot, ReplyState, Response, RingPart};
-use crate::tables::fence::{Fence, Route};
+use crate::tables::fence::{Fence, Group, Route};
 use crate::tables::kvs::Kind;
 use crate::tables::tracker::{FanIn, Tracker};
 use crate::time::Time;
 use crate::trace::event;
-use crate::wire::{Group, Members, Text};
+use crate::wire::{self, Members, Text};
 
 /// Last byte of the key that stores the count of a rank in a ring, beside its texts.
 pub(super) const RING_COUNT: u8 = b'c';
@@ -58,40 +58,23 @@ impl Server<'_> {
         &mut self,
         now: Time,
         requester: Requester,
-        group: &Group<'_>,
+        group: &wire::Group<'_>,
     ) -> Result<ReplyState, Refusal> {
         self.check_included(requester)?;
         let Server { jobs, ranks, links, groups, .. } = self;
         let state = &jobs[requester.job.index()];
-        let route = |rank: u32| route(state, ranks, links, rank);
-        let here = |&rank: &u32| ranks[state.slots()][rank as usize].node == links.node();
-        let (job, size, tag, rank) = (requester.job, state.size, group.tag, requester.rank.0);
-        let group = match group.members {
-            Members::World => groups.arrive(job, size, 0..size, tag, rank, route, now)?,
-            Members::Node => groups.arrive(job, size, (0..size).filter(here), tag, rank, route, now)?,
-            Members::Ranks(list) => groups.arrive(job, size, list.iter(), tag, rank, route, now)?,
+        let way = |slot: u32| route(ranks, links, slot);
+        let here = |slot: &usize| ranks[*slot].node == links.node();
+        let (who, what) = ((requester.job, requester.index as u32), (GroupKind::Barrier, group.tag));
+        let at = match group.members {
+            Members::World => groups.arrive(who, state.slots().map(Some), what, way, now)?,
+            Members::Node => groups.arrive(who, state.slots().filter(here).map(Some), what, way, now)?,
+            Members::Ranks(list) => {
+                groups.arrive(who, list.iter().map(|rank| state.slot(Rank(rank))), what, way, now)?
+            }
         };
-        groups.collect(group, true);
-        Ok(ReplyState::GroupFence { group, tag })
-    }
-
-    /// Step 1: a rank arrives in a fence of these members.
-    #[cfg(feature = "pmix")]
-    pub(super) fn fence_of(
-        &mut self,
-        now: Time,
-        requester: Requester,
-        members: impl Iterator<Item = u32>,
-        tag: u32,
-        collects: bool,
-    ) -> Result<ReplyState, Refusal> {
-        self.check_included(requester)?;
-        let Server { jobs, ranks, links, groups, .. } = self;
-        let state = &jobs[requester.job.index()];
-        let route = |rank: u32| route(state, ranks, links, rank);
-        let group = groups.arrive(requester.job, state.size, members, tag, requester.rank.0, route, now)?;
-        groups.collect(group, collects);
-        Ok(ReplyState::GroupFence { group, tag })
+        groups.collect(at, true);
+        Ok(ReplyState::GroupFence { group: at, tag: group.tag })
     }
 
     /// Step 1: a rank arrives in the ring of its job (`PMIX_Ring` in pmi2.h) with a count, and texts for its
@@ -141,7 +124,7 @@ impl Server<'_> {
 
     /// Refuses requests of an excluded rank, whose bytes may be read after its exit.
     #[inline]
-    fn check_included(&self, requester: Requester) -> Result<(), Refusal> {
+    pub(super) fn check_included(&self, requester: Requester) -> Result<(), Refusal> {
         if self.ranks[requester.index].excluded { Err(Refusal::Rank) } else { Ok(()) }
     }
 
@@ -173,9 +156,10 @@ impl Server<'_> {
         if !self.groups.is_complete(at) {
             return;
         }
-        let Some(tag) = self.groups.get(at).map(|group| group.tag) else { return };
-        if self.fan_in(job, Collective::Group(tag), Some(at)) {
-            self.release_group(job, at);
+        let Some(&Group { kind, tag, .. }) = self.groups.get(at) else { return };
+        if self.fan_in(job, Collective::Group { kind, tag }, Some(at)) {
+            let outcome = self.outcome(at);
+            self.release_group(at, outcome);
         }
     }
 
@@ -203,17 +187,17 @@ impl Server<'_> {
         collects: bool,
         body: &[u8],
     ) -> Result<(), Fault> {
-        if let Collective::Group(tag) = at {
-            let (size, members) = (self.jobs[job.index()].size, message::members(body));
+        if let Collective::Group { kind, tag } = at {
+            if !self.are_current(body)? {
+                return Ok(());
+            }
             let Server { jobs, ranks, links, groups, .. } = self;
-            let state = &jobs[job.index()];
-            let node =
-                |rank: u32| state.slot(Rank(rank)).and_then(|slot| ranks.get(slot)).map(|rank| rank.node);
-            if !members.clone().filter_map(node).any(|node| links.below(node) == link) {
+            let below = |slot: usize| links.below(ranks[slot].node) == link;
+            if !slots_of(jobs, body).flatten().any(below) {
                 return Err(Fault::BadPeer);
             }
-            let route = |rank: u32| route(state, ranks, links, rank);
-            let joined = groups.arrive_below(job, size, members, tag, link, route);
+            let way = |slot: u32| route(ranks, links, slot);
+            let joined = groups.arrive_below((job, link), slots_of(jobs, body), (kind, tag), way);
             let group = joined.map_err(|why| self.fault(why, Fault::BadPeer))?;
             self.groups.collect(group, collects);
             self.check_group(job, group);
@@ -270,21 +254,42 @@ impl Server<'_> {
         self.jobs[job.index()].ring = 0;
     }
 
-    /// Step 4: all members have arrived in the barrier of a group.
-    pub(super) fn release_group(&mut self, job: JobId, at: u32) {
-        for rank in 0..self.jobs[job.index()].size {
-            if !self.groups.has_member(at, rank) {
-                continue;
-            }
-            if let Some(index) = self.jobs[job.index()].slot(Rank(rank)) {
-                self.respond_to_rank(index, |what| match what {
-                    ReplyState::GroupFence { group, tag } if group == at => Some(Response::Fence(Some(tag))),
+    /// Returns the outcome of a group that is complete, at the node that completes it.
+    fn outcome(&mut self, at: u32) -> u32 {
+        #[cfg(feature = "pmix")]
+        return self.pmix_outcome(at);
+        #[cfg(not(feature = "pmix"))]
+        return u32::from(self.groups.get(at).is_some());
+    }
+
+    /// Step 4: all members have arrived in the collective of a group.
+    pub(super) fn release_group(&mut self, at: u32, outcome: u32) {
+        let Some(&Group { kind, tag, .. }) = self.groups.get(at) else { return };
+        let response = match kind {
+            GroupKind::Barrier => Response::Fence(Some(tag)),
+            #[cfg(feature = "pmix")]
+            _ => self.apply_group(at, outcome),
+            #[cfg(not(feature = "pmix"))]
+            _ => Response::Fence(None),
+        };
+        self.respond_to_group(at, response);
+        self.groups.release(at, outcome, self.kvs.written());
+        self.links.wake(self.links.children());
+    }
+
+    /// Turns the pending replies of a group into responses.
+    pub(super) fn respond_to_group(&mut self, at: u32, response: Response) {
+        let Some(&Group { job: Some(job), kind, .. }) = self.groups.get(at) else { return };
+        let of_one_job = kind == GroupKind::Barrier;
+        let slots = if of_one_job { self.jobs[job.index()].slots() } else { 0..self.ranks.len() };
+        for slot in slots {
+            if self.groups.has_member(at, slot as u32) {
+                self.respond_to_rank(slot, |what| match what {
+                    ReplyState::GroupFence { group, .. } if group == at => Some(response),
                     _ => None,
                 });
             }
         }
-        self.groups.release(at, self.kvs.written());
-        self.links.wake(self.links.children());
     }
 
     /// Turns pending replies of a rank into responses, where `response` returns one.
@@ -334,12 +339,16 @@ impl Server<'_> {
                 state.ring_tracker.collects |= collects;
                 self.release_ring(job);
             }
-            Collective::Group(tag) => {
-                let find_awaiting_release =
-                    self.groups.find_awaiting_release(job, state.size, message::members(body), tag);
-                let group = find_awaiting_release.map_err(|_| Fault::BadPeer)?;
+            Collective::Group { kind, tag } => {
+                let (outcome, body) = message::split_outcome(body).ok_or(Fault::BadPeer)?;
+                if !self.are_current(body)? {
+                    return Ok(());
+                }
+                let Server { jobs, groups, .. } = self;
+                let found = groups.find_awaiting_release(slots_of(jobs, body), (kind, tag));
+                let group = found.map_err(|_| Fault::BadPeer)?;
                 self.groups.collect(group, collects);
-                self.release_group(job, group);
+                self.release_group(group, outcome);
             }
             Collective::Fence | Collective::Ring => return Err(Fault::BadPeer),
         }
@@ -360,7 +369,8 @@ impl Server<'_> {
             });
         let group = self.groups.next_pending(bit, up).and_then(|(at, due)| {
             let group = self.groups.get(at)?;
-            Some((due, group.job?, Collective::Group(group.tag), Some(at)))
+            let Group { kind, tag, .. } = *group;
+            Some((due, group.job?, Collective::Group { kind, tag }, Some(at)))
         });
         of_jobs.flatten().chain(group).min_by_key(|&(due, ..)| due)
     }
@@ -375,7 +385,7 @@ impl Server<'_> {
         match at {
             Collective::Fence => Some(&mut state.fence_tracker),
             Collective::Ring => Some(&mut state.ring_tracker),
-            Collective::Group(_) => self.groups.tracker_mut(group?),
+            Collective::Group { .. } => self.groups.tracker_mut(group?),
         }
     }
 
@@ -394,9 +404,17 @@ impl Server<'_> {
     }
 }
 
-/// Returns the route of a rank's arrival.
-pub(super) fn route(job: &Job, ranks: &[RankSlot], links: &Links<'_>, rank: u32) -> Route {
-    let Some(slot) = job.slot(Rank(rank)).and_then(|slot| ranks.get(slot)) else { return Route::Excluded };
+/// Returns the slots of the members in a message. `None` stands for a rank that its job does not have.
+fn slots_of<'m>(jobs: &'m [Job], body: &'m [u8]) -> impl Iterator<Item = Option<usize>> + 'm {
+    message::parts::<MemberSet<'m>>(body).flatten().flat_map(|set| {
+        let job = jobs.get(set.job.job.index());
+        set.iter().map(move |rank| job?.slot(Rank(rank)))
+    })
+}
+
+/// Returns the route of the arrival of the rank in a slot.
+pub(super) fn route(ranks: &[RankSlot], links: &Links<'_>, slot: u32) -> Route {
+    let Some(slot) = ranks.get(slot as usize) else { return Route::Excluded };
     match links.below(slot.node) {
         // Nodes learn of an exit at different times, and must agree on whether the parent takes part.
         0 if slot.node != links.node() => Route::Parent,

@@ -128,7 +128,6 @@ impl Server<'_> {
             | ReplyState::Lookup { .. }
             | ReplyState::NodeAttr(_)
             | ReplyState::Get { .. }
-            | ReplyState::Gather(_)
             | ReplyState::Ready(_) => return,
         }
         let warning = self.jobs[job.index()].fence_warning;
@@ -136,6 +135,10 @@ impl Server<'_> {
             self.schedule(now, warning);
         }
         self.check_for_lost(now, job);
+        #[cfg(feature = "pmix")]
+        if let ReplyState::GroupFence { group, .. } = state {
+            self.check_others_for_lost(now, job, group);
+        }
     }
 
     #[cold]
@@ -231,7 +234,7 @@ impl Server<'_> {
             {
                 return self.upcall(requester, command.op(), frame);
             }
-            Command::Publish { name, port } => self.publish(requester, name, port)?,
+            Command::Publish { name, port, once } => self.publish(requester, name, port, once)?,
             Command::Unpublish { name } => self.unpublish(name)?,
             Command::Lookup { name, wait } => return self.lookup(now, requester, name, wait),
             Command::Spawn(spawn) => return self.spawn(requester, &spawn, frame),

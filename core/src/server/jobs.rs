@@ -124,8 +124,6 @@ impl Server<'_> {
             Some(cause) if cleanup && !aborted => self.end_job(job, cause),
             Some(_) => {
                 self.ranks[index].dead = true;
-                #[cfg(feature = "pmix")]
-                self.end_gathers(job);
                 self.exclude(job, rank);
             }
             None if cleanup => self.check_for_lost(now, job),
@@ -171,7 +169,9 @@ impl Server<'_> {
             self.drop_events_of(job);
         }
         self.modex.forget(self.jobs[job.index()].slots());
-        self.groups.forget(job);
+        #[cfg(feature = "pmix")]
+        self.end_groups_with(job);
+        self.groups.forget(&self.jobs[job.index()].slots());
         self.psets.forget(job);
         self.connections.forget(job);
         self.names.forget(self.jobs[job.index()].spaces);

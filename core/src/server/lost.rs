@@ -37,9 +37,9 @@ impl Server<'_> {
         }
         self.check_fence(job);
         self.check_ring(job);
-        let Server { jobs, ranks, links, groups, .. } = self;
-        groups.exclude(job, rank.0, |rank| route(&jobs[job.index()], ranks, links, rank));
-        while let Some(group) = self.groups.complete(job) {
+        let Server { ranks, links, groups, .. } = self;
+        groups.exclude(slot as u32, |slot| route(ranks, links, slot));
+        while let Some(group) = self.groups.complete() {
             self.check_group(job, group);
         }
     }
@@ -93,8 +93,12 @@ impl Server<'_> {
         };
         let absent = (0..).zip(ranks).find(|(_, rank)| missed(rank) && lost(rank).is_some());
         let absent = absent.map(|(rank, _)| rank);
-        let is_lost = |rank: u32| ranks.get(rank as usize).is_some_and(|rank| lost(rank).is_some());
-        if let Some(rank) = absent.or_else(|| self.groups.waiting_for(job, is_lost))
+        let rank_of = |slot: u32| slot.checked_sub(state.first);
+        let is_lost = |slot: u32| {
+            let rank = rank_of(slot).and_then(|rank| ranks.get(rank as usize));
+            rank.is_some_and(|rank| lost(rank).is_some())
+        };
+        if let Some(rank) = absent.or_else(|| rank_of(self.groups.waiting_for(is_lost)?))
             && let Some(exit) = ranks.get(rank as usize).and_then(lost)
         {
             self.end_job(job, Cause::Absent { rank: Rank(rank), exit });

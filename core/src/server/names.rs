@@ -15,9 +15,19 @@ impl Server<'_> {
         requester: Requester,
         name: Text<'_>,
         port: Text<'_>,
+        once: bool,
     ) -> Result<Response, Refusal> {
         let owner = self.jobs[requester.job.index()].spaces;
         let published = self.names.publish(owner, name.parts(), port.parts())?;
+        #[cfg(feature = "pmix")]
+        {
+            self.names.describe(published, requester.rank, once);
+            if self.names.is_awaited(published) {
+                self.names.take(published);
+            }
+        }
+        #[cfg(not(feature = "pmix"))]
+        let _ = once;
         self.answer_lookups(published);
         Ok(Response::Done(Op::Publish))
     }
@@ -43,6 +53,8 @@ impl Server<'_> {
         wait: Option<u32>,
     ) -> Result<ReplyState, Refusal> {
         if let Some(published) = self.names.lookup(name.parts()) {
+            #[cfg(feature = "pmix")]
+            self.names.take(published);
             return Ok(ReplyState::Ready(Response::Port(published)));
         }
         let wait = wait.map_or(self.jobs[requester.job.index()].lookup_wait, u64::from);

@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
 use crate::limits::PEER_MESSAGE_MAX;
 use crate::peer::links::Link;
-use crate::peer::message::{self, ExitReport, Head, Item, JobRef, RecordKind, Writer};
+use crate::peer::message::{self, ExitReport, Head, Item, JobRef, MemberSet, RecordKind, Writer};
 use crate::state::{Job, RankPhase};
 use crate::store::log::Record;
 use crate::tables::kvs::{Kind, Owner};
@@ -79,10 +79,9 @@ impl Server<'_> {
             Head::Release { job: whose, at: collective, collects }
         };
         let mut writer = Writer::new(buf, head)?;
-        if let Some(group) = group
-            && !writer.push_set(self.groups.members(group))
-        {
-            return None;
+        if let Some(group) = group {
+            // A buffer of `Limits::output_max` bytes holds the members of any group.
+            self.push_members(&mut writer, group, up)?;
         }
         let len = writer.finish().len();
         if let Some(tracker) = self.tracker_mut(job, collective, group) {
@@ -92,6 +91,27 @@ impl Server<'_> {
             self.groups.free_if_sent(group);
         }
         Some(len)
+    }
+
+    /// Appends the outcome of a group to its release, and its members.
+    fn push_members(&self, writer: &mut Writer<'_>, at: u32, up: bool) -> Option<()> {
+        if !up {
+            writer.push(&self.groups.get(at)?.outcome).then_some(())?;
+        }
+        let living = (0u32..).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty());
+        for (id, job) in living.filter(|(_, job)| self.groups.has_member_in(at, &job.slots())) {
+            let is_member = |&rank: &u32| self.groups.has_member(at, job.first + rank);
+            let members = (0..job.size).filter(is_member);
+            writer.push_members(job.reference(JobId(id)), members).then_some(())?;
+        }
+        Some(())
+    }
+
+    /// Returns whether all jobs of the members in a message are registered.
+    pub(super) fn are_current(&self, body: &[u8]) -> Result<bool, Fault> {
+        message::parts::<MemberSet<'_>>(body)
+            .try_fold(true, |all, set| set.map(|set| all && self.is_current(set.job)))
+            .ok_or(Fault::BadPeer)
     }
 
     /// Writes records from the cursor of a link up to `due`, as many as fit into one message. Returns `None` without

@@ -154,10 +154,12 @@ impl Server<'_> {
     fn emit_stalled_group<'b>(&mut self, at: u32, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let group = self.groups.get(at)?;
         let (job, arrived, size) = (group.job?, group.fence.arrived, group.needed);
-        let ranks = &self.ranks[self.jobs[job.index()].slots()];
+        let slots = self.jobs[job.index()].slots();
         let here = self.links.node();
         let waited = |slot: &RankSlot| !slot.excluded && slot.node == here;
-        let missing = self.groups.missing(at).filter(|&rank| waited(&ranks[rank as usize]));
+        let missing = self.groups.missing(at).map(|slot| slot as usize);
+        let missing = missing.filter(|slot| slots.contains(slot) && waited(&self.ranks[*slot]));
+        let missing = missing.map(|slot| (slot - slots.start) as u32);
         let missing = name_ranks(missing, buf.get_mut(..LIST_MAX)?);
         Some(Output::StalledFence { job, arrived, size, missing })
     }
@@ -292,6 +294,7 @@ impl Server<'_> {
             | Response::Status(_)
             | Response::JobInfo
             | Response::JobData(_)
+            | Response::RankData(..)
             | Response::Group { .. }
             | Response::Psets { .. }
             | Response::Commit { .. }
@@ -395,6 +398,7 @@ impl Response {
             | Response::Status(_)
             | Response::JobInfo
             | Response::JobData(_)
+            | Response::RankData(..)
             | Response::Group { .. }
             | Response::Psets { .. }
             | Response::Commit { .. }

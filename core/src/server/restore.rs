@@ -237,17 +237,19 @@ impl<'s> Server<'s> {
             ReplyState::Fence => waits_as(&|_, _, rank| rank.in_fence),
             ReplyState::Ring => waits_as(&|_, _, rank| rank.ring.is_some()),
             ReplyState::GroupFence { group, tag } => waits_as(&|job, rank, _| {
-                let ours = |it: &Group| it.job == Some(job) && it.tag == tag;
-                self.groups.get(group).is_some_and(ours) && self.groups.has_arrived(group, rank.0)
+                let arrived = |slot: usize| self.groups.has_arrived(group, slot as u32);
+                self.groups.get(group).is_some_and(|it| it.tag == tag)
+                    && self.jobs[job.index()].slot(rank).is_some_and(arrived)
             }),
             ReplyState::NodeAttr(wanted_record) => {
                 log.holds(wanted_record) && self.kvs.record(wanted_record).is_some_and(|record| record.wanted)
             }
             ReplyState::Lookup { at, .. } => self.names.is_known(at),
-            // The hash of its members is not checked. Without them, it never completes.
-            ReplyState::Gather(_) => cfg!(feature = "pmix"),
             ReplyState::Get { job, .. } | ReplyState::Ready(Response::JobData(job)) => {
                 job.0 < self.limits.jobs
+            }
+            ReplyState::Ready(Response::RankData(job, rank)) => {
+                self.job(job).is_ok_and(|job| job.slot(rank).is_some())
             }
             ReplyState::Ready(Response::Commit { job, record, .. }) => {
                 job.0 < self.limits.jobs && log.holds(record)
@@ -271,10 +273,14 @@ impl<'s> Server<'s> {
         let (slots, _) = self.groups.state();
         match slots[at as usize].job {
             None => slots[at as usize] == Group::default(),
-            Some(job) => self.job(job).is_ok_and(|job| {
-                let excluded = |rank| job.slot(Rank(rank)).is_some_and(|slot| self.ranks[slot].excluded);
-                self.groups.is_sound(at, job.size, excluded)
-            }),
+            Some(job) => {
+                let living = |slot: usize| self.jobs.iter().any(|job| job.slots().contains(&slot));
+                let excluded = |slot: u32| {
+                    let rank = self.ranks.get(slot as usize).filter(|_| living(slot as usize))?;
+                    Some(rank.excluded)
+                };
+                self.job(job).is_ok() && self.groups.is_sound(at, excluded)
+            }
         }
     }
 

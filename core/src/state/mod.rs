@@ -9,5 +9,3 @@ pub(crate) use conn::Dialect;
 pub(crate) use conn::{Conn, Phase};
 pub(crate) use job::{Aborted, Job, RankPhase, RankSlot, RingPart};
 pub(crate) use reply::{Attr, PendingReply, ReplyState, Response};
-#[cfg(feature = "pmix")]
-pub(crate) use reply::{Gather, Gathering};

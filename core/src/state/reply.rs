@@ -45,8 +45,6 @@ pub(crate) enum ReplyState {
     },
     /// Waits for the ring to complete.
     Ring,
-    /// Waits for the other processes of a PMIx collective.
-    Gather(Gather),
     /// Waits for a PMIx rank to put a key.
     Get {
         /// Job of the rank.
@@ -62,32 +60,6 @@ pub(crate) enum ReplyState {
     Upcall(Op, UpcallId),
     /// Ready to be sent.
     Ready(Response),
-}
-
-/// PMIx collective of explicit processes. All its members have an equal one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Gather {
-    /// Its kind.
-    pub(crate) kind: Gathering,
-    /// Two hashes of its kind, its name and its members.
-    pub(crate) id: [u32; 2],
-    /// Number of members.
-    pub(crate) needed: u32,
-}
-
-/// Kind of a PMIx collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Gathering {
-    /// Fence.
-    Fence,
-    /// Connection of the members' jobs.
-    Connect,
-    /// Disconnection of the members' jobs.
-    Disconnect,
-    /// Construction of a group.
-    Construct,
-    /// Destruction of a group.
-    Destruct,
 }
 
 /// Reply in terms of the server's state.
@@ -146,6 +118,8 @@ pub(crate) enum Response {
     JobInfo,
     /// Data about a job for PMIx.
     JobData(JobId),
+    /// Data about a rank that the server provides, for PMIx.
+    RankData(JobId, Rank),
     /// Members of a new PMIx group, if the client's library reads them, and its context id.
     Group {
         /// Context id.

@@ -1,7 +1,10 @@
-//! Fences of whole jobs, and barriers of groups of ranks.
+//! Fences of whole jobs, and collectives of groups of ranks.
 //!
-//! A job's own fence is a [`Fence`] in the job's slot. Group barriers are [`Groups`], which also store the members.
+//! A job's own fence is a [`Fence`] in the job's slot. Those of groups are [`Groups`], which also store the members, as
+//! numbers of rank slots. A group may have members of several jobs.
 //! Both count arrivals. The server checks which ranks may arrive, and sends the releases.
+
+use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -63,12 +66,32 @@ impl Fence {
     }
 }
 
-/// Slot of a barrier of a group of one job's ranks.
+/// Collective of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GroupKind {
+    /// Group barrier of PMI-1.
+    #[default]
+    Barrier,
+    /// Fence of PMIx.
+    Fence,
+    /// Connection of the members' jobs by PMIx.
+    Connect,
+    /// Disconnection of the members' jobs by PMIx.
+    Disconnect,
+    /// Construction of a PMIx group.
+    Construct,
+    /// Destruction of a PMIx group.
+    Destruct,
+}
+
+/// Slot of a collective of a group of ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Group {
-    /// Job of the ranks. `None` marks a free slot.
+    /// Job of a member. `None` marks a free slot.
     pub(crate) job: Option<JobId>,
-    /// Tag of the client, which distinguishes barriers of the same members.
+    /// Its kind.
+    pub(crate) kind: GroupKind,
+    /// Tag of a PMI client, or hash of a PMIx group's name. It distinguishes collectives of the same members.
     pub(crate) tag: u32,
     /// Number of local arrivals needed.
     pub(crate) needed: u32,
@@ -80,14 +103,17 @@ pub(crate) struct Group {
     pub(crate) has_others: bool,
     /// Progress on other nodes.
     pub(crate) tracker: Tracker,
-    /// Whether the barrier is complete. The slot stays in use until the release has been sent to all children.
+    /// Whether the collective is complete. The slot stays in use until the release has been sent to all children.
     pub(crate) released: bool,
+    /// Outcome of a complete PMIx collective: the context id of a new group, or 1. 0 if it has failed.
+    pub(crate) outcome: u32,
 }
 
 impl Group {
     /// Unused slot.
     pub(crate) const EMPTY: Group = Group {
         job: None,
+        kind: GroupKind::Barrier,
         tag: 0,
         needed: 0,
         fence: Fence::NONE,
@@ -95,6 +121,7 @@ impl Group {
         has_others: false,
         tracker: Tracker::NONE,
         released: false,
+        outcome: 0,
     };
 
     /// Returns whether ranks still wait.
@@ -120,7 +147,7 @@ pub(crate) enum Route {
     Excluded,
 }
 
-/// Group barriers of a server. Each has two sets of ranks: members, and arrived ranks.
+/// Groups of a server. Each has two sets of rank slots: members, and arrived ranks.
 #[derive(Debug)]
 pub(crate) struct Groups<'s> {
     slots: &'s mut [Group],
@@ -144,36 +171,32 @@ impl<'s> Groups<'s> {
         Some(Groups { slots, sets, words: bits::words(ranks) })
     }
 
-    /// Counts the arrival of `rank` in the barrier of these members and this tag, which begins with its first arrival.
-    /// Returns the group.
+    /// Counts the arrival of a rank of `job` in the collective of these members, of this kind and with this tag. The
+    /// collective begins with its first arrival. Returns the group.
     ///
     /// `way` returns the route of a rank.
     ///
     /// # Errors
-    /// [`Refusal::BadGroup`] when a member is not a rank of the job or `rank` is not a member,
-    /// [`Refusal::InFence`] when it has arrived already, [`Refusal::Full`] when there are too many groups.
-    /// Nothing is changed then.
-    #[allow(clippy::too_many_arguments, reason = "one call, all of it the question")]
+    /// [`Refusal::BadGroup`] when a member is `None` or the rank is not a member, [`Refusal::InFence`] when it has arrived
+    /// already, [`Refusal::Full`] when there are too many groups. Nothing is changed then.
     pub(crate) fn arrive(
         &mut self,
-        job: JobId,
-        size: u32,
-        members: impl Iterator<Item = u32>,
-        tag: u32,
-        rank: u32,
+        (job, slot): (JobId, u32),
+        members: impl Iterator<Item = Option<usize>>,
+        what: (GroupKind, u32),
         way: impl Fn(u32) -> Route,
         now: Time,
     ) -> Result<u32, Refusal> {
-        self.consider(size, members)?;
-        if !bits::contains(self.candidate(), rank) {
+        self.consider(members)?;
+        if !bits::contains(self.candidate(), slot) {
             return Err(Refusal::BadGroup);
         }
-        let at = match self.find(job, tag) {
-            Some(at) if bits::contains(self.set(at, 1), rank) => return Err(Refusal::InFence),
+        let at = match self.find(what) {
+            Some(at) if bits::contains(self.set(at, 1), slot) => return Err(Refusal::InFence),
             Some(at) => at,
-            None => self.start(job, tag, way)?,
+            None => self.start(job, what, way)?,
         };
-        bits::insert(self.set_mut(at, 1), rank);
+        bits::insert(self.set_mut(at, 1), slot);
         self.slots[at].fence.arrive(now);
         Ok(at as u32)
     }
@@ -184,18 +207,16 @@ impl<'s> Groups<'s> {
     /// As of [`Groups::arrive`]. Nothing is changed then.
     pub(crate) fn arrive_below(
         &mut self,
-        job: JobId,
-        size: u32,
-        members: impl Iterator<Item = u32>,
-        tag: u32,
-        link: u64,
+        (job, link): (JobId, u64),
+        members: impl Iterator<Item = Option<usize>>,
+        what: (GroupKind, u32),
         way: impl Fn(u32) -> Route,
     ) -> Result<u32, Refusal> {
-        self.consider(size, members)?;
-        let at = match self.find(job, tag) {
+        self.consider(members)?;
+        let at = match self.find(what) {
             Some(at) if self.slots[at].tracker.arrived & link != 0 => return Err(Refusal::InFence),
             Some(at) => at,
-            None => self.start(job, tag, way)?,
+            None => self.start(job, what, way)?,
         };
         self.slots[at].tracker.arrived |= link;
         Ok(at as u32)
@@ -214,44 +235,45 @@ impl<'s> Groups<'s> {
     /// [`Refusal::BadGroup`] when there is none.
     pub(crate) fn find_awaiting_release(
         &mut self,
-        job: JobId,
-        size: u32,
-        members: impl Iterator<Item = u32>,
-        tag: u32,
+        members: impl Iterator<Item = Option<usize>>,
+        what: (GroupKind, u32),
     ) -> Result<u32, Refusal> {
-        self.consider(size, members)?;
-        let at = self.find(job, tag).filter(|&at| self.slots[at].tracker.fan_in == FanIn::Sent);
+        self.consider(members)?;
+        let at = self.find(what).filter(|&at| self.slots[at].tracker.fan_in == FanIn::Sent);
         at.map(|at| at as u32).ok_or(Refusal::BadGroup)
     }
 
     /// Stores these members as the candidate set.
-    fn consider(&mut self, size: u32, members: impl Iterator<Item = u32>) -> Result<(), Refusal> {
+    fn consider(&mut self, members: impl Iterator<Item = Option<usize>>) -> Result<(), Refusal> {
         self.candidate().fill(0);
         for member in members {
-            if member >= size {
-                return Err(Refusal::BadGroup);
-            }
-            bits::insert(self.candidate(), member);
+            let member = member.ok_or(Refusal::BadGroup)?;
+            bits::insert(self.candidate(), member as u32);
         }
         Ok(())
     }
 
-    fn find(&self, job: JobId, tag: u32) -> Option<usize> {
+    fn find(&self, (kind, tag): (GroupKind, u32)) -> Option<usize> {
         let candidate = &self.sets[..self.words];
         (0..self.slots.len()).find(|&at| {
             let slot = &self.slots[at];
-            slot.is_open() && slot.job == Some(job) && slot.tag == tag && self.set(at, 0) == candidate
+            slot.is_open() && (slot.kind, slot.tag) == (kind, tag) && self.set(at, 0) == candidate
         })
     }
 
-    fn start(&mut self, job: JobId, tag: u32, way: impl Fn(u32) -> Route) -> Result<usize, Refusal> {
+    fn start(
+        &mut self,
+        job: JobId,
+        (kind, tag): (GroupKind, u32),
+        way: impl Fn(u32) -> Route,
+    ) -> Result<usize, Refusal> {
         let full = Refusal::Full(Limit::Groups, self.slots.len() as u32);
         let at = self.slots.iter().position(|slot| slot.job.is_none()).ok_or(full)?;
         let (candidate, sets) = self.sets.split_at_mut(self.words);
         let (members, arrived) = sets[2 * at * self.words..][..2 * self.words].split_at_mut(self.words);
         members.copy_from_slice(candidate);
         arrived.fill(0);
-        self.slots[at] = Group { job: Some(job), tag, ..Group::default() };
+        self.slots[at] = Group { job: Some(job), kind, tag, ..Group::default() };
         self.count(at, way);
         Ok(at)
     }
@@ -284,12 +306,9 @@ impl<'s> Groups<'s> {
     }
 
     /// Excludes a rank that has exited. Groups do not wait for it.
-    pub(crate) fn exclude(&mut self, job: JobId, rank: u32, way: impl Fn(u32) -> Route) {
+    pub(crate) fn exclude(&mut self, slot: u32, way: impl Fn(u32) -> Route) {
         for at in 0..self.slots.len() {
-            if self.slots[at].is_open()
-                && self.slots[at].job == Some(job)
-                && bits::contains(self.set(at, 0), rank)
-            {
+            if self.slots[at].is_open() && bits::contains(self.set(at, 0), slot) {
                 self.count(at, &way);
             }
         }
@@ -300,10 +319,9 @@ impl<'s> Groups<'s> {
         self.get(at).is_some_and(Group::is_complete)
     }
 
-    /// Returns a group of the job that is complete in this subtree.
-    pub(crate) fn complete(&self, job: JobId) -> Option<u32> {
-        let complete = |slot: &Group| slot.job == Some(job) && slot.is_complete();
-        (0u32..).zip(&*self.slots).find_map(|(at, slot)| complete(slot).then_some(at))
+    /// Returns a group that is complete in this subtree.
+    pub(crate) fn complete(&self) -> Option<u32> {
+        (0u32..).zip(&*self.slots).find_map(|(at, slot)| slot.is_complete().then_some(at))
     }
 
     /// Returns the group whose message for `link` comes next, and the length of the log that precedes it.
@@ -313,19 +331,15 @@ impl<'s> Groups<'s> {
         first.map(|(log, at)| (at, log))
     }
 
-    /// Returns the members of a group as a set.
-    pub(crate) fn members(&self, at: u32) -> &[u32] {
-        self.set(at as usize, 0)
-    }
-
     /// Returns the progress of a group on other nodes.
     pub(crate) fn tracker_mut(&mut self, at: u32) -> Option<&mut Tracker> {
         self.slots.get_mut(at as usize).map(|slot| &mut slot.tracker)
     }
 
     /// Releases a group. Children receive `log` bytes of the log before the release.
-    pub(crate) fn release(&mut self, at: u32, log: u32) {
+    pub(crate) fn release(&mut self, at: u32, outcome: u32, log: u32) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        slot.outcome = outcome;
         slot.tracker.fan_out = slot.tracker.arrived;
         slot.tracker.fan_out_log = slot.tracker.preceding(log);
         slot.fence = Fence::default();
@@ -342,15 +356,20 @@ impl<'s> Groups<'s> {
     }
 
     /// Returns whether a rank is a member of a group.
-    pub(crate) fn has_member(&self, at: u32, rank: u32) -> bool {
-        bits::contains(self.set(at as usize, 0), rank)
+    pub(crate) fn has_member(&self, at: u32, slot: u32) -> bool {
+        bits::contains(self.set(at as usize, 0), slot)
     }
 
-    /// Returns a rank for which `absent` holds and for which a group of the job waits.
-    pub(crate) fn waiting_for(&self, job: JobId, absent: impl Fn(u32) -> bool) -> Option<u32> {
+    /// Returns whether a group has a member in `slots`.
+    pub(crate) fn has_member_in(&self, at: u32, slots: &Range<usize>) -> bool {
+        slots.clone().any(|slot| self.has_member(at, slot as u32))
+    }
+
+    /// Returns a rank for which `absent` holds and for which a group waits.
+    pub(crate) fn waiting_for(&self, absent: impl Fn(u32) -> bool) -> Option<u32> {
         (0..self.slots.len() as u32)
-            .filter(|&at| self.slots[at as usize].is_open() && self.slots[at as usize].job == Some(job))
-            .find_map(|at| self.missing(at).find(|&rank| absent(rank)))
+            .filter(|&at| self.slots[at as usize].is_open())
+            .find_map(|at| self.missing(at).find(|&slot| absent(slot)))
     }
 
     /// Marks stalled groups. Returns when the next one will be stalled. `limit` gives the limit of a job in
@@ -367,9 +386,13 @@ impl<'s> Groups<'s> {
         Some(at as u32)
     }
 
-    /// Drops all barriers of a job.
-    pub(crate) fn forget(&mut self, job: JobId) {
-        self.slots.iter_mut().filter(|slot| slot.job == Some(job)).for_each(|slot| *slot = Group::default());
+    /// Drops all groups with members in `slots`.
+    pub(crate) fn forget(&mut self, slots: &Range<usize>) {
+        for at in 0..self.slots.len() {
+            if self.slots[at].job.is_some() && self.has_member_in(at as u32, slots) {
+                self.slots[at] = Group::default();
+            }
+        }
     }
 
     /// Returns the slots and their sets for a snapshot.
@@ -383,18 +406,18 @@ impl<'s> Groups<'s> {
         (self.slots, &mut self.sets[self.words..])
     }
 
-    /// Returns whether a group read from a snapshot is consistent with a job of `size` ranks.
-    pub(crate) fn is_sound(&self, at: u32, size: u32, excluded: impl Fn(u32) -> bool) -> bool {
+    /// Returns whether a group read from a snapshot is consistent. `excluded` returns `None` for slots without a rank.
+    pub(crate) fn is_sound(&self, at: u32, excluded: impl Fn(u32) -> Option<bool>) -> bool {
         let (members, arrived) = (self.set(at as usize, 0), self.set(at as usize, 1));
         let joined = |rank: u32| bits::contains(arrived, rank);
         self.get(at).is_some_and(|slot| {
             slot.tracker.is_single_node()
                 && (slot.children, slot.has_others, slot.released) == (0, false, false)
-                && bits::iter(members).all(|member| member < size)
+                && bits::iter(members).all(|member| excluded(member).is_some())
                 && bits::iter(arrived).all(|rank| bits::contains(members, rank))
                 && slot.fence.arrived == bits::count(arrived)
                 && slot.needed as usize
-                    == bits::iter(members).filter(|&it| joined(it) || !excluded(it)).count()
+                    == bits::iter(members).filter(|&it| joined(it) || excluded(it) == Some(false)).count()
         })
     }
 
@@ -425,7 +448,8 @@ mod tests {
     const JOB: JobId = JobId(0);
 
     fn arrive(groups: &mut Groups<'_>, members: &[u32], tag: u32, rank: u32) -> Result<u32, Refusal> {
-        groups.arrive(JOB, 8, members.iter().copied(), tag, rank, |_| Route::Local, Time(0))
+        let members = members.iter().map(|&member| (member < 8).then_some(member as usize));
+        groups.arrive((JOB, rank), members, (GroupKind::Barrier, tag), |_| Route::Local, Time(0))
     }
 
     #[test]
@@ -440,7 +464,7 @@ mod tests {
         assert_eq!(arrive(&mut groups, &[1, 0], 0, 0), Err(Refusal::InFence));
         assert_eq!(arrive(&mut groups, &[1, 0], 0, 1), Ok(first));
         assert!(groups.is_complete(first) && !groups.is_complete(wider));
-        groups.release(first, 0);
+        groups.release(first, 1, 0);
         assert_eq!(arrive(&mut groups, &[3], 9, 3), Ok(first), "its place is free again");
         assert!(groups.is_complete(first));
     }
@@ -462,15 +486,15 @@ mod tests {
         let gone = |gone: u32| {
             move |rank: u32| if rank == 1 || rank == gone { Route::Excluded } else { Route::Local }
         };
-        groups.exclude(JOB, 1, gone(1));
-        assert_eq!(groups.complete(JOB), None);
+        groups.exclude(1, gone(1));
+        assert_eq!(groups.complete(), None);
         assert_eq!(groups.missing(0).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(groups.waiting_for(JOB, |rank| rank == 2), Some(2));
-        groups.exclude(JOB, 2, gone(2));
-        assert_eq!(groups.complete(JOB), Some(0));
-        let later = groups
-            .arrive(JOB, 8, 3..6, 0, 3, |rank| if rank > 3 { Route::Excluded } else { Route::Local }, Time(0))
-            .unwrap();
+        assert_eq!(groups.waiting_for(|rank| rank == 2), Some(2));
+        groups.exclude(2, gone(2));
+        assert_eq!(groups.complete(), Some(0));
+        let way = |rank| if rank > 3 { Route::Excluded } else { Route::Local };
+        let what = (GroupKind::Barrier, 0);
+        let later = groups.arrive((JOB, 3), (3..6).map(Some), what, way, Time(0)).unwrap();
         assert!(groups.is_complete(later));
     }
 
@@ -484,24 +508,26 @@ mod tests {
             3 => Route::Child(0b100),
             _ => Route::Parent,
         };
-        let at = groups.arrive_below(JOB, 8, 0..5, 4, 0b10, way).unwrap();
+        let members = || (0..5).map(Some);
+        let what = (GroupKind::Barrier, 4);
+        let at = groups.arrive_below((JOB, 0b10), members(), what, way).unwrap();
         groups.collect(at, true);
-        assert_eq!(groups.arrive_below(JOB, 8, 0..5, 4, 0b10, way), Err(Refusal::InFence));
-        assert_eq!(groups.arrive(JOB, 8, 0..5, 4, 0, way, Time(0)), Ok(at));
-        assert_eq!(groups.complete(JOB), None);
+        assert_eq!(groups.arrive_below((JOB, 0b10), members(), what, way), Err(Refusal::InFence));
+        assert_eq!(groups.arrive((JOB, 0), members(), what, way, Time(0)), Ok(at));
+        assert_eq!(groups.complete(), None);
         let dead = |rank: u32| if rank == 3 { Route::Excluded } else { way(rank) };
-        groups.exclude(JOB, 3, dead);
-        assert_eq!((groups.complete(JOB), groups.get(at).unwrap().has_others), (Some(at), true));
+        groups.exclude(3, dead);
+        assert_eq!((groups.complete(), groups.get(at).unwrap().has_others), (Some(at), true));
         assert_eq!(
-            groups.find_awaiting_release(JOB, 8, 0..5, 4),
+            groups.find_awaiting_release(members(), what),
             Err(Refusal::BadGroup),
             "the parent does not know yet"
         );
         groups.tracker_mut(at).unwrap().fan_in = FanIn::Pending(40);
         assert_eq!((groups.next_pending(1, true), groups.next_pending(0b10, false)), (Some((at, 40)), None));
         groups.tracker_mut(at).unwrap().mark_sent(1, true);
-        assert_eq!(groups.find_awaiting_release(JOB, 8, 0..5, 4), Ok(at));
-        groups.release(at, 50);
+        assert_eq!(groups.find_awaiting_release(members(), what), Ok(at));
+        groups.release(at, 1, 50);
         assert_eq!((groups.next_pending(1, true), groups.next_pending(0b10, false)), (None, Some((at, 50))));
         groups.tracker_mut(at).unwrap().mark_sent(0b10, false);
         groups.free_if_sent(at);

@@ -32,6 +32,29 @@ impl<'s> Modex<'s> {
         Some(Modex { sets, words: bits::words(ranks) })
     }
 
+    /// Forgets the ranks of a job.
+    pub(crate) fn forget(&mut self, slots: Range<usize>) {
+        let words = self.words.max(1);
+        for set in self.sets.chunks_mut(words) {
+            for slot in slots.clone() {
+                bits::remove(set, slot as u32);
+            }
+        }
+    }
+
+    /// Returns the sets for restoring a snapshot.
+    pub(crate) fn state_mut(&mut self) -> &mut [u32] {
+        self.sets
+    }
+
+    /// Returns the sets for a snapshot.
+    pub(crate) fn state(&self) -> &[u32] {
+        self.sets
+    }
+}
+
+#[cfg(feature = "pmix")]
+impl Modex<'_> {
     /// Returns the place of a set of a link: the ranks asked for if `which` is 0, the pending ones if it is 1.
     fn range(&self, link: usize, which: usize) -> Range<usize> {
         let start = (2 * link + which) * self.words;
@@ -67,26 +90,6 @@ impl<'s> Modex<'s> {
         let slot = bits::iter(self.set(link, 1)).next()?;
         bits::remove(self.set_mut(link, 1), slot);
         Some(slot)
-    }
-
-    /// Forgets the ranks of a job.
-    pub(crate) fn forget(&mut self, slots: Range<usize>) {
-        let words = self.words.max(1);
-        for set in self.sets.chunks_mut(words) {
-            for slot in slots.clone() {
-                bits::remove(set, slot as u32);
-            }
-        }
-    }
-
-    /// Returns the sets for restoring a snapshot.
-    pub(crate) fn state_mut(&mut self) -> &mut [u32] {
-        self.sets
-    }
-
-    /// Returns the sets for a snapshot.
-    pub(crate) fn state(&self) -> &[u32] {
-        self.sets
     }
 }
 

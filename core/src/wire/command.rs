@@ -116,6 +116,8 @@ pub enum Command<'a> {
         name: Text<'a>,
         /// Port that look-ups return.
         port: Text<'a>,
+        /// PMI-2 `once`: whether the first look-up withdraws the name. Only PMIx clients of hydrant's servers use it.
+        once: bool,
     },
     /// `unpublish_name`, `name-unpublish`
     Unpublish {

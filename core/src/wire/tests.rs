@@ -253,7 +253,7 @@ fn command<'a>(
         13 => Command::PutNodeAttr { key: a, value: b },
         14 => Command::GetNodeAttr { key: a, wait: parts.flags[0] },
         15 => Command::GetJobAttr { key: a },
-        16 => Command::Publish { name: a, port: b },
+        16 => Command::Publish { name: a, port: b, once: parts.flags[0] },
         17 => Command::Unpublish { name: a },
         18 => Command::Lookup { name: a, wait: parts.flags[0].then_some(m) },
         19 => Command::Connect { jobid: a },
@@ -328,7 +328,10 @@ fn check_command(command: Command<'_>, protocol: Protocol) {
             let only_v2 =
                 matches!(command.op(), Op::FullInit | Op::PutNodeAttr | Op::GetNodeAttr | Op::GetJobAttr)
                     || matches!(command.op(), Op::Connect | Op::Disconnect | Op::Ring)
-                    || matches!(command, Command::Lookup { wait: Some(_), .. })
+                    || matches!(
+                        command,
+                        Command::Lookup { wait: Some(_), .. } | Command::Publish { once: true, .. }
+                    )
                     || is_pset(command.op());
             assert!(if protocol == Protocol::V1 { only_v2 } else { only_v1 }, "{command:?}");
             return;

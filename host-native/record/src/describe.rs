@@ -2,10 +2,12 @@
 
 use std::fmt::Write;
 
-use hydrant_core::peer::message::{self, Collective, ExitReport, Head, Item, JobRef, RecordKind};
+use hydrant_core::peer::message::{
+    self, Collective, ExitReport, GroupKind, Head, Item, JobRef, MemberSet, RecordKind,
+};
 use hydrant_core::server::{Consumed, Input, JobSpec, Output, Record};
 use hydrant_core::trace::{Cause, Exit};
-use hydrant_core::{Rank, Time};
+use hydrant_core::{JobId, Rank, Time};
 
 /// Describes a record in one line.
 pub fn describe(record: &Record<'_>) -> String {
@@ -181,10 +183,13 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
             text
         }
         Head::Arrive { job: JobRef { job, .. }, at, .. } => {
-            format!("subtree has arrived at {} of job {job}", of_meeting(at, body))
+            format!("subtree has arrived at {}", of_meeting(at, job, body))
         }
         Head::Release { job: JobRef { job, .. }, at, .. } => {
-            format!("all ranks have arrived at {} of job {job}", of_meeting(at, body))
+            // The outcome of a group precedes its members.
+            let group = matches!(at, Collective::Group { .. });
+            let body = message::split_outcome(body).filter(|_| group).map_or(body, |(_, members)| members);
+            format!("all ranks have arrived at {}", of_meeting(at, job, body))
         }
         Head::Get { job: JobRef { job, .. }, rank } => format!("asks for data of rank {rank} of job {job}"),
         Head::Notice { job: JobRef { job, .. }, rank } => {
@@ -200,13 +205,25 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
     }
 }
 
-fn of_meeting(at: Collective, body: &[u8]) -> String {
+fn of_meeting(at: Collective, job: JobId, body: &[u8]) -> String {
     match at {
-        Collective::Fence => "the fence".to_owned(),
-        Collective::Ring => "the ring".to_owned(),
-        Collective::Group(tag) => {
-            let members: Vec<String> = message::members(body).map(|rank| rank.to_string()).collect();
-            format!("barrier {tag} of ranks {}", members.join(","))
+        Collective::Fence => format!("the fence of job {job}"),
+        Collective::Ring => format!("the ring of job {job}"),
+        Collective::Group { kind, tag } => {
+            let sets = message::parts::<MemberSet<'_>>(body).map_while(|set| set);
+            let sets = sets.map(|set| {
+                let ranks: Vec<String> = set.iter().map(|rank| rank.to_string()).collect();
+                format!("ranks {} of job {}", ranks.join(","), set.job.job)
+            });
+            let what = match kind {
+                GroupKind::Barrier => "barrier",
+                GroupKind::Fence => "PMIx fence",
+                GroupKind::Connect => "PMIx connect",
+                GroupKind::Disconnect => "PMIx disconnect",
+                GroupKind::Construct => "construction of PMIx group",
+                GroupKind::Destruct => "destruction of PMIx group",
+            };
+            format!("{what} {tag} of {}", sets.collect::<Vec<_>>().join(" and "))
         }
     }
 }

@@ -76,7 +76,7 @@ fn encode(ask: &Ask, job: Option<&str>, counted: bool, thrid: Option<&str>) -> R
         Ask::PutNodeAttr { .. } => Command::PutNodeAttr { key: ta, value: tb },
         Ask::GetNodeAttr { wait, .. } => Command::GetNodeAttr { key: ta, wait },
         Ask::GetJobAttr { .. } => Command::GetJobAttr { key: ta },
-        Ask::Publish { .. } => Command::Publish { name: ta, port: tb },
+        Ask::Publish { .. } => Command::Publish { name: ta, port: tb, once: false },
         Ask::Unpublish { .. } => Command::Unpublish { name: ta },
         Ask::Lookup { .. } => Command::Lookup { name: ta, wait: None },
         Ask::Spawn { preput, .. } => {

@@ -6,5 +6,6 @@ mod intel;
 mod libpmix;
 mod mpich;
 mod openmpi;
+mod openmpi_nodes;
 mod slurm;
 mod universe;

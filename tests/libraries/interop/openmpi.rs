@@ -11,17 +11,17 @@ use super::dynamic::Folder;
 /// Number of the next folder.
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
 
-const BOTH: [Peer; 2] = [Peer::OpenMpi5, Peer::OpenMpi4];
+pub(super) const BOTH: [Peer; 2] = [Peer::OpenMpi5, Peer::OpenMpi4];
 
 /// Job of a program of `tests/clients`, and a folder for its temporary files.
-struct Launch {
-    job: Job,
-    folder: Folder,
+pub(super) struct Launch {
+    pub(super) job: Job,
+    pub(super) folder: Folder,
 }
 
 impl Launch {
     /// `None` if the peer is missing.
-    fn new(peer: Peer, options: &str) -> Option<Launch> {
+    pub(super) fn new(peer: Peer, options: &str) -> Option<Launch> {
         if !peer.there() {
             return None;
         }
@@ -36,7 +36,7 @@ impl Launch {
         Some(Launch { job, folder })
     }
 
-    fn program(mut self, peer: Peer, name: &str, args: &str) -> Launch {
+    pub(super) fn program(mut self, peer: Peer, name: &str, args: &str) -> Launch {
         self.job = self.job.arg(peer.program(name)).words(args);
         self
     }

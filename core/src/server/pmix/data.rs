@@ -28,6 +28,17 @@ const JOB_KEYS: [&[u8]; 7] = [
     b"pmix.num.nodes",
 ];
 
+/// Keys of [`Server::write_rank_data`].
+const RANK_KEYS: [&[u8]; 7] = [
+    b"pmix.lrank",
+    b"pmix.nrank",
+    b"pmix.appnum",
+    b"pmix.apprank",
+    b"pmix.grank",
+    b"pmix.nodeid",
+    b"pmix.hname",
+];
+
 /// Scope of data for processes of the rank's node.
 const LOCAL: u8 = 1;
 
@@ -150,6 +161,9 @@ impl Server<'_> {
         let node = self.links.node();
         if let Some(found) = self.data_of(node, integers, job, rank, wanted) {
             return Ok(ReplyState::Ready(found));
+        }
+        if key.is_some_and(|key| RANK_KEYS.contains(&key)) {
+            return Ok(ReplyState::Ready(Response::RankData(job, rank)));
         }
         let slot = &self.ranks[index];
         let over = slot.exit.is_some() || slot.phase == RankPhase::Finalized;

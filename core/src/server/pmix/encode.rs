@@ -47,6 +47,7 @@ impl Server<'_> {
             Response::Missing(_) => writer.status(status::NOT_FOUND),
             Response::Port(name) => self.write_published(name, writer),
             Response::Upcall(Op::Spawn, spawn) => self.write_spawned(spawn, writer),
+            Response::Upcall(op, upcall) => self.write_shared(op, upcall, writer),
             Response::Group { context, members } => self.write_group(id, context, members, writer),
             Response::Psets { count } => self.write_psets(id, count, writer),
             Response::PsetMembers(which, _) => self.write_members(id, which, writer),
@@ -62,6 +63,16 @@ impl Server<'_> {
                     writer.single();
                     writer.proc(name, WILDCARD);
                     self.write_job_data(job, writer);
+                });
+            }
+            Response::RankData(job, rank) => {
+                let name = self.jobs[job.index()].name.as_bytes();
+                writer.status(status::SUCCESS);
+                writer.single();
+                writer.blob_of(|writer| {
+                    writer.single();
+                    writer.proc(name, rank.0);
+                    self.write_rank_data(job, rank, writer);
                 });
             }
             Response::Commit { job, rank, record } => {
@@ -103,7 +114,11 @@ impl Server<'_> {
         writer.string(self.jobs[requester.job.index()].name.as_bytes());
         self.write_job_data(requester.job, writer);
         writer.key(b"pmix.pblob", kind::BYTE_OBJECT);
-        writer.blob_of(|writer| self.write_rank_data(requester.job, requester.rank, writer));
+        writer.blob_of(|writer| {
+            writer.single();
+            writer.uint32(requester.rank.0);
+            self.write_rank_data(requester.job, requester.rank, writer);
+        });
     }
 
     /// Writes the attributes of a job.
@@ -142,8 +157,6 @@ impl Server<'_> {
         let ranks = &self.ranks[job.slots().start..index];
         let local = ranks.iter().filter(|other| other.node == node).count();
         let of_program = ranks.iter().filter(|other| other.appnum == appnum).count() as u32;
-        writer.single();
-        writer.uint32(rank.0);
         for key in [b"pmix.lrank", b"pmix.nrank"] {
             writer.key(key, kind::UINT16);
             writer.uint16(u16::try_from(local).unwrap_or(u16::MAX));
@@ -154,6 +167,10 @@ impl Server<'_> {
         writer.key(b"pmix.grank", kind::PROC_RANK);
         writer.uint32(rank.0);
         writer.key_uint32(b"pmix.nodeid", self.host_number(node));
+        if let Some(name) = self.host_name(job, node) {
+            writer.key(b"pmix.hname", kind::STRING);
+            writer.string(name);
+        }
     }
 }
 

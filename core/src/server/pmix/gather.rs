@@ -1,109 +1,128 @@
 //! Collectives of explicit processes of one or several jobs: fences, connections, groups.
-//!
-//! A collective has no slot. Each member waits with a reply that names the collective by a hash of its kind, its name
-//! and its members. The collective is complete when as many replies wait as it has members.
 
 use super::super::Server;
+use super::super::collective::route;
 use super::super::dispatch::Requester;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
-use crate::state::{Gather, Gathering, ReplyState, Response};
+use crate::peer::message::GroupKind;
+use crate::state::{Job, ReplyState, Response};
 use crate::store::log::hash;
-use crate::wire::Text;
-use crate::wire::pmix::{Procs, WILDCARD, Writer, status};
+use crate::time::Time;
+use crate::wire::pmix::{Proc, Procs, WILDCARD, Writer, status};
 
 /// Status of members whose collective cannot complete, because a member has died.
 const LOST_CONNECTION: i32 = -61;
 
 impl Server<'_> {
-    /// A rank arrives in a collective.
+    /// A rank arrives in a collective. Records travel with it if it `collects`.
     pub(super) fn gather(
-        &self,
+        &mut self,
+        now: Time,
         requester: Requester,
-        kind: Gathering,
-        name: &[u8],
+        (kind, name): (GroupKind, &[u8]),
         procs: Procs<'_>,
+        collects: bool,
     ) -> Result<ReplyState, Refusal> {
-        let mut id = [hash(kind as u32, name), hash(!(kind as u32), name)];
-        let (mut needed, mut is_member) = (0u32, false);
-        for proc in procs.iter() {
-            let job = self.named(Text::plain(proc.namespace)).ok_or(Refusal::NoJob)?;
-            let size = self.jobs[job.index()].size;
+        self.check_included(requester)?;
+        let Server { jobs, ranks, links, groups, .. } = self;
+        if !procs.iter().all(|proc| job_of(jobs, proc).is_some()) {
+            return Err(Refusal::NoJob);
+        }
+        let tag = hash(0, name);
+        let members = procs.iter().flat_map(|proc| {
+            let job = job_of(jobs, proc);
             let ranks = match proc.rank {
-                WILDCARD => 0..size,
-                rank if rank < size => rank..rank + 1,
-                _ => return Err(Refusal::BadGroup),
+                WILDCARD => 0..job.map_or(0, |job| job.size),
+                rank => rank..rank.saturating_add(1),
             };
-            for rank in ranks {
-                let member = [job.0.to_le_bytes(), rank.to_le_bytes()];
-                // The order of the members does not matter.
-                for (at, id) in (0u32..).zip(&mut id) {
-                    *id = id.wrapping_add(hash(at, member.as_flattened()));
-                }
-                needed = needed.saturating_add(1);
-                is_member |= (job, Rank(rank)) == (requester.job, requester.rank);
-            }
-        }
-        if !is_member {
-            return Err(Refusal::BadGroup);
-        }
-        Ok(ReplyState::Gather(Gather { kind, id, needed }))
+            ranks.map(move |rank| job?.slot(Rank(rank)))
+        });
+        let who = (requester.job, requester.index as u32);
+        let way = |slot: u32| route(ranks, links, slot);
+        let group = groups.arrive(who, members, (kind, tag), way, now)?;
+        groups.collect(group, collects);
+        Ok(ReplyState::GroupFence { group, tag })
     }
 
-    /// Completes a collective if all members have arrived.
-    pub(super) fn check_gather(&mut self, gather: Gather) {
-        let is_it = |state: ReplyState| state == ReplyState::Gather(gather);
-        let waits = |conn: u32| {
-            let slot = &self.conns[conn as usize];
-            let replies = slot.replies.iter().filter(|reply| is_it(reply.state)).count() as u32;
-            if slot.closing.is_some() { 0 } else { replies }
-        };
-        if (0..self.limits.conns).map(waits).sum::<u32>() < gather.needed {
-            return;
+    /// Returns the outcome of a collective, at the node that completes it.
+    pub(in super::super) fn pmix_outcome(&mut self, at: u32) -> u32 {
+        let Some(group) = self.groups.get(at) else { return 0 };
+        let needs_all = matches!(group.kind, GroupKind::Connect | GroupKind::Construct);
+        let is_dead = |slot: u32| self.ranks[slot as usize].dead && self.groups.has_member(at, slot);
+        if needs_all && (0..self.limits.ranks).any(is_dead) {
+            return 0;
         }
-        let answer = match gather.kind {
-            Gathering::Construct => {
-                self.contexts = self.contexts.wrapping_add(1).max(1);
-                Response::Group { context: self.contexts, members: gather.needed }
-            }
-            _ => Response::Status(status::SUCCESS),
-        };
-        let mut first: Option<JobId> = None;
-        for conn in 0..self.limits.conns {
-            let slot = &mut self.conns[conn as usize];
-            let mut is_member = false;
-            for reply in slot.replies.iter_mut().filter(|reply| is_it(reply.state)) {
-                reply.state = ReplyState::Ready(answer);
-                is_member = true;
-            }
-            let Some(requester) = self.requester(ConnId(conn)).filter(|_| is_member) else { continue };
-            let first = *first.get_or_insert(requester.job);
-            match gather.kind {
-                Gathering::Connect if first != requester.job => {
-                    self.connections.connect(first, requester.job)
-                }
-                Gathering::Disconnect => {
-                    self.connections.disconnect(first, requester.job);
-                }
-                Gathering::Construct => self.ranks[requester.index].group = self.contexts,
-                _ => {}
-            }
-            self.check_ready(ConnId(conn));
-        }
+        if group.kind == GroupKind::Construct { self.next_context() } else { 1 }
     }
 
-    /// Ends the collectives of a job's ranks and of jobs connected to it, because a member may have died.
-    pub(in super::super) fn end_gathers(&mut self, job: JobId) {
-        for conn in 0..self.limits.conns {
-            let Some(of) = self.conns[conn as usize].job else { continue };
-            if !self.connections.connected(of, job) {
+    /// Returns a context id that no node of the run has drawn.
+    fn next_context(&mut self) -> u32 {
+        let nodes = self.links.tree().nodes().max(1);
+        let drawn = self.contexts;
+        self.contexts = drawn.wrapping_add(1);
+        drawn.wrapping_mul(nodes).wrapping_add(self.links.node()).wrapping_add(1).max(1)
+    }
+
+    /// Applies a complete collective to its members. Returns their response.
+    pub(in super::super) fn apply_group(&mut self, at: u32, outcome: u32) -> Response {
+        let Some(kind) = self.groups.get(at).map(|group| group.kind) else {
+            return Response::Status(status::ERROR);
+        };
+        if outcome == 0 {
+            return Response::Status(LOST_CONNECTION);
+        }
+        match kind {
+            GroupKind::Connect | GroupKind::Disconnect => self.relate(at, kind == GroupKind::Connect),
+            GroupKind::Construct => {
+                let mut members = 0;
+                for slot in 0..self.limits.ranks {
+                    if self.groups.has_member(at, slot) {
+                        self.ranks[slot as usize].group = outcome;
+                        members += 1;
+                    }
+                }
+                return Response::Group { context: outcome, members };
+            }
+            GroupKind::Barrier | GroupKind::Fence | GroupKind::Destruct => {}
+        }
+        Response::Status(status::SUCCESS)
+    }
+
+    /// Connects or disconnects the first job of a group and its other jobs.
+    fn relate(&mut self, at: u32, connected: bool) {
+        let mut first = None;
+        for job in (0..self.limits.jobs).map(JobId) {
+            if !self.groups.has_member_in(at, &self.jobs[job.index()].slots()) {
                 continue;
             }
-            let replies = &mut self.conns[conn as usize].replies;
-            for reply in replies.iter_mut().filter(|reply| matches!(reply.state, ReplyState::Gather(_))) {
-                reply.state = ReplyState::Ready(Response::Status(LOST_CONNECTION));
+            match *first.get_or_insert(job) {
+                first if first == job => {}
+                first if connected => self.connections.connect(first, job),
+                first => drop(self.connections.disconnect(first, job)),
             }
-            self.check_ready(ConnId(conn));
+        }
+    }
+
+    /// Ends the other jobs of a group if the group waits for one of their ranks that has exited.
+    pub(in super::super) fn check_others_for_lost(&mut self, now: Time, job: JobId, at: u32) {
+        for other in (0..self.limits.jobs).map(JobId).filter(|&other| other != job) {
+            if self.groups.get(at).is_some()
+                && self.groups.has_member_in(at, &self.jobs[other.index()].slots())
+            {
+                self.check_for_lost(now, other);
+            }
+        }
+    }
+
+    /// Ends the collectives that wait for ranks of a job that is over.
+    pub(in super::super) fn end_groups_with(&mut self, job: JobId) {
+        let slots = self.jobs[job.index()].slots();
+        for at in 0..self.limits.groups {
+            let is_open = self.groups.get(at).is_some_and(|group| !group.released);
+            if is_open && self.groups.has_member_in(at, &slots) {
+                self.respond_to_group(at, Response::Status(LOST_CONNECTION));
+            }
         }
     }
 
@@ -135,4 +154,9 @@ impl Server<'_> {
         writer.single();
         writer.size(context.into());
     }
+}
+
+/// Returns the job of a process.
+fn job_of<'j>(jobs: &'j [Job], proc: Proc<'_>) -> Option<&'j Job> {
+    jobs.iter().find(|job| !job.name.is_empty() && job.name.as_bytes() == proc.namespace)
 }

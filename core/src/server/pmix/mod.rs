@@ -7,6 +7,7 @@ mod gather;
 mod names;
 mod nodes;
 mod query;
+mod shared;
 
 use core::fmt::Write as _;
 
@@ -18,17 +19,16 @@ use super::io::Consumed;
 use crate::fault::{Malformed, Refusal};
 use crate::ids::{ConnId, Rank};
 use crate::limits::{Limit, SPAWN_PROGRAMS_MAX, THRID_MAX};
-use crate::state::{Conn, Dialect, Gathering, PendingReply, Phase, RankPhase, ReplyState, Response};
+use crate::peer::message::GroupKind;
+use crate::state::{Conn, Dialect, PendingReply, Phase, RankPhase, ReplyState, Response};
 use crate::tables::upcalls::Task;
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
-use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Procs, WILDCARD, status};
+use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Procs, status};
 use crate::wire::{Integers, Op, Text};
 
 /// First byte of a PMIx handshake. No PMI message begins with it.
 const HELLO: u8 = 0xff;
-/// Tag of the groups that PMIx fences use. PMI clients count from 0.
-const FENCE_TAG: u32 = 0x504d_4978;
 
 impl Server<'_> {
     /// Returns whether a connection speaks PMIx, or begins to.
@@ -161,9 +161,6 @@ impl Server<'_> {
         debug_assert!(kept.is_ok(), "a tag is shorter than a thread id");
         self.push_reply(conn, thrid, state);
         self.after_command(now, conn, state);
-        if let ReplyState::Gather(gather) = state {
-            self.check_gather(gather);
-        }
         self.push_event(conn);
         self.check_ready(conn);
         Ok(true)
@@ -221,19 +218,30 @@ impl Server<'_> {
                 }
                 done
             }
+            Command::Publish(infos) if self.has_shared_names(requester.job) => {
+                return self.share(requester, &infos);
+            }
+            Command::Lookup(keys, infos) if self.has_shared_names(requester.job) => {
+                return self.lookup_shared(requester, &keys, &infos);
+            }
+            Command::Unpublish(keys, _) if self.has_shared_names(requester.job) => {
+                return self.unshare(requester, &keys);
+            }
             Command::Publish(infos) => self.pmix_publish(requester, integers, &infos)?,
             Command::Lookup(keys, infos) => return self.pmix_lookup(now, &keys, &infos),
             Command::Unpublish(keys, _) => self.pmix_unpublish(&keys)?,
             Command::Spawn { infos, apps } => return self.pmix_spawn(requester, &infos, &apps),
-            Command::Connect(procs, _) => return self.gather(requester, Gathering::Connect, b"", procs),
+            Command::Connect(procs, _) => {
+                return self.gather(now, requester, (GroupKind::Connect, b""), procs, true);
+            }
             Command::Disconnect(procs, _) => {
-                return self.gather(requester, Gathering::Disconnect, b"", procs);
+                return self.gather(now, requester, (GroupKind::Disconnect, b""), procs, false);
             }
             Command::GroupConstruct { name, procs, .. } => {
-                return self.gather(requester, Gathering::Construct, name, procs);
+                return self.gather(now, requester, (GroupKind::Construct, name), procs, true);
             }
             Command::GroupDestruct { name, rest } => {
-                return self.pmix_destruct(requester, integers, name, rest);
+                return self.pmix_destruct(now, requester, integers, name, rest);
             }
             Command::Query(queries) => self.pmix_query(requester, &queries)?,
             // A client that is refused prints the text itself.
@@ -270,7 +278,8 @@ impl Server<'_> {
 
     /// A rank arrives in the end of a group. Requests of libpmix 4 do not name the members, so they do not wait.
     fn pmix_destruct(
-        &self,
+        &mut self,
+        now: Time,
         requester: Requester,
         integers: Integers,
         name: &[u8],
@@ -281,7 +290,7 @@ impl Server<'_> {
             return Ok(ReplyState::Ready(Response::Status(status::SUCCESS)));
         }
         let procs = pmix::Reader::new(integers, rest).procs().ok_or(Refusal::BadField)?;
-        self.gather(requester, Gathering::Destruct, name, procs)
+        self.gather(now, requester, (GroupKind::Destruct, name), procs, false)
     }
 
     /// Ends the job of a rank because of a limit that its client would not report.
@@ -308,11 +317,6 @@ impl Server<'_> {
         if procs.is_whole(job.name.as_bytes()) {
             return self.fence(now, requester, collects);
         }
-        let own = |proc: pmix::Proc<'_>| proc.namespace == job.name.as_bytes() && proc.rank != WILDCARD;
-        if !procs.iter().all(own) {
-            return self.gather(requester, Gathering::Fence, b"", procs);
-        }
-        let members = procs.iter().map(|proc| proc.rank);
-        self.fence_of(now, requester, members, FENCE_TAG, collects)
+        self.gather(now, requester, (GroupKind::Fence, b""), procs, collects)
     }
 }

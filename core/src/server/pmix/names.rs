@@ -31,15 +31,15 @@ impl Server<'_> {
         integers: Integers,
         infos: &Infos<'_>,
     ) -> Result<Response, Refusal> {
-        let persistence = infos.find(b"pmix.persist").and_then(|info| info.as_byte());
-        let data = || infos.iter().filter(|info| !info.key.starts_with(b"pmix."));
+        let data = || data_of(infos);
+        let once = is_once(infos);
         let owner = self.jobs[requester.job.index()].spaces;
         for (done, Info { key, kind, value, .. }) in data().enumerate() {
             let stored = header(integers, kind);
             let published =
                 self.names.publish(owner, [PREFIX, key].into_iter(), [&stored[..], value].into_iter());
             match published {
-                Ok(name) => self.names.describe(name, requester.rank, persistence == Some(FIRST_READ)),
+                Ok(name) => self.names.describe(name, requester.rank, once),
                 Err(why) => {
                     for info in data().take(done) {
                         let withdrawn = self.names.unpublish([PREFIX, info.key].into_iter());
@@ -76,12 +76,10 @@ impl Server<'_> {
             self.names.take(name);
             return Ok(ReplyState::Ready(Response::Port(name)));
         }
-        if !waits(infos) {
+        let wait = wait_of(infos);
+        if wait == 0 {
             return Err(Refusal::NoName);
         }
-        let timeout =
-            infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
-        let wait = timeout.map_or(FOREVER, |seconds| u64::from(seconds) * 1000);
         let at = self.names.wait(name)?;
         self.schedule(now, wait);
         Ok(ReplyState::Lookup { at, until: now.after(wait) })
@@ -201,4 +199,23 @@ fn slots_of(slots: u64) -> impl Iterator<Item = u32> + Clone {
 /// Returns whether the infos of a look-up let it wait for data.
 fn waits(infos: &Infos<'_>) -> bool {
     infos.find(b"pmix.wait").is_some_and(|info| info.as_bool() != Some(false))
+}
+
+/// Returns the data of a publication.
+pub(super) fn data_of<'a>(infos: &Infos<'a>) -> impl Iterator<Item = Info<'a>> + Clone + use<'a> {
+    infos.iter().filter(|info| !info.key.starts_with(b"pmix."))
+}
+
+/// Returns whether the first look-up withdraws the data of a publication.
+pub(super) fn is_once(infos: &Infos<'_>) -> bool {
+    infos.find(b"pmix.persist").and_then(|info| info.as_byte()) == Some(FIRST_READ)
+}
+
+/// Returns how long a look-up waits, in milliseconds.
+pub(super) fn wait_of(infos: &Infos<'_>) -> u64 {
+    if !waits(infos) {
+        return 0;
+    }
+    let timeout = infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
+    timeout.map_or(FOREVER, |seconds| u64::from(seconds) * 1000)
 }

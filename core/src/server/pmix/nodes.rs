@@ -1,5 +1,7 @@
 //! Data of PMIx ranks on other nodes: requests to the node of a rank, and answers.
 
+use heapless::Vec;
+
 use super::super::Server;
 use super::super::peers::REMOTE;
 use super::data::key_of;
@@ -7,12 +9,27 @@ use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
 use crate::peer::links::Link;
 use crate::peer::message::{Head, Item, RecordKind, Writer};
+use crate::state::Job;
 use crate::tables::kvs::Kind;
+use crate::wire::decimal;
+
+/// Name of the job attribute that holds the name of a node's host, without the number of the node.
+const HOST_NAME: &[u8] = b"pmix.hname.";
 
 impl Server<'_> {
     /// Returns the number of a node for clients, which count hosts from 0. The head has no ranks.
     pub(super) fn host_number(&self, node: u32) -> u32 {
         if self.links.are_any() { node.saturating_sub(1) } else { node }
+    }
+
+    /// Returns the name of the host of a node, if the job has an attribute with it.
+    pub(super) fn host_name(&self, job: &Job, node: u32) -> Option<&[u8]> {
+        let mut key: Vec<u8, 32, u8> = Vec::new();
+        for part in [HOST_NAME, decimal(node, &mut [0; 10])] {
+            key.extend_from_slice(part).ok()?;
+        }
+        let record = self.kvs.find((job.spaces, Kind::Job), &key).ok()??;
+        Some(self.kvs.record(record)?.value)
     }
 
     /// Asks the node of a rank for its data. Does nothing if it has been asked, or if the rank is on this node.

@@ -38,7 +38,7 @@ fn the_host_is_asked_in_the_words_of_the_client() {
     assert_eq!(host.events.remove(0), asked(1, 1, Protocol::V1, "cmd=lookup_name service=a;b"));
     host.silent();
     let published = decode_upcall(Protocol::V2, counted.as_bytes()).unwrap();
-    assert_eq!(published, Command::Publish { name: "a;b".into(), port: "p#1".into() });
+    assert_eq!(published, Command::Publish { name: "a;b".into(), port: "p#1".into(), once: false });
     assert_eq!(decode_upcall(Protocol::V2, b"cmd=kvs-fence;"), None);
     // Completion may be in any order.
     host.named(1, 0, b"p#1");

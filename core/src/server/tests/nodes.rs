@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::peer::message::{Collective, Head, JobRef, RecordKind, Writer};
+use crate::peer::message::{Collective, GroupKind, Head, JobRef, RecordKind, Writer};
 
 const LIMITS: Limits = Limits {
     jobs: 2,
@@ -424,6 +424,7 @@ fn nonsense_from_a_neighbour_changes_nothing() {
         writer.finish().to_vec()
     };
     let [records, ring] = [RecordKind::Pair, RecordKind::Ring].map(|of| Head::Records { job, of });
+    let group = Collective::Group { kind: GroupKind::Barrier, tag: 0 };
     let arrive = |at| Head::Arrive { job, at, collects: true };
     let release = |at| Head::Release { job, at, collects: true };
     let gone =
@@ -439,10 +440,10 @@ fn nonsense_from_a_neighbour_changes_nothing() {
         message(ring, &[0, 5, 1, 0, 0, 0, b'l', 0]),
         // Messages that only a parent or only a child sends, and groups without members or waiting ranks.
         message(release(Collective::Fence), &[]),
-        message(release(Collective::Group(0)), &[1]),
+        message(release(group), &[1]),
         message(arrive(Collective::Ring), &[]),
-        message(arrive(Collective::Group(0)), &[]),
-        message(arrive(Collective::Group(0)), &[0, 1]),
+        message(arrive(group), &[]),
+        message(arrive(group), &[0, 1]),
     ];
     let mut errors = 0;
     for message in &messages {

@@ -24,6 +24,7 @@
 mod command;
 mod frame;
 mod info;
+mod names;
 mod reader;
 mod skip;
 mod spawn;
@@ -36,6 +37,7 @@ pub use command::{
 };
 pub use frame::{Frame, HEADER_LEN, HELLO_MAX, Hello, next_frame, write_header, write_hello_reply};
 pub use info::{Info, Infos};
+pub use names::{Published, translate_lookup, translate_publish, translate_unpublish};
 pub use reader::{Proc, Reader};
 pub use skip::DEPTH_MAX;
 pub use spawn::translate_spawn;

@@ -104,7 +104,7 @@ fn seldom<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
         Op::GetJobId => Command::GetJobId,
         Op::Publish => {
             let [name, port] = fields.pick([b"service", b"port"]);
-            Command::Publish { name: need(name)?, port: need(port)? }
+            Command::Publish { name: need(name)?, port: need(port)?, once: false }
         }
         Op::Unpublish => {
             let [name] = fields.pick([b"service"]);
@@ -170,7 +170,7 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
                 }
             }
         }
-        Command::Publish { name, port } => {
+        Command::Publish { name, port, once: false } => {
             w.raw(b"cmd=publish_name service=").text(name).raw(b" port=").text(port)
         }
         Command::Unpublish { name } => w.raw(b"cmd=unpublish_name service=").text(name),
@@ -189,6 +189,7 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
         }
         Command::FullInit { .. }
         | Command::Lookup { wait: Some(_), .. }
+        | Command::Publish { once: true, .. }
         | Command::PutNodeAttr { .. }
         | Command::GetNodeAttr { .. }
         | Command::GetJobAttr { .. }

@@ -93,8 +93,8 @@ fn seldom<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
         }
         Op::GetJobAttr => Command::GetJobAttr { key: need(fields.pick([b"key"])[0])? },
         Op::Publish => {
-            let [name, port] = fields.pick([b"name", b"port"]);
-            Command::Publish { name: need(name)?, port: need(port)? }
+            let [name, port, once] = fields.pick([b"name", b"port", b"once"]);
+            Command::Publish { name: need(name)?, port: need(port)?, once: boolean(once, false)? }
         }
         Op::Unpublish => Command::Unpublish { name: need(fields.pick([b"name"])[0])? },
         Op::Lookup => {
@@ -242,9 +242,12 @@ fn put(w: &mut Writer<'_>, command: &Command<'_>) {
             field(w, b"wait", &flag(*wait));
         }
         Command::GetJobAttr { key } => field(w, b"key", key),
-        Command::Publish { name, port } => {
+        Command::Publish { name, port, once } => {
             field(w, b"name", name);
             field(w, b"port", port);
+            if *once {
+                field(w, b"once", &flag(true));
+            }
         }
         Command::Unpublish { name } => field(w, b"name", name),
         Command::Lookup { name, wait } => {

@@ -55,7 +55,12 @@ impl Head {
         let ordinal = self.jobs.count();
         let name = job_name(self.config.process, ordinal, nonce, &self.config.host);
         let psets = process_sets(ordinal, &name, &programs, &blocks, |node| self.host(node));
-        JobRecord { id: self.jobs.free_id(), ordinal, name, programs, blocks, mapping, psets, spawned: None }
+        let mut nodes: Vec<u32> = blocks.iter().map(|block| block.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let hosts = nodes.into_iter().map(|node| (node, self.host(node).to_owned())).collect();
+        let (id, spawned) = (self.jobs.free_id(), None);
+        JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned }
     }
 
     /// Has the host register a job. `spawner` names the rank that asked for it.

@@ -52,6 +52,8 @@ pub struct JobRecord {
     pub blocks: Vec<RankBlock>,
     /// Value of `PMI_process_mapping`.
     pub mapping: String,
+    /// Names of the hosts of nodes with ranks of the job.
+    pub hosts: Vec<(u32, String)>,
     /// Process sets, each with its ranks as ranges (first rank, number of ranks).
     pub psets: Vec<(String, Vec<(u32, u32)>)>,
     /// Origin of a spawned job.

@@ -43,7 +43,8 @@ impl Engine<'_, '_> {
         let (id, ordinal) = (self.jobs.free_id(), self.jobs.count());
         let name = job_name(std::process::id(), ordinal, random()?, &self.host);
         let psets = process_sets(ordinal, &name, &programs, &blocks, |_| &self.host);
-        let record = JobRecord { id, ordinal, name, programs, blocks, mapping, psets, spawned: None };
+        let (hosts, spawned) = (Vec::new(), None);
+        let record = JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned };
         self.open(record, checked.into_iter().map(Some).collect(), spawn.map(|spawn| (ALONE, spawn)))?;
         self.jobs[id].run.next = Some(0);
         Ok(id)
@@ -253,6 +254,10 @@ fn describe_job(
     }
     let value = record.mapping.as_bytes();
     handle(Input::Attr { job, key: b"PMI_process_mapping", value })?;
+    for (node, host) in &record.hosts {
+        let key = format!("pmix.hname.{node}");
+        handle(Input::Attr { job, key: key.as_bytes(), value: host.as_bytes() })?;
+    }
     for (name, ranges) in &record.psets {
         let members;
         let pset = match ranges[..] {
@@ -370,6 +375,7 @@ mod tests {
                 RankBlock { node: 1, first: 2, count: 1 },
             ],
             mapping: "(vector,(0,1,2),(1,1,1))".to_owned(),
+            hosts: vec![(0, "a".to_owned()), (1, "b".to_owned())],
             psets: vec![("whole".to_owned(), vec![(0, 3)]), ("ends".to_owned(), vec![(0, 1), (2, 1)])],
             spawned: Some(SpawnOrigin {
                 node: 1,
@@ -517,6 +523,8 @@ mod tests {
             "node 1 2+1",
             "preput k=v",
             "attr PMI_process_mapping=(vector,(0,1,2),(1,1,1))",
+            "attr pmix.hname.0=a",
+            "attr pmix.hname.1=b",
             "pset whole 0+3",
             "define ends 0,2",
         ];

@@ -27,7 +27,7 @@ pub unsafe extern "C" fn PMI2_Nameserv_publish(
         // SAFETY: valid pointers by the contract of pmi2.h.
         let (name, port) = unsafe { (nonempty(service_name, NO_NAME)?, text(port)) };
         let port = port.ok_or(Error::Argument(Code::InvalidArg, "the port is NULL"))?;
-        let publish = Command::Publish { name: Text::plain(name), port: Text::plain(port) };
+        let publish = Command::Publish { name: Text::plain(name), port: Text::plain(port), once: false };
         Ok(process.connection.execute(&publish)?)
     })
 }

@@ -1,0 +1,104 @@
+//! Data that PMIx ranks publish where the host keeps names: on several nodes, and with a name server.
+
+use heapless::String;
+
+use super::super::Server;
+use super::super::dispatch::Requester;
+use super::names::{data_of, is_once, wait_of};
+use crate::fault::Refusal;
+use crate::ids::{JobId, UpcallId};
+use crate::limits::Limit;
+use crate::state::ReplyState;
+use crate::tables::upcalls::{Stage, Task};
+use crate::wire::Op;
+use crate::wire::pmix::{self, Infos, Keys, Published, Writer, status};
+
+impl Server<'_> {
+    /// Returns whether the host keeps the names of a job.
+    pub(super) fn has_shared_names(&self, job: JobId) -> bool {
+        self.jobs[job.index()].remote_names
+    }
+
+    /// Publishes data at the host. A request has one datum.
+    pub(super) fn share(&mut self, requester: Requester, infos: &Infos<'_>) -> Result<ReplyState, Refusal> {
+        let mut data = data_of(infos);
+        let (Some(info), None) = (data.next(), data.next()) else { return Err(Refusal::Unsupported) };
+        let name = self.jobs[requester.job.index()].name.clone();
+        self.ask_names(requester, Op::Publish, |room| {
+            pmix::translate_publish(&info, (name.as_bytes(), requester.rank.0), is_once(infos), room)
+        })
+    }
+
+    /// Looks up data under one key at the host.
+    pub(super) fn lookup_shared(
+        &mut self,
+        requester: Requester,
+        keys: &Keys<'_>,
+        infos: &Infos<'_>,
+    ) -> Result<ReplyState, Refusal> {
+        let key = single(keys)?;
+        self.ask_names(requester, Op::Lookup, |room| pmix::translate_lookup(key, wait_of(infos), room))
+    }
+
+    /// Withdraws data under one key at the host.
+    pub(super) fn unshare(&mut self, requester: Requester, keys: &Keys<'_>) -> Result<ReplyState, Refusal> {
+        let key = single(keys)?;
+        self.ask_names(requester, Op::Unpublish, |room| pmix::translate_unpublish(key, room))
+    }
+
+    fn ask_names(
+        &mut self,
+        requester: Requester,
+        op: Op,
+        write: impl Fn(&mut [u8]) -> Option<usize>,
+    ) -> Result<ReplyState, Refusal> {
+        let parent = (requester.job, requester.rank);
+        let id = self.upcalls.ask(parent, String::new(), requester.conn, Task::Name, b"")?;
+        if !self.upcalls.fill(id, write) {
+            let room = self.upcalls.room();
+            self.upcalls.free(id);
+            return Err(Refusal::Full(Limit::SpawnBytes, room as u32));
+        }
+        self.events_pending = true;
+        Ok(ReplyState::Upcall(op, id))
+    }
+
+    /// Writes the reply to a request that the host has carried out.
+    pub(super) fn write_shared(&self, op: Op, upcall: UpcallId, writer: &mut Writer<'_>) {
+        let stage = self.upcalls.get(upcall).map(|slot| slot.stage);
+        match (stage, op) {
+            (Some(Stage::Named(0)), Op::Lookup) => {
+                let found = Published::read(self.upcalls.text(upcall));
+                match found.filter(|found| found.integers == writer.integers()) {
+                    Some(found) => write_found(&found, writer),
+                    None => writer.status(status::NOT_FOUND),
+                }
+            }
+            (Some(Stage::Named(0)), _) => writer.status(status::SUCCESS),
+            // Codes of pmi2.h.
+            (Some(Stage::Named(2)), _) => writer.status(status::OUT_OF_RESOURCE),
+            (Some(Stage::Named(8)), _) => writer.status(status::BAD_PARAM),
+            (_, Op::Publish) => writer.status(status::EXISTS),
+            _ => writer.status(status::NOT_FOUND),
+        }
+    }
+}
+
+fn write_found(found: &Published<'_>, writer: &mut Writer<'_>) {
+    writer.status(status::SUCCESS);
+    writer.array(1);
+    writer.string_of(|writer| found.namespace().for_each(|byte| writer.byte(byte)));
+    writer.uint32(found.rank);
+    writer.string_of(|writer| found.key().for_each(|byte| writer.byte(byte)));
+    writer.data_type(found.kind);
+    found.value().for_each(|byte| writer.byte(byte));
+}
+
+/// Returns the key of a request with one key.
+fn single<'a>(keys: &Keys<'a>) -> Result<&'a [u8], Refusal> {
+    let mut keys = keys.iter();
+    match (keys.next(), keys.next()) {
+        (Some(key), None) => Ok(key),
+        _ => Err(Refusal::Unsupported),
+    }
+}

@@ -1,0 +1,87 @@
+//! Open MPI 5.0.11 and 4.1.4 over four daemons on this machine, which it takes for four hosts.
+
+use std::fs;
+
+use hydrant_tests::nodes;
+use hydrant_tests::peers::Peer;
+
+use super::openmpi::{BOTH, Launch};
+
+/// Job on four hosts of two slots, whose daemons form a tree of two levels. Open MPI 4 names its segments by host and
+/// local rank, and all daemons are on one host.
+fn launch(peer: Peer, options: &str) -> Option<Launch> {
+    let transport = if peer == Peer::OpenMpi4 { "-env OMPI_MCA_btl self,tcp" } else { "" };
+    Launch::new(peer, &format!("{} {transport} {options}", nodes(4, 2, 2)))
+}
+
+#[test]
+fn ranks_of_all_nodes_form_one_job() {
+    for peer in BOTH {
+        let Some(job) = launch(peer, "-n 8") else { return };
+        let outcome = job.program(peer, "mpi_hello", "").job.run();
+        outcome.code(0).quiet().says(" of 8, program 0, universe 8, Open ", 8);
+        for rank in 0..8 {
+            outcome.says(&format!("rank {rank} of "), 1);
+        }
+        let Some(job) = launch(peer, "-n 8") else { return };
+        job.program(peer, "mpi_ring", "").job.run().code(0).says("ring of 8: 140\n", 1);
+        let Some(job) = launch(peer, "-ppn 1 -n 6") else { return };
+        job.program(peer, "mpi_allreduce", "").job.run().code(0).says("allreduce of 6: 0 wrong\n", 1);
+    }
+}
+
+/// Without a fence that collects, data are fetched from the node of their rank.
+#[test]
+fn data_are_fetched_when_ranks_first_communicate() {
+    let direct = "-env OMPI_MCA_pmix_base_async_modex 1 -env OMPI_MCA_mpi_add_procs_cutoff 0";
+    for peer in BOTH {
+        let Some(job) = launch(peer, &format!("-n 8 {direct}")) else { return };
+        job.program(peer, "mpi_ring", "").job.run().code(0).says("ring of 8: 140\n", 1);
+    }
+}
+
+#[test]
+fn ranks_spawn_on_other_nodes() {
+    for peer in BOTH {
+        let Some(job) = launch(peer, "-usize 9 -n 2") else { return };
+        let outcome = job.program(peer, "mpi_spawn", "world 3").job.run();
+        outcome.code(0).says(" of 2 done, universe 9\n", 2);
+        for rank in 0..3 {
+            outcome.says(&format!("child {rank} of 3\n"), 1);
+        }
+    }
+}
+
+#[test]
+fn names_and_connections_span_nodes() {
+    for peer in BOTH {
+        let Some(job) = launch(peer, "-ppn 1 -n 2") else { return };
+        job.program(peer, "mpi_port", "").job.run().code(0).says("received 41\n", 1);
+    }
+}
+
+#[test]
+fn groups_span_nodes() {
+    let Some(job) = launch(Peer::OpenMpi5, "-ppn 1 -n 3") else { return };
+    let folder = job.folder.0.join("rounds");
+    fs::create_dir(&folder).expect("the folder is new");
+    let Launch { job, folder: _kept } = job.program(Peer::OpenMpi5, "mpi_sessions", "1 1");
+    let outcome = job.arg(&folder).run();
+    outcome.code(0).says("round 0 of 1 threads: size 3\n", 3);
+    outcome.says(" hydrant://node/n1 hydrant://node/n2 hydrant://node/n3 hydrant://app/0\n", 3);
+}
+
+#[test]
+fn failures_end_the_job_on_all_nodes() {
+    for peer in BOTH {
+        let Some(job) = launch(peer, "-ppn 1 -n 4") else { return };
+        let outcome = job.program(peer, "mpi_end", "abort 17").job.run();
+        outcome.code(17).warns("rank 1 aborted the job with code 17\n");
+    }
+    let peer = Peer::OpenMpi5;
+    let Some(job) = launch(peer, "-ppn 1 -n 4") else { return };
+    job.program(peer, "mpi_end", "kill").job.run().code(137).warns("rank 1 died by SIGKILL\n");
+    let Some(job) = launch(peer, "-ppn 1 -n 3") else { return };
+    let outcome = job.program(peer, "mpi_hello", "").job.args([":", "-n", "1", "true"]).run();
+    outcome.code(1).warns("rank 3 exited with code 0 while others wait for it\n");
+}
