@@ -30,19 +30,8 @@ pub(super) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
     let server = Server::new(limits, storage.lend(), random_u32()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;
-    let mut own = PmiServer {
-        options,
-        size,
-        host,
-        address: String::new(),
-        name: String::new(),
-        serves_pmix: false,
-        refused: 0,
-        endpoint,
-        job: Job::new(0, size, None),
-        served: 0,
-        failed: None,
-    };
+    let job = Job::new(0, size, None);
+    let mut own = PmiServer::new(options, size, host, endpoint, job);
     own.open_job()?;
     let port = TcpPort::open(options.job.pmi_port)?;
     own.address = port.for_ranks(&own.host);
@@ -76,7 +65,29 @@ struct PmiServer<'o, 's> {
     failed: Option<u8>,
 }
 
-impl PmiServer<'_, '_> {
+impl<'o, 's> PmiServer<'o, 's> {
+    fn new(
+        options: &'o Options,
+        size: u32,
+        host: String,
+        endpoint: Endpoint<'s>,
+        job: Job,
+    ) -> PmiServer<'o, 's> {
+        PmiServer {
+            options,
+            size,
+            host,
+            address: String::new(),
+            name: String::new(),
+            serves_pmix: false,
+            refused: 0,
+            endpoint,
+            job,
+            served: 0,
+            failed: None,
+        }
+    }
+
     /// The event loop.
     fn run(&mut self) -> Result<u8, Error> {
         let mut tokens = Vec::new();
@@ -287,7 +298,7 @@ mod tests {
         let endpoint = Endpoint::new(&[], &limits, server, Reactor::new(Token::Signals)?)?;
         let job = Job::new(0, size, None);
         let host = "here".to_owned();
-        let mut server = PmiServer { options, size, host, endpoint, job, served: 0, failed: None };
+        let mut server = PmiServer::new(options, size, host, endpoint, job);
         server.open_job()?;
         let port = TcpPort::open(options.job.pmi_port)?;
         let addr = port.addr();
