@@ -1,6 +1,6 @@
 //! Ranks that fail, each in another way: the job ends, no rank hangs, and one short block names the cause.
 
-use hydrant_tests::Outcome;
+use hydrant_tests::{Outcome, nodes};
 use rustix::process::Signal;
 
 use crate::{ASK, raw, shell};
@@ -10,6 +10,26 @@ use crate::{ASK, raw, shell};
 fn names(outcome: &Outcome, rank: u32, what: &str) {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     outcome.warns(&format!("rank {rank}")).warns(what).warns(&host).warns("pid ");
+}
+
+#[test]
+fn a_time_limit_names_the_ranks_that_run() {
+    for options in ["-n 3".to_owned(), format!("-n 3 {}", nodes(2, 2, 2))] {
+        let script = "test $PMI_RANK = 1 && exit 0; while :; do :; done";
+        let outcome = shell(&format!("--exit-report --timeout 1.5 {options}"), script).run();
+        outcome.code(124).warns("the time limit of 1.5 s is reached; these ranks were running:\n");
+        outcome
+            .warns("  rank 0 on ")
+            .warns("  rank 2 on ")
+            .warns("2 ranks were ended, 1 rank had ended before\n");
+        outcome.warns("exit codes: SIGTERM of ranks 0,2; 0 of rank 1\n");
+    }
+    let outcome = shell("-n 1", "while :; do :; done").env("MPIEXEC_TIMEOUT", "1").run();
+    outcome.code(124).warns("the time limit of 1 s is reached");
+    shell("-n 1 --timeout 60 -print-all-exitcodes", "exit 3")
+        .run()
+        .code(3)
+        .warns("exit codes: 3 of rank 0\n");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Result of a job: its first failure, or the reason why it was aborted.
 
+use std::time::Duration;
+
 use hydrant_core::trace::{Cause, Exit};
 
 use crate::exit_status::exit_code;
@@ -27,7 +29,12 @@ pub enum AbortReason {
         /// Hosts below it in the tree of daemons.
         below: u32,
     },
+    /// The run has reached the time limit of the user.
+    TimeLimit(Duration),
 }
+
+/// Exit code of a run that has reached its time limit, as that of `timeout` in coreutils.
+pub(crate) const EXIT_TIME_LIMIT: u8 = 124;
 
 /// Result of a job so far. The first reason to end counts.
 #[derive(Clone, Debug, Default)]
@@ -41,10 +48,18 @@ pub struct JobResult {
 #[derive(Clone, Debug)]
 pub(crate) struct Abort {
     pub(crate) reason: AbortReason,
-    /// Ranks that had ended when the job was aborted.
+    pub(crate) progress: Progress,
+}
+
+/// State of a job when it was aborted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    /// Ranks that had ended.
     pub(crate) finished: u32,
     /// Whether the rank that failed was among them.
     pub(crate) culprit_ended: bool,
+    /// First ranks that ran, and the number of the others.
+    pub(crate) running: (Vec<u32>, u32),
 }
 
 impl JobResult {
@@ -57,9 +72,9 @@ impl JobResult {
         first
     }
 
-    /// Records the abort of the job after `finished` ranks have ended. Returns its exit code.
-    pub(crate) fn abort(&mut self, reason: AbortReason, finished: u32, culprit_ended: bool) -> u8 {
-        self.abort.insert(Abort { reason, finished, culprit_ended }).reason.exit_code()
+    /// Records the abort of the job. Returns its exit code.
+    pub(crate) fn abort(&mut self, reason: AbortReason, progress: Progress) -> u8 {
+        self.abort.insert(Abort { reason, progress }).reason.exit_code()
     }
 
     /// Whether the job is being aborted.
@@ -74,6 +89,7 @@ impl AbortReason {
         match self {
             AbortReason::Rank(failure) => failure.exit_code(),
             AbortReason::Host { .. } => 1,
+            AbortReason::TimeLimit(_) => EXIT_TIME_LIMIT,
         }
     }
 }
@@ -111,6 +127,10 @@ impl RankFailure {
     }
 }
 
+fn count_ranks(n: u32, one: &str, several: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { several })
+}
+
 /// `n` other ranks in words, as `1 other rank was ended`.
 pub fn count_others(n: u32, one: &str, several: &str) -> String {
     format!("{n} other {}", if n == 1 { one } else { several })
@@ -124,26 +144,34 @@ impl Abort {
             AbortReason::Rank(RankFailure {
                 cause: Cause::Abort { .. } | Cause::Absent { exit: Exit::Lost, .. },
                 ..
-            }) if !self.culprit_ended => (1, 0),
+            }) if !self.progress.culprit_ended => (1, 0),
             AbortReason::Rank(_) => (0, 1),
             AbortReason::Host { ranks, .. } => (0, ranks),
+            AbortReason::TimeLimit(_) => (0, 0),
+        };
+        // A time limit is the fault of no rank.
+        let count = match self.reason {
+            AbortReason::TimeLimit(_) => count_ranks,
+            _ => count_others,
         };
         // A daemon may have started ranks after the abort, so that the sum exceeds the size.
-        let ended = (size - never).saturating_sub(self.finished + ran);
-        let finished = self.finished.saturating_sub(had_ended);
+        let ended = (size - never).saturating_sub(self.progress.finished + ran);
+        let finished = self.progress.finished.saturating_sub(had_ended);
         let mut parts = Vec::new();
         if ended > 0 {
-            parts.push(count_others(ended, "rank was ended", "ranks were ended"));
+            parts.push(count(ended, "rank was ended", "ranks were ended"));
         }
         if finished > 0 {
-            parts.push(count_others(finished, "rank had ended before", "ranks had ended before"));
+            parts.push(count(finished, "rank had ended before", "ranks had ended before"));
         }
         if never > 0 {
-            parts.push(count_others(never, "rank was not started", "ranks were not started"));
+            parts.push(count(never, "rank was not started", "ranks were not started"));
         }
         match (&self.reason, parts.is_empty()) {
             (AbortReason::Rank(_), true) => "it was the only rank".to_owned(),
-            (AbortReason::Host { .. }, true) => "no other ranks were running".to_owned(),
+            (AbortReason::Host { .. } | AbortReason::TimeLimit(_), true) => {
+                "no other ranks were running".to_owned()
+            }
             (_, false) => parts.join(", "),
         }
     }
@@ -159,7 +187,7 @@ mod tests {
     }
 
     fn abort(cause: Cause) -> Abort {
-        Abort { reason: reason(cause), finished: 1, culprit_ended: false }
+        Abort { reason: reason(cause), progress: Progress { finished: 1, ..Progress::default() } }
     }
 
     #[test]
@@ -181,9 +209,13 @@ mod tests {
         assert!(result.rank_exited(1, Exit::Code(3)));
         assert!(!result.rank_exited(2, Exit::Code(4)));
         let absent = Cause::Absent { rank: Rank(0), exit: Exit::Code(0) };
-        assert_eq!(result.abort(reason(absent), 3, true), 1);
+        assert_eq!(
+            result
+                .abort(reason(absent), Progress { finished: 3, culprit_ended: true, ..Progress::default() }),
+            1
+        );
         let mut aborted = JobResult::default();
-        aborted.abort(reason(absent), 0, false);
+        aborted.abort(reason(absent), Progress::default());
         assert!(!aborted.rank_exited(3, Exit::Signal(15)));
     }
 

@@ -1,14 +1,19 @@
 //! Tables of jobs and their ranks, on one machine and at the head of several.
 
-use std::fmt::Write;
+mod report;
+
 use std::ops::{Index, IndexMut, Range};
 
 use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, UpcallId};
 
 use crate::exit_status::{ExitStatus, exit_code};
-use crate::job_result::{AbortReason, JobResult};
+use crate::job_result::{AbortReason, JobResult, Progress};
 use crate::protocol::{JobRecord, Program};
+pub use report::EndReport;
+
+/// Most ranks that are listed at a time limit.
+const LISTED_MAX: usize = 16;
 
 /// Code of a program that was not started because of another one.
 pub const CANCELED: u8 = libc::ECANCELED as u8;
@@ -47,15 +52,6 @@ struct RankState {
     pid: Option<u32>,
     exit: Option<Exit>,
     requested: Option<u8>,
-}
-
-/// What is printed about a job that has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EndReport {
-    /// The user ended it by this signal, see [`ExitStatus::interruption_line`].
-    Interrupted(i32),
-    /// These lines.
-    Lines(String),
 }
 
 impl<R> Job<R> {
@@ -171,12 +167,13 @@ impl<R> Job<R> {
         }
         let culprit = match &reason {
             AbortReason::Rank(failure) => Some(failure.cause.rank().0),
-            AbortReason::Host { .. } => None,
+            AbortReason::Host { .. } | AbortReason::TimeLimit(_) => None,
         };
         let exited = self.result.first.filter(|&(rank, _)| Some(rank) == culprit);
         let culprit_ended = culprit.is_some_and(|rank| self.ranks[rank as usize].exit.is_some());
         let finished = self.count_exited(|_| true);
-        let code = self.result.abort(reason, finished, culprit_ended);
+        let running = self.running_ranks();
+        let code = self.result.abort(reason, Progress { finished, culprit_ended, running });
         status.record_abort(exited.map(|(_, exit)| exit_code(exit)), code);
         true
     }
@@ -211,67 +208,12 @@ impl<R> Job<R> {
         self.canceled.clone().unwrap_or_else(|| vec![CANCELED; self.programs.len()])
     }
 
-    /// What is printed about the job after its end; nothing if it succeeded. `reader_closed` is true if the reader of the
-    /// job's output has closed it. `host` names the host of a rank.
-    pub fn describe_end<'h>(
-        &self,
-        status: &ExitStatus,
-        reader_closed: bool,
-        host: impl Fn(u32) -> &'h str,
-    ) -> Option<EndReport> {
-        if self.canceled.is_some() {
-            return None;
-        }
-        let died_by = match self.result.first {
-            Some((_, Exit::Signal(signal))) => Some(i32::from(signal)),
-            _ => None,
-        };
-        if let Some(signal) = status.ended_by_user(died_by) {
-            return Some(EndReport::Interrupted(signal));
-        }
-        if died_by == Some(libc::SIGPIPE) && reader_closed {
-            // As in a pipeline of a shell, whose reader has read enough.
-            return None;
-        }
-        let lines = match (&self.result.abort, self.result.first) {
-            (Some(abort), _) => {
-                let others = abort.describe_others(self.size(), self.count_not_started());
-                match &abort.reason {
-                    AbortReason::Rank(failure) => {
-                        let rank = failure.cause.rank().0;
-                        let (name, what) = (self.rank_name(rank), failure.describe());
-                        format!("{name} {what}\n  {}\n  {others}", self.describe_rank(rank, host(rank)))
-                    }
-                    AbortReason::Host { what, ranks, below } => {
-                        format!("{what}\n  {}{others}", describe_lost_ranks(*ranks, *below))
-                    }
-                }
-            }
-            (None, Some((rank, exit))) => self.describe_failure(rank, exit, host(rank)),
-            (None, None) => return None,
-        };
-        Some(EndReport::Lines(lines))
-    }
-
-    fn describe_rank(&self, rank: u32, host: &str) -> String {
-        let pid = self.pid(rank).unwrap_or(0);
-        let (name, program) = (self.rank_name(rank), self.program(rank).1.command.display());
-        format!("{name} on {host}, pid {pid}, program {program}")
-    }
-
-    /// Failure of a rank for which the job was not aborted.
-    fn describe_failure(&self, rank: u32, exit: Exit, host: &str) -> String {
-        let what = match (self.requested_exit(rank), exit) {
-            (Some(code), _) => format!("aborted itself with code {code}"),
-            (None, exit) => exit.to_string(),
-        };
-        let mut text = format!("{} {what}", self.describe_rank(rank, host));
-        let others = self.count_exited(|exit| exit != Exit::Code(0)).saturating_sub(1);
-        if others > 0 {
-            let ranks = if others == 1 { "rank" } else { "ranks" };
-            let _ = write!(text, ", and {others} more {ranks} failed");
-        }
-        text
+    /// The first ranks that run, and the number of the others.
+    fn running_ranks(&self) -> (Vec<u32>, u32) {
+        let runs = |state: &RankState| state.pid.is_some() && state.exit.is_none();
+        let mut ranks = (0..).zip(&self.ranks).filter(|(_, state)| runs(state)).map(|(rank, _)| rank);
+        let first: Vec<u32> = ranks.by_ref().take(LISTED_MAX).collect();
+        (first, ranks.count() as u32)
     }
 
     fn count_exited(&self, which: impl Fn(Exit) -> bool) -> u32 {
@@ -280,19 +222,6 @@ impl<R> Job<R> {
 
     fn count_not_started(&self) -> u32 {
         self.ranks.iter().filter(|rank| rank.pid.is_none()).count() as u32
-    }
-}
-
-fn describe_lost_ranks(ranks: u32, below: u32) -> String {
-    let also = match below {
-        0 => String::new(),
-        1 => " and on the host below it".to_owned(),
-        _ => format!(" and on the {below} hosts below it"),
-    };
-    match ranks {
-        0 => String::new(),
-        1 => format!("1 rank was running there{also}, "),
-        ranks => format!("{ranks} ranks were running there{also}, "),
     }
 }
 

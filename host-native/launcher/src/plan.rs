@@ -84,6 +84,10 @@ pub struct Options {
     pub cleanup: bool,
     /// Print progress messages on standard error.
     pub verbose: bool,
+    /// Print the exit codes of all ranks at the end of each job.
+    pub exit_report: bool,
+    /// Time from the start of the command after which all jobs are ended.
+    pub timeout: Option<Duration>,
     /// Serve `PMI_PORT` clients at this address instead of handing each rank a connected socket.
     pub pmi_port: Option<SocketAddr>,
     /// Make process sets visible to MPI programs: ranks preload `libhydrant_mpi.so`, and the launcher answers its queries.

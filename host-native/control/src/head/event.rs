@@ -1,6 +1,7 @@
 //! Events that the head handles, and actions that it demands.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use hydrant_core::trace::Cause;
 use hydrant_core::wire::Protocol;
@@ -100,6 +101,8 @@ pub enum Event<'a> {
         /// Ranks, each with true for standard error and false for standard output.
         streams: Vec<(Rank, bool)>,
     },
+    /// The run has reached its time limit.
+    TimeLimit(Duration),
     /// Output could not be written.
     OutputLost,
     /// Bytes were read from standard input for rank 0. An empty vector is the end.

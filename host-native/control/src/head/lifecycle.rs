@@ -210,7 +210,8 @@ impl Head {
             Some(EndReport::Lines(lines)) => Some(lines),
             None => None,
         };
-        lines.into_iter().for_each(|lines| self.print(lines));
+        let codes = self.config.exit_report.then(|| job.exit_report());
+        lines.into_iter().chain(codes).for_each(|lines| self.print(lines));
         self.jobs.remove(id);
         self.actions.push_back(Action::CloseJob { job: id, slots });
     }

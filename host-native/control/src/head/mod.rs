@@ -19,6 +19,7 @@ pub use event::{Action, Destination, Event, RequestId, SpawnProgram};
 
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
+use crate::job_result::AbortReason;
 use crate::jobs::{Job, Jobs};
 use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup};
 use upcall::Requests;
@@ -34,6 +35,8 @@ pub struct Config {
     pub map_by: MapBy,
     /// Whether each step is printed.
     pub verbose: bool,
+    /// Whether the exit codes of all ranks are printed at the end of a job.
+    pub exit_report: bool,
     /// Milliseconds after which a waiting fence is reported.
     pub fence_warning: u64,
     /// Name of the plugin that runs the PMI servers, for messages; missing if the daemons run them themselves.
@@ -168,6 +171,11 @@ impl Head {
             Event::NodesLost { nodes, reason } => self.nodes_lost(nodes, &reason),
             Event::BackendFailed(failure) => self.backend_failed(0, failure),
             Event::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
+            Event::TimeLimit(limit) => {
+                for id in self.jobs.ids(|_| true) {
+                    self.abort(id, AbortReason::TimeLimit(limit));
+                }
+            }
             Event::JobOpened { job } => self.job_opened(job),
             Event::OpenFailed { job, error } => self.open_failed(job, &error),
             Event::SpawnResolved { request, nonce, programs } => {

@@ -11,7 +11,7 @@ use hydrant_placement::CpuBinding;
 
 use super::hosts::HostArgs;
 use crate::plan::{Plugin, Pty};
-use crate::value::{self, Assignment, UniverseSize};
+use crate::value::{self, Assignment, Timeout, UniverseSize, timeout};
 
 const OUTPUT: &str = "Job options: output";
 const PROCESSES: &str = "Job options: processes";
@@ -103,6 +103,13 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "FILE", help_heading = PROCESSES)]
     pub(super) configfile: Option<PathBuf>,
 
+    /// End the run after this time, and name the ranks that were running
+    ///
+    /// The time starts with hydrant. Fractions are allowed. The exit code is 124. The variable MPIEXEC_TIMEOUT has the same
+    /// effect.
+    #[arg(long, value_name = "SECONDS", value_parser = timeout, help_heading = PROCESSES)]
+    pub(super) timeout: Option<Timeout>,
+
     /// Keep the job running when a rank fails
     ///
     /// By default the job is killed when a rank exits with an error, is killed by a signal, or exits without finalizing.
@@ -177,6 +184,10 @@ pub(super) struct JobArgs {
     /// refused with an error that names the limit. Names are listed under "Limits" below.
     #[arg(long, value_name = "NAME=N", value_parser = value::limit, action = ArgAction::Append, help_heading = SERVER)]
     pub(super) limit: Vec<(Limit, u32)>,
+
+    /// Print the exit codes of all ranks at the end of each job
+    #[arg(long, help_heading = OUTPUT, alias = "print-all-exitcodes")]
+    pub(super) exit_report: bool,
 
     /// Print progress messages on standard error
     #[arg(short, long, help_heading = OUTPUT)]

@@ -50,6 +50,16 @@ pub enum UsageError {
         /// Valid values.
         expected: String,
     },
+    /// Invalid value of a variable that sets an option.
+    #[error("invalid value '{value}' of the variable {variable}: expected {expected}")]
+    InvalidVariable {
+        /// The variable.
+        variable: &'static str,
+        /// The value.
+        value: String,
+        /// Valid values.
+        expected: &'static str,
+    },
     /// Two options that exclude each other.
     #[error("{location}: {option} cannot be used with {other}: {why}")]
     Conflict {

@@ -108,8 +108,7 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["partition", "account", "qos", "mem", "gres", "constraint", "reservation"], Refused(OF_ALLOCATION)),
     (&["cpus-per-task"], Refused("bind each rank with -bind-to user:0+1,2+3, or remove the option")),
     (&["multi-prog"], Refused("write the programs in a file for -configfile")),
-    (&["time", "t"], Refused("write: timeout SECONDS hydrant run ...")),
-    (&["timeout"], Refused("write: timeout SECONDS hydrant run ...")),
+    (&["time", "t"], Refused("write -timeout SECONDS")),
     (&["s"], Refused("standard input goes to rank 0; remove the option")),
 ];
 

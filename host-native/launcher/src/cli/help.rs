@@ -174,6 +174,7 @@ fn examples(called: &str) -> String {
         ("-n 1 ./server : -n 8 ./worker", "one job of two programs, nine ranks"),
         ("-l -n 2 -env OMP_NUM_THREADS 4 ./a.out", "prefixed output, an environment variable"),
         ("-n 16 -outfile-pattern out.%r ./a.out", "one output file per rank"),
+        ("-timeout 60 -exit-report -n 4 ./a.out", "at most a minute, and the exit code of each rank"),
         ("-hosts a:4,b:4 -n 8 ./a.out", "ranks 0 to 3 on host a, 4 to 7 on b"),
         ("-f hosts.txt -n 8 --dry-run ./a.out", "print the mapping without starting anything"),
         ("-n 4 -bind-to core ./a.out", "one core per rank"),
@@ -277,6 +278,7 @@ const EXIT_CODES: &str = "\
 N      exit code of the first rank that failed; 128+S if signal S killed it
 1      a job was aborted, or hydrant failed; the reason is printed
 2      invalid command line or hosts; nothing was started
+124    --timeout ended the run
 126    a program cannot be executed; ranks already started were killed
 127    a program was not found; nothing was started
 ";

@@ -23,6 +23,7 @@ mod tests;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
@@ -36,7 +37,7 @@ use crate::plan::{LinePrefix, Options, Plan, Prefix, Program};
 use crate::probe;
 use crate::reach;
 use crate::replay;
-use crate::value::UniverseSize;
+use crate::value::{Timeout, UniverseSize};
 use args::{FirstArgs, JobArgs, ProgramArgs};
 use argument::{Argument, ParsedOption, escaped};
 use environment::{Environment, EnvironmentOptions};
@@ -343,6 +344,8 @@ fn plan_options(
         bind: job.bind_to,
         cleanup: !job.disable_auto_cleanup,
         verbose: job.verbose,
+        exit_report: job.exit_report,
+        timeout: time_limit(job.timeout, environment)?,
         pmi_port: job.pmi_port,
         mpi_psets: job.mpi_psets,
         sandbox: job.sandbox,
@@ -355,6 +358,23 @@ fn plan_options(
         cluster: hosts::cluster(job.hosts, options, environment)?,
         offload: None,
     })
+}
+
+/// Returns the time limit of the command line or of MPICH's variable, where a number that is not positive is none.
+fn time_limit(given: Option<Timeout>, environment: &Environment) -> Result<Option<Duration>, UsageError> {
+    const VARIABLE: &str = "MPIEXEC_TIMEOUT";
+    let variable = environment::variable(environment, VARIABLE);
+    let (None, Some(value)) = (&given, variable) else { return Ok(given.map(|Timeout(limit)| limit)) };
+    match value.to_str().and_then(|text| text.trim().parse::<i64>().ok()) {
+        Some(seconds) => {
+            Ok(u64::try_from(seconds).ok().filter(|&seconds| seconds > 0).map(Duration::from_secs))
+        }
+        None => Err(UsageError::InvalidVariable {
+            variable: VARIABLE,
+            value: escaped(value),
+            expected: "a whole number of seconds",
+        }),
+    }
 }
 
 fn plan_program(

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use hydrant_placement::{
     Bootstrap, CpuBinding, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy,
@@ -92,6 +91,8 @@ fn a_program_alone_is_one_rank() {
             bind: CpuBinding::None,
             cleanup: true,
             verbose: false,
+            exit_report: false,
+            timeout: None,
             pmi_port: None,
             mpi_psets: false,
             sandbox: None,
@@ -112,7 +113,7 @@ fn a_program_alone_is_one_rank() {
 
 #[test]
 fn every_option_with_one_dash_and_with_two() {
-    let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -prepend-timestamp -pty never -usize 64 -outfile-pattern o.%r \
+    let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -prepend-timestamp -pty never -exit-report -timeout 60 -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
                -mpi-psets -sandbox=a.wasm -fence-warning 2.5 -lookup-wait 1.5 -name-server /run/u -record r \
                -hosts a:2,b -nodes 2 -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 \
@@ -134,6 +135,8 @@ fn every_option_with_one_dash_and_with_two() {
             bind: CpuBinding::User(vec![vec![0, 2], vec![1]]),
             cleanup: false,
             verbose: true,
+            exit_report: true,
+            timeout: Some(Duration::from_secs(60)),
             pmi_port: Some("127.0.0.1:7000".parse().unwrap()),
             mpi_psets: true,
             sandbox: Some(Plugin::File(PathBuf::from("a.wasm"))),

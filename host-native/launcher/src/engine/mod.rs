@@ -328,7 +328,8 @@ impl<'p, 's> Engine<'p, 's> {
         let kills = self.kills.poll_at();
         let names = self.names.as_ref().and_then(Names::poll_at);
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
-        let at = [server, kills, names, nodes, self.streams.deadline(), self.stdin.deadline()]
+        let limit = self.time_limit_at();
+        let at = [server, kills, names, nodes, limit, self.streams.deadline(), self.stdin.deadline()]
             .into_iter()
             .chain(ports);
         self.clock.timeout(at)
@@ -340,6 +341,7 @@ impl<'p, 's> Engine<'p, 's> {
         if self.core.handle_timeout(now)? {
             self.outputs()?;
         }
+        self.keep_time_limit(now)?;
         self.expire_names(now)?;
         self.kill_overdue(now);
         self.resume_ports(now)?;

@@ -118,6 +118,11 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
+    /// Returns whether the head has jobs that are not being aborted. `None` elsewhere.
+    pub(super) fn head_has_jobs(&self) -> Option<bool> {
+        self.head().map(|head| head.control.jobs().iter().any(|job| !job.is_aborted()))
+    }
+
     fn head(&self) -> Option<&Head> {
         match &self.nodes {
             Some(Nodes { role: Role::Head(head), .. }) => Some(head),

@@ -41,6 +41,8 @@ pub(super) fn options_of(setup: Setup) -> Options {
         bind: setup.bind,
         cleanup: setup.cleanup,
         verbose: setup.verbose,
+        exit_report: false,
+        timeout: None,
         pmi_port: setup.by_port.then(|| (std::net::Ipv4Addr::LOCALHOST, 0).into()),
         mpi_psets: setup.mpi_psets,
         fence_warning: setup.fence_warning,

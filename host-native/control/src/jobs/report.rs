@@ -1,0 +1,136 @@
+//! Report of a job at its end.
+
+use std::fmt::Write;
+
+use hydrant_core::trace::{Exit, SignalName};
+
+use super::Job;
+use crate::exit_status::ExitStatus;
+use crate::job_result::AbortReason;
+use crate::psets::{format_ranges, ranges_of};
+
+/// What is printed about a job that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndReport {
+    /// The user ended it by this signal, see [`ExitStatus::interruption_line`].
+    Interrupted(i32),
+    /// These lines.
+    Lines(String),
+}
+
+impl<R> Job<R> {
+    /// What is printed about the job after its end; nothing if it succeeded. `reader_closed` is true if the reader of the
+    /// job's output has closed it. `host` names the host of a rank.
+    pub fn describe_end<'h>(
+        &self,
+        status: &ExitStatus,
+        reader_closed: bool,
+        host: impl Fn(u32) -> &'h str,
+    ) -> Option<EndReport> {
+        if self.canceled.is_some() {
+            return None;
+        }
+        let died_by = match self.result.first {
+            Some((_, Exit::Signal(signal))) => Some(i32::from(signal)),
+            _ => None,
+        };
+        if let Some(signal) = status.ended_by_user(died_by) {
+            return Some(EndReport::Interrupted(signal));
+        }
+        if died_by == Some(libc::SIGPIPE) && reader_closed {
+            // As in a pipeline of a shell, whose reader has read enough.
+            return None;
+        }
+        let lines = match (&self.result.abort, self.result.first) {
+            (Some(abort), _) => {
+                let others = abort.describe_others(self.size(), self.count_not_started());
+                match &abort.reason {
+                    AbortReason::Rank(failure) => {
+                        let rank = failure.cause.rank().0;
+                        let (name, what) = (self.rank_name(rank), failure.describe());
+                        format!("{name} {what}\n  {}\n  {others}", self.describe_rank(rank, host(rank)))
+                    }
+                    AbortReason::Host { what, ranks, below } => {
+                        format!("{what}\n  {}{others}", describe_lost_ranks(*ranks, *below))
+                    }
+                    AbortReason::TimeLimit(limit) => {
+                        let mut text = format!(
+                            "the time limit of {} s is reached; these ranks were running:\n",
+                            limit.as_secs_f64()
+                        );
+                        let (first, more) = &abort.progress.running;
+                        for &rank in first {
+                            let _ = writeln!(text, "  {}", self.describe_rank(rank, host(rank)));
+                        }
+                        if *more > 0 {
+                            let _ = writeln!(text, "  and {more} more");
+                        }
+                        text + "  " + &others
+                    }
+                }
+            }
+            (None, Some((rank, exit))) => self.describe_failure(rank, exit, host(rank)),
+            (None, None) => return None,
+        };
+        Some(EndReport::Lines(lines))
+    }
+
+    /// Exit codes of all ranks, as `exit codes: 0 of ranks 0-2,4; SIGKILL of rank 3`.
+    pub fn exit_report(&self) -> String {
+        let mut kinds: Vec<(Option<Exit>, Vec<u32>)> = Vec::new();
+        for (rank, state) in (0..).zip(&self.ranks) {
+            match kinds.iter_mut().find(|(exit, _)| *exit == state.exit) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => kinds.push((state.exit, vec![rank])),
+            }
+        }
+        let kind = |(exit, ranks): &(Option<Exit>, Vec<u32>)| {
+            let what = match exit {
+                Some(Exit::Code(code)) => code.to_string(),
+                Some(Exit::Signal(signal)) => SignalName(i32::from(*signal)).to_string(),
+                Some(Exit::Lost) | None => "unknown".to_owned(),
+            };
+            let list = format_ranges(&ranges_of(ranks.iter().copied()));
+            format!("{what} of {} {list}", if ranks.len() == 1 { "rank" } else { "ranks" })
+        };
+        let of_job = match self.ordinal {
+            0 => String::new(),
+            ordinal => format!(" of spawned job {ordinal}"),
+        };
+        format!("exit codes{of_job}: {}", kinds.iter().map(kind).collect::<Vec<_>>().join("; "))
+    }
+
+    fn describe_rank(&self, rank: u32, host: &str) -> String {
+        let pid = self.pid(rank).unwrap_or(0);
+        let (name, program) = (self.rank_name(rank), self.program(rank).1.command.display());
+        format!("{name} on {host}, pid {pid}, program {program}")
+    }
+
+    /// Failure of a rank for which the job was not aborted.
+    fn describe_failure(&self, rank: u32, exit: Exit, host: &str) -> String {
+        let what = match (self.requested_exit(rank), exit) {
+            (Some(code), _) => format!("aborted itself with code {code}"),
+            (None, exit) => exit.to_string(),
+        };
+        let mut text = format!("{} {what}", self.describe_rank(rank, host));
+        let others = self.count_exited(|exit| exit != Exit::Code(0)).saturating_sub(1);
+        if others > 0 {
+            let ranks = if others == 1 { "rank" } else { "ranks" };
+            let _ = write!(text, ", and {others} more {ranks} failed");
+        }
+        text
+    }
+}
+
+fn describe_lost_ranks(ranks: u32, below: u32) -> String {
+    let also = match below {
+        0 => String::new(),
+        1 => " and on the host below it".to_owned(),
+        _ => format!(" and on the {below} hosts below it"),
+    };
+    match ranks {
+        0 => String::new(),
+        1 => format!("1 rank was running there{also}, "),
+        ranks => format!("{ranks} ranks were running there{also}, "),
+    }
+}
