@@ -43,6 +43,7 @@
 mod checker;
 mod describe;
 mod error;
+mod pmix;
 mod reader;
 mod recorder;
 mod replay;

@@ -11,6 +11,7 @@ use hydrant_core::{ConnId, JobId, Limit, Rank};
 
 use crate::Begin;
 use crate::describe::{of_input, of_output, of_peer};
+use crate::pmix::Dialect;
 
 /// Maximum number of bytes printed of an incomplete message.
 const PART_MAX: usize = 200;
@@ -23,6 +24,8 @@ pub struct Table<'w> {
     only: Option<u32>,
     /// Job and rank of each open connection.
     conns: BTreeMap<ConnId, Subject>,
+    /// PMIx connections.
+    pmix: BTreeMap<ConnId, Dialect>,
     /// Time of the last input in milliseconds.
     now: u64,
     /// Number of the last input.
@@ -47,6 +50,7 @@ impl<'w> Table<'w> {
             out: Some(out),
             only,
             conns: BTreeMap::new(),
+            pmix: BTreeMap::new(),
             now: 0,
             input: 0,
             sender: None,
@@ -115,6 +119,7 @@ impl<'w> Table<'w> {
             Input::Closed { conn } => {
                 let subject = self.of(conn);
                 self.conns.remove(&conn);
+                self.pmix.remove(&conn);
                 subject
             }
             Input::Peer { node, bytes } => return self.peer(format_args!("from node {node}"), '+', bytes),
@@ -135,6 +140,14 @@ impl<'w> Table<'w> {
         let bytes = std::mem::take(&mut self.bytes);
         let (mut consumed_bytes, rest) = bytes.split_at(bytes.len().min(consumed.bytes as usize));
         let waits = consumed_bytes.is_empty() || consumed.again;
+        if let Some(dialect) = Dialect::of(consumed_bytes) {
+            self.pmix.entry(conn).or_insert(dialect);
+        }
+        while let Some(dialect) = self.pmix.get_mut(&conn).filter(|_| !consumed_bytes.is_empty()) {
+            let (len, text) = dialect.request(consumed_bytes);
+            self.line(subject, '>', text);
+            consumed_bytes = &consumed_bytes[len..];
+        }
         while !consumed_bytes.is_empty() {
             let (message, others) = consumed_bytes.split_at(message_len(consumed_bytes));
             self.line(subject, '>', message.escape_ascii());
@@ -150,7 +163,16 @@ impl<'w> Table<'w> {
 
     fn output(&mut self, output: &Output<'_>) {
         let subject = match *output {
-            Output::Bytes { conn, bytes } => return self.line(self.of(conn), '<', bytes.escape_ascii()),
+            Output::Bytes { conn, bytes } => {
+                let subject = self.of(conn);
+                return match self.pmix.get_mut(&conn) {
+                    Some(dialect) => {
+                        let text = dialect.reply(bytes);
+                        self.line(subject, '<', text);
+                    }
+                    None => self.line(subject, '<', bytes.escape_ascii()),
+                };
+            }
             Output::Close { conn, .. } => self.of(conn),
             Output::Joined { conn, job, rank } => {
                 let subject = Subject { conn: Some(conn), job: Some(job), rank: Some(rank) };

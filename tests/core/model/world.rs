@@ -51,7 +51,7 @@ impl<'s> World<'s> {
         let mut state = self.full_snapshot();
         state.truncate(state.len() - DIGEST);
         let wake = postcard::to_slice(&self.server.poll_at(), &mut [0; 16]).expect("a time is short").len();
-        let turn = state.len() - wake - 2;
+        let turn = state.len() - wake - 3;
         assert!(u32::from(state[turn]) < self.model.limits.conns.max(1), "the turn is a byte before the end");
         state[turn] = 0;
         state
