@@ -141,6 +141,11 @@ fn node_hello_and_allreduce() {
 }
 
 #[test]
+fn node_open_mpi() {
+    NODE.open_mpi();
+}
+
+#[test]
 fn node_failures() {
     NODE.failures();
 }

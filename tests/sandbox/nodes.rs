@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hydrant_tests::Job;
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{Folder, Job};
 use hydrant_tests::{hydrant_bin, target_dir};
 
 use crate::made::{HANDLED, hostile_on};
@@ -56,15 +56,27 @@ fn mpich_says_hello_and_spawns() {
 fn recordings_of_all_nodes_play_natively_and_in_it() {
     let dir = target_dir().join("recordings");
     fs::create_dir_all(&dir).expect("the build directory can be written to");
-    for (name, native) in [("native", true), ("sandboxed", false)] {
+    let pmix = Peer::OpenMpi5.there().then(|| Peer::OpenMpi5.program("mpi_ring"));
+    // So much that it takes several messages, and PMIx.
+    let probe = ["probe", "--keys", "40", "--bytes", "1000"];
+    let programs = [(bin(), &probe[..])].into_iter().chain(pmix.as_deref().map(|ring| (ring, &[][..])));
+    for ((name, native), (program, args)) in
+        programs.flat_map(|program| [("native", true), ("sandboxed", false)].map(|way| (way, program)))
+    {
+        let folder = Folder::new("nodes");
         let file = dir.join(format!("nodes-{name}-{}", std::process::id()));
         let job = match native {
             true => Job::new(bin()).arg("run").words(NODES),
             false => on_nodes(plugin(), ""),
         };
-        let job = job.arg("--record").arg(&file).words("-n 8").arg(bin()).arg("probe");
-        // So much that it takes several messages.
-        job.words("--keys 40 --bytes 1000").run().code(0).quiet();
+        let variables = Peer::OpenMpi5.variables(&folder.0).into_iter();
+        let job = variables.fold(job, |job, (name, value)| job.args(["-genv", name]).arg(value));
+        let job = job.arg("--record").arg(&file).words("-n 8").arg(program).args(args);
+        let outcome = job.run();
+        outcome.code(0).quiet();
+        if args.is_empty() {
+            outcome.says("ring of 8: 140\n", 1);
+        }
         let of = |node: u32| PathBuf::from(format!("{}.n{node}", file.display()));
         for file in (1..=4).map(of).chain([file.clone()]) {
             let replay = Job::new(bin()).words("replay --quiet").arg(&file);

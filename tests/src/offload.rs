@@ -66,25 +66,22 @@ impl Target {
         });
     }
 
-    /// Jobs of four ranks of Open MPI, a PMIx client, with more options of `hydrant offload`.
-    pub fn open_mpi(&self, peer: Peer, options: &str) {
+    /// Jobs of `size` ranks of Open MPI, a PMIx client, with more options of `hydrant offload`.
+    pub fn open_mpi(&self, peer: Peer, size: usize, options: &str) {
         if !peer.there() {
             return;
         }
         let folder = Folder::new("offload");
-        for (program, said, times) in [
-            ("mpi_hello", " of 4, program 0, universe 4, Open ", 4),
-            ("mpi_allreduce", "allreduce of 4: 0 wrong\n", 1),
-        ] {
-            let job = self.offload(&format!("{options} -n 4"));
-            let job = peer
-                .variables(&folder.0)
-                .into_iter()
-                .fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
-            // Its segments have the name of the host.
-            let host = folder.0.file_name().expect("the folder has a name").to_string_lossy().into_owned();
-            let outcome = job.args(["-env", "PMIX_HOSTNAME", &host]).arg(peer.program(program)).run();
-            outcome.code(0).quiet().says(said, times);
+        // Its segments have the name of the host.
+        let host = folder.0.file_name().expect("the folder has a name").to_string_lossy().into_owned();
+        let variables = [peer.variables(&folder.0), vec![("PMIX_HOSTNAME", host.clone().into())]].concat();
+        let hello = format!(" of {size}, program 0, universe {size}, Open ");
+        let sum = format!("allreduce of {size}: 0 wrong\n");
+        for (program, said, times) in [("mpi_hello", hello, size), ("mpi_allreduce", sum, 1)] {
+            let job = self.offload(&format!("{options} -n {size}"));
+            let variables = variables.iter();
+            let job = variables.fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+            job.arg(peer.program(program)).run().code(0).quiet().says(&said, times);
             let segments = fs::read_dir("/dev/shm").expect("the system has shared memory").flatten();
             let left = segments.filter(|file| file.file_name().to_string_lossy().contains(&host));
             assert_eq!(left.count(), 0, "segments of {host} are left");

@@ -30,11 +30,11 @@ fn real_clients_are_served_by_the_board_and_started_here() {
 /// The small board's tables and messages are too short for Open MPI 4, whose ranks commit 4 KiB.
 #[test]
 fn open_mpi_is_served_by_the_board() {
-    let Some((board, target)) = target(4) else { return };
-    target.open_mpi(Peer::OpenMpi5, "");
+    let Some((board, target)) = target(16) else { return };
+    target.open_mpi(Peer::OpenMpi5, 16, "");
     let path = target_dir().join(format!("offload-pmix-{}.rec", std::process::id()));
     let file = path.to_str().expect("the build directory has a name of characters");
-    target.open_mpi(Peer::OpenMpi5, &format!("--record {file}"));
+    target.open_mpi(Peer::OpenMpi5, 4, &format!("--record {file}"));
     let replayed = Job::new(hydrant_bin()).args(["replay", "--quiet", file]).run();
     replayed.code(0).says(" outputs, all the same", 1);
     fs::remove_file(path).expect("it was written");

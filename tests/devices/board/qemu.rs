@@ -61,6 +61,7 @@ impl Kind {
             .env_remove("RUSTUP_TOOLCHAIN")
             .env_remove("CARGO")
             .env_remove("HYDRANT_RANKS")
+            .env_remove("HYDRANT_FEATURES")
             .stdin(Stdio::null())
             .output()
             .expect("firmware-example/build is there");

@@ -33,8 +33,8 @@ fn everything_that_a_board_does() {
     for machine in [Machine::Here, Machine::Aarch64] {
         let (server, target) = managed(machine, "--limit ranks=20");
         target.real_clients(&[4]);
-        target.open_mpi(Peer::OpenMpi5, "");
-        target.open_mpi(Peer::OpenMpi4, "");
+        target.open_mpi(Peer::OpenMpi5, 4, "");
+        target.open_mpi(Peer::OpenMpi4, 4, "");
         target.ranks_of_this_machine();
         target.failures();
         target.status();

@@ -85,26 +85,23 @@ impl Options {
 
     /// Capacities of a management server.
     pub(super) fn limits_managed(&self) -> Limits {
-        let mut limits = Limits { spawn_bytes: SPAWN_BYTES_MIN - 1, ..Limits::for_ranks(RANKS) };
-        for &(limit, size) in &self.limit {
-            limits.set(limit, size);
-        }
-        limits
+        self.replaced(Limits::for_ranks(RANKS))
     }
 
-    /// Capacities for one job of `size` ranks that spawns no processes.
+    /// Capacities for one job of `size` ranks.
     pub(super) fn limits(&self, size: u32) -> Limits {
-        let mut limits = Limits {
-            jobs: 1,
-            ranks: size,
-            conns: size.saturating_add(64),
-            spawn_bytes: SPAWN_BYTES_MIN - 1,
-            ..Limits::for_ranks(size)
-        };
+        let mut limits =
+            Limits { jobs: 1, ranks: size, conns: size.saturating_add(64), ..Limits::for_ranks(size) };
         limits.psets = limits.psets.saturating_add((self.job.programs.len() + self.job.pset.len()) as u32);
+        self.replaced(limits)
+    }
+
+    /// Replaces capacities by those of the command line. No processes are spawned.
+    fn replaced(&self, mut limits: Limits) -> Limits {
         for &(limit, size) in &self.limit {
             limits.set(limit, size);
         }
+        limits.spawn_bytes = limits.spawn_bytes.min(SPAWN_BYTES_MIN - 1);
         // PMIx clients learn from the server which ranks share their node, and would learn that all do.
         if self.job.map != NodeGrouping::Together {
             limits.commit_bytes = 0;

@@ -7,11 +7,7 @@ use super::super::pty;
 use crate::plan::{Cluster, Options, Prefix, Pty};
 
 /// Settings for all nodes, with limits that suit all of them.
-pub(super) fn setup_of(options: &Options, mut limits: Limits) -> Setup {
-    if options.sandbox.is_some() {
-        // Plugins serve no PMIx.
-        limits.commit_bytes = 0;
-    }
+pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
     Setup {
         limits,
         plugin: None,
