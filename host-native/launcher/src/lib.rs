@@ -21,4 +21,4 @@ pub use dry_run::dry_run;
 pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
 pub use hydrant_driver::BackendError;
-pub use launch::LaunchError;
+pub use launch::{LaunchError, NoExec};

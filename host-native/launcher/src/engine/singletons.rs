@@ -53,7 +53,7 @@ impl Engine<'_, '_> {
         let job: &Job = self.jobs.get(id).filter(|job| job.size() > 1 && !job.run.joined)?;
         let launcher = job.run.launcher.as_ref()?;
         launcher.programs().find_map(|(command, path)| {
-            let files = needed_libraries(path);
+            let files = needed_libraries(&path);
             let (file, library) = files.iter().find_map(|file| Some((file, library(file)?)))?;
             let served = library.protocols != OPEN_MPI.protocols || serves_pmix;
             Some(line(&command.to_string_lossy(), file, library, served))

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
+use super::elf::NoExec;
+
 /// Error of starting the ranks of a job.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
@@ -14,6 +16,8 @@ pub enum LaunchError {
         command: OsString,
         /// The `PATH` that was searched; `None` for a command with a slash.
         searched: Option<OsString>,
+        /// Whether the working directory has a file of this name.
+        is_here: bool,
     },
     /// File that this user cannot execute.
     #[error("cannot start {}: {why}", path.display())]
@@ -30,6 +34,14 @@ pub enum LaunchError {
         rank: u32,
         /// Its command.
         command: OsString,
+    },
+    /// File that is no program of this machine.
+    #[error("cannot start {}: {}", command.display(), format_error(*kind))]
+    Format {
+        /// The command of the user.
+        command: OsString,
+        /// What the file holds.
+        kind: NoExec,
     },
     /// Working directory that cannot be entered.
     #[error("cannot use the working directory {}: {why}", dir.display())]
@@ -83,6 +95,7 @@ impl LaunchError {
             LaunchError::NotFound { .. } => 127,
             LaunchError::NotExecutable { .. }
             | LaunchError::NoInterpreter { .. }
+            | LaunchError::Format { .. }
             | LaunchError::WorkingDir { .. } => 126,
             _ => 1,
         }
@@ -93,6 +106,7 @@ impl LaunchError {
         let number = |why: &io::Error, default| why.raw_os_error().unwrap_or(default);
         match self {
             LaunchError::NotFound { .. } | LaunchError::NoInterpreter { .. } => libc::ENOENT,
+            LaunchError::Format { .. } => libc::ENOEXEC,
             LaunchError::NotExecutable { why, .. } => number(why, libc::EACCES),
             LaunchError::WorkingDir { why, .. } => number(why, libc::ENOTDIR),
             LaunchError::Spawn { why, .. } | LaunchError::System(hydrant_reactor::Error { why, .. }) => {
@@ -105,8 +119,16 @@ impl LaunchError {
     /// Remedy, if there is a specific one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            LaunchError::NotFound { command, searched: Some(_) } if !command.is_empty() => {
-                format!("write ./{} for a program in the working directory", command.display())
+            LaunchError::NotFound { command, is_here: true, .. } => {
+                format!("write ./{} for the file in the working directory", command.display())
+            }
+            LaunchError::NotExecutable { path, why }
+                if why.kind() == io::ErrorKind::PermissionDenied && path.is_file() =>
+            {
+                format!("write: chmod +x {}", path.display())
+            }
+            LaunchError::Format { kind: NoExec::Program(_), .. } => {
+                "compile the program on this machine, or for it".to_owned()
             }
             LaunchError::NoMpiLibrary { .. } => {
                 "build it (cargo build -p hydrant-mpi), or set HYDRANT_MPI_LIB to its path".to_owned()
@@ -121,6 +143,18 @@ impl LaunchError {
     /// For `map_err`: a failed system call with its purpose.
     pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> LaunchError {
         move |why| LaunchError::System(hydrant_reactor::Error { what, why: why.into() })
+    }
+}
+
+fn format_error(kind: NoExec) -> String {
+    match kind {
+        NoExec::Program(built_for) => {
+            format!(
+                "Exec format error: built for {built_for}, and this machine is {}",
+                std::env::consts::ARCH
+            )
+        }
+        NoExec::Script | NoExec::Data => "Exec format error: not a program or script".to_owned(),
     }
 }
 

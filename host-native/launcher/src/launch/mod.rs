@@ -2,8 +2,8 @@
 
 mod bind;
 mod cstrings;
+mod elf;
 mod error;
-mod needed;
 mod preload;
 mod resolve;
 mod soft;
@@ -14,7 +14,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::PathBuf;
 
 use hydrant_placement::CpuBinding;
 use hydrant_reactor::OpenFiles;
@@ -24,9 +24,10 @@ use rustix::process::Pid;
 use crate::plan::Program;
 use bind::Affinity;
 use cstrings::{CStrings, EnvBlock, RankNumber, c_string};
+pub use elf::NoExec;
+pub(crate) use elf::needed_libraries;
 pub use error::LaunchError;
 pub(crate) use error::alternatives;
-pub(crate) use needed::needed_libraries;
 pub(crate) use preload::find as find_mpi_library;
 pub(crate) use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError};
 
@@ -83,6 +84,19 @@ struct Image {
     shell: CStrings,
     env: EnvBlock,
     wdir: Option<CString>,
+}
+
+impl Image {
+    /// Returns the path of the program's file for this process.
+    fn file(&self) -> PathBuf {
+        file(&self.path, self.wdir.as_deref())
+    }
+}
+
+/// Returns a path in the working directory of a rank for this process.
+fn file(path: &CStr, wdir: Option<&CStr>) -> PathBuf {
+    let of = |text: &CStr| PathBuf::from(OsStr::from_bytes(text.to_bytes()));
+    wdir.map(of).unwrap_or_default().join(of(path))
 }
 
 /// Standard streams and PMI socket of a rank.
@@ -184,10 +198,8 @@ impl Launcher {
     }
 
     /// Returns the commands of the programs with their files.
-    pub(crate) fn programs(&self) -> impl Iterator<Item = (&OsStr, &Path)> {
-        self.programs
-            .iter()
-            .map(|image| (image.command.as_os_str(), Path::new(OsStr::from_bytes(image.path.to_bytes()))))
+    pub(crate) fn programs(&self) -> impl Iterator<Item = (&OsStr, PathBuf)> {
+        self.programs.iter().map(|image| (image.command.as_os_str(), image.file()))
     }
 
     fn image(&self, rank: u32) -> usize {
@@ -209,6 +221,10 @@ impl Launcher {
         result.map_err(|why| match why.raw_os_error() {
             // The file itself existed when it was resolved.
             Some(libc::ENOENT) => LaunchError::NoInterpreter { rank, command: command() },
+            Some(libc::ENOEXEC) => LaunchError::Format {
+                command: command(),
+                kind: elf::kind(&self.programs[self.image(rank)].file()),
+            },
             _ => LaunchError::Spawn { rank, command: command(), why },
         })
     }
@@ -231,7 +247,11 @@ impl Launcher {
         };
         // SAFETY: both lists end with a null pointer and lead to strings that `image` keeps.
         match unsafe { spawn(&mut self.attributes, &request) } {
-            Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
+            // As a shell does it. Programs of other architectures and data are no scripts.
+            Err(error)
+                if error.raw_os_error() == Some(libc::ENOEXEC)
+                    && elf::kind(&file(request.path, request.wdir)) == NoExec::Script =>
+            {
                 request.path = c"/bin/sh";
                 request.argv = image.shell.pointers();
                 // SAFETY: as above.

@@ -38,7 +38,7 @@ pub(crate) fn resolve(program: &Program) -> Result<PathBuf, LaunchError> {
         return match check_executable(&path) {
             Ok(()) => Ok(command.into()),
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
-                Err(LaunchError::NotFound { command: command.to_owned(), searched: None })
+                Err(LaunchError::NotFound { command: command.to_owned(), searched: None, is_here: false })
             }
             Err(why) => Err(LaunchError::NotExecutable { path, why }),
         };
@@ -49,7 +49,10 @@ pub(crate) fn resolve(program: &Program) -> Result<PathBuf, LaunchError> {
         Some(path) => Ok(path),
         None => Err(match denied {
             Some((path, why)) => LaunchError::NotExecutable { path, why },
-            None => LaunchError::NotFound { command: command.to_owned(), searched: Some(search) },
+            None => {
+                let is_here = !command.is_empty() && wdir.join(command).is_file();
+                LaunchError::NotFound { command: command.to_owned(), searched: Some(search), is_here }
+            }
         }),
     }
 }

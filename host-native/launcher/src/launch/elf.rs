@@ -1,4 +1,4 @@
-//! Shared libraries that a program file names in its header.
+//! Headers of program files: architecture and shared libraries.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -20,13 +20,54 @@ const ENTRIES_MAX: usize = 4096;
 const LIBRARIES_MAX: usize = 256;
 const NAME_MAX: usize = 128;
 
+/// Kind of a file that the system does not execute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoExec {
+    /// Text, which a shell may run.
+    Script,
+    /// Program of this architecture.
+    Program(&'static str),
+    /// Other data.
+    Data,
+}
+
+/// Returns the kind of a file by its first bytes. Does not block.
+pub(crate) fn kind(file: &Path) -> NoExec {
+    let mut start = [0; 256];
+    let len = open(file).and_then(|file| file.read_at(&mut start, 0).ok()).unwrap_or(0);
+    let start = &start[..len];
+    if !start.starts_with(&MAGIC[..4]) {
+        return if start.contains(&0) { NoExec::Data } else { NoExec::Script };
+    }
+    let machine = start.get(18..).and_then(|rest| rest.first_chunk());
+    let is_little = start.get(5) == Some(&1);
+    let number =
+        machine.map(|&bytes| if is_little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) });
+    NoExec::Program(match number {
+        Some(3) => "x86 (32 bits)",
+        Some(8) => "MIPS",
+        Some(20) => "PowerPC (32 bits)",
+        Some(21) => "ppc64",
+        Some(22) => "s390x",
+        Some(40) => "arm (32 bits)",
+        Some(62) => "x86_64",
+        Some(183) => "aarch64",
+        Some(243) => "riscv",
+        Some(258) => "loongarch",
+        _ => "another architecture",
+    })
+}
+
+/// Opens a regular file. A FIFO must not block.
+fn open(path: &Path) -> Option<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+    file.metadata().is_ok_and(|known| known.is_file()).then_some(file)
+}
+
 /// Returns the names of the shared libraries that a program needs. A file that is no program of this machine's kind has
 /// none. Reads a bounded part of the file and does not block.
 pub(crate) fn needed_libraries(program: &Path) -> Vec<String> {
-    // A FIFO must not block.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(program);
-    let file = file.ok().filter(|file| file.metadata().is_ok_and(|known| known.is_file()));
-    file.and_then(|file| read(&file)).unwrap_or_default()
+    open(program).and_then(|file| read(&file)).unwrap_or_default()
 }
 
 struct Segment {
@@ -89,6 +130,28 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_told_apart_by_their_first_bytes() {
+        let path = std::env::temp_dir().join(format!("hydrant-kind-{}", std::process::id()));
+        let mut program = [0; 64];
+        program[..6].copy_from_slice(&MAGIC);
+        program[18] = 183;
+        let mut big = program;
+        (big[5], big[18], big[19]) = (2, 0, 22);
+        for (bytes, expected) in [
+            (b"echo".as_slice(), NoExec::Script),
+            (b"", NoExec::Script),
+            (b"\x01\0", NoExec::Data),
+            (&program, NoExec::Program("aarch64")),
+            (&big, NoExec::Program("s390x")),
+            (&MAGIC, NoExec::Program("another architecture")),
+        ] {
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(kind(&path), expected);
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn the_libraries_of_this_program_are_found() {
