@@ -22,11 +22,7 @@ struct Job {
 }
 
 impl Job {
-    /// `None` if the core runs in a plugin, which serves no PMIx.
-    fn start<const SIZE: usize>(options: &str) -> Option<Job> {
-        if std::env::var_os("HYDRANT_TESTS_SANDBOX").is_some() {
-            return None;
-        }
+    fn start<const SIZE: usize>(options: &str) -> Job {
         let script = "echo $PMI_RANK $$ $PMIX_SERVER_URI41 $PMIX_NAMESPACE
             if [ $PMI_RANK = 0 ]; then read line || :; else sleep 1000; fi";
         let mut running = shell(&format!("-n {SIZE} {options}"), script).hold_input().start();
@@ -40,7 +36,7 @@ impl Job {
             uri.split_once("tcp4://").expect("an address").1.clone_into(&mut address);
             name.clone_into(&mut namespace);
         }
-        Some(Job { running, address, namespace, pids })
+        Job { running, address, namespace, pids }
     }
 
     /// Connects and sends bytes. Returns the reply up to the end of the connection.
@@ -185,7 +181,7 @@ fn number(body: &[u8]) -> Option<u32> {
 
 #[test]
 fn a_handshake_that_is_too_long_is_cut_off() {
-    let Some(job) = Job::start::<1>("") else { return };
+    let job = Job::start::<1>("");
     let mut long = hello(&job.namespace, 0);
     long[8..12].copy_from_slice(&3000_u32.to_le_bytes());
     assert_eq!(job.send(&long), b"");
@@ -195,7 +191,7 @@ fn a_handshake_that_is_too_long_is_cut_off() {
 
 #[test]
 fn handshakes_of_other_jobs_and_ranks_are_refused_and_reported() {
-    let Some(job) = Job::start::<1>("") else { return };
+    let job = Job::start::<1>("");
     let refused = status::BAD_PARAM.to_be_bytes();
     for _ in 0..10 {
         assert_eq!(job.send(&hello("another", 0)), refused);
@@ -209,7 +205,7 @@ fn handshakes_of_other_jobs_and_ranks_are_refused_and_reported() {
 
 #[test]
 fn a_rank_that_is_taken_stays_with_its_first_process() {
-    let Some(job) = Job::start::<1>("") else { return };
+    let job = Job::start::<1>("");
     let mut first = job.join(0);
     assert_eq!(job.send(&hello(&job.namespace, 0)), status::BAD_PARAM.to_be_bytes());
     assert_eq!(
@@ -224,7 +220,7 @@ fn a_rank_that_is_taken_stays_with_its_first_process() {
 
 #[test]
 fn lengths_that_lie_are_refused() {
-    let Some(job) = Job::start::<1>("") else { return };
+    let job = Job::start::<1>("");
     let mut client = job.join(0);
     let lies: [&dyn Fn(&mut Writer<'_>); 4] = [
         // A namespace longer than the message.
@@ -261,7 +257,7 @@ fn lengths_that_lie_are_refused() {
 
 #[test]
 fn values_that_nest_too_deep_are_refused() {
-    let Some(job) = Job::start::<1>("") else { return };
+    let job = Job::start::<1>("");
     let mut client = job.join(0);
     let refused = client.ask(12, |writer| {
         writer.status(CODE);
@@ -280,7 +276,7 @@ fn values_that_nest_too_deep_are_refused() {
 
 #[test]
 fn a_get_ends_with_the_rank_that_it_waits_for() {
-    let Some(job) = Job::start::<2>("-disable-auto-cleanup") else { return };
+    let job = Job::start::<2>("-disable-auto-cleanup");
     let mut client = job.join(0);
     client.get(&job.namespace, 1);
     job.kill(job.pids[1]);
@@ -295,7 +291,7 @@ fn a_commit_over_a_limit_ends_the_job() {
         ("--limit commit-bytes=1000", 1100, "limit commit-bytes (1000) is used up"),
         ("--limit kvs-bytes=2048", 3000, "kvs-bytes"),
     ] {
-        let Some(mut job) = Job::start::<1>(options) else { return };
+        let mut job = Job::start::<1>(options);
         let mut client = job.join(0);
         client.commit(len);
         job.running.end_input();
@@ -309,7 +305,7 @@ fn a_commit_over_a_limit_ends_the_job() {
 #[test]
 fn a_client_that_does_not_read_its_events_holds_up_no_other() {
     const COUNT: u32 = 20_000;
-    let Some(job) = Job::start::<3>("-disable-auto-cleanup") else { return };
+    let job = Job::start::<3>("-disable-auto-cleanup");
     let [mut sender, mut deaf, mut reader] = [0, 1, 2].map(|rank| job.join(rank));
     deaf.register();
     reader.register();

@@ -91,3 +91,28 @@ fn hosts_need_the_servers_secret() {
     plain.signal(Signal::TERM);
     plain.wait().code(0);
 }
+
+/// Starts a server whose job has one node, and returns it with the environment of PMIx clients.
+fn pmix_server(size: u32) -> (hydrant_tests::Running, Vec<(String, String)>) {
+    let mut server = Job::command("serve --map together --size").arg(size.to_string()).start();
+    let variables = server.lines::<10>();
+    let split = |line: &String| {
+        let (name, value) = line.split_once('=').expect("variables are printed");
+        (name.to_owned(), value.to_owned())
+    };
+    let variables = variables.iter().map(split).filter(|(name, _)| !name.starts_with("PMI_")).collect();
+    (server, variables)
+}
+
+#[test]
+fn pmix_clients_are_served() {
+    let (server, variables) = pmix_server(2);
+    let client = |rank: &str| {
+        let probe = Job::new(hydrant_bin()).words("probe --pmix").env("PMIX_RANK", rank);
+        variables.iter().fold(probe, |probe, (name, value)| probe.env(name, value)).start()
+    };
+    let ranks = ["0", "1"].map(client).map(hydrant_tests::Running::wait);
+    ranks[0].code(0).says("2 ranks on 1 host exchanged", 1);
+    ranks[1].code(0);
+    server.wait().code(0).quiet();
+}

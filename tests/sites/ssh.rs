@@ -2,7 +2,7 @@
 
 use hydrant_tests::hydrant_bin;
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Outcome, Running};
+use hydrant_tests::{Folder, Outcome, Running};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::RAW;
@@ -58,6 +58,32 @@ fn mpich_runs_over_tcp() {
     }
     let outcome = site.hydrant("-hosts a,b,c -n 6").arg(Peer::Mpich5.program("mpi_allreduce")).run();
     outcome.code(0).says("allreduce of 6: 0 wrong\n", 1);
+}
+
+/// Ranks of a host share memory, and hosts are distinguished by the job info of PMIx.
+#[test]
+fn open_mpi_runs_over_tcp() {
+    let Some(site) = Site::shared().filter(|_| Peer::OpenMpi5.there()) else { return };
+    let folder = Folder::new("openmpi-sites");
+    let job = |options: &str| site.hydrant(options).args(["-env", "TMPDIR"]).arg(&folder.0);
+    let nodes = Peer::OpenMpi5.program("mpi_nodes");
+    let outcome = job("-hosts a:2,b:1,c:3 -n 6 -radix 2").arg(&nodes).run();
+    let places = [
+        "rank 0 of 6 on a: 0 of 2 with 0",
+        "rank 1 of 6 on a: 1 of 2 with 0",
+        "rank 2 of 6 on b: 0 of 1 with 2",
+        "rank 3 of 6 on c: 0 of 3 with 3",
+        "rank 4 of 6 on c: 1 of 3 with 3",
+        "rank 5 of 6 on c: 2 of 3 with 3",
+    ];
+    assert_eq!(outcome.code(0).lines(), places, "{outcome}");
+    site.is_idle();
+    let outcome = job("-hosts a:2,b:2,c:2 -n 3").arg(&nodes).words("spawn c 2").run();
+    outcome
+        .code(0)
+        .says("child 0 of 2 on c: 0 of 2 with 0\n", 1)
+        .says("child 1 of 2 on c: 1 of 2 with 0\n", 1);
+    site.is_idle();
 }
 
 #[test]

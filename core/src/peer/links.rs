@@ -22,6 +22,8 @@ pub(crate) struct Link {
     pub(crate) cursor: u32,
     /// Number of the newest exit that has been sent.
     pub(crate) exits_sent: u32,
+    /// Number of the newest notice that has been sent or is not sent over it.
+    pub(crate) notices_sent: u32,
     /// Whether the host's send buffer for it is full.
     pub(crate) blocked: bool,
     /// Whether a message may be pending.
@@ -36,6 +38,7 @@ impl Link {
         part: 0..0,
         cursor: 0,
         exits_sent: 0,
+        notices_sent: 0,
         blocked: false,
         events_pending: false,
     };

@@ -8,6 +8,7 @@
 //! | [`Head::Arrive`], [`Head::Release`] of a fence or ring | nothing |
 //! | [`Head::Exits`] | ranks: job, rank, exit, whether it had initialized, and whether it failed, concatenated |
 //! | [`Head::Get`] | nothing |
+//! | [`Head::Notice`] | the notice as the server stores it |
 //!
 //! The host delimits messages, and keeps those of one link in order.
 
@@ -62,6 +63,13 @@ pub enum Head {
         /// The job.
         job: JobRef,
         /// The rank.
+        rank: Rank,
+    },
+    /// Event that a PMIx client has sent to others.
+    Notice {
+        /// The job of the sender.
+        job: JobRef,
+        /// The sender.
         rank: Rank,
     },
 }
@@ -158,6 +166,14 @@ impl<'b> Writer<'b> {
     pub fn push(&mut self, part: &impl Serialize) -> bool {
         let Ok(written) = postcard::to_slice(part, &mut self.buf[self.len..]) else { return false };
         self.len += written.len();
+        true
+    }
+
+    /// Appends bytes. Returns false, without a change, if they do not fit.
+    pub fn push_bytes(&mut self, bytes: &[u8]) -> bool {
+        let Some(room) = self.buf[self.len..].get_mut(..bytes.len()) else { return false };
+        room.copy_from_slice(bytes);
+        self.len += bytes.len();
         true
     }
 

@@ -62,6 +62,10 @@ impl Server<'_> {
             if let Some(len) = self.write_modex(at, buf) {
                 return Some(len);
             }
+            #[cfg(feature = "pmix")]
+            if let Some(len) = self.write_notice_for(at, buf) {
+                return Some(len);
+            }
             return self.write_exits(at, buf);
         };
         if let Some(len) = self.write_records(at, due, buf) {
@@ -214,6 +218,7 @@ impl Server<'_> {
             | Head::Arrive { job, .. }
             | Head::Release { job, .. }
             | Head::Get { job, .. }
+            | Head::Notice { job, .. }
                 if !self.is_current(job) =>
             {
                 Ok(())
@@ -227,8 +232,13 @@ impl Server<'_> {
             }
             #[cfg(feature = "pmix")]
             Head::Get { job, rank } => self.receive_get(at, job.job, rank),
+            #[cfg(feature = "pmix")]
+            Head::Notice { job, rank } => {
+                self.remote_slot(&link, job.job, rank.0)?;
+                self.receive_notice(job.job, rank, body)
+            }
             #[cfg(not(feature = "pmix"))]
-            Head::Get { .. } => Err(Fault::BadPeer),
+            Head::Get { .. } | Head::Notice { .. } => Err(Fault::BadPeer),
             Head::Arrive { .. } | Head::Release { .. } => Err(Fault::BadPeer),
         }
     }

@@ -80,11 +80,11 @@ impl<'s> Names<'s> {
     ///
     /// # Errors
     /// [`Refusal::NameLength`], [`Refusal::NameTaken`], or [`Refusal::Full`]. Nothing is changed then.
-    pub(crate) fn publish<'a>(
+    pub(crate) fn publish<'a, 'b>(
         &mut self,
         owner: Spaces,
         name: impl Pieces<'a>,
-        port: impl Pieces<'a>,
+        port: impl Pieces<'b>,
     ) -> Result<NameRef, Refusal> {
         let port = collect(port).ok_or(Refusal::NameLength)?;
         let at = self.place(name)?;

@@ -192,6 +192,9 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
             format!("all ranks have arrived at {}", of_meeting(at, job, body))
         }
         Head::Get { job: JobRef { job, .. }, rank } => format!("asks for data of rank {rank} of job {job}"),
+        Head::Notice { job: JobRef { job, .. }, rank } => {
+            format!("event of rank {rank} of job {job}, {} bytes", body.len())
+        }
         Head::Exits => {
             let gone = message::parts::<ExitReport>(body).map_while(|gone| gone);
             let gone = gone.map(|ExitReport { job: JobRef { job, .. }, rank, exit, dead, .. }| {

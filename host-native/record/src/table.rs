@@ -221,7 +221,7 @@ impl<'w> Table<'w> {
                     self.line(of(job, Some(Rank(rank))), mark, format_args!("{node}: {exit}{failed}"));
                 }
             }
-            Some((Head::Get { job, rank }, _)) => {
+            Some((Head::Get { job, rank } | Head::Notice { job, rank }, _)) => {
                 self.line(of(job.job, Some(rank)), mark, format_args!("{node}: {}", of_peer(bytes)));
             }
             Some((Head::Arrive { job, .. } | Head::Release { job, .. }, _)) => {

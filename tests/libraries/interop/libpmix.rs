@@ -1,13 +1,13 @@
 //! C programs on Debian's libpmix 4.2.2, without MPI.
 
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Job, Outcome};
+use hydrant_tests::{Job, Outcome, nodes};
 
 use super::openmpi::relocated;
 
 /// Runs one sub-command of `tests/clients/pmix_calls.c` on three ranks, in sets "left" (two) and "right".
 fn run(options: &str, name: &str) -> Option<Outcome> {
-    if !Peer::Libpmix.there() || std::env::var_os("HYDRANT_TESTS_SANDBOX").is_some() {
+    if !Peer::Libpmix.there() {
         return None;
     }
     let program = Peer::Libpmix.program("pmix_calls");
@@ -53,4 +53,10 @@ fn a_death_is_reported() {
 fn an_abort_has_its_code_and_its_text() {
     let Some(outcome) = run("", "abort") else { return };
     outcome.code(19).warns("rank 1 aborted the job with code 19: as the test wants\n");
+}
+
+#[test]
+fn events_cross_hosts() {
+    let Some(outcome) = run(&nodes(2, 2, 2), "events") else { return };
+    outcome.code(0).quiet().says(": events done\n", 3);
 }

@@ -170,3 +170,15 @@ fn python_ranks_spawn() {
     let outcome = job.arg(openmpi_python()).arg(clients_dir().join("mpi_spawn.py")).run();
     outcome.code(0).says("gathered [0, 7, 14]\n", 2);
 }
+
+#[test]
+fn processes_that_do_not_join_are_named() {
+    let Some(launch) = Launch::new(Peer::OpenMpi5, "-n 2 --limit commit-bytes=0") else { return };
+    let outcome = launch.program(Peer::OpenMpi5, "mpi_hello", "").job.run();
+    outcome.code(0).says("rank 0 of 1, ", 2);
+    outcome
+        .warns("no rank has joined the job")
+        .warns("mpi_hello needs libmpi.so.40 (Open MPI, which speaks PMIx)\n");
+    // A program without MPI is not named.
+    Job::hydrant("-n 2").args(["sh", "-c", "true"]).run().code(0).quiet();
+}

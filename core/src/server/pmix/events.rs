@@ -6,9 +6,12 @@
 
 use super::super::Server;
 use super::super::dispatch::Requester;
-use crate::fault::Refusal;
+use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
+use crate::peer::links::Link;
+use crate::peer::message::{self, Head};
 use crate::state::{PendingReply, Phase, RankSlot, ReplyState, Response};
+use crate::tables::kvs::Pieces;
 use crate::tables::names::NameRef;
 use crate::trace::Exit;
 use crate::wire::Integers;
@@ -40,6 +43,15 @@ struct Notice<'a> {
     range: u8,
     code: i32,
     infos: Infos<'a>,
+}
+
+/// Decodes a stored notice: encoding of integers, range, code and INFOs.
+fn decode(stored: &[u8]) -> Option<(Integers, u8, i32, Infos<'_>)> {
+    let (&[integers, range, c0, c1, c2, c3, n0, n1, n2, n3], infos) =
+        stored.split_first_chunk::<NOTICE_HEADER>()?;
+    let integers = if integers == Integers::Fixed as u8 { Integers::Fixed } else { Integers::Flexible };
+    let infos = Reader::new(integers, infos).infos_of(u32::from_le_bytes([n0, n1, n2, n3]))?;
+    Some((integers, range, i32::from_le_bytes([c0, c1, c2, c3]), infos))
 }
 
 /// Returns the code of the event that a rank's death causes, or `None` if it has none.
@@ -89,24 +101,73 @@ impl Server<'_> {
         if matches!(range, range::MANAGER | range::SENDER) {
             return Ok(done);
         }
-        let share = self.limits.names / NOTICES_SHARE;
-        if share == 0 {
+        if self.limits.names < NOTICES_SHARE {
             return Ok(Response::Status(status::OUT_OF_RESOURCE));
         }
-        self.notices = self.notices.wrapping_add(1);
-        let number = self.notices.to_be_bytes();
         let [c0, c1, c2, c3] = code.to_le_bytes();
         let [n0, n1, n2, n3] = infos.len().to_le_bytes();
         let header: [u8; NOTICE_HEADER] = [integers as u8, range, c0, c1, c2, c3, n0, n1, n2, n3];
-        let owner = self.jobs[requester.job.index()].spaces;
-        if self.names.marked(PREFIX).count() as u32 >= share {
+        self.store_notice(requester.job, requester.rank, [&header[..], infos.as_bytes()].into_iter())?;
+        Ok(done)
+    }
+
+    /// Stores a notice for the clients of this node and for the neighbours.
+    fn store_notice<'a>(&mut self, job: JobId, rank: Rank, stored: impl Pieces<'a>) -> Result<(), Refusal> {
+        if self.names.marked(PREFIX).count() as u32 >= self.limits.names / NOTICES_SHARE {
             self.drop_oldest_notice();
         }
-        let name = [&[PREFIX][..], &number].into_iter();
-        let notice = self.names.publish(owner, name, [&header[..], infos.as_bytes()].into_iter())?;
-        self.names.describe(notice, requester.rank, false);
+        self.notices = self.notices.wrapping_add(1);
+        let number = self.notices.to_be_bytes();
+        let owner = self.jobs[job.index()].spaces;
+        let notice = self.names.publish(owner, [&[PREFIX][..], &number].into_iter(), stored)?;
+        self.names.describe(notice, rank, false);
+        self.links.wake(u64::MAX);
         self.events_are_due();
-        Ok(done)
+        Ok(())
+    }
+
+    /// Writes the next notice for a neighbour.
+    pub(in super::super) fn write_notice_for(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
+        loop {
+            let link = self.links.get(at)?;
+            let numbered = self.names.marked(PREFIX).map(|notice| (self.number(notice), notice));
+            let next =
+                numbered.filter(|&(number, _)| number > link.notices_sent).min_by_key(|&(number, _)| number);
+            let (number, notice) = next?;
+            let goes = self.is_for(link, notice);
+            self.links.get_mut(at)?.notices_sent = number;
+            if goes {
+                let Notice { sender: (job, rank), .. } = self.notice(notice)?;
+                let whose = self.jobs[job.index()].reference(job);
+                let mut writer = message::Writer::new(buf, Head::Notice { job: whose, rank })?;
+                let fits = writer.push_bytes(self.names.port(notice)?);
+                let len = writer.finish().len();
+                self.notice_was_sent(notice);
+                return fits.then_some(len);
+            }
+        }
+    }
+
+    /// Returns whether a notice goes to a neighbour: it is not from the neighbour's side.
+    fn is_for(&self, link: &Link, notice: NameRef) -> bool {
+        let sender = self.notice(notice).map(|notice| notice.sender);
+        let slot = sender.and_then(|(job, rank)| self.jobs[job.index()].slot(rank));
+        slot.is_some_and(|slot| link.carries(self.ranks[slot].node))
+    }
+
+    /// Stores a notice from a neighbour. It is lost if the table of names has no room.
+    pub(in super::super) fn receive_notice(
+        &mut self,
+        job: JobId,
+        rank: Rank,
+        stored: &[u8],
+    ) -> Result<(), Fault> {
+        decode(stored).ok_or(Fault::BadPeer)?;
+        let has_room = self.limits.names >= NOTICES_SHARE;
+        if has_room && let Err(Refusal::NameLength) = self.store_notice(job, rank, core::iter::once(stored)) {
+            return Err(Fault::BadPeer);
+        }
+        Ok(())
     }
 
     /// Drops the oldest notice, also for clients that have not got it.
@@ -232,11 +293,7 @@ impl Server<'_> {
     fn notice(&self, notice: NameRef) -> Option<Notice<'_>> {
         let (owner, rank) = self.names.publisher(notice)?;
         let job = self.jobs.iter().position(|job| !job.name.is_empty() && job.spaces == owner)?;
-        let (header, infos) = self.names.port(notice)?.split_first_chunk::<NOTICE_HEADER>()?;
-        let &[integers, range, c0, c1, c2, c3, n0, n1, n2, n3] = header;
-        let integers = if integers == Integers::Fixed as u8 { Integers::Fixed } else { Integers::Flexible };
-        let infos = Reader::new(integers, infos).infos_of(u32::from_le_bytes([n0, n1, n2, n3]))?;
-        let code = i32::from_le_bytes([c0, c1, c2, c3]);
+        let (integers, range, code, infos) = decode(self.names.port(notice)?)?;
         Some(Notice { sender: (JobId(job as u32), rank), integers, range, code, infos })
     }
 
@@ -268,7 +325,9 @@ impl Server<'_> {
             slot.replies.iter().any(|reply| reply.state == ReplyState::Ready(Response::Notice(notice)))
                 || slot.pmix.is_some() && self.requester(conn).is_some_and(is_next)
         };
-        if !(0..self.limits.conns).map(ConnId).any(waits) {
+        let links = (0..).map_while(|at| self.links.get(at));
+        let pending = links.clone().any(|link| number > link.notices_sent && self.is_for(link, notice));
+        if !pending && !(0..self.limits.conns).map(ConnId).any(waits) {
             self.names.withdraw_this(notice);
         }
     }

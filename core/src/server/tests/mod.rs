@@ -2,6 +2,8 @@
 
 mod again;
 mod dynamic;
+#[cfg(feature = "pmix")]
+mod events;
 mod lost;
 mod names;
 mod nodes;

@@ -30,7 +30,9 @@ pub(super) struct ServeArgs {
 
     /// Serve a job of N ranks that another launcher starts
     ///
-    /// The environment of each rank must have PMI_PORT, which is printed on standard output, and PMI_ID, its rank from 0.
+    /// The environment of each rank must have PMI_PORT, which is printed on standard output, and PMI_ID, its rank from 0. With
+    /// `--map together` PMIx clients are served too: their environment must have the printed variables that do not begin with
+    /// PMI_, and PMIX_RANK. They are printed again for each job.
     #[arg(short = 'n', long, value_name = "N", value_parser = value::ranks, group = "served")]
     pub size: Option<u32>,
 

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use hydrant_placement::CpuBinding;
 use hydrant_reactor::OpenFiles;
 use hydrant_reactor::process::{Attributes, Request, spawn};
+use hydrant_services::server::{PMIX_SERVER, PMIX_SERVER_URIS, PMIX_SETTINGS};
 use rustix::process::Pid;
 
 use crate::plan::Program;
@@ -37,12 +38,6 @@ const PMI_FD: RawFd = 3;
 const PRELOAD: &str = "LD_PRELOAD";
 /// Variable that chooses MPICH's version of PMI, and its older names.
 const MPICH_PMI_VERSION: [&str; 3] = ["MPIR_CVAR_PMI_VERSION", "MPICH_PMI_VERSION", "MPIR_PARAM_PMI_VERSION"];
-/// Variables with the address of the PMIx server, one for each version of the data format. A client takes the latest that
-/// it knows.
-const PMIX_SERVER_URIS: [&str; 4] =
-    ["PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21"];
-/// What stands before the server's address in these variables. Most builds of libpmix know no other kind of address.
-const PMIX_SERVER: &str = "hydrant.0;tcp4://";
 /// Variable that disables buffering of standard output in libgfortran.
 const GFORTRAN_UNBUFFERED: &str = "GFORTRAN_UNBUFFERED_PRECONNECTED";
 
@@ -321,14 +316,7 @@ fn pmix_variables(
         let uri = format!("{PMIX_SERVER}{address}");
         own.extend(PMIX_SERVER_URIS.map(|name| (name, OsString::from(&uri))));
     }
-    own.extend([
-        // Others expect job data in shared memory.
-        ("PMIX_GDS_MODULE", "hash".into()),
-        ("PMIX_SECURITY_MODE", "native".into()),
-        ("PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC".into()),
-        // Open MPI 4 is a singleton without a variable of a launcher that it knows. This one also leaves binding alone.
-        ("JSM_JSRUN_PORT", "1".into()),
-    ]);
+    own.extend(PMIX_SETTINGS.map(|(name, value)| (name, value.into())));
     // MPICH 5 refuses to choose between PMI and PMIx.
     if !MPICH_PMI_VERSION.iter().any(|known| env.iter().any(|(name, _)| name == known)) {
         own.push((MPICH_PMI_VERSION[0], "1".into()));

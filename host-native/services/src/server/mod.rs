@@ -8,10 +8,12 @@ mod management;
 mod network;
 mod options;
 mod pmi;
+mod pmix;
 mod token;
 
 pub use network::Network;
 pub use options::{JobOptions, Options, Pset};
+pub use pmix::{PMIX_SERVER, PMIX_SERVER_URIS, PMIX_SETTINGS};
 
 use crate::{Error, names};
 

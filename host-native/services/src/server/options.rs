@@ -102,6 +102,10 @@ impl Options {
             limits.set(limit, size);
         }
         limits.spawn_bytes = limits.spawn_bytes.min(SPAWN_BYTES_MIN - 1);
+        // PMIx clients learn from the server which ranks share their node, and would learn that all do.
+        if self.job.map != NodeGrouping::Together {
+            limits.commit_bytes = 0;
+        }
         limits
     }
 }

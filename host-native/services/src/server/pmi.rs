@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hydrant_control::job_name;
 use hydrant_core::server::JobSpec;
-use hydrant_core::trace::{Exit, SignalName};
+use hydrant_core::trace::{Closing, Exit, SignalName};
 use hydrant_core::{Input, JobId, Rank, Server};
 use hydrant_driver::{MappedStorage, TcpPort};
 use hydrant_placement::PlacementError;
@@ -14,6 +14,7 @@ use hydrant_reactor::{OpenFiles, Reactor, random_u32};
 use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::job::Job;
+use super::pmix;
 use super::token::Token;
 use crate::Error;
 
@@ -29,14 +30,17 @@ pub(super) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
     let server = Server::new(limits, storage.lend(), random_u32()?)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;
-    let mut own =
-        PmiServer { options, size, host, endpoint, job: Job::new(0, size, None), served: 0, failed: None };
+    let job = Job::new(0, size, None);
+    let mut own = PmiServer::new(options, size, host, endpoint, job);
     own.open_job()?;
     let port = TcpPort::open(options.job.pmi_port)?;
-    let address = port.for_ranks(&own.host);
+    own.address = port.for_ranks(&own.host);
+    // libpmix connects to IPv4 addresses only.
+    own.serves_pmix = limits.commit_bytes > 0 && port.addr().is_ipv4();
     own.endpoint.open(JOB, size, port)?;
     // A closed standard output is no error.
-    let _ = writeln!(std::io::stdout(), "PMI_PORT={address}");
+    let _ = writeln!(std::io::stdout(), "PMI_PORT={}", own.address);
+    own.print_pmix();
     own.run()
 }
 
@@ -45,6 +49,14 @@ struct PmiServer<'o, 's> {
     size: u32,
     /// This machine.
     host: String,
+    /// Address for ranks.
+    address: String,
+    /// Job id of the current job.
+    name: String,
+    /// Whether ranks may be PMIx clients.
+    serves_pmix: bool,
+    /// Number of PMIx clients that were refused.
+    refused: u64,
     endpoint: Endpoint<'s>,
     job: Job,
     /// Number of jobs that have ended.
@@ -53,7 +65,29 @@ struct PmiServer<'o, 's> {
     failed: Option<u8>,
 }
 
-impl PmiServer<'_, '_> {
+impl<'o, 's> PmiServer<'o, 's> {
+    fn new(
+        options: &'o Options,
+        size: u32,
+        host: String,
+        endpoint: Endpoint<'s>,
+        job: Job,
+    ) -> PmiServer<'o, 's> {
+        PmiServer {
+            options,
+            size,
+            host,
+            address: String::new(),
+            name: String::new(),
+            serves_pmix: false,
+            refused: 0,
+            endpoint,
+            job,
+            served: 0,
+            failed: None,
+        }
+    }
+
     /// The event loop.
     fn run(&mut self) -> Result<u8, Error> {
         let mut tokens = Vec::new();
@@ -79,6 +113,7 @@ impl PmiServer<'_, '_> {
                 return Ok(Some(self.failed.unwrap_or(0)));
             }
             self.open_job()?;
+            self.print_pmix();
         }
         if tokens.contains(&Token::Signals)
             && let Some(signal) = self.endpoint.take_signals()?
@@ -124,7 +159,18 @@ impl PmiServer<'_, '_> {
         if self.options.verbose {
             self.endpoint.log(&format!("job {} of {} ranks is called {name}", self.served, self.size));
         }
+        self.name = name;
         Ok(())
+    }
+
+    /// Prints the variables of PMIx clients of the current job.
+    fn print_pmix(&self) {
+        if self.serves_pmix {
+            let variables = pmix::variables(&self.name, &self.address);
+            let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+            // A closed standard output is no error.
+            let _ = std::io::stdout().write_all(lines.as_bytes());
+        }
     }
 
     fn describe_job(&mut self) -> Result<(), Error> {
@@ -195,6 +241,12 @@ impl PmiServer<'_, '_> {
             JobEvent::Closed { rank: Some(rank), why, .. } => {
                 self.endpoint.log(&format!("closed the PMI connection of rank {rank}: {why}"));
             }
+            JobEvent::Closed { why: Closing::Unserved, .. } => {
+                self.refused += 1;
+                if let Some(line) = pmix::refused_line(self.refused) {
+                    self.endpoint.log(&line);
+                }
+            }
             JobEvent::Closed { why, .. } => {
                 self.detail(|| format!("closed a connection that was no rank's: {why}"));
             }
@@ -246,7 +298,7 @@ mod tests {
         let endpoint = Endpoint::new(&[], &limits, server, Reactor::new(Token::Signals)?)?;
         let job = Job::new(0, size, None);
         let host = "here".to_owned();
-        let mut server = PmiServer { options, size, host, endpoint, job, served: 0, failed: None };
+        let mut server = PmiServer::new(options, size, host, endpoint, job);
         server.open_job()?;
         let port = TcpPort::open(options.job.pmi_port)?;
         let addr = port.addr();

@@ -1,0 +1,73 @@
+//! Tests of PMIx events between nodes.
+
+use super::pmix::Cluster;
+use super::*;
+use crate::wire::pmix::{Writer, status};
+
+/// Code of an event.
+const CODE: i32 = -3456;
+/// Range of an event: the sender's job.
+const RANGE_JOB: u8 = 3;
+/// Number of the command NOTIFY in the encoding of a status.
+const NOTIFY: i32 = 6;
+
+fn command(writer: &mut Writer<'_>, number: u8) {
+    writer.single();
+    writer.byte(number);
+}
+
+/// Registers a rank for all events.
+fn register(all: &mut Cluster, job: u32, rank: u32) {
+    all.asks(job, rank, 9, |writer| {
+        command(writer, 13);
+        writer.array(0);
+        writer.array(0);
+    });
+    assert_eq!(all.reply(job, rank).map(|(tag, code, _)| (tag, code)), Some((9, status::SUCCESS)));
+}
+
+fn notify(all: &mut Cluster, job: u32, rank: u32) {
+    all.asks(job, rank, 8, |writer| {
+        command(writer, 12);
+        writer.status(CODE);
+        writer.single();
+        writer.byte(RANGE_JOB);
+        writer.array(0);
+    });
+    assert_eq!(all.reply(job, rank).map(|(tag, code, _)| (tag, code)), Some((8, status::SUCCESS)));
+}
+
+/// Returns the numbers of events of a job's ranks.
+fn events(all: &mut Cluster, job: u32, size: u32) -> Vec<usize> {
+    let mut of = |rank| {
+        let messages = core::iter::from_fn(|| all.reply(job, rank));
+        messages.inspect(|(tag, code, _)| assert_eq!((*tag, *code), (0, NOTIFY))).count()
+    };
+    (0..size).map(&mut of).collect()
+}
+
+#[test]
+fn a_notice_reaches_the_ranks_of_all_nodes_once() {
+    for (nodes, radix) in [(2, 2), (4, 2), (6, 1), (5, 4)] {
+        let mut all = Cluster::new(nodes, radix, &[6, 2], false, 5);
+        (0..6).for_each(|rank| register(&mut all, 0, rank));
+        (0..2).for_each(|rank| register(&mut all, 1, rank));
+        for sender in 0..6 {
+            notify(&mut all, 0, sender);
+            all.settle();
+            let expected: Vec<usize> = (0..6).map(|rank| usize::from(rank != sender)).collect();
+            assert_eq!(events(&mut all, 0, 6), expected, "{nodes} nodes");
+            assert_eq!(events(&mut all, 1, 2), [0, 0], "the jobs are not connected");
+        }
+    }
+}
+
+#[test]
+fn a_death_is_reported_on_all_nodes() {
+    let mut all = Cluster::new(4, 2, &[6], false, 7);
+    (0..6).for_each(|rank| register(&mut all, 0, rank));
+    let rank = Rank(4);
+    all.tell(2, Input::Exited { job: JobId(0), rank, exit: Exit::Signal(9) });
+    all.settle();
+    assert_eq!(events(&mut all, 0, 4), [1; 4]);
+}
