@@ -139,7 +139,7 @@ fn one_that_speaks_for_other_nodes_is_ended() {
 #[test]
 fn one_that_sends_a_neighbour_invalid_messages_is_ended() {
     // Peer: for node 2, from node 1, that all above have come to job 0's fence.
-    let poll = "(i64.store (i32.const 131072) (i64.const 0x02040207)) (i32.const 8)";
+    let poll = "(i64.store (i32.const 131072) (i64.const 0x02050207)) (i32.const 9)";
     let file = hostile_on("babble", 1, BYTES, HANDLED, poll);
     ended(
         "",
@@ -148,7 +148,7 @@ fn one_that_sends_a_neighbour_invalid_messages_is_ended() {
         " sent host n2 (node 2) an invalid message: the message contradicts the state",
     );
     // And for the head, which is no host of the job.
-    let poll = "(i64.store (i32.const 131072) (i64.const 0x01040007)) (i32.const 8)";
+    let poll = "(i64.store (i32.const 131072) (i64.const 0x01050007)) (i32.const 9)";
     let file = hostile_on("babble-up", 1, BYTES, HANDLED, poll);
     let said = format!("plugin {} sent host ", file.display());
     let outcome = on_nodes(&file, "-n 8 bash -c").arg(WAITING).run();

@@ -281,7 +281,7 @@ fn outputs_for_other_nodes_ranks_and_non_neighbours_are_refused() {
         assert_eq!(violation(said, None), Violation::RemoteRank(JOB, Rank(1)));
     }
     // Completion of job 0's fence: for a node that is not a neighbour, for itself, and for a blocked neighbour.
-    let arrive = |node| [7, node, 4, 1, 0, 0, 0, 1];
+    let arrive = |node| [7, node, 5, 1, 0, 0, 0, 0, 1];
     assert_eq!(violation(&arrive(4), None), Violation::NotNeighbour(4));
     assert_eq!(violation(&arrive(1), None), Violation::NotNeighbour(1));
     assert_eq!(violation(&arrive(0), Some(Input::PeerBlocked { node: 0 })), Violation::BlockedPeer(0));
