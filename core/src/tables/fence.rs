@@ -243,11 +243,14 @@ impl<'s> Groups<'s> {
         at.map(|at| at as u32).ok_or(Refusal::BadGroup)
     }
 
-    /// Stores these members as the candidate set.
+    /// Stores these members as the candidate set. A list may name a rank twice. It is refused once it has named more ranks
+    /// than there are, because a short message can name all ranks of a job many times.
     fn consider(&mut self, members: impl Iterator<Item = Option<usize>>) -> Result<(), Refusal> {
         self.candidate().fill(0);
+        let mut room = self.words * u32::BITS as usize;
         for member in members {
-            let member = member.ok_or(Refusal::BadGroup)?;
+            let member = member.filter(|_| room > 0).ok_or(Refusal::BadGroup)?;
+            room -= 1;
             bits::insert(self.candidate(), member as u32);
         }
         Ok(())
@@ -476,6 +479,10 @@ mod tests {
         assert_eq!(arrive(&mut groups, &[0, 8], 0, 0), Err(Refusal::BadGroup));
         assert_eq!(arrive(&mut groups, &[1], 0, 0), Err(Refusal::BadGroup));
         assert_eq!(groups.get(0), None);
+        let endless = (0..).map(|number: usize| Some(number % 2));
+        let what = (GroupKind::Fence, 0);
+        assert_eq!(groups.arrive((JOB, 0), endless, what, |_| Route::Local, Time(0)), Err(Refusal::BadGroup));
+        assert_eq!(arrive(&mut groups, &[0, 1, 0, 1], 0, 0), Ok(0), "a rank may be named twice");
     }
 
     #[test]
