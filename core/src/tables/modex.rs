@@ -19,7 +19,6 @@ pub(crate) struct Modex<'s> {
     words: usize,
 }
 
-#[cfg_attr(not(feature = "pmix"), expect(dead_code, reason = "only PMIx ranks ask for data of other nodes"))]
 impl<'s> Modex<'s> {
     /// Returns the number of words that `links` links and `ranks` ranks need.
     pub(crate) const fn words(links: u32, ranks: u32) -> usize {
