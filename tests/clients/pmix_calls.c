@@ -426,6 +426,46 @@ static void ends(void)
     fence();
 }
 
+/* Waits for what another run publishes under a key. */
+static void look_up_elsewhere(const char *key, const char *expected)
+{
+    bool wait = true;
+    pmix_info_t info;
+    pmix_pdata_t data;
+    PMIX_INFO_LOAD(&info, PMIX_WAIT, &wait, PMIX_BOOL);
+    PMIX_PDATA_CONSTRUCT(&data);
+    PMIX_LOAD_KEY(data.key, key);
+    OK(PMIx_Lookup(&data, 1, &info, 1));
+    CHECK(strcmp(data.value.data.string, expected) == 0);
+}
+
+/* Publishes data for another run, withdraws them when that run has published its own, and stays until its input ends. */
+static void offer(void)
+{
+    char *keys[] = {"offer", NULL};
+    if (me.rank == 0) {
+        publish("offer", "of one run", PMIX_PERSIST_SESSION);
+        look_up_elsewhere("taken", "by another run");
+        OK(PMIx_Unpublish(keys, NULL, 0));
+        publish("withdrawn", "by now", PMIX_PERSIST_SESSION);
+        CHECK(getchar() == EOF);
+    }
+}
+
+/* Reads the data of the other run until they are withdrawn. */
+static void take(void)
+{
+    pmix_pdata_t data;
+    if (me.rank == 0) {
+        look_up_elsewhere("offer", "of one run");
+        publish("taken", "by another run", PMIX_PERSIST_SESSION);
+        look_up_elsewhere("withdrawn", "by now");
+        PMIX_PDATA_CONSTRUCT(&data);
+        PMIX_LOAD_KEY(data.key, "offer");
+        RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Lookup(&data, 1, NULL, 0));
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -435,6 +475,7 @@ int main(int argc, char **argv)
         {"types", types}, {"twice", twice}, {"subset", subset}, {"late", late},   {"once", once},
         {"waits", waits}, {"several", several}, {"events", events}, {"death", death}, {"group", group},
         {"query", query}, {"log", logs},    {"again", again},   {"abort", ends},
+        {"offer", offer}, {"take", take},
     };
     CHECK(argc > 1);
     OK(PMIx_Init(&me, NULL, 0));

@@ -1,7 +1,8 @@
 //! C programs on Debian's libpmix 4.2.2, without MPI.
 
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Job, Outcome, nodes};
+use hydrant_tests::{Folder, Job, Outcome, nodes};
+use rustix::process::Signal;
 
 use super::openmpi::relocated;
 
@@ -53,6 +54,27 @@ fn a_death_is_reported() {
 fn an_abort_has_its_code_and_its_text() {
     let Some(outcome) = run("", "abort") else { return };
     outcome.code(19).warns("rank 1 aborted the job with code 19: as the test wants\n");
+}
+
+#[test]
+fn runs_share_data_by_a_name_server() {
+    if !Peer::Libpmix.there() {
+        return;
+    }
+    let folder = Folder::new("pmix-names");
+    let path = folder.path("names");
+    let server = Job::command("serve --name-server").arg(&path).start();
+    server.await_stdout("listening at", 1);
+    let run = |name: &str| {
+        let job = relocated(Job::hydrant("--name-server").arg(&path).words("-n 2"));
+        job.arg(Peer::Libpmix.program("pmix_calls")).arg(name)
+    };
+    let mut offer = run("offer").hold_input().start();
+    run("take").run().code(0).quiet().says(": take done\n", 2);
+    offer.end_input();
+    offer.wait().code(0).quiet().says(": offer done\n", 2);
+    server.signal(Signal::TERM);
+    server.wait().code(0);
 }
 
 #[test]

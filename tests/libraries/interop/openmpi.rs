@@ -3,8 +3,8 @@
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hydrant_tests::Job;
 use hydrant_tests::peers::{Peer, clients_dir, openmpi_python, openmpi4_variables};
+use hydrant_tests::{Job, hydrant_path};
 
 use super::dynamic::Folder;
 
@@ -51,7 +51,7 @@ pub(super) fn relocated(job: Job) -> Job {
 #[test]
 fn ranks_form_one_job() {
     for peer in BOTH {
-        for size in [1, 2, 4, 8] {
+        for size in [1, 2, 4, 16] {
             let Some(launch) = Launch::new(peer, &format!("-usize 9 -n {size}")) else { return };
             let outcome = launch.program(peer, "mpi_hello", "").job.run();
             outcome.code(0).says(&format!(" of {size}, program 0, universe 9, Open "), size);
@@ -60,6 +60,33 @@ fn ranks_form_one_job() {
             }
         }
     }
+}
+
+/// A rank of PMI-1 spawns a job of PMI-2 clients and one of PMIx clients, while its own job goes on.
+#[test]
+fn one_launcher_serves_three_protocols_at_once() {
+    let Some(launch) = Launch::new(Peer::OpenMpi5, "-usize 9 -n 1") else { return };
+    let request = |count: u32, command: &str, args: &[&str]| {
+        let numbered = args.iter().zip(1..).map(|(arg, number)| format!("arg{number}={arg}\n"));
+        let (args, argcnt) = (numbered.collect::<String>(), args.len());
+        format!(
+            "mcmd=spawn\nnprocs={count}\nexecname={command}\ntotspawns=1\nspawnssofar=1\n{args}argcnt={argcnt}\n\
+             info_num=0\nendcmd\n"
+        )
+    };
+    let hello = Peer::OpenMpi5.program("mpi_hello");
+    let script = r#"ask() { printf '%s' "$1" >&3; read -r reply <&3; echo "$reply"; }
+        ask 'cmd=init pmi_version=1 pmi_subversion=1
+'
+        ask "$OF_PMI2"
+        ask "$OF_PMIX"
+        ask 'cmd=finalize
+'"#;
+    let job = launch.job.args(["sh", "-c", script]);
+    let job = job.env("OF_PMI2", request(2, hydrant_path(), &["probe", "--pmi", "2"]));
+    let outcome = job.env("OF_PMIX", request(3, &hello.display().to_string(), &[])).run();
+    outcome.code(0).says("rc=0", 4).says("2 ranks on 1 host exchanged", 1);
+    outcome.says(" of 3, program 0, universe 9, Open ", 3);
 }
 
 #[test]
