@@ -52,9 +52,9 @@ pub(super) fn relocated(job: Job) -> Job {
 fn ranks_form_one_job() {
     for peer in BOTH {
         for size in [1, 2, 4, 16] {
-            let Some(launch) = Launch::new(peer, &format!("-usize 9 -n {size}")) else { return };
+            let Some(launch) = Launch::new(peer, &format!("-usize 20 -n {size}")) else { return };
             let outcome = launch.program(peer, "mpi_hello", "").job.run();
-            outcome.code(0).says(&format!(" of {size}, program 0, universe 9, Open "), size);
+            outcome.code(0).says(&format!(" of {size}, program 0, universe 20, Open "), size);
             for rank in 0..size {
                 outcome.says(&format!("rank {rank} of "), 1);
             }
