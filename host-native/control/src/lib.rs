@@ -61,6 +61,7 @@
 //! #     fence_warning: std::time::Duration::from_secs(60),
 //! #     lookup_wait: std::time::Duration::ZERO,
 //! #     pmi1_subversion: 2,
+//! #     pseudo_terminals: None,
 //! # };
 //! let first = FirstJob {
 //!     programs: vec![program],
