@@ -75,7 +75,8 @@ fn rubbish_costs_its_own_connection() {
     for (rubbish, why) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], "NoCommand"),
         (b"cmd=get_maxes\n", "Handshake"),
-        (&[0xff; 1024], "NoCommand"),
+        // A handshake of PMIx that is longer than any.
+        (&[0xff; 1024], "TooLong"),
         (endless.as_bytes(), "TooLong"),
         (b"cmd=initack pmiid=7\n", "Refused"),
     ] {

@@ -95,7 +95,12 @@ impl Options {
         let mut limits =
             Limits { jobs: 1, ranks: size, conns: size.saturating_add(64), ..Limits::for_ranks(size) };
         limits.psets = limits.psets.saturating_add((self.job.programs.len() + self.job.pset.len()) as u32);
-        self.replaced(limits)
+        let mut limits = self.replaced(limits);
+        // PMIx clients learn from the server which ranks share their node, and would learn that all do.
+        if self.job.map != NodeGrouping::Together {
+            limits.commit_bytes = 0;
+        }
+        limits
     }
 
     /// Replaces capacities by those of the command line. No processes are spawned.
@@ -104,10 +109,6 @@ impl Options {
             limits.set(limit, size);
         }
         limits.spawn_bytes = limits.spawn_bytes.min(SPAWN_BYTES_MIN - 1);
-        // PMIx clients learn from the server which ranks share their node, and would learn that all do.
-        if self.job.map != NodeGrouping::Together {
-            limits.commit_bytes = 0;
-        }
         limits
     }
 }
