@@ -105,7 +105,7 @@ fn what_cannot_be_started_is_an_error_and_nothing_starts() {
         outcome.code(0).warns(reason);
         assert!(outcome.stdout.starts_with("cmd=spawn_result rc=14"), "{outcome}");
         assert!(outcome.stdout.ends_with(&format!("errcodes={code},125\n")), "{outcome}");
-        let lines = outcome.stderr.lines().filter(|line| !line.starts_with("hint: "));
+        let lines = outcome.stderr.lines().filter(|line| !line.starts_with("hydrant: hint: "));
         assert_eq!(lines.count(), 1, "{outcome}");
     }
 }
