@@ -219,7 +219,8 @@ pub(crate) fn under_manager(size: u32) -> Result<()> {
         let mut all = mine;
         for other in 1..size {
             let data = String::from_utf8_lossy(client.get(other, 1)?).into_owned();
-            let text = data.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
+            // The last one: a length may look like it.
+            let text = data.rsplit_once('<').and_then(|(_, rest)| rest.split_once('>'));
             all =
                 all.merge(text.with_context(|| format!("the times of rank {other} are missing"))?.0.parse()?);
         }
