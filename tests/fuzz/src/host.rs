@@ -155,7 +155,7 @@ impl<'s> Host<'s> {
                             let _ = text.parts().count();
                         });
                     }
-                    assert!(!request.preput().any(|(key, _)| key.len() == 0), "an empty key");
+                    assert!(!request.preput().any(|(key, _)| key.is_empty()), "an empty key");
                     self.upcalls.push((spawn, true));
                 }
                 Output::Upcall { upcall, protocol, request, .. } => {
