@@ -39,21 +39,23 @@ fn failed(outcome: &Outcome, host: &str) {
     outcome.warns(&format!("host {host}"));
 }
 
+/// Output of `mpi_nodes` with `-hosts a:2,b:1,c:3 -n 6`.
+const PLACES: [&str; 6] = [
+    "rank 0 of 6 on a: 0 of 2 with 0",
+    "rank 1 of 6 on a: 1 of 2 with 0",
+    "rank 2 of 6 on b: 0 of 1 with 2",
+    "rank 3 of 6 on c: 0 of 3 with 3",
+    "rank 4 of 6 on c: 1 of 3 with 3",
+    "rank 5 of 6 on c: 2 of 3 with 3",
+];
+
 #[test]
 fn mpich_runs_over_tcp() {
     let Some(site) = Site::shared().filter(|_| Peer::Mpich5.there()) else { return };
     let nodes = Peer::Mpich5.program("mpi_nodes");
     for radix in ["16", "2"] {
         let outcome = site.hydrant("-hosts a:2,b:1,c:3 -n 6 -radix").arg(radix).arg(&nodes).run();
-        let places = [
-            "rank 0 of 6 on a: 0 of 2 with 0",
-            "rank 1 of 6 on a: 1 of 2 with 0",
-            "rank 2 of 6 on b: 0 of 1 with 2",
-            "rank 3 of 6 on c: 0 of 3 with 3",
-            "rank 4 of 6 on c: 1 of 3 with 3",
-            "rank 5 of 6 on c: 2 of 3 with 3",
-        ];
-        assert_eq!(outcome.code(0).lines(), places, "{outcome}");
+        assert_eq!(outcome.code(0).lines(), PLACES, "{outcome}");
         site.is_idle();
     }
     let outcome = site.hydrant("-hosts a,b,c -n 6").arg(Peer::Mpich5.program("mpi_allreduce")).run();
@@ -68,15 +70,7 @@ fn open_mpi_runs_over_tcp() {
     let job = |options: &str| site.hydrant(options).args(["-env", "TMPDIR"]).arg(&folder.0);
     let nodes = Peer::OpenMpi5.program("mpi_nodes");
     let outcome = job("-hosts a:2,b:1,c:3 -n 6 -radix 2").arg(&nodes).run();
-    let places = [
-        "rank 0 of 6 on a: 0 of 2 with 0",
-        "rank 1 of 6 on a: 1 of 2 with 0",
-        "rank 2 of 6 on b: 0 of 1 with 2",
-        "rank 3 of 6 on c: 0 of 3 with 3",
-        "rank 4 of 6 on c: 1 of 3 with 3",
-        "rank 5 of 6 on c: 2 of 3 with 3",
-    ];
-    assert_eq!(outcome.code(0).lines(), places, "{outcome}");
+    assert_eq!(outcome.code(0).lines(), PLACES, "{outcome}");
     site.is_idle();
     let outcome = job("-hosts a:2,b:2,c:2 -n 3").arg(&nodes).words("spawn c 2").run();
     outcome

@@ -15,6 +15,7 @@ use hydrant_core::wire::pmix::{self, HEADER_LEN, Integers, Reader, WILDCARD, Wri
 use hydrant_core::{ConnId, JobId};
 use hydrant_driver::MappedStorage;
 use hydrant_tests::host::{Host, counted};
+use hydrant_tests::pmix::hello;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -142,19 +143,6 @@ fn command(writer: &mut Writer<'_>, number: u8) {
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len().max(1)).any(|window| window == part)
-}
-
-fn hello(name: &str, rank: u32) -> Vec<u8> {
-    let mut body = b"native\0\0\0\0\0\0".to_vec();
-    body.extend(name.as_bytes());
-    body.push(0);
-    body.extend(rank.to_be_bytes());
-    body.extend(b"5.0.11\0v41\0\x01hash\0");
-    let mut hello = vec![0xff; 8];
-    hello.extend((body.len() as u32).to_le_bytes());
-    hello.extend([0; 4]);
-    hello.extend(body);
-    hello
 }
 
 impl<'s> World<'s> {
