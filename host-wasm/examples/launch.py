@@ -134,7 +134,7 @@ class Job:
             process = await asyncio.create_subprocess_exec(*command, env=env, pass_fds=[fd], stdin=stdin, **PREEXEC)
         self.processes[rank] = process
         if self.stopped:
-            process.kill()
+            self.kill([rank])
         reader = self.open(rank, ours, numbers(1, rank))
         code = await process.wait()
         await asyncio.wait([reader], timeout=1)  # Reads what the rank sent before its exit.
@@ -214,7 +214,6 @@ class Job:
                     code = number(output) and number(output) >> 1 if cause == 0 else 0
                     self.fail(code or 1, f"rank {rank} {CAUSES[cause]}: the other ranks are killed")
                     self.kill(self.processes)
-
                 case 9, _:  # RemoveFiles, when the rank's process has exited.
                     rank, length = number(output), number(output)
                     self.leftovers.setdefault(rank, []).extend(bytes(output)[:length].split(b","))
@@ -226,7 +225,8 @@ class Job:
 
     def kill(self, ranks):
         for rank in set(ranks) & set(self.processes):
-            self.processes[rank].kill()
+            with suppress(ProcessLookupError):  # It has exited, and run_rank does not know yet.
+                self.processes[rank].kill()
 
     def fail(self, code, why):
         if self.code == 0:  # Only the first failure is reported.
