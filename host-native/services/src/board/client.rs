@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hydrant_core::manage::{self, BoardReport, JobReport, OpenJob, Report, Request, VERSION, Welcome};
-use hydrant_core::trace::{Cause, Closing};
+use hydrant_core::trace::{Cause, Closing, Stream};
 use hydrant_core::{Input, JobId, Limits, Rank};
 use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -97,6 +97,15 @@ pub enum Event {
         /// Absolute paths, separated by commas.
         paths: Vec<u8>,
     },
+    /// A client has sent text to print as output of its rank.
+    Log {
+        /// The rank.
+        rank: Rank,
+        /// The stream.
+        stream: Stream,
+        /// The text.
+        text: Vec<u8>,
+    },
     /// A fence waits longer than the warning time.
     StalledFence {
         /// Number of ranks that have arrived.
@@ -112,9 +121,10 @@ impl Event {
     /// Returns the rank of the event, if it has one.
     fn rank(&self) -> Option<Rank> {
         match *self {
-            Event::Joined { rank } | Event::KillRank { rank, .. } | Event::RemoveFiles { rank, .. } => {
-                Some(rank)
-            }
+            Event::Joined { rank }
+            | Event::KillRank { rank, .. }
+            | Event::RemoveFiles { rank, .. }
+            | Event::Log { rank, .. } => Some(rank),
             Event::AbortJob { cause, .. } => Some(cause.rank()),
             Event::StalledFence { .. } => None,
         }
@@ -365,6 +375,9 @@ impl Board {
             }
             Report::RemoveFiles { rank, paths, .. } => {
                 self.events.push_back(Event::RemoveFiles { rank, paths: paths.to_owned() });
+            }
+            Report::Log { rank, stream, text, .. } => {
+                self.events.push_back(Event::Log { rank, stream, text: text.to_owned() });
             }
             Report::Late { arrived, size, missing, .. } => {
                 self.events.push_back(Event::StalledFence { arrived, size, missing: missing.to_owned() });
