@@ -123,7 +123,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             PmiServer::local(recorded(builder.build(limits, seed, slabs)?, recording.as_ref()))
         }
     };
-    let outlets = Outlets::new(plan, ranks)?;
+    let outlets = Outlets::new(plan, ranks, &reactor.poller)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
     engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
     engine.preload = preload;
@@ -176,8 +176,8 @@ struct Outlets {
 
 impl Outlets {
     /// Creates the outlets for ranks of this process.
-    fn new(plan: &Plan, ranks: u32) -> Result<Outlets, RunError> {
-        let stdin = Stdin::new(plan.options.stdin, ranks, plan.options.fence_warning);
+    fn new(plan: &Plan, ranks: u32, poller: &Poller) -> Result<Outlets, RunError> {
+        let stdin = Stdin::new(plan.options.stdin, ranks, plan.options.fence_warning, poller);
         Ok(Outlets { stdin, ..Outlets::of_head(plan)? })
     }
 

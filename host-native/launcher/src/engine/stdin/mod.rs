@@ -94,8 +94,8 @@ struct Stall {
 
 impl Stdin {
     /// Input of the launcher, for ranks of this process.
-    pub(crate) fn new(target: StdinTarget, ranks: u32, warning: Duration) -> Stdin {
-        let way = match target {
+    pub(crate) fn new(target: StdinTarget, ranks: u32, warning: Duration, poller: &Poller) -> Stdin {
+        let mut way = match target {
             StdinTarget::None => Way::Closed,
             StdinTarget::All => Way::Pumped(Input::new(), Feed::new(0..ranks)),
             StdinTarget::Rank(rank) if isatty(stdin()) => {
@@ -103,6 +103,9 @@ impl Stdin {
             }
             StdinTarget::Rank(rank) => Way::Inherited(rank),
         };
+        if let Way::Pumped(input, _) = &mut way {
+            input.watch(true, poller);
+        }
         Stdin { way, stall: Stall::new(target, warning) }
     }
 
