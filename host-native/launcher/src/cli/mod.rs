@@ -6,13 +6,13 @@
 mod args;
 mod argument;
 mod commands;
+mod completions;
 mod configfile;
 mod environment;
 mod error;
 mod foreign;
 mod help;
 mod hosts;
-#[cfg(test)]
 mod man;
 mod offload;
 mod scanner;
@@ -20,6 +20,7 @@ mod serve;
 mod similar;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -60,7 +61,7 @@ pub enum Action {
     Daemon,
     /// `reach`: start daemons on hosts and report which of them connect.
     Reach(reach::Options),
-    /// `--help`, `--version`: print this text on standard output.
+    /// `--help`, `--version`, `completions`, `man`: print this text on standard output.
     Print(String),
 }
 
@@ -153,6 +154,9 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         "reach" => reach::Options::from_arg_matches(matches).map(Action::Reach),
         "replay" => replay::Options::from_arg_matches(matches).map(Action::Replay),
         "probe" => probe::Options::from_arg_matches(matches).map(Action::Probe),
+        "completions" => completions::CompletionsArgs::from_arg_matches(matches)
+            .map(|options| Action::Print(completions::script(options.shell, commands::hydrant()))),
+        "man" => man_page(matches).map(Action::Print),
         _ => unreachable!("run and offload are parsed elsewhere, and clap refuses other names"),
     };
     action.map_err(CliError::Clap)
@@ -188,9 +192,10 @@ fn serve_options(matches: &clap::ArgMatches) -> Result<server::Options, clap::Er
     }
 }
 
-/// The whole command, for the man pages.
-pub fn command() -> Command {
-    commands::hydrant()
+fn man_page(matches: &clap::ArgMatches) -> Result<String, clap::Error> {
+    let options = man::ManArgs::from_arg_matches(matches)?;
+    man::of(options.command.as_deref(), commands::hydrant())
+        .map_err(|why| commands::hydrant().error(clap::error::ErrorKind::InvalidValue, why))
 }
 
 /// Parses a command line in mpiexec's syntax.
@@ -217,7 +222,10 @@ fn parse_job(
         Err(EarlyExit::Help { long: false }) => {
             Ok(Action::Print(scanner.command().render_help().to_string()))
         }
-        Err(EarlyExit::Version) => Ok(Action::Print(commands::hydrant().render_version())),
+        Err(EarlyExit::Version { long: true }) => {
+            Ok(Action::Print(commands::hydrant().render_long_version()))
+        }
+        Err(EarlyExit::Version { long: false }) => Ok(Action::Print(commands::hydrant().render_version())),
         Err(EarlyExit::Usage(error)) => Err(CliError::Usage { called: called.to_owned(), error }),
     }
 }
