@@ -121,7 +121,11 @@ impl Feed {
     /// Ranks that are furthest behind.
     pub(super) fn slowest(&self) -> impl Iterator<Item = u32> {
         let is_open = |reader: &&Reader| !matches!(reader.state, State::Closed);
-        self.readers.iter().filter(is_open).filter(|reader| reader.at == self.reached).map(|reader| reader.rank)
+        self.readers
+            .iter()
+            .filter(is_open)
+            .filter(|reader| reader.at == self.reached)
+            .map(|reader| reader.rank)
     }
 
     fn end(&self) -> u64 {
