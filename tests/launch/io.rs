@@ -70,7 +70,7 @@ fn input_for_all_does_not_wait_for_a_rank_that_left() {
     let script = "test $PMI_RANK = 1 && exit 0; test $PMI_RANK = 2 && exec <&- ; exec wc -c";
     let outcome = shell("-s all -n 4", script).input(vec![b'x'; THREE_MB]).run();
     outcome.says(&format!("{THREE_MB}\n"), 2);
-    // The writer notices that no rank reads any more.
+    // The writer notices that all readers are gone.
     let script = "test $PMI_RANK = 0 && exit 0; read line";
     let mut job = shell("-s all -n 2", script).hold_input().start();
     job.send(b"line\n").expect("rank 1 reads");
