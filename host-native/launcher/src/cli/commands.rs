@@ -4,6 +4,7 @@ use clap::{ArgAction, Args, Command};
 
 use super::args::FirstArgs;
 use super::completions::CompletionsArgs;
+use super::doctor::DoctorArgs;
 use super::help;
 use super::man::ManArgs;
 use super::offload::{self, OffloadArgs};
@@ -30,6 +31,7 @@ pub(super) fn hydrant() -> Command {
         .subcommand(probe())
         .subcommand(replay())
         .subcommand(serve())
+        .subcommand(doctor())
         .subcommand(completions())
         .subcommand(man())
         .subcommand(reach::Options::augment_args(Command::new("reach")).hide(true))
@@ -92,6 +94,14 @@ fn serve() -> Command {
         .about("Serve jobs that other launchers start, or run a name server")
         .long_about(help::SERVE_ABOUT)
         .after_long_help(help::SERVE_AFTER)
+        .max_term_width(help::WIDTH)
+}
+
+fn doctor() -> Command {
+    DoctorArgs::augment_args(Command::new("doctor"))
+        .about("Look for what keeps jobs from running here")
+        .long_about(help::DOCTOR_ABOUT)
+        .after_long_help(help::DOCTOR_AFTER)
         .max_term_width(help::WIDTH)
 }
 
