@@ -147,9 +147,7 @@ impl Server<'_> {
     fn wait(&self, id: JobId, reply: ReplyState) -> Option<Wait<'_>> {
         let job = self.job(id).ok()?;
         Some(match reply {
-            ReplyState::Fence => {
-                Wait::Fence { number: job.fences.wrapping_add(1), since: job.fence.since }
-            }
+            ReplyState::Fence => Wait::Fence { number: job.fences.wrapping_add(1), since: job.fence.since },
             ReplyState::GroupFence { group, .. } => {
                 let group = self.groups.get(group)?;
                 Wait::Group { kind: group.kind, since: group.fence.since }

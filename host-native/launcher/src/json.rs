@@ -16,7 +16,8 @@ struct Document<'a, T> {
 /// Returns the text of a document, with a line end.
 pub(crate) fn document(form: &str, body: &impl Serialize) -> String {
     let document = Document { form, version: VERSION, body };
-    let mut text = serde_json::to_string_pretty(&document).expect("keys are strings, and memory takes every byte");
+    let mut text =
+        serde_json::to_string_pretty(&document).expect("keys are strings, and memory takes every byte");
     text.push('\n');
     text
 }

@@ -39,8 +39,7 @@ impl From<&str> for Text {
 /// Control characters are escaped. Bytes that are not UTF-8 are replaced.
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let escape =
-            |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+        let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
         f.pad(&String::from_utf8_lossy(&self.0).chars().map(escape).collect::<String>())
     }
 }

@@ -341,6 +341,5 @@ impl Client {
     }
 }
 
-
 #[cfg(test)]
 mod tests;

@@ -320,9 +320,7 @@ fn describe_rank<R>(job: &Job<R>, rank: u32, host: &str) -> record::Rank {
 fn describe_wait(wait: &CoreWait<'_>, now: u64) -> Wait {
     let text = |bytes: &[u8]| Text::cut(bytes, TEXT_MAX);
     match *wait {
-        CoreWait::Fence { number, since } => {
-            Wait::Fence { number, since_ms: now.saturating_sub(since.0) }
-        }
+        CoreWait::Fence { number, since } => Wait::Fence { number, since_ms: now.saturating_sub(since.0) },
         CoreWait::Group { kind, since } => {
             Wait::Group { kind: group_kind(kind).to_owned(), since_ms: now.saturating_sub(since.0) }
         }

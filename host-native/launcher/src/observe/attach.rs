@@ -18,7 +18,10 @@ pub(super) fn attach(options: &AttachOptions) -> Result<u8, ObserveError> {
     connection.ask(&Request::Attach)?;
     messages::print(
         messages::HYDRANT,
-        format_args!("following the output of job {}; Ctrl-C ends this command, not the job", connection.pid()),
+        format_args!(
+            "following the output of job {}; Ctrl-C ends this command, not the job",
+            connection.pid()
+        ),
     );
     let mut lines = Lines::default();
     loop {
@@ -26,7 +29,10 @@ pub(super) fn attach(options: &AttachOptions) -> Result<u8, ObserveError> {
             Ok(Reply::Output { job, rank, stderr, bytes }) => lines.add((job, rank, stderr), &bytes)?,
             Ok(Reply::Lost(bytes)) => {
                 lines.end()?;
-                messages::print(messages::HYDRANT, format_args!("about {bytes} bytes of output are missing here"));
+                messages::print(
+                    messages::HYDRANT,
+                    format_args!("about {bytes} bytes of output are missing here"),
+                );
             }
             Ok(Reply::Ended(code)) => {
                 lines.end()?;

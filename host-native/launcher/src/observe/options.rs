@@ -91,16 +91,24 @@ impl FromStr for SignalNumber {
         let name = text.to_ascii_uppercase();
         let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
         let named = (1..32).find(|&number| SignalName(number).to_string() == name);
-        let named = named.or_else(|| others.into_iter().find(|(_, known)| *known == name).map(|(number, _)| number));
+        let named =
+            named.or_else(|| others.into_iter().find(|(_, known)| *known == name).map(|(number, _)| number));
         let number = || text.parse().ok().filter(|number| (1..32).contains(number));
-        named.or_else(number).map(SignalNumber).ok_or_else(|| "expected a signal such as TERM, USR1 or 9".to_owned())
+        named
+            .or_else(number)
+            .map(SignalNumber)
+            .ok_or_else(|| "expected a signal such as TERM, USR1 or 9".to_owned())
     }
 }
 
 /// Time between two paints.
 fn interval(text: &str) -> Result<Duration, String> {
     let seconds = value::seconds(text)?;
-    if seconds < WATCH_MIN { Err(format!("expected at least {} s", WATCH_MIN.as_secs_f64())) } else { Ok(seconds) }
+    if seconds < WATCH_MIN {
+        Err(format!("expected at least {} s", WATCH_MIN.as_secs_f64()))
+    } else {
+        Ok(seconds)
+    }
 }
 
 #[cfg(test)]

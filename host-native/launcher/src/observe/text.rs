@@ -83,7 +83,10 @@ fn ranks(job: &Job, ranks: &[Rank]) -> String {
             program.map_or("-".to_owned(), |program| program.command.to_string()),
         ]
     };
-    table(std::iter::once(head).chain(ranks.iter().map(line)).collect(), [true, false, true, false, false, false])
+    table(
+        std::iter::once(head).chain(ranks.iter().map(line)).collect(),
+        [true, false, true, false, false, false],
+    )
 }
 
 fn state(rank: &Rank) -> String {
@@ -127,7 +130,11 @@ fn late_line(ranks: &[Rank], late: &[u32]) -> Option<String> {
     let count = fences.clone().count() as u32;
     Some(match fences.max() {
         Some((since, number)) => {
-            format!("{} in fence {number} for {}, missing: {noun} {list}", plural(count, "rank"), seconds(since))
+            format!(
+                "{} in fence {number} for {}, missing: {noun} {list}",
+                plural(count, "rank"),
+                seconds(since)
+            )
         }
         None => format!("not initialized: {noun} {list}"),
     })

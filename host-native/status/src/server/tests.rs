@@ -96,7 +96,8 @@ fn a_client_that_leaves_before_its_reply_is_dropped() {
 
 #[test]
 fn bytes_that_are_no_request_end_the_connection() {
-    for bytes in [&b"\xff\xff\xff\xff"[..], b"\x01\0\0\0\xff", b"\x02\0\0\0\0\0", b"\0\0\0\0", b"\x41\0\0\0"] {
+    for bytes in [&b"\xff\xff\xff\xff"[..], b"\x01\0\0\0\xff", b"\x02\0\0\0\0\0", b"\0\0\0\0", b"\x41\0\0\0"]
+    {
         let mut own = Loop::new();
         let connection = own.connect();
         let mut stream = raw(&connection);
