@@ -225,6 +225,24 @@ Exit codes:
   2      invalid option
   128+S  signal S terminated it during a job, or with --size while it waited for one";
 
+pub(super) const COMPLETIONS_ABOUT: &str = "\
+Print a script that completes commands, options and their values in a shell, for hydrant and for a link named \
+hydrant-mpiexec. Behind the name of a program, file names are completed.";
+
+pub(super) const COMPLETIONS_AFTER: &str = "\
+Examples:
+  hydrant completions bash >~/.local/share/bash-completion/completions/hydrant
+  hydrant completions zsh >~/.zfunc/_hydrant            a directory of fpath
+  hydrant completions fish >~/.config/fish/completions/hydrant.fish";
+
+pub(super) const MAN_ABOUT: &str = "\
+Print the manual page of a command in the format of man(7). Packages install these pages; 'cargo install' does not.";
+
+pub(super) const MAN_AFTER: &str = "\
+Examples:
+  hydrant man run | man -l -                            show hydrant-run(1)
+  hydrant man >~/.local/share/man/man1/hydrant.1";
+
 /// Sections after the options of `run`.
 pub(super) fn run_after(called: &str) -> String {
     let mut text = String::new();

@@ -6,13 +6,13 @@
 mod args;
 mod argument;
 mod commands;
+mod completions;
 mod configfile;
 mod environment;
 mod error;
 mod foreign;
 mod help;
 mod hosts;
-#[cfg(test)]
 mod man;
 mod offload;
 mod scanner;
@@ -20,6 +20,7 @@ mod serve;
 mod similar;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -63,7 +64,7 @@ pub enum Action {
     Reach(reach::Options),
     /// `ps`, `status`, `kill`, `attach`, `debug`: look at running jobs.
     Observe(Box<observe::Command>),
-    /// `--help`, `--version`: print this text on standard output.
+    /// `--help`, `--version`, `completions`, `man`: print this text on standard output.
     Print(String),
 }
 
@@ -158,6 +159,9 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         "kill" => observed(observe::KillOptions::from_arg_matches(matches), observe::Command::Kill),
         "attach" => observed(observe::AttachOptions::from_arg_matches(matches), observe::Command::Attach),
         "debug" => observed(observe::DebugOptions::from_arg_matches(matches), observe::Command::Debug),
+        "completions" => completions::CompletionsArgs::from_arg_matches(matches)
+            .map(|options| Action::Print(completions::script(options.shell, commands::hydrant()))),
+        "man" => man_page(matches).map(Action::Print),
         _ => unreachable!("run and offload are parsed elsewhere, and clap refuses other names"),
     };
     action.map_err(CliError::Clap)
@@ -184,9 +188,10 @@ fn serve_options(matches: &clap::ArgMatches) -> Result<server::Options, clap::Er
     }
 }
 
-/// The whole command, for the man pages.
-pub fn command() -> Command {
-    commands::hydrant()
+fn man_page(matches: &clap::ArgMatches) -> Result<String, clap::Error> {
+    let options = man::ManArgs::from_arg_matches(matches)?;
+    man::of(options.command.as_deref(), commands::hydrant())
+        .map_err(|why| commands::hydrant().error(clap::error::ErrorKind::InvalidValue, why))
 }
 
 /// Parses a command line in mpiexec's syntax.
@@ -213,7 +218,10 @@ fn parse_job(
         Err(EarlyExit::Help { long: false }) => {
             Ok(Action::Print(scanner.command().render_help().to_string()))
         }
-        Err(EarlyExit::Version) => Ok(Action::Print(commands::hydrant().render_version())),
+        Err(EarlyExit::Version { long: true }) => {
+            Ok(Action::Print(commands::hydrant().render_long_version()))
+        }
+        Err(EarlyExit::Version { long: false }) => Ok(Action::Print(commands::hydrant().render_version())),
         Err(EarlyExit::Usage(error)) => Err(CliError::Usage { called: called.to_owned(), error }),
     }
 }
