@@ -4,6 +4,7 @@ use clap::{ArgAction, Args, Command};
 
 use super::args::FirstArgs;
 use super::completions::CompletionsArgs;
+use super::doctor::DoctorArgs;
 use super::help;
 use super::man::ManArgs;
 use super::offload::{self, OffloadArgs};
@@ -31,6 +32,7 @@ pub(super) fn hydrant() -> Command {
         .subcommand(replay())
         .subcommand(serve())
         .subcommands(observers())
+        .subcommand(doctor())
         .subcommand(completions())
         .subcommand(man())
         .subcommand(reach::Options::augment_args(Command::new("reach")).hide(true))
@@ -113,6 +115,14 @@ fn observers() -> [Command; 5] {
     .map(|(command, about, long_about, after)| {
         command.about(about).long_about(long_about).after_long_help(after).max_term_width(help::WIDTH)
     })
+}
+
+fn doctor() -> Command {
+    DoctorArgs::augment_args(Command::new("doctor"))
+        .about("Look for what keeps jobs from running here")
+        .long_about(help::DOCTOR_ABOUT)
+        .after_long_help(help::DOCTOR_AFTER)
+        .max_term_width(help::WIDTH)
 }
 
 fn completions() -> Command {

@@ -8,6 +8,7 @@ mod argument;
 mod commands;
 mod completions;
 mod configfile;
+mod doctor;
 mod environment;
 mod error;
 mod foreign;
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
+use hydrant_doctor::Question;
 use hydrant_services::server;
 use thiserror::Error;
 
@@ -58,6 +60,8 @@ pub enum Action {
     Serve(Box<server::Options>),
     /// `replay`: show and check a recording.
     Replay(replay::Options),
+    /// `doctor`: check this machine.
+    Doctor(Box<Question>),
     /// `daemon`: run the daemon of a node. Its settings arrive on standard input.
     Daemon,
     /// `reach`: start daemons on hosts and report which of them connect.
@@ -132,7 +136,16 @@ pub fn parse(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -
             parse_job(called, commands::run("run", called), of_command(2), &environment)
         }
         Some("offload") => parse_job("hydrant offload", commands::offload(), of_command(2), &environment),
+        Some("doctor") => parse_other(arguments.into_iter().map(with_two_dashes).collect()),
         _ => parse_other(arguments),
+    }
+}
+
+/// A long option with one dash, as in mpiexec, gets its second.
+fn with_two_dashes(argument: OsString) -> OsString {
+    match argument.as_encoded_bytes() {
+        [b'-', second, _, ..] if *second != b'-' => OsString::from_iter([OsStr::new("-"), &argument]),
+        _ => argument,
     }
 }
 
@@ -161,6 +174,8 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         "debug" => observed(observe::DebugOptions::from_arg_matches(matches), observe::Command::Debug),
         "completions" => completions::CompletionsArgs::from_arg_matches(matches)
             .map(|options| Action::Print(completions::script(options.shell, commands::hydrant()))),
+        "doctor" => doctor::DoctorArgs::from_arg_matches(matches)
+            .map(|options| Action::Doctor(Box::new(options.into_question()))),
         "man" => man_page(matches).map(Action::Print),
         _ => unreachable!("run and offload are parsed elsewhere, and clap refuses other names"),
     };

@@ -528,3 +528,19 @@ fn own_options_are_not_listed_as_foreign() {
         }
     }
 }
+
+#[test]
+fn the_doctor_takes_hosts_as_run_does() {
+    let question = |line: &str| match action(words(line)) {
+        Ok(Action::Doctor(question)) => question,
+        other => panic!("{line}: {other:?}"),
+    };
+    for line in
+        ["hydrant doctor -hosts a,b ./x", "hydrant doctor --hosts=a,b ./x", "hydrant doctor -H a,b ./x"]
+    {
+        let asked = question(line);
+        assert!(matches!(&asked.hosts, HostSource::List(hosts) if hosts.len() == 2), "{line}");
+        assert_eq!(asked.program.as_deref(), Some(OsStr::new("./x")), "{line}");
+    }
+    assert_eq!(question("hydrant doctor").hosts, HostSource::Allocation);
+}
