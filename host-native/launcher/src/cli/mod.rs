@@ -158,6 +158,9 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return Err(CliError::NoCommand(error.to_string()));
         }
+        Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
+            return Err(CliError::Clap(unknown_command(error)));
+        }
         Err(error) => return Err(CliError::Clap(error)),
     };
     let (command, matches) = matches.subcommand().expect("clap requires a subcommand");
@@ -187,6 +190,22 @@ fn observed<T>(
     command: fn(T) -> observe::Command,
 ) -> Result<Action, clap::Error> {
     options.map(|options| Action::Observe(Box::new(command(options))))
+}
+
+/// Replaces clap's suggestions for an unknown command, which may be the name of a program.
+fn unknown_command(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue};
+    error.remove(ContextKind::SuggestedSubcommand);
+    if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand).cloned() {
+        let hydrant = commands::hydrant();
+        let names = hydrant.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
+        let hint = match similar::nearest(&name, names.chain(["help"])) {
+            Some(near) => format!("a similar command exists: '{near}'"),
+            None => format!("to start a program write 'hydrant run {name}'"),
+        };
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
 }
 
 fn serve_options(matches: &clap::ArgMatches) -> Result<server::Options, clap::Error> {
@@ -379,6 +398,7 @@ fn plan_options(
         pty: job.pty,
         outfile_pattern: job.outfile_pattern,
         errfile_pattern: job.errfile_pattern,
+        stdin: job.stdin,
         bind: job.bind_to,
         cleanup: !job.disable_auto_cleanup,
         verbose: job.verbose,
