@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hydrant_core::manage::{self, BoardReport, JobReport, OpenJob, Report, Request, VERSION, Welcome};
 use hydrant_core::trace::Closing;
-use hydrant_core::{Input, JobId, Limits, Rank};
+use hydrant_core::{Input, JobId, Limits};
 use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
