@@ -1,5 +1,7 @@
 //! Real MPI libraries: as clients of the launcher, and around the libraries that hydrant brings.
 
+/// Commands in README.md and in the book.
+mod documents;
 /// Unmodified MPI libraries and PMI clients under `hydrant run`.
 mod interop;
 /// `libhydrant_mpi.so`, alone and in front of MPICH 5.0.2.

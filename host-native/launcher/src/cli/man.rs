@@ -1,4 +1,4 @@
-//! Manual pages, made from the command line's own help. To write those in `man/` again:
+//! Manual pages, made from the command line's own help. To write those in `man/` and `docs/options.md` again:
 //! `HYDRANT_WRITE_MAN=1 cargo test -p hydrant --lib man`.
 
 use clap_mangen::Man;
@@ -78,21 +78,42 @@ fn sections(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
     use std::path::Path;
 
     use super::*;
     use crate::cli::commands;
 
+    /// The file has this text, or gets it on request.
+    #[track_caller]
+    fn check(file: &Path, text: &str) {
+        if std::env::var_os("HYDRANT_WRITE_MAN").is_some() {
+            std::fs::write(file, text).expect("the folder can be written");
+        }
+        let stored = std::fs::read_to_string(file).unwrap_or_default();
+        assert!(stored == text, "{} is out of date: see the top of {}", file.display(), file!());
+    }
+
     #[test]
     fn the_man_pages_say_what_help_says() {
         for (name, page) in pages(commands::hydrant()) {
-            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(format!("{name}.1"));
-            if std::env::var_os("HYDRANT_WRITE_MAN").is_some() {
-                std::fs::write(&file, &page).expect("man/ can be written");
-            }
-            let stored = std::fs::read_to_string(&file).unwrap_or_default();
-            assert!(stored == page, "{} is out of date: see the top of this test", file.display());
+            check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(format!("{name}.1")), &page);
         }
+    }
+
+    #[test]
+    fn the_book_says_what_help_says() {
+        let mut page =
+            "# Options\n\nThe help of each command, as `hydrant COMMAND --help` prints it.\n".to_owned();
+        let mut command = commands::hydrant().disable_help_subcommand(true).term_width(100);
+        command.build();
+        for verb in command.get_subcommands_mut().filter(|verb| !verb.is_hide_set()) {
+            let help = verb.render_long_help().to_string();
+            let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+            write!(page, "\n## hydrant {}\n\n```\n{}\n```\n", verb.get_name(), help.join("\n").trim_end())
+                .expect("a string takes every byte");
+        }
+        check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/options.md"), &page);
     }
 
     #[test]
