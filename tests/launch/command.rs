@@ -123,3 +123,15 @@ fn the_hosts_of_a_batch_system_are_read_from_its_environment() {
         .run();
     outcome.says("node 4: m5, 1 slot: rank 6\n", 1).says("mapping: (vector,(0,3,2),(3,1,1))\n", 1);
 }
+
+#[test]
+fn the_doctor_looks_at_this_machine() {
+    let outcome = hydrant(&["doctor", "-hosts", "localhost", "sh"]).run();
+    outcome.quiet();
+    for topic in ["open files", "/dev/shm", "loopback", "launchers", "hosts", "program"] {
+        assert!(outcome.stdout.contains(&format!("  {topic}")), "{topic}: {outcome}");
+    }
+    let has_problem = outcome.stdout.lines().any(|line| line.starts_with("problem "));
+    outcome.code(i32::from(has_problem));
+    hydrant(&["doctor", "./missing"]).run().code(1).says("cannot execute ./missing: No such file", 1);
+}

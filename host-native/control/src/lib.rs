@@ -52,6 +52,7 @@
 //! #     limits: hydrant_core::Limits::for_ranks(2),
 //! #     plugin: None,
 //! #     record: None,
+//! #     stdin: Default::default(),
 //! #     bind: hydrant_placement::CpuBinding::None,
 //! #     universe_size: None,
 //! #     cleanup: true,

@@ -21,5 +21,6 @@ mod value;
 pub use dry_run::dry_run;
 pub use engine::{DaemonError, daemon, run};
 pub use error::RunError;
+pub use hydrant_doctor::NoExec;
 pub use hydrant_driver::BackendError;
-pub use launch::{LaunchError, NoExec};
+pub use launch::LaunchError;

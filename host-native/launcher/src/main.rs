@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use hydrant::cli::{self, Action, CliError};
 use hydrant::{RunError, messages, probe, reach, replay};
+use hydrant_doctor::{Level, Machine, Question};
 use hydrant_services::server;
 
 fn main() -> ExitCode {
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         Ok(Action::Probe(options)) => probe::main(&options),
         Ok(Action::Replay(options)) => replay::main(&options),
         Ok(Action::Serve(options)) => server::serve(&options).map_or_else(serve_error, ExitCode::from),
+        Ok(Action::Doctor(question)) => doctor(&question),
         Ok(Action::Daemon) => hydrant::daemon()
             .map_or_else(|error| fail(messages::DAEMON, &error, error.hint()), |()| ExitCode::SUCCESS),
         Ok(Action::Reach(options)) => reach::reach(&options).map_or_else(
@@ -49,6 +51,16 @@ fn print(text: &str) -> ExitCode {
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Prints the findings about this machine.
+fn doctor(question: &Question) -> ExitCode {
+    let findings = hydrant_doctor::examine(&Machine::current(), question);
+    let printed = print(&hydrant_doctor::render(&findings));
+    match findings.iter().any(|finding| finding.level == Level::Problem) {
+        true => ExitCode::FAILURE,
+        false => printed,
     }
 }
 

@@ -105,7 +105,7 @@ pub enum Event<'a> {
     TimeLimit(Duration),
     /// Output could not be written.
     OutputLost,
-    /// Bytes were read from standard input for rank 0. An empty vector is the end.
+    /// Bytes were read from standard input. An empty vector is the end.
     StdinRead(Vec<u8>),
     /// A signal that is passed on to the ranks. Those other than `SIGUSR1` and `SIGUSR2` end the run.
     Signal(i32),

@@ -81,8 +81,8 @@ impl Head {
             Report::Spawn { job, rank, .. } | Report::Upcall { job, rank, .. } => {
                 self.check_rank(node, job, rank)
             }
-            Report::StdinConsumed(_) | Report::StdinClosed => match self.stdin_node() {
-                Some(reader) => self.require(node, reader == node),
+            Report::StdinConsumed(_) | Report::StdinClosed => match self.is_stdin_node(node) {
+                Some(reads) => self.require(node, reads),
                 None => Ok(Validity::Stale),
             },
         }
@@ -154,8 +154,8 @@ impl Head {
             Report::Upcall { upcall, job, rank, protocol, request } => {
                 self.upcall((node, upcall), (job, rank), protocol, request);
             }
-            Report::StdinConsumed(bytes) => self.actions.push_back(Action::AllowStdin(Some(bytes))),
-            Report::StdinClosed => self.actions.push_back(Action::CloseStdin),
+            Report::StdinConsumed(bytes) => self.stdin_consumed(node, bytes),
+            Report::StdinClosed => self.stdin_closed(node),
             Report::Print(line) => self.print(line),
         }
         Ok(())

@@ -15,7 +15,7 @@ use hydrant_core::{JobId, Limit, Rank, UpcallId};
 use serde::{Deserialize, Serialize};
 
 pub use job::{JobRecord, Program, RankBlock, SpawnOrigin};
-pub use setup::{PluginFile, PseudoTerminals, Setup, WindowSize};
+pub use setup::{PluginFile, PseudoTerminals, Setup, StdinTarget, WindowSize};
 
 /// Message from the head to one node or to all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ pub enum Order {
         /// One code a program: 0, or an `errno`.
         codes: Vec<u8>,
     },
-    /// Bytes for the standard input of rank 0. An empty vector is its end.
+    /// Bytes for the standard input of all ranks that read it. An empty vector is its end.
     Stdin(Vec<u8>),
     /// The destination of these output streams has closed: ranks that write there get `SIGPIPE` or `EPIPE`.
     CloseOutput {
@@ -171,9 +171,9 @@ pub enum Report {
         /// Request, for [`hydrant_core::wire::decode_upcall`].
         request: Vec<u8>,
     },
-    /// Number of bytes of standard input that rank 0 has read.
+    /// Number of bytes of standard input that all reading ranks of the node have read.
     StdinConsumed(u32),
-    /// Rank 0 has closed its standard input.
+    /// All reading ranks of the node have closed their standard input.
     StdinClosed,
     /// Line for the user.
     Print(String),

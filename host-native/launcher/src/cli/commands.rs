@@ -3,15 +3,20 @@
 use clap::{ArgAction, ArgGroup, Args, Command};
 
 use super::args::FirstArgs;
+use super::completions::CompletionsArgs;
+use super::doctor::DoctorArgs;
 use super::help;
+use super::man::ManArgs;
 use super::offload::{self, OffloadArgs};
 use super::serve::ServeArgs;
+use super::version;
 use crate::{probe, reach, replay};
 
 /// The whole command.
 pub(super) fn hydrant() -> Command {
     Command::new("hydrant")
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(version::SHORT)
+        .long_version(version::long())
         .about("Process manager for parallel (MPI) jobs")
         .long_about(help::ABOUT)
         .after_long_help(help::AFTER)
@@ -26,6 +31,9 @@ pub(super) fn hydrant() -> Command {
         .subcommand(probe())
         .subcommand(replay())
         .subcommand(serve())
+        .subcommand(doctor())
+        .subcommand(completions())
+        .subcommand(man())
         .subcommand(reach::Options::augment_args(Command::new("reach")).hide(true))
         // Started by the launcher only. Its settings arrive on standard input.
         .subcommand(Command::new("daemon").about("Daemon of one node, started by hydrant itself").hide(true))
@@ -90,12 +98,37 @@ fn serve() -> Command {
         .max_term_width(help::WIDTH)
 }
 
+fn doctor() -> Command {
+    DoctorArgs::augment_args(Command::new("doctor"))
+        .about("Look for what keeps jobs from running here")
+        .long_about(help::DOCTOR_ABOUT)
+        .after_long_help(help::DOCTOR_AFTER)
+        .max_term_width(help::WIDTH)
+}
+
+fn completions() -> Command {
+    CompletionsArgs::augment_args(Command::new("completions"))
+        .about("Print a script that completes hydrant's options in a shell")
+        .long_about(help::COMPLETIONS_ABOUT)
+        .after_long_help(help::COMPLETIONS_AFTER)
+        .max_term_width(help::WIDTH)
+}
+
+fn man() -> Command {
+    ManArgs::augment_args(Command::new("man"))
+        .about("Print a manual page")
+        .long_about(help::MAN_ABOUT)
+        .after_long_help(help::MAN_AFTER)
+        .max_term_width(help::WIDTH)
+}
+
 /// Settings that `run` and `offload` share.
 fn job(command: Command, called: &str) -> Command {
     command
         .bin_name(called.to_owned())
         .after_help(format!("See '{called} --help' for details and examples."))
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(version::SHORT)
+        .long_version(version::long())
         .disable_version_flag(true)
         .next_help_heading(None::<&str>)
         .arg(version_flag())
@@ -110,5 +143,5 @@ fn version_flag() -> clap::Arg {
         .long("version")
         .visible_alias("info")
         .action(ArgAction::Version)
-        .help("Print the version")
+        .help("Print the version; as --version, also features, protocols and formats")
 }

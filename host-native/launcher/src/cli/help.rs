@@ -23,6 +23,7 @@ Examples:
   hydrant serve --size 4           serve four ranks that another launcher starts
   hydrant offload --target BOARD -n 4 ./a.out   start four ranks here, served by a board
   hydrant replay FILE              show a recording
+  hydrant doctor ./a.out           look for what keeps jobs from running
   hydrant help probe               describe the probe
 
 Without a command, hydrant is 'hydrant run': hydrant -n 4 ./a.out. The same holds for the program names mpiexec and mpirun (links).";
@@ -152,6 +153,42 @@ Exit codes:
   1      with --size, a rank was lost or did not connect within --join-timeout; or the server could not start or continue
   2      invalid option
   128+S  signal S terminated it during a job, or with --size while it waited for one";
+
+pub(super) const DOCTOR_ABOUT: &str = "\
+Look for what keeps jobs from running: resource limits, /dev/shm, processors, hwloc, ptrace scope, loopback, the machine's \
+name, ports, variables of other launchers, the resource manager, ssh keys and known hosts of the given hosts, and the MPI \
+library that a program needs. Each line has a level (ok, note, problem), a topic and a result. A hint line has a remedy.
+
+Nothing is changed, no process is started and no other machine is contacted. The check takes at most some seconds.";
+
+pub(super) const DOCTOR_AFTER: &str = "\
+Examples:
+  hydrant doctor
+  hydrant doctor ./a.out
+  hydrant doctor -hosts a:4,b:4 ./a.out
+
+Exit codes:
+  0  no problems; notes are restrictions that some jobs meet
+  1  a problem was found
+  2  invalid option";
+
+pub(super) const COMPLETIONS_ABOUT: &str = "\
+Print a script that completes commands, options and their values in a shell, for hydrant and for a link named \
+hydrant-mpiexec. Behind the name of a program, file names are completed.";
+
+pub(super) const COMPLETIONS_AFTER: &str = "\
+Examples:
+  hydrant completions bash >~/.local/share/bash-completion/completions/hydrant
+  hydrant completions zsh >~/.zfunc/_hydrant            a directory of fpath
+  hydrant completions fish >~/.config/fish/completions/hydrant.fish";
+
+pub(super) const MAN_ABOUT: &str = "\
+Print the manual page of a command in the format of man(7). Packages install these pages; 'cargo install' does not.";
+
+pub(super) const MAN_AFTER: &str = "\
+Examples:
+  hydrant man run | man -l -                            show hydrant-run(1)
+  hydrant man >~/.local/share/man/man1/hydrant.1";
 
 /// Sections after the options of `run`.
 pub(super) fn run_after(called: &str) -> String {

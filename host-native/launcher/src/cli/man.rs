@@ -1,13 +1,34 @@
-//! Check of the manual pages in `man/` against the command line's own help. To write the pages again:
+//! Manual pages, made from the command line's own help. To write those in `man/` again:
 //! `HYDRANT_WRITE_MAN=1 cargo test -p hydrant --lib man`.
-
-use std::path::Path;
 
 use clap_mangen::Man;
 
+/// Options of `hydrant man`.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct ManArgs {
+    /// Command whose page is printed; default: the page of hydrant itself
+    #[arg(value_name = "COMMAND")]
+    pub(super) command: Option<String>,
+}
+
+/// Returns the manual page of a command, or of `hydrant` itself, in the format of man(7).
+///
+/// # Errors
+/// There is no such command. The text names those that there are.
+pub(super) fn of(command: Option<&str>, hydrant: clap::Command) -> Result<String, String> {
+    let name = command.map_or_else(|| "hydrant".to_owned(), |command| format!("hydrant-{command}"));
+    let pages = pages(hydrant);
+    let names: Vec<&str> = pages.iter().filter_map(|(name, _)| name.strip_prefix("hydrant-")).collect();
+    let unknown = || {
+        format!("unknown command {}; commands with a page: {}", command.unwrap_or_default(), names.join(" "))
+    };
+    let page = pages.iter().find(|(page, _)| *page == name).ok_or_else(unknown)?;
+    Ok(page.1.clone())
+}
+
 /// One page for the command and one for each of its verbs.
-fn pages() -> Vec<(String, String)> {
-    let mut command = super::command().disable_help_subcommand(true);
+fn pages(hydrant: clap::Command) -> Vec<(String, String)> {
+    let mut command = hydrant.disable_help_subcommand(true);
     command.build();
     let verbs: Vec<_> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned().collect();
     let verbs = verbs.into_iter().map(|verb| (format!("hydrant-{}", verb.get_name()), verb));
@@ -55,28 +76,44 @@ fn sections(text: &str) -> String {
     page
 }
 
-#[test]
-fn the_man_pages_say_what_help_says() {
-    for (name, page) in pages() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(format!("{name}.1"));
-        if std::env::var_os("HYDRANT_WRITE_MAN").is_some() {
-            std::fs::write(&file, &page).expect("man/ can be written");
-        }
-        let stored = std::fs::read_to_string(&file).unwrap_or_default();
-        assert!(stored == page, "{} is out of date: see the top of this test", file.display());
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
 
-#[test]
-fn every_option_is_in_its_page() {
-    let pages = pages();
-    for verb in super::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
-        let name = format!("hydrant-{}", verb.get_name());
-        let page = &pages.iter().find(|(page, _)| *page == name).expect("a page for each verb").1;
-        let plain = page.replace('\\', "");
-        let shown = verb.get_arguments().filter(|arg| !arg.is_hide_set());
-        for long in shown.filter_map(clap::Arg::get_long) {
-            assert!(plain.contains(&format!("--{long}")), "{name}(1) lacks --{long}");
+    use super::*;
+    use crate::cli::commands;
+
+    #[test]
+    fn the_man_pages_say_what_help_says() {
+        for (name, page) in pages(commands::hydrant()) {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(format!("{name}.1"));
+            if std::env::var_os("HYDRANT_WRITE_MAN").is_some() {
+                std::fs::write(&file, &page).expect("man/ can be written");
+            }
+            let stored = std::fs::read_to_string(&file).unwrap_or_default();
+            assert!(stored == page, "{} is out of date: see the top of this test", file.display());
         }
+    }
+
+    #[test]
+    fn every_option_is_in_its_page() {
+        let pages = pages(commands::hydrant());
+        for verb in commands::hydrant().get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            let name = format!("hydrant-{}", verb.get_name());
+            let page = &pages.iter().find(|(page, _)| *page == name).expect("a page for each verb").1;
+            let plain = page.replace('\\', "");
+            let shown = verb.get_arguments().filter(|arg| !arg.is_hide_set());
+            for long in shown.filter_map(clap::Arg::get_long) {
+                assert!(plain.contains(&format!("--{long}")), "{name}(1) lacks --{long}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_is_found_by_its_command() {
+        assert!(of(None, commands::hydrant()).unwrap().contains(".TH hydrant 1"));
+        assert!(of(Some("run"), commands::hydrant()).unwrap().contains(".TH hydrant-run 1"));
+        let error = of(Some("rum"), commands::hydrant()).unwrap_err();
+        assert!(error.starts_with("unknown command rum") && error.contains(" run "), "{error}");
     }
 }

@@ -6,13 +6,14 @@
 mod args;
 mod argument;
 mod commands;
+mod completions;
 mod configfile;
+mod doctor;
 mod environment;
 mod error;
 mod foreign;
 mod help;
 mod hosts;
-#[cfg(test)]
 mod man;
 mod offload;
 mod scanner;
@@ -20,6 +21,7 @@ mod serve;
 mod similar;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -27,6 +29,7 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
+use hydrant_doctor::Question;
 use hydrant_services::server;
 use thiserror::Error;
 
@@ -56,11 +59,13 @@ pub enum Action {
     Serve(Box<server::Options>),
     /// `replay`: show and check a recording.
     Replay(replay::Options),
+    /// `doctor`: check this machine.
+    Doctor(Box<Question>),
     /// `daemon`: run the daemon of a node. Its settings arrive on standard input.
     Daemon,
     /// `reach`: start daemons on hosts and report which of them connect.
     Reach(reach::Options),
-    /// `--help`, `--version`: print this text on standard output.
+    /// `--help`, `--version`, `completions`, `man`: print this text on standard output.
     Print(String),
 }
 
@@ -128,7 +133,16 @@ pub fn parse(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -
             parse_job(called, commands::run("run", called), of_command(2), &environment)
         }
         Some("offload") => parse_job("hydrant offload", commands::offload(), of_command(2), &environment),
+        Some("doctor") => parse_other(arguments.into_iter().map(with_two_dashes).collect()),
         _ => parse_other(arguments),
+    }
+}
+
+/// A long option with one dash, as in mpiexec, gets its second.
+fn with_two_dashes(argument: OsString) -> OsString {
+    match argument.as_encoded_bytes() {
+        [b'-', second, _, ..] if *second != b'-' => OsString::from_iter([OsStr::new("-"), &argument]),
+        _ => argument,
     }
 }
 
@@ -141,6 +155,9 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return Err(CliError::NoCommand(error.to_string()));
         }
+        Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
+            return Err(CliError::Clap(unknown_command(error)));
+        }
         Err(error) => return Err(CliError::Clap(error)),
     };
     let (command, matches) = matches.subcommand().expect("clap requires a subcommand");
@@ -150,9 +167,30 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         "reach" => reach::Options::from_arg_matches(matches).map(Action::Reach),
         "replay" => replay::Options::from_arg_matches(matches).map(Action::Replay),
         "probe" => probe::Options::from_arg_matches(matches).map(Action::Probe),
+        "completions" => completions::CompletionsArgs::from_arg_matches(matches)
+            .map(|options| Action::Print(completions::script(options.shell, commands::hydrant()))),
+        "doctor" => doctor::DoctorArgs::from_arg_matches(matches)
+            .map(|options| Action::Doctor(Box::new(options.into_question()))),
+        "man" => man_page(matches).map(Action::Print),
         _ => unreachable!("run and offload are parsed elsewhere, and clap refuses other names"),
     };
     action.map_err(CliError::Clap)
+}
+
+/// Replaces clap's suggestions for an unknown command, which may be the name of a program.
+fn unknown_command(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue};
+    error.remove(ContextKind::SuggestedSubcommand);
+    if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand).cloned() {
+        let hydrant = commands::hydrant();
+        let names = hydrant.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
+        let hint = match similar::nearest(&name, names.chain(["help"])) {
+            Some(near) => format!("a similar command exists: '{near}'"),
+            None => format!("to start a program write 'hydrant run {name}'"),
+        };
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
 }
 
 fn serve_options(matches: &clap::ArgMatches) -> Result<server::Options, clap::Error> {
@@ -169,9 +207,10 @@ fn serve_options(matches: &clap::ArgMatches) -> Result<server::Options, clap::Er
     }
 }
 
-/// The whole command, for the man pages.
-pub fn command() -> Command {
-    commands::hydrant()
+fn man_page(matches: &clap::ArgMatches) -> Result<String, clap::Error> {
+    let options = man::ManArgs::from_arg_matches(matches)?;
+    man::of(options.command.as_deref(), commands::hydrant())
+        .map_err(|why| commands::hydrant().error(clap::error::ErrorKind::InvalidValue, why))
 }
 
 /// Parses a command line in mpiexec's syntax.
@@ -198,7 +237,10 @@ fn parse_job(
         Err(EarlyExit::Help { long: false }) => {
             Ok(Action::Print(scanner.command().render_help().to_string()))
         }
-        Err(EarlyExit::Version) => Ok(Action::Print(commands::hydrant().render_version())),
+        Err(EarlyExit::Version { long: true }) => {
+            Ok(Action::Print(commands::hydrant().render_long_version()))
+        }
+        Err(EarlyExit::Version { long: false }) => Ok(Action::Print(commands::hydrant().render_version())),
         Err(EarlyExit::Usage(error)) => Err(CliError::Usage { called: called.to_owned(), error }),
     }
 }
@@ -341,6 +383,7 @@ fn plan_options(
         pty: job.pty,
         outfile_pattern: job.outfile_pattern,
         errfile_pattern: job.errfile_pattern,
+        stdin: job.stdin,
         bind: job.bind_to,
         cleanup: !job.disable_auto_cleanup,
         verbose: job.verbose,

@@ -34,7 +34,10 @@ pub(super) enum EarlyExit {
     Help {
         long: bool,
     },
-    Version,
+    /// Request for the long or the short form of the version.
+    Version {
+        long: bool,
+    },
     Usage(UsageError),
 }
 
@@ -236,7 +239,7 @@ impl Scanner<'_> {
             ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong => {
                 return Err(EarlyExit::Help { long: name != "h" });
             }
-            ArgAction::Version => return Err(EarlyExit::Version),
+            ArgAction::Version => return Err(EarlyExit::Version { long: name != "V" }),
             _ => {}
         }
 

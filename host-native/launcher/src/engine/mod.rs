@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use hydrant_control::protocol::PseudoTerminals;
+use hydrant_control::protocol::{Setup, StdinTarget};
 use hydrant_control::{ExitStatus, KillEscalation};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
@@ -83,6 +83,11 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     };
     let plan = &*plan;
     let ranks = open::size(&plan.programs)?;
+    if let StdinTarget::Rank(rank) = plan.options.stdin
+        && rank >= ranks
+    {
+        return Err(RunError::StdinRank { rank, ranks });
+    }
     match located {
         Location::Local => {}
         Location::Nodes(deployment) => {
@@ -118,7 +123,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             PmiServer::local(recorded(builder.build(limits, seed, slabs)?, recording.as_ref()))
         }
     };
-    let outlets = Outlets::new(plan, &reactor.poller)?;
+    let outlets = Outlets::new(plan, ranks, &reactor.poller)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
     engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
     engine.preload = preload;
@@ -171,11 +176,9 @@ struct Outlets {
 
 impl Outlets {
     /// Creates the outlets for ranks of this process.
-    fn new(plan: &Plan, poller: &Poller) -> Result<Outlets, RunError> {
-        Ok(Outlets {
-            stdin: Stdin::new(poller).map_err(RunError::system("cannot use standard input"))?,
-            ..Outlets::of_head(plan)?
-        })
+    fn new(plan: &Plan, ranks: u32, poller: &Poller) -> Result<Outlets, RunError> {
+        let stdin = Stdin::new(plan.options.stdin, ranks, plan.options.fence_warning, poller);
+        Ok(Outlets { stdin, ..Outlets::of_head(plan)? })
     }
 
     /// This process's own, for ranks on other nodes.
@@ -188,9 +191,9 @@ impl Outlets {
     }
 
     /// Another node's.
-    fn of_daemon(poller: &Poller, terminals: Option<PseudoTerminals>) -> Result<Outlets, RunError> {
-        let stdin = Stdin::fed(poller).map_err(RunError::system("cannot make a pipe for standard input"))?;
-        Ok(Outlets { stdin, streams: Streams::raw(terminals), sinks: Sinks::uplink() })
+    fn of_daemon(setup: &Setup) -> Outlets {
+        let stdin = Stdin::fed(setup.stdin, setup.fence_warning);
+        Outlets { stdin, streams: Streams::raw(setup.pseudo_terminals), sinks: Sinks::uplink() }
     }
 }
 
@@ -300,7 +303,8 @@ impl<'p, 's> Engine<'p, 's> {
                 Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
                 Token::NameClient(key) => self.name_client_ready(key)?,
                 Token::Board => self.outputs()?,
-                Token::Terminal | Token::Stdin => self.stdin.pump(self.now(), &self.poller),
+                Token::Input => self.stdin.pump(self.now(), &self.poller),
+                Token::Stdin(reader) => self.stdin.reader_ready(reader, self.now(), &self.poller),
                 Token::Links(key) => self.link_ready(key)?,
             }
         }
@@ -347,6 +351,7 @@ impl<'p, 's> Engine<'p, 's> {
         self.resume_ports(now)?;
         if self.stdin.deadline().is_some_and(|at| at <= now) {
             self.stdin.pump(now, &self.poller);
+            self.report_stalled_input(now);
         }
         if let Some(error) = self.recording.as_ref().and_then(|file| file.take_error()) {
             self.sinks.print(&format!("{error}; the recording ends early, the job goes on"));
@@ -385,5 +390,6 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let pmix = u64::from(plan.options.offload.is_none());
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
-    OWN_FILES + names + jobs * (of_job + queries + pmix) + ranks * (3 + files + queries + pmix)
+    let pipes = u64::from(plan.options.stdin == StdinTarget::All);
+    OWN_FILES + names + jobs * (of_job + queries + pmix) + ranks * (3 + files + queries + pmix + pipes)
 }

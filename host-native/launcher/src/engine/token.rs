@@ -26,10 +26,10 @@ pub(super) enum Token {
     Stream(u32),
     /// The sink of this number has room.
     Sink(u32),
-    /// The terminal has input.
-    Terminal,
-    /// Rank 0's standard input has room, or is closed.
-    Stdin,
+    /// The launcher's standard input has bytes.
+    Input,
+    /// The pipe to the reader of this number has room, or is closed.
+    Stdin(u32),
     /// The connections to a board.
     Board,
     /// A PMI connection.
@@ -48,8 +48,8 @@ impl From<Token> for Key {
             Token::Queries(job) => (2, job),
             Token::Stream(stream) => (3, stream),
             Token::Sink(sink) => (4, sink),
-            Token::Terminal => (5, 0),
-            Token::Stdin => (6, 0),
+            Token::Input => (5, 0),
+            Token::Stdin(reader) => (6, reader),
             Token::Board => (7, 0),
             Token::Pmix(job) => (8, job),
             Token::Conn(key) | Token::Links(key) | Token::NameClient(key) => {
@@ -79,8 +79,8 @@ impl Token {
             2 => Token::Queries(index),
             3 => Token::Stream(index),
             4 => Token::Sink(index),
-            5 => Token::Terminal,
-            6 => Token::Stdin,
+            5 => Token::Input,
+            6 => Token::Stdin(index),
             7 => Token::Board,
             8 => Token::Pmix(index),
             _ => return None,
@@ -101,8 +101,8 @@ mod tests {
             Token::Queries(4),
             Token::Stream(7),
             Token::Sink(1),
-            Token::Terminal,
-            Token::Stdin,
+            Token::Input,
+            Token::Stdin(6),
             Token::Board,
             Token::Conn(CONNS.key(0, u32::MAX)),
             Token::Links(LINKS.key(4, 9)),

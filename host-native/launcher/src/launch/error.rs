@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-use super::elf::NoExec;
+use hydrant_doctor::NoExec;
 
 /// Error of starting the ranks of a job.
 #[derive(Debug, thiserror::Error)]

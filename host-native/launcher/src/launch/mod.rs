@@ -2,7 +2,6 @@
 
 mod bind;
 mod cstrings;
-mod elf;
 mod error;
 mod preload;
 mod resolve;
@@ -16,6 +15,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use hydrant_doctor::NoExec;
 use hydrant_placement::CpuBinding;
 use hydrant_reactor::OpenFiles;
 use hydrant_reactor::process::{Attributes, Request, spawn};
@@ -25,8 +25,6 @@ use rustix::process::Pid;
 use crate::plan::Program;
 use bind::Affinity;
 use cstrings::{CStrings, EnvBlock, RankNumber, c_string};
-pub use elf::NoExec;
-pub(crate) use elf::needed_libraries;
 pub use error::LaunchError;
 pub(crate) use error::alternatives;
 pub(crate) use preload::find as find_mpi_library;
@@ -218,7 +216,7 @@ impl Launcher {
             Some(libc::ENOENT) => LaunchError::NoInterpreter { rank, command: command() },
             Some(libc::ENOEXEC) => LaunchError::Format {
                 command: command(),
-                kind: elf::kind(&self.programs[self.image(rank)].file()),
+                kind: hydrant_doctor::kind(&self.programs[self.image(rank)].file()),
             },
             _ => LaunchError::Spawn { rank, command: command(), why },
         })
@@ -245,7 +243,7 @@ impl Launcher {
             // As a shell does it. Programs of other architectures and data are no scripts.
             Err(error)
                 if error.raw_os_error() == Some(libc::ENOEXEC)
-                    && elf::kind(&file(request.path, request.wdir)) == NoExec::Script =>
+                    && hydrant_doctor::kind(&file(request.path, request.wdir)) == NoExec::Script =>
             {
                 request.path = c"/bin/sh";
                 request.argv = image.shell.pointers();

@@ -26,9 +26,9 @@
     `rank ${track[RANK]}` + (severalJobs ? ` of ${head.jobs[track[JOB]].name}` : "") + (severalHosts ? ` on ${head.nodes[track[NODE]]}` : "");
   const phaseName = (span) => head.phases[span[PHASE]];
   const spanName = (span) => (span[MEETING] === null ? phaseName(span) : collectives[span[MEETING]].name);
-  function table(columns, rows) {
+  function table(columns, rows, className = "") {
     const cells = columns.map(([title, kind]) => make("th", { className: kind, scope: "col" }, title));
-    return make("div", { className: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...cells)), make("tbody", {}, ...rows)));
+    return make("div", { className: "scroll " + className }, make("table", {}, make("thead", {}, make("tr", {}, ...cells)), make("tbody", {}, ...rows)));
   }
   const cell = (content, className = "") => make("td", { className }, content);
 
@@ -38,7 +38,9 @@
     begin: Math.min(...head.jobs.map((job) => job.begin), limit),
     end: Math.max(...head.jobs.map((job) => job.end), 1),
   };
-  const view = { from: 0, to: limit, row: 10, order: tracks.map((_, at) => at), hover: null, picked: null };
+  // A long start of hydrant and its daemons is left to the left.
+  const origin = startUp.begin > limit / 4 ? startUp.begin - (limit - startUp.begin) * 0.02 : 0;
+  const view = { from: origin, to: limit, row: 10, order: tracks.map((_, at) => at), hover: null, picked: null };
   let colours = {}, width = 0, height = 0, gutter = 70;
 
   function readColours() {
@@ -191,7 +193,7 @@
         brush.fillRect(left - 1.5, y(row), 3, view.row);
         continue;
       }
-      const middle = y(row) + view.row / 2;
+      const middle = Math.max(AXIS + 8, Math.min(height - 8, y(row) + view.row / 2));
       brush.beginPath();
       brush.arc(left, middle, 4, 0, 7);
       brush.fill();
@@ -381,7 +383,7 @@
   const keys = {
     ArrowLeft: () => step(0, -1), ArrowRight: () => step(0, 1), ArrowUp: () => step(-1, 0), ArrowDown: () => step(1, 0),
     PageUp: () => step(-10, 0), PageDown: () => step(10, 0), Home: () => step(0, -1e9), End: () => step(0, 1e9),
-    "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1.6), 0: () => show(0, limit),
+    "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1.6), 0: () => moveTo(origin, limit * 1.02 - origin),
     s: () => show(startUp.begin, startUp.end), "[": () => rows(view.row / 1.5), "]": () => rows(view.row * 1.5),
     Enter: () => byId("detail").focus(),
   };
@@ -448,7 +450,7 @@
     const longest = collectives.reduce((longest, other) => (!longest || other.longest > longest.longest ? other : longest), null);
     if (longest) made.push(tile("Longest wait in a fence", seconds(longest.longest), `${longest.name}, last: ${longest.rank}`));
     const failed = tracks.filter((track) => track[FAILED]);
-    const unfinished = failed.length ? `${plural(failed.length, "rank")} failed, first ${rankName(failed[0])}` : `${tracks.length} ranks shown`;
+    const unfinished = failed.length ? `${plural(failed.length, "rank")} failed, first ${rankName(failed[0])}` : `${plural(tracks.length, "rank")} shown`;
     made.push(tile("Recorded", seconds(limit), unfinished));
     byId("tiles").replaceChildren(...made);
   }
@@ -458,13 +460,16 @@
       const shown = job.phases.filter((phase) => phase.sum > 0);
       const rows = shown.map(({ name, about, sum, max, slowest }) => {
         const named = make("td");
-        slowest.forEach(([at, ms], number) => named.append(number ? ", " : "", rankLink(at), ` (${seconds(ms)})`));
+        slowest.forEach(([at, ms], number) => {
+          const end = number + 1 < slowest.length ? ", " : "";
+          named.append(make("span", { className: "nowrap" }, rankLink(at), ` (${seconds(ms)})${end}`), " ");
+        });
         const meter = make("span", { className: "meter", style: { width: `${(100 * sum) / most}%`, background: `var(--${name === "own" ? "soft" : name})` } });
         const title = make("td", {}, name, make("div", { className: "why" }, about));
         return make("tr", {}, title, cell(meter, "wide"), cell(seconds(sum), "num"), cell(seconds(max), "num"), named);
       });
       const title = severalJobs ? [make("p", { className: "about" }, `${job.name}: ${job.about}`)] : [];
-      return [...title, table([["phase"], [""], ["all ranks", "num"], ["longest", "num"], ["slowest ranks"]], rows)];
+      return [...title, table([["phase"], [""], ["all ranks", "num"], ["longest", "num"], ["slowest ranks"]], rows, "whole")];
     }));
   }
   function late() {
@@ -487,7 +492,7 @@
       const link = make("button", { className: "link", type: "button", on: { click: go } }, name);
       const count = `${arrived}${size && size !== arrived ? " of " + size : ""}${open ? ", open" : ""}`;
       return make("tr", {}, cell(link), cell(count, "num"), cell(seconds(first), "num"), cell(seconds(at), "num"),
-        cell(seconds(waited), "num"), cell(seconds(longest), "num"), cell(rank), cell(seconds(lead), "num"));
+        cell(seconds(waited), "num"), cell(seconds(longest), "num"), cell(last ? rankName(tracks[last[0]]) : rank), cell(seconds(lead), "num"));
     });
     const columns = [["fence"], ["ranks", "num"], ["first", "num"], ["last", "num"], ["waits in total", "num"], ["longest wait", "num"],
       ["last to arrive"], ["after the one before", "num"]];

@@ -87,7 +87,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         needs_ready: setup.needs_ready(),
         verbose: setup.verbose,
     };
-    let outlets = Outlets::of_daemon(&reactor.poller, setup.pseudo_terminals)?;
+    let outlets = Outlets::of_daemon(&setup);
     let plan = Plan { programs: Vec::new(), options: options_of(setup), notes: Vec::new() };
     let mut engine = Engine::new(&plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
@@ -236,7 +236,7 @@ impl Engine<'_, '_> {
             DaemonAction::SpawnComplete { upcall, started, full, codes } => {
                 self.tell_core(Input::SpawnComplete { spawn: upcall, started, full, codes: &codes })?;
             }
-            DaemonAction::FeedStdin(bytes) => self.stdin.feed(&bytes, &self.poller),
+            DaemonAction::FeedStdin(bytes) => self.stdin.feed(&bytes, self.now(), &self.poller),
             DaemonAction::CloseOutput { job, streams } => {
                 let Some(first) = self.jobs.get(job).map(|job| job.slots().start) else { return Ok(()) };
                 for (rank, stderr) in streams {

@@ -32,7 +32,7 @@ pub enum NoExec {
 }
 
 /// Returns the kind of a file by its first bytes. Does not block.
-pub(crate) fn kind(file: &Path) -> NoExec {
+pub fn kind(file: &Path) -> NoExec {
     let mut start = [0; 256];
     let len = open(file).and_then(|file| file.read_at(&mut start, 0).ok()).unwrap_or(0);
     let start = &start[..len];
@@ -66,7 +66,7 @@ fn open(path: &Path) -> Option<File> {
 
 /// Returns the names of the shared libraries that a program needs. A file that is no program of this machine's kind has
 /// none. Reads a bounded part of the file and does not block.
-pub(crate) fn needed_libraries(program: &Path) -> Vec<String> {
+pub fn needed_libraries(program: &Path) -> Vec<String> {
     open(program).and_then(|file| read(&file)).unwrap_or_default()
 }
 
