@@ -154,11 +154,11 @@ mod tests {
     fn errors_add_up_along_the_tree() {
         let [top, mut middle] = nodes(10, &[(100, 102)], &[(100, 102)]);
         let [below, low] = nodes(-30, &[(100, 102)], &[(100, 102)]);
-        middle.sent.extend(below.sent.into_iter().map(|(_, passed)| (2, passed)));
-        middle.received.extend(below.received.into_iter().map(|(_, passed)| (2, passed)));
+        middle.sent.extend(below.sent.into_values().map(|passed| (2, passed)));
+        middle.received.extend(below.received.into_values().map(|passed| (2, passed)));
         let low = Links {
-            sent: low.sent.into_iter().map(|(_, passed)| (1, passed)).collect(),
-            received: low.received.into_iter().map(|(_, passed)| (1, passed)).collect(),
+            sent: low.sent.into_values().map(|passed| (1, passed)).collect(),
+            received: low.received.into_values().map(|passed| (1, passed)).collect(),
         };
         let clocks = tie(&[0, 1, 2], &[top, middle, low], |_, _| 0);
         let offsets: Vec<_> = clocks.iter().map(|clock| clock.offset).collect();

@@ -213,7 +213,10 @@ fn clocks(timeline: &Timeline, lines: &mut Vec<String>) {
         let (label, offset) = (node.label.escape_debug(), seconds(node.clock.offset));
         lines.push(match node.clock.error {
             Some(0) => format!("note: times are on the clock of {label}"),
-            Some(error) => format!("note: the clock of {label} starts at {offset} s, error at most {} s", seconds(error as Millis)),
+            Some(error) => {
+                let error = seconds(error as Millis);
+                format!("note: the clock of {label} starts at {offset} s, error at most {error} s")
+            }
             None => format!(
                 "note: the clock of {label} starts at about {offset} s; messages between nodes do not bound the error"
             ),
