@@ -1,4 +1,4 @@
-//! Where the start-up time of a job went, by phase and rank.
+//! Start-up time of a job by phase and rank.
 
 use std::cmp::Reverse;
 
