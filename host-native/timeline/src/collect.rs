@@ -305,10 +305,7 @@ impl NodeReader<'_> {
             Output::KillRank { .. } | Output::AbortJob { .. } | Output::StalledFence { .. } => {
                 self.note(describe(record));
             }
-            Output::Close { .. }
-            | Output::Spawn { .. }
-            | Output::Upcall { .. }
-            | Output::RemoveFiles { .. } => {}
+            _ => {}
         }
     }
 
