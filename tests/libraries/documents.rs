@@ -70,9 +70,9 @@ fn commands_work_as_printed() {
     pages.sort();
     let help = Job::command("--help").run().code(0).stdout.clone();
     let mut count = 0;
+    let folder = prepare();
+    let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap_or_default());
     for page in pages {
-        let folder = prepare();
-        let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap_or_default());
         for Printed { command, fails } in commands(&page) {
             let words = command.trim_start_matches("hydrant ").to_owned() + " ";
             if ELSEWHERE.iter().any(|start| words.starts_with(start)) {
