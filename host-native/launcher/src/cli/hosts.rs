@@ -6,11 +6,16 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 use hydrant_core::peer::tree::RADIX_MIN;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT, RADIX_MAX};
-use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
+use hydrant_placement::{
+    Binding, Bootstrap, CpuBinding, HostSource, Hosts, Level, MapBy, MappingPolicy, Objects,
+    PlacementOptions, RankBy,
+};
 
+use super::args::JobArgs;
 use super::argument::ParsedOption;
 use super::environment::{self, Environment};
 use super::error::UsageError;
+use super::mapping::Mapping;
 use crate::plan::Cluster;
 use crate::value::{Timeout, bootstrap, timeout};
 
@@ -44,9 +49,12 @@ pub(super) struct HostArgs {
     #[arg(long)]
     pub(super) rr: bool,
 
-    /// Map ranks by slot (fill one host, then the next) or by node (one rank per host in turn)
-    #[arg(long, value_name = "slot|node", value_parser = str::parse::<MapBy>)]
-    pub(super) map_by: Option<MapBy>,
+    /// Map ranks by slot (fill one host, then the next), by node (one rank per host in turn), or by an object of each host
+    ///
+    /// Objects are those of --bind-to: `socket` spreads the ranks of each host over its sockets, `numa:2` over pairs of NUMA
+    /// nodes. Without --bind-to ranks are bound to these objects. `:PE=N` behind it is --cpus-per-rank, `ppr:N:node` is --ppn.
+    #[arg(long, value_name = "slot|node|OBJECT", value_parser = str::parse::<Mapping>)]
+    pub(super) map_by: Option<Mapping>,
 
     /// Number ranks by slot (host by host) or by node (one rank of each host in turn)
     ///
@@ -109,7 +117,12 @@ pub(super) fn cluster(
     {
         conflict(options, one, other, why)?;
     }
-    if args.map_by == Some(MapBy::Node) {
+    let mapping = args.map_by.unwrap_or_default();
+    if mapping.ppn.is_some() {
+        conflict(options, "ppn", "map_by", "ppr:N:node means -ppn N")?;
+        conflict(options, "rr", "map_by", "ppr:N:node means -ppn N")?;
+    }
+    if mapping.hosts == Some(MapBy::Node) {
         let why = "-map-by node assigns one rank per host in turn";
         conflict(options, "ppn", "map_by", why)?;
         conflict(options, "rr", "map_by", why)?;
@@ -127,8 +140,8 @@ pub(super) fn cluster(
         },
     };
     let policy = MappingPolicy {
-        ppn: args.ppn.or(args.rr.then_some(1)),
-        map_by: args.map_by.unwrap_or_default(),
+        ppn: args.ppn.or(args.rr.then_some(1)).or(mapping.ppn),
+        map_by: mapping.hosts.unwrap_or_default(),
         rank_by: args.rank_by,
     };
     Ok(Cluster {
@@ -147,6 +160,28 @@ pub(super) fn cluster(
         heartbeat: args.heartbeat.0,
         dry_run: args.dry_run,
     })
+}
+
+/// Converts the options of processors and memory.
+pub(super) fn binding(job: &JobArgs, options: &[ParsedOption]) -> Result<Binding, UsageError> {
+    let mapping = job.hosts.map_by.unwrap_or_default();
+    let cpus = match (&job.bind_to, job.cpus_per_rank.or(mapping.cores)) {
+        (Some(how), None) => how.clone(),
+        (Some(CpuBinding::None), Some(_)) => CpuBinding::None,
+        (
+            Some(CpuBinding::Objects(Objects { level: level @ (Level::Core | Level::Hwthread), count: 1 })),
+            Some(count),
+        ) => CpuBinding::Objects(Objects { level: *level, count }),
+        (Some(_), Some(_)) => {
+            let why = "it binds to cores; only -bind-to core, hwthread and none go with it";
+            conflict(options, "bind_to", "cpus_per_rank", why)?;
+            conflict(options, "bind_to", "map_by", why)?;
+            unreachable!("both options are given")
+        }
+        (None, Some(count)) => CpuBinding::Objects(Objects { level: Level::Core, count }),
+        (None, None) => mapping.objects.map_or(CpuBinding::None, CpuBinding::Objects),
+    };
+    Ok(Binding { cpus, map_by: mapping.objects, memory: job.membind.clone(), report: job.report_bindings })
 }
 
 /// Refuses two options that exclude each other, at the location of the later one.
