@@ -174,6 +174,18 @@ pub enum DaemonAction {
         /// The job.
         job: JobId,
     },
+    /// Asks for the state of the node's ranks among these, which the host sends as
+    /// [`Report::RankStates`](crate::protocol::Report::RankStates).
+    QueryRanks {
+        /// Number of the query.
+        query: u64,
+        /// The job, which may have ended.
+        job: JobId,
+        /// First rank.
+        first: u32,
+        /// Number of ranks.
+        count: u32,
+    },
     /// Applies [`Input::Define`](hydrant_core::Input::Define) to the PMI server.
     DefineSet {
         /// Job of the set.

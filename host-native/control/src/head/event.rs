@@ -234,6 +234,15 @@ pub enum Action {
     },
     /// Standard input may be read: so many bytes more, or the first bytes.
     AllowStdin(Option<u32>),
+    /// A node has sent the state of its ranks, in answer to an order of the host or unasked. The bytes are untrusted.
+    RankStates {
+        /// The node.
+        node: u32,
+        /// Number of the query.
+        query: u64,
+        /// States in the host's own encoding.
+        body: Vec<u8>,
+    },
     /// Stops reading standard input.
     CloseStdin,
     /// Prints lines to standard error.

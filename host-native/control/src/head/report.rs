@@ -50,7 +50,9 @@ impl Head {
             return Ok(Validity::Stale);
         }
         match *report {
-            Report::Identity { .. } | Report::Ready | Report::Print(_) => Ok(Validity::Current),
+            Report::Identity { .. } | Report::Ready | Report::Print(_) | Report::RankStates { .. } => {
+                Ok(Validity::Current)
+            }
             Report::BackendFailed(BackendFailure::Own(_)) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Neighbour { node: neighbour, .. }) => {
                 self.require(node, neighbour <= nodes && neighbour != node)
@@ -148,6 +150,9 @@ impl Head {
             Report::JobDone(job) => self.jobs[job].run.busy.retain(|&busy| busy != node),
             Report::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
             Report::StalledFence { job, missing } => self.fence_stalled(now, node, job, &missing),
+            Report::RankStates { query, body } => {
+                self.actions.push_back(Action::RankStates { node, query, body });
+            }
             Report::Spawn { upcall, job, rank, protocol, request } => {
                 self.spawn((node, upcall), (job, rank), protocol, request);
             }

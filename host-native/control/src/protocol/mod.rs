@@ -38,6 +38,17 @@ pub enum Order {
     DeregisterJob(JobId),
     /// A fence of the job is stalled: each node reports which of its ranks are missing.
     StalledFence(JobId),
+    /// Asks for the state of the node's ranks among these. The answer is [`Report::RankStates`].
+    QueryRanks {
+        /// Number of the query.
+        query: u64,
+        /// The job.
+        job: JobId,
+        /// First rank.
+        first: u32,
+        /// Number of ranks.
+        count: u32,
+    },
     /// A process set has been defined, with members as `0-3,7`.
     DefineSet {
         /// Job of the set.
@@ -143,6 +154,13 @@ pub enum Report {
         job: JobId,
         /// Missing ranks of this node as `0-3,7`; empty if only ranks of other nodes are missing.
         missing: String,
+    },
+    /// Answer to [`Order::QueryRanks`].
+    RankStates {
+        /// Number of the query.
+        query: u64,
+        /// States in the host's own encoding, which the head does not look into.
+        body: Vec<u8>,
     },
     /// A rank asks for a spawn. The answer is [`Order::SpawnComplete`].
     Spawn {

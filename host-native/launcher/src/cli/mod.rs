@@ -37,6 +37,7 @@ use thiserror::Error;
 pub use argument::Location;
 pub use error::UsageError;
 
+use crate::observe;
 use crate::plan::{LinePrefix, Options, Plan, Prefix, Program};
 use crate::probe;
 use crate::reach;
@@ -66,6 +67,8 @@ pub enum Action {
     Daemon,
     /// `reach`: start daemons on hosts and report which of them connect.
     Reach(reach::Options),
+    /// `ps`, `status`, `kill`, `attach`, `debug`: look at running jobs.
+    Observe(Box<observe::Command>),
     /// `--help`, `--version`, `completions`, `man`: print this text on standard output.
     Print(String),
 }
@@ -168,6 +171,11 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         "reach" => reach::Options::from_arg_matches(matches).map(Action::Reach),
         "replay" => replay::Options::from_arg_matches(matches).map(Action::Replay),
         "probe" => probe::Options::from_arg_matches(matches).map(Action::Probe),
+        "ps" => observed(observe::PsOptions::from_arg_matches(matches), observe::Command::Ps),
+        "status" => observed(observe::StatusOptions::from_arg_matches(matches), observe::Command::Status),
+        "kill" => observed(observe::KillOptions::from_arg_matches(matches), observe::Command::Kill),
+        "attach" => observed(observe::AttachOptions::from_arg_matches(matches), observe::Command::Attach),
+        "debug" => observed(observe::DebugOptions::from_arg_matches(matches), observe::Command::Debug),
         "completions" => completions::CompletionsArgs::from_arg_matches(matches)
             .map(|options| Action::Print(completions::script(options.shell, commands::hydrant()))),
         "doctor" => doctor::DoctorArgs::from_arg_matches(matches)
@@ -176,6 +184,13 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         _ => unreachable!("run and offload are parsed elsewhere, and clap refuses other names"),
     };
     action.map_err(CliError::Clap)
+}
+
+fn observed<T>(
+    options: Result<T, clap::Error>,
+    command: fn(T) -> observe::Command,
+) -> Result<Action, clap::Error> {
+    options.map(|options| Action::Observe(Box::new(command(options))))
 }
 
 /// Replaces clap's suggestions for an unknown command, which may be the name of a program.

@@ -17,6 +17,7 @@ mod server;
 mod singletons;
 mod sink;
 mod spawn;
+mod status;
 mod stdin;
 mod streams;
 mod token;
@@ -31,7 +32,7 @@ use hydrant_control::protocol::{Setup, StdinTarget};
 use hydrant_control::{ExitStatus, KillEscalation};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
-use hydrant_placement::{Environment, Location};
+use hydrant_placement::{Bootstrap, Environment, Location};
 use hydrant_reactor::{
     Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
 };
@@ -53,12 +54,13 @@ pub use nodes::{DaemonError, daemon};
 use procs::Procs;
 use server::PmiServer;
 use sink::Sinks;
+use status::Status;
 use stdin::Stdin;
 use streams::Streams;
 use token::Token;
 
 /// Descriptors that the launcher needs beside those of ranks and connections: its own, and some while a rank starts.
-const OWN_FILES: u64 = 32;
+const OWN_FILES: u64 = 40;
 /// Connections to a job's port that descriptors are kept for beside its ranks' own.
 const STRANGERS: u64 = 64;
 /// Descriptors for concurrent look-ups of names of other runs. The system may refuse further ones.
@@ -138,6 +140,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     engine.names = name_client.map_err(Box::new)?.map(Names::Shared);
     let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
     engine.open_job(plan.programs.clone(), checked, None)?;
+    engine.open_status(Bootstrap::Local.name());
     let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
     if result.is_err() {
         engine.procs.kill_and_wait(|_, _| {});
@@ -228,6 +231,8 @@ struct Engine<'p, 's> {
     names: Option<Names<'s>>,
     /// State of a run on several nodes.
     nodes: Option<Nodes>,
+    /// Status socket. Daemons have none.
+    status_socket: Option<Status>,
     /// Buffer for reads.
     buffer: Vec<u8>,
 }
@@ -266,6 +271,7 @@ impl<'p, 's> Engine<'p, 's> {
             losses_reported: false,
             names: None,
             nodes: None,
+            status_socket: None,
             buffer: vec![0; BUFFER],
             poller,
         })
@@ -277,7 +283,10 @@ impl<'p, 's> Engine<'p, 's> {
         loop {
             match self.turn(&mut keys) {
                 Ok(None) => {}
-                Ok(Some(code)) => return Ok(code),
+                Ok(Some(code)) => {
+                    self.end_status(code);
+                    return Ok(code);
+                }
                 Err(error) => self.break_off(error)?,
             }
         }
@@ -306,6 +315,7 @@ impl<'p, 's> Engine<'p, 's> {
                 Token::Input => self.stdin.pump(self.now(), &self.poller),
                 Token::Stdin(reader) => self.stdin.reader_ready(reader, self.now(), &self.poller),
                 Token::Links(key) => self.link_ready(key)?,
+                Token::Status(key) => self.status_ready(key),
             }
         }
         // Signals are handled last, so that output of a rank precedes its exit.
@@ -315,6 +325,7 @@ impl<'p, 's> Engine<'p, 's> {
         self.keep_time()?;
         self.turn_nodes()?;
         self.flush();
+        self.copy_output();
         Ok(None)
     }
 
@@ -333,7 +344,8 @@ impl<'p, 's> Engine<'p, 's> {
         let names = self.names.as_ref().and_then(Names::poll_at);
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
         let limit = self.time_limit_at();
-        let at = [server, kills, names, nodes, limit, self.streams.deadline(), self.stdin.deadline()]
+        let status = self.status_socket.as_ref().and_then(Status::poll_at);
+        let at = [server, kills, names, nodes, limit, status, self.streams.deadline(), self.stdin.deadline()]
             .into_iter()
             .chain(ports);
         self.clock.timeout(at)
@@ -349,6 +361,7 @@ impl<'p, 's> Engine<'p, 's> {
         self.expire_names(now)?;
         self.kill_overdue(now);
         self.resume_ports(now)?;
+        self.keep_status_time(now);
         if self.stdin.deadline().is_some_and(|at| at <= now) {
             self.stdin.pump(now, &self.poller);
             self.report_stalled_input(now);

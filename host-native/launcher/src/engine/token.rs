@@ -10,6 +10,8 @@ pub(super) const LINKS: KeyRange = KeyRange(1);
 pub(super) const CONNS: KeyRange = KeyRange(2);
 /// Connections to the name service.
 pub(super) const NAME_CLIENT: KeyRange = KeyRange(3);
+/// Status socket and its clients.
+pub(super) const STATUS: KeyRange = KeyRange(4);
 
 /// Descriptor that a key identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub(super) enum Token {
     Links(Key),
     /// A connection to the name service.
     NameClient(Key),
+    /// The status socket or one of its clients.
+    Status(Key),
 }
 
 impl From<Token> for Key {
@@ -52,7 +56,7 @@ impl From<Token> for Key {
             Token::Stdin(reader) => (6, reader),
             Token::Board => (7, 0),
             Token::Pmix(job) => (8, job),
-            Token::Conn(key) | Token::Links(key) | Token::NameClient(key) => {
+            Token::Conn(key) | Token::Links(key) | Token::NameClient(key) | Token::Status(key) => {
                 return key;
             }
         };
@@ -68,6 +72,9 @@ impl Token {
         }
         if NAME_CLIENT.contains(key) {
             return Some(Token::NameClient(key));
+        }
+        if STATUS.contains(key) {
+            return Some(Token::Status(key));
         }
         if CONNS.contains(key) {
             return Some(Token::Conn(key));
@@ -107,10 +114,11 @@ mod tests {
             Token::Conn(CONNS.key(0, u32::MAX)),
             Token::Links(LINKS.key(4, 9)),
             Token::NameClient(NAME_CLIENT.key(0, 2)),
+            Token::Status(STATUS.key(1, 3)),
         ] {
             assert_eq!(Token::of(token.into()), Some(token));
         }
         assert_eq!(Token::of(OWN.key(9, 0)), None);
-        assert_eq!(Token::of(KeyRange(4).key(0, 0)), None);
+        assert_eq!(Token::of(KeyRange(5).key(0, 0)), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use hydrant_control::protocol::{JobRecord, Setup};
+use hydrant_control::protocol::{JobRecord, Report, Setup};
 use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 use hydrant_core::{Fault, Input, JobId, Limits, Rank, Time};
 use hydrant_overlay::{Channel, Event, Overlay};
@@ -242,6 +242,10 @@ impl Engine<'_, '_> {
                 for (rank, stderr) in streams {
                     self.streams.cut(2 * (first + rank.0) + u32::from(stderr), &mut self.sinks);
                 }
+            }
+            DaemonAction::QueryRanks { query, job, first, count } => {
+                let body = self.encode_rank_states(job, first, count);
+                self.send_report(&Report::RankStates { query, body });
             }
             DaemonAction::Print(line) => self.sinks.print(&line),
             DaemonAction::EndNode => self.end_node(),
