@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::PlacementError;
-use crate::topology::{Level, Topology, format_ranges, range};
+use crate::topology::{Level, Objects, Topology, UnknownObject, format_ranges, range};
 
 /// Processors that each rank may run on (`--bind-to`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,51 +22,6 @@ pub enum CpuBinding {
     /// One set of processor numbers a rank, round robin: `user:0+2,1+3` gives rank 0 processors 0 and 2.
     User(Vec<Vec<u32>>),
 }
-
-/// Consecutive objects of a machine: `core:2`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Objects {
-    /// Their kind.
-    pub level: Level,
-    /// Number of objects, at least one.
-    pub count: u32,
-}
-
-impl Objects {
-    /// One object of a level.
-    pub fn one(level: Level) -> Objects {
-        Objects { level, count: 1 }
-    }
-}
-
-/// The form of `--bind-to`.
-impl Display for Objects {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.count {
-            1 => self.level.fmt(f),
-            count => write!(f, "{}:{count}", self.level),
-        }
-    }
-}
-
-impl FromStr for Objects {
-    type Err = UnknownObject;
-
-    fn from_str(text: &str) -> Result<Objects, UnknownObject> {
-        let (name, count) = text.split_once(':').unwrap_or((text, "1"));
-        let level = Level::parse(name).ok_or(UnknownObject)?;
-        let count = count.parse().ok().filter(|&count| count > 0).ok_or(UnknownObject)?;
-        Ok(Objects { level, count })
-    }
-}
-
-/// Text that names no binding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "expected none, core, hwthread, l1, l2, l3, numa, socket or machine, with a number as in core:4, rr, or user:CPUS as in \
-     user:0-1,2+3"
-)]
-pub struct UnknownObject;
 
 impl FromStr for CpuBinding {
     type Err = UnknownObject;

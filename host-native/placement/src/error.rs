@@ -3,9 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::cpu_binding::Objects;
 use crate::limits::{HOST_NAME_MAX, HOSTS_MAX, RANKS_MAX};
-use crate::topology::Level;
+use crate::topology::{Level, Objects};
 
 /// Error of placing a job. The message names the file or variable and the remedy.
 #[derive(Debug, thiserror::Error)]

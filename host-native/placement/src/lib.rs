@@ -43,7 +43,7 @@ mod test_file;
 mod topology;
 
 pub use bootstrap::{Bootstrap, shell_quote};
-pub use cpu_binding::{CpuBinding, Objects, UnknownObject, shared_processors};
+pub use cpu_binding::{CpuBinding, shared_processors};
 pub use environment::Environment;
 pub use error::{HostError, HostlistError, LineError, PlacementError};
 pub use hosts::{Host, Hosts, is_name_of};
@@ -54,4 +54,4 @@ pub use memory_binding::{Binding, MemoryBinding, UnknownMemoryBinding};
 pub use node_grouping::NodeGrouping;
 pub use process_mapping::process_mapping;
 pub use resource_manager::ResourceManager;
-pub use topology::{Level, Topology};
+pub use topology::{Level, Objects, Topology, UnknownObject};

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cpu_binding::{CpuBinding, Objects};
-use crate::topology::{Topology, format_ranges, range};
+use crate::cpu_binding::CpuBinding;
+use crate::topology::{Objects, Topology, format_ranges, range};
 
 /// Processors and memory of ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

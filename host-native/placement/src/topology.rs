@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +59,51 @@ impl Level {
         })
     }
 }
+
+/// Consecutive objects of a machine: `core:2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Objects {
+    /// Their kind.
+    pub level: Level,
+    /// Number of objects, at least one.
+    pub count: u32,
+}
+
+impl Objects {
+    /// One object of a level.
+    pub fn one(level: Level) -> Objects {
+        Objects { level, count: 1 }
+    }
+}
+
+/// The form of `--bind-to`.
+impl Display for Objects {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.count {
+            1 => self.level.fmt(f),
+            count => write!(f, "{}:{count}", self.level),
+        }
+    }
+}
+
+impl FromStr for Objects {
+    type Err = UnknownObject;
+
+    fn from_str(text: &str) -> Result<Objects, UnknownObject> {
+        let (name, count) = text.split_once(':').unwrap_or((text, "1"));
+        let level = Level::parse(name).ok_or(UnknownObject)?;
+        let count = count.parse().ok().filter(|&count| count > 0).ok_or(UnknownObject)?;
+        Ok(Objects { level, count })
+    }
+}
+
+/// Text that names no binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected none, core, hwthread, l1, l2, l3, numa, socket or machine, with a number as in core:4, rr, or user:CPUS as in \
+     user:0-1,2+3"
+)]
+pub struct UnknownObject;
 
 /// The processors that this process may use, in the order of the machine: sockets one after another, in a socket NUMA nodes,
 /// then caches, cores and hardware threads.

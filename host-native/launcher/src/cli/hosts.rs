@@ -6,12 +6,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 use hydrant_core::peer::tree::RADIX_MIN;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT, RADIX_MAX};
-use hydrant_placement::{
-    Binding, Bootstrap, CpuBinding, HostSource, Hosts, Level, MapBy, MappingPolicy, Objects,
-    PlacementOptions, RankBy,
-};
+use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
 
-use super::args::JobArgs;
 use super::argument::ParsedOption;
 use super::environment::{self, Environment};
 use super::error::UsageError;
@@ -162,30 +158,13 @@ pub(super) fn cluster(
     })
 }
 
-/// Converts the options of processors and memory.
-pub(super) fn binding(job: &JobArgs, options: &[ParsedOption]) -> Result<Binding, UsageError> {
-    let mapping = job.hosts.map_by.unwrap_or_default();
-    let cpus = match (&job.bind_to, job.cpus_per_rank.or(mapping.cores)) {
-        (Some(how), None) => how.clone(),
-        (Some(CpuBinding::None), Some(_)) => CpuBinding::None,
-        (
-            Some(CpuBinding::Objects(Objects { level: level @ (Level::Core | Level::Hwthread), count: 1 })),
-            Some(count),
-        ) => CpuBinding::Objects(Objects { level: *level, count }),
-        (Some(_), Some(_)) => {
-            let why = "it binds to cores; only -bind-to core, hwthread and none go with it";
-            conflict(options, "bind_to", "cpus_per_rank", why)?;
-            conflict(options, "bind_to", "map_by", why)?;
-            unreachable!("both options are given")
-        }
-        (None, Some(count)) => CpuBinding::Objects(Objects { level: Level::Core, count }),
-        (None, None) => mapping.objects.map_or(CpuBinding::None, CpuBinding::Objects),
-    };
-    Ok(Binding { cpus, map_by: mapping.objects, memory: job.membind.clone(), report: job.report_bindings })
-}
-
 /// Refuses two options that exclude each other, at the location of the later one.
-fn conflict(options: &[ParsedOption], one: &str, other: &str, why: &'static str) -> Result<(), UsageError> {
+pub(super) fn conflict(
+    options: &[ParsedOption],
+    one: &str,
+    other: &str,
+    why: &'static str,
+) -> Result<(), UsageError> {
     let last = |id: &str| options.iter().enumerate().rfind(|(_, option)| option.id == id);
     let (Some(one), Some(other)) = (last(one), last(other)) else { return Ok(()) };
     let (first, second) = if one.0 < other.0 { (one.1, other.1) } else { (other.1, one.1) };

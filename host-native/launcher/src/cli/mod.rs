@@ -5,6 +5,7 @@
 
 mod args;
 mod argument;
+mod binding;
 mod commands;
 mod completions;
 mod configfile;
@@ -375,7 +376,7 @@ fn plan_options(
     options: &[ParsedOption],
     environment: &Environment,
 ) -> Result<Options, UsageError> {
-    let bind = hosts::binding(&job, options)?;
+    let bind = binding::binding(&job, options)?;
     let universe_size = job.usize.and_then(|size| match size {
         UniverseSize::Size(size) => Some(size),
         UniverseSize::System => {
