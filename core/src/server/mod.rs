@@ -91,6 +91,7 @@ use crate::trace::event;
 /// | [`Peer`](Output::Peer) | sends the message to the node | [`Input::Peer`] there; [`Input::PeerBlocked`] and [`Input::PeerWritable`] as for `Bytes` |
 /// | [`StalledFence`](Output::StalledFence) | may warn the user | nothing |
 /// | [`RemoveFiles`](Output::RemoveFiles) | removes the files when the process has exited | nothing |
+/// | [`Log`](Output::Log) | prints the text as output of the rank | nothing |
 ///
 /// # Cost
 ///
