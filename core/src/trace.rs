@@ -29,6 +29,16 @@ impl fmt::Display for Exit {
     }
 }
 
+/// Standard output or standard error of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
 /// Name of a signal for messages, for example `SIGSEGV`, or `signal 42` for a number without a name.
 ///
 /// The numbers are Linux's on x86, Arm, POWER and RISC-V. The table does not depend on the machine, because hosts report

@@ -5,7 +5,7 @@ use embassy_sync::channel::Channel;
 use heapless::{String, Vec};
 use hydrant_core::limits::{Limit, MESSAGE_TEXT_MAX};
 use hydrant_core::manage::Report;
-use hydrant_core::trace::{Cause, Closing};
+use hydrant_core::trace::{Cause, Closing, Stream};
 use hydrant_core::{ConnId, JobId, Rank};
 
 /// Queued events. The server handles an input only if there is room for its events.
@@ -27,6 +27,7 @@ pub(crate) enum Event {
     LimitHit { limit: Limit, size: u32 },
     Closed { conn: ConnId, rank: Option<Rank>, why: Closing },
     RemoveFiles { job: JobId, rank: Rank, paths: Vec<u8, MESSAGE_TEXT_MAX> },
+    Log { job: JobId, rank: Rank, stream: Stream, text: Vec<u8, MESSAGE_TEXT_MAX> },
 }
 
 impl Event {
@@ -41,6 +42,7 @@ impl Event {
             Event::LimitHit { limit, size } => Report::LimitHit { limit, size },
             Event::Closed { conn, rank, why } => Report::Closed { conn, rank, why },
             Event::RemoveFiles { job, rank, ref paths } => Report::RemoveFiles { job, rank, paths },
+            Event::Log { job, rank, stream, ref text } => Report::Log { job, rank, stream, text },
         }
     }
 }

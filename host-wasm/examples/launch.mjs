@@ -14,7 +14,7 @@ import { readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { constants, endianness } from "node:os";
 
-const ABI = 2;
+const ABI = 3;
 const MESSAGE_MAX = 64 << 10;
 // Variant numbers of inputs. Those of outputs and causes are in handleOutputs.
 const [REGISTER_JOB, ATTR, OPENED, BYTES, CLOSED, EXITED, TIMEOUT] = [1, 11, 15, 17, 20, 21, 22];
@@ -88,7 +88,7 @@ const [path, count, program, ...args] = process.argv.slice(2);
 const size = Number(count);
 if (!program || !Number.isInteger(size) || size < 1) quit(2, "usage: launch.mjs PLUGIN N PROGRAM [ARGUMENT...]");
 // Limits: jobs, ranks, conns, keys, kvs_bytes, groups, names, spawns, spawn_bytes, psets, links, commit_bytes. So few bytes of
-// spawns are for RemoveFiles only.
+// spawns are for RemoveFiles and Log only.
 const server = new Plugin(path, numbers(1, size, 2 * size, 64 * size, size * 65536, 16, 16, 16, 255, 16, 0, MESSAGE_MAX / 4));
 const ranks = []; // By rank: process, and files to remove after its exit.
 // By connection: socket, bytes that were not consumed, and whether to send them again. The ranks' own come first, then PMIx.
@@ -139,6 +139,9 @@ function handleOutputs() {
       kill(ranks);
     } else if (what === 9) { // RemoveFiles, when the rank's process has exited.
       ranks[output.number()].files.push(...output.take(output.number()).toString().split(","));
+    } else if (what === 10) { // Log, text of the rank for standard output (0) or standard error (1).
+      output.number();
+      (output.number() ? process.stderr : process.stdout).write(output.take(output.number()));
     }
   }
 }

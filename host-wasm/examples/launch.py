@@ -19,7 +19,7 @@ from contextlib import suppress
 
 from wasmtime import Engine, Instance, Module, Store
 
-ABI, MESSAGE_MAX = 2, 64 << 10
+ABI, MESSAGE_MAX = 3, 64 << 10
 # Variant numbers of inputs. Those of outputs and causes are in Job.handle_outputs.
 REGISTER_JOB, ATTR, OPENED, BYTES, CLOSED, EXITED, TIMEOUT = 1, 11, 15, 17, 20, 21, 22
 CAUSES = "aborted", "left without finalizing", "died", "left before a collective that waits for it"
@@ -217,6 +217,9 @@ class Job:
                 case 9, _:  # RemoveFiles, when the rank's process has exited.
                     rank, length = number(output), number(output)
                     self.leftovers.setdefault(rank, []).extend(bytes(output)[:length].split(b","))
+                case 10, _:  # Log, text of the rank for standard output (0) or standard error (1).
+                    _, stream, length = number(output), number(output), number(output)
+                    os.write(stream + 1, bytes(output)[:length])
 
     def stop(self, number):
         self.fail(128 + number, f"ended by {number.name}")
@@ -238,6 +241,6 @@ if len(sys.argv) < 4 or not sys.argv[2].isdecimal() or int(sys.argv[2]) == 0:
     sys.exit(__doc__)
 size = int(sys.argv[2])
 # Limits: jobs, ranks, conns, keys, kvs_bytes, groups, names, spawns, spawn_bytes, psets, links, commit_bytes. So few bytes
-# of spawns are for RemoveFiles only.
+# of spawns are for RemoveFiles and Log only.
 limits = numbers(1, size, 2 * size, 64 * size, size << 16, 16, 16, 16, 255, 16, 0, MESSAGE_MAX // 4)
 sys.exit(asyncio.run(Job(Plugin(sys.argv[1], limits), size).run(sys.argv[3:])))

@@ -401,12 +401,17 @@ static void query(void)
     RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Query_info(queries, 1, &results, &count));
 }
 
-/* Texts for the user are refused: their sender prints them. */
+/* The launcher prints text for the user. Other kinds of logs are refused. */
 static void logs(void)
 {
     pmix_info_t info;
     PMIX_INFO_LOAD(&info, PMIX_LOG_STDERR, "a text for the user\n", PMIX_STRING);
+    OK(PMIx_Log(&info, 1, NULL, 0));
+    PMIX_INFO_LOAD(&info, PMIX_LOG_STDOUT, "a result\n", PMIX_STRING);
+    OK(PMIx_Log(&info, 1, NULL, 0));
+    PMIX_INFO_LOAD(&info, PMIX_LOG_EMAIL, "a letter", PMIX_STRING);
     RETURNS(PMIX_ERR_NOT_SUPPORTED, PMIx_Log(&info, 1, NULL, 0));
+    fence();
 }
 
 /* The process finalizes and initializes again. */

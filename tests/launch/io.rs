@@ -3,7 +3,8 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, pipe};
 
-use hydrant_tests::{Folder, Job};
+use hydrant_tests::terminal::Terminal;
+use hydrant_tests::{Folder, Job, hydrant_bin};
 use rustix::process::Signal;
 
 use crate::{RAW, raw, shell};
@@ -48,6 +49,56 @@ fn the_writer_of_input_notices_that_rank_0_reads_no_more() {
     let outcome = job.wait();
     // The signal may have come before rank 1 had its trap.
     assert!(matches!(outcome.status.code(), Some(0 | 138)), "{outcome}");
+}
+
+#[test]
+fn input_goes_to_the_ranks_that_the_user_names() {
+    let count = |options: &str| raw(options, "count").input(vec![b'x'; THREE_MB]).run();
+    count("-s all -n 4").code(0).says(&format!("{THREE_MB} bytes\n"), 4).quiet();
+    count("--stdin 2 -n 3").code(0).says(&format!("{THREE_MB} bytes\n"), 1).says("0 bytes\n", 2);
+    // The launcher does not touch it.
+    let job = Job::new("sh").arg("-c").arg("\"$0\" \"$@\"; cat").arg(hydrant_bin());
+    job.words("run -s none -n 2 cat").input("rest\n").run().code(0).says("rest\n", 1).quiet();
+    raw("-s 3 -n 3", "count")
+        .run()
+        .code(1)
+        .warns("standard input is for rank 3, and the job has ranks 0 to 2");
+}
+
+#[test]
+fn input_for_all_does_not_wait_for_a_rank_that_left() {
+    let script = "test $PMI_RANK = 1 && exit 0; test $PMI_RANK = 2 && exec <&- ; exec wc -c";
+    let outcome = shell("-s all -n 4", script).input(vec![b'x'; THREE_MB]).run();
+    outcome.says(&format!("{THREE_MB}\n"), 2);
+    // The writer notices that all readers are gone.
+    let script = "test $PMI_RANK = 0 && exit 0; read line";
+    let mut job = shell("-s all -n 2", script).hold_input().start();
+    job.send(b"line\n").expect("rank 1 reads");
+    while job.send(&[0; 4096]).is_ok() {}
+    job.end_input();
+    job.wait().code(0).quiet();
+}
+
+#[test]
+fn a_rank_that_all_input_waits_for_is_named() {
+    let script = "test $PMI_RANK = 1 || { trap '' USR1; echo up; exec wc -c; }
+                  trap 'exec wc -c' USR1; echo up; while :; do :; done";
+    let job = shell("-s all --fence-warning 0.1 -n 3", script).input(vec![b'x'; THREE_MB]).start();
+    job.await_stdout("up\n", 3);
+    job.await_stderr("standard input waits for ranks that have not read for 0.1 s: 1\n");
+    job.signal(Signal::USR1);
+    job.wait().code(0).says(&format!("{THREE_MB}\n"), 3);
+}
+
+#[test]
+fn a_terminal_is_the_input_of_all_ranks() {
+    let mut terminal = Terminal::open();
+    let hydrant = hydrant_bin().display();
+    terminal.type_in(&format!("{hydrant} run -s all -l -n 2 {RAW} cat; echo code=$?.\n"));
+    terminal.type_in("a line\n\x04");
+    terminal.expect("] a line");
+    terminal.expect("] a line");
+    terminal.expect("code=0.");
 }
 
 #[test]
@@ -266,7 +317,7 @@ fn descriptors_of_server(ranks: usize) -> usize {
 fn called_mpiexec_it_is_hydrant_run() {
     let folder = Folder::new("link");
     let link = folder.0.join("mpiexec");
-    std::os::unix::fs::symlink(hydrant_tests::hydrant_bin(), &link).expect("the folder is new");
+    std::os::unix::fs::symlink(hydrant_bin(), &link).expect("the folder is new");
     let outcome =
         Job::new(&link).words("-n 3").arg(RAW).args(["init1", "fence1", "end1", "say", "done"]).run();
     outcome.code(0).says("done", 3).quiet();

@@ -10,6 +10,8 @@ mod failures;
 mod io;
 /// The name service: `hydrant serve --universe`, and jobs that join it.
 mod names;
+/// Commands that look at running jobs.
+mod observe;
 /// PMIx messages that no library sends.
 mod pmix;
 /// The TCP port of `--pmi-port`.

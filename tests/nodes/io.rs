@@ -23,6 +23,19 @@ fn input_is_rank_0s_and_arrives_whole() {
 }
 
 #[test]
+fn input_goes_to_the_ranks_that_the_user_names() {
+    // More than a rank may be behind, with its pipe.
+    const SOME: usize = 500_000;
+    let count = |options: &str| raw(options, "count").input(vec![b'x'; SOME]).run();
+    count("-s all -n 8").code(0).quiet().says(&format!("{SOME} bytes\n"), 8);
+    count("-s 5 -n 8").code(0).says(&format!("{SOME} bytes\n"), 1).says("\n", 8);
+    // Ranks of whole hosts leave. The last host has no ranks.
+    let job = Job::hydrant(&nodes(5, 1, 2)).words("-s all -n 4 sh -c");
+    let job = job.arg("test $PMI_RANK -lt 2 && exit 0; exec wc -c");
+    job.input(vec![0; SOME]).run().code(0).says(&format!("{SOME}\n"), 2);
+}
+
+#[test]
 fn a_file_is_input_too() {
     let outcome = Job::new("sh").arg("-c").arg("exec \"$0\" \"$@\" < Cargo.toml").arg(hydrant_bin());
     let outcome =

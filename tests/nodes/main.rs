@@ -6,6 +6,8 @@ mod dynamic;
 mod failures;
 /// Input, output and signals of ranks on several nodes.
 mod io;
+/// `hydrant status`, `kill` and `attach`.
+mod observe;
 /// Recordings of every node.
 mod record;
 /// Trees of daemons without a job: `hydrant reach`.

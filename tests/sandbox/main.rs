@@ -129,7 +129,7 @@ fn one_that_speaks_of_more_than_it_has_is_ended() {
 
 #[test]
 fn one_of_another_version_or_none_at_all_is_not_run() {
-    ended(&hostile("version", 3, "(unreachable)", "(unreachable)"), "ABI version 3, this host needs 2");
+    ended(&hostile("version", 4, "(unreachable)", "(unreachable)"), "ABI version 4, this host needs 3");
     ended(Path::new("/nowhere/hydrant.wasm"), "cannot be read");
     ended(Path::new("/bin/sh"), "not a valid WebAssembly module");
 }

@@ -65,19 +65,30 @@ fn mpich_runs_over_tcp() {
 /// Ranks of a host share memory, and hosts are distinguished by the job info of PMIx.
 #[test]
 fn open_mpi_runs_over_tcp() {
-    let Some(site) = Site::shared().filter(|_| Peer::OpenMpi5.there()) else { return };
-    let folder = Folder::new("openmpi-sites");
-    let job = |options: &str| site.hydrant(options).args(["-env", "TMPDIR"]).arg(&folder.0);
-    let nodes = Peer::OpenMpi5.program("mpi_nodes");
-    let outcome = job("-hosts a:2,b:1,c:3 -n 6 -radix 2").arg(&nodes).run();
-    assert_eq!(outcome.code(0).lines(), PLACES, "{outcome}");
-    site.is_idle();
-    let outcome = job("-hosts a:2,b:2,c:2 -n 3").arg(&nodes).words("spawn c 2").run();
-    outcome
-        .code(0)
-        .says("child 0 of 2 on c: 0 of 2 with 0\n", 1)
-        .says("child 1 of 2 on c: 1 of 2 with 0\n", 1);
-    site.is_idle();
+    let Some(site) = Site::shared() else { return };
+    for peer in [Peer::OpenMpi5, Peer::OpenMpi4] {
+        if !peer.there() {
+            continue;
+        }
+        let folder = Folder::new(&format!("{}-sites", peer.name()));
+        let job = |options: &str| {
+            let variables = peer.variables(&folder.0).into_iter();
+            variables.fold(site.hydrant(options), |job, (name, value)| job.args(["-env", name]).arg(value))
+        };
+        let nodes = peer.program("mpi_nodes");
+        let outcome = job("-hosts a:2,b:1,c:3 -n 6 -radix 2").arg(&nodes).run();
+        assert_eq!(outcome.code(0).lines(), PLACES, "{outcome}");
+        site.is_idle();
+        let outcome = job("-hosts a:2,b:2,c:2 -n 6").arg(peer.program("mpi_allreduce")).run();
+        outcome.code(0).says("allreduce of 6: 0 wrong\n", 1);
+        site.is_idle();
+        let outcome = job("-hosts a:2,b:2,c:2 -n 3").arg(&nodes).words("spawn c 2").run();
+        outcome
+            .code(0)
+            .says("child 0 of 2 on c: 0 of 2 with 0\n", 1)
+            .says("child 1 of 2 on c: 1 of 2 with 0\n", 1);
+        site.is_idle();
+    }
 }
 
 #[test]

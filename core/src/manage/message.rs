@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::fault::Fault;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
-use crate::trace::{Cause, Closing, Exit};
+use crate::trace::{Cause, Closing, Exit, Stream};
 
 /// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in
 /// every version.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Maximum length of a record in bytes, without its prefix.
 pub const RECORD_MAX: usize = 512;
 /// Length in bytes of a record's prefix.
@@ -260,6 +260,17 @@ pub enum Report<'a> {
         /// Absolute paths, separated by commas.
         paths: &'a [u8],
     },
+    /// Event: a PMIx client has sent text that the host prints as output of the rank.
+    Log {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// The stream.
+        stream: Stream,
+        /// The text.
+        text: &'a [u8],
+    },
 }
 
 impl Report<'_> {
@@ -273,7 +284,8 @@ impl Report<'_> {
             | Report::Over { .. }
             | Report::LimitHit { .. }
             | Report::Closed { .. }
-            | Report::RemoveFiles { .. } => true,
+            | Report::RemoveFiles { .. }
+            | Report::Log { .. } => true,
             Report::Refused(_)
             | Report::Welcome(_)
             | Report::Done

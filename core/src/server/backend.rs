@@ -2,8 +2,9 @@
 
 use super::Server;
 use super::io::{Consumed, Input, Output};
+use super::status::RankStatus;
 use crate::fault::Fault;
-use crate::ids::JobId;
+use crate::ids::{JobId, Rank};
 use crate::limits::Limits;
 use crate::time::Time;
 
@@ -36,6 +37,11 @@ pub trait Backend {
     fn kvs_space(&self, _job: JobId) -> Option<u32> {
         None
     }
+
+    /// Returns the state of a rank for display, as [`Server::rank_status`] does, or `None` if the backend cannot be asked.
+    fn rank_status(&self, _job: JobId, _rank: Rank) -> Option<RankStatus<'_>> {
+        None
+    }
 }
 
 impl Backend for Server<'_> {
@@ -59,5 +65,9 @@ impl Backend for Server<'_> {
 
     fn kvs_space(&self, job: JobId) -> Option<u32> {
         Server::kvs_space(self, job)
+    }
+
+    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
+        Server::rank_status(self, job, rank)
     }
 }

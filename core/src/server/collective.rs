@@ -225,6 +225,7 @@ impl Server<'_> {
         let state = &mut self.jobs[job.index()];
         event!(debug, "job {}: fence of {} complete", job, state.fence.arrived);
         state.fence = Fence::default();
+        state.fences = state.fences.wrapping_add(1);
         for index in state.slots() {
             self.ranks[index].in_fence = false;
             self.respond_to_rank(index, |what| (what == ReplyState::Fence).then_some(Response::Fence(None)));

@@ -6,7 +6,7 @@ use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::Limit;
 use crate::manage::OpenJob;
 use crate::store::bytes::in_one_piece;
-use crate::trace::{Cause, Closing, Exit};
+use crate::trace::{Cause, Closing, Exit, Stream};
 use crate::wire::Protocol;
 
 /// Input to a server.
@@ -423,5 +423,18 @@ pub enum Output<'b> {
         /// Their paths, separated by commas.
         #[serde(borrow, serialize_with = "in_one_piece")]
         paths: &'b [u8],
+    },
+    /// Print text as if a rank had written it. A PMIx client requested it. The host may drop text that its own output does
+    /// not take.
+    Log {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// The stream.
+        stream: Stream,
+        /// The text.
+        #[serde(borrow, serialize_with = "in_one_piece")]
+        text: &'b [u8],
     },
 }

@@ -29,6 +29,7 @@ pub use backend::Backend;
 pub use inbox::Inbox;
 pub use io::{Consumed, Input, JobSpec, Output};
 pub use record::Record;
+pub use status::{RankStatus, Wait};
 
 use crate::fault::{Fault, Refusal, ShortBuffer, Slab};
 use crate::ids::{ConnId, JobId, Rank};
@@ -56,7 +57,8 @@ use crate::trace::event;
 /// - Output: [`poll`](Server::poll) returns the next [`Output`]. [`has_output`](Server::has_output) returns whether
 ///   there may be one.
 /// - Time: [`poll_at`](Server::poll_at) returns when [`Input::Timeout`] is due.
-/// - Status: [`job_report`](Server::job_report), [`rank_report`](Server::rank_report), [`used`](Server::used), and
+/// - Status: [`job_report`](Server::job_report), [`rank_report`](Server::rank_report),
+///   [`rank_status`](Server::rank_status), [`used`](Server::used), and
 ///   [`take_limit_hit`](Server::take_limit_hit), which reports each exhausted limit once per job.
 /// - State: [`snapshot`](Server::snapshot) and [`restore`](Server::restore).
 ///
@@ -89,6 +91,7 @@ use crate::trace::event;
 /// | [`Peer`](Output::Peer) | sends the message to the node | [`Input::Peer`] there; [`Input::PeerBlocked`] and [`Input::PeerWritable`] as for `Bytes` |
 /// | [`StalledFence`](Output::StalledFence) | may warn the user | nothing |
 /// | [`RemoveFiles`](Output::RemoveFiles) | removes the files when the process has exited | nothing |
+/// | [`Log`](Output::Log) | prints the text as output of the rank | nothing |
 ///
 /// # Cost
 ///

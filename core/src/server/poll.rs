@@ -113,6 +113,10 @@ impl Server<'_> {
                 self.upcalls.free(upcall);
                 Output::RemoveFiles { job, rank, paths: request }
             }
+            Task::Log(stream) => {
+                self.upcalls.free(upcall);
+                Output::Log { job, rank, stream, text: request }
+            }
         })
     }
 

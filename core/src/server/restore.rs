@@ -312,7 +312,9 @@ impl<'s> Server<'s> {
             }
             (Task::Spawn(_), Stage::Launched(_)) => true,
             (Task::Name, Stage::Asked | Stage::Passed | Stage::Named(_)) => true,
-            (Task::RemoveFiles, stage) => return job.0 < self.limits.jobs && stage == Stage::Asked,
+            (Task::RemoveFiles | Task::Log(_), stage) => {
+                return job.0 < self.limits.jobs && stage == Stage::Asked;
+            }
             (Task::Spawn(_), Stage::Named(_)) | (Task::Name, Stage::Begun(_) | Stage::Launched(_)) => false,
         };
         job.0 < self.limits.jobs && held && staged && printable(&slot.spawner) && printable(&slot.name)

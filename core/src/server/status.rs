@@ -5,7 +5,56 @@ use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::Limit;
 use crate::manage::{JobPhase, JobReport, RankReport};
-use crate::state::RankPhase;
+use crate::peer::message::GroupKind;
+use crate::state::{RankPhase, ReplyState};
+use crate::time::Time;
+use crate::wire::Op;
+
+/// State of a rank and the reply that it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankStatus<'a> {
+    /// Its state.
+    pub report: RankReport,
+    /// Oldest reply that is not ready.
+    pub wait: Option<Wait<'a>>,
+}
+
+/// Reply that a rank waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wait<'a> {
+    /// The fence of all ranks of its job.
+    Fence {
+        /// Number of the fence in the job, from 1 on. Processes that restore a server count from 1 again.
+        number: u32,
+        /// Time of the first arrival on this node.
+        since: Time,
+    },
+    /// A collective of some ranks.
+    Group {
+        /// Its kind.
+        kind: GroupKind,
+        /// Time of the first arrival on this node.
+        since: Time,
+    },
+    /// The ring of PMI-2.
+    Ring,
+    /// Data that a PMIx rank has not put yet.
+    Data {
+        /// Job id of that rank.
+        job: &'a str,
+        /// The rank.
+        rank: Rank,
+    },
+    /// A node attribute of this key that no rank has put yet.
+    NodeAttr(&'a [u8]),
+    /// A name that is not published yet.
+    Name(&'a [u8]),
+    /// The start of processes.
+    Spawn,
+    /// Another request that the host carries out.
+    Upcall,
+}
 
 impl Server<'_> {
     /// Returns how much of a limit is used, in the limit's unit.
@@ -81,6 +130,35 @@ impl Server<'_> {
             finalized: slot.phase == RankPhase::Finalized,
             in_fence: slot.in_fence,
             exit: slot.exit,
+        })
+    }
+
+    /// Returns the state of a rank and the reply that it waits for, or `None` for an unknown job or rank.
+    pub fn rank_status(&self, id: JobId, rank: Rank) -> Option<RankStatus<'_>> {
+        let report = self.rank_report(id, rank)?;
+        let slot = self.ranks.get(self.job(id).ok()?.slot(rank)?)?;
+        let conns = [slot.conn, slot.pmix].into_iter().flatten();
+        let mut replies =
+            conns.filter_map(|conn| self.conns.get(conn.index())).flat_map(|conn| &conn.replies);
+        Some(RankStatus { report, wait: replies.find_map(|reply| self.wait(id, reply.state)) })
+    }
+
+    /// Returns what a pending reply waits for.
+    fn wait(&self, id: JobId, reply: ReplyState) -> Option<Wait<'_>> {
+        let job = self.job(id).ok()?;
+        Some(match reply {
+            ReplyState::Fence => Wait::Fence { number: job.fences.wrapping_add(1), since: job.fence.since },
+            ReplyState::GroupFence { group, .. } => {
+                let group = self.groups.get(group)?;
+                Wait::Group { kind: group.kind, since: group.fence.since }
+            }
+            ReplyState::Ring => Wait::Ring,
+            ReplyState::Get { job, rank, .. } => Wait::Data { job: &self.job(job).ok()?.name, rank },
+            ReplyState::NodeAttr(record) => Wait::NodeAttr(self.kvs.record(record)?.key),
+            ReplyState::Lookup { at, .. } => Wait::Name(self.names.awaited(at)?),
+            ReplyState::Upcall(Op::Spawn, _) => Wait::Spawn,
+            ReplyState::Upcall(..) => Wait::Upcall,
+            ReplyState::Ready(_) => return None,
         })
     }
 }

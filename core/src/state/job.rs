@@ -71,6 +71,9 @@ pub(crate) struct Job {
     /// Bit set of limits for which a request of the job was refused. It affects no output, so snapshots are without it.
     #[serde(skip)]
     pub(crate) hit: u32,
+    /// Number of fences of all ranks that are complete, for display. It affects no output either.
+    #[serde(skip)]
+    pub(crate) fences: u32,
 }
 
 impl Job {
@@ -105,6 +108,7 @@ impl Job {
         ending_pending: false,
         message: String::new(),
         hit: 0,
+        fences: 0,
     };
 
     /// Returns the indices of its slots in [`Storage::ranks`].

@@ -260,6 +260,11 @@ impl<'s> Names<'s> {
         self.slots.get(at as usize).is_some_and(|slot| !slot.name.is_empty())
     }
 
+    /// Returns the name in a slot, published or awaited.
+    pub(crate) fn awaited(&self, at: u32) -> Option<&[u8]> {
+        self.slots.get(at as usize).map(|slot| slot.name.as_slice())
+    }
+
     fn withdraw(&mut self, at: usize) {
         let slot = &mut self.slots[at];
         slot.owner = None;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{JOBID_MAX, Limit, SPAWN_BYTES_MIN};
+use crate::trace::Stream;
 
 /// Slot of an upcall.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +53,8 @@ pub(crate) enum Task {
     Name,
     /// Remove files after the exit of the requesting rank. The host does not answer.
     RemoveFiles,
+    /// Print text as output of the requesting rank. The host does not answer.
+    Log(Stream),
 }
 
 impl Default for Task {

@@ -211,6 +211,10 @@ impl Serve {
                     let paths = Vec::from_slice(paths).unwrap_or_default();
                     events::queue(Event::RemoveFiles { job, rank, paths });
                 }
+                Output::Log { job, rank, stream, text } => {
+                    let text = Vec::from_slice(text).unwrap_or_default();
+                    events::queue(Event::Log { job, rank, stream, text });
+                }
                 // The limits offer no spawns and no other nodes, and the server keeps names itself.
                 Output::Spawn { .. } | Output::Upcall { .. } | Output::Peer { .. } => {
                     defmt::error!("unexpected upcall")

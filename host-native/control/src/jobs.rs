@@ -35,6 +35,8 @@ pub struct Job<R> {
     pub name: String,
     /// Programs in the order of their `appnum`.
     pub programs: Vec<Program>,
+    /// Job id of the job whose rank spawned it.
+    pub spawner: Option<String>,
     /// Spawn that waits until all ranks have been started.
     pub spawn: Option<SpawnKey>,
     /// State of the host.
@@ -57,13 +59,14 @@ struct RankState {
 impl<R> Job<R> {
     /// A job none of whose ranks has been started, in [slots](Job::slots) from `first` on.
     pub fn new(record: JobRecord, first: u32, spawn: Option<SpawnKey>, run: R) -> Job<R> {
-        let JobRecord { id, ordinal, name, programs, .. } = record;
+        let JobRecord { id, ordinal, name, programs, spawned, .. } = record;
         let size: u32 = programs.iter().map(|program| program.ranks).sum();
         Job {
             id,
             ordinal,
             name,
             programs,
+            spawner: spawned.map(|spawned| spawned.spawner),
             spawn,
             run,
             first,
@@ -147,6 +150,11 @@ impl<R> Job<R> {
     /// Process id of a rank, also after it has ended; `None` if it has not been started.
     pub fn pid(&self, rank: u32) -> Option<u32> {
         self.ranks[rank as usize].pid
+    }
+
+    /// How the process of a rank ended.
+    pub fn exit(&self, rank: u32) -> Option<Exit> {
+        self.ranks[rank as usize].exit
     }
 
     /// Whether a rank has been started and has not ended.

@@ -52,6 +52,7 @@
 //! #     limits: hydrant_core::Limits::for_ranks(2),
 //! #     plugin: None,
 //! #     record: None,
+//! #     stdin: Default::default(),
 //! #     bind: hydrant_placement::CpuBinding::None,
 //! #     universe_size: None,
 //! #     cleanup: true,
@@ -133,5 +134,5 @@ pub use job_name::job_name;
 pub use job_result::{AbortReason, JobResult, RankFailure, count_others};
 pub use jobs::{CANCELED, EndReport, Job, Jobs, SpawnKey, free_stretch, self_abort_line};
 pub use kill_escalation::{KILL_TIMEOUT, KillEscalation, KillTarget};
-pub use psets::{RankRanges, format_ranges, process_sets};
+pub use psets::{RankRanges, format_ranges, process_sets, ranges_of};
 pub use stalled::stalled_line;

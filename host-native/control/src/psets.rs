@@ -67,7 +67,7 @@ pub fn format_ranges(ranges: &[(u32, u32)]) -> String {
 }
 
 /// Joins consecutive ranks to ranges.
-pub(crate) fn ranges_of(ranks: impl Iterator<Item = u32>) -> RankRanges {
+pub fn ranges_of(ranks: impl Iterator<Item = u32>) -> RankRanges {
     let mut ranges = RankRanges::new();
     for rank in ranks {
         match ranges.last_mut() {

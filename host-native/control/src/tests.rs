@@ -5,7 +5,7 @@ use std::time::Duration;
 use hydrant_core::{JobId, Limits};
 use hydrant_placement::CpuBinding;
 
-use crate::protocol::{JobRecord, Program, Setup};
+use crate::protocol::{JobRecord, Program, Setup, StdinTarget};
 
 /// A program of so many ranks.
 pub(crate) fn program(ranks: u32) -> Program {
@@ -41,6 +41,7 @@ pub(crate) fn setup() -> Setup {
         limits: Limits::for_ranks(4),
         plugin: None,
         record: None,
+        stdin: StdinTarget::default(),
         bind: CpuBinding::None,
         universe_size: None,
         cleanup: true,

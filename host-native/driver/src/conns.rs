@@ -34,8 +34,10 @@ pub(crate) struct Conn {
     opened: u64,
     job: JobId,
     rank: Option<Rank>,
-    /// The client has not completed its handshake.
+    /// The client has not introduced itself: by a handshake, or by its first request if it only queries.
     incoming: bool,
+    /// The connection is for queries and never belongs to a rank.
+    queries: bool,
     /// Received bytes that the backend has not consumed. Has no memory unless a request came in pieces.
     held: Vec<u8>,
     /// A reply that the socket did not take, from `sent` on.
@@ -77,12 +79,22 @@ impl Conns {
         let id = self.insert(fd, job, now)?;
         match rank {
             Some(rank) => self.assign(id, job, rank),
-            None => {
-                self.all[id as usize].incoming = true;
-                self.incoming.push_back((id, now));
-            }
+            None => self.await_introduction(id, now),
         }
         Some(id)
+    }
+
+    /// Adds a socket for queries, which belongs to no rank. Returns none at the limit.
+    pub(crate) fn open_query(&mut self, fd: OwnedFd, job: JobId, now: u64) -> Option<u32> {
+        let id = self.insert(fd, job, now)?;
+        self.all[id as usize].queries = true;
+        self.await_introduction(id, now);
+        Some(id)
+    }
+
+    fn await_introduction(&mut self, id: u32, now: u64) {
+        self.all[id as usize].incoming = true;
+        self.incoming.push_back((id, now));
     }
 
     /// Returns the number of the next connection. None at the limit.
@@ -91,8 +103,7 @@ impl Conns {
         self.has_room().then_some(next)
     }
 
-    /// Adds a socket for queries, which belongs to no rank.
-    pub(crate) fn insert(&mut self, fd: OwnedFd, job: JobId, now: u64) -> Option<u32> {
+    fn insert(&mut self, fd: OwnedFd, job: JobId, now: u64) -> Option<u32> {
         let id = match self.free.pop() {
             Some(id) => id,
             None if self.all.len() < self.limit as usize => {
@@ -152,7 +163,7 @@ impl Conns {
         !self.free.is_empty() || self.all.len() < self.limit as usize
     }
 
-    /// The oldest connection without a handshake, and the time when it was opened.
+    /// The oldest connection whose client has not introduced itself, and the time when it was opened.
     pub(crate) fn oldest_incoming(&mut self) -> Option<(u32, u64)> {
         while let Some(&(id, opened)) = self.incoming.front() {
             let conn = &self.all[id as usize];
@@ -168,7 +179,7 @@ impl Conns {
     pub(crate) fn incoming(&self, job: JobId) -> Vec<u32> {
         let open = |&(id, _): &(u32, u64)| {
             let conn = &self.all[id as usize];
-            (conn.incoming && conn.job == job).then_some(id)
+            (conn.incoming && !conn.queries && conn.job == job).then_some(id)
         };
         self.incoming.iter().filter_map(open).collect()
     }
@@ -181,6 +192,11 @@ impl Conn {
 
     pub(crate) fn job(&self) -> JobId {
         self.job
+    }
+
+    /// Notes that bytes of a request have arrived.
+    pub(crate) fn received_request(&mut self) {
+        self.incoming &= !self.queries;
     }
 
     pub(crate) fn rank(&self) -> Option<Rank> {
@@ -355,8 +371,14 @@ mod tests {
         let b = conns.open(pair().0, JOB, Some(Rank(0)), 0).unwrap();
         conns.close(a);
         assert_eq!(conns.of_rank(JOB, Rank(0)), Some(b));
-        // A connection for queries never counts as a client that sends it in the handshake.
-        assert_eq!(conns.insert(pair().0, JOB, 0), Some(a));
+    }
+
+    #[test]
+    fn a_connection_for_queries_is_introduced_by_its_first_request() {
+        let mut conns = Conns::new(3);
+        let query = conns.open_query(pair().0, JOB, 5).unwrap();
+        assert_eq!((conns.oldest_incoming(), conns.incoming(JOB)), (Some((query, 5)), Vec::new()));
+        conns.get_mut(query).unwrap().received_request();
         assert_eq!(conns.oldest_incoming(), None);
     }
 }

@@ -138,8 +138,8 @@ where
         self.conns.next_id().map(ConnId)
     }
 
-    /// Adds a connection for queries to a job. The connection belongs to no rank. Returns none at the limit of
-    /// connections.
+    /// Adds a connection for queries to a job. The connection belongs to no rank. Its client has to send a request within
+    /// [`HANDSHAKE_TIMEOUT`]. Returns none at the limit of connections.
     ///
     /// # Errors
     /// The backend or the poller refuses the connection.
@@ -150,7 +150,7 @@ where
         now: u64,
         poller: &Poller,
     ) -> Result<Option<ConnId>, Error> {
-        let Some(id) = self.conns.insert(fd, job, now) else { return Ok(None) };
+        let Some(id) = self.conns.open_query(fd, job, now) else { return Ok(None) };
         self.watch(id, poller)?;
         self.handle(now, Input::OpenedQuery { conn: ConnId(id), job })?;
         Ok(Some(ConnId(id)))
@@ -210,6 +210,7 @@ where
                 self.traffic.bytes_in = self.traffic.bytes_in.saturating_add(new as u64);
                 inbox.receive(&mut *self.backend, Time(now), conn, new).map_err(Into::into)?;
                 open.keep(&inbox);
+                open.received_request();
                 Ok(true)
             }
             Received::Nothing => Ok(false),

@@ -1,6 +1,6 @@
 //! Events that a driver reports to its owner.
 
-use hydrant_core::trace::{Cause, Closing};
+use hydrant_core::trace::{Cause, Closing, Stream};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{ConnId, JobId, Output, Rank, UpcallId};
 
@@ -93,6 +93,17 @@ pub enum Event {
         /// Their paths, separated by commas.
         paths: Vec<u8>,
     },
+    /// A rank requests that text is printed as its output.
+    Log {
+        /// The job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// The stream.
+        stream: Stream,
+        /// The text.
+        text: Vec<u8>,
+    },
     /// A message for the server of another node.
     Peer {
         /// The node.
@@ -144,6 +155,7 @@ impl Event {
             Output::RemoveFiles { job, rank, paths } => {
                 Event::RemoveFiles { job, rank, paths: paths.to_vec() }
             }
+            Output::Log { job, rank, stream, text } => Event::Log { job, rank, stream, text: text.to_vec() },
         })
     }
 }

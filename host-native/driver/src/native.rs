@@ -1,7 +1,7 @@
 //! Backend in this process.
 
-use hydrant_core::server::Consumed;
-use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Server, Time};
+use hydrant_core::server::{Consumed, RankStatus};
+use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
 
 use crate::BackendError;
 
@@ -31,5 +31,9 @@ impl Backend for NativeBackend<'_> {
 
     fn kvs_space(&self, job: JobId) -> Option<u32> {
         self.0.kvs_space(job)
+    }
+
+    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
+        self.0.rank_status(job, rank)
     }
 }

@@ -34,6 +34,14 @@ pub enum RunError {
         /// Reason given by the operating system.
         why: io::Error,
     },
+    /// `--stdin` with a rank that the job does not have.
+    #[error("standard input is for rank {rank}, and the job has ranks 0 to {}", ranks - 1)]
+    StdinRank {
+        /// The rank.
+        rank: u32,
+        /// Number of ranks.
+        ranks: u32,
+    },
     /// File name pattern with an unknown `%` code.
     #[error("unknown code %{code} in file name pattern {pattern:?}; expected %r, %g, %h, %p, %a or %%")]
     Pattern {

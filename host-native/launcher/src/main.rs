@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
 use hydrant::cli::{self, Action, CliError};
-use hydrant::{RunError, messages, probe, reach, replay};
+use hydrant::{RunError, messages, observe, probe, reach, replay};
 use hydrant_doctor::{Level, Machine, Question};
 use hydrant_services::server;
 
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
             |error| fail(messages::REACH, &error, error.hint().map(str::to_owned)),
             |()| ExitCode::SUCCESS,
         ),
+        Ok(Action::Observe(command)) => observe::main(&command),
         Ok(Action::Print(text)) => print(&text),
         Err(CliError::NoCommand(help)) => {
             let _ = write!(std::io::stderr(), "{help}");

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use hydrant_control::protocol::Program;
+pub use hydrant_control::protocol::{Program, StdinTarget};
 use hydrant_core::Limit;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT};
 use hydrant_placement::{CpuBinding, Environment, Location, PlacementError, PlacementOptions, locate};
@@ -78,6 +78,8 @@ pub struct Options {
     pub outfile_pattern: Option<String>,
     /// The same for standard error.
     pub errfile_pattern: Option<String>,
+    /// Ranks of the first job that read standard input.
+    pub stdin: StdinTarget,
     /// Processor binding of ranks.
     pub bind: CpuBinding,
     /// Whether the failure of a rank ends the job.

@@ -14,7 +14,7 @@ use hydrant_core::{Limit, Limits};
 use hydrant_placement::{Bootstrap, CpuBinding};
 use hydrant_services::board::Secret;
 
-use crate::plan::{OWN_VARIABLES, Plugin};
+use crate::plan::{OWN_VARIABLES, Plugin, StdinTarget};
 use crate::quoting;
 
 /// Default address of `--pmi-port`: loopback, any free port.
@@ -136,6 +136,18 @@ fn has_codes(text: &str, codes: &str) -> bool {
         }
     }
     true
+}
+
+/// `--stdin`.
+pub(crate) fn stdin_target(text: &str) -> Result<StdinTarget, String> {
+    match text {
+        "all" => Ok(StdinTarget::All),
+        "none" => Ok(StdinTarget::None),
+        _ => match text.parse() {
+            Ok(rank) => Ok(StdinTarget::Rank(rank)),
+            Err(_) => Err("expected all, none or a rank".to_owned()),
+        },
+    }
 }
 
 /// `--bind-to`.

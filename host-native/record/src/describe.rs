@@ -6,7 +6,7 @@ use hydrant_core::peer::message::{
     self, Collective, ExitReport, GroupKind, Head, Item, JobRef, MemberSet, RecordKind,
 };
 use hydrant_core::server::{Consumed, Input, JobSpec, Output, Record};
-use hydrant_core::trace::{Cause, Exit};
+use hydrant_core::trace::{Cause, Exit, Stream};
 use hydrant_core::{JobId, Rank, Time};
 
 /// Describes a record in one line.
@@ -155,6 +155,13 @@ pub(crate) fn of_output(output: &Output<'_>) -> String {
         }
         Output::RemoveFiles { paths, .. } => {
             format!("remove files after the exit: {}", paths.escape_ascii())
+        }
+        Output::Log { stream, text, .. } => {
+            let stream = match stream {
+                Stream::Stdout => "stdout",
+                Stream::Stderr => "stderr",
+            };
+            format!("text for {stream}: {}", text.escape_ascii())
         }
         Output::Peer { node, bytes } => format!("to node {node}: {}", of_peer(bytes)),
         Output::StalledFence { arrived, size, missing, .. } => {

@@ -8,8 +8,8 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use hydrant_core::server::{Consumed, Record};
-use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Time};
+use hydrant_core::server::{Consumed, RankStatus, Record};
+use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Rank, Time};
 
 use crate::checker::{error_record, result_record};
 use crate::{WriteError, Writer};
@@ -217,5 +217,9 @@ impl<E: Display> Backend for Recorder<'_, E> {
 
     fn kvs_space(&self, job: JobId) -> Option<u32> {
         self.backend.kvs_space(job)
+    }
+
+    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
+        self.backend.rank_status(job, rank)
     }
 }

@@ -182,9 +182,8 @@ impl<'w> Table<'w> {
             Output::Spawn { job, rank, .. }
             | Output::Upcall { job, rank, .. }
             | Output::KillRank { job, rank, .. }
-            | Output::RemoveFiles { job, rank, .. } => {
-                Subject { conn: None, job: Some(job), rank: Some(rank) }
-            }
+            | Output::RemoveFiles { job, rank, .. }
+            | Output::Log { job, rank, .. } => Subject { conn: None, job: Some(job), rank: Some(rank) },
             Output::Peer { node, bytes } => {
                 return self.peer(format_args!("to node {node}"), '!', bytes);
             }

@@ -2,7 +2,7 @@
 
 use hydrant_core::limits::{Limit, Limits};
 use hydrant_core::server::{Consumed, Input, JobSpec, Output, Record};
-use hydrant_core::trace::{Cause, Closing, Exit};
+use hydrant_core::trace::{Cause, Closing, Exit, Stream};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{Backend, ConnId, Fault, JobId, Malformed, Rank, Refusal, Server, Time, UpcallId};
 
@@ -279,6 +279,7 @@ fn the_format_is_that_of_its_version() {
         Output::AbortJob { job, cause: Cause::Absent { rank, exit: Exit::Lost }, message: "m" },
         Output::StalledFence { job, arrived: 1, size: 2, missing: "0" },
         Output::RemoveFiles { job, rank, paths: b"p" },
+        Output::Log { job, rank, stream: Stream::Stderr, text: b"t" },
     ];
     let others = [
         BEGIN,

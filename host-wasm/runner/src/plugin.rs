@@ -382,6 +382,9 @@ fn copy_output<'b>(output: Output<'_>, buf: &'b mut [u8]) -> Option<Output<'b>> 
         Output::RemoveFiles { job, rank, paths } => {
             Output::RemoveFiles { job, rank, paths: bytes(paths, buf)? }
         }
+        Output::Log { job, rank, stream, text: line } => {
+            Output::Log { job, rank, stream, text: bytes(line, buf)? }
+        }
         Output::Peer { node, bytes: message } => Output::Peer { node, bytes: bytes(message, buf)? },
         Output::StalledFence { job, arrived, size, missing } => {
             Output::StalledFence { job, arrived, size, missing: text(missing, buf)? }

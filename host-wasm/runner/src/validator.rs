@@ -310,6 +310,10 @@ impl Validator {
                 self.local_rank(job, rank)?;
                 self.length(message.as_bytes(), 0)
             }
+            Output::Log { job, rank, text, .. } => {
+                self.local_rank(job, rank)?;
+                self.length(text, 1)
+            }
             Output::RemoveFiles { job, rank, paths } => {
                 self.local_rank(job, rank)?;
                 self.length(paths, 1)?;

@@ -116,7 +116,8 @@ impl<'s> World<'s> {
                 Output::KillRank { .. }
                 | Output::AbortJob { .. }
                 | Output::StalledFence { .. }
-                | Output::RemoveFiles { .. } => self.event(&output),
+                | Output::RemoveFiles { .. }
+                | Output::Log { .. } => self.event(&output),
             }
         }
         self.buf = buf;

@@ -99,7 +99,9 @@ fn check(output: &Output<'_>, jobs: &[bool]) {
             assert!(upcall.0 < LIMITS.spawns, "an upcall without a slot");
             of(job, rank);
         }
-        Output::KillRank { job, rank, .. } | Output::RemoveFiles { job, rank, .. } => of(job, rank),
+        Output::KillRank { job, rank, .. }
+        | Output::RemoveFiles { job, rank, .. }
+        | Output::Log { job, rank, .. } => of(job, rank),
         Output::AbortJob { job, cause, .. } => of(job, cause.rank()),
         Output::StalledFence { job, arrived, size, .. } => {
             assert!(arrived <= size, "more ranks than the fence has");

@@ -40,8 +40,16 @@ calls! {
     events_reach_those_who_registered "events"
     groups_have_context_ids "group"
     process_sets_are_listed "query"
-    texts_are_left_to_their_sender "log"
     a_process_initializes_again "again"
+}
+
+#[test]
+fn texts_are_printed_as_output_of_their_rank() {
+    let Some(outcome) = run("-l", "log") else { return };
+    outcome.code(0);
+    for rank in 0..3 {
+        outcome.says(&format!("[{rank}] a result\n"), 1).warns(&format!("[{rank}] a text for the user\n"));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The queries themselves, and the option that has them answered.
 
-use hydrant_tests::Job;
+use hydrant_tests::{Job, hydrant_path};
 
 use super::programs::{Against, library};
 
@@ -43,4 +43,54 @@ fn shells_between_hydrant_and_the_program_are_no_matter() {
     let program = Against::Hydrant.program("mpi_psets", true);
     let job = Job::hydrant("--mpi-psets -n 2 sh -c").arg(format!("{}; exit $?", program.display())).run();
     job.code(0).quiet().says("set 0 is mpi://WORLD of 2", 2);
+}
+
+/// Client that connects as often as its second argument says, as another user if there is a third one. It keeps its
+/// connections until its input ends.
+const FLOOD: &str = "
+import os, socket, sys
+if len(sys.argv) > 3:
+    os.setgid(65534), os.setuid(65534)
+connections = []
+for _ in range(int(sys.argv[2])):
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(0)
+    try:
+        client.connect('\\0' + sys.argv[1][1:])
+    except BlockingIOError:
+        client.settimeout(60)
+        client.connect('\\0' + sys.argv[1][1:])
+    connections.append(client)
+print('connected', flush=True)
+sys.stdin.read()
+";
+
+/// Ranks query through a flood of connections to their query socket, in a launcher that may open few files.
+fn answered_through_a_flood(flood: &str) {
+    let program = Against::Hydrant.program("mpi_psets", true);
+    let rank = format!("echo $HYDRANT_QUERY; read line; exec {}", program.display());
+    let limited = format!("ulimit -n 256; exec {} run --mpi-psets -n 1 sh -c '{rank}'", hydrant_path());
+    let mut job =
+        Job::new("sh").arg("-c").arg(limited).env("HYDRANT_MPI_LIB", library()).hold_input().start();
+    let address = job.line();
+    let mut stranger =
+        Job::new("python3").arg("-c").arg(FLOOD).arg(address).words(flood).hold_input().start();
+    assert_eq!(stranger.line(), "connected");
+    job.send(b"\n").expect("the script reads");
+    job.wait().code(0).says("set 0 is mpi://WORLD of 1", 1);
+    stranger.end_input();
+    stranger.wait().code(0);
+}
+
+/// Another user's connections are closed. Needs root to become another user.
+#[test]
+fn a_flood_from_another_user_keeps_no_query_out() {
+    if rustix::process::geteuid().is_root() {
+        answered_through_a_flood("3000 other");
+    }
+}
+
+#[test]
+fn a_flood_that_takes_all_descriptors_keeps_no_query_out() {
+    answered_through_a_flood("600");
 }

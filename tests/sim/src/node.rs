@@ -252,6 +252,7 @@ fn deed(output: &Output<'_>, ranks: &[u32]) -> Option<Deed> {
         | Output::Spawn { .. }
         | Output::Upcall { .. }
         | Output::KillRank { .. }
-        | Output::RemoveFiles { .. } => panic!("unexpected {output:?}"),
+        | Output::RemoveFiles { .. }
+        | Output::Log { .. } => panic!("unexpected {output:?}"),
     }
 }

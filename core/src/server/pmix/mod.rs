@@ -23,7 +23,7 @@ use crate::peer::message::GroupKind;
 use crate::state::{Conn, Dialect, PendingReply, Phase, RankPhase, ReplyState, Response};
 use crate::tables::upcalls::Task;
 use crate::time::Time;
-use crate::trace::{Cause, Closing, event};
+use crate::trace::{Cause, Closing, Stream, event};
 use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Procs, status};
 use crate::wire::{Integers, Op, Text};
 
@@ -244,8 +244,8 @@ impl Server<'_> {
                 return self.pmix_destruct(now, requester, integers, name, rest);
             }
             Command::Query(queries) => self.pmix_query(requester, &queries)?,
-            // A client that is refused prints the text itself.
-            Command::Log(_) | Command::Unsupported => return Err(Refusal::Unsupported),
+            Command::Log(infos) => self.pmix_log(requester, &infos)?,
+            Command::Unsupported => return Err(Refusal::Unsupported),
             // `pmix_message` has handled it.
             Command::DeregisterEvents(_) => done,
         }))
@@ -274,6 +274,24 @@ impl Server<'_> {
         }
         self.events_pending = true;
         Ok(ReplyState::Upcall(Op::Spawn, id))
+    }
+
+    /// Passes text to the host, to be printed as output of the rank. A client that is refused prints it itself.
+    fn pmix_log(&mut self, requester: Requester, infos: &Infos<'_>) -> Result<Response, Refusal> {
+        let mut infos = infos.iter();
+        let (Some(info), None) = (infos.next(), infos.next()) else { return Err(Refusal::Unsupported) };
+        let stream = match info.key {
+            b"pmix.log.stdout" => Stream::Stdout,
+            b"pmix.log.stderr" => Stream::Stderr,
+            _ => return Err(Refusal::Unsupported),
+        };
+        let text = info.as_string().ok_or(Refusal::BadField)?;
+        if !text.is_empty() {
+            let parent = (requester.job, requester.rank);
+            self.upcalls.ask(parent, String::new(), requester.conn, Task::Log(stream), text)?;
+            self.events_pending = true;
+        }
+        Ok(Response::Status(status::SUCCESS))
     }
 
     /// A rank arrives in the end of a group. Requests of libpmix 4 do not name the members, so they do not wait.

@@ -111,9 +111,9 @@ pub enum DaemonEvent<'a> {
         /// Request as the rank sent it.
         request: Vec<u8>,
     },
-    /// Rank 0 has read so many bytes of its standard input.
+    /// The reading ranks of this node have read so many bytes of their standard input.
     StdinConsumed(u32),
-    /// Rank 0 has closed its standard input.
+    /// All reading ranks of this node have closed their standard input.
     StdinClosed,
     /// A signal for the daemon itself. It is passed on to the ranks.
     Signal(i32),
@@ -174,6 +174,18 @@ pub enum DaemonAction {
         /// The job.
         job: JobId,
     },
+    /// Asks for the state of the node's ranks among these, which the host sends as
+    /// [`Report::RankStates`](crate::protocol::Report::RankStates).
+    QueryRanks {
+        /// Number of the query.
+        query: u64,
+        /// The job, which may have ended.
+        job: JobId,
+        /// First rank.
+        first: u32,
+        /// Number of ranks.
+        count: u32,
+    },
     /// Applies [`Input::Define`](hydrant_core::Input::Define) to the PMI server.
     DefineSet {
         /// Job of the set.
@@ -212,7 +224,7 @@ pub enum DaemonAction {
         /// One code a program.
         codes: Vec<u8>,
     },
-    /// Writes bytes to the standard input of rank 0. An empty vector is its end.
+    /// Writes bytes to the standard input of the reading ranks. An empty vector is its end.
     FeedStdin(Vec<u8>),
     /// Closes output streams of ranks, which get `SIGPIPE` or `EPIPE` when they write.
     CloseOutput {

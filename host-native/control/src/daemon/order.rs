@@ -29,6 +29,9 @@ impl Daemon {
             Order::CancelJob(job) => self.cancel(job),
             Order::DeregisterJob(job) => self.deregister(job),
             Order::StalledFence(job) => self.tell_backend(DaemonAction::StalledFence { job }),
+            Order::QueryRanks { query, job, first, count } => {
+                self.act(DaemonAction::QueryRanks { query, job, first, count });
+            }
             Order::DefineSet { job, name, members } => {
                 self.tell_backend(DaemonAction::DefineSet { job, name, members });
             }

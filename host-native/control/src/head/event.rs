@@ -105,7 +105,7 @@ pub enum Event<'a> {
     TimeLimit(Duration),
     /// Output could not be written.
     OutputLost,
-    /// Bytes were read from standard input for rank 0. An empty vector is the end.
+    /// Bytes were read from standard input. An empty vector is the end.
     StdinRead(Vec<u8>),
     /// A signal that is passed on to the ranks. Those other than `SIGUSR1` and `SIGUSR2` end the run.
     Signal(i32),
@@ -234,6 +234,15 @@ pub enum Action {
     },
     /// Standard input may be read: so many bytes more, or the first bytes.
     AllowStdin(Option<u32>),
+    /// A node has sent the state of its ranks, in answer to an order of the host or unasked. The bytes are untrusted.
+    RankStates {
+        /// The node.
+        node: u32,
+        /// Number of the query.
+        query: u64,
+        /// States in the host's own encoding.
+        body: Vec<u8>,
+    },
     /// Stops reading standard input.
     CloseStdin,
     /// Prints lines to standard error.

@@ -4,7 +4,7 @@ use hydrant_core::JobId;
 use hydrant_core::trace::Cause;
 
 use super::event::SpawnResult;
-use super::{Action, FirstJob, Head, NodeProgress};
+use super::{Action, FirstJob, Head, NodeProgress, StdinReaders};
 use crate::error::Error;
 use crate::job_name::job_name;
 use crate::job_result::{AbortReason, RankFailure};
@@ -35,9 +35,10 @@ impl Head {
         if !self.unready.is_empty() {
             return Ok(());
         }
-        let Some(FirstJob { programs, blocks, mapping, nonce, .. }) = self.first.take() else {
+        let Some(FirstJob { programs, blocks, mapping, nonce, setup }) = self.first.take() else {
             return Ok(());
         };
+        self.stdin = StdinReaders::new(setup.stdin);
         if self.status.is_interrupted() {
             return Ok(());
         }
@@ -106,7 +107,7 @@ impl Head {
         }
         self.send_all(Order::StartJob(Box::new(record)));
         if first {
-            self.actions.push_back(Action::AllowStdin(None));
+            self.open_stdin(id);
         }
     }
 

@@ -5,6 +5,7 @@ mod lifecycle;
 mod loss;
 mod report;
 mod spawn;
+mod stdin;
 #[cfg(test)]
 mod tests;
 mod upcall;
@@ -22,6 +23,7 @@ use crate::exit_status::ExitStatus;
 use crate::job_result::AbortReason;
 use crate::jobs::{Job, Jobs};
 use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup};
+use stdin::StdinReaders;
 use upcall::Requests;
 
 /// What the head knows from the start.
@@ -118,6 +120,8 @@ pub struct Head {
     /// Node of the rank that was placed last.
     last_node: u32,
     requests: Requests,
+    /// Readers of standard input.
+    stdin: StdinReaders,
     /// Jobs that the host has not registered yet.
     opening: Vec<JobRecord>,
     actions: VecDeque<Action>,
@@ -148,6 +152,7 @@ impl Head {
             stalled: None,
             last_node: 0,
             requests: Requests::default(),
+            stdin: StdinReaders::default(),
             opening: Vec::new(),
             actions: VecDeque::new(),
             finish: None,
@@ -190,11 +195,7 @@ impl Head {
                 }
             }
             Event::OutputLost => self.status.record_lost_output(),
-            Event::StdinRead(bytes) => {
-                if let Some(node) = self.stdin_node() {
-                    self.send(node, Order::Stdin(bytes));
-                }
-            }
+            Event::StdinRead(bytes) => self.stdin_read(bytes),
             Event::Signal(signal) => self.signal(signal),
             Event::WindowResized(size) => self.send_all(Order::ResizeWindows(size)),
             Event::Suspended => self.send_all(Order::Signal(libc::SIGTSTP)),
@@ -258,10 +259,5 @@ impl Head {
         if !self.lost.contains(&node) {
             self.actions.push_back(Action::Send { to: Destination::Node(node), order });
         }
-    }
-
-    /// Node of rank 0 of the first job.
-    fn stdin_node(&self) -> Option<u32> {
-        self.jobs.iter().find(|job| job.ordinal == 0).map(|job| job.run.node(0))
     }
 }

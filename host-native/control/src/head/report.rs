@@ -50,7 +50,9 @@ impl Head {
             return Ok(Validity::Stale);
         }
         match *report {
-            Report::Identity { .. } | Report::Ready | Report::Print(_) => Ok(Validity::Current),
+            Report::Identity { .. } | Report::Ready | Report::Print(_) | Report::RankStates { .. } => {
+                Ok(Validity::Current)
+            }
             Report::BackendFailed(BackendFailure::Own(_)) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Neighbour { node: neighbour, .. }) => {
                 self.require(node, neighbour <= nodes && neighbour != node)
@@ -81,8 +83,8 @@ impl Head {
             Report::Spawn { job, rank, .. } | Report::Upcall { job, rank, .. } => {
                 self.check_rank(node, job, rank)
             }
-            Report::StdinConsumed(_) | Report::StdinClosed => match self.stdin_node() {
-                Some(reader) => self.require(node, reader == node),
+            Report::StdinConsumed(_) | Report::StdinClosed => match self.is_stdin_node(node) {
+                Some(reads) => self.require(node, reads),
                 None => Ok(Validity::Stale),
             },
         }
@@ -148,14 +150,17 @@ impl Head {
             Report::JobDone(job) => self.jobs[job].run.busy.retain(|&busy| busy != node),
             Report::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
             Report::StalledFence { job, missing } => self.fence_stalled(now, node, job, &missing),
+            Report::RankStates { query, body } => {
+                self.actions.push_back(Action::RankStates { node, query, body });
+            }
             Report::Spawn { upcall, job, rank, protocol, request } => {
                 self.spawn((node, upcall), (job, rank), protocol, request);
             }
             Report::Upcall { upcall, job, rank, protocol, request } => {
                 self.upcall((node, upcall), (job, rank), protocol, request);
             }
-            Report::StdinConsumed(bytes) => self.actions.push_back(Action::AllowStdin(Some(bytes))),
-            Report::StdinClosed => self.actions.push_back(Action::CloseStdin),
+            Report::StdinConsumed(bytes) => self.stdin_consumed(node, bytes),
+            Report::StdinClosed => self.stdin_closed(node),
             Report::Print(line) => self.print(line),
         }
         Ok(())

@@ -15,7 +15,7 @@ use hydrant_core::{JobId, Limit, Rank, UpcallId};
 use serde::{Deserialize, Serialize};
 
 pub use job::{JobRecord, Program, RankBlock, SpawnOrigin};
-pub use setup::{PluginFile, PseudoTerminals, Setup, WindowSize};
+pub use setup::{PluginFile, PseudoTerminals, Setup, StdinTarget, WindowSize};
 
 /// Message from the head to one node or to all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +38,17 @@ pub enum Order {
     DeregisterJob(JobId),
     /// A fence of the job is stalled: each node reports which of its ranks are missing.
     StalledFence(JobId),
+    /// Asks for the state of the node's ranks among these. The answer is [`Report::RankStates`].
+    QueryRanks {
+        /// Number of the query.
+        query: u64,
+        /// The job.
+        job: JobId,
+        /// First rank.
+        first: u32,
+        /// Number of ranks.
+        count: u32,
+    },
     /// A process set has been defined, with members as `0-3,7`.
     DefineSet {
         /// Job of the set.
@@ -76,7 +87,7 @@ pub enum Order {
         /// One code a program: 0, or an `errno`.
         codes: Vec<u8>,
     },
-    /// Bytes for the standard input of rank 0. An empty vector is its end.
+    /// Bytes for the standard input of all ranks that read it. An empty vector is its end.
     Stdin(Vec<u8>),
     /// The destination of these output streams has closed: ranks that write there get `SIGPIPE` or `EPIPE`.
     CloseOutput {
@@ -144,6 +155,13 @@ pub enum Report {
         /// Missing ranks of this node as `0-3,7`; empty if only ranks of other nodes are missing.
         missing: String,
     },
+    /// Answer to [`Order::QueryRanks`].
+    RankStates {
+        /// Number of the query.
+        query: u64,
+        /// States in the host's own encoding, which the head does not look into.
+        body: Vec<u8>,
+    },
     /// A rank asks for a spawn. The answer is [`Order::SpawnComplete`].
     Spawn {
         /// Number of the spawn at this node.
@@ -171,9 +189,9 @@ pub enum Report {
         /// Request, for [`hydrant_core::wire::decode_upcall`].
         request: Vec<u8>,
     },
-    /// Number of bytes of standard input that rank 0 has read.
+    /// Number of bytes of standard input that all reading ranks of the node have read.
     StdinConsumed(u32),
-    /// Rank 0 has closed its standard input.
+    /// All reading ranks of the node have closed their standard input.
     StdinClosed,
     /// Line for the user.
     Print(String),

@@ -17,6 +17,8 @@ pub struct Setup {
     pub plugin: Option<PluginFile>,
     /// Path that each node's server is recorded to, [extended by the name of its host](Setup::recording).
     pub record: Option<OsString>,
+    /// Ranks of the first job that read standard input.
+    pub stdin: StdinTarget,
     /// Processors that each rank may use.
     pub bind: CpuBinding,
     /// `universeSize`, if the user set it.
@@ -37,6 +39,35 @@ pub struct Setup {
     pub pmi1_subversion: u32,
     /// Streams of ranks that are pseudo-terminals. Without them, all are pipes.
     pub pseudo_terminals: Option<PseudoTerminals>,
+}
+
+/// Ranks of the first job that read standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StdinTarget {
+    /// All: each gets every byte.
+    All,
+    /// None.
+    None,
+    /// This one.
+    Rank(u32),
+}
+
+impl StdinTarget {
+    /// Whether a rank of the first job reads.
+    pub fn includes(self, rank: u32) -> bool {
+        match self {
+            StdinTarget::All => true,
+            StdinTarget::None => false,
+            StdinTarget::Rank(reader) => reader == rank,
+        }
+    }
+}
+
+/// Rank 0.
+impl Default for StdinTarget {
+    fn default() -> StdinTarget {
+        StdinTarget::Rank(0)
+    }
 }
 
 /// Streams of ranks that are pseudo-terminals.

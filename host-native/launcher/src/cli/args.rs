@@ -10,7 +10,7 @@ use hydrant_core::Limit;
 use hydrant_placement::CpuBinding;
 
 use super::hosts::HostArgs;
-use crate::plan::{Plugin, Pty};
+use crate::plan::{Plugin, Pty, StdinTarget};
 use crate::value::{self, Assignment, Timeout, UniverseSize, timeout};
 
 const OUTPUT: &str = "Job options: output";
@@ -82,6 +82,15 @@ pub(super) struct JobArgs {
     /// PATTERN is that of --outfile-pattern.
     #[arg(long, value_name = "PATTERN", value_parser = value::pattern, help_heading = OUTPUT)]
     pub(super) errfile_pattern: Option<String>,
+
+    /// Ranks that read standard input: all, none or one rank
+    ///
+    /// By default rank 0 inherits it, and the other ranks have none. With `all` each rank gets every byte. The input waits for
+    /// a rank that is 256 KiB behind, unless the rank closes its input or ends. Such ranks are named after --fence-warning.
+    /// With `none` hydrant leaves its input unread, for the next command of a script. Ranks of spawned jobs have no input.
+    #[arg(short = 's', long, value_name = "all|none|RANK", value_parser = value::stdin_target, default_value = "0")]
+    #[arg(help_heading = PROCESSES)]
+    pub(super) stdin: StdinTarget,
 
     /// Bind ranks to processors: none, core, hwthread or user:CPUS
     ///

@@ -10,7 +10,7 @@ use super::man::ManArgs;
 use super::offload::{self, OffloadArgs};
 use super::serve::ServeArgs;
 use super::version;
-use crate::{probe, reach, replay};
+use crate::{observe, probe, reach, replay};
 
 /// The whole command.
 pub(super) fn hydrant() -> Command {
@@ -31,6 +31,7 @@ pub(super) fn hydrant() -> Command {
         .subcommand(probe())
         .subcommand(replay())
         .subcommand(serve())
+        .subcommands(observers())
         .subcommand(doctor())
         .subcommand(completions())
         .subcommand(man())
@@ -95,6 +96,25 @@ fn serve() -> Command {
         .long_about(help::SERVE_ABOUT)
         .after_long_help(help::SERVE_AFTER)
         .max_term_width(help::WIDTH)
+}
+
+/// Commands that look at running jobs.
+fn observers() -> [Command; 5] {
+    let ps = observe::PsOptions::augment_args(Command::new("ps"));
+    let status = observe::StatusOptions::augment_args(Command::new("status"));
+    let kill = observe::KillOptions::augment_args(Command::new("kill"));
+    let attach = observe::AttachOptions::augment_args(Command::new("attach"));
+    let debug = observe::DebugOptions::augment_args(Command::new("debug"));
+    [
+        (ps, "List running jobs of this user", help::PS_ABOUT, help::PS_AFTER),
+        (status, "Show what the ranks of a running job do", help::STATUS_ABOUT, help::STATUS_AFTER),
+        (kill, "Send a signal to running jobs", help::KILL_ABOUT, help::KILL_AFTER),
+        (attach, "Follow the output of a running job", help::ATTACH_ABOUT, help::ATTACH_AFTER),
+        (debug, "Run a debugger on a rank of a running job", help::DEBUG_ABOUT, help::DEBUG_AFTER),
+    ]
+    .map(|(command, about, long_about, after)| {
+        command.about(about).long_about(long_about).after_long_help(after).max_term_width(help::WIDTH)
+    })
 }
 
 fn doctor() -> Command {

@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::environment::Environment;
+use crate::value;
 
 /// Meaning of an option of another launcher.
 pub(super) enum Meaning {
@@ -109,7 +110,7 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["cpus-per-task"], Refused("bind each rank with -bind-to user:0+1,2+3, or remove the option")),
     (&["multi-prog"], Refused("write the programs in a file for -configfile")),
     (&["time", "t"], Refused("write -timeout SECONDS")),
-    (&["s"], Refused("standard input goes to rank 0; remove the option")),
+    (&["input", "i"], Converted(1, srun_input)),
 ];
 
 /// Returns the meaning of the foreign option of this name.
@@ -180,6 +181,14 @@ fn srun_export(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'
         (false, false) => words(["-envlist", &names.join(",")]),
     });
     Ok(options)
+}
+
+/// srun's `--input`, and Intel MPI's forms of the same.
+fn srun_input(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
+    match values[0].to_str() {
+        Some(target) if value::stdin_target(target).is_ok() => Ok(words(["-stdin", target])),
+        _ => Err("expected all, none or a rank; for a file write < FILE behind the command"),
+    }
 }
 
 fn srun_output(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {

@@ -23,10 +23,89 @@ Examples:
   hydrant serve --size 4           serve four ranks that another launcher starts
   hydrant offload --target BOARD -n 4 ./a.out   start four ranks here, served by a board
   hydrant replay FILE              show a recording
+  hydrant ps                       list running jobs
+  hydrant status PID               show what the ranks of a running job do
   hydrant doctor ./a.out           look for what keeps jobs from running
   hydrant help probe               describe the probe
 
 Without a command, hydrant is 'hydrant run': hydrant -n 4 ./a.out. The same holds for the program names mpiexec and mpirun (links).";
+
+pub(super) const PS_ABOUT: &str = "\
+List the running jobs of this user on this machine: those of 'hydrant run' and 'hydrant offload'. PID is the process id of that \
+command, by which the other commands name the job. TIME is the time since its start. RANKS counts all ranks of all jobs, and the running \
+ones if some have ended; JOBS is more than 1 if ranks have spawned jobs.";
+
+pub(super) const PS_AFTER: &str = "\
+Exit codes:
+  0  the list was printed, also an empty one
+  1  the list of sockets cannot be read
+  2  invalid option";
+
+pub(super) const STATUS_ABOUT: &str = "\
+Show each rank of a running job: its host, process id, state, and what it waits for. Ranks that others wait for are named first.
+
+States: 'started' is a process that has not initialized PMI or PMIx, 'initialized' is between init and finalize, 'finalized' is after \
+it. 'exited N' and the name of a signal are the end of the process. 'running' means that no more is known: the PMI server is in a \
+sandbox or on a board, or a host did not answer within 2 s.
+
+WAITS FOR is what the PMI server has not answered yet: a fence with its number in the job and the time since the first rank of the \
+same host arrived, data of another rank, a name, a spawn. A rank that waits inside the MPI library, for a message for example, does \
+not appear as waiting.";
+
+pub(super) const STATUS_AFTER: &str = "\
+Examples:
+  hydrant status 4711
+  hydrant status 47             a unique beginning is enough
+  hydrant status --watch=5 4711
+  hydrant status --json 4711
+
+Exit codes:
+  0  the job was shown; with --watch, it has ended
+  1  there is no such job, or it does not answer
+  2  invalid option";
+
+pub(super) const KILL_ABOUT: &str = "\
+Send a signal to running jobs, as if it were sent to their 'hydrant run'. HUP, INT, QUIT, TERM, USR1 and USR2 go to all ranks on all \
+hosts. TSTP stops all ranks and CONT lets them go on. KILL kills hydrant, and with it all ranks.";
+
+pub(super) const KILL_AFTER: &str = "\
+Examples:
+  hydrant kill 4711
+  hydrant kill -s USR1 4711 4822
+
+Exit codes:
+  0  all jobs have got the signal
+  1  a job was not found, or does not answer
+  2  invalid option";
+
+pub(super) const ATTACH_ABOUT: &str = "\
+Follow the output of a running job from now on, each line with its rank in front. Output still goes where it went before. Ctrl-C ends \
+this command, not the job. If the reader of this command is slow, output is left out here, with a notice; the job does not wait. \
+At most four commands follow a job at the same time.";
+
+pub(super) const ATTACH_AFTER: &str = "\
+Exit codes:
+  N  exit code of the job
+  0  the end of the connection told no exit code
+  1  there is no such job, or it does not answer
+  2  invalid option";
+
+pub(super) const DEBUG_ABOUT: &str = "\
+Run a command with the process id of a rank, by default gdb. If the rank runs on another host, its process id and the command to run \
+there are printed.
+
+Debuggers that know MPI attach to 'hydrant run' itself: it has the table of processes of the MPIR interface.";
+
+pub(super) const DEBUG_AFTER: &str = "\
+Examples:
+  hydrant debug --rank 2 4711
+  hydrant debug --rank 2 4711 -- gdb -batch -ex bt -p {}
+  hydrant debug --rank 0 --spawned 1 4711 -- strace -p {}
+
+Exit codes:
+  those of the command
+  1  there is no such job or rank, the rank runs on another host, or the command cannot be run
+  2  invalid option";
 
 pub(super) const RUN_ABOUT: &str = "\
 Start a job and serve it until its last rank has exited.

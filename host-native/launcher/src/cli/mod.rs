@@ -36,6 +36,7 @@ use thiserror::Error;
 pub use argument::Location;
 pub use error::UsageError;
 
+use crate::observe;
 use crate::plan::{LinePrefix, Options, Plan, Prefix, Program};
 use crate::probe;
 use crate::reach;
@@ -65,6 +66,8 @@ pub enum Action {
     Daemon,
     /// `reach`: start daemons on hosts and report which of them connect.
     Reach(reach::Options),
+    /// `ps`, `status`, `kill`, `attach`, `debug`: look at running jobs.
+    Observe(Box<observe::Command>),
     /// `--help`, `--version`, `completions`, `man`: print this text on standard output.
     Print(String),
 }
@@ -155,6 +158,9 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return Err(CliError::NoCommand(error.to_string()));
         }
+        Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
+            return Err(CliError::Clap(unknown_command(error)));
+        }
         Err(error) => return Err(CliError::Clap(error)),
     };
     let (command, matches) = matches.subcommand().expect("clap requires a subcommand");
@@ -164,6 +170,11 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         "reach" => reach::Options::from_arg_matches(matches).map(Action::Reach),
         "replay" => replay::Options::from_arg_matches(matches).map(Action::Replay),
         "probe" => probe::Options::from_arg_matches(matches).map(Action::Probe),
+        "ps" => observed(observe::PsOptions::from_arg_matches(matches), observe::Command::Ps),
+        "status" => observed(observe::StatusOptions::from_arg_matches(matches), observe::Command::Status),
+        "kill" => observed(observe::KillOptions::from_arg_matches(matches), observe::Command::Kill),
+        "attach" => observed(observe::AttachOptions::from_arg_matches(matches), observe::Command::Attach),
+        "debug" => observed(observe::DebugOptions::from_arg_matches(matches), observe::Command::Debug),
         "completions" => completions::CompletionsArgs::from_arg_matches(matches)
             .map(|options| Action::Print(completions::script(options.shell, commands::hydrant()))),
         "doctor" => doctor::DoctorArgs::from_arg_matches(matches)
@@ -172,6 +183,29 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         _ => unreachable!("run and offload are parsed elsewhere, and clap refuses other names"),
     };
     action.map_err(CliError::Clap)
+}
+
+fn observed<T>(
+    options: Result<T, clap::Error>,
+    command: fn(T) -> observe::Command,
+) -> Result<Action, clap::Error> {
+    options.map(|options| Action::Observe(Box::new(command(options))))
+}
+
+/// Replaces clap's suggestions for an unknown command, which may be the name of a program.
+fn unknown_command(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue};
+    error.remove(ContextKind::SuggestedSubcommand);
+    if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand).cloned() {
+        let hydrant = commands::hydrant();
+        let names = hydrant.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
+        let hint = match similar::nearest(&name, names.chain(["help"])) {
+            Some(near) => format!("a similar command exists: '{near}'"),
+            None => format!("to start a program write 'hydrant run {name}'"),
+        };
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
 }
 
 fn serve_options(matches: &clap::ArgMatches) -> Result<server::Options, clap::Error> {
@@ -364,6 +398,7 @@ fn plan_options(
         pty: job.pty,
         outfile_pattern: job.outfile_pattern,
         errfile_pattern: job.errfile_pattern,
+        stdin: job.stdin,
         bind: job.bind_to,
         cleanup: !job.disable_auto_cleanup,
         verbose: job.verbose,

@@ -4,7 +4,8 @@
 pub(super) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let most = (name.chars().count() / 4).max(1);
     let rated = candidates.map(|candidate| (distance(name, candidate), candidate));
-    let close = rated.filter(|&(errors, candidate)| errors <= most && errors < candidate.chars().count() / 2);
+    let close =
+        rated.filter(|&(errors, candidate)| errors <= most && errors < candidate.chars().count().div_ceil(2));
     close.min_by_key(|&(errors, _)| errors).map(|(_, candidate)| candidate)
 }
 

@@ -8,7 +8,7 @@ use hydrant_placement::{
 };
 
 use super::*;
-use crate::plan::{Cluster, Plugin, Pty};
+use crate::plan::{Cluster, Plugin, Pty, StdinTarget};
 
 fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
@@ -88,6 +88,7 @@ fn a_program_alone_is_one_rank() {
             universe_size: None,
             outfile_pattern: None,
             errfile_pattern: None,
+            stdin: StdinTarget::Rank(0),
             bind: CpuBinding::None,
             cleanup: true,
             verbose: false,
@@ -114,7 +115,7 @@ fn a_program_alone_is_one_rank() {
 #[test]
 fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -prepend-timestamp -pty never -exit-report -timeout 60 -usize 64 -outfile-pattern o.%r \
-               -errfile-pattern e.%r -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
+               -errfile-pattern e.%r -stdin all -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
                -mpi-psets -sandbox=a.wasm -fence-warning 2.5 -lookup-wait 1.5 -name-server /run/u -record r \
                -hosts a:2,b -nodes 2 -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 \
                -heartbeat 2.5 -dry-run -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
@@ -132,6 +133,7 @@ fn every_option_with_one_dash_and_with_two() {
             universe_size: Some(64),
             outfile_pattern: Some("o.%r".to_owned()),
             errfile_pattern: Some("e.%r".to_owned()),
+            stdin: StdinTarget::All,
             bind: CpuBinding::User(vec![vec![0, 2], vec![1]]),
             cleanup: false,
             verbose: true,

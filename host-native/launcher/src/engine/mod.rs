@@ -17,6 +17,7 @@ mod server;
 mod singletons;
 mod sink;
 mod spawn;
+mod status;
 mod stdin;
 mod streams;
 mod token;
@@ -27,11 +28,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use hydrant_control::protocol::PseudoTerminals;
+use hydrant_control::protocol::{Setup, StdinTarget};
 use hydrant_control::{ExitStatus, KillEscalation};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
-use hydrant_placement::{Environment, Location};
+use hydrant_placement::{Bootstrap, Environment, Location};
 use hydrant_reactor::{
     Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
 };
@@ -53,12 +54,13 @@ pub use nodes::{DaemonError, daemon};
 use procs::Procs;
 use server::PmiServer;
 use sink::Sinks;
+use status::Status;
 use stdin::Stdin;
 use streams::Streams;
 use token::Token;
 
 /// Descriptors that the launcher needs beside those of ranks and connections: its own, and some while a rank starts.
-const OWN_FILES: u64 = 32;
+const OWN_FILES: u64 = 40;
 /// Connections to a job's port that descriptors are kept for beside its ranks' own.
 const STRANGERS: u64 = 64;
 /// Descriptors for concurrent look-ups of names of other runs. The system may refuse further ones.
@@ -83,6 +85,11 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     };
     let plan = &*plan;
     let ranks = open::size(&plan.programs)?;
+    if let StdinTarget::Rank(rank) = plan.options.stdin
+        && rank >= ranks
+    {
+        return Err(RunError::StdinRank { rank, ranks });
+    }
     match located {
         Location::Local => {}
         Location::Nodes(deployment) => {
@@ -118,7 +125,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             PmiServer::local(recorded(builder.build(limits, seed, slabs)?, recording.as_ref()))
         }
     };
-    let outlets = Outlets::new(plan, &reactor.poller)?;
+    let outlets = Outlets::new(plan, ranks, &reactor.poller)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
     engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
     engine.preload = preload;
@@ -133,6 +140,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     engine.names = name_client.map_err(Box::new)?.map(Names::Shared);
     let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
     engine.open_job(plan.programs.clone(), checked, None)?;
+    engine.open_status(Bootstrap::Local.name());
     let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
     if result.is_err() {
         engine.procs.kill_and_wait(|_, _| {});
@@ -171,11 +179,9 @@ struct Outlets {
 
 impl Outlets {
     /// Creates the outlets for ranks of this process.
-    fn new(plan: &Plan, poller: &Poller) -> Result<Outlets, RunError> {
-        Ok(Outlets {
-            stdin: Stdin::new(poller).map_err(RunError::system("cannot use standard input"))?,
-            ..Outlets::of_head(plan)?
-        })
+    fn new(plan: &Plan, ranks: u32, poller: &Poller) -> Result<Outlets, RunError> {
+        let stdin = Stdin::new(plan.options.stdin, ranks, plan.options.fence_warning, poller);
+        Ok(Outlets { stdin, ..Outlets::of_head(plan)? })
     }
 
     /// This process's own, for ranks on other nodes.
@@ -188,9 +194,9 @@ impl Outlets {
     }
 
     /// Another node's.
-    fn of_daemon(poller: &Poller, terminals: Option<PseudoTerminals>) -> Result<Outlets, RunError> {
-        let stdin = Stdin::fed(poller).map_err(RunError::system("cannot make a pipe for standard input"))?;
-        Ok(Outlets { stdin, streams: Streams::raw(terminals), sinks: Sinks::uplink() })
+    fn of_daemon(setup: &Setup) -> Outlets {
+        let stdin = Stdin::fed(setup.stdin, setup.fence_warning);
+        Outlets { stdin, streams: Streams::raw(setup.pseudo_terminals), sinks: Sinks::uplink() }
     }
 }
 
@@ -225,6 +231,8 @@ struct Engine<'p, 's> {
     names: Option<Names<'s>>,
     /// State of a run on several nodes.
     nodes: Option<Nodes>,
+    /// Status socket. Daemons have none.
+    status_socket: Option<Status>,
     /// Buffer for reads.
     buffer: Vec<u8>,
 }
@@ -263,6 +271,7 @@ impl<'p, 's> Engine<'p, 's> {
             losses_reported: false,
             names: None,
             nodes: None,
+            status_socket: None,
             buffer: vec![0; BUFFER],
             poller,
         })
@@ -274,7 +283,10 @@ impl<'p, 's> Engine<'p, 's> {
         loop {
             match self.turn(&mut keys) {
                 Ok(None) => {}
-                Ok(Some(code)) => return Ok(code),
+                Ok(Some(code)) => {
+                    self.end_status(code);
+                    return Ok(code);
+                }
                 Err(error) => self.break_off(error)?,
             }
         }
@@ -300,8 +312,10 @@ impl<'p, 's> Engine<'p, 's> {
                 Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
                 Token::NameClient(key) => self.name_client_ready(key)?,
                 Token::Board => self.outputs()?,
-                Token::Terminal | Token::Stdin => self.stdin.pump(self.now(), &self.poller),
+                Token::Input => self.stdin.pump(self.now(), &self.poller),
+                Token::Stdin(reader) => self.stdin.reader_ready(reader, self.now(), &self.poller),
                 Token::Links(key) => self.link_ready(key)?,
+                Token::Status(key) => self.status_ready(key),
             }
         }
         // Signals are handled last, so that output of a rank precedes its exit.
@@ -311,6 +325,7 @@ impl<'p, 's> Engine<'p, 's> {
         self.keep_time()?;
         self.turn_nodes()?;
         self.flush();
+        self.copy_output();
         Ok(None)
     }
 
@@ -329,7 +344,8 @@ impl<'p, 's> Engine<'p, 's> {
         let names = self.names.as_ref().and_then(Names::poll_at);
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
         let limit = self.time_limit_at();
-        let at = [server, kills, names, nodes, limit, self.streams.deadline(), self.stdin.deadline()]
+        let status = self.status_socket.as_ref().and_then(Status::poll_at);
+        let at = [server, kills, names, nodes, limit, status, self.streams.deadline(), self.stdin.deadline()]
             .into_iter()
             .chain(ports);
         self.clock.timeout(at)
@@ -345,8 +361,10 @@ impl<'p, 's> Engine<'p, 's> {
         self.expire_names(now)?;
         self.kill_overdue(now);
         self.resume_ports(now)?;
+        self.keep_status_time(now);
         if self.stdin.deadline().is_some_and(|at| at <= now) {
             self.stdin.pump(now, &self.poller);
+            self.report_stalled_input(now);
         }
         if let Some(error) = self.recording.as_ref().and_then(|file| file.take_error()) {
             self.sinks.print(&format!("{error}; the recording ends early, the job goes on"));
@@ -385,5 +403,6 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let pmix = u64::from(plan.options.offload.is_none());
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
-    OWN_FILES + names + jobs * (of_job + queries + pmix) + ranks * (3 + files + queries + pmix)
+    let pipes = u64::from(plan.options.stdin == StdinTarget::All);
+    OWN_FILES + names + jobs * (of_job + queries + pmix) + ranks * (3 + files + queries + pmix + pipes)
 }

@@ -69,6 +69,9 @@ impl Engine<'_, '_> {
         if let Some(launcher) = &mut launcher {
             self.direct_clients(launcher, id, &record.name)?;
         }
+        if record.ordinal == 0 {
+            self.stdin.expect(std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)));
+        }
         let run = LocalRanks { ranks, launcher, port, pmix, query, ..LocalRanks::default() };
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, spawn, run));

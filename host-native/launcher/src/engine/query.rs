@@ -99,9 +99,10 @@ impl Engine<'_, '_> {
     fn open_aside(&mut self, stream: UnixStream, job: JobId) -> Result<(), RunError> {
         let now = self.now();
         let Some(driver) = self.core.driver() else { return Ok(()) };
+        let displaced = driver.make_room(now)?;
         // Without room for it the connection is closed, which its client takes for an answer.
         driver.open_query(stream.into(), job, now, &self.poller)?;
-        Ok(())
+        if displaced { self.outputs() } else { Ok(()) }
     }
 }
 

@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 
 use hydrant_control::protocol::WindowSize;
-use hydrant_control::{AbortReason, DaemonEvent, KillTarget, RankFailure, self_abort_line};
+use hydrant_control::{AbortReason, DaemonEvent, KillTarget, RankFailure, format_ranges, self_abort_line};
 use hydrant_core::trace::{Cause, Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use hydrant_reactor::signals::Event;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal};
 
+use super::stdin::RankInput;
 use super::{Engine, pty};
 use crate::error::RunError;
 use crate::launch::Stdio;
@@ -69,7 +70,7 @@ impl Engine<'_, '_> {
     fn start(&mut self, id: JobId, rank: u32) -> Result<(), RunError> {
         let job = &self.jobs[id];
         let (slot, by_port) = (job.slot(rank), job.run.port.is_some() || self.core.board().is_some());
-        let reads = job.ordinal == 0 && rank == 0;
+        let is_first = job.ordinal == 0;
         let pipe = RunError::system("cannot open a stream for a rank's output");
         let stdout = self.streams.open(2 * slot, &self.poller).map_err(&pipe)?;
         let stderr = self.streams.open(2 * slot + 1, &self.poller).map_err(&pipe)?;
@@ -86,10 +87,15 @@ impl Engine<'_, '_> {
                 Some(theirs)
             }
         };
-        let pumped = if reads { self.stdin.for_rank_0() } else { None };
-        let stdin = match &pumped {
-            Some(pipe) => Some(pipe.as_fd()),
-            None => (!reads).then(|| self.null.as_fd()),
+        let input = match is_first {
+            true => self.stdin.for_rank(rank, &self.poller),
+            false => Ok(RankInput::Null),
+        };
+        let input = input.map_err(RunError::system("cannot make a pipe for standard input"))?;
+        let stdin = match &input {
+            RankInput::Null => Some(self.null.as_fd()),
+            RankInput::Inherited => None,
+            RankInput::Pipe(pipe) => Some(pipe.as_fd()),
         };
         let (stdout, stderr) = (stdout.as_fd(), stderr.as_fd());
         let stdio = Stdio { stdin, stdout, stderr, pmi: pmi.as_ref().map(AsFd::as_fd) };
@@ -102,8 +108,8 @@ impl Engine<'_, '_> {
         self.procs.started(slot, pid);
         let number = pid_number(pid);
         self.note_at_daemon(DaemonEvent::RankStarted { job: id, rank: Rank(rank), pid: number })?;
-        if reads {
-            self.stdin.started().map_err(RunError::system("cannot let go of standard input"))?;
+        if matches!(input, RankInput::Inherited) {
+            self.stdin.release().map_err(RunError::system("cannot let go of standard input"))?;
         }
         self.open_pid_files(id, rank, number)?;
         if self.plan.options.verbose {
@@ -194,6 +200,20 @@ impl Engine<'_, '_> {
         let now = self.now();
         self.stdin.pump(now, &self.poller);
         result
+    }
+
+    /// Reports ranks that the others wait for because they do not read their standard input.
+    pub(super) fn report_stalled_input(&mut self, now: u64) {
+        let stalled = self.stdin.take_stalled(now);
+        if !stalled.is_empty() {
+            let seconds = self.plan.options.fence_warning.as_secs_f64();
+            let ranks: Vec<(u32, u32)> = stalled.into_iter().map(|rank| (rank, 1)).collect();
+            let host = if self.is_daemon() { format!(" on {}", self.host) } else { String::new() };
+            self.sinks.print(&format!(
+                "standard input waits for ranks that have not read for {seconds} s: {}{host}",
+                format_ranges(&ranks)
+            ));
+        }
     }
 
     /// Passes a signal on to the ranks of this machine.

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io;
 
 use hydrant_control::{DaemonEvent, stalled_line};
-use hydrant_core::trace::Closing;
+use hydrant_core::trace::{Closing, Stream};
 use hydrant_core::{ConnId, JobId, Rank};
 use hydrant_driver::{CloseReason, Event, LAST_READS, OVERRUN, is_out_of_files};
 use hydrant_reactor::Key;
@@ -115,6 +115,7 @@ impl Engine<'_, '_> {
                     job.run.add_leftovers(rank.0, &paths, |_| true);
                 }
             }
+            Event::Log { job, rank, stream, text } => self.log_for(job, rank, stream, &text),
         }
         Ok(())
     }
@@ -129,11 +130,20 @@ impl Engine<'_, '_> {
                     job.run.add_leftovers(rank.0, &paths, is_shared_memory);
                 }
             }
+            BoardEvent::Log { rank, stream, text } => self.log_for(job, rank, stream, &text),
             BoardEvent::StalledFence { arrived, size, missing } => {
                 self.stalled_fence(job, arrived, size, &missing)
             }
         }
         Ok(())
+    }
+
+    /// Prints text as output of a rank, with its label and to its file.
+    fn log_for(&mut self, job: JobId, Rank(rank): Rank, stream: Stream, text: &[u8]) {
+        let now = self.now();
+        let Some(job) = self.jobs.get(job) else { return };
+        let id = 2 * job.slot(rank) + u32::from(stream == Stream::Stderr);
+        self.streams.inject(id, now, text, &mut self.sinks);
     }
 
     /// Handles a client that has become a rank.

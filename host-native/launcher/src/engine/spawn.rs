@@ -56,7 +56,10 @@ impl Engine<'_, '_> {
         if reasons.is_empty() {
             match self.open_job(programs, checked, Some(spawn)) {
                 // Answered once all ranks have been started.
-                Ok(_) => return Ok(()),
+                Ok(id) => {
+                    self.jobs[id].spawner = self.jobs.get(job).map(|spawner| spawner.name.clone());
+                    return Ok(());
+                }
                 Err(error) if error.is_plugins() => return Err(error),
                 Err(error) => {
                     codes.fill(error.errno());

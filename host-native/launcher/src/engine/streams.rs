@@ -21,6 +21,10 @@ use super::token::Token;
 const LINE_MAX: usize = 64 * 1024;
 /// Time that an unfinished line waits for its end on a terminal, in milliseconds. A prompt has no end.
 const PROMPT_DELAY: u64 = 50;
+/// Most bytes that are copied in one turn of the event loop.
+const COPIES_MAX: usize = 1 << 20;
+/// Most bytes of one piece of a copy.
+const COPY_MAX: usize = 32 * 1024;
 
 /// All output streams. A process's standard output is number `2 * process`, its standard error the next.
 #[derive(Debug)]
@@ -34,10 +38,47 @@ pub(crate) struct Streams {
     prompts: Vec<u32>,
     /// Streams that are pseudo-terminals.
     terminals: Option<PseudoTerminals>,
+    /// Copy of the output for those who follow it, if there are any.
+    copies: Option<Copies>,
+}
+
+/// Copies of output that wait to be sent. They are taken after each turn of the event loop.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    pub(crate) pieces: Vec<Copy>,
+    /// Bytes of all pieces.
+    len: usize,
+    /// Bytes beyond [`COPIES_MAX`].
+    pub(crate) lost: u64,
+}
+
+/// Output of one rank.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    /// Ordinal of its job.
+    pub(crate) job: u32,
+    pub(crate) rank: u32,
+    pub(crate) stderr: bool,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Copies {
+    fn add(&mut self, (job, rank): (u32, u32), stderr: bool, bytes: &[u8]) {
+        for bytes in bytes.chunks(COPY_MAX) {
+            if self.len + bytes.len() > COPIES_MAX {
+                self.lost += bytes.len() as u64;
+                continue;
+            }
+            self.len += bytes.len();
+            self.pieces.push(Copy { job, rank, stderr, bytes: bytes.to_vec() });
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Stream {
+    /// Ordinal of its job, and its rank.
+    origin: (u32, u32),
     fd: Option<OwnedFd>,
     is_terminal: bool,
     /// Text before each line.
@@ -55,7 +96,7 @@ struct Stream {
 
 impl Streams {
     pub(crate) fn new(labels: Labels, terminals: Option<PseudoTerminals>) -> Streams {
-        Streams { all: Vec::new(), labels, raw: false, prompts: Vec::new(), terminals }
+        Streams { all: Vec::new(), labels, raw: false, prompts: Vec::new(), terminals, copies: None }
     }
 
     /// Creates streams whose lines are assembled on another node.
@@ -89,7 +130,7 @@ impl Streams {
             for (stderr, sink) in [(false, sinks.stdout()), (true, sinks.stderr())] {
                 let label = self.labels.text(job, rank, || host(rank), stderr);
                 let id = 2 * process as usize + usize::from(stderr);
-                self.all[id] = Stream { sink, label, ..Stream::default() };
+                self.all[id] = Stream { origin: (job, rank), sink, label, ..Stream::default() };
             }
         }
     }
@@ -131,6 +172,14 @@ impl Streams {
             false => self.take(id, now, bytes, sinks),
         }
         self.all[id as usize].sink
+    }
+
+    /// Adds text to a stream that the rank has not written itself. Drops it if the sink is full: the rank does not wait for
+    /// room.
+    pub(crate) fn inject(&mut self, id: u32, now: u64, text: &[u8], sinks: &mut Sinks) {
+        if !sinks.get(self.all[id as usize].sink).is_full() {
+            self.take(id, now, text, sinks);
+        }
     }
 
     /// The streams of these processes that go to a sink.
@@ -261,7 +310,15 @@ impl Streams {
         self.prompts = prompts;
     }
 
+    /// Returns the copies of output since the last call. From then on output is copied if `goes_on`.
+    pub(crate) fn take_copies(&mut self, goes_on: bool) -> Option<Copies> {
+        std::mem::replace(&mut self.copies, goes_on.then(Copies::default))
+    }
+
     fn take(&mut self, id: u32, now: u64, bytes: &[u8], sinks: &mut Sinks) {
+        if let Some(copies) = &mut self.copies {
+            copies.add(self.all[id as usize].origin, id % 2 == 1, bytes);
+        }
         // With one rank and no labels, lines need no assembly.
         let whole_lines = !self.raw && (self.labels.are_used() || self.all.len() > 2);
         let stream = &mut self.all[id as usize];

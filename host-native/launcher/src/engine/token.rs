@@ -10,6 +10,8 @@ pub(super) const LINKS: KeyRange = KeyRange(1);
 pub(super) const CONNS: KeyRange = KeyRange(2);
 /// Connections to the name service.
 pub(super) const NAME_CLIENT: KeyRange = KeyRange(3);
+/// Status socket and its clients.
+pub(super) const STATUS: KeyRange = KeyRange(4);
 
 /// Descriptor that a key identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +28,10 @@ pub(super) enum Token {
     Stream(u32),
     /// The sink of this number has room.
     Sink(u32),
-    /// The terminal has input.
-    Terminal,
-    /// Rank 0's standard input has room, or is closed.
-    Stdin,
+    /// The launcher's standard input has bytes.
+    Input,
+    /// The pipe to the reader of this number has room, or is closed.
+    Stdin(u32),
     /// The connections to a board.
     Board,
     /// A PMI connection.
@@ -38,6 +40,8 @@ pub(super) enum Token {
     Links(Key),
     /// A connection to the name service.
     NameClient(Key),
+    /// The status socket or one of its clients.
+    Status(Key),
 }
 
 impl From<Token> for Key {
@@ -48,11 +52,11 @@ impl From<Token> for Key {
             Token::Queries(job) => (2, job),
             Token::Stream(stream) => (3, stream),
             Token::Sink(sink) => (4, sink),
-            Token::Terminal => (5, 0),
-            Token::Stdin => (6, 0),
+            Token::Input => (5, 0),
+            Token::Stdin(reader) => (6, reader),
             Token::Board => (7, 0),
             Token::Pmix(job) => (8, job),
-            Token::Conn(key) | Token::Links(key) | Token::NameClient(key) => {
+            Token::Conn(key) | Token::Links(key) | Token::NameClient(key) | Token::Status(key) => {
                 return key;
             }
         };
@@ -69,6 +73,9 @@ impl Token {
         if NAME_CLIENT.contains(key) {
             return Some(Token::NameClient(key));
         }
+        if STATUS.contains(key) {
+            return Some(Token::Status(key));
+        }
         if CONNS.contains(key) {
             return Some(Token::Conn(key));
         }
@@ -79,8 +86,8 @@ impl Token {
             2 => Token::Queries(index),
             3 => Token::Stream(index),
             4 => Token::Sink(index),
-            5 => Token::Terminal,
-            6 => Token::Stdin,
+            5 => Token::Input,
+            6 => Token::Stdin(index),
             7 => Token::Board,
             8 => Token::Pmix(index),
             _ => return None,
@@ -101,16 +108,17 @@ mod tests {
             Token::Queries(4),
             Token::Stream(7),
             Token::Sink(1),
-            Token::Terminal,
-            Token::Stdin,
+            Token::Input,
+            Token::Stdin(6),
             Token::Board,
             Token::Conn(CONNS.key(0, u32::MAX)),
             Token::Links(LINKS.key(4, 9)),
             Token::NameClient(NAME_CLIENT.key(0, 2)),
+            Token::Status(STATUS.key(1, 3)),
         ] {
             assert_eq!(Token::of(token.into()), Some(token));
         }
         assert_eq!(Token::of(OWN.key(9, 0)), None);
-        assert_eq!(Token::of(KeyRange(4).key(0, 0)), None);
+        assert_eq!(Token::of(KeyRange(5).key(0, 0)), None);
     }
 }

@@ -7,13 +7,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hydrant_core::manage::{self, BoardReport, JobReport, OpenJob, Report, Request, VERSION, Welcome};
-use hydrant_core::trace::{Cause, Closing};
-use hydrant_core::{Input, JobId, Limits, Rank};
+use hydrant_core::trace::Closing;
+use hydrant_core::{Input, JobId, Limits};
 use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::error::{PATIENCE, RECORDING};
+use super::event::Event;
 use super::heartbeat::{Due, Heartbeat};
 use super::{BoardError, BoardRecording, Connection, ConnectionError, Secret};
 
@@ -64,61 +65,6 @@ struct Job {
 struct Asked {
     what: &'static str,
     since: Instant,
-}
-
-/// An event of the job that a board serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A client has become a rank.
-    Joined {
-        /// The rank.
-        rank: Rank,
-    },
-    /// The job has to be aborted.
-    AbortJob {
-        /// The reason.
-        cause: Cause,
-        /// Message of a rank that called abort. Otherwise empty.
-        message: String,
-    },
-    /// The process of a rank has to be killed, as the rank asked.
-    KillRank {
-        /// The rank.
-        rank: Rank,
-        /// Exit code that the rank asked for.
-        code: Option<i32>,
-        /// Message of the rank.
-        message: String,
-    },
-    /// A client has named files to remove when the rank's process has exited.
-    RemoveFiles {
-        /// The rank.
-        rank: Rank,
-        /// Absolute paths, separated by commas.
-        paths: Vec<u8>,
-    },
-    /// A fence waits longer than the warning time.
-    StalledFence {
-        /// Number of ranks that have arrived.
-        arrived: u32,
-        /// Number of ranks of the job.
-        size: u32,
-        /// Missing ranks, as `0-3,7`.
-        missing: String,
-    },
-}
-
-impl Event {
-    /// Returns the rank of the event, if it has one.
-    fn rank(&self) -> Option<Rank> {
-        match *self {
-            Event::Joined { rank } | Event::KillRank { rank, .. } | Event::RemoveFiles { rank, .. } => {
-                Some(rank)
-            }
-            Event::AbortJob { cause, .. } => Some(cause.rank()),
-            Event::StalledFence { .. } => None,
-        }
-    }
 }
 
 impl Board {
@@ -365,6 +311,9 @@ impl Board {
             }
             Report::RemoveFiles { rank, paths, .. } => {
                 self.events.push_back(Event::RemoveFiles { rank, paths: paths.to_owned() });
+            }
+            Report::Log { rank, stream, text, .. } => {
+                self.events.push_back(Event::Log { rank, stream, text: text.to_owned() });
             }
             Report::Late { arrived, size, missing, .. } => {
                 self.events.push_back(Event::StalledFence { arrived, size, missing: missing.to_owned() });

@@ -3,15 +3,17 @@
 mod client;
 mod connection;
 mod error;
+mod event;
 mod heartbeat;
 mod recording;
 mod secure;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Board, Event as BoardEvent};
+pub use client::Board;
 pub(crate) use connection::{Connection, ConnectionError};
 pub use error::BoardError;
+pub use event::Event as BoardEvent;
 pub use heartbeat::Silence;
 use recording::BoardRecording;
 pub use secure::Secret;

@@ -109,6 +109,7 @@ where
                 | Event::Upcall { .. }
                 | Event::StalledFence { .. }
                 | Event::RemoveFiles { .. }
+                | Event::Log { .. }
                 | Event::Peer { .. } => {}
             }
         }

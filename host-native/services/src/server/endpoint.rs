@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use hydrant_core::manage::{BoardReport, JobReport, RankReport};
-use hydrant_core::trace::{Cause, Closing, Exit};
+use hydrant_core::trace::{Cause, Closing, Exit, Stream};
 use hydrant_core::{Backend, ConnId, Fault, Input, JobId, Limit, Limits, Rank, Time};
 use hydrant_driver::{CloseReason, Driver, Event, LAST_READS, OVERRUN, TcpPort, is_out_of_files};
 use hydrant_reactor::{Key, Listener, Log, Poller, Reactor, signals};
@@ -38,6 +38,8 @@ pub(super) enum JobEvent {
     Closed { job: JobId, conn: ConnId, rank: Option<Rank>, why: Closing },
     /// A client has named files to remove when the rank's process has exited.
     RemoveFiles { job: JobId, rank: Rank, paths: Vec<u8> },
+    /// A PMIx client sent text to print as output of its rank.
+    Log { job: JobId, rank: Rank, stream: Stream, text: Vec<u8> },
     /// A client was refused because a limit is used up.
     Full { limit: Limit },
 }
@@ -348,6 +350,7 @@ impl<'s> Endpoint<'s> {
                 JobEvent::StalledFence { job, arrived, size, missing }
             }
             Event::RemoveFiles { job, rank, paths } => JobEvent::RemoveFiles { job, rank, paths },
+            Event::Log { job, rank, stream, text } => JobEvent::Log { job, rank, stream, text },
             // The limits leave no room for spawns, the server keeps names itself, and there are no other nodes.
             Event::Spawn { .. } | Event::Upcall { .. } | Event::Peer { .. } => return,
         };
@@ -387,7 +390,8 @@ impl JobEvent {
             | JobEvent::Kill { job, .. }
             | JobEvent::StalledFence { job, .. }
             | JobEvent::Closed { job, .. }
-            | JobEvent::RemoveFiles { job, .. } => *job == which,
+            | JobEvent::RemoveFiles { job, .. }
+            | JobEvent::Log { job, .. } => *job == which,
             JobEvent::Full { .. } => false,
         }
     }

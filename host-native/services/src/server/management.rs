@@ -294,6 +294,7 @@ impl Management<'_, '_> {
             }
             JobEvent::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
             JobEvent::RemoveFiles { job, rank, ref paths } => (job, Report::RemoveFiles { job, rank, paths }),
+            JobEvent::Log { job, rank, stream, ref text } => (job, Report::Log { job, rank, stream, text }),
         };
         if self.managed.options.verbose {
             self.log(&format!("job {job}: {}", describe(&report)));
@@ -418,6 +419,7 @@ fn describe(report: &Report<'_>) -> String {
         }
         Report::Closed { why, .. } => format!("closed a connection without a rank: {why}"),
         Report::RemoveFiles { rank, paths, .. } => format!("rank {rank} leaves {}", paths.escape_ascii()),
+        Report::Log { rank, text, .. } => format!("rank {rank} logs {}", text.escape_ascii()),
         other => format!("{other:?}"),
     }
 }

@@ -233,6 +233,12 @@ impl<'o, 's> PmiServer<'o, 's> {
             }
             // The processes are others', and so are their files.
             JobEvent::Left { .. } | JobEvent::RemoveFiles { .. } => {}
+            JobEvent::Log { rank, text, .. } => {
+                let text = String::from_utf8_lossy(&text);
+                for line in text.lines() {
+                    self.endpoint.log(&format!("rank {rank}: {line}"));
+                }
+            }
             JobEvent::Abort { cause, message, .. } => self.job.end(cause, message),
             JobEvent::Kill { rank, code, message, .. } => self.job.abort_alone(rank, code, message),
             JobEvent::StalledFence { arrived, size, missing, .. } => {

@@ -162,7 +162,7 @@ fn invalid_files_are_refused() {
     );
     let made = Made { version: "(i32.const 7)".to_owned(), ..Made::default() };
     let error = made.server().unwrap_err();
-    assert!(error.to_string().contains("ABI version 7, this host needs 2"), "{error}");
+    assert!(error.to_string().contains("ABI version 7, this host needs 3"), "{error}");
     let missing = PathBuf::from("/nowhere/hostile.wasm");
     assert_kind!(Sandbox::load(&missing, &Settings::default()).unwrap_err(), PluginErrorKind::Read(_));
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use super::*;
+use crate::protocol::StdinTarget;
 
 #[test]
 fn nothing_is_sent_before_all_daemons_have_joined() {
@@ -95,4 +96,22 @@ fn input_goes_to_the_node_of_rank_0() {
     run.take_sent();
     run.event(Event::StdinRead(b"late".to_vec()));
     assert_eq!(run.take_sent(), []);
+}
+
+#[test]
+fn input_for_all_ranks_has_the_pace_of_the_slowest_node() {
+    let mut first = first_job(2, 2);
+    first.setup.stdin = StdinTarget::All;
+    let mut run = Run::new(config(3), first);
+    run.event(Event::AllJoined);
+    run.take_sent();
+    run.event(Event::StdinRead(b"abcd".to_vec()));
+    assert_eq!(run.take_sent(), [to_all(Order::Stdin(b"abcd".to_vec()))]);
+    run.report(1, Report::StdinConsumed(4));
+    run.report(2, Report::StdinConsumed(1));
+    run.report(2, Report::StdinClosed);
+    run.report(1, Report::StdinClosed);
+    let allowed = [None, Some(1), Some(3)].map(Action::AllowStdin);
+    assert_eq!(run.others, [&allowed[..], &[Action::CloseStdin]].concat());
+    run.rejects(3, &Report::StdinConsumed(1));
 }

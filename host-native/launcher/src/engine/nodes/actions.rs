@@ -96,6 +96,7 @@ impl Engine<'_, '_> {
                 let closed = self.stdin.close(&self.poller);
                 closed.map_err(RunError::system("cannot let go of standard input"))?;
             }
+            Action::RankStates { node, query, body } => self.rank_states_arrived(node, query, &body),
             Action::Print(lines) => self.sinks.print(&lines),
             Action::Finish { flush } => {
                 if let Some(head) = self.head_mut() {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use hydrant_control::protocol::{JobRecord, Setup};
+use hydrant_control::protocol::{JobRecord, Report, Setup};
 use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 use hydrant_core::{Fault, Input, JobId, Limits, Rank, Time};
 use hydrant_overlay::{Channel, Event, Overlay};
@@ -87,7 +87,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         needs_ready: setup.needs_ready(),
         verbose: setup.verbose,
     };
-    let outlets = Outlets::of_daemon(&reactor.poller, setup.pseudo_terminals)?;
+    let outlets = Outlets::of_daemon(&setup);
     let plan = Plan { programs: Vec::new(), options: options_of(setup), notes: Vec::new() };
     let mut engine = Engine::new(&plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
@@ -236,12 +236,16 @@ impl Engine<'_, '_> {
             DaemonAction::SpawnComplete { upcall, started, full, codes } => {
                 self.tell_core(Input::SpawnComplete { spawn: upcall, started, full, codes: &codes })?;
             }
-            DaemonAction::FeedStdin(bytes) => self.stdin.feed(&bytes, &self.poller),
+            DaemonAction::FeedStdin(bytes) => self.stdin.feed(&bytes, self.now(), &self.poller),
             DaemonAction::CloseOutput { job, streams } => {
                 let Some(first) = self.jobs.get(job).map(|job| job.slots().start) else { return Ok(()) };
                 for (rank, stderr) in streams {
                     self.streams.cut(2 * (first + rank.0) + u32::from(stderr), &mut self.sinks);
                 }
+            }
+            DaemonAction::QueryRanks { query, job, first, count } => {
+                let body = self.encode_rank_states(job, first, count);
+                self.send_report(&Report::RankStates { query, body });
             }
             DaemonAction::Print(line) => self.sinks.print(&line),
             DaemonAction::EndNode => self.end_node(),

@@ -100,6 +100,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         finish: None,
     };
     engine.nodes = Some(Nodes::new(links?, Role::Head(Box::new(head))));
+    engine.open_status(deployment.bootstrap.name());
     engine.run()
 }
 

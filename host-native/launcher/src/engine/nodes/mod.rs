@@ -130,6 +130,18 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
+    /// Returns the state machine of the head, if this is one.
+    pub(super) fn control_of_head(&self) -> Option<&hydrant_control::Head> {
+        self.head().map(|head| &head.control)
+    }
+
+    /// Sends an encoded order of the head's.
+    pub(super) fn send_order(&mut self, now: u64, to: Destination, order: &[u8]) {
+        if let Some(nodes) = &mut self.nodes {
+            nodes.send(now, to, Channel::Control, order);
+        }
+    }
+
     fn head_mut(&mut self) -> Option<&mut Head> {
         match &mut self.nodes {
             Some(Nodes { role: Role::Head(head), .. }) => Some(head),

@@ -1,0 +1,345 @@
+//! Status socket of a run: answers about jobs and ranks, signals, and copies of output.
+//!
+//! On several nodes the head knows host, process and exit of each rank. It asks the daemons what ranks do, and answers without the
+//! nodes that are late.
+
+use hydrant_control::Job;
+use hydrant_control::protocol::{Order, decode, encode};
+use hydrant_core::peer::message::GroupKind;
+use hydrant_core::server::Wait as CoreWait;
+use hydrant_core::{Exit, JobId, Rank};
+use hydrant_overlay::Destination;
+use hydrant_reactor::Key;
+use hydrant_status::record::{self, PROGRAMS_MAX, RANKS_MAX, State, TEXT_MAX, Text, Wait};
+use hydrant_status::{ClientId, Reply, Request, StatusServer};
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::{Engine, server::PmiServer, token};
+
+/// Milliseconds until a query is answered without the nodes that are late.
+const QUERY_TIMEOUT: u64 = 2000;
+/// Signals that a run acts on as a whole.
+const SIGNALS: [Signal; 9] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::TERM,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::TSTP,
+    Signal::CONT,
+    Signal::KILL,
+];
+
+/// State of one rank, between a daemon and the head: the rank, its state, what it waits for.
+type RankState = (u32, State, Option<Wait>);
+
+/// Status socket and the queries under way.
+pub(super) struct Status {
+    server: StatusServer,
+    /// How processes are started on other hosts.
+    bootstrap: &'static str,
+    queries: Vec<Query>,
+    /// Number of the latest query.
+    latest: u64,
+}
+
+/// Ranks of which some nodes are asked.
+struct Query {
+    number: u64,
+    client: ClientId,
+    deadline: u64,
+    /// Nodes that have not answered.
+    nodes: Vec<u32>,
+    /// Node of each rank, and what is known about it.
+    ranks: Vec<(u32, record::Rank)>,
+}
+
+impl Status {
+    /// Time of the next deadline in milliseconds.
+    pub(super) fn poll_at(&self) -> Option<u64> {
+        self.queries.iter().map(|query| query.deadline).chain(self.server.poll_at()).min()
+    }
+}
+
+impl Engine<'_, '_> {
+    /// Opens the status socket. A run without one goes on.
+    pub(super) fn open_status(&mut self, bootstrap: &'static str) {
+        match StatusServer::open(token::STATUS, &self.poller) {
+            Ok(server) => {
+                self.status_socket = Some(Status { server, bootstrap, queries: Vec::new(), latest: 0 });
+            }
+            Err(error) if self.plan.options.verbose => self.sinks.print(&error.to_string()),
+            Err(_) => {}
+        }
+    }
+
+    /// Handles the status socket or one of its clients.
+    pub(super) fn status_ready(&mut self, key: Key) {
+        let now = self.now();
+        let Some(status) = &mut self.status_socket else { return };
+        let Some((client, request)) = status.server.ready(key, &self.poller, now) else { return };
+        let reply = match request {
+            Request::Run => Reply::Run(self.describe_run()),
+            Request::Job(from) => Reply::Job(self.describe_job_from(from)),
+            Request::Ranks { job, first } => return self.answer_ranks(client, JobId(job), first),
+            Request::Signal(number) => return self.take_signal(client, number),
+            Request::Attach => {
+                if let Some(status) = &mut self.status_socket {
+                    status.server.attach(client, &self.poller);
+                }
+                return self.copy_output();
+            }
+        };
+        self.reply(client, &reply);
+    }
+
+    /// Handles deadlines of clients and queries.
+    pub(super) fn keep_status_time(&mut self, now: u64) {
+        let Some(status) = &mut self.status_socket else { return };
+        if status.poll_at().is_none_or(|at| at > now) {
+            return;
+        }
+        status.server.handle_timeout(&self.poller, now);
+        let late: Vec<Query> = status.queries.extract_if(.., |query| query.deadline <= now).collect();
+        late.into_iter().for_each(|query| self.finish_query(query));
+    }
+
+    /// Sends the output since the last call to those who follow it.
+    pub(super) fn copy_output(&mut self) {
+        let Some(status) = &mut self.status_socket else { return };
+        let Some(copies) = self.streams.take_copies(status.server.is_attached()) else { return };
+        for copy in copies.pieces {
+            let (job, rank, stderr, bytes) = (copy.job, copy.rank, copy.stderr, copy.bytes);
+            status.server.send(&Reply::Output { job, rank, stderr, bytes }, &self.poller);
+        }
+        if copies.lost > 0 {
+            status.server.send(&Reply::Lost(copies.lost), &self.poller);
+        }
+    }
+
+    /// Reports the end of the run to those who follow its output.
+    pub(super) fn end_status(&mut self, code: u8) {
+        self.copy_output();
+        if let Some(status) = &mut self.status_socket {
+            status.server.send(&Reply::Ended(code), &self.poller);
+        }
+    }
+
+    fn reply(&mut self, client: ClientId, reply: &Reply) {
+        if let Some(status) = &mut self.status_socket {
+            status.server.reply(client, reply, &self.poller);
+        }
+    }
+
+    /// Treats a signal as if it had been sent to this process.
+    fn take_signal(&mut self, client: ClientId, number: i32) {
+        let Some(signal) = SIGNALS.into_iter().find(|signal| signal.as_raw() == number) else {
+            let names = "HUP, INT, QUIT, TERM, USR1, USR2, TSTP, CONT and KILL";
+            return self.reply(client, &Reply::Refused(format!("a job takes {names} only")));
+        };
+        // The reply is written before the signal can end this process.
+        self.reply(client, &Reply::Done);
+        let sent = kill_process(getpid(), signal);
+        debug_assert!(sent.is_ok(), "a process may signal itself: {sent:?}");
+    }
+
+    fn describe_run(&self) -> record::Run {
+        let (ranks, running, jobs) = match self.control_of_head() {
+            Some(head) => totals(head.jobs().iter()),
+            None => totals(self.jobs.iter()),
+        };
+        let hosts = self.control_of_head().map_or(1, |head| head.hosts().len() as u32);
+        let program = self.plan.programs.first().map(|program| program.command.as_os_str().into());
+        record::Run {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: self.host.clone(),
+            elapsed_ms: self.now(),
+            hosts,
+            jobs,
+            ranks,
+            running,
+            program: program.unwrap_or_default(),
+            bootstrap: self.status_socket.as_ref().map_or("", |status| status.bootstrap).to_owned(),
+        }
+    }
+
+    /// The running job with the lowest number from `from` on.
+    fn describe_job_from(&self, from: u32) -> Option<record::Job> {
+        let from = JobId(from);
+        match self.control_of_head() {
+            Some(head) => head.jobs().iter().find(|job| job.id >= from).map(describe_job),
+            None => self.jobs.iter().find(|job| job.id >= from).map(describe_job),
+        }
+    }
+
+    /// Answers with ranks of a job, at once or when their nodes have answered.
+    fn answer_ranks(&mut self, client: ClientId, id: JobId, first: u32) {
+        let now = self.now();
+        let Some(control) = self.control_of_head() else {
+            let ranks = self.local_ranks(id, first);
+            return self.reply(client, &Reply::Ranks(ranks));
+        };
+        let Some(job) = control.jobs().get(id) else { return self.reply(client, &Reply::Ranks(Vec::new())) };
+        let ranks: Vec<(u32, record::Rank)> = range(job.size(), first)
+            .map(|rank| (job.run.node(rank), describe_rank(job, rank, control.host_of_rank(job, rank))))
+            .collect();
+        let running = ranks.iter().filter(|(_, rank)| rank.state.is_running());
+        let mut nodes: Vec<u32> = running.map(|&(node, _)| node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let Some(status) = &mut self.status_socket else { return };
+        status.latest += 1;
+        let (number, deadline) = (status.latest, now + QUERY_TIMEOUT);
+        let query = Query { number, client, deadline, nodes: nodes.clone(), ranks };
+        if nodes.is_empty() {
+            return self.finish_query(query);
+        }
+        // A client has one request under way, so there are as few queries as clients.
+        status.queries.push(query);
+        let order = encode(&Order::QueryRanks { query: number, job: id, first, count: RANKS_MAX });
+        for node in nodes {
+            self.send_order(now, Destination::Node(node), &order);
+        }
+    }
+
+    /// Applies what a node has sent about its ranks. Answers that are late, or to no query, are dropped.
+    pub(super) fn rank_states_arrived(&mut self, node: u32, number: u64, body: &[u8]) {
+        let Some(status) = &mut self.status_socket else { return };
+        let Some(at) = status.queries.iter().position(|query| query.number == number) else { return };
+        let query = &mut status.queries[at];
+        for (rank, state, wait) in decode::<Vec<RankState>>(body).unwrap_or_default() {
+            let mut ranks = query.ranks.iter_mut().filter(|(of, known)| *of == node && known.rank == rank);
+            if let Some((_, known)) = ranks.next().filter(|(_, known)| known.state.is_running())
+                && state.is_running()
+            {
+                (known.state, known.waits_for) = (state, wait);
+            }
+        }
+        query.nodes.retain(|&of| of != node);
+        if query.nodes.is_empty() {
+            let query = status.queries.swap_remove(at);
+            self.finish_query(query);
+        }
+    }
+
+    fn finish_query(&mut self, query: Query) {
+        let ranks = query.ranks.into_iter().map(|(_, rank)| rank).collect();
+        self.reply(query.client, &Reply::Ranks(ranks));
+    }
+
+    /// Encodes the states of this node's ranks, for the head.
+    pub(super) fn encode_rank_states(&self, id: JobId, first: u32, count: u32) -> Vec<u8> {
+        let Some(job) = self.jobs.get(id) else { return Vec::new() };
+        let ranks = range(job.size(), first).take(count as usize).filter(|&rank| job.is_running(rank));
+        let states: Vec<RankState> = ranks
+            .map(|rank| {
+                let (state, wait) = self.activity(id, rank);
+                (rank, state, wait)
+            })
+            .collect();
+        encode(&states)
+    }
+
+    /// Ranks of a job on this machine.
+    fn local_ranks(&self, id: JobId, first: u32) -> Vec<record::Rank> {
+        let Some(job) = self.jobs.get(id) else { return Vec::new() };
+        let describe = |rank| {
+            let mut known = describe_rank(job, rank, &self.host);
+            if known.state.is_running() {
+                (known.state, known.waits_for) = self.activity(id, rank);
+            }
+            known
+        };
+        range(job.size(), first).map(describe).collect()
+    }
+
+    /// What a running rank of this machine does.
+    fn activity(&self, id: JobId, rank: u32) -> (State, Option<Wait>) {
+        let PmiServer::Local(driver) = &self.core else { return (State::Running, None) };
+        let Some(status) = driver.backend().rank_status(id, Rank(rank)) else {
+            return (State::Running, None);
+        };
+        let state = match (status.report.finalized, status.report.initialized) {
+            (true, _) => State::Finalized,
+            (false, true) => State::Initialized,
+            (false, false) => State::Started,
+        };
+        (state, status.wait.map(|wait| describe_wait(&wait, self.now())))
+    }
+}
+
+/// Numbers of ranks in one reply.
+fn range(size: u32, first: u32) -> std::ops::Range<u32> {
+    first.min(size)..first.saturating_add(RANKS_MAX).min(size)
+}
+
+/// Ranks, running ranks, and jobs.
+fn totals<'j, R: 'j>(jobs: impl Iterator<Item = &'j Job<R>>) -> (u32, u32, u32) {
+    jobs.fold((0, 0, 0), |(ranks, running, jobs), job| {
+        (ranks + job.size(), running + job.running(), jobs + 1)
+    })
+}
+
+fn describe_job<R>(job: &Job<R>) -> record::Job {
+    let programs = job.programs.iter().take(PROGRAMS_MAX).map(|program| record::Program {
+        command: Text::cut(program.command.as_encoded_bytes(), TEXT_MAX),
+        ranks: program.ranks,
+    });
+    record::Job {
+        number: job.id.0,
+        ordinal: job.ordinal,
+        name: job.name.clone(),
+        spawned_by: job.spawner.clone(),
+        ending: job.is_aborted() || job.is_canceled(),
+        ranks: job.size(),
+        programs: programs.collect(),
+    }
+}
+
+/// What the tables of jobs know about a rank.
+fn describe_rank<R>(job: &Job<R>, rank: u32, host: &str) -> record::Rank {
+    let exit = job.exit(rank);
+    let state = match exit {
+        Some(Exit::Code(_)) => State::Exited,
+        Some(Exit::Signal(_)) => State::Killed,
+        Some(Exit::Lost) => State::Lost,
+        None if job.pid(rank).is_some() => State::Running,
+        None => State::NotStarted,
+    };
+    let (exit_code, signal) = match exit {
+        Some(Exit::Code(code)) => (Some(code), None),
+        Some(Exit::Signal(signal)) => (None, Some(signal)),
+        Some(Exit::Lost) | None => (None, None),
+    };
+    let (pid, program) = (job.pid(rank), job.program(rank).0);
+    record::Rank { rank, host: host.to_owned(), pid, program, state, exit_code, signal, waits_for: None }
+}
+
+fn describe_wait(wait: &CoreWait<'_>, now: u64) -> Wait {
+    let text = |bytes: &[u8]| Text::cut(bytes, TEXT_MAX);
+    match *wait {
+        CoreWait::Fence { number, since } => Wait::Fence { number, since_ms: now.saturating_sub(since.0) },
+        CoreWait::Group { kind, since } => {
+            Wait::Group { kind: group_kind(kind).to_owned(), since_ms: now.saturating_sub(since.0) }
+        }
+        CoreWait::Ring => Wait::Ring,
+        CoreWait::Data { job, rank } => Wait::Data { job: job.to_owned(), rank: rank.0 },
+        CoreWait::NodeAttr(key) => Wait::NodeAttribute(text(key)),
+        CoreWait::Name(name) => Wait::Name(text(name)),
+        CoreWait::Spawn => Wait::Spawn,
+        _ => Wait::Request,
+    }
+}
+
+fn group_kind(kind: GroupKind) -> &'static str {
+    match kind {
+        GroupKind::Barrier => "group barrier",
+        GroupKind::Fence => "group fence",
+        GroupKind::Connect => "connect",
+        GroupKind::Disconnect => "disconnect",
+        GroupKind::Construct => "group construction",
+        GroupKind::Destruct => "group destruction",
+    }
+}

@@ -1,0 +1,65 @@
+//! `hydrant debug`: a command with the process id of a rank.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use hydrant_placement::{Bootstrap, shell_quote};
+use hydrant_status::client::{self, Connection};
+use hydrant_status::record::Rank;
+
+use super::{DebugOptions, ObserveError};
+
+/// Replaces this process by the command. Returns only if that fails, or if the rank runs on another host.
+pub(super) fn debug(options: &DebugOptions) -> Result<u8, ObserveError> {
+    let mut connection = Connection::open(&client::find(&options.job)?)?;
+    let pid = connection.pid();
+    let run = connection.run()?;
+    let jobs = connection.jobs()?;
+    let no_rank = || ObserveError::NoRank { pid, rank: options.rank };
+    let job = jobs.iter().find(|job| job.ordinal == options.spawned).ok_or_else(no_rank)?;
+    let ranks = connection.ranks(job)?;
+    let rank = ranks.get(options.rank as usize).ok_or_else(no_rank)?;
+    let process = running(rank).ok_or(ObserveError::NotRunning { pid, rank: options.rank })?;
+    let words = fill(&options.command, process);
+    if run.bootstrap != Bootstrap::Local.name() && rank.host != run.host {
+        let (rank, host) = (rank.rank, rank.host.clone());
+        let command = shell_quote(&words).to_string_lossy().into_owned();
+        return Err(ObserveError::Elsewhere { rank, process, host, command });
+    }
+    let (program, arguments) = words.split_first().expect("the command has a default");
+    let why = Command::new(program).args(arguments).exec();
+    Err(ObserveError::Exec { program: program.to_string_lossy().into_owned(), why })
+}
+
+fn running(rank: &Rank) -> Option<u32> {
+    rank.pid.filter(|_| rank.state.is_running())
+}
+
+/// Replaces each `{}` by the process id.
+fn fill(words: &[OsString], process: u32) -> Vec<OsString> {
+    words.iter().map(|word| replace(word, b"{}", process.to_string().as_bytes())).collect()
+}
+
+fn replace(word: &OsStr, mark: &[u8], by: &[u8]) -> OsString {
+    let (mut rest, mut out) = (word.as_bytes(), Vec::new());
+    while let Some(at) = rest.windows(mark.len()).position(|window| window == mark) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(by);
+        rest = &rest[at + mark.len()..];
+    }
+    out.extend_from_slice(rest);
+    OsString::from_vec(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_id_stands_for_braces() {
+        let words = ["gdb", "-p", "{}", "--eval={},{}", "{"].map(OsString::from);
+        assert_eq!(fill(&words, 7), ["gdb", "-p", "7", "--eval=7,7", "{"]);
+    }
+}

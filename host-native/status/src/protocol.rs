@@ -1,0 +1,104 @@
+//! Messages of the status socket: a length of four bytes (little-endian), and a postcard record.
+//!
+//! Clients of another version do not find the socket, whose name has [the version](crate::address::VERSION). A client sends one
+//! request and waits for its reply.
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Job, Rank, Run};
+
+/// Longest request in bytes, without its length.
+pub(crate) const REQUEST_MAX: usize = 64;
+/// Longest reply in bytes, without its length.
+pub(crate) const REPLY_MAX: usize = 256 * 1024;
+
+/// Request of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// The run. The reply is [`Reply::Run`].
+    Run,
+    /// The first running job whose number is at least this. The reply is [`Reply::Job`].
+    Job(u32),
+    /// The ranks of a job from `first` on, at most [`RANKS_MAX`](crate::record::RANKS_MAX). The reply is [`Reply::Ranks`].
+    Ranks {
+        /// Number of the job.
+        job: u32,
+        /// First rank.
+        first: u32,
+    },
+    /// Treat this signal as if it had been sent to the run. The reply is [`Reply::Done`].
+    Signal(i32),
+    /// Copy the output of all ranks from now on. Replies are [`Reply::Done`], and [`Reply::Output`] and [`Reply::Lost`] until the
+    /// connection closes.
+    Attach,
+}
+
+/// Reply to a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// The run.
+    Run(Run),
+    /// A job. None behind the last one.
+    Job(Option<Job>),
+    /// Ranks in ascending order. Empty behind the last one, or if the job has ended.
+    Ranks(Vec<Rank>),
+    /// The request was carried out.
+    Done,
+    /// The request was refused, for this reason.
+    Refused(String),
+    /// Output of a rank.
+    Output {
+        /// Ordinal of its job.
+        job: u32,
+        /// The rank.
+        rank: u32,
+        /// Standard error instead of standard output.
+        stderr: bool,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// So many bytes of output are missing here, because the client did not read.
+    Lost(u64),
+    /// The run ends with this exit code.
+    Ended(u8),
+}
+
+/// Returns the message of a record.
+pub(crate) fn encode(record: &impl Serialize) -> Vec<u8> {
+    let body = postcard::to_stdvec(record).expect("records of this crate have known lengths");
+    let mut message = (body.len() as u32).to_le_bytes().to_vec();
+    message.extend(body);
+    message
+}
+
+/// Returns the length of the message that begins with `bytes`. None if its beginning is missing.
+pub(crate) fn message_len(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.first_chunk()?;
+    Some(4 + u32::from_le_bytes(*head) as usize)
+}
+
+/// Decodes a message that fills `bytes`.
+pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    match postcard::take_from_bytes(bytes.get(4..)?) {
+        Ok((record, [])) => Some(record),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_decode_as_encoded() {
+        let request = Request::Ranks { job: u32::MAX, first: u32::MAX };
+        let message = encode(&request);
+        assert!(message.len() <= REQUEST_MAX);
+        assert_eq!(message_len(&message), Some(message.len()));
+        assert_eq!(message_len(&message[..3]), None);
+        assert_eq!(decode(&message), Some(request));
+        assert_eq!(decode::<Request>(&[&message[..], b"x"].concat()), None);
+        assert_eq!(decode::<Request>(b"\x01\0\0\0\xff"), None);
+        assert_eq!(decode::<Request>(b"\x01"), None);
+    }
+}
