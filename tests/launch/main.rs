@@ -34,6 +34,8 @@ mod signals;
 mod soak;
 /// Spawned jobs.
 mod spawn;
+/// `hydrant replay --summary`, `--trace` and `--html`.
+mod timeline;
 
 use hydrant_tests::Job;
 

@@ -1,9 +1,12 @@
 //! Commands that look at running jobs: `ps`, `status`, `kill`, `attach`, `debug`.
 
 use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 use hydrant_tests::terminal::Terminal;
 use hydrant_tests::{Folder, Job, Running, hydrant_path};
@@ -134,6 +137,75 @@ fn names_that_are_not_utf_8_are_bytes_in_json() {
     let json = ask("status --json", &job).run().code(0).stdout.split_whitespace().collect::<String>();
     let bytes = format!("{{\"bytes\":[{}]}}", numbers(program.as_os_str().as_bytes()));
     assert_eq!(json.matches(&bytes).count(), 2, "{json}");
+    ask("kill", &job).run().code(0);
+    job.wait().code(143);
+}
+
+/// Memory of a running `hydrant`, by the names of its symbols, as a debugger reads it.
+struct Memory {
+    file: File,
+    /// Address at which the program is loaded.
+    base: u64,
+    symbols: String,
+}
+
+impl Memory {
+    fn of(job: &Running) -> Memory {
+        let nm = Command::new("nm").arg(hydrant_path()).output().expect("binutils have nm");
+        let symbols = String::from_utf8(nm.stdout).expect("symbols are ASCII");
+        let maps = fs::read_to_string(format!("/proc/{}/maps", pid(job))).expect("the job runs");
+        let name = fs::canonicalize(hydrant_path()).expect("the program is there");
+        let mut lines =
+            maps.lines().filter(|line| line.ends_with(name.to_str().expect("a path of the build")));
+        let first = lines.next().expect("the program is mapped");
+        let base = u64::from_str_radix(first.split('-').next().unwrap_or_default(), 16).expect("an address");
+        let file = File::open(format!("/proc/{}/mem", pid(job))).expect("the job is this test's child");
+        Memory { file, base, symbols }
+    }
+
+    fn symbol(&self, name: &str) -> u64 {
+        let named = |line: &&str| line.rsplit(' ').next() == Some(name);
+        let line = self.symbols.lines().find(named).unwrap_or_else(|| panic!("no symbol {name}"));
+        let address = line.split(' ').next().unwrap_or_default();
+        self.base + u64::from_str_radix(address, 16).expect("an address")
+    }
+
+    fn bytes<const LEN: usize>(&self, at: u64) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        self.file.read_exact_at(&mut bytes, at).expect("mapped memory");
+        bytes
+    }
+
+    fn int(&self, at: u64) -> i32 {
+        i32::from_ne_bytes(self.bytes(at))
+    }
+
+    fn text(&self, at: u64) -> String {
+        let at = u64::from_ne_bytes(self.bytes(at));
+        (at..).map(|at| self.bytes::<1>(at)[0]).take_while(|&byte| byte != 0).map(char::from).collect()
+    }
+}
+
+#[test]
+fn debuggers_find_the_processes_of_the_ranks() {
+    let job = Job::command("run -n 2 /bin/sh -c").arg("echo $PMI_RANK=$$; exec sleep 600").start();
+    job.await_stdout("=", 2);
+    let memory = Memory::of(&job);
+    for name in ["MPIR_i_am_starter", "MPIR_partial_attach_ok", "MPIR_Breakpoint", "MPIR_debug_abort_string"]
+    {
+        memory.symbol(name);
+    }
+    assert_eq!(memory.int(memory.symbol("MPIR_being_debugged")), 0);
+    assert_eq!(memory.int(memory.symbol("MPIR_debug_state")), 1);
+    assert_eq!(memory.int(memory.symbol("MPIR_proctable_size")), 2);
+    let table = u64::from_ne_bytes(memory.bytes(memory.symbol("MPIR_proctable")));
+    for rank in 0..2 {
+        let entry = table + 24 * rank;
+        assert_eq!(memory.text(entry + 8), "/bin/sh");
+        assert!(!memory.text(entry).is_empty(), "a host");
+        let line = format!("{rank}={}\n", memory.int(entry + 16));
+        assert!(job.stdout().contains(&line), "{line} in {}", job.stdout());
+    }
     ask("kill", &job).run().code(0);
     job.wait().code(143);
 }

@@ -6,5 +6,7 @@ mod interop;
 mod mpi;
 /// MPI libraries in jobs over several daemons on this machine.
 mod nodes;
+/// Pages of `hydrant replay --html` in a browser.
+mod pages;
 /// `libpmi2.so.0` beside Slurm's library of that name.
 mod pmi2;

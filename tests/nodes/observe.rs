@@ -1,6 +1,10 @@
-//! `hydrant status`, `kill` and `attach` for jobs over several daemons.
+//! `hydrant status`, `kill` and `attach` for jobs over several daemons, and the progress of their start.
 
-use hydrant_tests::{Job, nodes};
+use std::fs::OpenOptions;
+use std::io::Write;
+
+use hydrant_tests::terminal::Terminal;
+use hydrant_tests::{Folder, Job, hydrant_path, nodes};
 
 use crate::RAW;
 
@@ -35,4 +39,31 @@ fn output_of_all_hosts_is_followed() {
     Job::command("kill -s USR1").arg(&pid).run().code(0).quiet();
     attached.wait().code(3).says("[0] got 0\n", 1).says("[1] got 1\n", 1).says("up", 0);
     job.wait().code(3);
+}
+
+#[test]
+fn a_long_start_shows_its_progress_on_a_terminal() {
+    let folder = Folder::new("progress");
+    // A gate for each host, in the place of ssh: its arguments are five options, the host and the command.
+    let gates = ["n1", "n2"].map(|host| {
+        let gate = folder.fifo(host);
+        // Opened for both directions, which waits for no reader.
+        OpenOptions::new().read(true).write(true).open(gate).expect("the gate is there")
+    });
+    let ssh = folder.executable(
+        "ssh",
+        &format!("#!/bin/sh\nshift 5\nread line < {}/$1\nexec sh -c \"$2\"\n", folder.path("")),
+    );
+    let mut terminal = Terminal::open();
+    let options = format!("-hosts n1,n2 --bootstrap ssh --bootstrap-exec {ssh} --iface lo");
+    terminal.type_in(&format!("{} run {options} -n 2 echo up\n", hydrant_path()));
+    terminal.expect("hydrant: 0 of 2 hosts have joined");
+    let [mut first, mut second] = gates;
+    first.write_all(b"go\n").expect("a gate is a pipe");
+    terminal.expect("\r\x1b[Khydrant: 1 of 2 hosts have joined");
+    second.write_all(b"go\n").expect("a gate is a pipe");
+    let before = terminal.expect("up\r\n");
+    assert!(before.ends_with("\r\x1b[K"), "{before:?}");
+    terminal.expect("up\r\n");
+    assert_eq!(terminal.expect("ready> "), "");
 }

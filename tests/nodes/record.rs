@@ -58,6 +58,16 @@ fn every_node_has_a_recording_that_shows_what_the_others_told_it() {
     told.says("+ from node 2: subtree has arrived at the fence of job 0", 1);
     told.says("! to node 2: all ranks have arrived at the fence of job 0", 1);
     told.says("    0     1 + from node 2: exited with code 0", 1);
+    // On one clock: each daemon has sent and received messages.
+    let all =
+        Job::new(hydrant_bin()).words("replay --summary").args(files.iter().map(|file| folder.0.join(file)));
+    let summary = all.run();
+    summary
+        .code(0)
+        .quiet()
+        .says(": 3 ranks on 3 hosts, PMI-1\n", 1)
+        .says("times are on the clock of job.rec\n", 1);
+    summary.says("error at most", 3).says("fence 1              3 ", 1);
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub enum Peer {
     Wasmtime,
     /// Node.js, whose WebAssembly is built in.
     Node,
+    /// Chromium's headless shell from Debian, which draws pages.
+    Chromium,
 }
 
 impl Peer {
@@ -57,6 +59,7 @@ impl Peer {
             Peer::Qemu => "qemu",
             Peer::Wasmtime => "wasmtime",
             Peer::Node => "node",
+            Peer::Chromium => "chromium",
         }
     }
 
@@ -76,6 +79,7 @@ impl Peer {
             Peer::Qemu => "/usr/bin/qemu-system-arm".into(),
             Peer::Wasmtime => peers_dir().join("wasmtime/installed"),
             Peer::Node => node(),
+            Peer::Chromium => CHROMIUM.into(),
         }
     }
 
@@ -129,7 +133,7 @@ impl Peer {
             Peer::SlurmPmi2 => ("cc".into(), vec!["-lpmi2".into()]),
             Peer::Slurm | Peer::Ssh | Peer::Sge => panic!("no library to build programs against"),
             Peer::Qemu => panic!("firmware is built by firmware-example/build"),
-            Peer::Wasmtime | Peer::Node => panic!("C programs are not built against it"),
+            Peer::Wasmtime | Peer::Node | Peer::Chromium => panic!("C programs are not built against it"),
         }
     }
 
@@ -198,6 +202,9 @@ pub fn openmpi4_variables() -> Vec<(&'static str, OsString)> {
 pub fn clients_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
+
+/// The browser without a screen.
+pub const CHROMIUM: &str = "/usr/bin/chromium-headless-shell";
 
 /// The launcher of MPICH 4.0.2 (hydra).
 pub const MPIEXEC_4: &str = "/usr/bin/mpiexec.hydra";

@@ -44,6 +44,7 @@ pub struct Job<R> {
     /// Number of rank 0 among the ranks of all jobs.
     first: u32,
     ranks: Vec<RankState>,
+    started: u32,
     running: u32,
     result: JobResult,
     canceled: Option<Vec<u8>>,
@@ -71,6 +72,7 @@ impl<R> Job<R> {
             run,
             first,
             ranks: vec![RankState::default(); size as usize],
+            started: 0,
             running: 0,
             result: JobResult::default(),
             canceled: None,
@@ -113,6 +115,7 @@ impl<R> Job<R> {
     /// Records that a rank runs as process `pid`.
     pub fn rank_started(&mut self, rank: u32, pid: u32) {
         self.ranks[rank as usize] = RankState { pid: Some(pid), ..RankState::default() };
+        self.started += 1;
         self.running += 1;
     }
 
@@ -161,6 +164,11 @@ impl<R> Job<R> {
     pub fn is_running(&self, rank: u32) -> bool {
         let state = self.ranks[rank as usize];
         state.pid.is_some() && state.exit.is_none()
+    }
+
+    /// Number of ranks that have been started, including those that have ended.
+    pub fn started(&self) -> u32 {
+        self.started
     }
 
     /// Number of ranks that run.
@@ -229,7 +237,7 @@ impl<R> Job<R> {
     }
 
     fn count_not_started(&self) -> u32 {
-        self.ranks.iter().filter(|rank| rank.pid.is_none()).count() as u32
+        self.size() - self.started
     }
 }
 

@@ -17,6 +17,7 @@ pub mod reach;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
+pub mod timeline;
 mod value;
 
 pub use dry_run::dry_run;

@@ -14,7 +14,7 @@ use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::messages;
 use crate::plan::Plugin;
-use crate::value;
+use crate::{timeline, value};
 
 /// Options of `hydrant replay`.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +44,10 @@ pub struct Options {
     #[arg(long, value_name = "FILE", value_parser = value::plugin())]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub sandbox: Option<Plugin>,
+
+    /// Timeline instead of messages and check.
+    #[command(flatten)]
+    pub timeline: timeline::Options,
 }
 
 /// A recording could not be replayed to its end.
@@ -96,6 +100,9 @@ impl ReplayError {
 
 /// Runs the command. The exit code is 0 if there was neither an error nor a difference, and 1 otherwise.
 pub fn main(options: &Options) -> ExitCode {
+    if options.timeline.any() {
+        return timeline::main(&options.file, &options.timeline);
+    }
     let mut out = BufWriter::new(io::stdout().lock());
     let result = replay(options, &mut out);
     let (summary, error) = match &result {

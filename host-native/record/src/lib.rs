@@ -56,6 +56,7 @@ pub use checker::{Checker, Difference};
 pub use describe::describe;
 pub use error::{RecordError, WriteError};
 pub use hydrant_core::server::Record;
+pub use pmix::Dialect;
 pub use reader::{Begin, Entry, Reader};
 pub use recorder::{Recorder, RecordingFile, create_file};
 pub use replay::{Summary, replay};

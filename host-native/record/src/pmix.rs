@@ -10,9 +10,9 @@ use hydrant_core::wire::pmix::{
 /// Most elements of an array that are printed.
 const LIST_MAX: usize = 8;
 
-/// PMIx connection.
+/// PMIx connection, whose messages are described for people.
 #[derive(Debug)]
-pub(crate) struct Dialect {
+pub struct Dialect {
     integers: Integers,
     /// Names of the requests that have no reply yet, by tag.
     requests: BTreeMap<u32, &'static str>,
@@ -22,7 +22,7 @@ pub(crate) struct Dialect {
 
 impl Dialect {
     /// Returns the state of a connection whose first bytes are a PMIx handshake.
-    pub(crate) fn of(bytes: &[u8]) -> Option<Dialect> {
+    pub fn of(bytes: &[u8]) -> Option<Dialect> {
         bytes.starts_with(&[0xff]).then_some(Dialect {
             integers: Integers::Flexible,
             requests: BTreeMap::new(),
@@ -30,8 +30,9 @@ impl Dialect {
         })
     }
 
-    /// Describes the first message of a client. Returns its length too.
-    pub(crate) fn request(&mut self, bytes: &[u8]) -> (usize, String) {
+    /// Describes the first message of a client. Returns its length, at most that of `bytes`, and the description. Its
+    /// characters are ASCII.
+    pub fn request(&mut self, bytes: &[u8]) -> (usize, String) {
         match next_frame(bytes) {
             Ok(Some(Frame::Hello { len, body })) => (len as usize, self.hello(body)),
             Ok(Some(Frame::Message { len, tag, body })) => {
@@ -55,8 +56,8 @@ impl Dialect {
         format!("PMIx handshake: {namespace} rank {rank}, libpmix {major}, {encoding} integers")
     }
 
-    /// Describes a message to a client.
-    pub(crate) fn reply(&mut self, bytes: &[u8]) -> String {
+    /// Describes a message to a client. The characters are ASCII.
+    pub fn reply(&mut self, bytes: &[u8]) -> String {
         if !std::mem::replace(&mut self.joined, true) {
             let refused = bytes.first_chunk().map(|status| i32::from_be_bytes(*status));
             return match refused {

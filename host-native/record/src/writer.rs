@@ -69,7 +69,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Returns the underlying writer.
-    pub(crate) fn into_inner(self) -> W {
+    pub fn into_inner(self) -> W {
         self.to
     }
 }

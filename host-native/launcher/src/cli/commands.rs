@@ -1,6 +1,6 @@
 //! Commands of the `hydrant` binary, built from their options.
 
-use clap::{ArgAction, Args, Command};
+use clap::{ArgAction, ArgGroup, Args, Command};
 
 use super::args::FirstArgs;
 use super::completions::CompletionsArgs;
@@ -87,6 +87,7 @@ fn replay() -> Command {
         .about("Show a recording and check it against this build")
         .long_about(help::REPLAY_ABOUT)
         .after_long_help(help::REPLAY_AFTER)
+        .group(ArgGroup::new("timeline").args(["summary", "trace", "html"]).multiple(true))
         .max_term_width(help::WIDTH)
 }
 

@@ -165,6 +165,10 @@ server, '!' an action that the server requested.
 For the check, the recorded inputs are given to the PMI server of this build, and its outputs are compared with the recorded \
 ones. The last line has the result. No processes are started and no connections are opened.
 
+With --summary, --trace or --html the recording is not checked. It is shown as a timeline: when each rank started, \
+initialized, put, waited in a fence, got and finalized, and which rank arrived last. Of a run on several hosts, give FILE and \
+FILE.HOST of each host. Their clocks are tied by the messages between the hosts, and the remaining error is printed.
+
 A recording contains everything that the ranks exchanged. Review it before you share it.";
 
 pub(super) const REPLAY_AFTER: &str = "\
@@ -173,9 +177,12 @@ Examples:
   hydrant replay job.rec
   hydrant replay --rank 2 job.rec
   hydrant replay --quiet job.rec      12 inputs, 34 outputs, all the same
+  hydrant replay --summary job.rec    where the start-up time went
+  hydrant replay --html job.html job.rec job.rec.*
+  hydrant replay --trace job.json job.rec
 
 Exit codes:
-  0  all outputs are the same; with --no-check, the recording is complete
+  0  all outputs are the same; with --no-check, --summary, --trace and --html, the recording is complete
   1  an output differs (the input and both outputs are printed), or the file is not a recording, damaged or truncated (the \
 position is printed)
   2  invalid option";

@@ -1,6 +1,7 @@
 //! Engine of a run: one process and one event loop without threads.
 
 mod board;
+mod debugger;
 mod jobs;
 mod label;
 mod names;
@@ -8,6 +9,7 @@ mod nodes;
 pub(crate) mod open;
 mod output;
 mod procs;
+mod progress;
 mod pty;
 mod query;
 mod ranks;
@@ -52,6 +54,7 @@ use names::Names;
 use nodes::Nodes;
 pub use nodes::{DaemonError, daemon};
 use procs::Procs;
+use progress::Progress;
 use server::PmiServer;
 use sink::Sinks;
 use status::Status;
@@ -233,6 +236,10 @@ struct Engine<'p, 's> {
     nodes: Option<Nodes>,
     /// Status socket. Daemons have none.
     status_socket: Option<Status>,
+    /// Debuggers have been shown the processes of the first job.
+    debuggers_informed: bool,
+    /// Line about a long start. None if standard error is no terminal, and once the job runs.
+    progress: Option<Progress>,
     /// Buffer for reads.
     buffer: Vec<u8>,
 }
@@ -272,6 +279,8 @@ impl<'p, 's> Engine<'p, 's> {
             names: None,
             nodes: None,
             status_socket: None,
+            debuggers_informed: false,
+            progress: None,
             buffer: vec![0; BUFFER],
             poller,
         })
@@ -284,6 +293,7 @@ impl<'p, 's> Engine<'p, 's> {
             match self.turn(&mut keys) {
                 Ok(None) => {}
                 Ok(Some(code)) => {
+                    self.end_progress();
                     self.end_status(code);
                     return Ok(code);
                 }
@@ -345,9 +355,20 @@ impl<'p, 's> Engine<'p, 's> {
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
         let limit = self.time_limit_at();
         let status = self.status_socket.as_ref().and_then(Status::poll_at);
-        let at = [server, kills, names, nodes, limit, status, self.streams.deadline(), self.stdin.deadline()]
-            .into_iter()
-            .chain(ports);
+        let progress = self.progress.as_ref().map(Progress::poll_at);
+        let at = [
+            server,
+            kills,
+            names,
+            nodes,
+            limit,
+            status,
+            progress,
+            self.streams.deadline(),
+            self.stdin.deadline(),
+        ]
+        .into_iter()
+        .chain(ports);
         self.clock.timeout(at)
     }
 
@@ -362,6 +383,7 @@ impl<'p, 's> Engine<'p, 's> {
         self.kill_overdue(now);
         self.resume_ports(now)?;
         self.keep_status_time(now);
+        self.keep_progress(now);
         if self.stdin.deadline().is_some_and(|at| at <= now) {
             self.stdin.pump(now, &self.poller);
             self.report_stalled_input(now);

@@ -108,6 +108,7 @@ impl Engine<'_, '_> {
         self.procs.started(slot, pid);
         let number = pid_number(pid);
         self.note_at_daemon(DaemonEvent::RankStarted { job: id, rank: Rank(rank), pid: number })?;
+        self.show_debuggers(id);
         if matches!(input, RankInput::Inherited) {
             self.stdin.release().map_err(RunError::system("cannot let go of standard input"))?;
         }

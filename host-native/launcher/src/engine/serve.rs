@@ -150,6 +150,8 @@ impl Engine<'_, '_> {
     fn joined(&mut self, job: JobId, rank: Rank) {
         let Some(job) = self.jobs.get_mut(job) else { return };
         job.run.joined = true;
+        let is_first = job.ordinal == 0;
+        self.progress.iter_mut().for_each(|progress| progress.joined += u32::from(is_first));
         if self.plan.options.verbose {
             let line = format!("{} has joined", job.rank_name(rank.0));
             self.sinks.print(&line);

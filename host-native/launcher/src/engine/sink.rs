@@ -36,6 +36,10 @@ pub(crate) struct Sinks {
     dirty: Vec<SinkId>,
     /// Sinks that got room or closed since the last call of [`Sinks::changed`].
     changed: Vec<SinkId>,
+    /// Standard error, a terminal, shows a line that is erased before other output.
+    shows_progress: bool,
+    /// A rank has written something.
+    ranks_wrote: bool,
     /// Number of the launcher's lines that were dropped since the last notice about them.
     lost_lines: usize,
     /// Pending output for the head, in order. None on a node that writes its own output.
@@ -80,14 +84,36 @@ impl Sinks {
         }
         let stderr = all.len() - 1;
         let (files, dirty, changed) = (HashMap::new(), Vec::new(), Vec::new());
-        Ok(Sinks { all, stdout: 0, stderr, files, dirty, changed, lost_lines: 0, uplink: None })
+        Ok(Sinks {
+            all,
+            stdout: 0,
+            stderr,
+            files,
+            dirty,
+            changed,
+            shows_progress: false,
+            ranks_wrote: false,
+            lost_lines: 0,
+            uplink: None,
+        })
     }
 
     /// The head of several nodes takes everything.
     pub(crate) fn uplink() -> Sinks {
         let all = vec![Sink::new(Writer::closed())];
         let (files, dirty, changed) = (HashMap::new(), Vec::new(), Vec::new());
-        Sinks { all, stdout: 0, stderr: 0, files, dirty, changed, lost_lines: 0, uplink: Some(Vec::new()) }
+        Sinks {
+            all,
+            stdout: 0,
+            stderr: 0,
+            files,
+            dirty,
+            changed,
+            shows_progress: false,
+            ranks_wrote: false,
+            lost_lines: 0,
+            uplink: Some(Vec::new()),
+        }
     }
 
     /// Takes the pending output for the head.
@@ -157,6 +183,10 @@ impl Sinks {
         if let Some(said) = self.uplink.as_mut().filter(|_| !bytes.is_empty()) {
             return said.push(Said::Bytes(stream, bytes.to_vec()));
         }
+        if !bytes.is_empty() {
+            self.erase_progress();
+            self.ranks_wrote |= stream != LAUNCHER;
+        }
         let to = &mut self.all[sink];
         if bytes.is_empty() || to.writer.state() != State::Open {
             return;
@@ -166,6 +196,33 @@ impl Sinks {
         }
         to.writer.push(bytes);
         to.open_line = (bytes.last() != Some(&b'\n')).then_some(stream);
+    }
+
+    /// Returns whether standard error is a terminal that shows no output of a rank.
+    pub(crate) fn can_show_progress(&self) -> bool {
+        let stderr = &self.all[self.stderr];
+        stderr.is_terminal() && stderr.writer.is_empty() && !self.ranks_wrote
+    }
+
+    /// Shows a line on standard error in place of the one before.
+    pub(crate) fn show_progress(&mut self, line: &str) {
+        self.erase_progress();
+        self.put_unmarked(line.as_bytes());
+        self.shows_progress = true;
+    }
+
+    /// Erases the line of [`show_progress`](Sinks::show_progress), if it is shown.
+    pub(crate) fn erase_progress(&mut self) {
+        if std::mem::take(&mut self.shows_progress) {
+            self.put_unmarked(ERASE);
+        }
+    }
+
+    /// Writes to standard error what is no part of a line.
+    fn put_unmarked(&mut self, bytes: &[u8]) {
+        let before = self.all[self.stderr].open_line;
+        self.put(self.stderr, LAUNCHER, bytes);
+        self.all[self.stderr].open_line = before;
     }
 
     /// Prints a line of the launcher's own on standard error.
@@ -277,6 +334,8 @@ impl Sinks {
 
 /// The launcher's own lines, as if from a stream.
 const LAUNCHER: u32 = u32::MAX;
+/// To the first column, and nothing behind it.
+const ERASE: &[u8] = b"\r\x1b[K";
 
 impl Sink {
     fn new(writer: Writer) -> Sink {

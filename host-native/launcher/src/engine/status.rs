@@ -65,6 +65,7 @@ impl Status {
 impl Engine<'_, '_> {
     /// Opens the status socket. A run without one goes on.
     pub(super) fn open_status(&mut self, bootstrap: &'static str) {
+        self.open_progress();
         match StatusServer::open(token::STATUS, &self.poller) {
             Ok(server) => {
                 self.status_socket = Some(Status { server, bootstrap, queries: Vec::new(), latest: 0 });

@@ -16,7 +16,10 @@ impl Engine<'_, '_> {
     pub(super) fn link_event_at_head(&mut self, event: Event) -> Result<(), RunError> {
         match event {
             Event::Complete => self.handle_at_head(HeadEvent::AllJoined)?,
-            Event::Joined { node } => self.handle_at_head(HeadEvent::Joined { node })?,
+            Event::Joined { node } => {
+                self.progress.iter_mut().for_each(|progress| progress.hosts += 1);
+                self.handle_at_head(HeadEvent::Joined { node })?;
+            }
             Event::Message { from, channel: Channel::Control, body, .. } => {
                 self.handle_at_head(HeadEvent::Message { node: from, bytes: &body })?;
             }
@@ -68,7 +71,10 @@ impl Engine<'_, '_> {
                 }
             }
             Action::OpenJob { record } => self.open_at_head(&record)?,
-            Action::RankStarted { job, rank, pid } => self.open_pid_files_at_head(job, rank, pid)?,
+            Action::RankStarted { job, rank, pid } => {
+                self.open_pid_files_at_head(job, rank, pid)?;
+                self.show_debuggers(job);
+            }
             Action::ResolveSpawn { request, spawner, protocol, body } => {
                 self.resolve_spawn(request, &spawner, (protocol, &body))?;
             }

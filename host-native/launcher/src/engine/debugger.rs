@@ -1,0 +1,69 @@
+//! Table of processes for debuggers (MPIR).
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use hydrant_control::Job;
+use hydrant_control::protocol::Program;
+use hydrant_core::JobId;
+use hydrant_mpir::Process;
+
+use super::Engine;
+
+impl Engine<'_, '_> {
+    /// Shows debuggers the ranks of the job of the command line, once all of them have been started.
+    pub(super) fn show_debuggers(&mut self, id: JobId) {
+        if self.debuggers_informed || self.is_daemon() {
+            return;
+        }
+        let is_head = self.is_head();
+        if is_head && hydrant_mpir::is_awaited() {
+            // The debugger stops this process, which then sends no heartbeats.
+            self.hush();
+        }
+        self.debuggers_informed = match self.control_of_head() {
+            Some(head) => head.jobs().get(id).is_some_and(|job| {
+                let hosts: Vec<&str> = head.hosts().iter().map(|host| host.name.as_str()).collect();
+                publish(job, &hosts, |rank| job.run.node(rank).saturating_sub(1))
+            }),
+            None => self.jobs.get(id).is_some_and(|job| publish(job, &[&self.host], |_| 0)),
+        };
+    }
+}
+
+/// Publishes the ranks of a job if it is the first one and complete. `host` returns the index of a rank's host. Returns whether it was.
+fn publish<R>(job: &Job<R>, hosts: &[&str], host: impl Fn(u32) -> u32) -> bool {
+    if job.ordinal != 0 || job.started() < job.size() {
+        return false;
+    }
+    let hosts: Vec<CString> = hosts.iter().map(|host| text(host.as_bytes())).collect();
+    let programs: Vec<CString> = job.programs.iter().map(path).collect();
+    let of_ranks = programs
+        .iter()
+        .zip(&job.programs)
+        .flat_map(|(path, program)| std::iter::repeat_n(path.as_c_str(), program.ranks as usize));
+    let process = |(rank, program)| {
+        let host = hosts.get(host(rank) as usize).map_or(c"", CString::as_c_str);
+        Process { host, program, pid: job.pid(rank).unwrap_or(0) }
+    };
+    let processes: Vec<Process<'_>> = (0..).zip(of_ranks).map(process).collect();
+    hydrant_mpir::publish(&processes);
+    true
+}
+
+/// Path of a program. A name without a slash is in the PATH of its host.
+fn path(program: &Program) -> CString {
+    let command = program.command.as_os_str();
+    if !command.as_bytes().contains(&b'/') {
+        return text(command.as_bytes());
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    let wdir = program.wdir.as_deref().unwrap_or(Path::new(""));
+    text(here.join(wdir).join(command).as_os_str().as_bytes())
+}
+
+/// A text for the table. Command lines and host names hold no zero byte.
+fn text(bytes: &[u8]) -> CString {
+    CString::new(bytes).unwrap_or_default()
+}
