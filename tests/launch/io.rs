@@ -324,24 +324,6 @@ fn called_mpiexec_it_is_hydrant_run() {
 }
 
 #[test]
-fn ranks_are_bound_to_the_processors_that_were_named() {
-    let allowed = |status: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        line.map(|list| list.trim().to_owned()).unwrap_or_default()
-    };
-    let mine = allowed(&fs::read_to_string("/proc/self/status").expect("Linux has /proc"));
-    let last = mine.rsplit([',', '-']).next().unwrap_or_default();
-    let outcome = Job::hydrant(&format!("-bind-to user:{last} -n 2 cat /proc/self/status")).run();
-    outcome.code(0).says(&format!("Cpus_allowed_list:\t{last}\n"), 2);
-    let outcome = Job::hydrant("-bind-to hwthread -n 1 cat /proc/self/status").run();
-    assert!(allowed(&outcome.code(0).stdout).parse::<u32>().is_ok(), "one processor: {outcome}");
-    let outcome = Job::hydrant("-n 1 cat /proc/self/status").run();
-    assert_eq!(allowed(&outcome.code(0).stdout), mine);
-    Job::hydrant("-bind-to user:99999 -n 1 true").run().code(1).warns("99999");
-    Job::hydrant("-bind-to user:1023 -n 1 true").run().code(1).warns("cannot bind to processor 1023");
-}
-
-#[test]
 fn a_job_is_read_from_a_file() {
     let folder = Folder::new("config");
     let text = "# two programs\n-n 1 -wdir / sh -c 'echo \"$PMI_RANK in $PWD\"'\n-n 2 sh -c 'echo \"$PMI_RANK of $PMI_SIZE\"'\n";

@@ -1,5 +1,7 @@
 //! The `hydrant` command on one machine. Needs nothing but the command and a shell.
 
+/// Processors, memory and GPUs of ranks.
+mod binding;
 /// Arguments, messages and exit codes of the command itself.
 mod command;
 /// PMI requests beyond put, get and fence: groups, rings, attributes, spawns, names, process sets.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hydrant_core::{JobId, Limits};
-use hydrant_placement::CpuBinding;
+use hydrant_placement::Binding;
 
 use crate::protocol::{JobRecord, Program, Setup, StdinTarget};
 
@@ -42,7 +42,9 @@ pub(crate) fn setup() -> Setup {
         plugin: None,
         record: None,
         stdin: StdinTarget::default(),
-        bind: CpuBinding::None,
+        bind: Binding::default(),
+        gpus_per_rank: None,
+        memory_alloc_kinds: None,
         universe_size: None,
         cleanup: true,
         verbose: false,

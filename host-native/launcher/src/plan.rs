@@ -8,7 +8,7 @@ use std::time::Duration;
 pub use hydrant_control::protocol::{Program, StdinTarget};
 use hydrant_core::Limit;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT};
-use hydrant_placement::{CpuBinding, Environment, Location, PlacementError, PlacementOptions, locate};
+use hydrant_placement::{Binding, Environment, Location, PlacementError, PlacementOptions, locate};
 use hydrant_services::board::Secret;
 
 /// Variables that the launcher sets for each rank. The user cannot assign them.
@@ -80,8 +80,12 @@ pub struct Options {
     pub errfile_pattern: Option<String>,
     /// Ranks of the first job that read standard input.
     pub stdin: StdinTarget,
-    /// Processor binding of ranks.
-    pub bind: CpuBinding,
+    /// Processors and memory of ranks.
+    pub bind: Binding,
+    /// Number of GPUs of each rank.
+    pub gpus_per_rank: Option<u32>,
+    /// Kinds of memory that MPI is asked to support, as `system,cuda`.
+    pub memory_alloc_kinds: Option<String>,
     /// Whether the failure of a rank ends the job.
     pub cleanup: bool,
     /// Print progress messages on standard error.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
 use hydrant_core::limits::{MESSAGE_MAX, PSET_NAME_MAX};
 use hydrant_core::{Limit, Limits};
-use hydrant_placement::{Bootstrap, CpuBinding};
+use hydrant_placement::Bootstrap;
 use hydrant_services::board::Secret;
 
 use crate::plan::{OWN_VARIABLES, Plugin, StdinTarget};
@@ -150,21 +150,13 @@ pub(crate) fn stdin_target(text: &str) -> Result<StdinTarget, String> {
     }
 }
 
-/// `--bind-to`.
-pub(crate) fn bind(text: &str) -> Result<CpuBinding, String> {
-    match text {
-        "none" => Ok(CpuBinding::None),
-        "core" => Ok(CpuBinding::Core),
-        "hwthread" => Ok(CpuBinding::Hwthread),
-        _ => match text.strip_prefix("user:") {
-            Some(sets) => sets
-                .split(',')
-                .map(|set| set.split('+').map(str::parse).collect())
-                .collect::<Result<_, _>>()
-                .map(CpuBinding::User)
-                .map_err(|_| "expected processor numbers after user:, as in user:0+2,1+3".to_owned()),
-            None => Err("expected none, core, hwthread or user:CPUS, as in user:0+2,1+3".to_owned()),
-        },
+/// `--memory-alloc-kinds`.
+pub(crate) fn memory_alloc_kinds(text: &str) -> Result<String, String> {
+    const MOST: usize = 512;
+    let fits = |byte: u8| byte.is_ascii_graphic() && byte != b';' && byte != b'=';
+    match (1..=MOST).contains(&text.len()) && text.bytes().all(fits) {
+        true => Ok(text.to_owned()),
+        false => Err("expected kinds of memory, as in system,cuda:device".to_owned()),
     }
 }
 
@@ -303,14 +295,6 @@ mod tests {
         assert!(pattern("").is_err());
         assert!(prefix_pattern("%h:%r%% ").is_ok());
         assert!(prefix_pattern("%p").is_err());
-    }
-
-    #[test]
-    fn bindings() {
-        assert_eq!(bind("user:0+2,1").unwrap(), CpuBinding::User(vec![vec![0, 2], vec![1]]));
-        for wrong in ["user:", "user:0+,1", "user:a", "socket", "user:-1", ""] {
-            assert!(bind(wrong).is_err(), "{wrong}");
-        }
     }
 
     #[test]

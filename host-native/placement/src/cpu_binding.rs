@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::PlacementError;
+use crate::topology::{Level, Objects, Topology, UnknownObject, format_ranges, range};
 
 /// Processors that each rank may run on (`--bind-to`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,44 +15,64 @@ pub enum CpuBinding {
     /// All processors that the launcher may use.
     #[default]
     None,
-    /// One core a rank, round robin, with all hardware threads of the core.
-    Core,
-    /// One hardware thread a rank, round robin.
-    Hwthread,
+    /// Objects of the machine, round robin.
+    Objects(Objects),
+    /// One processor a rank, round robin in the order of the kernel's numbers.
+    RoundRobin,
     /// One set of processor numbers a rank, round robin: `user:0+2,1+3` gives rank 0 processors 0 and 2.
     User(Vec<Vec<u32>>),
+}
+
+impl FromStr for CpuBinding {
+    type Err = UnknownObject;
+
+    fn from_str(text: &str) -> Result<CpuBinding, UnknownObject> {
+        // Open MPI's modifiers. Ranks may always share processors.
+        let text = text.strip_suffix(":overload-allowed").unwrap_or(text);
+        match text {
+            "none" => return Ok(CpuBinding::None),
+            "rr" => return Ok(CpuBinding::RoundRobin),
+            _ => {}
+        }
+        let Some(sets) = text.strip_prefix("user:") else { return text.parse().map(CpuBinding::Objects) };
+        let set = |set: &str| -> Option<Vec<u32>> {
+            let ranges: Option<Vec<(u32, u32)>> = set.split('+').map(range).collect();
+            Some(ranges?.into_iter().flat_map(|(first, last)| first..=last).collect())
+        };
+        sets.split(',').map(set).collect::<Option<_>>().map(CpuBinding::User).ok_or(UnknownObject)
+    }
 }
 
 impl CpuBinding {
     /// The sets of processors that ranks get round robin. An empty list means no binding.
     ///
-    /// `allowed` holds the processors that the launcher may use, in ascending order. `siblings` returns the kernel's
-    /// `thread_siblings_list` of a processor, if it has one.
+    /// Ranks are spread over the objects of `map_by`, one rank for each in turn: `socket` and a binding to `core` give rank
+    /// 0 the first core of the first socket, rank 1 the first core of the second one, and rank 2 the second core of the first.
+    /// Without `map_by` neighbouring ranks get neighbouring objects. Several objects of a rank are in one socket as long as a
+    /// socket has that many left.
     ///
     /// # Errors
     /// [`Processor`](PlacementError::Processor) if the user named a processor that is not allowed,
-    /// [`NoProcessor`](PlacementError::NoProcessor) if a set is empty.
+    /// [`NoProcessor`](PlacementError::NoProcessor) if a set is empty, [`NoObject`](PlacementError::NoObject) if the machine
+    /// has no such objects, and [`FewObjects`](PlacementError::FewObjects) if it has fewer than a rank shall get.
     pub fn cpu_sets(
         &self,
-        allowed: &[u32],
-        siblings: impl Fn(u32) -> Option<String>,
+        map_by: Option<Objects>,
+        topology: &Topology,
     ) -> Result<Vec<Vec<u32>>, PlacementError> {
         match self {
             CpuBinding::None => Ok(Vec::new()),
-            CpuBinding::Hwthread => Ok(allowed.iter().map(|&cpu| vec![cpu]).collect()),
-            CpuBinding::Core => {
-                let mut cores: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-                for &cpu in allowed {
-                    // The lowest thread identifies the core, even if it is not allowed itself. A processor that the
-                    // kernel does not describe is a core of its own.
-                    let core = siblings(cpu).and_then(|list| first_number(&list)).unwrap_or(cpu);
-                    cores.entry(core).or_default().push(cpu);
-                }
-                Ok(cores.into_values().collect())
+            CpuBinding::Objects(objects) => map(*objects, map_by.unwrap_or(*objects), topology),
+            CpuBinding::RoundRobin => {
+                let mut cpus = topology.processors();
+                cpus.sort_unstable();
+                Ok(cpus.into_iter().map(|cpu| vec![cpu]).collect())
             }
             CpuBinding::User(sets) => {
+                let mut allowed = topology.processors();
+                allowed.sort_unstable();
                 if let Some(&cpu) = sets.iter().flatten().find(|&cpu| allowed.binary_search(cpu).is_err()) {
-                    return Err(PlacementError::Processor { cpu, allowed: format_ranges(allowed) });
+                    return Err(PlacementError::Processor { cpu, allowed: format_ranges(&allowed) });
                 }
                 if sets.iter().any(Vec::is_empty) {
                     return Err(PlacementError::NoProcessor);
@@ -66,8 +88,8 @@ impl Display for CpuBinding {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             CpuBinding::None => f.write_str("none"),
-            CpuBinding::Core => f.write_str("core"),
-            CpuBinding::Hwthread => f.write_str("hwthread"),
+            CpuBinding::Objects(objects) => objects.fmt(f),
+            CpuBinding::RoundRobin => f.write_str("rr"),
             CpuBinding::User(sets) => {
                 let set = |set: &Vec<u32>| set.iter().map(u32::to_string).collect::<Vec<_>>().join("+");
                 write!(f, "user:{}", sets.iter().map(set).collect::<Vec<_>>().join(","))
@@ -76,53 +98,200 @@ impl Display for CpuBinding {
     }
 }
 
-/// The first number of a kernel list such as `0-3,8`.
-fn first_number(list: &str) -> Option<u32> {
-    list.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+/// The sets of all ranks until each object is in use.
+fn map(bind: Objects, map_by: Objects, topology: &Topology) -> Result<Vec<Vec<u32>>, PlacementError> {
+    let units = objects(topology, bind.level)?;
+    if units.len() < bind.count as usize {
+        return Err(PlacementError::FewObjects { objects: bind, available: units.len() });
+    }
+    let places = match bind == map_by {
+        true => vec![topology.processors()],
+        false => groups(&objects(topology, map_by.level)?, map_by.count, topology),
+    };
+    let places: Vec<Vec<Vec<u32>>> = places.iter().map(|place| sets(place, &units, bind, topology)).collect();
+    let longest = places.iter().map(Vec::len).max().unwrap_or(0);
+    Ok((0..longest).flat_map(|turn| places.iter().filter_map(move |sets| sets.get(turn)).cloned()).collect())
 }
 
-/// Ascending numbers in the form `0-3,8`.
-fn format_ranges(numbers: &[u32]) -> String {
-    let text = |run: &[u32]| match run {
-        [one] => one.to_string(),
-        _ => format!("{}-{}", run[0], run[run.len() - 1]),
-    };
-    numbers.chunk_by(|a, b| a + 1 == *b).map(text).collect::<Vec<_>>().join(",")
+fn objects(topology: &Topology, level: Level) -> Result<Vec<Vec<u32>>, PlacementError> {
+    topology.objects(level).ok_or(PlacementError::NoObject(level))
+}
+
+/// The sets that ranks in a place get: those in it, or the one around it.
+fn sets(place: &[u32], units: &[Vec<u32>], bind: Objects, topology: &Topology) -> Vec<Vec<u32>> {
+    let is_inside = |unit: &&Vec<u32>| unit.iter().all(|cpu| place.contains(cpu));
+    let inside: Vec<Vec<u32>> = units.iter().filter(is_inside).cloned().collect();
+    if inside.len() >= bind.count as usize {
+        return groups(&inside, bind.count, topology);
+    }
+    let around = groups(units, bind.count, topology);
+    around.into_iter().filter(|set| set.iter().any(|cpu| place.contains(cpu))).take(1).collect()
+}
+
+/// Joins `count` objects each. Those of one socket come first; what is left in all sockets is joined then.
+fn groups(units: &[Vec<u32>], count: u32, topology: &Topology) -> Vec<Vec<u32>> {
+    let count = count as usize;
+    if count == 1 {
+        return units.to_vec();
+    }
+    let mut by_socket: BTreeMap<Vec<u32>, Vec<&Vec<u32>>> = BTreeMap::new();
+    let sockets = topology.objects(Level::Socket).unwrap_or_default();
+    for unit in units {
+        let of_unit =
+            sockets.iter().zip(0..).filter(|(socket, _)| unit.iter().any(|cpu| socket.contains(cpu)));
+        by_socket.entry(of_unit.map(|(_, number)| number).collect()).or_default().push(unit);
+    }
+    let join = |units: &[&Vec<u32>]| units.iter().flat_map(|unit| unit.iter().copied()).collect::<Vec<u32>>();
+    let mut left = Vec::new();
+    let mut groups = Vec::new();
+    for units in by_socket.values() {
+        let chunks = units.chunks_exact(count);
+        left.extend(chunks.remainder());
+        groups.extend(chunks.map(join));
+    }
+    groups.extend(left.chunks_exact(count).map(join));
+    groups
+}
+
+/// Describes processors that ranks share without having been asked to. `sets` holds the processors of each local rank,
+/// `name` names a local rank.
+///
+/// Ranks that are bound to the same set share it as intended while it has a core for each of them.
+pub fn shared_processors(
+    sets: &[&[u32]],
+    topology: &Topology,
+    name: impl Fn(usize) -> u32,
+) -> Option<String> {
+    let mut ranks: BTreeMap<&[u32], Vec<u32>> = BTreeMap::new();
+    for (local, set) in sets.iter().enumerate() {
+        ranks.entry(set).or_default().push(name(local));
+    }
+    let crowded = |(set, ranks): &(&&[u32], &Vec<u32>)| ranks.len() > topology.cores(set);
+    if let Some((set, ranks)) = ranks.iter().find(crowded) {
+        return Some(format!("{} share {}", list("rank", ranks), topology.describe(set)));
+    }
+    let mut owner: BTreeMap<u32, (&[u32], u32)> = BTreeMap::new();
+    for (&set, ranks) in &ranks {
+        for &cpu in set {
+            let &mut (other, rank) = owner.entry(cpu).or_insert((set, ranks[0]));
+            if other != set {
+                let mut both = [rank, ranks[0]];
+                both.sort_unstable();
+                return Some(format!("{} share processor {cpu}", list("rank", &both)));
+            }
+        }
+    }
+    None
+}
+
+fn list(noun: &str, numbers: &[u32]) -> String {
+    format!("{noun}{} {}", if numbers.len() == 1 { "" } else { "s" }, format_ranges(numbers))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::tests::Sysfs;
 
-    /// Two sockets of two cores with two threads, numbered as Linux does: threads of core 0 are 0 and 4.
-    fn siblings(cpu: u32) -> Option<String> {
-        Some(format!("{},{}\n", cpu % 4, cpu % 4 + 4))
+    const ALL: [u32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+    fn bind(to: &str, map_by: &str, topology: &Topology) -> Result<Vec<Vec<u32>>, PlacementError> {
+        let map_by = (!map_by.is_empty()).then(|| map_by.parse().unwrap());
+        to.parse::<CpuBinding>().unwrap().cpu_sets(map_by, topology)
     }
 
-    fn sets(binding: &CpuBinding, allowed: &[u32]) -> Vec<Vec<u32>> {
-        binding.cpu_sets(allowed, siblings).unwrap()
-    }
-
-    #[test]
-    fn a_core_is_all_its_allowed_threads() {
-        assert_eq!(sets(&CpuBinding::Core, &[0, 1, 2, 3, 4, 5, 6, 7]), [[0, 4], [1, 5], [2, 6], [3, 7]]);
-        assert_eq!(sets(&CpuBinding::Core, &[1, 4, 5]), [vec![4], vec![1, 5]]);
-        assert_eq!(sets(&CpuBinding::Hwthread, &[1, 4]), [[1], [4]]);
-        assert!(sets(&CpuBinding::None, &[1, 4]).is_empty());
+    fn sets(to: &str, map_by: &str, topology: &Topology) -> Vec<Vec<u32>> {
+        bind(to, map_by, topology).unwrap()
     }
 
     #[test]
-    fn undescribed_processors_are_cores() {
-        assert_eq!(CpuBinding::Core.cpu_sets(&[1, 4], |_| None).unwrap(), [[1], [4]]);
+    fn ranks_get_objects_in_the_order_of_the_machine() {
+        let topology = Sysfs::two_sockets().topology(&ALL);
+        let cores = sets("core", "", &topology);
+        assert_eq!((cores.len(), &cores[0], &cores[4]), (8, &vec![0, 8], &vec![4, 12]));
+        assert_eq!(sets("hwthread", "", &topology)[..3], [[0], [8], [1]]);
+        assert_eq!(sets("rr", "", &topology)[..3], [[0], [1], [2]]);
+        assert_eq!(sets("socket", "", &topology), sets("numa", "", &topology));
+        assert_eq!(sets("l3", "", &topology)[1], [2, 10, 3, 11]);
+        assert_eq!(sets("machine", "", &topology).len(), 1);
+        assert!(sets("none", "socket", &topology).is_empty());
+    }
+
+    /// As with hydra and Open MPI: cyclic over the objects of the mapping.
+    #[test]
+    fn mapping_spreads_ranks() {
+        let topology = Sysfs::two_sockets().topology(&ALL);
+        let first = |to, map_by| sets(to, map_by, &topology).iter().map(|set| set[0]).collect::<Vec<_>>();
+        assert_eq!(first("core", "socket"), [0, 4, 1, 5, 2, 6, 3, 7]);
+        assert_eq!(first("hwthread", "core"), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        assert_eq!(first("core", "l3"), [0, 2, 4, 6, 1, 3, 5, 7]);
+        assert_eq!(first("core:2", "socket"), [0, 4, 2, 6]);
+        // A binding that is wider than the place: the object around it.
+        assert_eq!(first("socket", "core"), [0, 0, 0, 0, 4, 4, 4, 4]);
+        assert_eq!(first("core", "socket:2"), [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn several_objects_are_in_one_socket_while_there_is_room() {
+        let topology = Sysfs::two_sockets().topology(&ALL);
+        assert_eq!(sets("core:2", "", &topology)[1], [2, 10, 3, 11]);
+        let triples = sets("core:3", "", &topology);
+        assert_eq!(triples, [vec![0, 8, 1, 9, 2, 10], vec![4, 12, 5, 13, 6, 14]]);
+        let masked = Sysfs::two_sockets().topology(&[0, 1, 2, 4, 5, 6]);
+        assert_eq!(sets("core:2", "", &masked), [[0, 1], [4, 5], [2, 6]]);
+        let error = bind("core:9", "", &topology).unwrap_err();
+        assert_eq!(error.to_string(), "cannot bind a rank to core:9: this process may use 8 of them only");
+    }
+
+    #[test]
+    fn a_mask_leaves_uneven_sockets() {
+        let topology = Sysfs::two_sockets().topology(&[1, 4, 5, 6, 9]);
+        assert_eq!(sets("core", "socket", &topology), [vec![1, 9], vec![4], vec![5], vec![6]]);
+        let hybrid = Sysfs::hybrid().topology(&[0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(sets("core", "", &hybrid), [vec![0, 1], vec![2, 3], vec![4], vec![5], vec![6], vec![7]]);
+        assert_eq!(sets("core", "l2", &hybrid)[..4], [vec![0, 1], vec![2, 3], vec![4], vec![5]]);
+        let error = bind("l3", "", &Sysfs::without_l3().topology(&[0, 1])).unwrap_err();
+        assert_eq!(error.to_string(), "cannot bind to l3: the kernel describes no such objects here");
     }
 
     #[test]
     fn named_processors_must_be_allowed() {
-        let user = |sets: &[&[u32]]| CpuBinding::User(sets.iter().map(|set| set.to_vec()).collect());
-        assert_eq!(sets(&user(&[&[0, 2], &[1]]), &[0, 1, 2]), [vec![0, 2], vec![1]]);
-        let error = user(&[&[9]]).cpu_sets(&[0, 1, 2, 5], siblings).unwrap_err();
+        let topology = Topology::read(&[0, 1, 2, 5], |_| None);
+        assert_eq!(sets("user:0+2,1", "", &topology), [vec![0, 2], vec![1]]);
+        assert_eq!(sets("user:0-2", "", &topology), [[0, 1, 2]]);
+        let error = bind("user:9", "", &topology).unwrap_err();
         assert_eq!(error.to_string(), "cannot bind to processor 9: this process may use 0-2,5 only");
-        assert!(user(&[&[70_000]]).cpu_sets(&[0], siblings).is_err());
-        assert!(matches!(user(&[&[]]).cpu_sets(&[0], siblings), Err(PlacementError::NoProcessor)));
+        let empty = CpuBinding::User(vec![vec![]]);
+        assert!(matches!(empty.cpu_sets(None, &topology), Err(PlacementError::NoProcessor)));
+    }
+
+    #[test]
+    fn bindings_are_parsed_as_printed() {
+        for text in ["none", "core", "core:4", "l3", "socket:2", "rr", "user:0+2,1", "machine"] {
+            assert_eq!(text.parse::<CpuBinding>().unwrap().to_string(), text);
+        }
+        assert_eq!("package".parse::<CpuBinding>().unwrap().to_string(), "socket");
+        assert_eq!("core:overload-allowed".parse::<CpuBinding>().unwrap().to_string(), "core");
+        for wrong in ["user:", "user:0+,1", "user:a", "core:0", "core:x", "user:-1", "", "gpu", "none:2"] {
+            assert!(wrong.parse::<CpuBinding>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shared_processors_are_named() {
+        let topology = Sysfs::two_sockets().topology(&ALL);
+        let shared = |to: &str, ranks: usize| {
+            let sets = sets(to, "", &topology);
+            let sets: Vec<&[u32]> = sets.iter().map(Vec::as_slice).cycle().take(ranks).collect();
+            shared_processors(&sets, &topology, |local| local as u32 * 2)
+        };
+        assert_eq!(shared("core", 8), None);
+        let text = shared("core", 9).unwrap();
+        assert_eq!(text, "ranks 0,16 share processors 0,8 (1 core, socket 0, NUMA node 0)");
+        assert_eq!(shared("socket", 8), None);
+        assert!(shared("socket", 9).is_some());
+        assert_eq!(shared("hwthread", 16), None);
+        assert!(shared("user:0+8", 2).is_some(), "two hardware threads of one core");
+        assert_eq!(shared("user:0-1,1-2", 2).unwrap(), "ranks 0,2 share processor 1");
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::limits::{HOST_NAME_MAX, HOSTS_MAX, RANKS_MAX};
+use crate::topology::{Level, Objects};
 
 /// Error of placing a job. The message names the file or variable and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +108,17 @@ pub enum PlacementError {
         cpu: u32,
         /// The allowed processors, as a list of ranges.
         allowed: String,
+    },
+    /// The machine has no objects of this kind.
+    #[error("cannot bind to {0}: the kernel describes no such objects here")]
+    NoObject(Level),
+    /// A rank shall get more objects than there are.
+    #[error("cannot bind a rank to {objects}: this process may use {available} of them only")]
+    FewObjects {
+        /// Objects of one rank.
+        objects: Objects,
+        /// Number of objects that this process may use.
+        available: usize,
     },
     /// A set of processors to bind to is empty.
     #[error("cannot bind: empty set of processors")]

@@ -64,22 +64,10 @@ pub enum RankBy {
     Node,
 }
 
-/// A mapping or ranking policy that is neither `slot` nor `node`.
+/// A ranking policy that is neither `slot` nor `node`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected slot or node; for processors use -bind-to")]
+#[error("expected slot or node")]
 pub struct UnknownPolicy;
-
-impl FromStr for MapBy {
-    type Err = UnknownPolicy;
-
-    fn from_str(text: &str) -> Result<MapBy, UnknownPolicy> {
-        match text {
-            "slot" => Ok(MapBy::Slot),
-            "node" => Ok(MapBy::Node),
-            _ => Err(UnknownPolicy),
-        }
-    }
-}
 
 impl FromStr for RankBy {
     type Err = UnknownPolicy;

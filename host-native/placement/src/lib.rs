@@ -34,20 +34,24 @@ mod hosts;
 mod job_map;
 mod limits;
 mod locate;
+mod memory_binding;
 mod node_grouping;
 mod process_mapping;
 mod resource_manager;
 #[cfg(test)]
 mod test_file;
+mod topology;
 
 pub use bootstrap::{Bootstrap, shell_quote};
-pub use cpu_binding::CpuBinding;
+pub use cpu_binding::{CpuBinding, shared_processors};
 pub use environment::Environment;
 pub use error::{HostError, HostlistError, LineError, PlacementError};
 pub use hosts::{Host, Hosts, is_name_of};
 pub use job_map::{JobMap, MapBy, MappingPolicy, Node, RankBy, RankRange, UnknownPolicy, node_pset};
 pub use limits::{HOST_NAME_MAX, HOSTS_MAX, RANKS_MAX};
 pub use locate::{Deployment, HostSource, Location, PlacementOptions, locate};
+pub use memory_binding::{Binding, MemoryBinding, UnknownMemoryBinding};
 pub use node_grouping::NodeGrouping;
 pub use process_mapping::process_mapping;
 pub use resource_manager::ResourceManager;
+pub use topology::{Level, Objects, Topology, UnknownObject};

@@ -1,7 +1,7 @@
 //! MPICH 5.0.2 with mpi4py, and MPICH 4.0.2. Both speak PMI-1 and exchange their addresses through it.
 
 use hydrant_tests::Job;
-use hydrant_tests::peers::{Peer, clients_dir, python};
+use hydrant_tests::peers::{Peer, clients_dir, peers_dir, python};
 
 const SIZES: [u32; 4] = [2, 3, 8, 16];
 
@@ -158,5 +158,38 @@ fn mpi4py_hello_and_allreduce() {
         let lines: Vec<String> =
             (0..size).map(|rank| format!("rank {rank} of {size}, sum {sum}, MPICH Version: 5.0.2")).collect();
         assert_eq!(outcome.code(0).lines(), lines, "{outcome}");
+    }
+}
+
+/// hydra's help lists its options. Each of them works here, is ignored with a reason, or is refused with its own hint.
+#[test]
+fn every_option_of_hydra_is_known() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let mpiexec = peers_dir().join("mpich/bin/mpiexec");
+    let help = Job::new(mpiexec).arg("-help").env_remove("LD_PRELOAD").run().stdout;
+    let lines = help.lines().filter_map(|line| line.strip_prefix("    -"));
+    let options: Vec<&str> = lines.flat_map(|line| line.split_whitespace().next()).collect();
+    assert!(options.len() > 40, "{help}");
+    for option in options.iter().flat_map(|option| option.split('/')) {
+        let option = option.trim_start_matches('-');
+        let outcome = Job::command("run").arg(format!("-{option}")).run();
+        let is_unknown = ["write -- before a program", "a similar option exists"];
+        assert!(!is_unknown.iter().any(|hint| outcome.stderr.contains(hint)), "{outcome}");
+    }
+}
+
+/// MPICH 5 asks its process manager for these kinds.
+#[test]
+fn mpich5_memory_alloc_kinds() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let script = "from mpi4py import MPI; print(MPI.COMM_WORLD.Get_info().get('mpi_memory_alloc_kinds'))";
+    for options in ["", "-hosts a,b -bootstrap local"] {
+        let job = Job::hydrant(&format!("{options} -memory-alloc-kinds system,mpi:alloc_mem -n 2"));
+        let outcome = job.arg(python()).arg("-c").arg(script).run();
+        outcome.code(0).quiet().says("mpi,system,mpi:alloc_mem\n", 2);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hydrant_core::Limits;
-use hydrant_placement::CpuBinding;
+use hydrant_placement::Binding;
 use serde::{Deserialize, Serialize};
 
 /// Settings that hold for all jobs of a run.
@@ -19,8 +19,12 @@ pub struct Setup {
     pub record: Option<OsString>,
     /// Ranks of the first job that read standard input.
     pub stdin: StdinTarget,
-    /// Processors that each rank may use.
-    pub bind: CpuBinding,
+    /// Processors and memory of each rank.
+    pub bind: Binding,
+    /// Number of GPUs of each rank, if the user set it.
+    pub gpus_per_rank: Option<u32>,
+    /// Value of `PMI_mpi_memory_alloc_kinds`, if the user set it.
+    pub memory_alloc_kinds: Option<String>,
     /// `universeSize`, if the user set it.
     pub universe_size: Option<u32>,
     /// Whether a rank that fails ends its job.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use hydrant_core::Limit;
-use hydrant_placement::CpuBinding;
+use hydrant_placement::{CpuBinding, MemoryBinding};
 
 use super::hosts::HostArgs;
 use crate::plan::{Plugin, Pty, StdinTarget};
@@ -92,13 +92,47 @@ pub(super) struct JobArgs {
     #[arg(help_heading = PROCESSES)]
     pub(super) stdin: StdinTarget,
 
-    /// Bind ranks to processors: none, core, hwthread or user:CPUS
+    /// Bind ranks to processors: none, hwthread, core, l3, numa, socket, machine, rr or user:CPUS
     ///
-    /// `core` binds each rank to one core with all its hardware threads, `hwthread` to one hardware thread, both round
-    /// robin. `user:0+2,1+3` lists processors by the kernel's numbers: + joins processors of one rank, a comma separates
-    /// ranks. Further ranks start again at the first entry.
-    #[arg(long, value_name = "HOW", value_parser = value::bind, default_value = "none", help_heading = PROCESSES)]
-    pub(super) bind_to: CpuBinding,
+    /// Ranks of a host get one object each, round robin, in the order of the machine. `core:4` gives each rank four cores.
+    /// l1 and l2 are caches, as l3. `rr` is one processor a rank by the kernel's numbers. `user:0+2,4-5` lists processors: + joins
+    /// processors of one rank, a comma separates ranks. See -map-by, and "Binding" below. OMP_NUM_THREADS is not changed.
+    #[arg(long, value_name = "HOW", value_parser = str::parse::<CpuBinding>, help_heading = PROCESSES)]
+    pub(super) bind_to: Option<CpuBinding>,
+
+    /// Bind each rank to N cores, as -bind-to core:N
+    ///
+    /// With -bind-to hwthread it is N hardware threads. The cores of a rank are in one socket while a socket has room.
+    #[arg(long, value_name = "N", value_parser = value::within(1..=65_536), help_heading = PROCESSES)]
+    #[arg(visible_alias = "cpus-per-task")]
+    pub(super) cpus_per_rank: Option<u32>,
+
+    /// Take the memory of ranks from NUMA nodes: none, local, bind:NODES or interleave[:NODES]
+    ///
+    /// `local` is the nodes of the rank's processors only, `bind:0,1` these nodes only. `interleave` takes pages from nodes in
+    /// turn, by default from those of the rank's processors.
+    #[arg(long, value_name = "HOW", value_parser = str::parse::<MemoryBinding>, default_value = "none")]
+    #[arg(help_heading = PROCESSES)]
+    pub(super) membind: MemoryBinding,
+
+    /// Print the processors and the memory that each rank is bound to
+    #[arg(long, help_heading = PROCESSES)]
+    pub(super) report_bindings: bool,
+
+    /// Give each rank N GPUs of its host
+    ///
+    /// Sets CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ZE_AFFINITY_MASK. The first rank of a host gets GPUs 0 to N-1, the next
+    /// rank those after them. If a variable is set already, ranks get parts of its list. The job is refused if a host has too
+    /// few GPUs, as far as the number is known.
+    #[arg(long, value_name = "N", value_parser = value::within(1..=1024), help_heading = PROCESSES)]
+    #[arg(visible_alias = "gpus-per-task")]
+    pub(super) gpus_per_rank: Option<u32>,
+
+    /// Ask the MPI library to support these kinds of memory: system,cuda,rocm
+    ///
+    /// MPICH 5 reads them as PMI_mpi_memory_alloc_kinds. MPI_Session_get_info shows those that are supported.
+    #[arg(long, value_name = "KINDS", value_parser = value::memory_alloc_kinds, help_heading = PROCESSES)]
+    pub(super) memory_alloc_kinds: Option<String>,
 
     /// Universe size (MPI_UNIVERSE_SIZE): a number of processes, SYSTEM (processors here) or INFINITE (unset)
     #[arg(long, value_name = "N", value_parser = value::universe_size, help_heading = PROCESSES)]

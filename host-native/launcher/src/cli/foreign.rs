@@ -48,18 +48,9 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["disable-x"], Ignored(0, "hydrant forwards no X connections")),
     (&["enable-x"], Refused("configure X forwarding in ssh; remove the option")),
     (&["ordered-output"], Ignored(0, WHOLE_LINES)),
-    (
-        &["membind", "cpu-bind", "mem-bind"],
-        Refused("the closest option is -bind-to none|core|hwthread|user:0+2,1+3"),
-    ),
     (&["print-rank-map"], Refused("write --dry-run to see the mapping")),
-    (
-        &["memory-alloc-kinds"],
-        Refused(
-            "pass the info key mpi_memory_alloc_kinds to MPI_Session_init, or set MPICH's variable MPIR_CVAR_MEMORY_ALLOC_KINDS with -genv",
-        ),
-    ),
-    (&["gpus-per-proc"], Refused("set the variable that your GPU runtime reads, with -env NAME VALUE")),
+    (&["gpus-per-proc"], Converted(1, gpus_per_proc)),
+    (&["gpu-subdevs-per-proc"], Refused("set ZE_AFFINITY_MASK with -env")),
     (&["rankmap"], Refused("list the hosts in the order of the ranks with -hosts, with -ppn 1")),
     (
         &["gdb", "gdb-args", "gtool", "debug", "tv", "xterm"],
@@ -72,6 +63,8 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["bynode"], Fixed(&["-map-by", "node"])),
     (&["byslot", "bycore"], Fixed(&["-map-by", "slot"])),
     (&["bind-to-core"], Fixed(&["-bind-to", "core"])),
+    (&["bind-to-socket"], Fixed(&["-bind-to", "socket"])),
+    (&["cpus-per-proc"], Renamed("cpus-per-rank")),
     (&["bind-to-none"], Fixed(&["-bind-to", "none"])),
     (&["tag-output"], Fixed(&["-prepend-rank"])),
     (&["timestamp-output"], Fixed(&["-prepend-timestamp"])),
@@ -90,7 +83,7 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["nooversubscribe"], Refused("write max_slots=N in a host file")),
     (&["rankfile", "rf"], Refused("list the hosts in the order of the ranks with -hosts, with -ppn 1")),
     (&["N"], Refused("write -ppn N for ranks on each host, or --nodes N for the number of hosts")),
-    (&["c"], Refused("write -n N for the number of ranks")),
+    (&["c"], Refused("write -n N for the number of ranks, or -cpus-per-rank N for the cores of each")),
     // srun
     (&["ntasks"], Renamed("np")),
     (&["ntasks-per-node"], Renamed("ppn")),
@@ -107,9 +100,11 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["output"], Converted(1, srun_output)),
     (&["error"], Converted(1, srun_error)),
     (&["partition", "account", "qos", "mem", "gres", "constraint", "reservation"], Refused(OF_ALLOCATION)),
-    (&["cpus-per-task"], Refused("bind each rank with -bind-to user:0+1,2+3, or remove the option")),
+    (&["cpu-bind"], Converted(1, srun_cpu_bind)),
+    (&["mem-bind"], Renamed("membind")),
+    (&["gpus"], Refused("write -gpus-per-rank N")),
     (&["multi-prog"], Refused("write the programs in a file for -configfile")),
-    (&["time", "t"], Refused("write -timeout SECONDS")),
+    (&["time", "t"], Converted(1, srun_time)),
     (&["input", "i"], Converted(1, srun_input)),
 ];
 
@@ -181,6 +176,65 @@ fn srun_export(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'
         (false, false) => words(["-envlist", &names.join(",")]),
     });
     Ok(options)
+}
+
+/// hydra's `-gpus-per-proc N|AUTO`.
+fn gpus_per_proc(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
+    match values[0].to_str() {
+        Some(text) if text.eq_ignore_ascii_case("auto") => Ok(Vec::new()),
+        Some(text) if text.parse().is_ok_and(|gpus: u32| (1..=1024).contains(&gpus)) => {
+            Ok(words(["-gpus-per-rank", text]))
+        }
+        _ => Err("expected a number from 1 to 1024, or AUTO"),
+    }
+}
+
+/// srun's `--cpu-bind`.
+fn srun_cpu_bind(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
+    let text = values[0].to_str().unwrap_or_default();
+    let (mut verbose, mut how) = (false, text);
+    while let Some((word, rest)) =
+        how.split_once(',').filter(|(word, _)| ["q", "quiet", "v", "verbose"].contains(word))
+    {
+        verbose |= word.starts_with('v');
+        how = rest;
+    }
+    let map = how.strip_prefix("map_cpu:").map(|cpus| format!("user:{cpus}"));
+    let bind = match how {
+        "none" | "no" => "none",
+        "cores" => "core",
+        "threads" => "hwthread",
+        "sockets" => "socket",
+        "ldoms" => "numa",
+        _ => map.as_deref().ok_or("expected none, cores, threads, sockets, ldoms or map_cpu:LIST")?,
+    };
+    let mut options = words(["-bind-to", bind]);
+    options.extend(verbose.then(|| "-report-bindings".into()));
+    Ok(options)
+}
+
+/// srun's `--time`: minutes, `[HOURS:]MINUTES:SECONDS` or `DAYS-HOURS[:MINUTES[:SECONDS]]`.
+fn srun_time(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
+    const EXPECTED: &str =
+        "expected MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS or DAYS-HOURS[:MINUTES[:SECONDS]]";
+    let text = values[0].to_str().ok_or(EXPECTED)?;
+    let (days, rest) = text.split_once('-').map_or((None, text), |(days, rest)| (Some(days), rest));
+    let number = |text: &str| text.parse::<u64>().ok().filter(|&number| number < 1_000_000).ok_or(EXPECTED);
+    let fields: Vec<u64> = rest.split(':').map(number).collect::<Result<_, _>>()?;
+    let [hours, minutes, seconds] = match (days.is_some(), &fields[..]) {
+        (true, &[hours]) => [hours, 0, 0],
+        (true, &[hours, minutes]) => [hours, minutes, 0],
+        (false, &[minutes]) => [0, minutes, 0],
+        (false, &[minutes, seconds]) => [0, minutes, seconds],
+        (_, &[hours, minutes, seconds]) => [hours, minutes, seconds],
+        _ => return Err(EXPECTED),
+    };
+    let hours = days.map(number).transpose()?.unwrap_or(0) * 24 + hours;
+    match (hours * 60 + minutes) * 60 + seconds {
+        // No limit, as for srun.
+        0 => Ok(Vec::new()),
+        limit => Ok(words(["-timeout", &limit.to_string()])),
+    }
 }
 
 /// srun's `--input`, and Intel MPI's forms of the same.

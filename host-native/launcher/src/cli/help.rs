@@ -274,6 +274,7 @@ pub(super) fn run_after(called: &str) -> String {
     let mut text = String::new();
     section(&mut text, "Examples", &examples(called));
     section(&mut text, "Hosts and mapping", MAPPING);
+    section(&mut text, "Binding", BINDING);
     section(&mut text, "Environment of ranks", &environment());
     section(&mut text, "Input, output, signals", STREAMS);
     section(&mut text, "Spawned jobs", SPAWNED_JOBS);
@@ -282,6 +283,20 @@ pub(super) fn run_after(called: &str) -> String {
     text.truncate(text.trim_end().len());
     text
 }
+
+const BINDING: &str = "\
+Without --bind-to the system schedules ranks on all processors. With it each host binds its own ranks, by the topology in \
+/sys/devices/system and within the processors that hydrant or its daemon may use (cgroup, affinity mask).
+
+  -bind-to core                    one core a rank, with its hardware threads
+  -bind-to core -map-by socket     sockets take turns: rank 1 is on the second socket
+  -cpus-per-rank 4                 four cores a rank, for ranks with threads
+  -bind-to socket -membind local   a socket and its memory
+  -bind-to user:0-3,4-7            these processors
+
+When all objects are in use, ranks start again at the first. A note names ranks that share processors this way. \
+--report-bindings prints the binding of each rank, and --dry-run shows it for this machine. OpenMP reads its number of threads \
+from the processors of the rank, or from OMP_NUM_THREADS, which hydrant leaves alone.";
 
 fn section(text: &mut String, title: &str, body: &str) {
     let _ = writeln!(text, "{title}:");

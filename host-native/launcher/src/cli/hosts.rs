@@ -11,6 +11,7 @@ use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, Plac
 use super::argument::ParsedOption;
 use super::environment::{self, Environment};
 use super::error::UsageError;
+use super::mapping::Mapping;
 use crate::plan::Cluster;
 use crate::value::{Timeout, bootstrap, timeout};
 
@@ -44,9 +45,12 @@ pub(super) struct HostArgs {
     #[arg(long)]
     pub(super) rr: bool,
 
-    /// Map ranks by slot (fill one host, then the next) or by node (one rank per host in turn)
-    #[arg(long, value_name = "slot|node", value_parser = str::parse::<MapBy>)]
-    pub(super) map_by: Option<MapBy>,
+    /// Map ranks by slot (fill one host, then the next), by node (one rank per host in turn), or by an object of each host
+    ///
+    /// Objects are those of --bind-to: `socket` spreads the ranks of each host over its sockets, `numa:2` over pairs of NUMA
+    /// nodes. Without --bind-to ranks are bound to these objects. `:PE=N` behind it is --cpus-per-rank, `ppr:N:node` is --ppn.
+    #[arg(long, value_name = "slot|node|OBJECT", value_parser = str::parse::<Mapping>)]
+    pub(super) map_by: Option<Mapping>,
 
     /// Number ranks by slot (host by host) or by node (one rank of each host in turn)
     ///
@@ -109,7 +113,12 @@ pub(super) fn cluster(
     {
         conflict(options, one, other, why)?;
     }
-    if args.map_by == Some(MapBy::Node) {
+    let mapping = args.map_by.unwrap_or_default();
+    if mapping.ppn.is_some() {
+        conflict(options, "ppn", "map_by", "ppr:N:node means -ppn N")?;
+        conflict(options, "rr", "map_by", "ppr:N:node means -ppn N")?;
+    }
+    if mapping.hosts == Some(MapBy::Node) {
         let why = "-map-by node assigns one rank per host in turn";
         conflict(options, "ppn", "map_by", why)?;
         conflict(options, "rr", "map_by", why)?;
@@ -127,8 +136,8 @@ pub(super) fn cluster(
         },
     };
     let policy = MappingPolicy {
-        ppn: args.ppn.or(args.rr.then_some(1)),
-        map_by: args.map_by.unwrap_or_default(),
+        ppn: args.ppn.or(args.rr.then_some(1)).or(mapping.ppn),
+        map_by: mapping.hosts.unwrap_or_default(),
         rank_by: args.rank_by,
     };
     Ok(Cluster {
@@ -150,7 +159,12 @@ pub(super) fn cluster(
 }
 
 /// Refuses two options that exclude each other, at the location of the later one.
-fn conflict(options: &[ParsedOption], one: &str, other: &str, why: &'static str) -> Result<(), UsageError> {
+pub(super) fn conflict(
+    options: &[ParsedOption],
+    one: &str,
+    other: &str,
+    why: &'static str,
+) -> Result<(), UsageError> {
     let last = |id: &str| options.iter().enumerate().rfind(|(_, option)| option.id == id);
     let (Some(one), Some(other)) = (last(one), last(other)) else { return Ok(()) };
     let (first, second) = if one.0 < other.0 { (one.1, other.1) } else { (other.1, one.1) };

@@ -5,6 +5,7 @@
 
 mod args;
 mod argument;
+mod binding;
 mod commands;
 mod completions;
 mod configfile;
@@ -15,6 +16,7 @@ mod foreign;
 mod help;
 mod hosts;
 mod man;
+mod mapping;
 mod offload;
 mod scanner;
 mod serve;
@@ -374,6 +376,7 @@ fn plan_options(
     options: &[ParsedOption],
     environment: &Environment,
 ) -> Result<Options, UsageError> {
+    let bind = binding::binding(&job, options)?;
     let universe_size = job.usize.and_then(|size| match size {
         UniverseSize::Size(size) => Some(size),
         UniverseSize::System => {
@@ -399,7 +402,9 @@ fn plan_options(
         outfile_pattern: job.outfile_pattern,
         errfile_pattern: job.errfile_pattern,
         stdin: job.stdin,
-        bind: job.bind_to,
+        bind,
+        gpus_per_rank: job.gpus_per_rank,
+        memory_alloc_kinds: job.memory_alloc_kinds,
         cleanup: !job.disable_auto_cleanup,
         verbose: job.verbose,
         exit_report: job.exit_report,

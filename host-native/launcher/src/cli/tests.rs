@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use hydrant_placement::{
-    Bootstrap, CpuBinding, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy,
+    Binding, Bootstrap, CpuBinding, HostSource, Hosts, Level, MapBy, MappingPolicy, MemoryBinding, Objects,
+    PlacementOptions, RankBy,
 };
 
 use super::*;
@@ -89,7 +90,9 @@ fn a_program_alone_is_one_rank() {
             outfile_pattern: None,
             errfile_pattern: None,
             stdin: StdinTarget::Rank(0),
-            bind: CpuBinding::None,
+            bind: Binding::default(),
+            gpus_per_rank: None,
+            memory_alloc_kinds: None,
             cleanup: true,
             verbose: false,
             exit_report: false,
@@ -115,7 +118,7 @@ fn a_program_alone_is_one_rank() {
 #[test]
 fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -prepend-timestamp -pty never -exit-report -timeout 60 -usize 64 -outfile-pattern o.%r \
-               -errfile-pattern e.%r -stdin all -bind-to user:0+2,1 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
+               -errfile-pattern e.%r -stdin all -bind-to user:0+2,1 -membind local -report-bindings -gpus-per-rank 2 -memory-alloc-kinds system,cuda -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
                -mpi-psets -sandbox=a.wasm -fence-warning 2.5 -lookup-wait 1.5 -name-server /run/u -record r \
                -hosts a:2,b -nodes 2 -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 \
                -heartbeat 2.5 -dry-run -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
@@ -134,7 +137,14 @@ fn every_option_with_one_dash_and_with_two() {
             outfile_pattern: Some("o.%r".to_owned()),
             errfile_pattern: Some("e.%r".to_owned()),
             stdin: StdinTarget::All,
-            bind: CpuBinding::User(vec![vec![0, 2], vec![1]]),
+            bind: Binding {
+                cpus: CpuBinding::User(vec![vec![0, 2], vec![1]]),
+                map_by: None,
+                memory: MemoryBinding::Local,
+                report: true,
+            },
+            gpus_per_rank: Some(2),
+            memory_alloc_kinds: Some("system,cuda".to_owned()),
             cleanup: false,
             verbose: true,
             exit_report: true,
@@ -395,7 +405,9 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "mpiexec -heartbeat 0 a",
         "mpiexec -bootstrap-timeout 0 a",
         "mpiexec -iface a/b a",
-        "mpiexec -map-by socket a",
+        "mpiexec -map-by ring a",
+        "mpiexec -bind-to socket -cpus-per-rank 2 a",
+        "mpiexec -membind nexttouch a",
         "mpiexec -n 2 a : -configfile b c",
         "mpiexec -output o.%j a",
         "mpiexec --mca btl",
@@ -408,7 +420,7 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "mpiexec a : : b",
         "mpiexec -env A",
         "mpiexec -genv PMI_RANK 3 a",
-        "mpiexec -bind-to socket a",
+        "mpiexec -bind-to gpu a",
         "mpiexec -outfile-pattern o.%d a",
         "mpiexec -limit replies-owed=9 a",
         "mpiexec -limit keys=many a",
@@ -545,4 +557,29 @@ fn the_doctor_takes_hosts_as_run_does() {
         assert_eq!(asked.program.as_deref(), Some(OsStr::new("./x")), "{line}");
     }
     assert_eq!(question("hydrant doctor").hosts, HostSource::Allocation);
+}
+
+#[test]
+fn bindings_of_hydra_open_mpi_and_srun() {
+    let bind = |line: &str| planned(&format!("mpiexec {line} a")).options.bind;
+    let objects = |level, count| CpuBinding::Objects(Objects { level, count });
+    assert_eq!(bind("-bind-to core:2").cpus, objects(Level::Core, 2));
+    assert_eq!(bind("--cpus-per-task 4").cpus, objects(Level::Core, 4));
+    assert_eq!(bind("-bind-to hwthread -cpus-per-rank 4").cpus, objects(Level::Hwthread, 4));
+    assert_eq!(bind("-bind-to none -map-by slot:PE=4").cpus, CpuBinding::None);
+    let by_socket = bind("--map-by socket:PE=2");
+    assert_eq!(
+        (by_socket.cpus, by_socket.map_by),
+        (objects(Level::Core, 2), Some(Objects::one(Level::Socket)))
+    );
+    assert_eq!(bind("-map-by numa").cpus, objects(Level::Numa, 1));
+    assert_eq!(bind("--cpu-bind=verbose,sockets").cpus, objects(Level::Socket, 1));
+    assert_eq!(bind("--cpu-bind map_cpu:1,3").cpus, CpuBinding::User(vec![vec![1], vec![3]]));
+    assert_eq!(planned("mpiexec -gpus-per-proc 2 a").options.gpus_per_rank, Some(2));
+    assert_eq!(planned("mpiexec -gpus-per-proc AUTO a").options.gpus_per_rank, None);
+    assert_eq!(planned("mpiexec --map-by ppr:2:node a").options.cluster.placement.policy.ppn, Some(2));
+    let seconds =
+        |time: &str| planned(&format!("mpiexec -t {time} a")).options.timeout.map(|limit| limit.as_secs());
+    let limits = ["2", "0:30", "1:0:0", "1-1", "1-1:1:1"].map(seconds);
+    assert_eq!(limits, [120, 30, 3600, 90_000, 90_061].map(Some));
 }

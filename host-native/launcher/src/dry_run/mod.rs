@@ -5,9 +5,12 @@ use std::fmt::Write;
 
 use hydrant_core::peer::tree::Tree;
 use hydrant_overlay::daemon_program;
-use hydrant_placement::{Bootstrap, Deployment, Environment, Location, Node, RankRange, shell_quote};
+use hydrant_placement::{
+    Binding, Bootstrap, Deployment, Environment, Location, Node, RankRange, shell_quote,
+};
 
 use crate::error::RunError;
+use crate::launch::Bindings;
 use crate::plan::{Plan, Program};
 
 /// The word that makes `hydrant` a daemon.
@@ -38,17 +41,37 @@ fn describe(
 ) -> Result<String, RunError> {
     let mut text = String::new();
     write_programs(&mut text, plan);
-    let _ = writeln!(text, "binding: {}", plan.options.bind);
+    let options = &plan.options;
+    let _ = writeln!(text, "binding: {}", options.bind);
+    if let Some(gpus) = options.gpus_per_rank {
+        let _ = writeln!(text, "GPUs: {gpus} for each rank");
+    }
     match location {
         Location::Local => {
             let (host, ranks) = (&environment.hostname, plan.size());
             let _ = writeln!(text, "hosts: this machine, {host}, alone: {}", rank_range(0, ranks));
             let _ = writeln!(text, "mapping: (vector,(0,1,{ranks}))");
+            write_bindings(&mut text, &options.bind, ranks)?;
         }
         Location::Nodes(deployment) => write_nodes(&mut text, plan, deployment, environment, hydrant)?,
     }
     text.push_str("Nothing was started (--dry-run).\n");
     Ok(text)
+}
+
+/// Describes the binding of each rank on this machine. Other hosts choose when they start their ranks.
+fn write_bindings(text: &mut String, binding: &Binding, ranks: u32) -> Result<(), RunError> {
+    if *binding == Binding::default() {
+        return Ok(());
+    }
+    let bindings = Bindings::new(binding)?;
+    for rank in 0..ranks {
+        let _ = writeln!(text, "  rank {rank}: {}", bindings.describe(rank));
+    }
+    if let Some(shared) = bindings.shared(&(0..ranks).collect::<Vec<_>>()) {
+        let _ = writeln!(text, "note: {shared}");
+    }
+    Ok(())
 }
 
 fn write_programs(text: &mut String, plan: &Plan) {

@@ -76,7 +76,10 @@ impl Engine<'_, '_> {
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, spawn, run));
         match self.make_room(id) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.note_shared_processors(id);
+                Ok(())
+            }
             Err(error) => {
                 self.drop_job(id)?;
                 Err(error)
@@ -122,6 +125,7 @@ impl Engine<'_, '_> {
             spawned: *ordinal > 0,
             psets,
             size: (size(programs)?, here.count()),
+            gpus: options.gpus_per_rank,
         };
         let ends = programs.iter().scan(0, |end, program| {
             *end += program.ranks;
@@ -193,11 +197,27 @@ impl Engine<'_, '_> {
         };
         self.core.handle(now, Input::RegisterJob(spec))?;
         let (node, is_cluster) = (self.node(), self.nodes.is_some());
-        let result = describe_job(record, node, is_cluster, |input| self.core.handle(now, input));
+        let job = record.id;
+        let kinds = self.plan.options.memory_alloc_kinds.as_deref().map(str::as_bytes);
+        let kinds = kinds.map(|value| Input::Attr { job, key: b"PMI_mpi_memory_alloc_kinds", value });
+        let result = describe_job(record, node, is_cluster, |input| self.core.handle(now, input))
+            .and_then(|()| kinds.map_or(Ok(()), |input| Ok(self.core.handle(now, input)?)));
         if result.is_err() {
             self.core.handle(now, Input::DeregisterJob { job: record.id })?;
         }
         result
+    }
+
+    /// Prints a note if ranks of the job share processors that they are bound to.
+    fn note_shared_processors(&mut self, id: JobId) {
+        let job = &self.jobs[id];
+        let Some(bindings) = job.run.launcher.as_ref().and_then(Launcher::bindings) else { return };
+        let ranks = &job.run.ranks;
+        let ranks: Vec<u32> = std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)).collect();
+        if let Some(shared) = bindings.shared(&ranks) {
+            let host = if self.is_daemon() { format!("host {}: ", self.host) } else { String::new() };
+            self.sinks.print(&format!("note: {host}{shared}"));
+        }
     }
 
     /// Makes room for the job's ranks in all tables.

@@ -113,6 +113,13 @@ impl Engine<'_, '_> {
             self.stdin.release().map_err(RunError::system("cannot let go of standard input"))?;
         }
         self.open_pid_files(id, rank, number)?;
+        if self.plan.options.bind.report {
+            let job = &self.jobs[id];
+            let launcher = job.run.launcher.as_ref().expect("it has started the rank");
+            let bound = launcher.bindings().map(|bindings| bindings.describe(local));
+            let line = bound.map(|bound| format!("{} on {} is {bound}", job.rank_name(rank), self.host));
+            line.iter().for_each(|line| self.sinks.print(line));
+        }
         if self.plan.options.verbose {
             let job = &self.jobs[id];
             let (name, program) = (job.rank_name(rank), job.program(rank).1.command.display());

@@ -38,6 +38,8 @@ pub(crate) fn c_string(bytes: &OsStr, what: &'static str) -> Result<CString, Lau
 pub(crate) struct EnvBlock {
     shared: CStrings,
     numbers: Vec<Number>,
+    /// Variables with one text for each rank of the machine.
+    texts: Vec<Vec<CString>>,
     /// Index of their pointers in the array of `shared`.
     first: usize,
 }
@@ -87,14 +89,19 @@ impl Number {
 const NUMBER_ROOM: usize = 11;
 
 impl EnvBlock {
-    /// `shared` are whole `NAME=VALUE` strings, `numbered` the names of the variables that hold numbers.
-    pub(crate) fn new(shared: Vec<CString>, numbered: &[(&str, RankNumber)]) -> EnvBlock {
+    /// `shared` are whole `NAME=VALUE` strings, `numbered` the names of the variables that hold numbers. `texts` are variables,
+    /// each with a `NAME=VALUE` string for each rank of the machine.
+    pub(crate) fn new(
+        shared: Vec<CString>,
+        numbered: &[(&str, RankNumber)],
+        texts: Vec<Vec<CString>>,
+    ) -> EnvBlock {
         let first = shared.len();
         let mut shared = CStrings::new(shared);
-        shared.pointers.resize(first + numbered.len() + 1, std::ptr::null());
+        shared.pointers.resize(first + numbered.len() + texts.len() + 1, std::ptr::null());
         let numbered = numbered.iter().cloned();
         let numbers = numbered.map(|(name, which)| Number::new(&format!("{name}="), which));
-        EnvBlock { shared, numbers: numbers.collect(), first }
+        EnvBlock { shared, numbers: numbers.collect(), texts, first }
     }
 
     /// Adds a variable: `head`, which begins with its name and `=`, and behind it a number.
@@ -112,8 +119,10 @@ impl EnvBlock {
 
     /// The array for one rank, the `local`th on its machine; its pointers are good until the next call.
     pub(crate) fn for_rank(&mut self, rank: u32, local: u32) -> &[*const c_char] {
-        for (slot, number) in self.shared.pointers[self.first..].iter_mut().zip(&mut self.numbers) {
-            *slot = number.set(rank, local);
+        let numbers = self.numbers.iter_mut().map(|number| number.set(rank, local));
+        let texts = self.texts.iter().map(|texts| texts[local as usize].as_ptr());
+        for (slot, pointer) in self.shared.pointers[self.first..].iter_mut().zip(numbers.chain(texts)) {
+            *slot = pointer;
         }
         &self.shared.pointers
     }
@@ -132,9 +141,20 @@ mod tests {
     }
 
     #[test]
+    fn each_rank_of_a_machine_has_its_own_texts() {
+        let texts = ["G=0,1", "G=2,3"].map(|text| CString::new(text).unwrap());
+        let mut block =
+            EnvBlock::new(vec![c"A=1".to_owned()], &[("R", RankNumber::Rank)], vec![texts.to_vec()]);
+        block.add("P=", RankNumber::Local);
+        assert_eq!(strings(block.for_rank(9, 1)), ["A=1", "R=9", "P=1", "G=2,3"]);
+        assert_eq!(strings(block.for_rank(8, 0)), ["A=1", "R=8", "P=0", "G=0,1"]);
+    }
+
+    #[test]
     fn each_rank_has_its_own_numbers() {
         let shared = vec![CString::new("A=1").unwrap(), CString::new("B=").unwrap()];
-        let mut block = EnvBlock::new(shared, &[("PMI_RANK", RankNumber::Rank), ("X", RankNumber::Local)]);
+        let mut block =
+            EnvBlock::new(shared, &[("PMI_RANK", RankNumber::Rank), ("X", RankNumber::Local)], vec![]);
         assert_eq!(
             strings(block.for_rank(4_294_967_295, 4_294_967_294)),
             ["A=1", "B=", "PMI_RANK=4294967295", "X=4294967294"]

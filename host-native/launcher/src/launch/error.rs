@@ -51,6 +51,21 @@ pub enum LaunchError {
         /// Reason given by the operating system.
         why: io::Error,
     },
+    /// More GPUs than the machine has, or than the user made visible.
+    #[error(
+        "{ranks} rank{} with {each} GPU{} each need {} GPUs, and {name} has {available} on this machine",
+        if *ranks == 1 { "" } else { "s" }, if *each == 1 { "" } else { "s" }, u64::from(*ranks) * u64::from(*each)
+    )]
+    FewGpus {
+        /// Ranks on this machine.
+        ranks: u32,
+        /// GPUs of each rank.
+        each: u32,
+        /// Number of GPUs.
+        available: u32,
+        /// Variable that lists them.
+        name: &'static str,
+    },
     /// NUL byte in a string for `execve`.
     #[error("{what} contains a NUL byte")]
     Nul {

@@ -3,6 +3,8 @@
 mod bind;
 mod cstrings;
 mod error;
+mod gpus;
+mod memory_policy;
 mod preload;
 mod resolve;
 mod soft;
@@ -16,7 +18,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use hydrant_doctor::NoExec;
-use hydrant_placement::CpuBinding;
+use hydrant_placement::Binding;
 use hydrant_reactor::OpenFiles;
 use hydrant_reactor::process::{Attributes, Request, spawn};
 use hydrant_services::server::{PMIX_SERVER, PMIX_SERVER_URIS, PMIX_SETTINGS};
@@ -24,6 +26,7 @@ use rustix::process::Pid;
 
 use crate::plan::Program;
 use bind::Affinity;
+pub(crate) use bind::Bindings;
 use cstrings::{CStrings, EnvBlock, RankNumber, c_string};
 pub use error::LaunchError;
 pub(crate) use error::alternatives;
@@ -142,6 +145,8 @@ pub(crate) struct JobEnvironment<'a> {
     pub(crate) spawned: bool,
     /// Number of ranks of the job, and of those on this machine.
     pub(crate) size: (u32, u32),
+    /// Number of GPUs of each rank, if the launcher assigns them.
+    pub(crate) gpus: Option<u32>,
 }
 
 impl Launcher {
@@ -151,7 +156,7 @@ impl Launcher {
     /// `keep_ignored` lists signals that the launcher ignores and ranks continue to ignore.
     pub(crate) fn new(
         programs: Vec<(&Program, u32, PreparedProgram)>,
-        binding: &CpuBinding,
+        binding: &Binding,
         setting: &JobEnvironment<'_>,
         keep_ignored: &[i32],
     ) -> Result<Launcher, LaunchError> {
@@ -193,6 +198,11 @@ impl Launcher {
     /// Returns the commands of the programs with their files.
     pub(crate) fn programs(&self) -> impl Iterator<Item = (&OsStr, PathBuf)> {
         self.programs.iter().map(|image| (image.command.as_os_str(), image.file()))
+    }
+
+    /// The bindings of the ranks, if they are bound or bindings are reported.
+    pub(crate) fn bindings(&self) -> Option<&Bindings> {
+        self.affinity.bindings()
     }
 
     fn image(&self, rank: u32) -> usize {
@@ -289,17 +299,22 @@ fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Re
         }
         PmiAddress::PortPerRank => numbered.push(("PMI_ID", RankNumber::Rank)),
     }
+    let gpus = match setting.gpus {
+        Some(each) => gpus::variables(env, local, each, gpus::count)?,
+        None => Vec::new(),
+    };
     let mut shared = Vec::with_capacity(env.len() + own.len());
     for (name, value) in env {
         let ours = |n: &str| OsStr::new(n) == name;
-        if !own.iter().any(|(n, _)| ours(n)) && !numbered.iter().any(|(n, _)| ours(n)) {
+        let is_gpus = setting.gpus.is_some() && gpus::VARIABLES.iter().any(|n| ours(n));
+        if !own.iter().any(|(n, _)| ours(n)) && !numbered.iter().any(|(n, _)| ours(n)) && !is_gpus {
             shared.push(variable(name, value)?);
         }
     }
     for (name, value) in &own {
         shared.push(variable(OsStr::new(name), value)?);
     }
-    Ok(EnvBlock::new(shared, &numbered))
+    Ok(EnvBlock::new(shared, &numbered, gpus))
 }
 
 /// Adds the variables by which libpmix and Open MPI find the server. They choose PMIx, others choose PMI.

@@ -1,0 +1,77 @@
+//! Values of `--map-by`: order of hosts, objects of a machine, and Open MPI's modifiers.
+
+use std::str::FromStr;
+
+use hydrant_placement::{MapBy, Objects};
+
+/// Value of `--map-by`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mapping {
+    /// Order in which hosts get ranks.
+    pub(super) hosts: Option<MapBy>,
+    /// Objects of each machine that ranks are spread over.
+    pub(super) objects: Option<Objects>,
+    /// Cores of each rank.
+    pub(super) cores: Option<u32>,
+    /// Ranks of each host in one turn.
+    pub(super) ppn: Option<u32>,
+}
+
+const EXPECTED: &str = "expected slot, node, core, hwthread, l1, l2, l3, numa, socket or machine, with a number as in core:2, or with :PE=N";
+
+impl FromStr for Mapping {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Mapping, &'static str> {
+        let text = text.to_ascii_lowercase();
+        if let Some(rest) = text.strip_prefix("ppr:") {
+            let ppn = rest.strip_suffix(":node").and_then(|count| count.parse().ok()).filter(|&ppn| ppn > 0);
+            return match ppn {
+                Some(ppn) => Ok(Mapping { ppn: Some(ppn), ..Mapping::default() }),
+                None => Err("expected ppr:N:node; for ranks on each socket write -ppn N and -map-by socket"),
+            };
+        }
+        let mut words = text.split([':', ',']);
+        let name = words.next().unwrap_or_default();
+        let mut mapping = Mapping::default();
+        match name {
+            "slot" => mapping.hosts = Some(MapBy::Slot),
+            "node" => mapping.hosts = Some(MapBy::Node),
+            _ => mapping.objects = Some(name.parse().map_err(|_| EXPECTED)?),
+        }
+        for word in words {
+            let number = |text: &str| text.parse().ok().filter(|&number| number > 0).ok_or(EXPECTED);
+            match (word.strip_prefix("pe="), &mut mapping.objects) {
+                (Some(cores), _) => mapping.cores = Some(number(cores)?),
+                // Ranks may share processors, and hosts take turns.
+                (None, _) if ["oversubscribe", "span"].contains(&word) => {}
+                (None, Some(objects)) => objects.count = number(word)?,
+                (None, None) => return Err(EXPECTED),
+            }
+        }
+        Ok(mapping)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hydrant_placement::Level;
+
+    use super::*;
+
+    #[test]
+    fn forms_of_hydra_and_open_mpi() {
+        let of = |text: &str| text.parse::<Mapping>().unwrap();
+        assert_eq!(of("node").hosts, Some(MapBy::Node));
+        assert_eq!(of("SOCKET").objects, Some(Objects::one(Level::Socket)));
+        assert_eq!(of("numa:2").objects, Some(Objects { level: Level::Numa, count: 2 }));
+        let pe = of("package:PE=4:OVERSUBSCRIBE");
+        assert_eq!((pe.objects, pe.cores), (Some(Objects::one(Level::Socket)), Some(4)));
+        assert_eq!((of("slot:PE=2").hosts, of("slot:pe=2").cores), (Some(MapBy::Slot), Some(2)));
+        assert_eq!(of("ppr:4:node").ppn, Some(4));
+        for wrong in ["", "ring", "node:2", "socket:0", "socket:x", "slot:pe=0", "ppr:2:socket", "ppr:0:node"]
+        {
+            assert!(wrong.parse::<Mapping>().is_err(), "{wrong}");
+        }
+    }
+}

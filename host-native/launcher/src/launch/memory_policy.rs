@@ -1,0 +1,91 @@
+//! Memory policy of the calling thread, which new processes inherit.
+
+use std::io;
+
+use libc::{c_int, c_long, c_ulong};
+
+/// Modes of `set_mempolicy`.
+const BIND: c_int = 2;
+const INTERLEAVE: c_int = 3;
+
+/// Words of a node mask, and the number of its bits. The kernel does not look at the last bit.
+const WORDS: usize = 16;
+const BITS: c_ulong = (WORDS * c_ulong::BITS as usize + 1) as c_ulong;
+
+/// Memory policy: its mode and its NUMA nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MemoryPolicy {
+    mode: c_int,
+    nodes: [c_ulong; WORDS],
+}
+
+impl MemoryPolicy {
+    /// The policy of this thread.
+    ///
+    /// # Errors
+    /// The kernel has no memory policies, or forbids them.
+    pub(super) fn current() -> io::Result<MemoryPolicy> {
+        let mut policy = MemoryPolicy { mode: 0, nodes: [0; WORDS] };
+        // SAFETY: both pointers lead to fields of `policy`, and the mask has room for `BITS` - 1 bits.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_get_mempolicy,
+                &raw mut policy.mode,
+                policy.nodes.as_mut_ptr(),
+                BITS,
+                std::ptr::null_mut::<libc::c_void>(),
+                0 as c_ulong,
+            )
+        };
+        check(result).map(|()| policy)
+    }
+
+    /// Memory of these nodes only, below 1024.
+    pub(super) fn of_nodes(nodes: &[u32], interleaved: bool) -> MemoryPolicy {
+        let mode = if interleaved { INTERLEAVE } else { BIND };
+        let mut policy = MemoryPolicy { mode, nodes: [0; WORDS] };
+        for &node in nodes {
+            let (word, bit) = (node / c_ulong::BITS, node % c_ulong::BITS);
+            if let Some(word) = policy.nodes.get_mut(word as usize) {
+                *word |= 1 << bit;
+            }
+        }
+        policy
+    }
+
+    /// Gives this thread the policy.
+    ///
+    /// # Errors
+    /// A node does not exist or is forbidden to this process, or the kernel has no memory policies.
+    pub(super) fn set(&self) -> io::Result<()> {
+        let is_empty = self.nodes.iter().all(|&word| word == 0);
+        let (mask, bits) = if is_empty { (std::ptr::null(), 0) } else { (self.nodes.as_ptr(), BITS) };
+        // SAFETY: the mask is null or has `BITS` - 1 bits. The kernel reads it only.
+        check(unsafe { libc::syscall(libc::SYS_set_mempolicy, c_long::from(self.mode), mask, bits) })
+    }
+}
+
+fn check(result: c_long) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_gets_its_policy_back() {
+        // A thread of its own, because tests share theirs.
+        let thread = std::thread::spawn(|| {
+            let Ok(own) = MemoryPolicy::current() else { return };
+            let policy = MemoryPolicy::of_nodes(&[0], false);
+            if policy.set().is_ok() {
+                assert_eq!(MemoryPolicy::current().unwrap(), policy);
+            }
+            own.set().unwrap();
+            assert_eq!(MemoryPolicy::current().unwrap(), own);
+        });
+        thread.join().unwrap();
+        assert!(MemoryPolicy::of_nodes(&[5000], false).set().is_err(), "no node");
+    }
+}

@@ -1,0 +1,94 @@
+//! Processors, memory and GPUs of ranks.
+
+use std::fs;
+
+use hydrant_tests::{Job, nodes};
+
+use crate::shell;
+
+/// The processors in a status file of /proc.
+fn allowed(status: &str) -> String {
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.map(|list| list.trim().to_owned()).unwrap_or_default()
+}
+
+/// The processors of this test.
+fn mine() -> String {
+    allowed(&fs::read_to_string("/proc/self/status").expect("Linux has /proc"))
+}
+
+#[test]
+fn ranks_are_bound_to_the_processors_that_were_named() {
+    let mine = mine();
+    let last = mine.rsplit([',', '-']).next().unwrap_or_default();
+    let outcome = Job::hydrant(&format!("-bind-to user:{last} -n 2 cat /proc/self/status")).run();
+    outcome.code(0).says(&format!("Cpus_allowed_list:\t{last}\n"), 2);
+    outcome.warns(&format!("hydrant: note: ranks 0-1 share processor {last} (1 core, "));
+    for how in ["hwthread", "rr", "core -cpus-per-rank 1 -map-by socket"] {
+        let outcome = Job::hydrant(&format!("-bind-to {how} -n 1 cat /proc/self/status")).run();
+        assert!(outcome.code(0).quiet().stdout.contains("Cpus_allowed_list:"), "{outcome}");
+        let bound = allowed(&outcome.stdout);
+        assert!(!how.starts_with(['h', 'r']) || bound.parse::<u32>().is_ok(), "one processor: {outcome}");
+    }
+    for options in ["", "-bind-to machine", "-bind-to none -map-by slot:PE=2"] {
+        let outcome = Job::hydrant(&format!("{options} -n 1 cat /proc/self/status")).run();
+        assert_eq!(allowed(&outcome.code(0).quiet().stdout), mine);
+    }
+    Job::hydrant("-bind-to user:9999 -n 1 true").run().code(1).warns("9999");
+    Job::hydrant("-bind-to user:1023 -n 1 true").run().code(1).warns("cannot bind to processor 1023");
+    let few = Job::hydrant("-cpus-per-task 60000 -n 1 true").run();
+    few.code(1).warns("cannot bind a rank to core:60000: this process may use ");
+}
+
+#[test]
+fn bindings_are_reported() {
+    let one = Job::hydrant("-bind-to hwthread -report-bindings -n 1 true").run();
+    one.code(0).warns(" is bound to processor ");
+    Job::hydrant("--report-bindings -n 1 true").run().code(0).warns(" is not bound: processor");
+    let hosts =
+        Job::hydrant(&format!("{} -bind-to machine -report-bindings -n 2 true", nodes(2, 1, 2))).run();
+    hosts.code(0).warns("rank 0 on n1 is bound to processor").warns("rank 1 on n2 is bound to processor");
+    let plan = Job::command("run --dry-run -bind-to hwthread -membind local -n 2 true").run();
+    plan.code(0).says("binding: hwthread, memory local\n", 1).says("  rank 1: bound to processor ", 1);
+    plan.says(", memory of NUMA node ", 2);
+}
+
+#[test]
+fn memory_is_bound() {
+    let outcome = Job::hydrant("-membind local -n 1 head -n 1 /proc/self/numa_maps").run();
+    // A kernel without NUMA, or a container that forbids it.
+    if outcome.status.code() == Some(0) {
+        assert!(outcome.stdout.contains(" bind:"), "{outcome}");
+        let own = Job::hydrant("-n 1 head -n 1 /proc/self/numa_maps").run();
+        assert!(!own.code(0).stdout.contains(" bind:"), "{own}");
+        Job::hydrant("-membind bind:1023 -n 1 true")
+            .run()
+            .code(1)
+            .warns("cannot bind memory to the requested NUMA nodes");
+    } else {
+        assert!(outcome.stderr.contains("memory") || outcome.stderr.contains("numa_maps"), "{outcome}");
+    }
+}
+
+#[test]
+fn ranks_get_the_gpus_of_their_host_in_turn() {
+    let script = "echo $PMI_RANK $CUDA_VISIBLE_DEVICES $HIP_VISIBLE_DEVICES";
+    let gpus = |job: Job| {
+        job.env("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c")
+            .env_remove("HIP_VISIBLE_DEVICES")
+            .env_remove("ROCR_VISIBLE_DEVICES")
+    };
+    gpus(shell("-gpus-per-rank 1 -n 2", script))
+        .run()
+        .code(0)
+        .quiet()
+        .says("0 GPU-a 0\n", 1)
+        .says("1 GPU-b 1\n", 1);
+    let refused = gpus(shell("-gpus-per-rank 2 -n 2", script)).run();
+    refused
+        .code(1)
+        .warns("2 ranks with 2 GPUs each need 4 GPUs, and CUDA_VISIBLE_DEVICES has 3 on this machine");
+    let hosts =
+        gpus(Job::hydrant(&format!("{} -gpus-per-proc 2 -n 2 sh -c", nodes(2, 1, 2))).arg(script)).run();
+    hosts.code(0).says("0 GPU-a,GPU-b 0,1\n", 1).says("1 GPU-a,GPU-b 0,1\n", 1);
+}
