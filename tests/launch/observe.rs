@@ -209,3 +209,26 @@ fn debuggers_find_the_processes_of_the_ranks() {
     ask("kill", &job).run().code(0);
     job.wait().code(143);
 }
+
+#[test]
+fn the_result_of_a_run_is_json() {
+    let folder = Folder::new("observe-result");
+    let file = folder.path("result");
+    let result = |options: &str| {
+        fs::remove_file(&file).ok();
+        let outcome = Job::command(&format!("run --json={file} {options}")).run();
+        let text = folder.read("result").split_whitespace().collect::<Vec<_>>().join(" ");
+        (outcome, text)
+    };
+    let script = folder.executable("program", "#!/bin/sh\ntest $PMI_RANK = 1 && exit 3\nexit 0\n");
+    let (outcome, text) = result(&format!("-n 3 {script}"));
+    outcome.code(3);
+    let exits = "\"exits\": [ { \"ranks\": \"0,2\", \"exit_code\": 0, \"signal\": null }, \
+        { \"ranks\": \"1\", \"exit_code\": 3, \"signal\": null } ]";
+    assert!(text.contains(exits) && text.contains("exited with code 3\""), "{text}");
+    let (outcome, text) = result("-n 1 /nowhere/program");
+    outcome.code(127);
+    assert!(text.contains("\"exit_code\": 127, \"error\": \"") && text.ends_with("\"jobs\": [] }"), "{text}");
+    let printed = Job::command("run --json -n 1 true").run();
+    printed.code(0).says("\"form\": \"result\"", 1).says("\"message\": null", 1);
+}

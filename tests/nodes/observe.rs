@@ -67,3 +67,10 @@ fn a_long_start_shows_its_progress_on_a_terminal() {
     terminal.expect("up\r\n");
     assert_eq!(terminal.expect("ready> "), "");
 }
+
+#[test]
+fn the_result_of_a_run_on_several_hosts_is_json() {
+    let script = "test $PMI_RANK = 1 && kill -9 $$; exit 0";
+    let job = Job::command(&format!("run --json -n 2 {} sh -c", nodes(2, 1, 2))).arg(script).run();
+    job.code(137).says("\"form\": \"result\"", 1).says("\"signal\": 9", 1).says("\"ranks\": \"1\"", 1);
+}

@@ -10,7 +10,7 @@ use hydrant_core::{JobId, UpcallId};
 use crate::exit_status::{ExitStatus, exit_code};
 use crate::job_result::{AbortReason, JobResult, Progress};
 use crate::protocol::{JobRecord, Program};
-pub use report::EndReport;
+pub use report::{EndReport, JobSummary};
 
 /// Most ranks that are listed at a time limit.
 const LISTED_MAX: usize = 16;

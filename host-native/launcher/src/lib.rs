@@ -6,7 +6,7 @@ mod dry_run;
 mod engine;
 mod error;
 mod join;
-mod json;
+pub mod json;
 mod launch;
 pub mod messages;
 pub mod observe;

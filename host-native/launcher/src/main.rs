@@ -2,23 +2,32 @@
 
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use hydrant::cli::{self, Action, CliError};
-use hydrant::{RunError, messages, observe, probe, reach, replay};
+use hydrant::plan::Plan;
+use hydrant::{RunError, json, messages, observe, probe, reach, replay};
 use hydrant_doctor::{Level, Machine, Question};
 use hydrant_services::server;
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().collect(), std::env::vars_os().collect()) {
         Ok(Action::Run(mut plan)) if plan.options.cluster.dry_run => {
-            hydrant::dry_run(&mut plan).map_or_else(run_error, |text| print(&text))
+            let planned = hydrant::dry_run(&mut plan);
+            planned.map_or_else(
+                |error| run_error(&plan, error),
+                |text| match &plan.options.json {
+                    Some(path) => written(path, &text),
+                    None => print(&text),
+                },
+            )
         }
         Ok(Action::Run(mut plan)) => {
             if !plan.notes.is_empty() && std::io::stderr().is_terminal() {
                 messages::print(messages::HYDRANT, plan.notes.join("; "));
             }
-            hydrant::run(&mut plan).map_or_else(run_error, ExitCode::from)
+            hydrant::run(&mut plan).map_or_else(|error| run_error(&plan, error), ExitCode::from)
         }
         Ok(Action::Probe(options)) => probe::main(&options),
         Ok(Action::Replay(options)) => replay::main(&options),
@@ -76,8 +85,22 @@ fn serve_error(error: hydrant_services::Error) -> ExitCode {
     fail(messages::SERVE, &error, error.hint())
 }
 
-/// Prints the error of a run.
-fn run_error(error: RunError) -> ExitCode {
+/// Writes JSON to the file that the user named.
+fn written(path: &Path, text: &str) -> ExitCode {
+    match json::write(path, text) {
+        Err(why) if why.kind() != ErrorKind::BrokenPipe => {
+            messages::print(messages::HYDRANT, format_args!("cannot write {}: {why}", path.display()));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Prints the error of a run, and writes it as JSON if the user wants that.
+fn run_error(plan: &Plan, error: RunError) -> ExitCode {
     messages::print_error(messages::HYDRANT, &error, error.hint());
+    if let Some(path) = &plan.options.json {
+        written(path, &json::result(error.exit_code(), Some(&error), &[]));
+    }
     ExitCode::from(error.exit_code())
 }

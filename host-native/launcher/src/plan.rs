@@ -92,6 +92,8 @@ pub struct Options {
     pub verbose: bool,
     /// Print the exit codes of all ranks at the end of each job.
     pub exit_report: bool,
+    /// File for the result or the plan as JSON. `-` is standard output.
+    pub json: Option<PathBuf>,
     /// Time from the start of the command after which all jobs are ended.
     pub timeout: Option<Duration>,
     /// Serve `PMI_PORT` clients at this address instead of handing each rank a connected socket.

@@ -206,6 +206,7 @@ impl Head {
         let Some(job) = self.jobs.get(id).filter(|job| job.run.draining) else { return };
         let slots = job.slots();
         let report = job.describe_end(&self.status, reader_closed, |rank| self.host_of_rank(job, rank));
+        let summary = job.summary(report.as_ref());
         let lines = match report {
             Some(EndReport::Interrupted(signal)) => self.status.interruption_line(signal),
             Some(EndReport::Lines(lines)) => Some(lines),
@@ -214,6 +215,7 @@ impl Head {
         let codes = self.config.exit_report.then(|| job.exit_report());
         lines.into_iter().chain(codes).for_each(|lines| self.print(lines));
         self.jobs.remove(id);
+        self.ended = Some(summary);
         self.actions.push_back(Action::CloseJob { job: id, slots });
     }
 

@@ -7,7 +7,7 @@ use hydrant_core::trace::{Exit, SignalName};
 use super::Job;
 use crate::exit_status::ExitStatus;
 use crate::job_result::AbortReason;
-use crate::psets::{format_ranges, ranges_of};
+use crate::psets::{RankRanges, format_ranges, ranges_of};
 
 /// What is printed about a job that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +16,21 @@ pub enum EndReport {
     Interrupted(i32),
     /// These lines.
     Lines(String),
+}
+
+/// A job that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSummary {
+    /// 0 for the job of the command line; spawned jobs count from 1.
+    pub ordinal: u32,
+    /// Job id that ranks saw.
+    pub name: String,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Report of a job that did not succeed.
+    pub message: Option<String>,
+    /// Ends of processes, and the ranks of each. None for ranks that were not started.
+    pub exits: Vec<(Option<Exit>, RankRanges)>,
 }
 
 impl<R> Job<R> {
@@ -75,8 +90,19 @@ impl<R> Job<R> {
         Some(EndReport::Lines(lines))
     }
 
-    /// Exit codes of all ranks, as `exit codes: 0 of ranks 0-2,4; SIGKILL of rank 3`.
-    pub fn exit_report(&self) -> String {
+    /// The job and its end, for programs that read it. `report` is that of [`describe_end`](Job::describe_end).
+    pub fn summary(&self, report: Option<&EndReport>) -> JobSummary {
+        let message = report.map(|report| match report {
+            EndReport::Interrupted(signal) => format!("the job was ended by {}", SignalName(*signal)),
+            EndReport::Lines(lines) => lines.clone(),
+        });
+        let exits = self.exits().into_iter().map(|(exit, ranks)| (exit, ranges_of(ranks.into_iter())));
+        let exits = exits.collect();
+        JobSummary { ordinal: self.ordinal, name: self.name.clone(), ranks: self.size(), message, exits }
+    }
+
+    /// Ranks by the ends of their processes.
+    fn exits(&self) -> Vec<(Option<Exit>, Vec<u32>)> {
         let mut kinds: Vec<(Option<Exit>, Vec<u32>)> = Vec::new();
         for (rank, state) in (0..).zip(&self.ranks) {
             match kinds.iter_mut().find(|(exit, _)| *exit == state.exit) {
@@ -84,6 +110,12 @@ impl<R> Job<R> {
                 None => kinds.push((state.exit, vec![rank])),
             }
         }
+        kinds
+    }
+
+    /// Exit codes of all ranks, as `exit codes: 0 of ranks 0-2,4; SIGKILL of rank 3`.
+    pub fn exit_report(&self) -> String {
+        let kinds = self.exits();
         let kind = |(exit, ranks): &(Option<Exit>, Vec<u32>)| {
             let what = match exit {
                 Some(Exit::Code(code)) => code.to_string(),

@@ -232,6 +232,13 @@ pub(super) struct JobArgs {
     #[arg(long, help_heading = OUTPUT, alias = "print-all-exitcodes")]
     pub(super) exit_report: bool,
 
+    /// Write the exits and failures of all jobs at the end as JSON, with --dry-run the plan
+    ///
+    /// Default: standard output, behind the output of the ranks. docs/json.md describes the object.
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub(super) json: Option<PathBuf>,
+
     /// Print progress messages on standard error
     #[arg(short, long, help_heading = OUTPUT)]
     pub(super) verbose: bool,

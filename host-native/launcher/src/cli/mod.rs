@@ -408,6 +408,7 @@ fn plan_options(
         cleanup: !job.disable_auto_cleanup,
         verbose: job.verbose,
         exit_report: job.exit_report,
+        json: job.json,
         timeout: time_limit(job.timeout, environment)?,
         pmi_port: job.pmi_port,
         mpi_psets: job.mpi_psets,

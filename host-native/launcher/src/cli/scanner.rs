@@ -65,7 +65,7 @@ impl Values {
             _ if !arg.get_action().takes_values() => Values::None,
             "env" | "genv" => Values::Assignment,
             "pmi_port" => Values::OptionalAddress,
-            "sandbox" => Values::OptionalInline,
+            "json" | "sandbox" => Values::OptionalInline,
             _ => Values::One,
         }
     }

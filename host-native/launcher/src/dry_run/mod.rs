@@ -1,5 +1,7 @@
 //! Text of `--dry-run`: programs, hosts, ranks, the tree of daemons and their start commands.
 
+mod document;
+
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 
@@ -16,7 +18,7 @@ use crate::plan::{Plan, Program};
 /// The word that makes `hydrant` a daemon.
 const DAEMON: &str = "daemon";
 
-/// Describes what [`run`](crate::run) would do, and starts nothing.
+/// Describes what [`run`](crate::run) would do, as text or as JSON, and starts nothing.
 ///
 /// # Errors
 /// The job cannot be placed, or its process mapping is too long.
@@ -28,7 +30,10 @@ pub fn dry_run(plan: &mut Plan) -> Result<String, RunError> {
         Location::Nodes(deployment) => &deployment.bootstrap,
     };
     let hydrant = daemon_program(plan.options.cluster.remote_hydrant.as_ref(), bootstrap)?;
-    describe(plan, &location, &environment, &hydrant)
+    match plan.options.json {
+        Some(_) => document::describe(plan, &location, &environment, &hydrant),
+        None => describe(plan, &location, &environment, &hydrant),
+    }
 }
 
 /// Describes programs, hosts, ranks, the tree of daemons, and how the daemons are started. `hydrant` is the program that

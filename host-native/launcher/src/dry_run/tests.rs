@@ -34,7 +34,11 @@ fn described(line: &str, variables: &[(&str, &str)]) -> String {
         |name: &str| variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.into());
     let environment = Environment { hostname: "here.example".to_owned(), variables: &value };
     let location = plan.locate(&environment).unwrap();
-    describe(&plan, &location, &environment, OsStr::new("/usr/bin/hydrant")).unwrap()
+    match plan.options.json {
+        Some(_) => document::describe(&plan, &location, &environment, OsStr::new("/usr/bin/hydrant")),
+        None => describe(&plan, &location, &environment, OsStr::new("/usr/bin/hydrant")),
+    }
+    .unwrap()
 }
 
 const SLURM: [(&str, &str); 2] = [("SLURM_JOB_NODELIST", "n[01-02]"), ("SLURM_TASKS_PER_NODE", "4(x2)")];
@@ -88,4 +92,10 @@ fn plans_read_as_reviewed() {
         described(many, &[]),
     ];
     insta::assert_snapshot!(plans.join("\n"));
+}
+
+#[test]
+fn plans_are_json() {
+    let hosts = "--json -hosts a:2,b -bootstrap-exec /opt/ssh -n 2 ./server x'y : -n 2 ./worker";
+    insta::assert_snapshot!(described("--json -n 3 ./a.out", &[]) + &described(hosts, &[]));
 }

@@ -31,7 +31,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hydrant_control::protocol::{Setup, StdinTarget};
-use hydrant_control::{ExitStatus, KillEscalation};
+use hydrant_control::{ExitStatus, JobSummary, KillEscalation};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_placement::{Bootstrap, Environment, Location};
@@ -236,6 +236,8 @@ struct Engine<'p, 's> {
     nodes: Option<Nodes>,
     /// Status socket. Daemons have none.
     status_socket: Option<Status>,
+    /// Jobs that have ended, if a result is written.
+    ended: Vec<JobSummary>,
     /// Debuggers have been shown the processes of the first job.
     debuggers_informed: bool,
     /// Line about a long start. None if standard error is no terminal, and once the job runs.
@@ -279,6 +281,7 @@ impl<'p, 's> Engine<'p, 's> {
             names: None,
             nodes: None,
             status_socket: None,
+            ended: Vec::new(),
             debuggers_informed: false,
             progress: None,
             buffer: vec![0; BUFFER],
@@ -295,6 +298,7 @@ impl<'p, 's> Engine<'p, 's> {
                 Ok(Some(code)) => {
                     self.end_progress();
                     self.end_status(code);
+                    self.write_result(code);
                     return Ok(code);
                 }
                 Err(error) => self.break_off(error)?,

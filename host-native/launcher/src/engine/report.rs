@@ -1,10 +1,11 @@
 //! Messages about jobs at their end.
 
-use hydrant_control::{AbortReason, EndReport};
+use hydrant_control::{AbortReason, EndReport, JobSummary};
 use hydrant_core::JobId;
 
 use super::Engine;
 use crate::error::RunError;
+use crate::json;
 
 impl Engine<'_, '_> {
     /// Reports output of the jobs that was lost.
@@ -24,12 +25,31 @@ impl Engine<'_, '_> {
         let Some(job) = self.jobs.get(id) else { return };
         let codes = self.plan.options.exit_report.then(|| job.exit_report());
         let report = job.describe_end(&self.status, self.sinks.is_cut_off(), |_| &self.host);
+        let summary = job.summary(report.as_ref());
         let lines = match report {
             Some(EndReport::Interrupted(signal)) => self.status.interruption_line(signal),
             Some(EndReport::Lines(lines)) => Some(lines),
             None => self.describe_singletons(id),
         };
         lines.into_iter().chain(codes).for_each(|lines| self.sinks.print(&lines));
+        self.record_end(summary);
+    }
+
+    /// Keeps the summary of a job for the result of the run, if one is written.
+    pub(super) fn record_end(&mut self, summary: JobSummary) {
+        if self.plan.options.json.is_some() {
+            self.ended.push(summary);
+        }
+    }
+
+    /// Writes the result of the run.
+    pub(super) fn write_result(&mut self, code: u8) {
+        let Some(path) = &self.plan.options.json else { return };
+        let text = json::result(code, None, &self.ended);
+        if let Err(why) = json::write(path, &text) {
+            self.sinks.print(&format!("cannot write {}: {why}", path.display()));
+            self.flush();
+        }
     }
 
     /// Returns the time at which the run reaches its time limit, unless its jobs are being ended already.

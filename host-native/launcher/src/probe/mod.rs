@@ -32,6 +32,10 @@ pub struct Options {
     #[arg(long, conflicts_with = "pmi")]
     pub pmix: bool,
 
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
     /// Number of values that each rank puts in each round
     #[arg(long, value_name = "K", default_value = "1", value_parser = value::within(1..=1_000_000))]
     pub keys: u32,
@@ -209,7 +213,10 @@ impl<'c> Probe<'c> {
             let times = self.fetch(format!("probe-time-{rank}"), rank, Times::parse)?;
             rows.push(Row { rank, card: card.clone(), times });
         }
-        Ok(report::table(&rows, &self.options))
+        Ok(match self.options.json {
+            true => report::document(&rows, &self.options),
+            false => report::table(&rows, &self.options),
+        })
     }
 }
 

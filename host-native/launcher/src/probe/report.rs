@@ -4,8 +4,11 @@ use std::collections::HashSet;
 use std::fmt::{self, Write};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::Options;
 use super::card::Card;
+use crate::json;
 
 /// Durations of a rank's steps, each summed over all rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +70,41 @@ pub(super) fn table(rows: &[Row], options: &Options) -> String {
     }
     text.push_str(&summary(rows, options));
     text
+}
+
+#[derive(Serialize)]
+struct ProbeDocument {
+    rounds: u32,
+    keys: u32,
+    bytes: u32,
+    ranks: Vec<ProbedRank>,
+}
+
+#[derive(Serialize)]
+struct ProbedRank {
+    rank: u32,
+    host: String,
+    pid: u32,
+    init_us: u64,
+    put_us: u64,
+    fence_us: u64,
+    get_us: u64,
+}
+
+/// Returns the table as JSON.
+pub(super) fn document(rows: &[Row], options: &Options) -> String {
+    let micros = |time: Duration| time.as_micros() as u64;
+    let ranks = rows.iter().map(|Row { rank, card, times }| ProbedRank {
+        rank: *rank,
+        host: card.host.clone(),
+        pid: card.pid,
+        init_us: micros(times.init),
+        put_us: micros(times.put),
+        fence_us: micros(times.fence),
+        get_us: micros(times.get),
+    });
+    let Options { rounds, keys, bytes, .. } = *options;
+    json::document("probe", &ProbeDocument { rounds, keys, bytes, ranks: ranks.collect() })
 }
 
 fn summary(rows: &[Row], options: &Options) -> String {

@@ -46,8 +46,9 @@ fn the_table_is_aligned_and_has_a_summary() {
             ..Times::default()
         },
     };
-    let options = Options { pmi: Protocol::V1, pmix: false, keys: 2, bytes: 64, rounds: 3 };
+    let options = Options { pmi: Protocol::V1, pmix: false, json: false, keys: 2, bytes: 64, rounds: 3 };
     let rows = [row(0, 999, "node1", 7), row(1, 100_000, "a-longer-name", 1234)];
     insta::assert_snapshot!(report::table(&rows, &options));
+    insta::assert_snapshot!(report::document(&rows[..1], &options));
     insta::assert_snapshot!(report::table(&rows[..1], &Options { keys: 1, rounds: 1, ..options }));
 }

@@ -91,6 +91,8 @@ impl Engine<'_, '_> {
             Action::DrainOutput { job } => self.drain_at_head(job),
             Action::DeregisterJob { job } => self.forget(job)?,
             Action::CloseJob { slots, .. } => {
+                let ended = self.head_mut().and_then(|head| head.control.take_ended());
+                ended.into_iter().for_each(|summary| self.record_end(summary));
                 self.streams.clear(slots, &mut self.sinks);
                 self.flush();
             }

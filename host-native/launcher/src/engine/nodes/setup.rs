@@ -44,6 +44,7 @@ pub(super) fn options_of(setup: Setup) -> Options {
         cleanup: setup.cleanup,
         verbose: setup.verbose,
         exit_report: false,
+        json: None,
         timeout: None,
         pmi_port: setup.by_port.then(|| (std::net::Ipv4Addr::LOCALHOST, 0).into()),
         mpi_psets: setup.mpi_psets,
