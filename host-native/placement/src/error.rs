@@ -109,6 +109,14 @@ pub enum PlacementError {
         /// The allowed processors, as a list of ranges.
         allowed: String,
     },
+    /// A rank map names a host that there is not.
+    #[error("the rank map names node {node}, and the {hosts} hosts are nodes 0 to {}", hosts.saturating_sub(1))]
+    RankMap {
+        /// Position of the host.
+        node: u32,
+        /// Number of hosts.
+        hosts: usize,
+    },
     /// The machine has no objects of this kind.
     #[error("cannot bind to {0}: the kernel describes no such objects here")]
     NoObject(Level),

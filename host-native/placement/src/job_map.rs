@@ -143,6 +143,41 @@ impl JobMap {
         Ok(job_map)
     }
 
+    /// Maps each rank to the host that `rank_map` names, by its position from 0. Ranks behind the end of the map start again
+    /// at its front.
+    ///
+    /// # Errors
+    /// A position without a host, more ranks on a host than its `max_slots`, or more than [`RANKS_MAX`].
+    ///
+    /// # Panics
+    /// If `rank_map` is empty.
+    pub fn from_rank_map(
+        hosts: &Hosts,
+        programs: &[u32],
+        rank_map: &[u32],
+    ) -> Result<JobMap, PlacementError> {
+        let sum: u64 = programs.iter().copied().map(u64::from).sum();
+        let ranks = u32::try_from(sum).ok().filter(|&sum| sum <= RANKS_MAX);
+        let ranks = ranks.ok_or(PlacementError::Ranks(sum))?;
+        if let Some(&node) = rank_map.iter().find(|&&node| node as usize >= hosts.len()) {
+            return Err(PlacementError::RankMap { node, hosts: hosts.len() });
+        }
+        let nodes = hosts.iter().map(|host| Node { host: host.clone(), rank_ranges: Vec::new() });
+        let mut job_map = JobMap { nodes: nodes.collect(), ranks };
+        let program_of = (0..).zip(programs).flat_map(|(program, &size)| (0..size).map(move |_| program));
+        for ((first, program), &node) in (0..).zip(program_of).zip(rank_map.iter().cycle()) {
+            job_map.push_range(node as usize, RankRange { program, first, count: 1 });
+        }
+        let is_full = |node: &&Node| node.host.max_slots.is_some_and(|max| node.size() > max);
+        match job_map.nodes.iter().find(is_full) {
+            Some(node) => Err(PlacementError::Full {
+                ranks: node.size().into(),
+                capacity: node.host.max_slots.unwrap_or(0).into(),
+            }),
+            None => Ok(job_map),
+        }
+    }
+
     /// Adds ranks to a node, as part of its last range if they follow it.
     fn push_range(&mut self, node: usize, range: RankRange) {
         let ranges = &mut self.nodes[node].rank_ranges;
@@ -358,6 +393,23 @@ mod tests {
         assert_eq!(letters(&map(&hosts, 8).unwrap()), "aabcaccc");
         assert!(matches!(map(&hosts, RANKS_MAX + 1), Err(PlacementError::Ranks(_))));
         assert!(matches!(map(&Hosts::default(), 1), Err(PlacementError::Full { capacity: 0, .. })));
+    }
+
+    /// As hydra 5.0.2 does it with `-rankmap`.
+    #[test]
+    fn a_rank_map_is_repeated() {
+        let hosts = Hosts::parse("a,b").unwrap();
+        let mapped = |programs: &[u32], map: &[u32]| JobMap::from_rank_map(&hosts, programs, map);
+        let text = |map: &[u32]| letters(&mapped(&[4], map).unwrap());
+        assert_eq!([text(&[0, 1]), text(&[1, 1, 0, 0]), text(&[0, 1, 0])], ["abab", "bbaa", "abaa"]);
+        let two = mapped(&[1, 2], &[1]).unwrap();
+        assert_eq!(two.nodes()[1].rank_ranges.len(), 2, "one for each program");
+        assert_eq!(two.process_mapping().unwrap(), "(vector,(1,1,3))");
+        let error = mapped(&[4], &[0, 2]).unwrap_err();
+        assert_eq!(error.to_string(), "the rank map names node 2, and the 2 hosts are nodes 0 to 1");
+        let mut small = Hosts::default();
+        small.add(Host { max_slots: Some(1), ..Host::with_slots("a", 1) }).unwrap();
+        assert!(matches!(JobMap::from_rank_map(&small, &[2], &[0]), Err(PlacementError::Full { .. })));
     }
 
     #[test]

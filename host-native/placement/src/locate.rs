@@ -19,6 +19,8 @@ pub struct PlacementOptions {
     pub nodes: Option<u32>,
     /// Mapping and numbering of ranks.
     pub policy: MappingPolicy,
+    /// Host of each rank, by its position from 0, in place of `policy`. Repeated for further ranks. Empty without such a map.
+    pub rank_map: Vec<u32>,
     /// Programs, by their `appnum`, without a number of ranks: each gets as many ranks as all hosts take in one turn.
     /// On this machine without hosts, the number that the caller gave stays.
     pub fill: Vec<u32>,
@@ -99,6 +101,9 @@ pub fn locate(
             programs[program as usize] = ranks;
         }
     }
+    if let Some(&node) = options.rank_map.iter().find(|&&node| node as usize >= hosts.len()) {
+        return Err(PlacementError::RankMap { node, hosts: hosts.len() });
+    }
     let single_host = hosts.iter().next().filter(|_| hosts.len() == 1);
     // A resource manager may name a host by its name on another network.
     let is_local = |host: &Host| {
@@ -110,7 +115,10 @@ pub fn locate(
     }
     let bootstrap = options.bootstrap.clone().unwrap_or_else(|| Bootstrap::for_environment(environment));
     hosts.iter().try_for_each(|host| bootstrap.check_user(host))?;
-    let job_map = JobMap::new(&hosts, programs, options.policy)?;
+    let job_map = match &options.rank_map[..] {
+        [] => JobMap::new(&hosts, programs, options.policy)?,
+        rank_map => JobMap::from_rank_map(&hosts, programs, rank_map)?,
+    };
     Ok(Location::Nodes(Deployment { resource_manager, job_map, bootstrap }))
 }
 

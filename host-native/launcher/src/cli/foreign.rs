@@ -51,7 +51,6 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["print-rank-map"], Refused("write --dry-run to see the mapping")),
     (&["gpus-per-proc"], Converted(1, gpus_per_proc)),
     (&["gpu-subdevs-per-proc"], Refused("set ZE_AFFINITY_MASK with -env")),
-    (&["rankmap"], Refused("list the hosts in the order of the ranks with -hosts, with -ppn 1")),
     (
         &["gdb", "gdb-args", "gtool", "debug", "tv", "xterm"],
         Refused("start the tool as the program: -n 4 TOOL ./a.out"),
@@ -81,7 +80,7 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["display-map", "display-allocation", "do-not-launch"], Refused("write --dry-run to see the mapping")),
     (&["display"], Refused("write --dry-run to see the mapping")),
     (&["nooversubscribe"], Refused("write max_slots=N in a host file")),
-    (&["rankfile", "rf"], Refused("list the hosts in the order of the ranks with -hosts, with -ppn 1")),
+    (&["rankfile", "rf"], Refused("write -rankmap with the position of each rank's host")),
     (&["N"], Refused("write -ppn N for ranks on each host, or --nodes N for the number of hosts")),
     (&["c"], Refused("write -n N for the number of ranks, or -cpus-per-rank N for the cores of each")),
     // srun

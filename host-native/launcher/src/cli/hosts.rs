@@ -11,7 +11,7 @@ use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, Plac
 use super::argument::ParsedOption;
 use super::environment::{self, Environment};
 use super::error::UsageError;
-use super::mapping::Mapping;
+use super::mapping::{Mapping, RankMap};
 use crate::plan::Cluster;
 use crate::value::{Timeout, bootstrap, timeout};
 
@@ -51,6 +51,12 @@ pub(super) struct HostArgs {
     /// nodes. Without --bind-to ranks are bound to these objects. `:PE=N` behind it is --cpus-per-rank, `ppr:N:node` is --ppn.
     #[arg(long, value_name = "slot|node|OBJECT", value_parser = str::parse::<Mapping>)]
     pub(super) map_by: Option<Mapping>,
+
+    /// Run each rank on the host of this position: 1,1,0,0 runs ranks 0 and 1 on the second host
+    ///
+    /// (FIRST,HOSTS,RANKS) stands for RANKS ranks on each of HOSTS hosts. Further ranks start again at the front of the list.
+    #[arg(long, value_name = "HOST,...", value_parser = str::parse::<RankMap>)]
+    pub(super) rankmap: Option<RankMap>,
 
     /// Number ranks by slot (host by host) or by node (one rank of each host in turn)
     ///
@@ -123,6 +129,9 @@ pub(super) fn cluster(
         conflict(options, "ppn", "map_by", why)?;
         conflict(options, "rr", "map_by", why)?;
     }
+    for other in ["ppn", "rr", "rank_by"] {
+        conflict(options, "rankmap", other, "the rank map names the host of each rank")?;
+    }
     if matches!(args.bootstrap, Some(Bootstrap::Local | Bootstrap::Exec(_))) {
         conflict(options, "bootstrap_exec", "bootstrap", "it replaces ssh, srun or qrsh only")?;
     }
@@ -145,6 +154,7 @@ pub(super) fn cluster(
             hosts,
             nodes: args.nodes,
             policy,
+            rank_map: args.rankmap.map_or_else(Vec::new, |map| map.0),
             fill: Vec::new(),
             bootstrap: args.bootstrap,
         },

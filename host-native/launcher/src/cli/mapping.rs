@@ -1,4 +1,4 @@
-//! Values of `--map-by`: order of hosts, objects of a machine, and Open MPI's modifiers.
+//! Values of `--map-by` and `--rankmap`: order of hosts, objects of a machine, and the host of each rank.
 
 use std::str::FromStr;
 
@@ -53,11 +53,54 @@ impl FromStr for Mapping {
     }
 }
 
+/// Value of `--rankmap`: the position of each rank's host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RankMap(pub(super) Vec<u32>);
+
+impl FromStr for RankMap {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<RankMap, &'static str> {
+        const EXPECTED: &str = "expected positions of hosts from 0, as in 0,0,1 or (0,2,4)";
+        /// Most ranks in the text.
+        const RANKS_MAX: u64 = 1 << 20;
+        let mut map = Vec::new();
+        let mut words = text.split(',');
+        while let Some(word) = words.next() {
+            let number = |word: Option<&str>| word.and_then(|word| word.parse::<u32>().ok()).ok_or(EXPECTED);
+            let Some(first) = word.strip_prefix('(') else {
+                map.push(number(Some(word))?);
+                continue;
+            };
+            let (first, hosts) = (number(Some(first))?, number(words.next())?);
+            let each = number(words.next().and_then(|word| word.strip_suffix(')')))?;
+            if u64::from(hosts) * u64::from(each) > RANKS_MAX || first.checked_add(hosts).is_none() {
+                return Err(EXPECTED);
+            }
+            map.extend((first..first + hosts).flat_map(|host| std::iter::repeat_n(host, each as usize)));
+        }
+        if map.is_empty() { Err(EXPECTED) } else { Ok(RankMap(map)) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use hydrant_placement::Level;
 
     use super::*;
+
+    #[test]
+    fn rank_maps_of_hydra() {
+        let of = |text: &str| text.parse::<RankMap>().map(|map| map.0);
+        assert_eq!(of("1,1,0").unwrap(), [1, 1, 0]);
+        assert_eq!(of("(1,2,2)").unwrap(), [1, 1, 2, 2]);
+        assert_eq!(of("0,(1,2,1),0").unwrap(), [0, 1, 2, 0]);
+        for wrong in
+            ["", "x", "1,", "(1,2)", "(1,2,3", "-1", "(0,0,1)", "(0,65536,65536)", "(4294967295,1,1)"]
+        {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn forms_of_hydra_and_open_mpi() {

@@ -45,7 +45,7 @@ const BOARD_OPTIONS: [&str; 4] = ["target", "secret_file", "pmi_ports", "summary
 const LOCAL_RANKS: &str = "all ranks run on this machine";
 
 /// Options of `run` that do not apply, by their identifiers in clap, with the reason.
-pub(super) const NOT_OFFLOADABLE: [(&str, &str); 18] = [
+pub(super) const NOT_OFFLOADABLE: [(&str, &str); 19] = [
     ("pmi_port", "ranks connect to a port of the board; see --pmi-ports"),
     ("mpi_psets", "libhydrant_mpi.so needs a server on its own machine"),
     ("sandbox", "the PMI server runs on the board"),
@@ -56,6 +56,7 @@ pub(super) const NOT_OFFLOADABLE: [(&str, &str); 18] = [
     ("ppn", LOCAL_RANKS),
     ("rr", LOCAL_RANKS),
     ("map_by", LOCAL_RANKS),
+    ("rankmap", LOCAL_RANKS),
     ("rank_by", LOCAL_RANKS),
     ("bootstrap", LOCAL_RANKS),
     ("bootstrap_exec", LOCAL_RANKS),

@@ -166,6 +166,7 @@ fn every_option_with_one_dash_and_with_two() {
                     nodes: Some(2),
                     hosts: HostSource::List(Hosts::parse("a:2,b").unwrap()),
                     policy: MappingPolicy { ppn: Some(3), map_by: MapBy::Slot, rank_by: Some(RankBy::Node) },
+                    rank_map: Vec::new(),
                     fill: Vec::new(),
                     bootstrap: Some(Bootstrap::Srun),
                 },
@@ -579,6 +580,8 @@ fn bindings_of_hydra_open_mpi_and_srun() {
     assert_eq!(bind("--cpu-bind map_cpu:1,3").cpus, CpuBinding::User(vec![vec![1], vec![3]]));
     assert_eq!(planned("mpiexec -gpus-per-proc 2 a").options.gpus_per_rank, Some(2));
     assert_eq!(planned("mpiexec -gpus-per-proc AUTO a").options.gpus_per_rank, None);
+    let rank_map = planned("mpiexec -hosts a,b -rankmap 1,0 a").options.cluster.placement.rank_map;
+    assert_eq!(rank_map, [1, 0]);
     assert_eq!(planned("mpiexec --map-by ppr:2:node a").options.cluster.placement.policy.ppn, Some(2));
     let seconds =
         |time: &str| planned(&format!("mpiexec -t {time} a")).options.timeout.map(|limit| limit.as_secs());
