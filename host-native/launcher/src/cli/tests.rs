@@ -388,7 +388,7 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "hydrant run --genvlst A a",
         "hydrant run -zzz a",
         "hydrant run -l=1 a",
-        "mpiexec -rankmap 0,1 -n 2 a",
+        "mpiexec -rankmap 0,x -n 2 a",
         "mpiexec -hosts a -n 2 -f hosts a",
         "mpiexec -hosts a, -n 2 a",
         "mpiexec -hosts n[1-3:2 -n 2 a",
