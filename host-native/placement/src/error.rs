@@ -110,7 +110,7 @@ pub enum PlacementError {
         allowed: String,
     },
     /// A rank map names a host that there is not.
-    #[error("the rank map names node {node}, and the {hosts} hosts are nodes 0 to {}", hosts.saturating_sub(1))]
+    #[error("the rank map names host {node}, counted from 0, and the number of hosts is {hosts}")]
     RankMap {
         /// Position of the host.
         node: u32,

@@ -82,37 +82,27 @@ impl Sinks {
         if (a.st_dev, a.st_ino) != (b.st_dev, b.st_ino) {
             all.push(Sink::new(Writer::shared(stderr)?));
         }
-        let stderr = all.len() - 1;
-        let (files, dirty, changed) = (HashMap::new(), Vec::new(), Vec::new());
-        Ok(Sinks {
-            all,
-            stdout: 0,
-            stderr,
-            files,
-            dirty,
-            changed,
-            shows_progress: false,
-            ranks_wrote: false,
-            lost_lines: 0,
-            uplink: None,
-        })
+        Ok(Sinks::over(all, None))
     }
 
     /// The head of several nodes takes everything.
     pub(crate) fn uplink() -> Sinks {
-        let all = vec![Sink::new(Writer::closed())];
-        let (files, dirty, changed) = (HashMap::new(), Vec::new(), Vec::new());
+        Sinks::over(vec![Sink::new(Writer::closed())], Some(Vec::new()))
+    }
+
+    /// Standard output is the first sink, and standard error the last.
+    fn over(all: Vec<Sink>, uplink: Option<Vec<Said>>) -> Sinks {
         Sinks {
-            all,
             stdout: 0,
-            stderr: 0,
-            files,
-            dirty,
-            changed,
+            stderr: all.len() - 1,
+            all,
+            files: HashMap::new(),
+            dirty: Vec::new(),
+            changed: Vec::new(),
             shows_progress: false,
             ranks_wrote: false,
             lost_lines: 0,
-            uplink: Some(Vec::new()),
+            uplink,
         }
     }
 
