@@ -129,7 +129,7 @@ fn open_files_suffice_or_the_job_is_refused() {
         Job::new("sh").args(["-c", &script]).run()
     };
     let outcome = limited("-n", "-n 40 echo no");
-    outcome.code(1).stdout_is("").warns("193 open files are needed, but the hard limit is 64");
+    outcome.code(1).stdout_is("").warns("201 open files are needed, but the hard limit is 64");
     // The launcher raises its own soft limit. The ranks get the user's.
     let outcome = limited("-Sn", "-n 40 sh -c 'ulimit -Sn'");
     assert_eq!(outcome.code(0).lines(), ["64"; 40], "{outcome}");

@@ -28,7 +28,8 @@ fn commands(page: &Path) -> Vec<Printed> {
             let command = command.split("  #").next().unwrap_or_default().trim_end().to_owned();
             found.push(Printed { command, fails: false });
         } else if let Some(last) = found.last_mut() {
-            last.fails |= line.starts_with("hydrant: rank ") && !line.contains("waiting");
+            let failed = [" died by ", " exited with code "];
+            last.fails |= line.starts_with("hydrant: rank ") && failed.iter().any(|it| line.contains(it));
         }
     }
     found

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use hydrant_abi::ABI_VERSION;
 use hydrant_tests::target_dir;
 
 /// `Ok(Handled)`: nothing consumed, no tick, and more to be said.
@@ -37,7 +38,7 @@ pub(crate) fn hostile_on(name: &str, node: u32, input: u32, handle: &str, poll: 
                 (then (return (block (result i32) {handle}))))
             {QUIET})"#
     );
-    written(name, 2, &handle, poll)
+    written(name, ABI_VERSION, &handle, poll)
 }
 
 fn written(name: &str, version: u32, handle: &str, poll: &str) -> PathBuf {

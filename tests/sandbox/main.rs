@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use hydrant_abi::ABI_VERSION;
 use hydrant_tests::Job;
 use hydrant_tests::{hydrant_bin, target_dir};
 use made::{HANDLED, hostile};
@@ -98,38 +99,39 @@ fn limits_and_failures_are_as_without_it() {
 #[test]
 fn one_that_never_answers_is_ended() {
     ended(
-        &hostile("endless", 2, "(loop $again (br $again)) (unreachable)", "(i32.const 0)"),
+        &hostile("endless", ABI_VERSION, "(loop $again (br $again)) (unreachable)", "(i32.const 0)"),
         "no response within 5 s",
     );
 }
 
 #[test]
 fn one_that_breaks_off_is_ended() {
-    ended(&hostile("trap", 2, "(unreachable)", "(i32.const 0)"), "trapped");
+    ended(&hostile("trap", ABI_VERSION, "(unreachable)", "(i32.const 0)"), "trapped");
 }
 
 #[test]
 fn one_that_consumes_nothing_is_ended() {
     // Every input is accepted, without output.
     let quiet = "(i64.store (i32.const 131072) (i64.const 0)) (i32.const 5)";
-    ended(&hostile("idle", 2, quiet, "(i32.const 0)"), "is not consumed");
+    ended(&hostile("idle", ABI_VERSION, quiet, "(i32.const 0)"), "is not consumed");
 }
 
 #[test]
 fn one_that_talks_of_connections_that_are_not_there_is_ended() {
     // Bytes for connection 9.
     let poll = "(i64.store (i32.const 131072) (i64.const 0x0178010900)) (i32.const 5)";
-    ended_while(BEGINNING, &hostile("stranger", 2, HANDLED, poll), "connection 9 is not open");
+    ended_while(BEGINNING, &hostile("stranger", ABI_VERSION, HANDLED, poll), "connection 9 is not open");
 }
 
 #[test]
 fn one_that_speaks_of_more_than_it_has_is_ended() {
-    ended(&hostile("long", 2, "(i32.const -1)", "(i32.const 0)"), "longer than its buffer");
+    ended(&hostile("long", ABI_VERSION, "(i32.const -1)", "(i32.const 0)"), "longer than its buffer");
 }
 
 #[test]
 fn one_of_another_version_or_none_at_all_is_not_run() {
-    ended(&hostile("version", 4, "(unreachable)", "(unreachable)"), "ABI version 4, this host needs 3");
+    let error = format!("ABI version 1, this host needs {ABI_VERSION}");
+    ended(&hostile("version", 1, "(unreachable)", "(unreachable)"), &error);
     ended(Path::new("/nowhere/hydrant.wasm"), "cannot be read");
     ended(Path::new("/bin/sh"), "not a valid WebAssembly module");
 }

@@ -406,7 +406,10 @@ mod tests {
         assert_eq!(two.nodes()[1].rank_ranges.len(), 2, "one for each program");
         assert_eq!(two.process_mapping().unwrap(), "(vector,(1,1,3))");
         let error = mapped(&[4], &[0, 2]).unwrap_err();
-        assert_eq!(error.to_string(), "the rank map names host 2, counted from 0, and the number of hosts is 2");
+        assert_eq!(
+            error.to_string(),
+            "the rank map names host 2, counted from 0, and the number of hosts is 2"
+        );
         let mut small = Hosts::default();
         small.add(Host { max_slots: Some(1), ..Host::with_slots("a", 1) }).unwrap();
         assert!(matches!(JobMap::from_rank_map(&small, &[2], &[0]), Err(PlacementError::Full { .. })));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::common::{JOB, LIMITS, SEED, job, sandbox};
+use hydrant_abi::ABI_VERSION;
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Backend, ConnId, Input, Rank, Time};
 use hydrant_wasm::{Error, FILE_MAX, Plugin, PluginError, PluginErrorKind, Sandbox, Settings, Violation};
@@ -40,7 +41,7 @@ impl Default for Made {
         Made {
             head: String::new(),
             memory: "4 64".to_owned(),
-            version: "(i32.const 2)".to_owned(),
+            version: format!("(i32.const {ABI_VERSION})"),
             output: OUTPUT,
             handle: leave(HANDLE_RESULT),
             poll: "(i32.const 0)".to_owned(),
@@ -160,9 +161,10 @@ fn invalid_files_are_refused() {
         made.server(LIMITS, SEED).unwrap_err(),
         PluginErrorKind::MissingExport("hydrant_abi_version")
     );
-    let made = Made { version: "(i32.const 7)".to_owned(), ..Made::default() };
+    let made = Made { version: "(i32.const 1)".to_owned(), ..Made::default() };
     let error = made.server().unwrap_err();
-    assert!(error.to_string().contains("ABI version 7, this host needs 3"), "{error}");
+    let expected = format!("ABI version 1, this host needs {ABI_VERSION}");
+    assert!(error.to_string().contains(&expected), "{error}");
     let missing = PathBuf::from("/nowhere/hostile.wasm");
     assert_kind!(Sandbox::load(&missing, &Settings::default()).unwrap_err(), PluginErrorKind::Read(_));
 }
