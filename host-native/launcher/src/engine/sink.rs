@@ -82,16 +82,16 @@ impl Sinks {
         if (a.st_dev, a.st_ino) != (b.st_dev, b.st_ino) {
             all.push(Sink::new(Writer::shared(stderr)?));
         }
-        Ok(Sinks::over(all, None))
+        Ok(Sinks::with(all, None))
     }
 
     /// The head of several nodes takes everything.
     pub(crate) fn uplink() -> Sinks {
-        Sinks::over(vec![Sink::new(Writer::closed())], Some(Vec::new()))
+        Sinks::with(vec![Sink::new(Writer::closed())], Some(Vec::new()))
     }
 
     /// Standard output is the first sink, and standard error the last.
-    fn over(all: Vec<Sink>, uplink: Option<Vec<Said>>) -> Sinks {
+    fn with(all: Vec<Sink>, uplink: Option<Vec<Said>>) -> Sinks {
         Sinks {
             stdout: 0,
             stderr: all.len() - 1,
