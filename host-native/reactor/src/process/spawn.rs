@@ -21,7 +21,6 @@ const SIGNALS: c_int = 64;
 
 /// Properties of all child processes: a process group of their own, no blocked signals and default dispositions. They
 /// are killed when this process ends.
-/// outlives this process.
 #[derive(Debug)]
 pub struct Attributes {
     /// Signals that this process ignores and its children shall not.
