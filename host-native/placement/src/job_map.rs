@@ -114,12 +114,9 @@ impl JobMap {
     /// # Errors
     /// More ranks than the `max_slots` of all hosts allow, more than [`RANKS_MAX`], or no host.
     pub fn new(hosts: &Hosts, programs: &[u32], policy: MappingPolicy) -> Result<JobMap, PlacementError> {
-        let sum: u64 = programs.iter().copied().map(u64::from).sum();
-        let ranks = u32::try_from(sum).ok().filter(|&sum| sum <= RANKS_MAX);
-        let ranks = ranks.ok_or(PlacementError::Ranks(sum))?;
-        check_capacity(hosts, sum)?;
-        let nodes = hosts.iter().map(|host| Node { host: host.clone(), rank_ranges: Vec::new() });
-        let mut job_map = JobMap { nodes: nodes.collect(), ranks };
+        let mut job_map = JobMap::unmapped(hosts, programs)?;
+        let ranks = job_map.ranks;
+        check_capacity(hosts, ranks.into())?;
         let mut assignments = assign_ranks(hosts, ranks, policy).into_iter();
         let mut rest_of_turn = None;
         let mut first = 0;
@@ -156,14 +153,8 @@ impl JobMap {
         programs: &[u32],
         rank_map: &[u32],
     ) -> Result<JobMap, PlacementError> {
-        let sum: u64 = programs.iter().copied().map(u64::from).sum();
-        let ranks = u32::try_from(sum).ok().filter(|&sum| sum <= RANKS_MAX);
-        let ranks = ranks.ok_or(PlacementError::Ranks(sum))?;
-        if let Some(&node) = rank_map.iter().find(|&&node| node as usize >= hosts.len()) {
-            return Err(PlacementError::RankMap { node, hosts: hosts.len() });
-        }
-        let nodes = hosts.iter().map(|host| Node { host: host.clone(), rank_ranges: Vec::new() });
-        let mut job_map = JobMap { nodes: nodes.collect(), ranks };
+        let mut job_map = JobMap::unmapped(hosts, programs)?;
+        check_rank_map(rank_map, hosts.len())?;
         let program_of = (0..).zip(programs).flat_map(|(program, &size)| (0..size).map(move |_| program));
         for ((first, program), &node) in (0..).zip(program_of).zip(rank_map.iter().cycle()) {
             job_map.push_range(node as usize, RankRange { program, first, count: 1 });
@@ -176,6 +167,15 @@ impl JobMap {
             }),
             None => Ok(job_map),
         }
+    }
+
+    /// The hosts without ranks, and the number of ranks of all programs.
+    fn unmapped(hosts: &Hosts, programs: &[u32]) -> Result<JobMap, PlacementError> {
+        let sum: u64 = programs.iter().copied().map(u64::from).sum();
+        let ranks = u32::try_from(sum).ok().filter(|&sum| sum <= RANKS_MAX);
+        let ranks = ranks.ok_or(PlacementError::Ranks(sum))?;
+        let nodes = hosts.iter().map(|host| Node { host: host.clone(), rank_ranges: Vec::new() });
+        Ok(JobMap { nodes: nodes.collect(), ranks })
     }
 
     /// Adds ranks to a node, as part of its last range if they follow it.
@@ -235,6 +235,14 @@ impl JobMap {
             shown.push(format!("and {} more", all.len() - SHOWN));
         }
         (!shown.is_empty()).then(|| format!("more ranks than slots: {}", shown.join(", ")))
+    }
+}
+
+/// Checks that each position of a rank map is that of one of `hosts` hosts.
+pub(crate) fn check_rank_map(rank_map: &[u32], hosts: usize) -> Result<(), PlacementError> {
+    match rank_map.iter().find(|&&node| node as usize >= hosts) {
+        Some(&node) => Err(PlacementError::RankMap { node, hosts }),
+        None => Ok(()),
     }
 }
 

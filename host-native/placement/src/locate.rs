@@ -61,14 +61,6 @@ pub struct Deployment {
     pub bootstrap: Bootstrap,
 }
 
-/// Checks that each position of a rank map is that of one of `hosts` hosts.
-fn check_rank_map(rank_map: &[u32], hosts: usize) -> Result<(), PlacementError> {
-    match rank_map.iter().find(|&&node| node as usize >= hosts) {
-        Some(&node) => Err(PlacementError::RankMap { node, hosts }),
-        None => Ok(()),
-    }
-}
-
 /// Finds the hosts of a job and maps its ranks to them.
 ///
 /// `programs` holds the number of ranks of each program. Programs listed in [`PlacementOptions::fill`] get their number
@@ -95,7 +87,7 @@ pub fn locate(
             None if options.bootstrap == Some(Bootstrap::Local) => {
                 (None, Hosts::of_this_machine(&environment.hostname))
             }
-            None => return check_rank_map(&options.rank_map, 1).map(|()| Location::Local),
+            None => return job_map::check_rank_map(&options.rank_map, 1).map(|()| Location::Local),
         },
     };
     let hosts = match options.nodes {
@@ -109,7 +101,7 @@ pub fn locate(
             programs[program as usize] = ranks;
         }
     }
-    check_rank_map(&options.rank_map, hosts.len())?;
+    job_map::check_rank_map(&options.rank_map, hosts.len())?;
     let single_host = hosts.iter().next().filter(|_| hosts.len() == 1);
     // A resource manager may name a host by its name on another network.
     let is_local = |host: &Host| {

@@ -74,29 +74,45 @@ pub(super) fn offload() -> Command {
         .after_long_help(help::OFFLOAD_AFTER)
 }
 
+/// Adds the texts of a command that starts no job.
+fn described(
+    command: Command,
+    about: &'static str,
+    long_about: &'static str,
+    after: &'static str,
+) -> Command {
+    command.about(about).long_about(long_about).after_long_help(after).max_term_width(help::WIDTH)
+}
+
 fn probe() -> Command {
-    probe::Options::augment_args(Command::new("probe"))
-        .about("Rank program that checks and times the PMI exchange")
-        .long_about(help::PROBE_ABOUT)
-        .after_long_help(help::PROBE_AFTER)
-        .max_term_width(help::WIDTH)
+    let command = probe::Options::augment_args(Command::new("probe"));
+    described(
+        command,
+        "Rank program that checks and times the PMI exchange",
+        help::PROBE_ABOUT,
+        help::PROBE_AFTER,
+    )
 }
 
 fn replay() -> Command {
-    replay::Options::augment_args(Command::new("replay"))
-        .about("Show a recording and check it against this build")
-        .long_about(help::REPLAY_ABOUT)
-        .after_long_help(help::REPLAY_AFTER)
-        .group(ArgGroup::new("timeline").args(["summary", "trace", "html"]).multiple(true))
-        .max_term_width(help::WIDTH)
+    let command = replay::Options::augment_args(Command::new("replay"));
+    described(
+        command,
+        "Show a recording and check it against this build",
+        help::REPLAY_ABOUT,
+        help::REPLAY_AFTER,
+    )
+    .group(ArgGroup::new("timeline").args(["summary", "trace", "html"]).multiple(true))
 }
 
 fn serve() -> Command {
-    ServeArgs::augment_args(Command::new("serve"))
-        .about("Serve jobs that other launchers start, or run a name server")
-        .long_about(help::SERVE_ABOUT)
-        .after_long_help(help::SERVE_AFTER)
-        .max_term_width(help::WIDTH)
+    let command = ServeArgs::augment_args(Command::new("serve"));
+    described(
+        command,
+        "Serve jobs that other launchers start, or run a name server",
+        help::SERVE_ABOUT,
+        help::SERVE_AFTER,
+    )
 }
 
 /// Commands that look at running jobs.
@@ -113,33 +129,27 @@ fn observers() -> [Command; 5] {
         (attach, "Follow the output of a running job", help::ATTACH_ABOUT, help::ATTACH_AFTER),
         (debug, "Run a debugger on a rank of a running job", help::DEBUG_ABOUT, help::DEBUG_AFTER),
     ]
-    .map(|(command, about, long_about, after)| {
-        command.about(about).long_about(long_about).after_long_help(after).max_term_width(help::WIDTH)
-    })
+    .map(|(command, about, long_about, after)| described(command, about, long_about, after))
 }
 
 fn doctor() -> Command {
-    DoctorArgs::augment_args(Command::new("doctor"))
-        .about("Look for what keeps jobs from running here")
-        .long_about(help::DOCTOR_ABOUT)
-        .after_long_help(help::DOCTOR_AFTER)
-        .max_term_width(help::WIDTH)
+    let command = DoctorArgs::augment_args(Command::new("doctor"));
+    described(command, "Look for what keeps jobs from running here", help::DOCTOR_ABOUT, help::DOCTOR_AFTER)
 }
 
 fn completions() -> Command {
-    CompletionsArgs::augment_args(Command::new("completions"))
-        .about("Print a script that completes hydrant's options in a shell")
-        .long_about(help::COMPLETIONS_ABOUT)
-        .after_long_help(help::COMPLETIONS_AFTER)
-        .max_term_width(help::WIDTH)
+    let command = CompletionsArgs::augment_args(Command::new("completions"));
+    described(
+        command,
+        "Print a script that completes hydrant's options in a shell",
+        help::COMPLETIONS_ABOUT,
+        help::COMPLETIONS_AFTER,
+    )
 }
 
 fn man() -> Command {
-    ManArgs::augment_args(Command::new("man"))
-        .about("Print a manual page")
-        .long_about(help::MAN_ABOUT)
-        .after_long_help(help::MAN_AFTER)
-        .max_term_width(help::WIDTH)
+    let command = ManArgs::augment_args(Command::new("man"));
+    described(command, "Print a manual page", help::MAN_ABOUT, help::MAN_AFTER)
 }
 
 /// Settings that `run` and `offload` share.

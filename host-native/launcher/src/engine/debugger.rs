@@ -17,26 +17,36 @@ impl Engine<'_, '_> {
         if self.debuggers_informed || self.is_daemon() {
             return;
         }
-        let is_head = self.is_head();
-        if is_head && hydrant_mpir::is_awaited() {
+        let is_complete = match self.control_of_head() {
+            Some(head) => head.jobs().get(id).is_some_and(is_complete),
+            None => self.jobs.get(id).is_some_and(is_complete),
+        };
+        if !is_complete {
+            return;
+        }
+        self.debuggers_informed = true;
+        if self.is_head() && hydrant_mpir::is_awaited() {
             // The debugger stops this process, which then sends no heartbeats.
             self.hush();
         }
-        self.debuggers_informed = match self.control_of_head() {
-            Some(head) => head.jobs().get(id).is_some_and(|job| {
+        match self.control_of_head() {
+            Some(head) => {
+                let job = &head.jobs()[id];
                 let hosts: Vec<&str> = head.hosts().iter().map(|host| host.name.as_str()).collect();
-                publish(job, &hosts, |rank| job.run.node(rank).saturating_sub(1))
-            }),
-            None => self.jobs.get(id).is_some_and(|job| publish(job, &[&self.host], |_| 0)),
-        };
+                publish(job, &hosts, |rank| job.run.node(rank).saturating_sub(1));
+            }
+            None => publish(&self.jobs[id], &[&self.host], |_| 0),
+        }
     }
 }
 
-/// Publishes the ranks of a job if it is the first one and complete. `host` returns the index of a rank's host. Returns whether it was.
-fn publish<R>(job: &Job<R>, hosts: &[&str], host: impl Fn(u32) -> u32) -> bool {
-    if job.ordinal != 0 || job.started() < job.size() {
-        return false;
-    }
+/// Returns whether this is the job of the command line and all of its ranks have been started.
+fn is_complete<R>(job: &Job<R>) -> bool {
+    job.ordinal == 0 && job.started() >= job.size()
+}
+
+/// Publishes the ranks of a job. `host` returns the index of a rank's host.
+fn publish<R>(job: &Job<R>, hosts: &[&str], host: impl Fn(u32) -> u32) {
     let hosts: Vec<CString> = hosts.iter().map(|host| text(host.as_bytes())).collect();
     let programs: Vec<CString> = job.programs.iter().map(path).collect();
     let of_ranks = programs
@@ -49,7 +59,6 @@ fn publish<R>(job: &Job<R>, hosts: &[&str], host: impl Fn(u32) -> u32) -> bool {
     };
     let processes: Vec<Process<'_>> = (0..).zip(of_ranks).map(process).collect();
     hydrant_mpir::publish(&processes);
-    true
 }
 
 /// Path of a program. A name without a slash is in the PATH of its host.
