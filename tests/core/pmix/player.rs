@@ -170,6 +170,12 @@ impl Rank {
                 let Some(at) = self.received.iter().position(|got| got == bytes) else { return Ok(false) };
                 self.received.remove(at);
             }
+            // The rank waits until it is killed.
+            Some(Step::Server { what, bytes }) if what.contains("ABORT") => {
+                if self.received.iter().any(|got| tag(got) == tag(bytes)) {
+                    return Err(format!("rank {}: a reply to its abort", self.rank));
+                }
+            }
             Some(Step::Server { what, bytes }) => {
                 let Some(at) = self.received.iter().position(|got| tag(got) == tag(bytes)) else {
                     return Ok(false);

@@ -146,6 +146,11 @@ impl Server<'_> {
             return Ok(true);
         }
         let requester = self.requester(conn).filter(|_| self.conns[conn.index()].phase == Phase::Ready);
+        if let (Ok(Command::Abort { code, message, procs }), Some(requester)) = (&command, requester)
+            && self.pmix_abort(requester, *code, message, *procs)
+        {
+            return Ok(true);
+        }
         let result = match (command, requester) {
             (_, None) => Err(Refusal::NotInitialized),
             (Err(pmix::Unreadable), _) => Err(Refusal::BadField),
@@ -176,17 +181,7 @@ impl Server<'_> {
         let done = Response::Status(status::SUCCESS);
         Ok(ReplyState::Ready(match *command {
             Command::JobInfo => Response::JobInfo,
-            Command::Abort { code, message, procs } => {
-                let job = &self.jobs[requester.job.index()];
-                let alone = !procs.is_empty()
-                    && procs
-                        .iter()
-                        .all(|proc| proc.namespace == job.name.as_bytes() && proc.rank == requester.rank.0);
-                // Open MPI 4 sends this without a message.
-                let message = if message == b"N/A" { b"" } else { message };
-                self.abort(requester.conn, Some(code), !alone, Text::plain(message));
-                done
-            }
+            Command::Abort { .. } => done,
             Command::Commit(commit) => {
                 self.commit(requester, integers, &commit).inspect_err(|&why| {
                     // The client ignores the status of a commit.
@@ -292,6 +287,22 @@ impl Server<'_> {
             self.events_pending = true;
         }
         Ok(Response::Status(status::SUCCESS))
+    }
+
+    /// Ends the job of a rank, or the rank alone if it names only itself. Returns whether the job ends.
+    ///
+    /// A client exits at the reply, which breaks its connections to ranks of other nodes. Their failures must not reach
+    /// the head before the abort, so an abort of the job has no reply: the client waits until the host kills it or
+    /// closes its connection. The host of a rank that aborts alone may be unable to kill it.
+    fn pmix_abort(&mut self, requester: Requester, code: i32, message: &[u8], procs: Procs<'_>) -> bool {
+        let job = &self.jobs[requester.job.index()];
+        let own =
+            |proc: pmix::Proc<'_>| proc.namespace == job.name.as_bytes() && proc.rank == requester.rank.0;
+        let alone = !procs.is_empty() && procs.iter().all(own);
+        // Open MPI 4 sends this without a message.
+        let message = if message == b"N/A" { b"" } else { message };
+        self.abort(requester.conn, Some(code), !alone, Text::plain(message));
+        !alone
     }
 
     /// A rank arrives in the end of a group. Requests of libpmix 4 do not name the members, so they do not wait.
