@@ -1,4 +1,4 @@
-//! What the C libraries share: the state of the process, checked pointers, errors and their codes.
+//! State of the process, checked pointers, errors and codes of the C libraries.
 //!
 //! `libpmi.so.0` and `libpmi2.so.0` are built of this module. A function of theirs is a [`Library::call`] around its
 //! body. The body takes the [`Lifecycle`]'s process and checks each argument by [`text`], [`Out`] and [`OutBuffer`].
