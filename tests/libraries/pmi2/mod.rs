@@ -2,8 +2,8 @@
 //! manager that speaks PMI-2 and under none.
 
 mod functions;
-mod header;
+pub(crate) mod header;
 mod peers;
 mod shared;
 mod spawn;
-mod support;
+pub(crate) mod support;
