@@ -116,7 +116,8 @@ extern "C" {
  * exists until the job ends.
  *
  * session    an open session of this process
- * name       1 to 127 printable characters except blanks and ';', not beginning with mpi://
+ * name       1 to 127 printable characters except blanks and ';', not beginning with mpi://. A name without "://" gets
+ *            the scheme app: ocean is listed as app://ocean, and every call finds the set by both names.
  * nmembers   number of ranks, at least 1
  * ranks      ranks in mpi://WORLD of this job, in any order; the caller need not be a member
  *

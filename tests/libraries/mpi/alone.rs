@@ -79,7 +79,7 @@ fn process_sets_under_hydrant() {
     let outcome = job.run();
     outcome.code(0).quiet();
     outcome.says("set 0 is mpi://WORLD of 5", 5).says("set 1 is mpi://SELF of 1", 5);
-    outcome.says("set 4 is ocean of 2", 2).says("set 4 is atmos of 3", 3);
+    outcome.says("set 4 is app://ocean of 2", 2).says("set 4 is app://atmos of 3", 3);
     outcome.says("defined app://even of 3 as number 5", 3);
 }
 
