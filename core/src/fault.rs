@@ -407,7 +407,7 @@ impl fmt::Display for Refusal {
             Refusal::PsetName => {
                 return write!(
                     f,
-                    "a process set's name has 1 to {PSET_NAME_MAX} bytes with its scheme, which is not mpi"
+                    "a process set's name has 1 to {PSET_NAME_MAX} bytes with its scheme and is not mpi://"
                 );
             }
             Refusal::PsetTaken => "a process set of that name has other members",

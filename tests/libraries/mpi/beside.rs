@@ -68,6 +68,19 @@ fn every_rule_holds_for_every_set() {
     }
 }
 
+/// The library's own groups pass the exported functions unchanged.
+#[test]
+fn groups_are_the_library_s() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    for against in Against::LIBRARIES {
+        let groups = against.program("mpi_groups", false);
+        let job = Job::hydrant("--mpi-psets -n 2 --pset ocean").arg(&groups);
+        job.words(": -n 3 --pset atmos").arg(&groups).run().code(0).quiet().says("groups are well", 5);
+    }
+}
+
 #[test]
 fn a_set_with_a_dead_member_stays_and_is_an_error() {
     if !Peer::Mpich5.there() {
