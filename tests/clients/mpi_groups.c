@@ -165,7 +165,13 @@ int main(void)
         of_programs(session, world);
         of_ranks(world);
     }
-#ifndef STOCK
+#ifdef STOCK
+    /* MPICH 5.0.2 may hang if a rank finalizes while another one still initializes. */
+    MPI_Comm comm;
+    OK(MPI_Comm_create_from_group(world, "mpi_groups", MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm));
+    OK(MPI_Barrier(comm));
+    OK(MPI_Comm_free(&comm));
+#else
     wrong_calls(session, world);
 #endif
     OK(MPI_Group_free(&world));
