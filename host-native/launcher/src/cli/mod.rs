@@ -362,7 +362,8 @@ fn check_psets(segments: &[Segment], programs: &[Program]) -> Result<(), UsageEr
         let is_used = |name: &&String| programs[..index - 1].iter().any(|before| before.psets.contains(name));
         if let Some(name) = program.psets.iter().filter(is_new).find(is_used) {
             let mut options = segments[index].options.iter().rev();
-            let names = |value: &OsStr| value.to_str().is_some_and(|text| pset_name(text).as_ref() == Ok(name));
+            let names =
+                |value: &OsStr| value.to_str().is_some_and(|text| pset_name(text).as_ref() == Ok(name));
             let option = options.find(|option| option.id == "pset" && names(option.value()));
             let option = option.expect("each set of a program comes from one of its options");
             let (location, name) = (option.location.clone(), escaped(OsStr::new(name)));

@@ -135,7 +135,8 @@ impl Group {
         for &[first, last, stride] in ranges {
             let invalid = Error::RankRange { first, last, stride };
             let steps = last.checked_sub(first).and_then(|span| span.checked_div(stride));
-            let Some(steps) = steps.filter(|&steps| steps >= 0 && (first == last || (last > first) == (stride > 0)))
+            let Some(steps) =
+                steps.filter(|&steps| steps >= 0 && (first == last || (last > first) == (stride > 0)))
             else {
                 return Err(invalid);
             };
