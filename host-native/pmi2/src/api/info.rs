@@ -2,13 +2,11 @@
 
 use std::ffi::{c_char, c_int};
 
-use hydrant_client::to_bytes;
+use hydrant_client::c::{Code, Error, Out, OutBuffer, key, value};
+use hydrant_client::{ranks_on_node_of, to_bytes};
 use hydrant_core::wire::{Command, Reply, Text};
 
 use super::call;
-use super::cpointer::{Out, OutBuffer, key, value};
-use crate::error::{Code, Error};
-use crate::mapping::ranks_on_node_of;
 use crate::process::Process;
 
 /// Requests an attribute. Returns `None` if there is none of that name.
@@ -188,8 +186,8 @@ fn node_size(process: &Process) -> Result<c_int, Error> {
     // hydra and Slurm lack that attribute. Both have the mapping of all ranks to nodes.
     let mapping = attribute(process, &Command::GetJobAttr { key: Text::from("PMI_process_mapping") })?;
     let mapping = mapping.and_then(|mapping| String::from_utf8(mapping).ok()).ok_or(Error::NoNodeSize)?;
-    let count = ranks_on_node_of(&mapping, process.identity.rank, process.identity.size);
-    count.and_then(|count| c_int::try_from(count).ok()).ok_or(Error::NoNodeSize)
+    let ranks = ranks_on_node_of(&mapping, process.identity.rank, process.identity.size);
+    ranks.and_then(|ranks| c_int::try_from(ranks.len()).ok()).ok_or(Error::NoNodeSize)
 }
 
 /// Gets the number of processes of the job that share the node.
