@@ -1,10 +1,10 @@
 //! Parser of `PMI_process_mapping`, which says which ranks share a node.
 
-/// Returns how many of a job's `size` ranks share the node of `rank`.
+/// Returns those of a job's `size` ranks, in ascending order, that share the node of `rank`.
 ///
 /// A mapping like `(vector,(0,4,2))` is a list of blocks: first node, number of nodes, ranks on each node. The list
 /// repeats until every rank has a node. Returns `None` if `mapping` is malformed or `rank` is not below `size`.
-pub(crate) fn ranks_on_node_of(mapping: &str, rank: u32, size: u32) -> Option<u32> {
+pub(crate) fn ranks_on_node_of(mapping: &str, rank: u32, size: u32) -> Option<Vec<u32>> {
     let blocks = blocks(mapping)?;
     let nodes = || {
         blocks
@@ -16,7 +16,7 @@ pub(crate) fn ranks_on_node_of(mapping: &str, rank: u32, size: u32) -> Option<u3
             .take(size as usize)
     };
     let mine = nodes().nth(rank as usize)?;
-    u32::try_from(nodes().filter(|&node| node == mine).count()).ok()
+    Some((0..).zip(nodes()).filter(|&(_, node)| node == mine).map(|(rank, _)| rank).collect())
 }
 
 fn blocks(mapping: &str) -> Option<Vec<[u32; 3]>> {
@@ -39,13 +39,14 @@ mod tests {
 
     #[test]
     fn ranks_of_a_node() {
-        assert_eq!(ranks_on_node_of("(vector,(0,1,4))", 3, 4), Some(4));
+        let ranks = |mapping, rank, size| ranks_on_node_of(mapping, rank, size).unwrap();
+        assert_eq!(ranks("(vector,(0,1,4))", 3, 4), [0, 1, 2, 3]);
         // hydra 4.0.2 sends this for one node with two ranks.
-        assert_eq!(ranks_on_node_of("(vector,(0,1,1))", 0, 2), Some(2));
-        assert_eq!(ranks_on_node_of("(vector,(0,2,2),(2,1,1))", 0, 5), Some(2));
-        assert_eq!(ranks_on_node_of("(vector,(0,2,2),(2,1,1))", 4, 5), Some(1));
-        assert_eq!(ranks_on_node_of("(vector,(0,2,1))", 1, 5), Some(2));
-        assert_eq!(ranks_on_node_of("(vector,(0,2,1))", 0, 5), Some(3));
+        assert_eq!(ranks("(vector,(0,1,1))", 0, 2), [0, 1]);
+        assert_eq!(ranks("(vector,(0,2,2),(2,1,1))", 0, 5), [0, 1]);
+        assert_eq!(ranks("(vector,(0,2,2),(2,1,1))", 4, 5), [4]);
+        assert_eq!(ranks("(vector,(0,2,1))", 1, 5), [1, 3]);
+        assert_eq!(ranks("(vector,(0,2,1))", 0, 5), [0, 2, 4]);
     }
 
     #[test]
