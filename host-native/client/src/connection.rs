@@ -48,6 +48,11 @@ impl<T: Transport> Connection<T> {
         self.identity
     }
 
+    /// Returns the subversion of the server's PMI. From PMI-1.2 on, a fence may name a group.
+    pub fn subversion(&self) -> u32 {
+        self.client.subversion()
+    }
+
     /// Whether no error has ended the connection.
     pub fn is_usable(&self) -> bool {
         !self.failed

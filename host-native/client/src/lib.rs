@@ -30,18 +30,23 @@
 //! }
 //! ```
 
+pub mod c;
 mod connection;
 mod environment;
 mod error;
+mod mapping;
 mod segment;
 mod shared;
+mod singleton;
 mod socket;
 mod text;
 
 pub use connection::Connection;
 pub use environment::{Environment, KVS, QUERY, QueryAddress, ServerAddress, rank_and_size};
 pub use error::Error;
+pub use mapping::ranks_on_node_of;
 pub use segment::{Segment, SegmentError};
 pub use shared::SharedConnection;
+pub use singleton::Singleton;
 pub use socket::{Socket, Transport};
 pub use text::{to_bytes, to_string};

@@ -45,17 +45,11 @@
 //! |---|---|
 //! | `api` | the exported functions; argument checks |
 //! | `process` | state of this process: uninitialised, joined, finalised |
-//! | `singleton` | server inside the process |
-//! | `mapping` | parser of `PMI_process_mapping` |
-//! | `error` | errors and their return codes |
-//! | `diagnostics` | messages on standard error |
+//!
+//! Errors, checks of pointers and the state of the process are [`hydrant_client::c`], which `libpmi.so.0` shares.
 
 mod api;
-mod diagnostics;
-mod error;
-mod mapping;
 mod process;
-mod singleton;
 
 pub use api::*;
-pub use error::Code;
+pub use hydrant_client::c::Code;

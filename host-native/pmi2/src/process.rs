@@ -1,14 +1,20 @@
 //! PMI state of this process: uninitialised, joined or finalised.
 
-use std::sync::{Arc, RwLock};
+use std::ffi::c_int;
+use std::sync::Arc;
 
-use hydrant_client::{Connection, Environment, Segment, SharedConnection, Socket, Transport, to_string};
+use hydrant_client::c::{Error, Library, Lifecycle, segment};
+use hydrant_client::{Connection, Environment, Segment, SharedConnection, Transport, to_string};
 use hydrant_core::client::{Identity, Start};
 use hydrant_core::wire::{Command, Protocol, Reply};
 
-use crate::diagnostics;
-use crate::error::Error;
-use crate::singleton::Singleton;
+/// How errors are printed and returned.
+pub(crate) const LIBRARY: Library = Library {
+    name: "hydrant-pmi2",
+    init: "PMI2_Init",
+    debug: "PMI2_DEBUG",
+    code: |error| error.code() as c_int,
+};
 
 /// A process between `PMI2_Init` and `PMI2_Finalize`.
 pub(crate) struct Process {
@@ -22,38 +28,12 @@ pub(crate) struct Process {
     pub(crate) segment: Option<Segment>,
 }
 
-enum Stage {
-    Uninitialized,
-    Ready(Arc<Process>),
-    /// The inherited socket is closed, and another file may have its number. `PMI2_Init` cannot be repeated.
-    Failed,
-    Finalized,
-}
-
-static STAGE: RwLock<Stage> = RwLock::new(Stage::Uninitialized);
+static PROCESS: Lifecycle<Process> = Lifecycle::new();
 
 impl Process {
     /// Joins the job. A second call returns the same process.
     pub(crate) fn init() -> Result<Arc<Process>, Error> {
-        let mut stage = STAGE.write().map_err(|_| Error::Panicked)?;
-        match &*stage {
-            Stage::Ready(process) => Ok(Arc::clone(process)),
-            Stage::Finalized => Err(Error::Finalized),
-            Stage::Failed => Err(Error::InitFailed),
-            Stage::Uninitialized => {
-                let environment = Environment::read(std::env::var_os)?;
-                let (transport, start) = connect(&environment)?;
-                let process = match Process::join(&environment, transport, start) {
-                    Ok(process) => Arc::new(process),
-                    Err(error) => {
-                        *stage = Stage::Failed;
-                        return Err(error);
-                    }
-                };
-                *stage = Stage::Ready(Arc::clone(&process));
-                Ok(process)
-            }
-        }
+        PROCESS.init(Protocol::V2, Process::join)
     }
 
     fn join(
@@ -69,51 +49,23 @@ impl Process {
             Reply::JobId(id) => Some(to_string(id)),
             _ => None,
         })?;
-        let segment = environment.segment.as_deref().map(|offer| Segment::open(offer, &jobid)).transpose();
-        let segment = segment.unwrap_or_else(|error| {
-            if diagnostics::enabled() {
-                diagnostics::print("PMI2_Init", format_args!("HYDRANT_KVS is not used: {error}"));
-            }
-            None
-        });
+        let segment = segment(&LIBRARY, environment, &jobid);
         let (spawned, singleton) = (environment.spawned, environment.server.is_none());
         Ok(Process { connection, identity, jobid, spawned, singleton, segment })
     }
 
     /// Whether `PMI2_Init` has succeeded. As `pmi2.h` documents, this stays true after `PMI2_Finalize`.
     pub(crate) fn was_initialized() -> bool {
-        STAGE.read().is_ok_and(|stage| matches!(*stage, Stage::Ready(_) | Stage::Finalized))
+        PROCESS.was_initialized()
     }
 
     /// Returns the process between `PMI2_Init` and `PMI2_Finalize`.
     pub(crate) fn current() -> Result<Arc<Process>, Error> {
-        match &*STAGE.read().map_err(|_| Error::Panicked)? {
-            Stage::Ready(process) => Ok(Arc::clone(process)),
-            Stage::Uninitialized | Stage::Failed => Err(Error::Uninitialized),
-            Stage::Finalized => Err(Error::Finalized),
-        }
+        PROCESS.current()
     }
 
     /// Leaves the job. Later calls and outstanding calls of other threads fail.
     pub(crate) fn finalize() -> Result<(), Error> {
-        let process = Process::current()?;
-        let mut stage = STAGE.write().map_err(|_| Error::Panicked)?;
-        if !matches!(*stage, Stage::Ready(_)) {
-            return Err(Error::Finalized);
-        }
-        *stage = Stage::Finalized;
-        drop(stage);
-        Ok(process.connection.finalize()?)
+        Ok(PROCESS.finalize()?.connection.finalize()?)
     }
-}
-
-/// Connects to the server of the environment, or creates one in this process if there is none.
-fn connect(environment: &Environment) -> Result<(Box<dyn Transport>, Start), Error> {
-    let Some(server) = &environment.server else {
-        let singleton = Singleton::new().map_err(Error::Singleton)?;
-        return Ok((Box::new(singleton), Start::Fd { rank: 0, size: 1 }));
-    };
-    // SAFETY: PMI_FD passes its descriptor to the PMI library of the process, which is this one.
-    let socket = unsafe { Socket::open(server)? };
-    Ok((Box::new(socket), server.start(Protocol::V2)?))
 }

@@ -135,8 +135,9 @@ fn due_pmix(command: &pmix::Command<'_>) -> Due {
     use pmix::Command;
     match command {
         Command::DeregisterEvents(_) => Due::Never,
+        // An abort of the job has no reply, and one of the rank alone has one. Only the server knows the job's name.
+        Command::Abort { .. } => Due::Later,
         Command::JobInfo
-        | Command::Abort { .. }
         | Command::Commit(_)
         | Command::Finalize
         | Command::RegisterEvents(_)

@@ -2,14 +2,12 @@
 
 use std::ffi::{c_char, c_int};
 
-use hydrant_client::to_bytes;
+use hydrant_client::c::{Code, Error, Out, OutBuffer, key, value};
+use hydrant_client::{ranks_on_node_of, to_bytes};
 use hydrant_core::client::Identity;
 use hydrant_core::wire::{Command, Reply, Text};
 
 use super::call;
-use super::cpointer::{Out, OutBuffer, key, value};
-use crate::error::{Code, Error};
-use crate::mapping::ranks_on_node_of;
 use crate::process::Process;
 
 /// Requests an attribute. Returns `None` if there is none of that name.

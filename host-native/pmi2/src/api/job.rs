@@ -3,12 +3,12 @@
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
+use hydrant_client::c::{Code, Error, Out, OutBuffer, VALUE_MAX, nonempty, text};
 use hydrant_client::to_bytes;
 use hydrant_core::wire::{Command, Reply, Text};
 
 use super::call;
-use super::cpointer::{ConnectComm, Out, OutBuffer, VALUE_MAX, nonempty, text};
-use crate::error::{Code, Error};
+use super::structs::ConnectComm;
 use crate::process::Process;
 
 /// Gets the job's id.

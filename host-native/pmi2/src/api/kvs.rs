@@ -2,12 +2,11 @@
 
 use std::ffi::{c_char, c_int};
 
+use hydrant_client::c::{Code, Error, Out, OutBuffer, VALUE_MAX, key, length, text, value};
 use hydrant_client::to_bytes;
 use hydrant_core::wire::{Command, Op, Reply, Text};
 
 use super::call;
-use super::cpointer::{Out, OutBuffer, VALUE_MAX, key, length, text, value};
-use crate::error::{Code, Error};
 use crate::process::Process;
 
 /// Puts a pair into the job's key-value space.

@@ -1,16 +1,17 @@
 //! The functions of `pmi2.h`, which documents their arguments and results.
 
-mod cpointer;
 mod info;
 mod job;
 mod kvs;
 mod names;
 mod spawn;
+mod structs;
 
 use std::ffi::{c_char, c_int};
-use std::panic::{self, AssertUnwindSafe};
+use std::panic;
 
-pub use cpointer::{ConnectComm, Info};
+use hydrant_client::c::{ABORTED, Error, Out, VALUE_MAX, text};
+
 pub use info::{
     PMI2_Info_GetJobAttr, PMI2_Info_GetJobAttrIntArray, PMI2_Info_GetNodeAttr, PMI2_Info_GetNodeAttrIntArray,
     PMI2_Info_GetSize, PMI2_Info_PutNodeAttr,
@@ -19,33 +20,14 @@ pub use job::{PMI2_Job_Connect, PMI2_Job_Disconnect, PMI2_Job_GetId, PMI2_Job_Ge
 pub use kvs::{PMI2_KVS_Fence, PMI2_KVS_Get, PMI2_KVS_Put};
 pub use names::{PMI2_Nameserv_lookup, PMI2_Nameserv_publish, PMI2_Nameserv_unpublish};
 pub use spawn::PMI2_Job_Spawn;
+pub use structs::{ConnectComm, Info};
 
-use crate::diagnostics;
-use crate::error::{Code, Error};
-use crate::process::Process;
-use cpointer::{Out, text};
+use crate::process::{LIBRARY, Process};
 
-/// The exit status of a process that aborted.
-const ABORTED: c_int = 1;
-
-/// Runs a function's body and converts its error to a code. Panics are caught and are errors too.
-///
-/// With `PMI2_DEBUG` the error is printed. An error of `PMI2_Init` is always printed, because most callers end the
-/// program with the code alone.
+/// Runs a function's body.
 #[inline(always)]
 fn call(name: &'static str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
-    let outcome = panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Error::Panicked));
-    outcome.map_or_else(|error| failure(name, &error), |()| Code::Success as c_int)
-}
-
-/// Prints an error if it has to be printed, and returns its code.
-#[cold]
-#[inline(never)]
-fn failure(name: &'static str, error: &Error) -> c_int {
-    if name == "PMI2_Init" || diagnostics::enabled() {
-        diagnostics::print(name, error);
-    }
-    error.code() as c_int
+    LIBRARY.call(name, body)
 }
 
 /// Joins the job.
@@ -100,12 +82,12 @@ pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
         let process = Process::current()?;
         // SAFETY: a valid pointer by the contract of pmi2.h.
         let message = unsafe { text(msg) }.unwrap_or_default();
-        let message = message.get(..cpointer::VALUE_MAX).unwrap_or(message);
+        let message = message.get(..VALUE_MAX).unwrap_or(message);
         if process.singleton {
             eprintln!("PMI2_Abort: {}", String::from_utf8_lossy(message));
         } else if let Err(error) = process.connection.abort(flag != 0, message) {
             // The server reacts to the end of this process instead.
-            diagnostics::print("PMI2_Abort", &error);
+            LIBRARY.print("PMI2_Abort", &error);
         }
         std::process::exit(ABORTED)
     })

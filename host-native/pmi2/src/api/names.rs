@@ -2,12 +2,12 @@
 
 use std::ffi::{c_char, c_int};
 
+use hydrant_client::c::{Code, Error, OutBuffer, nonempty, text};
 use hydrant_client::to_bytes;
 use hydrant_core::wire::{Command, Reply, Text};
 
 use super::call;
-use super::cpointer::{Info, OutBuffer, nonempty, text};
-use crate::error::{Code, Error};
+use super::structs::Info;
 use crate::process::Process;
 
 const NO_NAME: &str = "the name is NULL or empty";

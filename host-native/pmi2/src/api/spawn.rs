@@ -3,24 +3,14 @@
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use hydrant_client::to_bytes;
-use hydrant_core::wire::{Codes, Command, Program, Reply, Spawn, Text};
+use hydrant_client::c::{
+    Code, Error, OutBuffer, Pair, SpawnProgram, array, count, maxprocs, nonempty, pair, preput, spawn, text,
+};
+use hydrant_core::wire::Text;
 
 use super::call;
-use super::cpointer::{Info, OutBuffer, array, nonempty, text};
-use super::cpointer::{KEY_MAX, VALUE_MAX};
-use crate::error::{Code, Error};
+use super::structs::Info;
 use crate::process::Process;
-
-type Pair<'a> = (Text<'a>, Text<'a>);
-
-/// One program of a spawn request.
-struct SpawnProgram<'a> {
-    command: Text<'a>,
-    maxprocs: u32,
-    args: Vec<Text<'a>>,
-    info: Vec<Pair<'a>>,
-}
 
 /// The arrays of `PMI2_Job_Spawn` with one element per program.
 struct Arrays {
@@ -33,45 +23,26 @@ struct Arrays {
     infos: *const *const Info,
 }
 
-fn count(number: c_int, code: Code) -> Result<usize, Error> {
-    usize::try_from(number).map_err(|_| Error::Argument(code, "a count is negative"))
-}
-
 /// Returns the pair of an info structure.
 ///
 /// # Safety
 /// `info` is a structure whose key and value are NULL or strings.
-unsafe fn pair<'a>(info: &Info) -> Result<Pair<'a>, Error> {
-    let wrong = Error::Argument(Code::InvalidKeyvalp, "a key is NULL or empty, or a value is NULL");
+unsafe fn info_pair<'a>(info: &Info) -> Result<Pair<'a>, Error> {
     // SAFETY: guaranteed by the caller.
-    match unsafe { (text(info.key), text(info.value)) } {
-        (Some(key), Some(value)) if !key.is_empty() => Ok((Text::plain(key), Text::plain(value))),
-        _ => Err(wrong),
-    }
+    unsafe { pair(info.key, info.value) }
 }
 
 /// Returns the pairs for the key-value space of the new job.
 ///
 /// # Safety
-/// `vector` is NULL or has `size` elements, each NULL or valid for [`pair`].
-unsafe fn preput<'a>(vector: *const *const Info, size: c_int) -> Result<Vec<Pair<'a>>, Error> {
+/// `vector` is NULL or has `size` elements, each NULL or valid for [`info_pair`].
+unsafe fn preputs<'a>(vector: *const *const Info, size: c_int) -> Result<Vec<Pair<'a>>, Error> {
     let size = count(size, Code::InvalidSize)?;
     let missing = || Error::Argument(Code::InvalidKeyvalp, "preput_keyval_vector is NULL or contains NULL");
     // SAFETY: guaranteed by the caller.
     let infos = unsafe { array(vector, size) }.ok_or_else(missing)?;
-    let mut pairs = Vec::with_capacity(size);
-    for info in infos {
-        // SAFETY: guaranteed by the caller.
-        let (key, value) = unsafe { pair(info.as_ref().ok_or_else(missing)?)? };
-        if key.len() > KEY_MAX {
-            return Err(Error::Argument(Code::InvalidKeyLength, "a key is longer than PMI2_MAX_KEYLEN"));
-        }
-        if value.len() > VALUE_MAX {
-            return Err(Error::Argument(Code::InvalidValLength, "a value is longer than PMI2_MAX_VALLEN"));
-        }
-        pairs.push((key, value));
-    }
-    Ok(pairs)
+    // SAFETY: guaranteed by the caller.
+    infos.iter().map(|info| preput(unsafe { info_pair(info.as_ref().ok_or_else(missing)?)? })).collect()
 }
 
 impl Arrays {
@@ -100,8 +71,7 @@ impl Arrays {
                 self.element(self.infos, i, ptr::null()),
             )
         };
-        let maxprocs = u32::try_from(maxprocs).ok().filter(|&procs| procs > 0);
-        let maxprocs = maxprocs.ok_or(Error::Argument(Code::InvalidArg, "maxprocs is below 1"))?;
+        let maxprocs = self::maxprocs(maxprocs)?;
         let missing = || Error::Argument(Code::InvalidArgs, "an argument is NULL");
         // SAFETY: guaranteed by the caller.
         let argv = unsafe { array(argv, count(argc, Code::InvalidNumArgs)?) }.ok_or_else(missing)?;
@@ -112,7 +82,7 @@ impl Arrays {
         let infos =
             infos.ok_or(Error::Argument(Code::InvalidKeyvalp, "info_keyval_vectors contains NULL"))?;
         // SAFETY: guaranteed by the caller.
-        let info = infos.iter().map(|info| unsafe { pair(info) }).collect::<Result<_, _>>()?;
+        let info = infos.iter().map(|info| unsafe { info_pair(info) }).collect::<Result<_, _>>()?;
         Ok(SpawnProgram {
             command: Text::plain(command),
             maxprocs,
@@ -120,53 +90,6 @@ impl Arrays {
             info,
         })
     }
-}
-
-/// Returns one code per program. Servers send one code per program, one per process, or none.
-fn per_program(codes: &Codes<'_>, programs: &[SpawnProgram<'_>]) -> Vec<c_int> {
-    let codes: Vec<c_int> = codes.iter().collect();
-    let processes: usize = programs.iter().map(|program| program.maxprocs as usize).sum();
-    if codes.len() == processes && processes != programs.len() {
-        let mut rest = &codes[..];
-        let mut first_failure = |program: &SpawnProgram<'_>| {
-            let (own, others) = rest.split_at(program.maxprocs as usize);
-            rest = others;
-            own.iter().copied().find(|&code| code != 0).unwrap_or(0)
-        };
-        return programs.iter().map(&mut first_failure).collect();
-    }
-    (0..programs.len()).map(|i| codes.get(i).copied().unwrap_or(0)).collect()
-}
-
-/// Result of a spawn request.
-struct Spawned {
-    jobid: Vec<u8>,
-    codes: Vec<c_int>,
-    refused: Option<Error>,
-}
-
-fn request(process: &Process, programs: &[SpawnProgram<'_>], preput: &[Pair<'_>]) -> Result<Spawned, Error> {
-    let programs_sent: Vec<Program<'_>> = programs
-        .iter()
-        .map(|SpawnProgram { command, maxprocs, args, info }| Program {
-            command: *command,
-            maxprocs: *maxprocs,
-            args,
-            info,
-        })
-        .collect();
-    let command = Command::Spawn(Spawn::new(&programs_sent, preput));
-    let spawned = process.connection.request(&command, |reply| match reply {
-        Reply::Spawned { jobid, codes } => {
-            Some(Spawned { jobid: to_bytes(jobid), codes: per_program(codes, programs), refused: None })
-        }
-        Reply::NotSpawned { why, codes } => {
-            let refused = Some(hydrant_client::Error::refused(command.op(), why).into());
-            Some(Spawned { jobid: Vec::new(), codes: per_program(codes, programs), refused })
-        }
-        _ => None,
-    })?;
-    Ok(spawned)
 }
 
 /// Spawns a job.
@@ -204,36 +127,17 @@ pub unsafe extern "C" fn PMI2_Job_Spawn(
             (
                 OutBuffer::nonempty(job_id, job_id_size, Code::InvalidSize)?,
                 OutBuffer::new(errors, code_count, Code::InvalidNumArgs)?,
-                preput(preput_keyval_vector, preput_keyval_size)?,
+                preputs(preput_keyval_vector, preput_keyval_size)?,
                 (0..count).map(|i| arrays.program(i)).collect::<Result<Vec<_>, _>>()?,
             )
         };
-        let spawned = request(&process, &programs, &preput)?;
+        let spawned = spawn(&programs, &preput, |command, read| {
+            process.connection.request(command, |reply| read(reply))
+        })?;
         codes.put(&spawned.codes);
         match spawned.refused {
             Some(error) => Err(error),
             None => buffer.put_whole_text(&spawned.jobid),
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_code_for_each_program() {
-        let program =
-            |maxprocs| SpawnProgram { command: "a".into(), maxprocs, args: Vec::new(), info: Vec::new() };
-        let programs = [program(2), program(1)];
-        for (codes, wanted) in [
-            (&[][..], [0, 0]),
-            (&[0, 2], [0, 2]),
-            (&[0, 2, 0], [2, 0]),
-            (&[0, 0, 13], [0, 13]),
-            (&[5], [5, 0]),
-        ] {
-            assert_eq!(per_program(&Codes::new(codes), &programs), wanted, "{codes:?}");
-        }
-    }
 }

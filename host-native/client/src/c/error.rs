@@ -1,13 +1,11 @@
-//! Errors of the library and their return codes in `pmi2.h`.
+//! Errors of a call from C and their return codes.
 
-use std::ffi::c_int;
+use crate::Error as ClientError;
 
-use hydrant_client::Error as ClientError;
-
-/// The return codes of `pmi2.h`.
+/// Return codes of `pmi2.h`. Those of `pmi.h` are the same up to 13.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
-#[allow(missing_docs, reason = "documented in pmi2.h, as PMI2_ERR_ and the same name")]
+#[allow(missing_docs, reason = "documented in pmi.h and pmi2.h, as PMI_ERR_, PMI2_ERR_ and the same name")]
 pub enum Code {
     Success = 0,
     Fail = -1,
@@ -47,47 +45,64 @@ impl Code {
             InvalidSize,
             Other,
         ];
-        codes.into_iter().find(|&code| code as c_int == rc).unwrap_or(Fail)
+        codes.into_iter().find(|&code| code as i32 == rc).unwrap_or(Fail)
     }
 }
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    #[error("PMI2_Init has not been called")]
+pub enum Error {
+    /// A call before the first one.
+    #[error("PMI is not initialised in this process")]
     Uninitialized,
-    #[error("PMI2_Finalize has been called; a process can initialise PMI once")]
+    /// A call after the last one.
+    #[error("PMI is finalised in this process; a process can initialise it once")]
     Finalized,
-    #[error("an earlier PMI2_Init failed and closed the connection to the PMI server")]
+    /// Another initialisation after one that had reached the server.
+    #[error("an earlier initialisation failed and closed the connection to the PMI server")]
     InitFailed,
+    /// An argument is invalid.
     #[error("{1}")]
     Argument(Code, &'static str),
+    /// The connection failed, or the server refused the request.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// The server inside the process could not be created.
     #[error("cannot create the server of a singleton: {0}")]
     Singleton(hydrant_core::Fault),
+    /// There is no value.
     #[error("no such key")]
     NoSuchKey,
+    /// There is no key-value space of that name, or it is not readable for this process.
+    #[error("no such key-value space")]
+    NoSuchSpace,
+    /// A text does not fit the caller's buffer.
     #[error("the value is longer than the caller's buffer and was truncated")]
     Truncated,
+    /// A value is not a list of integers.
     #[error("the value is not a list of integers")]
     NotIntegers,
+    /// The server does not say which ranks share the node.
     #[error("the PMI server has neither localRanksCount nor PMI_process_mapping")]
     NoNodeSize,
+    /// The server or the library lacks the function.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// The library panicked.
     #[error("internal error in this library; the panic message is above")]
     Panicked,
 }
 
 impl Error {
-    /// Returns the code for the caller.
-    pub(crate) fn code(&self) -> Code {
+    /// Returns the code for a caller of `pmi2.h`.
+    pub fn code(&self) -> Code {
         match self {
             Error::Uninitialized | Error::Finalized | Error::InitFailed => Code::Init,
             Error::Argument(code, _) => *code,
             Error::Client(error) => client_code(error),
             Error::Truncated => Code::NoMem,
             Error::NotIntegers => Code::InvalidVal,
-            Error::NoSuchKey | Error::NoNodeSize => Code::Other,
+            Error::NoSuchKey | Error::NoSuchSpace | Error::NoNodeSize | Error::Unsupported(_) => Code::Other,
             Error::Singleton(_) | Error::Panicked => Code::Fail,
         }
     }
@@ -113,6 +128,8 @@ fn client_code(error: &ClientError) -> Code {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::c_int;
+
     use hydrant_core::wire::Op;
 
     use super::*;

@@ -1,10 +1,10 @@
 //! Parser of `PMI_process_mapping`, which says which ranks share a node.
 
-/// Returns those of a job's `size` ranks, in ascending order, that share the node of `rank`.
+/// Returns the ranks of a job of `size` ranks that share the node of `rank`, itself included.
 ///
 /// A mapping like `(vector,(0,4,2))` is a list of blocks: first node, number of nodes, ranks on each node. The list
 /// repeats until every rank has a node. Returns `None` if `mapping` is malformed or `rank` is not below `size`.
-pub(crate) fn ranks_on_node_of(mapping: &str, rank: u32, size: u32) -> Option<Vec<u32>> {
+pub fn ranks_on_node_of(mapping: &str, rank: u32, size: u32) -> Option<Vec<u32>> {
     let blocks = blocks(mapping)?;
     let nodes = || {
         blocks
@@ -16,7 +16,7 @@ pub(crate) fn ranks_on_node_of(mapping: &str, rank: u32, size: u32) -> Option<Ve
             .take(size as usize)
     };
     let mine = nodes().nth(rank as usize)?;
-    Some((0..).zip(nodes()).filter(|&(_, node)| node == mine).map(|(rank, _)| rank).collect())
+    Some((0..size).zip(nodes()).filter(|&(_, node)| node == mine).map(|(rank, _)| rank).collect())
 }
 
 fn blocks(mapping: &str) -> Option<Vec<[u32; 3]>> {

@@ -1,56 +1,38 @@
 //! Checked access to pointers from C callers.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
 use hydrant_core::limits;
 use hydrant_core::wire::Text;
 
-use crate::error::{Code, Error};
+use super::{Code, Error};
 
-/// `PMI2_MAX_KEYLEN`
-pub(super) const KEY_MAX: usize = limits::KEY_MAX as usize;
-/// `PMI2_MAX_VALLEN` and `PMI2_MAX_ATTRVALUE`
-pub(super) const VALUE_MAX: usize = limits::VALUE_MAX as usize;
+/// Longest key, in bytes without NUL: `PMI2_MAX_KEYLEN`.
+pub const KEY_MAX: usize = limits::KEY_MAX as usize;
+/// Longest value, in bytes without NUL: `PMI2_MAX_VALLEN` and `PMI2_MAX_ATTRVALUE`.
+pub const VALUE_MAX: usize = limits::VALUE_MAX as usize;
 
-/// `MPID_Info`: one pair of an info list. The functions read only key and value.
-#[derive(Debug)]
-#[repr(C)]
-#[allow(missing_docs, reason = "the fields of pmi2.h")]
-pub struct Info {
-    pub handle: c_int,
-    pub pobj_mutex: c_int,
-    pub ref_count: c_int,
-    pub next: *mut Info,
-    pub key: *mut c_char,
-    pub value: *mut c_char,
-}
-
-/// `PMI2_Connect_comm_t`: a channel between two jobs whose servers are not connected.
-#[derive(Debug)]
-#[repr(C)]
-#[allow(missing_docs, reason = "the fields of pmi2.h")]
-pub struct ConnectComm {
-    pub read: Option<unsafe extern "C" fn(buf: *mut c_void, maxlen: c_int, ctx: *mut c_void) -> c_int>,
-    pub write: Option<unsafe extern "C" fn(buf: *const c_void, len: c_int, ctx: *mut c_void) -> c_int>,
-    pub ctx: *mut c_void,
-    pub is_master: c_int,
-}
+pub(super) const KEY_TOO_LONG: &str = "the key is longer than 64 bytes";
+pub(super) const VALUE_TOO_LONG: &str = "the value is longer than 1024 bytes";
 
 /// Returns the bytes of a C string, or `None` for NULL.
 ///
 /// # Safety
 /// NULL, or a string that stays unchanged for as long as the result is used.
-pub(super) unsafe fn text<'a>(string: *const c_char) -> Option<&'a [u8]> {
+pub unsafe fn text<'a>(string: *const c_char) -> Option<&'a [u8]> {
     // SAFETY: guaranteed by the caller.
     (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) }.to_bytes())
 }
 
 /// Returns the bytes of a string that must not be NULL or empty.
 ///
+/// # Errors
+/// [`Error::Argument`] with the text `wrong`.
+///
 /// # Safety
 /// As [`text`].
-pub(super) unsafe fn nonempty<'a>(string: *const c_char, wrong: &'static str) -> Result<&'a [u8], Error> {
+pub unsafe fn nonempty<'a>(string: *const c_char, wrong: &'static str) -> Result<&'a [u8], Error> {
     // SAFETY: guaranteed by the caller.
     let text = unsafe { text(string) }.filter(|text| !text.is_empty());
     text.ok_or(Error::Argument(Code::InvalidArg, wrong))
@@ -58,29 +40,33 @@ pub(super) unsafe fn nonempty<'a>(string: *const c_char, wrong: &'static str) ->
 
 /// Returns a key or the name of an attribute.
 ///
+/// # Errors
+/// The key is NULL, empty or longer than [`KEY_MAX`].
+///
 /// # Safety
 /// As [`text`].
-pub(super) unsafe fn key<'a>(key: *const c_char) -> Result<Text<'a>, Error> {
+pub unsafe fn key<'a>(key: *const c_char) -> Result<Text<'a>, Error> {
     // SAFETY: guaranteed by the caller.
     match unsafe { text(key) } {
         None | Some([]) => Err(Error::Argument(Code::InvalidKey, "the key is NULL or empty")),
-        Some(key) if key.len() > KEY_MAX => {
-            Err(Error::Argument(Code::InvalidKeyLength, "the key is longer than PMI2_MAX_KEYLEN"))
-        }
+        Some(key) if key.len() > KEY_MAX => Err(Error::Argument(Code::InvalidKeyLength, KEY_TOO_LONG)),
         Some(key) => Ok(Text::plain(key)),
     }
 }
 
 /// Returns a value to store.
 ///
+/// # Errors
+/// The value is NULL or longer than [`VALUE_MAX`].
+///
 /// # Safety
 /// As [`text`].
-pub(super) unsafe fn value<'a>(value: *const c_char) -> Result<Text<'a>, Error> {
+pub unsafe fn value<'a>(value: *const c_char) -> Result<Text<'a>, Error> {
     // SAFETY: guaranteed by the caller.
     match unsafe { text(value) } {
         None => Err(Error::Argument(Code::InvalidVal, "the value is NULL")),
         Some(value) if value.len() > VALUE_MAX => {
-            Err(Error::Argument(Code::InvalidValLength, "the value is longer than PMI2_MAX_VALLEN"))
+            Err(Error::Argument(Code::InvalidValLength, VALUE_TOO_LONG))
         }
         Some(value) => Ok(Text::plain(value)),
     }
@@ -90,7 +76,7 @@ pub(super) unsafe fn value<'a>(value: *const c_char) -> Result<Text<'a>, Error> 
 ///
 /// # Safety
 /// NULL, or an array of that many elements that stays unchanged for as long as the result is used.
-pub(super) unsafe fn array<'a, T>(first: *const T, count: usize) -> Option<&'a [T]> {
+pub unsafe fn array<'a, T>(first: *const T, count: usize) -> Option<&'a [T]> {
     match (count, first.is_null()) {
         (0, _) => Some(&[]),
         (_, true) => None,
@@ -101,40 +87,45 @@ pub(super) unsafe fn array<'a, T>(first: *const T, count: usize) -> Option<&'a [
 
 /// Output pointer to one value. The memory may be uninitialised, and two outputs may overlap. The value is therefore
 /// never read, and no reference to it exists.
-pub(super) struct Out<T>(*mut T);
+pub struct Out<T>(*mut T);
 
 impl<T> Out<T> {
+    /// Takes a pointer from the caller.
+    ///
     /// # Errors
     /// `place` is NULL.
     ///
     /// # Safety
     /// `place` is NULL, or writable as long as the result lives.
-    pub(super) unsafe fn new(place: *mut T) -> Result<Out<T>, Error> {
+    pub unsafe fn new(place: *mut T) -> Result<Out<T>, Error> {
         if place.is_null() {
             return Err(Error::Argument(Code::InvalidArg, "an output pointer is NULL"));
         }
         Ok(Out(place))
     }
 
-    pub(super) fn set(&self, value: T) {
+    /// Writes the value.
+    pub fn set(&self, value: T) {
         // SAFETY: not NULL and writable, by `new`.
         unsafe { self.0.write(value) }
     }
 }
 
 /// Output buffer for a text or a list of integers.
-pub(super) struct OutBuffer<T> {
+pub struct OutBuffer<T> {
     place: *mut T,
     count: usize,
 }
 
 impl<T> OutBuffer<T> {
+    /// Takes a buffer of `count` elements from the caller.
+    ///
     /// # Errors
-    /// `count` is negative, or `place` is NULL and `count` is not 0.
+    /// `count` is negative, which has the code `negative`, or `place` is NULL and `count` is not 0.
     ///
     /// # Safety
     /// `place` is NULL, or `count` elements at `place` are writable as long as the result lives.
-    pub(super) unsafe fn new(place: *mut T, count: c_int, negative: Code) -> Result<OutBuffer<T>, Error> {
+    pub unsafe fn new(place: *mut T, count: c_int, negative: Code) -> Result<OutBuffer<T>, Error> {
         let count = usize::try_from(count).map_err(|_| Error::Argument(negative, "a size is negative"))?;
         if place.is_null() && count > 0 {
             return Err(Error::Argument(Code::InvalidArg, "an output buffer is NULL"));
@@ -149,7 +140,7 @@ impl<T> OutBuffer<T> {
     ///
     /// # Safety
     /// As [`OutBuffer::new`].
-    pub(super) unsafe fn nonempty(place: *mut T, count: c_int, none: Code) -> Result<OutBuffer<T>, Error> {
+    pub unsafe fn nonempty(place: *mut T, count: c_int, none: Code) -> Result<OutBuffer<T>, Error> {
         if count < 1 {
             return Err(Error::Argument(none, "a size is 0 or negative"));
         }
@@ -158,7 +149,7 @@ impl<T> OutBuffer<T> {
     }
 
     /// Writes as many elements as fit. Returns their number.
-    pub(super) fn put(&self, elements: &[T]) -> usize
+    pub fn put(&self, elements: &[T]) -> usize
     where
         T: Copy,
     {
@@ -173,7 +164,7 @@ impl<T> OutBuffer<T> {
 
 impl OutBuffer<c_char> {
     /// Writes a text and a NUL, truncated to the buffer. Returns whether the whole text fitted.
-    pub(super) fn put_text(&self, text: &[u8]) -> bool {
+    pub fn put_text(&self, text: &[u8]) -> bool {
         let Some(capacity) = self.count.checked_sub(1) else { return false };
         let kept = &text[..text.len().min(capacity)];
         // SAFETY: a char has the size and the bit patterns of a byte.
@@ -183,14 +174,17 @@ impl OutBuffer<c_char> {
         text.len() <= capacity
     }
 
-    /// As [`OutBuffer::put_text`]. A truncated text is an error.
-    pub(super) fn put_whole_text(&self, text: &[u8]) -> Result<(), Error> {
+    /// As [`OutBuffer::put_text`].
+    ///
+    /// # Errors
+    /// [`Error::Truncated`].
+    pub fn put_whole_text(&self, text: &[u8]) -> Result<(), Error> {
         if self.put_text(text) { Ok(()) } else { Err(Error::Truncated) }
     }
 }
 
 /// Converts a length for a C caller.
-pub(super) fn length(text: &[u8]) -> c_int {
+pub fn length(text: &[u8]) -> c_int {
     c_int::try_from(text.len()).unwrap_or(c_int::MAX)
 }
 

@@ -3,11 +3,12 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
-use hydrant_client::{Error, Transport};
 use hydrant_core::limits::{MESSAGE_MAX, OUTPUT_MAX};
 use hydrant_core::server::{Inbox, JobSpec};
 use hydrant_core::storage::OwnedStorage;
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
+
+use crate::{Error, Transport};
 
 /// Capacities for one process. Untouched memory costs nothing.
 const LIMITS: Limits = Limits {
@@ -25,7 +26,7 @@ const CONN: ConnId = ConnId(0);
 const JOB: JobId = JobId(0);
 
 /// A server in this process, with a job of one rank. It implements [`Transport`]: [`Transport::send`] runs the server.
-pub(crate) struct Singleton {
+pub struct Singleton {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -42,7 +43,10 @@ struct State {
 
 impl Singleton {
     /// Creates the server and its job.
-    pub(crate) fn new() -> Result<Singleton, Fault> {
+    ///
+    /// # Errors
+    /// The core's fault; none is known.
+    pub fn new() -> Result<Singleton, Fault> {
         // A process initializes PMI once, so the storage is never freed.
         let storage = Box::leak(Box::new(OwnedStorage::new(&LIMITS)));
         let mut server = Server::new(LIMITS, storage.lend(), 0)?;
