@@ -84,6 +84,19 @@ fn local_ranks_under_hydra_and_srun() {
     }
 }
 
+/// `PMI2_Init` returns the number of the program on the command line.
+#[test]
+fn programs_have_numbers() {
+    for library in BOTH {
+        let Some(job) = HYDRANT[0].job(1, Whose::Slurm, library, &calls()) else { return };
+        let outcome = job.words("init : -n 2").program(Whose::Slurm, &calls()).words("init").run();
+        outcome.code(0).quiet().says("rank 0 of 3 appnum 0, 3 on this node, job named\n", 1);
+        for rank in 1..3 {
+            outcome.says(&format!("rank {rank} of 3 appnum 1, 3 on this node, job named\n"), 1);
+        }
+    }
+}
+
 fn run_threads(launcher: Launcher, test: &str) {
     let Some(job) = launcher.job(3, Whose::Own, Whose::Own, &threads()) else { return };
     // hydra has no ring; it ends a job that asks for one.

@@ -3,6 +3,7 @@
 
 mod functions;
 mod header;
+mod nodes;
 mod peers;
 mod shared;
 mod spawn;
