@@ -71,6 +71,11 @@ static void values(void)
 #endif
     OK(MPI_Info_get(info, "key", 15, value, &found));
     CHECK(found && !strcmp(value, "  blanks stay  "));
+    OK(MPI_Info_get(info, "none", 15, value, &found));
+    CHECK(!found && !strcmp(value, "  blanks stay  "));
+    OK(MPI_Info_set(info, "key", "other"));
+    OK(MPI_Info_get(info, "key", 15, value, &found));
+    CHECK(found && !strcmp(value, "other"));
     OK(MPI_Info_free(&info));
 }
 
@@ -153,6 +158,8 @@ static void wrong_calls(void)
     CHECK(MPI_Info_set(info, "k", value) == MPI_ERR_INFO_VALUE);
     CHECK(MPI_Info_set(info, "k", NULL) == MPI_ERR_INFO_VALUE);
     CHECK(MPI_Info_get_string(info, key, &length, buffer, &found) == MPI_ERR_INFO_KEY);
+    CHECK(MPI_Info_get(info, key, 8, buffer, &found) == MPI_ERR_INFO_KEY);
+    CHECK(MPI_Info_get_valuelen(info, key, &length, &found) == MPI_ERR_INFO_KEY);
     CHECK(MPI_Info_delete(info, "k") == MPI_ERR_INFO_NOKEY);
     CHECK(MPI_Info_get_nthkey(info, 0, buffer) == MPI_ERR_ARG);
     CHECK(MPI_Info_get_nthkey(info, -1, buffer) == MPI_ERR_ARG);

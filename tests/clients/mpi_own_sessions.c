@@ -36,9 +36,11 @@ static void hints(void)
 {
     MPI_Session plain, asked;
     MPI_Info info;
+    int found, length;
     OK(MPI_Info_create(&info));
     OK(MPI_Info_set(info, "thread_level", "MPI_THREAD_SERIALIZED"));
     OK(MPI_Info_set(info, "strict_finalize", " true "));
+    OK(MPI_Info_set(info, "no_such_key", "ignored"));
     OK(MPI_Info_set(info, "mpi_memory_alloc_kinds", "cuda:device, mpi:win_allocate , system"));
     OK(MPI_Session_init(info, MPI_ERRORS_RETURN, &asked));
     OK(MPI_Info_free(&info));
@@ -50,10 +52,17 @@ static void hints(void)
     hint(asked, "thread_level", "MPI_THREAD_SERIALIZED");
     hint(asked, "strict_finalize", "true");
     hint(asked, "mpi_memory_alloc_kinds", "mpi,system,mpi:win_allocate");
+    OK(MPI_Session_get_info(asked, &info));
     /* In another order than they were initialized. */
     OK(MPI_Session_finalize(&asked));
     hint(plain, "strict_finalize", "false");
     OK(MPI_Session_finalize(&plain));
+    /* An info object outlives its session. It has no key that the library does not know. */
+    OK(MPI_Info_get_valuelen(info, "strict_finalize", &length, &found));
+    CHECK(found && length == 4);
+    OK(MPI_Info_get_valuelen(info, "no_such_key", &length, &found));
+    CHECK(!found);
+    OK(MPI_Info_free(&info));
 }
 
 static void handlers(void)

@@ -213,6 +213,7 @@ static void test_ring(void)
 static void test_names(void)
 {
     char name[32], long_name[200], long_port[1200];
+    const MPID_Info info = {.key = "no-such-key", .value = "value"};
     snprintf(name, sizeof name, "name of %d", rank);
     memset(long_name, 'n', sizeof long_name - 1), long_name[sizeof long_name - 1] = '\0';
     memset(long_port, 'p', sizeof long_port - 1), long_port[sizeof long_port - 1] = '\0';
@@ -224,17 +225,17 @@ static void test_names(void)
     GIVES(PMI2_ERR_INVALID_LENGTH, PMI2_Nameserv_publish(name, NULL, huge));
     GIVES(PMI2_ERR_OTHER, PMI2_Nameserv_lookup(name, NULL, text, sizeof text));
     GIVES(PMI2_ERR_OTHER, PMI2_Nameserv_unpublish(name, NULL));
-    GIVES(PMI2_SUCCESS, PMI2_Nameserv_publish(name, NULL, "tag#0$a;b$ c=d"));
+    GIVES(PMI2_SUCCESS, PMI2_Nameserv_publish(name, &info, "tag#0$a;b$ c=d"));
     GIVES(PMI2_ERR_OTHER, PMI2_Nameserv_publish(name, NULL, "another"));
     GIVES(PMI2_ERR_INVALID_ARG, PMI2_Nameserv_lookup(NULL, NULL, text, sizeof text));
     GIVES(PMI2_ERR_INVALID_ARG, PMI2_Nameserv_lookup(name, NULL, NULL, 9));
     GIVES(PMI2_ERR_INVALID_LENGTH, PMI2_Nameserv_lookup(name, NULL, text, 0));
     GIVES(PMI2_ERR_NOMEM, PMI2_Nameserv_lookup(name, NULL, text, 5));
     CHECK(!strcmp(text, "tag#"));
-    GIVES(PMI2_SUCCESS, PMI2_Nameserv_lookup(name, NULL, text, sizeof text));
+    GIVES(PMI2_SUCCESS, PMI2_Nameserv_lookup(name, &info, text, sizeof text));
     CHECK(!strcmp(text, "tag#0$a;b$ c=d"));
     GIVES(PMI2_ERR_INVALID_ARG, PMI2_Nameserv_unpublish("", NULL));
-    GIVES(PMI2_SUCCESS, PMI2_Nameserv_unpublish(name, NULL));
+    GIVES(PMI2_SUCCESS, PMI2_Nameserv_unpublish(name, &info));
     GIVES(PMI2_ERR_OTHER, PMI2_Nameserv_unpublish(name, NULL));
 }
 

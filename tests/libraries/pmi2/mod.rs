@@ -3,6 +3,7 @@
 
 mod functions;
 pub(crate) mod header;
+mod nodes;
 mod peers;
 mod shared;
 mod spawn;

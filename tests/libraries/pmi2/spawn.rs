@@ -53,6 +53,21 @@ fn under_hydrant() {
         outcome.code(0).quiet().says(" of 2 in here with [][two words]\n", 2);
         let Some(outcome) = spawn(launcher, library, "missing") else { return };
         outcome.code(0).says("spawn missing: 14, no job, first code ", 1);
+        let Some(outcome) = spawn(launcher, library, "soft") else { return };
+        outcome.code(0).quiet().says("spawn soft: 0, a job, first code 0\n", 1);
+        outcome.says(" of 2 in here with [plain][two words]\n", 2);
+    }
+}
+
+/// Slurm's library refuses such info itself. A job whose id is truncated runs all the same.
+#[test]
+fn long_info_and_a_short_buffer() {
+    for launcher in HYDRANT {
+        for (test, code) in [("long", 0), ("short", 2)] {
+            let Some(outcome) = spawn(launcher, Whose::Own, test) else { return };
+            outcome.code(0).quiet().says(&format!("spawn {test}: {code}, a job, first code 0\n"), 1);
+            outcome.says(" of 2 in here with [plain][two words]\n", 2);
+        }
     }
 }
 

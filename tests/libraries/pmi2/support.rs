@@ -149,6 +149,12 @@ impl Ready {
         self
     }
 
+    /// Adds the path of a program.
+    pub(crate) fn program(mut self, header: Whose, source: &Path) -> Ready {
+        self.job = self.job.arg(program(header, source));
+        self
+    }
+
     /// Sets an environment variable.
     pub(crate) fn env(mut self, key: &str, value: &str) -> Ready {
         self.job = self.job.env(key, value);

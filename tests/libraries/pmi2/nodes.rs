@@ -1,0 +1,50 @@
+//! Jobs on several nodes, over either library: the programs check what they get.
+
+use std::path::PathBuf;
+
+use hydrant_tests::Folder;
+use hydrant_tests::peers::clients_dir;
+
+use super::support::{BOTH, HYDRANT, Launcher, Whose};
+
+/// Four daemons, with two ranks each if there are eight.
+const NODES: &str = "-hosts n[1-4]:2 --bootstrap local --radix 2";
+
+fn calls() -> PathBuf {
+    clients_dir().join("pmi2_calls.c")
+}
+
+#[test]
+fn the_calls_of_one_job() {
+    for library in BOTH {
+        for test in ["kvs", "ring", "names"] {
+            let Some(job) = Launcher::Hydrant(NODES).job(8, Whose::Slurm, library, &calls()) else { return };
+            job.words(test).run().code(0).quiet().says(&format!("{test} of rank "), 8);
+        }
+    }
+}
+
+/// Slurm's library returns the size of the job.
+#[test]
+fn ranks_know_how_many_share_their_node() {
+    let Some(job) = Launcher::Hydrant(NODES).job(7, Whose::Own, Whose::Own, &calls()) else { return };
+    let outcome = job.words("init").run();
+    outcome.code(0).quiet();
+    for rank in 0..7 {
+        let local = if rank == 6 { 1 } else { 2 };
+        outcome.says(&format!("rank {rank} of 7 appnum 0, {local} on this node, job named\n"), 1);
+    }
+}
+
+/// A job connects to one that it spawned, on the same node and on another one.
+#[test]
+fn connecting_and_disconnecting() {
+    let one_slot = "-hosts n[1-2]:1 --bootstrap local";
+    for launcher in [HYDRANT[0], HYDRANT[1], Launcher::Hydrant(one_slot)] {
+        let folder = Folder::new("pmi2-connect");
+        let source = clients_dir().join("pmi2_jobs.c");
+        let Some(job) = launcher.job(1, Whose::Own, Whose::Own, &source) else { return };
+        let outcome = job.words("connect").words(&folder.path("pipe")).run();
+        outcome.code(0).quiet().says("connected\n", 1).says("child 0 of 1 ", 1);
+    }
+}
