@@ -1,6 +1,6 @@
 //! Ranks that fail, each in another way: the job ends, no rank hangs, and one short block names the cause.
 
-use hydrant_tests::{Outcome, nodes};
+use hydrant_tests::{Job, Outcome, nodes};
 use rustix::process::Signal;
 
 use crate::{ASK, raw, shell};
@@ -30,6 +30,32 @@ fn a_time_limit_names_the_ranks_that_run() {
         .run()
         .code(3)
         .warns("exit codes: 3 of rank 0\n");
+}
+
+/// Runs a job with longer and longer time limits, until its report holds all `parts`: a busy machine may need long to get there.
+fn await_report(job: impl Fn(u32) -> Job, parts: &[&str]) {
+    for limit in [2, 8, 32] {
+        let outcome = job(limit).run();
+        outcome.code(124);
+        if limit == 32 || parts.iter().all(|part| outcome.stderr.contains(part)) {
+            for part in parts {
+                outcome.warns(part);
+            }
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_time_limit_shows_the_states_of_the_ranks() {
+    let steps = "init1\nonly 1\nforever\nall\nfence1\nend1";
+    for options in ["-n 3".to_owned(), format!("-n 3 {}", nodes(2, 2, 2))] {
+        let job = |limit| raw(&format!("--timeout {limit} {options}"), steps);
+        await_report(job, &["raw, in fence 1 for ", "raw, initialized\n", "3 ranks were ended\n"]);
+    }
+    // More ranks than are listed.
+    let job = |limit| shell(&format!("--timeout {limit} -n 18"), "exec sleep 1000");
+    await_report(job, &["program sh, started\n", "  and 2 more\n", "  18 ranks started: 0-17\n"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hydrant_core::trace::{Cause, Exit};
 
 use crate::exit_status::exit_code;
+use crate::psets::RankRanges;
 
 /// Failure of a rank for which its job is aborted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +31,21 @@ pub enum AbortReason {
         below: u32,
     },
     /// The run has reached the time limit of the user.
-    TimeLimit(Duration),
+    TimeLimit {
+        /// The limit.
+        limit: Duration,
+        /// States of running ranks of the job, as far as they are known.
+        states: Vec<RanksInState>,
+    },
+}
+
+/// Ranks in the same state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RanksInState {
+    /// State in words, as `in fence 2 for 3.1 s`.
+    pub state: String,
+    /// The ranks, in ascending order.
+    pub ranks: RankRanges,
 }
 
 /// Exit code of a run that has reached its time limit, as that of `timeout` in coreutils.
@@ -89,7 +104,7 @@ impl AbortReason {
         match self {
             AbortReason::Rank(failure) => failure.exit_code(),
             AbortReason::Host { .. } => 1,
-            AbortReason::TimeLimit(_) => EXIT_TIME_LIMIT,
+            AbortReason::TimeLimit { .. } => EXIT_TIME_LIMIT,
         }
     }
 }
@@ -147,11 +162,11 @@ impl Abort {
             }) if !self.progress.culprit_ended => (1, 0),
             AbortReason::Rank(_) => (0, 1),
             AbortReason::Host { ranks, .. } => (0, ranks),
-            AbortReason::TimeLimit(_) => (0, 0),
+            AbortReason::TimeLimit { .. } => (0, 0),
         };
         // A time limit is the fault of no rank.
         let count = match self.reason {
-            AbortReason::TimeLimit(_) => count_ranks,
+            AbortReason::TimeLimit { .. } => count_ranks,
             _ => count_others,
         };
         // A daemon may have started ranks after the abort, so that the sum exceeds the size.
@@ -169,7 +184,7 @@ impl Abort {
         }
         match (&self.reason, parts.is_empty()) {
             (AbortReason::Rank(_), true) => "it was the only rank".to_owned(),
-            (AbortReason::Host { .. } | AbortReason::TimeLimit(_), true) => {
+            (AbortReason::Host { .. } | AbortReason::TimeLimit { .. }, true) => {
                 "no other ranks were running".to_owned()
             }
             (_, false) => parts.join(", "),

@@ -183,7 +183,7 @@ impl<R> Job<R> {
         }
         let culprit = match &reason {
             AbortReason::Rank(failure) => Some(failure.cause.rank().0),
-            AbortReason::Host { .. } | AbortReason::TimeLimit(_) => None,
+            AbortReason::Host { .. } | AbortReason::TimeLimit { .. } => None,
         };
         let exited = self.result.first.filter(|&(rank, _)| Some(rank) == culprit);
         let culprit_ended = culprit.is_some_and(|rank| self.ranks[rank as usize].exit.is_some());
@@ -377,10 +377,13 @@ pub fn self_abort_line(rank_name: &str, code: u8, message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use hydrant_core::Rank;
+    use std::time::Duration;
+
     use hydrant_core::trace::Cause;
 
     use super::*;
-    use crate::job_result::RankFailure;
+    use crate::job_result::{RankFailure, RanksInState};
+    use crate::psets::RankRanges;
     use crate::tests::{program, record};
 
     fn job(size: u32) -> Job<()> {
@@ -406,6 +409,31 @@ mod tests {
         assert_eq!(
             lines(&job),
             "rank 2 on n1, pid 102, program a.out died by SIGSEGV, and 1 more rank failed"
+        );
+    }
+
+    #[test]
+    fn a_time_limit_lists_states_in_bounded_length() {
+        let mut job = job(200);
+        let state = |state: &str, ranks: RankRanges| RanksInState { state: state.to_owned(), ranks };
+        let states = vec![
+            state("in fence 2 for 3.1 s", (0..100).map(|pair| (2 * pair, 1)).collect()),
+            state("initialized", (0..100).map(|pair| (2 * pair + 1, 1)).collect()),
+        ];
+        let limit = Duration::from_secs(60);
+        assert!(job.abort(AbortReason::TimeLimit { limit, states }, &mut ExitStatus::default()));
+        let lines = lines(&job);
+        let lines: Vec<&str> = lines.lines().collect();
+        assert_eq!(lines.len(), 1 + LISTED_MAX + 1 + 2 + 1);
+        assert_eq!(lines[1], "  rank 0 on n1, pid 100, program a.out, in fence 2 for 3.1 s");
+        assert_eq!(lines[2], "  rank 1 on n1, pid 101, program a.out, initialized");
+        assert_eq!(
+            lines[18..],
+            [
+                "  100 ranks in fence 2 for 3.1 s: 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30 and others",
+                "  100 ranks initialized: 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31 and others",
+                "  200 ranks were ended",
+            ]
         );
     }
 

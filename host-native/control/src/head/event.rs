@@ -1,5 +1,6 @@
 //! Events that the head handles, and actions that it demands.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use hydrant_core::trace::Cause;
 use hydrant_core::wire::Protocol;
 use hydrant_core::{JobId, Limit, Rank, Refusal};
 
+use crate::job_result::RanksInState;
 use crate::protocol::{BackendFailure, JobRecord, Order, Program, StartError, WindowSize};
 
 /// Number of a request of the head's to its host, for the event that answers it. Numbers of answered requests are used
@@ -102,7 +104,12 @@ pub enum Event<'a> {
         streams: Vec<(Rank, bool)>,
     },
     /// The run has reached its time limit.
-    TimeLimit(Duration),
+    TimeLimit {
+        /// The limit.
+        limit: Duration,
+        /// States of running ranks of each job, as far as they are known.
+        states: BTreeMap<JobId, Vec<RanksInState>>,
+    },
     /// Output could not be written.
     OutputLost,
     /// Bytes were read from standard input. An empty vector is the end.

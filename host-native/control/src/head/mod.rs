@@ -179,9 +179,10 @@ impl Head {
             Event::NodesLost { nodes, reason } => self.nodes_lost(nodes, &reason),
             Event::BackendFailed(failure) => self.backend_failed(0, failure),
             Event::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
-            Event::TimeLimit(limit) => {
+            Event::TimeLimit { limit, mut states } => {
                 for id in self.jobs.ids(|_| true) {
-                    self.abort(id, AbortReason::TimeLimit(limit));
+                    let states = states.remove(&id).unwrap_or_default();
+                    self.abort(id, AbortReason::TimeLimit { limit, states });
                 }
             }
             Event::JobOpened { job } => self.job_opened(job),

@@ -6,8 +6,13 @@ use hydrant_core::trace::{Exit, SignalName};
 
 use super::Job;
 use crate::exit_status::ExitStatus;
-use crate::job_result::AbortReason;
+use crate::job_result::{AbortReason, RanksInState};
 use crate::psets::{RankRanges, format_ranges, ranges_of};
+
+/// Most states that are listed at a time limit.
+const STATES_MAX: usize = 8;
+/// Most ranges of ranks that are listed with a state.
+const RANGES_MAX: usize = 16;
 
 /// What is printed about a job that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,19 +73,11 @@ impl<R> Job<R> {
                     AbortReason::Host { what, ranks, below } => {
                         format!("{what}\n  {}{others}", describe_lost_ranks(*ranks, *below))
                     }
-                    AbortReason::TimeLimit(limit) => {
-                        let mut text = format!(
-                            "the time limit of {} s is reached; these ranks were running:\n",
-                            limit.as_secs_f64()
-                        );
-                        let (first, more) = &abort.progress.running;
-                        for &rank in first {
-                            let _ = writeln!(text, "  {}", self.describe_rank(rank, host(rank)));
-                        }
-                        if *more > 0 {
-                            let _ = writeln!(text, "  and {more} more");
-                        }
-                        text + "  " + &others
+                    AbortReason::TimeLimit { limit, states } => {
+                        let limit = limit.as_secs_f64();
+                        let head =
+                            format!("the time limit of {limit} s is reached; these ranks were running:\n");
+                        head + &self.describe_running(&abort.progress.running, states, host) + "  " + &others
                     }
                 }
             }
@@ -138,6 +135,31 @@ impl<R> Job<R> {
         format!("{name} on {host}, pid {pid}, program {program}")
     }
 
+    /// Ranks that ran at a time limit, each with its state, and the states of all if there are more.
+    fn describe_running<'h>(
+        &self,
+        (first, more): &(Vec<u32>, u32),
+        states: &[RanksInState],
+        host: impl Fn(u32) -> &'h str,
+    ) -> String {
+        let mut text = String::new();
+        for &rank in first {
+            let contains = |of: &&RanksInState| {
+                of.ranks.iter().any(|&(first, count)| rank.checked_sub(first).is_some_and(|at| at < count))
+            };
+            let state = states.iter().find(contains);
+            let state = state.map(|of| format!(", {}", of.state)).unwrap_or_default();
+            let _ = writeln!(text, "  {}{state}", self.describe_rank(rank, host(rank)));
+        }
+        if *more > 0 {
+            let _ = writeln!(text, "  and {more} more");
+            let listed = states.iter().take(STATES_MAX).map(describe_state);
+            let lines: Vec<String> = listed.collect();
+            lines.iter().for_each(|line| text += line);
+        }
+        text
+    }
+
     /// Failure of a rank for which the job was not aborted.
     fn describe_failure(&self, rank: u32, exit: Exit, host: &str) -> String {
         let what = match (self.requested_exit(rank), exit) {
@@ -152,6 +174,15 @@ impl<R> Job<R> {
         }
         text
     }
+}
+
+/// Ranks in one state, as `  3 ranks started: 0-1,7`.
+fn describe_state(of: &RanksInState) -> String {
+    let count: u32 = of.ranks.iter().map(|&(_, count)| count).sum();
+    let noun = if count == 1 { "rank" } else { "ranks" };
+    let listed = &of.ranks[..of.ranks.len().min(RANGES_MAX)];
+    let more = if listed.len() < of.ranks.len() { " and others" } else { "" };
+    format!("  {count} {noun} {}: {}{more}\n", of.state, format_ranges(listed))
 }
 
 fn describe_lost_ranks(ranks: u32, below: u32) -> String {

@@ -22,6 +22,7 @@ mod spawn;
 mod status;
 mod stdin;
 mod streams;
+mod time_limit;
 mod token;
 
 use std::net::Ipv4Addr;
@@ -60,6 +61,7 @@ use sink::Sinks;
 use status::Status;
 use stdin::Stdin;
 use streams::Streams;
+use time_limit::TimeLimit;
 use token::Token;
 
 /// Descriptors that the launcher needs beside those of ranks and connections: its own, and some while a rank starts.
@@ -240,6 +242,8 @@ struct Engine<'p, 's> {
     ended: Vec<JobSummary>,
     /// Debuggers have been shown the processes of the first job.
     debuggers_informed: bool,
+    /// End of the run at its time limit, once it is reached.
+    time_limit: Option<TimeLimit>,
     /// Line about a long start. None if standard error is no terminal, and once the job runs.
     progress: Option<Progress>,
     /// Buffer for reads.
@@ -283,6 +287,7 @@ impl<'p, 's> Engine<'p, 's> {
             status_socket: None,
             ended: Vec::new(),
             debuggers_informed: false,
+            time_limit: None,
             progress: None,
             buffer: vec![0; BUFFER],
             poller,

@@ -1,6 +1,6 @@
 //! Messages about jobs at their end.
 
-use hydrant_control::{AbortReason, EndReport, JobSummary};
+use hydrant_control::{EndReport, JobSummary};
 use hydrant_core::JobId;
 
 use super::Engine;
@@ -50,29 +50,5 @@ impl Engine<'_, '_> {
             self.sinks.print(&format!("cannot write {}: {why}", path.display()));
             self.flush();
         }
-    }
-
-    /// Returns the time at which the run reaches its time limit, unless its jobs are being ended already.
-    pub(super) fn time_limit_at(&self) -> Option<u64> {
-        let at = self.plan.options.timeout?.as_millis() as u64;
-        let here = || self.jobs.iter().any(|job| !job.is_aborted());
-        self.head_has_jobs().unwrap_or_else(here).then_some(at)
-    }
-
-    /// Ends all jobs if the run has reached its time limit.
-    pub(super) fn keep_time_limit(&mut self, now: u64) -> Result<(), RunError> {
-        let Some(limit) = self.plan.options.timeout else { return Ok(()) };
-        if self.time_limit_at().is_none_or(|at| at > now) {
-            return Ok(());
-        }
-        if self.is_head() {
-            return self.handle_at_head(hydrant_control::Event::TimeLimit(limit));
-        }
-        for id in self.jobs.ids(|job| !job.is_aborted()) {
-            if self.jobs[id].abort(AbortReason::TimeLimit(limit), &mut self.status) {
-                self.terminate_job(id);
-            }
-        }
-        Ok(())
     }
 }

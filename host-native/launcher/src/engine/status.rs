@@ -47,12 +47,21 @@ pub(super) struct Status {
 /// Ranks of which some nodes are asked.
 struct Query {
     number: u64,
-    client: ClientId,
+    job: JobId,
+    recipient: Recipient,
     deadline: u64,
     /// Nodes that have not answered.
     nodes: Vec<u32>,
     /// Node of each rank, and what is known about it.
     ranks: Vec<(u32, record::Rank)>,
+}
+
+/// Recipient of the ranks of a query.
+#[derive(Clone, Copy)]
+enum Recipient {
+    Client(ClientId),
+    /// Report of this run at its time limit.
+    TimeLimit,
 }
 
 impl Status {
@@ -177,12 +186,21 @@ impl Engine<'_, '_> {
 
     /// Answers with ranks of a job, at once or when their nodes have answered.
     fn answer_ranks(&mut self, client: ClientId, id: JobId, first: u32) {
+        self.query_ranks(Recipient::Client(client), id, first);
+    }
+
+    /// Collects ranks of a job for the report at the time limit, at once or when their nodes have answered.
+    pub(super) fn query_ranks_at_limit(&mut self, id: JobId, first: u32) {
+        self.query_ranks(Recipient::TimeLimit, id, first);
+    }
+
+    fn query_ranks(&mut self, recipient: Recipient, id: JobId, first: u32) {
         let now = self.now();
         let Some(control) = self.control_of_head() else {
             let ranks = self.local_ranks(id, first);
-            return self.reply(client, &Reply::Ranks(ranks));
+            return self.pass_ranks(recipient, id, ranks);
         };
-        let Some(job) = control.jobs().get(id) else { return self.reply(client, &Reply::Ranks(Vec::new())) };
+        let Some(job) = control.jobs().get(id) else { return self.pass_ranks(recipient, id, Vec::new()) };
         let ranks: Vec<(u32, record::Rank)> = range(job.size(), first)
             .map(|rank| (job.run.node(rank), describe_rank(job, rank, control.host_of_rank(job, rank))))
             .collect();
@@ -190,14 +208,13 @@ impl Engine<'_, '_> {
         let mut nodes: Vec<u32> = running.map(|&(node, _)| node).collect();
         nodes.sort_unstable();
         nodes.dedup();
-        let Some(status) = &mut self.status_socket else { return };
+        let Some(status) = self.status_socket.as_mut().filter(|_| !nodes.is_empty()) else {
+            return self.pass_ranks(recipient, id, ranks.into_iter().map(|(_, rank)| rank).collect());
+        };
         status.latest += 1;
         let (number, deadline) = (status.latest, now + QUERY_TIMEOUT);
-        let query = Query { number, client, deadline, nodes: nodes.clone(), ranks };
-        if nodes.is_empty() {
-            return self.finish_query(query);
-        }
-        // A client has one request under way, so there are as few queries as clients.
+        let query = Query { number, job: id, recipient, deadline, nodes: nodes.clone(), ranks };
+        // A client has one request under way, so there are as few queries as clients, and those of the time limit.
         status.queries.push(query);
         let order = encode(&Order::QueryRanks { query: number, job: id, first, count: RANKS_MAX });
         for node in nodes {
@@ -227,7 +244,14 @@ impl Engine<'_, '_> {
 
     fn finish_query(&mut self, query: Query) {
         let ranks = query.ranks.into_iter().map(|(_, rank)| rank).collect();
-        self.reply(query.client, &Reply::Ranks(ranks));
+        self.pass_ranks(query.recipient, query.job, ranks);
+    }
+
+    fn pass_ranks(&mut self, recipient: Recipient, job: JobId, ranks: Vec<record::Rank>) {
+        match recipient {
+            Recipient::Client(client) => self.reply(client, &Reply::Ranks(ranks)),
+            Recipient::TimeLimit => self.ranks_arrived_at_limit(job, ranks),
+        }
     }
 
     /// Encodes the states of this node's ranks, for the head.

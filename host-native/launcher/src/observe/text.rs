@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use hydrant_control::{format_ranges, ranges_of};
-use hydrant_core::trace::SignalName;
 use hydrant_status::record::{Job, Rank, Run, State, Wait, seconds};
 
 use super::JobWithRanks;
+use crate::states::state_text;
 
 /// Table of running jobs.
 pub(super) fn runs(runs: &[(u32, Option<Run>)]) -> String {
@@ -78,7 +78,7 @@ fn ranks(job: &Job, ranks: &[Rank]) -> String {
             rank.rank.to_string(),
             rank.host.clone(),
             rank.pid.map_or("-".to_owned(), |pid| pid.to_string()),
-            state(rank),
+            state_text(rank),
             rank.waits_for.as_ref().map_or("-".to_owned(), Wait::to_string),
             program.map_or("-".to_owned(), |program| program.command.to_string()),
         ]
@@ -87,19 +87,6 @@ fn ranks(job: &Job, ranks: &[Rank]) -> String {
         std::iter::once(head).chain(ranks.iter().map(line)).collect(),
         [true, false, true, false, false, false],
     )
-}
-
-fn state(rank: &Rank) -> String {
-    match rank.state {
-        State::NotStarted => "not started".to_owned(),
-        State::Started => "started".to_owned(),
-        State::Running => "running".to_owned(),
-        State::Initialized => "initialized".to_owned(),
-        State::Finalized => "finalized".to_owned(),
-        State::Exited => format!("exited {}", rank.exit_code.unwrap_or_default()),
-        State::Killed => SignalName(rank.signal.unwrap_or_default().into()).to_string(),
-        State::Lost => "host lost".to_owned(),
-    }
 }
 
 /// Ranks that others wait for: those outside of a fence in which another rank is, and those without init while another rank is
