@@ -217,10 +217,9 @@ pub unsafe extern "C" fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) -
             }
         }
     });
-    match outcome.unwrap_or(Err(Error::Panicked)) {
+    if let Err(error) = outcome.unwrap_or(Err(Error::Panicked)) {
         // The server reacts to the end of this process instead.
-        Err(error) => LIBRARY.print("PMI_Abort", &error),
-        Ok(()) => {}
+        LIBRARY.print("PMI_Abort", &error);
     }
     std::process::exit(exit_code)
 }
