@@ -79,7 +79,7 @@ fn exchanges_under_hydra() {
     }
 }
 
-/// Slurm's PMI-2 plugin speaks PMI-1 too. Slurm's own libpmi asks srun instead, whatever the plugin.
+/// Slurm's PMI-2 plugin speaks PMI-1 too. Slurm's own libpmi asks srun instead, with any plugin.
 #[test]
 fn exchanges_under_srun() {
     let Some(_cluster) = Cluster::running() else { return };
