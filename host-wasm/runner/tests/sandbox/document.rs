@@ -4,12 +4,18 @@
 //! that results. `#` starts a comment. A line that begins with blanks continues the previous one.
 
 use std::any::type_name;
+use std::fmt::Debug;
 use std::fs;
 
 use hydrant_abi::{
     ABI_VERSION, CallError, HandleCall, HandleResult, MemorySpan, PollResult, ReserveCall, StartResult,
     exports,
 };
+use hydrant_core::fault::{Damage, Malformed, Slab};
+use hydrant_core::trace::{Cause, Closing, Stream};
+use hydrant_core::wire::Protocol;
+use hydrant_core::{Exit, Fault, Input, Limit, Output, Refusal};
+use serde::de::DeserializeOwned;
 use wasmtime::{Engine, Instance, Module, Store};
 
 /// Returns the lines of the document's exchange, continued lines joined.
@@ -71,6 +77,66 @@ fn every_record_and_export_is_documented() {
         assert!(document.contains(&format!("| `{export}")), "{export}");
     }
     assert!(document.contains(&format!("| {ABI_VERSION}, the version of this page")));
+}
+
+/// Returns the names of an enum's variants by number: those that decode from their number and zeros.
+fn variants<T: DeserializeOwned + Debug>() -> Vec<String> {
+    let decode = |number| postcard::take_from_bytes::<T>(&[number, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).ok();
+    let name = |(value, _): (T, _)| {
+        let shown = format!("{value:?}");
+        shown.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+    };
+    (0..=127).map_while(decode).map(name).collect()
+}
+
+#[test]
+fn every_variant_has_its_documented_number() {
+    let document = document();
+    let check = |name: &str, variants: Vec<String>| {
+        let list = document.split(&format!("\n- `{name}`: 0 `")).nth(1).unwrap_or_else(|| panic!("{name}"));
+        let list = format!("0 `{}", list.split("\n- ").next().unwrap_or_default()).replace('\n', " ");
+        for (number, variant) in variants.iter().enumerate() {
+            assert!(list.contains(&format!("{number} `{variant}")), "{name}: {number} {variant}");
+        }
+        assert!(!list.contains(&format!(" {} `", variants.len())), "{name} has {} variants", variants.len());
+    };
+    check("CallError", variants::<CallError>());
+    check("Exit", variants::<Exit>());
+    check("Stream", variants::<Stream>());
+    check("Closing", variants::<Closing>());
+    check("Malformed", variants::<Malformed>());
+    check("Cause", variants::<Cause>());
+    check("Protocol", variants::<Protocol>());
+    check("Limit", variants::<Limit>());
+    check("Fault", variants::<Fault>());
+    check("Slab", variants::<Slab>());
+    check("Refusal", variants::<Refusal>());
+    check("Damage", variants::<Damage>());
+}
+
+#[test]
+fn every_input_and_output_has_its_documented_number() {
+    let document = document();
+    let inputs = (0u8..=127).map_while(|number| {
+        let bytes = [&[number][..], &[0; 32]].concat();
+        let (input, _) = postcard::take_from_bytes::<Input<'_>>(&bytes).ok()?;
+        Some(format!("{input:?}"))
+    });
+    let outputs = (0u8..=127).map_while(|number| {
+        let bytes = [&[number][..], &[0; 32]].concat();
+        let (output, _) = postcard::take_from_bytes::<Output<'_>>(&bytes).ok()?;
+        Some(format!("{output:?}"))
+    });
+    for (title, shown) in [("### Input\n", inputs.collect::<Vec<_>>()), ("### Output\n", outputs.collect())] {
+        let table = document.split(title).nth(1).unwrap().split("\n##").next().unwrap();
+        let rows =
+            table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| number")).count();
+        assert_eq!(rows, shown.len(), "{title}");
+        for (number, shown) in shown.iter().enumerate() {
+            let variant = shown.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+            assert!(table.contains(&format!("\n| {number} | `{variant}` |")), "{number} {variant}");
+        }
+    }
 }
 
 #[test]
