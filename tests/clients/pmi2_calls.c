@@ -1,6 +1,6 @@
 /* Functions of pmi2.h within one job, with valid and invalid arguments.
  *
- *   pmi2_calls init | kvs | node | job | ring | names
+ *   pmi2_calls init | kvs | node | local[-array|-missing] | job | ring | names
  */
 #include "pmi2_check.h"
 
@@ -100,6 +100,27 @@ static void test_node(void)
     SAY("node of rank %d done", rank);
 }
 
+/* All ranks of the node, which are all ranks of the job. `missing`: the library finds no list. */
+static void test_local(int counted, int missing)
+{
+    int count = -1, length = -1, found = -1, *array;
+    start();
+    array = calloc(size + 1, sizeof *array);
+    CHECK(array);
+    if (counted) {
+        OK(PMI2_Info_GetNodeAttrIntArray("localRanksCount", &count, 1, &length, &found));
+        CHECK(found && length == 1 && count == size);
+    }
+    length = found = -1;
+    OK(PMI2_Info_GetNodeAttrIntArray("localRanks", array, size + 1, &length, &found));
+    CHECK(missing ? !found : found && length == size);
+    for (int i = 0; i < length; i++)
+        CHECK(array[i] == i);
+    free(array);
+    OK(PMI2_KVS_Fence());
+    SAY("%d local ranks of rank %d", length, rank);
+}
+
 static void say_job_attribute(const char *name)
 {
     char value[PMI2_MAX_ATTRVALUE] = "";
@@ -176,6 +197,8 @@ int main(int argc, char **argv)
         test_kvs();
     else if (!strcmp(what, "node"))
         test_node();
+    else if (!strncmp(what, "local", 5))
+        test_local(strcmp(what, "local-array"), !strcmp(what, "local-missing"));
     else if (!strcmp(what, "job"))
         test_job();
     else if (!strcmp(what, "ring"))

@@ -201,12 +201,14 @@ int PMI2_Info_PutNodeAttr(const char name[], const char value[]);
 
 /* Gets an attribute of the node. found gets 0 or 1. Without waitfor, a missing attribute is not an error; with waitfor,
  * the call waits until a process has put it. PMI2_ERR_INVALID_KEY, PMI2_ERR_INVALID_KEY_LENGTH, PMI2_ERR_INVALID_LENGTH,
- * PMI2_ERR_INVALID_ARG, PMI2_ERR_NOMEM. Attributes that hydrant provides: localRanksCount, localRanks. */
+ * PMI2_ERR_INVALID_ARG, PMI2_ERR_NOMEM. Attributes that hydrant provides: localRanksCount, localRanks
+ * (which may be longer than PMI2_MAX_ATTRVALUE). */
 int PMI2_Info_GetNodeAttr(const char name[], char value[], int valuelen, int *found, int waitfor);
 
 /* As PMI2_Info_GetNodeAttr without waitfor, for a value like 0,1,2. outlen gets the number of integers written, 0 if the
  * attribute is missing. A longer list is truncated: if outlen equals arraylen, there may be more integers. array may be
- * NULL if arraylen is 0. PMI2_ERR_INVALID_VAL if the value is not a list of integers. */
+ * NULL if arraylen is 0. If the server has no localRanks, or more of them than fit into a value, they are computed from
+ * PMI_process_mapping. PMI2_ERR_INVALID_VAL if the value is not a list of integers. */
 int PMI2_Info_GetNodeAttrIntArray(const char name[], int array[], int arraylen, int *outlen, int *found);
 
 /* Gets an attribute of the job, as PMI2_Info_GetNodeAttr does without waitfor. Attributes that hydrant provides:

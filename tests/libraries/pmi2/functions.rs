@@ -56,6 +56,34 @@ fn the_calls_of_one_job_over_either_library() {
     }
 }
 
+/// The list of 300 local ranks is longer than a value. The library computes it from the mapping.
+#[test]
+fn all_local_ranks_of_hundreds() {
+    let Some(job) = HYDRANT[0].job(300, Whose::Slurm, Whose::Own, &calls()) else { return };
+    job.words("local").run().code(0).quiet().says("300 local ranks of rank ", 300);
+}
+
+/// Slurm's library fails on a value of more than 1,024 bytes, so a longer list is not found. Up to there it is complete.
+#[test]
+fn local_ranks_that_fit_into_a_value_over_either_library() {
+    for library in BOTH {
+        let Some(job) = HYDRANT[0].job(200, Whose::Slurm, library, &calls()) else { return };
+        job.words("local").run().code(0).quiet().says("200 local ranks of rank ", 200);
+    }
+    let Some(job) = HYDRANT[0].job(300, Whose::Slurm, Whose::Slurm, &calls()) else { return };
+    job.words("local-missing").run().code(0).quiet().says("-1 local ranks of rank ", 300);
+}
+
+/// hydra and Slurm have no such attribute.
+#[test]
+fn local_ranks_under_hydra_and_srun() {
+    let cluster = Cluster::running();
+    for launcher in [HYDRA_4[0], HYDRA_5[0]].into_iter().chain(cluster.is_some().then_some(SRUN)) {
+        let Some(job) = launcher.job(3, Whose::Own, Whose::Own, &calls()) else { continue };
+        job.words("local-array").run().code(0).quiet().says("3 local ranks of rank ", 3);
+    }
+}
+
 /// `PMI2_Init` returns the number of the program on the command line.
 #[test]
 fn programs_have_numbers() {

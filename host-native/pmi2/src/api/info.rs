@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use hydrant_client::c::{Code, Error, Out, OutBuffer, key, value};
 use hydrant_client::{ranks_on_node_of, to_bytes};
+use hydrant_core::client::Identity;
 use hydrant_core::wire::{Command, Reply, Text};
 
 use super::call;
@@ -20,6 +21,26 @@ fn attribute(process: &Process, command: &Command<'_>) -> Result<Option<Vec<u8>>
     Ok(value)
 }
 
+/// Requests an attribute of the node. `localRanks` is computed if the server has no value, because the list is longer than
+/// a reply or because the server is not hydrant's.
+fn node_attribute(process: &Process, key: Text<'_>, wait: bool) -> Result<Option<Vec<u8>>, Error> {
+    let predefined = key.as_plain() == Some(b"localRanks");
+    let value = attribute(process, &Command::GetNodeAttr { key, wait: wait && !predefined })?;
+    if value.is_some() || !predefined {
+        return Ok(value);
+    }
+    let ranks = local_ranks(process)?;
+    Ok(ranks.map(|ranks| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(",").into_bytes()))
+}
+
+/// Returns the ranks of this node by `PMI_process_mapping`, or `None` if the server has no valid mapping.
+fn local_ranks(process: &Process) -> Result<Option<Vec<u32>>, Error> {
+    let mapping = attribute(process, &Command::GetJobAttr { key: Text::from("PMI_process_mapping") })?;
+    let mapping = mapping.and_then(|mapping| String::from_utf8(mapping).ok());
+    let Identity { rank, size, .. } = process.identity;
+    Ok(mapping.and_then(|mapping| ranks_on_node_of(&mapping, rank, size)))
+}
+
 /// Parses a list of integers with commas.
 fn integers(value: &[u8]) -> Result<Vec<c_int>, Error> {
     let text = str::from_utf8(value).map_err(|_| Error::NotIntegers)?;
@@ -34,8 +55,7 @@ fn integers(value: &[u8]) -> Result<Vec<c_int>, Error> {
 /// # Safety
 /// `value` is NULL or a buffer of `valuelen` characters; `found` is NULL or an `int` to write to.
 unsafe fn get(
-    process: &Process,
-    command: &Command<'_>,
+    request: impl FnOnce() -> Result<Option<Vec<u8>>, Error>,
     value: *mut c_char,
     valuelen: c_int,
     found: *mut c_int,
@@ -43,7 +63,7 @@ unsafe fn get(
     // SAFETY: guaranteed by the caller.
     let (buffer, found) =
         unsafe { (OutBuffer::nonempty(value, valuelen, Code::InvalidLength)?, Out::new(found)?) };
-    let value = attribute(process, command)?;
+    let value = request()?;
     found.set(c_int::from(value.is_some()));
     value.map_or(Ok(()), |value| buffer.put_whole_text(&value))
 }
@@ -53,8 +73,7 @@ unsafe fn get(
 /// # Safety
 /// `array` is NULL or an array of `arraylen` integers; `outlen` and `found` are NULL or `int`s to write to.
 unsafe fn get_array(
-    process: &Process,
-    command: &Command<'_>,
+    request: impl FnOnce() -> Result<Option<Vec<u8>>, Error>,
     array: *mut c_int,
     arraylen: c_int,
     outlen: *mut c_int,
@@ -64,7 +83,7 @@ unsafe fn get_array(
     let (buffer, outlen, found) = unsafe {
         (OutBuffer::new(array, arraylen, Code::InvalidLength)?, Out::new(outlen)?, Out::new(found)?)
     };
-    let value = attribute(process, command)?;
+    let value = request()?;
     let numbers = value.as_deref().map(integers).transpose()?;
     found.set(c_int::from(numbers.is_some()));
     let written = buffer.put(numbers.as_deref().unwrap_or_default());
@@ -89,8 +108,8 @@ pub unsafe extern "C" fn PMI2_Info_GetNodeAttr(
         let process = Process::current()?;
         // SAFETY: valid pointers by the contract of pmi2.h.
         unsafe {
-            let command = Command::GetNodeAttr { key: key(name)?, wait: waitfor != 0 };
-            get(&process, &command, value, valuelen, found)
+            let key = key(name)?;
+            get(|| node_attribute(&process, key, waitfor != 0), value, valuelen, found)
         }
     })
 }
@@ -112,8 +131,8 @@ pub unsafe extern "C" fn PMI2_Info_GetNodeAttrIntArray(
         let process = Process::current()?;
         // SAFETY: valid pointers by the contract of pmi2.h.
         unsafe {
-            let command = Command::GetNodeAttr { key: key(name)?, wait: false };
-            get_array(&process, &command, array, arraylen, outlen, found)
+            let key = key(name)?;
+            get_array(|| node_attribute(&process, key, false), array, arraylen, outlen, found)
         }
     })
 }
@@ -149,7 +168,7 @@ pub unsafe extern "C" fn PMI2_Info_GetJobAttr(
         // SAFETY: valid pointers by the contract of pmi2.h.
         unsafe {
             let command = Command::GetJobAttr { key: key(name)? };
-            get(&process, &command, value, valuelen, found)
+            get(|| attribute(&process, &command), value, valuelen, found)
         }
     })
 }
@@ -172,7 +191,7 @@ pub unsafe extern "C" fn PMI2_Info_GetJobAttrIntArray(
         // SAFETY: valid pointers by the contract of pmi2.h.
         unsafe {
             let command = Command::GetJobAttr { key: key(name)? };
-            get_array(&process, &command, array, arraylen, outlen, found)
+            get_array(|| attribute(&process, &command), array, arraylen, outlen, found)
         }
     })
 }
@@ -184,10 +203,8 @@ fn node_size(process: &Process) -> Result<c_int, Error> {
         return integers(&value)?.first().copied().ok_or(Error::NoNodeSize);
     }
     // hydra and Slurm lack that attribute. Both have the mapping of all ranks to nodes.
-    let mapping = attribute(process, &Command::GetJobAttr { key: Text::from("PMI_process_mapping") })?;
-    let mapping = mapping.and_then(|mapping| String::from_utf8(mapping).ok()).ok_or(Error::NoNodeSize)?;
-    let ranks = ranks_on_node_of(&mapping, process.identity.rank, process.identity.size);
-    ranks.and_then(|ranks| c_int::try_from(ranks.len()).ok()).ok_or(Error::NoNodeSize)
+    let ranks = local_ranks(process)?.ok_or(Error::NoNodeSize)?;
+    c_int::try_from(ranks.len()).map_err(|_| Error::NoNodeSize)
 }
 
 /// Gets the number of processes of the job that share the node.
