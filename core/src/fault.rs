@@ -315,7 +315,8 @@ pub enum Refusal {
     NoSpawn,
     /// A spawn that started no process. The codes give the reasons.
     NotStarted,
-    /// A process set's name that is empty, longer than [`PSET_NAME_MAX`] bytes, or starts with the reserved `mpi://`.
+    /// A process set's name that is empty, longer than [`PSET_NAME_MAX`] bytes with its scheme, or starts with the
+    /// reserved `mpi://`.
     PsetName,
     /// A process set whose name is in use with other members.
     PsetTaken,
@@ -404,7 +405,10 @@ impl fmt::Display for Refusal {
             Refusal::NoSpawn => "this host starts no processes",
             Refusal::NotStarted => "nothing was started, errcodes say why",
             Refusal::PsetName => {
-                return write!(f, "a process set's name has 1 to {PSET_NAME_MAX} bytes and is not mpi://");
+                return write!(
+                    f,
+                    "a process set's name has 1 to {PSET_NAME_MAX} bytes with its scheme and is not mpi://"
+                );
             }
             Refusal::PsetTaken => "a process set of that name has other members",
             Refusal::NoPset => "no such process set, or this rank is not in it",

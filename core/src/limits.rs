@@ -32,6 +32,8 @@ pub const NAME_MAX: usize = 127;
 pub const PORT_MAX: usize = 1023;
 /// Maximum length of a process set's name in bytes without NUL. MPI 4.1, 11.3.2 requires at least 63.
 pub const PSET_NAME_MAX: usize = 127;
+/// Prefix of a process set's name that is defined without a scheme: `ocean` is `app://ocean`. Both names find the set.
+pub const PSET_SCHEME: &str = "app://";
 /// Maximum number of programs in one spawn.
 pub const SPAWN_PROGRAMS_MAX: u32 = 256;
 /// Minimum of [`Limits::spawn_bytes`] on a host that starts processes. With less, spawns are refused, and the bytes serve

@@ -27,7 +27,7 @@ int main(void)
     for (int i = 0; i < count; i++) {
         length = sizeof name;
         OK(MPI_Session_get_nth_pset(session, MPI_INFO_NULL, i, &length, name));
-        if (!strcmp(name, "pair"))
+        if (!strcmp(name, "app://pair"))
             last = i;
     }
     CHECK(last == count - 1);

@@ -109,6 +109,9 @@ static void define(MPI_Session session)
     if (rank % 2 == 0) {
         OK(hydrant_pset_define(session, "app://even", count, even));
         OK(hydrant_pset_define(session, "app://even", count, even));
+        /* The same set without its scheme. */
+        OK(hydrant_pset_define(session, "even", count, even));
+        CHECK(size_of_pset(session, "even") == count);
         /* Another rank may have defined it before. */
         for (int i = 0; i < number_of(session); i++) {
             name_of(session, i, name);

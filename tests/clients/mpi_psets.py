@@ -7,7 +7,7 @@ from mpi4py import MPI
 
 session = MPI.Session.Init()
 names = [session.Get_nth_pset(n) for n in range(session.Get_num_psets())]
-assert "ocean" in names, names
+assert "app://ocean" in names, names
 size = session.Get_pset_info("ocean").Get("mpi_size")
 group = session.Create_group("ocean")
 comm = MPI.Intracomm.Create_from_group(group, "ocean")

@@ -4,6 +4,7 @@
  *   many             every rank spawns at the same time
  *   missing          missing programs
  *   connect PIPE     connect and disconnect, with invalid arguments
+ *   chain PIPE PIPE  connect to two jobs, which are then connected to each other
  *   one              the last rank aborts itself only; the others continue
  *   world            rank 0 aborts the job
  *
@@ -137,6 +138,50 @@ static void stay(const char *pipe)
     CHECK(fd >= 0 && read(fd, &byte, 1) == 0);
 }
 
+static int open_pipe(const char *pipe, int flags)
+{
+    int fd = open(pipe, flags | O_CLOEXEC);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+/* Spawns a job of one rank, which gets these arguments. */
+static void spawn_one(const char *args[], char *job, int room)
+{
+    const char *commands[] = {self}, **argvs[] = {args};
+    int procs[] = {1}, infos[] = {0}, errors[1] = {-1};
+    const MPID_Info *info[] = {NULL};
+    OK(spawn(1, commands, argvs, procs, infos, info, job, room, errors));
+}
+
+static void chain(const char *first_pipe, const char *second_pipe)
+{
+    char first[256] = "", second[256] = "";
+    const char *stays[] = {"stay", first_pipe, NULL}, *reads[] = {"read", first_pipe, second_pipe, first, NULL};
+    PMI2_Connect_comm_t comm;
+    CHECK(mkfifo(first_pipe, 0600) == 0 && mkfifo(second_pipe, 0600) == 0);
+    spawn_one(stays, first, sizeof first);
+    int first_writer = open_pipe(first_pipe, O_WRONLY);
+    OK(PMI2_Job_Connect(first, &comm));
+    spawn_one(reads, second, sizeof second);
+    int second_writer = open_pipe(second_pipe, O_WRONLY);
+    OK(PMI2_Job_Connect(second, &comm));
+    CHECK(close(second_writer) == 0 && close(first_writer) == 0);
+    SAY("chained");
+}
+
+/* The second child of `chain`. Both pipes are open before its spawner connects, and it keeps the first child alive. */
+static void read_other(const char *first_pipe, const char *second_pipe, const char *first)
+{
+    char byte;
+    int keeps = open_pipe(first_pipe, O_WRONLY), waits = open_pipe(second_pipe, O_RDONLY);
+    CHECK(read(waits, &byte, 1) == 0);
+    check_value(first, PMI2_ID_NULL, "preput one", "first;value");
+    check_value(first, PMI2_ID_NULL, "child-0", "0 of 1");
+    CHECK(close(keeps) == 0);
+    SAY("read what is put in the other job");
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -146,6 +191,8 @@ int main(int argc, char **argv)
         child(argc, argv);
         if (!strcmp(what, "stay"))
             stay(argv[2]);
+        else if (!strcmp(what, "read"))
+            read_other(argv[2], argv[3], argv[4]);
     } else if (!strcmp(what, "spawn")) {
         spawn_two();
     } else if (!strcmp(what, "many")) {
@@ -154,6 +201,8 @@ int main(int argc, char **argv)
         spawn_missing();
     } else if (!strcmp(what, "connect")) {
         connect(argv[2]);
+    } else if (!strcmp(what, "chain")) {
+        chain(argv[2], argv[3]);
     } else if (!strcmp(what, "one")) {
         if (rank == size - 1) {
             PMI2_Abort(0, "this rank; alone");

@@ -380,7 +380,7 @@ static void group(void)
     fence();
 }
 
-/* The job has the sets "left" (ranks 0 and 1) and "right" (rank 2). */
+/* The job has the sets app://left (ranks 0 and 1) and app://right (rank 2). */
 static void query(void)
 {
     pmix_query_t queries[1];
@@ -389,7 +389,7 @@ static void query(void)
     PMIX_QUERY_CONSTRUCT(&queries[0]);
     PMIX_ARGV_APPEND(count, queries[0].keys, PMIX_QUERY_PSET_NAMES);
     OK(PMIx_Query_info(queries, 1, &results, &count));
-    CHECK(count == 1 && strstr(results[0].value.data.string, "left,right") != NULL);
+    CHECK(count == 1 && strstr(results[0].value.data.string, "app://left,app://right") != NULL);
     PMIX_QUERY_CONSTRUCT(&queries[0]);
     PMIX_ARGV_APPEND(count, queries[0].keys, PMIX_QUERY_PSET_MEMBERSHIP);
     PMIX_QUERY_QUALIFIERS_CREATE(&queries[0], 1);

@@ -2,14 +2,14 @@
 //!
 //! Sets are only added and never change while a job is registered. A rank numbers the sets that it is in, in the order
 //! of definition, and these indices are stable. `mpi://WORLD` and `mpi://SELF` are in the list of every rank and are
-//! not stored.
+//! not stored. A name is a URI: a name without a scheme is that of [`PSET_SCHEME`].
 
 use heapless::String;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
 use crate::ids::JobId;
-use crate::limits::{Limit, PSET_NAME_MAX};
+use crate::limits::{Limit, PSET_NAME_MAX, PSET_SCHEME};
 use crate::store::bits;
 
 /// Name of the set of all ranks of a job.
@@ -84,10 +84,7 @@ impl<'s> Psets<'s> {
         name: &str,
         members: impl Iterator<Item = u32>,
     ) -> Result<(), Refusal> {
-        let kept = String::try_from(name).map_err(|_| Refusal::PsetName)?;
-        if !is_name(name) {
-            return Err(Refusal::PsetName);
-        }
+        let uri = uri(name).filter(|_| is_name(name)).ok_or(Refusal::PsetName)?;
         let candidate = &mut self.sets[..self.words];
         candidate.fill(0);
         for member in members {
@@ -108,7 +105,7 @@ impl<'s> Psets<'s> {
         let (candidate, sets) = self.sets.split_at_mut(self.words);
         sets[at * self.words..][..self.words].copy_from_slice(candidate);
         self.serial = self.serial.wrapping_add(1);
-        self.slots[at] = Pset { name: kept, job: Some(job), serial: self.serial };
+        self.slots[at] = Pset { name: uri, job: Some(job), serial: self.serial };
         Ok(())
     }
 
@@ -204,7 +201,8 @@ impl<'s> Psets<'s> {
             None => *slot == Pset::default(),
             Some(job) => size(job).is_some_and(|size| {
                 let members = self.set(at);
-                is_name(&slot.name) && bits::count(members) > 0 && bits::iter(members).all(|it| it < size)
+                let named = uri(&slot.name).is_some_and(|uri| uri == slot.name) && is_name(&slot.name);
+                named && bits::count(members) > 0 && bits::iter(members).all(|it| it < size)
             }),
         })
     }
@@ -223,12 +221,22 @@ impl<'s> Psets<'s> {
     }
 
     fn named(&self, job: JobId, name: &str) -> Option<usize> {
+        let name = uri(name)?;
         self.slots.iter().position(|slot| slot.job == Some(job) && slot.name == name)
     }
 
     fn set(&self, at: usize) -> &[u32] {
         &self.sets[(1 + at) * self.words..][..self.words]
     }
+}
+
+/// Returns the URI of a name. Returns `None` if it is too long.
+fn uri(name: &str) -> Option<String<PSET_NAME_MAX, u8>> {
+    let has_scheme = name.as_bytes().windows(3).any(|part| part == b"://");
+    let mut uri = String::new();
+    uri.push_str(if has_scheme { "" } else { PSET_SCHEME }).ok()?;
+    uri.push_str(name).ok()?;
+    Some(uri)
 }
 
 fn is_name(name: &str) -> bool {
@@ -257,14 +265,34 @@ mod tests {
         psets.define(JobId(1), 8, "other", 0..8).unwrap();
         psets.define(JOB, 8, "low", 0..4).unwrap();
         psets.define(JOB, 8, "odd", [1, 3, 5].into_iter()).unwrap();
-        assert_eq!(names(&psets, 1), [WORLD, SELF, "low", "odd"]);
-        assert_eq!(names(&psets, 5), [WORLD, SELF, "odd"]);
+        assert_eq!(names(&psets, 1), [WORLD, SELF, "app://low", "app://odd"]);
+        assert_eq!(names(&psets, 5), [WORLD, SELF, "app://odd"]);
         assert_eq!(psets.nth(JOB, 5, 3), None);
         psets.forget(JobId(1));
         psets.define(JOB, 8, "late", 1..6).unwrap();
-        assert_eq!(names(&psets, 1), [WORLD, SELF, "low", "odd", "late"], "a freed slot does not reorder");
+        let sets = [WORLD, SELF, "app://low", "app://odd", "app://late"];
+        assert_eq!(names(&psets, 1), sets, "a freed slot does not reorder");
         assert_eq!(psets.find(JOB, 0, "odd"), None, "a set that one is not in is not there");
         assert_eq!(psets.find(JOB, 0, "MPI://self"), Some(Which::Itself));
+    }
+
+    #[test]
+    fn a_name_without_a_scheme_is_that_of_an_application() {
+        let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+        let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
+        psets.define(JOB, 8, "ocean", 0..2).unwrap();
+        assert_eq!(names(&psets, 1), [WORLD, SELF, "app://ocean"]);
+        assert_eq!(psets.find(JOB, 1, "ocean"), Some(Which::Stored(0)));
+        assert_eq!(psets.find(JOB, 1, "app://ocean"), Some(Which::Stored(0)));
+        assert_eq!(psets.find(JOB, 1, "hydrant://ocean"), None);
+        assert_eq!(psets.define(JOB, 8, "app://ocean", 0..2), Ok(()), "both are the same set");
+        assert_eq!(psets.define(JOB, 8, "app://ocean", 0..3), Err(Refusal::PsetTaken));
+        psets.define(JOB, 8, "site://ocean", 0..3).unwrap();
+        assert_eq!(names(&psets, 2), [WORLD, SELF, "site://ocean"]);
+        let longest = "x".repeat(PSET_NAME_MAX - PSET_SCHEME.len());
+        let full = Refusal::Full(Limit::Psets, 2);
+        assert_eq!(psets.define(JOB, 8, &longest, 0..2), Err(full));
+        assert_eq!(psets.define(JOB, 8, &(longest + "x"), 0..2), Err(Refusal::PsetName));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
 use hydrant_control::protocol::AttributeOf;
-use hydrant_core::limits::{KEY_MAX, MESSAGE_MAX, PSET_NAME_MAX, VALUE_MAX};
+use hydrant_core::limits::{KEY_MAX, MESSAGE_MAX, PSET_NAME_MAX, PSET_SCHEME, VALUE_MAX};
 use hydrant_core::{Limit, Limits};
 use hydrant_placement::Bootstrap;
 use hydrant_services::board::Secret;
@@ -202,17 +202,19 @@ fn attribute(of: AttributeOf, text: &str) -> Result<Attribute, String> {
     Ok(Attribute { of, name: name.to_owned(), value: value.to_owned() })
 }
 
-/// Name of a process set, by the rules of the server.
+/// Name of a process set, by the rules of the server. A name without a scheme gets the one of the server.
 pub(crate) fn pset_name(text: &str) -> Result<String, String> {
     const RESERVED: &str = "mpi://";
     let reserved = text.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
     let fits = |byte: u8| byte.is_ascii_graphic() && byte != b';';
-    if text.is_empty() || text.len() > PSET_NAME_MAX || reserved || !text.bytes().all(fits) {
+    let uri = if text.contains("://") { text.to_owned() } else { format!("{PSET_SCHEME}{text}") };
+    if text.is_empty() || uri.len() > PSET_NAME_MAX || reserved || !text.bytes().all(fits) {
         return Err(format!(
-            "expected 1 to {PSET_NAME_MAX} printable ASCII characters without blanks and ';', not starting with {RESERVED}"
+            "expected 1 to {PSET_NAME_MAX} printable ASCII characters with {PSET_SCHEME}, without blanks and ';', not \
+             starting with {RESERVED}"
         ));
     }
-    Ok(text.to_owned())
+    Ok(uri)
 }
 
 /// `--pmi-port`: `IP:PORT`, or `:PORT` and `localhost:PORT` for loopback.
@@ -391,7 +393,8 @@ mod tests {
         let mut slabs = MappedStorage::new(&limits);
         let mut server = Server::new(limits, slabs.lend(), 0).unwrap();
         server.handle(Time(0), Input::RegisterJob(JobSpec::new(JobId(0), "job", 1))).unwrap();
-        let (long, longer) = ("x".repeat(PSET_NAME_MAX), "x".repeat(PSET_NAME_MAX + 1));
+        let longest = PSET_NAME_MAX - PSET_SCHEME.len();
+        let (long, longer) = ("x".repeat(longest), "x".repeat(longest + 1));
         let names = ["ocean", "app://x", "hydrant://app/7", "mpi:/x", "mpi", "~!=", &long];
         let others = ["", "a b", "a;b", "mpi://x", "MPI://", "\u{e9}", "a\n", &longer];
         for (name, good) in names.map(|name| (name, true)).into_iter().chain(others.map(|name| (name, false)))

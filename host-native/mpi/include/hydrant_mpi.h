@@ -3,8 +3,8 @@
  *
  * There are two ways to use the library:
  *
- * 1. Standalone, for programs without another MPI library: Info objects, and Sessions with their process sets, as
- *    declared below. Names, constants and handles are those of the standard ABI (MPI 5.0, chapter 20).
+ * 1. Standalone, for programs without another MPI library: Info objects, Sessions with their process sets, and
+ *    groups of these, as declared below. Names, constants and handles are those of the standard ABI (MPI 5.0, chapter 20).
  *        cc program.c -lhydrant_mpi
  *        hydrant run --mpi-psets -n 4 ./a.out
  * 2. Interposed, in front of an MPI library with MPICH's ABI (libmpi.so.12) or the standard ABI (libmpi_abi.so.1):
@@ -37,10 +37,13 @@ extern "C" {
 #endif
 
 typedef struct MPI_ABI_Session *MPI_Session;
+typedef struct MPI_ABI_Group *MPI_Group;
 typedef struct MPI_ABI_Info *MPI_Info;
 typedef struct MPI_ABI_Errhandler *MPI_Errhandler;
 typedef void(MPI_Session_errhandler_function)(MPI_Session *session, int *error_code, ...);
 
+#define MPI_GROUP_NULL ((MPI_Group)0x108)
+#define MPI_GROUP_EMPTY ((MPI_Group)0x109)
 #define MPI_SESSION_NULL ((MPI_Session)0x120)
 #define MPI_INFO_NULL ((MPI_Info)0x130)
 #define MPI_INFO_ENV ((MPI_Info)0x131)
@@ -51,6 +54,8 @@ typedef void(MPI_Session_errhandler_function)(MPI_Session *session, int *error_c
 
 enum {
     MPI_SUCCESS = 0,
+    MPI_ERR_RANK = 6,                   /* a rank that the group does not have, or that is given twice */
+    MPI_ERR_GROUP = 9,                  /* invalid or freed group */
     MPI_ERR_ARG = 13,                   /* invalid index, length or pointer; unknown process set */
     MPI_ERR_OTHER = 16,                 /* the connection to hydrant failed */
     MPI_ERR_INFO_KEY = 31,              /* the key is empty or longer than 255 bytes */
@@ -63,6 +68,10 @@ enum {
     MPI_ERR_SESSION = 60,               /* invalid or finalized session */
     MPI_ERR_ERRHANDLER = 61             /* invalid error handler */
 };
+
+/* Results of MPI_Group_compare; ranks that are none. */
+enum { MPI_IDENT = 201, MPI_SIMILAR = 203, MPI_UNEQUAL = 204 };
+enum { MPI_PROC_NULL = -3, MPI_UNDEFINED = -32766 };
 
 /* Array lengths for keys and for names of process sets, with NUL; maximum length of a value, without NUL. */
 #define MPI_MAX_INFO_KEY 256
@@ -101,6 +110,23 @@ int MPI_Session_get_num_psets(MPI_Session session, MPI_Info info, int *npset_nam
 int MPI_Session_get_nth_pset(MPI_Session session, MPI_Info info, int n, int *pset_len, char *pset_name);
 int MPI_Session_get_pset_info(MPI_Session session, const char *pset_name, MPI_Info *info);
 
+/* Groups of processes (MPI 5.0, 7.3). MPI_Group_from_session_pset makes a group of a process set: its ranks are in the
+   order of mpi://WORLD. All other calls are local. A result without processes is MPI_GROUP_EMPTY, which may be freed. The
+   error handler is that of the session from which the first group is derived, while the session is open. */
+int MPI_Group_from_session_pset(MPI_Session session, const char *pset_name, MPI_Group *newgroup);
+int MPI_Group_size(MPI_Group group, int *size);
+int MPI_Group_rank(MPI_Group group, int *rank);
+int MPI_Group_translate_ranks(MPI_Group group1, int n, const int ranks1[], MPI_Group group2, int ranks2[]);
+int MPI_Group_compare(MPI_Group group1, MPI_Group group2, int *result);
+int MPI_Group_union(MPI_Group group1, MPI_Group group2, MPI_Group *newgroup);
+int MPI_Group_intersection(MPI_Group group1, MPI_Group group2, MPI_Group *newgroup);
+int MPI_Group_difference(MPI_Group group1, MPI_Group group2, MPI_Group *newgroup);
+int MPI_Group_incl(MPI_Group group, int n, const int ranks[], MPI_Group *newgroup);
+int MPI_Group_excl(MPI_Group group, int n, const int ranks[], MPI_Group *newgroup);
+int MPI_Group_range_incl(MPI_Group group, int n, int ranges[][3], MPI_Group *newgroup);
+int MPI_Group_range_excl(MPI_Group group, int n, int ranges[][3], MPI_Group *newgroup);
+int MPI_Group_free(MPI_Group *group);
+
 #ifdef __cplusplus
 }
 #endif
@@ -116,7 +142,8 @@ extern "C" {
  * exists until the job ends.
  *
  * session    an open session of this process
- * name       1 to 127 printable characters except blanks and ';', not beginning with mpi://
+ * name       1 to 127 printable characters except blanks and ';', not beginning with mpi://. A name without "://" gets
+ *            the scheme app: ocean is listed as app://ocean, and every call finds the set by both names.
  * nmembers   number of ranks, at least 1
  * ranks      ranks in mpi://WORLD of this job, in any order; the caller need not be a member
  *

@@ -9,6 +9,8 @@ pub(crate) type Handle = usize;
 pub(crate) type ErrhandlerFunction = unsafe extern "C" fn(*mut Handle, *mut c_int, ...);
 
 pub(crate) const SUCCESS: c_int = 0;
+pub(crate) const GROUP_NULL: Handle = 0x108;
+pub(crate) const GROUP_EMPTY: Handle = 0x109;
 pub(crate) const SESSION_NULL: Handle = 0x120;
 pub(crate) const INFO_NULL: Handle = 0x130;
 pub(crate) const INFO_ENV: Handle = 0x131;
@@ -16,6 +18,17 @@ pub(crate) const ERRHANDLER_NULL: Handle = 0x140;
 pub(crate) const ERRORS_ARE_FATAL: Handle = 0x141;
 pub(crate) const ERRORS_ABORT: Handle = 0x142;
 pub(crate) const ERRORS_RETURN: Handle = 0x143;
+
+/// `MPI_UNDEFINED`
+pub(crate) const UNDEFINED: c_int = -32766;
+/// `MPI_PROC_NULL`
+pub(crate) const PROC_NULL: c_int = -3;
+/// `MPI_IDENT`
+pub(crate) const IDENT: c_int = 201;
+/// `MPI_SIMILAR`
+pub(crate) const SIMILAR: c_int = 203;
+/// `MPI_UNEQUAL`
+pub(crate) const UNEQUAL: c_int = 204;
 
 /// The ABI of an MPI library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +52,8 @@ impl Abi {
 /// An MPI error class that this library returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
+    Rank,
+    Group,
     Arg,
     Other,
     InfoKey,
@@ -56,6 +71,8 @@ impl Class {
     /// Returns the number of the class.
     pub(crate) fn code(self, abi: Abi) -> c_int {
         let (standard, mpich) = match self {
+            Class::Rank => (6, 6),
+            Class::Group => (9, 8),
             Class::Arg => (13, 12),
             Class::Other => (16, 15),
             Class::InfoKey => (31, 29),
@@ -77,6 +94,8 @@ impl Class {
     /// Returns the name of the class in `mpi.h`.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Class::Rank => "MPI_ERR_RANK",
+            Class::Group => "MPI_ERR_GROUP",
             Class::Arg => "MPI_ERR_ARG",
             Class::Other => "MPI_ERR_OTHER",
             Class::InfoKey => "MPI_ERR_INFO_KEY",

@@ -40,8 +40,12 @@ pub(crate) enum Error {
     InvalidRanks,
     #[error("process sets can be defined only under hydrant run --mpi-psets")]
     NotUnderHydrant,
-    #[error("libhydrant_mpi has no groups without an MPI library in the same process")]
-    NoGroups,
+    #[error("no rank {rank}: the group has {size} processes")]
+    GroupRank { rank: i32, size: i32 },
+    #[error("rank {0} is given twice")]
+    RepeatedRank(i32),
+    #[error("no ranks from {first} to {last} with stride {stride}")]
+    RankRange { first: i32, last: i32, stride: i32 },
     #[error("the MPI library lacks the function")]
     MissingFunction,
     #[error("{text}")]
@@ -76,8 +80,10 @@ impl Error {
             | Error::NegativeCount
             | Error::NoMembers
             | Error::NegativeRank
-            | Error::InvalidRanks => Class::Arg,
-            Error::NotUnderHydrant | Error::NoGroups | Error::MissingFunction => Class::Unsupported,
+            | Error::InvalidRanks
+            | Error::RankRange { .. } => Class::Arg,
+            Error::GroupRank { .. } | Error::RepeatedRank(_) => Class::Rank,
+            Error::NotUnderHydrant | Error::MissingFunction => Class::Unsupported,
             Error::Query(_) => Class::Other,
         }
     }

@@ -8,8 +8,10 @@ use std::mem::transmute;
 
 use crate::abi::{Class, ErrhandlerFunction, Handle};
 use crate::interpose::{self, MpiLibrary};
+use crate::objects::Group;
 use crate::standalone::errhandler::{self, Target, finish};
-use crate::standalone::{info, session};
+use crate::standalone::group::Selection::{Exclude, Include};
+use crate::standalone::{group, info, session};
 
 /// Exports functions that are forwarded to the MPI library, or implemented here without one.
 macro_rules! forward {
@@ -78,6 +80,33 @@ forward! {
         target Target::Session(session), errhandler::set(session, errhandler);
     fn MPI_Session_get_errhandler as c"PMPI_Session_get_errhandler"(session: Handle, out: *mut Handle),
         target Target::Session(session), errhandler::get(session, out);
+    fn MPI_Group_size as c"PMPI_Group_size"(group: Handle, size: *mut c_int),
+        target Target::Group(group), group::size(group, size);
+    fn MPI_Group_rank as c"PMPI_Group_rank"(group: Handle, rank: *mut c_int),
+        target Target::Group(group), group::rank(group, rank);
+    fn MPI_Group_translate_ranks as c"PMPI_Group_translate_ranks"(
+        group: Handle, n: c_int, ranks: *const c_int, other: Handle, out: *mut c_int
+    ), target Target::Group(group), group::translate_ranks(group, n, ranks, other, out);
+    fn MPI_Group_compare as c"PMPI_Group_compare"(group: Handle, other: Handle, result: *mut c_int),
+        target Target::Group(group), group::compare(group, other, result);
+    fn MPI_Group_union as c"PMPI_Group_union"(group: Handle, other: Handle, out: *mut Handle),
+        target Target::Group(group), group::combine(group, other, out, Group::union);
+    fn MPI_Group_intersection as c"PMPI_Group_intersection"(group: Handle, other: Handle, out: *mut Handle),
+        target Target::Group(group), group::combine(group, other, out, Group::intersection);
+    fn MPI_Group_difference as c"PMPI_Group_difference"(group: Handle, other: Handle, out: *mut Handle),
+        target Target::Group(group), group::combine(group, other, out, Group::difference);
+    fn MPI_Group_incl as c"PMPI_Group_incl"(group: Handle, n: c_int, ranks: *const c_int, out: *mut Handle),
+        target Target::Group(group), group::of_ranks(group, n, ranks, out, Include);
+    fn MPI_Group_excl as c"PMPI_Group_excl"(group: Handle, n: c_int, ranks: *const c_int, out: *mut Handle),
+        target Target::Group(group), group::of_ranks(group, n, ranks, out, Exclude);
+    fn MPI_Group_range_incl as c"PMPI_Group_range_incl"(
+        group: Handle, n: c_int, ranges: *const [c_int; 3], out: *mut Handle
+    ), target Target::Group(group), group::of_ranges(group, n, ranges, out, Include);
+    fn MPI_Group_range_excl as c"PMPI_Group_range_excl"(
+        group: Handle, n: c_int, ranges: *const [c_int; 3], out: *mut Handle
+    ), target Target::Group(group), group::of_ranges(group, n, ranges, out, Exclude);
+    fn MPI_Group_free as c"PMPI_Group_free"(group: *mut Handle), target Target::Initial, group::free(group);
+
     fn MPI_Errhandler_free as c"PMPI_Errhandler_free"(errhandler: *mut Handle),
         target Target::Initial, errhandler::free(errhandler);
 }
@@ -126,7 +155,7 @@ interpose! {
     fn MPI_Session_get_pset_info(session: Handle, name: *const c_char, out: *mut Handle),
         interpose::pset_info, session::pset_info;
     fn MPI_Group_from_session_pset(session: Handle, name: *const c_char, out: *mut Handle),
-        interpose::group_from_pset, session::group_from_pset;
+        interpose::group_from_pset, group::from_pset;
     fn hydrant_pset_define(session: Handle, name: *const c_char, count: c_int, ranks: *const c_int),
         interpose::define, session::define;
 }

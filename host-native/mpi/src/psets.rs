@@ -65,7 +65,15 @@ pub(crate) fn size(name: &[u8]) -> Result<Option<u32>, Error> {
 
 /// Returns the members of a set, as ranks in `mpi://WORLD`.
 pub(crate) fn members(name: &[u8]) -> Result<Option<Vec<c_int>>, Error> {
-    request(|connection| connection.members(name))
+    if is_served() {
+        return request(|connection| connection.members(name));
+    }
+    let (rank, size) = rank_and_size(env::var_os).unwrap_or((0, 1));
+    Ok(match name {
+        name if name.eq_ignore_ascii_case(WORLD.as_bytes()) => Some((0..size as c_int).collect()),
+        name if name.eq_ignore_ascii_case(SELF.as_bytes()) => Some(vec![rank as c_int]),
+        _ => None,
+    })
 }
 
 /// Defines a set of ranks of `mpi://WORLD`.

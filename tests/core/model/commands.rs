@@ -201,7 +201,7 @@ pub(crate) fn pset(which: u8) -> &'static str {
         1 => "mpi://self",
         2 => "p0",
         3 => "p1",
-        4 => "p2",
+        4 => "app://p0",
         5 => "app://ocean",
         6 => "semi;colon",
         7 => "",

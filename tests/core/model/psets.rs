@@ -20,9 +20,10 @@ impl Model {
     /// A set that contains the requesting rank and no dead member.
     pub(crate) fn pset(&self, (_, job, rank): (u32, u32, u32), name: &str) -> Result<BTreeSet<u32>, Refusal> {
         let mpi = |known: &str| known.starts_with("mpi://") && known.eq_ignore_ascii_case(name);
+        let name = uri(name);
         let sets = self.psets(job, rank);
         let (_, members) =
-            sets.into_iter().find(|(known, _)| known == name || mpi(known)).ok_or(Refusal::NoPset)?;
+            sets.into_iter().find(|(known, _)| *known == name || mpi(known)).ok_or(Refusal::NoPset)?;
         let dead = members.iter().any(|&rank| self.jobs[&job].ranks[rank as usize].dead);
         if dead { Err(Refusal::PsetDead) } else { Ok(members) }
     }
@@ -38,14 +39,20 @@ impl Model {
         if members.is_empty() || members.iter().any(|&member| member >= state.size()) {
             return Err(Refusal::BadGroup);
         }
-        match state.psets.iter().find(|(known, _)| known == name) {
+        let name = uri(name);
+        match state.psets.iter().find(|(known, _)| *known == name) {
             Some((_, known)) if *known == members => Ok(()),
             Some(_) => Err(Refusal::PsetTaken),
             None if all >= limit as usize => Err(Refusal::Full(Limit::Psets, limit)),
             None => {
-                state.psets.push((name.to_owned(), members));
+                state.psets.push((name, members));
                 Ok(())
             }
         }
     }
+}
+
+/// A name without a scheme is that of an application.
+fn uri(name: &str) -> String {
+    if name.contains("://") { name.to_owned() } else { format!("app://{name}") }
 }

@@ -40,6 +40,14 @@ fn sessions_hints_and_error_handlers() {
 }
 
 #[test]
+fn groups_of_process_sets() {
+    program("mpi_groups").run().code(0).quiet().says("groups are well", 1);
+    let job = Job::hydrant("--mpi-psets -n 2 --pset ocean").env(RETURN.0, RETURN.1);
+    let job = job.arg(Against::Hydrant.program("mpi_groups", true)).words(": -n 3 --pset atmos");
+    job.arg(Against::Hydrant.program("mpi_groups", true)).run().code(0).quiet().says("groups are well", 5);
+}
+
+#[test]
 fn fatal_errors_end_the_job_and_others_the_process() {
     let error = "MPI_Session_get_pset_info: MPI_ERR_ARG: no process set no://such";
     let fatal = program("mpi_own_sessions").arg("fatal").run();
@@ -79,7 +87,7 @@ fn process_sets_under_hydrant() {
     let outcome = job.run();
     outcome.code(0).quiet();
     outcome.says("set 0 is mpi://WORLD of 5", 5).says("set 1 is mpi://SELF of 1", 5);
-    outcome.says("set 4 is ocean of 2", 2).says("set 4 is atmos of 3", 3);
+    outcome.says("set 4 is app://ocean of 2", 2).says("set 4 is app://atmos of 3", 3);
     outcome.says("defined app://even of 3 as number 5", 3);
 }
 

@@ -61,10 +61,23 @@ fn every_rule_holds_for_every_set() {
         let outcome = job.words(": -n 3 --pset atmos").arg(&program).run();
         outcome.code(0).quiet();
         outcome.says("set 0 is mpi://WORLD of 5", 5).says("set 1 is mpi://SELF of 1", 5);
-        outcome.says("set 4 is ocean of 2", 2).says("set 4 is atmos of 3", 3);
-        outcome.says("communicator of ocean: 0 1", 2).says("communicator of atmos: 2 3 4", 3);
+        outcome.says("set 4 is app://ocean of 2", 2).says("set 4 is app://atmos of 3", 3);
+        outcome.says("communicator of app://ocean: 0 1", 2).says("communicator of app://atmos: 2 3 4", 3);
         outcome.says("communicator of hydrant://app/1: 2 3 4", 3);
         outcome.says("defined app://even of 3 as number 5", 3).says("communicator of app://even: 0 2 4", 3);
+    }
+}
+
+/// The library's own groups pass the exported functions unchanged.
+#[test]
+fn groups_are_the_library_s() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    for against in Against::LIBRARIES {
+        let groups = against.program("mpi_groups", false);
+        let job = Job::hydrant("--mpi-psets -n 2 --pset ocean").arg(&groups);
+        job.words(": -n 3 --pset atmos").arg(&groups).run().code(0).quiet().says("groups are well", 5);
     }
 }
 

@@ -146,6 +146,9 @@ static void test_attributes(void)
     GIVES(PMI2_ERR_INVALID_KEY_LENGTH, PMI2_Info_PutNodeAttr(key_65, "value"));
     GIVES(PMI2_ERR_INVALID_VAL, PMI2_Info_PutNodeAttr("name", NULL));
     GIVES(PMI2_ERR_INVALID_VAL_LENGTH, PMI2_Info_PutNodeAttr("name", value_1025));
+    GIVES(PMI2_SUCCESS, PMI2_Info_PutNodeAttr(key_64, value_1024));
+    GIVES(PMI2_SUCCESS, PMI2_Info_GetNodeAttr(key_64, text, sizeof text, &number, 0));
+    CHECK(number == 1 && !strcmp(text, value_1024));
     GIVES(PMI2_SUCCESS, PMI2_Info_PutNodeAttr("text", "abcdef"));
     GIVES(PMI2_SUCCESS, PMI2_Info_PutNodeAttr("list", "1,-2, 3"));
     GIVES(PMI2_SUCCESS, PMI2_Info_PutNodeAttr("none", ""));

@@ -36,15 +36,33 @@ fn ranks_know_how_many_share_their_node() {
     }
 }
 
-/// A job connects to one that it spawned, on the same node and on another one.
+/// Ways to reach the server, and the second of two nodes for the jobs that are spawned.
+fn ways() -> [Launcher; 3] {
+    [HYDRANT[0], HYDRANT[1], Launcher::Hydrant("-hosts n[1-2]:1 --bootstrap local")]
+}
+
+fn jobs() -> PathBuf {
+    clients_dir().join("pmi2_jobs.c")
+}
+
 #[test]
 fn connecting_and_disconnecting() {
-    let one_slot = "-hosts n[1-2]:1 --bootstrap local";
-    for launcher in [HYDRANT[0], HYDRANT[1], Launcher::Hydrant(one_slot)] {
+    for launcher in ways() {
         let folder = Folder::new("pmi2-connect");
-        let source = clients_dir().join("pmi2_jobs.c");
-        let Some(job) = launcher.job(1, Whose::Own, Whose::Own, &source) else { return };
+        let Some(job) = launcher.job(1, Whose::Own, Whose::Own, &jobs()) else { return };
         let outcome = job.words("connect").words(&folder.path("pipe")).run();
         outcome.code(0).quiet().says("connected\n", 1).says("child 0 of 1 ", 1);
+    }
+}
+
+/// Two jobs are connected by a third one, and stay so when it has ended.
+#[test]
+fn connecting_joins_what_is_connected() {
+    for (launcher, library) in ways().into_iter().flat_map(|launcher| BOTH.map(|library| (launcher, library)))
+    {
+        let folder = Folder::new("pmi2-chain");
+        let Some(job) = launcher.job(1, Whose::Slurm, library, &jobs()) else { return };
+        let outcome = job.words("chain").words(&folder.path("one")).words(&folder.path("two")).run();
+        outcome.code(0).quiet().says("chained\n", 1).says("read what is put in the other job\n", 1);
     }
 }

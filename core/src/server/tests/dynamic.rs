@@ -305,7 +305,7 @@ fn process_sets_are_counted_by_those_who_are_in_them() {
     host.expects(1, "pset-define;name=mine;members=0-2;", "14;errmsg=a process set of that name");
     host.expects(1, "pset-define;name=mpi://x;members=0;", "3;");
     host.expects(1, "pset-define;name=x;members=3;", "3;");
-    host.expects(1, "pset-name;index=3;", "0;name=mine;");
+    host.expects(1, "pset-name;index=3;", "0;name=app://mine;");
     host.expects(1, "pset-members;name=mine;", "0;members=1-2;");
     host.expects(1, "pset-members;name=mine;from=2;", "0;members=2;");
     host.exits(2, Exit::Signal(9));

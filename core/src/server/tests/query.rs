@@ -21,7 +21,7 @@ fn it_asks_for_a_rank_and_is_not_its_connection() {
     host.asks(4, "cmd=pset-define;name=new;members=0-1;");
     host.gets(4, "cmd=pset-define-response;rc=0;");
     host.asks(0, "cmd=pset-name;index=2;");
-    host.gets(0, "cmd=pset-name-response;rc=0;name=new;");
+    host.gets(0, "cmd=pset-name-response;rc=0;name=app://new;");
     host.asks(1, "cmd=kvs-put;key=k;value=v;");
     host.gets(1, "cmd=kvs-put-response;rc=0;");
     host.asks(4, "cmd=kvs-get;key=k;");

@@ -308,7 +308,8 @@ pub(super) struct ProgramArgs {
 
     /// Add the program's ranks to a process set
     ///
-    /// The option may be repeated. Adjacent programs may share a set. Every rank is in mpi://WORLD, mpi://SELF,
+    /// The option may be repeated. Adjacent programs may share a set. A name without a scheme, such as ocean, is
+    /// app://ocean; both names find the set. Every rank is in mpi://WORLD, mpi://SELF,
     /// hydrant://node/HOST and hydrant://app/N (the number of its program) by default.
     #[arg(long, value_name = "NAME", value_parser = value::pset_name, action = ArgAction::Append)]
     pub(super) pset: Vec<String>,

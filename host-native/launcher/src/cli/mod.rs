@@ -43,7 +43,7 @@ use crate::plan::{LinePrefix, Options, Plan, Prefix, Program};
 use crate::probe;
 use crate::reach;
 use crate::replay;
-use crate::value::{Timeout, UniverseSize};
+use crate::value::{Timeout, UniverseSize, pset_name};
 use args::{FirstArgs, JobArgs, ProgramArgs};
 use argument::{Argument, ParsedOption, escaped};
 use environment::{Environment, EnvironmentOptions};
@@ -362,7 +362,9 @@ fn check_psets(segments: &[Segment], programs: &[Program]) -> Result<(), UsageEr
         let is_used = |name: &&String| programs[..index - 1].iter().any(|before| before.psets.contains(name));
         if let Some(name) = program.psets.iter().filter(is_new).find(is_used) {
             let mut options = segments[index].options.iter().rev();
-            let option = options.find(|option| option.id == "pset" && option.value() == name.as_str());
+            let names =
+                |value: &OsStr| value.to_str().is_some_and(|text| pset_name(text).as_ref() == Ok(name));
+            let option = options.find(|option| option.id == "pset" && names(option.value()));
             let option = option.expect("each set of a program comes from one of its options");
             let (location, name) = (option.location.clone(), escaped(OsStr::new(name)));
             return Err(UsageError::ScatteredPset { location, option: option.spelling.clone(), name });

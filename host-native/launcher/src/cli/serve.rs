@@ -129,7 +129,7 @@ pub(super) struct JobArgs {
 
     /// Process set: its name and its ranks
     ///
-    /// The option may be repeated. Every rank is in mpi://WORLD, mpi://SELF and hydrant://app/N by default.
+    /// The option may be repeated. A name without a scheme, such as ocean, is app://ocean. Every rank is in mpi://WORLD, mpi://SELF and hydrant://app/N by default.
     #[arg(long, value_name = "NAME=FIRST-LAST", value_parser = pset, action = clap::ArgAction::Append, requires = "size")]
     pub pset: Vec<Pset>,
 
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn sets_are_ranges_of_ranks() {
-        assert_eq!(pset("a=b=2-4"), Ok(Pset { name: "a=b".to_owned(), first: 2, count: 3 }));
+        assert_eq!(pset("a=b=2-4"), Ok(Pset { name: "app://a=b".to_owned(), first: 2, count: 3 }));
         assert_eq!(pset("one=7").unwrap().count, 1);
         for wrong in ["a", "a=3-2", "a=x", "a=0-"] {
             assert!(pset(wrong).unwrap_err().contains("ocean=0-3"), "{wrong}");

@@ -135,7 +135,7 @@ fn every_option_with_one_dash_and_with_two() {
     assert_eq!((*ranks, command.to_str(), args.len()), (3, Some("./a.out"), 0));
     assert_eq!(wdir.as_deref(), Some(Path::new("/tmp")));
     assert_eq!(env(&plan.programs[0]), ["A=1", "B=2"]);
-    assert_eq!(plan.programs[0].psets, ["ocean", "all"]);
+    assert_eq!(plan.programs[0].psets, ["app://ocean", "app://all"]);
     assert_eq!(
         plan.options,
         Options {

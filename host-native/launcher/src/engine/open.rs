@@ -474,7 +474,7 @@ mod tests {
             "pset hydrant://node/here 0+3",
             "pset hydrant://app/0 0+2",
             "pset hydrant://app/1 2+1",
-            "pset both 0+3",
+            "pset app://both 0+3",
         ];
         assert_eq!(inputs, expected);
     }

@@ -1,6 +1,7 @@
 //! Objects behind handles, in a process without an MPI library.
 
 mod errhandler;
+mod group;
 mod info;
 mod session;
 mod table;
@@ -10,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::abi::Class;
 
 pub(crate) use errhandler::{ErrhandlerAction, Errhandlers};
+pub(crate) use group::{Group, Groups};
 pub(crate) use info::{Info, Infos, empty_info, environment};
 pub(crate) use session::Session;
 pub(crate) use table::Table;
@@ -19,12 +21,14 @@ pub(crate) struct Objects {
     pub(crate) infos: Infos,
     pub(crate) sessions: Table<Session>,
     pub(crate) errhandlers: Errhandlers,
+    pub(crate) groups: Groups,
 }
 
 static OBJECTS: Mutex<Objects> = Mutex::new(Objects {
     infos: Infos::new(),
     sessions: Table::new(2, Class::Session, "session"),
     errhandlers: Errhandlers::new(),
+    groups: Groups::new(),
 });
 
 /// Locks the objects. A user's function must not be called while they are locked.

@@ -23,16 +23,22 @@ pub(crate) enum Target {
     Session(Handle),
     /// This one, or the initial one if the handle is invalid.
     Errhandler(Handle),
+    /// That of the session from which a group is derived, or the initial one if either handle is invalid.
+    Group(Handle),
 }
 
 impl Target {
     /// Returns the action, and the session that is passed to a user's function.
     fn resolve(self, objects: &Objects) -> (ErrhandlerAction, Handle) {
+        let of_session = |session| {
+            let handle = objects.sessions.get(session).map(|session| session.errhandler);
+            (handle.and_then(|handle| objects.errhandlers.action(handle)), session)
+        };
         let (action, session) = match self {
             Target::Initial => (Ok(initial()), SESSION_NULL),
-            Target::Session(session) => {
-                let handle = objects.sessions.get(session).map(|session| session.errhandler);
-                (handle.and_then(|handle| objects.errhandlers.action(handle)), session)
+            Target::Session(session) => of_session(session),
+            Target::Group(group) => {
+                of_session(objects.groups.get(group).map_or(SESSION_NULL, |group| group.session))
             }
             Target::Errhandler(handle) => (objects.errhandlers.action(handle), SESSION_NULL),
         };

@@ -124,16 +124,3 @@ pub(crate) unsafe fn define(
     let (name, members) = unsafe { (bytes(name, Class::Arg, "the name")?, ranks(count, members)?) };
     psets::define(name, members)
 }
-
-/// `MPI_Group_from_session_pset`: unsupported, because this library has no communication.
-///
-/// # Safety
-/// None is needed.
-pub(crate) unsafe fn group_from_pset(
-    session: Handle,
-    _name: *const c_char,
-    _out: *mut Handle,
-) -> Result<(), Error> {
-    check(session, INFO_NULL)?;
-    Err(Error::NoGroups)
-}
