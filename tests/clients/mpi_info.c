@@ -132,7 +132,7 @@ static void own_environment(char **argv)
         CHECK(found && getcwd(here, sizeof here) && !strcmp(value, here));
         length = sizeof value;
         OK(MPI_Info_get_string(info[i], "maxprocs", &length, value, &found));
-        CHECK(found && !strcmp(value, getenv("PMI_SIZE") ? getenv("PMI_SIZE") : "1"));
+        CHECK(found && !strcmp(value, getenv("PROCESSES") ? getenv("PROCESSES") : "1"));
     }
     CHECK(MPI_Info_set(MPI_INFO_ENV, "key", "value") == MPI_ERR_INFO);
     CHECK(MPI_Info_free(&info[0]) == MPI_ERR_INFO && info[0] == MPI_INFO_ENV);

@@ -1,6 +1,6 @@
 //! Ranks that fail, each in another way: the job ends, no rank hangs, and one short block names the cause.
 
-use hydrant_tests::{Job, Outcome, nodes};
+use hydrant_tests::{Folder, Job, Outcome, nodes};
 use rustix::process::Signal;
 
 use crate::{ASK, raw, shell};
@@ -56,6 +56,22 @@ fn a_time_limit_shows_the_states_of_the_ranks() {
     // More ranks than are listed.
     let job = |limit| shell(&format!("--timeout {limit} -n 18"), "exec sleep 1000");
     await_report(job, &["program sh, started\n", "  and 2 more\n", "  18 ranks started: 0-17\n"]);
+}
+
+#[test]
+fn a_time_limit_prints_stack_traces() {
+    let folder = Folder::new("stack-traces");
+    folder.executable("gdb", "#!/bin/sh\necho noise\nprintf '\\nThread 1 of %s\\n#0 main\\n' \"$*\"\n");
+    let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap_or_default());
+    for options in ["-n 3".to_owned(), format!("-n 3 {}", nodes(2, 2, 2))] {
+        let options = format!("{options} --get-stack-traces");
+        let job = |limit| {
+            shell(&format!("--timeout {limit} {options}"), "exec sleep 1000").env("PATH", path.as_str())
+        };
+        let trace = ":\nhydrant:   Thread 1 of -nx -batch -iex set debuginfod enabled off -p ";
+        let parts = ["stack trace of rank 0 on ", "stack trace of rank 2 on ", trace, "3 ranks were ended\n"];
+        await_report(job, &parts);
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub mod reach;
 pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
+mod stack_traces;
 mod states;
 pub mod timeline;
 mod value;

@@ -127,6 +127,8 @@ pub struct Options {
     pub json: Option<PathBuf>,
     /// Time from the start of the command after which all jobs are ended.
     pub timeout: Option<Duration>,
+    /// Print stack traces of the ranks on this host at the time limit.
+    pub stack_traces: bool,
     /// Serve `PMI_PORT` clients at this address instead of handing each rank a connected socket.
     pub pmi_port: Option<SocketAddr>,
     /// Make process sets visible to MPI programs: ranks preload `libhydrant_mpi.so`, and the launcher answers its queries.

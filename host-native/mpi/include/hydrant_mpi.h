@@ -8,7 +8,7 @@
  *        cc program.c -lhydrant_mpi
  *        hydrant run --mpi-psets -n 4 ./a.out
  * 2. Interposed, in front of an MPI library with MPICH's ABI (libmpi.so.12) or the standard ABI (libmpi_abi.so.1):
- *    include <mpi.h> first, and this file only for hydrant_pset_define. MPI_Session_get_num_psets,
+ *    include <mpi.h> first, and this file only for hydrant_pset_.... MPI_Session_get_num_psets,
  *    MPI_Session_get_nth_pset, MPI_Session_get_pset_info and MPI_Group_from_session_pset then include hydrant's process
  *    sets after those of the library. Every other call is forwarded to the library. hydrant run --mpi-psets preloads
  *    the library for unchanged programs.
@@ -153,6 +153,17 @@ extern "C" {
  * MPI_ERR_UNSUPPORTED_OPERATION without hydrant run --mpi-psets.
  */
 int hydrant_pset_define(MPI_Session session, const char *name, int nmembers, const int ranks[]);
+
+/*
+ * Define process set `name` from two sets of which this process is a member: the ranks in either, the ranks in both, the
+ * ranks in pset1 that are not in pset2. mpi://WORLD and mpi://SELF are such sets too. The rules are those of
+ * hydrant_pset_define: one process is enough, and every process that knows both sets may make the call. Further errors:
+ * MPI_ERR_ARG for a set that does not exist or of which this process is not a member, and for a result without ranks;
+ * MPI_ERR_PROC_ABORTED for a set with a dead member.
+ */
+int hydrant_pset_union(MPI_Session session, const char *pset1, const char *pset2, const char *name);
+int hydrant_pset_intersection(MPI_Session session, const char *pset1, const char *pset2, const char *name);
+int hydrant_pset_difference(MPI_Session session, const char *pset1, const char *pset2, const char *name);
 
 #ifdef __cplusplus
 }

@@ -73,3 +73,16 @@ pub(crate) unsafe fn ranks<'a>(count: c_int, ranks: *const c_int) -> Result<&'a 
     // SAFETY: guaranteed by the caller.
     Ok(unsafe { slice::from_raw_parts(ranks, count) })
 }
+
+/// Returns names of process sets.
+///
+/// # Safety
+/// Each is null or a C string that lives for `'a`.
+pub(crate) unsafe fn names<'a, const N: usize>(texts: [*const c_char; N]) -> Result<[&'a [u8]; N], Error> {
+    let mut names = [&[][..]; N];
+    for (name, text) in names.iter_mut().zip(texts) {
+        // SAFETY: guaranteed by the caller.
+        *name = unsafe { bytes(text, Class::Arg, "the name")? };
+    }
+    Ok(names)
+}

@@ -126,7 +126,10 @@ unsafe extern "C" fn MPI_Session_call_errhandler(session: Handle, code: c_int) -
 
 /// Exports functions that have an implementation for each way of use.
 macro_rules! interpose {
-    ($(fn $name:ident($session:ident: Handle $(, $arg:ident: $type:ty)*), $interposed:path, $standalone:path;)*) => {
+    ($(
+        fn $name:ident($session:ident: Handle $(, $arg:ident: $type:ty)*),
+        $interposed:path, $standalone:path $(, with $operation:path)?;
+    )*) => {
         $(
             /// # Safety
             /// The arguments are valid for the prototype.
@@ -135,10 +138,10 @@ macro_rules! interpose {
             unsafe extern "C" fn $name($session: Handle $(, $arg: $type)*) -> c_int {
                 match MpiLibrary::loaded() {
                     // SAFETY: guaranteed by the caller.
-                    Some(library) => unsafe { $interposed(library, $session $(, $arg)*) },
+                    Some(library) => unsafe { $interposed(library, $session $(, $arg)* $(, $operation)?) },
                     None => {
                         // SAFETY: guaranteed by the caller.
-                        let result = unsafe { $standalone($session $(, $arg)*) };
+                        let result = unsafe { $standalone($session $(, $arg)* $(, $operation)?) };
                         finish(Target::Session($session), stringify!($name), result)
                     }
                 }
@@ -158,4 +161,10 @@ interpose! {
         interpose::group_from_pset, group::from_pset;
     fn hydrant_pset_define(session: Handle, name: *const c_char, count: c_int, ranks: *const c_int),
         interpose::define, session::define;
+    fn hydrant_pset_union(session: Handle, one: *const c_char, other: *const c_char, name: *const c_char),
+        interpose::combine, session::combine, with Group::union;
+    fn hydrant_pset_intersection(session: Handle, one: *const c_char, other: *const c_char, name: *const c_char),
+        interpose::combine, session::combine, with Group::intersection;
+    fn hydrant_pset_difference(session: Handle, one: *const c_char, other: *const c_char, name: *const c_char),
+        interpose::combine, session::combine, with Group::difference;
 }

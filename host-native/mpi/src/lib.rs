@@ -34,9 +34,9 @@
 //! | `exports` | the exported functions |
 //! | `interpose` | calls in front of an MPI library |
 //! | `standalone` | calls without an MPI library |
+//! | `objects` | objects behind handles |
 //! | `psets` | process sets of which this process is a member |
 //! | `query` | requests to hydrant |
-//! | `objects` | objects behind handles |
 //! | `cpointer` | checked access to pointers from C callers |
 //! | `error` | errors and their MPI error classes |
 //! | `abi` | constants of the standard ABI and of MPICH's ABI |

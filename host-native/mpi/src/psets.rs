@@ -13,6 +13,8 @@ const WORLD: &str = "mpi://WORLD";
 const SELF: &str = "mpi://SELF";
 /// Prefix of the names that the MPI standard reserves.
 const RESERVED: &[u8] = b"mpi://";
+/// Prefix of the name of the set of a program's processes.
+const PROGRAM: &str = "hydrant://app/";
 
 /// The connection to hydrant, after the first request.
 static CONNECTION: Mutex<Option<QueryConnection>> = Mutex::new(None);
@@ -83,6 +85,17 @@ pub(crate) fn define(name: &[u8], ranks: &[c_int]) -> Result<(), Error> {
     }
     let list = ranges(ranks)?;
     request(|connection| connection.define(name, &list))
+}
+
+/// Returns the number of processes of this process's program. Returns `None` if it is unknown.
+pub(crate) fn program_size() -> Option<u32> {
+    if !is_served() {
+        return None;
+    }
+    // hydrant defines its own sets before any rank defines one.
+    let names = (0..count().ok()?).map_while(|index| name(index).ok()?);
+    let program = names.into_iter().find(|name| name.starts_with(PROGRAM))?;
+    size(program.as_bytes()).ok()?
 }
 
 /// Whether the MPI standard reserves the name. Its sets belong to the MPI library.

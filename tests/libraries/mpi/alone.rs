@@ -27,8 +27,12 @@ fn the_header_is_the_standard_abi_s() {
 fn info_objects() {
     program("mpi_info").run().code(0).quiet().says("info is well", 1);
     program("mpi_info").arg("argument").run().code(0).quiet().says("info is well", 1);
-    let job = Job::hydrant("--mpi-psets -n 3").env(RETURN.0, RETURN.1);
-    job.arg(Against::Hydrant.program("mpi_info", true)).run().code(0).quiet().says("info is well", 3);
+    let info = Against::Hydrant.program("mpi_info", true);
+    // maxprocs is the number of processes of the own program, or of the job if the programs are unknown.
+    let job = Job::hydrant("--mpi-psets -n 2 -env PROCESSES 2").env(RETURN.0, RETURN.1).arg(&info);
+    job.words(": -n 1 -env PROCESSES 1").arg(&info).run().code(0).quiet().says("info is well", 3);
+    let job = Job::hydrant("-n 2 -env PROCESSES 2").env(RETURN.0, RETURN.1).arg(&info);
+    job.run().code(0).says("info is well", 2);
 }
 
 #[test]
@@ -37,6 +41,14 @@ fn sessions_hints_and_error_handlers() {
     let job = Job::hydrant("--mpi-psets -n 3").env(RETURN.0, RETURN.1);
     let job = job.arg(Against::Hydrant.program("mpi_own_sessions", true));
     job.run().code(0).quiet().says("sessions are well", 3);
+}
+
+#[test]
+fn sets_are_made_of_others() {
+    program("mpi_pset_operations").run().code(0).quiet().says("sets are well", 1);
+    let sets = Against::Hydrant.program("mpi_pset_operations", true);
+    let job = Job::hydrant("--mpi-psets -n 2").arg(&sets).words(": -n 3").arg(&sets);
+    job.run().code(0).quiet().says("sets are well", 5);
 }
 
 #[test]
@@ -107,7 +119,7 @@ fn the_library_exports_nothing_else() {
         .dynamic_symbols()
         .filter(|symbol| symbol.is_definition())
         .filter_map(|symbol| symbol.name().ok())
-        .filter(|name| !name.starts_with("MPI_") && *name != "hydrant_pset_define")
+        .filter(|name| !name.starts_with("MPI_") && !name.starts_with("hydrant_pset_"))
         .collect();
     assert!(foreign.is_empty(), "{foreign:?}");
 }

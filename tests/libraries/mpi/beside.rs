@@ -68,6 +68,18 @@ fn every_rule_holds_for_every_set() {
     }
 }
 
+#[test]
+fn sets_are_made_of_others() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    for against in Against::LIBRARIES {
+        let sets = against.program("mpi_pset_operations", true);
+        let job = Job::hydrant("--mpi-psets -n 2").arg(&sets).words(": -n 3").arg(&sets);
+        job.run().code(0).quiet().says("sets are well", 5);
+    }
+}
+
 /// The library's own groups pass the exported functions unchanged.
 #[test]
 fn groups_are_the_library_s() {

@@ -123,7 +123,7 @@ pub(super) struct JobArgs {
     ///
     /// Sets CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ZE_AFFINITY_MASK. The first rank of a host gets GPUs 0 to N-1, the next
     /// rank those after them. If a variable is set already, ranks get parts of its list. The job is refused if a host has too
-    /// few GPUs, as far as the number is known.
+    /// few GPUs, as far as the number is known: devices of NVIDIA and AMD, and tiles of Intel.
     #[arg(long, value_name = "N", value_parser = value::within(1..=1024), help_heading = PROCESSES)]
     #[arg(visible_alias = "gpus-per-task")]
     pub(super) gpus_per_rank: Option<u32>,
@@ -152,6 +152,12 @@ pub(super) struct JobArgs {
     /// effect.
     #[arg(long, value_name = "SECONDS", value_parser = timeout, help_heading = PROCESSES)]
     pub(super) timeout: Option<Timeout>,
+
+    /// Print stack traces of the ranks on this host when the time limit is reached
+    ///
+    /// gdb, eu-stack or gstack takes them, the first that is installed. The ranks run on meanwhile, for 30 s at most.
+    #[arg(long, help_heading = PROCESSES)]
+    pub(super) get_stack_traces: bool,
 
     /// Keep the job running when a rank fails
     ///

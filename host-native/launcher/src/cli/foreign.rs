@@ -77,6 +77,8 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["enable-recovery", "continuous"], Fixed(&["-disable-auto-cleanup"])),
     (&["mca", "gmca"], Converted(2, mca)),
     (&["prtemca"], Ignored(2, "it configures prterun")),
+    (&["report-state-on-timeout"], Ignored(0, "the report at a time limit always shows the states")),
+    (&["stack-traces"], Fixed(&["-get-stack-traces"])),
     (&["display-map", "display-allocation", "do-not-launch"], Refused("write --dry-run to see the mapping")),
     (&["display"], Refused("write --dry-run to see the mapping")),
     (&["nooversubscribe"], Refused("write max_slots=N in a host file")),

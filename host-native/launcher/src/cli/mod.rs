@@ -414,6 +414,7 @@ fn plan_options(
         exit_report: job.exit_report,
         json: job.json,
         timeout: time_limit(job.timeout, environment)?,
+        stack_traces: job.get_stack_traces,
         pmi_port: job.pmi_port,
         mpi_psets: job.mpi_psets,
         sandbox: job.sandbox,

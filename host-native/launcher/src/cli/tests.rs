@@ -105,6 +105,7 @@ fn a_program_alone_is_one_rank() {
             exit_report: false,
             json: None,
             timeout: None,
+            stack_traces: false,
             pmi_port: None,
             mpi_psets: false,
             sandbox: None,
@@ -125,7 +126,7 @@ fn a_program_alone_is_one_rank() {
 
 #[test]
 fn every_option_with_one_dash_and_with_two() {
-    let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -prepend-timestamp -pty never -exit-report -json -timeout 60 -usize 64 -outfile-pattern o.%r \
+    let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -prepend-timestamp -pty never -exit-report -json -timeout 60 -get-stack-traces -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -stdin all -bind-to user:0+2,1 -membind local -report-bindings -gpus-per-rank 2 -memory-alloc-kinds system,cuda -job-attr site=a=b;c -node-attr rack=3 -job-attr empty= -topology cart:4x4x2 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
                -mpi-psets -sandbox=a.wasm -fence-warning 2.5 -lookup-wait 1.5 -name-server /run/u -record r \
                -hosts a:2,b -nodes 2 -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 \
@@ -164,6 +165,7 @@ fn every_option_with_one_dash_and_with_two() {
             exit_report: true,
             json: Some(PathBuf::from("-")),
             timeout: Some(Duration::from_secs(60)),
+            stack_traces: true,
             pmi_port: Some("127.0.0.1:7000".parse().unwrap()),
             mpi_psets: true,
             sandbox: Some(Plugin::File(PathBuf::from("a.wasm"))),

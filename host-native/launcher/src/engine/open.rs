@@ -133,7 +133,10 @@ impl Engine<'_, '_> {
         });
         let found = programs.iter().zip(ends).zip(checked);
         let found = found.filter_map(|((program, end), checked)| Some((program, end, checked?))).collect();
-        let launcher = Launcher::new(found, &options.bind, &setting, self.signals.ignored())?;
+        let mut launcher = Launcher::new(found, &options.bind, &setting, self.signals.ignored())?;
+        if options.stack_traces {
+            launcher.allow_tracing();
+        }
         let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
         let pmix = pmix.map(|port| Listener::new(port, Token::Pmix(id.0), &self.poller)).transpose()?;
         let query =

@@ -9,6 +9,7 @@ use hydrant_core::peer::message::GroupKind;
 use hydrant_core::server::Wait as CoreWait;
 use hydrant_core::{Exit, JobId, Rank};
 use hydrant_overlay::Destination;
+use hydrant_placement::Bootstrap;
 use hydrant_reactor::Key;
 use hydrant_status::record::{self, PROGRAMS_MAX, RANKS_MAX, State, TEXT_MAX, Text, Wait};
 use hydrant_status::{ClientId, Reply, Request, StatusServer};
@@ -65,6 +66,11 @@ enum Recipient {
 }
 
 impl Status {
+    /// Returns whether all ranks run on this machine.
+    pub(super) fn is_local(&self) -> bool {
+        self.bootstrap == Bootstrap::Local.name()
+    }
+
     /// Time of the next deadline in milliseconds.
     pub(super) fn poll_at(&self) -> Option<u64> {
         self.queries.iter().map(|query| query.deadline).chain(self.server.poll_at()).min()

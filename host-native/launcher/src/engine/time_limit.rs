@@ -1,13 +1,17 @@
-//! End of a run at its time limit: states of the ranks are collected, then all jobs are aborted.
+//! End of a run at its time limit: states of the ranks are collected, stack traces are taken, then all jobs are aborted.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 
 use hydrant_control::{AbortReason, RanksInState, ranges_of};
 use hydrant_core::JobId;
 use hydrant_status::record::{RANKS_MAX, Rank};
+use rustix::process::Pid;
 
 use super::Engine;
+use super::status::Status;
 use crate::error::RunError;
+use crate::stack_traces::{Debugger, StackTraces, Target};
 use crate::states::group_by_state;
 
 /// Most ranks whose states are collected.
@@ -22,6 +26,13 @@ pub(super) enum TimeLimit {
         /// Ranks of each job.
         ranks: BTreeMap<JobId, Vec<Rank>>,
     },
+    /// Debuggers take stack traces.
+    Tracing {
+        /// The traces.
+        traces: StackTraces,
+        /// Ranks of each job.
+        ranks: BTreeMap<JobId, Vec<Rank>>,
+    },
     /// The jobs are being ended.
     Ending,
 }
@@ -29,10 +40,12 @@ pub(super) enum TimeLimit {
 impl Engine<'_, '_> {
     /// Returns the time at which the run reaches its time limit, unless its jobs are being ended already.
     pub(super) fn time_limit_at(&self) -> Option<u64> {
-        let at = self.plan.options.timeout?.as_millis() as u64;
-        if matches!(self.time_limit, Some(TimeLimit::Collecting { queries: 1.., .. })) {
-            return None;
-        }
+        let limit = self.plan.options.timeout?.as_millis() as u64;
+        let at = match &self.time_limit {
+            Some(TimeLimit::Collecting { queries: 1.., .. }) => return None,
+            Some(TimeLimit::Tracing { traces, .. }) if !traces.is_over() => traces.poll_at(),
+            _ => limit,
+        };
         let here = || self.jobs.iter().any(|job| !job.is_aborted());
         self.head_has_jobs().unwrap_or_else(here).then_some(at)
     }
@@ -45,9 +58,69 @@ impl Engine<'_, '_> {
         if self.time_limit.is_none() {
             self.collect_states();
         }
-        match self.time_limit {
-            Some(TimeLimit::Collecting { queries: 1.., .. }) => Ok(()),
-            _ => self.end_at_limit(),
+        if let Some(TimeLimit::Collecting { queries: 1.., .. }) = self.time_limit {
+            return Ok(());
+        }
+        if self.plan.options.stack_traces {
+            self.begin_traces(now);
+        }
+        if let Some(TimeLimit::Tracing { traces, .. }) = &mut self.time_limit {
+            let late = traces.handle_timeout(now);
+            late.iter().for_each(|line| self.sinks.print(line));
+            if let Some(TimeLimit::Tracing { traces, .. }) = &self.time_limit
+                && !traces.is_over()
+            {
+                return Ok(());
+            }
+        }
+        self.end_at_limit()
+    }
+
+    /// Starts debuggers for the ranks of this machine, once the states are known.
+    fn begin_traces(&mut self, now: u64) {
+        let Some(TimeLimit::Collecting { ranks, .. }) = &mut self.time_limit else { return };
+        let ranks = std::mem::take(ranks);
+        let is_local = self.status_socket.as_ref().is_none_or(Status::is_local);
+        let running = ranks.values().flatten().filter(|rank| rank.state.is_running());
+        let here: Vec<&Rank> = running.clone().filter(|rank| is_local || rank.host == self.host).collect();
+        let elsewhere = running.count() - here.len();
+        if elsewhere > 0 {
+            self.sinks.print(&format!("stack traces are of this host only, {elsewhere} ranks run on others"));
+        }
+        let target = |rank: &&Rank| {
+            let pid = rank.pid?;
+            Some(Target { name: format!("rank {} on {}, pid {pid}", rank.rank, rank.host), pid })
+        };
+        let targets: Vec<Target> = here.iter().filter_map(target).collect();
+        match Debugger::find() {
+            Some(debugger) => {
+                let traces = StackTraces::new(debugger, targets, now);
+                self.time_limit = Some(TimeLimit::Tracing { traces, ranks });
+                self.start_debuggers();
+            }
+            None => {
+                self.sinks.print(
+                    "no stack traces: no debugger is installed\nhint: install gdb, or eu-stack of elfutils",
+                );
+                self.time_limit = Some(TimeLimit::Collecting { queries: 0, ranks });
+            }
+        }
+    }
+
+    fn start_debuggers(&mut self) {
+        if let Some(TimeLimit::Tracing { traces, .. }) = &mut self.time_limit {
+            let failed = traces.start_some(self.null.as_fd(), &self.files);
+            failed.iter().for_each(|line| self.sinks.print(line));
+        }
+    }
+
+    /// Prints the stack trace of a debugger that has ended. Does nothing for other processes.
+    pub(super) fn debugger_ended(&mut self, pid: Pid) {
+        if let Some(TimeLimit::Tracing { traces, .. }) = &mut self.time_limit
+            && let Some(trace) = traces.ended(pid)
+        {
+            self.sinks.print(&trace);
+            self.start_debuggers();
         }
     }
 
@@ -76,7 +149,7 @@ impl Engine<'_, '_> {
     fn end_at_limit(&mut self) -> Result<(), RunError> {
         let Some(limit) = self.plan.options.timeout else { return Ok(()) };
         let mut states = match self.time_limit.replace(TimeLimit::Ending) {
-            Some(TimeLimit::Collecting { ranks, .. }) => {
+            Some(TimeLimit::Collecting { ranks, .. } | TimeLimit::Tracing { ranks, .. }) => {
                 ranks.into_iter().map(|(job, ranks)| (job, states_of(ranks))).collect()
             }
             _ => BTreeMap::new(),

@@ -195,6 +195,11 @@ impl Launcher {
         }
     }
 
+    /// Allows debuggers that this process starts to trace the ranks.
+    pub(crate) fn allow_tracing(&mut self) {
+        self.attributes.allow_tracing();
+    }
+
     /// Returns the commands of the programs with their files.
     pub(crate) fn programs(&self) -> impl Iterator<Item = (&OsStr, PathBuf)> {
         self.programs.iter().map(|image| (image.command.as_os_str(), image.file()))

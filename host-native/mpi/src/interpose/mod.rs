@@ -6,9 +6,11 @@ mod pset_list;
 use std::ffi::{CString, c_char, c_int};
 
 use crate::abi::{Abi, Class, Handle, SUCCESS};
-use crate::cpointer::{bytes, put_string, ranks};
+use crate::cpointer::{bytes, names, put_string, ranks};
 use crate::error::Error;
+use crate::objects::Group;
 use crate::psets;
+use crate::standalone::session::define_combination;
 use library::HandleSlot;
 use pset_list::PsetList;
 
@@ -250,6 +252,15 @@ unsafe fn create_group(
     Ok(())
 }
 
+/// Runs a call of `hydrant_mpi.h` with an open session.
+fn with_session(library: &MpiLibrary, session: Handle, call: impl FnOnce() -> Result<(), Error>) -> c_int {
+    let abi = library.abi_or_standard();
+    let mut sets = 0;
+    // SAFETY: the pointer is a valid local; the library checks the session.
+    let valid = check(unsafe { library.num_psets(session, abi.info_null(), &mut sets) });
+    finish(library, abi, session, valid.and_then(|()| Ok(call()?)))
+}
+
 /// `hydrant_pset_define`.
 ///
 /// # Safety
@@ -261,14 +272,28 @@ pub(crate) unsafe fn define(
     count: c_int,
     members: *const c_int,
 ) -> c_int {
-    let abi = library.abi_or_standard();
-    let mut sets = 0;
-    // SAFETY: the pointer is a valid local; the library checks the session.
-    let valid = check(unsafe { library.num_psets(session, abi.info_null(), &mut sets) });
-    let result = valid.and_then(|()| {
+    with_session(library, session, || {
         // SAFETY: guaranteed by the caller.
         let (name, members) = unsafe { (bytes(name, Class::Arg, "the name")?, ranks(count, members)?) };
-        Ok(psets::define(name, members)?)
-    });
-    finish(library, abi, session, result)
+        psets::define(name, members)
+    })
+}
+
+/// `hydrant_pset_union`, `hydrant_pset_intersection` and `hydrant_pset_difference`.
+///
+/// # Safety
+/// The arguments are valid for the prototypes in `hydrant_mpi.h`.
+pub(crate) unsafe fn combine(
+    library: &MpiLibrary,
+    session: Handle,
+    one: *const c_char,
+    other: *const c_char,
+    name: *const c_char,
+    operation: fn(&Group, &Group) -> Group,
+) -> c_int {
+    with_session(library, session, || {
+        // SAFETY: guaranteed by the caller.
+        let [one, other, name] = unsafe { names([one, other, name])? };
+        define_combination([one, other], name, operation)
+    })
 }

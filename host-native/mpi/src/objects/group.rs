@@ -51,6 +51,11 @@ impl Group {
         Group { session: self.session, members }
     }
 
+    /// Returns the processes in the order of their ranks.
+    pub(crate) fn members(&self) -> &[c_int] {
+        &self.members
+    }
+
     pub(crate) fn size(&self) -> c_int {
         self.members.len() as c_int
     }

@@ -8,6 +8,7 @@ use hydrant_core::info::Environment;
 use super::Table;
 use crate::abi::{Class, Handle, INFO_ENV};
 use crate::error::Error;
+use crate::psets;
 
 /// Capacity of an object in bytes: some sixty pairs of maximum length. Untouched memory costs nothing.
 const CAPACITY: usize = 64 * 1024;
@@ -72,7 +73,9 @@ pub(crate) fn empty_info() -> Info {
 
 /// Returns the keys of `MPI_INFO_ENV`: how this process was started, with these arguments. The first one is its name.
 pub(crate) fn environment(args: &[&[u8]]) -> Result<Info, Error> {
-    let maxprocs = env::var("PMI_SIZE").ok().and_then(|size| size.parse().ok());
+    // Without hydrant's process sets the programs of the job are unknown.
+    let of_job = || env::var("PMI_SIZE").ok().and_then(|size| size.parse().ok());
+    let maxprocs = psets::program_size().or_else(of_job);
     let wdir = env::current_dir().unwrap_or_default();
     let system = rustix::system::uname();
     let mut info = empty_info();

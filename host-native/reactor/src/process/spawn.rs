@@ -27,6 +27,7 @@ pub struct Attributes {
     reset: Vec<c_int>,
     stack: Box<[u128]>,
     parent: libc::pid_t,
+    traceable: bool,
 }
 
 impl Attributes {
@@ -47,7 +48,13 @@ impl Attributes {
         }
         // SAFETY: the call cannot fail and has no effect.
         let parent = unsafe { libc::getpid() };
-        Ok(Attributes { reset, stack: vec![0; STACK / size_of::<u128>()].into(), parent })
+        Ok(Attributes { reset, stack: vec![0; STACK / size_of::<u128>()].into(), parent, traceable: false })
+    }
+
+    /// Allows this process and those that it starts to trace the child processes, where the kernel reserves that to their ancestors
+    /// (Yama).
+    pub fn allow_tracing(&mut self) {
+        self.traceable = true;
     }
 }
 
@@ -141,6 +148,10 @@ impl Child<'_> {
             if libc::getppid() != self.attributes.parent {
                 // The parent ended before the child could request its signal.
                 libc::_exit(1);
+            }
+            if self.attributes.traceable {
+                // A kernel without Yama refuses, and needs no permission.
+                libc::prctl(libc::PR_SET_PTRACER, self.attributes.parent);
             }
             if let Some(dir) = wdir {
                 check(libc::chdir(dir.as_ptr()))?;

@@ -186,6 +186,7 @@ impl<'s> Engine<'_, 's> {
 
     /// Handles the exit of a process that is no rank.
     pub(super) fn helper_ended(&mut self, pid: Pid, status: WaitStatus) {
+        self.debugger_ended(pid);
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
             nodes.links.handle_child_exit(now, pid, status);

@@ -49,6 +49,7 @@ pub(super) fn options_of(setup: Setup) -> Options {
         exit_report: false,
         json: None,
         timeout: None,
+        stack_traces: false,
         pmi_port: setup.by_port.then(|| (std::net::Ipv4Addr::LOCALHOST, 0).into()),
         mpi_psets: setup.mpi_psets,
         fence_warning: setup.fence_warning,
