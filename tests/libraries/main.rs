@@ -10,5 +10,7 @@ mod mpi;
 mod nodes;
 /// Pages of `hydrant replay --html` in a browser.
 mod pages;
+/// `libpmi.so.0` beside Slurm's library of that name.
+mod pmi1;
 /// `libpmi2.so.0` beside Slurm's library of that name.
 mod pmi2;

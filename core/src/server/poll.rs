@@ -267,8 +267,8 @@ impl Server<'_> {
                 Reply::FullInit { rank: rank.0, size, appnum: slot.appnum, spawner }
             }
             Response::Maxes => Reply::Maxes { kvsname: KVSNAME_MAX, key: KEY_MAX, value: VALUE_MAX },
-            Response::UniverseSize => Reply::UniverseSize(universe_size),
-            Response::Appnum => Reply::Appnum(slot.appnum),
+            Response::UniverseSize => Reply::UniverseSize(Some(universe_size)),
+            Response::Appnum => Reply::Appnum(Some(slot.appnum)),
             Response::JobId => Reply::JobId(Text::from(job.name.as_str())),
             Response::Attr(op, attr) => self.attr(op, attr, job, scratch),
             Response::Port(name) => match self.names.port(name) {

@@ -44,10 +44,10 @@ pub enum Reply<'a> {
         /// Maximum length of a value in bytes.
         value: u32,
     },
-    /// Reply to [`Op::GetUniverseSize`].
-    UniverseSize(u32),
-    /// Reply to [`Op::GetAppnum`].
-    Appnum(u32),
+    /// Reply to [`Op::GetUniverseSize`]. `None` is -1 on the wire: hydra does not know it.
+    UniverseSize(Option<u32>),
+    /// Reply to [`Op::GetAppnum`]. `None` is -1 on the wire: Slurm does not know it.
+    Appnum(Option<u32>),
     /// Reply to [`Op::GetJobId`].
     JobId(Text<'a>),
     /// Reply to [`Op::Get`], [`Op::GetNodeAttr`] or [`Op::GetJobAttr`]: the value.

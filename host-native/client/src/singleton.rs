@@ -17,6 +17,7 @@ const LIMITS: Limits = Limits {
     conns: 1,
     keys: 16 * 1024,
     kvs_bytes: 16 << 20,
+    groups: 4,
     names: 64,
     psets: 8,
     ..Limits::NONE

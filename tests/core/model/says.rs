@@ -4,6 +4,9 @@ use hydrant_core::Refusal;
 use hydrant_core::wire::frame::{self, Kind};
 use hydrant_core::wire::{Codes, Failure, Framing, Op, Reply, Text, v1, v2};
 
+/// The servers of hydrant send no -1.
+const KNOWN: &str = "hydrant's servers know the number";
+
 /// A reply.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Say {
@@ -128,8 +131,8 @@ fn owned(reply: &Reply<'_>) -> Say {
             assert_eq!((kvsname, key, value), (256, 64, 1024));
             Say::Maxes
         }
-        Reply::UniverseSize(size) => Say::Number(Op::GetUniverseSize, size),
-        Reply::Appnum(appnum) => Say::Number(Op::GetAppnum, appnum),
+        Reply::UniverseSize(size) => Say::Number(Op::GetUniverseSize, size.expect(KNOWN)),
+        Reply::Appnum(appnum) => Say::Number(Op::GetAppnum, appnum.expect(KNOWN)),
         Reply::JobId(jobid) => Say::Text(Op::GetJobId, bytes_of(jobid)),
         Reply::Found(op, value) => Say::Text(op, bytes_of(value)),
         Reply::Missing(op) => Say::Missing(op),

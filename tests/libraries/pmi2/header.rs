@@ -12,10 +12,10 @@ use object::{Object, ObjectSymbol};
 use super::support::{install, prefix, sources, succeed};
 
 /// A folder for one test, gone when it is over.
-struct Folder(std::path::PathBuf);
+pub(crate) struct Folder(pub(crate) std::path::PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
+    pub(crate) fn new(name: &str) -> Folder {
         let dir = target_dir().join("pmi2").join(format!("{name}.{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
         Folder(dir)
@@ -52,7 +52,7 @@ fn both_headers_say_the_same() {
 }
 
 /// The functions that a library exports.
-fn exports(library: &Path) -> BTreeSet<String> {
+pub(crate) fn exports(library: &Path) -> BTreeSet<String> {
     let data = fs::read(library).unwrap_or_else(|e| panic!("{}: {e}", library.display()));
     let file = object::File::parse(&*data).expect("the linker made it");
     let defined = file.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.is_global());
@@ -73,7 +73,7 @@ fn nothing_but_the_interface_is_exported() {
 #[test]
 fn installing_takes_one_command() {
     let folder = Folder::new("install");
-    let said = install(&folder.0);
+    let said = install("pmi2", &folder.0);
     assert!(said.contains("libpmi2.so.0, pmi2.h and pmi2.pc"), "{said}");
     let link = fs::read_link(folder.0.join("lib/libpmi2.so")).expect("a link for the linker");
     assert_eq!(link, Path::new("libpmi2.so.0"));

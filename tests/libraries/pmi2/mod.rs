@@ -2,9 +2,9 @@
 //! manager that speaks PMI-2 and under none.
 
 mod functions;
-mod header;
+pub(crate) mod header;
 mod nodes;
 mod peers;
 mod shared;
 mod spawn;
-mod support;
+pub(crate) mod support;

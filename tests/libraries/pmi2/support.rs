@@ -43,7 +43,7 @@ pub(crate) fn succeed(command: &mut Command) -> String {
 pub(crate) fn prefix() -> &'static Path {
     static PREFIX: LazyLock<PathBuf> = LazyLock::new(|| {
         let prefix = work_dir().join("prefix");
-        install(&prefix);
+        install("pmi2", &prefix);
         // Programs of this folder include the header by the name that Slurm gives it.
         let beside = work_dir().join("include/slurm");
         fs::create_dir_all(&beside).unwrap_or_else(|e| panic!("{}: {e}", beside.display()));
@@ -53,9 +53,9 @@ pub(crate) fn prefix() -> &'static Path {
     &PREFIX
 }
 
-/// Runs the install script as a user would, but for the profile that the tests have built already.
-pub(crate) fn install(prefix: &Path) -> String {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-native/pmi2/install");
+/// Runs the install script of a library as a user would, but for the profile that the tests have built already.
+pub(crate) fn install(library: &str, prefix: &Path) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-native").join(library).join("install");
     let mut command = Command::new(script);
     command.args(["--profile", "dev", "--prefix"]).arg(prefix).env("CARGO_TARGET_DIR", target_dir());
     succeed(&mut command)
@@ -114,6 +114,12 @@ impl Launcher {
         if !slurm_there && (header == Whose::Slurm || library == Whose::Slurm) {
             return None;
         }
+        let library = (library == Whose::Own).then(|| prefix().join("lib"));
+        self.job_of(size, &program(header, source), library.as_deref())
+    }
+
+    /// A job of `size` processes of a built program, with libraries of that folder or the system's.
+    pub(crate) fn job_of(self, size: u32, program: &Path, library: Option<&Path>) -> Option<Ready> {
         let mut cluster = None;
         let job = match self {
             Launcher::Hydrant(options) => Job::hydrant(options),
@@ -128,9 +134,9 @@ impl Launcher {
                 job
             }
         };
-        let mut job = job.arg("-n").arg(size.to_string()).arg(program(header, source));
-        if library == Whose::Own {
-            job = job.env("LD_LIBRARY_PATH", prefix().join("lib"));
+        let mut job = job.arg("-n").arg(size.to_string()).arg(program);
+        if let Some(library) = library {
+            job = job.env("LD_LIBRARY_PATH", library);
         }
         Some(Ready { job, _cluster: cluster })
     }

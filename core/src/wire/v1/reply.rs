@@ -121,8 +121,8 @@ fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
             w.raw(b" kvsname_max=").number(*kvsname).raw(b" keylen_max=").number(*key);
             w.raw(b" vallen_max=").number(*value)
         }
-        Reply::UniverseSize(size) => w.raw(b" size=").number(*size),
-        Reply::Appnum(appnum) => w.raw(b" appnum=").number(*appnum),
+        Reply::UniverseSize(size) => known(w.raw(b" size="), *size),
+        Reply::Appnum(appnum) => known(w.raw(b" appnum="), *appnum),
         Reply::JobId(jobid) => w.raw(b" kvsname=").text(jobid),
         Reply::Port(port) => w.raw(b" port=").text(port),
         Reply::Spawned { jobid: _, codes } => {
@@ -144,6 +144,14 @@ fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
     };
     w.raw(b"\n");
     Ok(())
+}
+
+/// Writes a number, or -1 if it is not known.
+fn known<'w, 'b>(w: &'w mut Writer<'b>, number: Option<u32>) -> &'w mut Writer<'b> {
+    match number {
+        Some(number) => w.number(number),
+        None => w.integer(-1),
+    }
 }
 
 fn put_codes(w: &mut Writer<'_>, codes: &Codes<'_>) {
@@ -178,7 +186,8 @@ fn refused(w: &mut Writer<'_>, op: Op, failure: &Failure<'_>, codes: Codes<'_>) 
 /// [`Malformed`] if it is not a reply of PMI-1, or lacks a required field.
 pub fn decode_reply<'a>(frame: &Frame<'a>) -> Result<Reply<'a>, Malformed> {
     let line = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
-    let end = line.iter().position(|&b| b == b' ').unwrap_or(line.len());
+    // The first of hydra 4's four lines for `initack` is the name alone.
+    let end = line.iter().position(|&b| b == b' ' || b == b'\n').unwrap_or(line.len());
     let (name, rest) = line.split_at(end);
     let op = op(name).ok_or(Malformed::NoCommand)?;
     let last: &[u8] = match op {
@@ -237,6 +246,11 @@ fn op(name: &[u8]) -> Option<Op> {
     })
 }
 
+/// Parses a number. -1 stands for a number that the server does not know.
+fn unless_unknown(field: Text<'_>) -> Option<Option<u32>> {
+    if field == *b"-1".as_slice() { Some(None) } else { number(field).ok().map(Some) }
+}
+
 fn success<'a>(op: Op, fields: &mut Fields<'a>) -> Option<Reply<'a>> {
     let plain = |field: Option<Text<'_>>| field.and_then(|text| number(text).ok());
     Some(match op {
@@ -253,8 +267,8 @@ fn success<'a>(op: Op, fields: &mut Fields<'a>) -> Option<Reply<'a>> {
             let [kvsname, key, value] = fields.pick(names).map(plain);
             Reply::Maxes { kvsname: kvsname?, key: key?, value: value? }
         }
-        Op::GetUniverseSize => Reply::UniverseSize(plain(fields.pick([b"size"])[0])?),
-        Op::GetAppnum => Reply::Appnum(plain(fields.pick([b"appnum"])[0])?),
+        Op::GetUniverseSize => Reply::UniverseSize(unless_unknown(fields.pick([b"size"])[0]?)?),
+        Op::GetAppnum => Reply::Appnum(unless_unknown(fields.pick([b"appnum"])[0]?)?),
         Op::GetJobId => Reply::JobId(fields.pick([b"kvsname"])[0]?),
         Op::Get => Reply::Found(op, fields.pick([b"value"])[0]?),
         Op::Lookup => Reply::Port(fields.pick([b"port"])[0]?),

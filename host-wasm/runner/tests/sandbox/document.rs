@@ -4,12 +4,18 @@
 //! that results. `#` starts a comment. A line that begins with blanks continues the previous one.
 
 use std::any::type_name;
+use std::fmt::Debug;
 use std::fs;
 
 use hydrant_abi::{
     ABI_VERSION, CallError, HandleCall, HandleResult, MemorySpan, PollResult, ReserveCall, StartResult,
     exports,
 };
+use hydrant_core::fault::{Damage, Malformed, Slab};
+use hydrant_core::trace::{Cause, Closing, Stream};
+use hydrant_core::wire::Protocol;
+use hydrant_core::{Exit, Fault, Input, Limit, Output, Refusal};
+use serde::de::DeserializeOwned;
 use wasmtime::{Engine, Instance, Module, Store};
 
 /// Returns the lines of the document's exchange, continued lines joined.
@@ -71,6 +77,71 @@ fn every_record_and_export_is_documented() {
         assert!(document.contains(&format!("| `{export}")), "{export}");
     }
     assert!(document.contains(&format!("| {ABI_VERSION}, the version of this page")));
+}
+
+/// Returns the record of the enum variant with this number. All of its fields are zero.
+fn record(number: u8) -> [u8; 33] {
+    let mut record = [0; 33];
+    record[0] = number;
+    record
+}
+
+/// Returns the name of a variant.
+fn name(variant: impl Debug) -> String {
+    let shown = format!("{variant:?}");
+    shown.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+}
+
+/// Returns the names of an enum's variants by number.
+fn variants<T: DeserializeOwned + Debug>() -> Vec<String> {
+    let decode = |number| postcard::from_bytes::<T>(&record(number)).ok();
+    (0..=127).map_while(decode).map(name).collect()
+}
+
+#[test]
+fn every_variant_has_its_documented_number() {
+    let document = document();
+    let check = |name: &str, variants: Vec<String>| {
+        let list = document.split(&format!("\n- `{name}`: 0 `")).nth(1).unwrap_or_else(|| panic!("{name}"));
+        let list = list.split("\n- ").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>();
+        let list = format!("0 `{}", list.join(" "));
+        for (number, variant) in variants.iter().enumerate() {
+            assert!(list.contains(&format!("{number} `{variant}")), "{name}: {number} {variant}");
+        }
+        assert!(!list.contains(&format!(" {} `", variants.len())), "{name} has {} variants", variants.len());
+    };
+    check("CallError", variants::<CallError>());
+    check("Exit", variants::<Exit>());
+    check("Stream", variants::<Stream>());
+    check("Closing", variants::<Closing>());
+    check("Malformed", variants::<Malformed>());
+    check("Cause", variants::<Cause>());
+    check("Protocol", variants::<Protocol>());
+    check("Limit", variants::<Limit>());
+    check("Fault", variants::<Fault>());
+    check("Slab", variants::<Slab>());
+    check("Refusal", variants::<Refusal>());
+    check("Damage", variants::<Damage>());
+}
+
+#[test]
+fn every_input_and_output_has_its_documented_number() {
+    let document = document();
+    let inputs =
+        (0..=127).map_while(|number| postcard::from_bytes::<Input<'_>>(&record(number)).ok().map(name));
+    let outputs =
+        (0..=127).map_while(|number| postcard::from_bytes::<Output<'_>>(&record(number)).ok().map(name));
+    for (title, variants) in
+        [("### Input\n", inputs.collect::<Vec<_>>()), ("### Output\n", outputs.collect())]
+    {
+        let table = document.split(title).nth(1).unwrap().split("\n##").next().unwrap();
+        let rows =
+            table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| number")).count();
+        assert_eq!(rows, variants.len(), "{title}");
+        for (number, variant) in variants.iter().enumerate() {
+            assert!(table.contains(&format!("\n| {number} | `{variant}` |")), "{number} {variant}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,176 @@
+//! State of this process, its requests, and the return codes of `pmi.h`.
+
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex};
+
+use hydrant_client::c::{Code, Error, Library, Lifecycle, segment};
+use hydrant_client::{Connection, Environment, Segment, Transport, to_bytes, to_string};
+use hydrant_core::client::{Identity, Start};
+use hydrant_core::limits;
+use hydrant_core::wire::{Command, Op, Protocol, Reply, Text};
+
+/// How errors are printed and returned.
+pub(crate) const LIBRARY: Library =
+    Library { name: "hydrant-pmi1", init: "PMI_Init", debug: "PMI_DEBUG", code };
+
+/// `PMI_ERR_INVALID_KVS`, in the place of `PMI2_ERR_OTHER`.
+const INVALID_KVS: c_int = 14;
+
+/// Returns the code of an error: the one that `pmi.h` names for the function, which is also Slurm's.
+fn code(error: &Error) -> c_int {
+    let code = match error {
+        Error::NoSuchSpace => return INVALID_KVS,
+        Error::NoSuchKey => Code::InvalidKey,
+        Error::Truncated => Code::InvalidLength,
+        error => match error.code() {
+            Code::Init | Code::Other => Code::Fail,
+            Code::InvalidKeyLength => Code::InvalidKey,
+            Code::InvalidValLength => Code::InvalidVal,
+            code => code,
+        },
+    };
+    code as c_int
+}
+
+/// Longest texts, in bytes: `get_maxes`.
+#[derive(Clone, Copy)]
+pub(crate) struct Maxes {
+    pub(crate) kvsname: u32,
+    pub(crate) key: u32,
+    pub(crate) value: u32,
+}
+
+impl Maxes {
+    /// The lengths of hydrant's servers, for a process that has not joined.
+    pub(crate) const OWN: Maxes =
+        Maxes { kvsname: limits::KVSNAME_MAX, key: limits::KEY_MAX, value: limits::VALUE_MAX };
+}
+
+/// A process between `PMI_Init` and `PMI_Finalize`.
+pub(crate) struct Process {
+    connection: Mutex<Connection<Box<dyn Transport>>>,
+    pub(crate) identity: Identity,
+    /// Subversion of the server's PMI-1: groups from 2 on.
+    pub(crate) subversion: u32,
+    pub(crate) maxes: Maxes,
+    pub(crate) kvsname: String,
+    pub(crate) spawned: bool,
+    /// Whether the server is inside this process.
+    pub(crate) singleton: bool,
+    /// Shared memory with the job's key-value space, if the server offers it.
+    pub(crate) segment: Option<Segment>,
+}
+
+static PROCESS: Lifecycle<Process> = Lifecycle::new();
+
+impl Process {
+    /// Joins the job. A second call returns the same process.
+    pub(crate) fn init() -> Result<Arc<Process>, Error> {
+        PROCESS.init(Protocol::V1, Process::join)
+    }
+
+    fn join(
+        environment: &Environment,
+        transport: Box<dyn Transport>,
+        start: Start,
+    ) -> Result<Process, Error> {
+        let mut connection = Connection::open(transport, Protocol::V1, start, None)?;
+        let (identity, subversion) = (connection.identity(), connection.subversion());
+        let maxes = connection.request(&Command::GetMaxes, |reply| match *reply {
+            Reply::Maxes { kvsname, key, value } => Some(Maxes { kvsname, key, value }),
+            _ => None,
+        })?;
+        let kvsname = connection.request(&Command::GetJobId, |reply| match reply {
+            Reply::JobId(id) => Some(to_string(id)),
+            _ => None,
+        })?;
+        let segment = segment(&LIBRARY, environment, &kvsname);
+        let (spawned, singleton) = (environment.spawned, environment.server.is_none());
+        let connection = Mutex::new(connection);
+        Ok(Process { connection, identity, subversion, maxes, kvsname, spawned, singleton, segment })
+    }
+
+    /// Whether `PMI_Init` has succeeded, also after `PMI_Finalize`.
+    pub(crate) fn was_initialized() -> bool {
+        PROCESS.was_initialized()
+    }
+
+    /// Returns the process between `PMI_Init` and `PMI_Finalize`.
+    pub(crate) fn current() -> Result<Arc<Process>, Error> {
+        PROCESS.current()
+    }
+
+    /// Leaves the job, after outstanding calls of other threads. Nothing happens in a process that has not joined or has
+    /// left.
+    pub(crate) fn finalize() -> Result<(), Error> {
+        match PROCESS.finalize() {
+            Ok(process) => process.execute(&Command::Finalize),
+            Err(Error::Uninitialized | Error::Finalized) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a request, waits for the reply and returns what `read` takes from it.
+    pub(crate) fn request<R>(
+        &self,
+        command: &Command<'_>,
+        read: impl FnOnce(&Reply<'_>) -> Option<R>,
+    ) -> Result<R, hydrant_client::Error> {
+        self.connection.lock().map_err(|_| hydrant_client::Error::Poisoned)?.request(command, read)
+    }
+
+    /// Sends a request that has no result, and waits until the server has confirmed it.
+    pub(crate) fn execute(&self, command: &Command<'_>) -> Result<(), Error> {
+        Ok(self.request(command, |_| Some(()))?)
+    }
+
+    /// Requests the end of the job. While another thread waits for a reply nothing is sent: the server reacts to the end
+    /// of this process instead.
+    pub(crate) fn abort(&self, code: c_int, message: &[u8]) -> Result<(), Error> {
+        let Ok(mut connection) = self.connection.try_lock() else { return Ok(()) };
+        let message = Text::plain(message);
+        Ok(connection.send(&Command::Abort { code: Some(code), world: true, message })?)
+    }
+
+    /// Requests the value of a key from the server.
+    pub(crate) fn get(&self, kvs: Text<'_>, key: Text<'_>) -> Result<Vec<u8>, Error> {
+        let value = self.request(&Command::Get { kvs: Some(kvs), key }, |reply| match reply {
+            Reply::Found(Op::Get, value) => Some(Some(to_bytes(value))),
+            Reply::Missing(Op::Get) => Some(None),
+            _ => None,
+        });
+        value.map_err(no_space)?.ok_or(Error::NoSuchKey)
+    }
+}
+
+/// Converts the error of a request that names a key-value space. An invalid argument is the space: the library has
+/// checked the others.
+pub(crate) fn no_space(error: hydrant_client::Error) -> Error {
+    match error {
+        hydrant_client::Error::Refused { rc, .. } if rc == Code::InvalidArg as c_int => Error::NoSuchSpace,
+        error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_pmi_h() {
+        let argument = |code| Error::Argument(code, "");
+        for (error, wanted) in [
+            (Error::Uninitialized, -1),
+            (Error::NoNodeSize, -1),
+            (argument(Code::InvalidArg), 3),
+            (Error::NoSuchKey, 4),
+            (argument(Code::InvalidKeyLength), 4),
+            (argument(Code::InvalidValLength), 6),
+            (Error::Truncated, 8),
+            (Error::NoSuchSpace, 14),
+            (Error::Client(hydrant_client::Error::Closed), -1),
+        ] {
+            assert_eq!(code(&error), wanted, "{error}");
+        }
+    }
+}
