@@ -1,6 +1,6 @@
 /* Functions of pmi2.h within one job, with valid and invalid arguments.
  *
- *   pmi2_calls init | kvs | node | local[-array|-missing] | job | ring | names
+ *   pmi2_calls init | kvs | node | local[-array|-missing] | given | job | ring | names
  */
 #include "pmi2_check.h"
 
@@ -129,6 +129,30 @@ static void say_job_attribute(const char *name)
     SAY("%s: %s", name, found ? value : "not found");
 }
 
+/* Attributes that the user or the launcher sets. */
+static void test_given(void)
+{
+    static const char *names[] = {"site", "physTopology", "physTopologyLevels", "cartDims"};
+    char value[PMI2_MAX_ATTRVALUE] = "";
+    int array[8], length = 0, found = -1;
+    start();
+    for (unsigned i = 0; rank == 0 && i < sizeof names / sizeof *names; i++)
+        say_job_attribute(names[i]);
+    OK(PMI2_Info_GetNodeAttr("rack", value, sizeof value, &found, 1));
+    CHECK(found && !strcmp(value, "3;4"));
+    OK(PMI2_Info_GetNodeAttr("site", value, sizeof value, &found, 0));
+    CHECK(!found);
+    OK(PMI2_Info_GetNodeAttrIntArray("cartCoords", array, 8, &length, &found));
+    SAY("rank %d at %d,%d of %d", rank, array[0], array[1], found ? length : -1);
+    OK(PMI2_Info_GetJobAttrIntArray("cartDims", array, 8, &length, &found));
+    CHECK(found && length == 2 && array[0] == 2 && array[1] == 3);
+    OK(PMI2_KVS_Fence());
+    /* A rank may put another value. */
+    OK(PMI2_Info_PutNodeAttr("rack", "5"));
+    OK(PMI2_Info_GetNodeAttr("rack", value, sizeof value, &found, 0));
+    CHECK(found && !strcmp(value, "5"));
+}
+
 static void test_job(void)
 {
     static const char *names[] = {"universeSize",       "hasNameServ",        "physTopology",        "physTopologyLevels",
@@ -199,6 +223,8 @@ int main(int argc, char **argv)
         test_node();
     else if (!strncmp(what, "local", 5))
         test_local(strcmp(what, "local-array"), !strcmp(what, "local-missing"));
+    else if (!strcmp(what, "given"))
+        test_given();
     else if (!strcmp(what, "job"))
         test_job();
     else if (!strcmp(what, "ring"))

@@ -124,6 +124,24 @@ fn node_attributes_are_of_one_node() {
     raw("-n 8", steps).run().code(0).quiet().says("done", 8);
 }
 
+/// A network of several hosts is hierarchical: one between the hosts, one in each host.
+#[test]
+fn the_network_between_hosts_is_an_attribute() {
+    let steps = "init2
+        frame cmd=info-getjobattr;key=physTopology;
+        expect cmd=info-getjobattr-response;rc=0;found=TRUE;value=hierarchical;
+        frame cmd=info-getjobattr;key=physTopologyLevels;
+        expect cmd=info-getjobattr-response;rc=0;found=TRUE;value=complete,complete,complete;
+        frame cmd=info-getnodeattr;key=cartCoords;
+        expect cmd=info-getnodeattr-response;rc=0;found=FALSE;
+        end2
+        say done";
+    let slurm = ("SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node");
+    raw("-n 8", steps).env(slurm.0, slurm.1).run().code(0).quiet().says("done", 8);
+    let small = shell("-n 8 --topology cart:3", "true").run();
+    small.code(2).warns("--topology has 3 places, but there are 4 hosts");
+}
+
 #[test]
 fn groups_and_rings_cross_nodes() {
     let steps = r"init1

@@ -110,7 +110,8 @@ pub enum Input<'a> {
         /// The program's number on the command line.
         appnum: u32,
     },
-    /// Sets a job attribute. PMI-1 clients read it from the key-value space.
+    /// Sets a job attribute. PMI-1 clients read it from the key-value space. A key that begins with
+    /// [`NODE_ATTR_PREFIX`](crate::limits::NODE_ATTR_PREFIX) sets an attribute of this node instead.
     Attr {
         /// The job.
         job: JobId,

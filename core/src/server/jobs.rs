@@ -6,7 +6,7 @@ use super::Server;
 use super::io::JobSpec;
 use crate::fault::Fault;
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::Limit;
+use crate::limits::{Limit, NODE_ATTR_PREFIX};
 use crate::state::{Job, RankPhase, RankSlot};
 use crate::store::log;
 use crate::tables::kvs::{Kind, Owner};
@@ -90,7 +90,11 @@ impl Server<'_> {
         if job.begun {
             return Err(Fault::BadAttribute);
         }
-        let space = (job.spaces, Kind::Job);
+        let (kind, key) = match key.strip_prefix(NODE_ATTR_PREFIX) {
+            Some(name) => (Kind::Node, name),
+            None => (Kind::Job, key),
+        };
+        let space = (job.spaces, kind);
         let stored = self.kvs.put(space, None, key, Some(core::iter::once(value)));
         stored.map(|_| ()).map_err(|why| self.fault(why, Fault::BadAttribute))
     }

@@ -5,10 +5,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use hydrant_control::protocol::{Program, StdinTarget};
+use hydrant_control::protocol::AttributeOf;
+pub use hydrant_control::protocol::{Attribute, Program, StdinTarget};
 use hydrant_core::Limit;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT};
-use hydrant_placement::{Binding, Environment, Location, PlacementError, PlacementOptions, locate};
+use hydrant_placement::{
+    Binding, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
+};
 use hydrant_services::board::Secret;
 
 /// Variables that the launcher sets for each rank. The user cannot assign them.
@@ -60,7 +63,31 @@ impl Plan {
         for (program, ranks) in self.programs.iter_mut().zip(ranks) {
             program.ranks = ranks;
         }
+        let nodes = match &location {
+            Location::Local => 0,
+            Location::Nodes(deployment) => deployment.job_map.nodes().len() as u32,
+        };
+        let topology = self.options.topology.clone();
+        let found = || (nodes > 0).then(|| NetworkTopology::of_environment(environment));
+        if let Some(topology) = topology.or_else(found) {
+            self.set_topology(&topology, nodes)?;
+        }
         Ok(location)
+    }
+
+    /// Adds the attributes of a network before those of the user. Without daemons the only node is node 0, otherwise
+    /// daemons have the numbers 1 to `nodes`.
+    fn set_topology(&mut self, topology: &NetworkTopology, nodes: u32) -> Result<(), PlacementError> {
+        let numbers = if nodes == 0 { 0..=0 } else { 1..=nodes };
+        let coordinates = topology.coordinates(nodes.max(1))?;
+        let of_job = topology.job_attributes().into_iter();
+        let of_job = of_job.map(|(name, value)| (AttributeOf::Job, name, value));
+        let of_nodes = numbers.zip(coordinates);
+        let of_nodes = of_nodes.map(|(node, value)| (AttributeOf::Node(node), "cartCoords", value));
+        let all =
+            of_job.chain(of_nodes).map(|(of, name, value)| Attribute { of, name: name.to_owned(), value });
+        self.options.attributes.splice(0..0, all.collect::<Vec<_>>());
+        Ok(())
     }
 }
 
@@ -86,6 +113,10 @@ pub struct Options {
     pub gpus_per_rank: Option<u32>,
     /// Kinds of memory that MPI is asked to support, as `system,cuda`.
     pub memory_alloc_kinds: Option<String>,
+    /// Attributes of all jobs. The last of one name is used.
+    pub attributes: Vec<Attribute>,
+    /// Network between the hosts. Default: that of Slurm, or one switch.
+    pub topology: Option<NetworkTopology>,
     /// Whether the failure of a rank ends the job.
     pub cleanup: bool,
     /// Print progress messages on standard error.

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
-use hydrant_core::limits::{MESSAGE_MAX, PSET_NAME_MAX, PSET_SCHEME};
+use hydrant_control::protocol::AttributeOf;
+use hydrant_core::limits::{KEY_MAX, MESSAGE_MAX, PSET_NAME_MAX, PSET_SCHEME, VALUE_MAX};
 use hydrant_core::{Limit, Limits};
 use hydrant_placement::Bootstrap;
 use hydrant_services::board::Secret;
 
-use crate::plan::{OWN_VARIABLES, Plugin, StdinTarget};
+use crate::plan::{Attribute, OWN_VARIABLES, Plugin, StdinTarget};
 use crate::quoting;
 
 /// Default address of `--pmi-port`: loopback, any free port.
@@ -160,6 +161,47 @@ pub(crate) fn memory_alloc_kinds(text: &str) -> Result<String, String> {
     }
 }
 
+/// Attributes that belong to the job itself or that the server computes for each reply. Other options set some of them.
+const OWN_ATTRIBUTES: [&str; 7] = [
+    "PMI_process_mapping",
+    "PMI_mpi_memory_alloc_kinds",
+    "PMI_dead_processes",
+    "universeSize",
+    "hasNameServ",
+    "localRanks",
+    "localRanksCount",
+];
+
+/// `--job-attr`.
+pub(crate) fn job_attribute(text: &str) -> Result<Attribute, String> {
+    attribute(AttributeOf::Job, text)
+}
+
+/// `--node-attr`.
+pub(crate) fn node_attribute(text: &str) -> Result<Attribute, String> {
+    attribute(AttributeOf::Nodes, text)
+}
+
+fn attribute(of: AttributeOf, text: &str) -> Result<Attribute, String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let fits = |byte: u8| byte.is_ascii_graphic() && byte != b';';
+    if name.is_empty() || name.len() > KEY_MAX as usize || !name.bytes().all(fits) {
+        return Err(format!(
+            "expected a name of 1 to {KEY_MAX} printable ASCII characters without blanks, ';' and '='"
+        ));
+    }
+    if OWN_ATTRIBUTES.contains(&name) || name.starts_with("pmix.") || name.starts_with("node:") {
+        return Err(format!("hydrant sets the attribute {name}"));
+    }
+    if value.len() > VALUE_MAX as usize {
+        return Err(format!("the value has {} bytes, and PMI allows {VALUE_MAX}", value.len()));
+    }
+    if value.bytes().any(|byte| byte.is_ascii_control()) {
+        return Err("the value has a control character, which PMI-1 does not carry".to_owned());
+    }
+    Ok(Attribute { of, name: name.to_owned(), value: value.to_owned() })
+}
+
 /// Name of a process set, by the rules of the server. A name without a scheme gets the one of the server.
 pub(crate) fn pset_name(text: &str) -> Result<String, String> {
     const RESERVED: &str = "mpi://";
@@ -287,6 +329,32 @@ mod tests {
         let error = split_assignment(OsStr::new("PMI_RANK=3")).unwrap_err();
         assert!(error.contains("PMI_RANK"), "{error}");
         assert!(split_assignment(OsStr::new("PMIX_MCA_gds=hash")).is_ok());
+    }
+
+    #[test]
+    fn attributes_fit_into_pmi_and_are_not_the_servers_own() {
+        let (name, value) = ("n".repeat(KEY_MAX as usize), "v".repeat(VALUE_MAX as usize));
+        let longest = node_attribute(&format!("{name}={value}")).unwrap();
+        assert_eq!(
+            (longest.of, longest.name, longest.value),
+            (AttributeOf::Nodes, name.clone(), value.clone())
+        );
+        assert_eq!(job_attribute("a==;b").unwrap().value, "=;b");
+        for (wrong, cause) in [
+            ("site", "expected NAME=VALUE"),
+            ("=north", "a name of 1 to 64"),
+            ("a b=c", "a name of 1 to 64"),
+            ("a;b=c", "a name of 1 to 64"),
+            (&format!("{name}n=v"), "a name of 1 to 64"),
+            (&format!("site={value}v"), "the value has 1025 bytes, and PMI allows 1024"),
+            ("site=a\nb", "control character"),
+            ("universeSize=3", "hydrant sets the attribute universeSize"),
+            ("pmix.hname.0=a", "hydrant sets"),
+            ("node:x=a", "hydrant sets"),
+        ] {
+            let error = job_attribute(wrong).unwrap_err();
+            assert!(error.contains(cause), "{wrong}: {error}");
+        }
     }
 
     #[test]

@@ -80,6 +80,16 @@ pub enum PlacementError {
         /// Hosts that are there.
         there: usize,
     },
+    /// A Cartesian network has fewer places than the job has hosts.
+    #[error(
+        "--topology has {places} places, but there are {hosts} hosts; name the dimensions of the whole network"
+    )]
+    SmallNetwork {
+        /// Product of the dimensions.
+        places: u64,
+        /// Number of hosts.
+        hosts: u32,
+    },
     /// The job has more than [`RANKS_MAX`] ranks.
     #[error("{0} ranks, but at most {RANKS_MAX} can run on several hosts")]
     Ranks(u64),

@@ -202,7 +202,7 @@ int PMI2_Info_PutNodeAttr(const char name[], const char value[]);
 /* Gets an attribute of the node. found gets 0 or 1. Without waitfor, a missing attribute is not an error; with waitfor,
  * the call waits until a process has put it. PMI2_ERR_INVALID_KEY, PMI2_ERR_INVALID_KEY_LENGTH, PMI2_ERR_INVALID_LENGTH,
  * PMI2_ERR_INVALID_ARG, PMI2_ERR_NOMEM. Attributes that hydrant provides: localRanksCount, localRanks
- * (which may be longer than PMI2_MAX_ATTRVALUE). */
+ * (which may be longer than PMI2_MAX_ATTRVALUE), cartCoords (with --topology cart:...). */
 int PMI2_Info_GetNodeAttr(const char name[], char value[], int valuelen, int *found, int waitfor);
 
 /* As PMI2_Info_GetNodeAttr without waitfor, for a value like 0,1,2. outlen gets the number of integers written, 0 if the
@@ -212,8 +212,8 @@ int PMI2_Info_GetNodeAttr(const char name[], char value[], int valuelen, int *fo
 int PMI2_Info_GetNodeAttrIntArray(const char name[], int array[], int arraylen, int *outlen, int *found);
 
 /* Gets an attribute of the job, as PMI2_Info_GetNodeAttr does without waitfor. Attributes that hydrant provides:
- * PMI_process_mapping, universeSize, hasNameServ, physTopology, isHeterogeneous, PMI_dead_processes. (Slurm's server
- * returns unrelated text for names that it does not know.) */
+ * PMI_process_mapping, universeSize, hasNameServ, physTopology, physTopologyLevels, cartDims, isHeterogeneous,
+ * PMI_dead_processes. (Slurm's server returns unrelated text for names that it does not know.) */
 int PMI2_Info_GetJobAttr(const char name[], char value[], int valuelen, int *found);
 
 /* As PMI2_Info_GetNodeAttrIntArray, for the job. */

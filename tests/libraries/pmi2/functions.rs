@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
-use hydrant_tests::peers::clients_dir;
+use hydrant_tests::peers::{Peer, clients_dir};
 use hydrant_tests::slurm::Cluster;
+use hydrant_tests::{Job, nodes};
 
-use super::support::{BOTH, HYDRA_4, HYDRA_5, HYDRANT, Launcher, SRUN, Whose, alone, sources};
+use super::support::{
+    BOTH, HYDRA_4, HYDRA_5, HYDRANT, Launcher, SRUN, Whose, alone, prefix, program, sources,
+};
 
 fn codes() -> PathBuf {
     sources().join("codes.c")
@@ -93,6 +96,33 @@ fn programs_have_numbers() {
         outcome.code(0).quiet().says("rank 0 of 3 appnum 0, 3 on this node, job named\n", 1);
         for rank in 1..3 {
             outcome.says(&format!("rank {rank} of 3 appnum 1, 3 on this node, job named\n"), 1);
+        }
+    }
+}
+
+/// Attributes of the command line reach all hosts, over either library.
+#[test]
+fn attributes_that_the_user_gives() {
+    const GIVEN: [&str; 6] =
+        ["--job-attr", "site=north hall;1", "--node-attr", "rack=3;4", "--topology", "cart:2x3"];
+    for library in BOTH {
+        for hosts in [1, 4] {
+            if library == Whose::Slurm && !Peer::SlurmPmi2.there() {
+                return;
+            }
+            let options = if hosts == 1 { String::new() } else { nodes(hosts, 2, 2) };
+            let job = Job::hydrant(&options).args(GIVEN).words(&format!("-n {}", 2 * hosts));
+            let job = job.arg(program(library, &calls())).arg("given");
+            let own = library == Whose::Own;
+            let job = if own { job.env("LD_LIBRARY_PATH", prefix().join("lib")) } else { job };
+            let outcome = job.run();
+            outcome.code(0).quiet().says("site: north hall;1\n", 1);
+            outcome.says("physTopology: hierarchical\n", 1);
+            outcome.says("physTopologyLevels: cartesian,complete\n", 1).says("cartDims: 2,3\n", 1);
+            for rank in 0..2 * hosts {
+                let host = rank / 2;
+                outcome.says(&format!("rank {rank} at {},{} of 2\n", host / 3, host % 3), 1);
+            }
         }
     }
 }

@@ -140,6 +140,30 @@ fn attributes_are_true_or_not_found() {
 }
 
 #[test]
+fn the_host_sets_attributes_of_the_job_and_of_the_node() {
+    let mut host = Host::with_limits(SMALL);
+    host.job(spec(1));
+    let longest = "n".repeat(crate::limits::KEY_MAX as usize);
+    for (key, value) in [("physTopology", "hierarchical"), ("node:cartCoords", "1,0"), ("site", "north")] {
+        host.tell(Input::Attr { job: JOB, key: key.as_bytes(), value: value.as_bytes() });
+    }
+    host.tell(Input::Attr { job: JOB, key: format!("node:{longest}").as_bytes(), value: b"long" });
+    for key in ["node:", &format!("node:{longest}n")] {
+        let refused = Input::Attr { job: JOB, key: key.as_bytes(), value: b"v" };
+        assert_eq!(host.server.handle(Time(0), refused), Err(Fault::BadAttribute), "{key}");
+    }
+    host.open(0, Some(0));
+    host.join_v2(0, "pmirank=0;");
+    host.expects(0, "info-getjobattr;key=physTopology;", "0;found=TRUE;value=hierarchical;");
+    host.expects(0, "info-getjobattr;key=site;", "0;found=TRUE;value=north;");
+    host.expects(0, "info-getjobattr;key=cartCoords;", "0;found=FALSE;");
+    host.expects(0, "info-getjobattr;key=node:cartCoords;", "0;found=FALSE;");
+    host.expects(0, "info-getnodeattr;key=cartCoords;wait=TRUE;", "0;found=TRUE;value=1,0;");
+    host.expects(0, &format!("info-getnodeattr;key={longest};"), "0;found=TRUE;value=long;");
+    host.expects(0, "info-getnodeattr;key=site;", "0;found=FALSE;");
+}
+
+#[test]
 fn a_rank_may_abort_alone() {
     let mut host = Host::v2(3);
     host.asks(0, "cmd=kvs-fence;");

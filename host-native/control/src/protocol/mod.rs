@@ -15,7 +15,7 @@ use hydrant_core::{JobId, Limit, Rank, UpcallId};
 use serde::{Deserialize, Serialize};
 
 pub use job::{JobRecord, Program, RankBlock, SpawnOrigin};
-pub use setup::{PluginFile, PseudoTerminals, Setup, StdinTarget, WindowSize};
+pub use setup::{Attribute, AttributeOf, PluginFile, PseudoTerminals, Setup, StdinTarget, WindowSize};
 
 /// Message from the head to one node or to all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hydrant_core::Limits;
+use hydrant_core::limits::NODE_ATTR_PREFIX;
 use hydrant_placement::Binding;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,8 @@ pub struct Setup {
     pub gpus_per_rank: Option<u32>,
     /// Value of `PMI_mpi_memory_alloc_kinds`, if the user set it.
     pub memory_alloc_kinds: Option<String>,
+    /// Attributes of all jobs. The last of one name is used.
+    pub attributes: Vec<Attribute>,
     /// `universeSize`, if the user set it.
     pub universe_size: Option<u32>,
     /// Whether a rank that fails ends its job.
@@ -43,6 +46,42 @@ pub struct Setup {
     pub pmi1_subversion: u32,
     /// Streams of ranks that are pseudo-terminals. Without them, all are pipes.
     pub pseudo_terminals: Option<PseudoTerminals>,
+}
+
+/// Attribute of all jobs that the head sets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attribute {
+    /// Whose attribute it is.
+    pub of: AttributeOf,
+    /// Its name, at most [`KEY_MAX`](hydrant_core::limits::KEY_MAX) bytes.
+    pub name: String,
+    /// Its value, at most [`VALUE_MAX`](hydrant_core::limits::VALUE_MAX) bytes.
+    pub value: String,
+}
+
+/// Job or nodes that an attribute belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AttributeOf {
+    /// The job.
+    Job,
+    /// Every node.
+    Nodes,
+    /// The node of this number.
+    Node(u32),
+}
+
+impl Attribute {
+    /// Returns the key of [`Input::Attr`](hydrant_core::Input::Attr) for this attribute at a node, or `None` if the node
+    /// does not have it.
+    pub fn key(&self, node: u32) -> Option<Vec<u8>> {
+        let prefix = match self.of {
+            AttributeOf::Job => &[][..],
+            AttributeOf::Nodes => NODE_ATTR_PREFIX,
+            AttributeOf::Node(owner) if owner == node => NODE_ATTR_PREFIX,
+            AttributeOf::Node(_) => return None,
+        };
+        Some([prefix, self.name.as_bytes()].concat())
+    }
 }
 
 /// Ranks of the first job that read standard input.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use hydrant_core::Limit;
-use hydrant_placement::{CpuBinding, MemoryBinding};
+use hydrant_placement::{CpuBinding, MemoryBinding, NetworkTopology};
 
 use super::hosts::HostArgs;
-use crate::plan::{Plugin, Pty, StdinTarget};
+use crate::plan::{Attribute, Plugin, Pty, StdinTarget};
 use crate::value::{self, Assignment, Timeout, UniverseSize, timeout};
 
 const OUTPUT: &str = "Job options: output";
@@ -180,6 +180,30 @@ pub(super) struct JobArgs {
     /// library must be MPICH 5, another library with MPICH's ABI, or one with the standard MPI ABI.
     #[arg(long, help_heading = SERVER)]
     pub(super) mpi_psets: bool,
+
+    /// Set an attribute of the job, which ranks read with PMI2_Info_GetJobAttr
+    ///
+    /// The name has at most 64 bytes, the value 1024. PMI-1 clients get it as a key. Jobs that ranks spawn have it too. The option
+    /// may be repeated; of one name the last value is used. An attribute that the server provides takes this value, but for
+    /// those of the job itself, such as PMI_process_mapping.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = value::job_attribute, action = ArgAction::Append)]
+    #[arg(help_heading = SERVER)]
+    pub(super) job_attr: Vec<Attribute>,
+
+    /// Set an attribute of every node, which ranks read with PMI2_Info_GetNodeAttr
+    ///
+    /// As --job-attr. A rank can put another value, which only its node then has.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = value::node_attribute, action = ArgAction::Append)]
+    #[arg(help_heading = SERVER)]
+    pub(super) node_attr: Vec<Attribute>,
+
+    /// Network between the hosts: complete, cart:4x4x2, hypercube or kautz
+    ///
+    /// Ranks read it as the attributes physTopology, physTopologyLevels, cartDims and cartCoords of pmi2.h. The hosts have the
+    /// coordinates of a Cartesian network in their order: the last coordinate counts fastest. Default on several hosts: the
+    /// levels in Slurm's SLURM_TOPOLOGY_ADDR_PATTERN, or one complete network.
+    #[arg(long, value_name = "NETWORK", value_parser = str::parse::<NetworkTopology>, help_heading = SERVER)]
+    pub(super) topology: Option<NetworkTopology>,
 
     /// Run the PMI server in a WebAssembly sandbox
     ///

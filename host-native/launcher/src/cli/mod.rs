@@ -407,6 +407,8 @@ fn plan_options(
         bind,
         gpus_per_rank: job.gpus_per_rank,
         memory_alloc_kinds: job.memory_alloc_kinds,
+        attributes: job.job_attr.into_iter().chain(job.node_attr).collect(),
+        topology: job.topology,
         cleanup: !job.disable_auto_cleanup,
         verbose: job.verbose,
         exit_report: job.exit_report,

@@ -202,9 +202,16 @@ impl Engine<'_, '_> {
         let (node, is_cluster) = (self.node(), self.nodes.is_some());
         let job = record.id;
         let kinds = self.plan.options.memory_alloc_kinds.as_deref().map(str::as_bytes);
-        let kinds = kinds.map(|value| Input::Attr { job, key: b"PMI_mpi_memory_alloc_kinds", value });
-        let result = describe_job(record, node, is_cluster, |input| self.core.handle(now, input))
-            .and_then(|()| kinds.map_or(Ok(()), |input| Ok(self.core.handle(now, input)?)));
+        let kinds = kinds.map(|value| (b"PMI_mpi_memory_alloc_kinds".to_vec(), value));
+        let given = self.plan.options.attributes.iter();
+        let given = given.filter_map(|attribute| Some((attribute.key(node)?, attribute.value.as_bytes())));
+        let mut attributes = kinds.into_iter().chain(given);
+        let result = describe_job(record, node, is_cluster, |input| self.core.handle(now, input));
+        let result = result.and_then(|()| {
+            attributes.try_for_each(|(key, value)| {
+                Ok(self.core.handle(now, Input::Attr { job, key: &key, value })?)
+            })
+        });
         if result.is_err() {
             self.core.handle(now, Input::DeregisterJob { job: record.id })?;
         }
