@@ -401,6 +401,29 @@ static void query(void)
     RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Query_info(queries, 1, &results, &count));
 }
 
+/* The ranks of all hosts are those of the job. */
+static void hosts(void)
+{
+    char *names, *rest;
+    uint32_t found = 0;
+    OK(PMIx_Resolve_nodes(me.nspace, &names));
+    for (char *host = strtok_r(names, ",", &rest); host; host = strtok_r(NULL, ",", &rest)) {
+        pmix_proc_t *procs;
+        size_t count;
+        OK(PMIx_Resolve_peers(host, me.nspace, &procs, &count));
+        CHECK(count > 0);
+        for (size_t at = 0; at < count; at++) {
+            CHECK(strcmp(procs[at].nspace, me.nspace) == 0 && procs[at].rank < size);
+            found |= 1u << procs[at].rank;
+            if (procs[at].rank == me.rank)
+                SAY("rank %u is on %s with %zu", me.rank, host, count);
+        }
+        PMIX_PROC_FREE(procs, count);
+    }
+    CHECK(found == (1u << size) - 1);
+    free(names);
+}
+
 /* The launcher prints text for the user. Other kinds of logs are refused. */
 static void logs(void)
 {
@@ -479,7 +502,7 @@ int main(int argc, char **argv)
     } calls[] = {
         {"types", types}, {"twice", twice}, {"subset", subset}, {"late", late},   {"once", once},
         {"waits", waits}, {"several", several}, {"events", events}, {"death", death}, {"group", group},
-        {"query", query}, {"log", logs},    {"again", again},   {"abort", ends},
+        {"query", query}, {"hosts", hosts}, {"log", logs},    {"again", again},   {"abort", ends},
         {"offer", offer}, {"take", take},
     };
     CHECK(argc > 1);

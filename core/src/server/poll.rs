@@ -298,6 +298,8 @@ impl Server<'_> {
             | Response::Status(_)
             | Response::JobInfo
             | Response::JobData(_)
+            | Response::Hosts(_)
+            | Response::Host(..)
             | Response::RankData(..)
             | Response::Group { .. }
             | Response::Psets { .. }
@@ -402,6 +404,8 @@ impl Response {
             | Response::Status(_)
             | Response::JobInfo
             | Response::JobData(_)
+            | Response::Hosts(_)
+            | Response::Host(..)
             | Response::RankData(..)
             | Response::Group { .. }
             | Response::Psets { .. }

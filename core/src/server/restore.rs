@@ -245,7 +245,8 @@ impl<'s> Server<'s> {
                 log.holds(wanted_record) && self.kvs.record(wanted_record).is_some_and(|record| record.wanted)
             }
             ReplyState::Lookup { at, .. } => self.names.is_known(at),
-            ReplyState::Get { job, .. } | ReplyState::Ready(Response::JobData(job)) => {
+            ReplyState::Get { job, .. }
+            | ReplyState::Ready(Response::JobData(job) | Response::Hosts(job) | Response::Host(job, _)) => {
                 job.0 < self.limits.jobs
             }
             ReplyState::Ready(Response::RankData(job, rank)) => {

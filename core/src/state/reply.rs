@@ -150,6 +150,10 @@ pub(crate) enum Response {
     Died(JobId, Rank),
     /// Event for a PMIx client, which another client sent.
     Notice(NameRef),
+    /// Names of the hosts of a job for PMIx.
+    Hosts(JobId),
+    /// Ranks of a job on the host of a node for PMIx.
+    Host(JobId, u32),
 }
 
 /// Attributes that the server computes. An attribute that the host has [set](crate::Input::Attr) takes precedence.

@@ -86,6 +86,15 @@ fn runs_share_data_by_a_name_server() {
 }
 
 #[test]
+fn hosts_and_their_ranks_are_known() {
+    let Some(outcome) = run("", "hosts") else { return };
+    outcome.code(0).quiet().says(" is on node0 with 3\n", 3);
+    let Some(outcome) = run(&nodes(2, 2, 2), "hosts") else { return };
+    outcome.code(0).quiet().says("rank 0 is on n1 with 2\n", 1).says("rank 1 is on n1 with 2\n", 1);
+    outcome.says("rank 2 is on n2 with 1\n", 1);
+}
+
+#[test]
 fn events_cross_hosts() {
     let Some(outcome) = run(&nodes(2, 2, 2), "events") else { return };
     outcome.code(0).quiet().says(": events done\n", 3);

@@ -3,6 +3,7 @@
 use super::super::Server;
 use super::super::dispatch::Requester;
 use super::super::peers::REMOTE;
+use super::hosts;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::Limit;
@@ -22,7 +23,7 @@ const JOB_KEYS: [&[u8]; 7] = [
     b"pmix.job.size",
     b"pmix.max.size",
     b"pmix.univ.size",
-    b"pmix.lpeers",
+    hosts::RANKS,
     b"pmix.local.size",
     b"pmix.job.napps",
     b"pmix.num.nodes",
@@ -36,7 +37,7 @@ const RANK_KEYS: [&[u8]; 7] = [
     b"pmix.apprank",
     b"pmix.grank",
     b"pmix.nodeid",
-    b"pmix.hname",
+    hosts::HOST,
 ];
 
 /// Scope of data for processes of the rank's node.
@@ -152,8 +153,7 @@ impl Server<'_> {
             return Err(Refusal::NoJob);
         }
         if matches!(proc.rank, WILDCARD | UNDEFINED) {
-            let known = key.is_none_or(|key| JOB_KEYS.contains(&key));
-            return Ok(if known { ReplyState::Ready(Response::JobData(job)) } else { missing });
+            return Ok(self.job_data(job, infos, key).map_or(missing, ReplyState::Ready));
         }
         let rank = Rank(proc.rank);
         let index = self.jobs[job.index()].slot(rank).ok_or(Refusal::NoJob)?;
@@ -180,6 +180,17 @@ impl Server<'_> {
         self.schedule(now, wait);
         self.gets += 1;
         Ok(ReplyState::Get { job, rank, key: wanted, until: now.after(wait) })
+    }
+
+    /// Returns the data about a job that a client asks for.
+    fn job_data(&self, job: JobId, infos: &Infos<'_>, key: Option<&[u8]>) -> Option<Response> {
+        match key {
+            Some(hosts::HOSTS) => Some(Response::Hosts(job)),
+            Some(hosts::RANKS) if infos.find(hosts::HOST).is_some() => {
+                self.requested_host(job, infos).map(|node| Response::Host(job, node))
+            }
+            key => key.is_none_or(|key| JOB_KEYS.contains(&key)).then_some(Response::JobData(job)),
+        }
     }
 
     /// Ends gets of a rank's data: the rank has exited.

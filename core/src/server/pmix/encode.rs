@@ -1,10 +1,11 @@
 //! Replies to PMIx clients.
 
 use super::super::Server;
+use super::hosts;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::state::{Dialect, RankSlot, Response};
 use crate::tables::upcalls::Stage;
-use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
+use crate::wire::pmix::{self, HEADER_LEN, Writer, kind, status};
 use crate::wire::{Op, decimal};
 
 /// Bytes of a reply about a job that are not its list of ranks.
@@ -55,16 +56,12 @@ impl Server<'_> {
             Response::Died(job, rank) => self.write_death(job, rank, writer),
             Response::Notice(notice) => self.write_notice(notice, writer),
             Response::JobInfo => self.write_job_info(id, writer),
-            Response::JobData(job) => {
-                writer.status(status::SUCCESS);
-                let name = self.jobs[job.index()].name.as_bytes();
-                writer.single();
-                writer.blob_of(|writer| {
-                    writer.single();
-                    writer.proc(name, WILDCARD);
-                    self.write_job_data(job, writer);
-                });
+            Response::JobData(id) => {
+                let job = &self.jobs[id.index()];
+                self.write_reply_about(job, writer, |writer| self.write_job_data(id, writer));
             }
+            Response::Hosts(job) => self.write_hosts(job, writer),
+            Response::Host(job, node) => self.write_host(job, node, writer),
             Response::RankData(job, rank) => {
                 let name = self.jobs[job.index()].name.as_bytes();
                 writer.status(status::SUCCESS);
@@ -132,20 +129,13 @@ impl Server<'_> {
         writer.key_uint32(b"pmix.max.size", job.size);
         writer.key_uint32(b"pmix.univ.size", job.universe_size);
         writer.key_uint32(b"pmix.job.napps", programs.saturating_add(1));
-        writer.key_uint32(b"pmix.num.nodes", node_count(ranks));
+        writer.key_uint32(b"pmix.num.nodes", hosts::nodes(ranks).count() as u32);
         writer.key_uint32(b"pmix.local.size", job.local);
         // A list that does not fit is left out. Clients then use no shared memory.
         let len: usize = local().map(|rank| decimal(rank, &mut [0; 10]).len() + 1).sum();
         if len + LIST_REST <= self.limits.output_max() {
-            writer.key(b"pmix.lpeers", kind::STRING);
-            writer.string_of(|writer| {
-                for (at, rank) in local().enumerate() {
-                    if at > 0 {
-                        writer.byte(b',');
-                    }
-                    writer.raw(decimal(rank, &mut [0; 10]));
-                }
-            });
+            writer.key(hosts::RANKS, kind::STRING);
+            self.write_ranks_on(job, here, writer);
         }
     }
 
@@ -168,18 +158,8 @@ impl Server<'_> {
         writer.uint32(rank.0);
         writer.key_uint32(b"pmix.nodeid", self.host_number(node));
         if let Some(name) = self.host_name(job, node) {
-            writer.key(b"pmix.hname", kind::STRING);
+            writer.key(hosts::HOST, kind::STRING);
             writer.string(name);
         }
     }
-}
-
-/// Returns the number of nodes with ranks of a job.
-fn node_count(ranks: &[RankSlot]) -> u32 {
-    let is_first = |&at: &usize| {
-        let node = ranks[at].node;
-        // The rank before is mostly on the same node.
-        at == 0 || ranks[at - 1].node != node && ranks[..at].iter().all(|rank| rank.node != node)
-    };
-    (0..ranks.len()).filter(is_first).count() as u32
 }

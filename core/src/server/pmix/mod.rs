@@ -4,6 +4,7 @@ mod data;
 mod encode;
 mod events;
 mod gather;
+mod hosts;
 mod names;
 mod nodes;
 mod query;

@@ -23,8 +23,8 @@ const LIMITS: Limits = Limits {
 /// Bytes of the buffer for outputs.
 const ROOM: usize = 8192;
 
-/// Servers of several nodes. Node 0 is the head, and rank `r` of each job is on node `1 + r % (nodes - 1)`. The connection
-/// of a rank has the number of its slot.
+/// Servers of several nodes. Node 0 is the head, and rank `r` of each job is on node `1 + r % (nodes - 1)`. Only the host of
+/// node 2 has a known name. The connection of a rank has the number of its slot.
 pub(super) struct Cluster {
     servers: Vec<Server<'static>>,
     /// Messages in flight, by sender and receiver.
@@ -58,6 +58,7 @@ impl Cluster {
                 let (job, name) = (JobId(id), format!("job.{id}"));
                 let spec = JobSpec { cleanup, remote_names: true, ..JobSpec::new(job, &name, size) };
                 all.tell(node, Input::RegisterJob(spec));
+                all.tell(node, Input::Attr { job, key: b"pmix.hname.2", value: b"south" });
                 for rank in 0..size {
                     let node_of = 1 + rank % (nodes - 1);
                     let input = Input::MapRanks { job, first: Rank(rank), count: 1, node: node_of };
@@ -214,6 +215,24 @@ impl Cluster {
         });
     }
 
+    /// A rank gets data of its job, or of a host of the job.
+    fn get_of_job(&mut self, from: (u32, u32), key: &str, host: Option<&str>) {
+        self.asks(from.0, from.1, 3, |writer| {
+            command(writer, 4);
+            writer.single();
+            writer.string(format!("job.{}", from.0).as_bytes());
+            writer.single();
+            writer.uint32(WILDCARD);
+            writer.array(u32::from(host.is_some()));
+            if let Some(host) = host {
+                writer.info(b"pmix.hname", pmix::kind::STRING);
+                writer.string(host.as_bytes());
+            }
+            writer.single();
+            writer.string(key.as_bytes());
+        });
+    }
+
     /// Number of messages in flight.
     fn in_flight(&self) -> usize {
         self.wires.values().map(VecDeque::len).sum()
@@ -295,6 +314,24 @@ fn data_are_fetched_from_the_node_of_their_rank() {
         (0..7).for_each(|rank| all.fence(0, rank, true));
         all.settle();
         (0..7).for_each(|rank| drop(all.gets(0, rank, 2, status::SUCCESS)));
+    }
+}
+
+#[test]
+fn hosts_have_names_and_ranks() {
+    let mut all = Cluster::new(3, 2, &[5], true, 1);
+    // Ranks 0, 2 and 4 are on node 1, whose host is the first.
+    all.get_of_job((0, 1), "pmix.nlist", None);
+    assert!(contains(&all.gets(0, 1, 3, status::SUCCESS), "node0,south\0"));
+    all.get_of_job((0, 1), "pmix.lpeers", Some("node0"));
+    let data = all.gets(0, 1, 3, status::SUCCESS);
+    assert!(contains(&data, "node0\0") && contains(&data, "0,2,4\0"), "{}", data.escape_ascii());
+    all.get_of_job((0, 0), "pmix.lpeers", Some("south"));
+    let data = all.gets(0, 0, 3, status::SUCCESS);
+    assert!(contains(&data, "south\0") && contains(&data, "1,3\0"), "{}", data.escape_ascii());
+    for unknown in ["node1", "node", "nor", ""] {
+        all.get_of_job((0, 0), "pmix.lpeers", Some(unknown));
+        all.gets(0, 0, 3, status::NOT_FOUND);
     }
 }
 
