@@ -48,14 +48,15 @@ fn main() -> ! {
     let mut serve = Serve::new(clients, config.pmi_port).expect("the slabs are as long as the limits say");
     let mut management = Management::new(hosts, &config);
     defmt::info!("{=str} serves up to {=u32} ranks", board::NAME, memory::RANKS);
+    // Sockets listen before the network is polled: it would refuse a connection that comes first.
     loop {
-        net.poll();
         management.run(&mut net, &mut serve);
         stand_alone(&mut net, &mut serve, &mut management, &config);
         let more = serve.run(&mut net);
         management.send_events(&mut net);
         if !net.poll() && !more {
             net.sleep([serve.poll_at(&net), management.poll_at()].into_iter().flatten().min());
+            net.poll();
         }
         stack::check();
     }
