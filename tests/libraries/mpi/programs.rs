@@ -1,15 +1,16 @@
 //! C programs with `libhydrant_mpi` in various places.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
 use hydrant_tests::peers::{clients_dir, peers_dir};
 use hydrant_tests::{hydrant_bin, target_dir};
 
 /// What a program is built against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Against {
     /// `libhydrant_mpi` and nothing else.
     Hydrant,
@@ -32,10 +33,15 @@ impl Against {
     }
 
     /// The program `tests/clients/NAME.c`, with `STOCK` defined where another library is behind. `linked` says whether
-    /// `libhydrant_mpi` is linked in; a program that is for it alone has nothing else.
+    /// `libhydrant_mpi` is linked in; a program that is for it alone has nothing else. Built once, because other tests run it.
     pub(crate) fn program(self, name: &str, linked: bool) -> PathBuf {
-        static BUILDING: Mutex<()> = Mutex::new(());
-        let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+        type Built = HashMap<(Against, String, bool), PathBuf>;
+        static BUILT: LazyLock<Mutex<Built>> = LazyLock::new(Mutex::default);
+        let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        built.entry((self, name.to_owned(), linked)).or_insert_with(|| self.build(name, linked)).clone()
+    }
+
+    fn build(self, name: &str, linked: bool) -> PathBuf {
         let dir = target_dir().join("clients").join(format!("{self:?}-{linked}"));
         fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
         let program = dir.join(name);
