@@ -153,9 +153,7 @@ impl<R> Job<R> {
         }
         if *more > 0 {
             let _ = writeln!(text, "  and {more} more");
-            let listed = states.iter().take(STATES_MAX).map(describe_state);
-            let lines: Vec<String> = listed.collect();
-            lines.iter().for_each(|line| text += line);
+            text.extend(states.iter().take(STATES_MAX).map(describe_state));
         }
         text
     }

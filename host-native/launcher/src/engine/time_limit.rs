@@ -67,9 +67,7 @@ impl Engine<'_, '_> {
         if let Some(TimeLimit::Tracing { traces, .. }) = &mut self.time_limit {
             let late = traces.handle_timeout(now);
             late.iter().for_each(|line| self.sinks.print(line));
-            if let Some(TimeLimit::Tracing { traces, .. }) = &self.time_limit
-                && !traces.is_over()
-            {
+            if !traces.is_over() {
                 return Ok(());
             }
         }
