@@ -2,18 +2,24 @@
 
 use std::fs::File;
 use std::io::{PipeReader, Read, Write};
-use std::os::fd::AsFd;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use hydrant_core::wire::pmix::HEADER_LEN;
 use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::pmi::Pmi;
+use crate::pmix;
 use crate::rank::{Moments, value};
+
+/// Namespace of the echo server's PMIx clients, as long as one of hydrant's.
+const NAMESPACE: &str = "kvs_12345_0_123456789_vm";
 
 /// Starts `count` processes with `posix_spawn`, then reaps them.
 pub(crate) fn spawn_loop(count: u32, program: &Path) -> Result<()> {
@@ -38,17 +44,50 @@ impl Drop for Children {
     }
 }
 
+/// Messages of the echo server, in the form of its clients' protocol.
+struct Messages {
+    /// Request that is held until all ranks have sent it.
+    fence: Vec<u8>,
+    /// Reply to all of them then.
+    release: Vec<u8>,
+    /// Reply to every other request.
+    answer: Vec<u8>,
+}
+
+impl Messages {
+    fn of_pmi(pmi: Pmi) -> Messages {
+        let (release, answer) = match pmi {
+            Pmi::V1 => {
+                ("cmd=barrier_out rc=0".to_string(), format!("cmd=get_result rc=0 value={}", value(0)))
+            }
+            Pmi::V2 => (
+                "cmd=kvs-fence-response;rc=0;".to_string(),
+                format!("cmd=kvs-get-response;rc=0;found=TRUE;value={};", value(0)),
+            ),
+        };
+        Messages {
+            fence: pmi.message(pmi.fence()),
+            release: pmi.message(&release),
+            answer: pmi.message(&answer),
+        }
+    }
+
+    fn of_pmix() -> Messages {
+        let mut requests = pmix::Requests::new(NAMESPACE);
+        let answer = pmix::reply(&requests.commit(&[&value(0)])[HEADER_LEN..]);
+        Messages { fence: requests.fence().to_vec(), release: pmix::reply(&[]), answer }
+    }
+}
+
 /// The measured exchange with a server that does nothing: it answers every request with prepared bytes of the right
 /// length, in one epoll loop of one thread, with one read and one write each. Only fences are held until all have come.
 pub(crate) fn echo(size: u32, pmi: Pmi, limit: Duration) -> Result<Moments> {
     let (report, theirs) = std::io::pipe()?;
     let mut ranks = Children(Vec::new());
     let mut sockets = Vec::new();
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for rank in 0..size {
         let (our_end, their_end) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        epoll::add(&epoll, &our_end, epoll::EventData::new_u64(rank.into()), epoll::EventFlags::IN)?;
         sockets.push(File::from(our_end));
         let child = Command::new(std::env::current_exe()?)
             .args(["rank", "--pmi", pmi.name(), "--echo"])
@@ -61,24 +100,73 @@ pub(crate) fn echo(size: u32, pmi: Pmi, limit: Duration) -> Result<Moments> {
         ranks.0.push(child);
     }
     drop(theirs);
-    serve(&epoll, &mut sockets, pmi, limit)?;
+    exchange(ranks, sockets, &Messages::of_pmi(pmi), report, limit)
+}
+
+/// The same with PMIx clients, which connect by TCP.
+pub(crate) fn echo_pmix(size: u32, limit: Duration) -> Result<Moments> {
+    let (report, theirs) = std::io::pipe()?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    let mut ranks = Children(Vec::new());
+    let mut sockets = Vec::new();
+    for rank in 0..size {
+        let child = Command::new(std::env::current_exe()?)
+            .args(["rank-pmix", "--size", &size.to_string(), "--echo"])
+            .env("PMIX_SERVER_URI41", format!("echo.0;tcp4://{address}"))
+            .env("PMIX_NAMESPACE", NAMESPACE)
+            .env("PMIX_RANK", rank.to_string())
+            .stdin(Stdio::null())
+            .stdout(theirs.try_clone()?)
+            .spawn()?;
+        ranks.0.push(child);
+        ready(&listener, limit).context("a rank of the echo server did not connect")?;
+        let mut socket = listener.accept()?.0;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(limit))?;
+        let mut hello = vec![0; pmix::Requests::new(NAMESPACE).hello(rank).len()];
+        socket.read_exact(&mut hello)?;
+        socket.write_all(&pmix::WELCOME)?;
+        sockets.push(File::from(OwnedFd::from(socket)));
+    }
+    drop(theirs);
+    exchange(ranks, sockets, &Messages::of_pmix(), report, limit)
+}
+
+fn ready(listener: &TcpListener, limit: Duration) -> Result<()> {
+    let seconds = limit.as_secs();
+    ensure!(
+        poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&timespec(limit)))? > 0,
+        "after {seconds} s"
+    );
+    Ok(())
+}
+
+fn timespec(limit: Duration) -> Timespec {
+    Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() }
+}
+
+/// Serves connected ranks until all have left, and returns what they report.
+fn exchange(
+    mut ranks: Children,
+    mut sockets: Vec<File>,
+    messages: &Messages,
+    report: PipeReader,
+    limit: Duration,
+) -> Result<Moments> {
+    serve(&mut sockets, messages, limit)?;
     for rank in &mut ranks.0 {
         ensure!(rank.wait()?.success(), "a rank of the echo server failed");
     }
-    collect(report, size)
+    collect(report, sockets.len())
 }
 
-fn serve(epoll: impl AsFd, sockets: &mut [File], pmi: Pmi, limit: Duration) -> Result<()> {
-    let (release, answer) = match pmi {
-        Pmi::V1 => ("cmd=barrier_out rc=0".to_string(), format!("cmd=get_result rc=0 value={}", value(0))),
-        Pmi::V2 => (
-            "cmd=kvs-fence-response;rc=0;".to_string(),
-            format!("cmd=kvs-get-response;rc=0;found=TRUE;value={};", value(0)),
-        ),
-    };
-    let (release, answer) = (pmi.message(&release), pmi.message(&answer));
-    let fence = pmi.message(pmi.fence());
-    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+fn serve(sockets: &mut [File], messages: &Messages, limit: Duration) -> Result<()> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for (at, socket) in sockets.iter().enumerate() {
+        epoll::add(&epoll, socket, epoll::EventData::new_u64(at as u64), epoll::EventFlags::IN)?;
+    }
+    let limit = timespec(limit);
     let (mut open, mut fenced) = (sockets.len(), 0);
     let mut buffer = [0; 4096];
     let mut events = Vec::with_capacity(256);
@@ -93,14 +181,14 @@ fn serve(epoll: impl AsFd, sockets: &mut [File], pmi: Pmi, limit: Duration) -> R
             if request == 0 {
                 epoll::delete(&epoll, &sockets[at])?;
                 open -= 1;
-            } else if buffer[..request] != *fence {
-                sockets[at].write_all(&answer)?;
+            } else if buffer[..request] != *messages.fence {
+                sockets[at].write_all(&messages.answer)?;
             } else {
                 fenced += 1;
                 if fenced == sockets.len() {
                     fenced = 0;
                     for socket in &mut *sockets {
-                        socket.write_all(&release)?;
+                        socket.write_all(&messages.release)?;
                     }
                 }
             }
@@ -109,10 +197,10 @@ fn serve(epoll: impl AsFd, sockets: &mut [File], pmi: Pmi, limit: Duration) -> R
     Ok(())
 }
 
-fn collect(mut report: PipeReader, size: u32) -> Result<Moments> {
+fn collect(mut report: PipeReader, size: usize) -> Result<Moments> {
     let mut text = String::new();
     report.read_to_string(&mut text)?;
     let moments = text.lines().map(str::parse).collect::<Result<Vec<Moments>>>()?;
-    ensure!(moments.len() == size as usize, "{} of {size} ranks of the echo server reported", moments.len());
+    ensure!(moments.len() == size, "{} of {size} ranks of the echo server reported", moments.len());
     moments.into_iter().reduce(Moments::merge).context("no ranks")
 }

@@ -13,13 +13,14 @@
 //! | sandbox | of the same with the core as a plugin; of a server's start, the plugin's code compiled or cached; of the exchange and its gets under `hydrant run --sandbox` | the same without the sandbox |
 //! | launch true, PMIx | as `launch true`; the peer is prterun, the `mpirun` of Open MPI 5, here and in the other rows of PMIx | - |
 //! | Init to Finalize; hello | of Open MPI 5: from the first rank's `MPI_Init` to the last rank's return from `MPI_Finalize`; of the whole command | - |
-//! | PMIx exchange, get | commit, fence that collects, all ranks get all values; of that the gets, divided by their number | - |
+//! | PMIx exchange, get | commit, fence that collects, all ranks get all values; of that the gets, divided by their number | the same clients with an echo server as above, by TCP |
 //! | libpmi2 get | of a `PMI2_KVS_Get`, as above: over our library, through the memory that hydrant shares with its ranks and through the socket; beside it Slurm's library under hydra 4.0.2, in both rows | - |
 //! | core | of one command of 128 ranks: `handle` and `poll`, message decoded and reply encoded; n is the number of keys stored. PMIx: n is the number of ranks | - |
 //!
 //! The rows of the sandbox are in a build with the feature `sandbox`, and want `hydrant.wasm` where `HYDRANT_WASM` says.
 //!
-//! A missed target is printed and is no failure. Exit code 1 when something could not be run.
+//! A target is not judged where other work, or the machine that this one runs on, took more than a tenth of a processor
+//! during its row. A missed target is printed and is no failure. Exit code 1 when something could not be run.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -35,6 +36,7 @@ mod alone_pmix;
 mod floor;
 mod job;
 mod library;
+mod machine;
 mod native;
 mod openmpi;
 mod pmi;
@@ -44,6 +46,7 @@ mod rank;
 mod sandboxed;
 mod table;
 
+use machine::{QUIET, Ticks};
 use native::{Libraries, Plan, Shape};
 use openmpi::{Folder, OpenMpi};
 use pmi::Pmi;
@@ -73,6 +76,9 @@ struct Arguments {
     /// hydrant's binary [default: `hydrant` beside this program]
     #[arg(long)]
     hydrant: Option<PathBuf>,
+    /// hydrant's binary of another build, measured in the same turns; not in the rows of the core and of the sandbox
+    #[arg(long, value_name = "HYDRANT")]
+    compare: Option<PathBuf>,
     /// Hydra's mpiexec [default: peers/mpich/bin/mpiexec beside the build profile's folder, where tests/install puts it]
     #[arg(long)]
     hydra: Option<PathBuf>,
@@ -145,6 +151,9 @@ enum Role {
         /// The number of ranks
         #[arg(long)]
         size: u32,
+        /// The server is the echo server
+        #[arg(long)]
+        echo: bool,
     },
     /// Is a rank of a job over a libpmi2
     #[command(hide = true)]
@@ -173,7 +182,8 @@ fn main() -> ExitCode {
         Some(Role::Rank { pmi, guest: true, .. }) => rank::guest(*pmi),
         Some(Role::Rank { pmi, echo: false, .. }) => rank::under_manager(*pmi),
         Some(Role::Rank { pmi, echo: true, .. }) => rank::under_echo(*pmi),
-        Some(Role::RankPmix { size }) => pmix::under_manager(*size),
+        Some(Role::RankPmix { size, echo: false }) => pmix::under_manager(*size),
+        Some(Role::RankPmix { size, echo: true }) => pmix::under_echo(*size),
         Some(Role::Libpmi2 { library, passes, socket }) => library::under_manager(library, *socket, *passes),
         Some(Role::Spawn { count, program }) => floor::spawn_loop(*count, program),
         None => measure(arguments),
@@ -195,8 +205,12 @@ fn measure(mut arguments: Arguments) -> Result<()> {
         arguments.runs = 3;
     }
     let keys: &[u32] = if arguments.quick { &[1_000, 10_000] } else { &[1_000, 10_000, 100_000] };
+    if let Some(old) = &arguments.compare {
+        ensure!(old.exists(), "--compare {}: the file does not exist", old.display());
+    }
     let plan = Plan {
         hydrant: hydrant(&arguments)?,
+        old: arguments.compare.clone(),
         hydra: hydra(&arguments)?,
         libraries: libraries(&arguments)?,
         runs: arguments.runs,
@@ -208,6 +222,7 @@ fn measure(mut arguments: Arguments) -> Result<()> {
     for &part in &arguments.rows {
         for shape in shapes(&arguments, part) {
             eprintln!("bench: {part:?}{shape}");
+            let (before, measured) = (Ticks::now()?, rows.len());
             match part {
                 Part::Launch => rows.push(plan.launch(shape)),
                 Part::Pmi1 => rows.extend(plan.exchange(shape, Pmi::V1)),
@@ -227,10 +242,19 @@ fn measure(mut arguments: Arguments) -> Result<()> {
                 #[cfg(feature = "sandbox")]
                 Part::Sandbox => rows.extend(sandboxed::rows(&plan, keys, shape)),
             }
+            let others = Some(Ticks::now()?.others_since(&before));
+            rows[measured..].iter_mut().for_each(|row| row.others = others);
         }
     }
     println!("{}", circumstances(arguments.runs));
     print!("{}", Table(&rows));
+    let busiest = rows.iter().filter_map(|row| row.others).fold(0.0, f64::max);
+    if busiest > QUIET {
+        let disturbed = rows.iter().filter(|row| row.disturbed()).count();
+        println!(
+            "{disturbed} rows were measured beside other work, which took up to {busiest:.1} processors"
+        );
+    }
     let failures = plan.failures.get();
     ensure!(failures == 0, "{failures} of the measurements failed");
     Ok(())

@@ -35,6 +35,8 @@ pub(crate) struct Libraries {
 pub(crate) struct Plan {
     /// hydrant's binary, where it takes part.
     pub(crate) hydrant: Option<PathBuf>,
+    /// Binary of another build that it is compared with.
+    pub(crate) old: Option<PathBuf>,
     /// Hydra's `mpiexec`, where it takes part.
     pub(crate) hydra: Option<PathBuf>,
     /// What the rows of libpmi2 are measured with.
@@ -45,6 +47,19 @@ pub(crate) struct Plan {
     pub(crate) limit: Duration,
     /// Jobs that could not be measured so far.
     pub(crate) failures: Cell<u32>,
+}
+
+/// Build of hydrant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// The measured one.
+    New,
+    /// The one that it is compared with.
+    Old,
+}
+
+impl Build {
+    pub(crate) const BOTH: [Build; 2] = [Build::New, Build::Old];
 }
 
 /// A job's size.
@@ -102,21 +117,33 @@ impl std::fmt::Display for Shape {
 #[derive(Default)]
 pub(crate) struct Columns {
     pub(crate) hydrant: Samples,
+    /// Another build of hydrant.
+    pub(crate) old: Samples,
     /// hydra, or prterun.
     pub(crate) peer: Samples,
-    floor: Samples,
+    /// The bare system calls.
+    pub(crate) floor: Samples,
 }
 
 impl Columns {
+    fn of(&mut self, build: Build) -> &mut Samples {
+        match build {
+            Build::New => &mut self.hydrant,
+            Build::Old => &mut self.old,
+        }
+    }
+
     fn row(&self, what: &str, shape: Shape, unit: &'static str, target: Target) -> Row {
         Row {
             what: shape.measured(what),
             n: shape.ranks,
             unit,
             hydrant: self.hydrant.median(),
+            old: self.old.median(),
             peer: self.peer.median(),
             floor: self.floor.median(),
             target: (shape.ranks == TARGET_RANKS && shape.alone()).then_some(target),
+            others: None,
         }
     }
 
@@ -127,8 +154,12 @@ impl Columns {
 }
 
 impl Plan {
-    pub(crate) fn hydrant(&self, shape: Shape) -> Option<Command> {
-        let mut command = Command::new(self.hydrant.as_ref()?);
+    pub(crate) fn hydrant(&self, build: Build, shape: Shape) -> Option<Command> {
+        let binary = match build {
+            Build::New => &self.hydrant,
+            Build::Old => &self.old,
+        };
+        let mut command = Command::new(binary.as_ref()?);
         command.arg("run").args(shape.options(["-bootstrap", "local"]));
         Some(command)
     }
@@ -165,8 +196,11 @@ impl Plan {
             self.noted(finished).map(|finished| finished.took.as_secs_f64() * 1e3)
         };
         for _ in 0..self.runs {
-            if let Some(mut command) = self.hydrant(shape).filter(|_| !columns.hydrant.failed()) {
-                columns.hydrant.push_if(time(&mut command));
+            for build in Build::BOTH {
+                if let Some(mut command) = self.hydrant(build, shape).filter(|_| !columns.of(build).failed())
+                {
+                    columns.of(build).push_if(time(&mut command));
+                }
             }
             if let Some(mut command) = self.hydra(shape).filter(|_| !columns.peer.failed()) {
                 columns.peer.push_if(time(&mut command));
@@ -189,8 +223,10 @@ impl Plan {
             get.push_if(moments.map(|moments| moments.gets() as f64 / 1e3 / gets));
         };
         for _ in 0..self.runs {
-            if let Some(command) = self.hydrant(shape).filter(|_| !get.hydrant.failed()) {
-                push(&mut exchange.hydrant, &mut get.hydrant, self.noted(self.job(command, pmi)));
+            for build in Build::BOTH {
+                if let Some(command) = self.hydrant(build, shape).filter(|_| !get.of(build).failed()) {
+                    push(exchange.of(build), get.of(build), self.noted(self.job(command, pmi)));
+                }
             }
             if let Some(command) = self.hydra(shape).filter(|_| !get.peer.failed()) {
                 push(&mut exchange.peer, &mut get.peer, self.noted(self.job(command, pmi)));
@@ -219,12 +255,14 @@ impl Plan {
             moments.map(|moments| moments.gets() as f64 / 1e3 / gets)
         };
         for _ in 0..self.runs {
-            if let Some(command) = self.hydrant(shape).filter(|_| !memory.hydrant.failed()) {
-                let passes = LOCAL_GETS.div_ceil(ranks);
-                memory.hydrant.push_if(time(command, own.as_os_str(), passes, &[]));
-            }
-            if let Some(command) = self.hydrant(shape).filter(|_| !socket.hydrant.failed()) {
-                socket.hydrant.push_if(time(command, own.as_os_str(), 1, &["--socket"]));
+            for build in Build::BOTH {
+                if let Some(command) = self.hydrant(build, shape).filter(|_| !memory.of(build).failed()) {
+                    let passes = LOCAL_GETS.div_ceil(ranks);
+                    memory.of(build).push_if(time(command, own.as_os_str(), passes, &[]));
+                }
+                if let Some(command) = self.hydrant(build, shape).filter(|_| !socket.of(build).failed()) {
+                    socket.of(build).push_if(time(command, own.as_os_str(), 1, &["--socket"]));
+                }
             }
             if self.hydra.is_some() && !memory.peer.failed() {
                 let mut command = Command::new(hydra4);

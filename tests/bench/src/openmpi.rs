@@ -5,10 +5,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::floor;
 use crate::job::run;
-use crate::native::{Columns, Plan, Shape, own};
+use crate::native::{Build, Columns, Plan, Shape, own};
 use crate::rank::Moments;
-use crate::table::{Row, Target};
+use crate::table::{Row, Samples, Target};
 
 /// Programs of Open MPI 5, and a folder for its session files.
 pub(crate) struct OpenMpi {
@@ -58,24 +59,29 @@ impl OpenMpi {
     }
 }
 
-/// Runs a command in turns under both managers.
+/// Runs a command in turns under hydrant, an older hydrant if there is one, and prterun, with the floor in the same turn.
 fn turns(
     plan: &Plan,
     openmpi: &OpenMpi,
     shape: Shape,
     mut one: impl FnMut(Command) -> Option<Vec<f64>>,
+    floor: impl Fn() -> Option<Vec<f64>>,
 ) -> Vec<Columns> {
     let mut rows: Vec<Columns> = Vec::new();
     for _ in 0..plan.runs {
-        let ours = plan.hydrant(shape).map(|command| one(openmpi.environment(command)));
-        let theirs = Some(one(openmpi.prterun(shape)));
-        for (figures, peer) in [(ours, false), (theirs, true)] {
-            for (at, figure) in figures.flatten().into_iter().flatten().enumerate() {
+        let mut ours =
+            |build| plan.hydrant(build, shape).and_then(|command| one(openmpi.environment(command)));
+        let (new, old) = (ours(Build::New), ours(Build::Old));
+        let theirs = one(openmpi.prterun(shape));
+        let figures = [new, old, theirs, floor()];
+        let columns: [fn(&mut Columns) -> &mut Samples; 4] =
+            [|row| &mut row.hydrant, |row| &mut row.old, |row| &mut row.peer, |row| &mut row.floor];
+        for (figures, column) in figures.into_iter().zip(columns) {
+            for (at, figure) in figures.into_iter().flatten().enumerate() {
                 if rows.len() <= at {
                     rows.push(Columns::default());
                 }
-                let row = &mut rows[at];
-                if peer { row.peer.push(figure) } else { row.hydrant.push(figure) }
+                column(&mut rows[at]).push(figure);
             }
         }
     }
@@ -84,22 +90,28 @@ fn turns(
 
 /// Starting `true`, `MPI_Init` to `MPI_Finalize`, and the exchange by PMIx.
 pub(crate) fn rows(plan: &Plan, openmpi: &OpenMpi, shape: Shape) -> Vec<Row> {
-    let launched = turns(plan, openmpi, shape, |mut command| {
+    let none = || None;
+    let launched = |mut command: Command| {
         let finished = plan.noted(run(command.arg("/bin/true"), plan.limit))?;
         Some(vec![finished.took.as_secs_f64() * 1e3])
-    });
-    let hello = turns(plan, openmpi, shape, |mut command| {
+    };
+    let launched = turns(plan, openmpi, shape, launched, none);
+    let hello = |mut command: Command| {
         let finished = plan.noted(run(command.arg(&openmpi.times), plan.limit))?;
         let whole = plan.noted(span(&finished.stdout))?;
         Some(vec![whole, finished.took.as_secs_f64() * 1e3])
-    });
-    let exchange = turns(plan, openmpi, shape, |mut command| {
+    };
+    let hello = turns(plan, openmpi, shape, hello, none);
+    let gets = f64::from(shape.ranks) * f64::from(shape.ranks);
+    let figures =
+        |moments: Moments| vec![moments.exchange() as f64 / 1e6, moments.gets() as f64 / 1e3 / gets];
+    let exchange = |mut command: Command| {
         let own = plan.noted(own())?;
         command.arg(own).args(["rank-pmix", "--size", &shape.ranks.to_string()]);
-        let moments: Moments = plan.noted(plan.moments(&mut command))?;
-        let gets = f64::from(shape.ranks) * f64::from(shape.ranks);
-        Some(vec![moments.exchange() as f64 / 1e6, moments.gets() as f64 / 1e3 / gets])
-    });
+        plan.noted(plan.moments(&mut command)).map(figures)
+    };
+    let echo = || plan.noted(floor::echo_pmix(shape.ranks, plan.limit)).map(figures);
+    let exchange = turns(plan, openmpi, shape, exchange, echo);
     let named: [(&str, &'static str, Option<f64>); 5] = [
         ("launch true, PMIx", "ms", Some(0.4)),
         ("Init to Finalize, Open MPI 5", "ms", Some(0.8)),

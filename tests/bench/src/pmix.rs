@@ -14,6 +14,12 @@ const MESSAGE_MAX: usize = 64 * 1024;
 /// Name of the rank's value, and of the times that it reports.
 const KEYS: [&[u8]; 2] = [b"bench.value", b"bench.moments"];
 
+/// Reply to a handshake that is accepted: a status, and an index of the client.
+pub(crate) const WELCOME: [u8; 8] = [0; 8];
+
+/// First bytes of a reply's body: one status, and that is success.
+const SUCCESS: [u8; 2] = [2, 0];
+
 /// Request of a client, by its number on the wire.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
@@ -124,6 +130,12 @@ impl Requests {
     }
 }
 
+/// Returns a reply of success with data behind the status.
+pub(crate) fn reply(data: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(SUCCESS.len() + data.len()).expect("a reply is short");
+    [&[0; 8], len.to_be_bytes().as_slice(), &[0; 4], &SUCCESS, data].concat()
+}
+
 /// Connection of a rank to its server.
 struct Client {
     server: TcpStream,
@@ -183,7 +195,7 @@ impl Client {
     fn get(&mut self, rank: u32, key: usize) -> Result<&[u8]> {
         let reply = self.ask(|requests| requests.get(rank, key))?;
         // Data follow behind the status.
-        reply.strip_prefix(&[2, 0]).with_context(|| format!("rank {rank} has no data"))
+        reply.strip_prefix(&SUCCESS).with_context(|| format!("rank {rank} has no data"))
     }
 
     /// Commit, fence, and get of all values.
@@ -206,6 +218,17 @@ impl Client {
 
 fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
+}
+
+/// Runs as a rank of the echo server: the same exchange, whose answers hold nothing. Every rank prints its own moments.
+pub(crate) fn under_echo(size: u32) -> Result<()> {
+    let rank = number("PMIX_RANK")?;
+    let mut client = Client::join()?;
+    let mine = Moments { errors: 0, ..client.exchange(rank, size)? };
+    client.done(Requests::fence)?;
+    // One write, so that lines of different ranks do not mix.
+    std::io::stdout().write_all(format!("{mine}\n").as_bytes())?;
+    Ok(())
 }
 
 /// Runs as a rank of a job. Rank 0 prints the moments of the job, which it collects by PMIx.

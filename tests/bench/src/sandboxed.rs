@@ -8,7 +8,7 @@ use hydrant_core::Limits;
 use hydrant_wasm::{Origin, Sandbox, Settings};
 
 use crate::alone::{self, OPERATIONS};
-use crate::native::{Plan, Shape};
+use crate::native::{Build, Plan, Shape};
 use crate::pmi::Pmi;
 use crate::table::{Row, Samples, Target};
 
@@ -100,7 +100,9 @@ fn exchange(plan: &Plan, shape: Shape, pmi: Pmi) -> [Row; 2] {
     for _ in 0..plan.runs {
         for sandbox in [true, false] {
             let (whole, get) = if sandbox { (&mut whole.0, &mut get.0) } else { (&mut whole.1, &mut get.1) };
-            let Some(mut command) = plan.hydrant(shape).filter(|_| !whole.failed()) else { continue };
+            let Some(mut command) = plan.hydrant(Build::New, shape).filter(|_| !whole.failed()) else {
+                continue;
+            };
             if sandbox {
                 command.arg("--sandbox");
             }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::machine::QUIET;
+
 /// Times of one thing, of which the median counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
@@ -61,15 +63,24 @@ pub(crate) struct Row {
     /// The unit of the figures.
     pub(crate) unit: &'static str,
     pub(crate) hydrant: Option<f64>,
+    /// Another build of hydrant.
+    pub(crate) old: Option<f64>,
     /// The other process manager: hydra, or prterun in rows of PMIx.
     pub(crate) peer: Option<f64>,
     pub(crate) floor: Option<f64>,
     pub(crate) target: Option<Target>,
+    /// Processors that other work took meanwhile, on average; `None` where it was not looked at.
+    pub(crate) others: Option<f64>,
 }
 
 impl Row {
+    /// Whether other work took so much of the machine that the figures say little.
+    pub(crate) fn disturbed(&self) -> bool {
+        self.others.is_some_and(|others| others > QUIET)
+    }
+
     /// Whether the target is met; `None` without a target or a figure.
-    pub(crate) fn met(&self) -> Option<bool> {
+    fn met(&self) -> Option<bool> {
         let hydrant = self.hydrant?;
         Some(match self.target? {
             Target::OfFloor(most) => hydrant <= most * self.floor?,
@@ -78,7 +89,7 @@ impl Row {
         })
     }
 
-    fn cells(&self) -> [String; 9] {
+    fn cells(&self) -> [String; HEAD.len()] {
         let figure =
             |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.*}", if x < 10.0 { 2 } else { 1 }));
         let ratio = |a: Option<f64>, b: Option<f64>| match (a, b) {
@@ -87,6 +98,7 @@ impl Row {
         };
         let target = self.target.map_or(String::new(), |target| {
             let verdict = match self.met() {
+                Some(_) if self.disturbed() => "machine busy",
                 Some(true) => "ok",
                 Some(false) => "MISS",
                 None => "not measured",
@@ -102,8 +114,10 @@ impl Row {
             self.n.to_string(),
             self.unit.into(),
             figure(self.hydrant),
+            figure(self.old),
             figure(self.peer),
             figure(self.floor),
+            ratio(self.hydrant, self.old),
             ratio(self.hydrant, self.peer),
             ratio(self.hydrant, self.floor),
             target,
@@ -111,8 +125,11 @@ impl Row {
     }
 }
 
-const HEAD: [&str; 9] =
-    ["measured", "n", "unit", "hydrant", "peer", "floor", "of peer", "of floor", "target"];
+const HEAD: [&str; 11] =
+    ["measured", "n", "unit", "hydrant", "old", "peer", "floor", "of old", "of peer", "of floor", "target"];
+
+/// Columns that are left out where no other build is measured.
+const OLD: [usize; 2] = [4, 7];
 
 /// The rows in aligned columns.
 pub(crate) struct Table<'a>(pub(crate) &'a [Row]);
@@ -121,12 +138,16 @@ impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = vec![HEAD.map(String::from)];
         lines.extend(self.0.iter().map(Row::cells));
-        let widths: [usize; 9] =
+        let compared = self.0.iter().any(|row| row.old.is_some());
+        let widths: [usize; HEAD.len()] =
             std::array::from_fn(|i| lines.iter().map(|line| line[i].len()).max().unwrap_or(0));
         for line in &lines {
             let mut text = String::new();
             for (i, (cell, &width)) in line.iter().zip(&widths).enumerate() {
-                let left = matches!(i, 0 | 2 | 8);
+                if !compared && OLD.contains(&i) {
+                    continue;
+                }
+                let left = matches!(i, 0 | 2) || i == HEAD.len() - 1;
                 let cell = if left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
                 text.push_str(&cell);
                 text.push_str("  ");
@@ -165,5 +186,15 @@ mod tests {
         assert_eq!(met(Target::OfPeer(0.5)), Some(false));
         assert_eq!(met(Target::AtMost(11.0)), Some(true));
         assert_eq!(Row { floor: None, target: Some(Target::OfFloor(1.0)), ..row }.met(), None);
+    }
+
+    #[test]
+    fn figures_of_a_busy_machine_are_not_judged() {
+        let row = Row { hydrant: Some(2.0), target: Some(Target::AtMost(1.0)), ..Row::default() };
+        let shown = |others| Table(&[Row { others, ..row.clone() }]).to_string();
+        assert!(shown(Some(0.01)).contains("MISS"));
+        assert!(shown(Some(0.5)).contains("machine busy"));
+        assert!(!shown(None).contains("of old"));
+        assert!(Table(&[Row { old: Some(4.0), ..row }]).to_string().contains("of old"));
     }
 }
