@@ -29,7 +29,7 @@ impl Ticks {
     fn parse(machine: &str, process: &str) -> Option<Ticks> {
         let line = machine.lines().next()?.strip_prefix("cpu ")?;
         let all: Vec<u64> = line.split_whitespace().map_while(|number| number.parse().ok()).collect();
-        // Interrupts count for nobody: those of loopback traffic are the measured job's.
+        // Interrupts do not count: those of loopback traffic belong to the measured job.
         let &[user, nice, system, _idle, _iowait, _irq, _softirq, steal, ..] = all.as_slice() else {
             return None;
         };
