@@ -10,6 +10,7 @@ mod options;
 mod pmi;
 mod pmix;
 mod recorded;
+mod status;
 mod token;
 
 pub use network::Network;
