@@ -33,7 +33,7 @@ impl Status {
     /// # Errors
     /// The socket cannot be opened.
     pub(super) fn open(
-        pub(super) processes: Processes,
+        processes: Processes,
         host: &str,
         address: &str,
         poller: &Poller,
