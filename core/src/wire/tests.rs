@@ -120,8 +120,12 @@ fn replies_of_pmi2() {
             assert_eq!(length.trim_start().parse(), Ok(body.len()));
         }
     }
-    let nul = said(Protocol::V2, &R::Found(Op::Get, "a\0b".into()));
-    assert!(nul.contains("cmd=kvs-get-response;rc=6;errmsg="), "{nul}");
+    let nul = said(Protocol::V2, &R::Found(Op::Get, "a\0;b\x01".into()));
+    assert_eq!(
+        nul,
+        "   111cmd=kvs-get-response;rc=6;errmsg=the value holds a byte that this protocol cannot carry;\
+         escaped-value=a\x01\x01;;b\x01\x02;"
+    );
     let line_feed = said(Protocol::V2, &R::Found(Op::Get, "a\nb".into()));
     assert!(line_feed.ends_with(";value=a\nb;"), "{line_feed}");
 }
@@ -136,9 +140,11 @@ fn thrid_comes_right_behind_the_name() {
 #[test]
 fn what_does_not_fit_is_told_at_every_length() {
     for protocol in [Protocol::V1, Protocol::V2] {
-        for reply in
-            [Reply::Found(Op::Get, "a;b c".into()), Reply::Refused(Op::Put, Failure::Refusal(Refusal::NoKvs))]
-        {
+        for reply in [
+            Reply::Found(Op::Get, "a;b c".into()),
+            Reply::Found(Op::Get, "a\0b".into()),
+            Reply::Refused(Op::Put, Failure::Refusal(Refusal::NoKvs)),
+        ] {
             let whole = said(protocol, &reply);
             for len in 0..whole.len() {
                 let mut buf = std::vec![0; len];
@@ -204,6 +210,28 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
         1 => (1u8..=255).prop_filter("line feed", |&b| b != b'\n'),
     ];
     vec(byte, 0..12)
+}
+
+proptest! {
+    /// Messages of MPICH end at their first NUL. Escaped values have none.
+    #[test]
+    fn a_value_of_pmi2_has_any_bytes(value in vec(prop_oneof![Just(0), Just(1), Just(b';'), any::<u8>()], 0..1025)) {
+        let (key, value) = (Text::from("k"), Text::plain(&value));
+        let mut buf = [0; OUTPUT_MAX];
+        for command in [Command::Put { kvs: None, key, value }, Command::PutNodeAttr { key, value }] {
+            let bytes = v2::encode(&command, None, &mut buf).unwrap();
+            prop_assert!(!bytes.contains(&0));
+            let frame = next_frame(bytes, Framing::Counted).unwrap().unwrap();
+            prop_assert_eq!(decode(&frame).unwrap().command, command);
+        }
+        for op in [Op::Get, Op::GetNodeAttr, Op::GetJobAttr] {
+            let reply = Reply::Found(op, value);
+            let bytes = encode_reply(Protocol::V2, &reply, Some("t".into()), &mut buf).unwrap();
+            prop_assert!(!bytes.contains(&0));
+            let frame = next_reply(bytes, Framing::Counted).unwrap().unwrap();
+            prop_assert_eq!(v2::decode_reply(&frame).unwrap().reply, reply);
+        }
+    }
 }
 
 /// Owner of the data that a command or reply borrows.
