@@ -8,6 +8,8 @@
 
 mod command;
 mod reply;
+#[cfg(test)]
+mod tests;
 
 /// Name of the field of a value that holds NUL, in place of `value`.
 const ESCAPED_VALUE: &[u8] = b"escaped-value";
