@@ -90,6 +90,14 @@ pub enum PlacementError {
         /// Number of hosts.
         hosts: u32,
     },
+    /// The file of a network has no coordinates for a host.
+    #[error("host {host} has no coordinates in {}; add a line: {host} 0,0", file.display())]
+    NoPlace {
+        /// The host.
+        host: String,
+        /// The file.
+        file: PathBuf,
+    },
     /// The job has more than [`RANKS_MAX`] ranks.
     #[error("{0} ranks, but at most {RANKS_MAX} can run on several hosts")]
     Ranks(u64),

@@ -35,6 +35,7 @@ mod job_map;
 mod limits;
 mod locate;
 mod memory_binding;
+mod network_file;
 mod network_topology;
 mod node_grouping;
 mod process_mapping;
@@ -52,7 +53,8 @@ pub use job_map::{JobMap, MapBy, MappingPolicy, Node, RankBy, RankRange, Unknown
 pub use limits::{HOST_NAME_MAX, HOSTS_MAX, RANKS_MAX};
 pub use locate::{Deployment, HostSource, Location, PlacementOptions, locate};
 pub use memory_binding::{Binding, MemoryBinding, UnknownMemoryBinding};
-pub use network_topology::{NetworkTopology, UnknownNetwork};
+pub use network_file::NetworkFile;
+pub use network_topology::{NetworkError, NetworkTopology};
 pub use node_grouping::NodeGrouping;
 pub use process_mapping::process_mapping;
 pub use resource_manager::ResourceManager;
