@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::error::PlacementError;
+use crate::error::{NetworkError, PlacementError};
 use crate::hostlist::expand;
-use crate::network_topology::{NetworkError, dimensions, list};
+use crate::limits::DIMENSIONS_MAX;
 
 /// Maximum number of levels.
 const LEVELS_MAX: usize = 16;
@@ -141,6 +141,18 @@ fn levels(text: &str) -> Result<Vec<String>, String> {
         true => Ok(levels),
         false => Err("expected levels, as in cartesian,complete".to_owned()),
     }
+}
+
+/// Parses `4x4x2`. None unless there are up to [`DIMENSIONS_MAX`] positive numbers.
+pub(crate) fn dimensions(text: &str) -> Option<Vec<u32>> {
+    let positive = |text: &str| text.parse().ok().filter(|&dimension| dimension > 0);
+    let dimensions: Option<Vec<u32>> = text.split('x').map(positive).collect();
+    dimensions.filter(|dimensions| dimensions.len() <= DIMENSIONS_MAX)
+}
+
+/// Numbers with a text between them.
+pub(crate) fn list(numbers: &[u32], between: &str) -> String {
+    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(between)
 }
 
 #[cfg(test)]

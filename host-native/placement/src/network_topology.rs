@@ -1,14 +1,11 @@
 //! Network between the hosts of a job, as pmi2.h describes it in attributes.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 use crate::environment::Environment;
-use crate::error::PlacementError;
-use crate::network_file::NetworkFile;
-
-/// Maximum number of dimensions of a Cartesian network.
-const DIMENSIONS_MAX: usize = 8;
+use crate::error::{NetworkError, PlacementError};
+use crate::network_file::{NetworkFile, dimensions, list};
 
 /// Network between hosts. Ranks of one host are connected completely, so the whole is hierarchical.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,34 +23,6 @@ pub enum NetworkTopology {
     Kautz,
     /// Network that a file describes.
     File(NetworkFile),
-}
-
-/// Error in the name or in the file of a network.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NetworkError {
-    /// Text that names no network.
-    #[error(
-        "expected complete, hypercube, kautz, cart: and up to {DIMENSIONS_MAX} dimensions, as in cart:4x4x2, or file:PATH"
-    )]
-    Unknown,
-    /// File that cannot be read.
-    #[error("cannot read {}: {why}", file.display())]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// Reason given by the operating system.
-        why: String,
-    },
-    /// Invalid line of a file.
-    #[error("{} line {line}: {why}", file.display())]
-    Line {
-        /// The file.
-        file: PathBuf,
-        /// Number of the line, from 1. The last one for an error of the whole file.
-        line: usize,
-        /// What is wrong with it.
-        why: String,
-    },
 }
 
 impl FromStr for NetworkTopology {
@@ -131,21 +100,10 @@ impl NetworkTopology {
     }
 }
 
-/// Parses `4x4x2`. None unless there are up to [`DIMENSIONS_MAX`] positive numbers.
-pub(crate) fn dimensions(text: &str) -> Option<Vec<u32>> {
-    let positive = |text: &str| text.parse().ok().filter(|&dimension| dimension > 0);
-    let dimensions: Option<Vec<u32>> = text.split('x').map(positive).collect();
-    dimensions.filter(|dimensions| dimensions.len() <= DIMENSIONS_MAX)
-}
-
-/// Numbers with a text between them.
-pub(crate) fn list(numbers: &[u32], between: &str) -> String {
-    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(between)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::DIMENSIONS_MAX;
 
     #[test]
     fn networks_have_names() {
