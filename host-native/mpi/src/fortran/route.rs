@@ -1,4 +1,4 @@
-//! Where a Fortran call is carried out: here, or in the MPI library of the process.
+//! Route of a Fortran call: here, or to the MPI library of the process.
 
 use std::ffi::{CStr, c_int, c_void};
 
