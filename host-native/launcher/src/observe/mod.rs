@@ -58,8 +58,16 @@ pub(crate) enum ObserveError {
         /// The rank.
         rank: u32,
     },
-    /// The rank runs on another host.
-    #[error("rank {rank} is process {process} on {host}")]
+    /// Another launcher has started the rank.
+    #[error("the process id of rank {rank} of job {pid} is not known: another launcher starts its ranks")]
+    NoProcess {
+        /// Process id of the server.
+        pid: u32,
+        /// The rank.
+        rank: u32,
+    },
+    /// The rank runs on another host, where the run gives no way to start the command.
+    #[error("cannot start a command on {host}, where rank {rank} is process {process}")]
     Elsewhere {
         /// The rank.
         rank: u32,
