@@ -98,6 +98,8 @@ pub(crate) enum Response {
     PsetCount(u32),
     /// Name of a process set.
     PsetName(Which),
+    /// Name and serial number of a process set.
+    PsetNext(Which),
     /// Size of a process set.
     PsetInfo(u32),
     /// Members of a process set, from this rank on.

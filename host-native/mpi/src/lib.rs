@@ -47,6 +47,7 @@ mod error;
 mod exports;
 mod interpose;
 mod objects;
+mod pset_list;
 mod psets;
 mod query;
 mod standalone;
