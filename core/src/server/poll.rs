@@ -309,6 +309,7 @@ impl Server<'_> {
             | Response::Commit { .. }
             | Response::Published { .. }
             | Response::Died(..)
+            | Response::SetChanged { .. }
             | Response::Notice(_) => Reply::Refused(answer.op(), Failure::Refusal(Refusal::Unsupported)),
         }
     }
@@ -416,6 +417,7 @@ impl Response {
             | Response::Commit { .. }
             | Response::Published { .. }
             | Response::Died(..)
+            | Response::SetChanged { .. }
             | Response::Notice(_) => Op::Init,
             Response::Upcall(op, _)
             | Response::Record(op, _)

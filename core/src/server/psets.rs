@@ -75,11 +75,15 @@ impl Server<'_> {
             }
             _ => return Err(Refusal::Unsupported),
         }
+        #[cfg(feature = "pmix")]
+        self.events_are_due();
         Ok(Response::Done(command.op()))
     }
 
     /// Turns the pending replies about a set that has been removed into refusals.
     fn refuse_replies_about(&mut self, removed: Which) {
+        #[cfg(feature = "pmix")]
+        self.drop_events(|answer| matches!(answer, Response::SetChanged { which, .. } if which == removed));
         for reply in self.conns.iter_mut().flat_map(|conn| &mut conn.replies) {
             if let ReplyState::Ready(answer) = reply.state
                 && let Response::PsetName(which) | Response::PsetNext(which) | Response::PsetMembers(which, _) =

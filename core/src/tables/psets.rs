@@ -208,6 +208,33 @@ impl<'s> Psets<'s> {
         sets.map(|slot| slot.name.as_str())
     }
 
+    /// Returns the first change of a job's sets after the one with serial number `after`: its serial number, the set, and
+    /// whether it was retired. A retirement is left out if the definition
+    /// is wanted and comes after `after` too.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn next_change(
+        &self,
+        job: JobId,
+        after: u32,
+        wanted: impl Fn(bool) -> bool,
+    ) -> Option<(u32, Which, bool)> {
+        let sets = (0u32..).zip(&*self.slots).filter(|(_, slot)| slot.job == Some(job));
+        let changes = sets.map(|(at, slot)| match slot.retired {
+            0 => (slot.serial, Which::Stored(at), false, false),
+            retired => (retired, Which::Stored(at), true, slot.serial > after),
+        });
+        let due = changes.filter(|&(serial, _, retired, unknown)| {
+            serial > after && wanted(retired) && !(unknown && wanted(false))
+        });
+        due.min_by_key(|&(serial, ..)| serial).map(|(serial, which, retired, _)| (serial, which, retired))
+    }
+
+    /// Returns the serial number of the last change.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn changes(&self) -> u32 {
+        self.serial
+    }
+
     /// Returns the name of a set.
     pub(crate) fn name(&self, which: Which) -> &str {
         match which {
