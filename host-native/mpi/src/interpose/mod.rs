@@ -13,7 +13,7 @@ use crate::psets;
 use crate::standalone::session::define_combination;
 use library::HandleSlot;
 
-pub(crate) use library::MpiLibrary;
+pub(crate) use library::{MpiLibrary, next_definition};
 
 /// Why a call failed.
 enum Failure {
@@ -39,7 +39,7 @@ fn check(code: Option<c_int>) -> Result<(), Failure> {
 }
 
 /// Returns the library's ABI if hydrant's process sets are added to those of the library.
-fn extended_abi(library: &MpiLibrary) -> Option<Abi> {
+pub(crate) fn extended_abi(library: &MpiLibrary) -> Option<Abi> {
     library.abi.filter(|_| psets::is_served())
 }
 
