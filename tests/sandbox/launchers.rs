@@ -1,11 +1,13 @@
 //! The launchers of `host-wasm/examples`: other languages, the same core, real MPI jobs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use hydrant_tests::peers::{Peer, node, python, wasmtime_python};
+use hydrant_tests::peers::{Peer, node, python};
 use hydrant_tests::{Folder, Job};
 use hydrant_tests::{hydrant_bin, plugin};
 use rustix::process::Signal;
+
+use super::packages::{host_wasm, python_with};
 
 /// A client that says what it is told.
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
@@ -18,19 +20,23 @@ struct Launcher {
 }
 
 const PYTHON: Launcher = Launcher { peer: Peer::Wasmtime, file: "launch.py" };
+const ASYNCIO: Launcher = Launcher { peer: Peer::Wasmtime, file: "launch_asyncio.py" };
 const NODE: Launcher = Launcher { peer: Peer::Node, file: "launch.mjs" };
 
 impl Launcher {
+    fn path(self) -> PathBuf {
+        host_wasm("examples").join(self.file)
+    }
+
     /// A job of so many ranks of that program; nothing where the language or MPICH is missing and may be.
     fn job(self, ranks: u32, program: impl AsRef<Path>) -> Option<Job> {
-        let interpreter = match self.peer {
-            Peer::Wasmtime => wasmtime_python(),
-            _ => node(),
+        let interpreter = || match self.peer {
+            Peer::Wasmtime => python_with(&host_wasm("python")),
+            _ => Job::new(node()),
         };
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-wasm/examples").join(self.file);
         let there = self.peer.there() && Peer::Mpich5.there();
         let job =
-            || Job::new(interpreter).arg(file).arg(plugin()).arg(ranks.to_string()).arg(program.as_ref());
+            || interpreter().arg(self.path()).arg(plugin()).arg(ranks.to_string()).arg(program.as_ref());
         there.then(job)
     }
 
@@ -136,6 +142,26 @@ fn python_probe() {
 }
 
 #[test]
+fn asyncio_hello_and_allreduce() {
+    ASYNCIO.hello_and_allreduce();
+}
+
+#[test]
+fn asyncio_failures() {
+    ASYNCIO.failures();
+}
+
+#[test]
+fn asyncio_ends_its_ranks() {
+    ASYNCIO.ends();
+}
+
+#[test]
+fn asyncio_probe() {
+    ASYNCIO.probe();
+}
+
+#[test]
 fn node_hello_and_allreduce() {
     NODE.hello_and_allreduce();
 }
@@ -163,10 +189,10 @@ fn node_probe() {
 /// Each fits on a few pages, which is the point of them.
 #[test]
 fn they_are_short() {
-    for Launcher { file, .. } in [PYTHON, NODE] {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-wasm/examples").join(file);
+    for launcher in [PYTHON, ASYNCIO, NODE] {
+        let file = launcher.path();
         let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
-        assert!(lines <= 210, "{}: {lines} lines", file.display());
+        assert!(lines <= 145, "{}: {lines} lines", file.display());
     }
 }

@@ -3,6 +3,7 @@
 mod launchers;
 mod made;
 mod nodes;
+mod packages;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

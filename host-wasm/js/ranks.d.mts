@@ -1,0 +1,25 @@
+// Types of ranks.mjs.
+import type { Limits } from "./records.mjs";
+
+/**
+ * Limits of a server for one job of so many ranks on this machine: PMI and PMIx, without spawns. A rank has 64 pairs and 64 KiB,
+ * and a second connection for PMIx.
+ */
+export function jobLimits(ranks: number): Limits;
+/** A name for `registerJob`. A PMIx client that knows the name may join, so a part of it is random. */
+export function jobName(): string;
+/** Key and value of the attribute by which MPICH knows that all ranks are on one host. */
+export function processMapping(size: number): { key: Uint8Array; value: Uint8Array };
+/** An environment without the variables of other launchers and servers. */
+export function inheritedVariables(environ?: Record<string, string | undefined>): Record<string, string | undefined>;
+/** Variables of a rank that inherits the descriptor `fd` of its connection. */
+export function pmiVariables(rank: number, size: number, fd: number): Record<string, string | number>;
+/** Variables by which libpmix and Open MPI find the server at a TCP port of the loopback interface (docs/pmix.md). */
+export function pmixVariables(job: string, rank: number, port: number): Record<string, string | number>;
+/** Words in front of a rank's command, by which the kernel kills the rank when the launcher ends. Empty except on Linux. */
+export const dieWithLauncher: string[];
+/**
+ * The user of the process at the client's end of a TCP connection on the loopback interface, on Linux. A host passes connections
+ * to the server only if their user is that of the job.
+ */
+export function clientUser(clientPort: number, serverPort: number): number | undefined;

@@ -1,0 +1,50 @@
+// What a launcher owes its ranks: their environment, an end with its own, and the limits of their job.
+import { randomBytes } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { endianness } from "node:os";
+
+import { MESSAGE_MAX } from "./records.mjs";
+
+const FOREIGN = /^(PMI|PMIX|PRTE)_/;
+const PMIX_VERSIONS = ["41", "4", "3", "21"];
+const LOOPBACK = endianness() === "LE" ? "0100007F" : "7F000001";
+
+export function jobLimits(ranks) {
+  return {
+    jobs: 1, ranks, conns: 2 * ranks, keys: 64 * ranks, kvsBytes: 65536 * ranks, groups: 16, names: 16, psets: 16,
+    // So few bytes are for files to remove and for text of PMIx clients only.
+    spawns: 16, spawnBytes: 255,
+    commitBytes: MESSAGE_MAX / 4,
+  };
+}
+
+export const jobName = () => `job-${process.pid}-${randomBytes(8).toString("hex")}`;
+
+export const processMapping = (size) => ({
+  key: Buffer.from("PMI_process_mapping"),
+  value: Buffer.from(`(vector,(0,1,${size}))`),
+});
+
+export const inheritedVariables = (environ = process.env) =>
+  Object.fromEntries(Object.entries(environ).filter(([name]) => !FOREIGN.test(name)));
+
+// MPICH 5 does not choose between PMI and PMIx by itself.
+export const pmiVariables = (rank, size, fd) => ({ PMI_FD: fd, PMI_RANK: rank, PMI_SIZE: size, MPIR_CVAR_PMI_VERSION: 1 });
+
+export const pmixVariables = (job, rank, port) => ({
+  ...Object.fromEntries(PMIX_VERSIONS.map((version) => [`PMIX_SERVER_URI${version}`, `hydrant.0;tcp4://127.0.0.1:${port}`])),
+  PMIX_NAMESPACE: job, PMIX_RANK: rank, PMIX_GDS_MODULE: "hash", PMIX_SECURITY_MODE: "native",
+  // Open MPI 4 needs a launcher that it knows.
+  JSM_JSRUN_PORT: 1,
+});
+
+// Node cannot run code in a new process before its program.
+export const dieWithLauncher = process.platform === "linux" ? ["setpriv", "--pdeathsig", "KILL", "--"] : [];
+
+// A closed socket has no inode and counts as root's.
+export function clientUser(clientPort, serverPort) {
+  const ends = [clientPort, serverPort].map((port) => `${LOOPBACK}:${port.toString(16).toUpperCase().padStart(4, "0")}`).join(" ");
+  const rows = readFileSync("/proc/net/tcp", "latin1").split("\n").map((line) => line.trim().split(/ +/));
+  const row = rows.find((row) => `${row[1]} ${row[2]}` === ends && row[9] !== "0");
+  return row && Number(row[7]);
+}

@@ -1,0 +1,252 @@
+"""hydrant.wasm in the package wasmtime, and servers in it."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import wasmtime
+
+from .postcard import InvalidRecord, Reader, Record, encode, read_bool
+from .records import (
+    ABI_VERSION,
+    MESSAGE_MAX,
+    CallError,
+    CallErrorFault,
+    Consumed,
+    HandleCall,
+    HandleResult,
+    Input,
+    InputBytes,
+    Inputs,
+    Limits,
+    MemorySpan,
+    Output,
+    OutputBytes,
+    PollResult,
+    ReserveCall,
+    StartResult,
+)
+
+R = TypeVar("R", bound=Record)
+
+
+class PluginError(Exception):
+    """Failure of a plugin. The host ends the jobs of its server."""
+
+
+class AbiVersionError(PluginError):
+    """A plugin with another version of the ABI."""
+
+    def __init__(self, path: str, found: int) -> None:
+        super().__init__(f"{path} has ABI version {found}, and this package needs {ABI_VERSION}")
+        self.found = found
+
+
+class CallFailed(PluginError):
+    """A refused call. The server is unchanged.
+
+    `call` is the name of the export. `error` is a `CallErrorFault` if the server refused an input: the host is at fault, and
+    `error.fault` says how.
+    """
+
+    def __init__(self, call: str, error: CallError) -> None:
+        reason = error.fault if isinstance(error, CallErrorFault) else error
+        super().__init__(f"{call}: {reason}: {' '.join((reason.__doc__ or '').split())}")
+        self.call, self.error = call, error
+
+
+class Plugin:
+    """hydrant.wasm, compiled. Its servers share the code and nothing else."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._engine = wasmtime.Engine()
+        self._module = wasmtime.Module.from_file(self._engine, self.path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plugin:
+        """Compiles a file.
+
+        Raises OSError or `wasmtime.WasmtimeError` if it cannot be read or is not WebAssembly.
+        """
+        return cls(path)
+
+    def server(
+        self, limits: Limits, seed: int | None = None, clock: Callable[[], int] | None = None
+    ) -> Server:
+        """Creates a server.
+
+        `limits` are the capacities of its tables. `seed` is that of a hash table, of 32 bits, and random by default. `clock`
+        returns milliseconds that do not decrease, by default those of `time.monotonic`.
+
+        Raises `AbiVersionError`, and `CallFailed` if the plugin's memory is too small for the limits.
+        """
+        server = Server(self, clock)
+        server._start("hydrant_reserve", encode(ReserveCall(limits, secrets.randbits(32) if seed is None else seed)))
+        return server
+
+    def restore(self, snapshot: bytes, clock: Callable[[], int] | None = None) -> Server:
+        """Creates a server from a snapshot. Connections with unconsumed bytes get these by `Server.receive`.
+
+        `clock` continues that of the server which was saved.
+        """
+        server = Server(self, clock)
+        server._restore(snapshot)
+        return server
+
+
+class Server(Inputs):
+    """A server: an instance of the plugin.
+
+    A method for each input applies it at the time of the clock. After each input, or several, the host carries out `outputs`.
+    A method raises `CallFailed` if the server refuses the input, and `PluginError` if the plugin fails. A host gives up a
+    failed server.
+    """
+
+    def __init__(self, plugin: Plugin, clock: Callable[[], int] | None = None) -> None:
+        """Use `Plugin.server`."""
+        self._store = wasmtime.Store(plugin._engine)
+        self._exports: Any = wasmtime.Instance(self._store, plugin._module, []).exports(self._store)
+        self._clock = clock or (lambda: time.monotonic_ns() // 1_000_000)
+        self._poll_at: int | None = None
+        self._has_output = False
+        # By connection: bytes that the server has not consumed, and those of them that may be complete messages.
+        self._held: dict[int, builtins.bytes] = {}
+        self._again: set[int] = set()
+        version = self._export("hydrant_abi_version")
+        if version != ABI_VERSION:
+            raise AbiVersionError(plugin.path, version)
+        self._input = self._export("hydrant_input_address")
+        self._input_size = self._export("hydrant_input_size")
+        self._output = self._export("hydrant_output_address")
+
+    def handle(self, input: Input) -> Consumed:
+        """Applies an input. The methods of the inputs call this one."""
+        call = encode(HandleCall(self._clock(), input))
+        result = self._call("hydrant_handle", call, HandleResult)
+        self._poll_at, self._has_output = result.poll_at, result.has_output
+        return result.consumed
+
+    def receive(self, conn: int, data: builtins.bytes) -> None:
+        """Passes bytes of a client to the server, in place of the input `bytes`.
+
+        The bytes that the server does not consume are kept, at most as many as the host passes while the connection is
+        blocked: a host does not read from a blocked connection.
+        """
+        self._held[conn] = self._held.get(conn, b"") + data
+        self._pass_held(conn)
+
+    def closed(self, conn: int) -> Consumed:
+        """The connection was closed by either side. Its number may be reused."""
+        self._held.pop(conn, None)
+        self._again.discard(conn)
+        return super().closed(conn)
+
+    def poll(self) -> Output | None:
+        """Takes the next output, if there is one. Use `outputs`, which also passes bytes that wait for a reply."""
+        if not self._has_output:
+            return None
+        record = self._record(self._export("hydrant_poll"))
+        if not record:
+            self._has_output = False
+            return None
+        result = decode(record, PollResult)
+        self._has_output = result.has_output
+        return result.output
+
+    def outputs(self) -> Iterator[Output]:
+        """Yields the outputs until there is none. The host carries out each before it takes the next one.
+
+        The host may apply inputs meanwhile.
+        """
+        while (output := self.poll()) is not None:
+            yield output
+            if isinstance(output, OutputBytes) and output.conn in self._again:
+                self._pass_held(output.conn)
+
+    def timeout_in(self) -> float | None:
+        """Returns the seconds until the host calls `timeout`, unless another input comes first, or None for never.
+
+        The value is valid until the next input.
+        """
+        return None if self._poll_at is None else max(self._poll_at - self._clock(), 0) / 1000
+
+    def snapshot(self) -> builtins.bytes:
+        """Saves the server, for `Plugin.restore`. Bytes that it has not consumed are not part of it: see `held`."""
+        span = self._decode("hydrant_snapshot", self._export("hydrant_snapshot"), MemorySpan)
+        return builtins.bytes(self._exports["memory"].read(self._store, span.address, span.address + span.len))
+
+    def held(self, conn: int) -> builtins.bytes:
+        """Returns the bytes of a connection that the server has not consumed."""
+        return self._held.get(conn, b"")
+
+    def _pass_held(self, conn: int) -> None:
+        """Passes held bytes until a message is incomplete or has to wait for a reply."""
+        while True:
+            held = self._held[conn]
+            consumed = self.handle(InputBytes(conn, held[:MESSAGE_MAX], len(held) >= MESSAGE_MAX))
+            self._held[conn] = held[consumed.bytes :]
+            if consumed.again:
+                self._again.add(conn)
+                return
+            self._again.discard(conn)
+            if consumed.bytes == 0 or len(held) <= MESSAGE_MAX:
+                return
+
+    def _start(self, call: str, record: builtins.bytes) -> None:
+        result = self._call(call, record, StartResult)
+        self._poll_at, self._has_output = result.poll_at, result.has_output
+
+    def _restore(self, snapshot: builtins.bytes) -> None:
+        length = self._export("hydrant_snapshot_room", len(snapshot))
+        room = self._decode("hydrant_snapshot_room", length, MemorySpan)
+        self._exports["memory"].write(self._store, snapshot, room.address)
+        result = self._decode("hydrant_restore", self._export("hydrant_restore", len(snapshot)), StartResult)
+        self._poll_at, self._has_output = result.poll_at, result.has_output
+
+    def _export(self, name: str, *arguments: int) -> int:
+        try:
+            # The runtime's numbers are signed.
+            return int(self._exports[name](self._store, *arguments)) & 0xFFFFFFFF
+        except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
+            raise PluginError(f"{name}: {error}") from error
+
+    def _record(self, length: int) -> builtins.bytes:
+        return builtins.bytes(self._exports["memory"].read(self._store, self._output, self._output + length))
+
+    def _call(self, name: str, record: builtins.bytes, result: type[R]) -> R:
+        if len(record) > self._input_size:
+            raise ValueError(f"a record of {len(record)} bytes is longer than the plugin's {self._input_size}")
+        self._exports["memory"].write(self._store, record, self._input)
+        return self._decode(name, self._export(name, len(record)), result)
+
+    def _decode(self, call: str, length: int, result: type[R]) -> R:
+        """Decodes the record that a call left: a result, or an error."""
+        try:
+            reader = Reader(self._record(length))
+            failed = read_bool(reader)
+            error = CallError.read(reader) if failed else None
+            value = None if failed else result.read(reader)
+            reader.end()
+        except InvalidRecord as invalid:
+            raise PluginError(f"{call}: {invalid}") from invalid
+        if error is not None:
+            raise CallFailed(call, error)
+        assert value is not None, "a call that does not fail has a result"
+        return value
+
+
+def decode(record: builtins.bytes, type: type[R]) -> R:
+    """Decodes a record of the plugin."""
+    reader = Reader(record)
+    try:
+        value = type.read(reader)
+        reader.end()
+    except InvalidRecord as error:
+        raise PluginError(f"{type.__name__}: {error}") from error
+    return value

@@ -1,0 +1,97 @@
+//! The packages for Python and JavaScript: generated records, front pages, and jobs inside an asyncio program.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use hydrant_tests::peers::{Peer, node, python, wasmtime_python};
+use hydrant_tests::{Folder, Job, plugin};
+
+/// A path below `host-wasm`.
+pub(crate) fn host_wasm(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-wasm").join(path)
+}
+
+/// The Python that has wasmtime, with the package where `packages` leads. It leaves no compiled files.
+pub(crate) fn python_with(packages: &Path) -> Job {
+    Job::new(wasmtime_python()).env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1")
+}
+
+/// The first block of a package's front page in that language.
+fn block(page: &str, language: &str) -> String {
+    let path = host_wasm(page);
+    let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let start = format!("\n```{language}\n");
+    let block = text.split(&start).nth(1).and_then(|rest| rest.split("```").next());
+    block.unwrap_or_else(|| panic!("{} has no block in {language}", path.display())).to_owned()
+}
+
+#[test]
+fn records_are_those_of_the_description() {
+    if Peer::Wasmtime.there() {
+        Job::new(wasmtime_python()).arg(host_wasm("bindings")).arg("--check").run().code(0).quiet();
+    }
+}
+
+/// The package is installed as the front page says. Pip may not use the network.
+#[test]
+fn python_front_page() {
+    if !Peer::Wasmtime.there() {
+        return;
+    }
+    let folder = Folder::new("python-package");
+    let installed = folder.0.join("installed");
+    let pip = python_with(&installed)
+        .words("-m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --target");
+    let pip = pip.env("PIP_DISABLE_PIP_VERSION_CHECK", "1").env("TMPDIR", &folder.0);
+    pip.arg(&installed).arg(host_wasm("python")).run().code(0);
+    let script = folder.file("example.py", &block("python/README.md", "python"));
+    let outcome = python_with(&installed).arg(script).arg(plugin()).run();
+    outcome.code(0).quiet().stdout_is(&block("python/README.md", "text"));
+}
+
+#[test]
+fn node_front_page() {
+    if !Peer::Node.there() {
+        return;
+    }
+    let folder = Folder::new("js-package");
+    let modules = folder.0.join("node_modules");
+    fs::create_dir(&modules).expect("the folder is new");
+    symlink(host_wasm("js"), modules.join("hydrant-wasm")).expect("the folder is new");
+    let script = folder.file("example.mjs", &block("js/README.md", "js"));
+    let outcome = Job::new(node()).arg(script).arg(plugin()).run();
+    outcome.code(0).quiet().stdout_is(&block("js/README.md", "text"));
+}
+
+/// Jobs of mpi4py side by side. The third one aborts, and the others end well.
+const JOBS: &str = r#"
+import asyncio, sys
+from hydrant_wasm import Plugin
+sys.path.insert(0, sys.argv[1])
+from launch_asyncio import mpi_job
+
+def program(code):
+    return [sys.argv[2], "-c", f"from mpi4py import MPI; w = MPI.COMM_WORLD; {code}"]
+
+async def main():
+    plugin = Plugin.load(sys.argv[3])
+    total = program("total = w.allreduce(w.rank); w.rank == 0 and print('total', total, flush=True)")
+    abort = program("w.rank == 1 and w.Abort(7); w.barrier()")
+    jobs = mpi_job(plugin, 2, total), mpi_job(plugin, 4, total), mpi_job(plugin, 2, abort)
+    sums = await asyncio.gather(*jobs, return_exceptions=True)
+    print(sums[:2], sums[2].code, sums[2])
+
+asyncio.run(main())
+"#;
+
+#[test]
+fn asyncio_serves_jobs_of_mpi4py() {
+    if !Peer::Wasmtime.there() || !Peer::Mpich5.there() {
+        return;
+    }
+    let job = python_with(&host_wasm("python")).arg("-c").arg(JOBS);
+    let outcome = job.arg(host_wasm("examples")).arg(python()).arg(plugin()).run();
+    outcome.code(0).says("total 1\n", 1).says("total 6\n", 1);
+    outcome.says("[None, None] 7 rank 1 aborted: the other ranks are killed\n", 1);
+}
