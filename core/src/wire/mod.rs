@@ -112,12 +112,13 @@ pub fn decode_spawn(protocol: Protocol, body: &[u8]) -> Option<Spawn<'_>> {
     }
 }
 
-/// Decodes the request of an [`Output::Upcall`](crate::Output::Upcall): about a name, a process set or a connection
-/// between jobs.
+/// Decodes the request of an [`Output::Upcall`](crate::Output::Upcall): about a name, a process set, a connection
+/// between jobs, or a value of another job.
 pub fn decode_upcall(protocol: Protocol, body: &[u8]) -> Option<Command<'_>> {
     let command = decode_again(protocol, frame::Kind::Line, body)?;
     let names = matches!(command.op(), Op::Publish | Op::Unpublish | Op::Lookup);
-    (names || matches!(command.op(), Op::PsetDefine | Op::Connect | Op::Disconnect)).then_some(command)
+    let jobs = matches!(command.op(), Op::Connect | Op::Disconnect | Op::Get);
+    (names || jobs || command.op() == Op::PsetDefine).then_some(command)
 }
 
 /// Decodes a stored request. `kind` is that of a PMI-1 frame.

@@ -11,7 +11,6 @@ use hydrant_control::NodeRanks;
 use hydrant_driver::TcpPort;
 use hydrant_reactor::Listener;
 
-use super::query::Query;
 use crate::launch::Launcher;
 
 /// A job with ranks on this machine.
@@ -42,8 +41,6 @@ pub(super) struct LocalRanks {
     pub(super) unserved: u64,
     /// Files to remove after the exit of a rank.
     pub(super) leftovers: Vec<(u32, PathBuf)>,
-    /// Socket for queries about process sets.
-    pub(super) query: Option<Listener<Query>>,
     /// All ranks have ended, and the rest of their output is being written.
     pub(super) draining: bool,
 }
