@@ -10,7 +10,7 @@ use hydrant_tests::{Folder, Job, Running, hydrant_bin};
 use rustix::process::{Signal, geteuid};
 
 /// Shell functions for both protocols, each for one rank: `one LINE` and `two MESSAGE` print the reply.
-const CLIENT: &str = r#"
+pub(super) const CLIENT: &str = r#"
     one() { printf 'cmd=%s\n' "$1" >&3; read -r reply <&3; echo "${reply#cmd=}"; }
     two() {
         printf '%6d%s' $((${#1} + 4)) "cmd=$1" >&3
@@ -25,21 +25,21 @@ const CLIENT: &str = r#"
 const NO_NAME: &str = "rc=14 info=failed msg=nobody_has_published_that_name";
 
 /// A name service of one test, at a socket in a folder that the service creates.
-struct Service {
+pub(super) struct Service {
     running: Running,
     path: String,
     _folder: Folder,
 }
 
 impl Service {
-    fn start(name: &str, options: &str) -> Service {
+    pub(super) fn start(name: &str, options: &str) -> Service {
         let folder = Folder::new(name);
         let path = folder.path("private/names");
         Service { running: serve(&path, options), path, _folder: folder }
     }
 
     /// A job that joins the service and whose ranks run a script of [`CLIENT`]'s functions.
-    fn job(&self, options: &str, script: &str) -> Job {
+    pub(super) fn job(&self, options: &str, script: &str) -> Job {
         let job = Job::hydrant("--name-server").arg(&self.path).words(options);
         job.args(["sh", "-c"]).arg(format!("{CLIENT} {script}"))
     }
@@ -54,7 +54,7 @@ impl Service {
     }
 
     /// Ends it and returns its log.
-    fn end(self) -> String {
+    pub(super) fn end(self) -> String {
         self.running.signal(Signal::TERM);
         let outcome = self.running.wait();
         outcome.code(0);

@@ -362,8 +362,11 @@ impl Server<'_> {
         if kvs.len() > JOBID_MAX || !self.jobs[requester.job.index()].remote_names {
             return Err(Refusal::NoKvs);
         }
-        contiguous(&key, &mut [0; KEY_MAX as usize])?;
-        self.upcall(requester, Op::Get, frame)
+        match key.len() {
+            0 => Err(Refusal::EmptyKey),
+            len if len > KEY_MAX as usize => Err(Refusal::KeyLength),
+            _ => self.upcall(requester, Op::Get, frame),
+        }
     }
 
     /// Checks that a rank puts into the space of its own job.
