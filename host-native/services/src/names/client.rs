@@ -234,3 +234,72 @@ impl NameClient {
 fn unreachable_run(jobid: &str, why: &str) -> String {
     format!("cannot reach the run of job {jobid}: {why}")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    use hydrant_control::query_name;
+    use hydrant_core::wire::Protocol;
+    use hydrant_core::{Rank, UpcallId};
+
+    use super::*;
+
+    const JOB: JobId = JobId(0);
+
+    /// Runs a test with a client of a name server that accepts no connection.
+    fn with_client(test: impl FnOnce(NameClient, &str, &UnixListener, &Poller)) {
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let jobid = format!("kvs_{}_{count}_client", std::process::id());
+        let path = std::env::temp_dir().join(format!("hydrant-{jobid}"));
+        let listener = UnixListener::bind(&path).unwrap();
+        let poller = Poller::new().unwrap();
+        let client = NameClient::join(&path, (JOB, &jobid), KeyRange(3), &poller);
+        std::fs::remove_file(&path).unwrap();
+        test(client.unwrap(), &jobid, &listener, &poller);
+    }
+
+    #[test]
+    fn the_connection_of_a_job_introduces_itself_at_once() {
+        with_client(|mut client, jobid, listener, poller| {
+            client.begin(JOB, jobid, 0, poller);
+            let mut line = String::new();
+            BufReader::new(listener.accept().unwrap().0).read_line(&mut line).unwrap();
+            assert_eq!(line, "cmd=init pmi_version=2 pmi_subversion=0\n");
+        });
+    }
+
+    #[test]
+    fn a_run_that_does_not_answer_fails_the_get() {
+        with_client(|mut client, jobid, _, poller| {
+            let body = format!("cmd=kvs-get;jobid={jobid};key=k;").into_bytes();
+            let (upcall, rank, protocol) = (Some(UpcallId(7)), Rank(1), Protocol::V2);
+            let get = Request { upcall, job: JOB, rank, protocol, body, wait: 0 };
+            let failed = |client: &mut NameClient, why: &str| {
+                let Answer { upcall, rc, text } = client.answer().expect("the get has failed");
+                assert_eq!((upcall, rc), (UpcallId(7), 14));
+                let text = String::from_utf8(text).unwrap();
+                assert!(text.starts_with(&format!("cannot reach the run of job {jobid}: {why}")), "{text}");
+            };
+            client.get(get.clone(), 0, poller);
+            failed(&mut client, "Connection refused");
+            let name = SocketAddr::from_abstract_name(query_name(jobid, 0)).unwrap();
+            let _stopped = UnixListener::bind_addr(&name).unwrap();
+            client.get(get.clone(), 5, poller);
+            assert_eq!(client.answer(), None);
+            let at = client.deadline().unwrap();
+            client.expire(at - 1);
+            assert_eq!(client.answer(), None);
+            client.expire(at);
+            failed(&mut client, "it does not answer");
+            assert_eq!(client.deadline(), None);
+            // The end of the job ends its gets.
+            client.get(get, 5, poller);
+            client.forget(JOB);
+            assert_eq!(client.answer().unwrap().text, b"no rank waits for it");
+        });
+    }
+}
