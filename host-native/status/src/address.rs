@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 
 /// Version of the protocol.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Flag of a listening socket in `/proc/net/unix`.
 const LISTENS: u64 = 0x1_0000;
 
@@ -68,14 +68,14 @@ mod tests {
     #[test]
     fn listening_sockets_of_the_user_are_found() {
         let text = b"Num RefCount Protocol Flags Type St Inode Path\n\
-            ffff: 00000002 00000000 00010000 0001 01 11 @hydrant/status/1/7/4711/0000beef\n\
-            ffff: 00000003 00000000 00000000 0001 03 12 @hydrant/status/1/7/4711/0000beef\n\
-            ffff: 00000002 00000000 00010000 0001 01 13 @hydrant/status/1/70/4712/0000beef\n\
-            ffff: 00000002 00000000 00010000 0001 01 14 @hydrant/status/2/7/4713/0000beef\n\
-            ffff: 00000002 00000000 00010000 0001 01 15 @hydrant/status/1/7/x/0000beef\n\
+            ffff: 00000002 00000000 00010000 0001 01 11 @hydrant/status/2/7/4711/0000beef\n\
+            ffff: 00000003 00000000 00000000 0001 03 12 @hydrant/status/2/7/4711/0000beef\n\
+            ffff: 00000002 00000000 00010000 0001 01 13 @hydrant/status/2/70/4712/0000beef\n\
+            ffff: 00000002 00000000 00010000 0001 01 14 @hydrant/status/3/7/4713/0000beef\n\
+            ffff: 00000002 00000000 00010000 0001 01 15 @hydrant/status/2/7/x/0000beef\n\
             ffff: 00000002 00000000 00010000 0001 01 16 /run/\xff\n\
             ffff: 00000002 00000000 00010000 0001 01 17\n\
-            ffff: 00000002 00000000 00010000 0001 01 18 @hydrant/status/1/7/19/00000001\n";
+            ffff: 00000002 00000000 00010000 0001 01 18 @hydrant/status/2/7/19/00000001\n";
         let found = parse_list(text, 7);
         assert_eq!(found, [Address::new(7, 19, 1), Address::new(7, 4711, 0xbeef)]);
     }
