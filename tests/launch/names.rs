@@ -302,13 +302,21 @@ fn a_service_that_sends_no_pmi_is_lost() {
     let folder = Folder::new("none");
     let path = folder.path("names");
     let listener = UnixListener::bind(&path).expect("the folder can be written");
-    let script = format!("{CLIENT} v1; one 'publish_name service=a port=p'; one1 finalize");
-    let job = Job::hydrant("--name-server").arg(&path).args(["sh", "-c", &script]).start();
-    let (mut stream, _) = listener.accept().expect("the job connects");
-    let mut line = String::new();
-    BufReader::new(&mut stream).read_line(&mut line).expect("the job sends a request");
-    assert_eq!(line, "cmd=init pmi_version=2 pmi_subversion=0\n");
-    stream.write_all(b"220 mail.example ready\r\n").expect("the job reads");
+    let script = format!("{CLIENT} v1; read line; one 'publish_name service=a port=p'; one1 finalize");
+    let job = Job::hydrant("--name-server").arg(&path).args(["sh", "-c", &script]);
+    let mut job = job.hold_input().start();
+    let answer = || {
+        let (mut stream, _) = listener.accept().expect("the job connects");
+        let mut line = String::new();
+        BufReader::new(&mut stream).read_line(&mut line).expect("the job sends a request");
+        assert_eq!(line, "cmd=init pmi_version=2 pmi_subversion=0\n");
+        stream.write_all(b"220 mail.example ready\r\n").expect("the job reads");
+    };
+    answer();
+    job.await_stderr("is lost: the server sent a message that is not PMI");
+    // A request connects again.
+    job.end_input();
+    answer();
     let outcome = job.wait();
     outcome.code(0).says("rc=14 info=failed msg=the_name_server_at_", 1);
     outcome.warns("is lost: the server sent a message that is not PMI");
