@@ -6,9 +6,9 @@ use std::fmt::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use hydrant_reactor::OpenFiles;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path, start_helper};
-use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, ftruncate, memfd_create, seek};
+use hydrant_reactor::{OpenFiles, memfd};
+use rustix::fs::{SealFlags, SeekFrom, fcntl_add_seals, ftruncate, seek};
 use rustix::io::{Errno, pread};
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -169,7 +169,7 @@ impl StackTraces {
 
 /// Memory of fixed size: a debugger that writes more gets an error.
 fn memory() -> Result<OwnedFd, Errno> {
-    let memory = memfd_create(c"stack trace", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let memory = memfd(c"stack trace")?;
     ftruncate(&memory, TRACE_MAX)?;
     fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK)?;
     Ok(memory)

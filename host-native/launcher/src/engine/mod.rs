@@ -147,8 +147,13 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         .transpose();
     engine.names = name_client.map_err(Box::new)?.map(Names::Shared);
     let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
+<<<<<<< HEAD
     engine.open_job(name, (plan.programs.clone(), checked), None)?;
     engine.open_status(Bootstrap::Local.name());
+=======
+    engine.open_job(plan.programs.clone(), checked, None)?;
+    engine.open_status(Bootstrap::Local);
+>>>>>>> main
     let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
     if result.is_err() {
         engine.procs.kill_and_wait(|_, _| {});
@@ -368,7 +373,7 @@ impl<'p, 's> Engine<'p, 's> {
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
         let limit = self.time_limit_at();
         let status = self.status_socket.as_ref().and_then(Status::poll_at);
-        let progress = self.progress.as_ref().map(Progress::poll_at);
+        let progress = self.progress.as_ref().and_then(Progress::poll_at);
         let at = [
             server,
             kills,
@@ -441,5 +446,10 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
     let pipes = u64::from(plan.options.stdin == StdinTarget::All);
+<<<<<<< HEAD
     OWN_FILES + names + jobs * (of_job + sockets + pmix) + ranks * (3 + files + queries + pmix + pipes)
+=======
+    let pool = u64::from(plan.options.mem_pool.is_some());
+    OWN_FILES + names + jobs * (of_job + queries + pmix + pool) + ranks * (3 + files + queries + pmix + pipes)
+>>>>>>> main
 }

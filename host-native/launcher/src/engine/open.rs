@@ -15,7 +15,7 @@ use super::query::query_address;
 use super::token::Token;
 use super::{Engine, needed_files};
 use crate::error::RunError;
-use crate::launch::{JobEnvironment, Launcher, PmiAddress, PmixAddress, PreparedProgram};
+use crate::launch::{JobEnvironment, Launcher, MemoryPool, PmiAddress, PmixAddress, PreparedProgram};
 
 /// The only node's number.
 pub(super) const ALONE: u32 = 0;
@@ -26,6 +26,11 @@ struct Prepared {
     launcher: Option<Launcher>,
     port: Option<Listener<TcpPort>>,
     pmix: Option<Listener<TcpPort>>,
+<<<<<<< HEAD
+=======
+    query: Option<Listener<Query>>,
+    pool: Option<MemoryPool>,
+>>>>>>> main
 }
 
 impl Engine<'_, '_> {
@@ -67,7 +72,11 @@ impl Engine<'_, '_> {
         let all = count_ranks(&self.jobs) + u64::from(ranks.count());
         self.check_room(id, all, self.jobs.len() as u64 + 1)?;
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
+<<<<<<< HEAD
         let Prepared { mut launcher, port, pmix } = prepared.unwrap_or_default();
+=======
+        let Prepared { mut launcher, port, pmix, query, pool } = prepared.unwrap_or_default();
+>>>>>>> main
         self.register(&record, spawn)?;
         if let Some(launcher) = &mut launcher {
             self.direct_clients(launcher, id, &record.name)?;
@@ -75,7 +84,11 @@ impl Engine<'_, '_> {
         if record.ordinal == 0 {
             self.stdin.expect(std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)));
         }
+<<<<<<< HEAD
         let run = LocalRanks { ranks, launcher, port, pmix, ..LocalRanks::default() };
+=======
+        let run = LocalRanks { ranks, launcher, port, pmix, query, pool, ..LocalRanks::default() };
+>>>>>>> main
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, spawn, run));
         match self.make_room(id) {
@@ -116,6 +129,7 @@ impl Engine<'_, '_> {
             Some(port) => PmiAddress::Port(port.for_ranks(&self.host)),
             None => PmiAddress::Inherited,
         };
+        let pool = options.mem_pool.map(MemoryPool::new).transpose()?;
         let setting = JobEnvironment {
             jobid: name,
             host: self.host.as_ref(),
@@ -141,7 +155,13 @@ impl Engine<'_, '_> {
         }
         let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
         let pmix = pmix.map(|port| Listener::new(port, Token::Pmix(id.0), &self.poller)).transpose()?;
+<<<<<<< HEAD
         Ok(Prepared { launcher: Some(launcher), port, pmix })
+=======
+        let query =
+            query.map(|query| Listener::new(query, Token::Queries(id.0), &self.poller)).transpose()?;
+        Ok(Prepared { launcher: Some(launcher), port, pmix, query, pool })
+>>>>>>> main
     }
 
     /// Returns whether ranks may be PMIx clients. They reach a board by IPv4 only.
