@@ -11,12 +11,7 @@ use hydrant_control::NodeRanks;
 use hydrant_driver::TcpPort;
 use hydrant_reactor::Listener;
 
-<<<<<<< HEAD
-use crate::launch::Launcher;
-=======
-use super::query::Query;
 use crate::launch::{Launcher, MemoryPool};
->>>>>>> main
 
 /// A job with ranks on this machine.
 pub(super) type Job = hydrant_control::Job<LocalRanks>;
@@ -46,13 +41,8 @@ pub(super) struct LocalRanks {
     pub(super) unserved: u64,
     /// Files to remove after the exit of a rank.
     pub(super) leftovers: Vec<(u32, PathBuf)>,
-<<<<<<< HEAD
-=======
     /// Memory that these ranks share.
     pub(super) pool: Option<MemoryPool>,
-    /// Socket for queries about process sets.
-    pub(super) query: Option<Listener<Query>>,
->>>>>>> main
     /// All ranks have ended, and the rest of their output is being written.
     pub(super) draining: bool,
 }

@@ -147,13 +147,8 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         .transpose();
     engine.names = name_client.map_err(Box::new)?.map(Names::Shared);
     let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
-<<<<<<< HEAD
     engine.open_job(name, (plan.programs.clone(), checked), None)?;
-    engine.open_status(Bootstrap::Local.name());
-=======
-    engine.open_job(plan.programs.clone(), checked, None)?;
     engine.open_status(Bootstrap::Local);
->>>>>>> main
     let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
     if result.is_err() {
         engine.procs.kill_and_wait(|_, _| {});
@@ -446,10 +441,6 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
     let pipes = u64::from(plan.options.stdin == StdinTarget::All);
-<<<<<<< HEAD
-    OWN_FILES + names + jobs * (of_job + sockets + pmix) + ranks * (3 + files + queries + pmix + pipes)
-=======
     let pool = u64::from(plan.options.mem_pool.is_some());
-    OWN_FILES + names + jobs * (of_job + queries + pmix + pool) + ranks * (3 + files + queries + pmix + pipes)
->>>>>>> main
+    OWN_FILES + names + jobs * (of_job + sockets + pmix + pool) + ranks * (3 + files + queries + pmix + pipes)
 }

@@ -26,11 +26,7 @@ struct Prepared {
     launcher: Option<Launcher>,
     port: Option<Listener<TcpPort>>,
     pmix: Option<Listener<TcpPort>>,
-<<<<<<< HEAD
-=======
-    query: Option<Listener<Query>>,
     pool: Option<MemoryPool>,
->>>>>>> main
 }
 
 impl Engine<'_, '_> {
@@ -72,11 +68,7 @@ impl Engine<'_, '_> {
         let all = count_ranks(&self.jobs) + u64::from(ranks.count());
         self.check_room(id, all, self.jobs.len() as u64 + 1)?;
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
-<<<<<<< HEAD
-        let Prepared { mut launcher, port, pmix } = prepared.unwrap_or_default();
-=======
-        let Prepared { mut launcher, port, pmix, query, pool } = prepared.unwrap_or_default();
->>>>>>> main
+        let Prepared { mut launcher, port, pmix, pool } = prepared.unwrap_or_default();
         self.register(&record, spawn)?;
         if let Some(launcher) = &mut launcher {
             self.direct_clients(launcher, id, &record.name)?;
@@ -84,11 +76,7 @@ impl Engine<'_, '_> {
         if record.ordinal == 0 {
             self.stdin.expect(std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)));
         }
-<<<<<<< HEAD
-        let run = LocalRanks { ranks, launcher, port, pmix, ..LocalRanks::default() };
-=======
-        let run = LocalRanks { ranks, launcher, port, pmix, query, pool, ..LocalRanks::default() };
->>>>>>> main
+        let run = LocalRanks { ranks, launcher, port, pmix, pool, ..LocalRanks::default() };
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, spawn, run));
         match self.make_room(id) {
@@ -155,13 +143,7 @@ impl Engine<'_, '_> {
         }
         let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
         let pmix = pmix.map(|port| Listener::new(port, Token::Pmix(id.0), &self.poller)).transpose()?;
-<<<<<<< HEAD
-        Ok(Prepared { launcher: Some(launcher), port, pmix })
-=======
-        let query =
-            query.map(|query| Listener::new(query, Token::Queries(id.0), &self.poller)).transpose()?;
-        Ok(Prepared { launcher: Some(launcher), port, pmix, query, pool })
->>>>>>> main
+        Ok(Prepared { launcher: Some(launcher), port, pmix, pool })
     }
 
     /// Returns whether ranks may be PMIx clients. They reach a board by IPv4 only.
