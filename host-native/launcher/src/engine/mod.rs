@@ -33,7 +33,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hydrant_control::protocol::{Setup, StdinTarget};
-use hydrant_control::{ExitStatus, JobSummary, KillEscalation};
+use hydrant_control::{ExitStatus, JobSummary, KillEscalation, job_name};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_placement::{Bootstrap, Environment, Location};
@@ -352,6 +352,11 @@ impl<'p, 's> Engine<'p, 's> {
         self.flush();
         self.copy_output();
         Ok(None)
+    }
+
+    /// Returns the job id of the next job of a run on this machine.
+    fn next_job_name(&self) -> Result<String, RunError> {
+        Ok(job_name(std::process::id(), self.jobs.count(), open::random()?, &self.host))
     }
 
     fn now(&self) -> u64 {

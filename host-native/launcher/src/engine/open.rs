@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use hydrant_control::protocol::{JobRecord, Program, RankBlock};
-use hydrant_control::{NodeRanks, SpawnKey, format_ranges, job_name, process_sets};
+use hydrant_control::{NodeRanks, SpawnKey, format_ranges, process_sets};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
 use hydrant_driver::{BackendError, TcpPort};
@@ -30,11 +30,6 @@ struct Prepared {
 }
 
 impl Engine<'_, '_> {
-    /// Returns the job id of the next job of a run on this machine.
-    pub(super) fn next_job_name(&self) -> Result<String, RunError> {
-        Ok(job_name(std::process::id(), self.jobs.count(), random()?, &self.host))
-    }
-
     /// Opens a job whose ranks all run on this machine. After an error nothing of the job remains.
     pub(super) fn open_job(
         &mut self,
