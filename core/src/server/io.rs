@@ -55,7 +55,7 @@ pub enum Input<'a> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         value: &'a [u8],
     },
-    /// Defines a process set that a rank has defined on any node. Every server gets it.
+    /// Defines a process set of any ranks of a job.
     Define {
         /// The job.
         job: JobId,
@@ -170,8 +170,8 @@ pub enum Input<'a> {
     },
     /// A query connection was opened. Its handshake is that of PMI-2: `init`, then `fullinit` with `pmirank` and
     /// optionally `pmijobid`. It is independent of the rank's own connection and of its init and finalize. It may
-    /// query process sets, attributes, the job id and key-value pairs, and may define process sets. Other requests are
-    /// refused.
+    /// query process sets, attributes, the job id and key-value pairs, and may define, retire and prune process sets. Other
+    /// requests are refused.
     OpenedQuery {
         /// An unused connection number.
         conn: ConnId,
@@ -228,6 +228,17 @@ pub enum Input<'a> {
     Verified {
         /// The connection.
         conn: ConnId,
+    },
+    /// Applies a rank's request about process sets, which a server of several nodes has [passed to its host](Output::Upcall).
+    /// All servers get the same requests in the same order.
+    PsetRequest {
+        /// The job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// The request of the upcall.
+        #[serde(borrow, serialize_with = "in_one_piece")]
+        request: &'a [u8],
     },
 }
 
@@ -360,8 +371,8 @@ pub enum Output<'b> {
     },
     /// Carry out a request and complete it ([`Input::UpcallComplete`]). With [`remote_names`](JobSpec::remote_names):
     /// publish, unpublish or look up a name, or get a value of a job that the requesting job is not connected to here. With
-    /// several nodes: define a process set. With either: connect or disconnect jobs. If both jobs are registered, the host
-    /// gives all servers [`Input::Connected`] first, as it does [`Input::Define`].
+    /// several nodes: define, retire or prune process sets. With either: connect or disconnect jobs. If both jobs are
+    /// registered, the host gives all servers [`Input::Connected`] first, as it does [`Input::PsetRequest`].
     Upcall {
         /// The upcall.
         upcall: UpcallId,

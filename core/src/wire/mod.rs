@@ -118,7 +118,7 @@ pub fn decode_upcall(protocol: Protocol, body: &[u8]) -> Option<Command<'_>> {
     let command = decode_again(protocol, frame::Kind::Line, body)?;
     let names = matches!(command.op(), Op::Publish | Op::Unpublish | Op::Lookup);
     let jobs = matches!(command.op(), Op::Connect | Op::Disconnect | Op::Get);
-    (names || jobs || command.op() == Op::PsetDefine).then_some(command)
+    (names || jobs || command.op().changes_psets()).then_some(command)
 }
 
 /// Decodes a stored request. `kind` is that of a PMI-1 frame.
