@@ -5,6 +5,8 @@
  *   missing          missing programs
  *   connect PIPE     connect and disconnect, with invalid arguments
  *   chain PIPE PIPE  connect to two jobs, which are then connected to each other
+ *   first            connect to the job of another run that shares the name service, which is
+ *   second           this one; it ends when its input does
  *   one              the last rank aborts itself only; the others continue
  *   world            rank 0 aborts the job
  *
@@ -182,6 +184,58 @@ static void read_other(const char *first_pipe, const char *second_pipe, const ch
     SAY("read what is put in the other job");
 }
 
+/* Waits until a job has published a name. `job` gets its job id. */
+static void await(const char *name, char *job, int room)
+{
+    OK(PMI2_Nameserv_lookup(name, NULL, job, room));
+}
+
+static void tell(const char *name)
+{
+    OK(PMI2_Nameserv_publish(name, NULL, jobid));
+}
+
+static void first(void)
+{
+    char other[256];
+    PMI2_Connect_comm_t comm;
+    memset(&comm, 1, sizeof comm);
+    OK(PMI2_KVS_Put("across", "first"));
+    OK(PMI2_KVS_Fence());
+    await("second", other, sizeof other);
+    FAILS(has_key(other, "across") ? PMI2_SUCCESS : PMI2_FAIL);
+    OK(PMI2_Job_Connect(other, &comm));
+    CHECK(!comm.read && !comm.write && !comm.ctx && comm.isMaster == -1);
+    check_value(other, PMI2_ID_NULL, "across", "second;value");
+    check_value(other, 0, "across", "second;value");
+    CHECK(!has_key(other, "none"));
+    tell("connected");
+    await("parted", other, sizeof other);
+    FAILS(has_key(other, "across") ? PMI2_SUCCESS : PMI2_FAIL);
+    FAILS(PMI2_Job_Disconnect(other));
+    OK(PMI2_Job_Connect(other, &comm));
+    check_value(other, PMI2_ID_NULL, "across", "second;value");
+    SAY("first");
+}
+
+static void second(void)
+{
+    char other[256], byte;
+    OK(PMI2_KVS_Put("across", "second;value"));
+    OK(PMI2_KVS_Fence());
+    tell("second");
+    await("connected", other, sizeof other);
+    check_value(other, PMI2_ID_NULL, "across", "first");
+    OK(PMI2_Job_Disconnect(other));
+    FAILS(has_key(other, "across") ? PMI2_SUCCESS : PMI2_FAIL);
+    tell("parted");
+    /* The names last until the other run has seen them. */
+    CHECK(read(0, &byte, 1) == 0);
+    FAILS(has_key(other, "across") ? PMI2_SUCCESS : PMI2_FAIL);
+    FAILS(PMI2_Job_Disconnect(other));
+    SAY("second");
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -203,6 +257,10 @@ int main(int argc, char **argv)
         connect(argv[2]);
     } else if (!strcmp(what, "chain")) {
         chain(argv[2], argv[3]);
+    } else if (!strcmp(what, "first")) {
+        first();
+    } else if (!strcmp(what, "second")) {
+        second();
     } else if (!strcmp(what, "one")) {
         if (rank == size - 1) {
             PMI2_Abort(0, "this rank; alone");

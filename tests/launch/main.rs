@@ -26,6 +26,8 @@ mod pty;
 mod ranks;
 /// `hydrant run --record` and `hydrant replay`.
 mod record;
+/// Jobs of separate runs that connect to each other.
+mod runs;
 /// `hydrant serve --size`.
 mod serve;
 /// Put, get and fence, and malformed requests.

@@ -10,7 +10,7 @@ use hydrant_tests::{Folder, Job, Running, hydrant_bin};
 use rustix::process::{Signal, geteuid};
 
 /// Shell functions for both protocols, each for one rank: `one LINE` and `two MESSAGE` print the reply.
-const CLIENT: &str = r#"
+pub(super) const CLIENT: &str = r#"
     one() { printf 'cmd=%s\n' "$1" >&3; read -r reply <&3; echo "${reply#cmd=}"; }
     two() {
         printf '%6d%s' $((${#1} + 4)) "cmd=$1" >&3
@@ -25,21 +25,21 @@ const CLIENT: &str = r#"
 const NO_NAME: &str = "rc=14 info=failed msg=nobody_has_published_that_name";
 
 /// A name service of one test, at a socket in a folder that the service creates.
-struct Service {
+pub(super) struct Service {
     running: Running,
     path: String,
     _folder: Folder,
 }
 
 impl Service {
-    fn start(name: &str, options: &str) -> Service {
+    pub(super) fn start(name: &str, options: &str) -> Service {
         let folder = Folder::new(name);
         let path = folder.path("private/names");
         Service { running: serve(&path, options), path, _folder: folder }
     }
 
     /// A job that joins the service and whose ranks run a script of [`CLIENT`]'s functions.
-    fn job(&self, options: &str, script: &str) -> Job {
+    pub(super) fn job(&self, options: &str, script: &str) -> Job {
         let job = Job::hydrant("--name-server").arg(&self.path).words(options);
         job.args(["sh", "-c"]).arg(format!("{CLIENT} {script}"))
     }
@@ -54,7 +54,7 @@ impl Service {
     }
 
     /// Ends it and returns its log.
-    fn end(self) -> String {
+    pub(super) fn end(self) -> String {
         self.running.signal(Signal::TERM);
         let outcome = self.running.wait();
         outcome.code(0);
@@ -302,13 +302,21 @@ fn a_service_that_sends_no_pmi_is_lost() {
     let folder = Folder::new("none");
     let path = folder.path("names");
     let listener = UnixListener::bind(&path).expect("the folder can be written");
-    let script = format!("{CLIENT} v1; one 'publish_name service=a port=p'; one1 finalize");
-    let job = Job::hydrant("--name-server").arg(&path).args(["sh", "-c", &script]).start();
-    let (mut stream, _) = listener.accept().expect("the job connects");
-    let mut line = String::new();
-    BufReader::new(&mut stream).read_line(&mut line).expect("the job sends a request");
-    assert_eq!(line, "cmd=init pmi_version=2 pmi_subversion=0\n");
-    stream.write_all(b"220 mail.example ready\r\n").expect("the job reads");
+    let script = format!("{CLIENT} v1; read line; one 'publish_name service=a port=p'; one1 finalize");
+    let job = Job::hydrant("--name-server").arg(&path).args(["sh", "-c", &script]);
+    let mut job = job.hold_input().start();
+    let answer = || {
+        let (mut stream, _) = listener.accept().expect("the job connects");
+        let mut line = String::new();
+        BufReader::new(&mut stream).read_line(&mut line).expect("the job sends a request");
+        assert_eq!(line, "cmd=init pmi_version=2 pmi_subversion=0\n");
+        stream.write_all(b"220 mail.example ready\r\n").expect("the job reads");
+    };
+    answer();
+    job.await_stderr("is lost: the server sent a message that is not PMI");
+    // A request connects again.
+    job.end_input();
+    answer();
     let outcome = job.wait();
     outcome.code(0).says("rc=14 info=failed msg=the_name_server_at_", 1);
     outcome.warns("is lost: the server sent a message that is not PMI");

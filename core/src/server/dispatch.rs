@@ -6,7 +6,7 @@ use super::Server;
 use super::io::Consumed;
 use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::KEY_MAX;
+use crate::limits::{JOBID_MAX, KEY_MAX};
 use crate::state::{Aborted, Conn, Job, PendingReply, Phase, RankPhase, ReplyState, Response};
 use crate::tables::kvs::{Before, Kind, Owner};
 use crate::time::Time;
@@ -175,7 +175,7 @@ impl Server<'_> {
                 Command::Put { kvs, key, value } => {
                     return self.put(requester, kvs, key, value).map(ReplyState::Ready);
                 }
-                Command::Get { kvs, key } => return self.get(requester, kvs, key).map(ReplyState::Ready),
+                Command::Get { kvs, key } => return self.get(requester, kvs, key, frame),
                 Command::Fence { group: None } => return self.fence(now, requester, true),
                 _ => {}
             }
@@ -212,7 +212,7 @@ impl Server<'_> {
             Command::GetUniverseSize => Response::UniverseSize,
             Command::GetAppnum => Response::Appnum,
             Command::GetJobId => Response::JobId,
-            Command::Get { kvs, key } => self.get(requester, kvs, key)?,
+            Command::Get { kvs, key } => return self.get(requester, kvs, key, frame),
             Command::Fence { group: Some(group) } => return self.group_fence(now, requester, &group),
             Command::PutNodeAttr { key, value } => self.put_node_attr(requester, key, value)?,
             Command::GetNodeAttr { key, wait } => return self.get_node_attr(requester, key, wait),
@@ -229,13 +229,17 @@ impl Server<'_> {
             {
                 return self.upcall(requester, command.op(), frame);
             }
-            Command::PsetDefine { .. }
-            | Command::PsetRetire { .. }
-            | Command::PsetPrune
-            | Command::Connect { .. }
-            | Command::Disconnect { .. }
+            Command::PsetDefine { .. } | Command::PsetRetire { .. } | Command::PsetPrune
                 if self.links.are_any() =>
             {
+                return self.upcall(requester, command.op(), frame);
+            }
+            Command::Connect { jobid } | Command::Disconnect { jobid }
+                if self.links.are_any() || self.jobs[requester.job.index()].remote_names =>
+            {
+                if jobid.len() > JOBID_MAX {
+                    return Err(Refusal::NoJob);
+                }
                 return self.upcall(requester, command.op(), frame);
             }
             Command::Publish { name, port, once } => self.publish(requester, name, port, once)?,
@@ -329,23 +333,44 @@ impl Server<'_> {
         requester: Requester,
         kvs: Option<Text<'_>>,
         key: Text<'_>,
-    ) -> Result<Response, Refusal> {
+        frame: &wire::Frame<'_>,
+    ) -> Result<ReplyState, Refusal> {
         let job = match kvs {
-            Some(kvs) if !kvs.is_empty() => self.named(kvs).ok_or(Refusal::NoKvs)?,
+            Some(kvs) if !kvs.is_empty() => match self.named(kvs) {
+                Some(job) if self.connections.connected(requester.job, job) => job,
+                _ => return self.get_elsewhere(requester, kvs, key, frame),
+            },
             _ => requester.job,
         };
-        if !self.connections.connected(requester.job, job) {
-            return Err(Refusal::NoKvs);
-        }
         let mut room = [0; KEY_MAX as usize];
         let spaces = self.jobs[job.index()].spaces;
-        match self.kvs.find((spaces, Kind::Kvs), contiguous(&key, &mut room)?)? {
-            Some(record) => Ok(Response::Record(Op::Get, record)),
+        let response = match self.kvs.find((spaces, Kind::Kvs), contiguous(&key, &mut room)?)? {
+            Some(record) => Response::Record(Op::Get, record),
             // PMI-1 has no job attributes. Its clients read them as keys.
             None if job == requester.job && self.conns[requester.conn.index()].protocol == Protocol::V1 => {
-                self.get_job_attr(requester, Op::Get, key)
+                self.get_job_attr(requester, Op::Get, key)?
             }
-            None => Ok(Response::Missing(Op::Get)),
+            None => Response::Missing(Op::Get),
+        };
+        Ok(ReplyState::Ready(response))
+    }
+
+    /// Passes a get to the host, which knows the jobs of other runs that this job is connected to.
+    #[cold]
+    fn get_elsewhere(
+        &mut self,
+        requester: Requester,
+        kvs: Text<'_>,
+        key: Text<'_>,
+        frame: &wire::Frame<'_>,
+    ) -> Result<ReplyState, Refusal> {
+        if kvs.len() > JOBID_MAX || !self.jobs[requester.job.index()].remote_names {
+            return Err(Refusal::NoKvs);
+        }
+        match key.len() {
+            0 => Err(Refusal::EmptyKey),
+            len if len > KEY_MAX as usize => Err(Refusal::KeyLength),
+            _ => self.upcall(requester, Op::Get, frame),
         }
     }
 

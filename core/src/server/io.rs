@@ -153,8 +153,9 @@ pub enum Input<'a> {
         upcall: UpcallId,
         /// 0, or a code of pmi2.h (`PMI2_ERR_…`) that the client gets as `rc`.
         rc: i32,
-        /// The port that a look-up found. For a failure the reason, of which the client gets the first
-        /// [`MESSAGE_TEXT_MAX`](crate::limits::MESSAGE_TEXT_MAX) bytes. Otherwise empty.
+        /// The port that a look-up found, or the value that a get found. For a failure the reason, of which the client
+        /// gets the first [`MESSAGE_TEXT_MAX`](crate::limits::MESSAGE_TEXT_MAX) bytes. A failed get without a reason means
+        /// that the other job has no such key. Otherwise empty.
         #[serde(borrow, serialize_with = "in_one_piece")]
         text: &'a [u8],
     },
@@ -275,8 +276,9 @@ pub struct JobSpec<'a> {
     pub spawner: &'a str,
     /// Milliseconds that a look-up waits for an unpublished name, unless the request has its own timeout.
     pub lookup_wait: u64,
-    /// Whether the host carries out requests about names ([`Output::Upcall`]), for a name service that several servers
-    /// share. Otherwise this server has its own name service, which its jobs share.
+    /// Whether the host carries out requests about names and about connections between jobs ([`Output::Upcall`]), for a
+    /// name service that several servers share. Otherwise this server has its own name service, which its jobs share, and
+    /// jobs connect to jobs of this server only.
     pub remote_names: bool,
     /// Milliseconds after which a waiting fence is reported ([`Output::StalledFence`]), and ranks that have not
     /// initialized that long after another one. 0 for never.
@@ -368,8 +370,9 @@ pub enum Output<'b> {
         request: &'b [u8],
     },
     /// Carry out a request and complete it ([`Input::UpcallComplete`]). With [`remote_names`](JobSpec::remote_names):
-    /// publish, unpublish or look up a name. With several nodes: define, retire or prune process sets, connect or
-    /// disconnect jobs, for which the host gives all servers [`Input::PsetRequest`] or [`Input::Connected`] first.
+    /// publish, unpublish or look up a name, or get a value of a job that the requesting job is not connected to here. With
+    /// several nodes: define, retire or prune process sets. With either: connect or disconnect jobs. If both jobs are
+    /// registered, the host gives all servers [`Input::Connected`] first, as it does [`Input::PsetRequest`].
     Upcall {
         /// The upcall.
         upcall: UpcallId,

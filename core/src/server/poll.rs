@@ -334,7 +334,9 @@ impl Server<'_> {
         let text = Text::plain(self.upcalls.text(upcall));
         match self.upcalls.get(upcall).map(|slot| slot.stage) {
             Some(Stage::Named(0)) if op == Op::Lookup => Reply::Port(text),
+            Some(Stage::Named(0)) if op == Op::Get => Reply::Found(op, text),
             Some(Stage::Named(0)) => Reply::Done(op),
+            Some(Stage::Named(_)) if op == Op::Get && text.is_empty() => Reply::Missing(op),
             Some(Stage::Named(rc)) => Reply::Refused(op, Failure::Remote(rc, text)),
             _ => Reply::Refused(op, Failure::Refusal(Refusal::NoName)),
         }

@@ -47,11 +47,12 @@ impl Server<'_> {
         }
     }
 
-    /// Assigns a rank to a query connection. The rank need not be connected.
+    /// Assigns a rank to a query connection. The rank need not be connected. The head, which has no ranks, accepts the
+    /// ranks of all nodes.
     pub(super) fn claim_query(&mut self, conn: ConnId, rank: Rank) -> Result<(), Refusal> {
         let job = self.conns[conn.index()].job;
         let here = self.links.node();
-        if self.rank_slot(job, Some(rank)).is_none_or(|slot| slot.node != here) {
+        if self.rank_slot(job, Some(rank)).is_none_or(|slot| here != 0 && slot.node != here) {
             self.close(conn, Closing::Refused);
             return Err(Refusal::Rank);
         }

@@ -6,13 +6,13 @@ use super::Server;
 use super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
 use crate::ids::UpcallId;
-use crate::limits::{Limit, MESSAGE_TEXT_MAX, PORT_MAX};
+use crate::limits::{Limit, MESSAGE_TEXT_MAX, PORT_MAX, VALUE_MAX};
 use crate::state::{ReplyState, Response};
 use crate::tables::upcalls::{Stage, Task};
-use crate::wire::{Frame, Op, Protocol};
+use crate::wire::{Frame, Op, Protocol, decode_upcall};
 
-/// Prefixes of PMI-1 requests that can become name upcalls.
-const NAMES_V1: [&[u8]; 3] = [b"cmd=publish_name", b"cmd=unpublish_name", b"cmd=lookup_name"];
+/// Prefixes of PMI-1 requests that can become upcalls other than spawns.
+const REQUESTS_V1: [&[u8]; 4] = [b"cmd=publish_name", b"cmd=unpublish_name", b"cmd=lookup_name", b"cmd=get"];
 
 impl Server<'_> {
     /// Stores a request for the host as received, until its reply is taken.
@@ -39,9 +39,12 @@ impl Server<'_> {
             return Err(Fault::NoSuchUpcall);
         }
         let room = self.upcalls.room();
+        let request = decode_upcall(self.protocol_of(upcall), self.upcalls.text(upcall));
+        let is_get = request.is_some_and(|request| request.op() == Op::Get);
         let refusal = match text.len() {
             _ if rc != 0 => None,
-            len if len > PORT_MAX => Some(Refusal::NameLength),
+            len if is_get && len > VALUE_MAX as usize => Some(Refusal::ValueLength),
+            len if !is_get && len > PORT_MAX => Some(Refusal::NameLength),
             len if len > room => Some(Refusal::Full(Limit::SpawnBytes, room as u32)),
             _ => None,
         };
@@ -87,7 +90,7 @@ impl Server<'_> {
     pub(super) fn protocol_of(&self, upcall: UpcallId) -> Protocol {
         let text = self.upcalls.text(upcall);
         match self.upcalls.get(upcall).map(|slot| slot.task) {
-            Some(Task::Name) if NAMES_V1.iter().any(|command| text.starts_with(command)) => Protocol::V1,
+            Some(Task::Name) if REQUESTS_V1.iter().any(|command| text.starts_with(command)) => Protocol::V1,
             Some(Task::Spawn(_)) if text.starts_with(b"mcmd=") => Protocol::V1,
             _ => Protocol::V2,
         }

@@ -112,12 +112,12 @@ pub fn decode_spawn(protocol: Protocol, body: &[u8]) -> Option<Spawn<'_>> {
     }
 }
 
-/// Decodes the request of an [`Output::Upcall`](crate::Output::Upcall): about a name, a process set or a connection
-/// between jobs.
+/// Decodes the request of an [`Output::Upcall`](crate::Output::Upcall): about a name, a process set, a connection
+/// between jobs, or a value of another job.
 pub fn decode_upcall(protocol: Protocol, body: &[u8]) -> Option<Command<'_>> {
     let command = decode_again(protocol, frame::Kind::Line, body)?;
     let names = matches!(command.op(), Op::Publish | Op::Unpublish | Op::Lookup);
-    let jobs = matches!(command.op(), Op::Connect | Op::Disconnect);
+    let jobs = matches!(command.op(), Op::Connect | Op::Disconnect | Op::Get);
     (names || jobs || command.op().changes_psets()).then_some(command)
 }
 

@@ -2,13 +2,22 @@
 
 use hydrant_core::limits::JOBID_MAX;
 
+/// First bytes of each job id.
+pub const JOBID_PREFIX: &str = "kvs_";
+
 /// Job id that clients see: `kvs_PROCESS_ORDINAL_NONCE_HOST`, cut to [`JOBID_MAX`] bytes. The nonce keeps other users
 /// from guessing it.
 pub fn job_name(process: u32, ordinal: u32, nonce: u32, host: &str) -> String {
-    let mut name = format!("kvs_{process}_{ordinal}_{nonce:08x}_");
+    let mut name = format!("{JOBID_PREFIX}{process}_{ordinal}_{nonce:08x}_");
     name.extend(host.chars().filter(|&c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')));
     name.truncate(JOBID_MAX);
     name
+}
+
+/// Name of a job's query socket on a node in the abstract namespace of Unix sockets. Node 0 is the process that was asked
+/// to run the job.
+pub fn query_name(jobid: &str, node: u32) -> String {
+    format!("hydrant/{jobid}/{node}")
 }
 
 #[cfg(test)]

@@ -152,10 +152,11 @@ int PMI2_Job_Spawn(int count, const char *cmds[], int argcs[], const char **argv
                    int preput_keyval_size, const struct MPID_Info *preput_keyval_vector[], char jobId[],
                    int jobIdSize, int errors[]);
 
-/* Connects this job, and every job that it is connected to, to another job and those connected to it. Their key-value
- * spaces can be read until PMI2_Job_Disconnect or the end of either job. Not collective; may be repeated. conn reports
- * that the processes need no channel between them (see PMI2_Connect_comm_t). hydra ends a job that calls this.
- * PMI2_ERR_INVALID_ARG, also if the job does not exist. */
+/* Connects this job, and every job that it is connected to, to another job and those connected to it. The other job may be
+ * of another run of this user that shares the name server (hydrant run --name-server). Their key-value spaces can be read
+ * until PMI2_Job_Disconnect or the end of either job. Not collective; may be repeated. conn reports that the processes need
+ * no channel between them (see PMI2_Connect_comm_t). hydra ends a job that calls this. PMI2_ERR_INVALID_ARG, also if the
+ * job does not exist. */
 int PMI2_Job_Connect(const char jobid[], PMI2_Connect_comm_t *conn);
 
 /* Removes the connection of the two jobs. hydra ends a job that calls this.

@@ -6,6 +6,7 @@ mod functions;
 pub(crate) mod header;
 mod nodes;
 mod peers;
+mod runs;
 mod shared;
 mod spawn;
 pub(crate) mod support;

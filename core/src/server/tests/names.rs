@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::UpcallId;
-use crate::limits::{MESSAGE_TEXT_MAX, PORT_MAX};
+use crate::limits::{JOBID_MAX, KEY_MAX, MESSAGE_TEXT_MAX, PORT_MAX, VALUE_MAX};
 use crate::wire::{Command, Protocol, decode_upcall};
 
 /// Registers two ranks, 0 with PMI-2 and 1 with PMI-1, whose host carries out requests about names.
@@ -63,6 +63,67 @@ impl Host {
         self.job(JobSpec { job: JobId(1), name: "other", ..spec(1) });
         self.tell(Input::Opened { conn: ConnId(2), job: JobId(1), rank: Some(Rank(0)) });
         self.join_v2(2, "");
+    }
+}
+
+#[test]
+fn the_host_is_asked_for_values_of_jobs_that_are_not_connected_here() {
+    let mut host = remote(Limits { jobs: 2, spawn_bytes: 2048, ..SMALL });
+    host.job(JobSpec { job: JobId(1), name: "other", ..spec(1) });
+    let asked = |protocol, rank, request: &str| {
+        let (upcall, request) = (UpcallId(0), request.as_bytes());
+        format!("{:?}", Output::Upcall { upcall, job: JOB, rank: Rank(rank), protocol, request })
+    };
+    for jobid in ["elsewhere", "other"] {
+        let get = format!("cmd=kvs-get;jobid={jobid};key=k;");
+        for (rc, text, reply) in [
+            (0, "v;1", "rc=0;found=TRUE;value=v;;1;"),
+            (4, "", "rc=0;found=FALSE;"),
+            (3, "not connected", "rc=3;errmsg=not connected;"),
+        ] {
+            host.asks(0, &get);
+            assert_eq!(host.events.remove(0), asked(Protocol::V2, 0, &get));
+            host.silent();
+            host.named(0, rc, text.as_bytes());
+            host.gets(0, &format!("cmd=kvs-get-response;{reply}"));
+        }
+    }
+    host.says(1, "cmd=get kvsname=elsewhere key=k\n");
+    assert_eq!(host.events.remove(0), asked(Protocol::V1, 1, "cmd=get kvsname=elsewhere key=k"));
+    host.named(0, 0, b"v 1");
+    host.gets_line(1, "cmd=get_result rc=0 value=v 1\n");
+    // Jobs of this server that are connected here are read here.
+    host.tell(Input::Connected { job: JOB, other: JobId(1), connected: true });
+    host.asks(0, "cmd=kvs-get;jobid=other;key=k;");
+    host.gets(0, "cmd=kvs-get-response;rc=0;found=FALSE;");
+    for command in ["job-connect", "job-disconnect"] {
+        let request = format!("cmd={command};jobid=other;");
+        host.asks(0, &request);
+        assert_eq!(host.events.remove(0), asked(Protocol::V2, 0, &request));
+        host.named(0, 0, b"");
+        host.gets(0, &format!("cmd={command}-response;rc=0;kvscopy=FALSE;"));
+    }
+    assert!(host.events.is_empty(), "{:?}", host.events);
+}
+
+#[test]
+fn requests_about_other_jobs_are_checked_before_the_host_is_asked() {
+    let mut host = remote(SMALL);
+    let (jobid, key) = ("j".repeat(JOBID_MAX + 1), "k".repeat(KEY_MAX as usize + 1));
+    host.asks(0, &format!("cmd=kvs-get;jobid={jobid};key=k;"));
+    host.gets(0, "cmd=kvs-get-response;rc=3;errmsg=no such key-value space, or not connected to its job;");
+    host.asks(0, &format!("cmd=kvs-get;jobid=j;key={key};"));
+    host.gets(0, "cmd=kvs-get-response;rc=5;errmsg=the key is longer than 64 bytes;");
+    host.asks(0, &format!("cmd=job-connect;jobid={jobid};"));
+    host.gets(0, "cmd=job-connect-response;rc=3;errmsg=no such job;");
+    assert!(host.events.is_empty(), "{:?}", host.events);
+    for (len, reply) in [(VALUE_MAX, "rc=0;found=TRUE;"), (VALUE_MAX + 1, "rc=7;errmsg=the value is longer")]
+    {
+        let mut host = remote(Limits { spawn_bytes: 2048, ..SMALL });
+        host.asks(0, "cmd=kvs-get;jobid=j;key=k;");
+        host.named(0, 0, &std::vec![b'v'; len as usize]);
+        let (_, said) = host.replies.pop_front().unwrap();
+        assert!(said.contains(reply), "{len}: {said}");
     }
 }
 

@@ -522,6 +522,28 @@ fn sets_and_connections_are_the_hosts_business() {
 }
 
 #[test]
+fn the_head_answers_queries_of_ranks_of_all_nodes() {
+    let mut all = Cluster::new(3, 2, 4, true, 1);
+    all.says(3, "put kvsname=kvs_1 key=k value=v");
+    all.after_command();
+    all.replies.clear();
+    (0..4).for_each(|rank| all.says(rank, "barrier_in"));
+    all.after_command();
+    let head = &mut all.hosts[0];
+    head.tell(Input::OpenedQuery { conn: ConnId(9), job: JOB });
+    head.join_v2(9, "pmirank=3;");
+    head.asks(9, "cmd=kvs-get;key=k;");
+    head.gets(9, "cmd=kvs-get-response;rc=0;found=TRUE;value=v;");
+    // A daemon answers its own ranks.
+    let daemon = &mut all.hosts[1];
+    daemon.tell(Input::OpenedQuery { conn: ConnId(9), job: JOB });
+    daemon.says(9, "cmd=init pmi_version=2 pmi_subversion=0\n");
+    daemon.asks(9, "cmd=fullinit;pmirank=3;");
+    let (_, said) = daemon.replies.pop_back().unwrap();
+    assert!(said.contains("rc=3;errmsg=no such rank"), "{said}");
+}
+
+#[test]
 fn the_missing_are_named_where_they_are() {
     let mut all = Cluster::new(3, 2, 4, true, 1);
     all.says(0, "barrier_in");

@@ -61,34 +61,28 @@ impl Head {
                 let request = self.requests.add(request(what));
                 self.actions.push_back(Action::ChangeSets { request, job, rank, body });
             }
-            Some(Command::Connect { jobid }) => self.connect(request, job, jobid, true),
-            Some(Command::Disconnect { jobid }) => self.connect(request, job, jobid, false),
-            Some(_) => {
-                let request = self.requests.add(request(Requested::Name));
-                self.actions.push_back(Action::CallNameService { request, job, rank, protocol, body });
+            Some(command) => {
+                let (named, connected) = match command {
+                    Command::Connect { jobid } => (Some(jobid), true),
+                    Command::Disconnect { jobid } => (Some(jobid), false),
+                    _ => (None, false),
+                };
+                if let Some(other) = named.and_then(|jobid| self.job_with_id(jobid)) {
+                    let what = Requested::ConnectJobs { job, other, connected };
+                    let request = self.requests.add(request(what));
+                    self.actions.push_back(Action::ConnectJobs { request, job, other, connected });
+                } else {
+                    // A name, or a job of another run.
+                    let request = self.requests.add(request(Requested::Name));
+                    self.actions.push_back(Action::CallNameService { request, job, rank, protocol, body });
+                }
             }
         }
     }
 
-    fn connect(
-        &mut self,
-        request: impl Fn(Requested) -> Request,
-        job: JobId,
-        jobid: Text<'_>,
-        connected: bool,
-    ) {
-        let other = self.jobs.iter().find(|other| jobid == *other.name.as_bytes()).map(|other| other.id);
-        let what = other.map(|other| Requested::ConnectJobs { job, other, connected });
-        match (other, what.map(&request)) {
-            (Some(other), Some(known)) => {
-                let request = self.requests.add(known);
-                self.actions.push_back(Action::ConnectJobs { request, job, other, connected });
-            }
-            _ => {
-                let Request { node, upcall, .. } = request(Requested::Name);
-                self.reply(node, upcall, Err(Refusal::NoJob));
-            }
-        }
+    /// Returns the job of this run that has a job id.
+    fn job_with_id(&self, jobid: Text<'_>) -> Option<JobId> {
+        self.jobs.iter().find(|job| jobid == *job.name.as_bytes()).map(|job| job.id)
     }
 
     /// The head's PMI server has carried out a request or has refused it. All nodes follow before the rank is answered.

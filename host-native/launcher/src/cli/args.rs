@@ -238,7 +238,7 @@ pub(super) struct JobArgs {
     /// Share published names with other runs through this name server
     ///
     /// PATH is the socket that `hydrant serve` prints at its start. By default names are visible in this job and in the jobs
-    /// that it spawns.
+    /// that it spawns. Jobs of these runs may also connect to each other (PMI2_Job_Connect).
     #[arg(long, value_name = "PATH", value_parser = value::socket_path(), help_heading = SERVER)]
     #[arg(aliases = ["universe", "nameserver"])]
     pub(super) name_server: Option<PathBuf>,

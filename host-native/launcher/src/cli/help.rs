@@ -205,7 +205,8 @@ hosts that describe their jobs. Several hosts may connect at the same time. A jo
 runs until a signal terminates it.
 
 As a name server it stores the names of MPI_Publish_name for MPI_Lookup_name of other runs. Each run selects the server with \
---name-server. A name is deleted when it is unpublished or the job that published it ends. The server listens on a Unix \
+--name-server. A name is deleted when it is unpublished or the job that published it ends. Jobs of these runs may also connect to \
+each other by job id (PMI2_Job_Connect), and then read each other's key-value spaces. The server listens on a Unix \
 socket and accepts processes of the same user only. It runs in the foreground until SIGINT (Ctrl-C) or SIGTERM and then \
 removes its socket. The socket of a killed server is replaced. If a server is running at the same path, a second one exits \
 with an error.";

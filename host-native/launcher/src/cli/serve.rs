@@ -75,7 +75,7 @@ pub(super) struct ServeArgs {
 
     /// Set the capacity of a server table
     ///
-    /// A name server has the limits names and conns. Each run needs one connection, each spawned job that publishes one more,
+    /// A name server has the limits names and conns. Each run needs one connection, each spawned job one more,
     /// and each waiting look-up one more. With --size or --manage all limits of 'hydrant help run' are valid.
     #[arg(long, value_name = "NAME=N", value_parser = value::limit, action = clap::ArgAction::Append)]
     pub limit: Vec<(Limit, u32)>,

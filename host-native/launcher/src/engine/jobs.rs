@@ -11,7 +11,6 @@ use hydrant_control::NodeRanks;
 use hydrant_driver::TcpPort;
 use hydrant_reactor::Listener;
 
-use super::query::Query;
 use crate::launch::{Launcher, MemoryPool};
 
 /// A job with ranks on this machine.
@@ -44,8 +43,6 @@ pub(super) struct LocalRanks {
     pub(super) leftovers: Vec<(u32, PathBuf)>,
     /// Memory that these ranks share.
     pub(super) pool: Option<MemoryPool>,
-    /// Socket for queries about process sets.
-    pub(super) query: Option<Listener<Query>>,
     /// All ranks have ended, and the rest of their output is being written.
     pub(super) draining: bool,
 }

@@ -25,6 +25,7 @@ mod streams;
 mod time_limit;
 mod token;
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hydrant_control::protocol::{Setup, StdinTarget};
-use hydrant_control::{ExitStatus, JobSummary, KillEscalation};
+use hydrant_control::{ExitStatus, JobSummary, KillEscalation, job_name};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_placement::{Bootstrap, Environment, Location};
@@ -56,6 +57,7 @@ use nodes::Nodes;
 pub use nodes::{DaemonError, daemon};
 use procs::Procs;
 use progress::Progress;
+use query::Query;
 use server::PmiServer;
 use sink::Sinks;
 use status::Status;
@@ -136,15 +138,16 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     engine.preload = preload;
     engine.recording = recording;
     engine.sharing = sharing;
+    let name = engine.next_job_name()?;
     let name_client = plan
         .options
         .name_server
         .as_deref()
-        .map(|path| NameClient::join(path, JobId::default(), token::NAME_CLIENT, &engine.poller))
+        .map(|path| NameClient::join(path, (JobId::default(), &name), token::NAME_CLIENT, &engine.poller))
         .transpose();
     engine.names = name_client.map_err(Box::new)?.map(Names::Shared);
     let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
-    engine.open_job(plan.programs.clone(), checked, None)?;
+    engine.open_job(name, (plan.programs.clone(), checked), None)?;
     engine.open_status(Bootstrap::Local);
     let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
     if result.is_err() {
@@ -234,6 +237,8 @@ struct Engine<'p, 's> {
     losses_reported: bool,
     /// Name service, unless names are the PMI server's own.
     names: Option<Names<'s>>,
+    /// Query sockets of the jobs.
+    queries: BTreeMap<JobId, Listener<Query>>,
     /// State of a run on several nodes.
     nodes: Option<Nodes>,
     /// Status socket. Daemons have none.
@@ -283,6 +288,7 @@ impl<'p, 's> Engine<'p, 's> {
             status: ExitStatus::default(),
             losses_reported: false,
             names: None,
+            queries: BTreeMap::new(),
             nodes: None,
             status_socket: None,
             ended: Vec::new(),
@@ -348,6 +354,11 @@ impl<'p, 's> Engine<'p, 's> {
         Ok(None)
     }
 
+    /// Returns the job id of the next job of a run on this machine.
+    fn next_job_name(&self) -> Result<String, RunError> {
+        Ok(job_name(std::process::id(), self.jobs.count(), open::random()?, &self.host))
+    }
+
     fn now(&self) -> u64 {
         self.clock.now()
     }
@@ -355,10 +366,8 @@ impl<'p, 's> Engine<'p, 's> {
     /// Returns the time until the next deadline.
     fn timeout(&mut self) -> Option<Duration> {
         let server = self.core.poll_at();
-        let ports = self.jobs.iter().flat_map(|job| {
-            let query = job.run.query.as_ref().map(Listener::deadline);
-            job.run.ports().map(Listener::deadline).chain(query)
-        });
+        let ports = self.jobs.iter().flat_map(|job| job.run.ports().map(Listener::deadline));
+        let queries = self.queries.values().map(Listener::deadline);
         let kills = self.kills.poll_at();
         let names = self.names.as_ref().and_then(Names::poll_at);
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
@@ -377,7 +386,8 @@ impl<'p, 's> Engine<'p, 's> {
             self.stdin.deadline(),
         ]
         .into_iter()
-        .chain(ports);
+        .chain(ports)
+        .chain(queries);
         self.clock.timeout(at)
     }
 
@@ -430,11 +440,12 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let files = patterns.into_iter().flatten().count() as u64;
     let of_job = if plan.options.pmi_port.is_some() { PORT_FILES + STRANGERS } else { 0 };
     let queries = u64::from(plan.options.mpi_psets);
+    let sockets = u64::from(plan.options.mpi_psets || plan.options.name_server.is_some());
     // A port for PMIx and a connection of each rank.
     let pmix = u64::from(plan.options.offload.is_none());
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
     let pipes = u64::from(plan.options.stdin == StdinTarget::All);
     let pool = u64::from(plan.options.mem_pool.is_some());
-    OWN_FILES + names + jobs * (of_job + queries + pmix + pool) + ranks * (3 + files + queries + pmix + pipes)
+    OWN_FILES + names + jobs * (of_job + sockets + pmix + pool) + ranks * (3 + files + queries + pmix + pipes)
 }

@@ -1,8 +1,10 @@
-//! Names that jobs publish for others: between the PMI server or the head and the name service.
+//! Names that jobs publish for others, and connections between jobs: between the PMI server or the head and the name
+//! service.
 
-use hydrant_core::wire::Protocol;
-use hydrant_core::{Input, JobId, Rank, Time, UpcallId};
-use hydrant_driver::AnyBackend;
+use hydrant_control::protocol::JobRecord;
+use hydrant_core::wire::{Command, Protocol, decode_upcall};
+use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Time, UpcallId};
+use hydrant_driver::{AnyBackend, BackendError};
 use hydrant_reactor::{Key, Poller};
 use hydrant_services::names::{Answer, LocalNames, NameClient, NameServiceError, Request};
 
@@ -81,10 +83,69 @@ impl Names<'_> {
 }
 
 impl Engine<'_, '_> {
-    /// Sends a rank's request to publish, unpublish or look up a name to the name service.
-    pub(super) fn ask_name_service(
+    /// Carries out a rank's request on the only node.
+    pub(super) fn upcall(
         &mut self,
         upcall: UpcallId,
+        (job, rank): (JobId, Rank),
+        (protocol, body): (Protocol, Vec<u8>),
+    ) -> Result<(), RunError> {
+        let now = Time(self.now());
+        if self.nodes.is_some() {
+            // Ranks send requests to their daemons. This one is a query at the head.
+            let refusal = Refusal::Unsupported;
+            let (rc, text) = (refusal.rc(), refusal.to_string());
+            return Ok(self.core.handle(now, Input::UpcallComplete { upcall, rc, text: text.as_bytes() })?);
+        }
+        let (named, connected) = match decode_upcall(protocol, &body) {
+            Some(Command::Connect { jobid }) => (Some(jobid), true),
+            Some(Command::Disconnect { jobid }) => (Some(jobid), false),
+            _ => (None, false),
+        };
+        let other = named.and_then(|jobid| self.jobs.iter().find(|job| jobid == *job.name.as_bytes()));
+        if let Some((other, jobid)) = other.map(|other| (other.id, other.name.clone())) {
+            match self.core.handle(now, Input::Connected { job, other, connected }) {
+                Ok(()) => {
+                    self.relate_at_name_service((job, rank), &jobid, connected)?;
+                    return Ok(self.core.handle(now, Input::UpcallComplete { upcall, rc: 0, text: b"" })?);
+                }
+                // Jobs of other runs may connect them.
+                Err(BackendError::Fault(Fault::Refused(Refusal::NotConnected))) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.ask_name_service(Some(upcall), (job, rank), (protocol, body))
+    }
+
+    /// Tells a name service that other runs share that two jobs of this run have connected or disconnected: connecting joins
+    /// all jobs of both sides. The request has no answer.
+    pub(super) fn relate_at_name_service(
+        &mut self,
+        asker: (JobId, Rank),
+        other: &str,
+        connected: bool,
+    ) -> Result<(), RunError> {
+        if !matches!(self.names, Some(Names::Shared(_))) {
+            return Ok(());
+        }
+        let command = if connected { "job-connect" } else { "job-disconnect" };
+        let body = format!("cmd={command};jobid={other};").into_bytes();
+        self.ask_name_service(None, asker, (Protocol::V2, body))
+    }
+
+    /// Introduces a job to a name service that other runs share.
+    pub(super) fn introduce(&mut self, record: &JobRecord) {
+        let now = self.now();
+        if let Some(Names::Shared(client)) = &mut self.names {
+            client.begin(record.id, &record.name, now, &self.poller);
+        }
+    }
+
+    /// Sends a rank's request about a name or a job of another run to the name service. Without an upcall the request has no
+    /// answer.
+    pub(super) fn ask_name_service(
+        &mut self,
+        upcall: Option<UpcallId>,
         (job, rank): (JobId, Rank),
         (protocol, body): (Protocol, Vec<u8>),
     ) -> Result<(), RunError> {

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use hydrant_control::protocol::{JobRecord, Program, RankBlock};
-use hydrant_control::{NodeRanks, SpawnKey, format_ranges, job_name, process_sets};
+use hydrant_control::{NodeRanks, SpawnKey, format_ranges, process_sets};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
 use hydrant_driver::{BackendError, TcpPort};
@@ -11,7 +11,7 @@ use hydrant_placement::process_mapping;
 use hydrant_reactor::Listener;
 
 use super::jobs::{Job, LocalRanks, count_ranks};
-use super::query::Query;
+use super::query::query_address;
 use super::token::Token;
 use super::{Engine, needed_files};
 use crate::error::RunError;
@@ -26,7 +26,6 @@ struct Prepared {
     launcher: Option<Launcher>,
     port: Option<Listener<TcpPort>>,
     pmix: Option<Listener<TcpPort>>,
-    query: Option<Listener<Query>>,
     pool: Option<MemoryPool>,
 }
 
@@ -34,15 +33,14 @@ impl Engine<'_, '_> {
     /// Opens a job whose ranks all run on this machine. After an error nothing of the job remains.
     pub(super) fn open_job(
         &mut self,
-        programs: Vec<Program>,
-        checked: Vec<PreparedProgram>,
+        name: String,
+        (programs, checked): (Vec<Program>, Vec<PreparedProgram>),
         spawn: Option<UpcallId>,
     ) -> Result<JobId, RunError> {
         let ranks = size(&programs)?;
         let blocks = vec![RankBlock { node: ALONE, first: 0, count: ranks }];
         let mapping = process_mapping(&[(0, ranks)])?;
         let (id, ordinal) = (self.jobs.free_id(), self.jobs.count());
-        let name = job_name(std::process::id(), ordinal, random()?, &self.host);
         let psets = process_sets(ordinal, &name, &programs, &blocks, |_| &self.host);
         let (hosts, spawned) = (Vec::new(), None);
         let record = JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned };
@@ -65,7 +63,7 @@ impl Engine<'_, '_> {
         let all = count_ranks(&self.jobs) + u64::from(ranks.count());
         self.check_room(id, all, self.jobs.len() as u64 + 1)?;
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
-        let Prepared { mut launcher, port, pmix, query, pool } = prepared.unwrap_or_default();
+        let Prepared { mut launcher, port, pmix, pool } = prepared.unwrap_or_default();
         self.register(&record, spawn)?;
         if let Some(launcher) = &mut launcher {
             self.direct_clients(launcher, id, &record.name)?;
@@ -73,7 +71,7 @@ impl Engine<'_, '_> {
         if record.ordinal == 0 {
             self.stdin.expect(std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)));
         }
-        let run = LocalRanks { ranks, launcher, port, pmix, query, pool, ..LocalRanks::default() };
+        let run = LocalRanks { ranks, launcher, port, pmix, pool, ..LocalRanks::default() };
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, spawn, run));
         match self.make_room(id) {
@@ -107,9 +105,8 @@ impl Engine<'_, '_> {
         let serves_pmix = self.serves_pmix();
         let pmix = serves_pmix && !at_board;
         let pmix = pmix.then(|| TcpPort::open((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
-        let query = options.mpi_psets.then(|| Query::open(name, self.node())).transpose()?;
-        let psets = query.as_ref().zip(self.preload.as_deref());
-        let psets = psets.map(|(query, library)| (query.address(), library.as_os_str()));
+        let preload = self.preload.as_deref().filter(|_| options.mpi_psets);
+        let psets = preload.map(|library| (query_address(name, self.node()), library.as_os_str()));
         let pmi = match &port {
             _ if at_board => PmiAddress::PortPerRank,
             Some(port) => PmiAddress::Port(port.for_ranks(&self.host)),
@@ -141,9 +138,7 @@ impl Engine<'_, '_> {
         }
         let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
         let pmix = pmix.map(|port| Listener::new(port, Token::Pmix(id.0), &self.poller)).transpose()?;
-        let query =
-            query.map(|query| Listener::new(query, Token::Queries(id.0), &self.poller)).transpose()?;
-        Ok(Prepared { launcher: Some(launcher), port, pmix, query, pool })
+        Ok(Prepared { launcher: Some(launcher), port, pmix, pool })
     }
 
     /// Returns whether ranks may be PMIx clients. They reach a board by IPv4 only.
@@ -200,6 +195,7 @@ impl Engine<'_, '_> {
             fence_warning: millis(options.fence_warning),
             ..JobSpec::new(record.id, &record.name, ranks)
         };
+        let query = self.open_query(record)?;
         self.core.handle(now, Input::RegisterJob(spec))?;
         let (node, is_cluster) = (self.node(), self.nodes.is_some());
         let job = record.id;
@@ -216,8 +212,11 @@ impl Engine<'_, '_> {
         });
         if result.is_err() {
             self.core.handle(now, Input::DeregisterJob { job: record.id })?;
+            return result;
         }
-        result
+        self.queries.extend(query.map(|query| (record.id, query)));
+        self.introduce(record);
+        Ok(())
     }
 
     /// Prints a note if ranks of the job share processors that they are bound to.
@@ -256,6 +255,7 @@ impl Engine<'_, '_> {
             driver.close_job(id, now)?;
             self.outputs()?;
         }
+        self.queries.remove(&id);
         if let Some(names) = &mut self.names {
             names.forget(id, now)?;
         }
@@ -459,7 +459,8 @@ mod tests {
     fn open(engine: &mut Engine<'_, '_>) -> Result<JobId, RunError> {
         let programs = engine.plan.programs.clone();
         let prepared = programs.iter().map(prepare).collect::<Result<_, _>>()?;
-        engine.open_job(programs, prepared, None)
+        let name = engine.next_job_name()?;
+        engine.open_job(name, (programs, prepared), None)
     }
 
     #[test]

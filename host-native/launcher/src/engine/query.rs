@@ -1,24 +1,32 @@
 //! Query socket of a job. An MPI library's helper reads and defines process sets over it while the library uses the PMI
-//! connection.
+//! connection. Runs whose jobs are connected to this one get values over it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
+use hydrant_control::protocol::JobRecord;
+use hydrant_control::query_name;
 use hydrant_core::JobId;
 use hydrant_driver::ACCEPT_MAX;
-use hydrant_reactor::peer_user;
+use hydrant_reactor::{Listener, peer_user};
 use rustix::process::geteuid;
 
 use super::Engine;
+use super::names::Names;
+use super::token::Token;
 use crate::error::RunError;
 
 /// A listening socket in the abstract namespace: it has no file that could be left behind.
 #[derive(Debug)]
 pub(super) struct Query {
     listener: UnixListener,
-    name: String,
+}
+
+/// Returns the value of `HYDRANT_QUERY`. `@` marks the abstract namespace.
+pub(super) fn query_address(jobid: &str, node: u32) -> String {
+    format!("@{}", query_name(jobid, node))
 }
 
 impl Query {
@@ -26,17 +34,12 @@ impl Query {
     /// machine.
     pub(super) fn open(jobid: &str, node: u32) -> Result<Query, RunError> {
         let open = || {
-            let name = format!("hydrant/{jobid}/{node}");
+            let name = query_name(jobid, node);
             let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
             listener.set_nonblocking(true)?;
-            Ok(Query { listener, name })
+            Ok(Query { listener })
         };
         open().map_err(RunError::system::<io::Error>("cannot listen for the ranks' queries"))
-    }
-
-    /// Returns the value of `HYDRANT_QUERY`. `@` marks the abstract namespace.
-    pub(super) fn address(&self) -> String {
-        format!("@{}", self.name)
     }
 
     /// Accepts the next connection. Connections of other users are closed.
@@ -73,19 +76,29 @@ impl AsFd for Query {
 }
 
 impl Engine<'_, '_> {
+    /// Listens for queries of ranks of this node, or of runs that share the name service.
+    pub(super) fn open_query(&self, record: &JobRecord) -> Result<Option<Listener<Query>>, RunError> {
+        let of_ranks = self.plan.options.mpi_psets && (self.nodes.is_none() || self.is_daemon());
+        if !of_ranks && !matches!(self.names, Some(Names::Shared(_))) {
+            return Ok(None);
+        }
+        let query = Query::open(&record.name, self.node())?;
+        Ok(Some(Listener::new(query, Token::Queries(record.id.0), &self.poller)?))
+    }
+
     /// Accepts pending query connections, at most [`ACCEPT_MAX`]. More may be pending; the socket stays readable then.
     pub(super) fn accept_queries(&mut self, id: JobId) -> Result<(), RunError> {
         for _ in 0..ACCEPT_MAX {
-            let Some(query) = self.jobs.get(id).and_then(|job| job.run.query.as_ref()) else { break };
+            let Some(query) = self.queries.get(&id) else { break };
             match query.socket().accept() {
                 Ok(Visitor::Admitted(stream)) => self.open_aside(stream, id)?,
                 Ok(Visitor::Foreign) => {}
                 Ok(Visitor::None) => break,
                 Err(error) => {
                     if !self.displace(&error)? {
-                        self.sinks.print(&format!("paused accepting queries about process sets: {error}"));
+                        self.sinks.print(&format!("paused accepting queries: {error}"));
                         let now = self.now();
-                        if let Some(query) = self.jobs.get_mut(id).and_then(|job| job.run.query.as_mut()) {
+                        if let Some(query) = self.queries.get_mut(&id) {
                             query.pause(&self.poller, now);
                         }
                     }
@@ -113,9 +126,10 @@ mod tests {
 
     #[test]
     fn one_connects_by_the_name_that_ranks_are_given() {
-        let query = Query::open(&format!("test-{}", std::process::id()), 0).unwrap();
+        let jobid = format!("test-{}", std::process::id());
+        let query = Query::open(&jobid, 0).unwrap();
         assert!(matches!(query.accept(), Ok(Visitor::None)));
-        let address = query.address();
+        let address = query_address(&jobid, 0);
         let name = address.strip_prefix('@').unwrap();
         let connect = || UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap());
         let client = connect().unwrap();

@@ -103,7 +103,7 @@ impl Engine<'_, '_> {
                 if self.is_daemon() {
                     self.handle_at_daemon(DaemonEvent::Upcall { upcall, job, rank, protocol, request })?;
                 } else {
-                    self.ask_name_service(upcall, (job, rank), (protocol, request))?;
+                    self.upcall(upcall, (job, rank), (protocol, request))?;
                 }
             }
             Event::KillRank { job, rank, code, message } => self.end_rank(job, rank, code, message)?,
@@ -272,9 +272,9 @@ impl Engine<'_, '_> {
             for port in job.run.ports_mut() {
                 port.resume(&self.poller, now)?;
             }
-            if let Some(query) = &mut job.run.query {
-                query.resume(&self.poller, now)?;
-            }
+        }
+        for query in self.queries.values_mut() {
+            query.resume(&self.poller, now)?;
         }
         Ok(())
     }

@@ -54,7 +54,8 @@ impl Engine<'_, '_> {
             }
         }
         if reasons.is_empty() {
-            match self.open_job(programs, checked, Some(spawn)) {
+            let jobid = self.next_job_name()?;
+            match self.open_job(jobid, (programs, checked), Some(spawn)) {
                 // Answered once all ranks have been started.
                 Ok(id) => {
                     self.jobs[id].spawner = self.jobs.get(job).map(|spawner| spawner.name.clone());

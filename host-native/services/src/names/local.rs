@@ -9,7 +9,7 @@ use hydrant_core::{Backend, ConnId, Input, JobId, Output, Rank, Time};
 use hydrant_driver::BackendError;
 
 use super::NameServiceError;
-use super::request::{Answer, MESSAGE, Purpose, Request, answer_of};
+use super::request::{Answer, MESSAGE, Outcome, Purpose, Request, outcome_of};
 
 /// Reason of a failed request whose connection the backend has closed.
 const CLOSED: &str = "the name server of this run has closed the connection";
@@ -53,25 +53,25 @@ where
         let purpose = request.purpose();
         let Some(number) = self.client(purpose, now)? else {
             let full = "limit conns of the name server of this run is used up";
-            self.answers.push_back(request.failed(full));
+            self.answers.extend(request.failed(full));
             return Ok(());
         };
         let mut buffer = [0; MESSAGE];
         let Some(client) = self.clients[number].as_mut() else {
-            self.answers.push_back(request.failed(CLOSED));
+            self.answers.extend(request.failed(CLOSED));
             return Ok(());
         };
-        match request.encode(&mut client.client, &mut buffer) {
+        match request.encode(purpose, &mut client.client, &mut buffer) {
             Ok(Ok(message)) => {
                 client.request = Some(request);
                 self.pass(number, message, now)
             }
             Ok(Err(refusal)) => {
-                self.answers.push_back(refusal);
+                self.answers.extend(refusal);
                 if purpose == Purpose::Lookup { self.close(number, now, "") } else { Ok(()) }
             }
             Err(why) => {
-                self.answers.push_back(request.failed(&why));
+                self.answers.extend(request.failed(&why));
                 self.close(number, now, &why)
             }
         }
@@ -218,7 +218,7 @@ where
     /// Removes a client and its job, and with it the names that it published.
     fn close(&mut self, number: usize, now: u64, why: &str) -> Result<(), NameServiceError> {
         let Some(client) = self.clients.get_mut(number).and_then(Option::take) else { return Ok(()) };
-        self.answers.extend(client.request.map(|request| request.failed(why)));
+        self.answers.extend(client.request.and_then(|request| request.failed(why)));
         self.handle(Input::Closed { conn: ConnId(number as u32) }, now)?;
         self.handle(Input::DeregisterJob { job: JobId(number as u32) }, now)
     }
@@ -234,8 +234,10 @@ impl LocalClient {
         let received = received.ok_or("the reply is incomplete")?;
         match self.request.take() {
             None => Ok(None),
-            Some(request) => match answer_of(&request, &received.reply) {
-                Ok(answer) => Ok(Some(answer)),
+            Some(request) => match outcome_of(&request, self.purpose, &received.reply) {
+                Ok(Outcome::Over(answer)) => Ok(answer),
+                // Jobs of other runs are unknown here.
+                Ok(Outcome::Connected) => Ok(request.failed(CLOSED)),
                 Err(why) => {
                     self.request = Some(request);
                     Err(why)
@@ -258,7 +260,7 @@ mod tests {
 
     fn request(number: u32, job: JobId, body: &str) -> Request {
         let body = body.as_bytes().to_vec();
-        Request { upcall: UpcallId(number), job, rank: Rank(1), protocol: Protocol::V2, body, wait: 0 }
+        Request { upcall: Some(UpcallId(number)), job, rank: Rank(1), protocol: Protocol::V2, body, wait: 0 }
     }
 
     /// Runs a test with a name service of at most `conns` clients.

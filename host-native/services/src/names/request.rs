@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
+use hydrant_control::JOBID_PREFIX;
 use hydrant_core::client::{Client, Error, Start};
 use hydrant_core::limits::{NAME_MAX, PORT_MAX};
-use hydrant_core::wire::{Command, Failure, Protocol, Reply, Text, Unsent, decode_upcall};
+use hydrant_core::wire::{Command, Failure, Op, Protocol, Reply, Text, Unsent, decode_upcall};
 use hydrant_core::{JobId, Rank, Refusal, UpcallId};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -15,11 +16,14 @@ const ANSWER_TIME: u64 = 10_000;
 /// Room for any message that the name server takes, its fields and each byte's escape included.
 pub(super) const MESSAGE: usize = 2 * (NAME_MAX + PORT_MAX) + 256;
 
-/// A rank's request about a name.
+/// Key of the gets that ask whether jobs are connected. The name server has no values.
+const NO_KEY: &[u8] = b"-";
+
+/// A rank's request about a name or about a job of another run.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Its number for the core.
-    pub upcall: UpcallId,
+    /// Its number for the core. A request without one gets no answer.
+    pub upcall: Option<UpcallId>,
     /// The job of the rank.
     pub job: JobId,
     /// The rank.
@@ -52,7 +56,7 @@ impl Request {
         }
     }
 
-    /// Returns what the connection for this request is used for.
+    /// Returns the use of the connection that the request begins on.
     pub(super) fn purpose(&self) -> Purpose {
         match self.command() {
             Some(Command::Lookup { .. }) => Purpose::Lookup,
@@ -67,17 +71,47 @@ impl Request {
     /// The reason why the client sends no further request.
     pub(super) fn encode<'b>(
         &self,
+        purpose: Purpose,
         client: &mut Client,
         buffer: &'b mut [u8],
-    ) -> Result<Result<&'b [u8], Answer>, String> {
-        let command = self.command().ok_or("a request is not about a name")?;
+    ) -> Result<Result<&'b [u8], Option<Answer>>, String> {
+        let command = self.command().ok_or("a request is not about a name or a job")?;
+        let command = match command {
+            // The other run knows its job by the socket.
+            Command::Get { key, .. } if purpose == Purpose::Value => Command::Get { kvs: None, key },
+            Command::Get { kvs, .. } => Command::Get { kvs, key: Text::plain(NO_KEY) },
+            other => other,
+        };
+        if let Some(refusal) = self.refusal() {
+            return Ok(Err(self.refused_for(refusal)));
+        }
         let refusal = match client.request(&command, buffer) {
             Ok(bytes) => return Ok(Ok(bytes)),
             Err(Error::Unsent(Unsent::DoesNotFit)) => Refusal::NameLength,
             Err(Error::Unsent(_)) => Refusal::Unprintable,
             Err(error) => return Err(error.to_string()),
         };
-        Ok(Err(self.refused(refusal.rc(), refusal.to_string().into_bytes())))
+        Ok(Err(self.refused_for(refusal)))
+    }
+
+    /// Returns the job id of the other job that the request is about.
+    pub(super) fn other_job(&self) -> Option<String> {
+        match self.command()? {
+            Command::Connect { jobid } | Command::Disconnect { jobid } => Some(jobid),
+            Command::Get { kvs, .. } => kvs,
+            _ => None,
+        }
+        .map(|jobid| String::from_utf8_lossy(&bytes(&jobid)).into_owned())
+    }
+
+    /// Returns the refusal of a request about a job that cannot be a run's. The connections of the name server that belong
+    /// to no job have other names.
+    fn refusal(&self) -> Option<Refusal> {
+        self.other_job().filter(|jobid| !jobid.starts_with(JOBID_PREFIX))?;
+        Some(match self.command() {
+            Some(Command::Get { .. }) => Refusal::NoKvs,
+            _ => Refusal::NoJob,
+        })
     }
 
     /// Returns the time for an answer in milliseconds.
@@ -89,43 +123,63 @@ impl Request {
     }
 
     /// Returns the answer to a request that failed.
-    pub(super) fn failed(&self, why: &str) -> Answer {
+    pub(super) fn failed(&self, why: &str) -> Option<Answer> {
         self.refused(Refusal::NoName.rc(), why.as_bytes().to_vec())
     }
 
-    fn refused(&self, rc: i32, text: Vec<u8>) -> Answer {
-        Answer { upcall: self.upcall, rc, text }
+    fn refused_for(&self, refusal: Refusal) -> Option<Answer> {
+        self.refused(refusal.rc(), refusal.to_string().into_bytes())
+    }
+
+    fn refused(&self, rc: i32, text: Vec<u8>) -> Option<Answer> {
+        self.upcall.map(|upcall| Answer { upcall, rc, text })
     }
 }
 
-/// Use of a connection. Each job that publishes has a connection, so that its names end with it. Each look-up has a
-/// connection, so that a look-up that waits delays no other.
+/// Use of a connection. Each job has a connection to the name server, so that its names and its connections to jobs of other
+/// runs end with it. Each look-up has a connection, so that a look-up that waits delays no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Publish and unpublish requests of this job.
+    /// All requests of this job except look-ups.
     Names(JobId),
     /// A single look-up.
     Lookup,
+    /// A single get, at the run of the other job.
+    Value,
+}
+
+/// Result of a reply to a request.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The request is answered, unless its sender waits for no answer.
+    Over(Option<Answer>),
+    /// The jobs are connected, and the other run has the value.
+    Connected,
 }
 
 /// Converts the reply to a request to its answer.
 ///
 /// # Errors
-/// The reply is none to a request about a name.
-pub(super) fn answer_of(request: &Request, reply: &Reply<'_>) -> Result<Answer, String> {
+/// The reply is none to such a request.
+pub(super) fn outcome_of(request: &Request, purpose: Purpose, reply: &Reply<'_>) -> Result<Outcome, String> {
     let (rc, text) = match reply {
         Reply::Done(_) => (0, Vec::new()),
         Reply::Port(port) => (0, bytes(port)),
+        Reply::Found(Op::Get, value) if purpose == Purpose::Value => (0, bytes(value)),
+        // A failed get without a reason means that there is no such key.
+        Reply::Missing(Op::Get) if purpose == Purpose::Value => (Refusal::EmptyKey.rc(), Vec::new()),
+        Reply::Missing(Op::Get) => return Ok(Outcome::Connected),
         Reply::Refused(_, Failure::Remote(rc, text)) => (*rc, bytes(text)),
         other => return Err(format!("it answered {:?}", other.op())),
     };
-    Ok(request.refused(rc, text))
+    Ok(Outcome::Over(request.refused(rc, text)))
 }
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     fd: OwnedFd,
+    purpose: Purpose,
     client: Client,
     /// Received bytes of an incomplete reply.
     inbox: Vec<u8>,
@@ -136,12 +190,15 @@ pub(super) struct Connection {
     asked: bool,
     /// Deadline of the current request.
     deadline: Option<u64>,
+    /// Gets whose values the runs of the other jobs have.
+    gets: Vec<Request>,
 }
 
 impl Connection {
-    pub(super) fn new(fd: OwnedFd) -> Connection {
+    pub(super) fn new(fd: OwnedFd, purpose: Purpose) -> Connection {
         Connection {
             fd,
+            purpose,
             // The id is arbitrary: each connection is rank 0 of its own job.
             client: Client::new(Protocol::V2, Start::Port { id: 0 }),
             inbox: Vec::new(),
@@ -149,7 +206,17 @@ impl Connection {
             queue: VecDeque::new(),
             asked: false,
             deadline: None,
+            gets: Vec::new(),
         }
+    }
+
+    pub(super) fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
+    /// Returns a get whose value the run of the other job has.
+    pub(super) fn take_get(&mut self) -> Option<Request> {
+        self.gets.pop()
     }
 
     pub(super) fn fd(&self) -> &OwnedFd {
@@ -228,9 +295,14 @@ impl Connection {
         };
         self.deadline = None;
         if std::mem::take(&mut self.asked)
-            && let Some(request) = self.queue.pop_front()
+            && let Some(request) = self.queue.front()
         {
-            answers.push(answer_of(&request, &received.reply)?);
+            // A request whose reply is unusable fails with the connection.
+            let outcome = outcome_of(request, self.purpose, &received.reply)?;
+            match (outcome, self.queue.pop_front()) {
+                (Outcome::Over(answer), _) => answers.extend(answer),
+                (Outcome::Connected, get) => self.gets.extend(get),
+            }
         }
         self.inbox.drain(..received.consumed as usize);
         Ok(true)
@@ -248,14 +320,14 @@ impl Connection {
             return Ok(true);
         }
         let Some(request) = self.queue.front() else { return Ok(false) };
-        match request.encode(&mut self.client, &mut buffer)? {
+        match request.encode(self.purpose, &mut self.client, &mut buffer)? {
             Ok(bytes) => {
                 self.unsent.extend_from_slice(bytes);
                 self.deadline = Some(now + request.patience());
                 self.asked = true;
                 return Ok(true);
             }
-            Err(refusal) => answers.push(refusal),
+            Err(refusal) => answers.extend(refusal),
         }
         self.queue.pop_front();
         Ok(true)

@@ -112,9 +112,9 @@ impl<'s> NameServer<'s> {
         // More may be pending; the socket stays readable then.
         for _ in 0..ACCEPT_MAX {
             match self.listener.socket().accept() {
-                Ok(Visitor::Admitted(fd)) => {
+                Ok(Visitor::Admitted(fd, jobid)) => {
                     let now = self.now();
-                    self.service.open(fd, &self.reactor.poller, now)?;
+                    self.service.open((fd, jobid), &self.reactor.poller, now)?;
                 }
                 Ok(Visitor::Foreign(user)) => {
                     self.log.line(&format!("refused a process of user {user}"), &self.reactor.poller)

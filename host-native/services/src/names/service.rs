@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Closing;
-use hydrant_core::{Backend, Input, JobId, Rank};
+use hydrant_core::{Backend, Fault, Input, JobId, Rank};
 use hydrant_driver::{BackendError, CloseReason, Driver, Event, OVERRUN};
 use hydrant_reactor::{Key, KeyRange, Poller};
 
@@ -47,11 +47,17 @@ where
         }
     }
 
-    /// Adds the connection of a run. A connection beyond the limit is closed, with a line for the log.
+    /// Adds the connection of a run. Other runs connect to its job by the job id, if there is one and no other connection
+    /// has it. A connection beyond the limit is closed, with a line for the log.
     ///
     /// # Errors
     /// The backend or the poller failed.
-    pub(super) fn open(&mut self, fd: OwnedFd, poller: &Poller, now: u64) -> Result<(), NameServiceError> {
+    pub(super) fn open(
+        &mut self,
+        (fd, jobid): (OwnedFd, Option<String>),
+        poller: &Poller,
+        now: u64,
+    ) -> Result<(), NameServiceError> {
         // The job has the number of the connection, which the driver chooses.
         let Some(conn) = self.driver.next_conn() else {
             self.log(
@@ -61,7 +67,15 @@ where
         };
         self.count += 1;
         let (job, name) = (JobId(conn.0), format!("run-{}", self.count));
-        self.driver.handle(now, Input::RegisterJob(JobSpec::new(job, &name, 1)))?;
+        let named =
+            jobid.map(|jobid| self.driver.handle(now, Input::RegisterJob(JobSpec::new(job, &jobid, 1))));
+        match named {
+            Some(Ok(())) => {}
+            None | Some(Err(BackendError::Fault(Fault::BadJobId))) => {
+                self.driver.handle(now, Input::RegisterJob(JobSpec::new(job, &name, 1)))?;
+            }
+            Some(Err(error)) => return Err(error.into()),
+        }
         self.driver.open_incoming(fd, job, Rank(0), now, poller)?;
         Ok(())
     }

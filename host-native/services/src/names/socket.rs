@@ -6,11 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use hydrant_control::{JOBID_PREFIX, query_name};
 use hydrant_reactor::peer_user;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, connect, listen,
 };
 use rustix::process::{geteuid, umask};
 
@@ -18,6 +19,8 @@ use super::NameServiceError;
 
 /// Maximum number of connections that wait to be accepted. The system also has a limit, usually 4,096.
 const BACKLOG: i32 = 4096;
+/// Last part of the name of a client's socket.
+const CLIENT: &str = "names";
 
 /// Listening socket of a name server. Its file is removed on drop.
 #[derive(Debug)]
@@ -31,7 +34,8 @@ pub(super) struct Listener {
 /// Result of accepting a connection.
 #[derive(Debug)]
 pub(super) enum Visitor {
-    Admitted(OwnedFd),
+    /// A process of this user, and the job id that its socket is bound to.
+    Admitted(OwnedFd, Option<String>),
     /// A process of that user.
     Foreign(u32),
     /// No connection waits.
@@ -83,9 +87,12 @@ impl Listener {
     /// Accepts the next connection.
     pub(super) fn accept(&self) -> io::Result<Visitor> {
         loop {
-            return match accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(fd) => Ok(match peer_user(&fd)? {
-                    user if user == geteuid().as_raw() => Visitor::Admitted(fd),
+            return match acceptfrom_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok((fd, from)) => Ok(match peer_user(&fd)? {
+                    user if user == geteuid().as_raw() => {
+                        let from = from.and_then(|from| SocketAddrUnix::try_from(from).ok());
+                        Visitor::Admitted(fd, from.as_ref().and_then(jobid_of))
+                    }
                     user => Visitor::Foreign(user),
                 }),
                 Err(Errno::AGAIN) => Ok(Visitor::None),
@@ -140,7 +147,7 @@ fn remove_stale(path: &Path) -> Result<(), NameServiceError> {
         }
         Ok(_) => {}
     }
-    match reach(path) {
+    match SocketAddrUnix::new(path).and_then(|address| reach(&address, None)) {
         // A full backlog means that the name server is running.
         Ok(_) | Err(Errno::AGAIN) => Err(NameServiceError::Taken { path: path.to_owned() }),
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed),
@@ -148,20 +155,50 @@ fn remove_stale(path: &Path) -> Result<(), NameServiceError> {
     }
 }
 
-/// Connects to the user's own name server at `path` without blocking.
-pub(super) fn join(path: &Path) -> Result<OwnedFd, NameServiceError> {
+/// Connects to the user's own name server at `path` without blocking. The name server knows the connection by `jobid`, if
+/// one is given and no other socket of this machine is bound to it.
+pub(super) fn join(path: &Path, jobid: Option<&str>) -> Result<OwnedFd, NameServiceError> {
     let no_server = |why: io::Error| NameServiceError::NoServer { path: path.to_owned(), why };
-    let fd = reach(path).map_err(|errno| no_server(errno.into()))?;
+    let reached = SocketAddrUnix::new(path).and_then(|address| reach(&address, jobid));
+    let fd = reached.map_err(|errno| no_server(errno.into()))?;
     match peer_user(&fd).map_err(no_server)? {
         user if user == geteuid().as_raw() => Ok(fd),
         user => Err(NameServiceError::Foreign { path: path.to_owned(), user }),
     }
 }
 
-fn reach(path: &Path) -> Result<OwnedFd, Errno> {
+/// Connects to the query socket of a job of this user's in another run, without blocking.
+pub(super) fn visit(jobid: &str) -> Result<OwnedFd, Errno> {
+    let fd = reach(&SocketAddrUnix::new_abstract_name(query_name(jobid, 0).as_bytes())?, None)?;
+    match peer_user(&fd) {
+        Ok(user) if user == geteuid().as_raw() => Ok(fd),
+        _ => Err(Errno::ACCESS),
+    }
+}
+
+fn reach(address: &SocketAddrUnix, jobid: Option<&str>) -> Result<OwnedFd, Errno> {
     let fd = socket()?;
-    connect(&fd, &SocketAddrUnix::new(path)?)?;
+    if let Some(jobid) = jobid {
+        let name = SocketAddrUnix::new_abstract_name(client_name(jobid).as_bytes())?;
+        match bind(&fd, &name) {
+            Ok(()) | Err(Errno::ADDRINUSE) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    connect(&fd, address)?;
     Ok(fd)
+}
+
+/// Name in the abstract namespace that a job's connection is bound to. It tells the name server the job id.
+fn client_name(jobid: &str) -> String {
+    format!("hydrant/{jobid}/{CLIENT}")
+}
+
+/// Returns the job id in the name of a client's socket.
+fn jobid_of(address: &SocketAddrUnix) -> Option<String> {
+    let name = std::str::from_utf8(address.abstract_name()?).ok()?;
+    let jobid = name.strip_prefix("hydrant/")?.strip_suffix(CLIENT)?.strip_suffix('/')?;
+    jobid.starts_with(JOBID_PREFIX).then(|| jobid.to_owned())
 }
 
 fn socket() -> Result<OwnedFd, Errno> {
@@ -183,6 +220,28 @@ mod tests {
     /// The message of a failed start in a private directory. None if it succeeds.
     fn refusal(dir: &Path) -> Option<String> {
         Listener::open(&dir.join("names"), true).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_socket_of_a_job_is_bound_to_its_job_id() {
+        let path = std::env::temp_dir().join(format!("hydrant-names-of-job-{}", std::process::id()));
+        let listener = Listener::open(&path, false).unwrap();
+        let jobid = format!("{JOBID_PREFIX}test-{}", std::process::id());
+        let first = join(&path, Some(&jobid)).unwrap();
+        let accepted = |listener: &Listener| match listener.accept() {
+            Ok(Visitor::Admitted(_, jobid)) => jobid,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(accepted(&listener), Some(jobid.clone()));
+        let second = join(&path, Some(&jobid)).unwrap();
+        assert_eq!(accepted(&listener), None, "the name is in use");
+        drop((first, second));
+        let third = join(&path, Some(&jobid)).unwrap();
+        assert_eq!(accepted(&listener), Some(jobid));
+        let _foreign = join(&path, Some("run-1")).unwrap();
+        assert_eq!(accepted(&listener), None, "no job id of a run");
+        drop(third);
+        assert_eq!(visit("nobodys").unwrap_err(), Errno::CONNREFUSED);
     }
 
     #[test]

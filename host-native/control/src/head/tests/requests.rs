@@ -222,8 +222,19 @@ fn jobs_are_connected_by_name() {
         run.take_sent(),
         [to_all(Order::ConnectJobs { job, other, connected: true }), answer(1, 2, Ok(()))]
     );
-    run.report(1, upcall(0, 3, b"cmd=job-connect;jobid=elsewhere;"));
-    assert_eq!(run.take_sent(), [answer(1, 3, Err(Refusal::NoJob))]);
+    // The name service knows the jobs of other runs.
+    run.others.clear();
+    for (upcall_number, body) in
+        [(3, "cmd=job-connect;jobid=elsewhere;"), (4, "cmd=kvs-get;jobid=elsewhere;key=k;")]
+    {
+        run.report(1, upcall(0, upcall_number, body.as_bytes()));
+        let (protocol, body) = (Protocol::V2, body.as_bytes().to_vec());
+        let action = Action::CallNameService { request, job, rank: Rank(0), protocol, body };
+        assert_eq!((run.others.pop(), run.take_sent()), (Some(action), Vec::new()));
+        let (rc, text) = (Refusal::NoJob.rc(), Refusal::NoJob.to_string().into_bytes());
+        run.event(Event::NameServiceReply { request, rc, text });
+        assert_eq!(run.take_sent(), [answer(1, upcall_number, Err(Refusal::NoJob))]);
+    }
     run.report(1, upcall(0, 4, b"rubbish"));
     assert_eq!(run.take_sent(), [answer(1, 4, Err(Refusal::BadField))]);
 }

@@ -84,9 +84,13 @@ impl Engine<'_, '_> {
             }
             Action::ConnectJobs { request, job, other, connected } => {
                 self.apply(request, Input::Connected { job, other, connected })?;
+                let jobid = self.head().and_then(|head| head.control.jobs().get(other));
+                if let Some(jobid) = jobid.map(|job| job.name.clone()) {
+                    self.relate_at_name_service((job, Rank(0)), &jobid, connected)?;
+                }
             }
             Action::CallNameService { request, job, rank, protocol, body } => {
-                self.ask_name_service(UpcallId(request.0), (job, rank), (protocol, body))?;
+                self.ask_name_service(Some(UpcallId(request.0)), (job, rank), (protocol, body))?;
             }
             Action::CancelLookups { job, rank } => self.drop_lookups(job, rank)?,
             Action::DrainOutput { job } => self.drain_at_head(job),

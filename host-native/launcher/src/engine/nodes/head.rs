@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use hydrant_control::protocol::{PluginFile, Setup};
-use hydrant_control::{Config, FirstJob};
+use hydrant_control::{Config, FirstJob, job_name};
 use hydrant_core::{Input, JobId, Limits, Time};
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap};
@@ -16,7 +16,7 @@ use super::super::names::Names;
 use super::super::server::PmiServer;
 use super::super::sink::SinkId;
 use super::super::token::{LINKS, NAME_CLIENT, Token};
-use super::super::{Engine, OWN_FILES, Outlets, limits, open, record, recorded};
+use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, limits, open, record, recorded};
 use super::actions::blocks_of;
 use super::setup::setup_of;
 use super::{Nodes, Role};
@@ -53,7 +53,9 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let file = plugin.as_ref().map(|plugin| plugin.file.clone());
     let mut setup = setup(plan, job_map);
     setup.plugin = plugin;
-    let limits = Limits { conns: 1, ..setup.limits };
+    // Other runs get values of this one's jobs at the head.
+    let conns = if plan.options.name_server.is_some() { STRANGERS as u32 } else { 1 };
+    let limits = Limits { conns, ..setup.limits };
     let children = tree.children(0).count() as u64;
     let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))?;
     let mut name_storage = builder.storage(&names::LIMITS_OF_RUN, false)?;
@@ -69,7 +71,8 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     engine.recording = recording;
     let names = match &plan.options.name_server {
         Some(path) => {
-            let joined = NameClient::join(path, JobId::default(), NAME_CLIENT, &engine.poller);
+            let jobid = job_name(std::process::id(), 0, first.nonce, &engine.host);
+            let joined = NameClient::join(path, (JobId::default(), &jobid), NAME_CLIENT, &engine.poller);
             Names::Shared(joined.map_err(Box::new)?)
         }
         None => {
