@@ -2,10 +2,27 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
+
+use crate::sys;
+
+/// Flag of `send`: a closed connection is an error and no SIGPIPE. macOS has a socket option instead, see
+/// [`ignore_sigpipe`].
+pub const NO_SIGPIPE: SendFlags = sys::NO_SIGPIPE;
+
+/// Has a send on a closed connection fail without SIGPIPE where [`NO_SIGPIPE`] does not. For libraries: a Rust program ignores
+/// the signal.
+///
+/// # Errors
+/// `fd` is no socket.
+pub fn ignore_sigpipe(fd: impl AsFd) -> Result<(), Errno> {
+    sys::ignore_sigpipe(fd.as_fd())
+}
 
 /// Progress of a write to a non-blocking socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,25 +35,10 @@ pub enum Sent {
 
 /// Returns the effective user id of the process at the other end of a Unix socket, whether it connected or listens.
 ///
-/// `rustix::net::sockopt::socket_peercred` cannot represent a peer outside of this process's pid namespace, whose pid is
-/// 0.
-///
 /// # Errors
 /// `fd` is no socket.
 pub fn peer_user(fd: impl AsFd) -> io::Result<u32> {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the option's value is a `ucred`, which `peer` is, and `len` is its size. Both live for the call.
-    let failed = unsafe {
-        libc::getsockopt(
-            fd.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut len,
-        )
-    };
-    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
+    sys::peer_user(fd.as_fd())
 }
 
 /// Enables keep-alive, so that the system detects within 30 s that the machine at the other end is unreachable.

@@ -1,0 +1,44 @@
+//! System calls that FreeBSD and macOS share.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::event::kqueue::{Event, kevent_timespec, kqueue};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+
+/// Type of a resource limit.
+pub(crate) type RawLimit = libc::rlim_t;
+
+/// Creates a kqueue, closed on exec.
+pub(crate) fn new_kqueue() -> Result<OwnedFd, Errno> {
+    let kqueue = kqueue()?;
+    fcntl_setfd(&kqueue, FdFlags::CLOEXEC)?;
+    Ok(kqueue)
+}
+
+/// Makes one change to a kqueue.
+pub(crate) fn change_kqueue(kqueue: &OwnedFd, change: Event) -> Result<(), Errno> {
+    let none: &mut [Event] = &mut [];
+    // SAFETY: the system ends the watch of a descriptor that is closed.
+    unsafe { kevent_timespec(kqueue, &[change], none, None) }.map(|_| ())
+}
+
+/// Fills a buffer of up to 256 bytes with random bytes.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    // SAFETY: the pointer and the length are those of `bytes`.
+    let failed = unsafe { libc::getentropy(bytes.as_mut_ptr().cast(), bytes.len()) };
+    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Returns the effective user of the peer of a Unix socket.
+pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let (mut user, mut group) = (u32::MAX, u32::MAX);
+    // SAFETY: both pointers lead to variables of this frame.
+    let failed = unsafe { libc::getpeereid(fd.as_raw_fd(), &raw mut user, &raw mut group) };
+    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(user) }
+}
+
+/// Fails: opening `/dev/fd/N` gives the same description, whose flags other processes share.
+pub(crate) fn reopen(_: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    Err(Errno::OPNOTSUPP)
+}
