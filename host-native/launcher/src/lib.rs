@@ -19,6 +19,7 @@ pub mod replay;
 mod sandbox;
 mod stack_traces;
 mod states;
+mod sys;
 pub mod timeline;
 mod value;
 

@@ -8,9 +8,11 @@ use std::path::Path;
 
 use hydrant_reactor::OpenFiles;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path, start_helper};
-use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, ftruncate, memfd_create, seek};
-use rustix::io::{Errno, pread};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::pread;
 use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::sys;
 
 /// Milliseconds for all traces.
 const TIME: u64 = 30_000;
@@ -114,7 +116,8 @@ impl StackTraces {
     pub(crate) fn start_some(&mut self, null: BorrowedFd<'_>, files: &OpenFiles) -> Option<String> {
         while self.running.len() < AT_ONCE && self.bytes < TOTAL_MAX {
             let target = self.waiting.pop_front()?;
-            let output = memory().map_err(|errno| format!("cannot make memory for a stack trace: {errno}"));
+            let output = sys::fixed_memory(TRACE_MAX)
+                .map_err(|errno| format!("cannot make memory for a stack trace: {errno}"));
             let started = output.and_then(|output| {
                 let pid = start_helper(&self.debugger.command(target.pid), null, output.as_fd(), files);
                 Ok((pid.map_err(|error| error.to_string())?, output))
@@ -165,14 +168,6 @@ impl StackTraces {
         };
         (!left.is_empty()).then(|| format!("no stack trace {why} of {}{more}", names.join("; ")))
     }
-}
-
-/// Memory of fixed size: a debugger that writes more gets an error.
-fn memory() -> Result<OwnedFd, Errno> {
-    let memory = memfd_create(c"stack trace", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&memory, TRACE_MAX)?;
-    fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK)?;
-    Ok(memory)
 }
 
 /// Reads what was written to the memory. The position in it is shared with the process that has written.

@@ -59,7 +59,10 @@ pub use nofile::{OpenFiles, OpenFilesError, set_close_on_exec};
 pub use poller::{Interest, Poller};
 pub use random::{fill_random, random_u32};
 pub use signals::Signals;
-pub use socket::{NO_SIGPIPE, Sent, enable_keepalive, ignore_sigpipe, peer_user};
+pub use socket::{
+    NO_SIGPIPE, Sent, accept_stream, enable_keepalive, ignore_sigpipe, limit_unacknowledged, peer_user, pipe,
+    stream_socket,
+};
 pub use writer::{Writer, WriterState};
 
 /// Clock, poller and signals: the fixed parts of an event loop.

@@ -1,13 +1,13 @@
-//! Socket options: the user of a Unix socket's peer, keepalive of a TCP connection.
+//! Sockets and pipes: their start, the user of a Unix socket's peer, keepalive of a TCP connection.
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::SendFlags;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
+use rustix::net::{AddressFamily, SendFlags};
 
 use crate::sys;
 
@@ -39,6 +39,40 @@ pub enum Sent {
 /// `fd` is no socket.
 pub fn peer_user(fd: impl AsFd) -> io::Result<u32> {
     sys::peer_user(fd.as_fd())
+}
+
+/// Opens a stream socket that does not block, closed on exec.
+///
+/// # Errors
+/// The process or the system has no descriptor left.
+pub fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    sys::stream_socket(family)
+}
+
+/// Accepts a connection of a listening socket. It does not block and is closed on exec.
+///
+/// # Errors
+/// As `accept(2)`.
+pub fn accept_stream(listener: impl AsFd) -> Result<OwnedFd, Errno> {
+    sys::accept_stream(listener.as_fd())
+}
+
+/// Opens a pipe, closed on exec. Returns its read end and its write end, which block.
+///
+/// # Errors
+/// The process or the system has no descriptor left.
+pub fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (read, write) = io::pipe().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok((read.into(), write.into()))
+}
+
+/// Ends a TCP connection whose sent bytes are not acknowledged within `timeout` milliseconds. Does nothing on FreeBSD and macOS,
+/// which have no such option.
+///
+/// # Errors
+/// `fd` is no TCP socket.
+pub fn limit_unacknowledged(fd: impl AsFd, timeout: u32) -> Result<(), Errno> {
+    sys::limit_unacknowledged(fd.as_fd(), timeout)
 }
 
 /// Enables keep-alive, so that the system detects within 30 s that the machine at the other end is unreachable.

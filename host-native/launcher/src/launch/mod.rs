@@ -4,7 +4,6 @@ mod bind;
 mod cstrings;
 mod error;
 mod gpus;
-mod memory_policy;
 mod preload;
 mod resolve;
 mod soft;

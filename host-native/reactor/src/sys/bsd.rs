@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::kqueue::{Event, kevent_timespec, kqueue};
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
+use rustix::net::{AddressFamily, SocketType, accept, socket};
 
 /// Type of a resource limit.
 pub(crate) type RawLimit = libc::rlim_t;
@@ -36,6 +37,27 @@ pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: both pointers lead to variables of this frame.
     let failed = unsafe { libc::getpeereid(fd.as_raw_fd(), &raw mut user, &raw mut group) };
     if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(user) }
+}
+
+/// Opens a stream socket that does not block.
+pub(crate) fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    without_blocking(socket(family, SocketType::STREAM, None)?)
+}
+
+/// Accepts a connection that does not block.
+pub(crate) fn accept_stream(listener: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    without_blocking(accept(listener)?)
+}
+
+fn without_blocking(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
+    ioctl_fionbio(&fd, true)?;
+    Ok(fd)
+}
+
+/// Does nothing: the systems have no such option.
+pub(crate) fn limit_unacknowledged(_: BorrowedFd<'_>, _: u32) -> Result<(), Errno> {
+    Ok(())
 }
 
 /// Fails: opening `/dev/fd/N` gives the same description, whose flags other processes share.

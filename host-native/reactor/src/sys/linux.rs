@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::sockopt::set_tcp_user_timeout;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, accept_with, socket_with};
 use rustix::process::{getpid, set_child_subreaper, set_parent_process_death_signal};
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -43,6 +44,21 @@ pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
         )
     };
     if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
+}
+
+/// Opens a stream socket that does not block.
+pub(crate) fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+}
+
+/// Accepts a connection that does not block.
+pub(crate) fn accept_stream(listener: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
+/// Ends a TCP connection whose sent bytes are not acknowledged for some milliseconds.
+pub(crate) fn limit_unacknowledged(fd: BorrowedFd<'_>, timeout: u32) -> Result<(), Errno> {
+    set_tcp_user_timeout(fd, timeout)
 }
 
 /// Opens the file of a descriptor once more, for writing without waiting.

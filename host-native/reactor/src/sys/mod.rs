@@ -10,19 +10,10 @@ mod linux;
 mod macos;
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use bsd::{RawLimit, change_kqueue, fill_random, new_kqueue, peer_user, reopen};
+pub(crate) use bsd::*;
 #[cfg(target_os = "freebsd")]
-pub(crate) use freebsd::{
-    NO_SIGPIPE, NORESERVE, SIGNALS, adopt_orphans, allow_tracing, close_range, die_with_parent,
-    ignore_sigpipe, mark_close_on_exec, outlive_parent,
-};
+pub(crate) use freebsd::*;
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{
-    NO_SIGPIPE, NORESERVE, RawLimit, SIGNALS, adopt_orphans, allow_tracing, close_range, die_with_parent,
-    fill_random, ignore_sigpipe, mark_close_on_exec, outlive_parent, peer_user, reopen,
-};
+pub(crate) use linux::*;
 #[cfg(target_os = "macos")]
-pub(crate) use macos::{
-    NO_SIGPIPE, NORESERVE, SIGNALS, adopt_orphans, allow_tracing, close_range, die_with_parent,
-    ignore_sigpipe, mark_close_on_exec, outlive_parent,
-};
+pub(crate) use macos::*;

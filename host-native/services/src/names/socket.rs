@@ -6,12 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use hydrant_reactor::peer_user;
+use hydrant_reactor::{accept_stream, peer_user, stream_socket};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, bind, connect, listen};
 use rustix::process::{geteuid, umask};
 
 use super::NameServiceError;
@@ -69,7 +67,7 @@ impl Listener {
     }
 
     fn bind(path: &Path) -> io::Result<Listener> {
-        let fd = socket()?;
+        let fd = stream_socket(AddressFamily::UNIX)?;
         let before = umask(Mode::from_raw_mode(0o177));
         let bound = bind(&fd, &SocketAddrUnix::new(path)?);
         umask(before);
@@ -83,7 +81,7 @@ impl Listener {
     /// Accepts the next connection.
     pub(super) fn accept(&self) -> io::Result<Visitor> {
         loop {
-            return match accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            return match accept_stream(&self.fd) {
                 Ok(fd) => Ok(match peer_user(&fd)? {
                     user if user == geteuid().as_raw() => Visitor::Admitted(fd),
                     user => Visitor::Foreign(user),
@@ -159,14 +157,9 @@ pub(super) fn join(path: &Path) -> Result<OwnedFd, NameServiceError> {
 }
 
 fn reach(path: &Path) -> Result<OwnedFd, Errno> {
-    let fd = socket()?;
+    let fd = stream_socket(AddressFamily::UNIX)?;
     connect(&fd, &SocketAddrUnix::new(path)?)?;
     Ok(fd)
-}
-
-fn socket() -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
