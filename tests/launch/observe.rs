@@ -2,6 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::symlink;
@@ -139,6 +141,61 @@ fn names_that_are_not_utf_8_are_bytes_in_json() {
     assert_eq!(json.matches(&bytes).count(), 2, "{json}");
     ask("kill", &job).run().code(0);
     job.wait().code(143);
+}
+
+#[test]
+fn a_server_shows_who_is_connected_and_what_they_wait_for() {
+    let mut server = Job::command("serve --size 2").start();
+    let line = server.line();
+    let address = line.strip_prefix("PMI_PORT=").expect("the server prints its address").to_owned();
+    let mut rank = BufReader::new(TcpStream::connect(&address).expect("the port is open"));
+    let requests = "cmd=initack pmiid=1\ncmd=init pmi_version=1 pmi_subversion=1\ncmd=barrier_in\n";
+    rank.get_mut().write_all(requests.as_bytes()).expect("the server reads");
+    let watch = ask("status --watch=0.1", &server).start();
+    watch.await_stdout("1 rank in fence 1 for ", 1);
+    let shown = watch.stdout();
+    assert!(shown.contains(&format!(", serving at {address} for ")), "{shown}");
+    assert!(shown.contains(", 1 of 2 ranks connected from 1 host\n"), "{shown}");
+    assert!(shown.contains(", missing: rank 0\n"), "{shown}");
+    let listed = Job::command("ps").run();
+    let line = format!("hydrant serve --size at {address}\n");
+    listed.code(0).says(&line, 1);
+    let json = ask("status --json", &server).run();
+    json.code(0).says("\"not_connected\"", 1).says("\"host\": \"127.0.0.1\"", 1).says("\"fence\": {", 1);
+    ask("attach", &server).run().code(1).warns("another launcher starts its ranks, and has their output\n");
+    let debug = ask("debug --rank 1", &server).args(["--", "true"]).run();
+    debug.code(1).warns("the process id of rank 1 of job ");
+    // The server still serves: rank 0 completes the fence.
+    let mut other = TcpStream::connect(&address).expect("the port is open");
+    other.write_all(requests.replace("pmiid=1", "pmiid=0").as_bytes()).expect("the server reads");
+    let released =
+        (&mut rank).lines().any(|line| line.expect("the server answers") == "cmd=barrier_out rc=0");
+    assert!(released, "the fence completes");
+    ask("kill", &server).run().code(0).quiet();
+    server.wait().code(143).warns("ended by SIGTERM: 2 of 2 ranks had joined the job");
+    watch.wait().code(0);
+}
+
+#[test]
+fn a_management_server_shows_the_exits_that_hosts_report() {
+    let mut server = Job::command("serve --manage=127.0.0.1:0 --pmi-port 127.0.0.1:0").start();
+    let line = server.line();
+    let address = line.strip_prefix("hydrant serve: managed at ").expect("the server prints its address");
+    let empty = ask("status", &server).run();
+    empty
+        .code(0)
+        .says(&format!(", serving at {address} for "), 1)
+        .says("0 of 0 ranks connected from 0 hosts\n", 1);
+    let script = "test ${PMI_RANK:-$PMI_ID} = 0 && exit 0; echo up; exec sleep 600";
+    let host = Job::command("offload --target").arg(address).words("-n 2 sh -c").arg(script).start();
+    host.await_stdout("up\n", 1);
+    let watch = ask("status --watch=0.1", &server).start();
+    watch.await_stdout("exited 0", 1).await_stdout("not connected", 1);
+    ask("kill", &host).run().code(0);
+    host.wait().code(143);
+    ask("kill", &server).run().code(0);
+    server.wait().code(0);
+    watch.wait().code(0);
 }
 
 /// Memory of a running `hydrant`, by the names of its symbols, as a debugger reads it.

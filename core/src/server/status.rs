@@ -120,6 +120,11 @@ impl Server<'_> {
         })
     }
 
+    /// Returns the job id that ranks see, or `None` for an unknown job.
+    pub fn job_name(&self, id: JobId) -> Option<&str> {
+        self.job(id).ok().map(|job| &*job.name)
+    }
+
     /// Returns the state of a rank, or `None` for an unknown job or rank.
     pub fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport> {
         let slot = self.job(job).ok()?.slot(rank)?;

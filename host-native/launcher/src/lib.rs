@@ -18,7 +18,6 @@ pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 mod stack_traces;
-mod states;
 mod sys;
 pub mod timeline;
 mod value;

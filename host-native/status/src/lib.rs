@@ -1,10 +1,11 @@
-//! Status socket of a running job: which jobs and ranks it has, what the ranks wait for, and their output.
+//! Status socket of a run or a server: which jobs and ranks it has, what the ranks wait for, and their output.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`record`] | runs, jobs and ranks, as they are sent and as JSON |
+//! | [`words`] | states of ranks for people, and ranks by their states |
 //! | [`client`] | finding the runs of this user, and asking one |
-//! | [`StatusServer`] | the socket of a run, for an event loop |
+//! | [`StatusServer`] | the socket of a run or a server, for an event loop |
 //!
 //! The socket has a name in the abstract namespace with the process id of the run. Both ends check that the other is of the same
 //! user. The server never waits: requests are short, replies are bounded, a client has one request under way, and silent clients give
@@ -38,17 +39,19 @@
 
 pub mod address;
 pub mod client;
+mod convert;
 mod error;
 mod protocol;
 pub mod record;
 mod server;
+pub mod words;
 
 use std::time::{Duration, Instant};
 
 pub use address::Address;
 pub use error::Error;
 pub use protocol::{Reply, Request};
-pub use server::{ClientId, StatusServer};
+pub use server::{ClientId, FILES, StatusServer};
 
 /// Time until `deadline`.
 fn time_left(deadline: Instant) -> Duration {

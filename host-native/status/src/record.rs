@@ -67,7 +67,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// A running `hydrant run` or `hydrant offload`.
+/// A running `hydrant run`, `hydrant offload`, or `hydrant serve` of jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// Process id, by which commands name the run.
@@ -78,18 +78,20 @@ pub struct Run {
     pub host: String,
     /// Milliseconds since the start.
     pub elapsed_ms: u64,
-    /// Number of hosts with ranks.
+    /// Number of hosts with ranks. A server counts the addresses from which ranks are connected.
     pub hosts: u32,
-    /// Number of running jobs: 1, and those that were spawned.
+    /// Number of running jobs: 1, and those that were spawned. A server counts the jobs that it serves.
     pub jobs: u32,
     /// Number of ranks of all running jobs.
     pub ranks: u32,
-    /// Number of ranks whose process runs.
+    /// Number of ranks whose process runs. A server counts the ranks that are connected.
     pub running: u32,
-    /// First program.
+    /// First program. For a server, its command.
     pub program: Text,
-    /// How processes are started on other hosts: `ssh`, `srun` and so on; `local` if all run on this host.
+    /// How processes are started on other hosts: `ssh`, `srun` and so on; `local` if all run on this host; `none` for a server.
     pub bootstrap: String,
+    /// Address at which a server serves. None for a run, which starts its ranks itself.
+    pub address: Option<String>,
 }
 
 /// A job of a run.
@@ -97,7 +99,7 @@ pub struct Run {
 pub struct Job {
     /// Number that requests name it by. It is used again after the end of the job.
     pub number: u32,
-    /// 0 for the job of the command line. Spawned jobs count from 1.
+    /// 0 for a job that no rank spawned. Spawned jobs count from 1.
     pub ordinal: u32,
     /// Job id that ranks see.
     pub name: String,
@@ -107,7 +109,7 @@ pub struct Job {
     pub ending: bool,
     /// Number of ranks.
     pub ranks: u32,
-    /// Programs in the order of the command line, at most [`PROGRAMS_MAX`].
+    /// Programs in the order of the command line, at most [`PROGRAMS_MAX`]. A server does not know them.
     pub programs: Vec<Program>,
 }
 
@@ -132,9 +134,9 @@ pub struct Program {
 pub struct Rank {
     /// Its number.
     pub rank: u32,
-    /// Its host.
-    pub host: String,
-    /// Its process id, also after its end.
+    /// Its host. A server knows the address of a rank that is connected.
+    pub host: Option<String>,
+    /// Its process id, also after its end. A server does not know it.
     pub pid: Option<u32>,
     /// Number of its program.
     pub program: u32,
@@ -154,6 +156,8 @@ pub struct Rank {
 pub enum State {
     /// It has no process yet.
     NotStarted,
+    /// Another launcher starts its process, and it has not connected to this server.
+    NotConnected,
     /// Its process runs, and it has not initialized PMI or PMIx.
     Started,
     /// Its process runs, and it is known to be connected. More is not known: its PMI server is in a sandbox or on a board, or

@@ -6,7 +6,7 @@ use hydrant_reactor::local::{Accepted, LocalListener};
 use hydrant_reactor::{Interest, Key, KeyRange, Listener, NO_SIGPIPE, Poller, random_u32};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::process::geteuid;
+use rustix::process::{Signal, geteuid, getpid, kill_process};
 
 use crate::Error;
 use crate::address::Address;
@@ -23,6 +23,21 @@ const IDLE_TIMEOUT: u64 = 10_000;
 /// Bytes of output that may be pending for a client. More are lost.
 const OUTPUT_MAX: usize = 256 * 1024;
 
+/// Most descriptors of a server: the listening socket and its clients.
+pub const FILES: u64 = 1 + CLIENTS_MAX as u64;
+/// Signals that a run acts on as a whole.
+const SIGNALS: [Signal; 9] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::TERM,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::TSTP,
+    Signal::CONT,
+    Signal::KILL,
+];
+
 /// Kind of the listening socket's key.
 const LISTENER: u16 = 0;
 /// Kind of the clients' keys.
@@ -35,7 +50,7 @@ pub struct ClientId(u64);
 /// Status socket of this process.
 ///
 /// The owner passes ready keys to [`ready`](StatusServer::ready) and answers each request that it returns by
-/// [`reply`](StatusServer::reply) or [`attach`](StatusServer::attach), at once or later. No call waits. At most 8 clients of this
+/// [`reply`](StatusServer::reply), [`attach`](StatusServer::attach) or [`take_signal`](StatusServer::take_signal), at once or later. No call waits. At most 8 clients of this
 /// user are served, each with one request under way.
 #[derive(Debug)]
 pub struct StatusServer {
@@ -121,6 +136,18 @@ impl StatusServer {
             client.waits = false;
             client.out.extend(encode(&Reply::Done));
         });
+    }
+
+    /// Carries out [`Request::Signal`] of a client: sends the signal to this process.
+    pub fn take_signal(&mut self, client: ClientId, number: i32, poller: &Poller) {
+        let Some(signal) = SIGNALS.into_iter().find(|signal| signal.as_raw() == number) else {
+            let names = "HUP, INT, QUIT, TERM, USR1, USR2, TSTP, CONT and KILL";
+            return self.reply(client, &Reply::Refused(format!("a job takes {names} only")), poller);
+        };
+        // The reply is written before the signal can end this process.
+        self.reply(client, &Reply::Done, poller);
+        let sent = kill_process(getpid(), signal);
+        debug_assert!(sent.is_ok(), "a process may signal itself: {sent:?}");
     }
 
     /// Returns whether a client gets output.

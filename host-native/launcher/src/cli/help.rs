@@ -31,9 +31,10 @@ Examples:
 Without a command, hydrant is 'hydrant run': hydrant -n 4 ./a.out. The same holds for the program names mpiexec and mpirun (links).";
 
 pub(super) const PS_ABOUT: &str = "\
-List the running jobs of this user on this machine: those of 'hydrant run' and 'hydrant offload'. PID is the process id of that \
+List the running jobs of this user on this machine: those of 'hydrant run' and 'hydrant offload', \
+and of 'hydrant serve' with --size or --manage. PID is the process id of that \
 command, by which the other commands name the job. TIME is the time since its start. RANKS counts all ranks of all jobs, and the running \
-ones if some have ended; JOBS is more than 1 if ranks have spawned jobs.";
+ones if some have ended, or the connected ones of a server; JOBS is more than 1 if ranks have spawned jobs.";
 
 pub(super) const PS_AFTER: &str = "\
 Exit codes:
@@ -44,7 +45,7 @@ Exit codes:
 pub(super) const STATUS_ABOUT: &str = "\
 Show each rank of a running job: its host, process id, state, and what it waits for. Ranks that others wait for are named first.
 
-States: 'started' is a process that has not initialized PMI or PMIx, 'initialized' is between init and finalize, 'finalized' is after \
+States: 'not connected' is a rank of 'hydrant serve' that another launcher has yet to start, 'started' is a process that has not initialized PMI or PMIx, 'initialized' is between init and finalize, 'finalized' is after \
 it. 'exited N' and the name of a signal are the end of the process. 'running' means that no more is known: the PMI server is in a \
 sandbox or on a board, or a host did not answer within 2 s.
 
@@ -66,7 +67,8 @@ Exit codes:
 
 pub(super) const KILL_ABOUT: &str = "\
 Send a signal to running jobs, as if it were sent to their 'hydrant run'. HUP, INT, QUIT, TERM, USR1 and USR2 go to all ranks on all \
-hosts. TSTP stops all ranks and CONT lets them go on. KILL kills hydrant, and with it all ranks.";
+hosts. TSTP stops all ranks and CONT lets them go on. KILL kills hydrant, and with it all ranks. \
+'hydrant serve' ends on HUP, INT, QUIT, TERM and KILL.";
 
 pub(super) const KILL_AFTER: &str = "\
 Examples:

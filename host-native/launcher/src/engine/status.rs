@@ -5,33 +5,17 @@
 
 use hydrant_control::Job;
 use hydrant_control::protocol::{Order, decode, encode};
-use hydrant_core::peer::message::GroupKind;
-use hydrant_core::server::Wait as CoreWait;
-use hydrant_core::{Exit, JobId, Rank};
+use hydrant_core::{JobId, Rank};
 use hydrant_overlay::Destination;
 use hydrant_placement::Bootstrap;
 use hydrant_reactor::Key;
 use hydrant_status::record::{self, PROGRAMS_MAX, RANKS_MAX, State, TEXT_MAX, Text, Wait};
 use hydrant_status::{ClientId, Reply, Request, StatusServer};
-use rustix::process::{Signal, getpid, kill_process};
 
 use super::{Engine, server::PmiServer, token};
 
 /// Milliseconds until a query is answered without the nodes that are late.
 const QUERY_TIMEOUT: u64 = 2000;
-/// Signals that a run acts on as a whole.
-const SIGNALS: [Signal; 9] = [
-    Signal::HUP,
-    Signal::INT,
-    Signal::QUIT,
-    Signal::TERM,
-    Signal::USR1,
-    Signal::USR2,
-    Signal::TSTP,
-    Signal::CONT,
-    Signal::KILL,
-];
-
 /// State of one rank, between a daemon and the head: the rank, its state, what it waits for.
 type RankState = (u32, State, Option<Wait>);
 
@@ -99,7 +83,12 @@ impl Engine<'_, '_> {
             Request::Run => Reply::Run(self.describe_run()),
             Request::Job(from) => Reply::Job(self.describe_job_from(from)),
             Request::Ranks { job, first } => return self.answer_ranks(client, JobId(job), first),
-            Request::Signal(number) => return self.take_signal(client, number),
+            Request::Signal(number) => {
+                if let Some(status) = &mut self.status_socket {
+                    status.server.take_signal(client, number, &self.poller);
+                }
+                return;
+            }
             Request::Attach => {
                 if let Some(status) = &mut self.status_socket {
                     status.server.attach(client, &self.poller);
@@ -148,18 +137,6 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// Treats a signal as if it had been sent to this process.
-    fn take_signal(&mut self, client: ClientId, number: i32) {
-        let Some(signal) = SIGNALS.into_iter().find(|signal| signal.as_raw() == number) else {
-            let names = "HUP, INT, QUIT, TERM, USR1, USR2, TSTP, CONT and KILL";
-            return self.reply(client, &Reply::Refused(format!("a job takes {names} only")));
-        };
-        // The reply is written before the signal can end this process.
-        self.reply(client, &Reply::Done);
-        let sent = kill_process(getpid(), signal);
-        debug_assert!(sent.is_ok(), "a process may signal itself: {sent:?}");
-    }
-
     fn describe_run(&self) -> record::Run {
         let (ranks, running, jobs) = match self.control_of_head() {
             Some(head) => totals(head.jobs().iter()),
@@ -178,6 +155,7 @@ impl Engine<'_, '_> {
             running,
             program: program.unwrap_or_default(),
             bootstrap: self.status_socket.as_ref().map_or("", |status| status.bootstrap).to_owned(),
+            address: None,
         }
     }
 
@@ -292,12 +270,7 @@ impl Engine<'_, '_> {
         let Some(status) = driver.backend().rank_status(id, Rank(rank)) else {
             return (State::Running, None);
         };
-        let state = match (status.report.finalized, status.report.initialized) {
-            (true, _) => State::Finalized,
-            (false, true) => State::Initialized,
-            (false, false) => State::Started,
-        };
-        (state, status.wait.map(|wait| describe_wait(&wait, self.now())))
+        (State::from(&status.report), status.wait.map(|wait| Wait::new(&wait, self.now())))
     }
 }
 
@@ -331,46 +304,20 @@ fn describe_job<R>(job: &Job<R>) -> record::Job {
 
 /// What the tables of jobs know about a rank.
 fn describe_rank<R>(job: &Job<R>, rank: u32, host: &str) -> record::Rank {
-    let exit = job.exit(rank);
-    let state = match exit {
-        Some(Exit::Code(_)) => State::Exited,
-        Some(Exit::Signal(_)) => State::Killed,
-        Some(Exit::Lost) => State::Lost,
-        None if job.pid(rank).is_some() => State::Running,
-        None => State::NotStarted,
+    let pid = job.pid(rank);
+    let state = if pid.is_some() { State::Running } else { State::NotStarted };
+    let mut known = record::Rank {
+        rank,
+        host: Some(host.to_owned()),
+        pid,
+        program: job.program(rank).0,
+        state,
+        exit_code: None,
+        signal: None,
+        waits_for: None,
     };
-    let (exit_code, signal) = match exit {
-        Some(Exit::Code(code)) => (Some(code), None),
-        Some(Exit::Signal(signal)) => (None, Some(signal)),
-        Some(Exit::Lost) | None => (None, None),
-    };
-    let (pid, program) = (job.pid(rank), job.program(rank).0);
-    record::Rank { rank, host: host.to_owned(), pid, program, state, exit_code, signal, waits_for: None }
-}
-
-fn describe_wait(wait: &CoreWait<'_>, now: u64) -> Wait {
-    let text = |bytes: &[u8]| Text::cut(bytes, TEXT_MAX);
-    match *wait {
-        CoreWait::Fence { number, since } => Wait::Fence { number, since_ms: now.saturating_sub(since.0) },
-        CoreWait::Group { kind, since } => {
-            Wait::Group { kind: group_kind(kind).to_owned(), since_ms: now.saturating_sub(since.0) }
-        }
-        CoreWait::Ring => Wait::Ring,
-        CoreWait::Data { job, rank } => Wait::Data { job: job.to_owned(), rank: rank.0 },
-        CoreWait::NodeAttr(key) => Wait::NodeAttribute(text(key)),
-        CoreWait::Name(name) => Wait::Name(text(name)),
-        CoreWait::Spawn => Wait::Spawn,
-        _ => Wait::Request,
+    if let Some(exit) = job.exit(rank) {
+        known.set_exit(exit);
     }
-}
-
-fn group_kind(kind: GroupKind) -> &'static str {
-    match kind {
-        GroupKind::Barrier => "group barrier",
-        GroupKind::Fence => "group fence",
-        GroupKind::Connect => "connect",
-        GroupKind::Disconnect => "disconnect",
-        GroupKind::Construct => "group construction",
-        GroupKind::Destruct => "group destruction",
-    }
+    known
 }

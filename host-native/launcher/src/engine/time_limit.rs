@@ -6,13 +6,13 @@ use std::os::fd::AsFd;
 use hydrant_control::{AbortReason, RanksInState, ranges_of};
 use hydrant_core::JobId;
 use hydrant_status::record::{RANKS_MAX, Rank};
+use hydrant_status::words::group_by_state;
 use rustix::process::Pid;
 
 use super::Engine;
 use super::status::Status;
 use crate::error::RunError;
 use crate::stack_traces::{Debugger, StackTraces, Target};
-use crate::states::group_by_state;
 
 /// Most ranks whose states are collected.
 const COLLECTED_MAX: u32 = 4096;
@@ -80,14 +80,17 @@ impl Engine<'_, '_> {
         let ranks = std::mem::take(ranks);
         let is_local = self.status_socket.as_ref().is_none_or(Status::is_local);
         let running = ranks.values().flatten().filter(|rank| rank.state.is_running());
-        let here: Vec<&Rank> = running.clone().filter(|rank| is_local || rank.host == self.host).collect();
+        let here: Vec<&Rank> = running
+            .clone()
+            .filter(|rank| is_local || rank.host.as_deref() == Some(self.host.as_str()))
+            .collect();
         let elsewhere = running.count() - here.len();
         if elsewhere > 0 {
             self.sinks.print(&format!("stack traces are of this host only, {elsewhere} ranks run on others"));
         }
         let target = |rank: &&Rank| {
-            let pid = rank.pid?;
-            Some(Target { name: format!("rank {} on {}, pid {pid}", rank.rank, rank.host), pid })
+            let (pid, host) = (rank.pid?, rank.host.as_deref()?);
+            Some(Target { name: format!("rank {} on {host}, pid {pid}", rank.rank), pid })
         };
         let targets: Vec<Target> = here.iter().filter_map(target).collect();
         match Debugger::find() {

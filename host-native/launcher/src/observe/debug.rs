@@ -21,10 +21,15 @@ pub(super) fn debug(options: &DebugOptions) -> Result<u8, ObserveError> {
     let job = jobs.iter().find(|job| job.ordinal == options.spawned).ok_or_else(no_rank)?;
     let ranks = connection.ranks(job)?;
     let rank = ranks.get(options.rank as usize).ok_or_else(no_rank)?;
+    if run.address.is_some() {
+        return Err(ObserveError::NoProcess { pid, rank: options.rank });
+    }
     let process = running(rank).ok_or(ObserveError::NotRunning { pid, rank: options.rank })?;
     let words = fill(&options.command, process);
-    if run.bootstrap != Bootstrap::Local.name() && rank.host != run.host {
-        let (rank, host) = (rank.rank, rank.host.clone());
+    if let Some(host) =
+        rank.host.clone().filter(|host| run.bootstrap != Bootstrap::Local.name() && *host != run.host)
+    {
+        let rank = rank.rank;
         let command = shell_quote(&words).to_string_lossy().into_owned();
         return Err(ObserveError::Elsewhere { rank, process, host, command });
     }

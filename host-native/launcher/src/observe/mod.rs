@@ -58,6 +58,14 @@ pub(crate) enum ObserveError {
         /// The rank.
         rank: u32,
     },
+    /// Another launcher has started the rank.
+    #[error("the process id of rank {rank} of job {pid} is not known: another launcher starts its ranks")]
+    NoProcess {
+        /// Process id of the server.
+        pid: u32,
+        /// The rank.
+        rank: u32,
+    },
     /// The rank runs on another host.
     #[error("rank {rank} is process {process} on {host}")]
     Elsewhere {

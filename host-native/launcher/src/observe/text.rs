@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use hydrant_control::{format_ranges, ranges_of};
 use hydrant_status::record::{Job, Rank, Run, State, Wait, seconds};
+use hydrant_status::words::state_text;
 
 use super::JobWithRanks;
-use crate::states::state_text;
 
 /// Table of running jobs.
 pub(super) fn runs(runs: &[(u32, Option<Run>)]) -> String {
@@ -21,11 +21,18 @@ pub(super) fn runs(runs: &[(u32, Option<Run>)]) -> String {
             run.hosts.to_string(),
             ranks_of(run),
             run.jobs.to_string(),
-            run.program.to_string(),
+            program_of(run),
         ],
         None => [&pid.to_string(), "-", "-", "-", "-", "(does not answer)"].map(str::to_owned),
     };
     table(std::iter::once(head).chain(runs.iter().map(line)).collect(), [true, true, true, true, true, false])
+}
+
+fn program_of(run: &Run) -> String {
+    match &run.address {
+        Some(address) => format!("{} at {address}", run.program),
+        None => run.program.to_string(),
+    }
 }
 
 fn ranks_of(run: &Run) -> String {
@@ -37,15 +44,15 @@ fn ranks_of(run: &Run) -> String {
 
 /// The run, and a table of ranks for each job.
 pub(super) fn status(run: &Run, jobs: &[JobWithRanks]) -> String {
-    let mut text = format!(
-        "job {} on {}, hydrant {}, running for {}, {} on {}\n",
-        run.pid,
-        run.host,
-        run.version,
-        seconds(run.elapsed_ms),
-        plural(run.ranks, "rank"),
-        plural(run.hosts, "host")
-    );
+    let (time, hosts) = (seconds(run.elapsed_ms), plural(run.hosts, "host"));
+    let activity = match &run.address {
+        None => format!("running for {time}, {} on {hosts}", plural(run.ranks, "rank")),
+        Some(address) => {
+            let ranks = plural(run.ranks, "rank");
+            format!("serving at {address} for {time}, {} of {ranks} connected from {hosts}", run.running)
+        }
+    };
+    let mut text = format!("job {} on {}, hydrant {}, {activity}\n", run.pid, run.host, run.version);
     for JobWithRanks { job, late, rank_states } in jobs {
         text.push('\n');
         text += &title(job);
@@ -66,8 +73,9 @@ fn title(job: &Job) -> String {
         let _ = write!(title, ", spawned by {spawner}");
     }
     let programs: Vec<String> = job.programs.iter().map(|program| program.command.to_string()).collect();
+    let programs = if programs.is_empty() { String::new() } else { format!(": {}", programs.join(" : ")) };
     let ending = if job.ending { ", being ended" } else { "" };
-    format!("{title}{ending}, {}: {}\n", job.name, programs.join(" : "))
+    format!("{title}{ending}, {}{programs}\n", job.name)
 }
 
 fn ranks(job: &Job, ranks: &[Rank]) -> String {
@@ -76,7 +84,7 @@ fn ranks(job: &Job, ranks: &[Rank]) -> String {
         let program = job.programs.get(rank.program as usize);
         [
             rank.rank.to_string(),
-            rank.host.clone(),
+            rank.host.clone().unwrap_or_else(|| "-".to_owned()),
             rank.pid.map_or("-".to_owned(), |pid| pid.to_string()),
             state_text(rank),
             rank.waits_for.as_ref().map_or("-".to_owned(), Wait::to_string),
@@ -96,7 +104,7 @@ pub(super) fn late(ranks: &[Rank]) -> Vec<u32> {
     let some_in_fence = ranks.iter().any(|rank| in_fence(&rank));
     let some_initialized = ranks.iter().any(|rank| rank.state == State::Initialized);
     let is_late = |rank: &&Rank| match rank.state {
-        State::Started | State::NotStarted => some_in_fence || some_initialized,
+        State::Started | State::NotStarted | State::NotConnected => some_in_fence || some_initialized,
         State::Initialized => some_in_fence && !in_fence(rank),
         _ => false,
     };

@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use hydrant_core::manage::{BoardReport, JobReport, RankReport};
 use hydrant_core::trace::{Cause, Closing, Exit, Stream};
-use hydrant_core::{Backend, ConnId, Fault, Input, JobId, Limit, Limits, Rank, Time};
+use hydrant_core::{Backend, ConnId, Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
 use hydrant_driver::{CloseReason, Driver, Event, LAST_READS, OVERRUN, TcpPort, is_out_of_files};
 use hydrant_reactor::{Key, Listener, Log, Poller, Reactor, signals};
 use rustix::process::Signal;
 
 use super::Network;
 use super::recorded::RecordedServer;
+use super::status::{Processes, Status};
 use super::token::{CONNS, Token};
 use crate::Error;
 
 /// Descriptors that a server needs beside those of its connections.
-pub(super) const OWN_FILES: u64 = 16;
+pub(super) const OWN_FILES: u64 = 16 + hydrant_status::FILES;
 
 /// A change of a job.
 #[derive(Debug)]
@@ -57,6 +58,8 @@ pub(super) struct Endpoint<'s> {
     /// Number of connections from addresses outside `allow`.
     foreign: u64,
     keys: Vec<Key>,
+    /// Status socket, if it could be opened.
+    pub(super) status: Option<Status>,
     /// Dropped last: it may wait for its reader.
     log: Log,
 }
@@ -87,8 +90,23 @@ impl<'s> Endpoint<'s> {
             counters: BoardReport { sockets: limits.conns, ..BoardReport::default() },
             foreign: 0,
             keys: Vec::new(),
+            status: None,
             log: Log::stderr("hydrant serve", Token::Log)?,
         })
+    }
+
+    /// Opens the status socket of a server on the machine `host` that serves at `address`.
+    ///
+    /// # Errors
+    /// The socket cannot be opened. The endpoint works without it.
+    pub(super) fn open_status(
+        &mut self,
+        processes: Processes,
+        host: &str,
+        address: &str,
+    ) -> Result<(), hydrant_status::Error> {
+        self.status = Some(Status::open(processes, host, address, &self.reactor.poller)?);
+        Ok(())
     }
 
     /// Writes a line to the log.
@@ -180,6 +198,22 @@ impl<'s> Endpoint<'s> {
         self.poll_driver()
     }
 
+    /// The server.
+    pub(super) fn server(&self) -> &Server<'s> {
+        self.driver.backend()
+    }
+
+    /// Registered jobs with their numbers of ranks, in ascending order.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = (JobId, u32)> {
+        let jobs = (0..).map(JobId).zip(&self.ports);
+        jobs.filter_map(|(job, port)| Some((job, port.as_ref()?.size)))
+    }
+
+    /// Address of the client of a connection.
+    pub(super) fn peer_addr(&self, conn: ConnId) -> Option<SocketAddr> {
+        self.driver.peer_addr(conn).and_then(|from| from.try_into().ok())
+    }
+
     /// State of a job.
     pub(super) fn job_report(&self, job: JobId) -> Option<JobReport> {
         self.driver.backend().job_report(job)
@@ -225,6 +259,7 @@ impl<'s> Endpoint<'s> {
                     self.poll_driver()?;
                 }
                 Token::Log => self.log.flush(&self.reactor.poller),
+                Token::Status(key) => self.status_ready(key),
                 Token::Signals | Token::Manage | Token::Host(_) => {}
             }
         }
@@ -236,13 +271,17 @@ impl<'s> Endpoint<'s> {
             return Some(Duration::ZERO);
         }
         let ports = self.ports.iter().flatten().map(|port| port.listener.deadline());
-        self.reactor.clock.timeout([self.driver.poll_at(), deadline].into_iter().chain(ports))
+        let status = self.status.as_ref().and_then(Status::poll_at);
+        self.reactor.clock.timeout([self.driver.poll_at(), deadline, status].into_iter().chain(ports))
     }
 
     fn handle_timeout(&mut self) -> Result<(), Error> {
         let now = self.now();
         if self.driver.handle_timeout(now)? {
             self.poll_driver()?;
+        }
+        if let Some(status) = &mut self.status {
+            status.handle_timeout(&self.reactor.poller, now);
         }
         let mut ports = self.ports.iter_mut().flatten();
         Ok(ports.try_for_each(|port| port.listener.resume(&self.reactor.poller, now))?)
@@ -340,7 +379,7 @@ impl<'s> Endpoint<'s> {
     fn take_event(&mut self, event: Event) {
         let event = match event {
             Event::Joined { conn, job, rank } => {
-                let from = self.driver.peer_addr(conn).and_then(|from| from.try_into().ok());
+                let from = self.peer_addr(conn);
                 JobEvent::Joined { job, rank, conn, from }
             }
             Event::Closed { conn, job, rank, why } => return self.take_closed(conn, job, rank, why),
@@ -412,7 +451,6 @@ fn foreign_line(number: u64, from: SocketAddr) -> Option<String> {
 mod tests {
     use std::io::{Read, Write};
 
-    use hydrant_core::Server;
     use hydrant_core::server::JobSpec;
 
     use super::*;

@@ -21,6 +21,7 @@ use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 use super::Options;
 use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::recorded::RecordedServer;
+use super::status::Processes;
 use super::token::Token;
 use crate::Error as ServiceError;
 use crate::board::{Connection, ConnectionError};
@@ -64,6 +65,10 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
         hosts: std::iter::repeat_with(|| None).take(HOSTS).collect(),
         server: ManagementServer::new(config, &mut hosts, &mut jobs),
     };
+    let status = management.managed.endpoint.open_status(Processes::Reported, &name, &address);
+    if let Err(error) = status {
+        management.managed.log_verbose(|| error.to_string());
+    }
     // Standard output may be closed.
     let _ = writeln!(std::io::stdout(), "hydrant serve: managed at {address}");
     management.run()

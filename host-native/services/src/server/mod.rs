@@ -2,6 +2,7 @@
 //!
 //! Such a launcher is a host with a DPU, the pods of a Kubernetes job, or a batch system without PMI.
 
+mod describe;
 mod endpoint;
 mod job;
 mod management;
@@ -10,6 +11,7 @@ mod options;
 mod pmi;
 mod pmix;
 mod recorded;
+mod status;
 mod token;
 
 pub use network::Network;

@@ -16,6 +16,7 @@ use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
 use super::job::Job;
 use super::pmix;
 use super::recorded::RecordedServer;
+use super::status::Processes;
 use super::token::Token;
 use crate::Error;
 
@@ -41,6 +42,9 @@ pub(super) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
     // libpmix connects to IPv4 addresses only.
     own.serves_pmix = limits.commit_bytes > 0 && port.addr().is_ipv4();
     own.endpoint.open(JOB, size, port)?;
+    if let Err(error) = own.endpoint.open_status(Processes::Unseen, &own.host, &own.address) {
+        own.detail(|| error.to_string());
+    }
     // A closed standard output is no error.
     let _ = writeln!(std::io::stdout(), "PMI_PORT={}", own.address);
     own.print_pmix();

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use hydrant_core::server::{Consumed, Input, Output};
-use hydrant_core::{Backend, Fault, Limit, Limits, Server, Time};
+use hydrant_core::server::{Consumed, Input, Output, RankStatus};
+use hydrant_core::{Backend, Fault, JobId, Limit, Limits, Rank, Server, Time};
 use hydrant_record::{RecordingFile, WriteError};
 
 /// Maximum length in bytes of all recordings together.
@@ -117,6 +117,10 @@ impl Backend for RecordedServer<'_> {
     fn limits(&self) -> &Limits {
         self.server.limits()
     }
+
+    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
+        self.server.rank_status(job, rank)
+    }
 }
 
 #[cfg(test)]
@@ -124,8 +128,8 @@ mod tests {
     use std::fs::{self, File};
     use std::io::BufReader;
 
+    use hydrant_core::ConnId;
     use hydrant_core::server::JobSpec;
-    use hydrant_core::{ConnId, JobId, Rank};
     use hydrant_driver::MappedStorage;
     use hydrant_record::{Checker, Reader, Summary, replay};
 

@@ -6,6 +6,8 @@ use hydrant_reactor::{Key, KeyRange};
 const OWN: KeyRange = KeyRange(0);
 /// PMI connections.
 pub(super) const CONNS: KeyRange = KeyRange(1);
+/// Status socket and its clients.
+pub(super) const STATUS: KeyRange = KeyRange(2);
 
 /// Descriptor that a key identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(super) enum Token {
     Manage,
     /// The management connection of this number.
     Host(u32),
+    /// A descriptor of the status socket.
+    Status(Key),
 }
 
 impl From<Token> for Key {
@@ -32,7 +36,7 @@ impl From<Token> for Key {
             Token::Listener(job) => OWN.key(2, job),
             Token::Manage => OWN.key(3, 0),
             Token::Host(host) => OWN.key(4, host),
-            Token::Conn(key) => key,
+            Token::Conn(key) | Token::Status(key) => key,
         }
     }
 }
@@ -42,6 +46,9 @@ impl Token {
     pub(super) fn of(key: Key) -> Option<Token> {
         if CONNS.contains(key) {
             return Some(Token::Conn(key));
+        }
+        if STATUS.contains(key) {
+            return Some(Token::Status(key));
         }
         let (kind, index) = OWN.decode(key)?;
         Some(match kind {
@@ -68,10 +75,11 @@ mod tests {
             Token::Conn(CONNS.key(0, u32::MAX)),
             Token::Manage,
             Token::Host(5),
+            Token::Status(STATUS.key(1, 7)),
         ];
         for token in tokens {
             assert_eq!(Token::of(token.into()), Some(token));
         }
-        assert_eq!(Token::of(KeyRange(2).key(0, 0)), None);
+        assert_eq!(Token::of(KeyRange(3).key(0, 0)), None);
     }
 }

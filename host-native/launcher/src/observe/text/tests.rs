@@ -18,6 +18,7 @@ fn run() -> Run {
         running: 3,
         program: Text(b"./a\xff".to_vec()),
         bootstrap: "ssh".to_owned(),
+        address: None,
     }
 }
 
@@ -28,7 +29,7 @@ fn rank(rank: u32, state: State, waits_for: Option<Wait>) -> Rank {
         State::Killed => (None, Some(11)),
         _ => (None, None),
     };
-    Rank { rank, host: format!("n{}", rank % 2), pid, program: 0, state, exit_code, signal, waits_for }
+    Rank { rank, host: Some(format!("n{}", rank % 2)), pid, program: 0, state, exit_code, signal, waits_for }
 }
 
 fn fence(since_ms: u64) -> Option<Wait> {
@@ -80,6 +81,32 @@ fn jobs() -> Vec<JobWithRanks> {
 fn tables_of_jobs_and_ranks() {
     assert_eq!(runs(&[]), "no running jobs\n");
     insta::assert_snapshot!(runs(&[(4711, Some(run())), (5, None)]) + "\n" + &status(&run(), &jobs()));
+}
+
+#[test]
+fn tables_of_a_server() {
+    let run = Run {
+        program: "hydrant serve --size".into(),
+        bootstrap: "none".to_owned(),
+        address: Some("10.0.0.1:4000".to_owned()),
+        hosts: 1,
+        running: 1,
+        ranks: 2,
+        ..run()
+    };
+    let from = |number, state, host: Option<&str>, wait| Rank {
+        host: host.map(str::to_owned),
+        pid: None,
+        ..rank(number, state, wait)
+    };
+    let ranks = vec![
+        from(0, State::Initialized, Some("10.0.0.7"), fence(1200)),
+        from(1, State::NotConnected, None, None),
+    ];
+    let mut job = jobs().remove(0);
+    (job.job.programs, job.job.ranks) = (Vec::new(), 2);
+    (job.late, job.rank_states) = (late(&ranks), ranks);
+    insta::assert_snapshot!(runs(&[(4711, Some(run.clone()))]) + "\n" + &status(&run, &[job]));
 }
 
 #[test]

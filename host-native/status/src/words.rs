@@ -2,12 +2,13 @@
 
 use hydrant_core::trace::SignalName;
 
-use hydrant_status::record::{Rank, State, Wait, seconds};
+use crate::record::{Rank, State, Wait, seconds};
 
 /// State of a rank in words, as `initialized` or `exited 3`.
-pub(crate) fn state_text(rank: &Rank) -> String {
+pub fn state_text(rank: &Rank) -> String {
     match rank.state {
         State::NotStarted => "not started".to_owned(),
+        State::NotConnected => "not connected".to_owned(),
         State::Started => "started".to_owned(),
         State::Running => "running".to_owned(),
         State::Initialized => "initialized".to_owned(),
@@ -20,7 +21,7 @@ pub(crate) fn state_text(rank: &Rank) -> String {
 
 /// Groups ranks by what they do, as `in fence 2 for 3.1 s`, in the order of the first rank of each group. The time is that of the
 /// rank that waits longest.
-pub(crate) fn group_by_state(ranks: &[Rank]) -> Vec<(String, Vec<u32>)> {
+pub fn group_by_state(ranks: &[Rank]) -> Vec<(String, Vec<u32>)> {
     let mut groups: Vec<(String, Option<u64>, Vec<u32>)> = Vec::new();
     for rank in ranks {
         let (text, since) = activity(rank);
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     fn rank(rank: u32, state: State, waits_for: Option<Wait>) -> Rank {
-        let host = "n".to_owned();
+        let host = Some("n".to_owned());
         Rank { rank, host, pid: Some(1), program: 0, state, exit_code: Some(3), signal: Some(9), waits_for }
     }
 
