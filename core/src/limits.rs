@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 pub const KEY_MAX: u32 = 64;
 /// First bytes of the key of an [attribute](crate::Input::Attr) of the node. The name of the attribute follows.
 pub const NODE_ATTR_PREFIX: &[u8] = b"node:";
+/// Attribute of a job whose server reads escaped values of PMI-2 clients, which may hold NUL. Its value is `1`.
+pub const ESCAPES_ATTR: &str = "hasEscapedValues";
 /// Maximum length of a value in bytes: `vallen_max` of PMI-1's `get_maxes`, `PMI2_MAX_VALLEN` of pmi2.h.
 pub const VALUE_MAX: u32 = 1024;
 /// Maximum length of a job id (PMI-1's kvsname) in bytes.

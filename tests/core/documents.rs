@@ -28,8 +28,9 @@ fn exchanges() -> Vec<Vec<(bool, String)>> {
     let blocks = text.split("```").skip(1).step_by(2);
     let line = |line: &str| {
         let (who, what) = line.split_at_checked(3)?;
-        // PMI-2 messages stand as they are; lines show their ends.
-        Some((who == "C> ", what.replace("\\n", "\n"))).filter(|_| matches!(who, "C> " | "S> "))
+        // PMI-2 messages stand as they are, except for the bytes of an escape; lines show their ends.
+        Some((who == "C> ", what.replace("\\n", "\n").replace("\\x01", "\x01").replace("\\x02", "\x02")))
+            .filter(|_| matches!(who, "C> " | "S> "))
     };
     blocks
         .map(|block| block.lines().filter_map(line).collect())

@@ -215,6 +215,7 @@ impl Client {
     fn send<'b>(&mut self, command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Error> {
         let bytes = match self.protocol {
             Protocol::V1 => v1::encode(command, buf)?,
+            Protocol::V2 if command.holds_nul() => return Err(Unsent::Unprintable.into()),
             Protocol::V2 => v2::encode(command, None, buf)?,
         };
         match command.op() {

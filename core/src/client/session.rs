@@ -3,7 +3,7 @@
 use super::{Client, Error, Received, State};
 use crate::limits::PENDING_MAX;
 use crate::wire::frame::{Framing, next_reply};
-use crate::wire::{Command, Op, Protocol, Reply, Text, v2};
+use crate::wire::{Command, Op, Protocol, Reply, Text, Unsent, v2};
 
 /// Maximum number of outstanding requests: the maximum number of pending replies of a connection.
 pub const SESSION_MAX: usize = PENDING_MAX;
@@ -70,6 +70,8 @@ enum Threads {
 pub struct Session {
     slots: [Slot; SESSION_MAX],
     threads: Threads,
+    /// Whether the server reads escaped values.
+    escapes: bool,
     /// Whether [`Command::Finalize`] was sent, so that no further request is allowed.
     closing: bool,
     over: bool,
@@ -84,10 +86,21 @@ impl Session {
         match (client.protocol, client.state) {
             (Protocol::V2, State::Ready) if !client.is_waiting() => {
                 let slots = [Slot::Free; SESSION_MAX];
-                Ok(Session { slots, threads: Threads::Unknown, closing: false, over: false })
+                Ok(Session { slots, threads: Threads::Unknown, escapes: false, closing: false, over: false })
             }
             _ => Err(Error::OutOfOrder),
         }
+    }
+
+    /// Returns whether values may hold NUL.
+    pub fn escapes_values(&self) -> bool {
+        self.escapes
+    }
+
+    /// Allows values with NUL, which are escaped. The caller has found the job attribute
+    /// [`ESCAPES_ATTR`](crate::limits::ESCAPES_ATTR).
+    pub fn escape_values(&mut self) {
+        self.escapes = true;
     }
 
     /// Returns whether a request is outstanding.
@@ -107,7 +120,8 @@ impl Session {
     /// # Errors
     /// [`Error::Busy`] if a reply must come first: the session is full, or this request and all but one of the others
     /// may wait for other ranks, or the server does not repeat `thrid`. [`Error::OutOfOrder`], [`Error::Over`], and
-    /// [`Error::Unsent`] if the buffer is too short or the protocol does not have the command.
+    /// [`Error::Unsent`] if the buffer is too short, the protocol does not have the command, or a value with NUL comes
+    /// before [`Session::escape_values`].
     pub fn request<'b>(
         &mut self,
         command: &Command<'_>,
@@ -124,6 +138,9 @@ impl Session {
             let bytes = v2::encode(command, None, buf)?;
             self.over = true;
             return Ok((None, bytes));
+        }
+        if !self.escapes && command.holds_nul() {
+            return Err(Unsent::Unprintable.into());
         }
         let asked = Asked { op, waits: waits(command) };
         let ticket = self.room(asked).ok_or(Error::Busy)?;
@@ -299,6 +316,17 @@ mod tests {
         assert_eq!(ask(&mut session, wait("d")).unwrap().0, 1);
         let refused = message("cmd=unknown-response;thrid=3;rc=14;errmsg=no;");
         assert!(matches!(tell(&mut session, &refused), Ok((3, Reply::Refused(Op::PutNodeAttr, _)))));
+    }
+
+    #[test]
+    fn values_with_nul_need_a_server_that_reads_escapes() {
+        let mut session = known(true);
+        let put = |value| Command::Put { kvs: None, key: "k".into(), value };
+        assert_eq!(ask(&mut session, put("a\0".into())), Err(Error::Unsent(Unsent::Unprintable)));
+        session.escape_values();
+        let wanted = "cmd=kvs-put;thrid=0;key=k;escaped-value=a\x01\x01;";
+        assert_eq!(ask(&mut session, put("a\0".into())), Ok((0, wanted.into())));
+        assert_eq!(ask(&mut session, put("a".into())).unwrap().1, "cmd=kvs-put;thrid=1;key=k;value=a;");
     }
 
     #[test]

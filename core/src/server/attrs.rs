@@ -3,7 +3,7 @@
 use super::Server;
 use super::dispatch::{Requester, contiguous};
 use crate::fault::Refusal;
-use crate::limits::KEY_MAX;
+use crate::limits::{ESCAPES_ATTR, KEY_MAX};
 use crate::state::{Attr, ReplyState, Response};
 use crate::tables::kvs::{Before, Kind};
 use crate::wire::{Op, Text};
@@ -82,6 +82,7 @@ fn job_attr(key: Text<'_>) -> Option<Attr> {
         b"universeSize" => Some(Attr::Universe),
         b"PMI_dead_processes" => Some(Attr::Dead),
         b"hasNameServ" => Some(Attr::NameServ),
+        name if name == ESCAPES_ATTR.as_bytes() => Some(Attr::Escapes),
         b"physTopology" => Some(Attr::Topology),
         b"isHeterogeneous" => Some(Attr::Heterogeneous),
         _ => None,

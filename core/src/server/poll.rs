@@ -342,7 +342,7 @@ impl Server<'_> {
         let whole = match attr {
             Attr::Universe => list.number(job.universe_size),
             Attr::LocalCount => list.number(job.local),
-            Attr::NameServ => list.push(b"1"),
+            Attr::NameServ | Attr::Escapes => list.push(b"1"),
             Attr::Heterogeneous => list.push(b"0"),
             Attr::Topology => list.push(b"complete"),
             Attr::LocalRanks => {

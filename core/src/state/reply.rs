@@ -173,4 +173,6 @@ pub(crate) enum Attr {
     LocalCount,
     /// `localRanks`: ranks of the job on this node, separated by commas.
     LocalRanks,
+    /// [`ESCAPES_ATTR`](crate::limits::ESCAPES_ATTR): 1.
+    Escapes,
 }

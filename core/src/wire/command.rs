@@ -193,6 +193,11 @@ pub enum Command<'a> {
 }
 
 impl Command<'_> {
+    /// Returns whether it puts a value with NUL.
+    pub fn holds_nul(&self) -> bool {
+        matches!(self, Command::Put { value, .. } | Command::PutNodeAttr { value, .. } if value.holds_nul())
+    }
+
     /// Returns the kind of the command.
     pub fn op(&self) -> Op {
         match self {

@@ -120,8 +120,12 @@ fn replies_of_pmi2() {
             assert_eq!(length.trim_start().parse(), Ok(body.len()));
         }
     }
-    let nul = said(Protocol::V2, &R::Found(Op::Get, "a\0b".into()));
-    assert!(nul.contains("cmd=kvs-get-response;rc=6;errmsg="), "{nul}");
+    let nul = said(Protocol::V2, &R::Found(Op::Get, "a\0;b\x01".into()));
+    assert_eq!(
+        nul,
+        "   111cmd=kvs-get-response;rc=6;errmsg=the value holds a byte that this protocol cannot carry;\
+         escaped-value=a\x01\x01;;b\x01\x02;"
+    );
     let line_feed = said(Protocol::V2, &R::Found(Op::Get, "a\nb".into()));
     assert!(line_feed.ends_with(";value=a\nb;"), "{line_feed}");
 }
@@ -136,9 +140,11 @@ fn thrid_comes_right_behind_the_name() {
 #[test]
 fn what_does_not_fit_is_told_at_every_length() {
     for protocol in [Protocol::V1, Protocol::V2] {
-        for reply in
-            [Reply::Found(Op::Get, "a;b c".into()), Reply::Refused(Op::Put, Failure::Refusal(Refusal::NoKvs))]
-        {
+        for reply in [
+            Reply::Found(Op::Get, "a;b c".into()),
+            Reply::Found(Op::Get, "a\0b".into()),
+            Reply::Refused(Op::Put, Failure::Refusal(Refusal::NoKvs)),
+        ] {
             let whole = said(protocol, &reply);
             for len in 0..whole.len() {
                 let mut buf = std::vec![0; len];

@@ -13,6 +13,9 @@ pub enum Escape {
     Semicolon,
     /// `\x` stands for `x`. PMI-1 allows it in any value.
     Backslash,
+    /// As [`Escape::Semicolon`], and two bytes for each byte that a C string or this escape cannot hold: 1 and 1 stand for
+    /// 0, and 1 and 2 stand for 1. Fields named `escaped-value` of hydrant's PMI-2 have it.
+    Binary,
 }
 
 /// Value of a field, borrowed from a message.
@@ -35,11 +38,22 @@ impl<'a> Text<'a> {
             Escape::None => return Text::plain(raw),
             Escape::Semicolon => b';',
             Escape::Backslash => b'\\',
+            Escape::Binary => return Text { raw, escape },
         };
         match scan::find(mark, raw) {
             Some(_) => Text { raw, escape },
             None => Text::plain(raw),
         }
+    }
+
+    /// Returns the same bytes of the message, read with the escapes of [`Escape::Binary`].
+    pub(super) const fn binary(self) -> Text<'a> {
+        Text { raw: self.raw, escape: Escape::Binary }
+    }
+
+    /// Returns whether the text holds NUL.
+    pub fn holds_nul(&self) -> bool {
+        self.parts().any(|part| scan::find(0, part).is_some())
     }
 
     /// Returns the text in parts without escapes. No part is empty.
@@ -153,6 +167,17 @@ impl<'a> Iterator for Parts<'a> {
                     .map_or(self.rest.len(), |at| start + 1 + at);
                 (&self.rest[start..len], len)
             }
+            Escape::Binary => match scan::find_any([b';', 1], self.rest) {
+                None => (self.rest, self.rest.len()),
+                Some(at) if self.rest[at] == b';' => (&self.rest[..=at], (at + 2).min(self.rest.len())),
+                Some(0) => match self.rest.get(1) {
+                    Some(1) => (&b"\0"[..], 2),
+                    Some(2) => (&self.rest[..1], 2),
+                    // Writers of hydrant send no such pair.
+                    _ => (&self.rest[..1], 1),
+                },
+                Some(at) => (&self.rest[..at], at),
+            },
         };
         self.rest = &self.rest[skip..];
         Some(part)
@@ -180,6 +205,8 @@ mod tests {
         assert_eq!(undone(r"\\\\", Escape::Backslash), r"\\");
         assert_eq!(undone(r"a;;\b", Escape::None), r"a;;\b");
         assert_eq!(undone("", Escape::Semicolon), "");
+        assert_eq!(undone("\x01\x01a;;\x01\x02\x02\x01\x01", Escape::Binary), "\0a;\x01\x02\0");
+        assert_eq!(undone("\x01a;;\x01", Escape::Binary), "\x01a;\x01");
     }
 
     #[test]

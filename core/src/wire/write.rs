@@ -52,25 +52,32 @@ pub(super) enum Style {
     EscapedLine,
     /// PMI-2: doubled semicolons.
     Counted,
+    /// Values of PMI-2 that hold NUL: [`Escape::Binary`](super::token::Escape::Binary).
+    Binary,
 }
 
 impl Style {
-    /// Returns the position of the first byte that needs an escape, and the escape.
+    /// Returns the position of the first byte that needs an escape, and the bytes that stand for it.
     #[inline]
     fn special(self, bytes: &[u8]) -> Option<(usize, &'static [u8])> {
         match self {
             Style::Line => None,
             Style::EscapedLine => {
-                bytes.iter().position(|&b| b == b' ' || b == b'\\').map(|at| (at, &b"\\"[..]))
+                let at = bytes.iter().position(|&b| b == b' ' || b == b'\\')?;
+                Some((at, if bytes[at] == b' ' { br"\ " } else { br"\\" }))
             }
-            Style::Counted => scan::find(b';', bytes).map(|at| (at, &b";"[..])),
+            Style::Counted => scan::find(b';', bytes).map(|at| (at, &b";;"[..])),
+            Style::Binary => {
+                let at = scan::find_any([b';', 0, 1], bytes)?;
+                Some((at, [&[1u8, 1][..], &[1, 2], b";;"][usize::from(bytes[at].min(2))]))
+            }
         }
     }
 
     #[inline]
     fn carries(self, bytes: &[u8]) -> bool {
         let line_feed = if self == Style::Counted { 0 } else { b'\n' };
-        !scan::holds([0, line_feed], bytes)
+        self == Style::Binary || !scan::holds([0, line_feed], bytes)
     }
 }
 
@@ -114,11 +121,10 @@ impl<'b> Writer<'b> {
             self.fail(Unsent::Unprintable);
         }
         let mut rest = bytes;
-        while let Some((at, prefix)) = self.style.special(rest) {
+        while let Some((at, escape)) = self.style.special(rest) {
             let (before, from) = rest.split_at(at);
-            let (special, after) = from.split_at(1);
-            self.raw(before).raw(prefix).raw(special);
-            rest = after;
+            self.raw(before).raw(escape);
+            rest = from.get(1..).unwrap_or_default();
         }
         self.quick(rest)
     }
@@ -129,6 +135,14 @@ impl<'b> Writer<'b> {
         for part in text.parts() {
             self.escaped(part);
         }
+        self
+    }
+
+    /// Writes a text that may hold NUL, with the escapes of [`Style::Binary`].
+    pub(super) fn binary(&mut self, text: &Text<'_>) -> &mut Self {
+        let style = core::mem::replace(&mut self.style, Style::Binary);
+        self.text(text);
+        self.style = style;
         self
     }
 

@@ -7,8 +7,9 @@ use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use hydrant_core::client::{self, Identity, SESSION_MAX, Session, Ticket};
+use hydrant_core::limits::ESCAPES_ATTR;
 use hydrant_core::wire::frame::Framing;
-use hydrant_core::wire::{Command, Reply, Text, next_frame, v2};
+use hydrant_core::wire::{Command, Op, Reply, Text, next_frame, v2};
 
 use crate::text::refusal;
 use crate::{Connection, Error, Socket, Transport};
@@ -85,6 +86,26 @@ impl<T: Transport> SharedConnection<T> {
     /// As [`SharedConnection::request`].
     pub fn execute(&self, command: &Command<'_>) -> Result<(), Error> {
         self.request(command, |_| Some(()))
+    }
+
+    /// Allows values with NUL if the server reads them. Returns whether it does: only hydrant's do.
+    ///
+    /// # Errors
+    /// As [`SharedConnection::request`].
+    pub fn escape_values(&self) -> Result<bool, Error> {
+        if self.lock()?.session.escapes_values() {
+            return Ok(true);
+        }
+        let get = Command::GetJobAttr { key: Text::from(ESCAPES_ATTR) };
+        let escapes = self.request(&get, |reply| match reply {
+            Reply::Found(Op::GetJobAttr, value) => Some(*value == b"1"[..]),
+            Reply::Missing(Op::GetJobAttr) => Some(false),
+            _ => None,
+        })?;
+        if escapes {
+            self.lock()?.session.escape_values();
+        }
+        Ok(escapes)
     }
 
     /// Requests the end of the job (`world`) or reports that this process aborts. There is no reply.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
 use hydrant_control::protocol::AttributeOf;
-use hydrant_core::limits::{KEY_MAX, MESSAGE_MAX, PSET_NAME_MAX, PSET_SCHEME, VALUE_MAX};
+use hydrant_core::limits::{ESCAPES_ATTR, KEY_MAX, MESSAGE_MAX, PSET_NAME_MAX, PSET_SCHEME, VALUE_MAX};
 use hydrant_core::{Limit, Limits};
 use hydrant_placement::Bootstrap;
 use hydrant_services::board::Secret;
@@ -162,12 +162,13 @@ pub(crate) fn memory_alloc_kinds(text: &str) -> Result<String, String> {
 }
 
 /// Attributes that belong to the job itself or that the server computes for each reply. Other options set some of them.
-const OWN_ATTRIBUTES: [&str; 7] = [
+const OWN_ATTRIBUTES: [&str; 8] = [
     "PMI_process_mapping",
     "PMI_mpi_memory_alloc_kinds",
     "PMI_dead_processes",
     "universeSize",
     "hasNameServ",
+    ESCAPES_ATTR,
     "localRanks",
     "localRanksCount",
 ];

@@ -33,8 +33,8 @@
  * TEXTS
  *
  *   A key or attribute name has 1 to PMI2_MAX_KEYLEN characters, a value at most PMI2_MAX_VALLEN, without the final NUL.
- *   A value may contain any character except NUL. Slurm's server and hydra truncate a value at a semicolon, and hydra
- *   refuses an empty value. The size of an output buffer includes the final NUL. Output texts always end in NUL. An
+ *   A value that is a C string contains any character except NUL; hydrant_kvs_put takes any bytes. Slurm's server and
+ *   hydra truncate a value at a semicolon, and hydra refuses an empty value. The size of an output buffer includes the final NUL. Output texts always end in NUL. An
  *   output pointer must not be NULL unless its function permits it. A function that fails leaves its outputs unchanged,
  *   except as documented for PMI2_ERR_NOMEM and PMI2_Job_Spawn.
  */
@@ -186,7 +186,7 @@ int PMI2_KVS_Fence(void);
 /* Gets a value from the job's key-value space (jobid is NULL, empty or its own id) or from that of a connected job.
  * src_pmi_id is a hint: the rank that put the value. It may be wrong, or PMI2_ID_NULL for none.
  *
- * vallen gets the length of the value without NUL. If the value does not fit the buffer, the call succeeds, the value is
+ * vallen gets the length of the value without the final NUL; NUL within the value counts. If the value does not fit the buffer, the call succeeds, the value is
  * truncated, and vallen gets the negative length: call again with 1 - *vallen characters. value may be NULL; this is a
  * buffer of 0 characters.
  *
@@ -212,12 +212,30 @@ int PMI2_Info_GetNodeAttr(const char name[], char value[], int valuelen, int *fo
 int PMI2_Info_GetNodeAttrIntArray(const char name[], int array[], int arraylen, int *outlen, int *found);
 
 /* Gets an attribute of the job, as PMI2_Info_GetNodeAttr does without waitfor. Attributes that hydrant provides:
- * PMI_process_mapping, universeSize, hasNameServ, physTopology, physTopologyLevels, cartDims, isHeterogeneous,
+ * PMI_process_mapping, universeSize, hasNameServ, hasEscapedValues, physTopology, physTopologyLevels, cartDims, isHeterogeneous,
  * PMI_dead_processes. (Slurm's server returns unrelated text for names that it does not know.) */
 int PMI2_Info_GetJobAttr(const char name[], char value[], int valuelen, int *found);
 
 /* As PMI2_Info_GetNodeAttrIntArray, for the job. */
 int PMI2_Info_GetJobAttrIntArray(const char name[], int array[], int arraylen, int *outlen, int *found);
+
+/* ---- Values of any bytes ----
+ *
+ * Functions of hydrant's library for values that contain NUL. hydrant's servers, from this version on, take and return
+ * such values, also for PMI2_KVS_Get. Any other client than this library gets an error for them. Other servers do not
+ * take them: PMI2_ERR_INVALID_VAL. Spawns, rings, names and ports consist of C strings. */
+
+#define HYDRANT_BINARY_VALUES 1
+
+/* As PMI2_KVS_Put, for a value of length bytes, at most PMI2_MAX_VALLEN. value may be NULL if length is 0. */
+int hydrant_kvs_put(const char key[], const void *value, int length);
+
+/* As PMI2_Info_PutNodeAttr, for a value of length bytes. */
+int hydrant_node_attr_put(const char name[], const void *value, int length);
+
+/* As PMI2_Info_GetNodeAttr, with the length of the value as PMI2_KVS_Get returns it: negative if the value does not fit.
+ * Without the attribute, value and length stay unchanged. */
+int hydrant_node_attr_get(const char name[], char value[], int size, int *length, int *found, int waitfor);
 
 /* ---- The name service ---- */
 

@@ -1,4 +1,4 @@
-//! `libpmi2.so.0`: the 22 functions of `pmi2.h` for C programs.
+//! `libpmi2.so.0`: the 22 functions of `pmi2.h` for C programs, and three of hydrant for values with NUL.
 //!
 //! The library is binary compatible with the `libpmi2.so.0` of Slurm. `include/pmi2.h` documents each function. A
 //! process reaches its server by `PMI_FD`, or by `PMI_PORT` and `PMI_ID`. Without these variables it is a singleton: a

@@ -171,7 +171,7 @@ pub(crate) fn key(which: u8) -> Vec<u8> {
 
 /// A value, a port or a message.
 pub(crate) fn text(which: u8) -> Vec<u8> {
-    match which % 12 {
+    match which % 13 {
         n @ 0..=3 => format!("v{n}").into_bytes(),
         4 => Vec::new(),
         5 => b"a b;c;;d=e\\f".to_vec(),
@@ -180,6 +180,7 @@ pub(crate) fn text(which: u8) -> Vec<u8> {
         8 => vec![b'y'; 1023],
         9 => vec![b';'; 1024],
         10 => vec![b'z'; 1025],
+        11 => b"\0a\x01\0;".to_vec(),
         _ => vec![0xe4, 0xff],
     }
 }

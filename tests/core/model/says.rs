@@ -73,7 +73,7 @@ pub(crate) fn ranges(ranks: impl IntoIterator<Item = u32>) -> String {
 impl Say {
     /// What of an expected reply reaches a client of that protocol.
     pub(crate) fn heard(self, v2: bool) -> Say {
-        let carries = |text: &[u8]| v2 || !text.contains(&b'\n');
+        let carries = |text: &[u8]| v2 || !(text.contains(&b'\n') || text.contains(&0));
         match self {
             Say::Text(op, text) if !carries(&text) => Say::Refused(op, Refusal::Unprintable).heard(v2),
             Say::Refused(op, why) => Say::Failed(known(op, v2), why.rc(), why.to_string()),

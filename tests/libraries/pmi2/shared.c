@@ -22,6 +22,8 @@ static int exchange(void)
         snprintf(key, sizeof key, "key-%d", rank);
         snprintf(value, sizeof value, "%d;%d;of=this round", rank, round);
         OK(PMI2_KVS_Put(key, value));
+        snprintf(key, sizeof key, "bytes-%d", rank);
+        OK(hydrant_kvs_put(key, "a\0;b", 4));
         snprintf(key, sizeof key, "empty-%d", rank);
         OK(PMI2_KVS_Put(key, ""));
         /* What one has put is there at once. */
@@ -38,8 +40,12 @@ static int exchange(void)
             snprintf(key, sizeof key, "empty-%d", i);
             check_value(jobid, i, key, "");
             CHECK(has_key(NULL, key));
+            int length = 0;
+            snprintf(key, sizeof key, "bytes-%d", i);
+            OK(PMI2_KVS_Get(NULL, i, key, value, sizeof value, &length));
+            CHECK(length == 4 && memcmp(value, "a\0;b", 5) == 0);
         }
-        asked = messages(before, 5 * size);
+        asked = messages(before, 6 * size);
         OK(PMI2_KVS_Fence());
     }
     return asked;

@@ -1,5 +1,6 @@
 //! Commands of PMI-2.
 
+use super::ESCAPED_VALUE;
 use crate::fault::{Malformed, Refusal};
 use crate::wire::command::{Command, Message, Op, RankRanges, Undecoded};
 use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, need, number};
@@ -63,8 +64,8 @@ fn op(name: &[u8]) -> Op {
 fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
     Ok(match op {
         Op::Put => {
-            let [key, value] = fields.pick([b"key", b"value"]);
-            Command::Put { kvs: None, key: need(key)?, value: need(value)? }
+            let [key, value, escaped] = fields.pick([b"key", b"value", ESCAPED_VALUE]);
+            Command::Put { kvs: None, key: need(key)?, value: need(value.or(escaped.map(Text::binary)))? }
         }
         Op::Get => {
             let [kvs, key] = fields.pick([b"jobid", b"key"]);
@@ -84,8 +85,8 @@ fn seldom<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
     Ok(match op {
         Op::FullInit => full_init(fields)?,
         Op::PutNodeAttr => {
-            let [key, value] = fields.pick([b"key", b"value"]);
-            Command::PutNodeAttr { key: need(key)?, value: need(value)? }
+            let [key, value, escaped] = fields.pick([b"key", b"value", ESCAPED_VALUE]);
+            Command::PutNodeAttr { key: need(key)?, value: need(value.or(escaped.map(Text::binary)))? }
         }
         Op::GetNodeAttr => {
             let [key, wait] = fields.pick([b"key", b"wait"]);
@@ -157,7 +158,8 @@ fn abort<'a>(fields: &mut Fields<'a>) -> Command<'a> {
     }
 }
 
-/// Encodes a command. `init` is a line.
+/// Encodes a command. `init` is a line. A value with NUL is escaped, which only servers read that have the attribute
+/// [`ESCAPES_ATTR`](crate::limits::ESCAPES_ATTR).
 ///
 /// # Errors
 /// [`Unsent::Unsupported`] for a command that only PMI-1 has, a `put` into another job's space, or a fence of a group.
@@ -229,7 +231,11 @@ fn put(w: &mut Writer<'_>, command: &Command<'_>) {
         }
         Command::Put { key, value, .. } | Command::PutNodeAttr { key, value } => {
             field(w, b"key", key);
-            field(w, b"value", value);
+            if value.holds_nul() {
+                w.raw(ESCAPED_VALUE).raw(b"=").binary(value).raw(b";");
+            } else {
+                field(w, b"value", value);
+            }
         }
         Command::Get { kvs, key } => {
             if let Some(kvs) = kvs {

@@ -1,5 +1,6 @@
 //! Replies of PMI-2.
 
+use super::ESCAPED_VALUE;
 use crate::fault::{Malformed, Refusal};
 use crate::wire::command::Op;
 use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, number};
@@ -19,8 +20,8 @@ pub struct Answer<'a> {
 }
 
 /// Encodes a reply. The command's `thrid` comes directly after the name. The reply to `init` is a line. A text that
-/// the message cannot carry becomes an error reply with [`Refusal::Unprintable`]. A reply that PMI-2 does not have
-/// becomes one with [`Refusal::Unsupported`].
+/// the message cannot carry becomes an error reply with [`Refusal::Unprintable`]; a value with NUL follows there in a field
+/// that [`decode_reply`] reads. A reply that PMI-2 does not have becomes one with [`Refusal::Unsupported`].
 ///
 /// # Errors
 /// [`Unsent::DoesNotFit`].
@@ -45,6 +46,9 @@ pub fn encode_reply<'b>(
     };
     let mut w = Writer::new(buf, Style::Counted);
     put(&mut w, &Reply::Refused(reply.op(), Failure::Refusal(refusal)), thrid)?;
+    if let Reply::Found(_, value) = reply {
+        w.raw(ESCAPED_VALUE).raw(b"=").binary(value).raw(b";").count();
+    }
     w.finish()
 }
 
@@ -216,6 +220,11 @@ pub fn decode_reply<'a>(frame: &Frame<'a>) -> Result<Answer<'a>, Malformed> {
         read(op, &mut fields).ok_or(Malformed::Structure)?
     } else {
         match (op, filled(message)) {
+            (Op::Get | Op::GetNodeAttr | Op::GetJobAttr, _)
+                if let [Some(value)] = fields.pick([ESCAPED_VALUE]) =>
+            {
+                Reply::Found(op, value.binary())
+            }
             (Op::Spawn, message) => {
                 let why = Failure::Remote(rc, message.unwrap_or(Text::plain(b"")));
                 match fields.pick([b"errcodes"])[0].and_then(|codes| Codes::decode(codes.as_plain()?)) {

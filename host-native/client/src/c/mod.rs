@@ -14,7 +14,9 @@ use std::panic::{self, AssertUnwindSafe};
 
 pub use error::{Code, Error};
 pub use lifecycle::{Lifecycle, connect, segment};
-pub use pointer::{KEY_MAX, Out, OutBuffer, VALUE_MAX, array, key, length, nonempty, text, value};
+pub use pointer::{
+    KEY_MAX, Out, OutBuffer, VALUE_MAX, array, binary_value, key, length, nonempty, text, value,
+};
 pub use spawn::{Pair, SpawnProgram, Spawned, count, maxprocs, pair, preput, spawn};
 
 /// The exit status of a process that aborted without another one.

@@ -1,6 +1,6 @@
 //! Checked access to pointers from C callers.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 use hydrant_core::limits;
@@ -69,6 +69,25 @@ pub unsafe fn value<'a>(value: *const c_char) -> Result<Text<'a>, Error> {
             Err(Error::Argument(Code::InvalidValLength, VALUE_TOO_LONG))
         }
         Some(value) => Ok(Text::plain(value)),
+    }
+}
+
+/// Returns a value of `length` bytes to store, which may hold NUL.
+///
+/// # Errors
+/// The value is NULL, its length is negative, or it is longer than [`VALUE_MAX`].
+///
+/// # Safety
+/// `value` is NULL, or `length` bytes that stay unchanged for as long as the result is used.
+pub unsafe fn binary_value<'a>(value: *const c_void, length: c_int) -> Result<Text<'a>, Error> {
+    match usize::try_from(length) {
+        Ok(length) if length <= VALUE_MAX => {
+            // SAFETY: guaranteed by the caller.
+            let value = unsafe { array(value.cast(), length) };
+            Ok(Text::plain(value.ok_or(Error::Argument(Code::InvalidVal, "the value is NULL"))?))
+        }
+        Ok(_) => Err(Error::Argument(Code::InvalidValLength, VALUE_TOO_LONG)),
+        Err(_) => Err(Error::Argument(Code::InvalidValLength, "the length of the value is negative")),
     }
 }
 

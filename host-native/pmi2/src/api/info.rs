@@ -23,7 +23,7 @@ fn attribute(process: &Process, command: &Command<'_>) -> Result<Option<Vec<u8>>
 
 /// Requests an attribute of the node. `localRanks` is computed if the server has no value, because the list is longer than
 /// a reply or because the server is not hydrant's.
-fn node_attribute(process: &Process, key: Text<'_>, wait: bool) -> Result<Option<Vec<u8>>, Error> {
+pub(super) fn node_attribute(process: &Process, key: Text<'_>, wait: bool) -> Result<Option<Vec<u8>>, Error> {
     let predefined = key.as_plain() == Some(b"localRanks");
     let value = attribute(process, &Command::GetNodeAttr { key, wait: wait && !predefined })?;
     if value.is_some() || !predefined {

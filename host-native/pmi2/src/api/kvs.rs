@@ -76,7 +76,7 @@ fn requested_value(process: &Process, kvs: Option<&[u8]>, key: Text<'_>) -> Resu
 }
 
 /// Returns a value of the process's own job from shared memory. Returns `None` if the server has to be asked: for
-/// another job, for a key that is not found, and for a value that is not a C string.
+/// another job, and for a key that is not found.
 #[inline]
 fn shared_value<'b>(
     process: &Process,
@@ -85,11 +85,11 @@ fn shared_value<'b>(
     buf: &'b mut [u8],
 ) -> Option<&'b [u8]> {
     let own = kvs.is_none_or(|kvs| kvs == process.jobid.as_bytes());
-    process.segment.as_ref().filter(|_| own)?.get(key.as_plain()?, buf).filter(|value| !value.contains(&0))
+    process.segment.as_ref().filter(|_| own)?.get(key.as_plain()?, buf)
 }
 
 /// Copies a value to the caller, with its length, which is negative if the value is truncated.
-fn copy_out(value: &[u8], buffer: &OutBuffer<c_char>, vallen: &Out<c_int>) -> Result<(), Error> {
+pub(super) fn copy_out(value: &[u8], buffer: &OutBuffer<c_char>, vallen: &Out<c_int>) -> Result<(), Error> {
     let fits = buffer.put_text(value);
     vallen.set(if fits { length(value) } else { -length(value) });
     Ok(())

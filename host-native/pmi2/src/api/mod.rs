@@ -1,5 +1,6 @@
-//! The functions of `pmi2.h`, which documents their arguments and results.
+//! The functions of hydrant's `pmi2.h`, which documents their arguments and results.
 
+mod binary;
 mod info;
 mod job;
 mod kvs;
@@ -12,6 +13,7 @@ use std::panic;
 
 use hydrant_client::c::{ABORTED, Error, Out, VALUE_MAX, text};
 
+pub use binary::{hydrant_kvs_put, hydrant_node_attr_get, hydrant_node_attr_put};
 pub use info::{
     PMI2_Info_GetJobAttr, PMI2_Info_GetJobAttrIntArray, PMI2_Info_GetNodeAttr, PMI2_Info_GetNodeAttrIntArray,
     PMI2_Info_GetSize, PMI2_Info_PutNodeAttr,
