@@ -1,4 +1,4 @@
-//! What differs between systems: one module for each kind, with the same functions.
+//! System calls of the launcher that differ between systems: one module for each kind, with the same functions.
 
 #[cfg(not(target_os = "linux"))]
 mod bsd;
