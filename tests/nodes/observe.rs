@@ -42,6 +42,28 @@ fn output_of_all_hosts_is_followed() {
 }
 
 #[test]
+fn a_command_runs_on_the_host_of_a_rank() {
+    let folder = Folder::new("debug-elsewhere");
+    let script = "#!/bin/sh\nwhile test $1 != --; do shift; done\nTHERE=$2 exec sh -c \"$3\"\n";
+    let ssh = folder.executable("ssh", script);
+    let options = format!("run -hosts n1,n2 --bootstrap ssh --bootstrap-exec {ssh} --iface lo -n 2 sh -c");
+    let job = Job::command(&options).arg("echo $PMI_RANK=$$; exec sleep 600").start();
+    job.await_stdout("=", 2);
+    let pid = job.pid().to_string();
+    let debug = |rank: &str, command: &str| {
+        Job::command("debug --rank").args([rank, &pid, "--", "sh", "-c", command]).run()
+    };
+    for (rank, host) in [("0", "n1"), ("1", "n2")] {
+        let outcome = debug(rank, "echo $THERE {}");
+        let process = outcome.code(0).stdout.strip_prefix(&format!("{host} ")).expect("it runs on the host");
+        assert!(job.stdout().contains(&format!("{rank}={process}")), "{} {process}", job.stdout());
+    }
+    debug("1", "exit 7").code(7);
+    Job::command("kill").arg(&pid).run().code(0);
+    job.wait().code(143);
+}
+
+#[test]
 fn a_long_start_shows_its_progress_on_a_terminal() {
     let folder = Folder::new("progress");
     // A gate for each host, in the place of ssh: its arguments are five options, the host and the command.
@@ -61,6 +83,29 @@ fn a_long_start_shows_its_progress_on_a_terminal() {
     let [mut first, mut second] = gates;
     first.write_all(b"go\n").expect("a gate is a pipe");
     terminal.expect("\r\x1b[Khydrant: 1 of 2 hosts have joined");
+    second.write_all(b"go\n").expect("a gate is a pipe");
+    let before = terminal.expect("up\r\n");
+    assert!(before.ends_with("\r\x1b[K"), "{before:?}");
+    terminal.expect("up\r\n");
+    assert_eq!(terminal.expect("ready> "), "");
+}
+
+#[test]
+fn ranks_that_have_joined_are_counted_on_all_hosts() {
+    let folder = Folder::new("joined");
+    let gates = ["0", "1"].map(|rank| {
+        let gate = folder.fifo(rank);
+        // Opened for both directions, which waits for no reader.
+        OpenOptions::new().read(true).write(true).open(gate).expect("the gate is there")
+    });
+    let path = folder.path("");
+    let text = format!("#!/bin/sh\nread line < {path}/$PMI_RANK\nexec {RAW} init1 fence1 say up end1\n");
+    let program = folder.executable("rank", &text);
+    let mut terminal = Terminal::open();
+    terminal.type_in(&format!("{} run -n 2 {} {program}\n", hydrant_path(), nodes(2, 1, 2)));
+    let [mut first, mut second] = gates;
+    first.write_all(b"go\n").expect("a gate is a pipe");
+    terminal.expect("hydrant: 1 of 2 ranks have joined");
     second.write_all(b"go\n").expect("a gate is a pipe");
     let before = terminal.expect("up\r\n");
     assert!(before.ends_with("\r\x1b[K"), "{before:?}");

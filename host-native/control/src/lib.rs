@@ -60,6 +60,7 @@
 //! #     universe_size: None,
 //! #     cleanup: true,
 //! #     verbose: false,
+//! #     progress: false,
 //! #     by_port: false,
 //! #     mpi_psets: false,
 //! #     fence_warning: std::time::Duration::from_secs(60),

@@ -49,6 +49,7 @@ pub(crate) fn setup() -> Setup {
         universe_size: None,
         cleanup: true,
         verbose: false,
+        progress: false,
         by_port: false,
         mpi_psets: false,
         fence_warning: Duration::from_secs(1),

@@ -10,6 +10,9 @@ use crate::environment::Environment;
 use crate::error::PlacementError;
 use crate::hosts::Host;
 
+/// Options of `srun` for a step of one process that shares the processors of other steps.
+const SRUN_STEP: [&str; 5] = ["--nodes=1", "--ntasks=1", "--overlap", "--mpi=none", "--cpu-bind=none"];
+
 /// Method that starts a process on a host.
 ///
 /// The started command stays while the process runs, forwards standard input to it, and returns its standard error.
@@ -75,8 +78,7 @@ impl Bootstrap {
                 command
             }
             Bootstrap::Srun => {
-                let options = ["--nodes=1", "--ntasks=1", "--overlap", "--mpi=none", "--cpu-bind=none"];
-                let mut command = start("srun".into(), &options);
+                let mut command = start("srun".into(), &SRUN_STEP);
                 command.push(format!("--nodelist={}", host.name).into());
                 command.extend_from_slice(words);
                 command
@@ -91,6 +93,43 @@ impl Bootstrap {
             Bootstrap::Exec(template) => fill_template(template, host, words),
             Bootstrap::Local => words.to_vec(),
         }
+    }
+
+    /// The command that runs `words` on `host` for the user of this process. With `has_terminal`, the words get a terminal. ssh may
+    /// prompt. `slurm_job` is the job that `srun` starts a step of. None with qrsh, which starts tasks from within its job
+    /// only.
+    pub fn interactive_command(
+        &self,
+        program: Option<&Path>,
+        host: &Host,
+        slurm_job: Option<&str>,
+        has_terminal: bool,
+        words: &[OsString],
+    ) -> Option<Vec<OsString>> {
+        let start = |name: &str| program.map_or(name.into(), |program| program.as_os_str().to_owned());
+        Some(match self {
+            Bootstrap::Ssh => {
+                let mut command = vec![start("ssh"), "-x".into()];
+                command.extend(has_terminal.then(|| "-t".into()));
+                if let Some(user) = &host.user {
+                    command.extend(["-l".into(), user.into()]);
+                }
+                command.extend(["--".into(), (&host.name).into(), shell_quote(words)]);
+                command
+            }
+            Bootstrap::Srun => {
+                let mut command = vec![start("srun")];
+                command.extend(SRUN_STEP.map(OsString::from));
+                command.extend(slurm_job.map(|job| format!("--jobid={job}").into()));
+                command.extend(has_terminal.then(|| "--pty".into()));
+                command.push(format!("--nodelist={}", host.name).into());
+                command.extend_from_slice(words);
+                command
+            }
+            Bootstrap::Qrsh => return None,
+            Bootstrap::Exec(template) => fill_template(template, host, words),
+            Bootstrap::Local => words.to_vec(),
+        })
     }
 
     /// Checks that this method can log in as the user of the host.
@@ -210,6 +249,26 @@ mod tests {
         assert_eq!(command(&own, None, &host), "[nsenter][--net=/run/netns/n7][/opt/my apps/hydrant][it's]");
         let own = Bootstrap::Exec(words(&["rsh", "{host}", "exec {args}"]));
         assert_eq!(command(&own, None, &host), r"[rsh][n7][exec '/opt/my apps/hydrant' 'it'\''s']");
+    }
+
+    #[test]
+    fn a_user_gets_a_terminal() {
+        let command = |bootstrap: &Bootstrap, host: &Host, has_terminal| {
+            let words = words(&["gdb", "-p", "7 8"]);
+            let program = Some(Path::new("/p"));
+            let started = bootstrap.interactive_command(program, host, Some("31"), has_terminal, &words)?;
+            Some(started.iter().map(|word| format!("[{}]", word.to_str().unwrap())).collect::<String>())
+        };
+        let host = Host { user: Some("joe".to_owned()), ..Host::new("n7") };
+        let ssh = |option: &str| Some(format!("[/p][-x]{option}[-l][joe][--][n7][gdb -p '7 8']"));
+        assert_eq!(command(&Bootstrap::Ssh, &host, true), ssh("[-t]"));
+        assert_eq!(command(&Bootstrap::Ssh, &host, false), ssh(""));
+        let srun = "[/p][--nodes=1][--ntasks=1][--overlap][--mpi=none][--cpu-bind=none][--jobid=31][--pty]\
+                    [--nodelist=n7][gdb][-p][7 8]";
+        assert_eq!(command(&Bootstrap::Srun, &host, true).as_deref(), Some(srun));
+        assert_eq!(command(&Bootstrap::Qrsh, &host, true), None);
+        let own = Bootstrap::Exec(words(&["rsh", "{host}", "exec {args}"]));
+        assert_eq!(command(&own, &host, true).as_deref(), Some("[rsh][n7][exec gdb -p '7 8']"));
     }
 
     #[test]

@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 
 pub use address::Address;
 pub use error::Error;
-pub use protocol::{Reply, Request};
+pub use protocol::{Access, Reply, Request};
 pub use server::{ClientId, FILES, StatusServer};
 
 /// Time until `deadline`.

@@ -3,9 +3,10 @@
 //! Clients of another version do not find the socket, whose name has [the version](crate::address::VERSION). A client sends one
 //! request and waits for its reply.
 
+use hydrant_placement::{Bootstrap, Host};
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Job, Rank, Run};
+use crate::record::{Job, Rank, Run, Text};
 
 /// Longest request in bytes, without its length.
 pub(crate) const REQUEST_MAX: usize = 64;
@@ -26,6 +27,13 @@ pub enum Request {
         /// First rank.
         first: u32,
     },
+    /// How to start a command on the host of a rank. The reply is [`Reply::Access`].
+    Access {
+        /// Number of the job.
+        job: u32,
+        /// The rank.
+        rank: u32,
+    },
     /// Treat this signal as if it had been sent to the run. The reply is [`Reply::Done`].
     Signal(i32),
     /// Copy the output of all ranks from now on. Replies are [`Reply::Done`], and [`Reply::Output`] and [`Reply::Lost`] until the
@@ -42,6 +50,8 @@ pub enum Reply {
     Job(Option<Job>),
     /// Ranks in ascending order. Empty behind the last one, or if the job has ended.
     Ranks(Vec<Rank>),
+    /// How to start a command on the host of a rank. None without such a rank, or if the run starts nothing on other hosts.
+    Access(Option<Access>),
     /// The request was carried out.
     Done,
     /// The request was refused, for this reason.
@@ -61,6 +71,19 @@ pub enum Reply {
     Lost(u64),
     /// The run ends with this exit code.
     Ended(u8),
+}
+
+/// How a run starts processes on a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// The host.
+    pub host: Host,
+    /// Method that starts processes there.
+    pub bootstrap: Bootstrap,
+    /// Program that replaces `ssh` or `srun`.
+    pub program: Option<Text>,
+    /// Slurm's job of the run.
+    pub slurm_job: Option<String>,
 }
 
 /// Returns the message of a record.

@@ -35,6 +35,13 @@ pub enum DaemonEvent<'a> {
         /// Its process.
         pid: u32,
     },
+    /// A client has become a rank of the PMI server of this node.
+    RankJoined {
+        /// Job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+    },
     /// Answer to [`Daemon::next_rank`](super::Daemon::next_rank): the rank cannot be started.
     StartFailed {
         /// Job of the rank.

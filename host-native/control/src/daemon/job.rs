@@ -30,12 +30,16 @@ pub(super) struct LocalJob {
     stopped: bool,
     started: BTreeMap<u32, RankState>,
     running: u32,
+    joined: u32,
+    /// Number of ranks that have joined and have not been reported.
+    unreported: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct RankState {
     pid: u32,
     running: bool,
+    joined: bool,
     requested: Option<u8>,
 }
 
@@ -44,7 +48,8 @@ impl LocalJob {
     pub(super) fn new(ordinal: u32, here: NodeRanks) -> LocalJob {
         let next = here.from(0);
         let started = BTreeMap::new();
-        LocalJob { ordinal, phase: Phase::Opening, here, next, stopped: false, started, running: 0 }
+        let phase = Phase::Opening;
+        LocalJob { ordinal, phase, here, next, stopped: false, started, running: 0, joined: 0, unreported: 0 }
     }
 
     pub(super) fn has_ranks(&self) -> bool {
@@ -69,8 +74,27 @@ impl LocalJob {
 
     pub(super) fn rank_started(&mut self, rank: u32, pid: u32) {
         self.next = self.next.and_then(|_| self.here.from(rank + 1));
-        self.started.insert(rank, RankState { pid, running: true, requested: None });
+        self.started.insert(rank, RankState { pid, running: true, joined: false, requested: None });
         self.running += 1;
+    }
+
+    /// Records that a rank has joined the PMI server.
+    pub(super) fn rank_joined(&mut self, rank: u32) {
+        if let Some(state) = self.started.get_mut(&rank).filter(|state| !state.joined) {
+            state.joined = true;
+            self.joined += 1;
+            self.unreported += 1;
+        }
+    }
+
+    /// Whether all ranks here have joined the PMI server.
+    pub(super) fn has_all_joined(&self) -> bool {
+        self.joined == self.here.count()
+    }
+
+    /// Returns the number of ranks that have joined since the last call.
+    pub(super) fn take_joined(&mut self) -> u32 {
+        std::mem::take(&mut self.unreported)
     }
 
     /// Returns false if the rank did not run.

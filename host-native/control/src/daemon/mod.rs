@@ -32,7 +32,12 @@ pub struct DaemonConfig {
     pub needs_ready: bool,
     /// Whether each step is printed.
     pub verbose: bool,
+    /// Whether ranks that have joined are reported, see [`Setup::progress`](crate::protocol::Setup::progress).
+    pub progress: bool,
 }
+
+/// Milliseconds from a rank that joins to the report about it.
+const JOINED_DELAY: u64 = 250;
 
 /// The daemon of a node (`prted` in PRRTE, proxy in hydra): it starts the node's ranks, passes signals on, and reports to
 /// the head.
@@ -44,7 +49,8 @@ pub struct DaemonConfig {
 ///   actions out in this order. Some are answered by an event, as documented at [`DaemonAction`].
 /// - [`next_rank`](Daemon::next_rank) returns the next rank of a job to start. The host decides how many ranks it starts
 ///   before it handles other events. Ranks that were started between two polls are one report.
-/// - [`poll_at`](Daemon::poll_at) and [`handle_timeout`](Daemon::handle_timeout) escalate from `SIGTERM` to `SIGKILL`.
+/// - [`poll_at`](Daemon::poll_at) and [`handle_timeout`](Daemon::handle_timeout) escalate from `SIGTERM` to `SIGKILL`,
+///   and report ranks that have joined.
 ///
 /// A daemon decides nothing about a whole job: a rank that fails is reported, and the head orders the end of the others.
 /// Only a lost head, a failed PMI server and a failed start end ranks without an order.
@@ -53,7 +59,7 @@ pub struct DaemonConfig {
 /// use hydrant_control::{Daemon, DaemonAction, DaemonConfig, DaemonEvent};
 /// use hydrant_control::protocol::{Order, Report, encode};
 ///
-/// let config = DaemonConfig { node: 1, process: 4711, needs_ready: false, verbose: false };
+/// let config = DaemonConfig { node: 1, process: 4711, needs_ready: false, verbose: false, progress: false };
 /// let mut daemon = Daemon::new(config);
 /// daemon.handle(0, DaemonEvent::Order(&encode(&Order::Identify)))?;
 /// assert_eq!(daemon.poll(), Some(DaemonAction::Send(Report::Identity { pid: 4711 })));
@@ -74,6 +80,8 @@ pub struct Daemon {
     ended: bool,
     /// Started ranks of one job that have not been reported.
     unreported: Option<(JobId, Vec<(Rank, u32)>)>,
+    /// Time of the next report about ranks that have joined.
+    joined_at: Option<u64>,
     actions: VecDeque<DaemonAction>,
 }
 
@@ -88,6 +96,7 @@ impl Daemon {
             backend_failed: false,
             ended: false,
             unreported: None,
+            joined_at: None,
             actions: VecDeque::new(),
         }
     }
@@ -113,6 +122,7 @@ impl Daemon {
                 self.drop_unopened(job);
             }
             DaemonEvent::RankStarted { job, rank, pid } => self.rank_started(job, rank, pid),
+            DaemonEvent::RankJoined { job, rank } => self.rank_joined(now, job, rank),
             DaemonEvent::StartFailed { job, error } => self.start_failed(job, error),
             DaemonEvent::RankExited { job, rank, exit } => self.rank_exited(job, rank, exit),
             DaemonEvent::OutputDrained { job } => self.output_drained(job),
@@ -171,11 +181,14 @@ impl Daemon {
     /// The time of the next [`handle_timeout`](Daemon::handle_timeout).
     #[must_use]
     pub fn poll_at(&self) -> Option<u64> {
-        self.kills.poll_at().filter(|_| !self.ended)
+        self.kills.poll_at().into_iter().chain(self.joined_at).min().filter(|_| !self.ended)
     }
 
-    /// Kills ranks that got `SIGTERM` and run on after the [kill timeout](crate::KILL_TIMEOUT).
+    /// Kills ranks that got `SIGTERM` and run on after the [kill timeout](crate::KILL_TIMEOUT), and reports ranks that have joined.
     pub fn handle_timeout(&mut self, now: u64) {
+        if self.joined_at.is_some_and(|at| at <= now) && !self.ended {
+            self.report_joined();
+        }
         while let Some(target) = self.kills.poll(now).filter(|_| !self.ended) {
             let signal = libc::SIGKILL;
             match target {
@@ -244,6 +257,27 @@ impl Daemon {
         }
         if all {
             self.report(Report::JobStarted(id));
+        }
+    }
+
+    /// Counts a rank of the first job that has joined. The last one is reported at once.
+    fn rank_joined(&mut self, now: u64, id: JobId, rank: Rank) {
+        let is_first = |job: &&mut LocalJob| job.ordinal == 0;
+        if let Some(job) = self.jobs.get_mut(&id).filter(is_first).filter(|_| self.config.progress) {
+            job.rank_joined(rank.0);
+            match job.has_all_joined() {
+                true => self.report_joined(),
+                false => self.joined_at = self.joined_at.or(Some(now + JOINED_DELAY)),
+            }
+        }
+    }
+
+    fn report_joined(&mut self) {
+        self.joined_at = None;
+        let Some((&job, first)) = self.jobs.iter_mut().find(|(_, job)| job.ordinal == 0) else { return };
+        let ranks = first.take_joined();
+        if ranks > 0 {
+            self.report_about(job, Report::RanksJoined { job, ranks });
         }
     }
 

@@ -25,7 +25,7 @@ struct Run {
 
 impl Run {
     fn new() -> Run {
-        Run::with(DaemonConfig { node: 1, process: 77, needs_ready: false, verbose: false })
+        Run::with(DaemonConfig { node: 1, process: 77, needs_ready: false, verbose: false, progress: true })
     }
 
     fn with(config: DaemonConfig) -> Run {
@@ -244,7 +244,7 @@ fn signals_that_end_ranks_stop_the_start_of_others() {
 
 #[test]
 fn signals_of_the_daemon_are_passed_on() {
-    let verbose = DaemonConfig { node: 1, process: 77, needs_ready: false, verbose: true };
+    let verbose = DaemonConfig { node: 1, process: 77, needs_ready: false, verbose: true, progress: false };
     let mut run = Run::with(verbose);
     run.order(start(JOB, &[1]));
     run.event(DaemonEvent::Suspended);
@@ -315,7 +315,8 @@ fn a_lost_lifeline_ends_the_node() {
 #[test]
 fn settings_are_acknowledged_if_the_head_waits() {
     for needs_ready in [false, true] {
-        let mut run = Run::with(DaemonConfig { node: 1, process: 77, needs_ready, verbose: false });
+        let mut run =
+            Run::with(DaemonConfig { node: 1, process: 77, needs_ready, verbose: false, progress: false });
         run.order(Order::Setup(Box::new(setup())));
         run.event(DaemonEvent::SetupApplied);
         assert_eq!(
@@ -369,4 +370,41 @@ fn invalid_orders_end_the_node() {
         let error = run.daemon.handle(0, DaemonEvent::Order(&order)).unwrap_err();
         assert_eq!(error.to_string(), "the head sent an invalid order");
     }
+}
+
+#[test]
+fn ranks_that_join_are_reported_together() {
+    let mut run = Run::new();
+    run.order(start(JOB, &[1, 1, 1, 2]));
+    run.start_all(JOB);
+    run.take_sent();
+    let joined = |run: &mut Run, rank| run.event(DaemonEvent::RankJoined { job: JOB, rank: Rank(rank) });
+    joined(&mut run, 0);
+    run.now = 100;
+    joined(&mut run, 1);
+    // A rank may connect again.
+    joined(&mut run, 1);
+    assert_eq!(run.take_sent(), []);
+    assert_eq!(run.daemon.poll_at(), Some(JOINED_DELAY));
+    run.now = JOINED_DELAY;
+    run.daemon.handle_timeout(run.now);
+    run.carry_out();
+    assert_eq!(run.take_sent(), [Report::RanksJoined { job: JOB, ranks: 2 }]);
+    assert_eq!(run.daemon.poll_at(), None);
+    // The last one is reported at once. Rank 3 runs elsewhere.
+    joined(&mut run, 3);
+    joined(&mut run, 2);
+    assert_eq!(run.take_sent(), [Report::RanksJoined { job: JOB, ranks: 1 }]);
+    assert_eq!(run.daemon.poll_at(), None);
+}
+
+#[test]
+fn ranks_that_join_are_not_reported_without_need() {
+    let config = DaemonConfig { node: 1, process: 77, needs_ready: false, verbose: false, progress: false };
+    let mut run = Run::with(config);
+    run.order(start(JOB, &[1, 2]));
+    run.start_all(JOB);
+    run.take_sent();
+    run.event(DaemonEvent::RankJoined { job: JOB, rank: Rank(0) });
+    assert_eq!((run.take_sent(), run.daemon.poll_at()), (Vec::new(), None));
 }

@@ -167,6 +167,13 @@ pub enum Action {
         /// Its process.
         pid: u32,
     },
+    /// Ranks of the first job have joined the PMI servers of their nodes. For display only.
+    RanksJoined {
+        /// The job.
+        job: JobId,
+        /// Number of ranks since the last such action.
+        ranks: u32,
+    },
     /// Reads the programs of a spawn. The answer is [`Event::SpawnResolved`].
     ResolveSpawn {
         /// The request.

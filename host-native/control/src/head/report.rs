@@ -59,6 +59,11 @@ impl Head {
             }
             Report::StartFailed { job, .. } => Ok(self.check_job(job)),
             Report::RanksStarted { job, ref ranks } => self.check_started(node, job, ranks),
+            Report::RanksJoined { job, ranks } => {
+                let size = self.jobs.get(job).map_or(u32::MAX, |job| job.size());
+                self.require(node, (1..=size).contains(&ranks))?;
+                self.check_participant(node, job)
+            }
             Report::JobStarted(job) | Report::StalledFence { job, .. } => self.check_participant(node, job),
             Report::AbortJob { job, cause, .. } => {
                 // The rank may be another node's that this node's ranks wait for.
@@ -136,6 +141,7 @@ impl Head {
                     self.actions.push_back(Action::RankStarted { job, rank, pid });
                 }
             }
+            Report::RanksJoined { job, ranks } => self.actions.push_back(Action::RanksJoined { job, ranks }),
             Report::JobStarted(job) => self.node_started(node, job),
             Report::StartFailed { job, error } => self.start_failed(node, job, &error),
             Report::Exited { job: id, rank, exit, requested } => {

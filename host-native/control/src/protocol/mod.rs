@@ -117,6 +117,14 @@ pub enum Report {
         /// Ranks, each with its process id.
         ranks: Vec<(Rank, u32)>,
     },
+    /// Ranks of the first job have joined the PMI server of their node. Sent if [`Setup::progress`] is true, at most four times a
+    /// second.
+    RanksJoined {
+        /// The job.
+        job: JobId,
+        /// Number of ranks since the last report.
+        ranks: u32,
+    },
     /// All ranks of the job on this node have been started.
     JobStarted(JobId),
     /// A rank or the whole job cannot be started on this node.

@@ -34,6 +34,8 @@ pub struct Setup {
     pub cleanup: bool,
     /// Whether each step is printed.
     pub verbose: bool,
+    /// Whether the head shows the progress of the start.
+    pub progress: bool,
     /// Whether ranks find their server by `PMI_PORT` instead of `PMI_FD`.
     pub by_port: bool,
     /// Whether process sets are shown to MPI programs.

@@ -93,8 +93,9 @@ Exit codes:
   2  invalid option";
 
 pub(super) const DEBUG_ABOUT: &str = "\
-Run a command with the process id of a rank, by default gdb. If the rank runs on another host, its process id and the command to run \
-there are printed.
+Run a command with the process id of a rank, by default gdb. If the rank runs on another host, the command runs \
+there, with a terminal if this command has one: by ssh, srun or the command of '--bootstrap exec', as the run started its daemons. \
+With qrsh there is no such way, and the host, the process id and the command are printed.
 
 Debuggers that know MPI attach to 'hydrant run' itself: it has the table of processes of the MPIR interface.";
 
@@ -106,7 +107,7 @@ Examples:
 
 Exit codes:
   those of the command
-  1  there is no such job or rank, the rank runs on another host, or the command cannot be run
+  1  there is no such job or rank, there is no way to its host, or the command cannot be run
   2  invalid option";
 
 pub(super) const RUN_ABOUT: &str = "\

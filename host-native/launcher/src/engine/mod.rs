@@ -145,7 +145,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     engine.names = name_client.map_err(Box::new)?.map(Names::Shared);
     let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
     engine.open_job(plan.programs.clone(), checked, None)?;
-    engine.open_status(Bootstrap::Local.name());
+    engine.open_status(Bootstrap::Local);
     let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
     if result.is_err() {
         engine.procs.kill_and_wait(|_, _| {});
@@ -364,7 +364,7 @@ impl<'p, 's> Engine<'p, 's> {
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
         let limit = self.time_limit_at();
         let status = self.status_socket.as_ref().and_then(Status::poll_at);
-        let progress = self.progress.as_ref().map(Progress::poll_at);
+        let progress = self.progress.as_ref().and_then(Progress::poll_at);
         let at = [
             server,
             kills,

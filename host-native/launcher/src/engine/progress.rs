@@ -12,15 +12,25 @@ const INTERVAL: u64 = 200;
 pub(super) struct Progress {
     /// Daemons that have joined.
     pub(super) hosts: u32,
-    /// Ranks of this machine that have joined.
-    pub(super) joined: u32,
-    /// Time of the next line in milliseconds.
-    at: u64,
+    /// Ranks that have joined.
+    joined: u32,
+    /// Time of the next line in milliseconds. None while all ranks run and none has joined: programs without MPI never join.
+    at: Option<u64>,
+}
+
+/// What is to be seen.
+#[derive(Debug, PartialEq, Eq)]
+enum Shown {
+    Line(String),
+    /// Nothing until a rank joins.
+    Nothing,
+    /// Nothing from now on.
+    Over,
 }
 
 impl Progress {
     /// Time of the next line in milliseconds.
-    pub(super) fn poll_at(&self) -> u64 {
+    pub(super) fn poll_at(&self) -> Option<u64> {
         self.at
     }
 }
@@ -29,24 +39,40 @@ impl Engine<'_, '_> {
     /// Prepares to show progress, if standard error is a terminal.
     pub(super) fn open_progress(&mut self) {
         if self.sinks.can_show_progress() && !self.plan.options.verbose {
-            self.progress = Some(Progress { hosts: 0, joined: 0, at: FIRST });
+            self.progress = Some(Progress { hosts: 0, joined: 0, at: Some(FIRST) });
+        }
+    }
+
+    /// Counts ranks of the job of the command line that have joined.
+    pub(super) fn count_joined(&mut self, ranks: u32) {
+        let now = self.now();
+        if let Some(progress) = &mut self.progress {
+            progress.joined = progress.joined.saturating_add(ranks);
+            progress.at.get_or_insert(now + INTERVAL);
         }
     }
 
     /// Shows progress if it is time, and erases it once the job runs or a rank has written something.
     pub(super) fn keep_progress(&mut self, now: u64) {
-        if self.progress.as_ref().is_none_or(|progress| progress.at > now) {
+        let is_due = |progress: &Progress| progress.at.is_some_and(|at| at <= now);
+        if !self.progress.as_ref().is_some_and(is_due) {
             return;
         }
-        match self.describe_progress().filter(|_| self.sinks.can_show_progress()) {
-            Some(line) => {
+        let shown = if self.sinks.can_show_progress() { self.describe_progress() } else { Shown::Over };
+        let at = match shown {
+            Shown::Line(line) => {
                 self.sinks.show_progress(&line);
-                self.flush();
+                Some(now + INTERVAL)
             }
-            None => return self.end_progress(),
-        }
+            Shown::Nothing => {
+                self.sinks.erase_progress();
+                None
+            }
+            Shown::Over => return self.end_progress(),
+        };
+        self.flush();
         if let Some(progress) = &mut self.progress {
-            progress.at = now + INTERVAL;
+            progress.at = at;
         }
     }
 
@@ -58,33 +84,38 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// Returns the line. None once the job of the command line runs or ends.
-    fn describe_progress(&self) -> Option<String> {
-        let progress = self.progress.as_ref()?;
-        let (started, ranks) = match self.control_of_head() {
+    /// Returns what is to be seen.
+    fn describe_progress(&self) -> Shown {
+        let Some(progress) = &self.progress else { return Shown::Over };
+        let started = match self.control_of_head() {
             Some(head) => {
                 let hosts = head.hosts().len() as u32;
                 if progress.hosts < hosts {
-                    return Some(format!("hydrant: {} of {hosts} hosts have joined", progress.hosts));
+                    return Shown::Line(format!("hydrant: {} of {hosts} hosts have joined", progress.hosts));
                 }
                 match head.jobs().iter().find(|job| job.ordinal == 0) {
-                    Some(job) if !job.is_aborted() => (job.started(), job.size()),
-                    Some(_) => return None,
-                    None if head.awaits_nodes() => return Some("hydrant: all hosts have joined".to_owned()),
-                    None => return None,
+                    Some(job) => (!job.is_aborted()).then(|| (job.started(), job.size())),
+                    None if head.awaits_nodes() => {
+                        return Shown::Line("hydrant: all hosts have joined".to_owned());
+                    }
+                    None => None,
                 }
             }
             None => {
-                let job = self.jobs.iter().find(|job| job.ordinal == 0 && !job.is_aborted())?;
-                (job.started(), job.size())
+                let job = self.jobs.iter().find(|job| job.ordinal == 0 && !job.is_aborted());
+                job.map(|job| (job.started(), job.size()))
             }
         };
+        let Some((started, ranks)) = started else { return Shown::Over };
         match progress.joined {
-            _ if started < ranks => Some(format!("hydrant: {started} of {ranks} ranks have been started")),
-            // Programs without MPI never join. The head is not told which ranks do.
-            0 => None,
-            joined if joined < ranks => Some(format!("hydrant: {joined} of {ranks} ranks have joined")),
-            _ => None,
+            _ if started < ranks => {
+                Shown::Line(format!("hydrant: {started} of {ranks} ranks have been started"))
+            }
+            0 => Shown::Nothing,
+            joined if joined < ranks => {
+                Shown::Line(format!("hydrant: {joined} of {ranks} ranks have joined"))
+            }
+            _ => Shown::Over,
         }
     }
 }

@@ -84,7 +84,12 @@ impl Engine<'_, '_> {
 
     fn take_server_event(&mut self, event: Event) -> Result<(), RunError> {
         match event {
-            Event::Joined { job, rank, .. } => self.joined(job, rank),
+            Event::Joined { job, rank, .. } => {
+                self.joined(job, rank);
+                if self.is_daemon() {
+                    self.handle_at_daemon(DaemonEvent::RankJoined { job, rank })?;
+                }
+            }
             Event::Closed { job, rank, why, .. } => self.closed(job, rank, why),
             Event::Spawn { spawn, job, rank, protocol, request } => {
                 if self.is_daemon() {
@@ -151,10 +156,12 @@ impl Engine<'_, '_> {
         let Some(job) = self.jobs.get_mut(job) else { return };
         job.run.joined = true;
         let is_first = job.ordinal == 0;
-        self.progress.iter_mut().for_each(|progress| progress.joined += u32::from(is_first));
         if self.plan.options.verbose {
             let line = format!("{} has joined", job.rank_name(rank.0));
             self.sinks.print(&line);
+        }
+        if is_first {
+            self.count_joined(1);
         }
     }
 

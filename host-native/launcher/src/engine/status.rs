@@ -10,7 +10,7 @@ use hydrant_overlay::Destination;
 use hydrant_placement::Bootstrap;
 use hydrant_reactor::Key;
 use hydrant_status::record::{self, PROGRAMS_MAX, RANKS_MAX, State, TEXT_MAX, Text, Wait};
-use hydrant_status::{ClientId, Reply, Request, StatusServer};
+use hydrant_status::{Access, ClientId, Reply, Request, StatusServer};
 
 use super::{Engine, server::PmiServer, token};
 
@@ -23,7 +23,7 @@ type RankState = (u32, State, Option<Wait>);
 pub(super) struct Status {
     server: StatusServer,
     /// How processes are started on other hosts.
-    bootstrap: &'static str,
+    bootstrap: Bootstrap,
     queries: Vec<Query>,
     /// Number of the latest query.
     latest: u64,
@@ -52,7 +52,7 @@ enum Recipient {
 impl Status {
     /// Returns whether all ranks run on this machine.
     pub(super) fn is_local(&self) -> bool {
-        self.bootstrap == Bootstrap::Local.name()
+        self.bootstrap == Bootstrap::Local
     }
 
     /// Time of the next deadline in milliseconds.
@@ -63,7 +63,7 @@ impl Status {
 
 impl Engine<'_, '_> {
     /// Opens the status socket. A run without one goes on.
-    pub(super) fn open_status(&mut self, bootstrap: &'static str) {
+    pub(super) fn open_status(&mut self, bootstrap: Bootstrap) {
         self.open_progress();
         match StatusServer::open(token::STATUS, &self.poller) {
             Ok(server) => {
@@ -83,6 +83,7 @@ impl Engine<'_, '_> {
             Request::Run => Reply::Run(self.describe_run()),
             Request::Job(from) => Reply::Job(self.describe_job_from(from)),
             Request::Ranks { job, first } => return self.answer_ranks(client, JobId(job), first),
+            Request::Access { job, rank } => Reply::Access(self.access(JobId(job), rank)),
             Request::Signal(number) => {
                 if let Some(status) = &mut self.status_socket {
                     status.server.take_signal(client, number, &self.poller);
@@ -154,7 +155,7 @@ impl Engine<'_, '_> {
             ranks,
             running,
             program: program.unwrap_or_default(),
-            bootstrap: self.status_socket.as_ref().map_or("", |status| status.bootstrap).to_owned(),
+            bootstrap: self.status_socket.as_ref().map_or("", |status| status.bootstrap.name()).to_owned(),
             address: None,
         }
     }
@@ -166,6 +167,20 @@ impl Engine<'_, '_> {
             Some(head) => head.jobs().iter().find(|job| job.id >= from).map(describe_job),
             None => self.jobs.iter().find(|job| job.id >= from).map(describe_job),
         }
+    }
+
+    /// How a command is started on the host of a rank.
+    fn access(&self, job: JobId, rank: u32) -> Option<Access> {
+        let (head, status) = (self.control_of_head()?, self.status_socket.as_ref()?);
+        let job = head.jobs().get(job).filter(|job| rank < job.size())?;
+        let host = head.hosts().get((job.run.node(rank) as usize).checked_sub(1)?)?;
+        let program = self.plan.options.cluster.bootstrap_exec.as_ref();
+        Some(Access {
+            host: host.clone(),
+            bootstrap: status.bootstrap.clone(),
+            program: program.map(|program| program.as_os_str().into()),
+            slurm_job: std::env::var("SLURM_JOB_ID").ok(),
+        })
     }
 
     /// Answers with ranks of a job, at once or when their nodes have answered.

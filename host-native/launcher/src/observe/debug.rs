@@ -1,17 +1,20 @@
 //! `hydrant debug`: a command with the process id of a rank.
 
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use hydrant_placement::{Bootstrap, shell_quote};
 use hydrant_status::client::{self, Connection};
-use hydrant_status::record::Rank;
+use hydrant_status::record::{Job, Rank};
+use hydrant_status::{Access, Error, Reply, Request};
 
 use super::{DebugOptions, ObserveError};
 
-/// Replaces this process by the command. Returns only if that fails, or if the rank runs on another host.
+/// Replaces this process by the command, or by one that runs it on the host of the rank. Returns only if that fails.
 pub(super) fn debug(options: &DebugOptions) -> Result<u8, ObserveError> {
     let mut connection = Connection::open(&client::find(&options.job)?)?;
     let pid = connection.pid();
@@ -26,16 +29,37 @@ pub(super) fn debug(options: &DebugOptions) -> Result<u8, ObserveError> {
     }
     let process = running(rank).ok_or(ObserveError::NotRunning { pid, rank: options.rank })?;
     let words = fill(&options.command, process);
-    if let Some(host) =
-        rank.host.clone().filter(|host| run.bootstrap != Bootstrap::Local.name() && *host != run.host)
-    {
-        let rank = rank.rank;
-        let command = shell_quote(&words).to_string_lossy().into_owned();
-        return Err(ObserveError::Elsewhere { rank, process, host, command });
-    }
+    let words = match rank.host.as_ref() {
+        Some(host) if run.bootstrap != Bootstrap::Local.name() && *host != run.host => {
+            elsewhere(&mut connection, job, rank.rank, &words)?.ok_or_else(|| {
+                let command = shell_quote(&words).to_string_lossy().into_owned();
+                ObserveError::Elsewhere { rank: rank.rank, process, host: host.clone(), command }
+            })?
+        }
+        _ => words,
+    };
     let (program, arguments) = words.split_first().expect("the command has a default");
     let why = Command::new(program).args(arguments).exec();
     Err(ObserveError::Exec { program: program.to_string_lossy().into_owned(), why })
+}
+
+/// The command that runs `words` on the host of a rank, as the run starts its daemons. None if there is no way.
+fn elsewhere(
+    connection: &mut Connection,
+    job: &Job,
+    rank: u32,
+    words: &[OsString],
+) -> Result<Option<Vec<OsString>>, ObserveError> {
+    let access = match connection.ask(&Request::Access { job: job.number, rank })? {
+        Reply::Access(access) => access,
+        _ => return Err(Error::Reply { pid: connection.pid() }.into()),
+    };
+    Ok(access.and_then(|Access { host, bootstrap, program, slurm_job }| {
+        let program = program.map(|program| OsString::from_vec(program.0));
+        let has_terminal = std::io::stdin().is_terminal();
+        let program = program.as_deref().map(Path::new);
+        bootstrap.interactive_command(program, &host, slurm_job.as_deref(), has_terminal, words)
+    }))
 }
 
 fn running(rank: &Rank) -> Option<u32> {

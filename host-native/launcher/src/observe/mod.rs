@@ -66,8 +66,8 @@ pub(crate) enum ObserveError {
         /// The rank.
         rank: u32,
     },
-    /// The rank runs on another host.
-    #[error("rank {rank} is process {process} on {host}")]
+    /// The rank runs on another host, where the run gives no way to start the command.
+    #[error("cannot start a command on {host}, where rank {rank} is process {process}")]
     Elsewhere {
         /// The rank.
         rank: u32,

@@ -24,6 +24,7 @@ impl Endpoint<'_> {
                 Request::Run => Some(Reply::Run(self.describe_run(&status))),
                 Request::Job(from) => Some(Reply::Job(self.describe_job_from(from))),
                 Request::Ranks { job, first } => Some(Reply::Ranks(self.describe_ranks(&status, job, first))),
+                Request::Access { .. } => Some(Reply::Access(None)),
                 Request::Signal(number) => {
                     status.server.take_signal(client, number, self.poller());
                     None

@@ -45,7 +45,9 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(number: u32) -> Node {
-        let config = DaemonConfig { node: number, process: 50 + number, needs_ready: false, verbose: false };
+        let process = 50 + number;
+        let config =
+            DaemonConfig { node: number, process, needs_ready: false, verbose: false, progress: false };
         Node {
             number,
             inbox: Vec::new(),

@@ -19,6 +19,8 @@ fn reports_about_ranks_of_other_nodes_are_rejected() {
         Report::RanksStarted { job, ranks: vec![(Rank(3), 9)] },
         Report::Spawn { upcall, job, rank: Rank(2), protocol, request: request.clone() },
         Report::Upcall { upcall, job, rank: Rank(2), protocol, request },
+        Report::RanksJoined { job, ranks: 0 },
+        Report::RanksJoined { job, ranks: 5 },
         Report::AbortJob { job, cause: cause(4), message: String::new() },
         Report::BackendFailed(BackendFailure::Neighbour { node: 3, why: String::new() }),
         Report::BackendFailed(BackendFailure::Neighbour { node: 1, why: String::new() }),
@@ -43,6 +45,7 @@ fn reports_of_nodes_without_ranks_of_the_job_are_rejected() {
     let reports = [
         Report::JobStarted(FIRST),
         Report::JobDone(FIRST),
+        Report::RanksJoined { job: FIRST, ranks: 1 },
         Report::StalledFence { job: FIRST, missing: missing.clone() },
         Report::AbortJob { job: FIRST, cause, message: missing },
     ];

@@ -75,6 +75,7 @@ impl Engine<'_, '_> {
                 self.open_pid_files_at_head(job, rank, pid)?;
                 self.show_debuggers(job);
             }
+            Action::RanksJoined { ranks, .. } => self.count_joined(ranks),
             Action::ResolveSpawn { request, spawner, protocol, body } => {
                 self.resolve_spawn(request, &spawner, (protocol, &body))?;
             }

@@ -86,6 +86,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         process: std::process::id(),
         needs_ready: setup.needs_ready(),
         verbose: setup.verbose,
+        progress: setup.progress,
     };
     let outlets = Outlets::of_daemon(&setup);
     let plan = Plan { programs: Vec::new(), options: options_of(setup), notes: Vec::new() };

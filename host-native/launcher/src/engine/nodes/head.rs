@@ -1,6 +1,7 @@
 //! Start of a run on several hosts at the head.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
@@ -100,7 +101,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         finish: None,
     };
     engine.nodes = Some(Nodes::new(links?, Role::Head(Box::new(head))));
-    engine.open_status(deployment.bootstrap.name());
+    engine.open_status(deployment.bootstrap.clone());
     engine.run()
 }
 
@@ -116,7 +117,9 @@ fn plugin_of(plan: &Plan, plugin: &Plugin) -> Result<PluginFile, RunError> {
 /// Settings that daemons receive before the first job.
 fn setup(plan: &Plan, job_map: &JobMap) -> Setup {
     let most = job_map.nodes().iter().map(|node| node.size()).max().unwrap_or(0);
-    setup_of(&plan.options, node_limits(plan, job_map, most))
+    // Other runs show no progress, and need no reports about it.
+    let progress = std::io::stderr().is_terminal() && !plan.options.verbose;
+    Setup { progress, ..setup_of(&plan.options, node_limits(plan, job_map, most)) }
 }
 
 /// A recording's path as daemons understand it, which start somewhere else. A device or a pipe is the head's alone.

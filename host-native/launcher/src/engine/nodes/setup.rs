@@ -20,6 +20,7 @@ pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
         universe_size: options.universe_size,
         cleanup: options.cleanup,
         verbose: options.verbose,
+        progress: false,
         by_port: options.pmi_port.is_some(),
         mpi_psets: options.mpi_psets,
         fence_warning: options.fence_warning,
