@@ -32,6 +32,8 @@ pub enum Peer {
     Ssh,
     /// Grid Engine from Debian, unpacked, for hosts made of namespaces, which takes root.
     Sge,
+    /// gfortran from Debian, on which its MPICH depends.
+    Gfortran,
     /// QEMU's Arm machines from Debian, on which the firmware runs.
     Qemu,
     /// wasmtime for Python, from PyPI.
@@ -56,6 +58,7 @@ impl Peer {
             Peer::Slurm => "slurm",
             Peer::Ssh => "ssh",
             Peer::Sge => "sge",
+            Peer::Gfortran => "gfortran",
             Peer::Qemu => "qemu",
             Peer::Wasmtime => "wasmtime",
             Peer::Node => "node",
@@ -76,6 +79,7 @@ impl Peer {
             Peer::Slurm => "/usr/sbin/slurmctld".into(),
             Peer::Ssh => "/usr/sbin/sshd".into(),
             Peer::Sge => peers_dir().join("gridengine/installed"),
+            Peer::Gfortran => "/usr/bin/gfortran".into(),
             Peer::Qemu => "/usr/bin/qemu-system-arm".into(),
             Peer::Wasmtime => peers_dir().join("wasmtime/installed"),
             Peer::Node => node(),
@@ -133,7 +137,9 @@ impl Peer {
             Peer::SlurmPmi2 => ("cc".into(), vec!["-lpmi2".into()]),
             Peer::Slurm | Peer::Ssh | Peer::Sge => panic!("no library to build programs against"),
             Peer::Qemu => panic!("firmware is built by firmware-example/build"),
-            Peer::Wasmtime | Peer::Node | Peer::Chromium => panic!("C programs are not built against it"),
+            Peer::Gfortran | Peer::Wasmtime | Peer::Node | Peer::Chromium => {
+                panic!("C programs are not built against it")
+            }
         }
     }
 

@@ -56,6 +56,7 @@
 //! #     bind: Default::default(),
 //! #     gpus_per_rank: None,
 //! #     memory_alloc_kinds: None,
+//! #     mem_pool: None,
 //! #     attributes: vec![],
 //! #     universe_size: None,
 //! #     cleanup: true,

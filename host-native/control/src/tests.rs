@@ -45,6 +45,7 @@ pub(crate) fn setup() -> Setup {
         bind: Binding::default(),
         gpus_per_rank: None,
         memory_alloc_kinds: None,
+        mem_pool: None,
         attributes: Vec::new(),
         universe_size: None,
         cleanup: true,

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,6 +37,9 @@ pub(crate) const OWN_VARIABLES: [&str; 18] = [
     "PMIX_SERVER_URI21",
 ];
 
+/// Descriptor of the memory pool in every rank.
+pub(crate) const POOL_FD: RawFd = 4;
+
 /// Job that is ready to launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -53,7 +57,8 @@ impl Plan {
         self.programs.iter().map(|program| program.ranks).sum()
     }
 
-    /// Finds the hosts of the job and maps its ranks to them. Programs without a number of ranks get one.
+    /// Finds the hosts of the job and maps its ranks to them. Programs without a number of ranks get one. Adds the attributes of
+    /// the network and of the memory pool.
     ///
     /// # Errors
     /// Hosts cannot be read, are invalid, or take fewer ranks than the job has.
@@ -63,23 +68,37 @@ impl Plan {
         for (program, ranks) in self.programs.iter_mut().zip(ranks) {
             program.ranks = ranks;
         }
-        let nodes = match &location {
-            Location::Local => 0,
-            Location::Nodes(deployment) => deployment.job_map.nodes().len() as u32,
+        let hosts: Vec<&str> = match &location {
+            Location::Local => Vec::new(),
+            Location::Nodes(deployment) => {
+                deployment.job_map.nodes().iter().map(|node| &*node.host.name).collect()
+            }
         };
         let topology = self.options.topology.clone();
-        let found = || (nodes > 0).then(|| NetworkTopology::of_environment(environment));
+        let found = || (!hosts.is_empty()).then(|| NetworkTopology::of_environment(environment));
         if let Some(topology) = topology.or_else(found) {
-            self.set_topology(&topology, nodes)?;
+            self.set_topology(&topology, &hosts, &environment.hostname)?;
+        }
+        if self.options.mem_pool.is_some() {
+            let of_pool = [("memPoolType", "anonmmap".to_owned()), ("memAnonMMAPfd", POOL_FD.to_string())];
+            let of_pool = of_pool.map(|(name, value)| (AttributeOf::Nodes, name.to_owned(), value));
+            let of_pool = of_pool.map(|(of, name, value)| Attribute { of, name, value });
+            self.options.attributes.extend(of_pool);
         }
         Ok(location)
     }
 
-    /// Adds the attributes of a network before those of the user. Without daemons the only node is node 0, otherwise
-    /// daemons have the numbers 1 to `nodes`.
-    fn set_topology(&mut self, topology: &NetworkTopology, nodes: u32) -> Result<(), PlacementError> {
-        let numbers = if nodes == 0 { 0..=0 } else { 1..=nodes };
-        let coordinates = topology.coordinates(nodes.max(1))?;
+    /// Adds the attributes of a network before those of the user. Without daemons the only node is node 0 on the host `here`,
+    /// otherwise daemons have the numbers from 1 on.
+    fn set_topology(
+        &mut self,
+        topology: &NetworkTopology,
+        hosts: &[&str],
+        here: &str,
+    ) -> Result<(), PlacementError> {
+        let numbers = if hosts.is_empty() { 0..=0 } else { 1..=hosts.len() as u32 };
+        let coordinates =
+            topology.coordinates(if hosts.is_empty() { std::slice::from_ref(&here) } else { hosts })?;
         let of_job = topology.job_attributes().into_iter();
         let of_job = of_job.map(|(name, value)| (AttributeOf::Job, name, value));
         let of_nodes = numbers.zip(coordinates);
@@ -113,6 +132,8 @@ pub struct Options {
     pub gpus_per_rank: Option<u32>,
     /// Kinds of memory that MPI is asked to support, as `system,cuda`.
     pub memory_alloc_kinds: Option<String>,
+    /// Bytes of memory that the ranks of a job share on each host.
+    pub mem_pool: Option<u64>,
     /// Attributes of all jobs. The last of one name is used.
     pub attributes: Vec<Attribute>,
     /// Network between the hosts. Default: that of Slurm, or one switch.

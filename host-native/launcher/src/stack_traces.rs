@@ -6,13 +6,11 @@ use std::fmt::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use hydrant_reactor::OpenFiles;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path, start_helper};
+use hydrant_reactor::{OpenFiles, fixed_memory};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::pread;
 use rustix::process::{Pid, Signal, kill_process_group};
-
-use crate::sys;
 
 /// Milliseconds for all traces.
 const TIME: u64 = 30_000;
@@ -116,7 +114,7 @@ impl StackTraces {
     pub(crate) fn start_some(&mut self, null: BorrowedFd<'_>, files: &OpenFiles) -> Option<String> {
         while self.running.len() < AT_ONCE && self.bytes < TOTAL_MAX {
             let target = self.waiting.pop_front()?;
-            let output = sys::fixed_memory(TRACE_MAX)
+            let output = fixed_memory(c"stack trace", TRACE_MAX)
                 .map_err(|errno| format!("cannot make memory for a stack trace: {errno}"));
             let started = output.and_then(|output| {
                 let pid = start_helper(&self.debugger.command(target.pid), null, output.as_fd(), files);

@@ -161,14 +161,26 @@ pub(crate) fn memory_alloc_kinds(text: &str) -> Result<String, String> {
     }
 }
 
+/// `--mem-pool`: bytes, at least 1.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    const UNITS: [(char, u64); 4] = [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40)];
+    let with_unit = |&(letter, unit): &(char, u64)| Some((text.strip_suffix(letter)?, unit));
+    let (digits, unit) = UNITS.iter().find_map(with_unit).unwrap_or((text, 1));
+    let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    let size = size.filter(|&size| (1..=i64::MAX as u64).contains(&size));
+    size.ok_or_else(|| "expected a number of bytes, at least 1, or with K, M, G or T as in 512M".to_owned())
+}
+
 /// Attributes that belong to the job itself or that the server computes for each reply. Other options set some of them.
-const OWN_ATTRIBUTES: [&str; 8] = [
+const OWN_ATTRIBUTES: [&str; 10] = [
     "PMI_process_mapping",
     "PMI_mpi_memory_alloc_kinds",
     "PMI_dead_processes",
     "universeSize",
     "hasNameServ",
     ESCAPES_ATTR,
+    "memPoolType",
+    "memAnonMMAPfd",
     "localRanks",
     "localRanksCount",
 ];
@@ -316,6 +328,17 @@ mod tests {
 
     use super::*;
     use hydrant_driver::MappedStorage;
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, size) in [("1", 1), ("64K", 65_536), ("512M", 512 << 20), ("2G", 2 << 30), ("1T", 1 << 40)]
+        {
+            assert_eq!(bytes(text), Ok(size));
+        }
+        for wrong in ["", "0", "K", "-1", "1k", "1 M", "1.5G", "9999999T", "18446744073709551615"] {
+            assert!(bytes(wrong).unwrap_err().contains("512M"), "{wrong}");
+        }
+    }
 
     #[test]
     fn an_assignment_is_cut_at_its_first_equals_sign() {

@@ -29,6 +29,8 @@
 
 #ifndef MPI_VERSION
 
+#include <stdint.h>
+
 #define MPI_VERSION 5
 #define MPI_SUBVERSION 0
 
@@ -41,6 +43,17 @@ typedef struct MPI_ABI_Group *MPI_Group;
 typedef struct MPI_ABI_Info *MPI_Info;
 typedef struct MPI_ABI_Errhandler *MPI_Errhandler;
 typedef void(MPI_Session_errhandler_function)(MPI_Session *session, int *error_code, ...);
+
+/* INTEGER of Fortran, and the handle that has this value in Fortran. */
+typedef int MPI_Fint;
+#define MPI_Session_c2f(session) ((MPI_Fint)(intptr_t)(session))
+#define MPI_Session_f2c(session) ((MPI_Session)(intptr_t)(session))
+#define MPI_Group_c2f(group) ((MPI_Fint)(intptr_t)(group))
+#define MPI_Group_f2c(group) ((MPI_Group)(intptr_t)(group))
+#define MPI_Info_c2f(info) ((MPI_Fint)(intptr_t)(info))
+#define MPI_Info_f2c(info) ((MPI_Info)(intptr_t)(info))
+#define MPI_Errhandler_c2f(errhandler) ((MPI_Fint)(intptr_t)(errhandler))
+#define MPI_Errhandler_f2c(errhandler) ((MPI_Errhandler)(intptr_t)(errhandler))
 
 #define MPI_GROUP_NULL ((MPI_Group)0x108)
 #define MPI_GROUP_EMPTY ((MPI_Group)0x109)

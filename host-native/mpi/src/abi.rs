@@ -8,6 +8,9 @@ pub(crate) type Handle = usize;
 /// `MPI_Session_errhandler_function`
 pub(crate) type ErrhandlerFunction = unsafe extern "C" fn(*mut Handle, *mut c_int, ...);
 
+/// `SESSION_ERRHANDLER_FUNCTION`, an error handler of sessions in Fortran.
+pub(crate) type FortranErrhandlerFunction = unsafe extern "C" fn(*mut c_int, *mut c_int);
+
 pub(crate) const SUCCESS: c_int = 0;
 pub(crate) const GROUP_NULL: Handle = 0x108;
 pub(crate) const GROUP_EMPTY: Handle = 0x109;

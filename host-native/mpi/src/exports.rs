@@ -1,4 +1,4 @@
-//! The exported functions.
+//! The exported C functions.
 //!
 //! The prototypes are those of the standard ABI, with `usize` for a handle. A program with MPICH's ABI passes `int`
 //! handles. They are forwarded in the same register, and their upper half is never read.
@@ -8,7 +8,7 @@ use std::mem::transmute;
 
 use crate::abi::{Class, ErrhandlerFunction, Handle};
 use crate::interpose::{self, MpiLibrary};
-use crate::objects::Group;
+use crate::objects::{Group, UserFunction};
 use crate::standalone::errhandler::{self, Target, finish};
 use crate::standalone::group::Selection::{Exclude, Include};
 use crate::standalone::{group, info, session};
@@ -21,7 +21,7 @@ macro_rules! forward {
             /// The arguments are valid for MPI's prototype.
             #[unsafe(no_mangle)]
             #[allow(non_snake_case)]
-            unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+            pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
                 let Some(library) = MpiLibrary::loaded() else {
                     // SAFETY: guaranteed by the caller.
                     #[allow(unused_unsafe)]
@@ -75,7 +75,7 @@ forward! {
         target Target::Session(session), session::get_info(session, out);
     fn MPI_Session_create_errhandler as c"PMPI_Session_create_errhandler"(
         function: Option<ErrhandlerFunction>, out: *mut Handle
-    ), target Target::Initial, errhandler::create(function, out);
+    ), target Target::Initial, errhandler::create(function.map(UserFunction::C), out);
     fn MPI_Session_set_errhandler as c"PMPI_Session_set_errhandler"(session: Handle, errhandler: Handle),
         target Target::Session(session), errhandler::set(session, errhandler);
     fn MPI_Session_get_errhandler as c"PMPI_Session_get_errhandler"(session: Handle, out: *mut Handle),
@@ -115,7 +115,7 @@ forward! {
 /// The arguments are valid for MPI's prototype.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
-unsafe extern "C" fn MPI_Session_call_errhandler(session: Handle, code: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn MPI_Session_call_errhandler(session: Handle, code: c_int) -> c_int {
     match MpiLibrary::loaded() {
         // SAFETY: guaranteed by the caller.
         Some(library) => unsafe { library.call_errhandler(session, code) }
@@ -135,7 +135,7 @@ macro_rules! interpose {
             /// The arguments are valid for the prototype.
             #[unsafe(no_mangle)]
             #[allow(non_snake_case)]
-            unsafe extern "C" fn $name($session: Handle $(, $arg: $type)*) -> c_int {
+            pub(crate) unsafe extern "C" fn $name($session: Handle $(, $arg: $type)*) -> c_int {
                 match MpiLibrary::loaded() {
                     // SAFETY: guaranteed by the caller.
                     Some(library) => unsafe { $interposed(library, $session $(, $arg)* $(, $operation)?) },

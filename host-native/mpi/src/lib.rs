@@ -1,4 +1,4 @@
-//! `libhydrant_mpi.so`: MPI Info, Sessions and process sets (MPI 5.0, chapters 10 and 11) for C programs.
+//! `libhydrant_mpi.so`: MPI Info, Sessions and process sets (MPI 5.0, chapters 10 and 11) for C and Fortran programs.
 //!
 //! The library works in two ways. The first MPI call of a process selects one:
 //!
@@ -31,7 +31,8 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `exports` | the exported functions |
+//! | `fortran` | the exported Fortran bindings |
+//! | `exports` | the exported C functions |
 //! | `interpose` | calls in front of an MPI library |
 //! | `standalone` | calls without an MPI library |
 //! | `objects` | objects behind handles |
@@ -45,6 +46,7 @@ mod abi;
 mod cpointer;
 mod error;
 mod exports;
+mod fortran;
 mod interpose;
 mod objects;
 mod psets;

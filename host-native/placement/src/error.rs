@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::limits::{HOST_NAME_MAX, HOSTS_MAX, RANKS_MAX};
+use crate::limits::{DIMENSIONS_MAX, HOST_NAME_MAX, HOSTS_MAX, RANKS_MAX};
 use crate::topology::{Level, Objects};
 
 /// Error of placing a job. The message names the file or variable and the remedy.
@@ -90,6 +90,14 @@ pub enum PlacementError {
         /// Number of hosts.
         hosts: u32,
     },
+    /// The file of a network has no coordinates for a host.
+    #[error("host {host} has no coordinates in {}; add a line: {host} 0,0", file.display())]
+    NoPlace {
+        /// The host.
+        host: String,
+        /// The file.
+        file: PathBuf,
+    },
     /// The job has more than [`RANKS_MAX`] ranks.
     #[error("{0} ranks, but at most {RANKS_MAX} can run on several hosts")]
     Ranks(u64),
@@ -141,6 +149,34 @@ pub enum PlacementError {
     /// A set of processors to bind to is empty.
     #[error("cannot bind: empty set of processors")]
     NoProcessor,
+}
+
+/// Error in the name or in the file of a network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkError {
+    /// Text that names no network.
+    #[error(
+        "expected complete, hypercube, kautz, cart: and up to {DIMENSIONS_MAX} dimensions, as in cart:4x4x2, or file:PATH"
+    )]
+    Unknown,
+    /// File that cannot be read.
+    #[error("cannot read {}: {why}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Reason given by the operating system.
+        why: String,
+    },
+    /// Invalid line of a file.
+    #[error("{} line {line}: {why}", file.display())]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// Number of the line, from 1. The last one for an error of the whole file.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 /// Error in one line of a host file, or in one variable of a resource manager.

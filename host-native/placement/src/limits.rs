@@ -1,5 +1,8 @@
 //! Limits of host lists and jobs.
 
+/// Maximum number of dimensions of a Cartesian network.
+pub(crate) const DIMENSIONS_MAX: usize = 8;
+
 /// Maximum length of a host name in bytes, as in DNS.
 pub const HOST_NAME_MAX: usize = 253;
 

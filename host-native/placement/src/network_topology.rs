@@ -1,12 +1,11 @@
 //! Network between the hosts of a job, as pmi2.h describes it in attributes.
 
+use std::path::Path;
 use std::str::FromStr;
 
 use crate::environment::Environment;
-use crate::error::PlacementError;
-
-/// Maximum number of dimensions of a Cartesian network.
-const DIMENSIONS_MAX: usize = 8;
+use crate::error::{NetworkError, PlacementError};
+use crate::network_file::{NetworkFile, dimensions, list};
 
 /// Network between hosts. Ranks of one host are connected completely, so the whole is hierarchical.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,30 +21,25 @@ pub enum NetworkTopology {
     Hypercube,
     /// Kautz graph.
     Kautz,
+    /// Network that a file describes.
+    File(NetworkFile),
 }
 
-/// Text that names no network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "expected complete, hypercube, kautz, or cart: and up to {DIMENSIONS_MAX} dimensions, as in cart:4x4x2"
-)]
-pub struct UnknownNetwork;
-
 impl FromStr for NetworkTopology {
-    type Err = UnknownNetwork;
+    type Err = NetworkError;
 
-    fn from_str(text: &str) -> Result<NetworkTopology, UnknownNetwork> {
+    fn from_str(text: &str) -> Result<NetworkTopology, NetworkError> {
         match text {
             "complete" => return Ok(NetworkTopology::Complete { levels: 1 }),
             "hypercube" => return Ok(NetworkTopology::Hypercube),
             "kautz" => return Ok(NetworkTopology::Kautz),
             _ => {}
         }
-        let dimensions = text.strip_prefix("cart:").ok_or(UnknownNetwork)?;
-        let positive = |text: &str| text.parse().ok().filter(|&dimension| dimension > 0);
-        let dimensions: Option<Vec<u32>> = dimensions.split('x').map(positive).collect();
-        let dimensions = dimensions.filter(|dimensions| dimensions.len() <= DIMENSIONS_MAX);
-        Ok(NetworkTopology::Cartesian(dimensions.ok_or(UnknownNetwork)?))
+        if let Some(file) = text.strip_prefix("file:") {
+            return NetworkFile::read(Path::new(file)).map(NetworkTopology::File);
+        }
+        let dimensions = text.strip_prefix("cart:").and_then(dimensions);
+        Ok(NetworkTopology::Cartesian(dimensions.ok_or(NetworkError::Unknown)?))
     }
 }
 
@@ -66,24 +60,30 @@ impl NetworkTopology {
             NetworkTopology::Cartesian(_) => vec!["cartesian"],
             NetworkTopology::Hypercube => vec!["hypercube"],
             NetworkTopology::Kautz => vec!["kautz"],
+            NetworkTopology::File(network) => return network.job_attributes(),
         };
         // The last level connects the ranks of a host.
         let levels = network.join(",") + ",complete";
         let mut attributes =
             vec![("physTopology", "hierarchical".to_owned()), ("physTopologyLevels", levels)];
         if let NetworkTopology::Cartesian(dimensions) = self {
-            attributes.push(("cartDims", list(dimensions)));
+            attributes.push(("cartDims", list(dimensions, ",")));
         }
         attributes
     }
 
-    /// `cartCoords` of each of so many hosts, in their order. The last coordinate counts fastest. Empty unless the network
-    /// is Cartesian.
+    /// `cartCoords` of each host, in their order, in which the last coordinate counts fastest. Empty unless the network is
+    /// Cartesian.
     ///
     /// # Errors
-    /// [`PlacementError::SmallNetwork`].
-    pub fn coordinates(&self, hosts: u32) -> Result<Vec<String>, PlacementError> {
-        let NetworkTopology::Cartesian(dimensions) = self else { return Ok(Vec::new()) };
+    /// [`PlacementError::SmallNetwork`], [`PlacementError::NoPlace`].
+    pub fn coordinates(&self, hosts: &[&str]) -> Result<Vec<String>, PlacementError> {
+        let dimensions = match self {
+            NetworkTopology::Cartesian(dimensions) => dimensions,
+            NetworkTopology::File(network) => return network.coordinates(hosts),
+            _ => return Ok(Vec::new()),
+        };
+        let hosts = hosts.len() as u32;
         let places = dimensions.iter().fold(1, |places: u64, &size| places.saturating_mul(size.into()));
         if places < hosts.into() {
             return Err(PlacementError::SmallNetwork { places, hosts });
@@ -94,20 +94,16 @@ impl NetworkTopology {
             for (coordinate, size) in place.iter_mut().zip(dimensions).rev() {
                 (*coordinate, rest) = (rest % size, rest / size);
             }
-            list(&place)
+            list(&place, ",")
         };
         Ok((0..hosts).map(coordinates).collect())
     }
 }
 
-/// Numbers with commas.
-fn list(numbers: &[u32]) -> String {
-    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::DIMENSIONS_MAX;
 
     #[test]
     fn networks_have_names() {
@@ -117,14 +113,14 @@ mod tests {
         assert_eq!("cart:4x4x2".parse(), Ok(NetworkTopology::Cartesian(vec![4, 4, 2])));
         for wrong in ["", "cart", "cart:", "cart:4x", "cart:0", "cart:-1x2", "cart:1x1x1x1x1x1x1x1x1", "ring"]
         {
-            assert_eq!(wrong.parse::<NetworkTopology>(), Err(UnknownNetwork), "{wrong}");
+            assert_eq!(wrong.parse::<NetworkTopology>(), Err(NetworkError::Unknown), "{wrong}");
         }
     }
 
     #[test]
     fn hosts_take_the_places_of_a_cartesian_network_in_order() {
         let network = NetworkTopology::Cartesian(vec![2, 3]);
-        assert_eq!(network.coordinates(5).unwrap(), ["0,0", "0,1", "0,2", "1,0", "1,1"]);
+        assert_eq!(network.coordinates(&["n"; 5]).unwrap(), ["0,0", "0,1", "0,2", "1,0", "1,1"]);
         assert_eq!(
             network.job_attributes(),
             [
@@ -133,11 +129,11 @@ mod tests {
                 ("cartDims", "2,3".to_owned()),
             ]
         );
-        let error = network.coordinates(7).unwrap_err().to_string();
+        let error = network.coordinates(&["n"; 7]).unwrap_err().to_string();
         assert!(error.contains("6 places, but there are 7 hosts"), "{error}");
         // The product exceeds 64 bits.
         let huge = NetworkTopology::Cartesian(vec![u32::MAX; DIMENSIONS_MAX]);
-        assert_eq!(huge.coordinates(2).unwrap(), ["0,0,0,0,0,0,0,0", "0,0,0,0,0,0,0,1"]);
+        assert_eq!(huge.coordinates(&["n"; 2]).unwrap(), ["0,0,0,0,0,0,0,0", "0,0,0,0,0,0,0,1"]);
     }
 
     #[test]
@@ -152,7 +148,7 @@ mod tests {
             let environment = Environment { hostname: "n1".to_owned(), variables: &variables };
             let network = NetworkTopology::of_environment(&environment);
             assert_eq!(network.job_attributes()[1], ("physTopologyLevels", levels.to_owned()));
-            assert!(network.coordinates(3).unwrap().is_empty());
+            assert!(network.coordinates(&["n"; 3]).unwrap().is_empty());
         }
     }
 }

@@ -41,6 +41,7 @@ mod key;
 mod listener;
 pub mod local;
 mod log;
+mod memory;
 mod nofile;
 mod poller;
 pub mod process;
@@ -55,6 +56,7 @@ pub use error::Error;
 pub use key::{Key, KeyRange};
 pub use listener::Listener;
 pub use log::Log;
+pub use memory::fixed_memory;
 pub use nofile::{OpenFiles, OpenFilesError, set_close_on_exec};
 pub use poller::{Interest, Poller};
 pub use random::{fill_random, random_u32};
@@ -63,6 +65,8 @@ pub use socket::{
     NO_SIGPIPE, Sent, accept_stream, enable_keepalive, ignore_sigpipe, limit_unacknowledged, peer_user, pipe,
     stream_socket,
 };
+#[cfg(target_os = "linux")]
+pub use sys::memfd;
 pub use writer::{Writer, WriterState};
 
 /// Clock, poller and signals: the fixed parts of an event loop.

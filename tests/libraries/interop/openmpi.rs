@@ -126,6 +126,16 @@ fn spawned_ranks_join_their_parents() {
     }
 }
 
+/// Info objects of a preloaded library would be no handles of Open MPI, whose version 4 has no sessions.
+#[test]
+fn info_objects_are_its_own_behind_a_preloaded_library() {
+    for peer in BOTH {
+        let Some(launch) = Launch::new(peer, "--mpi-psets -n 1") else { return };
+        let outcome = launch.program(peer, "mpi_dup_info", "").job.run();
+        outcome.code(0).says("rank 0: info is well\n", 1);
+    }
+}
+
 #[test]
 fn mpi4py_runs_on_open_mpi() {
     for size in [1_u32, 4] {

@@ -87,6 +87,6 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-fn include_dir() -> PathBuf {
+pub(super) fn include_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-native/mpi/include")
 }

@@ -4,6 +4,7 @@
  *   codes            every call, in a job
  *   codes alone      the same, as a singleton
  *   codes messages   gets of values that hydrant shares take no message
+ *   codes abort      the last rank ends the job with code 37
  */
 #include <pmi.h>
 #include <stdio.h>
@@ -254,6 +255,12 @@ int main(int argc, char **argv)
     }
     if (!strcmp(mode, "child")) {
         child();
+        return 0;
+    }
+    if (!strcmp(mode, "abort")) {
+        if (rank == size - 1) PMI_Abort(37, "the last rank; stops");
+        PMI_Barrier();
+        SAY("rank %d survived", rank);
         return 0;
     }
     CHECK(spawned == 0);

@@ -107,6 +107,16 @@ fn every_code_alone() {
 }
 
 #[test]
+fn aborts() {
+    for launcher in HYDRANT {
+        let job = launcher.job_of(3, codes(), Some(&lib())).expect("hydrant is there");
+        job.words("abort").run().code(37).says("survived", 0).warns("the last rank; stops");
+    }
+    let outcome = Job::new(codes()).arg("abort").env("LD_LIBRARY_PATH", lib()).run();
+    outcome.code(37).says("survived", 0).warns("PMI_Abort: the last rank; stops\n");
+}
+
+#[test]
 fn gets_of_shared_values_take_no_message() {
     let job = HYDRANT[0].job_of(4, codes(), Some(&lib())).expect("hydrant is there");
     job.words("messages").run().code(0).quiet().says("read rank ", 4);

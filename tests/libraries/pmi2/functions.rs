@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use hydrant_tests::peers::{Peer, clients_dir};
 use hydrant_tests::slurm::Cluster;
-use hydrant_tests::{Job, nodes};
+use hydrant_tests::{Job, hydrant_bin, nodes};
 
+use super::header::Folder;
 use super::support::{
     BOTH, HYDRA_4, HYDRA_5, HYDRANT, Launcher, SRUN, Whose, alone, prefix, program, sources,
 };
@@ -125,6 +126,52 @@ fn attributes_that_the_user_gives() {
             }
         }
     }
+    let folder = Folder::new("network");
+    let file = folder.0.join("net");
+    std::fs::write(&file, "levels cartesian,complete\ndims 2x3\nn1 1,2\nn2 0,1\n")
+        .expect("the folder is there");
+    let job = Job::hydrant(&nodes(2, 1, 2)).args(GIVEN).arg(format!("--topology=file:{}", file.display()));
+    let job = job.words("-n 2").arg(program(Whose::Own, &calls())).arg("given");
+    let outcome = job.env("LD_LIBRARY_PATH", prefix().join("lib")).run();
+    outcome
+        .code(0)
+        .quiet()
+        .says("cartDims: 2,3\n", 1)
+        .says("rank 0 at 1,2 of 2\n", 1)
+        .says("rank 1 at 0,1 of 2\n", 1);
+}
+
+/// Over either library, on one host and on two.
+#[test]
+fn ranks_of_a_host_share_a_memory_pool() {
+    let source = clients_dir().join("pmi2_pool.c");
+    for library in BOTH {
+        for (options, locals) in
+            [("--mem-pool 1M", 4), ("--mem-pool 1M -hosts n[1-2]:2 --bootstrap local", 2)]
+        {
+            let Some(job) = Launcher::Hydrant(options).job(4, library, library, &source) else { return };
+            job.words("1048576").run().code(0).quiet().says(&format!(" shares with {locals}\n"), 4);
+        }
+    }
+    for (options, argument) in [("--mem-pool 1M --pmi-port", "1048576"), ("", "missing")] {
+        let job =
+            Launcher::Hydrant(options).job(1, Whose::Own, Whose::Own, &source).expect("hydrant is there");
+        job.words(argument).run().code(0).quiet();
+    }
+}
+
+/// Limits of the system, and the place where a pool has no common parent.
+#[test]
+fn a_memory_pool_that_cannot_be_had_is_an_error() {
+    let outcome = Job::hydrant("--mem-pool 8388607T -n 1 true").run();
+    outcome
+        .code(1)
+        .warns("the memory pool of 9223370937343148032 bytes exceeds ")
+        .warns("--mem-pool a smaller SIZE");
+    let limited = Job::new("sh").args(["-c", "ulimit -f 8; exec \"$@\"", "sh"]).arg(hydrant_bin());
+    limited.words("run --mem-pool 1M -n 1 true").run().code(1).warns("exceeds the limit of file sizes, ");
+    let offload = Job::new(hydrant_bin()).words("offload --target 127.0.0.1 --mem-pool 1M -n 1 true").run();
+    offload.code(2).warns("--mem-pool does not apply to 'hydrant offload'");
 }
 
 fn run_threads(launcher: Launcher, test: &str) {

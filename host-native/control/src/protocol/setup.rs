@@ -26,6 +26,8 @@ pub struct Setup {
     pub gpus_per_rank: Option<u32>,
     /// Value of `PMI_mpi_memory_alloc_kinds`, if the user set it.
     pub memory_alloc_kinds: Option<String>,
+    /// Bytes of memory that the ranks of a job share on each node, if the user set it.
+    pub mem_pool: Option<u64>,
     /// Attributes of all jobs. The last of one name is used.
     pub attributes: Vec<Attribute>,
     /// `universeSize`, if the user set it.

@@ -8,8 +8,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU32;
 
 use hydrant_core::storage::Layout;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
-use rustix::io::Errno;
+use hydrant_reactor::memfd;
+use rustix::fs::{SealFlags, fcntl_add_seals, fstat, ftruncate};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::{Resource, getrlimit};
 
@@ -31,7 +31,7 @@ impl Segment {
         // A file longer than that would be answered with a signal.
         let longest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         let file_len = u64::try_from(len).ok().filter(|&len| len <= longest)?;
-        let fd = create().ok()?;
+        let fd = memfd(c"hydrant-kvs").ok()?;
         ftruncate(&fd, file_len).ok()?;
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
@@ -58,21 +58,12 @@ impl Segment {
     }
 }
 
-/// A memfd that can be sealed.
-fn create() -> Result<OwnedFd, Errno> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    match memfd_create(c"hydrant-kvs", flags | MemfdFlags::NOEXEC_SEAL) {
-        // Before Linux 6.3.
-        Err(Errno::INVAL) => memfd_create(c"hydrant-kvs", flags),
-        result => result,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use hydrant_core::client::Offer;
     use hydrant_core::{JobId, Limits, Server};
+    use rustix::io::Errno;
 
     /// Gigabytes for a hundred thousand ranks use memory only for the pages that are written.
     #[test]

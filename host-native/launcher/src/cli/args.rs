@@ -134,6 +134,13 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "KINDS", value_parser = value::memory_alloc_kinds, help_heading = PROCESSES)]
     pub(super) memory_alloc_kinds: Option<String>,
 
+    /// Memory that the ranks of a host share: a number of bytes, or 64K, 512M, 2G
+    ///
+    /// Each job has a pool on each host, of zeros and of fixed size. Ranks inherit its descriptor, whose number is the attribute
+    /// memAnonMMAPfd of pmi2.h, and map it; memPoolType is anonmmap. Pages take memory when they are written.
+    #[arg(long, value_name = "SIZE", value_parser = value::bytes, help_heading = PROCESSES)]
+    pub(super) mem_pool: Option<u64>,
+
     /// Universe size (MPI_UNIVERSE_SIZE): a number of processes, SYSTEM (processors here) or INFINITE (unset)
     #[arg(long, value_name = "N", value_parser = value::universe_size, help_heading = PROCESSES)]
     pub(super) usize: Option<UniverseSize>,
@@ -197,11 +204,12 @@ pub(super) struct JobArgs {
     #[arg(help_heading = SERVER)]
     pub(super) node_attr: Vec<Attribute>,
 
-    /// Network between the hosts: complete, cart:4x4x2, hypercube or kautz
+    /// Network between the hosts: complete, cart:4x4x2, hypercube, kautz or file:PATH
     ///
     /// Ranks read it as the attributes physTopology, physTopologyLevels, cartDims and cartCoords of pmi2.h. The hosts have the
-    /// coordinates of a Cartesian network in their order: the last coordinate counts fastest. Default on several hosts: the
-    /// levels in Slurm's SLURM_TOPOLOGY_ADDR_PATTERN, or one complete network.
+    /// coordinates of a Cartesian network in their order: the last coordinate counts fastest. A file names the levels from the
+    /// top, the dimensions, and the coordinates of each host, in lines such as 'levels cartesian,complete', 'dims 4x4x2' and
+    /// 'n1 0,3,1'. Default on several hosts: the levels in Slurm's SLURM_TOPOLOGY_ADDR_PATTERN, or one complete network.
     #[arg(long, value_name = "NETWORK", value_parser = str::parse::<NetworkTopology>, help_heading = SERVER)]
     pub(super) topology: Option<NetworkTopology>,
 

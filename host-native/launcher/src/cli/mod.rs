@@ -409,6 +409,7 @@ fn plan_options(
         memory_alloc_kinds: job.memory_alloc_kinds,
         attributes: job.job_attr.into_iter().chain(job.node_attr).collect(),
         topology: job.topology,
+        mem_pool: job.mem_pool,
         cleanup: !job.disable_auto_cleanup,
         verbose: job.verbose,
         exit_report: job.exit_report,

@@ -45,10 +45,11 @@ const BOARD_OPTIONS: [&str; 4] = ["target", "secret_file", "pmi_ports", "summary
 const LOCAL_RANKS: &str = "all ranks run on this machine";
 
 /// Options of `run` that do not apply, by their identifiers in clap, with the reason.
-pub(super) const NOT_OFFLOADABLE: [(&str, &str); 19] = [
+pub(super) const NOT_OFFLOADABLE: [(&str, &str); 20] = [
     ("pmi_port", "ranks connect to a port of the board; see --pmi-ports"),
     ("mpi_psets", "libhydrant_mpi.so needs a server on its own machine"),
     ("sandbox", "the PMI server runs on the board"),
+    ("mem_pool", "a board does not know which ranks share a host"),
     ("name_server", "the board stores published names"),
     ("limit", "the capacities of a board are fixed when it is built or started"),
     ("hosts", LOCAL_RANKS),

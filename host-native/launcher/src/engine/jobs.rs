@@ -12,7 +12,7 @@ use hydrant_driver::TcpPort;
 use hydrant_reactor::Listener;
 
 use super::query::Query;
-use crate::launch::Launcher;
+use crate::launch::{Launcher, MemoryPool};
 
 /// A job with ranks on this machine.
 pub(super) type Job = hydrant_control::Job<LocalRanks>;
@@ -42,6 +42,8 @@ pub(super) struct LocalRanks {
     pub(super) unserved: u64,
     /// Files to remove after the exit of a rank.
     pub(super) leftovers: Vec<(u32, PathBuf)>,
+    /// Memory that these ranks share.
+    pub(super) pool: Option<MemoryPool>,
     /// Socket for queries about process sets.
     pub(super) query: Option<Listener<Query>>,
     /// All ranks have ended, and the rest of their output is being written.

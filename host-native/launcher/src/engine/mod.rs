@@ -435,5 +435,6 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
     let pipes = u64::from(plan.options.stdin == StdinTarget::All);
-    OWN_FILES + names + jobs * (of_job + queries + pmix) + ranks * (3 + files + queries + pmix + pipes)
+    let pool = u64::from(plan.options.mem_pool.is_some());
+    OWN_FILES + names + jobs * (of_job + queries + pmix + pool) + ranks * (3 + files + queries + pmix + pipes)
 }

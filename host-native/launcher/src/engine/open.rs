@@ -15,7 +15,7 @@ use super::query::Query;
 use super::token::Token;
 use super::{Engine, needed_files};
 use crate::error::RunError;
-use crate::launch::{JobEnvironment, Launcher, PmiAddress, PmixAddress, PreparedProgram};
+use crate::launch::{JobEnvironment, Launcher, MemoryPool, PmiAddress, PmixAddress, PreparedProgram};
 
 /// The only node's number.
 pub(super) const ALONE: u32 = 0;
@@ -27,6 +27,7 @@ struct Prepared {
     port: Option<Listener<TcpPort>>,
     pmix: Option<Listener<TcpPort>>,
     query: Option<Listener<Query>>,
+    pool: Option<MemoryPool>,
 }
 
 impl Engine<'_, '_> {
@@ -64,7 +65,7 @@ impl Engine<'_, '_> {
         let all = count_ranks(&self.jobs) + u64::from(ranks.count());
         self.check_room(id, all, self.jobs.len() as u64 + 1)?;
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
-        let Prepared { mut launcher, port, pmix, query } = prepared.unwrap_or_default();
+        let Prepared { mut launcher, port, pmix, query, pool } = prepared.unwrap_or_default();
         self.register(&record, spawn)?;
         if let Some(launcher) = &mut launcher {
             self.direct_clients(launcher, id, &record.name)?;
@@ -72,7 +73,7 @@ impl Engine<'_, '_> {
         if record.ordinal == 0 {
             self.stdin.expect(std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)));
         }
-        let run = LocalRanks { ranks, launcher, port, pmix, query, ..LocalRanks::default() };
+        let run = LocalRanks { ranks, launcher, port, pmix, query, pool, ..LocalRanks::default() };
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, spawn, run));
         match self.make_room(id) {
@@ -114,6 +115,7 @@ impl Engine<'_, '_> {
             Some(port) => PmiAddress::Port(port.for_ranks(&self.host)),
             None => PmiAddress::Inherited,
         };
+        let pool = options.mem_pool.map(MemoryPool::new).transpose()?;
         let setting = JobEnvironment {
             jobid: name,
             host: self.host.as_ref(),
@@ -141,7 +143,7 @@ impl Engine<'_, '_> {
         let pmix = pmix.map(|port| Listener::new(port, Token::Pmix(id.0), &self.poller)).transpose()?;
         let query =
             query.map(|query| Listener::new(query, Token::Queries(id.0), &self.poller)).transpose()?;
-        Ok(Prepared { launcher: Some(launcher), port, pmix, query })
+        Ok(Prepared { launcher: Some(launcher), port, pmix, query, pool })
     }
 
     /// Returns whether ranks may be PMIx clients. They reach a board by IPv4 only.

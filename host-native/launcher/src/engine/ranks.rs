@@ -97,8 +97,9 @@ impl Engine<'_, '_> {
             RankInput::Pipe(pipe) => Some(pipe.as_fd()),
         };
         let (stdout, stderr) = (stdout.as_fd(), stderr.as_fd());
-        let stdio = Stdio { stdin, stdout, stderr, pmi: pmi.as_ref().map(AsFd::as_fd) };
         let job = &mut self.jobs[id];
+        let pool = job.run.pool.as_ref().map(AsFd::as_fd);
+        let stdio = Stdio { stdin, stdout, stderr, pmi: pmi.as_ref().map(AsFd::as_fd), pool };
         let local = job.run.ranks.before(rank);
         let launcher = job.run.launcher.as_mut().expect("a job with ranks here has a launcher");
         let pid = launcher.start(rank, local, &stdio, &self.files)?;

@@ -66,6 +66,24 @@ pub enum LaunchError {
         /// Variable that lists them.
         name: &'static str,
     },
+    /// Memory pool that is larger than a limit.
+    #[error("the memory pool of {size} bytes exceeds {what}, {limit} bytes")]
+    PoolTooLarge {
+        /// Size of the pool in bytes.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+        /// Name of the limit.
+        what: &'static str,
+    },
+    /// Memory pool that the operating system did not provide.
+    #[error("cannot create a memory pool of {size} bytes: {why}")]
+    Pool {
+        /// Size of the pool in bytes.
+        size: u64,
+        /// Reason given by the operating system.
+        why: io::Error,
+    },
     /// NUL byte in a string for `execve`.
     #[error("{what} contains a NUL byte")]
     Nul {
@@ -124,6 +142,8 @@ impl LaunchError {
             LaunchError::Format { .. } => libc::ENOEXEC,
             LaunchError::NotExecutable { why, .. } => number(why, libc::EACCES),
             LaunchError::WorkingDir { why, .. } => number(why, libc::ENOTDIR),
+            LaunchError::PoolTooLarge { .. } => libc::ENOMEM,
+            LaunchError::Pool { why, .. } => number(why, libc::ENOMEM),
             LaunchError::Spawn { why, .. } | LaunchError::System(hydrant_reactor::Error { why, .. }) => {
                 number(why, libc::EIO)
             }
@@ -150,6 +170,9 @@ impl LaunchError {
             }
             LaunchError::PreloadPath { .. } => {
                 "copy the library and set HYDRANT_MPI_LIB to the copy".to_owned()
+            }
+            LaunchError::PoolTooLarge { .. } => {
+                "give --mem-pool a smaller SIZE, or raise the limit (ulimit -f)".to_owned()
             }
             _ => return None,
         })

@@ -4,6 +4,7 @@ mod bind;
 mod cstrings;
 mod error;
 mod gpus;
+mod memory_pool;
 mod preload;
 mod resolve;
 mod soft;
@@ -23,12 +24,13 @@ use hydrant_reactor::process::{Attributes, Request, spawn};
 use hydrant_services::server::{PMIX_SERVER, PMIX_SERVER_URIS, PMIX_SETTINGS};
 use rustix::process::Pid;
 
-use crate::plan::Program;
+use crate::plan::{POOL_FD, Program};
 use bind::Affinity;
 pub(crate) use bind::Bindings;
 use cstrings::{CStrings, EnvBlock, RankNumber, c_string};
 pub use error::LaunchError;
 pub(crate) use error::alternatives;
+pub(crate) use memory_pool::MemoryPool;
 pub(crate) use preload::find as find_mpi_library;
 pub(crate) use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError};
 
@@ -94,7 +96,7 @@ fn file(path: &CStr, wdir: Option<&CStr>) -> PathBuf {
     wdir.map(of).unwrap_or_default().join(of(path))
 }
 
-/// Standard streams and PMI socket of a rank.
+/// Standard streams, PMI socket and memory pool of a rank.
 pub(crate) struct Stdio<'a> {
     /// Standard input; `None` inherits the launcher's.
     pub(crate) stdin: Option<BorrowedFd<'a>>,
@@ -104,6 +106,8 @@ pub(crate) struct Stdio<'a> {
     pub(crate) stderr: BorrowedFd<'a>,
     /// The rank's end of the PMI socket.
     pub(crate) pmi: Option<BorrowedFd<'a>>,
+    /// Memory that the ranks of this machine share.
+    pub(crate) pool: Option<BorrowedFd<'a>>,
 }
 
 /// Program whose file and working directory were found.
@@ -239,11 +243,12 @@ impl Launcher {
     fn spawn(&mut self, rank: u32, local: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> io::Result<Pid> {
         let image = self.image(rank);
         let image = &mut self.programs[image];
-        let mut fds = Vec::with_capacity(4);
+        let mut fds = Vec::with_capacity(5);
         fds.extend(stdio.stdin.map(|fd| (fd, 0)));
         fds.extend([(stdio.stdout, 1), (stdio.stderr, 2)]);
-        // Last, because PMI_FD may be the number of one of the others in this process.
+        // These come last, because their numbers may be those of the others in this process.
         fds.extend(stdio.pmi.map(|fd| (fd, PMI_FD)));
+        fds.extend(stdio.pool.map(|fd| (fd, POOL_FD)));
         let mut request = Request {
             path: &image.path,
             argv: image.argv.pointers(),

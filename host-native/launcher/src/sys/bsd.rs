@@ -1,11 +1,8 @@
-//! FreeBSD and macOS: pseudo-terminals, and files in place of memory. Processors and memory of ranks cannot be chosen.
+//! FreeBSD and macOS: pseudo-terminals. Processors and memory of ranks cannot be chosen.
 
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
 
-use hydrant_reactor::random_u32;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -51,16 +48,4 @@ pub(crate) fn open_pty() -> Result<(OwnedFd, OwnedFd), Errno> {
     let name = ptsname(&ours, Vec::new())?;
     let theirs = open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
     Ok((ours, theirs))
-}
-
-/// A file without a name. Its length has no limit: the reader reads `len` bytes of it.
-pub(crate) fn fixed_memory(_len: u64) -> Result<OwnedFd, Errno> {
-    let create = || -> io::Result<File> {
-        let name = format!("hydrant-{}-{:08x}", std::process::id(), random_u32()?);
-        let path = std::env::temp_dir().join(name);
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        std::fs::remove_file(&path)?;
-        Ok(file)
-    };
-    create().map(OwnedFd::from).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }

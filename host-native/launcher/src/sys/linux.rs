@@ -1,11 +1,9 @@
-//! Linux: processors and memory policy of the calling thread, which new processes inherit, pseudo-terminals, and memory of
-//! fixed size.
+//! Linux: processors and memory policy of the calling thread, which new processes inherit, and pseudo-terminals.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use libc::{c_int, c_long, c_ulong};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -32,14 +30,6 @@ pub(crate) fn open_pty() -> Result<(OwnedFd, OwnedFd), Errno> {
     // By the descriptor, because the rank's name space of files may have another /dev/pts.
     let theirs = ioctl_tiocgptpeer(&ours, flags)?;
     Ok((ours, theirs))
-}
-
-/// Memory of fixed size as a file: a process that writes more gets an error.
-pub(crate) fn fixed_memory(len: u64) -> Result<OwnedFd, Errno> {
-    let memory = memfd_create(c"stack trace", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&memory, len)?;
-    fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK)?;
-    Ok(memory)
 }
 
 /// Modes of `set_mempolicy`.

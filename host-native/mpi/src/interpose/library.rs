@@ -27,6 +27,24 @@ unsafe impl Sync for Scope {}
 /// does not contain their symbols.
 const SONAMES: [&CStr; 4] = [c"libmpi_abi.so.1", c"libmpi_abi.so.0", c"libmpi.so.12", c"libmpich.so.12"];
 
+/// Names of Fortran libraries that may have been loaded with local scope.
+const FORTRAN_SONAMES: [&CStr; 4] =
+    [c"libmpifort.so.12", c"libmpichfort.so.12", c"libmpifort_abi.so.1", c"libmpi_mpifh.so.40"];
+
+/// Returns the MPI library's definition of an exported Fortran binding: the next one after that of this library.
+pub(crate) fn next_definition(name: &CStr) -> Option<*const c_void> {
+    symbol(Scope(libc::RTLD_NEXT), name).or_else(|| loaded_in(&FORTRAN_SONAMES, |scope| symbol(scope, name)))
+}
+
+/// Returns what is found in the first library of these that has it and is loaded.
+fn loaded_in<T>(names: &[&CStr], look_up: impl Fn(Scope) -> Option<T>) -> Option<T> {
+    names.iter().find_map(|name| {
+        // SAFETY: a C string; RTLD_NOLOAD loads nothing, so that no code of the library runs.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if handle.is_null() { None } else { look_up(Scope(handle)) }
+    })
+}
+
 impl MpiLibrary {
     /// Returns the MPI library of the process. The result of the first call is kept: a program that calls MPI has loaded
     /// its library before.
@@ -41,15 +59,12 @@ fn find() -> Option<MpiLibrary> {
     if let Some(found) = find_in(default) {
         return Some(found);
     }
-    SONAMES.iter().find_map(|name| {
-        // SAFETY: a C string; RTLD_NOLOAD loads nothing, so that no code of the library runs.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-        if handle.is_null() { None } else { find_in(Scope(handle)) }
-    })
+    loaded_in(&SONAMES, find_in)
 }
 
 fn find_in(scope: Scope) -> Option<MpiLibrary> {
-    let address = symbol(scope, c"PMPI_Session_init")?;
+    // A library of MPI 3 has no sessions, and its info objects are its own all the same.
+    let address = symbol(scope, c"PMPI_Info_create")?;
     // SAFETY: all-zero is a value of this plain struct.
     let mut place: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: the call takes any address and writes to the struct.

@@ -14,7 +14,7 @@ use crate::standalone::session::define_combination;
 use library::HandleSlot;
 use pset_list::PsetList;
 
-pub(crate) use library::MpiLibrary;
+pub(crate) use library::{MpiLibrary, next_definition};
 
 /// Why a call failed.
 enum Failure {
@@ -40,7 +40,7 @@ fn check(code: Option<c_int>) -> Result<(), Failure> {
 }
 
 /// Returns the library's ABI if hydrant's process sets are added to those of the library.
-fn extended_abi(library: &MpiLibrary) -> Option<Abi> {
+pub(crate) fn extended_abi(library: &MpiLibrary) -> Option<Abi> {
     library.abi.filter(|_| psets::is_served())
 }
 

@@ -1,16 +1,26 @@
 //! Error handlers, with reference counts.
 
 use super::Table;
-use crate::abi::{Class, ERRORS_ABORT, ERRORS_ARE_FATAL, ERRORS_RETURN, ErrhandlerFunction, Handle};
+use crate::abi::{
+    Class, ERRORS_ABORT, ERRORS_ARE_FATAL, ERRORS_RETURN, ErrhandlerFunction, FortranErrhandlerFunction,
+    Handle,
+};
 use crate::error::Error;
 
 /// The error handlers that the user created.
 pub(crate) struct Errhandlers(Table<Created>);
 
 struct Created {
-    function: ErrhandlerFunction,
+    function: UserFunction,
     /// One reference for the user's handle, for each copy of it that the user got, and for each session that has it.
     references: usize,
+}
+
+/// A user's error handler.
+#[derive(Clone, Copy)]
+pub(crate) enum UserFunction {
+    C(ErrhandlerFunction),
+    Fortran(FortranErrhandlerFunction),
 }
 
 /// What an error handler does.
@@ -23,7 +33,7 @@ pub(crate) enum ErrhandlerAction {
     /// Lets the call return the error.
     Return,
     /// Calls the user's function, then lets the call return the error.
-    Call(ErrhandlerFunction),
+    Call(UserFunction),
 }
 
 fn is_predefined(handle: Handle) -> bool {
@@ -36,7 +46,7 @@ impl Errhandlers {
     }
 
     /// Adds an error handler with one reference.
-    pub(crate) fn insert(&mut self, function: ErrhandlerFunction) -> Handle {
+    pub(crate) fn insert(&mut self, function: UserFunction) -> Handle {
         self.0.insert(Created { function, references: 1 })
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::abi::Class;
 
-pub(crate) use errhandler::{ErrhandlerAction, Errhandlers};
+pub(crate) use errhandler::{ErrhandlerAction, Errhandlers, UserFunction};
 pub(crate) use group::{Group, Groups};
 pub(crate) use info::{Info, Infos, empty_info, environment};
 pub(crate) use session::Session;

@@ -1,11 +1,13 @@
 //! Table of the objects of one kind.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::abi::{Class, Handle};
 use crate::error::Error;
 
-/// Objects of one kind by handle. A handle is never reused, so that the handle of a freed object is detected.
+/// Objects of one kind by handle. A handle is not reused before all others, so that the handle of a freed object is
+/// detected.
 pub(crate) struct Table<T> {
     objects: BTreeMap<usize, T>,
     next: usize,
@@ -18,6 +20,8 @@ pub(crate) struct Table<T> {
 const KIND_BITS: usize = 4;
 /// Lowest handle of an object. The standard ABI reserves the numbers below.
 const FIRST: usize = 0x10000;
+/// Highest handle of an object. A Fortran INTEGER holds every handle.
+const LAST: usize = i32::MAX as usize;
 
 impl<T> Table<T> {
     /// Creates an empty table. Errors have this class and name the kind of object.
@@ -27,10 +31,14 @@ impl<T> Table<T> {
 
     /// Adds an object and returns its handle.
     pub(crate) fn insert(&mut self, object: T) -> Handle {
-        let handle = self.next << KIND_BITS | self.kind;
-        self.next += 1;
-        self.objects.insert(handle, object);
-        handle
+        loop {
+            let handle = self.next << KIND_BITS | self.kind;
+            self.next = if self.next == LAST >> KIND_BITS { FIRST >> KIND_BITS } else { self.next + 1 };
+            if let Entry::Vacant(entry) = self.objects.entry(handle) {
+                entry.insert(object);
+                return handle;
+            }
+        }
     }
 
     pub(crate) fn get(&self, handle: Handle) -> Result<&T, Error> {
@@ -69,5 +77,15 @@ mod tests {
         for other in [0, FIRST - 1, second + 1, second + 16] {
             assert!(matches!(table.get_mut(other).unwrap_err(), Error::Handle { freed: false, .. }));
         }
+    }
+    #[test]
+    fn handles_fit_in_a_fortran_integer() {
+        let mut table = Table::new(2, Class::Session, "session");
+        let kept = table.insert('a');
+        table.next = LAST >> KIND_BITS;
+        let last = table.insert('b');
+        assert!(i32::try_from(last).is_ok());
+        assert_eq!(table.insert('c'), kept + 16);
+        assert_eq!((table.get(kept).unwrap(), table.get(last).unwrap()), (&'a', &'b'));
     }
 }

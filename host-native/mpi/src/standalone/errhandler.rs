@@ -5,10 +5,10 @@ use std::ffi::c_int;
 use std::io::{self, Write};
 use std::process;
 
-use crate::abi::{Abi, ERRHANDLER_NULL, ErrhandlerFunction, Handle, SESSION_NULL, SUCCESS};
+use crate::abi::{Abi, ERRHANDLER_NULL, Handle, SESSION_NULL, SUCCESS};
 use crate::cpointer::put;
 use crate::error::Error;
-use crate::objects::{ErrhandlerAction, Objects, lock};
+use crate::objects::{ErrhandlerAction, Objects, UserFunction, lock};
 
 /// Names the initial error handler, which handles errors without a session: `mpi_errors_are_fatal` (default),
 /// `mpi_errors_abort` or `mpi_errors_return`.
@@ -76,8 +76,15 @@ fn raise(target: Target, code: c_int, text: &str) -> c_int {
         ErrhandlerAction::Return => {}
         ErrhandlerAction::Call(function) => {
             let mut code = code;
-            // SAFETY: the user registered it as an error handler of sessions; both pointers are valid locals.
-            unsafe { function(&mut session, &mut code) };
+            match function {
+                // SAFETY: the user registered it as an error handler of sessions; both pointers are valid locals.
+                UserFunction::C(function) => unsafe { function(&mut session, &mut code) },
+                UserFunction::Fortran(function) => {
+                    let mut session = session as c_int;
+                    // SAFETY: as above.
+                    unsafe { function(&mut session, &mut code) };
+                }
+            }
         }
         ErrhandlerAction::Abort => {
             print("aborting this process (MPI_ERRORS_ABORT)");
@@ -95,8 +102,8 @@ fn raise(target: Target, code: c_int, text: &str) -> c_int {
 /// `MPI_Session_create_errhandler`.
 ///
 /// # Safety
-/// As for the C prototype: `function` is an error handler of sessions.
-pub(crate) unsafe fn create(function: Option<ErrhandlerFunction>, out: *mut Handle) -> Result<(), Error> {
+/// `function` is an error handler of sessions; `out` is null or may be written to.
+pub(crate) unsafe fn create(function: Option<UserFunction>, out: *mut Handle) -> Result<(), Error> {
     let function = function.ok_or_else(|| Error::null("the function"))?;
     if out.is_null() {
         return Err(Error::null("the error handler"));

@@ -184,6 +184,19 @@ mod tests {
         assert!(!format!("{:?}", read.secret).contains(|c: char| c.is_ascii_digit()));
     }
 
+    /// `isHeterogeneous` of pmi2.h is 0 for this reason.
+    #[test]
+    fn a_launcher_of_another_data_model_is_refused() {
+        let own = spec().encode();
+        let model = " (64-bit, big-endian)";
+        assert!(!VERSION.contains(model) || cfg!(target_endian = "big"));
+        let (start, rest) = own.split_at(MAGIC.len() + 1 + VERSION.len());
+        let mut bytes = [start, model.as_bytes(), rest].concat();
+        bytes[MAGIC.len()] += model.len() as u8;
+        let error = decode(&bytes).unwrap_err().to_string();
+        assert!(error.contains(&format!("{VERSION}{model}")), "{error}");
+    }
+
     #[test]
     fn other_versions_and_other_bytes_are_refused() {
         let mut bytes = spec().encode().to_vec();

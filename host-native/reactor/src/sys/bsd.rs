@@ -1,7 +1,10 @@
 //! System calls that FreeBSD and macOS share.
 
+use std::ffi::CStr;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::event::kqueue::{Event, kevent_timespec, kqueue};
 use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
@@ -58,6 +61,20 @@ fn without_blocking(fd: OwnedFd) -> Result<OwnedFd, Errno> {
 /// Does nothing: the systems have no such option.
 pub(crate) fn limit_unacknowledged(_: BorrowedFd<'_>, _: u32) -> Result<(), Errno> {
     Ok(())
+}
+
+/// A file of some length without a path. It can grow and shrink.
+pub(crate) fn fixed_memory(_name: &CStr, len: u64) -> Result<OwnedFd, Errno> {
+    let create = || -> io::Result<File> {
+        let mut number = [0; 8];
+        fill_random(&mut number)?;
+        let path = std::env::temp_dir().join(format!("hydrant-{:016x}", u64::from_ne_bytes(number)));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        std::fs::remove_file(&path)?;
+        file.set_len(len)?;
+        Ok(file)
+    };
+    create().map(OwnedFd::from).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// Fails: opening `/dev/fd/N` gives the same description, whose flags other processes share.

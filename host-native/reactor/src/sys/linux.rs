@@ -1,10 +1,10 @@
 //! System calls of Linux.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, accept_with, socket_with};
@@ -66,6 +66,28 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     open(path, flags, Mode::empty())
+}
+
+/// Creates a file in memory without a path. It is empty, can be sealed, and is close-on-exec. `name` appears in
+/// `/proc/PID/maps`.
+///
+/// # Errors
+/// That of the system.
+pub fn memfd(name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3.
+        Err(Errno::INVAL) => memfd_create(name, flags),
+        result => result,
+    }
+}
+
+/// Memory of fixed size as a file: a process that writes more gets an error.
+pub(crate) fn fixed_memory(name: &CStr, len: u64) -> Result<OwnedFd, Errno> {
+    let memory = memfd(name)?;
+    ftruncate(&memory, len)?;
+    fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(memory)
 }
 
 /// Marks every descriptor above standard error close-on-exec.

@@ -14,6 +14,8 @@ pub(crate) use bsd::*;
 #[cfg(target_os = "freebsd")]
 pub(crate) use freebsd::*;
 #[cfg(target_os = "linux")]
+pub use linux::memfd;
+#[cfg(target_os = "linux")]
 pub(crate) use linux::*;
 #[cfg(target_os = "macos")]
 pub(crate) use macos::*;
