@@ -326,6 +326,8 @@ pub enum Refusal {
     PsetDead,
     /// A command that is unknown or not supported.
     Unsupported,
+    /// A process set whose name belongs to a retired set.
+    PsetRetired,
 }
 
 impl Refusal {
@@ -359,6 +361,7 @@ impl Refusal {
             | Refusal::NotStarted
             | Refusal::PsetTaken
             | Refusal::PsetDead
+            | Refusal::PsetRetired
             | Refusal::Unsupported => 14,
         }
     }
@@ -413,6 +416,7 @@ impl fmt::Display for Refusal {
             Refusal::PsetTaken => "a process set of that name has other members",
             Refusal::NoPset => "no such process set, or this rank is not in it",
             Refusal::PsetDead => "a member of the process set has died",
+            Refusal::PsetRetired => "a process set of that name is retired and not pruned",
             Refusal::Unsupported => "command not supported",
         })
     }

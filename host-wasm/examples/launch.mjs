@@ -14,7 +14,7 @@ import { readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { constants, endianness } from "node:os";
 
-const ABI = 3;
+const ABI = 4;
 const MESSAGE_MAX = 64 << 10;
 // Variant numbers of inputs. Those of outputs and causes are in handleOutputs.
 const [REGISTER_JOB, ATTR, OPENED, BYTES, CLOSED, EXITED, TIMEOUT] = [1, 11, 15, 17, 20, 21, 22];

@@ -19,7 +19,7 @@ from contextlib import suppress
 
 from wasmtime import Engine, Instance, Module, Store
 
-ABI, MESSAGE_MAX = 3, 64 << 10
+ABI, MESSAGE_MAX = 4, 64 << 10
 # Variant numbers of inputs. Those of outputs and causes are in Job.handle_outputs.
 REGISTER_JOB, ATTR, OPENED, BYTES, CLOSED, EXITED, TIMEOUT = 1, 11, 15, 17, 20, 21, 22
 CAUSES = "aborted", "left without finalizing", "died", "left before a collective that waits for it"

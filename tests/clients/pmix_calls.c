@@ -1,4 +1,6 @@
 /* Calls of libpmix without MPI, one group a sub-command. Each rank checks its results and prints "rank R: NAME done". */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pmix.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -303,13 +305,18 @@ static void on_event(size_t handler, pmix_status_t code, const pmix_proc_t *sour
         done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
 }
 
-static size_t listen_for(pmix_status_t code)
+static size_t listen_with(pmix_status_t code, pmix_notification_fn_t on)
 {
     size_t handler;
     atomic_store(&registered, 0);
-    PMIx_Register_event_handler(&code, code != 0, NULL, 0, on_event, on_registered, &handler);
+    PMIx_Register_event_handler(&code, code != 0, NULL, 0, on, on_registered, &handler);
     await(&registered);
     return handler;
+}
+
+static size_t listen_for(pmix_status_t code)
+{
+    return listen_with(code, on_event);
 }
 
 static void notify(int number, pmix_status_t code, pmix_data_range_t range)
@@ -399,6 +406,63 @@ static void query(void)
     PMIX_QUERY_CONSTRUCT(&queries[0]);
     PMIX_ARGV_APPEND(count, queries[0].keys, "pmix.unknown");
     RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Query_info(queries, 1, &results, &count));
+}
+
+static atomic_int defined, retired;
+
+static void on_set(size_t handler, pmix_status_t code, const pmix_proc_t *source, pmix_info_t infos[], size_t count,
+                   pmix_info_t results[], size_t others, pmix_event_notification_cbfunc_fn_t done, void *data)
+{
+    (void)handler, (void)source, (void)results, (void)others;
+    int named = 0, members = 0;
+    for (size_t at = 0; at < count; at++)
+        if (PMIX_CHECK_KEY(&infos[at], PMIX_PSET_NAME)) {
+            named += strcmp(infos[at].value.data.string, "app://late") == 0;
+        } else if (PMIX_CHECK_KEY(&infos[at], PMIX_PSET_MEMBERS)) {
+            pmix_data_array_t *array = infos[at].value.data.darray;
+            pmix_proc_t *procs = array->array;
+            for (size_t member = 0; array->type == PMIX_PROC && member < array->size; member++)
+                members += procs[member].rank == 2 * member && strcmp(procs[member].nspace, me.nspace) == 0;
+        }
+    CHECK(named == 1 && members == (code == PMIX_PROCESS_SET_DEFINE ? 2 : 0));
+    atomic_fetch_add(code == PMIX_PROCESS_SET_DEFINE ? &defined : &retired, 1);
+    if (done != NULL)
+        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
+}
+
+/* A function of the preloaded libhydrant_mpi. */
+static void *preloaded(const char *name)
+{
+    void *function = dlsym(RTLD_DEFAULT, name);
+    CHECK(function != NULL);
+    return function;
+}
+
+/* Rank 0 defines a set of ranks 0 and 2. Rank 2 retires and removes it. All ranks get the events. */
+static void sets(void)
+{
+    enum { INFO_NULL = 0x130, ERRORS_RETURN = 0x143 };
+    int (*init)(size_t, size_t, size_t *) = preloaded("MPI_Session_init");
+    int (*define)(size_t, const char *, int, const int *) = preloaded("hydrant_pset_define");
+    int (*retire)(size_t, const char *) = preloaded("hydrant_pset_retire");
+    int (*prune)(size_t) = preloaded("hydrant_pset_prune");
+    size_t session;
+    listen_with(PMIX_PROCESS_SET_DEFINE, on_set);
+    listen_with(PMIX_PROCESS_SET_DELETE, on_set);
+    CHECK(init(INFO_NULL, ERRORS_RETURN, &session) == 0);
+    fence();
+    if (me.rank == 0)
+        CHECK(define(session, "late", 2, (int[]){2, 0}) == 0);
+    await(&defined);
+    fence();
+    if (me.rank == 2)
+        CHECK(retire(session, "late") == 0);
+    await(&retired);
+    fence();
+    if (me.rank == 2)
+        CHECK(prune(session) == 0);
+    fence();
+    CHECK(atomic_load(&defined) == 1 && atomic_load(&retired) == 1);
 }
 
 /* The ranks of all hosts are those of the job. */
@@ -502,7 +566,7 @@ int main(int argc, char **argv)
     } calls[] = {
         {"types", types}, {"twice", twice}, {"subset", subset}, {"late", late},   {"once", once},
         {"waits", waits}, {"several", several}, {"events", events}, {"death", death}, {"group", group},
-        {"query", query}, {"hosts", hosts}, {"log", logs},    {"again", again},   {"abort", ends},
+        {"query", query}, {"sets", sets},   {"hosts", hosts}, {"log", logs},    {"again", again},   {"abort", ends},
         {"offer", offer}, {"take", take},
     };
     CHECK(argc > 1);

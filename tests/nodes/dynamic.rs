@@ -243,6 +243,52 @@ fn a_process_set_that_one_defines_is_everybodys() {
 }
 
 #[test]
+fn a_process_set_leaves_all_nodes() {
+    let steps = "init2
+        only 5
+        frame cmd=pset-define;name=odd;members=1,3,5,7;
+        expect cmd=pset-define-response;rc=0;
+        frame cmd=pset-retire;name=mpi://WORLD;
+        refused mpi://
+        frame cmd=pset-retire;name=odd;
+        expect cmd=pset-retire-response;rc=0;
+        all
+        fence2
+        only 1
+        frame cmd=pset-info;name=odd;
+        expect cmd=pset-info-response;rc=0;size=4;
+        frame cmd=pset-define;name=odd;members=1,2;
+        refused retired
+        all
+        fence2
+        only 0
+        frame cmd=pset-prune;
+        expect cmd=pset-prune-response;rc=0;
+        all
+        fence2
+        only 7
+        frame cmd=pset-info;name=odd;
+        expect cmd=pset-info-response;rc=0;size=4;
+        frame cmd=pset-prune;
+        expect cmd=pset-prune-response;rc=0;
+        all
+        fence2
+        only 2
+        frame cmd=pset-define;name=odd;members=1,2;
+        expect cmd=pset-define-response;rc=0;
+        all
+        fence2
+        only 1
+        frame cmd=pset-info;name=odd;
+        expect cmd=pset-info-response;rc=0;size=2;
+        all
+        fence2
+        end2
+        say done";
+    raw("-n 8", steps).run().code(0).quiet().says("done", 8);
+}
+
+#[test]
 fn hosts_without_ranks_take_part() {
     let steps = "init1\nfence1\nend1\nsay done";
     let job = Job::hydrant(&nodes(9, 4, 3)).words("-n 3").arg(RAW).steps(steps);

@@ -229,7 +229,11 @@ impl Server<'_> {
             {
                 return self.upcall(requester, command.op(), frame);
             }
-            Command::PsetDefine { .. } | Command::Connect { .. } | Command::Disconnect { .. }
+            Command::PsetDefine { .. }
+            | Command::PsetRetire { .. }
+            | Command::PsetPrune
+            | Command::Connect { .. }
+            | Command::Disconnect { .. }
                 if self.links.are_any() =>
             {
                 return self.upcall(requester, command.op(), frame);
@@ -245,7 +249,10 @@ impl Server<'_> {
             Command::PsetName { index } => self.pset_name(requester, index)?,
             Command::PsetInfo { name } => self.pset_info(requester, name)?,
             Command::PsetMembers { name, from } => self.pset_members(requester, name, from)?,
-            Command::PsetDefine { name, members } => self.pset_define(requester, name, members)?,
+            Command::PsetNext { after } => self.pset_next(requester, after)?,
+            Command::PsetDefine { .. } | Command::PsetRetire { .. } | Command::PsetPrune => {
+                self.change_psets(requester.job, requester.rank, command)?
+            }
             // `command` or `message` has handled these.
             Command::Init { .. }
             | Command::InitAck { .. }

@@ -55,7 +55,7 @@ pub enum Input<'a> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         value: &'a [u8],
     },
-    /// Defines a process set that a rank has defined on any node. Every server gets it.
+    /// Defines a process set of any ranks of a job.
     Define {
         /// The job.
         job: JobId,
@@ -169,8 +169,8 @@ pub enum Input<'a> {
     },
     /// A query connection was opened. Its handshake is that of PMI-2: `init`, then `fullinit` with `pmirank` and
     /// optionally `pmijobid`. It is independent of the rank's own connection and of its init and finalize. It may
-    /// query process sets, attributes, the job id and key-value pairs, and may define process sets. Other requests are
-    /// refused.
+    /// query process sets, attributes, the job id and key-value pairs, and may define, retire and prune process sets. Other
+    /// requests are refused.
     OpenedQuery {
         /// An unused connection number.
         conn: ConnId,
@@ -227,6 +227,17 @@ pub enum Input<'a> {
     Verified {
         /// The connection.
         conn: ConnId,
+    },
+    /// Applies a rank's request about process sets, which a server of several nodes has [passed to its host](Output::Upcall).
+    /// All servers get the same requests in the same order.
+    PsetRequest {
+        /// The job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// The request of the upcall.
+        #[serde(borrow, serialize_with = "in_one_piece")]
+        request: &'a [u8],
     },
 }
 
@@ -357,8 +368,8 @@ pub enum Output<'b> {
         request: &'b [u8],
     },
     /// Carry out a request and complete it ([`Input::UpcallComplete`]). With [`remote_names`](JobSpec::remote_names):
-    /// publish, unpublish or look up a name. With several nodes: define a process set, connect or disconnect jobs, for
-    /// which the host gives all servers [`Input::Define`] or [`Input::Connected`] first.
+    /// publish, unpublish or look up a name. With several nodes: define, retire or prune process sets, connect or
+    /// disconnect jobs, for which the host gives all servers [`Input::PsetRequest`] or [`Input::Connected`] first.
     Upcall {
         /// The upcall.
         upcall: UpcallId,

@@ -251,6 +251,7 @@ impl<'s> Server<'s> {
             Input::DeregisterJob { job } => self.deregister_job(job)?,
             Input::Timeout => self.handle_timeout(now),
             Input::Verified { conn } => self.conn_mut(conn)?.verified = true,
+            Input::PsetRequest { job, rank, request } => self.pset_request(job, rank, request)?,
         }
         Ok(Consumed::default())
     }

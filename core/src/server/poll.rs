@@ -283,6 +283,9 @@ impl Server<'_> {
             }
             Response::PsetCount(count) => Reply::PsetCount(count),
             Response::PsetName(which) => Reply::PsetName(Text::from(self.psets.name(which))),
+            Response::PsetNext(which) => {
+                Reply::PsetNext { name: Text::from(self.psets.name(which)), serial: self.psets.serial(which) }
+            }
             Response::PsetInfo(size) => Reply::PsetInfo { size },
             Response::PsetMembers(which, from) => {
                 let members = (from..size).filter(|&other| self.psets.contains(which, rank.0, other));
@@ -306,6 +309,7 @@ impl Server<'_> {
             | Response::Commit { .. }
             | Response::Published { .. }
             | Response::Died(..)
+            | Response::SetChanged { .. }
             | Response::Notice(_) => Reply::Refused(answer.op(), Failure::Refusal(Refusal::Unsupported)),
         }
     }
@@ -383,7 +387,7 @@ impl Conn {
 
 impl Response {
     /// Returns the command that it answers.
-    fn op(self) -> Op {
+    pub(super) fn op(self) -> Op {
         match self {
             Response::Init { .. } => Op::Init,
             Response::InitAck => Op::InitAck,
@@ -397,6 +401,7 @@ impl Response {
             Response::Ring(_) => Op::Ring,
             Response::PsetCount(_) => Op::PsetCount,
             Response::PsetName(_) => Op::PsetName,
+            Response::PsetNext(_) => Op::PsetNext,
             Response::PsetInfo(_) => Op::PsetInfo,
             Response::PsetMembers(..) => Op::PsetMembers,
             // PMIx requests have no commands in the other protocols.
@@ -412,6 +417,7 @@ impl Response {
             | Response::Commit { .. }
             | Response::Published { .. }
             | Response::Died(..)
+            | Response::SetChanged { .. }
             | Response::Notice(_) => Op::Init,
             Response::Upcall(op, _)
             | Response::Record(op, _)

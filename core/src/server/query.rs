@@ -34,6 +34,9 @@ impl Server<'_> {
             | Command::PsetInfo { .. }
             | Command::PsetMembers { .. }
             | Command::PsetDefine { .. }
+            | Command::PsetNext { .. }
+            | Command::PsetRetire { .. }
+            | Command::PsetPrune
             | Command::Finalize => Ok(()),
             // PMI-1 is refused, because its handshake identifies a rank by number only.
             Command::Init { .. } | Command::InitAck { .. } => {

@@ -259,9 +259,12 @@ impl<'s> Server<'s> {
             ReplyState::Ready(Response::Upcall(_, id)) => upcall(id, true),
             ReplyState::Ready(Response::Record(_, record)) => log.holds(record),
             ReplyState::Ready(Response::Ring(part)) => self.is_sound_part(part),
-            ReplyState::Ready(Response::PsetName(which) | Response::PsetMembers(which, _)) => {
-                self.psets.is_known(which)
-            }
+            ReplyState::Ready(
+                Response::SetChanged { which, .. }
+                | Response::PsetName(which)
+                | Response::PsetNext(which)
+                | Response::PsetMembers(which, _),
+            ) => self.psets.is_known(which),
             ReplyState::Ready(Response::Died(job, rank)) => {
                 self.job(job).is_ok_and(|job| job.slot(rank).is_some())
             }

@@ -56,11 +56,13 @@ pub(crate) struct Events {
     pub(crate) exits: u32,
     /// Number of the last notice that it has got.
     pub(crate) notices: u32,
+    /// Serial number of the last change of a process set that it has got.
+    pub(crate) sets: u32,
 }
 
 impl Events {
     /// Unused slot.
-    const EMPTY: Events = Events { codes: Vec::new(), all: false, due: false, exits: 0, notices: 0 };
+    const EMPTY: Events = Events { codes: Vec::new(), all: false, due: false, exits: 0, notices: 0, sets: 0 };
 }
 
 impl Conn {

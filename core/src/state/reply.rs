@@ -98,6 +98,8 @@ pub(crate) enum Response {
     PsetCount(u32),
     /// Name of a process set.
     PsetName(Which),
+    /// Name and serial number of a process set.
+    PsetNext(Which),
     /// Size of a process set.
     PsetInfo(u32),
     /// Members of a process set, from this rank on.
@@ -150,6 +152,13 @@ pub(crate) enum Response {
     Died(JobId, Rank),
     /// Event for a PMIx client, which another client sent.
     Notice(NameRef),
+    /// Event for a PMIx client: a process set of its job was defined, or retired.
+    SetChanged {
+        /// The set.
+        which: Which,
+        /// Whether it was retired.
+        retired: bool,
+    },
     /// Names of the hosts of a job for PMIx.
     Hosts(JobId),
     /// Ranks of a job on the host of a node for PMIx.

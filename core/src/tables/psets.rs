@@ -1,8 +1,9 @@
 //! Process sets and their members.
 //!
-//! Sets are only added and never change while a job is registered. A rank numbers the sets that it is in, in the order
-//! of definition, and these indices are stable. `mpi://WORLD` and `mpi://SELF` are in the list of every rank and are
-//! not stored. A name is a URI: a name without a scheme is that of [`PSET_SCHEME`].
+//! A set does not change. It is defined, may be retired, and is removed by a prune or with its job. A rank numbers the
+//! sets that it is in and that are not retired, in the order of definition. A retired set is found by its name until it is
+//! removed. `mpi://WORLD` and `mpi://SELF` are in the list of every rank and are not stored. A name is a URI: a name
+//! without a scheme is that of [`PSET_SCHEME`].
 
 use heapless::String;
 use serde::{Deserialize, Serialize};
@@ -26,11 +27,13 @@ pub(crate) struct Pset {
     job: Option<JobId>,
     /// Serial number of the definition.
     serial: u32,
+    /// Serial number of the retirement. 0 if the set is not retired.
+    retired: u32,
 }
 
 impl Pset {
     /// Unused slot.
-    pub(crate) const EMPTY: Pset = Pset { name: String::new(), job: None, serial: 0 };
+    pub(crate) const EMPTY: Pset = Pset { name: String::new(), job: None, serial: 0, retired: 0 };
 
     /// Returns whether the slot is free.
     pub(crate) fn is_free(&self) -> bool {
@@ -56,6 +59,7 @@ pub(crate) struct Psets<'s> {
     /// A set of ranks for each slot, and one for a candidate.
     sets: &'s mut [u32],
     words: usize,
+    /// Serial number of the last definition or retirement.
     serial: u32,
 }
 
@@ -76,7 +80,7 @@ impl<'s> Psets<'s> {
     ///
     /// # Errors
     /// [`Refusal::PsetName`], [`Refusal::BadGroup`] for no ranks or ranks that the job does not have,
-    /// [`Refusal::PsetTaken`], [`Refusal::Full`]. Nothing is changed then.
+    /// [`Refusal::PsetTaken`], [`Refusal::PsetRetired`], [`Refusal::Full`]. Nothing is changed then.
     pub(crate) fn define(
         &mut self,
         job: JobId,
@@ -97,40 +101,82 @@ impl<'s> Psets<'s> {
             return Err(Refusal::BadGroup);
         }
         if let Some(at) = self.named(job, name) {
-            let same = self.set(at) == &self.sets[..self.words];
-            return if same { Ok(()) } else { Err(Refusal::PsetTaken) };
+            return match self.set(at) == &self.sets[..self.words] {
+                _ if self.slots[at].retired > 0 => Err(Refusal::PsetRetired),
+                true => Ok(()),
+                false => Err(Refusal::PsetTaken),
+            };
         }
         let full = Refusal::Full(Limit::Psets, self.slots.len() as u32);
-        let at = self.slots.iter().position(|slot| slot.job.is_none()).ok_or(full)?;
+        let at = self.slots.iter().position(Pset::is_free).ok_or(full)?;
+        let serial = self.next_serial()?;
         let (candidate, sets) = self.sets.split_at_mut(self.words);
         sets[at * self.words..][..self.words].copy_from_slice(candidate);
-        self.serial = self.serial.wrapping_add(1);
-        self.slots[at] = Pset { name: uri, job: Some(job), serial: self.serial };
+        self.slots[at] = Pset { name: uri, job: Some(job), serial, retired: 0 };
         Ok(())
     }
 
-    /// Returns the number of sets that a rank is in.
+    /// Retires a set that a rank is in. A set that is retired already stays as it is.
+    ///
+    /// # Errors
+    /// [`Refusal::PsetName`] for a name that the MPI standard reserves, [`Refusal::NoPset`], [`Refusal::Full`].
+    pub(crate) fn retire(&mut self, job: JobId, rank: u32, name: &str) -> Result<(), Refusal> {
+        if is_reserved(name) {
+            return Err(Refusal::PsetName);
+        }
+        let Some(Which::Stored(at)) = self.find(job, rank, name) else { return Err(Refusal::NoPset) };
+        if self.slots[at as usize].retired == 0 {
+            self.slots[at as usize].retired = self.next_serial()?;
+        }
+        Ok(())
+    }
+
+    /// Removes one of the retired sets that a rank is in. Returns which, or `None` if there is none.
+    pub(crate) fn prune(&mut self, job: JobId, rank: u32) -> Option<Which> {
+        let at = (0..self.slots.len()).find(|&at| self.slots[at].retired > 0 && self.has(at, job, rank))?;
+        self.slots[at] = Pset::default();
+        Some(Which::Stored(at as u32))
+    }
+
+    fn next_serial(&mut self) -> Result<u32, Refusal> {
+        self.serial = self.serial.checked_add(1).ok_or(Refusal::Full(Limit::Psets, u32::MAX))?;
+        Ok(self.serial)
+    }
+
+    /// Returns the number of sets that a rank is in and that are not retired.
     pub(crate) fn count(&self, job: JobId, rank: u32) -> u32 {
         2 + self.of(job, rank).count() as u32
     }
 
-    /// Returns the set with that index among those that a rank is in.
+    /// Returns the set with that index among those that a rank is in and that are not retired.
     pub(crate) fn nth(&self, job: JobId, rank: u32, index: u32) -> Option<Which> {
         match index {
             0 => Some(Which::World),
             1 => Some(Which::Itself),
             _ => {
-                // Sets are in the order of definition: each step finds the next higher serial number.
                 let mut last = 0;
                 let mut found = None;
                 for _ in 2..=index {
-                    let next = self.of(job, rank).filter(|&at| self.slots[at].serial > last);
-                    let at = next.min_by_key(|&at| self.slots[at].serial)?;
-                    last = self.slots[at].serial;
-                    found = Some(Which::Stored(at as u32));
+                    let next = self.next(job, rank, last)?;
+                    last = self.serial(next);
+                    found = Some(next);
                 }
                 found
             }
+        }
+    }
+
+    /// Returns the first set with a serial number above `after` among those that a rank is in and that are not retired.
+    pub(crate) fn next(&self, job: JobId, rank: u32, after: u32) -> Option<Which> {
+        let later = self.of(job, rank).filter(|&at| self.slots[at].serial > after);
+        later.min_by_key(|&at| self.slots[at].serial).map(|at| Which::Stored(at as u32))
+    }
+
+    /// Returns the serial number of a set. It is 0 for those that are not stored.
+    pub(crate) fn serial(&self, which: Which) -> u32 {
+        match which {
+            Which::World | Which::Itself => 0,
+            Which::Stored(at) => self.slots.get(at as usize).map_or(0, |slot| slot.serial),
         }
     }
 
@@ -155,10 +201,38 @@ impl<'s> Psets<'s> {
         self.named(job, name).map(|at| Which::Stored(at as u32))
     }
 
-    /// Returns the names of a job's sets that are stored.
+    /// Returns the names of a job's sets that are stored and not retired.
     #[cfg(feature = "pmix")]
     pub(crate) fn of_job(&self, job: JobId) -> impl Iterator<Item = &str> + Clone {
-        self.slots.iter().filter(move |slot| slot.job == Some(job)).map(|slot| slot.name.as_str())
+        let sets = self.slots.iter().filter(move |slot| slot.job == Some(job) && slot.retired == 0);
+        sets.map(|slot| slot.name.as_str())
+    }
+
+    /// Returns the first change of a job's sets after the one with serial number `after`: its serial number, the set, and
+    /// whether it was retired. A retirement is left out if the definition
+    /// is wanted and comes after `after` too.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn next_change(
+        &self,
+        job: JobId,
+        after: u32,
+        wanted: impl Fn(bool) -> bool,
+    ) -> Option<(u32, Which, bool)> {
+        let sets = (0u32..).zip(&*self.slots).filter(|(_, slot)| slot.job == Some(job));
+        let changes = sets.map(|(at, slot)| match slot.retired {
+            0 => (slot.serial, Which::Stored(at), false, false),
+            retired => (retired, Which::Stored(at), true, slot.serial > after),
+        });
+        let due = changes.filter(|&(serial, _, retired, unknown)| {
+            serial > after && wanted(retired) && !(unknown && wanted(false))
+        });
+        due.min_by_key(|&(serial, ..)| serial).map(|(serial, which, retired, _)| (serial, which, retired))
+    }
+
+    /// Returns the serial number of the last change.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn changes(&self) -> u32 {
+        self.serial
     }
 
     /// Returns the name of a set.
@@ -201,8 +275,10 @@ impl<'s> Psets<'s> {
             None => *slot == Pset::default(),
             Some(job) => size(job).is_some_and(|size| {
                 let members = self.set(at);
+                let changes = (1..=self.serial).contains(&slot.serial)
+                    && (slot.retired == 0 || (slot.serial + 1..=self.serial).contains(&slot.retired));
                 let named = uri(&slot.name).is_some_and(|uri| uri == slot.name) && is_name(&slot.name);
-                named && bits::count(members) > 0 && bits::iter(members).all(|it| it < size)
+                changes && named && bits::count(members) > 0 && bits::iter(members).all(|it| it < size)
             }),
         })
     }
@@ -211,13 +287,16 @@ impl<'s> Psets<'s> {
     pub(crate) fn is_known(&self, which: Which) -> bool {
         match which {
             Which::World | Which::Itself => true,
-            Which::Stored(at) => (at as usize) < self.slots.len(),
+            Which::Stored(at) => self.slots.get(at as usize).is_some_and(|slot| !slot.is_free()),
         }
     }
 
     fn of(&self, job: JobId, rank: u32) -> impl Iterator<Item = usize> + '_ {
-        (0..self.slots.len())
-            .filter(move |&at| self.slots[at].job == Some(job) && bits::contains(self.set(at), rank))
+        (0..self.slots.len()).filter(move |&at| self.slots[at].retired == 0 && self.has(at, job, rank))
+    }
+
+    fn has(&self, at: usize, job: JobId, rank: u32) -> bool {
+        self.slots[at].job == Some(job) && bits::contains(self.set(at), rank)
     }
 
     fn named(&self, job: JobId, name: &str) -> Option<usize> {
@@ -241,8 +320,11 @@ fn uri(name: &str) -> Option<String<PSET_NAME_MAX, u8>> {
 
 fn is_name(name: &str) -> bool {
     let printable = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';');
-    let reserved = name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
-    !name.is_empty() && !reserved && printable
+    !name.is_empty() && !is_reserved(name) && printable
+}
+
+fn is_reserved(name: &str) -> bool {
+    name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED))
 }
 
 #[cfg(test)]
@@ -293,6 +375,46 @@ mod tests {
         let full = Refusal::Full(Limit::Psets, 2);
         assert_eq!(psets.define(JOB, 8, &longest, 0..2), Err(full));
         assert_eq!(psets.define(JOB, 8, &(longest + "x"), 0..2), Err(Refusal::PsetName));
+    }
+
+    #[test]
+    fn a_retired_set_is_found_until_it_is_pruned() {
+        let (mut slots, mut sets) = ([const { None }; 3].map(|_: Option<()>| Pset::default()), [0; 4]);
+        let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
+        psets.define(JOB, 8, "a", 0..2).unwrap();
+        psets.define(JOB, 8, "b", 0..4).unwrap();
+        assert_eq!(psets.retire(JOB, 2, "a"), Err(Refusal::NoPset), "rank 2 is not in it");
+        assert_eq!(psets.retire(JOB, 1, "MPI://self"), Err(Refusal::PsetName));
+        assert_eq!(psets.retire(JOB, 1, "mpi://WORLD"), Err(Refusal::PsetName));
+        assert_eq!((psets.retire(JOB, 1, "a"), psets.retire(JOB, 0, "app://a")), (Ok(()), Ok(())));
+        assert_eq!(names(&psets, 0), [WORLD, SELF, "app://b"]);
+        assert_eq!(psets.find(JOB, 0, "a"), Some(Which::Stored(0)));
+        assert_eq!(psets.define(JOB, 8, "a", 0..2), Err(Refusal::PsetRetired));
+        assert_eq!(psets.prune(JOB, 3), None, "rank 3 is in no retired set");
+        assert_eq!((psets.prune(JOB, 1), psets.prune(JOB, 1)), (Some(Which::Stored(0)), None));
+        assert_eq!(psets.find(JOB, 0, "a"), None);
+        psets.define(JOB, 8, "a", 1..3).unwrap();
+        assert_eq!(names(&psets, 1), [WORLD, SELF, "app://b", "app://a"], "the new set comes last");
+        let next = |after| psets.next(JOB, 1, after).map(|next| (psets.name(next), psets.serial(next)));
+        assert_eq!([next(0), next(2), next(4)], [Some(("app://b", 2)), Some(("app://a", 4)), None]);
+    }
+
+    #[test]
+    fn sets_can_be_made_and_removed_without_end() {
+        let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+        let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
+        psets.define(JOB, 8, "kept", 0..8).unwrap();
+        for round in 0..100_000u32 {
+            psets.define(JOB, 8, "again", round % 4..5).unwrap();
+            psets.retire(JOB, 4, "again").unwrap();
+            assert_eq!(psets.define(JOB, 8, "more", 0..2), Err(Refusal::Full(Limit::Psets, 2)));
+            assert_eq!(psets.prune(JOB, round % 4), Some(Which::Stored(1)));
+        }
+        assert_eq!(names(&psets, 0), [WORLD, SELF, "app://kept"]);
+        // Serial numbers are used up after four billion changes. No set gets a number twice.
+        psets.serial = u32::MAX - 1;
+        psets.define(JOB, 8, "last", 0..2).unwrap();
+        assert_eq!(psets.retire(JOB, 0, "last"), Err(Refusal::Full(Limit::Psets, u32::MAX)));
     }
 
     #[test]

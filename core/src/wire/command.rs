@@ -160,6 +160,11 @@ pub enum Command<'a> {
         /// `index`, from 0.
         index: u32,
     },
+    /// `pset-next`: name and serial number of the first process set after another one.
+    PsetNext {
+        /// `after`: serial number of the other one. 0 for the first set.
+        after: u32,
+    },
     /// `pset-info`: size of a process set.
     PsetInfo {
         /// The set's name.
@@ -179,6 +184,13 @@ pub enum Command<'a> {
         /// Ranks of the sender's job.
         members: RankRanges<'a>,
     },
+    /// `pset-retire`: end of a process set for ranks that do not know it.
+    PsetRetire {
+        /// The set's name.
+        name: Text<'a>,
+    },
+    /// `pset-prune`: removal of the sender's retired process sets.
+    PsetPrune,
     /// `abort`
     Abort {
         /// `exitcode` of PMI-1 and MPICH 5. It may be negative.
@@ -223,9 +235,12 @@ impl Command<'_> {
             Command::Ring { .. } => Op::Ring,
             Command::PsetCount => Op::PsetCount,
             Command::PsetName { .. } => Op::PsetName,
+            Command::PsetNext { .. } => Op::PsetNext,
             Command::PsetInfo { .. } => Op::PsetInfo,
             Command::PsetMembers { .. } => Op::PsetMembers,
             Command::PsetDefine { .. } => Op::PsetDefine,
+            Command::PsetRetire { .. } => Op::PsetRetire,
+            Command::PsetPrune => Op::PsetPrune,
             Command::Abort { .. } => Op::Abort,
             Command::Finalize => Op::Finalize,
         }
@@ -264,9 +279,19 @@ pub enum Op {
     PsetDefine,
     Abort,
     Finalize,
+    PsetNext,
+    PsetRetire,
+    PsetPrune,
     /// An unknown command. Its reply is named `unknown_result` (PMI-1) or `unknown-response` (PMI-2). A client that
     /// compares names fails in any case, and the server need not store the name.
     Unknown,
+}
+
+impl Op {
+    /// Returns whether the command changes the process sets. On several nodes the head then decides.
+    pub const fn changes_psets(self) -> bool {
+        matches!(self, Op::PsetDefine | Op::PsetRetire | Op::PsetPrune)
+    }
 }
 
 /// Members of a PMI-1.2 barrier, and a tag that distinguishes barriers of the same members.

@@ -117,7 +117,8 @@ pub fn decode_spawn(protocol: Protocol, body: &[u8]) -> Option<Spawn<'_>> {
 pub fn decode_upcall(protocol: Protocol, body: &[u8]) -> Option<Command<'_>> {
     let command = decode_again(protocol, frame::Kind::Line, body)?;
     let names = matches!(command.op(), Op::Publish | Op::Unpublish | Op::Lookup);
-    (names || matches!(command.op(), Op::PsetDefine | Op::Connect | Op::Disconnect)).then_some(command)
+    let jobs = matches!(command.op(), Op::Connect | Op::Disconnect);
+    (names || jobs || command.op().changes_psets()).then_some(command)
 }
 
 /// Decodes a stored request. `kind` is that of a PMI-1 frame.

@@ -83,6 +83,13 @@ pub enum Reply<'a> {
     PsetCount(u32),
     /// Reply to [`Op::PsetName`].
     PsetName(Text<'a>),
+    /// Reply to [`Op::PsetNext`].
+    PsetNext {
+        /// The set's name.
+        name: Text<'a>,
+        /// The set's serial number. A set that is defined later has a higher one.
+        serial: u32,
+    },
     /// Reply to [`Op::PsetInfo`]: size of the set.
     PsetInfo {
         /// Number of ranks in the set.
@@ -188,6 +195,7 @@ impl Reply<'_> {
             Reply::Spawned { .. } | Reply::NotSpawned { .. } => Op::Spawn,
             Reply::PsetCount(_) => Op::PsetCount,
             Reply::PsetName(_) => Op::PsetName,
+            Reply::PsetNext { .. } => Op::PsetNext,
             Reply::PsetInfo { .. } => Op::PsetInfo,
             Reply::PsetMembers { .. } => Op::PsetMembers,
             Reply::Ring { .. } => Op::Ring,

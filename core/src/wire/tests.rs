@@ -273,6 +273,9 @@ fn command<'a>(
         25 => Command::PsetInfo { name: a },
         26 => Command::PsetMembers { name: a, from: m },
         27 => Command::PsetDefine { name: a, members: RankRanges::new(b"7,0-3,12").unwrap() },
+        28 => Command::PsetNext { after: m },
+        29 => Command::PsetRetire { name: a },
+        30 => Command::PsetPrune,
         _ => Command::Spawn(Spawn::new(programs, preput)),
     }
 }
@@ -306,15 +309,17 @@ fn reply<'a>(parts: &'a Parts, codes: &'a [u8]) -> Reply<'a> {
         21 => Reply::PsetInfo { size: m },
         22 => Reply::PsetMembers { members: a, next: parts.flags[0].then_some(m) },
         23 => Reply::NotSpawned { why: Failure::Remote(parts.code | 1, a), codes: Codes::new(codes) },
+        24 => Reply::PsetNext { name: a, serial: m },
         op => {
-            let of = [Op::Put, Op::Get, Op::Lookup, Op::Spawn, Op::Unknown][usize::from(op) - 24];
+            let of = [Op::Put, Op::Get, Op::Lookup, Op::Spawn, Op::Unknown][usize::from(op) - 25];
             Reply::Refused(of, Failure::Remote(parts.code | 1, a))
         }
     }
 }
 
 fn is_pset(op: Op) -> bool {
-    matches!(op, Op::PsetCount | Op::PsetName | Op::PsetInfo | Op::PsetMembers | Op::PsetDefine)
+    op.changes_psets()
+        || matches!(op, Op::PsetCount | Op::PsetName | Op::PsetNext | Op::PsetInfo | Op::PsetMembers)
 }
 
 fn check_command(command: Command<'_>, protocol: Protocol) {

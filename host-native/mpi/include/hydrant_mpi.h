@@ -152,7 +152,7 @@ extern "C" {
 
 /*
  * Defines a process set of the job while it runs. The members' next query returns it, after all earlier sets. The set
- * exists until the job ends.
+ * exists until it is pruned or the job ends.
  *
  * session    an open session of this process
  * name       1 to 127 printable characters except blanks and ';', not beginning with mpi://. A name without "://" gets
@@ -162,7 +162,7 @@ extern "C" {
  *
  * The call is not collective: one process is enough to define a set. Defining it again with the same members succeeds,
  * so that every member may. Errors, with the session's error handler: MPI_ERR_ARG for an invalid name or rank, and for a
- * name that exists with other members; MPI_ERR_NO_MEM if the limit psets is reached (hydrant run --limit psets=N);
+ * name that exists with other members or is retired; MPI_ERR_NO_MEM if the limit psets is reached (hydrant run --limit psets=N);
  * MPI_ERR_UNSUPPORTED_OPERATION without hydrant run --mpi-psets.
  */
 int hydrant_pset_define(MPI_Session session, const char *name, int nmembers, const int ranks[]);
@@ -177,6 +177,24 @@ int hydrant_pset_define(MPI_Session session, const char *name, int nmembers, con
 int hydrant_pset_union(MPI_Session session, const char *pset1, const char *pset2, const char *name);
 int hydrant_pset_intersection(MPI_Session session, const char *pset1, const char *pset2, const char *name);
 int hydrant_pset_difference(MPI_Session session, const char *pset1, const char *pset2, const char *name);
+
+/*
+ * Retire a process set, and remove the retired sets. The standard forbids that a set leaves the list of a process. The
+ * process itself decides when that is safe:
+ *
+ * hydrant_pset_retire  a member retires a set, also one of hydrant or of --pset. Processes that have it in their list keep
+ *                      it there and may use it. It does not appear in the list of other processes.
+ * hydrant_pset_prune   removes all retired sets of which this process is a member, and drops them from its list. The
+ *                      other sets of the list keep their order and are numbered again. In the list of another process a
+ *                      removed set stays until that process prunes its list too. Its use is an error of class
+ *                      MPI_ERR_ARG, unless a new set has taken the name.
+ *
+ * A name may be used again after the set is removed, not while it is retired. The list is that of the process and is the
+ * same for all its sessions. Errors: MPI_ERR_ARG for mpi://WORLD, mpi://SELF, and a set that does not exist or of which this
+ * process is not a member; MPI_ERR_UNSUPPORTED_OPERATION without hydrant run --mpi-psets.
+ */
+int hydrant_pset_retire(MPI_Session session, const char *name);
+int hydrant_pset_prune(MPI_Session session);
 
 #ifdef __cplusplus
 }

@@ -38,7 +38,7 @@ pub(crate) enum Error {
     NegativeRank,
     #[error("invalid list of ranks")]
     InvalidRanks,
-    #[error("process sets can be defined only under hydrant run --mpi-psets")]
+    #[error("process sets can be changed only under hydrant run --mpi-psets")]
     NotUnderHydrant,
     #[error("no rank {rank}: the group has {size} processes")]
     GroupRank { rank: i32, size: i32 },

@@ -138,9 +138,11 @@ macro_rules! interpose {
             pub(crate) unsafe extern "C" fn $name($session: Handle $(, $arg: $type)*) -> c_int {
                 match MpiLibrary::loaded() {
                     // SAFETY: guaranteed by the caller.
+                    #[allow(unused_unsafe)]
                     Some(library) => unsafe { $interposed(library, $session $(, $arg)* $(, $operation)?) },
                     None => {
                         // SAFETY: guaranteed by the caller.
+                        #[allow(unused_unsafe)]
                         let result = unsafe { $standalone($session $(, $arg)* $(, $operation)?) };
                         finish(Target::Session($session), stringify!($name), result)
                     }
@@ -161,6 +163,8 @@ interpose! {
         interpose::group_from_pset, group::from_pset;
     fn hydrant_pset_define(session: Handle, name: *const c_char, count: c_int, ranks: *const c_int),
         interpose::define, session::define;
+    fn hydrant_pset_retire(session: Handle, name: *const c_char), interpose::retire, session::retire;
+    fn hydrant_pset_prune(session: Handle), interpose::prune, session::prune;
     fn hydrant_pset_union(session: Handle, one: *const c_char, other: *const c_char, name: *const c_char),
         interpose::combine, session::combine, with Group::union;
     fn hydrant_pset_intersection(session: Handle, one: *const c_char, other: *const c_char, name: *const c_char),

@@ -49,6 +49,7 @@ mod exports;
 mod fortran;
 mod interpose;
 mod objects;
+mod pset_list;
 mod psets;
 mod query;
 mod standalone;

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::c_int;
+use std::iter;
 use std::sync::{Mutex, PoisonError};
 
 use hydrant_client::{QUERY, rank_and_size};
@@ -9,6 +10,8 @@ use hydrant_client::{QUERY, rank_and_size};
 use crate::error::Error;
 use crate::query::{QueryConnection, ranges};
 
+/// The sets that every process has.
+pub(crate) const STANDARD: [&str; 2] = [WORLD, SELF];
 const WORLD: &str = "mpi://WORLD";
 const SELF: &str = "mpi://SELF";
 /// Prefix of the names that the MPI standard reserves.
@@ -40,17 +43,9 @@ fn world_size() -> u32 {
     rank_and_size(env::var_os).map_or(1, |(_, size)| size)
 }
 
-/// Returns the number of sets.
-pub(crate) fn count() -> Result<u32, Error> {
-    if is_served() { request(QueryConnection::count) } else { Ok(2) }
-}
-
-/// Returns the name of the set with that index.
-pub(crate) fn name(index: u32) -> Result<Option<String>, Error> {
-    if is_served() {
-        return request(|connection| connection.name(index));
-    }
-    Ok([WORLD, SELF].get(index as usize).map(|name| (*name).to_owned()))
+/// Returns name and serial number of the first of hydrant's sets after the one with serial number `after`.
+pub(crate) fn next(after: u32) -> Result<Option<(String, u32)>, Error> {
+    if is_served() { request(|connection| connection.next(after)) } else { Ok(None) }
 }
 
 /// Returns the number of members of a set, or `None` if there is no set of that name.
@@ -87,14 +82,30 @@ pub(crate) fn define(name: &[u8], ranks: &[c_int]) -> Result<(), Error> {
     request(|connection| connection.define(name, &list))
 }
 
+/// Retires a set.
+pub(crate) fn retire(name: &[u8]) -> Result<(), Error> {
+    if !is_served() {
+        return Err(Error::NotUnderHydrant);
+    }
+    request(|connection| connection.retire(name))
+}
+
+/// Removes the retired sets of this process at hydrant.
+pub(crate) fn prune() -> Result<(), Error> {
+    if !is_served() {
+        return Err(Error::NotUnderHydrant);
+    }
+    request(QueryConnection::prune)
+}
+
 /// Returns the number of processes of this process's program. Returns `None` if it is unknown.
 pub(crate) fn program_size() -> Option<u32> {
     if !is_served() {
         return None;
     }
     // hydrant defines its own sets before any rank defines one.
-    let names = (0..count().ok()?).map_while(|index| name(index).ok()?);
-    let program = names.into_iter().find(|name| name.starts_with(PROGRAM))?;
+    let mut sets = iter::successors(next(0).ok()?, |(_, serial)| next(*serial).ok()?);
+    let (program, _) = sets.find(|(name, _)| name.starts_with(PROGRAM))?;
     size(program.as_bytes()).ok()?
 }
 

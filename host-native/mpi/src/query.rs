@@ -39,22 +39,14 @@ impl QueryConnection {
         self.connection.is_usable() && self.pid == process::id()
     }
 
-    /// Returns the number of process sets of which this process is a member.
-    pub(crate) fn count(&mut self) -> Result<u32, Error> {
+    /// Returns name and serial number of the first set after the one with serial number `after`, or `None` if there is
+    /// none.
+    pub(crate) fn next(&mut self, after: u32) -> Result<Option<(String, u32)>, Error> {
         let read = |reply: &Reply<'_>| match reply {
-            Reply::PsetCount(count) => Some(*count),
+            Reply::PsetNext { name, serial } if *serial > after => Some((name.as_str()?.to_owned(), *serial)),
             _ => None,
         };
-        self.connection.request(&Command::PsetCount, read).map_err(query_error)
-    }
-
-    /// Returns the name of the set with that index, or `None` if there is none.
-    pub(crate) fn name(&mut self, index: u32) -> Result<Option<String>, Error> {
-        let read = |reply: &Reply<'_>| match reply {
-            Reply::PsetName(name) => name.as_str().map(str::to_owned),
-            _ => None,
-        };
-        found(self.connection.request(&Command::PsetName { index }, read))
+        found(self.connection.request(&Command::PsetNext { after }, read))
     }
 
     /// Returns the number of members of a set, or `None` if there is no such set.
@@ -94,11 +86,27 @@ impl QueryConnection {
     pub(crate) fn define(&mut self, name: &[u8], members: &str) -> Result<(), Error> {
         let name = valid_name(name).ok_or(Error::PsetName)?;
         let members = RankRanges::new(members.as_bytes()).ok_or(Error::InvalidRanks)?;
-        self.connection.execute(&Command::PsetDefine { name, members }).map_err(|error| match error {
-            ClientError::Refused { rc: RC_FULL, text, .. } => Error::Refused { class: Class::NoMem, text },
-            ClientError::Refused { text, .. } => Error::Refused { class: Class::Arg, text },
-            error => Error::Query(error),
-        })
+        self.connection.execute(&Command::PsetDefine { name, members }).map_err(change_error)
+    }
+
+    /// Retires a set.
+    pub(crate) fn retire(&mut self, name: &[u8]) -> Result<(), Error> {
+        let name = valid_name(name).ok_or(Error::PsetName)?;
+        self.connection.execute(&Command::PsetRetire { name }).map_err(change_error)
+    }
+
+    /// Removes the retired sets of this process.
+    pub(crate) fn prune(&mut self) -> Result<(), Error> {
+        self.connection.execute(&Command::PsetPrune).map_err(change_error)
+    }
+}
+
+/// Converts the error of a change of the sets.
+fn change_error(error: ClientError) -> Error {
+    match error {
+        ClientError::Refused { rc: RC_FULL, text, .. } => Error::Refused { class: Class::NoMem, text },
+        ClientError::Refused { text, .. } => Error::Refused { class: Class::Arg, text },
+        error => Error::Query(error),
     }
 }
 

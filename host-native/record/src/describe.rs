@@ -49,11 +49,7 @@ pub(crate) fn of_input(input: &Input<'_>) -> String {
             format!("preput {}={}", key.escape_ascii(), value.escape_ascii())
         }
         Input::Define { name, members, .. } => {
-            format!(
-                "process set {} is ranks {}, defined by a rank",
-                name.escape_debug(),
-                members.escape_ascii()
-            )
+            format!("process set {} is ranks {}", name.escape_debug(), members.escape_ascii())
         }
         Input::Connected { other, connected, .. } => {
             format!("{} job {other}", if *connected { "connected to" } else { "disconnected from" })
@@ -91,6 +87,9 @@ pub(crate) fn of_input(input: &Input<'_>) -> String {
         Input::Writable { .. } => "connection writable".to_owned(),
         Input::Closed { .. } => "connection closed".to_owned(),
         Input::Verified { .. } => "user of the client verified".to_owned(),
+        Input::PsetRequest { request, .. } => {
+            format!("request about process sets: {}", request.escape_ascii())
+        }
         Input::Exited { exit, .. } => exit.to_string(),
         Input::Timeout => "timeout".to_owned(),
         Input::DeregisterJob { .. } => "job deregistered".to_owned(),

@@ -98,7 +98,9 @@ impl<'w> Table<'w> {
             | Input::StalledFence { job }
             | Input::Pset { job, .. }
             | Input::DeregisterJob { job } => Subject { job: Some(job), ..Subject::default() },
-            Input::Exited { job, rank, .. } => Subject { conn: None, job: Some(job), rank: Some(rank) },
+            Input::Exited { job, rank, .. } | Input::PsetRequest { job, rank, .. } => {
+                Subject { conn: None, job: Some(job), rank: Some(rank) }
+            }
             Input::Opened { conn, job, rank } => {
                 let subject = Subject { conn: Some(conn), job: Some(job), rank };
                 self.conns.insert(conn, subject);

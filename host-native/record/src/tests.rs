@@ -266,6 +266,7 @@ fn the_format_is_that_of_its_version() {
         Input::Timeout,
         Input::DeregisterJob { job },
         Input::Verified { conn },
+        Input::PsetRequest { job, rank, request: b"r" },
     ];
     let outputs = [
         Output::Peer { node: 1, bytes: &[0, 2, 7, 0, 3, 1, b'a', 1, b'b'] },

@@ -219,6 +219,8 @@ fn phase_of(command: &Command<'_>) -> Phase {
         Command::Connect { .. }
         | Command::Disconnect { .. }
         | Command::PsetDefine { .. }
+        | Command::PsetRetire { .. }
+        | Command::PsetPrune
         | Command::Abort { .. } => Phase::Other,
         _ => Phase::Get,
     }

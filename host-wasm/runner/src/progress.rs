@@ -124,6 +124,8 @@ fn due(command: &Command<'_>) -> Due {
         | Command::Unpublish { .. }
         | Command::Lookup { .. }
         | Command::PsetDefine { .. }
+        | Command::PsetRetire { .. }
+        | Command::PsetPrune
         | Command::Connect { .. }
         | Command::Disconnect { .. } => Due::Later,
         _ => Due::AtOnce,

@@ -364,11 +364,11 @@ impl Validator {
 
     /// Returns how many outputs a server can have pending: for each connection `Joined`, its replies and `Close`; for each
     /// rank `KillRank`; for each job `AbortJob` and `StalledFence`; for each group and spawn one. A connection that can be
-    /// written again gets an event for each rank and each name.
+    /// written again gets an event for each rank, each name and each process set.
     fn outputs_max(&self) -> u64 {
         let of = |count: u32, each: u64| u64::from(count).saturating_mul(each);
-        let Limits { conns, ranks, jobs, groups, spawns, names, .. } = self.limits;
-        let events = of(ranks, 1) + of(names, 1);
+        let Limits { conns, ranks, jobs, groups, spawns, names, psets, .. } = self.limits;
+        let events = of(ranks, 1) + of(names, 1) + of(psets, 1);
         of(conns, PENDING_MAX as u64 + 2)
             + of(ranks, 1)
             + of(jobs, 2)

@@ -7,7 +7,7 @@ use hydrant_core::{JobId, Malformed, Output, Rank, Refusal};
 
 use super::commands::{Ask, key, name, pset, text};
 use super::says::{Say, ranges};
-use super::state::{Kind, Model, Name, Phase, Request, Spawn, Stage, Wait};
+use super::state::{Kind, Model, Name, Phase, Request, Set, Spawn, Stage, Wait};
 
 /// Longest thread id that is echoed.
 const THRID_MAX: usize = 23;
@@ -43,6 +43,9 @@ impl Ask {
             Ask::PsetInfo { .. } => Op::PsetInfo,
             Ask::PsetMembers { .. } => Op::PsetMembers,
             Ask::PsetDefine { .. } => Op::PsetDefine,
+            Ask::PsetNext { .. } => Op::PsetNext,
+            Ask::PsetRetire { .. } => Op::PsetRetire,
+            Ask::PsetPrune => Op::PsetPrune,
             Ask::Abort { .. } => Op::Abort,
             Ask::Finalize => Op::Finalize,
             Ask::Unknown => Op::Unknown,
@@ -272,18 +275,34 @@ impl Model {
             Ask::PsetCount => Say::Number(Op::PsetCount, self.psets(job, rank).len() as u32),
             Ask::PsetName { index } => {
                 let sets = self.psets(job, rank);
-                let (name, _) = sets.get(usize::from(index)).ok_or(Refusal::NoPset)?;
-                Say::Text(Op::PsetName, name.clone().into_bytes())
+                let set = sets.get(usize::from(index)).ok_or(Refusal::NoPset)?;
+                Say::SetName(set.name.clone())
             }
-            Ask::PsetInfo { name } => Say::Number(Op::PsetInfo, self.pset(asker, pset(name))?.len() as u32),
+            Ask::PsetNext { after } => {
+                let later = |set: &Set| set.serial > u32::from(after);
+                let set = self.psets(job, rank).into_iter().find(later).ok_or(Refusal::NoPset)?;
+                Say::NextSet(set.name, set.serial)
+            }
+            Ask::PsetInfo { name } => {
+                Say::Number(Op::PsetInfo, self.pset(asker, pset(name))?.members.len() as u32)
+            }
             Ask::PsetMembers { name, from } => {
                 let set = self.pset(asker, pset(name))?;
-                Say::Members(ranges(set.into_iter().filter(|&rank| rank >= u32::from(from))))
+                let members = set.members.iter().copied().filter(|&rank| rank >= u32::from(from));
+                Say::Members(set.name, ranges(members))
             }
             Ask::PsetDefine { name, ref members } => {
                 let members = members.iter().map(|&rank| u32::from(rank)).collect();
                 self.define(job, pset(name), members)?;
                 Say::Done(Op::PsetDefine)
+            }
+            Ask::PsetRetire { name } => {
+                self.retire(asker, pset(name))?;
+                Say::Done(Op::PsetRetire)
+            }
+            Ask::PsetPrune => {
+                self.prune(asker);
+                Say::Done(Op::PsetPrune)
             }
             Ask::Finalize => {
                 self.conn(conn).stage = Stage::Finalized;

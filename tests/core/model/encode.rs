@@ -87,6 +87,9 @@ fn encode(ask: &Ask, job: Option<&str>, counted: bool, thrid: Option<&str>) -> R
         Ask::Ring { count, .. } => Command::Ring { count: u32::from(count), left: ta, right: tb },
         Ask::PsetCount => Command::PsetCount,
         Ask::PsetName { index } => Command::PsetName { index: u32::from(index) },
+        Ask::PsetNext { after } => Command::PsetNext { after: u32::from(after) },
+        Ask::PsetRetire { .. } => Command::PsetRetire { name: ta },
+        Ask::PsetPrune => Command::PsetPrune,
         Ask::PsetInfo { .. } => Command::PsetInfo { name: ta },
         Ask::PsetMembers { from, .. } => Command::PsetMembers { name: ta, from: u32::from(from) },
         Ask::PsetDefine { .. } => {
@@ -117,9 +120,10 @@ fn texts(ask: &Ask) -> (Vec<u8>, Vec<u8>, String) {
         Ask::Unpublish { name: n } | Ask::Lookup { name: n } => (name(n), none()),
         Ask::Spawn { preput: Some((k, value)), .. } => (key(k), text(value)),
         Ask::Ring { left, right, .. } => (text(left), text(right)),
-        Ask::PsetInfo { name } | Ask::PsetMembers { name, .. } | Ask::PsetDefine { name, .. } => {
-            (pset(name).into(), none())
-        }
+        Ask::PsetInfo { name }
+        | Ask::PsetRetire { name }
+        | Ask::PsetMembers { name, .. }
+        | Ask::PsetDefine { name, .. } => (pset(name).into(), none()),
         Ask::Abort { message, .. } => (text(message), none()),
         _ => (none(), none()),
     };

@@ -41,7 +41,12 @@ pub(crate) enum Say {
         left: Vec<u8>,
         right: Vec<u8>,
     },
-    Members(String),
+    /// Name of a set.
+    SetName(String),
+    /// Name and serial number of a set.
+    NextSet(String, u32),
+    /// Members of a set, whose name a client does not get.
+    Members(String, String),
     Fence(Option<u32>),
     Done(Op),
     Refused(Op, Refusal),
@@ -76,6 +81,7 @@ impl Say {
         let carries = |text: &[u8]| v2 || !(text.contains(&b'\n') || text.contains(&0));
         match self {
             Say::Text(op, text) if !carries(&text) => Say::Refused(op, Refusal::Unprintable).heard(v2),
+            Say::Members(_, members) => Say::Members(String::new(), members),
             Say::Refused(op, why) => Say::Failed(known(op, v2), why.rc(), why.to_string()),
             Say::Spawned { codes, .. } if !v2 => Say::Spawned { job: String::new(), codes },
             other => other,
@@ -146,11 +152,12 @@ fn owned(reply: &Reply<'_>) -> Say {
             Say::Ring { count, left: bytes_of(left), right: bytes_of(right) }
         }
         Reply::PsetCount(count) => Say::Number(Op::PsetCount, count),
-        Reply::PsetName(name) => Say::Text(Op::PsetName, bytes_of(name)),
+        Reply::PsetName(name) => Say::SetName(string(name)),
+        Reply::PsetNext { name, serial } => Say::NextSet(string(name), serial),
         Reply::PsetInfo { size } => Say::Number(Op::PsetInfo, size),
         Reply::PsetMembers { members, next } => {
             assert_eq!(next, None, "so few fit");
-            Say::Members(string(members))
+            Say::Members(String::new(), string(members))
         }
         Reply::Fence { tag } => Say::Fence(tag),
         Reply::Done(op) => Say::Done(op),

@@ -104,6 +104,15 @@ pub(crate) struct Group {
     pub(crate) late: bool,
 }
 
+/// A process set.
+#[derive(Clone, Debug)]
+pub(crate) struct Set {
+    pub(crate) name: String,
+    pub(crate) members: BTreeSet<u32>,
+    pub(crate) serial: u32,
+    pub(crate) retired: bool,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     /// No other job has had it.
@@ -127,7 +136,7 @@ pub(crate) struct Job {
     pub(crate) cut_off: Option<u64>,
     pub(crate) fence: Option<(u64, bool)>,
     pub(crate) groups: Vec<Group>,
-    pub(crate) psets: Vec<(String, BTreeSet<u32>)>,
+    pub(crate) psets: Vec<Set>,
     pub(crate) kvs: HashMap<Vec<u8>, Vec<u8>>,
     /// Without a value: a rank waits for it.
     pub(crate) node: HashMap<Vec<u8>, Option<Vec<u8>>>,
@@ -249,6 +258,8 @@ pub(crate) struct Model {
     pub(crate) spawns: Vec<Spawn>,
     /// Connected jobs by their serials, both ways.
     pub(crate) links: BTreeSet<(u64, u64)>,
+    /// How often a process set was defined or retired.
+    pub(crate) psets_changed: u32,
     /// What the host must still be told, as it is shown.
     pub(crate) events: Vec<String>,
     /// Used part of the log.
@@ -268,6 +279,7 @@ impl Model {
             names: Vec::new(),
             spawns: Vec::new(),
             links: BTreeSet::new(),
+            psets_changed: 0,
             events: Vec::new(),
             log: Amount::default(),
             keys: HashSet::new(),

@@ -95,6 +95,15 @@ fn hosts_and_their_ranks_are_known() {
 }
 
 #[test]
+fn changes_of_process_sets_are_reported() {
+    for nodes in [String::new(), nodes(2, 2, 2)] {
+        let options = format!("--mpi-psets {nodes}");
+        let Some(outcome) = run(&options, "sets") else { return };
+        outcome.code(0).quiet().says(": sets done\n", 3);
+    }
+}
+
+#[test]
 fn events_cross_hosts() {
     let Some(outcome) = run(&nodes(2, 2, 2), "events") else { return };
     outcome.code(0).quiet().says(": events done\n", 3);

@@ -52,6 +52,14 @@ fn sets_are_made_of_others() {
 }
 
 #[test]
+fn retired_sets_are_pruned() {
+    program("mpi_pset_prune").run().code(0).quiet().says("pruned well", 1);
+    let job = Job::hydrant("--mpi-psets --limit psets=8 -n 3");
+    let job = job.arg(Against::Hydrant.program("mpi_pset_prune", true));
+    job.run().code(0).quiet().says("pruned well", 3);
+}
+
+#[test]
 fn groups_of_process_sets() {
     program("mpi_groups").run().code(0).quiet().says("groups are well", 1);
     let job = Job::hydrant("--mpi-psets -n 2 --pset ocean").env(RETURN.0, RETURN.1);

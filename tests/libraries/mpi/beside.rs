@@ -80,6 +80,18 @@ fn sets_are_made_of_others() {
     }
 }
 
+#[test]
+fn retired_sets_are_pruned() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    for against in Against::LIBRARIES {
+        let program = against.program("mpi_pset_prune", true);
+        let job = Job::hydrant("--mpi-psets --limit psets=8 -n 3").arg(program);
+        job.run().code(0).quiet().says("pruned well", 3);
+    }
+}
+
 /// The library's own groups pass the exported functions unchanged.
 #[test]
 fn groups_are_the_library_s() {

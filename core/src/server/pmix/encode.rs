@@ -55,6 +55,7 @@ impl Server<'_> {
             Response::Published { slots } => self.write_several(slots, writer),
             Response::Died(job, rank) => self.write_death(job, rank, writer),
             Response::Notice(notice) => self.write_notice(notice, writer),
+            Response::SetChanged { which, retired } => self.write_set_change(id, which, retired, writer),
             Response::JobInfo => self.write_job_info(id, writer),
             Response::JobData(id) => {
                 let job = &self.jobs[id.index()];

@@ -1,7 +1,7 @@
-//! Events for PMIx clients: deaths of ranks, and notices that clients send each other.
+//! Events for PMIx clients: deaths of ranks, changes of process sets, and notices that clients send each other.
 //!
 //! Events are state and not a queue. A death is the number that the rank's exit has in its slot, and each connection
-//! keeps the number of the last one that it has got. A notice takes a slot in the table of names. A connection has at
+//! keeps the number of the last one that it has got. So it is with the serial numbers of process sets. A notice takes a slot in the table of names. A connection has at
 //! most one event among its replies. The next one is looked up when that one is sent.
 
 use super::super::Server;
@@ -14,6 +14,7 @@ use crate::peer::message::{self, Head};
 use crate::state::{PendingReply, Phase, RankSlot, ReplyState, Response};
 use crate::tables::kvs::Pieces;
 use crate::tables::names::NameRef;
+use crate::tables::psets::Which;
 use crate::trace::Exit;
 use crate::wire::Integers;
 use crate::wire::pmix::{Codes, Infos, PackedCodes, Reader, Writer, event, kind, status};
@@ -24,6 +25,13 @@ const PREFIX: u8 = 1;
 const NOTICES_SHARE: u32 = 4;
 /// Bytes of a stored notice in front of its INFOs: encoding of integers, range, code, number of INFOs.
 const NOTICE_HEADER: usize = 10;
+
+/// Rank that stands for the server as the source of an event: `PMIX_RANK_UNDEF`.
+const SERVER: u32 = u32::MAX;
+/// Maximum length of a packed process without its namespace, in bytes.
+const PROC_REST: usize = 12;
+/// Bytes of an event about a process set that are not its members.
+const EVENT_REST: usize = 512;
 
 /// Processes that get a notice.
 mod range {
@@ -67,8 +75,13 @@ fn death(slot: &RankSlot) -> Option<i32> {
 impl Server<'_> {
     /// Registers a client for some events, or for all if none is named.
     pub(super) fn register_events(&mut self, requester: Requester, codes: &Codes<'_>) -> Response {
+        let changes = self.psets.changes();
         let events = &mut self.conns[requester.conn.index()].events;
         let before = events.codes.len();
+        // A client gets the changes of process sets since its registration.
+        if !events.codes.iter().any(|&code| is_of_sets(code)) {
+            events.sets = changes;
+        }
         for code in codes.iter() {
             if !events.codes.contains(&code) && events.codes.push(code).is_err() {
                 events.codes.truncate(before);
@@ -204,7 +217,7 @@ impl Server<'_> {
     }
 
     /// Removes events from the replies of all connections.
-    fn drop_events(&mut self, is_over: impl Fn(Response) -> bool) {
+    pub(in super::super) fn drop_events(&mut self, is_over: impl Fn(Response) -> bool) {
         for conn in (0..self.limits.conns).map(ConnId) {
             let replies = &mut self.conns[conn.index()].replies;
             let before = replies.len();
@@ -240,7 +253,10 @@ impl Server<'_> {
     fn push_due_event(&mut self, conn: ConnId) {
         let slot = &self.conns[conn.index()];
         let is_event = |reply: &PendingReply| {
-            matches!(reply.state, ReplyState::Ready(Response::Died(..) | Response::Notice(_)))
+            matches!(
+                reply.state,
+                ReplyState::Ready(Response::Died(..) | Response::Notice(_) | Response::SetChanged { .. })
+            )
         };
         if slot.replies.is_full() || slot.phase != Phase::Ready || slot.replies.iter().any(is_event) {
             return;
@@ -249,6 +265,9 @@ impl Server<'_> {
         let answer = if let Some((number, job, rank)) = self.next_death(requester) {
             self.conns[conn.index()].events.exits = number;
             Response::Died(job, rank)
+        } else if let Some((serial, which, retired)) = self.next_set_change(requester) {
+            self.conns[conn.index()].events.sets = serial;
+            Response::SetChanged { which, retired }
         } else if let Some((number, notice)) = self.next_notice(requester) {
             self.conns[conn.index()].events.notices = number;
             Response::Notice(notice)
@@ -279,6 +298,14 @@ impl Server<'_> {
         };
         let next = jobs.filter(|(slot, ..)| is_next(slot)).min_by_key(|(slot, ..)| slot.end);
         next.map(|(slot, job, rank)| (slot.end, job, rank))
+    }
+
+    /// Returns the next change of a process set of the client's job: its serial number, the set, and whether it was
+    /// retired. Clients that have registered for all events do not get it: Open MPI handles such an event as an error.
+    fn next_set_change(&self, requester: Requester) -> Option<(u32, Which, bool)> {
+        let events = &self.conns[requester.conn.index()].events;
+        self.psets
+            .next_change(requester.job, events.sets, |retired| events.codes.contains(&set_code(retired)))
     }
 
     /// Returns the next notice for a client, and its number.
@@ -349,6 +376,27 @@ impl Server<'_> {
         writer.proc(name, rank.0);
     }
 
+    /// Writes the event of a process set: its name and, of a new one, its members as far as there is room for all.
+    pub(super) fn write_set_change(&self, id: ConnId, which: Which, retired: bool, writer: &mut Writer<'_>) {
+        let Some(requester) = self.requester(id) else { return };
+        let job = self.jobs[requester.job.index()].name.as_bytes();
+        let members = || self.members(requester, which);
+        let len = members().count() * (job.len() + PROC_REST);
+        let listed = !retired && len + EVENT_REST <= self.limits.output_max();
+        write_event(set_code(retired), job, Rank(SERVER), writer);
+        writer.array(1 + u32::from(listed));
+        writer.info(b"pmix.pset.nm", kind::STRING);
+        writer.string(self.psets.name(which).as_bytes());
+        if listed {
+            writer.info(b"pmix.pset.mems", kind::DATA_ARRAY);
+            writer.data_type(kind::PROC);
+            writer.size(members().count() as u64);
+            for rank in members() {
+                writer.proc(job, rank);
+            }
+        }
+    }
+
     /// Writes the event of a notice.
     pub(super) fn write_notice(&self, notice: NameRef, writer: &mut Writer<'_>) {
         let Some(Notice { sender: (job, rank), code, infos, .. }) = self.notice(notice) else { return };
@@ -356,6 +404,15 @@ impl Server<'_> {
         writer.array(infos.len());
         writer.raw(infos.as_bytes());
     }
+}
+
+/// Returns the code of the event of a process set.
+fn set_code(retired: bool) -> i32 {
+    if retired { event::SET_RETIRED } else { event::SET_DEFINED }
+}
+
+fn is_of_sets(code: i32) -> bool {
+    code == set_code(false) || code == set_code(true)
 }
 
 /// Writes an event up to its INFOs.

@@ -315,6 +315,36 @@ fn process_sets_are_counted_by_those_who_are_in_them() {
     host.expects(1, "pset-info;name=app://ocean;", "0;size=2;");
 }
 
+#[test]
+fn a_removed_process_set_is_in_no_reply() {
+    let mut host = Host::with_limits(MANY);
+    host.job(spec(3));
+    for rank in 0..3 {
+        host.open(rank, Some(rank));
+        host.join_v2(rank, "");
+    }
+    host.expects(2, "pset-define;name=mine;members=1-2;", "0;");
+    host.expects(1, "pset-next;", "0;name=app://mine;serial=1;");
+    host.expects(1, "pset-next;after=1;", "3;errmsg=no such process set");
+    // The replies to rank 1 are pending while rank 2 removes the set and defines another one in its place.
+    host.tell(Input::Blocked { conn: ConnId(1) });
+    for request in ["cmd=pset-name;index=2;", "cmd=pset-next;", "cmd=pset-members;name=mine;"] {
+        host.asks(1, request);
+    }
+    host.expects(0, "pset-retire;name=mine;", "3;errmsg=no such process set");
+    host.expects(2, "pset-retire;name=mine;", "0;");
+    host.expects(0, "pset-prune;", "0;");
+    host.expects(2, "pset-info;name=mine;", "0;size=2;");
+    host.expects(2, "pset-prune;", "0;");
+    host.expects(2, "pset-define;name=other;members=1-2;", "0;");
+    host.tell(Input::Writable { conn: ConnId(1) });
+    for command in ["pset-name", "pset-next", "pset-members"] {
+        let (_, text) = host.replies.pop_front().unwrap();
+        assert!(text.contains(&format!("cmd={command}-response;rc=3;errmsg=no such process set")), "{text}");
+    }
+    host.expects(1, "pset-next;after=1;", "0;name=app://other;serial=3;");
+}
+
 /// Registers a job of `size` ranks that continues without dead ranks, after PMI-2's handshake.
 fn surviving(size: u32) -> Host {
     let mut host = Host::with_limits(MANY);

@@ -2,7 +2,7 @@
 
 use super::pmix::Cluster;
 use super::*;
-use crate::wire::pmix::{Writer, status};
+use crate::wire::pmix::{Writer, event, status};
 
 /// Code of an event.
 const CODE: i32 = -3456;
@@ -18,9 +18,15 @@ fn command(writer: &mut Writer<'_>, number: u8) {
 
 /// Registers a rank for all events.
 fn register(all: &mut Cluster, job: u32, rank: u32) {
+    register_for(all, job, rank, &[]);
+}
+
+/// Registers a rank for events with these codes, or for all.
+fn register_for(all: &mut Cluster, job: u32, rank: u32, codes: &[i32]) {
     all.asks(job, rank, 9, |writer| {
         command(writer, 13);
-        writer.array(0);
+        writer.array(codes.len() as u32);
+        codes.iter().for_each(|&code| writer.int32(code));
         writer.array(0);
     });
     assert_eq!(all.reply(job, rank).map(|(tag, code, _)| (tag, code)), Some((9, status::SUCCESS)));
@@ -70,4 +76,27 @@ fn a_death_is_reported_on_all_nodes() {
     all.tell(2, Input::Exited { job: JobId(0), rank, exit: Exit::Signal(9) });
     all.settle();
     assert_eq!(events(&mut all, 0, 4), [1; 4]);
+}
+
+#[test]
+fn changes_of_process_sets_are_reported_to_those_who_registered_for_them() {
+    let mut all = Cluster::new(3, 2, &[4, 2], false, 3);
+    let both = [event::SET_DEFINED, event::SET_RETIRED];
+    register(&mut all, 0, 0);
+    register_for(&mut all, 0, 1, &both);
+    register_for(&mut all, 0, 2, &both[1..]);
+    register_for(&mut all, 1, 0, &both);
+    let change = |all: &mut Cluster, request: &[u8]| {
+        (0..3).for_each(|node| all.tell(node, Input::PsetRequest { job: JobId(0), rank: Rank(1), request }));
+        assert_eq!(events(all, 1, 2), [0, 0], "of the other job");
+        events(all, 0, 4)
+    };
+    assert_eq!(change(&mut all, b"cmd=pset-define;name=a;members=0-1;"), [0, 1, 0, 0]);
+    assert_eq!(change(&mut all, b"cmd=pset-define;name=a;members=0-1;"), [0; 4], "nothing has changed");
+    assert_eq!(change(&mut all, b"cmd=pset-retire;name=a;"), [0, 1, 1, 0]);
+    assert_eq!(change(&mut all, b"cmd=pset-prune;"), [0; 4]);
+    assert_eq!(change(&mut all, b"cmd=pset-define;name=a;members=0-1;"), [0, 1, 0, 0]);
+    // Changes before a registration are not reported.
+    register_for(&mut all, 0, 3, &both);
+    assert_eq!(change(&mut all, b"cmd=pset-retire;name=a;"), [0, 1, 1, 1]);
 }

@@ -497,6 +497,19 @@ fn sets_and_connections_are_the_hosts_business() {
         let taken = Fault::Refused(Refusal::PsetTaken);
         assert_eq!(host.server.handle(Time(0), again), Err(taken));
     }
+    let request = |request| Input::PsetRequest { job: JOB, rank: Rank(3), request };
+    for (body, result) in [
+        (&b"cmd=pset-retire;name=odd;"[..], Ok(())),
+        (b"cmd=pset-define;name=odd;members=1,3;", Err(Fault::Refused(Refusal::PsetRetired))),
+        (b"cmd=pset-prune;", Ok(())),
+        (b"cmd=pset-retire;name=odd;", Err(Fault::Refused(Refusal::NoPset))),
+        (b"cmd=pset-define;name=odd;members=1,3;", Ok(())),
+        (b"cmd=pset-info;name=odd;", Err(Fault::BadPset)),
+    ] {
+        for host in &mut all.hosts {
+            assert_eq!(host.server.handle(Time(0), request(body)).map(drop), result);
+        }
+    }
     let host = all.host(1);
     host.tell(Input::UpcallComplete { upcall: crate::UpcallId(0), rc: 0, text: b"" });
     host.gets(1, "cmd=pset-define-response;rc=0;");

@@ -99,6 +99,10 @@ pub mod event {
     pub const ABORTED: i32 = -7;
     /// A process ended without finalize.
     pub const NO_FINALIZE: i32 = -200;
+    /// A process set was defined.
+    pub const SET_DEFINED: i32 = -55;
+    /// A process set was retired.
+    pub const SET_RETIRED: i32 = -56;
     /// A signal killed a process.
     pub const SIGNALLED: i32 = -402;
     /// Stands for all events at the end of a registration.
@@ -138,7 +142,7 @@ impl Refusal {
             Refusal::Full(..) | Refusal::Quota(..) => status::OUT_OF_RESOURCE,
             Refusal::BadField | Refusal::MissingField => status::UNPACK_FAILURE,
             Refusal::Unsupported | Refusal::NoSpawn => status::NOT_SUPPORTED,
-            Refusal::NameTaken | Refusal::PsetTaken => status::EXISTS,
+            Refusal::NameTaken | Refusal::PsetTaken | Refusal::PsetRetired => status::EXISTS,
             Refusal::NoName | Refusal::NoJob | Refusal::NoKvs | Refusal::NoPset => status::NOT_FOUND,
             Refusal::Rank
             | Refusal::EmptyKey

@@ -200,7 +200,10 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
         | Command::PsetName { .. }
         | Command::PsetInfo { .. }
         | Command::PsetMembers { .. }
-        | Command::PsetDefine { .. } => return Err(Unsent::Unsupported),
+        | Command::PsetDefine { .. }
+        | Command::PsetNext { .. }
+        | Command::PsetRetire { .. }
+        | Command::PsetPrune => return Err(Unsent::Unsupported),
     };
     w.raw(b"\n");
     w.finish()

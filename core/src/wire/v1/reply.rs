@@ -62,6 +62,9 @@ fn name(op: Op) -> &'static [u8] {
         | Op::PsetInfo
         | Op::PsetMembers
         | Op::PsetDefine
+        | Op::PsetNext
+        | Op::PsetRetire
+        | Op::PsetPrune
         | Op::Abort
         | Op::Unknown => b"unknown_result",
     }
@@ -138,6 +141,7 @@ fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
         | Reply::NotSpawned { .. }
         | Reply::PsetCount(_)
         | Reply::PsetName(_)
+        | Reply::PsetNext { .. }
         | Reply::PsetInfo { .. }
         | Reply::PsetMembers { .. }
         | Reply::Ring { .. } => return Err(Unsent::Unsupported),

@@ -56,6 +56,9 @@ fn op(name: &[u8]) -> Op {
         b"pset-info" => Op::PsetInfo,
         b"pset-members" => Op::PsetMembers,
         b"pset-define" => Op::PsetDefine,
+        b"pset-next" => Op::PsetNext,
+        b"pset-retire" => Op::PsetRetire,
+        b"pset-prune" => Op::PsetPrune,
         _ => Op::Unknown,
     }
 }
@@ -119,6 +122,8 @@ fn seldom<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
             let members = need(members)?.as_plain().and_then(RankRanges::new);
             Command::PsetDefine { name: need(name)?, members: members.ok_or(Refusal::BadField)? }
         }
+        Op::PsetNext => Command::PsetNext { after: fields.pick([b"after"])[0].map_or(Ok(0), number)? },
+        Op::PsetRetire => Command::PsetRetire { name: need(fields.pick([b"name"])[0])? },
         Op::Abort => abort(fields),
         Op::Spawn => {
             fields.pick([]);
@@ -130,6 +135,7 @@ fn seldom<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
                 Op::Finalize => Command::Finalize,
                 Op::GetJobId => Command::GetJobId,
                 Op::PsetCount => Command::PsetCount,
+                Op::PsetPrune => Command::PsetPrune,
                 _ => return Err(Refusal::Unsupported),
             }
         }
@@ -204,6 +210,9 @@ fn name(command: &Command<'_>) -> Option<&'static [u8]> {
         Command::PsetInfo { .. } => b"pset-info",
         Command::PsetMembers { .. } => b"pset-members",
         Command::PsetDefine { .. } => b"pset-define",
+        Command::PsetNext { .. } => b"pset-next",
+        Command::PsetRetire { .. } => b"pset-retire",
+        Command::PsetPrune => b"pset-prune",
         Command::Abort { .. } => b"abort",
         Command::Finalize => b"finalize",
         _ => return None,
@@ -271,7 +280,10 @@ fn put(w: &mut Writer<'_>, command: &Command<'_>) {
         Command::PsetName { index } => {
             w.raw(b"index=").number(*index).raw(b";");
         }
-        Command::PsetInfo { name } => field(w, b"name", name),
+        Command::PsetInfo { name } | Command::PsetRetire { name } => field(w, b"name", name),
+        Command::PsetNext { after } => {
+            w.raw(b"after=").number(*after).raw(b";");
+        }
         Command::PsetMembers { name, from } => {
             field(w, b"name", name);
             w.raw(b"from=").number(*from).raw(b";");

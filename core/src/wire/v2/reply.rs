@@ -76,6 +76,9 @@ fn name(op: Op) -> &'static [u8] {
         Op::PsetInfo => b"pset-info-response",
         Op::PsetMembers => b"pset-members-response",
         Op::PsetDefine => b"pset-define-response",
+        Op::PsetNext => b"pset-next-response",
+        Op::PsetRetire => b"pset-retire-response",
+        Op::PsetPrune => b"pset-prune-response",
         Op::Init
         | Op::InitAck
         | Op::GetMaxes
@@ -182,6 +185,9 @@ fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
         Reply::PsetName(name) => {
             w.raw(b"name=").text(name).raw(b";");
         }
+        Reply::PsetNext { name, serial } => {
+            w.raw(b"name=").text(name).raw(b";serial=").number(*serial).raw(b";");
+        }
         Reply::PsetInfo { size } => {
             w.raw(b"size=").number(*size).raw(b";");
         }
@@ -263,6 +269,9 @@ fn op(name: &[u8]) -> Option<Op> {
         b"pset-info-response" => Op::PsetInfo,
         b"pset-members-response" => Op::PsetMembers,
         b"pset-define-response" => Op::PsetDefine,
+        b"pset-next-response" => Op::PsetNext,
+        b"pset-retire-response" => Op::PsetRetire,
+        b"pset-prune-response" => Op::PsetPrune,
         b"unknown-response" => Op::Unknown,
         _ => return None,
     })
@@ -297,6 +306,10 @@ fn read<'a>(op: Op, fields: &mut Fields<'a>) -> Option<Reply<'a>> {
         }
         Op::PsetCount => Reply::PsetCount(plain(fields.pick([b"count"])[0])?),
         Op::PsetName => Reply::PsetName(fields.pick([b"name"])[0]?),
+        Op::PsetNext => {
+            let [name, serial] = fields.pick([b"name", b"serial"]);
+            Reply::PsetNext { name: name?, serial: plain(serial)? }
+        }
         Op::PsetInfo => Reply::PsetInfo { size: plain(fields.pick([b"size"])[0])? },
         Op::PsetMembers => {
             let [members, next] = fields.pick([b"members", b"next"]);

@@ -193,14 +193,14 @@ pub enum DaemonAction {
         /// Number of ranks.
         count: u32,
     },
-    /// Applies [`Input::Define`](hydrant_core::Input::Define) to the PMI server.
-    DefineSet {
-        /// Job of the set.
+    /// Applies [`Input::PsetRequest`](hydrant_core::Input::PsetRequest) to the PMI server.
+    ChangeSets {
+        /// Job of the rank that asks.
         job: JobId,
-        /// Name of the set.
-        name: String,
-        /// Ranks of the set, as `0-3,7`.
-        members: String,
+        /// The rank that asks.
+        rank: Rank,
+        /// Its request.
+        body: Vec<u8>,
     },
     /// Applies [`Input::Connected`](hydrant_core::Input::Connected) to the PMI server.
     ConnectJobs {

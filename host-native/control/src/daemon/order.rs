@@ -32,8 +32,8 @@ impl Daemon {
             Order::QueryRanks { query, job, first, count } => {
                 self.act(DaemonAction::QueryRanks { query, job, first, count });
             }
-            Order::DefineSet { job, name, members } => {
-                self.tell_backend(DaemonAction::DefineSet { job, name, members });
+            Order::ChangeSets { job, rank, body } => {
+                self.tell_backend(DaemonAction::ChangeSets { job, rank, body });
             }
             Order::ConnectJobs { job, other, connected } => {
                 self.tell_backend(DaemonAction::ConnectJobs { job, other, connected });

@@ -73,7 +73,7 @@ pub enum Event<'a> {
         /// One result a program.
         programs: Vec<Result<SpawnProgram, (u8, String)>>,
     },
-    /// Answer to [`Action::DefineSet`] and [`Action::ConnectJobs`].
+    /// Answer to [`Action::ChangeSets`] and [`Action::ConnectJobs`].
     BackendReply {
         /// The request.
         request: RequestId,
@@ -185,17 +185,17 @@ pub enum Action {
         /// Request, for [`hydrant_core::wire::decode_spawn`].
         body: Vec<u8>,
     },
-    /// Applies [`Input::Define`](hydrant_core::Input::Define) to the head's PMI server. The answer is
+    /// Applies [`Input::PsetRequest`](hydrant_core::Input::PsetRequest) to the head's PMI server. The answer is
     /// [`Event::BackendReply`].
-    DefineSet {
+    ChangeSets {
         /// The request.
         request: RequestId,
-        /// Job of the set.
+        /// Job of the rank that asks.
         job: JobId,
-        /// Name of the set.
-        name: String,
-        /// Ranks of the set, as `0-3,7`.
-        members: String,
+        /// The rank that asks.
+        rank: Rank,
+        /// Its request.
+        body: Vec<u8>,
     },
     /// Applies [`Input::Connected`](hydrant_core::Input::Connected) to the head's PMI server. The answer is
     /// [`Event::BackendReply`].

@@ -6,7 +6,6 @@ use hydrant_core::{JobId, Rank, Refusal, UpcallId};
 use super::{Action, Head, RequestId};
 use crate::jobs::SpawnKey;
 use crate::protocol::Order;
-use crate::psets::{format_ranges, ranges_of};
 
 /// Requests to the host that have not been answered.
 #[derive(Debug, Default)]
@@ -25,7 +24,7 @@ pub(super) struct Request {
 #[derive(Debug)]
 pub(super) enum Requested {
     Name,
-    DefineSet { job: JobId, name: String, members: String },
+    ChangeSets { job: JobId, rank: Rank, body: Vec<u8> },
     ConnectJobs { job: JobId, other: JobId, connected: bool },
     Spawn { job: JobId, rank: Rank, protocol: Protocol, body: Vec<u8> },
 }
@@ -57,12 +56,10 @@ impl Head {
         let request = |what| Request { node, upcall, what };
         match decode_upcall(protocol, &body) {
             None => self.reply(node, upcall, Err(Refusal::BadField)),
-            Some(Command::PsetDefine { name, members }) => {
-                let name = String::from_utf8_lossy(&bytes(name)).into_owned();
-                let members = format_ranges(&ranges_of(members.iter()));
-                let what = Requested::DefineSet { job, name: name.clone(), members: members.clone() };
+            Some(command) if command.op().changes_psets() => {
+                let what = Requested::ChangeSets { job, rank, body: body.clone() };
                 let request = self.requests.add(request(what));
-                self.actions.push_back(Action::DefineSet { request, job, name, members });
+                self.actions.push_back(Action::ChangeSets { request, job, rank, body });
             }
             Some(Command::Connect { jobid }) => self.connect(request, job, jobid, true),
             Some(Command::Disconnect { jobid }) => self.connect(request, job, jobid, false),
@@ -98,7 +95,7 @@ impl Head {
     pub(super) fn backend_replied(&mut self, id: RequestId, result: Result<(), Refusal>) {
         let Some(Request { node, upcall, what }) = self.requests.take(id) else { return };
         let order = match what {
-            Requested::DefineSet { job, name, members } => Order::DefineSet { job, name, members },
+            Requested::ChangeSets { job, rank, body } => Order::ChangeSets { job, rank, body },
             Requested::ConnectJobs { job, other, connected } => Order::ConnectJobs { job, other, connected },
             Requested::Name | Requested::Spawn { .. } => return,
         };

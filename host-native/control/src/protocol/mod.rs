@@ -49,14 +49,14 @@ pub enum Order {
         /// Number of ranks.
         count: u32,
     },
-    /// A process set has been defined, with members as `0-3,7`.
-    DefineSet {
-        /// Job of the set.
+    /// A rank's request has defined, retired or removed process sets. All nodes apply it, in the order of the head.
+    ChangeSets {
+        /// Job of the rank.
         job: JobId,
-        /// Name of the set.
-        name: String,
-        /// Ranks of the set, as `0-3,7`.
-        members: String,
+        /// The rank.
+        rank: Rank,
+        /// Its request.
+        body: Vec<u8>,
     },
     /// Two jobs have been connected or disconnected.
     ConnectJobs {
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn records_decode_as_encoded() {
-        let order = Order::DefineSet { job: JobId(3), name: "left".into(), members: "0-3,7".into() };
+        let order = Order::ChangeSets { job: JobId(3), rank: Rank(1), body: b"cmd=pset-prune;".into() };
         assert_eq!(decode(&encode(&order)), Some(order));
         let chunk = OutputChunk { job: JobId(0), rank: Rank(5), stderr: true, bytes: b"no\n" };
         assert_eq!(decode(&encode(&chunk)), Some(chunk));

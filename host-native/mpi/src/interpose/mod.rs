@@ -1,7 +1,6 @@
 //! MPI calls in front of an MPI library: its process sets, followed by those of hydrant.
 
 mod library;
-mod pset_list;
 
 use std::ffi::{CString, c_char, c_int};
 
@@ -9,10 +8,10 @@ use crate::abi::{Abi, Class, Handle, SUCCESS};
 use crate::cpointer::{bytes, names, put_string, ranks};
 use crate::error::Error;
 use crate::objects::Group;
+use crate::pset_list::PsetList;
 use crate::psets;
 use crate::standalone::session::define_combination;
 use library::HandleSlot;
-use pset_list::PsetList;
 
 pub(crate) use library::{MpiLibrary, next_definition};
 
@@ -62,6 +61,21 @@ fn unsupported(library: &MpiLibrary) -> c_int {
     Class::Unsupported.code(library.abi_or_standard())
 }
 
+/// Appends the sets of the library and of hydrant that are new.
+fn refresh(list: &mut PsetList, library: &MpiLibrary, session: Handle, info: Handle) -> Result<(), Failure> {
+    let mut count = 0;
+    // SAFETY: the library checks the handles of the caller; the pointer is a valid local.
+    check(unsafe { library.num_psets(session, info, &mut count) })?;
+    list.refresh(count, |n| {
+        let mut name = vec![0; 4096];
+        let mut len = name.len() as c_int;
+        // SAFETY: the buffer has that length.
+        check(unsafe { library.nth_pset(session, info, n, &mut len, name.as_mut_ptr().cast()) })?;
+        name.truncate(name.iter().position(|&byte| byte == 0).unwrap_or(name.len()));
+        Ok(name)
+    })
+}
+
 /// `MPI_Session_get_num_psets`: the number of the library's and hydrant's sets.
 ///
 /// # Safety
@@ -76,7 +90,7 @@ pub(crate) unsafe fn num_psets(
     let code = unsafe { library.num_psets(session, info, count) }.unwrap_or_else(|| unsupported(library));
     let Some(abi) = extended_abi(library).filter(|_| code == SUCCESS) else { return code };
     let mut list = PsetList::lock();
-    let result = list.refresh(library, session, info);
+    let result = refresh(&mut list, library, session, info);
     if result.is_ok() {
         // SAFETY: the library has written to it too.
         unsafe { *count = list.len() as c_int };
@@ -102,7 +116,7 @@ pub(crate) unsafe fn nth_pset(
         |n| unsafe { library.nth_pset(session, info, n, len, name) }.unwrap_or_else(|| unsupported(library));
     let Some(abi) = extended_abi(library) else { return forward(n) };
     let mut list = PsetList::lock();
-    let result = list.refresh(library, session, info);
+    let result = refresh(&mut list, library, session, info);
     let entry = usize::try_from(n).ok().and_then(|n| list.get(n).cloned());
     drop(list);
     match (result, entry) {
@@ -134,7 +148,7 @@ unsafe fn hydrant_set<'a>(
         return Ok(None);
     }
     let mut list = PsetList::lock();
-    list.refresh(library, session, abi.info_null())?;
+    refresh(&mut list, library, session, abi.info_null())?;
     let library_has = list.library_has(name);
     drop(list);
     if library_has {
@@ -277,6 +291,22 @@ pub(crate) unsafe fn define(
         let (name, members) = unsafe { (bytes(name, Class::Arg, "the name")?, ranks(count, members)?) };
         psets::define(name, members)
     })
+}
+
+/// `hydrant_pset_retire`.
+///
+/// # Safety
+/// The arguments are valid for the prototype in `hydrant_mpi.h`.
+pub(crate) unsafe fn retire(library: &MpiLibrary, session: Handle, name: *const c_char) -> c_int {
+    with_session(library, session, || {
+        // SAFETY: guaranteed by the caller.
+        psets::retire(unsafe { bytes(name, Class::Arg, "the name")? })
+    })
+}
+
+/// `hydrant_pset_prune`.
+pub(crate) fn prune(library: &MpiLibrary, session: Handle) -> c_int {
+    with_session(library, session, || PsetList::lock().prune())
 }
 
 /// `hydrant_pset_union`, `hydrant_pset_intersection` and `hydrant_pset_difference`.

@@ -1,11 +1,13 @@
 //! `MPI_Session_*` (MPI 5.0, 11.3): sessions and their process sets.
 
 use std::ffi::{c_char, c_int};
+use std::sync::MutexGuard;
 
 use crate::abi::{Class, Handle, INFO_NULL, SESSION_NULL};
 use crate::cpointer::{bytes, names, put, put_string, ranks};
 use crate::error::Error;
 use crate::objects::{Group, Session, empty_info, lock};
+use crate::pset_list::PsetList;
 use crate::psets;
 use crate::standalone::info::put_info;
 
@@ -62,13 +64,21 @@ fn check(session: Handle, info: Handle) -> Result<(), Error> {
     Ok(())
 }
 
+/// Returns the list of process sets with those that are new.
+fn list() -> Result<MutexGuard<'static, PsetList>, Error> {
+    let mut list = PsetList::lock();
+    let standard = |n: c_int| Ok::<_, Error>(psets::STANDARD[n as usize].into());
+    list.refresh(psets::STANDARD.len() as c_int, standard)?;
+    Ok(list)
+}
+
 /// `MPI_Session_get_num_psets`.
 ///
 /// # Safety
 /// `count` is null or may be written to.
 pub(crate) unsafe fn num_psets(session: Handle, info: Handle, count: *mut c_int) -> Result<(), Error> {
     check(session, info)?;
-    let number = psets::count()?;
+    let number = list()?.len();
     // SAFETY: guaranteed by the caller.
     unsafe { put(count, number as c_int, "the number of process sets") }
 }
@@ -85,13 +95,10 @@ pub(crate) unsafe fn nth_pset(
     name: *mut c_char,
 ) -> Result<(), Error> {
     check(session, info)?;
-    let found = match u32::try_from(n) {
-        Ok(index) => psets::name(index)?,
-        Err(_) => None,
-    };
-    let found = found.ok_or(Error::PsetIndex(n))?;
+    let list = list()?;
+    let found = usize::try_from(n).ok().and_then(|n| list.get(n)).ok_or(Error::PsetIndex(n))?;
     // SAFETY: guaranteed by the caller.
-    unsafe { put_string(found.as_bytes(), len, name) }
+    unsafe { put_string(found.name(), len, name) }
 }
 
 /// `MPI_Session_get_pset_info`.
@@ -123,6 +130,22 @@ pub(crate) unsafe fn define(
     // SAFETY: guaranteed by the caller.
     let (name, members) = unsafe { (bytes(name, Class::Arg, "the name")?, ranks(count, members)?) };
     psets::define(name, members)
+}
+
+/// `hydrant_pset_retire`.
+///
+/// # Safety
+/// `name` is null or a C string.
+pub(crate) unsafe fn retire(session: Handle, name: *const c_char) -> Result<(), Error> {
+    check(session, INFO_NULL)?;
+    // SAFETY: guaranteed by the caller.
+    psets::retire(unsafe { bytes(name, Class::Arg, "the name")? })
+}
+
+/// `hydrant_pset_prune`.
+pub(crate) fn prune(session: Handle) -> Result<(), Error> {
+    check(session, INFO_NULL)?;
+    PsetList::lock().prune()
 }
 
 /// `hydrant_pset_union`, `hydrant_pset_intersection` and `hydrant_pset_difference`.

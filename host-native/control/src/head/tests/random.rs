@@ -346,7 +346,7 @@ impl World {
                 assert!(!lost, "output of {job:?} is lost");
             }
             Action::ResolveSpawn { request, .. } => self.resolving.push(request),
-            Action::DefineSet { request, .. } | Action::ConnectJobs { request, .. } => {
+            Action::ChangeSets { request, .. } | Action::ConnectJobs { request, .. } => {
                 self.replying.push(request)
             }
             Action::CallNameService { request, .. } => self.naming.push(request),

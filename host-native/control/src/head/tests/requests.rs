@@ -182,22 +182,28 @@ fn lookups_of_an_ended_rank_are_canceled() {
 }
 
 #[test]
-fn a_process_set_is_defined_on_all_nodes_before_the_answer() {
+fn a_process_set_changes_on_all_nodes_before_the_answer() {
     let mut run = Run::started(2);
     let define = b"cmd=pset-define;name=left;members=0,1,3;";
     run.report(2, upcall(2, 1, define));
-    let (name, members) = ("left".to_owned(), "0-1,3".to_owned());
-    let request = RequestId(0);
-    let action = Action::DefineSet { request, job: FIRST, name: name.clone(), members: members.clone() };
+    let (job, rank, request) = (FIRST, Rank(2), RequestId(0));
+    let action = Action::ChangeSets { request, job, rank, body: define.to_vec() };
     assert_eq!((run.others.pop(), run.take_sent()), (Some(action), Vec::new()));
     run.event(Event::BackendReply { request, result: Ok(()) });
-    assert_eq!(
-        run.take_sent(),
-        [to_all(Order::DefineSet { job: FIRST, name, members }), answer(2, 1, Ok(()))]
-    );
+    let order = Order::ChangeSets { job, rank, body: define.to_vec() };
+    assert_eq!(run.take_sent(), [to_all(order), answer(2, 1, Ok(()))]);
     run.report(1, upcall(0, 5, define));
     run.event(Event::BackendReply { request, result: Err(Refusal::PsetTaken) });
     assert_eq!(run.take_sent(), [answer(1, 5, Err(Refusal::PsetTaken))]);
+    for (upcall_id, body) in [(6, &b"cmd=pset-retire;name=left;"[..]), (7, b"cmd=pset-prune;")] {
+        run.others.clear();
+        run.report(1, upcall(0, upcall_id, body));
+        let (rank, body) = (Rank(0), body.to_vec());
+        assert_eq!(run.others, [Action::ChangeSets { request, job, rank, body: body.clone() }]);
+        run.event(Event::BackendReply { request, result: Ok(()) });
+        let order = Order::ChangeSets { job, rank, body };
+        assert_eq!(run.take_sent(), [to_all(order), answer(1, upcall_id, Ok(()))]);
+    }
 }
 
 #[test]

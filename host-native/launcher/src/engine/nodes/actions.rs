@@ -79,8 +79,8 @@ impl Engine<'_, '_> {
             Action::ResolveSpawn { request, spawner, protocol, body } => {
                 self.resolve_spawn(request, &spawner, (protocol, &body))?;
             }
-            Action::DefineSet { request, job, name, members } => {
-                self.apply(request, Input::Define { job, name: &name, members: members.as_bytes() })?;
+            Action::ChangeSets { request, job, rank, body } => {
+                self.apply(request, Input::PsetRequest { job, rank, request: &body })?;
             }
             Action::ConnectJobs { request, job, other, connected } => {
                 self.apply(request, Input::Connected { job, other, connected })?;

@@ -225,8 +225,8 @@ impl Engine<'_, '_> {
             DaemonAction::DrainOutput { job } => self.drain_at_daemon(job),
             DaemonAction::DeregisterJob { job } => self.drop_job(job)?,
             DaemonAction::StalledFence { job } => self.tell_core(Input::StalledFence { job })?,
-            DaemonAction::DefineSet { job, name, members } => {
-                self.tell_core(Input::Define { job, name: &name, members: members.as_bytes() })?;
+            DaemonAction::ChangeSets { job, rank, body } => {
+                self.tell_core(Input::PsetRequest { job, rank, request: &body })?;
             }
             DaemonAction::ConnectJobs { job, other, connected } => {
                 self.tell_core(Input::Connected { job, other, connected })?;
