@@ -39,6 +39,7 @@ mod segment;
 mod shared;
 mod singleton;
 mod socket;
+mod sys;
 mod text;
 
 pub use connection::Connection;

@@ -6,9 +6,11 @@ use std::slice;
 use std::sync::atomic::AtomicU32;
 
 use hydrant_core::client::{LogView, Offer};
-use rustix::fs::{Mode, OFlags, SealFlags, Stat, fcntl_get_seals, fstat, open, stat};
+use rustix::fs::{Mode, OFlags, Stat, fstat, open, stat};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::sys;
 
 /// A read-only mapping of a server's key-value log, limited to the space of one job.
 ///
@@ -74,7 +76,7 @@ impl Segment {
         let words = index.checked_add(usize::try_from(offer.log)? / WORD).ok_or(SegmentError::Lengths)?;
         let len = words.checked_mul(WORD).filter(|&len| len > 0).ok_or(SegmentError::Lengths)?;
         let check = |stat: Stat| {
-            let same = (stat.st_dev, stat.st_ino) == offer.file;
+            let same = sys::identity(&stat) == offer.file;
             let long = usize::try_from(stat.st_size).is_ok_and(|size| size >= len);
             if same && long { Ok(()) } else { Err(SegmentError::OtherFile) }
         };
@@ -82,7 +84,7 @@ impl Segment {
         check(stat(offer.path)?)?;
         let file = open(offer.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         check(fstat(&file)?)?;
-        if !fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
+        if !sys::cannot_shrink(&file)? {
             return Err(SegmentError::Unsealed);
         }
         // SAFETY: a new mapping at an address of the system's choice; it stays until `drop`.

@@ -3,15 +3,13 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::UnixStream;
 
-use hydrant_reactor::peer_user;
+use hydrant_reactor::{NO_SIGPIPE, ignore_sigpipe, local};
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd, retry_on_intr};
 use rustix::net::sockopt::socket_type;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketType, recv, send, shutdown};
-use rustix::process::geteuid;
+use rustix::net::{RecvFlags, Shutdown, SocketType, recv, send, shutdown};
 
 use crate::Error;
 use crate::environment::{QUERY, ServerAddress};
@@ -73,6 +71,7 @@ impl Socket {
                     let stream = TcpStream::connect(address)?;
                     // A request is one small packet, and its sender waits for the reply.
                     stream.set_nodelay(true)?;
+                    ignore_sigpipe(&stream)?;
                     Ok(stream)
                 };
                 let stream = connect().map_err(|error| Error::Connect {
@@ -100,22 +99,21 @@ impl Socket {
         if socket_type(inherited) != Ok(SocketType::STREAM) {
             return Err(Error::NotSocket(fd));
         }
+        ignore_sigpipe(inherited)?;
         // SAFETY: open, and owned by the caller.
         Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Connects to hydrant's query socket: `@` and a name in the abstract Unix namespace (`HYDRANT_QUERY`). The
-    /// listening process must run as this process's effective user, because any user may bind an abstract name.
+    /// Connects to hydrant's query socket: `@` and the name of a local socket (`HYDRANT_QUERY`). The listening process must run
+    /// as this process's effective user.
     ///
     /// # Errors
     /// [`Error::Connect`].
     pub fn query(address: &str) -> Result<Socket, Error> {
         let connect = || {
             let name = address.strip_prefix('@').ok_or(io::ErrorKind::InvalidInput)?;
-            let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-            if peer_user(&stream)? != geteuid().as_raw() {
-                return Err(io::ErrorKind::PermissionDenied.into());
-            }
+            let stream = local::connect(name)?;
+            ignore_sigpipe(&stream)?;
             Ok(stream)
         };
         let stream = connect().map_err(|error: io::Error| Error::Connect {
@@ -136,8 +134,8 @@ impl From<UnixStream> for Socket {
 impl Transport for Socket {
     fn send(&self, mut bytes: &[u8]) -> Result<(), Error> {
         while !bytes.is_empty() {
-            // Without NOSIGNAL, SIGPIPE would end the program if the server has closed the connection.
-            let sent = retry_on_intr(|| send(&self.0, bytes, SendFlags::NOSIGNAL))?;
+            // Without the flag, SIGPIPE would end the program if the server has closed the connection.
+            let sent = retry_on_intr(|| send(&self.0, bytes, NO_SIGPIPE))?;
             bytes = bytes.get(sent..).unwrap_or_default();
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use hydrant_core::server::Inbox;
 use hydrant_core::{JobId, Rank};
-use hydrant_reactor::Sent;
+use hydrant_reactor::{NO_SIGPIPE, Sent};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
@@ -277,7 +277,7 @@ impl Conn {
     fn write(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && !self.closed_by_peer {
-            match send(self.fd(), &bytes[at..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match send(self.fd(), &bytes[at..], SendFlags::DONTWAIT | NO_SIGPIPE) {
                 Ok(len) => at += len,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return at,

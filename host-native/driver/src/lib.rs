@@ -52,6 +52,7 @@ mod owner;
 mod port;
 mod segment;
 mod storage;
+mod sys;
 #[cfg(test)]
 mod tests;
 

@@ -10,7 +10,7 @@ use rustix::net::{SocketAddrAny, getpeername, getsockname};
 use rustix::process::geteuid;
 
 use crate::ListenError;
-use crate::owner::{SockDiag, TableFiles};
+use crate::owner::{self, SockDiag, TableFiles};
 
 /// Pending connections. The system has a lower limit of its own, usually 4096.
 const BACKLOG: i32 = 8192;
@@ -37,12 +37,20 @@ pub struct TcpPort {
 }
 
 impl TcpPort {
+    /// Whether clients on this machine are accepted. That needs a system that reports their users, which Linux does.
+    pub const SERVES_THIS_MACHINE: bool = owner::IS_KNOWN;
+
     /// Listens at `addr`. Port 0 is any free one.
     ///
     /// # Errors
-    /// The address is in use, or is none of this machine's.
+    /// The address is in use, or is none of this machine's. A loopback address is refused where clients on this machine are
+    /// not accepted.
     pub fn open(addr: SocketAddr) -> Result<TcpPort, ListenError> {
         let open = || {
+            if addr.ip().is_loopback() && !TcpPort::SERVES_THIS_MACHINE {
+                let why = "this system does not report the users of TCP connections";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+            }
             let listener = TcpListener::bind(addr)?;
             listener.set_nonblocking(true)?;
             // Every rank of a large job connects at the same time.

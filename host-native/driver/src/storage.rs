@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicU32;
 
 use hydrant_core::storage::{Bulk, Layout, OwnedSlots};
 use hydrant_core::{Limits, Storage};
-use rustix::mm::{Advice, madvise};
 
 use crate::segment::{Memory, Segment, Sharing};
+use crate::sys;
 
 /// Memory of the key-value log and its index.
 #[derive(Debug)]
@@ -122,8 +122,7 @@ impl MappedStorage {
 
 /// Returns the machine's memory in bytes.
 pub fn installed_memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram.saturating_mul(info.mem_unit.into())
+    sys::installed_memory()
 }
 
 /// Requests large pages behind the first few pages. A look-up among very many keys then causes fewer TLB misses, and a
@@ -136,10 +135,8 @@ fn prefer_large_pages(log: &mut [u8]) {
     let len = (range.end as usize).saturating_sub(start) / LARGE * LARGE;
     if len > 0 {
         let start = range.start.wrapping_add(start - range.start as usize);
-        // SAFETY: the pages lie within the slice, and the advice does not change their contents.
-        let advised = unsafe { madvise(start.cast(), len, Advice::LinuxHugepage) };
-        // A kernel without large pages serves as well, if not as fast.
-        let _ = advised;
+        // SAFETY: the pages lie within the slice.
+        unsafe { sys::prefer_large_pages(start.cast(), len) };
     }
 }
 

@@ -4,8 +4,8 @@ use hydrant_core::trace::SignalName;
 use hydrant_overlay::{
     Channel, DaemonSpec, Destination, Event, EventLoop, LifelineLost, Overlay, OverlayError, SpecError,
 };
+use hydrant_reactor::process::outlive_parent;
 use hydrant_reactor::{Error, Key, KeyRange, OpenFiles, Reactor};
-use rustix::process::set_parent_process_death_signal;
 
 use hydrant_control::protocol::{Order, Report, Setup, decode, encode};
 
@@ -58,7 +58,7 @@ pub(crate) fn join(signals: Key, keys: KeyRange) -> Result<Option<Joined>, JoinE
     let spec = DaemonSpec::read()?;
     // From here on the link reports the end of the parent, which leaves time to end the processes of the ranks. Without
     // ssh in between, the system would kill this process together with its parent.
-    set_parent_process_death_signal(None).map_err(Error::during("prctl")).map_err(OverlayError::from)?;
+    outlive_parent().map_err(Error::during("prctl")).map_err(OverlayError::from)?;
     let host = spec.host().to_owned();
     let mut event_loop = EventLoop::new(spec.radix(), signals)?;
     let now = event_loop.now();

@@ -18,6 +18,7 @@ pub mod replay;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 mod stack_traces;
+mod sys;
 pub mod timeline;
 mod value;
 

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path, start_helper};
-use hydrant_reactor::{OpenFiles, memfd};
-use rustix::fs::{SealFlags, SeekFrom, fcntl_add_seals, ftruncate, seek};
-use rustix::io::{Errno, pread};
+use hydrant_reactor::{OpenFiles, fixed_memory};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::pread;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Milliseconds for all traces.
@@ -114,7 +114,8 @@ impl StackTraces {
     pub(crate) fn start_some(&mut self, null: BorrowedFd<'_>, files: &OpenFiles) -> Option<String> {
         while self.running.len() < AT_ONCE && self.bytes < TOTAL_MAX {
             let target = self.waiting.pop_front()?;
-            let output = memory().map_err(|errno| format!("cannot make memory for a stack trace: {errno}"));
+            let output = fixed_memory(c"stack trace", TRACE_MAX)
+                .map_err(|errno| format!("cannot make memory for a stack trace: {errno}"));
             let started = output.and_then(|output| {
                 let pid = start_helper(&self.debugger.command(target.pid), null, output.as_fd(), files);
                 Ok((pid.map_err(|error| error.to_string())?, output))
@@ -165,14 +166,6 @@ impl StackTraces {
         };
         (!left.is_empty()).then(|| format!("no stack trace {why} of {}{more}", names.join("; ")))
     }
-}
-
-/// Memory of fixed size: a debugger that writes more gets an error.
-fn memory() -> Result<OwnedFd, Errno> {
-    let memory = memfd(c"stack trace")?;
-    ftruncate(&memory, TRACE_MAX)?;
-    fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK)?;
-    Ok(memory)
 }
 
 /// Reads what was written to the memory. The position in it is shared with the process that has written.

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use hydrant_reactor::NO_SIGPIPE;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use snow::TransportState;
@@ -232,7 +233,7 @@ impl Incoming {
         let identity = LinkIdentity { overlay, parent, child: node };
         let (noise, bytes) = respond(&identity, secret, &self.bytes).ok()?;
         // The send buffer of a new socket has space for a response.
-        let sent = send(&self.fd, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok()?;
+        let sent = send(&self.fd, &bytes, SendFlags::DONTWAIT | NO_SIGPIPE).ok()?;
         self.responded = Some((node, Box::new(noise)));
         (sent == bytes.len()).then_some(())
     }

@@ -1,4 +1,4 @@
-//! Building blocks of a single-threaded event loop on Linux.
+//! Building blocks of a single-threaded event loop on Linux, FreeBSD and macOS.
 //!
 //! A loop owns a [`Poller`] and dispatches on the [`Key`]s that it reports. The crate knows none of its users: each
 //! component has an enum of its own, encoded into keys of the [`KeyRange`] that the owner of the loop assigns. Deadlines
@@ -39,14 +39,16 @@ mod clock;
 mod error;
 mod key;
 mod listener;
+pub mod local;
 mod log;
-mod memfd;
+mod memory;
 mod nofile;
 mod poller;
 pub mod process;
 mod random;
 pub mod signals;
 mod socket;
+mod sys;
 mod writer;
 
 pub use clock::Clock;
@@ -54,12 +56,17 @@ pub use error::Error;
 pub use key::{Key, KeyRange};
 pub use listener::Listener;
 pub use log::Log;
-pub use memfd::memfd;
+pub use memory::fixed_memory;
 pub use nofile::{OpenFiles, OpenFilesError, set_close_on_exec};
 pub use poller::{Interest, Poller};
-pub use random::random_u32;
+pub use random::{fill_random, random_u32};
 pub use signals::Signals;
-pub use socket::{Sent, enable_keepalive, peer_user};
+pub use socket::{
+    NO_SIGPIPE, Sent, accept_stream, enable_keepalive, ignore_sigpipe, limit_unacknowledged, peer_user, pipe,
+    stream_socket,
+};
+#[cfg(target_os = "linux")]
+pub use sys::memfd;
 pub use writer::{Writer, WriterState};
 
 /// Clock, poller and signals: the fixed parts of an event loop.

@@ -1,10 +1,8 @@
 //! Open files: their limit, and which of them child processes inherit.
 
-use std::os::fd::RawFd;
-
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::Error;
+use crate::{Error, sys};
 
 /// The soft limit of open files, raised for this process alone. Child processes get back the limit that the user set,
 /// because programs that use `select` fail on descriptors above 1023.
@@ -70,7 +68,9 @@ impl OpenFiles {
 
     /// Returns the limit for child processes, if it differs from this process's own.
     pub fn of_child(&self) -> Option<libc::rlimit> {
-        let number = |limit: Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
+        let number = |limit: Option<u64>| {
+            limit.and_then(|limit| sys::RawLimit::try_from(limit).ok()).unwrap_or(libc::RLIM_INFINITY)
+        };
         let Rlimit { current, maximum } = self.before;
         self.raised.map(|_| libc::rlimit { rlim_cur: number(current), rlim_max: number(maximum) })
     }
@@ -82,23 +82,7 @@ impl OpenFiles {
 /// # Errors
 /// The open descriptors cannot be listed.
 pub fn set_close_on_exec() -> Result<(), Error> {
-    // SAFETY: the call takes three numbers and changes a flag of descriptors only.
-    let done =
-        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    if done == 0 {
-        return Ok(());
-    }
-    // Before Linux 5.11.
-    let fail = Error::during("cannot list the open descriptors");
-    for entry in std::fs::read_dir("/proc/self/fd").map_err(&fail)? {
-        let name = entry.map_err(&fail)?.file_name();
-        let Some(fd) = name.to_str().and_then(|name| name.parse::<RawFd>().ok()).filter(|&fd| fd > 2) else {
-            continue;
-        };
-        // SAFETY: the call sets a flag, and fails on a number that is not open.
-        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
-    }
-    Ok(())
+    sys::mark_close_on_exec().map_err(Error::during("cannot list the open descriptors"))
 }
 
 /// Returns the limit to set, if any. Fails with the hard limit if that is too low.

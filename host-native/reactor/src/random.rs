@@ -1,8 +1,16 @@
 //! Random numbers of the system.
 
-use rustix::rand::{GetRandomFlags, getrandom};
+use std::io;
 
-use crate::Error;
+use crate::{Error, sys};
+
+/// Fills a buffer of up to 256 bytes with random bytes that other processes cannot predict.
+///
+/// # Errors
+/// The system call failed, or the buffer is longer.
+pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    sys::fill_random(bytes)
+}
 
 /// Returns a random number that other processes cannot predict, for example the seed of a hash table.
 ///
@@ -10,6 +18,6 @@ use crate::Error;
 /// The system call failed.
 pub fn random_u32() -> Result<u32, Error> {
     let mut bytes = [0; 4];
-    getrandom(&mut bytes, GetRandomFlags::empty()).map_err(Error::during("getrandom"))?;
+    fill_random(&mut bytes).map_err(Error::during("getrandom"))?;
     Ok(u32::from_ne_bytes(bytes))
 }

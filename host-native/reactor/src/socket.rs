@@ -1,11 +1,28 @@
-//! Socket options: the user of a Unix socket's peer, keepalive of a TCP connection.
+//! Sockets and pipes: their start, the user of a Unix socket's peer, keepalive of a TCP connection.
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
+use rustix::net::{AddressFamily, SendFlags};
+
+use crate::sys;
+
+/// Flag of `send`: a closed connection is an error and no SIGPIPE. macOS has a socket option instead, see
+/// [`ignore_sigpipe`].
+pub const NO_SIGPIPE: SendFlags = sys::NO_SIGPIPE;
+
+/// Has a send on a closed connection fail without SIGPIPE where [`NO_SIGPIPE`] does not. For libraries: a Rust program ignores
+/// the signal.
+///
+/// # Errors
+/// `fd` is no socket.
+pub fn ignore_sigpipe(fd: impl AsFd) -> Result<(), Errno> {
+    sys::ignore_sigpipe(fd.as_fd())
+}
 
 /// Progress of a write to a non-blocking socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,25 +35,44 @@ pub enum Sent {
 
 /// Returns the effective user id of the process at the other end of a Unix socket, whether it connected or listens.
 ///
-/// `rustix::net::sockopt::socket_peercred` cannot represent a peer outside of this process's pid namespace, whose pid is
-/// 0.
-///
 /// # Errors
 /// `fd` is no socket.
 pub fn peer_user(fd: impl AsFd) -> io::Result<u32> {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the option's value is a `ucred`, which `peer` is, and `len` is its size. Both live for the call.
-    let failed = unsafe {
-        libc::getsockopt(
-            fd.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut len,
-        )
-    };
-    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
+    sys::peer_user(fd.as_fd())
+}
+
+/// Opens a stream socket that does not block, closed on exec.
+///
+/// # Errors
+/// The process or the system has no descriptor left.
+pub fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    sys::stream_socket(family)
+}
+
+/// Accepts a connection of a listening socket. It does not block and is closed on exec.
+///
+/// # Errors
+/// As `accept(2)`.
+pub fn accept_stream(listener: impl AsFd) -> Result<OwnedFd, Errno> {
+    sys::accept_stream(listener.as_fd())
+}
+
+/// Opens a pipe, closed on exec. Returns its read end and its write end, which block.
+///
+/// # Errors
+/// The process or the system has no descriptor left.
+pub fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (read, write) = io::pipe().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok((read.into(), write.into()))
+}
+
+/// Ends a TCP connection whose sent bytes are not acknowledged within `timeout` milliseconds. Does nothing on FreeBSD and macOS,
+/// which have no such option.
+///
+/// # Errors
+/// `fd` is no TCP socket.
+pub fn limit_unacknowledged(fd: impl AsFd, timeout: u32) -> Result<(), Errno> {
+    sys::limit_unacknowledged(fd.as_fd(), timeout)
 }
 
 /// Enables keep-alive, so that the system detects within 30 s that the machine at the other end is unreachable.

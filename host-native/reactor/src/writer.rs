@@ -2,20 +2,20 @@
 //!
 //! Standard output and error are shared with other processes, which do not expect `O_NONBLOCK`. A pipe or terminal is
 //! therefore opened once more, which gives a description that only this process has. A socket is written to with
-//! `MSG_DONTWAIT`. A regular file never blocks. Where opening again is not permitted (a terminal of another user), a small
+//! `MSG_DONTWAIT`. A regular file never blocks. Where a second description is not to be had (a terminal of another user, FreeBSD, macOS), a small
 //! piece is written at a time, after the system has reported room.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::termios::isatty;
 
-use crate::{Interest, Key, Poller};
+use crate::{Interest, Key, NO_SIGPIPE, Poller, sys};
 
 /// From this many pending bytes on a writer is full.
 const HIGH_WATER: usize = 256 * 1024;
@@ -69,7 +69,7 @@ impl Writer {
         // Above standard error, and closed on exec.
         let copy = || rustix::io::fcntl_dupfd_cloexec(fd, 3);
         let reopened_or_copy = || {
-            reopen(fd)
+            sys::reopen(fd)
                 .map_or_else(|_| Ok((copy()?, Method::Polled)), |own| Ok::<_, Errno>((own, Method::Write)))
         };
         let (target, method) = match kind {
@@ -186,7 +186,7 @@ impl Writer {
             let bytes = &self.buffer[self.start..];
             let written = match self.method {
                 Method::Write => rustix::io::write(target, bytes),
-                Method::Send => send(target, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+                Method::Send => send(target, bytes, SendFlags::DONTWAIT | NO_SIGPIPE),
                 Method::Polled if has_room(target.as_fd(), Duration::ZERO) => {
                     rustix::io::write(target, &bytes[..bytes.len().min(POLLED_CHUNK)])
                 }
@@ -210,13 +210,6 @@ impl Writer {
             self.start = 0;
         }
     }
-}
-
-/// Opens the pipe or terminal behind `fd` once more, non-blocking.
-fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    open(path, flags, Mode::empty())
 }
 
 /// Returns whether the descriptor has room within `timeout`. An error or hangup counts as room, because the next write

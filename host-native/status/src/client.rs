@@ -5,8 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use hydrant_reactor::peer_user;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use hydrant_reactor::local;
 use rustix::process::geteuid;
 
 use crate::address::{self, Address};
@@ -90,14 +89,7 @@ impl Connection {
     /// The run has ended, its queue of connections is full, or it is another user's.
     pub fn open(address: &Address) -> Result<Connection, Error> {
         let connect = || -> io::Result<UnixStream> {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            connect(&fd, &SocketAddrUnix::new_abstract_name(address.name().as_bytes())?)?;
-            if peer_user(&fd)? != geteuid().as_raw() {
-                return Err(io::ErrorKind::PermissionDenied.into());
-            }
-            let stream = UnixStream::from(fd);
-            stream.set_nonblocking(false)?;
+            let stream = local::connect_now(address.name())?;
             stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
             Ok(stream)
         };

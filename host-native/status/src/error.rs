@@ -7,7 +7,7 @@ use std::io;
 #[non_exhaustive]
 pub enum Error {
     /// The list of sockets cannot be read.
-    #[error("cannot read /proc/self/net/unix: {0}")]
+    #[error("cannot list the sockets of runs: {0}")]
     List(#[source] io::Error),
     /// No run of this user has this process id, or one that begins so.
     #[error("no running job {0}")]

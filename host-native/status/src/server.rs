@@ -1,13 +1,11 @@
 //! Server of the status socket, as a part of an event loop.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use hydrant_reactor::{Interest, Key, KeyRange, Listener, Poller, peer_user, random_u32};
+use hydrant_reactor::local::{Accepted, LocalListener};
+use hydrant_reactor::{Interest, Key, KeyRange, Listener, NO_SIGPIPE, Poller, random_u32};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
-    recv, send, socket_with,
-};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::{Signal, geteuid, getpid, kill_process};
 
 use crate::Error;
@@ -56,22 +54,12 @@ pub struct ClientId(u64);
 /// user are served, each with one request under way.
 #[derive(Debug)]
 pub struct StatusServer {
-    listener: Listener<Socket>,
+    listener: Listener<LocalListener>,
     address: Address,
     keys: KeyRange,
     clients: [Option<Client>; CLIENTS_MAX],
     /// Number of the latest client.
     latest: u64,
-}
-
-/// Listening socket.
-#[derive(Debug)]
-struct Socket(OwnedFd);
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
 }
 
 #[derive(Debug)]
@@ -108,14 +96,7 @@ impl StatusServer {
     /// The socket cannot be opened.
     pub fn open(keys: KeyRange, poller: &Poller) -> Result<StatusServer, Error> {
         let address = Address::new(geteuid().as_raw(), std::process::id(), random_u32()?);
-        let open = || -> Result<OwnedFd, Errno> {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            bind(&fd, &SocketAddrUnix::new_abstract_name(address.name().as_bytes())?)?;
-            listen(&fd, BACKLOG)?;
-            Ok(fd)
-        };
-        let socket = Socket(open().map_err(|errno| Error::Listen(errno.into()))?);
+        let socket = LocalListener::open(address.name(), BACKLOG).map_err(Error::Listen)?;
         let listener = Listener::new(socket, keys.key(LISTENER, 0), poller)?;
         Ok(StatusServer { listener, address, keys, clients: Default::default(), latest: 0 })
     }
@@ -210,23 +191,20 @@ impl StatusServer {
 
     /// Accepts one connection. More may be pending; the socket stays readable then.
     fn accept(&mut self, poller: &Poller, now: u64) {
-        let fd = match accept_with(self.listener.socket(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(fd) => fd,
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+        let stream = match self.listener.socket().accept() {
+            Ok(Accepted::Own(stream)) => stream,
+            Ok(Accepted::Foreign | Accepted::None) => return,
             Err(_) => return self.listener.pause(poller, now),
         };
-        if peer_user(&fd).ok() != Some(geteuid().as_raw()) {
-            return;
-        }
         let Some(at) = self.place() else { return };
         let key = self.keys.key(CLIENT, at as u32);
-        if poller.add(&fd, key, Interest::Read).is_err() {
+        if poller.add(&stream, key, Interest::Read).is_err() {
             return;
         }
         self.latest += 1;
         let client = Client {
             id: ClientId(self.latest),
-            fd,
+            fd: stream.into(),
             key,
             request: Vec::new(),
             waits: false,
@@ -302,7 +280,7 @@ impl Client {
     /// Sends what the socket takes.
     fn flush(&mut self, poller: &Poller) -> Fate {
         while self.pending() > 0 {
-            match send(&self.fd, &self.out[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match send(&self.fd, &self.out[self.sent..], SendFlags::DONTWAIT | NO_SIGPIPE) {
                 Ok(len) => self.sent += len,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,

@@ -143,7 +143,9 @@ impl Engine<'_, '_> {
 
     /// Returns whether ranks may be PMIx clients. They reach a board by IPv4 only.
     pub(super) fn serves_pmix(&mut self) -> bool {
-        self.core.limits().commit_bytes > 0
+        // Ranks reach this process by a TCP port, and a board only if they are on other machines.
+        (TcpPort::SERVES_THIS_MACHINE || self.core.board().is_some())
+            && self.core.limits().commit_bytes > 0
             && self.core.board().is_none_or(|board| board.address().0.is_ipv4())
     }
 

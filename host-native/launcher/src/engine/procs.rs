@@ -9,11 +9,11 @@ use std::io;
 use std::ops::Range;
 
 use hydrant_core::trace::Exit;
-use hydrant_reactor::process::Guardian;
+use hydrant_reactor::process::{Guardian, adopt_orphans};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process_group,
-    set_child_subreaper, test_kill_process_group, wait, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process_group, test_kill_process_group,
+    wait, waitid,
 };
 
 /// All processes, by their slot.
@@ -31,7 +31,7 @@ impl Procs {
     /// The processes of a run. From here on, this process adopts those that its children leave behind.
     pub(crate) fn new() -> Procs {
         // Without it, the children of ranks that have ended are out of reach.
-        let adopts = set_child_subreaper(Some(getpid()));
+        let adopts = adopt_orphans();
         debug_assert!(adopts.is_ok(), "Linux 3.4 has subreapers: {adopts:?}");
         Procs { groups: Vec::new(), by_pid: HashMap::new(), running: 0, guardian: None }
     }

@@ -8,22 +8,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use hydrant_control::protocol::{PseudoTerminals, WindowSize};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{OptionalActions, Winsize, isatty, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 
 use crate::plan::{Options, Pty};
+use crate::sys;
 
 /// Bytes that a pseudo-terminal holds at most: the kernel's buffers of both ends.
 pub(super) const CAPACITY: usize = 256 * 1024;
 
 /// Opens a pseudo-terminal of this size. Returns our end, which does not block, and the rank's.
 pub(super) fn open(size: WindowSize) -> Result<(OwnedFd, OwnedFd), Errno> {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let ours = openpt(flags)?;
-    grantpt(&ours)?;
-    unlockpt(&ours)?;
-    // By the descriptor, because the rank's name space of files may have another /dev/pts.
-    let theirs = ioctl_tiocgptpeer(&ours, flags)?;
+    let (ours, theirs) = sys::open_pty()?;
     let mut modes = tcgetattr(&theirs)?;
     modes.make_raw();
     tcsetattr(&theirs, OptionalActions::Now, &modes)?;

@@ -3,28 +3,30 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 
 use hydrant_control::protocol::JobRecord;
 use hydrant_control::query_name;
 use hydrant_core::JobId;
 use hydrant_driver::ACCEPT_MAX;
-use hydrant_reactor::{Listener, peer_user};
-use rustix::process::geteuid;
+use hydrant_reactor::Listener;
+use hydrant_reactor::local::{Accepted, LocalListener};
 
 use super::Engine;
 use super::names::Names;
 use super::token::Token;
 use crate::error::RunError;
 
-/// A listening socket in the abstract namespace: it has no file that could be left behind.
+/// Connections that wait to be accepted. The system has a lower limit of its own.
+const BACKLOG: i32 = i32::MAX;
+
+/// A listening socket of this machine.
 #[derive(Debug)]
 pub(super) struct Query {
-    listener: UnixListener,
+    listener: LocalListener,
 }
 
-/// Returns the value of `HYDRANT_QUERY`. `@` marks the abstract namespace.
+/// Returns the value of `HYDRANT_QUERY`. `@` marks the name of a local socket.
 pub(super) fn query_address(jobid: &str, node: u32) -> String {
     format!("@{}", query_name(jobid, node))
 }
@@ -33,40 +35,11 @@ impl Query {
     /// Listens under the job's name, which is unpredictable, and the number of this node. Several nodes may run on one
     /// machine.
     pub(super) fn open(jobid: &str, node: u32) -> Result<Query, RunError> {
-        let open = || {
-            let name = query_name(jobid, node);
-            let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
-            listener.set_nonblocking(true)?;
-            Ok(Query { listener })
-        };
-        open().map_err(RunError::system::<io::Error>("cannot listen for the ranks' queries"))
+        let listener =
+            LocalListener::open(&query_name(jobid, node), BACKLOG)
+                .map_err(RunError::system::<io::Error>("cannot listen for the ranks' queries"))?;
+        Ok(Query { listener })
     }
-
-    /// Accepts the next connection. Connections of other users are closed.
-    fn accept(&self) -> io::Result<Visitor> {
-        loop {
-            match self.listener.accept() {
-                Ok((stream, _)) if peer_user(&stream)? == geteuid().as_raw() => {
-                    return Ok(Visitor::Admitted(stream));
-                }
-                Ok(_) => return Ok(Visitor::Foreign),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Visitor::None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-}
-
-/// Result of accepting a connection.
-#[derive(Debug)]
-enum Visitor {
-    /// A connection of this user.
-    Admitted(UnixStream),
-    /// A connection of another user, which is closed.
-    Foreign,
-    /// No connection is pending.
-    None,
 }
 
 impl AsFd for Query {
@@ -90,10 +63,10 @@ impl Engine<'_, '_> {
     pub(super) fn accept_queries(&mut self, id: JobId) -> Result<(), RunError> {
         for _ in 0..ACCEPT_MAX {
             let Some(query) = self.queries.get(&id) else { break };
-            match query.socket().accept() {
-                Ok(Visitor::Admitted(stream)) => self.open_aside(stream, id)?,
-                Ok(Visitor::Foreign) => {}
-                Ok(Visitor::None) => break,
+            match query.socket().listener.accept() {
+                Ok(Accepted::Own(stream)) => self.open_aside(stream, id)?,
+                Ok(Accepted::Foreign) => {}
+                Ok(Accepted::None) => break,
                 Err(error) => {
                     if !self.displace(&error)? {
                         self.sinks.print(&format!("paused accepting queries: {error}"));
@@ -121,21 +94,20 @@ impl Engine<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use hydrant_reactor::local;
+
     use super::*;
-    use rustix::net::sockopt::socket_peercred;
 
     #[test]
     fn one_connects_by_the_name_that_ranks_are_given() {
         let jobid = format!("test-{}", std::process::id());
         let query = Query::open(&jobid, 0).unwrap();
-        assert!(matches!(query.accept(), Ok(Visitor::None)));
+        assert!(matches!(query.listener.accept(), Ok(Accepted::None)));
         let address = query_address(&jobid, 0);
         let name = address.strip_prefix('@').unwrap();
-        let connect = || UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap());
-        let client = connect().unwrap();
-        let Ok(Visitor::Admitted(accepted)) = query.accept() else { panic!("this user's own connection") };
-        assert_eq!(socket_peercred(&accepted).unwrap().pid, rustix::process::getpid());
+        let client = local::connect(name).unwrap();
+        assert!(matches!(query.listener.accept(), Ok(Accepted::Own(_))), "this user's own connection");
         drop((query, client));
-        assert_eq!(connect().unwrap_err().kind(), io::ErrorKind::ConnectionRefused, "nothing is left behind");
+        assert!(local::connect(name).is_err(), "nothing is left behind");
     }
 }

@@ -1,14 +1,14 @@
 //! Ranks on this machine: start, signals, end.
 
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use hydrant_control::protocol::WindowSize;
 use hydrant_control::{AbortReason, DaemonEvent, KillTarget, RankFailure, format_ranges, self_abort_line};
 use hydrant_core::trace::{Cause, Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use hydrant_reactor::signals::Event;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal};
 
 use super::stdin::RankInput;
@@ -77,14 +77,13 @@ impl Engine<'_, '_> {
         let pmi = match by_port {
             true => None,
             false => {
-                let flags = SocketFlags::CLOEXEC;
-                let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-                    .map_err(RunError::system("cannot make a rank's PMI socket"))?;
-                if self.open_conn(ours, id, Some(rank))?.is_none() {
+                let (ours, theirs) =
+                    UnixStream::pair().map_err(RunError::system("cannot make a rank's PMI socket"))?;
+                if self.open_conn(ours.into(), id, Some(rank))?.is_none() {
                     let limits = self.core.limits();
                     return Err(Fault::Full(Limit::Conns, limits.conns).into());
                 }
-                Some(theirs)
+                Some(OwnedFd::from(theirs))
             }
         };
         let input = match is_first {

@@ -414,7 +414,7 @@ mod tests {
     use std::io::Read;
 
     fn pipe() -> (File, File) {
-        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let (read, write) = hydrant_reactor::pipe().unwrap();
         (read.into(), write.into())
     }
 

@@ -6,11 +6,10 @@ use std::os::fd::OwnedFd;
 use std::time::SystemTime;
 
 use hydrant_control::protocol::{PseudoTerminals, WindowSize};
-use hydrant_reactor::{Interest, Poller};
+use hydrant_reactor::{Interest, Poller, pipe};
 use memchr::memrchr;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::label::{Labels, timestamp};
 use super::pty;
@@ -153,7 +152,7 @@ impl Streams {
         let (read, write) = match terminal {
             Some(ends) => ends,
             None => {
-                let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+                let (read, write) = pipe()?;
                 // Only this end: the other one is the rank's standard output, which blocks.
                 fcntl_setfl(&read, OFlags::NONBLOCK)?;
                 (read, write)
@@ -423,7 +422,7 @@ mod tests {
     impl Bench {
         fn new(ranks: u32, labels: bool) -> Bench {
             let poller = Poller::new().unwrap();
-            let (out, to) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+            let (out, to) = pipe().unwrap();
             fcntl_setfl(&out, OFlags::NONBLOCK).unwrap();
             let to = File::from(to);
             let sinks = sinks_over(&to, &File::open("/dev/null").unwrap());

@@ -3,10 +3,9 @@
 use std::fs;
 
 use hydrant_placement::{Binding, CpuBinding, MemoryBinding, Topology, shared_processors};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::error::LaunchError;
-use super::memory_policy::MemoryPolicy;
+use crate::sys::{self, MemoryPolicy};
 
 /// Bindings of the ranks on this machine.
 #[derive(Debug)]
@@ -25,9 +24,8 @@ impl Bindings {
     /// # Errors
     /// The binding names processors or objects that the launcher may not use, or that do not exist.
     pub(crate) fn new(binding: &Binding) -> Result<Bindings, LaunchError> {
-        let set =
-            sched_getaffinity(None).map_err(LaunchError::system("cannot read the allowed processors"))?;
-        let own: Vec<u32> = (0..CpuSet::MAX_CPU as u32).filter(|&cpu| set.is_set(cpu as usize)).collect();
+        let own =
+            sys::allowed_processors().map_err(LaunchError::system("cannot read the allowed processors"))?;
         let read = |name: &str| fs::read_to_string(format!("/sys/devices/system/{name}")).ok();
         let topology = Topology::read(&own, read);
         let sets = binding.cpus.cpu_sets(binding.map_by, &topology)?;
@@ -110,13 +108,12 @@ impl Affinity {
         let Some(bindings) = &self.bindings else { return Ok(()) };
         if !bindings.sets.is_empty() {
             self.changed = true;
-            sched_setaffinity(None, &cpu_set(bindings.processors(local)))
+            sys::bind_to_processors(bindings.processors(local))
                 .map_err(LaunchError::system("cannot bind to the requested processors"))?;
         }
         if let Some((nodes, interleaved)) = bindings.memory(local) {
             self.changed = true;
-            MemoryPolicy::of_nodes(&nodes, interleaved)
-                .set()
+            MemoryPolicy::set_nodes(&nodes, interleaved)
                 .map_err(LaunchError::system("cannot bind memory to the requested NUMA nodes"))?;
         }
         Ok(())
@@ -129,16 +126,10 @@ impl Affinity {
         }
         // A failure is harmless: the launcher then keeps those of the rank.
         if let Some(bindings) = &self.bindings {
-            let _ = sched_setaffinity(None, &cpu_set(&bindings.own));
+            let _ = sys::bind_to_processors(&bindings.own);
         }
         if let Some(own) = &self.own_memory {
             let _ = own.set();
         }
     }
-}
-
-fn cpu_set(cpus: &[u32]) -> CpuSet {
-    let mut set = CpuSet::new();
-    cpus.iter().for_each(|&cpu| set.set(cpu as usize));
-    set
 }

@@ -4,8 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use hydrant_driver::installed_memory;
-use hydrant_reactor::memfd;
-use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
+use hydrant_reactor::fixed_memory;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
 
@@ -34,10 +33,7 @@ impl MemoryPool {
             }
         }
         let create = || -> Result<OwnedFd, Errno> {
-            let memory = fcntl_dupfd_cloexec(memfd(c"hydrant-pool")?, LOWEST)?;
-            ftruncate(&memory, size)?;
-            fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
-            Ok(memory)
+            fcntl_dupfd_cloexec(fixed_memory(c"hydrant-pool", size)?, LOWEST)
         };
         let memory = create().map_err(|errno| LaunchError::Pool { size, why: io::Error::from(errno) })?;
         Ok(MemoryPool(memory))
@@ -53,6 +49,7 @@ impl AsFd for MemoryPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::ftruncate;
     use std::os::fd::AsRawFd;
 
     #[test]

@@ -4,7 +4,6 @@ mod bind;
 mod cstrings;
 mod error;
 mod gpus;
-mod memory_policy;
 mod memory_pool;
 mod preload;
 mod resolve;

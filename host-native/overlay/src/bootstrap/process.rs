@@ -5,9 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use hydrant_core::trace::SignalName;
 use hydrant_reactor::process::{HelperError, start_helper};
-use hydrant_reactor::{Error, OpenFiles};
+use hydrant_reactor::{Error, OpenFiles, pipe};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, waitpid};
 use zeroize::Zeroizing;
 
@@ -35,7 +34,7 @@ impl BootstrapProcess {
         input: Zeroizing<Vec<u8>>,
         files: &OpenFiles,
     ) -> Result<BootstrapProcess, HelperError> {
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(Error::during("pipe"));
+        let pipe = || pipe().map_err(Error::during("pipe"));
         let (child_stdin, input_end) = pipe()?;
         let (output_end, child_stdout) = pipe()?;
         for fd in [&input_end, &output_end] {

@@ -7,8 +7,7 @@
 
 use std::fmt;
 
-use hydrant_reactor::Error;
-use rustix::rand::{GetRandomFlags, getrandom};
+use hydrant_reactor::{Error, fill_random};
 use serde::{Deserialize, Serialize};
 use snow::{Builder, HandshakeState, TransportState};
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -32,7 +31,7 @@ impl Secret {
     /// A new random secret.
     pub(crate) fn random() -> Result<Secret, Error> {
         let mut secret = Secret([0; 32]);
-        fill_random(&mut secret.0)?;
+        fill_random(&mut secret.0).map_err(Error::during("getrandom"))?;
         Ok(secret)
     }
 }
@@ -51,18 +50,9 @@ impl OverlayId {
     /// A new random identifier.
     pub(crate) fn random() -> Result<OverlayId, Error> {
         let mut id = [0; 16];
-        fill_random(&mut id)?;
+        fill_random(&mut id).map_err(Error::during("getrandom"))?;
         Ok(OverlayId(id))
     }
-}
-
-fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled +=
-            getrandom(&mut bytes[filled..], GetRandomFlags::empty()).map_err(Error::during("getrandom"))?;
-    }
-    Ok(())
 }
 
 /// Identifies one link.

@@ -10,7 +10,7 @@ mod socket;
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-use hydrant_reactor::Sent;
+use hydrant_reactor::{NO_SIGPIPE, Sent};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::{Deserialize, Serialize};
@@ -174,7 +174,7 @@ impl Link {
     /// before the close.
     pub(crate) fn flush(&mut self) -> Result<Sent, LinkError> {
         while self.is_blocked() {
-            match send(&self.fd, &self.outbox[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match send(&self.fd, &self.outbox[self.sent..], SendFlags::DONTWAIT | NO_SIGPIPE) {
                 Ok(len) => self.sent += len,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {

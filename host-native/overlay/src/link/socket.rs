@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use hydrant_reactor::{limit_unacknowledged, stream_socket};
 use rustix::io::Errno;
 use rustix::net::sockopt::{
     set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_nodelay,
-    set_tcp_user_timeout,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{AddressFamily, connect};
 
 /// Sets the options of a link's socket, so that the system detects a lost machine. `timeout` is in milliseconds.
 pub(crate) fn configure_socket(fd: impl AsFd, timeout: u64) -> Result<(), Errno> {
@@ -22,13 +22,13 @@ pub(crate) fn configure_socket(fd: impl AsFd, timeout: u64) -> Result<(), Errno>
     set_tcp_keepintvl(fd, probe)?;
     set_tcp_keepcnt(fd, 3)?;
     // Daemons always read from their links, so a window that stays closed means a blocked process.
-    set_tcp_user_timeout(fd, timeout.try_into().unwrap_or(u32::MAX))
+    limit_unacknowledged(fd, timeout.try_into().unwrap_or(u32::MAX))
 }
 
 /// Starts to connect. The socket becomes writable when the connection is made or has failed.
 pub(crate) fn start_connect(addr: SocketAddr, timeout: u64) -> Result<OwnedFd, Errno> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    let fd = stream_socket(family)?;
     configure_socket(&fd, timeout)?;
     match connect(&fd, &addr) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),

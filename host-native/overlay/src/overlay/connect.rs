@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use hydrant_reactor::{Interest, Key, Poller};
+use hydrant_reactor::{Interest, Key, NO_SIGPIPE, Poller};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 use rustix::net::{RecvFlags, SendFlags, getpeername, recv, send};
@@ -157,7 +157,7 @@ impl Attempt {
                 Err(errno) => return Err(AttemptError::System(errno)),
             }
             let (initiator, bytes) = Initiator::new(&spec.link_identity(), &spec.secret);
-            match send(&self.fd, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match send(&self.fd, &bytes, SendFlags::DONTWAIT | NO_SIGPIPE) {
                 // The send buffer of a new socket has space for an initiation.
                 Ok(len) if len == bytes.len() => {}
                 Ok(_) | Err(Errno::AGAIN | Errno::CONNRESET | Errno::PIPE) => {

@@ -1,14 +1,16 @@
 //! Guardian process: it kills process groups after this process has been killed.
 //!
-//! The system ends child processes with their parent (`PR_SET_PDEATHSIG`), but not the children of those. A guardian waits
+//! Linux and FreeBSD end child processes with their parent (`PR_SET_PDEATHSIG`), but not the children of those. A guardian waits
 //! at a pipe whose other end only this process has, and kills the groups in a shared table when the pipe closes.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::process::Pid;
+
+use crate::sys;
 
 /// Most groups of a guardian. The table is mapped as a whole, and uses memory only where it is written.
 const GROUPS_MAX: usize = 1 << 20;
@@ -34,10 +36,8 @@ impl Guardian {
     /// # Errors
     /// The memory, the pipe or the process cannot be made.
     pub fn start() -> io::Result<Guardian> {
-        let (protection, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-        );
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS | sys::NORESERVE);
         let len = TABLE_LEN * size_of::<AtomicI32>();
         // SAFETY: a new mapping of anonymous memory affects no other memory.
         let table = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
@@ -46,14 +46,8 @@ impl Guardian {
         }
         let table = ptr::NonNull::new(table.cast()).expect("a mapping without an address is not at 0");
         let mut guardian = Guardian { table, pid: 0, lifeline: None };
-        let mut ends = [0; 2];
-        // SAFETY: the call writes two descriptors, which nothing else owns, to an array of two.
-        let (read, write) = unsafe {
-            if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
-        };
+        // Both ends are close-on-exec.
+        let (read, write) = io::pipe()?;
         // SAFETY: the child makes system calls only, until it exits.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
@@ -63,7 +57,7 @@ impl Guardian {
             }
             pid => {
                 guardian.pid = pid;
-                guardian.lifeline = Some(write);
+                guardian.lifeline = Some(write.into());
                 Ok(guardian)
             }
         }
@@ -129,9 +123,9 @@ unsafe fn close_others(kept: i32) {
     // SAFETY: the caller gives the descriptors up.
     unsafe {
         if below > 0 {
-            libc::syscall(libc::SYS_close_range, 0, below - 1, 0);
+            sys::close_range(0, below - 1);
         }
-        libc::syscall(libc::SYS_close_range, below + 1, u32::MAX, 0);
+        sys::close_range(below + 1, u32::MAX);
     }
 }
 

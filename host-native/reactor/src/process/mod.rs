@@ -1,12 +1,32 @@
-//! Child processes: looking up a program, starting one without copying this process, and killing process groups after
-//! the end of this process.
+//! Child processes: looking up a program, starting one, and killing process groups after the end of this process.
 
 mod guardian;
 mod helper;
 mod lookup;
 mod spawn;
 
+use std::io;
+
 pub use guardian::Guardian;
 pub use helper::{HelperError, start_helper};
 pub use lookup::{DEFAULT_PATH, check_executable, find_in_path};
 pub use spawn::{Attributes, Request, spawn};
+
+use crate::sys;
+
+/// Detaches this process from the life of its parent: the system does not kill it when its parent ends.
+///
+/// # Errors
+/// The system refuses.
+pub fn outlive_parent() -> io::Result<()> {
+    sys::outlive_parent()
+}
+
+/// Makes this process the parent of the children that its child processes leave behind. Does nothing on macOS, which has no
+/// such setting.
+///
+/// # Errors
+/// The system refuses.
+pub fn adopt_orphans() -> io::Result<()> {
+    sys::adopt_orphans()
+}

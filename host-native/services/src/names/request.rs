@@ -8,6 +8,7 @@ use hydrant_core::client::{Client, Error, Start};
 use hydrant_core::limits::{NAME_MAX, PORT_MAX};
 use hydrant_core::wire::{Command, Failure, Op, Protocol, Reply, Text, Unsent, decode_upcall};
 use hydrant_core::{JobId, Rank, Refusal, UpcallId};
+use hydrant_reactor::NO_SIGPIPE;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
@@ -261,7 +262,7 @@ impl Connection {
     /// Sends pending bytes. Returns whether all are sent.
     fn flush(&mut self) -> Result<bool, String> {
         while !self.unsent.is_empty() {
-            match send(&self.fd, &self.unsent, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match send(&self.fd, &self.unsent, SendFlags::DONTWAIT | NO_SIGPIPE) {
                 Ok(len) => drop(self.unsent.drain(..len)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(false),

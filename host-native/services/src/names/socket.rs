@@ -7,12 +7,10 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use hydrant_control::{JOBID_PREFIX, query_name};
-use hydrant_reactor::peer_user;
+use hydrant_reactor::{accept_stream, local, peer_user, stream_socket};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, connect, listen,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, bind, connect, listen};
 use rustix::process::{geteuid, umask};
 
 use super::NameServiceError;
@@ -73,7 +71,7 @@ impl Listener {
     }
 
     fn bind(path: &Path) -> io::Result<Listener> {
-        let fd = socket()?;
+        let fd = stream_socket(AddressFamily::UNIX)?;
         let before = umask(Mode::from_raw_mode(0o177));
         let bound = bind(&fd, &SocketAddrUnix::new(path)?);
         umask(before);
@@ -87,11 +85,11 @@ impl Listener {
     /// Accepts the next connection.
     pub(super) fn accept(&self) -> io::Result<Visitor> {
         loop {
-            return match acceptfrom_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok((fd, from)) => Ok(match peer_user(&fd)? {
+            return match accept_stream(&self.fd) {
+                Ok(fd) => Ok(match peer_user(&fd)? {
                     user if user == geteuid().as_raw() => {
-                        let from = from.and_then(|from| SocketAddrUnix::try_from(from).ok());
-                        Visitor::Admitted(fd, from.as_ref().and_then(jobid_of))
+                        let jobid = local::peer_name(&fd).as_deref().and_then(jobid_of);
+                        Visitor::Admitted(fd, jobid)
                     }
                     user => Visitor::Foreign(user),
                 }),
@@ -168,19 +166,16 @@ pub(super) fn join(path: &Path, jobid: Option<&str>) -> Result<OwnedFd, NameServ
 }
 
 /// Connects to the query socket of a job of this user's in another run, without blocking.
-pub(super) fn visit(jobid: &str) -> Result<OwnedFd, Errno> {
-    let fd = reach(&SocketAddrUnix::new_abstract_name(query_name(jobid, 0).as_bytes())?, None)?;
-    match peer_user(&fd) {
-        Ok(user) if user == geteuid().as_raw() => Ok(fd),
-        _ => Err(Errno::ACCESS),
-    }
+pub(super) fn visit(jobid: &str) -> io::Result<OwnedFd> {
+    let stream = local::connect_now(&query_name(jobid, 0))?;
+    stream.set_nonblocking(true)?;
+    Ok(stream.into())
 }
 
 fn reach(address: &SocketAddrUnix, jobid: Option<&str>) -> Result<OwnedFd, Errno> {
-    let fd = socket()?;
+    let fd = stream_socket(AddressFamily::UNIX)?;
     if let Some(jobid) = jobid {
-        let name = SocketAddrUnix::new_abstract_name(client_name(jobid).as_bytes())?;
-        match bind(&fd, &name) {
+        match local::bind_peer(&fd, &client_name(jobid)) {
             Ok(()) | Err(Errno::ADDRINUSE) => {}
             Err(errno) => return Err(errno),
         }
@@ -189,21 +184,15 @@ fn reach(address: &SocketAddrUnix, jobid: Option<&str>) -> Result<OwnedFd, Errno
     Ok(fd)
 }
 
-/// Name in the abstract namespace that a job's connection is bound to. It tells the name server the job id.
+/// Name that a job's connection is bound to. It tells the name server the job id.
 fn client_name(jobid: &str) -> String {
     format!("hydrant/{jobid}/{CLIENT}")
 }
 
 /// Returns the job id in the name of a client's socket.
-fn jobid_of(address: &SocketAddrUnix) -> Option<String> {
-    let name = std::str::from_utf8(address.abstract_name()?).ok()?;
+fn jobid_of(name: &str) -> Option<String> {
     let jobid = name.strip_prefix("hydrant/")?.strip_suffix(CLIENT)?.strip_suffix('/')?;
     jobid.starts_with(JOBID_PREFIX).then(|| jobid.to_owned())
-}
-
-fn socket() -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
@@ -241,7 +230,7 @@ mod tests {
         let _foreign = join(&path, Some("run-1")).unwrap();
         assert_eq!(accepted(&listener), None, "no job id of a run");
         drop(third);
-        assert_eq!(visit("nobodys").unwrap_err(), Errno::CONNREFUSED);
+        assert_eq!(visit("nobodys").unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Clients of the status socket: requests, silence, slow readers.
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use super::*;

@@ -2,11 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
-use hydrant_reactor::{Interest, Poller};
+use hydrant_reactor::{Interest, Poller, pipe};
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::super::token::Token;
 use super::input::ready;
@@ -59,7 +58,7 @@ impl Feed {
     /// Opens the pipe of a rank. Returns the rank's end, `None` for ranks that do not read.
     pub(super) fn open(&mut self, rank: u32, poller: &Poller) -> Result<Option<OwnedFd>, Errno> {
         let Some(index) = self.readers.iter().position(|reader| reader.rank == rank) else { return Ok(None) };
-        let (read_end, pipe) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (read_end, pipe) = pipe()?;
         fcntl_setfl(&pipe, OFlags::NONBLOCK)?;
         poller.add(&pipe, Token::Stdin(index as u32), Interest::Hangup)?;
         self.readers[index].state = State::Open(pipe);

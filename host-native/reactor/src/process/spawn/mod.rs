@@ -1,23 +1,26 @@
-//! Start of a process in the manner of `vfork`. The child borrows this process's memory until its program runs, so the
-//! cost does not depend on the size of this memory.
+//! Start of a process: its attributes, and what the child does until its program runs.
 //!
-//! `posix_spawn` works the same way. It also maps a stack, reads limits and visits every signal for each process, and
-//! cannot have the child killed together with this process.
+//! On Linux the child borrows this process's memory in the manner of `vfork`, elsewhere it has a copy.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+#[cfg(target_os = "linux")]
+mod clone;
+#[cfg(not(target_os = "linux"))]
+mod fork;
+
+use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::process::Pid;
 
-use crate::OpenFiles;
+#[cfg(target_os = "linux")]
+use clone::{Stack, start};
+#[cfg(not(target_os = "linux"))]
+use fork::{Stack, start};
 
-/// Size of the child's stack before its program runs, in bytes.
-const STACK: usize = 64 * 1024;
-const SIGNALS: c_int = 64;
+use crate::{OpenFiles, sys};
 
 /// Properties of all child processes: a process group of their own, no blocked signals and default dispositions. They
 /// are killed when this process ends.
@@ -25,7 +28,7 @@ const SIGNALS: c_int = 64;
 pub struct Attributes {
     /// Signals that this process ignores and its children shall not.
     reset: Vec<c_int>,
-    stack: Box<[u128]>,
+    stack: Stack,
     parent: libc::pid_t,
     traceable: bool,
 }
@@ -37,7 +40,7 @@ impl Attributes {
     /// The dispositions cannot be read.
     pub fn new(keep: &[c_int]) -> io::Result<Attributes> {
         let mut reset = Vec::new();
-        for signal in (1..=SIGNALS).filter(|signal| !keep.contains(signal)) {
+        for signal in (1..=sys::SIGNALS).filter(|signal| !keep.contains(signal)) {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed();
             // SAFETY: the call only reads the disposition into its storage. An invalid signal number is an error.
             let known = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) } == 0;
@@ -48,7 +51,7 @@ impl Attributes {
         }
         // SAFETY: the call cannot fail and has no effect.
         let parent = unsafe { libc::getpid() };
-        Ok(Attributes { reset, stack: vec![0; STACK / size_of::<u128>()].into(), parent, traceable: false })
+        Ok(Attributes { reset, stack: Stack::new(), parent, traceable: false })
     }
 
     /// Allows this process and those that it starts to trace the child processes, where the kernel reserves that to their ancestors
@@ -83,8 +86,6 @@ struct Child<'a> {
     request: &'a Request<'a>,
     limit: Option<libc::rlimit>,
     no_signals: libc::sigset_t,
-    /// Error of the start, written by the child.
-    error: AtomicI32,
 }
 
 /// Starts a process and returns when its program runs or could not be run.
@@ -95,7 +96,7 @@ struct Child<'a> {
 /// # Safety
 /// This process has one thread. `argv` and `envp` end with a null pointer, and each pointer before leads to a NUL-terminated string.
 pub unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::Result<Pid> {
-    let top = attributes.stack.as_mut_ptr_range().end.cast::<c_void>();
+    let stack = attributes.stack.top();
     let mut sets = [MaybeUninit::<libc::sigset_t>::zeroed(); 3];
     let [none, all, before] = sets.each_mut().map(MaybeUninit::as_mut_ptr);
     // SAFETY: each call writes or reads a set of its own. All signals are blocked, so no handler of this process runs
@@ -108,13 +109,9 @@ pub unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::R
     // SAFETY: all zeros is a set of signals, and the first call above has filled it in.
     let no_signals = unsafe { sets[0].assume_init() };
     let limit = request.files.of_child();
-    let child = Child { attributes, request, limit, no_signals, error: AtomicI32::new(0) };
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the child runs `run_child` in this memory on a stack with no other use. CLONE_VFORK suspends this thread
-    // until the child has executed its program or exited, so `child` and the stack outlive the child's use, and there
-    // is no concurrent access. The caller has no other threads.
-    let pid = unsafe { libc::clone(run_child, top, flags, (&raw const child).cast_mut().cast()) };
-    let failed = if pid < 0 { Some(io::Error::last_os_error()) } else { child.failure() };
+    let child = Child { attributes, request, limit, no_signals };
+    // SAFETY: this process has one thread, and all signals are blocked. The stack has no other use.
+    let (pid, failed) = unsafe { start(&child, stack) };
     // SAFETY: the call restores the set that the first call saved. It cannot fail with these arguments.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, sets[2].as_ptr(), ptr::null_mut()) };
     if let Some(error) = failed {
@@ -128,11 +125,6 @@ pub unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::R
 }
 
 impl Child<'_> {
-    fn failure(&self) -> Option<io::Error> {
-        let error = self.error.load(Ordering::Relaxed);
-        (error != 0).then(|| io::Error::from_raw_os_error(error))
-    }
-
     /// Sets the process up and runs its program. Returns only on failure.
     ///
     /// # Safety
@@ -144,14 +136,13 @@ impl Child<'_> {
         // strings, and to lists that end with a null pointer.
         unsafe {
             check(libc::setpgid(0, 0))?;
-            check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+            sys::die_with_parent()?;
             if libc::getppid() != self.attributes.parent {
                 // The parent ended before the child could request its signal.
                 libc::_exit(1);
             }
             if self.attributes.traceable {
-                // A kernel without Yama refuses, and needs no permission.
-                libc::prctl(libc::PR_SET_PTRACER, self.attributes.parent);
+                sys::allow_tracing(self.attributes.parent);
             }
             if let Some(dir) = wdir {
                 check(libc::chdir(dir.as_ptr()))?;
@@ -176,18 +167,6 @@ impl Child<'_> {
             check(libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()))
         }
     }
-}
-
-/// Entry point of the child.
-extern "C" fn run_child(child: *mut c_void) -> c_int {
-    // SAFETY: `spawn` passes a `Child` that it keeps until this process has left its memory.
-    let child = unsafe { &*child.cast_const().cast::<Child<'_>>() };
-    // SAFETY: this is the child of `spawn`.
-    let failed = unsafe { child.become_program() };
-    let error = failed.err().and_then(|error| error.raw_os_error()).unwrap_or(libc::EINVAL);
-    child.error.store(error, Ordering::Relaxed);
-    // SAFETY: ends the process without running anything of the parent's.
-    unsafe { libc::_exit(127) }
 }
 
 /// System calls that set the error number.

@@ -1,4 +1,4 @@
-//! User that owns a TCP socket of this machine: from the kernel's socket monitoring (`sock_diag(7)`), or from `/proc/net/tcp`.
+//! User that owns a TCP socket, on Linux: from the kernel's socket monitoring (`sock_diag(7)`), or from `/proc/net/tcp`.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -10,6 +10,9 @@ use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
 };
+
+/// Whether the system reports users.
+pub(crate) const IS_KNOWN: bool = true;
 
 /// Message type `SOCK_DIAG_BY_FAMILY`, of the request and of its reply.
 const BY_FAMILY: u16 = 20;

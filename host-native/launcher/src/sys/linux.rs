@@ -1,8 +1,36 @@
-//! Memory policy of the calling thread, which new processes inherit.
+//! Linux: processors and memory policy of the calling thread, which new processes inherit, and pseudo-terminals.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use libc::{c_int, c_long, c_ulong};
+use rustix::io::Errno;
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Returns the processors that this process may use.
+pub(crate) fn allowed_processors() -> io::Result<Vec<u32>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU as u32).filter(|&cpu| set.is_set(cpu as usize)).collect())
+}
+
+/// Binds this thread to processors.
+pub(crate) fn bind_to_processors(cpus: &[u32]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|&cpu| set.set(cpu as usize));
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Opens both ends of a pseudo-terminal.
+pub(crate) fn open_pty() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = openpt(flags)?;
+    grantpt(&ours)?;
+    unlockpt(&ours)?;
+    // By the descriptor, because the rank's name space of files may have another /dev/pts.
+    let theirs = ioctl_tiocgptpeer(&ours, flags)?;
+    Ok((ours, theirs))
+}
 
 /// Modes of `set_mempolicy`.
 const BIND: c_int = 2;
@@ -14,7 +42,7 @@ const BITS: c_ulong = (WORDS * c_ulong::BITS as usize + 1) as c_ulong;
 
 /// Memory policy: its mode and its NUMA nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MemoryPolicy {
+pub(crate) struct MemoryPolicy {
     mode: c_int,
     nodes: [c_ulong; WORDS],
 }
@@ -24,7 +52,7 @@ impl MemoryPolicy {
     ///
     /// # Errors
     /// The kernel has no memory policies, or forbids them.
-    pub(super) fn current() -> io::Result<MemoryPolicy> {
+    pub(crate) fn current() -> io::Result<MemoryPolicy> {
         let mut policy = MemoryPolicy { mode: 0, nodes: [0; WORDS] };
         // SAFETY: both pointers lead to fields of `policy`, and the mask has room for `BITS` - 1 bits.
         let result = unsafe {
@@ -41,7 +69,7 @@ impl MemoryPolicy {
     }
 
     /// Memory of these nodes only, below 1024.
-    pub(super) fn of_nodes(nodes: &[u32], interleaved: bool) -> MemoryPolicy {
+    fn of_nodes(nodes: &[u32], interleaved: bool) -> MemoryPolicy {
         let mode = if interleaved { INTERLEAVE } else { BIND };
         let mut policy = MemoryPolicy { mode, nodes: [0; WORDS] };
         for &node in nodes {
@@ -53,11 +81,19 @@ impl MemoryPolicy {
         policy
     }
 
+    /// Gives this thread memory of these nodes only.
+    ///
+    /// # Errors
+    /// As [`set`](MemoryPolicy::set).
+    pub(crate) fn set_nodes(nodes: &[u32], interleaved: bool) -> io::Result<()> {
+        MemoryPolicy::of_nodes(nodes, interleaved).set()
+    }
+
     /// Gives this thread the policy.
     ///
     /// # Errors
     /// A node does not exist or is forbidden to this process, or the kernel has no memory policies.
-    pub(super) fn set(&self) -> io::Result<()> {
+    pub(crate) fn set(&self) -> io::Result<()> {
         let is_empty = self.nodes.iter().all(|&word| word == 0);
         let (mask, bits) = if is_empty { (std::ptr::null(), 0) } else { (self.nodes.as_ptr(), BITS) };
         // SAFETY: the mask is null or has `BITS` - 1 bits. The kernel reads it only.

@@ -1,0 +1,11 @@
+//! User that owns a TCP socket of this machine.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(not(target_os = "linux"))]
+mod unknown;
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{IS_KNOWN, SockDiag, TableFiles};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use unknown::{IS_KNOWN, SockDiag, TableFiles};

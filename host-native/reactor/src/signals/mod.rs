@@ -1,0 +1,137 @@
+//! Signals as events: blocked for the process and read from a descriptor.
+
+#[cfg(not(target_os = "linux"))]
+mod kqueue;
+#[cfg(target_os = "linux")]
+mod signalfd;
+
+use std::ffi::c_int;
+
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use crate::Error;
+#[cfg(not(target_os = "linux"))]
+pub use kqueue::Signals;
+#[cfg(target_os = "linux")]
+pub use signalfd::Signals;
+
+/// Signals that a user sends to the program.
+const USER: [Signal; 6] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+/// Signals of job control, child processes and the terminal.
+const CONTROL: [Signal; 4] = [Signal::CHILD, Signal::TSTP, Signal::CONT, Signal::WINCH];
+
+/// A received signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// SIGCHLD: a child process may have ended.
+    Child,
+    /// SIGTSTP: the terminal requests a stop of this process.
+    Stop,
+    /// SIGCONT: this process was continued.
+    Continue,
+    /// SIGWINCH: the window of the terminal has another size.
+    WindowResized,
+    /// Any other signal that [`Signals::new`] takes.
+    Forward(Signal),
+}
+
+impl Event {
+    fn of(signal: Signal) -> Event {
+        match signal {
+            Signal::CHILD => Event::Child,
+            Signal::TSTP => Event::Stop,
+            Signal::CONT => Event::Continue,
+            Signal::WINCH => Event::WindowResized,
+            other => Event::Forward(other),
+        }
+    }
+}
+
+/// Signals that this thread has blocked. Dropping it restores the signal mask.
+#[derive(Debug)]
+struct Blocked {
+    /// The signals to read.
+    taken: Vec<c_int>,
+    before: libc::sigset_t,
+    ignored: Vec<c_int>,
+}
+
+impl Blocked {
+    /// Blocks the signals of [`Signals::new`].
+    fn new() -> Result<Blocked, Error> {
+        let ignored: Vec<_> =
+            [Signal::HUP, Signal::TSTP].map(Signal::as_raw).into_iter().filter(|&s| is_ignored(s)).collect();
+        let taken: Vec<_> =
+            USER.iter().chain(&CONTROL).map(|s| s.as_raw()).filter(|s| !ignored.contains(s)).collect();
+        // While SIGCHLD is ignored, the system keeps no exit codes.
+        default_action(libc::SIGCHLD);
+        let blocked = set(&[taken.as_slice(), &[libc::SIGTTIN]].concat());
+        let mut before = set(&[]);
+        // SAFETY: both sets are initialised and live for the call.
+        let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut before) };
+        if failed != 0 {
+            return Err(Error::during("sigprocmask")(Errno::from_raw_os_error(failed)));
+        }
+        Ok(Blocked { taken, before, ignored })
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that `new` was given for this thread.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
+    }
+}
+
+fn set(signals: &[c_int]) -> libc::sigset_t {
+    // SAFETY: a zeroed set is storage that `sigemptyset` initialises; the numbers are the system's own.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for &signal in signals {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        set
+    }
+}
+
+fn default_action(signal: c_int) {
+    // SAFETY: the action is initialised: no handler, no flags, an empty set.
+    unsafe {
+        let mut new: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction = libc::SIG_DFL;
+        libc::sigaction(signal, &raw const new, std::ptr::null_mut());
+    }
+}
+
+fn is_ignored(signal: c_int) -> bool {
+    // SAFETY: without a new action the call only fills in `old`, for which any zeroed bytes are storage.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut old) == 0 && old.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocked_signals_become_events() {
+        let signals = Signals::new().unwrap();
+        let mut events = Vec::new();
+        signals.read(&mut events).unwrap();
+        assert_eq!(events, []);
+        // SAFETY: sends a signal to this thread, which has blocked it.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
+        // SAFETY: as above.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
+        signals.read(&mut events).unwrap();
+        assert_eq!(events.len(), 2);
+        for signal in [Signal::USR2, Signal::TERM] {
+            assert!(events.contains(&Event::Forward(signal)), "{events:?}");
+        }
+        assert!(signals.ignored().iter().all(|signal| [libc::SIGHUP, libc::SIGTSTP].contains(signal)));
+    }
+}

@@ -1,0 +1,148 @@
+//! System calls of Linux.
+
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_tcp_user_timeout;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, accept_with, socket_with};
+use rustix::process::{getpid, set_child_subreaper, set_parent_process_death_signal};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// Number of the last signal.
+pub(crate) const SIGNALS: c_int = 64;
+/// Flag of a mapping whose memory is not reserved.
+pub(crate) const NORESERVE: c_int = libc::MAP_NORESERVE;
+/// Flag of `send` that prevents SIGPIPE.
+pub(crate) const NO_SIGPIPE: SendFlags = SendFlags::NOSIGNAL;
+/// Type of a resource limit.
+pub(crate) type RawLimit = libc::rlim_t;
+
+/// Fills a buffer with random bytes. A buffer of up to 256 bytes is filled as a whole.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    let filled = getrandom(&mut *bytes, GetRandomFlags::empty())?;
+    if filled == bytes.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// Returns the effective user of the peer of a Unix socket.
+///
+/// `rustix::net::sockopt::socket_peercred` cannot represent a peer outside of this process's pid namespace, whose pid is
+/// 0.
+pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the option's value is a `ucred`, which `peer` is, and `len` is its size. Both live for the call.
+    let failed = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
+}
+
+/// Opens a stream socket that does not block.
+pub(crate) fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+}
+
+/// Accepts a connection that does not block.
+pub(crate) fn accept_stream(listener: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
+/// Ends a TCP connection whose sent bytes are not acknowledged for some milliseconds.
+pub(crate) fn limit_unacknowledged(fd: BorrowedFd<'_>, timeout: u32) -> Result<(), Errno> {
+    set_tcp_user_timeout(fd, timeout)
+}
+
+/// Opens the file of a descriptor once more, for writing without waiting.
+pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    open(path, flags, Mode::empty())
+}
+
+/// Creates a file in memory without a path. It is empty, can be sealed, and is close-on-exec. `name` appears in
+/// `/proc/PID/maps`.
+///
+/// # Errors
+/// That of the system.
+pub fn memfd(name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3.
+        Err(Errno::INVAL) => memfd_create(name, flags),
+        result => result,
+    }
+}
+
+/// Memory of fixed size as a file: a process that writes more gets an error.
+pub(crate) fn fixed_memory(name: &CStr, len: u64) -> Result<OwnedFd, Errno> {
+    let memory = memfd(name)?;
+    ftruncate(&memory, len)?;
+    fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(memory)
+}
+
+/// Marks every descriptor above standard error close-on-exec.
+pub(crate) fn mark_close_on_exec() -> io::Result<()> {
+    // SAFETY: the call takes three numbers and changes a flag of descriptors only.
+    let done =
+        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if done == 0 {
+        return Ok(());
+    }
+    // Before Linux 5.11.
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let name = entry?.file_name();
+        let Some(fd) = name.to_str().and_then(|name| name.parse::<RawFd>().ok()).filter(|&fd| fd > 2) else {
+            continue;
+        };
+        // SAFETY: the call sets a flag, and fails on a number that is not open.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    Ok(())
+}
+
+/// Closes the descriptors from `first` to `last`. Safe in a child process after `fork`.
+///
+/// # Safety
+/// No descriptor of the range is used afterwards.
+pub(crate) unsafe fn close_range(first: u32, last: u32) {
+    // SAFETY: the caller gives the descriptors up.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+}
+
+/// Has the system kill this process when its parent ends. Safe in a child process after `fork`.
+pub(crate) fn die_with_parent() -> io::Result<()> {
+    // SAFETY: the call takes two numbers.
+    let done = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Undoes [`die_with_parent`].
+pub(crate) fn outlive_parent() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(None)?)
+}
+
+/// Makes this process the parent of the children that its child processes leave behind.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// Allows a process and those that it starts to trace this one (Yama). Safe in a child process after `fork`.
+pub(crate) fn allow_tracing(tracer: libc::pid_t) {
+    // SAFETY: the call takes two numbers. A kernel without Yama refuses, and needs no permission.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, tracer) };
+}
+
+/// Does nothing: [`NO_SIGPIPE`] suffices.
+pub(crate) fn ignore_sigpipe(_: BorrowedFd<'_>) -> Result<(), Errno> {
+    Ok(())
+}
