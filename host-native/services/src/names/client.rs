@@ -204,7 +204,7 @@ impl NameClient {
             Ok(fd) => {
                 self.add(Connection::new(fd, Purpose::Value), poller).map_err(|error| error.to_string())
             }
-            Err(errno) => Err(errno.to_string()),
+            Err(error) => Err(error.to_string()),
         };
         match opened {
             Ok(number) => {
