@@ -1,6 +1,7 @@
 //! Tests of the server by its inputs and outputs.
 
 mod again;
+mod cluster;
 mod dynamic;
 #[cfg(feature = "pmix")]
 mod events;

@@ -1,0 +1,148 @@
+//! Servers of several nodes, joined by links whose messages arrive in any order that keeps each link's.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+pub(super) const LIMITS: Limits = Limits {
+    jobs: 2,
+    ranks: 16,
+    conns: 16,
+    keys: 256,
+    kvs_bytes: 1 << 15,
+    groups: 4,
+    names: 2,
+    spawns: 4,
+    spawn_bytes: 512,
+    psets: 4,
+    links: 4,
+    commit_bytes: 0,
+};
+
+/// Servers of several nodes. Node 0 is the head, and rank `r` is on node `1 + r % (nodes - 1)`.
+pub(super) struct Cluster {
+    pub(super) hosts: Vec<Host>,
+    /// Messages in flight, by sender and receiver.
+    pub(super) wires: BTreeMap<(u32, u32), VecDeque<Vec<u8>>>,
+    pub(super) size: u32,
+    pub(super) seed: u64,
+    /// Ranks with a reply since the last check, and the replies.
+    pub(super) replies: BTreeMap<u32, String>,
+}
+
+impl Cluster {
+    pub(super) fn new(nodes: u32, radix: u32, size: u32, cleanup: bool, seed: u64) -> Cluster {
+        let mut all = Cluster::unjoined(nodes, radix, size, cleanup, seed);
+        (0..size).for_each(|rank| all.init(rank));
+        all
+    }
+
+    /// Servers whose ranks have connections and have not initialized.
+    pub(super) fn unjoined(nodes: u32, radix: u32, size: u32, cleanup: bool, seed: u64) -> Cluster {
+        let mut hosts = Vec::new();
+        for node in 0..nodes {
+            let mut host = Host::with_limits(LIMITS);
+            host.tell(Input::Node { node, nodes, radix });
+            host.job(JobSpec { cleanup, ..spec(size) });
+            for rank in 0..size {
+                let node = 1 + rank % (nodes - 1);
+                host.tell(Input::MapRanks { job: JOB, first: Rank(rank), count: 1, node });
+            }
+            hosts.push(host);
+        }
+        let mut all = Cluster { hosts, wires: BTreeMap::new(), size, seed, replies: BTreeMap::new() };
+        for rank in 0..size {
+            let host = all.host(rank);
+            host.open(rank, Some(rank));
+        }
+        all
+    }
+
+    pub(super) fn init(&mut self, rank: u32) {
+        let host = self.host(rank);
+        host.says(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
+        host.replies.clear();
+    }
+
+    pub(super) fn node(&self, rank: u32) -> usize {
+        1 + rank as usize % (self.hosts.len() - 1)
+    }
+
+    pub(super) fn host(&mut self, rank: u32) -> &mut Host {
+        let node = self.node(rank);
+        &mut self.hosts[node]
+    }
+
+    pub(super) fn random(&mut self, below: usize) -> usize {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 33) as usize % below
+    }
+
+    /// Collects the outputs of the servers.
+    pub(super) fn collect(&mut self) {
+        for (from, host) in (0u32..).zip(&mut self.hosts) {
+            for (to, message) in host.messages.drain(..) {
+                self.wires.entry((from, to)).or_default().push_back(message);
+            }
+            for (conn, reply) in host.replies.drain(..) {
+                assert_eq!(self.replies.insert(conn.0, reply), None, "rank {conn} is answered twice");
+            }
+        }
+    }
+
+    /// Delivers one message. Returns false if none is in flight.
+    pub(super) fn deliver(&mut self) -> bool {
+        self.collect();
+        let full: Vec<(u32, u32)> =
+            self.wires.iter().filter(|(_, wire)| !wire.is_empty()).map(|(&exits, _)| exits).collect();
+        if full.is_empty() {
+            return false;
+        }
+        let (from, to) = full[self.random(full.len())];
+        let message = self.wires.get_mut(&(from, to)).unwrap().pop_front().unwrap();
+        self.hosts[to as usize].tell(Input::Peer { node: from, bytes: &message });
+        true
+    }
+
+    pub(super) fn after_command(&mut self) {
+        while self.deliver() {}
+    }
+
+    pub(super) fn says(&mut self, rank: u32, line: &str) {
+        self.host(rank).says(rank, &std::format!("cmd={line}\n"));
+        self.collect();
+    }
+
+    pub(super) fn asks(&mut self, rank: u32, line: &str) -> String {
+        self.says(rank, line);
+        self.replies.remove(&rank).expect("it is answered at once")
+    }
+
+    pub(super) fn get(&mut self, rank: u32, key: &str) -> String {
+        self.asks(rank, &std::format!("get kvsname=kvs_1 key={key}"))
+    }
+
+    /// Returns the number of group slots in use on all nodes.
+    pub(super) fn groups(&self) -> u32 {
+        self.hosts.iter().map(|host| host.server.used(Limit::Groups)).sum()
+    }
+
+    /// Sends the same request for each of these ranks, with deliveries in between. No rank may get a reply before all
+    /// requests were sent.
+    pub(super) fn collective(&mut self, ranks: &[u32], line: &str, reply: &str) {
+        let mut waiting: Vec<u32> = ranks.to_vec();
+        while !waiting.is_empty() {
+            let at = self.random(waiting.len());
+            let rank = waiting.swap_remove(at);
+            assert!(self.replies.is_empty(), "released before rank {rank} has come: {:?}", self.replies);
+            self.says(rank, line);
+            for _ in 0..self.random(4) {
+                self.deliver();
+            }
+        }
+        self.after_command();
+        let replies = std::mem::take(&mut self.replies);
+        assert_eq!(replies.keys().copied().collect::<Vec<_>>(), ranks, "each rank once");
+        assert!(replies.values().all(|got| got == reply), "{replies:?}");
+    }
+}
