@@ -209,8 +209,7 @@ impl<'s> Psets<'s> {
     }
 
     /// Returns the first change of a job's sets after the one with serial number `after`: its serial number, the set, and
-    /// whether it was retired. A retirement is left out if the definition
-    /// is wanted and comes after `after` too.
+    /// whether it was retired. A retirement is left out if the definition is wanted and comes after `after` too.
     #[cfg(feature = "pmix")]
     pub(crate) fn next_change(
         &self,

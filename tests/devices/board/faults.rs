@@ -75,8 +75,8 @@ fn a_panic_is_logged_and_stops_the_board() {
 
 #[test]
 fn a_loop_that_stands_is_restarted_by_the_watchdog() {
-    /// `wfi`, and a branch to it.
-    const STANDSTILL: [u8; 4] = [0x30, 0xBF, 0xFD, 0xE7];
+    /// `cpsie i`, `wfi`, and a branch to that. The debugger may have stopped the board with interrupts off.
+    const STANDSTILL: [u8; 6] = [0x62, 0xB6, 0x30, 0xBF, 0xFD, 0xE7];
     let mut boards = Vec::new();
     for kind in [Kind::Lm3s6965evb, Kind::Mps2An386] {
         let Some((board, rank)) = serving(kind) else { return };
