@@ -9,7 +9,7 @@ from typing import ClassVar, TypeAlias
 
 from .postcard import BOOL, BYTES, I32, STR, U8, U32, U64, Codec, Record, Variant, number, option, record
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 """Version of the ABI, which `hydrant_abi_version` returns."""
 KEY_MAX = 64
 """Maximum length of a key in bytes: `keylen_max` of PMI-1's `get_maxes`, `PMI2_MAX_KEYLEN` of
@@ -179,8 +179,9 @@ class JobSpec(Record):
     timeout.
     """
     remote_names: bool = False
-    """Whether the host carries out requests about names (`OutputUpcall`), for a name service that
-    several servers share. Otherwise this server has its own name service, which its jobs share.
+    """Whether the host carries out requests about names and about connections between jobs
+    (`OutputUpcall`), for a name service that several servers share. Otherwise this server has
+    its own name service, which its jobs share, and jobs connect to jobs of this server only.
     """
     fence_warning: int = 0
     """Milliseconds after which a waiting fence is reported (`OutputStalledFence`), and ranks that
@@ -336,7 +337,7 @@ class InputPreput(Input):
 
 @dataclass(frozen=True, slots=True)
 class InputDefine(Input):
-    """Defines a process set that a rank has defined on any node. Every server gets it."""
+    """Defines a process set of any ranks of a job."""
 
     job: JobId
     """The job."""
@@ -482,8 +483,9 @@ class InputUpcallComplete(Input):
     rc: int
     """0, or a code of pmi2.h (`PMI2_ERR_…`) that the client gets as `rc`."""
     text: builtins.bytes
-    """The port that a look-up found. For a failure the reason, of which the client gets the first
-    `MESSAGE_TEXT_MAX` bytes. Otherwise empty.
+    """The port that a look-up found, or the value that a get found. For a failure the reason, of
+    which the client gets the first `MESSAGE_TEXT_MAX` bytes. A failed get without a reason means
+    that the other job has no such key. Otherwise empty.
     """
     NUMBER: ClassVar[int] = 14
     CODECS: ClassVar[tuple[Codec, ...]] = (U32, I32, BYTES)
@@ -510,7 +512,7 @@ class InputOpenedQuery(Input):
     """A query connection was opened. Its handshake is that of PMI-2: `init`, then `fullinit` with
     `pmirank` and optionally `pmijobid`. It is independent of the rank's own connection and of
     its init and finalize. It may query process sets, attributes, the job id and key-value pairs,
-    and may define process sets. Other requests are refused.
+    and may define, retire and prune process sets. Other requests are refused.
     """
 
     conn: ConnId
@@ -618,6 +620,22 @@ class InputVerified(Input):
     CODECS: ClassVar[tuple[Codec, ...]] = (U32,)
 
 
+@dataclass(frozen=True, slots=True)
+class InputPsetRequest(Input):
+    """Applies a rank's request about process sets, which a server of several nodes has passed to
+    its host. All servers get the same requests in the same order.
+    """
+
+    job: JobId
+    """The job of the rank."""
+    rank: Rank
+    """The rank."""
+    request: builtins.bytes
+    """The request of the upcall."""
+    NUMBER: ClassVar[int] = 25
+    CODECS: ClassVar[tuple[Codec, ...]] = (U32, U32, BYTES)
+
+
 Input.VARIANTS = (
     InputNode,
     InputRegisterJob,
@@ -644,6 +662,7 @@ Input.VARIANTS = (
     InputTimeout,
     InputDeregisterJob,
     InputVerified,
+    InputPsetRequest,
 )
 
 
@@ -900,8 +919,10 @@ class OutputSpawn(Output):
 @dataclass(frozen=True, slots=True)
 class OutputUpcall(Output):
     """Carry out a request and complete it (`InputUpcallComplete`). With `remote_names`: publish,
-    unpublish or look up a name. With several nodes: define a process set, connect or disconnect
-    jobs, for which the host gives all servers `InputDefine` or `InputConnected` first.
+    unpublish or look up a name, or get a value of a job that the requesting job is not connected
+    to here. With several nodes: define, retire or prune process sets. With either: connect or
+    disconnect jobs. If both jobs are registered, the host gives all servers `InputConnected`
+    first, as it does `InputPsetRequest`.
     """
 
     upcall: UpcallId
@@ -1291,6 +1312,13 @@ class RefusalUnsupported(Refusal):
     NUMBER: ClassVar[int] = 27
 
 
+@dataclass(frozen=True, slots=True)
+class RefusalPsetRetired(Refusal):
+    """A process set whose name belongs to a retired set."""
+
+    NUMBER: ClassVar[int] = 28
+
+
 Refusal.VARIANTS = (
     RefusalFull,
     RefusalQuota,
@@ -1320,6 +1348,7 @@ Refusal.VARIANTS = (
     RefusalNoPset,
     RefusalPsetDead,
     RefusalUnsupported,
+    RefusalPsetRetired,
 )
 
 
@@ -1638,9 +1667,10 @@ class Inputs:
         `lookup_wait`: Milliseconds that a look-up waits for an unpublished name, unless the
         request has its own timeout.
 
-        `remote_names`: Whether the host carries out requests about names (`OutputUpcall`), for a
-        name service that several servers share. Otherwise this server has its own name service,
-        which its jobs share.
+        `remote_names`: Whether the host carries out requests about names and about connections
+        between jobs (`OutputUpcall`), for a name service that several servers share. Otherwise
+        this server has its own name service, which its jobs share, and jobs connect to jobs of
+        this server only.
 
         `fence_warning`: Milliseconds after which a waiting fence is reported
         (`OutputStalledFence`), and ranks that have not initialized that long after another one.
@@ -1678,7 +1708,7 @@ class Inputs:
         return self.handle(InputPreput(job, key, value))
 
     def define(self, job: JobId, name: str, members: builtins.bytes) -> Consumed:
-        """Defines a process set that a rank has defined on any node. Every server gets it.
+        """Defines a process set of any ranks of a job.
 
         `job`: The job.
 
@@ -1796,8 +1826,9 @@ class Inputs:
 
         `rc`: 0, or a code of pmi2.h (`PMI2_ERR_…`) that the client gets as `rc`.
 
-        `text`: The port that a look-up found. For a failure the reason, of which the client gets
-        the first `MESSAGE_TEXT_MAX` bytes. Otherwise empty.
+        `text`: The port that a look-up found, or the value that a get found. For a failure the
+        reason, of which the client gets the first `MESSAGE_TEXT_MAX` bytes. A failed get without
+        a reason means that the other job has no such key. Otherwise empty.
         """
         return self.handle(InputUpcallComplete(upcall, rc, text))
 
@@ -1817,7 +1848,8 @@ class Inputs:
         """A query connection was opened. Its handshake is that of PMI-2: `init`, then `fullinit`
         with `pmirank` and optionally `pmijobid`. It is independent of the rank's own connection
         and of its init and finalize. It may query process sets, attributes, the job id and
-        key-value pairs, and may define process sets. Other requests are refused.
+        key-value pairs, and may define, retire and prune process sets. Other requests are
+        refused.
 
         `conn`: An unused connection number.
 
@@ -1893,6 +1925,18 @@ class Inputs:
         """
         return self.handle(InputVerified(conn))
 
+    def pset_request(self, job: JobId, rank: Rank, request: builtins.bytes) -> Consumed:
+        """Applies a rank's request about process sets, which a server of several nodes has passed
+        to its host. All servers get the same requests in the same order.
+
+        `job`: The job of the rank.
+
+        `rank`: The rank.
+
+        `request`: The request of the upcall.
+        """
+        return self.handle(InputPsetRequest(job, rank, request))
+
 
 __all__ = [
     "ABI_VERSION",
@@ -1951,6 +1995,7 @@ __all__ = [
     "InputTimeout",
     "InputDeregisterJob",
     "InputVerified",
+    "InputPsetRequest",
     "HandleCall",
     "Consumed",
     "HandleResult",
@@ -2012,6 +2057,7 @@ __all__ = [
     "RefusalNoPset",
     "RefusalPsetDead",
     "RefusalUnsupported",
+    "RefusalPsetRetired",
     "Damage",
     "Fault",
     "FaultNoSuchConn",
