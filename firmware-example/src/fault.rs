@@ -1,5 +1,5 @@
-//! Handlers of internal failures. A failure is logged, and the board stops until the watchdog restarts it. Under a debugger or
-//! in QEMU a panic or fault ends the session with a failure.
+//! Handlers of internal failures. A failure is logged, and the board stops. Under a debugger or in QEMU the session
+//! ends with a failure.
 
 use core::panic::PanicInfo;
 
@@ -7,7 +7,6 @@ use cortex_m::peripheral::SCB;
 use cortex_m_rt::ExceptionFrame;
 use cortex_m_semihosting::debug;
 
-use crate::board::watchdog;
 use crate::log;
 
 fn stop() -> ! {
@@ -16,16 +15,6 @@ fn stop() -> ! {
         if cfg!(feature = "semihosting") {
             debug::exit(debug::EXIT_FAILURE);
         }
-    }
-}
-
-/// Logs that the main loop stands still, and waits for the watchdog's reset.
-pub(crate) fn loop_stands() -> ! {
-    if log::last_words() {
-        defmt::error!("the main loop has not turned for {=u32} s: the board restarts", watchdog::SECONDS);
-    }
-    loop {
-        cortex_m::asm::wfi();
     }
 }
 

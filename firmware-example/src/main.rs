@@ -1,8 +1,7 @@
 //! PMI server on a microcontroller: hydrant-core serves the clients of a job over Ethernet.
 //!
 //! The main loop calls three modules. [`net`] exchanges frames, [`serve`] passes the clients' bytes to the server and sends its
-//! replies, and [`management`] carries out the requests of hosts. A loop that does not turn is
-//! restarted by the watchdog. The network interrupt wakes the loop by a signal. Events for
+//! replies, and [`management`] carries out the requests of hosts. The network interrupt wakes the loop by a signal. Events for
 //! hosts are queued in a channel. All memory is in [`memory`].
 #![no_std]
 #![no_main]
@@ -37,7 +36,7 @@ fn main() -> ! {
     time::start(&mut core.SYST);
     let config = Config::read();
     let mut net = Net::start(&config);
-    board::unmask(board::NIC_IRQ);
+    net::unmask();
     let mut buffers = memory::client_buffers();
     let clients = core::array::from_fn(|_| {
         Client::new(net.add(buffers.next().expect("there is a pair of buffers for each client")))
@@ -49,10 +48,8 @@ fn main() -> ! {
     let mut serve = Serve::new(clients, config.pmi_port).expect("the slabs are as long as the limits say");
     let mut management = Management::new(hosts, &config);
     defmt::info!("{=str} serves up to {=u32} ranks", board::NAME, memory::RANKS);
-    board::watchdog::start();
     // Sockets listen before the network is polled: it would refuse a connection that comes first.
     loop {
-        board::watchdog::feed();
         management.run(&mut net, &mut serve);
         stand_alone(&mut net, &mut serve, &mut management, &config);
         let more = serve.run(&mut net);

@@ -9,16 +9,10 @@ pub(crate) const NAME: &str = "lm3s6965evb";
 pub(crate) const CLOCK_HZ: u32 = 12_500_000;
 /// The interrupt of the network.
 pub(crate) const NIC_IRQ: u16 = 42;
-/// The interrupt of the watchdog's first time-out.
-pub(crate) const WATCHDOG_IRQ: i16 = 18;
 
 const SYSTEM: Registers = Registers(0x400F_E000);
-const RCGC0: u32 = 0x100;
-const RCGC0_WDT: u32 = 1 << 3;
 const RCGC1: u32 = 0x104;
 const RCGC2: u32 = 0x108;
-
-pub(super) const WATCHDOG: Registers = Registers(0x4000_0000);
 
 const UART0: Registers = Registers(0x4000_C000);
 const UART_DR: u32 = 0x00;
@@ -45,7 +39,6 @@ const HEADER: usize = 14;
 
 /// Enables the devices of the drivers below.
 pub(crate) fn start() {
-    SYSTEM.write(RCGC0, RCGC0_WDT);
     SYSTEM.write(RCGC1, 1);
     SYSTEM.write(RCGC2, 0x5000_0000);
     UART0.write(UART_CTL, 0x301);

@@ -1,7 +1,5 @@
 //! Boards: devices and their addresses. The rest of the firmware works on each of them.
 
-pub(crate) mod watchdog;
-
 #[cfg(feature = "lm3s6965evb")]
 mod lm3s6965evb;
 #[cfg(feature = "lm3s6965evb")]
@@ -31,18 +29,4 @@ impl Registers {
         // SAFETY: as above. No register of these devices makes them access memory, so Rust's memory is unchanged.
         unsafe { ((self.0 + offset) as *mut u32).write_volatile(value) }
     }
-}
-
-/// Enables an interrupt of the board.
-pub(crate) fn unmask(irq: u16) {
-    #[derive(Clone, Copy)]
-    struct Irq(u16);
-    // SAFETY: the number is one of this board's, below the vectors that cortex-m-rt provides.
-    unsafe impl cortex_m::interrupt::InterruptNumber for Irq {
-        fn number(self) -> u16 {
-            self.0
-        }
-    }
-    // SAFETY: no code relies on that interrupt being off for its own safety.
-    unsafe { cortex_m::peripheral::NVIC::unmask(Irq(irq)) };
 }

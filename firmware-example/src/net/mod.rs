@@ -11,7 +11,7 @@ use smoltcp::wire::{EthernetAddress, IpCidr};
 
 use crate::board::{self, Nic};
 use crate::config::Config;
-use crate::{fault, memory, time};
+use crate::{memory, time};
 use device::Device;
 
 /// Given by the interrupt, taken by the loop: frames wait in the controller.
@@ -19,8 +19,6 @@ static FRAMES_WAIT: Signal<CriticalSectionRawMutex, ()> = Signal::new();
 
 /// Time after which a silent peer is given up, both while it owes an acknowledgement and otherwise.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest sleep in milliseconds, for the watchdog.
-const NAP_MS: u64 = 1000;
 /// Interval of keep-alive packets to a silent peer.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
@@ -72,12 +70,10 @@ impl Net {
         self.iface.poll(now(), &mut self.device, &mut self.sockets) == PollResult::SocketStateChanged
     }
 
-    /// Sleeps until a frame comes, a millisecond has passed that something was due in, or `wake` is reached; at most
-    /// [`NAP_MS`].
+    /// Sleeps until a frame comes, a millisecond has passed that something was due in, or `wake` is reached.
     pub(crate) fn sleep(&mut self, wake: Option<u64>) {
         let due = self.iface.poll_at(now(), &self.sockets).map(|at| at.total_millis() as u64);
-        let nap = time::millis() + NAP_MS;
-        let due = [due, wake].into_iter().flatten().fold(nap, u64::min);
+        let due = [due, wake].into_iter().flatten().min().unwrap_or(u64::MAX);
         self.device.nic.listen();
         while FRAMES_WAIT.try_take().is_none() && time::millis() < due {
             cortex_m::interrupt::disable();
@@ -96,9 +92,21 @@ unsafe fn DefaultHandler(irq: i16) {
     if irq == board::NIC_IRQ as i16 {
         board::nic_interrupt();
         FRAMES_WAIT.signal(());
-    } else if irq == board::WATCHDOG_IRQ {
-        fault::loop_stands()
     } else {
         defmt::panic!("unexpected interrupt {=i16}", irq);
     }
+}
+
+/// Lets the controller's interrupt through.
+pub(crate) fn unmask() {
+    #[derive(Clone, Copy)]
+    struct Irq;
+    // SAFETY: a number of this board's, below the vectors that cortex-m-rt provides.
+    unsafe impl cortex_m::interrupt::InterruptNumber for Irq {
+        fn number(self) -> u16 {
+            board::NIC_IRQ
+        }
+    }
+    // SAFETY: no code relies on that interrupt being off for its own safety.
+    unsafe { cortex_m::peripheral::NVIC::unmask(Irq) };
 }

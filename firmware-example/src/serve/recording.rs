@@ -11,7 +11,6 @@ use postcard::serialize_with_flavor;
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 
-use crate::board::watchdog;
 use crate::net::Net;
 use crate::time;
 
@@ -57,7 +56,6 @@ impl Flavor for Sink<'_> {
                 return Err(postcard::Error::SerializeBufferFull);
             } else {
                 self.net.poll();
-                watchdog::feed();
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A board that cannot go on says why, and stops or restarts. A debugger brings it there; the firmware is the same as in all tests.
+//! A board that cannot go on says why, and stops. A debugger brings it there; the firmware is the same as in all tests.
 
 use super::gdb::Gdb;
 use super::qemu::{Board, Kind};
@@ -71,29 +71,4 @@ fn a_panic_is_logged_and_stops_the_board() {
     board.await_log("the configured job cannot be: Fault(Full(Ranks, 16))");
     board.await_log("panic at ");
     assert_eq!(board.stopped(), Some(1));
-}
-
-#[test]
-fn a_loop_that_stands_is_restarted_by_the_watchdog() {
-    /// `cpsie i`, `wfi`, and a branch to that. The debugger may have stopped the board with interrupts off.
-    const STANDSTILL: [u8; 6] = [0x62, 0xB6, 0x30, 0xBF, 0xFD, 0xE7];
-    let mut boards = Vec::new();
-    for kind in [Kind::Lm3s6965evb, Kind::Mps2An386] {
-        let Some((board, rank)) = serving(kind) else { return };
-        let mut gdb = board.debug();
-        // In the free part of the stack, above the word that is checked for overflow.
-        let free = board.symbol("__euninit") + 64;
-        gdb.write(free, &STANDSTILL);
-        gdb.jump(free);
-        gdb.detach();
-        boards.push((board, rank));
-    }
-    for (mut board, _lost) in boards {
-        board.await_log("the main loop has not turned for 6 s");
-        board.await_log("serves up to");
-        board.await_log("job 0 opened");
-        let mut rank = Talk::rank(board.client(1), 0);
-        rank.ask("cmd=put kvsname=alone key=k value=w", "cmd=put_result rc=0");
-        rank.ask("cmd=get kvsname=alone key=k", "value=w");
-    }
 }
