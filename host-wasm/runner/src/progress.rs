@@ -35,21 +35,22 @@ enum Due {
 }
 
 impl Progress {
-    /// Records the requests in `bytes`. Returns whether a server may leave those that it has not consumed.
+    /// Records the requests in `bytes`. Returns whether a server may leave those that it has not consumed. `own` is the job id
+    /// if the host knows jobs of other runs.
     ///
     /// A server leaves an incomplete message. It leaves a complete message only if so many replies are pending that it has
     /// no place for another, and returns [`Consumed::again`] then. Bytes that cannot become a message are consumed, because
     /// the server closes the connection.
-    pub(crate) fn consume(&mut self, bytes: &[u8], consumed: Consumed) -> bool {
+    pub(crate) fn consume(&mut self, bytes: &[u8], consumed: Consumed, own: Option<&str>) -> bool {
         let Some(&first) = bytes.first() else { return true };
         self.pmix.get_or_insert(first == PMIX_HELLO);
         let (mut done, rest) = bytes.split_at(bytes.len().min(consumed.bytes as usize));
-        while let Ok(Some((len, due))) = self.next(done) {
+        while let Ok(Some((len, due))) = self.next(done, own) {
             self.owed = self.owed.saturating_add(u32::from(due != Due::Never));
             self.overdue += i64::from(due == Due::AtOnce);
             done = &done[len..];
         }
-        match self.next(rest) {
+        match self.next(rest, own) {
             Ok(None) => !consumed.again,
             // An event for a PMIx client takes one place.
             Ok(Some(_)) => {
@@ -75,7 +76,7 @@ impl Progress {
     }
 
     /// Returns the length of the first message and when its reply is due. None if the message is incomplete.
-    fn next(&mut self, bytes: &[u8]) -> Result<Option<(usize, Due)>, ()> {
+    fn next(&mut self, bytes: &[u8], own: Option<&str>) -> Result<Option<(usize, Due)>, ()> {
         let Some(&first) = bytes.first() else { return Ok(None) };
         if self.pmix == Some(true) {
             return self.next_pmix(bytes);
@@ -84,7 +85,7 @@ impl Progress {
         let framing = if counted { Framing::Counted } else { Framing::Line };
         let Some(frame) = wire::next_frame(bytes, framing).map_err(drop)? else { return Ok(None) };
         let due = match wire::decode(&frame) {
-            Ok(Message { command, .. }) => due(&command),
+            Ok(Message { command, .. }) => due(&command, own),
             Err(Undecoded::Refused { .. }) => Due::AtOnce,
             // The server closes the connection.
             Err(Undecoded::Malformed(_)) => Due::Never,
@@ -112,8 +113,10 @@ impl Progress {
 }
 
 /// Returns when the reply to a command is due.
-fn due(command: &Command<'_>) -> Due {
+fn due(command: &Command<'_>, own: Option<&str>) -> Due {
     match command {
+        // The host asks the other run.
+        Command::Get { kvs: Some(kvs), .. } if own.is_some_and(|own| *kvs != *own.as_bytes()) => Due::Later,
         Command::Abort { .. } => Due::Never,
         Command::Fence { .. }
         | Command::Ring { .. }
@@ -157,7 +160,7 @@ mod tests {
     use super::*;
 
     fn consume(progress: &mut Progress, bytes: &[u8], consumed: usize, again: bool) -> bool {
-        progress.consume(bytes, Consumed { bytes: consumed as u32, again })
+        progress.consume(bytes, Consumed { bytes: consumed as u32, again }, None)
     }
 
     #[test]
@@ -221,5 +224,19 @@ mod tests {
         progress.reply(b"reply");
         assert!(consume(&mut progress, get, 20, false));
         assert!(progress.is_overdue());
+    }
+
+    #[test]
+    fn a_get_of_a_job_of_another_run_may_wait() {
+        let is_overdue = |get: &[u8], own| {
+            let mut progress = Progress::default();
+            let consumed = Consumed { bytes: get.len() as u32, again: false };
+            assert!(progress.consume(get, consumed, own), "{}", get.escape_ascii());
+            progress.is_overdue()
+        };
+        let get = b"cmd=get kvsname=kvs_2 key=k\n";
+        assert!(!is_overdue(get, Some("kvs_1")));
+        assert!(is_overdue(get, Some("kvs_2")), "its own job");
+        assert!(is_overdue(get, None), "the host knows no other runs");
     }
 }

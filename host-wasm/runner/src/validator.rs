@@ -120,6 +120,8 @@ const CLEANUPS_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
 struct Job {
+    name: String,
+    remote_names: bool,
     size: u32,
     aborted: bool,
     /// Ranks by node, in the order of the `MapRanks` inputs.
@@ -205,7 +207,13 @@ impl Validator {
             }
             Input::RegisterJob(spec) => {
                 if let Some(slot) = self.jobs.get_mut(spec.job.index()) {
-                    *slot = Some(Job { size: spec.size, aborted: false, mapping: Vec::new() });
+                    *slot = Some(Job {
+                        name: spec.name.to_owned(),
+                        remote_names: spec.remote_names,
+                        size: spec.size,
+                        aborted: false,
+                        mapping: Vec::new(),
+                    });
                 }
             }
             Input::MapRanks { job, first, count, node } => {
@@ -264,8 +272,11 @@ impl Validator {
             }
             self.cleanups.push_back(bytes.to_vec());
         }
-        let open = self.conn(conn)?;
-        let valid = open.progress.consume(bytes, consumed) || open.closing;
+        let slot = self.conns.get_mut(conn.index()).and_then(Option::as_mut);
+        let open = slot.ok_or(Violation::UnknownConn(conn))?;
+        let job = self.jobs.get(open.job.index()).and_then(Option::as_ref);
+        let own = job.filter(|job| job.remote_names).map(|job| job.name.as_str());
+        let valid = open.progress.consume(bytes, consumed, own) || open.closing;
         if valid { Ok(()) } else { Err(Violation::NotConsumed(conn)) }
     }
 
