@@ -120,8 +120,8 @@ const CLEANUPS_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
 struct Job {
-    name: String,
-    remote_names: bool,
+    /// Job id, if the host knows jobs of other runs.
+    own: Option<String>,
     size: u32,
     aborted: bool,
     /// Ranks by node, in the order of the `MapRanks` inputs.
@@ -207,13 +207,8 @@ impl Validator {
             }
             Input::RegisterJob(spec) => {
                 if let Some(slot) = self.jobs.get_mut(spec.job.index()) {
-                    *slot = Some(Job {
-                        name: spec.name.to_owned(),
-                        remote_names: spec.remote_names,
-                        size: spec.size,
-                        aborted: false,
-                        mapping: Vec::new(),
-                    });
+                    let own = spec.remote_names.then(|| spec.name.to_owned());
+                    *slot = Some(Job { own, size: spec.size, aborted: false, mapping: Vec::new() });
                 }
             }
             Input::MapRanks { job, first, count, node } => {
@@ -275,7 +270,7 @@ impl Validator {
         let slot = self.conns.get_mut(conn.index()).and_then(Option::as_mut);
         let open = slot.ok_or(Violation::UnknownConn(conn))?;
         let job = self.jobs.get(open.job.index()).and_then(Option::as_ref);
-        let own = job.filter(|job| job.remote_names).map(|job| job.name.as_str());
+        let own = job.and_then(|job| job.own.as_deref());
         let valid = open.progress.consume(bytes, consumed, own) || open.closing;
         if valid { Ok(()) } else { Err(Violation::NotConsumed(conn)) }
     }
