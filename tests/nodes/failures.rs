@@ -90,7 +90,11 @@ fn a_daemon_that_is_killed_ends_the_job() {
 
 #[test]
 fn leaving_without_init_ends_the_job_of_ranks_on_other_hosts() {
-    let outcome = raw("-n 8", "only 0\nexit 3\nall\ninit1\nforever").run();
+    // Rank 0 leaves when its input ends, and that is when all others run.
+    let mut job = raw("-n 8", "only 0\ncat\nexit 3\nall\ninit1\nsay up\nforever").hold_input().start();
+    job.await_stdout("up\n", 7);
+    job.end_input();
+    let outcome = job.wait();
     outcome.code(3).stderr_starts("hydrant: rank 0 exited with code 3 while others wait for it\n");
     outcome.stderr_ends("7 other ranks were ended");
 }
