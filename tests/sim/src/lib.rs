@@ -7,6 +7,7 @@
 
 pub mod chart;
 pub mod checks;
+pub mod cluster;
 pub mod measure;
 pub mod net;
 pub mod node;
