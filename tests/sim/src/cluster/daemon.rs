@@ -49,26 +49,27 @@ impl World<'_> {
                 }
             }
             DaemonAction::DeregisterJob { job } => state.deregister(now, job),
-            DaemonAction::StalledFence { job } => state.tell_decision(now, Input::StalledFence { job }),
+            DaemonAction::StalledFence { job } => self.decide(node, Input::StalledFence { job }),
             DaemonAction::ChangeSets { job, rank, body } => {
-                state.tell_decision(now, Input::PsetRequest { job, rank, request: &body });
+                self.decide(node, Input::PsetRequest { job, rank, request: &body });
             }
             DaemonAction::ConnectJobs { job, other, connected } => {
-                state.tell_decision(now, Input::Connected { job, other, connected });
+                self.decide(node, Input::Connected { job, other, connected });
             }
             DaemonAction::UpcallComplete { upcall, rc, text } => {
-                state.tell_decision(now, Input::UpcallComplete { upcall, rc, text: &text });
+                self.decide(node, Input::UpcallComplete { upcall, rc, text: &text });
             }
             DaemonAction::SpawnComplete { upcall, started, full, codes } => {
-                state.tell_decision(now, Input::SpawnComplete { spawn: upcall, started, full, codes: &codes });
+                self.decide(node, Input::SpawnComplete { spawn: upcall, started, full, codes: &codes });
             }
             DaemonAction::Print(line) => self.report(node, &Report::Print(line)),
             DaemonAction::QueryRanks { query, .. } => {
                 self.report(node, &Report::RankStates { query, body: Vec::new() });
             }
             DaemonAction::EndNode => {
+                // Messages of other nodes are passed on.
                 state.ended = true;
-                state.inbox.clear();
+                state.inbox.retain(|item| matches!(item, Item::Packet { .. }));
                 self.kill_all(node);
                 self.descend(node, &Packet::Shutdown);
             }
@@ -185,9 +186,17 @@ impl World<'_> {
         }
     }
 
-    /// The server of a node has refused a message of a neighbour, and is replaced by a stub.
-    pub(super) fn backend_failed(&mut self, node: u32, neighbour: u32, why: &str) {
-        let failure = BackendFailure::Neighbour { node: neighbour, why: why.to_owned() };
+    /// Passes a decision of the head to the server of a node.
+    fn decide(&mut self, node: u32, input: Input<'_>) {
+        if let Err(fault) = self.nodes[node as usize].decide(self.now, input) {
+            // A head whose server has failed refuses nothing.
+            assert!(self.nodes[0].server.is_none(), "node {node}: {input:?} is a fault: {fault}");
+            self.backend_failed(node, BackendFailure::Own(fault.to_string()));
+        }
+    }
+
+    /// The server of a node has failed, and is replaced by a stub.
+    pub(super) fn backend_failed(&mut self, node: u32, failure: BackendFailure) {
         self.nodes[node as usize].server = None;
         if node == 0 {
             return self.backend_failed_at_head(failure);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hydrant_control::protocol::{BackendFailure, JobRecord, StartError};
+use hydrant_control::protocol::{BackendFailure, JobRecord, Report, StartError};
 use hydrant_control::{Action, Destination, Event as HeadEvent, Head, SpawnProgram};
 use hydrant_core::wire::{Protocol, decode_spawn};
 use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Server, UpcallId};
@@ -114,14 +114,18 @@ impl World<'_> {
         if self.head.broken {
             return;
         }
+        let report = match event {
+            HeadEvent::Message { bytes, .. } => hydrant_control::protocol::decode::<Report>(bytes),
+            _ => None,
+        };
         if let Err(error) = self.head.control.handle(self.now / MS, event) {
+            assert!(self.plan.liar.is_some(), "the run ends: {error}: {report:?}");
             self.break_run(&error.to_string());
         }
     }
 
     /// The run ends by an error of the head: all links are closed.
     fn break_run(&mut self, error: &str) {
-        assert!(self.plan.liar.is_some(), "the run ends: {error}");
         self.head.printed.push(error.to_owned());
         (self.head.broken, self.head.shut_down) = (true, true);
         for child in self.tree.children(0) {
@@ -198,7 +202,10 @@ impl World<'_> {
             Ok(()) => {
                 let size = self.nodes[0].jobs[&record.id].size;
                 let meetings = &self.plan.programs[program as usize].meetings;
-                self.checks.insert(record.ordinal, Checks::new(size, !cleanup, meetings));
+                let mut checks = Checks::new(size, !cleanup, meetings);
+                let lying = record.blocks.iter().filter(|block| self.is_liar(block.node));
+                lying.flat_map(|block| block.first..block.first + block.count).for_each(|rank| checks.excuse(rank));
+                self.checks.insert(record.ordinal, checks);
                 HeadEvent::JobOpened { job: record.id }
             }
             Err(fault) => HeadEvent::OpenFailed { job: record.id, error: start_error(&fault.to_string()) },
@@ -225,7 +232,10 @@ impl World<'_> {
         let chunk = match self.head.control.decode_output(node, bytes) {
             Ok(Some(chunk)) => chunk,
             Ok(None) => return self.acknowledge(node, len),
-            Err(error) => return self.break_run(&error.to_string()),
+            Err(error) => {
+                assert!(self.plan.liar.is_some(), "the run ends: {error}");
+                return self.break_run(&error.to_string());
+            }
         };
         self.head.written += chunk.bytes.len() as u64;
         self.head.sink += chunk.bytes.len() as u64;

@@ -215,10 +215,13 @@ impl<'m> Node<'m> {
     }
 
     /// Passes a decision of the head. The job or the request may be gone.
-    pub(super) fn tell_decision(&mut self, now: u64, input: Input<'_>) {
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub(super) fn decide(&mut self, now: u64, input: Input<'_>) -> Result<(), Fault> {
         match self.handle(now, input) {
-            Ok(_) | Err(Fault::NoSuchUpcall | Fault::NoSuchJob) => {}
-            Err(fault) => panic!("node {}: {input:?} is a fault: {fault}", self.number),
+            Ok(_) | Err(Fault::NoSuchUpcall | Fault::NoSuchJob) => Ok(()),
+            Err(fault) => Err(fault),
         }
     }
 

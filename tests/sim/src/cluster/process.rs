@@ -215,7 +215,7 @@ impl World<'_> {
         let is = |wanted: rank::Step| done.contains(&Step::Pmi(wanted));
         let inside = is(rank::Step::Init) && !is(rank::Step::Finalize);
         let code = match ending {
-            Ending::Exit(0) if inside => 1,
+            Ending::Exit(0) if inside && self.plan.cleanup => 1,
             // The others may wait for it.
             Ending::Exit(0) => return,
             Ending::Exit(code) | Ending::SelfAbort(code) => code,
@@ -223,6 +223,11 @@ impl World<'_> {
             Ending::Abort(code) => code.max(1),
             Ending::CutOff => 1,
         };
+        if matches!(ending, Ending::SelfAbort(_))
+            && let Some(checks) = self.checks.get_mut(&process.ordinal)
+        {
+            checks.excuse(process.rank);
+        }
         self.failures.push((code, process.name()));
     }
 
