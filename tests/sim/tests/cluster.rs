@@ -15,5 +15,8 @@ fn the_run_ends_with_its_first_failure() {
         lies += summary.lies;
         output += summary.output;
     }
-    assert!(failed > 250 && lies > 300 && output > 1 << 20, "{failed} runs failed, {lies} lies, {output} bytes");
+    assert!(
+        failed > 250 && lies > 300 && output > 1 << 20,
+        "{failed} runs failed, {lies} lies, {output} bytes"
+    );
 }

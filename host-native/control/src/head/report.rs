@@ -75,7 +75,8 @@ impl Head {
             }
             Report::StalledFence { job, .. } => self.check_participant(node, job),
             Report::JobStarted(id) => {
-                let has_all = |job: &Job<NodeProgress>| job.run.ranks_on(node).all(|rank| job.pid(rank).is_some());
+                let has_all =
+                    |job: &Job<NodeProgress>| job.run.ranks_on(node).all(|rank| job.pid(rank).is_some());
                 self.require(node, self.jobs.get(id).is_none_or(has_all))?;
                 self.check_participant(node, id)
             }

@@ -73,7 +73,9 @@ impl World<'_> {
                 self.kill_all(node);
                 self.descend(node, &Packet::Shutdown);
             }
-            DaemonAction::ResizeWindows(_) | DaemonAction::FeedStdin(_) | DaemonAction::CloseOutput { .. } => {}
+            DaemonAction::ResizeWindows(_)
+            | DaemonAction::FeedStdin(_)
+            | DaemonAction::CloseOutput { .. } => {}
         }
     }
 
@@ -117,7 +119,11 @@ impl World<'_> {
                     Some(pid) => DaemonEvent::RankStarted { job, rank, pid: pid + 1 },
                     None => {
                         let ordinal = self.nodes[node as usize].jobs[&job].ordinal;
-                        let error = StartError { code: 127, appnum: Some(0), ..start_error("cannot start the program") };
+                        let error = StartError {
+                            code: 127,
+                            appnum: Some(0),
+                            ..start_error("cannot start the program")
+                        };
                         if ordinal == 0 {
                             self.failures.push((127, format!("n{node}")));
                         }

@@ -204,7 +204,9 @@ impl World<'_> {
                 let meetings = &self.plan.programs[program as usize].meetings;
                 let mut checks = Checks::new(size, !cleanup, meetings);
                 let lying = record.blocks.iter().filter(|block| self.is_liar(block.node));
-                lying.flat_map(|block| block.first..block.first + block.count).for_each(|rank| checks.excuse(rank));
+                lying
+                    .flat_map(|block| block.first..block.first + block.count)
+                    .for_each(|rank| checks.excuse(rank));
                 self.checks.insert(record.ordinal, checks);
                 HeadEvent::JobOpened { job: record.id }
             }
@@ -243,7 +245,11 @@ impl World<'_> {
         if let Some(pid) = pid.filter(|_| !self.is_liar(node)) {
             let arrived = self.head.arrived.entry((pid, chunk.stderr)).or_default();
             for &byte in chunk.bytes {
-                assert_eq!(byte, byte_of(pid, chunk.stderr, *arrived), "output of process {pid} is out of order");
+                assert_eq!(
+                    byte,
+                    byte_of(pid, chunk.stderr, *arrived),
+                    "output of process {pid} is out of order"
+                );
                 *arrived += 1;
             }
         }

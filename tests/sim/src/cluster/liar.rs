@@ -68,7 +68,8 @@ impl World<'_> {
             13 => Report::Ready,
             14 => Report::StalledFence { job, missing: "0-4294967295,9-3,x".to_owned() },
             15 => {
-                let request = b"cmd=spawn;ncmds=1;preputcount=0;subcmd=none;maxprocs=4294967295;argc=0;infokeycount=0;";
+                let request =
+                    b"cmd=spawn;ncmds=1;preputcount=0;subcmd=none;maxprocs=4294967295;argc=0;infokeycount=0;";
                 Report::Spawn { upcall, job, rank: either, protocol, request: request.to_vec() }
             }
             16 => {
@@ -141,9 +142,10 @@ impl World<'_> {
 
     /// Returns the hash of a job's name, which references to it contain, from an earlier message about it.
     fn job_hash(&self, node: u32, of: JobId) -> u32 {
-        let heads = self.nodes[node as usize].sent.iter().filter_map(|(_, bytes)| {
-            hydrant_core::peer::message::split(bytes).map(|(head, _)| head)
-        });
+        let heads = self.nodes[node as usize]
+            .sent
+            .iter()
+            .filter_map(|(_, bytes)| hydrant_core::peer::message::split(bytes).map(|(head, _)| head));
         let mut jobs = heads.filter_map(|head| match head {
             Head::Records { job, .. } | Head::Arrive { job, .. } | Head::Release { job, .. } => Some(job),
             _ => None,

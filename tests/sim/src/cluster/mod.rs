@@ -83,7 +83,8 @@ pub fn run(seed: u64) -> Summary {
         node
     });
     let nodes = nodes.collect();
-    let names = Server::new(LIMITS_OF_RUN, memory_of_names.lend(), 0).expect("the memory is as long as required");
+    let names =
+        Server::new(LIMITS_OF_RUN, memory_of_names.lend(), 0).expect("the memory is as long as required");
     let head = Head::new(config(&plan), first_job(&plan, limits));
     World::new(plan, HeadHost::new(head, LocalNames::new(Box::new(names))), nodes).run()
 }

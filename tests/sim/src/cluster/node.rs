@@ -251,7 +251,8 @@ impl<'m> Node<'m> {
         let mut all = std::mem::take(&mut client.pending);
         all.extend_from_slice(bytes);
         let full = all.len() > 4096;
-        let consumed = self.handle(now, Input::Bytes { conn, bytes: &all, full }).expect("the connection is open");
+        let consumed =
+            self.handle(now, Input::Bytes { conn, bytes: &all, full }).expect("the connection is open");
         if let Some(client) = self.clients.get_mut(&conn) {
             client.pending = all.split_off(consumed.bytes as usize);
         }

@@ -209,7 +209,8 @@ fn talk(steps: &mut Vec<Step>, random: &mut Rng) {
             3 => Step::Unpublish { name: random.u32(..3) },
             _ => Step::Write { stderr: random.bool(), len: random.u32(1..most) },
         });
-        let asks = |step: &Step| matches!(step, Step::Publish { .. } | Step::Lookup { .. } | Step::Unpublish { .. });
+        let asks =
+            |step: &Step| matches!(step, Step::Publish { .. } | Step::Lookup { .. } | Step::Unpublish { .. });
         let is = |step: &Step, wanted: rank::Step| *step == Step::Pmi(wanted);
         let initialized = steps.iter().any(|step| is(step, rank::Step::Init));
         let finalized = steps.iter().any(|step| is(step, rank::Step::Finalize));
@@ -221,8 +222,12 @@ fn talk(steps: &mut Vec<Step>, random: &mut Rng) {
 
 /// Cuts a script short by a failure.
 fn fail(steps: &mut Vec<Step>, protocol: u32, cleanup: bool, random: &mut Rng) {
+    if steps.last() != Some(&Step::End(Ending::Exit(0))) {
+        return;
+    }
     let begin = steps.iter().position(|step| *step == Step::Pmi(rank::Step::Init)).unwrap_or(0) + 1;
-    let end = steps.iter().position(|step| *step == Step::Pmi(rank::Step::Finalize)).unwrap_or(begin).max(begin);
+    let end =
+        steps.iter().position(|step| *step == Step::Pmi(rank::Step::Finalize)).unwrap_or(begin).max(begin);
     let anywhere = random.usize(..steps.len());
     let inside = random.usize(begin..=end);
     let (at, ending) = match random.u32(..6) {

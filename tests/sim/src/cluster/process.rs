@@ -52,7 +52,12 @@ impl Process {
     pub(super) fn describe(&self) -> String {
         let Process { node, pid, exit, at, .. } = self;
         let name = rank_name(self.ordinal, Rank(self.rank));
-        format!("{name} on n{node}, pid {pid}, {exit:?}, step {at} {:?}, written {:?}, read {:?}", self.steps.get(*at), self.written, self.read)
+        format!(
+            "{name} on n{node}, pid {pid}, {exit:?}, step {at} {:?}, written {:?}, read {:?}",
+            self.steps.get(*at),
+            self.written,
+            self.read
+        )
     }
 
     fn name(&self) -> String {
@@ -133,7 +138,11 @@ impl World<'_> {
                 return self.end(pid, ending);
             }
             Step::End(ending) => self.note(pid, ending),
-            Step::Pmi(_) | Step::Publish { .. } | Step::Lookup { .. } | Step::Unpublish { .. } | Step::Spawn { .. } => {}
+            Step::Pmi(_)
+            | Step::Publish { .. }
+            | Step::Lookup { .. }
+            | Step::Unpublish { .. }
+            | Step::Spawn { .. } => {}
         }
         self.ask(pid, &step);
     }
@@ -234,7 +243,9 @@ impl World<'_> {
     /// A process ends. Its node learns of it after its last bytes.
     pub(super) fn die(&mut self, pid: u32, exit: Exit) {
         let process = &mut self.processes[pid as usize];
-        if process.exit.is_some() || process.ending && exit == Exit::Code(0) && process.at >= process.steps.len() {
+        if process.exit.is_some()
+            || process.ending && exit == Exit::Code(0) && process.at >= process.steps.len()
+        {
             return;
         }
         (process.exit, process.ending) = (Some(exit), true);
@@ -303,9 +314,11 @@ impl World<'_> {
         assert!(process.awaited > 0, "{} is answered twice: {reply}", process.describe());
         process.awaited -= 1;
         let (done, rank, ordinal, node) = (process.awaited == 0, process.rank, process.ordinal, process.node);
-        let exempt = self.plan.liar.as_ref().is_some_and(|&(liar, _)| {
-            node == liar || self.tree.children(liar).len() > 0
-        });
+        let exempt = self
+            .plan
+            .liar
+            .as_ref()
+            .is_some_and(|&(liar, _)| node == liar || self.tree.children(liar).len() > 0);
         let fine = rank::field(reply, "rc") == Some("0");
         if let (Step::Pmi(step), Some(checks)) = (&step, self.checks.get_mut(&ordinal).filter(|_| !exempt)) {
             match *step {

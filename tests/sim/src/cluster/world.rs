@@ -29,16 +29,26 @@ const EVENTS_MAX: u64 = 2_000_000;
 /// Event of the simulation.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    Arrive { from: u32, to: u32, packet: Packet },
+    Arrive {
+        from: u32,
+        to: u32,
+        packet: Packet,
+    },
     Work(u32),
     Item(u32, Item),
     Lose,
     /// A rank takes its next step.
     Act(u32),
     /// A reply reaches a rank.
-    Reply { pid: u32, bytes: Vec<u8> },
+    Reply {
+        pid: u32,
+        bytes: Vec<u8>,
+    },
     /// A process ends.
-    Die { pid: u32, exit: Exit },
+    Die {
+        pid: u32,
+        exit: Exit,
+    },
 }
 
 #[derive(Debug)]
@@ -240,7 +250,9 @@ impl<'m> World<'m> {
     fn take_packet(&mut self, node: u32, from: u32, packet: Packet) {
         match packet {
             Packet::Peer(bytes) => {
-                if let Err(fault) = self.nodes[node as usize].handle(self.now, Input::Peer { node: from, bytes: &bytes }) {
+                if let Err(fault) =
+                    self.nodes[node as usize].handle(self.now, Input::Peer { node: from, bytes: &bytes })
+                {
                     self.reject(node, from, &fault.to_string());
                 }
             }
@@ -425,7 +437,11 @@ impl<'m> World<'m> {
             assert!(!node.alive || node.ended, "the daemon of node {} runs on", node.number);
             let jobs: Vec<&JobId> = node.jobs.keys().collect();
             let has_failed = self.is_lost(node.number) || node.server.is_none() || self.head.gave_up();
-            assert!(has_failed || self.head.is_broken() || jobs.is_empty(), "{jobs:?} are registered at node {}", node.number);
+            assert!(
+                has_failed || self.head.is_broken() || jobs.is_empty(),
+                "{jobs:?} are registered at node {}",
+                node.number
+            );
         }
         self.check_code();
     }
@@ -447,7 +463,10 @@ impl<'m> World<'m> {
             }
             all => {
                 let known = all.iter().any(|&(known, _)| known == code);
-                assert!(known || interrupted && matches!(code, 0 | 130 | 137), "exit code {code}: {all:?}, {printed:?}");
+                assert!(
+                    known || interrupted && matches!(code, 0 | 130 | 137),
+                    "exit code {code}: {all:?}, {printed:?}"
+                );
             }
         }
     }
@@ -460,7 +479,10 @@ impl<'m> World<'m> {
         if code != 0 {
             // Its ranks may wait for a rank that has ended: only the liar knows.
             let is_named = |line: &&str| line.contains(&name) || line.contains("while others wait for it");
-            assert!(printed.iter().any(is_named), "the lies of {name} end the run with {code} and {printed:?}");
+            assert!(
+                printed.iter().any(is_named),
+                "the lies of {name} end the run with {code} and {printed:?}"
+            );
             return;
         }
         let sound = |process: &&Process| process.node == liar || process.exit == Some(Exit::Code(0));
