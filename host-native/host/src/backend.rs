@@ -12,7 +12,10 @@ use crate::error::Error;
 
 /// Plugin of a host.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(feature = "sandbox"), allow(dead_code, reason = "a library without the sandbox refuses plugins"))]
+#[cfg_attr(
+    not(feature = "sandbox"),
+    allow(dead_code, reason = "a library without the sandbox refuses plugins")
+)]
 pub(crate) struct PluginFile<'a> {
     pub(crate) file: &'a Path,
     pub(crate) cache: Option<&'a Path>,

@@ -147,7 +147,9 @@ pub(crate) fn fault() -> Option<u32> {
 /// Returns the number of the limit that the last error's fault names, if it names one.
 pub(crate) fn limit() -> Option<u32> {
     let full: Option<Limit> = match FAULT.get()? {
-        Fault::Full(limit, _) | Fault::Refused(Refusal::Full(limit, _) | Refusal::Quota(limit, _)) => Some(limit),
+        Fault::Full(limit, _) | Fault::Refused(Refusal::Full(limit, _) | Refusal::Quota(limit, _)) => {
+            Some(limit)
+        }
         _ => None,
     };
     full.map(|limit| number(&limit))

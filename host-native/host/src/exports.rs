@@ -129,7 +129,8 @@ pub unsafe extern "C" fn hydrant_host_open(
         let settings = unsafe { record("the settings", settings)? };
         check_version(settings.abi_version)?;
         // SAFETY: as above.
-        let (file, cache) = unsafe { (path("the plugin", settings.plugin)?, path("the cache", settings.cache)?) };
+        let (file, cache) =
+            unsafe { (path("the plugin", settings.plugin)?, path("the cache", settings.cache)?) };
         let path = |bytes| Path::new(OsStr::from_bytes(bytes));
         let call = match settings.call_ms {
             0 => CALL,

@@ -45,7 +45,9 @@ fn c_name(abi: &Value, name: &str) -> String {
         Some(("Input", input)) => format!("hydrant_host_{}", lower(input)),
         Some(("Limits" | "JobSpec" | "Layout", field)) => field.to_owned(),
         Some(("Server", "poll")) => "hydrant_host_next".to_owned(),
-        Some((owner, variant)) if ENUMS.contains(&owner) => format!("HYDRANT_{}_{}", upper(owner), upper(variant)),
+        Some((owner, variant)) if ENUMS.contains(&owner) => {
+            format!("HYDRANT_{}_{}", upper(owner), upper(variant))
+        }
         None if list(abi, "constants").iter().any(|constant| constant["name"] == name) => {
             format!("HYDRANT_{name}")
         }
@@ -89,7 +91,8 @@ fn generated(abi: &Value) -> String {
     writeln!(out, "#define HYDRANT_ABI_VERSION {}\n", abi["abi_version"]).expect("a text takes all");
     for constant in list(abi, "constants") {
         out += &comment(abi, text(constant, "doc"), "");
-        writeln!(out, "#define HYDRANT_{} {}", text(constant, "name"), constant["value"]).expect("a text takes all");
+        writeln!(out, "#define HYDRANT_{} {}", text(constant, "name"), constant["value"])
+            .expect("a text takes all");
     }
     for name in ENUMS {
         let described = find(name);
@@ -192,7 +195,8 @@ fn inputs_have_the_parameters_of_the_header() {
 #[test]
 fn every_input_has_a_function() {
     let abi: Value = serde_json::from_str(&read(ABI)).expect("a test of hydrant-abi has checked it");
-    let input = list(&abi, "types").iter().find(|described| described["name"] == "Input").expect("it is there");
+    let input =
+        list(&abi, "types").iter().find(|described| described["name"] == "Input").expect("it is there");
     let mut names: Vec<String> = list(input, "variants")
         .iter()
         .map(|variant| format!("hydrant_host_{}", with_underscores(text(variant, "name")).to_lowercase()))

@@ -27,7 +27,8 @@ pub(crate) struct Timer {
 impl Timer {
     pub(crate) fn new() -> Result<Timer, Error> {
         // SAFETY: the call has no pointers.
-        let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
+        let fd =
+            unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
         if fd < 0 {
             return Err(Error::system("timerfd_create"));
         }

@@ -239,9 +239,9 @@ impl HostOutput {
                 let abort = abort.with_bytes(message.as_bytes());
                 match cause {
                     Cause::Abort { code, .. } => abort.with_code(code),
-                    Cause::NoFinalize { exit, .. } | Cause::Died { exit, .. } | Cause::Absent { exit, .. } => {
-                        abort.with_exit(exit)
-                    }
+                    Cause::NoFinalize { exit, .. }
+                    | Cause::Died { exit, .. }
+                    | Cause::Absent { exit, .. } => abort.with_exit(exit),
                 }
             }
             Output::Peer { node, bytes } => HostOutput { node, ..of(7, 0, 0) }.with_bytes(bytes),
