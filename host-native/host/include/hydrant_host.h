@@ -29,7 +29,7 @@
  *
  *   Different servers are independent. Calls with the same server must not overlap: the second one fails with
  *   HYDRANT_ERR_BUSY. With a plugin, the library has a thread of its own, in which all signals are blocked, and handles
- *   SIGSEGV, SIGBUS, SIGILL and SIGFPE. Signals that are not a plugin's go to the handlers from before.
+ *   SIGSEGV, SIGILL and SIGFPE. Signals that are not a plugin's go to the handlers from before.
  *
  * POINTERS
  *

@@ -73,7 +73,7 @@ structures! {
         name: *const c_char,
         /// Name of the job that spawned it, or NULL.
         spawner: *const c_char,
-        /// Number of the spawn, or [`NONE`].
+        /// Number of the spawn, or `HYDRANT_NONE`.
         spawn: u32,
         /// Maximum number of processes, or 0 for `size`.
         universe_size: u32,
