@@ -5,26 +5,22 @@
 //! function, and `host-wasm/examples/launch.c` is a launcher.
 //!
 //! ```
-//! use std::ffi::CStr;
 //! use std::mem::MaybeUninit;
 //! use std::ptr;
 //!
 //! use hydrant_host::{
-//!     HostSettings, hydrant_host_close, hydrant_host_error, hydrant_host_open, hydrant_settings_init,
+//!     ABI_VERSION, hydrant_host_blocked, hydrant_host_close, hydrant_host_open, hydrant_settings_init,
 //! };
 //!
-//! let mut settings = MaybeUninit::<HostSettings>::uninit();
+//! let mut settings = MaybeUninit::uninit();
 //! // SAFETY: a structure to write to.
-//! assert_eq!(unsafe { hydrant_settings_init(settings.as_mut_ptr(), 4, 8) }, 0);
-//! // SAFETY: the call has succeeded.
-//! let mut settings = unsafe { settings.assume_init() };
-//! settings.limits.conns = u32::MAX;
+//! assert_eq!(unsafe { hydrant_settings_init(settings.as_mut_ptr(), ABI_VERSION, 8) }, 0);
 //! let mut host = ptr::null_mut();
-//! // SAFETY: the settings name no files, and the host is a pointer to write to.
-//! let code = unsafe { hydrant_host_open(&settings, &mut host) };
-//! // SAFETY: a text, until the next call of this thread fails.
-//! println!("{code}: {:?}", unsafe { CStr::from_ptr(hydrant_host_error()) });
-//! // SAFETY: an open host, or NULL.
+//! // SAFETY: the call has written the settings, and the host is a pointer to write to.
+//! assert_eq!(unsafe { hydrant_host_open(settings.as_ptr(), &mut host) }, 0);
+//! // A fault: connection 3 is not open. SAFETY: the host is open.
+//! assert_eq!(unsafe { hydrant_host_blocked(host, 3) }, -2);
+//! // SAFETY: the host is open.
 //! unsafe { hydrant_host_close(host) };
 //! ```
 //!
@@ -54,4 +50,5 @@ mod timer;
 mod types;
 
 pub use exports::*;
+pub use hydrant_abi::ABI_VERSION;
 pub use types::{HostJob, HostLimits, HostOutput, HostSettings};
