@@ -300,10 +300,10 @@ fn a_rank_costs_at_most_two_descriptors_beside_its_output() {
 }
 
 fn descriptors_of_server(ranks: usize) -> usize {
-    // The warning about a stalled fence shows that all other ranks have arrived.
-    let steps = "init1\nonly 0\ncount\nall\nfence1\nend1";
-    let mut job = raw(&format!("--fence-warning 0.1 -n {ranks}"), steps).hold_input().start();
-    job.await_stderr(&format!("{} of {ranks} have come", ranks - 1));
+    // All ranks are connected, and rank 0 keeps them in the fence until its input ends.
+    let steps = "init1\nsay up\nonly 0\ncount\nall\nfence1\nend1";
+    let mut job = raw(&format!("-n {ranks}"), steps).hold_input().start();
+    job.await_stdout("up\n", ranks);
     let fds = fs::read_dir(format!("/proc/{}/fd", job.pid().as_raw_nonzero())).expect("it runs");
     let links = fds.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
     let kinds = links.map(|link| link.to_string_lossy().into_owned());
