@@ -81,13 +81,14 @@ fn input_for_all_does_not_wait_for_a_rank_that_left() {
 
 #[test]
 fn a_rank_that_all_input_waits_for_is_named() {
-    let script = "test $PMI_RANK = 1 || { trap '' USR1; echo up; exec wc -c; }
+    let script = "test $PMI_RANK = 1 || { trap '' USR1; exec \"$RAW\" say up count; }
                   trap 'exec wc -c' USR1; echo up; while :; do :; done";
-    let job = shell("-s all --fence-warning 0.1 -n 3", script).input(vec![b'x'; THREE_MB]).start();
+    let job = shell("-s all --fence-warning 1 -n 3", script).env("RAW", RAW);
+    let job = job.input(vec![b'x'; THREE_MB]).start();
     job.await_stdout("up\n", 3);
-    job.await_stderr("standard input waits for ranks that have not read for 0.1 s: 1\n");
+    job.await_stderr("standard input waits for ranks that have not read for 1 s: 1\n");
     job.signal(Signal::USR1);
-    job.wait().code(0).says(&format!("{THREE_MB}\n"), 3);
+    job.wait().code(0).says(&format!("{THREE_MB} bytes\n"), 2).says(&format!("{THREE_MB}\n"), 1);
 }
 
 #[test]
