@@ -1,12 +1,10 @@
-//! Host of the head: actions, names, and the destination of the output.
-
-use std::collections::BTreeMap;
+//! The host of the head: actions, names, and the destination of the output.
 
 use hydrant_control::protocol::{BackendFailure, JobRecord, Report, StartError};
-use hydrant_control::{Action, Destination, Event as HeadEvent, Head, SpawnProgram};
+use hydrant_control::{Action, Destination, Event as HeadEvent, SpawnProgram};
 use hydrant_core::wire::{Protocol, decode_spawn};
-use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Server, UpcallId};
-use hydrant_services::names::{LocalNames, Request};
+use hydrant_core::{Fault, Input, JobId, Refusal, UpcallId};
+use hydrant_services::names::Request;
 use libc::SIGINT;
 
 use super::node::{Item, Packet};
@@ -19,88 +17,6 @@ use crate::checks::Checks;
 const HIGH_WATER: u64 = 16 * 1024;
 /// Bytes that the reader of the output takes at once, and the time between.
 const READ: (u64, u64) = (32 * 1024, MS / 10);
-
-/// The head and its host.
-pub(super) struct HeadHost<'m> {
-    pub(super) control: Head,
-    names: LocalNames<Server<'m>>,
-    /// Lines for the user.
-    pub(super) printed: Vec<String>,
-    pub(super) interrupts: u32,
-    /// Set when the run has ended. True if pending output is written first.
-    finish: Option<bool>,
-    /// The daemons have been ended.
-    shut_down: bool,
-    /// The run cannot go on because of an error.
-    broken: bool,
-    /// The PMI server of the head has failed.
-    backend_failed: bool,
-    draining: Vec<JobId>,
-    /// Output that the reader has not read, in bytes.
-    sink: u64,
-    is_reading: bool,
-    /// Output that has not been acknowledged: node and bytes.
-    unacknowledged: Vec<(u32, u32)>,
-    /// Bytes of each stream that have arrived.
-    arrived: BTreeMap<(u32, bool), u32>,
-    /// Bytes of all streams.
-    pub(super) written: u64,
-    /// Processes of the jobs that run.
-    pids: BTreeMap<(JobId, u32), u32>,
-}
-
-impl<'m> HeadHost<'m> {
-    pub(super) fn new(control: Head, names: LocalNames<Server<'m>>) -> HeadHost<'m> {
-        HeadHost {
-            control,
-            names,
-            printed: Vec::new(),
-            interrupts: 0,
-            finish: None,
-            shut_down: false,
-            broken: false,
-            backend_failed: false,
-            draining: Vec::new(),
-            sink: 0,
-            is_reading: false,
-            unacknowledged: Vec::new(),
-            arrived: BTreeMap::new(),
-            written: 0,
-            pids: BTreeMap::new(),
-        }
-    }
-
-    /// Returns whether the daemons have been ended.
-    pub(super) fn is_over(&self) -> bool {
-        self.shut_down
-    }
-
-    /// Returns whether the run has ended by an error.
-    pub(super) fn is_broken(&self) -> bool {
-        self.broken
-    }
-
-    /// Returns whether the run ended without waiting for its jobs.
-    pub(super) fn gave_up(&self) -> bool {
-        self.finish == Some(false)
-    }
-
-    /// Returns the launcher's exit code.
-    pub(super) fn exit_code(&self) -> u8 {
-        if self.broken { 1 } else { self.control.exit_code() }
-    }
-
-    /// Returns the printed lines, without those about stalled fences.
-    pub(super) fn reports(&self) -> Vec<&str> {
-        let is_report = |line: &&str| !line.contains("have been waiting for");
-        self.printed.iter().map(String::as_str).filter(is_report).collect()
-    }
-
-    /// Returns the time of the next timeout of the name service.
-    pub(super) fn names_at(&self) -> Option<u64> {
-        self.names.poll_at().map(|at| at * MS)
-    }
-}
 
 impl World<'_> {
     /// Passes an event to the head and executes its actions.
@@ -362,12 +278,4 @@ fn resolve(
         Ok(SpawnProgram { program, hosts: Vec::new() })
     });
     resolved.collect()
-}
-
-/// A rank in messages.
-pub(super) fn rank_name(ordinal: u32, rank: Rank) -> String {
-    match ordinal {
-        0 => format!("rank {rank}"),
-        _ => format!("rank {rank} of spawned job {ordinal}"),
-    }
 }

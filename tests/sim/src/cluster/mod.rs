@@ -17,11 +17,13 @@
 
 mod daemon;
 mod head;
+mod head_host;
 mod liar;
 mod node;
 mod plan;
 mod process;
 mod script;
+mod steps;
 mod world;
 
 use std::time::Duration;
@@ -34,30 +36,14 @@ use hydrant_placement::{Binding, Host, MapBy};
 use hydrant_services::names::{LIMITS_OF_RUN, LocalNames};
 
 pub use plan::Plan;
+pub use world::Summary;
 
-use head::HeadHost;
+use head_host::HeadHost;
 use node::Node;
 use world::World;
 
 /// Connections of each node beside those of ranks.
 const STRANGERS: u32 = 4;
-
-/// Result of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// Exit code of the run.
-    pub code: u8,
-    /// Events.
-    pub events: u64,
-    /// Nanoseconds of virtual time.
-    pub time: u64,
-    /// Something failed.
-    pub failed: bool,
-    /// Lies that were told.
-    pub lies: u32,
-    /// Bytes of output that arrived.
-    pub output: u64,
-}
 
 /// Runs the plan of a seed to its end.
 ///

@@ -51,7 +51,7 @@ pub enum Ending {
     Abort(u8),
     /// It aborts only itself with this code (PMI-2).
     SelfAbort(u8),
-    /// It closes its PMI connection and runs on for a while.
+    /// It closes its PMI connection and runs on.
     CutOff,
 }
 

@@ -9,8 +9,7 @@ use hydrant_core::peer::tree::Tree;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId};
 
-use super::Summary;
-use super::head::HeadHost;
+use super::head_host::HeadHost;
 use super::node::{Deed, Item, Node, Owner, Packet};
 use super::plan::{MS, Plan};
 use super::process::Process;
@@ -76,6 +75,23 @@ impl Ord for Scheduled {
     fn cmp(&self, other: &Scheduled) -> std::cmp::Ordering {
         (self.at, self.number).cmp(&(other.at, other.number))
     }
+}
+
+/// Result of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Exit code of the run.
+    pub code: u8,
+    /// Events.
+    pub events: u64,
+    /// Nanoseconds of virtual time.
+    pub time: u64,
+    /// Something failed.
+    pub failed: bool,
+    /// Lies that were told.
+    pub lies: u32,
+    /// Bytes of output that arrived.
+    pub output: u64,
 }
 
 /// A run on a simulated cluster.
