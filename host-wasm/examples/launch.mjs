@@ -16,13 +16,6 @@ import { constants } from "node:os";
 import { Plugin, PluginError, ranks } from "../js/index.mjs";
 
 const JOB = 0;
-const CAUSES = {
-  Abort: "aborted",
-  NoFinalize: "left without finalizing",
-  Died: "died",
-  Absent: "left before a collective that waits for it",
-};
-
 function quit(code, why) {
   console.error(`launch.mjs: ${why}`);
   process.exit(code);
@@ -70,10 +63,12 @@ function handleOutputs() {
       case "KillRank":
         kill([processes[output.rank]]);
         break;
-      case "AbortJob":
-        fail(output.cause.code || 1, `rank ${output.cause.rank} ${CAUSES[output.cause.type]}: the other ranks are killed`);
+      case "AbortJob": {
+        const [code, reason] = ranks.failure(output.cause);
+        fail(code, `${reason}: the other ranks are killed`);
         kill(processes);
         break;
+      }
       case "RemoveFiles": // When the rank's process has exited.
         processes[output.rank].files.push(...Buffer.from(output.paths).toString().split(","));
         break;

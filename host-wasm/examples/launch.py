@@ -19,14 +19,6 @@ from hydrant_wasm import ranks
 
 JOB = 0
 READ_MAX = 32 << 10
-CAUSES = {
-    hydrant.CauseAbort: "aborted",
-    hydrant.CauseNoFinalize: "left without finalizing",
-    hydrant.CauseDied: "died",
-    hydrant.CauseAbsent: "left before a collective that waits for it",
-}
-
-
 class Job:
     def __init__(self, server, size):
         self.server, self.size, self.code, self.stopped, self.timer = server, size, 0, False, None
@@ -122,8 +114,8 @@ class Job:
                 case hydrant.OutputKillRank(rank=rank):
                     self.kill([rank])
                 case hydrant.OutputAbortJob(cause=cause):
-                    code = cause.code if isinstance(cause, hydrant.CauseAbort) else None
-                    self.fail(code or 1, f"rank {cause.rank} {CAUSES[type(cause)]}: the other ranks are killed")
+                    code, reason = ranks.failure(cause)
+                    self.fail(code, f"{reason}: the other ranks are killed")
                     self.kill(self.processes)
                 case hydrant.OutputRemoveFiles(rank=rank, paths=paths):  # When the rank's process has exited.
                     self.leftovers.setdefault(rank, []).extend(paths.split(b","))

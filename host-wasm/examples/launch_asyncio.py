@@ -17,14 +17,6 @@ from hydrant_wasm import ranks
 
 JOB = 0
 READ_MAX = 32 << 10
-CAUSES = {
-    hydrant.CauseAbort: "aborted",
-    hydrant.CauseNoFinalize: "left without finalizing",
-    hydrant.CauseDied: "died",
-    hydrant.CauseAbsent: "left before a collective that waits for it",
-}
-
-
 class JobFailed(Exception):
     """The first failure of a job. `code` is the exit code of the rank, or 1."""
 
@@ -113,8 +105,8 @@ class Job:
                     with suppress(ProcessLookupError):
                         self.processes[rank].kill()
                 case hydrant.OutputAbortJob(cause=cause):
-                    code = cause.code if isinstance(cause, hydrant.CauseAbort) else None
-                    self.fail(code or 1, f"rank {cause.rank} {CAUSES[type(cause)]}: the other ranks are killed")
+                    code, reason = ranks.failure(cause)
+                    self.fail(code, f"{reason}: the other ranks are killed")
         self.set_timer(self.server.timeout_in())
 
     def set_timer(self, wait):

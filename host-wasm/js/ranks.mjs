@@ -7,6 +7,12 @@ import { MESSAGE_MAX } from "./records.mjs";
 
 const FOREIGN = /^(PMI|PMIX|PRTE)_/;
 const PMIX_VERSIONS = ["41", "4", "3", "21"];
+const REASONS = {
+  Abort: "aborted",
+  NoFinalize: "left without finalizing",
+  Died: "died",
+  Absent: "left before a collective that waits for it",
+};
 const LOOPBACK = endianness() === "LE" ? "0100007F" : "7F000001";
 
 export function jobLimits(ranks) {
@@ -40,6 +46,8 @@ export const pmixVariables = (job, rank, port) => ({
 
 // Node cannot run code in a new process before its program.
 export const dieWithLauncher = process.platform === "linux" ? ["setpriv", "--pdeathsig", "KILL", "--"] : [];
+
+export const failure = (cause) => [cause.code || 1, `rank ${cause.rank} ${REASONS[cause.type]}`];
 
 // A closed socket has no inode and counts as root's.
 export function clientUser(clientPort, serverPort) {

@@ -81,13 +81,14 @@ fn input_for_all_does_not_wait_for_a_rank_that_left() {
 
 #[test]
 fn a_rank_that_all_input_waits_for_is_named() {
-    let script = "test $PMI_RANK = 1 || { trap '' USR1; echo up; exec wc -c; }
+    let script = "test $PMI_RANK = 1 || { trap '' USR1; exec \"$RAW\" say up count; }
                   trap 'exec wc -c' USR1; echo up; while :; do :; done";
-    let job = shell("-s all --fence-warning 0.1 -n 3", script).input(vec![b'x'; THREE_MB]).start();
+    let job = shell("-s all --fence-warning 1 -n 3", script).env("RAW", RAW);
+    let job = job.input(vec![b'x'; THREE_MB]).start();
     job.await_stdout("up\n", 3);
-    job.await_stderr("standard input waits for ranks that have not read for 0.1 s: 1\n");
+    job.await_stderr("standard input waits for ranks that have not read for 1 s: 1\n");
     job.signal(Signal::USR1);
-    job.wait().code(0).says(&format!("{THREE_MB}\n"), 3);
+    job.wait().code(0).says(&format!("{THREE_MB} bytes\n"), 2).says(&format!("{THREE_MB}\n"), 1);
 }
 
 #[test]
@@ -300,10 +301,10 @@ fn a_rank_costs_at_most_two_descriptors_beside_its_output() {
 }
 
 fn descriptors_of_server(ranks: usize) -> usize {
-    // The warning about a stalled fence shows that all other ranks have arrived.
-    let steps = "init1\nonly 0\ncount\nall\nfence1\nend1";
-    let mut job = raw(&format!("--fence-warning 0.1 -n {ranks}"), steps).hold_input().start();
-    job.await_stderr(&format!("{} of {ranks} have come", ranks - 1));
+    // All ranks are connected, and rank 0 keeps them in the fence until its input ends.
+    let steps = "init1\nsay up\nonly 0\ncount\nall\nfence1\nend1";
+    let mut job = raw(&format!("-n {ranks}"), steps).hold_input().start();
+    job.await_stdout("up\n", ranks);
     let fds = fs::read_dir(format!("/proc/{}/fd", job.pid().as_raw_nonzero())).expect("it runs");
     let links = fds.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
     let kinds = links.map(|link| link.to_string_lossy().into_owned());

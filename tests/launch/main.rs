@@ -40,6 +40,8 @@ mod soak;
 mod spawn;
 /// `hydrant replay --summary`, `--trace` and `--html`.
 mod timeline;
+/// Topology file, which MPICH asks for.
+mod topology;
 
 use hydrant_tests::Job;
 

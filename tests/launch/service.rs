@@ -146,19 +146,21 @@ fn bytes_in_any_split_and_several_messages_at_once() {
 
 #[test]
 fn a_late_fence_names_who_is_missing() {
+    // The first fence ends when all ranks run.
     let steps = r"init1
+        fence1
         only 0
         count
         all
         fence1
         end1
         say done";
-    let mut job = raw("--fence-warning 0.2 -n 4", steps).hold_input().start();
+    let mut job = raw("--fence-warning 1 -n 4", steps).hold_input().start();
     job.await_stderr("\n");
     job.end_input();
     let outcome = job.wait();
     outcome.code(0).says("done", 4);
-    let line = "hydrant: ranks have been waiting for 0.2 s: 3 of 4 have come, missing: rank 0 (pid ";
+    let line = "hydrant: ranks have been waiting for 1 s: 3 of 4 have come, missing: rank 0 (pid ";
     outcome.stderr_starts(line).stderr_ends(")");
 }
 

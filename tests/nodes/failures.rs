@@ -161,9 +161,10 @@ fn a_host_that_keeps_silent_is_named_with_the_option_that_waits_longer() {
 
 #[test]
 fn a_late_fence_names_who_is_missing() {
-    let steps = "init1\nonly 0\ncount\nall\nfence1\nend1\nsay done";
-    let mut job = raw("--fence-warning 0.2 -n 8", steps).hold_input().start();
-    job.await_stderr("ranks have been waiting for 0.2 s: missing: rank 0 (pid ").await_stderr(" on n1)\n");
+    // The first fence ends when all ranks run.
+    let steps = "init1\nfence1\nonly 0\ncount\nall\nfence1\nend1\nsay done";
+    let mut job = raw("--fence-warning 1 -n 8", steps).hold_input().start();
+    job.await_stderr("ranks have been waiting for 1 s: missing: rank 0 (pid ").await_stderr(" on n1)\n");
     job.end_input();
     job.wait().code(0).says("done", 8);
 }

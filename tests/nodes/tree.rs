@@ -175,8 +175,9 @@ fn a_host_that_cannot_be_reached_is_named_with_the_output_of_its_command() {
 #[test]
 fn a_host_that_stays_silent_is_named() {
     let bootstrap = "exec:sh -c 'echo wait >&2; exec sleep 1000' {host} {args}";
-    failure_of(bootstrap, &["--bootstrap-timeout", "0.5"]).stderr_is(
-        "hydrant reach: host host1 (node 1): its daemon has not joined within 0.5 s (--bootstrap-timeout)\n    wait\n",
+    // Time enough for the shell to write its line.
+    failure_of(bootstrap, &["--bootstrap-timeout", "4"]).stderr_is(
+        "hydrant reach: host host1 (node 1): its daemon has not joined within 4 s (--bootstrap-timeout)\n    wait\n",
     );
 }
 

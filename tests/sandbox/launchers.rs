@@ -7,21 +7,35 @@ use hydrant_tests::{Folder, Job};
 use hydrant_tests::{hydrant_bin, plugin};
 use rustix::process::Signal;
 
+use super::hosts::c_launcher;
 use super::packages::{host_wasm, python_with};
 
 /// A client that says what it is told.
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 
+/// Language of a launcher.
+#[derive(Clone, Copy)]
+enum Language {
+    Python,
+    JavaScript,
+    /// With `libhydrant_host`, whose server is built in or in the sandbox.
+    C {
+        sandbox: bool,
+    },
+}
+
 /// A language, and where its launcher is.
 #[derive(Clone, Copy)]
 struct Launcher {
-    peer: Peer,
+    language: Language,
     file: &'static str,
 }
 
-const PYTHON: Launcher = Launcher { peer: Peer::Wasmtime, file: "launch.py" };
-const ASYNCIO: Launcher = Launcher { peer: Peer::Wasmtime, file: "launch_asyncio.py" };
-const NODE: Launcher = Launcher { peer: Peer::Node, file: "launch.mjs" };
+const PYTHON: Launcher = Launcher { language: Language::Python, file: "launch.py" };
+const ASYNCIO: Launcher = Launcher { language: Language::Python, file: "launch_asyncio.py" };
+const NODE: Launcher = Launcher { language: Language::JavaScript, file: "launch.mjs" };
+const C: Launcher = Launcher { language: Language::C { sandbox: false }, file: "launch.c" };
+const C_SANDBOX: Launcher = Launcher { language: Language::C { sandbox: true }, file: "launch.c" };
 
 impl Launcher {
     fn path(self) -> PathBuf {
@@ -30,14 +44,15 @@ impl Launcher {
 
     /// A job of so many ranks of that program; nothing where the language or MPICH is missing and may be.
     fn job(self, ranks: u32, program: impl AsRef<Path>) -> Option<Job> {
-        let interpreter = || match self.peer {
-            Peer::Wasmtime => python_with(&host_wasm("python")),
-            _ => Job::new(node()),
+        let (there, launcher): (bool, &dyn Fn() -> Job) = match self.language {
+            Language::Python => {
+                (Peer::Wasmtime.there(), &|| python_with(&host_wasm("python")).arg(self.path()).arg(plugin()))
+            }
+            Language::JavaScript => (Peer::Node.there(), &|| Job::new(node()).arg(self.path()).arg(plugin())),
+            Language::C { sandbox } => (true, &move || c_launcher(sandbox)),
         };
-        let there = self.peer.there() && Peer::Mpich5.there();
-        let job =
-            || interpreter().arg(self.path()).arg(plugin()).arg(ranks.to_string()).arg(program.as_ref());
-        there.then(job)
+        let there = there && Peer::Mpich5.there();
+        there.then(|| launcher().arg(ranks.to_string()).arg(program.as_ref()))
     }
 
     fn hello_and_allreduce(self) {
@@ -186,13 +201,35 @@ fn node_probe() {
     NODE.probe();
 }
 
+#[test]
+fn c_hello_and_allreduce() {
+    C.hello_and_allreduce();
+    C_SANDBOX.hello_and_allreduce();
+}
+
+#[test]
+fn c_failures() {
+    C.failures();
+}
+
+#[test]
+fn c_ends_its_ranks() {
+    C.ends();
+}
+
+#[test]
+fn c_probe() {
+    C.probe();
+    C_SANDBOX.probe();
+}
+
 /// Each fits on a few pages, which is the point of them.
 #[test]
 fn they_are_short() {
-    for launcher in [PYTHON, ASYNCIO, NODE] {
+    for (launcher, most) in [(PYTHON, 145), (ASYNCIO, 145), (NODE, 145), (C, 195)] {
         let file = launcher.path();
         let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
-        assert!(lines <= 145, "{}: {lines} lines", file.display());
+        assert!(lines <= most, "{}: {lines} lines", file.display());
     }
 }

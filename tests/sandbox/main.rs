@@ -1,5 +1,6 @@
 //! `hydrant run --sandbox` as a user sees it: jobs that run, and plugins that end their own.
 
+mod hosts;
 mod launchers;
 mod made;
 mod nodes;

@@ -30,7 +30,7 @@ pub mod transcript;
 pub use folder::Folder;
 pub use job::{Job, LISTENER, SHAPES, nodes};
 pub use outcome::Outcome;
-pub use programs::{cross, hydrant_bin, hydrant_path, plugin, target_dir};
+pub use programs::{cross, hydrant_bin, hydrant_path, library, plugin, target_dir};
 pub use running::{PATIENCE, Running};
 pub use signals::reset_signals;
 

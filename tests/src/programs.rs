@@ -39,6 +39,24 @@ pub fn hydrant_bin() -> &'static Path {
     })
 }
 
+/// A library for C programs beside the `hydrant` command; built here where that was.
+pub fn library(package: &str, file: &str) -> PathBuf {
+    let library = hydrant_bin().with_file_name(file);
+    if std::env::var_os("HYDRANT_BIN").is_none() {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(cargo)
+            .args(["build", "--quiet", "--package", package, "--target-dir"])
+            .arg(target_dir())
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stdin(Stdio::null())
+            .status()
+            .expect("cargo runs, since it runs this test");
+        assert!(status.success(), "building {file} failed");
+    }
+    assert!(library.is_file(), "no {}: cargo build -p {package}", library.display());
+    library
+}
+
 /// Runs a cargo command through `tests/cross`, on the workspace of that `Cargo.toml` for that target. Returns the folder that
 /// holds a folder for each profile.
 pub fn cross(target: &str, manifest: &Path, args: &[&str]) -> PathBuf {

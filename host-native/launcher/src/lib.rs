@@ -20,6 +20,7 @@ mod sandbox;
 mod stack_traces;
 mod sys;
 pub mod timeline;
+mod topology_file;
 mod value;
 
 pub use dry_run::dry_run;

@@ -284,6 +284,14 @@ pub(crate) fn bootstrap(text: &str) -> Result<Bootstrap, String> {
         "qrsh" | "sge" => return Ok(Bootstrap::Qrsh),
         // hydra's name for it.
         "local" | "fork" => return Ok(Bootstrap::Local),
+        // hydra's other names.
+        "rsh" => return Err("write exec:'rsh {host} {args}'".to_owned()),
+        "lsf" => return Err("write exec:'blaunch {host} {args}'".to_owned()),
+        "ll" | "manual" | "persist" => {
+            return Err(
+                "hydrant starts daemons by ssh, srun, qrsh or exec:'COMMAND {host} {args}'".to_owned()
+            );
+        }
         _ => {}
     }
     let command = text.strip_prefix("exec:");

@@ -10,13 +10,19 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 
-from .records import MESSAGE_MAX, Limits
+from .records import MESSAGE_MAX, Cause, CauseAbort, CauseAbsent, CauseDied, CauseNoFinalize, Limits
 
 _FOREIGN = ("PMI_", "PMIX_", "PRTE_")
 _PMIX_VERSIONS = ("41", "4", "3", "21")
 # Loaded before a fork. A new process that has other threads' locks cannot load it.
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+_REASONS = {
+    CauseAbort: "aborted",
+    CauseNoFinalize: "left without finalizing",
+    CauseDied: "died",
+    CauseAbsent: "left before a collective that waits for it",
+}
 
 
 def job_limits(ranks: int) -> Limits:
@@ -85,6 +91,12 @@ def die_with_launcher(launcher: int | None = None) -> Callable[[], None] | None:
             os._exit(1)
 
     return before_exec
+
+
+def failure(cause: Cause) -> tuple[int, str]:
+    """Exit code of a launcher whose server ends a job, and the reason, such as "rank 2 died"."""
+    code = cause.code if isinstance(cause, CauseAbort) else None
+    return code or 1, f"rank {cause.rank} {_REASONS[type(cause)]}"
 
 
 def client_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:

@@ -121,6 +121,12 @@ impl Plugin {
         sandbox.restore(&saved, self.validator)
     }
 
+    /// Returns whether [`poll`](Backend::poll) may return an output, like
+    /// [`Server::has_output`](hydrant_core::Server::has_output).
+    pub fn has_output(&self) -> bool {
+        self.has_output
+    }
+
     /// Returns the validator of this server.
     pub fn validator(&self) -> &Validator {
         &self.validator

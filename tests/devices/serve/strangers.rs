@@ -57,15 +57,15 @@ fn an_abort_is_the_exit_code() {
 
 #[test]
 fn ranks_that_do_not_come_are_named() {
-    let server = Machine::Here.serve(3, "--join-timeout 0.5 --fence-warning 0.1");
+    let server = Machine::Here.serve(3, "--join-timeout 4 --fence-warning 1");
     let others = two_wait(&server);
     for other in others {
         other.wait().code(0).says("cut off", 1);
     }
     let outcome = server.wait();
-    outcome.code(1).warns("ranks have been waiting for 0.1 s: 2 of 3 have come, missing: 2\n");
+    outcome.code(1).warns("ranks have been waiting for 1 s: 2 of 3 have come, missing: 2\n");
     outcome.warns(
-        "the job is given up: 2 of 3 ranks have come within 0.5 s\n  missing: 2\n  2 other ranks are cut off",
+        "the job is given up: 2 of 3 ranks have come within 4 s\n  missing: 2\n  2 other ranks are cut off",
     );
 }
 

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
 use hydrant_tests::peers::{clients_dir, peers_dir};
-use hydrant_tests::{hydrant_bin, target_dir};
+use hydrant_tests::target_dir;
 
 /// What a program is built against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,25 +66,10 @@ impl Against {
     }
 }
 
-/// `libhydrant_mpi.so` beside the `hydrant` command; built here where that was.
+/// `libhydrant_mpi.so`, built at most once.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let library = hydrant_bin().with_file_name("libhydrant_mpi.so");
-        if std::env::var_os("HYDRANT_BIN").is_none() {
-            let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-            let status = Command::new(cargo)
-                .args(["build", "--quiet", "--package", "hydrant-mpi", "--target-dir"])
-                .arg(target_dir())
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .stdin(Stdio::null())
-                .status()
-                .expect("cargo runs, since it runs this test");
-            assert!(status.success(), "building libhydrant_mpi.so failed");
-        }
-        assert!(library.is_file(), "no {}: cargo build -p hydrant-mpi", library.display());
-        library
-    })
+    LIBRARY.get_or_init(|| hydrant_tests::library("hydrant-mpi", "libhydrant_mpi.so"))
 }
 
 pub(super) fn include_dir() -> PathBuf {

@@ -81,6 +81,11 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["stack-traces"], Fixed(&["-get-stack-traces"])),
     (&["display-map", "display-allocation", "do-not-launch"], Refused("write --dry-run to see the mapping")),
     (&["display"], Refused("write --dry-run to see the mapping")),
+    (&["pernode"], Refused("write -ppn 1, and -n with the number of hosts")),
+    (&["npersocket", "ntasks-per-socket"], Refused("write -ppn N and -map-by socket")),
+    (&["prefix"], Refused("set PATH and LD_LIBRARY_PATH with -genv, for ranks on all hosts")),
+    (&["stream-buffering"], Ignored(1, WHOLE_LINES)),
+    (&["quiet", "q", "Q"], Ignored(0, "hydrant prints failures and warnings only")),
     (&["nooversubscribe"], Refused("write max_slots=N in a host file")),
     (&["rankfile", "rf"], Refused("write -rankmap with the position of each rank's host")),
     (&["N"], Refused("write -ppn N for ranks on each host, or --nodes N for the number of hosts")),
@@ -88,7 +93,9 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     // srun
     (&["ntasks"], Renamed("np")),
     (&["ntasks-per-node"], Renamed("ppn")),
-    (&["nodelist"], Renamed("hosts")),
+    (&["nodelist", "w"], Renamed("hosts")),
+    (&["distribution", "m"], Converted(1, srun_distribution)),
+    (&["threads-per-core", "hint"], Refused("write -bind-to core or -bind-to hwthread")),
     (&["label"], Fixed(&["-prepend-rank"])),
     (&["chdir", "D"], Renamed("wdir")),
     (&["export"], Converted(1, srun_export)),
@@ -101,6 +108,7 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["output"], Converted(1, srun_output)),
     (&["error"], Converted(1, srun_error)),
     (&["partition", "account", "qos", "mem", "gres", "constraint", "reservation"], Refused(OF_ALLOCATION)),
+    (&["mem-per-cpu", "mem-per-gpu", "gpus-per-node", "exclude", "dependency"], Refused(OF_ALLOCATION)),
     (&["cpu-bind"], Converted(1, srun_cpu_bind)),
     (&["mem-bind"], Renamed("membind")),
     (&["gpus"], Refused("write -gpus-per-rank N")),
@@ -214,6 +222,15 @@ fn srun_cpu_bind(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, 
     Ok(options)
 }
 
+/// srun's `--distribution` of ranks to hosts. Processors of a host are bound by other options.
+fn srun_distribution(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
+    match values[0].to_str() {
+        Some("block") => Ok(words(["-map-by", "slot"])),
+        Some("cyclic") => Ok(words(["-map-by", "node"])),
+        _ => Err("expected block or cyclic; for processors write -map-by and -bind-to with an object"),
+    }
+}
+
 /// srun's `--time`: minutes, `[HOURS:]MINUTES:SECONDS` or `DAYS-HOURS[:MINUTES[:SECONDS]]`.
 fn srun_time(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
     const EXPECTED: &str =
@@ -312,5 +329,12 @@ mod tests {
         assert_eq!(convert("output", &["o.%t.%N%%"]).unwrap(), ["-outfile-pattern", "o.%r.%h%%"]);
         assert!(convert("error", &["e.%j"]).is_err());
         assert!(convert("with-ft", &["cr"]).is_err());
+    }
+
+    #[test]
+    fn distributions_are_mappings() {
+        assert_eq!(convert("distribution", &["block"]).unwrap(), ["-map-by", "slot"]);
+        assert_eq!(convert("m", &["cyclic"]).unwrap(), ["-map-by", "node"]);
+        assert!(convert("m", &["plane=4"]).is_err());
     }
 }

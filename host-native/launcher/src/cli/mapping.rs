@@ -24,17 +24,13 @@ impl FromStr for Mapping {
 
     fn from_str(text: &str) -> Result<Mapping, &'static str> {
         let text = text.to_ascii_lowercase();
-        if let Some(rest) = text.strip_prefix("ppr:") {
-            let ppn = rest.strip_suffix(":node").and_then(|count| count.parse().ok()).filter(|&ppn| ppn > 0);
-            return match ppn {
-                Some(ppn) => Ok(Mapping { ppn: Some(ppn), ..Mapping::default() }),
-                None => Err("expected ppr:N:node; for ranks on each socket write -ppn N and -map-by socket"),
-            };
-        }
+        let mut mapping = Mapping::default();
         let mut words = text.split([':', ',']);
         let name = words.next().unwrap_or_default();
-        let mut mapping = Mapping::default();
         match name {
+            // Open MPI's modifiers alone, as in :OVERSUBSCRIBE.
+            "" if text.len() > 1 => {}
+            "ppr" => mapping.ppn = Some(ranks_of_node(&mut words)?),
             "slot" => mapping.hosts = Some(MapBy::Slot),
             "node" => mapping.hosts = Some(MapBy::Node),
             _ => mapping.objects = Some(name.parse().map_err(|_| EXPECTED)?),
@@ -51,6 +47,13 @@ impl FromStr for Mapping {
         }
         Ok(mapping)
     }
+}
+
+/// The words behind `ppr:`, a number and `node`.
+fn ranks_of_node<'t>(words: &mut impl Iterator<Item = &'t str>) -> Result<u32, &'static str> {
+    let ppn = words.next().and_then(|count| count.parse().ok()).filter(|&ppn| ppn > 0);
+    ppn.filter(|_| words.next() == Some("node"))
+        .ok_or("expected ppr:N:node; for ranks on each socket write -ppn N and -map-by socket")
 }
 
 /// Value of `--rankmap`: the position of each rank's host.
@@ -112,8 +115,22 @@ mod tests {
         assert_eq!((pe.objects, pe.cores), (Some(Objects::one(Level::Socket)), Some(4)));
         assert_eq!((of("slot:PE=2").hosts, of("slot:pe=2").cores), (Some(MapBy::Slot), Some(2)));
         assert_eq!(of("ppr:4:node").ppn, Some(4));
-        for wrong in ["", "ring", "node:2", "socket:0", "socket:x", "slot:pe=0", "ppr:2:socket", "ppr:0:node"]
-        {
+        let pe = of("ppr:4:node:PE=2");
+        assert_eq!((pe.ppn, pe.cores), (Some(4), Some(2)));
+        assert_eq!(of(":OVERSUBSCRIBE"), Mapping::default());
+        assert_eq!(of(":PE=2").cores, Some(2));
+        for wrong in [
+            "",
+            ":",
+            ":ring",
+            "ring",
+            "node:2",
+            "socket:0",
+            "socket:x",
+            "slot:pe=0",
+            "ppr:2:socket",
+            "ppr:0:node",
+        ] {
             assert!(wrong.parse::<Mapping>().is_err(), "{wrong}");
         }
     }

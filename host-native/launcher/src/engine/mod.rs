@@ -47,6 +47,7 @@ use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
 use crate::messages;
 use crate::plan::Plan;
+use crate::topology_file::{TopologyFile, with_topology};
 use hydrant_driver::{AnyBackend, BackendError, PORT_FILES, Sharing};
 use hydrant_services::board::Board;
 use hydrant_services::names::NameClient;
@@ -112,7 +113,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let preload = plan.options.mpi_psets.then(find_mpi_library).transpose()?;
     let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
-    let (mut slabs, mut recording, mut sharing) = (None, None, None);
+    let (mut slabs, mut recording, mut sharing, mut topology_file) = (None, None, None, None);
     let core = match &plan.options.offload {
         Some(offload) => {
             let (secret, heartbeat) = (offload.secret.as_ref(), plan.options.cluster.heartbeat);
@@ -129,7 +130,9 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             let slabs = slabs.insert(builder.storage(&limits, plan.options.pmi_port.is_none())?);
             sharing = slabs.sharing(seed);
             recording = record(plan.options.record.as_deref(), &limits, seed)?;
-            PmiServer::local(recorded(builder.build(limits, seed, slabs)?, recording.as_ref()))
+            topology_file = TopologyFile::find();
+            let backend = recorded(builder.build(limits, seed, slabs)?, recording.as_ref());
+            PmiServer::local(with_topology(backend, topology_file.as_ref()))
         }
     };
     let outlets = Outlets::new(plan, ranks, &reactor.poller)?;
@@ -138,6 +141,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     engine.preload = preload;
     engine.recording = recording;
     engine.sharing = sharing;
+    engine.topology_file = topology_file;
     let name = engine.next_job_name()?;
     let name_client = plan
         .options
@@ -215,6 +219,8 @@ struct Engine<'p, 's> {
     preload: Option<PathBuf>,
     /// Location of the key-value log for ranks that read it themselves.
     sharing: Option<Sharing>,
+    /// Topology file that MPICH's ranks may ask for.
+    topology_file: Option<Rc<TopologyFile>>,
     host: String,
     clock: Clock,
     poller: Poller,
@@ -272,6 +278,7 @@ impl<'p, 's> Engine<'p, 's> {
             plan,
             preload: None,
             sharing: None,
+            topology_file: None,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             clock,
             signals,

@@ -16,6 +16,7 @@ use super::token::Token;
 use super::{Engine, needed_files};
 use crate::error::RunError;
 use crate::launch::{JobEnvironment, Launcher, MemoryPool, PmiAddress, PmixAddress, PreparedProgram};
+use crate::topology_file;
 
 /// The only node's number.
 pub(super) const ALONE: u32 = 0;
@@ -206,7 +207,9 @@ impl Engine<'_, '_> {
         let kinds = kinds.map(|value| (b"PMI_mpi_memory_alloc_kinds".to_vec(), value));
         let given = self.plan.options.attributes.iter();
         let given = given.filter_map(|attribute| Some((attribute.key(node)?, attribute.value.as_bytes())));
-        let mut attributes = kinds.into_iter().chain(given);
+        let file = self.topology_path(record);
+        let file = file.iter().map(|path| (topology_file::ATTRIBUTE.as_bytes().to_vec(), path.as_bytes()));
+        let mut attributes = kinds.into_iter().chain(file).chain(given);
         let result = describe_job(record, node, is_cluster, |input| self.core.handle(now, input));
         let result = result.and_then(|()| {
             attributes.try_for_each(|(key, value)| {
@@ -220,6 +223,15 @@ impl Engine<'_, '_> {
         self.queries.extend(query.map(|query| (record.id, query)));
         self.introduce(record);
         Ok(())
+    }
+
+    /// Returns the path of the topology file, if enough ranks of the job run here and the user has named no other.
+    fn topology_path(&self, record: &JobRecord) -> Option<String> {
+        let file = self.topology_file.as_ref()?;
+        let here = NodeRanks::of_node(&record.blocks, self.node()).count();
+        let is_given =
+            self.plan.options.attributes.iter().any(|attribute| attribute.name == topology_file::ATTRIBUTE);
+        (here >= topology_file::RANKS_MIN && !is_given).then(|| file.offer())
     }
 
     /// Prints a note if ranks of the job share processors that they are bound to.

@@ -20,6 +20,7 @@ use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare};
 use crate::plan::Plan;
+use crate::topology_file::{TopologyFile, with_topology};
 use hydrant_driver::{AnyBackend, BackendError, MappedStorage, Sharing};
 use hydrant_record::RecordingFile;
 
@@ -80,7 +81,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         Ok(own) => (own, None),
         Err(error) => (Own::gone(setup.limits), Some(error)),
     };
-    let Own { core, recording, sharing } = own;
+    let Own { core, recording, sharing, topology_file } = own;
     let config = DaemonConfig {
         node: links.node(),
         process: std::process::id(),
@@ -94,6 +95,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
     engine.recording = recording;
     engine.sharing = sharing;
+    engine.topology_file = topology_file;
     engine.host = host;
     let daemon = Daemon { control: hydrant_control::Daemon::new(config), draining: Vec::new() };
     engine.nodes = Some(Nodes::new(links, Role::Daemon(Box::new(daemon))));
@@ -114,12 +116,13 @@ struct Own<'s> {
     core: Box<AnyBackend<'s>>,
     recording: Option<Rc<RecordingFile>>,
     sharing: Option<Sharing>,
+    topology_file: Option<Rc<TopologyFile>>,
 }
 
 impl<'s> Own<'s> {
     /// Creates the stub of a node whose backend could not be created.
     fn gone(limits: Limits) -> Own<'s> {
-        Own { core: Box::new(FailedBackend(limits)), recording: None, sharing: None }
+        Own { core: Box::new(FailedBackend(limits)), recording: None, sharing: None, topology_file: None }
     }
 
     /// Makes the core of the node with those links.
@@ -135,10 +138,12 @@ impl<'s> Own<'s> {
         *slabs = builder.storage(&limits, !setup.by_port)?;
         let sharing = slabs.sharing(seed);
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
-        let mut core = recorded(builder.build(limits, seed, slabs)?, recording.as_ref());
+        let topology_file = TopologyFile::find();
+        let core = recorded(builder.build(limits, seed, slabs)?, recording.as_ref());
+        let mut core = with_topology(core, topology_file.as_ref());
         let (node, tree) = (links.node(), links.tree());
         core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
-        Ok(Own { core, recording, sharing })
+        Ok(Own { core, recording, sharing, topology_file })
     }
 }
 

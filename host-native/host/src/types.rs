@@ -1,0 +1,257 @@
+//! Structures of `hydrant_host.h`.
+
+use std::ffi::c_char;
+use std::ptr;
+
+use hydrant_core::limits::{MESSAGE_MAX, SPAWN_BYTES_MIN};
+use hydrant_core::trace::{Cause, Closing, Exit};
+use hydrant_core::{Limits, Output};
+
+use crate::error::number;
+
+/// Number that stands for none: `HYDRANT_NONE`.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Defines structures, and the lists of their fields for the comparison with the header.
+macro_rules! structures {
+    ($($(#[$doc:meta])* $name:ident as $c:literal { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[repr(C)]
+            #[derive(Clone, Copy, Debug)]
+            pub struct $name {
+                $($(#[$field_doc])* pub $field: $type,)*
+            }
+        )*
+
+        /// Each structure's name in C, with the names and types of its fields.
+        #[cfg(test)]
+        pub(crate) const STRUCTURES: &[(&str, &[(&str, &str)])] =
+            &[$(($c, &[$((stringify!($field), stringify!($type))),*])),*];
+    };
+}
+
+structures! {
+    /// Capacities of a server, `hydrant_limits`: [`Limits`].
+    #[allow(missing_docs, reason = "documented in Limits, under the same names")]
+    HostLimits as "hydrant_limits" {
+        jobs: u32,
+        ranks: u32,
+        conns: u32,
+        keys: u32,
+        kvs_bytes: u32,
+        groups: u32,
+        names: u32,
+        spawns: u32,
+        spawn_bytes: u32,
+        psets: u32,
+        links: u32,
+        commit_bytes: u32,
+    }
+
+    /// Settings of a host, `hydrant_settings`.
+    HostSettings as "hydrant_settings" {
+        /// Version of the ABI that the caller was built with.
+        abi_version: u32,
+        /// How long one call of a plugin may take, in milliseconds.
+        call_ms: u32,
+        /// File of the plugin, or NULL for the built-in server.
+        plugin: *const c_char,
+        /// Folder for compiled plugins, or NULL for none.
+        cache: *const c_char,
+        /// Capacities of the server.
+        limits: HostLimits,
+    }
+
+    /// Description of a job, `hydrant_job`: [`JobSpec`](hydrant_core::JobSpec).
+    HostJob as "hydrant_job" {
+        /// Its number.
+        job: u32,
+        /// Number of ranks.
+        size: u32,
+        /// Its name, the job id of PMI.
+        name: *const c_char,
+        /// Name of the job that spawned it, or NULL.
+        spawner: *const c_char,
+        /// Number of the spawn, or `HYDRANT_NONE`.
+        spawn: u32,
+        /// Maximum number of processes, or 0 for `size`.
+        universe_size: u32,
+        /// Whether a rank that fails ends the job.
+        cleanup: u32,
+        /// PMI-1 subversion.
+        pmi1_subversion: u32,
+        /// Milliseconds that a look-up waits for a name.
+        lookup_wait: u64,
+        /// Milliseconds after which a fence is reported, or 0.
+        fence_warning: u64,
+        /// Whether the host has the name service.
+        remote_names: u32,
+    }
+
+    /// Output of a server, `hydrant_output`: [`Output`]. Fields that a kind of output does not have are 0.
+    HostOutput as "hydrant_output" {
+        /// Variant number of the [`Output`].
+        kind: u32,
+        /// Connection.
+        conn: u32,
+        /// Job.
+        job: u32,
+        /// Rank.
+        rank: u32,
+        /// Number of the upcall or spawn.
+        upcall: u32,
+        /// Protocol of a request.
+        protocol: u32,
+        /// Neighbour.
+        node: u32,
+        /// Reason for closing.
+        closing: u32,
+        /// Defect in the bytes of the client, if that is the reason.
+        malformed: u32,
+        /// Cause of an abort.
+        cause: u32,
+        /// Whether the rank requested an exit code.
+        code_given: u32,
+        /// That exit code.
+        code: i32,
+        /// End of the process that is the cause.
+        exit: u32,
+        /// Its exit code or signal.
+        exit_number: u32,
+        /// Ranks that have arrived.
+        arrived: u32,
+        /// Ranks that must arrive.
+        size: u32,
+        /// Standard output or standard error.
+        stream: u32,
+        /// Reply, request, message, paths or text: `len` bytes.
+        bytes: *const u8,
+        /// Number of bytes.
+        len: usize,
+    }
+}
+
+impl HostLimits {
+    /// Limits for one job on this machine: PMI and PMIx, without spawns. A rank has 64 pairs and 64 KiB, and a second
+    /// connection for PMIx.
+    pub(crate) fn for_job(ranks: u32) -> HostLimits {
+        HostLimits {
+            jobs: 1,
+            ranks,
+            conns: ranks.saturating_mul(2),
+            keys: ranks.saturating_mul(64),
+            kvs_bytes: ranks.saturating_mul(1 << 16),
+            groups: 16,
+            names: 16,
+            // So few bytes are for files to remove and for text of PMIx clients only.
+            spawns: 16,
+            spawn_bytes: SPAWN_BYTES_MIN - 1,
+            psets: 16,
+            links: 0,
+            commit_bytes: MESSAGE_MAX / 4,
+        }
+    }
+}
+
+impl From<HostLimits> for Limits {
+    fn from(limits: HostLimits) -> Limits {
+        Limits {
+            jobs: limits.jobs,
+            ranks: limits.ranks,
+            conns: limits.conns,
+            keys: limits.keys,
+            kvs_bytes: limits.kvs_bytes,
+            groups: limits.groups,
+            names: limits.names,
+            spawns: limits.spawns,
+            spawn_bytes: limits.spawn_bytes,
+            psets: limits.psets,
+            links: limits.links,
+            commit_bytes: limits.commit_bytes,
+        }
+    }
+}
+
+impl HostOutput {
+    /// No output. As a kind, it is that of no variant.
+    pub(crate) const NONE: HostOutput = HostOutput {
+        kind: NONE,
+        conn: 0,
+        job: 0,
+        rank: 0,
+        upcall: 0,
+        protocol: 0,
+        node: 0,
+        closing: 0,
+        malformed: 0,
+        cause: 0,
+        code_given: 0,
+        code: 0,
+        exit: 0,
+        exit_number: 0,
+        arrived: 0,
+        size: 0,
+        stream: 0,
+        bytes: ptr::null(),
+        len: 0,
+    };
+
+    fn with_bytes(self, bytes: &[u8]) -> HostOutput {
+        HostOutput { bytes: bytes.as_ptr(), len: bytes.len(), ..self }
+    }
+
+    fn with_code(self, code: Option<i32>) -> HostOutput {
+        HostOutput { code_given: code.is_some().into(), code: code.unwrap_or(0), ..self }
+    }
+
+    fn with_exit(self, exit: Exit) -> HostOutput {
+        let exit_number = match exit {
+            Exit::Code(number) | Exit::Signal(number) => number.into(),
+            Exit::Lost => 0,
+        };
+        HostOutput { exit: number(&exit), exit_number, ..self }
+    }
+
+    /// Converts an output. The result points to the output's bytes.
+    pub(crate) fn new(output: Output<'_>) -> HostOutput {
+        let of = |kind, job: u32, rank: u32| HostOutput { kind, job, rank, ..HostOutput::NONE };
+        match output {
+            Output::Bytes { conn, bytes } => HostOutput { conn: conn.0, ..of(0, 0, 0) }.with_bytes(bytes),
+            Output::Close { conn, why } => {
+                let malformed = if let Closing::Malformed(defect) = why { number(&defect) } else { 0 };
+                HostOutput { conn: conn.0, closing: number(&why), malformed, ..of(1, 0, 0) }
+            }
+            Output::Joined { conn, job, rank } => HostOutput { conn: conn.0, ..of(2, job.0, rank.0) },
+            Output::Spawn { spawn, job, rank, protocol, request } => {
+                let upcall = HostOutput { upcall: spawn.0, ..of(3, job.0, rank.0) };
+                HostOutput { protocol: number(&protocol), ..upcall }.with_bytes(request)
+            }
+            Output::Upcall { upcall, job, rank, protocol, request } => {
+                let upcall = HostOutput { upcall: upcall.0, ..of(4, job.0, rank.0) };
+                HostOutput { protocol: number(&protocol), ..upcall }.with_bytes(request)
+            }
+            Output::KillRank { job, rank, code, message } => {
+                of(5, job.0, rank.0).with_code(code).with_bytes(message.as_bytes())
+            }
+            Output::AbortJob { job, cause, message } => {
+                let abort = HostOutput { cause: number(&cause), ..of(6, job.0, cause.rank().0) };
+                let abort = abort.with_bytes(message.as_bytes());
+                match cause {
+                    Cause::Abort { code, .. } => abort.with_code(code),
+                    Cause::NoFinalize { exit, .. }
+                    | Cause::Died { exit, .. }
+                    | Cause::Absent { exit, .. } => abort.with_exit(exit),
+                }
+            }
+            Output::Peer { node, bytes } => HostOutput { node, ..of(7, 0, 0) }.with_bytes(bytes),
+            Output::StalledFence { job, arrived, size, missing } => {
+                HostOutput { arrived, size, ..of(8, job.0, 0) }.with_bytes(missing.as_bytes())
+            }
+            Output::RemoveFiles { job, rank, paths } => of(9, job.0, rank.0).with_bytes(paths),
+            Output::Log { job, rank, stream, text } => {
+                HostOutput { stream: number(&stream), ..of(10, job.0, rank.0) }.with_bytes(text)
+            }
+        }
+    }
+}
