@@ -1,7 +1,7 @@
 //! Without another MPI library.
 
-use hydrant_tests::{Job, nodes};
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{Job, nodes};
 use rustix::process::Signal;
 
 use super::programs::{Against, library};
