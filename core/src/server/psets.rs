@@ -156,7 +156,7 @@ impl Server<'_> {
         self.drop_events(|answer| matches!(answer, Response::SetChanged { which, .. } if which == removed));
     }
 
-    /// Turns the pending replies about a set that cannot be used any more into refusals.
+    /// Turns the pending replies about a set that is unusable into refusals.
     fn refuse_replies_about(&mut self, removed: Which) {
         for reply in self.conns.iter_mut().flat_map(|conn| &mut conn.replies) {
             if let ReplyState::Ready(answer) = reply.state

@@ -115,7 +115,7 @@ fn changes_of_a_process_set_are_reported_to_the_jobs_of_its_ranks() {
     let (job, other) = (JobId(0), Some(JobId(1)));
     let defined = tell(&mut all, &|| Input::Define { job, name: "both", members: b"2-3", other });
     assert_eq!(defined, [1, 1, 1, 1, 1, 1, 0, 0]);
-    // The other job ends. The set does not exist any more for the first one.
+    // The other job ends. The set ends for the first one too.
     let over = tell(&mut all, &|| Input::DeregisterJob { job: JobId(1) });
     assert_eq!(over, [1, 1, 1, 1, 0, 0, 0, 0]);
 }
