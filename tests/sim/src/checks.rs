@@ -25,6 +25,8 @@ pub struct Checks {
     meetings: Vec<Meeting>,
     courses: Vec<Course>,
     dead: BTreeSet<u32>,
+    /// Ranks that leave alone, and those of a host that lies.
+    excused: BTreeSet<u32>,
     /// Rounds that each rank has asked to put, with or without a reply.
     asked: Vec<Rounds>,
     /// Minimum rounds that each rank must find, for all keys: those that its meetings made visible.
@@ -40,6 +42,7 @@ impl Checks {
             meetings: meetings.to_vec(),
             courses: vec![Course::default(); meetings.len()],
             dead: BTreeSet::new(),
+            excused: BTreeSet::new(),
             asked: vec![Rounds::default(); size as usize],
             floors: vec![vec![Rounds::default(); size as usize]; size as usize],
         }
@@ -61,6 +64,11 @@ impl Checks {
         self.dead.insert(rank);
     }
 
+    /// Excludes a rank from meetings, and its values from the checks.
+    pub fn excuse(&mut self, rank: u32) {
+        self.excused.insert(rank);
+    }
+
     /// Records the arrival of a rank at a meeting.
     pub fn arrive(&mut self, rank: u32, meeting: usize) {
         let course = &mut self.courses[meeting];
@@ -80,7 +88,7 @@ impl Checks {
         assert!(course.arrived.contains(&rank), "rank {rank} is let go of meeting {meeting} where it is not");
         assert!(course.released.insert(rank), "rank {rank} is let go twice of meeting {meeting}");
         for member in members {
-            let excused = self.survive && self.dead.contains(member);
+            let excused = self.survive && self.dead.contains(member) || self.excused.contains(member);
             assert!(
                 excused || course.arrived.contains(member),
                 "rank {rank} is let go of meeting {meeting}, to which rank {member} has not come"
@@ -89,7 +97,8 @@ impl Checks {
         let floor = &mut self.floors[rank as usize];
         for (member, known) in &course.known {
             // A dead rank may have died before its node received the request.
-            if self.dead.contains(member) && !course.released.contains(member) {
+            let left = self.dead.contains(member) || self.excused.contains(member);
+            if left && !course.released.contains(member) {
                 continue;
             }
             for (floor, known) in floor.iter_mut().flatten().zip(known.iter().flatten()) {
@@ -103,7 +112,7 @@ impl Checks {
 
     fn check_ring(&self, rank: u32, meeting: usize, reply: &str) {
         // The arrival of a dead rank is not always visible from outside.
-        if !self.dead.is_empty() {
+        if !self.dead.is_empty() || !self.excused.is_empty() {
             return;
         }
         let size = self.size;
@@ -120,6 +129,9 @@ impl Checks {
     /// # Panics
     /// The value is older than the minimum, or newer than any requested put.
     pub fn got(&self, rank: u32, of: u32, key: u32, round: Option<u32>) {
+        if self.excused.contains(&of) {
+            return;
+        }
         let least = self.floors[rank as usize][of as usize][key as usize];
         let most = self.asked[of as usize][key as usize];
         let found = round.unwrap_or(0);

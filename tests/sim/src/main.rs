@@ -1,12 +1,14 @@
 //! The long run of the simulator, and its measurements.
 
+use std::fmt::Debug;
 use std::fs;
-use std::panic::catch_unwind;
+use std::ops::Range;
+use std::panic::{RefUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use hydrant_sim::{Scenario, chart, measure, world};
+use hydrant_sim::{Scenario, chart, cluster, measure, world};
 
 /// Simulates the daemons of jobs on many nodes, each the real core, under a virtual clock.
 #[derive(Parser)]
@@ -30,6 +32,19 @@ enum Command {
         #[arg(long)]
         show: bool,
     },
+    /// Run whole clusters, with head, daemons and processes, and check all invariants. The first violation is reported with
+    /// its seed
+    Cluster {
+        /// The first seed
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Number of seeds
+        #[arg(long, default_value_t = 10_000)]
+        count: u64,
+        /// Print each plan and its summary
+        #[arg(long)]
+        show: bool,
+    },
     /// Print the cost of fences as a table
     Measure {
         /// Maximum number of children of a node
@@ -46,7 +61,12 @@ enum Command {
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
-        Command::Run { seed, count, show } => run(seed, count, show),
+        Command::Run { seed, count, show } => {
+            play("run", seed..seed + count, show, |seed| world::run(&Scenario::new(seed)), Scenario::new)
+        }
+        Command::Cluster { seed, count, show } => {
+            play("cluster", seed..seed + count, show, cluster::run, cluster::Plan::new)
+        }
         Command::Measure { radix, nodes, write } => match report(radix, nodes, write) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -57,19 +77,26 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(first: u64, count: u64, show: bool) -> ExitCode {
-    for (done, seed) in (first..first + count).enumerate() {
-        let scenario = Scenario::new(seed);
+/// Plays seeds until one violates an invariant.
+fn play<S: Debug, P: Debug>(
+    command: &str,
+    seeds: Range<u64>,
+    show: bool,
+    run: impl Fn(u64) -> S + RefUnwindSafe,
+    plan: impl Fn(u64) -> P,
+) -> ExitCode {
+    let (first, count) = (seeds.start, seeds.end - seeds.start);
+    for (done, seed) in (1u64..).zip(seeds) {
         if show {
-            println!("{scenario:#?}");
+            println!("{:#?}", plan(seed));
         }
-        match catch_unwind(|| world::run(&scenario)) {
+        match catch_unwind(|| run(seed)) {
             Ok(summary) if show => println!("seed {seed}: {summary:?}"),
-            Ok(_) if (done + 1) % 1000 == 0 => println!("{} scenarios, all invariants hold", done + 1),
+            Ok(_) if done.is_multiple_of(1000) => println!("{done} scenarios, all invariants hold"),
             Ok(_) => {}
             Err(_) => {
                 eprintln!(
-                    "sim: seed {seed} violates an invariant; repeat it with: sim run --seed {seed} --count 1 --show"
+                    "sim: seed {seed} violates an invariant; repeat it with: sim {command} --seed {seed} --count 1 --show"
                 );
                 return ExitCode::FAILURE;
             }

@@ -8,7 +8,7 @@ use super::{Action, FirstJob, Head, NodeProgress, StdinReaders};
 use crate::error::Error;
 use crate::job_name::job_name;
 use crate::job_result::{AbortReason, RankFailure};
-use crate::jobs::{EndReport, Job, SpawnKey};
+use crate::jobs::{CANCELED, EndReport, Job, SpawnKey};
 use crate::protocol::{JobRecord, Order, Program, RankBlock, StartError};
 use crate::psets::process_sets;
 
@@ -148,13 +148,27 @@ impl Head {
         let text = &error.text;
         let line = match job.ordinal {
             0 => {
-                self.status.record_failure(error.code);
+                // A daemon may send any code, and a job that did not start has failed.
+                self.status.record_failure(error.code.max(1));
                 format!("host {host}: {text}")
             }
             ordinal => format!("spawned job {ordinal} is ended before it began: host {host}: {text}"),
         };
         self.print(line);
         self.send_all(Order::CancelJob(id));
+    }
+
+    /// A node is done with a job. If its ranks have not all been started and the head has not ended the job, a signal to
+    /// its daemon has stopped the start.
+    pub(super) fn node_done(&mut self, node: u32, id: JobId) {
+        let job = &mut self.jobs[id];
+        job.run.busy.retain(|&busy| busy != node);
+        let is_ending = job.is_aborted() || job.is_canceled() || self.status.is_interrupted();
+        if job.run.starting.contains(&node) && !is_ending {
+            let text = "its daemon has not started all ranks".to_owned();
+            let error = StartError { appnum: None, code: 1, errno: CANCELED, limit: None, text };
+            self.start_failed(node, id, &error);
+        }
     }
 
     /// A rank has failed so that its job is aborted.

@@ -86,6 +86,12 @@ impl NodeProgress {
         self.blocks.get(at).map_or(0, |block| block.node)
     }
 
+    /// Ranks of a node, in ascending order.
+    fn ranks_on(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
+        let here = self.blocks.iter().filter(move |block| block.node == node);
+        here.flat_map(|block| block.first..block.first + block.count)
+    }
+
     fn has_ranks_on(&self, node: u32) -> bool {
         self.blocks.iter().any(|block| block.node == node)
     }

@@ -1,9 +1,11 @@
 //! Reports of daemons: validation, then effect.
 
+use hydrant_core::trace::Cause;
 use hydrant_core::{JobId, Rank};
 
-use super::{Action, Head, StalledFence};
+use super::{Action, Head, NodeProgress, StalledFence};
 use crate::error::Error;
+use crate::jobs::Job;
 use crate::protocol::{BackendFailure, Order, OutputChunk, Report, decode};
 use crate::stalled::stalled_line;
 
@@ -15,6 +17,13 @@ const STALLED_LINES_MAX: u32 = 16;
 enum Validity {
     Current,
     Stale,
+}
+
+/// Whether a node may report that a rank has ended its job. Only for a rank that others wait for in vain may it be one of
+/// another node.
+fn may_report(node: u32, job: &Job<NodeProgress>, cause: Cause) -> bool {
+    let rank = cause.rank().0;
+    rank < job.size() && (matches!(cause, Cause::Absent { .. }) || job.run.node(rank) == node)
 }
 
 impl Head {
@@ -64,17 +73,20 @@ impl Head {
                 self.require(node, (1..=size).contains(&ranks))?;
                 self.check_participant(node, job)
             }
-            Report::JobStarted(job) | Report::StalledFence { job, .. } => self.check_participant(node, job),
+            Report::StalledFence { job, .. } => self.check_participant(node, job),
+            Report::JobStarted(id) => {
+                let has_all =
+                    |job: &Job<NodeProgress>| job.run.ranks_on(node).all(|rank| job.pid(rank).is_some());
+                self.require(node, self.jobs.get(id).is_none_or(has_all))?;
+                self.check_participant(node, id)
+            }
             Report::AbortJob { job, cause, .. } => {
-                // The rank may be another node's that this node's ranks wait for.
-                let size = self.jobs.get(job).map_or(u32::MAX, |job| job.size());
-                self.require(node, cause.rank().0 < size)?;
+                self.require(node, self.jobs.get(job).is_none_or(|job| may_report(node, job, cause)))?;
                 self.check_participant(node, job)
             }
             Report::JobDone(id) => {
                 if let Some(job) = self.jobs.get(id) {
-                    let runs = |rank| job.run.node(rank) == node && job.is_running(rank);
-                    self.require(node, !(0..job.size()).any(runs))?;
+                    self.require(node, !job.run.ranks_on(node).any(|rank| job.is_running(rank)))?;
                 }
                 self.check_participant(node, id)
             }
@@ -153,7 +165,7 @@ impl Head {
                     self.actions.push_back(Action::CancelLookups { job: id, rank });
                 }
             }
-            Report::JobDone(job) => self.jobs[job].run.busy.retain(|&busy| busy != node),
+            Report::JobDone(job) => self.node_done(node, job),
             Report::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
             Report::StalledFence { job, missing } => self.fence_stalled(now, node, job, &missing),
             Report::RankStates { query, body } => {

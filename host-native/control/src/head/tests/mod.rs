@@ -218,12 +218,13 @@ fn a_job_ends_once_its_output_is_written() {
     handle(Event::JobOpened { job: FIRST });
     let reports = [
         Report::RanksStarted { job: FIRST, ranks: vec![(Rank(0), 5)] },
+        Report::JobStarted(FIRST),
         exited(FIRST, 0, Exit::Code(1)),
         Report::JobDone(FIRST),
     ];
     let actions = reports.map(|report| handle(Event::Message { node: 1, bytes: &encode(&report) }));
     assert_eq!(
-        actions[2],
+        actions[3],
         [
             Action::DrainOutput { job: FIRST },
             Action::Send { to: Destination::All, order: Order::DeregisterJob(FIRST) }

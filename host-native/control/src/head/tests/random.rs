@@ -178,7 +178,7 @@ impl World {
             return;
         }
         let strangers = [0, self.nodes.len() as u32 + 1];
-        let report = match self.random.below(8) {
+        let report = match self.random.below(10) {
             0 => return self.refuses(node, b"\xff\xff"),
             1 => {
                 let mut bytes = encode(&Report::Identity { pid: 1 });
@@ -203,6 +203,11 @@ impl World {
                     (5, Some(rank), _) => {
                         Report::Spawn { upcall, job: FIRST, rank: Rank(rank), protocol, request }
                     }
+                    (8, Some(rank), _) => {
+                        let cause = Cause::Abort { rank: Rank(rank), code: Some(0) };
+                        Report::AbortJob { job: FIRST, cause, message: String::new() }
+                    }
+                    (9, _, Some(_)) => Report::JobStarted(FIRST),
                     (6, _, Some(rank)) => exited(FIRST, rank, Exit::Code(3)),
                     (7, ..) if running => Report::JobDone(FIRST),
                     _ => exited(FIRST, beyond, Exit::Code(3)),
@@ -351,7 +356,7 @@ impl World {
             }
             Action::CallNameService { request, .. } => self.naming.push(request),
             Action::Print(lines) => {
-                self.stalled_lines += u32::from(lines.starts_with("a fence"));
+                self.stalled_lines += u32::from(lines.contains("have been waiting"));
                 assert!(self.stalled_lines <= 16);
             }
             Action::Finish { flush } => {

@@ -79,6 +79,32 @@ fn reports_in_a_wrong_order_are_rejected() {
 }
 
 #[test]
+fn an_abort_by_a_rank_of_another_node_is_rejected() {
+    let report = |cause| Report::AbortJob { job: FIRST, cause, message: String::new() };
+    let (rank, exit) = (Rank(2), Exit::Code(0));
+    let causes = [
+        Cause::Abort { rank, code: Some(0) },
+        Cause::NoFinalize { rank, exit },
+        Cause::Died { rank, exit: Exit::Signal(9) },
+    ];
+    for cause in causes {
+        Run::started(2).rejects(1, &report(cause));
+    }
+    let mut run = Run::started(2);
+    run.report(1, report(Cause::Absent { rank, exit }));
+    assert_eq!(run.take_sent(), [to_all(Order::AbortJob(FIRST))], "ranks of the node wait for it");
+}
+
+#[test]
+fn a_start_is_reported_after_all_ranks() {
+    let mut run = Run::new(config(1), first_job(1, 2));
+    run.event(Event::AllJoined);
+    run.rejects(1, &Report::JobStarted(FIRST));
+    run.report(1, Report::RanksStarted { job: FIRST, ranks: vec![(Rank(0), 5)] });
+    run.rejects(1, &Report::JobStarted(FIRST));
+}
+
+#[test]
 fn bytes_that_are_no_report_are_rejected() {
     let mut run = Run::started(1);
     let error = run.try_event(Event::Message { node: 1, bytes: b"\xff\xff" }).unwrap_err();

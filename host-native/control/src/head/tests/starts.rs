@@ -115,3 +115,30 @@ fn input_for_all_ranks_has_the_pace_of_the_slowest_node() {
     assert_eq!(run.others, [&allowed[..], &[Action::CloseStdin]].concat());
     run.rejects(3, &Report::StdinConsumed(1));
 }
+
+#[test]
+fn a_job_that_cannot_be_started_has_failed() {
+    let mut run = Run::new(config(1), first_job(1, 1));
+    run.event(Event::AllJoined);
+    let error = StartError { code: 0, ..start_error("no such program") };
+    run.report(1, Report::StartFailed { job: FIRST, error });
+    run.report(1, Report::JobDone(FIRST));
+    run.ended(1, &["host n1: no such program"]);
+}
+
+#[test]
+fn a_node_that_is_done_before_all_of_its_ranks_were_started_has_failed() {
+    let mut run = Run::new(config(2), first_job(2, 2));
+    run.event(Event::AllJoined);
+    run.start(1, FIRST, &[0, 1]);
+    run.report(2, Report::RanksStarted { job: FIRST, ranks: vec![(Rank(2), 5)] });
+    run.take_sent();
+    // A signal to its daemon stops the start.
+    run.exit(2, 2, Exit::Code(0));
+    run.report(2, Report::JobDone(FIRST));
+    assert_eq!(run.take_sent(), [to_all(Order::CancelJob(FIRST))]);
+    run.exit(1, 0, Exit::Signal(9));
+    run.exit(1, 1, Exit::Signal(9));
+    run.report(1, Report::JobDone(FIRST));
+    run.ended(1, &["host n2: its daemon has not started all ranks"]);
+}

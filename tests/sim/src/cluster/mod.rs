@@ -1,0 +1,153 @@
+//! The whole cluster: head, daemons, PMI servers, processes and links, from a seed.
+//!
+//! Head and daemons are the state machines of hydrant-control, the servers those of hydrant-core, and names are those of
+//! hydrant-services. The simulation is their host: it carries out their actions as the launcher does. Ranks follow
+//! scripts: they write output, put, meet, spawn, publish names, and fail. Links delay and block, daemons are lost or lie,
+//! users press Ctrl-C, and clients that are no ranks connect.
+//!
+//! At the end of each run:
+//!
+//! - The run has ended, and none of its processes is left.
+//! - The exit code is that of a failure that no other failure has caused, and its rank or host is named.
+//! - Each byte that a pipe took has arrived at the head, in order, unless the host of the rank is lost.
+//! - If a daemon lies, its host is named, or the ranks of all other hosts have ended well.
+//!
+//! Sockets are not simulated: the encryption and the credit of links, the descriptors of clients, and the handshake at a
+//! node's port are code around system calls, and have tests of their own.
+
+mod daemon;
+mod head;
+mod head_host;
+mod liar;
+mod node;
+mod plan;
+mod process;
+mod script;
+mod steps;
+mod world;
+
+use std::time::Duration;
+
+use hydrant_control::protocol::{Program, RankBlock, Setup, StdinTarget};
+use hydrant_control::{Config, Daemon, DaemonConfig, FirstJob, Head};
+use hydrant_core::{Limits, Server};
+use hydrant_driver::MappedStorage;
+use hydrant_placement::{Binding, Host, MapBy};
+use hydrant_services::names::{LIMITS_OF_RUN, LocalNames};
+
+pub use plan::Plan;
+pub use world::Summary;
+
+use head_host::HeadHost;
+use node::Node;
+use world::World;
+
+/// Connections of each node beside those of ranks.
+const STRANGERS: u32 = 4;
+
+/// Runs the plan of a seed to its end.
+///
+/// # Panics
+/// A guarantee is broken.
+pub fn run(seed: u64) -> Summary {
+    let plan = Plan::new(seed);
+    let limits = limits(&plan);
+    let count = plan.daemons + 1;
+    let mut memory: Vec<MappedStorage> = (0..count).map(|_| MappedStorage::new(&limits)).collect();
+    let mut memory_of_names = MappedStorage::new(&LIMITS_OF_RUN);
+    let shape = (count, plan.radix);
+    let nodes = (0..).zip(&mut memory).map(|(number, memory)| {
+        let mut node = Node::new(number, shape, limits, memory, seed as u32);
+        let config = DaemonConfig {
+            node: number,
+            process: 50 + number,
+            needs_ready: false,
+            verbose: false,
+            progress: false,
+        };
+        node.daemon = (number > 0).then(|| Daemon::new(config));
+        node
+    });
+    let nodes = nodes.collect();
+    let names =
+        Server::new(LIMITS_OF_RUN, memory_of_names.lend(), 0).expect("the memory is as long as required");
+    let head = Head::new(config(&plan), first_job(&plan, limits));
+    World::new(plan, HeadHost::new(head, LocalNames::new(Box::new(names))), nodes).run()
+}
+
+fn limits(plan: &Plan) -> Limits {
+    let ranks: usize = plan.programs.iter().map(|program| program.scripts.len()).sum();
+    let ranks = ranks as u32;
+    Limits {
+        jobs: 4,
+        ranks,
+        conns: ranks + STRANGERS,
+        keys: ranks * 16,
+        kvs_bytes: 1 << 16,
+        groups: 4,
+        spawns: 4,
+        spawn_bytes: 512,
+        psets: 8,
+        links: plan.radix + 1,
+        ..Limits::NONE
+    }
+}
+
+fn config(plan: &Plan) -> Config {
+    Config {
+        host: "login".into(),
+        hosts: (1..=plan.daemons).map(|node| Host::with_slots(&format!("n{node}"), 4)).collect(),
+        map_by: MapBy::Slot,
+        verbose: false,
+        exit_report: false,
+        fence_warning: 10,
+        plugin: None,
+        process: 7,
+        order_max: 1 << 16,
+    }
+}
+
+fn first_job(plan: &Plan, limits: Limits) -> FirstJob {
+    let mut blocks: Vec<RankBlock> = Vec::new();
+    for (rank, &node) in (0..).zip(&plan.places) {
+        match blocks.last_mut() {
+            Some(last) if last.node == node => last.count += 1,
+            _ => blocks.push(RankBlock { node, first: rank, count: 1 }),
+        }
+    }
+    let program = Program {
+        ranks: plan.places.len() as u32,
+        command: script::command(0).into(),
+        args: Vec::new(),
+        env: Vec::new(),
+        wdir: None,
+        path: None,
+        psets: Vec::new(),
+    };
+    let (programs, mapping) = (vec![program], "(vector,(0,1,1))".into());
+    FirstJob { programs, blocks, mapping, nonce: 1, setup: setup(plan, limits) }
+}
+
+fn setup(plan: &Plan, limits: Limits) -> Setup {
+    Setup {
+        limits,
+        plugin: None,
+        record: None,
+        stdin: StdinTarget::default(),
+        bind: Binding::default(),
+        gpus_per_rank: None,
+        memory_alloc_kinds: None,
+        mem_pool: None,
+        attributes: Vec::new(),
+        universe_size: None,
+        cleanup: plan.cleanup,
+        verbose: false,
+        progress: false,
+        by_port: false,
+        mpi_psets: false,
+        fence_warning: Duration::from_millis(10),
+        lookup_wait: Duration::ZERO,
+        pmi1_subversion: 2,
+        pseudo_terminals: None,
+    }
+}

@@ -1,0 +1,243 @@
+//! Scenarios of the cluster: nodes, programs of the ranks, and faults, all from one seed.
+
+use fastrand::Rng;
+
+use super::script::{Ending, Step};
+use crate::net::Speed;
+use crate::rank::{self, KEYS, Kind, Meeting};
+
+/// A millisecond of virtual time, in nanoseconds.
+pub(super) const MS: u64 = 1_000_000;
+
+/// Parameters of a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Seed of the random choices of the plan and of its run.
+    pub seed: u64,
+    /// Number of daemons. Node 0 is the head.
+    pub daemons: u32,
+    /// Maximum number of children of a node.
+    pub radix: u32,
+    /// Timing of links.
+    pub speed: Speed,
+    /// Slowness factor of each node.
+    pub slowness: Vec<u64>,
+    /// A rank that fails ends its job.
+    pub cleanup: bool,
+    /// Programs. The first one is the job of the command line, ranks spawn the others.
+    pub programs: Vec<Program>,
+    /// Node of each rank of the first program, in ascending order of ranks.
+    pub places: Vec<u32>,
+    /// Time at which all daemons have joined, in nanoseconds.
+    pub joined_at: u64,
+    /// A daemon that is lost.
+    pub loss: Option<Loss>,
+    /// Times at which the user presses Ctrl-C.
+    pub interrupts: Vec<u64>,
+    /// A node whose daemon lies, and the times of its lies.
+    pub liar: Option<(u32, Vec<u64>)>,
+    /// Clients that are no ranks: the times at which they connect, and their nodes.
+    pub strangers: Vec<(u64, u32)>,
+    /// The reader of the output does not read between these times.
+    pub stall: (u64, u64),
+    /// Node that cannot start one of its ranks.
+    pub start_fails: Option<u32>,
+}
+
+/// Loss of a daemon.
+#[derive(Clone, Copy, Debug)]
+pub struct Loss {
+    /// Its node.
+    pub node: u32,
+    /// Time of the loss.
+    pub at: u64,
+    /// The daemon runs on and the link to its parent is cut. Otherwise its processes are killed with it.
+    pub cut: bool,
+}
+
+/// Scripts of the ranks of a program.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// PMI version: 1 or 2.
+    pub protocol: u32,
+    /// Steps of each rank.
+    pub scripts: Vec<Vec<Step>>,
+    /// Meetings of the ranks.
+    pub meetings: Vec<Meeting>,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn new(seed: u64) -> Plan {
+        let mut random = Rng::with_seed(seed);
+        let random = &mut random;
+        let most = if random.bool() { 3 } else { 9 };
+        let daemons = random.u32(1..=most);
+        let size = random.u32(1..=12);
+        let speed = Speed {
+            delay: random.u64(1_000..=2 * MS),
+            jitter: if random.bool() { 0 } else { random.u64(1..=5 * MS) },
+            per_kilobyte: random.u64(100..=100_000),
+            window: random.u64(1..=16_384),
+        };
+        let is_liar = random.u32(..4) == 0;
+        let cleanup = random.u32(..4) > 0;
+        let spawns = if random.u32(..3) == 0 { random.u32(1..=2) } else { 0 };
+        // Of a run with a liar the lies are the only faults.
+        let fails = !is_liar && random.u32(..5) < 2;
+        let once = |chance: u32, random: &mut Rng| !is_liar && random.u32(..chance) == 0;
+        let loss = once(6, random).then(|| Loss {
+            node: random.u32(1..=daemons),
+            at: random.u64(0..80 * MS),
+            cut: random.bool(),
+        });
+        let mut interrupts = Vec::new();
+        if once(7, random) {
+            interrupts.extend((0..random.u32(1..=2)).map(|_| random.u64(0..60 * MS)));
+        }
+        let begin = random.u64(0..40 * MS);
+        let stall = if random.bool() { (begin, begin + random.u64(0..100 * MS)) } else { (0, 0) };
+        let lies = |random: &mut Rng| (0..random.u32(1..=6)).map(|_| random.u64(3 * MS..60 * MS)).collect();
+        let stranger = |random: &mut Rng| (random.u64(0..50 * MS), random.u32(1..=daemons));
+        let mut programs = vec![program(size, spawns, cleanup, fails, random)];
+        for _ in 0..spawns {
+            let size = random.u32(1..=4);
+            let fails = fails && random.bool();
+            programs.push(program(size, 0, cleanup, fails, random));
+        }
+        Plan {
+            seed,
+            daemons,
+            radix: random.u32(2..=4),
+            speed,
+            slowness: (0..=daemons).map(|_| if random.u32(..8) == 0 { 200 } else { 1 }).collect(),
+            cleanup,
+            programs,
+            places: places(daemons, size, random),
+            joined_at: random.u64(0..20 * MS),
+            loss,
+            interrupts,
+            liar: is_liar.then(|| (random.u32(1..=daemons), lies(random))),
+            strangers: (0..random.u32(..6)).map(|_| stranger(random)).collect(),
+            stall,
+            start_fails: once(12, random).then(|| random.u32(1..=daemons)),
+        }
+    }
+}
+
+/// Node of each rank: in blocks, round robin, or at random.
+fn places(daemons: u32, size: u32, random: &mut Rng) -> Vec<u32> {
+    let how = random.u32(..3);
+    let block = size.div_ceil(daemons);
+    let place = |rank: u32, random: &mut Rng| match how {
+        0 => rank / block,
+        1 => rank % daemons,
+        _ => random.u32(..daemons),
+    };
+    (0..size).map(|rank| 1 + place(rank, random)).collect()
+}
+
+fn program(size: u32, spawns: u32, cleanup: bool, fails: bool, random: &mut Rng) -> Program {
+    let protocol = random.u32(1..=2);
+    if spawns == 0 && random.u32(..8) == 0 {
+        return without_mpi(protocol, size, fails, random);
+    }
+    let mut meetings = Vec::new();
+    let mut scripts: Vec<Vec<Step>> = (0..size)
+        .map(|_| {
+            let late = random.u32(..6) == 0;
+            let mut steps = if late { vec![Step::Sleep(random.u64(0..20 * MS))] } else { Vec::new() };
+            steps.push(Step::Pmi(rank::Step::Init));
+            steps
+        })
+        .collect();
+    for round in 1..=random.u32(1..=3) {
+        for steps in &mut scripts {
+            talk(steps, random);
+            for _ in 0..random.u32(..3) {
+                let (key, len) = (random.u32(..KEYS), random.usize(2..40));
+                steps.push(Step::Pmi(rank::Step::Put { key, round, len, greedy: false }));
+            }
+        }
+        let kind = if protocol == 2 && random.u32(..4) == 0 { Kind::Ring } else { Kind::Fence };
+        meetings.push(Meeting { members: (0..size).collect(), kind });
+        for steps in &mut scripts {
+            steps.push(Step::Pmi(rank::Step::Meet { meeting: meetings.len() - 1 }));
+            for _ in 0..random.u32(..3) {
+                let (rank, key) = (random.u32(..size), random.u32(..KEYS));
+                steps.push(Step::Pmi(rank::Step::Get { rank, key }));
+            }
+        }
+    }
+    for spawned in 1..=spawns {
+        let spawner = random.usize(..scripts.len());
+        scripts[spawner].push(Step::Spawn { program: spawned });
+    }
+    for steps in &mut scripts {
+        steps.push(Step::Pmi(rank::Step::Finalize));
+        talk(steps, random);
+        steps.push(Step::End(Ending::Exit(0)));
+    }
+    let failing = if fails { random.u32(1..=2) } else { 0 };
+    for _ in 0..failing {
+        let steps = &mut scripts[random.usize(..size as usize)];
+        fail(steps, protocol, cleanup, random);
+    }
+    Program { protocol, scripts, meetings }
+}
+
+/// Ranks that only write.
+fn without_mpi(protocol: u32, size: u32, fails: bool, random: &mut Rng) -> Program {
+    let mut scripts = vec![Vec::new(); size as usize];
+    for steps in &mut scripts {
+        steps.push(Step::Sleep(random.u64(0..30 * MS)));
+        talk(steps, random);
+        let code = if fails && random.u32(..3) == 0 { random.u8(1..) } else { 0 };
+        steps.push(Step::End(Ending::Exit(code)));
+    }
+    Program { protocol, scripts, meetings: Vec::new() }
+}
+
+/// Output, requests about names, and pauses.
+fn talk(steps: &mut Vec<Step>, random: &mut Rng) {
+    for _ in 0..random.u32(..3) {
+        let most = if random.u32(..10) == 0 { 300_000 } else { 3_000 };
+        steps.push(match random.u32(..8) {
+            0 => Step::Sleep(random.u64(0..3 * MS)),
+            1 => Step::Publish { name: random.u32(..3) },
+            2 => Step::Lookup { name: random.u32(..3) },
+            3 => Step::Unpublish { name: random.u32(..3) },
+            _ => Step::Write { stderr: random.bool(), len: random.u32(1..most) },
+        });
+        let asks =
+            |step: &Step| matches!(step, Step::Publish { .. } | Step::Lookup { .. } | Step::Unpublish { .. });
+        let is = |step: &Step, wanted: rank::Step| *step == Step::Pmi(wanted);
+        let initialized = steps.iter().any(|step| is(step, rank::Step::Init));
+        let finalized = steps.iter().any(|step| is(step, rank::Step::Finalize));
+        if steps.last().is_some_and(asks) && (!initialized || finalized) {
+            steps.pop();
+        }
+    }
+}
+
+/// Cuts a script short by a failure.
+fn fail(steps: &mut Vec<Step>, protocol: u32, cleanup: bool, random: &mut Rng) {
+    if steps.last() != Some(&Step::End(Ending::Exit(0))) {
+        return;
+    }
+    let begin = steps.iter().position(|step| *step == Step::Pmi(rank::Step::Init)).unwrap_or(0) + 1;
+    let end =
+        steps.iter().position(|step| *step == Step::Pmi(rank::Step::Finalize)).unwrap_or(begin).max(begin);
+    let anywhere = random.usize(..steps.len());
+    let inside = random.usize(begin..=end);
+    let (at, ending) = match random.u32(..6) {
+        0 => (inside, Ending::Abort(random.u8(..))),
+        1 if protocol == 2 => (inside, Ending::SelfAbort(random.u8(1..))),
+        2 if cleanup => (inside, Ending::CutOff),
+        3 => (inside, Ending::Exit(0)),
+        4 => (anywhere, Ending::Exit(random.u8(1..))),
+        _ => (anywhere, Ending::Signal(if random.bool() { 11 } else { 9 })),
+    };
+    steps.truncate(at);
+    steps.push(Step::End(ending));
+}

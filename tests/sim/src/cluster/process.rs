@@ -1,0 +1,82 @@
+//! Process of a rank, and the bytes that it writes.
+
+use hydrant_core::trace::Exit;
+use hydrant_core::{JobId, Rank};
+
+use super::script::Step;
+use crate::rank::Script;
+
+/// Process of a rank.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    pub(super) node: u32,
+    pub(super) job: JobId,
+    pub(super) ordinal: u32,
+    pub(super) rank: u32,
+    /// Index of its program in the plan.
+    pub(super) program: u32,
+    pub(super) script: Script,
+    pub(super) steps: Vec<Step>,
+    pub(super) at: usize,
+    /// Replies that it waits for.
+    pub(super) awaited: u32,
+    /// Bytes that the pipe of standard output and that of standard error have taken.
+    pub(super) written: [u32; 2],
+    /// Bytes that the daemon has read.
+    pub(super) read: [u32; 2],
+    /// Bytes of the current step that the pipe has not taken.
+    pub(super) unwritten: u32,
+    /// `SIGTERM` and `SIGINT` are ignored.
+    pub(super) stubborn: bool,
+    /// A signal or its own step is about to end it.
+    pub(super) ending: bool,
+    pub(super) exit: Option<Exit>,
+}
+
+/// Returns a byte of a stream.
+pub(super) fn byte_of(pid: u32, stderr: bool, at: u32) -> u8 {
+    (pid.wrapping_mul(37) ^ at.wrapping_mul(0x9e37_79b9) >> 13 ^ u32::from(stderr)) as u8
+}
+
+impl Process {
+    pub(super) fn describe(&self) -> String {
+        let Process { node, pid, exit, at, .. } = self;
+        let name = rank_name(self.ordinal, Rank(self.rank));
+        format!(
+            "{name} on n{node}, pid {pid}, {exit:?}, step {at} {:?}, written {:?}, read {:?}",
+            self.steps.get(*at),
+            self.written,
+            self.read
+        )
+    }
+
+    pub(super) fn name(&self) -> String {
+        format!("{} on n{}", rank_name(self.ordinal, Rank(self.rank)), self.node)
+    }
+
+    /// Reads up to `room` bytes of a pipe.
+    pub(super) fn take(&mut self, stderr: bool, room: u32) -> Vec<u8> {
+        let stream = usize::from(stderr);
+        let len = (self.written[stream] - self.read[stream]).min(room);
+        let from = self.read[stream];
+        self.read[stream] += len;
+        (from..from + len).map(|at| byte_of(self.pid, stderr, at)).collect()
+    }
+
+    pub(super) fn is_read(&self) -> bool {
+        self.read == self.written
+    }
+
+    pub(super) fn waits_for_pipe(&self) -> bool {
+        self.unwritten > 0 && self.exit.is_none()
+    }
+}
+
+/// A rank in messages.
+pub(super) fn rank_name(ordinal: u32, rank: Rank) -> String {
+    match ordinal {
+        0 => format!("rank {rank}"),
+        _ => format!("rank {rank} of spawned job {ordinal}"),
+    }
+}

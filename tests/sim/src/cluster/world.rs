@@ -1,0 +1,512 @@
+//! Event loop of the cluster: links, work of the nodes, losses, and the checks at the end of a run.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use hydrant_control::protocol::BackendFailure;
+use hydrant_control::{DaemonEvent, Event as HeadEvent};
+use hydrant_core::peer::tree::Tree;
+use hydrant_core::trace::Exit;
+use hydrant_core::{Input, JobId};
+
+use super::head_host::HeadHost;
+use super::node::{Deed, Item, Node, Owner, Packet};
+use super::plan::{MS, Plan};
+use super::process::Process;
+use crate::checks::Checks;
+use crate::net::Net;
+
+/// Delay of a client's bytes to its node, in nanoseconds.
+pub(super) const SOCKET: u64 = 5_000;
+/// Time that a node needs for each item, in nanoseconds.
+const WORK: u64 = 2_000;
+/// Time until a lost link is noticed.
+const HEARTBEAT: u64 = 30 * MS;
+/// More events than any run has.
+const EVENTS_MAX: u64 = 2_000_000;
+
+/// Event of the simulation.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Arrive {
+        from: u32,
+        to: u32,
+        packet: Packet,
+    },
+    Work(u32),
+    Item(u32, Item),
+    Lose,
+    /// A rank takes its next step.
+    Act(u32),
+    /// A reply reaches a rank.
+    Reply {
+        pid: u32,
+        bytes: Vec<u8>,
+    },
+    /// A process ends.
+    Die {
+        pid: u32,
+        exit: Exit,
+    },
+}
+
+#[derive(Debug)]
+struct Scheduled {
+    at: u64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Scheduled) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Scheduled) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Scheduled) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// Result of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Exit code of the run.
+    pub code: u8,
+    /// Events.
+    pub events: u64,
+    /// Nanoseconds of virtual time.
+    pub time: u64,
+    /// Something failed.
+    pub failed: bool,
+    /// Lies that were told.
+    pub lies: u32,
+    /// Bytes of output that arrived.
+    pub output: u64,
+}
+
+/// A run on a simulated cluster.
+pub(super) struct World<'m> {
+    pub(super) plan: Plan,
+    pub(super) tree: Tree,
+    net: Net,
+    pub(super) now: u64,
+    count: u64,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    pub(super) random: fastrand::Rng,
+    pub(super) head: HeadHost<'m>,
+    pub(super) nodes: Vec<Node<'m>>,
+    /// All processes, by their number.
+    pub(super) processes: Vec<Process>,
+    /// Checks of each job, by its ordinal.
+    pub(super) checks: BTreeMap<u32, Checks>,
+    /// Exit codes of failures that no other failure has caused, and the ranks or hosts that failed.
+    pub(super) failures: Vec<(u8, String)>,
+    /// Lies that were told.
+    pub(super) lies: u32,
+}
+
+impl<'m> World<'m> {
+    pub(super) fn new(plan: Plan, head: HeadHost<'m>, nodes: Vec<Node<'m>>) -> World<'m> {
+        World {
+            tree: Tree::new(plan.daemons + 1, plan.radix),
+            net: Net::new(plan.speed),
+            now: 0,
+            count: 0,
+            queue: BinaryHeap::new(),
+            random: fastrand::Rng::with_seed(plan.seed ^ 0x9e37_79b9),
+            head,
+            nodes,
+            processes: Vec::new(),
+            checks: BTreeMap::new(),
+            failures: Vec::new(),
+            lies: 0,
+            plan,
+        }
+    }
+
+    pub(super) fn run(&mut self) -> Summary {
+        self.at(self.plan.joined_at, Event::Item(0, Item::Joined));
+        for at in self.plan.interrupts.clone() {
+            self.at(at, Event::Item(0, Item::Interrupt));
+        }
+        if let Some(loss) = self.plan.loss {
+            self.at(loss.at, Event::Lose);
+        }
+        for (at, node) in self.plan.strangers.clone() {
+            self.at(at, Event::Item(node, Item::Stranger));
+        }
+        if let Some((node, lies)) = self.plan.liar.clone() {
+            for at in lies {
+                self.at(at, Event::Item(node, Item::Lie));
+            }
+        }
+        let mut events = 0;
+        while let Some(Reverse(Scheduled { at, event, .. })) = self.queue.pop() {
+            self.now = at;
+            self.happen(event);
+            events += 1;
+            assert!(events < EVENTS_MAX, "the run does not end");
+        }
+        self.check_end();
+        let (code, failed) = (self.head.exit_code(), !self.failures.is_empty());
+        Summary { code, events, time: self.now, failed, lies: self.lies, output: self.head.written }
+    }
+
+    pub(super) fn at(&mut self, at: u64, event: Event) {
+        self.count += 1;
+        self.queue.push(Reverse(Scheduled { at, number: self.count, event }));
+    }
+
+    pub(super) fn later(&mut self, delay: u64, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrive { from, to, packet } => {
+                if self.net.arrived(from, to, packet.len()) {
+                    self.push(from, Item::Writable { to });
+                }
+                if !self.is_severed(from, to) {
+                    self.push(to, Item::Packet { from, packet });
+                }
+            }
+            Event::Work(node) => self.work(node),
+            Event::Item(node, item) => self.push(node, item),
+            Event::Lose => self.lose(),
+            Event::Act(pid) => self.act(pid),
+            Event::Reply { pid, bytes } => self.reply(pid, &bytes),
+            Event::Die { pid, exit } => self.die(pid, exit),
+        }
+    }
+
+    pub(super) fn push(&mut self, node: u32, item: Item) {
+        let now = self.now;
+        let state = &mut self.nodes[node as usize];
+        if !state.alive || state.ended && !matches!(item, Item::Packet { .. }) {
+            return;
+        }
+        state.inbox.push_back(item);
+        if !std::mem::replace(&mut state.scheduled, true) {
+            let at = state.busy.max(now);
+            self.at(at, Event::Work(node));
+        }
+    }
+
+    /// Handles the next item of a node.
+    fn work(&mut self, node: u32) {
+        let slow = self.plan.slowness[node as usize];
+        let state = &mut self.nodes[node as usize];
+        state.scheduled = false;
+        let Some(item) = state.inbox.pop_front().filter(|_| state.alive) else { return };
+        state.busy = self.now + WORK * slow;
+        if !state.inbox.is_empty() {
+            state.scheduled = true;
+            let at = state.busy;
+            self.at(at, Event::Work(node));
+        }
+        match item {
+            Item::Packet { from, packet } => self.take_packet(node, from, packet),
+            Item::Client { pid, bytes } => {
+                if let Some(conn) = self.nodes[node as usize].conn_of(Owner::Rank(pid)) {
+                    self.nodes[node as usize].receive(self.now, conn, &bytes);
+                }
+            }
+            Item::Ended { pid, exit } => self.ended(node, pid, exit),
+            Item::Hangup { pid } => {
+                if let Some(conn) = self.nodes[node as usize].conn_of(Owner::Rank(pid)) {
+                    self.nodes[node as usize].close(self.now, conn);
+                }
+            }
+            Item::Stranger => self.stranger(node),
+            Item::Rubbish { stranger, bytes } => self.rubbish(node, stranger, bytes),
+            Item::Start => self.start_some(node),
+            Item::Read => self.read(node),
+            Item::Writable { to } => {
+                let state = &mut self.nodes[node as usize];
+                if state.blocked.remove(&to) {
+                    state.tell(self.now, Input::PeerWritable { node: to });
+                }
+            }
+            Item::Timeout => self.timeout(node),
+            Item::Lost { neighbour } => self.neighbour_lost(node, neighbour),
+            Item::Interrupt => self.interrupt(),
+            Item::Joined => self.at_head(HeadEvent::AllJoined),
+            Item::Sink => self.sink(),
+            Item::Lie => self.lie(node),
+        }
+        self.settle(node);
+    }
+
+    fn timeout(&mut self, node: u32) {
+        let now = self.now;
+        let state = &mut self.nodes[node as usize];
+        state.timeout = None;
+        if state.server.as_ref().and_then(|server| server.poll_at()).is_some_and(|at| at.0 * MS <= now) {
+            state.tell(now, Input::Timeout);
+        }
+        if let Some(daemon) = &mut state.daemon {
+            daemon.handle_timeout(now / MS);
+        }
+        if node == 0 {
+            self.names_timeout();
+        }
+    }
+
+    fn take_packet(&mut self, node: u32, from: u32, packet: Packet) {
+        match packet {
+            Packet::Peer(bytes) => {
+                if let Err(fault) =
+                    self.nodes[node as usize].handle(self.now, Input::Peer { node: from, bytes: &bytes })
+                {
+                    self.reject(node, from, &fault.to_string());
+                }
+            }
+            Packet::Order { to: Some(to), bytes } if to != node => {
+                self.forward(node, to, Packet::Order { to: Some(to), bytes });
+            }
+            Packet::Order { to, bytes } => {
+                if to.is_none() {
+                    self.descend(node, &Packet::Order { to, bytes: bytes.clone() });
+                }
+                self.at_daemon(node, DaemonEvent::Order(&bytes));
+            }
+            Packet::Credit { to, bytes } if to != node => {
+                self.forward(node, to, Packet::Credit { to, bytes });
+            }
+            Packet::Credit { bytes, .. } => {
+                self.nodes[node as usize].credit += i64::from(bytes);
+                self.read(node);
+            }
+            Packet::Shutdown => self.at_daemon(node, DaemonEvent::Shutdown),
+            packet if node != 0 => self.forward(node, 0, packet),
+            Packet::Report { from, bytes } => self.at_head(HeadEvent::Message { node: from, bytes: &bytes }),
+            Packet::Output { from, bytes } => self.take_output(from, &bytes),
+            Packet::Failed(lost) => {
+                let control = &self.head.control;
+                let is_busy = control.jobs().iter().any(|job| !job.is_aborted() && !job.is_canceled());
+                if is_busy || control.awaits_nodes() {
+                    self.failures.push((1, format!("n{lost}")));
+                }
+                let reason = format!("host n{lost} (node {lost}): its daemon is lost");
+                self.at_head(HeadEvent::NodesLost { nodes: self.tree.subtree(lost), reason });
+            }
+        }
+    }
+
+    /// A node's server refuses a message of a neighbour.
+    fn reject(&mut self, node: u32, from: u32, why: &str) {
+        assert!(self.plan.liar.is_some(), "node {node} refuses a message of node {from}: {why}");
+        self.backend_failed(node, BackendFailure::Neighbour { node: from, why: why.to_owned() });
+    }
+
+    /// Sends a message one link on towards a node.
+    pub(super) fn forward(&mut self, node: u32, to: u32, packet: Packet) {
+        let next = self.tree.towards(node, to).expect("the node exists");
+        self.send(node, next, packet);
+    }
+
+    /// Sends a message to all children.
+    pub(super) fn descend(&mut self, node: u32, packet: &Packet) {
+        for child in self.tree.children(node) {
+            self.send(node, child.start, packet.clone());
+        }
+    }
+
+    /// Sends a message to a neighbour. Returns whether the link is full.
+    pub(super) fn send(&mut self, from: u32, to: u32, packet: Packet) -> bool {
+        if self.is_severed(from, to) {
+            return false;
+        }
+        let now = self.nodes[from as usize].busy.max(self.now);
+        let sent = self.net.send(now, from, to, packet.len(), &mut self.random);
+        self.at(sent.at, Event::Arrive { from, to, packet });
+        sent.blocked
+    }
+
+    fn is_severed(&self, from: u32, to: u32) -> bool {
+        let lower = from.max(to);
+        let [from, to] = [from, to].map(|node| &self.nodes[node as usize]);
+        !from.alive || !to.alive || self.nodes[lower as usize].is_cut_off
+    }
+
+    /// Executes the outputs of a node's server, and schedules its next deadline.
+    pub(super) fn settle(&mut self, node: u32) {
+        while let Some(deed) = self.nodes[node as usize].poll() {
+            self.perform(node, deed);
+        }
+        self.carry_out(node);
+        if node == 0 {
+            self.settle_head();
+        } else {
+            self.settle_daemon(node);
+        }
+        let of_names = if node == 0 { self.head.names_at() } else { None };
+        let state = &mut self.nodes[node as usize];
+        let due = state.poll_at().into_iter().chain(of_names).min().map(|at| at.max(self.now + 1));
+        if let Some(at) = due.filter(|&at| state.timeout.is_none_or(|known| at < known)) {
+            state.timeout = Some(at);
+            self.at(at, Event::Item(node, Item::Timeout));
+        }
+    }
+
+    fn perform(&mut self, node: u32, deed: Deed) {
+        match deed {
+            Deed::Reply { conn, bytes } => {
+                if let Some(Owner::Rank(pid)) =
+                    self.nodes[node as usize].clients.get(&conn).map(|client| client.owner)
+                {
+                    self.later(SOCKET, Event::Reply { pid, bytes });
+                }
+            }
+            Deed::Close(conn) => {
+                self.nodes[node as usize].close(self.now, conn);
+            }
+            Deed::Send { to, bytes } => {
+                if self.plan.liar.as_ref().is_some_and(|&(liar, _)| liar == node) {
+                    self.nodes[node as usize].sent.push((to, bytes.clone()));
+                }
+                if self.send(node, to, Packet::Peer(bytes)) {
+                    let state = &mut self.nodes[node as usize];
+                    state.blocked.insert(to);
+                    state.tell(self.now, Input::PeerBlocked { node: to });
+                }
+            }
+            Deed::Abort { job, cause, message } if node == 0 => {
+                self.at_head(HeadEvent::AbortJob { job, cause, message });
+            }
+            Deed::Abort { job, cause, message } => {
+                self.at_daemon(node, DaemonEvent::AbortJob { job, cause, message });
+            }
+            Deed::Joined { job, rank } => self.at_daemon(node, DaemonEvent::RankJoined { job, rank }),
+            Deed::Kill { job, rank, code, message } => {
+                self.at_daemon(node, DaemonEvent::KillRank { job, rank, code, message });
+            }
+            Deed::Spawn { upcall, job, rank, protocol, request } => {
+                self.at_daemon(node, DaemonEvent::Spawn { upcall, job, rank, protocol, request });
+            }
+            Deed::Upcall { upcall, job, rank, protocol, request } => {
+                self.at_daemon(node, DaemonEvent::Upcall { upcall, job, rank, protocol, request });
+            }
+            Deed::Stalled { job, missing } => {
+                self.at_daemon(node, DaemonEvent::StalledFence { job, missing });
+            }
+        }
+    }
+
+    fn lose(&mut self) {
+        let Some(loss) = self.plan.loss.filter(|_| !self.head.is_over()) else { return };
+        let node = loss.node;
+        if self.nodes[node as usize].ended {
+            return;
+        }
+        let parent = self.tree.parent(node).expect("the head is not lost");
+        self.later(HEARTBEAT, Event::Item(parent, Item::Lost { neighbour: node }));
+        if loss.cut {
+            self.nodes[node as usize].is_cut_off = true;
+            return self.later(HEARTBEAT, Event::Item(node, Item::Lost { neighbour: parent }));
+        }
+        self.kill_all(node);
+        self.nodes[node as usize].alive = false;
+        for child in self.tree.children(node) {
+            self.later(HEARTBEAT, Event::Item(child.start, Item::Lost { neighbour: node }));
+        }
+    }
+
+    fn neighbour_lost(&mut self, node: u32, neighbour: u32) {
+        if self.tree.parent(node) == Some(neighbour) {
+            self.at_daemon(node, DaemonEvent::LifelineLost);
+        } else {
+            self.take_packet(node, neighbour, Packet::Failed(neighbour));
+        }
+    }
+
+    /// Returns whether the output of a node's ranks may be incomplete.
+    pub(super) fn is_lost(&self, node: u32) -> bool {
+        self.plan.loss.is_some_and(|loss| {
+            let state = &self.nodes[loss.node as usize];
+            (!state.alive || state.is_cut_off) && self.tree.subtree(loss.node).contains(&node)
+        })
+    }
+
+    pub(super) fn is_liar(&self, node: u32) -> bool {
+        self.plan.liar.as_ref().is_some_and(|&(liar, _)| liar == node)
+    }
+
+    /// Checks the state at the end.
+    fn check_end(&self) {
+        let stuck = |process: &&Process| process.exit.is_none();
+        let left: Vec<String> = self.processes.iter().filter(stuck).map(Process::describe).collect();
+        assert!(self.head.is_over(), "the run hangs: {left:?}, {:?}", self.head.control);
+        assert!(left.is_empty(), "processes are left behind: {left:?}");
+        for node in &self.nodes[1..] {
+            assert!(!node.alive || node.ended, "the daemon of node {} runs on", node.number);
+            let jobs: Vec<&JobId> = node.jobs.keys().collect();
+            let has_failed = self.is_lost(node.number) || node.server.is_none() || self.head.gave_up();
+            assert!(
+                has_failed || self.head.is_broken() || jobs.is_empty(),
+                "{jobs:?} are registered at node {}",
+                node.number
+            );
+        }
+        self.check_code();
+    }
+
+    /// Checks the exit code and the report.
+    fn check_code(&self) {
+        let (code, printed) = (self.head.exit_code(), self.head.reports());
+        if self.plan.liar.is_some() {
+            return self.check_liar();
+        }
+        let interrupted = self.head.interrupts > 0;
+        match &self.failures[..] {
+            [] if interrupted => assert!(matches!(code, 0 | 130 | 137), "exit code {code}: {printed:?}"),
+            [] => assert_eq!(code, 0, "nothing failed: {printed:?}"),
+            [(only, culprit)] if !interrupted => {
+                assert_eq!(code, *only, "only {culprit} failed: {printed:?}");
+                let named = printed.iter().any(|line| line.contains(culprit.as_str()));
+                assert!(named, "{culprit} failed, but {printed:?}");
+            }
+            all => {
+                let known = all.iter().any(|&(known, _)| known == code);
+                assert!(
+                    known || interrupted && matches!(code, 0 | 130 | 137),
+                    "exit code {code}: {all:?}, {printed:?}"
+                );
+            }
+        }
+    }
+
+    /// Checks a run whose only fault is a daemon that lies: it is named, or the ranks of the others are unharmed.
+    fn check_liar(&self) {
+        let Some((liar, _)) = self.plan.liar else { return };
+        let (code, printed) = (self.head.exit_code(), self.head.reports());
+        let name = format!("n{liar}");
+        if code != 0 {
+            // Its ranks may wait for a rank that has ended: only the liar knows.
+            let is_named = |line: &&str| line.contains(&name) || line.contains("while others wait for it");
+            assert!(
+                printed.iter().any(is_named),
+                "the lies of {name} end the run with {code} and {printed:?}"
+            );
+            return;
+        }
+        let sound = |process: &&Process| process.node == liar || process.exit == Some(Exit::Code(0));
+        let harmed: Vec<String> =
+            self.processes.iter().filter(|process| !sound(process)).map(Process::describe).collect();
+        let size = self.plan.places.len();
+        let started = self.processes.iter().filter(|process| process.ordinal == 0).count();
+        assert!(harmed.is_empty(), "lies of {name} harm {harmed:?}, and the exit code is 0: {printed:?}");
+        assert_eq!(started, size, "the exit code is 0: {printed:?}");
+    }
+}

@@ -1,0 +1,22 @@
+//! The short run of the cluster's simulation; the long one is the command `sim cluster`.
+
+use hydrant_sim::cluster;
+
+/// Of which some have a daemon that lies or is lost, and some a rank that fails.
+const SEEDS: std::ops::Range<u64> = 0..1000;
+
+#[test]
+fn the_run_ends_with_its_first_failure() {
+    let (mut failed, mut lies, mut output) = (0, 0, 0);
+    for seed in SEEDS {
+        let summary = std::panic::catch_unwind(|| cluster::run(seed));
+        let summary = summary.unwrap_or_else(|_| panic!("seed {seed} breaks a promise"));
+        failed += u32::from(summary.failed);
+        lies += summary.lies;
+        output += summary.output;
+    }
+    assert!(
+        failed > 250 && lies > 300 && output > 1 << 20,
+        "{failed} runs failed, {lies} lies, {output} bytes"
+    );
+}
