@@ -328,6 +328,8 @@ pub enum Refusal {
     Unsupported,
     /// A process set whose name belongs to a retired set.
     PsetRetired,
+    /// A process set without ranks.
+    PsetEmpty,
 }
 
 impl Refusal {
@@ -346,6 +348,7 @@ impl Refusal {
             | Refusal::Programs
             | Refusal::NoPset
             | Refusal::PsetName
+            | Refusal::PsetEmpty
             | Refusal::BadGroup => 3,
             Refusal::EmptyKey => 4,
             Refusal::NameLength => 8,
@@ -417,6 +420,7 @@ impl fmt::Display for Refusal {
             Refusal::NoPset => "no such process set, or this rank is not in it",
             Refusal::PsetDead => "a member of the process set has died",
             Refusal::PsetRetired => "a process set of that name is retired and not pruned",
+            Refusal::PsetEmpty => "a process set has at least one rank",
             Refusal::Unsupported => "command not supported",
         })
     }

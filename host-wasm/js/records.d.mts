@@ -298,7 +298,10 @@ export type Input =
       /** Its value. */
       value: Uint8Array;
     }
-  /** Defines a process set of any ranks of a job. */
+  /**
+   * Defines a process set of any ranks of a job, and of all ranks of another job if there is
+   * one.
+   */
   | {
       type: "Define";
       /** The job. */
@@ -307,6 +310,8 @@ export type Input =
       name: string;
       /** Its ranks, as `0-3,7`. */
       members: Uint8Array;
+      /** The other job. The set ends with the first of the two that is deregistered. */
+      other: JobId | null;
     }
   /**
    * Connects or disconnects two jobs at the request of a rank on any node. Every server gets it.
@@ -900,7 +905,9 @@ export type Refusal =
   /** A command that is unknown or not supported. */
   | { type: "Unsupported" }
   /** A process set whose name belongs to a retired set. */
-  | { type: "PsetRetired" };
+  | { type: "PsetRetired" }
+  /** A process set without ranks. */
+  | { type: "PsetEmpty" };
 
 /** Defect in the bytes of a snapshot. */
 export type Damage =
@@ -1063,7 +1070,10 @@ export class Inputs {
     /** Its value. */
     value: Uint8Array;
   }): Consumed;
-  /** Defines a process set of any ranks of a job. */
+  /**
+   * Defines a process set of any ranks of a job, and of all ranks of another job if there is
+   * one.
+   */
   define(input: {
     /** The job. */
     job: JobId;
@@ -1071,6 +1081,8 @@ export class Inputs {
     name: string;
     /** Its ranks, as `0-3,7`. */
     members: Uint8Array;
+    /** The other job. The set ends with the first of the two that is deregistered. */
+    other: JobId | null;
   }): Consumed;
   /**
    * Connects or disconnects two jobs at the request of a rank on any node. Every server gets it.

@@ -33,7 +33,7 @@ export const Input = variants({
   RegisterJob: { jobSpec: JobSpec },
   MapRanks: { job: u32, first: u32, count: u32, node: u32 },
   Preput: { job: u32, key: bytes, value: bytes },
-  Define: { job: u32, name: str, members: bytes },
+  Define: { job: u32, name: str, members: bytes, other: option(u32) },
   Connected: { job: u32, other: u32, connected: bool },
   StalledFence: { job: u32 },
   Peer: { node: u32, bytes: bytes },
@@ -121,6 +121,7 @@ export const Refusal = variants({
   PsetDead: {},
   Unsupported: {},
   PsetRetired: {},
+  PsetEmpty: {},
 });
 export const Damage = plain(["Header", "Digest", "Encoding", "Limits", "Jobs", "Ranks", "Conns", "Kvs", "Groups", "Names", "Upcalls", "Psets", "Nodes", "Turn"]);
 export const Fault = variants({
@@ -164,8 +165,8 @@ export class Inputs {
   preput({ job, key, value }) {
     return this.handle({ type: "Preput", job, key, value });
   }
-  define({ job, name, members }) {
-    return this.handle({ type: "Define", job, name, members });
+  define({ job, name, members, other }) {
+    return this.handle({ type: "Define", job, name, members, other });
   }
   connected({ job, other, connected }) {
     return this.handle({ type: "Connected", job, other, connected });

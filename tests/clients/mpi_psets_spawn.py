@@ -15,8 +15,9 @@ else:
     for n in range(session.Get_num_psets()):
         name = session.Get_nth_pset(n)
         sets[name] = int(session.Get_pset_info(name).Get("mpi_size"))
-    job = [name for name in sets if name.startswith("hydrant://job/")]
-    assert len(job) == 1 and sets[job[0]] == 2 and sets["hydrant://app/0"] == 2, sets
+    job, both = [name for name in sets if name.startswith("hydrant://job/")]
+    assert sets[job] == 2 and both == job + "/with-parent" and sets[both] == 3, sets
+    assert sets["hydrant://app/0"] == 2, sets
     assert "ocean" not in sets, sets
     os.write(1, b"a job of two\n")
     session.Finalize()

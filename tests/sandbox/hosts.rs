@@ -15,8 +15,10 @@ use super::{BEGINNING, HANDLED, bin, hostile};
 /// The folder with the library, as `libhydrant_host.so.0`: with the sandbox or without it.
 fn folder(sandbox: bool) -> PathBuf {
     static WITHOUT: OnceLock<PathBuf> = OnceLock::new();
+    // Puts the other library aside while it builds.
+    let bin = bin();
     if sandbox {
-        let folder = bin().with_file_name("sandbox");
+        let folder = bin.with_file_name("sandbox");
         let built = folder.join("libhydrant_host.so.0").is_file();
         assert!(built, "no library in {}: run host-wasm/build-launcher", folder.display());
         return folder;

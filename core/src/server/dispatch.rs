@@ -229,7 +229,10 @@ impl Server<'_> {
             {
                 return self.upcall(requester, command.op(), frame);
             }
-            Command::PsetDefine { .. } | Command::PsetRetire { .. } | Command::PsetPrune
+            Command::PsetDefine { .. }
+            | Command::PsetCombine { .. }
+            | Command::PsetRetire { .. }
+            | Command::PsetPrune
                 if self.links.are_any() =>
             {
                 return self.upcall(requester, command.op(), frame);
@@ -254,9 +257,10 @@ impl Server<'_> {
             Command::PsetInfo { name } => self.pset_info(requester, name)?,
             Command::PsetMembers { name, from } => self.pset_members(requester, name, from)?,
             Command::PsetNext { after } => self.pset_next(requester, after)?,
-            Command::PsetDefine { .. } | Command::PsetRetire { .. } | Command::PsetPrune => {
-                self.change_psets(requester.job, requester.rank, command)?
-            }
+            Command::PsetDefine { .. }
+            | Command::PsetCombine { .. }
+            | Command::PsetRetire { .. }
+            | Command::PsetPrune => self.change_psets(requester.job, requester.rank, command)?,
             // `command` or `message` has handled these.
             Command::Init { .. }
             | Command::InitAck { .. }

@@ -55,7 +55,7 @@ pub enum Input<'a> {
         #[serde(borrow, serialize_with = "in_one_piece")]
         value: &'a [u8],
     },
-    /// Defines a process set of any ranks of a job.
+    /// Defines a process set of any ranks of a job, and of all ranks of another job if there is one.
     Define {
         /// The job.
         job: JobId,
@@ -65,6 +65,8 @@ pub enum Input<'a> {
         /// Its ranks, as `0-3,7`.
         #[serde(borrow, serialize_with = "in_one_piece")]
         members: &'a [u8],
+        /// The other job. The set ends with the first of the two that is deregistered.
+        other: Option<JobId>,
     },
     /// Connects or disconnects two jobs at the request of a rank on any node. Every server gets it.
     Connected {

@@ -176,7 +176,7 @@ impl Server<'_> {
         #[cfg(feature = "pmix")]
         self.end_groups_with(job);
         self.groups.forget(&self.jobs[job.index()].slots());
-        self.psets.forget(job);
+        self.end_psets(job);
         self.connections.forget(job);
         self.names.forget(self.jobs[job.index()].spaces);
         self.jobs[job.index()] = Job::default();

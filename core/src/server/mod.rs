@@ -223,7 +223,7 @@ impl<'s> Server<'s> {
             Input::RegisterJob(spec) => self.register_job(&spec)?,
             Input::MapRanks { job, first, count, node } => self.map_ranks(job, first, count, node)?,
             Input::Preput { job, key, value } => self.preput(job, key, value)?,
-            Input::Define { job, name, members } => self.define(job, name, members)?,
+            Input::Define { job, name, members, other } => self.define(job, name, members, other)?,
             Input::Connected { job, other, connected } => self.connected(job, other, connected)?,
             Input::StalledFence { job } => self.report_missing(job)?,
             Input::Peer { node, bytes } => self.receive_message(now, node, bytes)?,

@@ -8,7 +8,6 @@ use crate::peer::tree::Tree;
 use crate::state::Job;
 use crate::tables::fence::Stall;
 use crate::tables::kvs::Kind;
-use crate::wire::RankRanges;
 
 impl Server<'_> {
     pub(super) fn join_nodes(&mut self, node: u32, nodes: u32, radix: u32) -> Result<(), Fault> {
@@ -59,12 +58,6 @@ impl Server<'_> {
         let space = (state.spaces, Kind::Kvs);
         let stored = self.kvs.put(space, None, key, Some(core::iter::once(value)));
         stored.map(drop).map_err(|why| self.fault(why, Fault::BadAttribute))
-    }
-
-    pub(super) fn define(&mut self, job: JobId, name: &str, members: &[u8]) -> Result<(), Fault> {
-        let size = self.job(job)?.size;
-        let members = RankRanges::new(members).ok_or(Fault::BadPset)?;
-        self.psets.define(job, size, name, members.iter()).map_err(Fault::Refused)
     }
 
     pub(super) fn connected(&mut self, job: JobId, other: JobId, connected: bool) -> Result<(), Fault> {

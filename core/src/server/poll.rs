@@ -2,11 +2,13 @@
 
 use super::Server;
 use super::io::Output;
+use super::psets::slots;
 use crate::fault::{Refusal, ShortBuffer};
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{KEY_MAX, KVSNAME_MAX, VALUE_MAX};
 use crate::state::{Attr, Conn, Job, RankSlot, ReplyState, Response, RingPart};
 use crate::tables::fence::Stall;
+use crate::tables::psets::Asker;
 use crate::tables::upcalls::{Stage, Task};
 use crate::trace::Cause;
 use crate::wire::{self, Codes, Failure, Op, Reply, Text};
@@ -288,9 +290,14 @@ impl Server<'_> {
             }
             Response::PsetInfo(size) => Reply::PsetInfo { size },
             Response::PsetMembers(which, from) => {
-                let members = (from..size).filter(|&other| self.psets.contains(which, rank.0, other));
+                let asker = Asker { slot: job.first + rank.0, job: slots(job) };
+                let Some((of, start, members, more)) = self.members_from(asker, which, from) else {
+                    return Reply::PsetMembers { members: Text::plain(&[]), jobid: None, next: None };
+                };
                 let (members, next) = list_ranks(members, scratch);
-                Reply::PsetMembers { members: Text::from(members), next }
+                let next = next.or(more.then_some(of.size)).map(|next| start + next);
+                let jobid = (of.first != job.first).then(|| Text::from(of.name.as_str()));
+                Reply::PsetMembers { members: Text::from(members), jobid, next }
             }
             Response::Fence(tag) => Reply::Fence { tag },
             Response::Done(op) => Reply::Done(op),

@@ -1,37 +1,69 @@
 //! Requests about process sets.
 
+use core::ops::Range;
+
 use super::Server;
 use super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, Rank};
-use crate::state::{ReplyState, Response};
-use crate::tables::psets::Which;
-use crate::wire::{Command, Protocol, Text, decode_upcall};
+use crate::state::{Job, ReplyState, Response};
+use crate::tables::psets::{Asker, Which};
+use crate::wire::{Command, Protocol, RankRanges, Text, decode_upcall};
 
 impl Server<'_> {
     pub(super) fn host_pset(&mut self, job: JobId, name: &str, first: Rank, count: u32) -> Result<(), Fault> {
-        let size = self.job(job)?.size;
+        let Job { size, first: start, .. } = *self.job(job)?;
+        #[cfg(feature = "pmix")]
+        let begun = self.jobs[job.index()].begun;
         let end = first.0.checked_add(count).filter(|&end| end <= size).ok_or(Fault::BadPset)?;
-        let defined = self.psets.define(job, size, name, first.0..end);
-        defined.map_err(|why| self.fault(why, Fault::BadPset))
+        let members = (first.0..end).map(|rank| Some(start + rank));
+        let defined = self.psets.define(name, members, slots_of(self.jobs));
+        let replaced = defined.map_err(|why| self.fault(why, Fault::BadPset))?;
+        self.pset_replaced(replaced);
+        #[cfg(feature = "pmix")]
+        if begun {
+            self.events_are_due();
+        }
+        Ok(())
+    }
+
+    /// Defines a set of ranks of a job, and of all ranks of another job if there is one.
+    pub(super) fn define(
+        &mut self,
+        job: JobId,
+        name: &str,
+        members: &[u8],
+        other: Option<JobId>,
+    ) -> Result<(), Fault> {
+        let others = other.map(|other| self.job(other).map(slots)).transpose()?.unwrap_or_default();
+        let of_job = slots(self.job(job)?);
+        let members = RankRanges::new(members).ok_or(Fault::BadPset)?;
+        let members = slots_of_ranks(of_job, &members).chain(others.map(Some));
+        let defined = self.psets.define(name, members, slots_of(self.jobs));
+        let replaced = defined.map_err(Fault::Refused)?;
+        self.pset_replaced(replaced);
+        #[cfg(feature = "pmix")]
+        if other.is_some() {
+            self.events_are_due();
+        }
+        Ok(())
     }
 
     pub(super) fn pset_count(&self, requester: Requester) -> Response {
-        Response::PsetCount(self.psets.count(requester.job, requester.rank.0))
+        Response::PsetCount(self.psets.count(requester.index as u32))
     }
 
     pub(super) fn pset_name(&self, requester: Requester, index: u32) -> Result<Response, Refusal> {
-        self.psets.nth(requester.job, requester.rank.0, index).map(Response::PsetName).ok_or(Refusal::NoPset)
+        self.psets.nth(requester.index as u32, index).map(Response::PsetName).ok_or(Refusal::NoPset)
     }
 
     pub(super) fn pset_next(&self, requester: Requester, after: u32) -> Result<Response, Refusal> {
-        let next = self.psets.next(requester.job, requester.rank.0, after);
-        next.map(Response::PsetNext).ok_or(Refusal::NoPset)
+        self.psets.next(requester.index as u32, after).map(Response::PsetNext).ok_or(Refusal::NoPset)
     }
 
     pub(super) fn pset_info(&self, requester: Requester, name: Text<'_>) -> Result<Response, Refusal> {
-        let which = self.living_pset(requester, name)?;
-        Ok(Response::PsetInfo(self.members(requester, which).count() as u32))
+        let (_, size) = self.living_pset(requester, name)?;
+        Ok(Response::PsetInfo(size))
     }
 
     pub(super) fn pset_members(
@@ -40,7 +72,7 @@ impl Server<'_> {
         name: Text<'_>,
         from: u32,
     ) -> Result<Response, Refusal> {
-        self.living_pset(requester, name).map(|which| Response::PsetMembers(which, from))
+        self.living_pset(requester, name).map(|(which, _)| Response::PsetMembers(which, from))
     }
 
     /// Applies a request that a rank of another node has made.
@@ -53,24 +85,39 @@ impl Server<'_> {
     }
 
     /// Defines, retires or removes process sets at the request of a rank.
+    ///
+    /// A dead member is no reason for a refusal: the servers of several nodes learn of it at different times.
     pub(super) fn change_psets(
         &mut self,
         job: JobId,
         rank: Rank,
         command: &Command<'_>,
     ) -> Result<Response, Refusal> {
+        let of_job = &self.jobs[job.index()];
+        let slot = of_job.slot(rank).ok_or(Refusal::Rank)? as u32;
         match *command {
             Command::PsetDefine { name, members } => {
                 let name = name.as_str().ok_or(Refusal::PsetName)?;
-                let size = self.jobs[job.index()].size;
-                self.psets.define(job, size, name, members.iter())?;
+                let members = slots_of_ranks(slots(of_job), &members);
+                let replaced = self.psets.define(name, members, slots_of(self.jobs))?;
+                self.pset_replaced(replaced);
+            }
+            Command::PsetCombine { name, operation, operands: [one, other] } => {
+                let name = name.as_str().ok_or(Refusal::PsetName)?;
+                let find = |name: Text<'_>| self.psets.find(slot, name.as_str()?);
+                let operands = find(one).zip(find(other)).ok_or(Refusal::NoPset)?;
+                let asker = Asker { slot, job: slots(of_job) };
+                let operation = |one, other| operation.apply(one, other);
+                let jobs = slots_of(self.jobs);
+                let replaced = self.psets.combine(&asker, name, operation, operands.into(), jobs)?;
+                self.pset_replaced(replaced);
             }
             Command::PsetRetire { name } => {
-                self.psets.retire(job, rank.0, name.as_str().ok_or(Refusal::NoPset)?)?;
+                self.psets.retire(slot, name.as_str().ok_or(Refusal::NoPset)?)?;
             }
             Command::PsetPrune => {
-                while let Some(which) = self.psets.prune(job, rank.0) {
-                    self.refuse_replies_about(which);
+                while let Some(which) = self.psets.prune(slot) {
+                    self.pset_replaced(Some(which));
                 }
             }
             _ => return Err(Refusal::Unsupported),
@@ -80,10 +127,37 @@ impl Server<'_> {
         Ok(Response::Done(command.op()))
     }
 
-    /// Turns the pending replies about a set that has been removed into refusals.
-    fn refuse_replies_about(&mut self, removed: Which) {
-        #[cfg(feature = "pmix")]
+    /// Ends the sets with ranks of a job that is over.
+    pub(super) fn end_psets(&mut self, job: JobId) {
+        let slots = slots(&self.jobs[job.index()]);
+        while let Some((which, removed)) = self.psets.end(slots.clone()) {
+            self.refuse_replies_about(which);
+            #[cfg(feature = "pmix")]
+            match removed {
+                true => self.drop_set_events(which),
+                false => self.events_are_due(),
+            }
+            #[cfg(not(feature = "pmix"))]
+            let _ = removed;
+        }
+    }
+
+    /// Handles pending replies and events about a set that has been removed.
+    fn pset_replaced(&mut self, removed: Option<Which>) {
+        if let Some(removed) = removed {
+            self.refuse_replies_about(removed);
+            #[cfg(feature = "pmix")]
+            self.drop_set_events(removed);
+        }
+    }
+
+    #[cfg(feature = "pmix")]
+    fn drop_set_events(&mut self, removed: Which) {
         self.drop_events(|answer| matches!(answer, Response::SetChanged { which, .. } if which == removed));
+    }
+
+    /// Turns the pending replies about a set that is unusable into refusals.
+    fn refuse_replies_about(&mut self, removed: Which) {
         for reply in self.conns.iter_mut().flat_map(|conn| &mut conn.replies) {
             if let ReplyState::Ready(answer) = reply.state
                 && let Response::PsetName(which) | Response::PsetNext(which) | Response::PsetMembers(which, _) =
@@ -95,17 +169,76 @@ impl Server<'_> {
         }
     }
 
-    /// Returns a process set that contains the requesting rank and has no dead member.
-    fn living_pset(&self, requester: Requester, name: Text<'_>) -> Result<Which, Refusal> {
+    /// Returns a process set that contains the requesting rank and has no dead member, and its size.
+    fn living_pset(&self, requester: Requester, name: Text<'_>) -> Result<(Which, u32), Refusal> {
         let name = name.as_str().ok_or(Refusal::NoPset)?;
-        let which = self.psets.find(requester.job, requester.rank.0, name).ok_or(Refusal::NoPset)?;
-        let job = &self.jobs[requester.job.index()];
-        let dead = |rank: u32| job.slot(Rank(rank)).is_some_and(|slot| self.ranks[slot].dead);
-        if self.members(requester, which).any(dead) { Err(Refusal::PsetDead) } else { Ok(which) }
+        let which = self.psets.find(requester.index as u32, name).ok_or(Refusal::NoPset)?;
+        let mut size = 0;
+        for (job, rank) in self.members(self.asker(requester), which) {
+            let slot = self.jobs[job.index()].slot(rank);
+            if slot.is_some_and(|slot| self.ranks[slot].dead) {
+                return Err(Refusal::PsetDead);
+            }
+            size += 1;
+        }
+        Ok((which, size))
     }
 
-    pub(super) fn members(&self, requester: Requester, which: Which) -> impl Iterator<Item = u32> + '_ {
-        let size = self.jobs[requester.job.index()].size;
-        (0..size).filter(move |&rank| self.psets.contains(which, requester.rank.0, rank))
+    pub(super) fn asker(&self, requester: Requester) -> Asker {
+        Asker { slot: requester.index as u32, job: slots(&self.jobs[requester.job.index()]) }
     }
+
+    /// Returns the jobs with ranks in a set, in the order of their numbers.
+    fn jobs_of_set(&self, asker: Asker, which: Which) -> impl Iterator<Item = (JobId, &Job)> + '_ {
+        let meets = move |job: &Job| job.size > 0 && self.psets.meets(which, &asker, &slots(job));
+        (0..).map(JobId).zip(&*self.jobs).filter(move |(_, job)| meets(job))
+    }
+
+    /// Returns the members of a set: those of one job after those of another.
+    pub(super) fn members(&self, asker: Asker, which: Which) -> impl Iterator<Item = (JobId, Rank)> + '_ {
+        self.jobs_of_set(asker.clone(), which).flat_map(move |(id, job)| {
+            let asker = asker.clone();
+            let ranks =
+                (0..job.size).filter(move |rank| self.psets.contains(which, &asker, job.first + rank));
+            ranks.map(move |rank| (id, Rank(rank)))
+        })
+    }
+
+    /// Returns the job of the set's position `from`, its position, the members of the job from there on, and whether
+    /// another job follows.
+    pub(super) fn members_from(
+        &self,
+        asker: Asker,
+        which: Which,
+        from: u32,
+    ) -> Option<(&Job, u32, impl Iterator<Item = u32> + '_, bool)> {
+        let mut start = 0;
+        let mut jobs = self.jobs_of_set(asker.clone(), which).peekable();
+        while let Some((_, job)) = jobs.next() {
+            if from < start + job.size {
+                let ranks = from - start..job.size;
+                let ranks = ranks.filter(move |rank| self.psets.contains(which, &asker, job.first + rank));
+                return Some((job, start, ranks, jobs.peek().is_some()));
+            }
+            start += job.size;
+        }
+        None
+    }
+}
+
+/// Returns the rank slots of a job.
+pub(super) fn slots(job: &Job) -> Range<u32> {
+    job.first..job.first + job.size
+}
+
+fn slots_of(jobs: &[Job]) -> impl Iterator<Item = Range<u32>> + '_ {
+    jobs.iter().map(slots)
+}
+
+/// Returns the slots of ranks of a job. A rank that the job does not have is `None`.
+fn slots_of_ranks<'a>(
+    job: Range<u32>,
+    ranks: &RankRanges<'a>,
+) -> impl Iterator<Item = Option<u32>> + use<'a> {
+    ranks.iter().map(move |rank| job.start.checked_add(rank).filter(|slot| job.contains(slot)))
 }

@@ -34,6 +34,7 @@ impl Server<'_> {
             | Command::PsetInfo { .. }
             | Command::PsetMembers { .. }
             | Command::PsetDefine { .. }
+            | Command::PsetCombine { .. }
             | Command::PsetNext { .. }
             | Command::PsetRetire { .. }
             | Command::PsetPrune

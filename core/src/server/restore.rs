@@ -119,7 +119,8 @@ impl<'s> Server<'s> {
         whole(self.names.is_sound(|name| self.awaiting(name)), Damage::Names)?;
         let upcalls = (0..self.limits.spawns).all(|upcall| self.is_sound_upcall(UpcallId(upcall)));
         whole(upcalls, Damage::Upcalls)?;
-        whole(self.psets.is_sound(|job| self.job(job).ok().map(|job| job.size)), Damage::Psets)
+        let is_rank = |slot: u32| self.jobs.iter().any(|job| job.slots().contains(&(slot as usize)));
+        whole(self.psets.is_sound(is_rank), Damage::Psets)
     }
 
     fn is_sound_job(&self, id: JobId) -> bool {
@@ -264,7 +265,7 @@ impl<'s> Server<'s> {
                 | Response::PsetName(which)
                 | Response::PsetNext(which)
                 | Response::PsetMembers(which, _),
-            ) => self.psets.is_known(which),
+            ) => self.psets.is_stored(which),
             ReplyState::Ready(Response::Died(job, rank)) => {
                 self.job(job).is_ok_and(|job| job.slot(rank).is_some())
             }

@@ -7,6 +7,7 @@ use crate::limits::Limit;
 use crate::manage::{JobPhase, JobReport, RankReport};
 use crate::peer::message::GroupKind;
 use crate::state::{RankPhase, ReplyState};
+use crate::tables::psets::Pset;
 use crate::time::Time;
 use crate::wire::Op;
 
@@ -69,7 +70,7 @@ impl Server<'_> {
             Limit::Groups => count(&mut self.groups.state().0.iter().map(|group| group.job.is_some())),
             Limit::Names => count(&mut self.names.state().iter().map(|name| !name.is_free())),
             Limit::Spawns => count(&mut self.upcalls.state().0.iter().map(|upcall| upcall.parent.is_some())),
-            Limit::Psets => count(&mut self.psets.state().0.iter().map(|pset| !pset.is_free())),
+            Limit::Psets => count(&mut self.psets.state().0.iter().map(Pset::is_known)),
             Limit::SpawnBytes | Limit::CommitBytes => 0,
             Limit::Links => self.links.state().0.len() as u32,
             Limit::Owed => {

@@ -102,7 +102,7 @@ pub(crate) enum Response {
     PsetNext(Which),
     /// Size of a process set.
     PsetInfo(u32),
-    /// Members of a process set, from this rank on.
+    /// Members of a process set, from this position on.
     PsetMembers(Which, u32),
     /// Missing key or attribute.
     Missing(Op),

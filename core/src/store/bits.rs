@@ -1,5 +1,7 @@
 //! Sets of small numbers, one bit each.
 
+use core::ops::Range;
+
 /// Returns the number of words of a set of numbers below `len`.
 pub(crate) const fn words(len: u32) -> usize {
     len.div_ceil(32) as usize
@@ -27,6 +29,19 @@ pub(crate) fn remove(set: &mut [u32], n: u32) -> bool {
     let old = *word & (1 << (n % 32)) != 0;
     *word &= !(1 << (n % 32));
     old
+}
+
+/// Returns the word at index `at` of the set of a range of numbers.
+pub(crate) fn word(range: &Range<u32>, at: usize) -> u32 {
+    let first = at as u32 * 32;
+    let (start, end) = (range.start.max(first), range.end.min(first.saturating_add(32)));
+    if start < end { (u32::MAX >> (32 - (end - start))) << (start - first) } else { 0 }
+}
+
+/// Returns whether the set contains a number of a range.
+pub(crate) fn meets(set: &[u32], range: Range<u32>) -> bool {
+    let words = (range.start / 32) as usize..(range.end.div_ceil(32) as usize).min(set.len());
+    words.into_iter().any(|at| set[at] & word(&range, at) != 0)
 }
 
 /// Inserts all numbers below `len`.
@@ -71,6 +86,15 @@ mod tests {
         assert_eq!(iter(&set).collect::<Vec<_>>(), [0, 31, 95]);
         assert!(remove(&mut set, 31) && !remove(&mut set, 31));
         assert_eq!((count(&set), contains(&set, 95), contains(&set, 31)), (2, true, false));
+        for (start, end) in [(0, 0), (0, 96), (3, 31), (31, 33), (32, 64), (40, 41), (95, 200)] {
+            let mut numbers = [0; 3];
+            for n in start..end {
+                insert(&mut numbers, n);
+            }
+            assert_eq!([0, 1, 2].map(|at| word(&(start..end), at)), numbers, "{start}..{end}");
+            let expected = (start..end).any(|n| contains(&set, n));
+            assert_eq!(meets(&set, start..end), expected, "{start}..{end}");
+        }
         for len in [0, 1, 32, 33, 96] {
             fill(&mut set, len);
             assert_eq!(iter(&set).collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());

@@ -1,15 +1,17 @@
 //! Process sets and their members.
 //!
-//! A set does not change. It is defined, may be retired, and is removed by a prune or with its job. A rank numbers the
-//! sets that it is in and that are not retired, in the order of definition. A retired set is found by its name until it is
-//! removed. `mpi://WORLD` and `mpi://SELF` are in the list of every rank and are not stored. A name is a URI: a name
-//! without a scheme is that of [`PSET_SCHEME`].
+//! The members of a set are rank slots, so a set may hold ranks of several jobs. A set does not change. It is defined, may
+//! be retired, and is removed by a prune. It ends with the first of its jobs that is over. A rank numbers the sets that it
+//! is in and that are not retired, in the order of definition. A retired set is found by its name until it is removed.
+//! `mpi://WORLD` and `mpi://SELF` are in the list of every rank and are not stored. A name is a URI: a name without a scheme
+//! is that of [`PSET_SCHEME`]. A job's ranks see one set of a name.
+
+use core::ops::Range;
 
 use heapless::String;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
-use crate::ids::JobId;
 use crate::limits::{Limit, PSET_NAME_MAX, PSET_SCHEME};
 use crate::store::bits;
 
@@ -23,21 +25,21 @@ const RESERVED: &str = "mpi://";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pset {
     name: String<PSET_NAME_MAX, u8>,
-    /// Job of the ranks. `None` marks a free slot.
-    job: Option<JobId>,
-    /// Serial number of the definition.
+    /// Serial number of the definition. 0 marks a free slot.
     serial: u32,
-    /// Serial number of the retirement. 0 if the set is not retired.
+    /// Serial number of the retirement or of the end. 0 for a set in use.
     retired: u32,
+    /// Whether a job of the set is over. The slot is kept for the events of its other jobs until it is needed.
+    ended: bool,
 }
 
 impl Pset {
     /// Unused slot.
-    pub(crate) const EMPTY: Pset = Pset { name: String::new(), job: None, serial: 0, retired: 0 };
+    pub(crate) const EMPTY: Pset = Pset { name: String::new(), serial: 0, retired: 0, ended: false };
 
-    /// Returns whether the slot is free.
-    pub(crate) fn is_free(&self) -> bool {
-        self.job.is_none()
+    /// Returns whether the slot holds a set that can be found.
+    pub(crate) fn is_known(&self) -> bool {
+        self.serial > 0 && !self.ended
     }
 }
 
@@ -52,14 +54,21 @@ pub(crate) enum Which {
     Stored(u32),
 }
 
+/// Rank that requests a set: its slot, and those of its job.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker {
+    pub(crate) slot: u32,
+    pub(crate) job: Range<u32>,
+}
+
 /// Process sets of a server.
 #[derive(Debug)]
 pub(crate) struct Psets<'s> {
     slots: &'s mut [Pset],
-    /// A set of ranks for each slot, and one for a candidate.
+    /// A set of rank slots for each slot, and one for a candidate.
     sets: &'s mut [u32],
     words: usize,
-    /// Serial number of the last definition or retirement.
+    /// Serial number of the last definition, retirement or end.
     serial: u32,
 }
 
@@ -76,55 +85,95 @@ impl<'s> Psets<'s> {
         Some(Psets { slots, sets, words: bits::words(ranks), serial: 0 })
     }
 
-    /// Defines a set of a job's ranks. A repeated definition with the same members succeeds.
+    /// Defines a set of rank slots. `None` among `members` stands for a rank that does not exist. `jobs` are the slots of
+    /// each job. A repeated definition with the same members succeeds. Returns the slot if the set takes the place of one
+    /// that has ended.
     ///
     /// # Errors
-    /// [`Refusal::PsetName`], [`Refusal::BadGroup`] for no ranks or ranks that the job does not have,
+    /// [`Refusal::PsetName`], [`Refusal::BadGroup`] for ranks that do not exist, [`Refusal::PsetEmpty`],
     /// [`Refusal::PsetTaken`], [`Refusal::PsetRetired`], [`Refusal::Full`]. Nothing is changed then.
     pub(crate) fn define(
         &mut self,
-        job: JobId,
-        size: u32,
         name: &str,
-        members: impl Iterator<Item = u32>,
-    ) -> Result<(), Refusal> {
-        let uri = uri(name).filter(|_| is_name(name)).ok_or(Refusal::PsetName)?;
+        members: impl Iterator<Item = Option<u32>>,
+        jobs: impl Iterator<Item = Range<u32>>,
+    ) -> Result<Option<Which>, Refusal> {
+        let uri = definable(name)?;
         let candidate = &mut self.sets[..self.words];
         candidate.fill(0);
         for member in members {
-            if member >= size {
-                return Err(Refusal::BadGroup);
-            }
-            bits::insert(candidate, member);
+            bits::insert(candidate, member.ok_or(Refusal::BadGroup)?);
         }
+        self.define_candidate(uri, jobs)
+    }
+
+    /// Defines a set from two sets of a rank. `operation` computes a word of its bits from those of the two.
+    ///
+    /// # Errors
+    /// As for [`Psets::define`].
+    pub(crate) fn combine(
+        &mut self,
+        asker: &Asker,
+        name: &str,
+        operation: impl Fn(u32, u32) -> u32,
+        [one, other]: [Which; 2],
+        jobs: impl Iterator<Item = Range<u32>>,
+    ) -> Result<Option<Which>, Refusal> {
+        let uri = definable(name)?;
+        for at in 0..self.words {
+            self.sets[at] = operation(self.word(one, asker, at), self.word(other, asker, at));
+        }
+        self.define_candidate(uri, jobs)
+    }
+
+    fn define_candidate(
+        &mut self,
+        name: String<PSET_NAME_MAX, u8>,
+        jobs: impl Iterator<Item = Range<u32>>,
+    ) -> Result<Option<Which>, Refusal> {
+        let candidate = &self.sets[..self.words];
         if bits::count(candidate) == 0 {
-            return Err(Refusal::BadGroup);
+            return Err(Refusal::PsetEmpty);
         }
-        if let Some(at) = self.named(job, name) {
-            return match self.set(at) == &self.sets[..self.words] {
-                _ if self.slots[at].retired > 0 => Err(Refusal::PsetRetired),
-                true => Ok(()),
-                false => Err(Refusal::PsetTaken),
-            };
+        let same =
+            (0..self.slots.len()).filter(|&at| self.slots[at].is_known() && self.slots[at].name == name);
+        if same.clone().next().is_some() {
+            let of_candidate = |job: &Range<u32>| bits::meets(candidate, job.clone());
+            let known = jobs
+                .filter(of_candidate)
+                .find_map(|job| same.clone().find(|&at| bits::meets(self.set(at), job.clone())));
+            if let Some(at) = known {
+                return match self.set(at) == candidate {
+                    _ if self.slots[at].retired > 0 => Err(Refusal::PsetRetired),
+                    true => Ok(None),
+                    false => Err(Refusal::PsetTaken),
+                };
+            }
         }
         let full = Refusal::Full(Limit::Psets, self.slots.len() as u32);
-        let at = self.slots.iter().position(Pset::is_free).ok_or(full)?;
+        let free = self.slots.iter().position(|slot| slot.serial == 0);
+        let at = free.or_else(|| self.oldest_ended()).ok_or(full)?;
         let serial = self.next_serial()?;
         let (candidate, sets) = self.sets.split_at_mut(self.words);
         sets[at * self.words..][..self.words].copy_from_slice(candidate);
-        self.slots[at] = Pset { name: uri, job: Some(job), serial, retired: 0 };
-        Ok(())
+        self.slots[at] = Pset { name, serial, retired: 0, ended: false };
+        Ok(free.is_none().then_some(Which::Stored(at as u32)))
+    }
+
+    fn oldest_ended(&self) -> Option<usize> {
+        let ended = (0..self.slots.len()).filter(|&at| self.slots[at].ended);
+        ended.min_by_key(|&at| self.slots[at].retired)
     }
 
     /// Retires a set that a rank is in. A set that is retired already stays as it is.
     ///
     /// # Errors
     /// [`Refusal::PsetName`] for a name that the MPI standard reserves, [`Refusal::NoPset`], [`Refusal::Full`].
-    pub(crate) fn retire(&mut self, job: JobId, rank: u32, name: &str) -> Result<(), Refusal> {
+    pub(crate) fn retire(&mut self, rank: u32, name: &str) -> Result<(), Refusal> {
         if is_reserved(name) {
             return Err(Refusal::PsetName);
         }
-        let Some(Which::Stored(at)) = self.find(job, rank, name) else { return Err(Refusal::NoPset) };
+        let Some(Which::Stored(at)) = self.find(rank, name) else { return Err(Refusal::NoPset) };
         if self.slots[at as usize].retired == 0 {
             self.slots[at as usize].retired = self.next_serial()?;
         }
@@ -132,10 +181,34 @@ impl<'s> Psets<'s> {
     }
 
     /// Removes one of the retired sets that a rank is in. Returns which, or `None` if there is none.
-    pub(crate) fn prune(&mut self, job: JobId, rank: u32) -> Option<Which> {
-        let at = (0..self.slots.len()).find(|&at| self.slots[at].retired > 0 && self.has(at, job, rank))?;
+    pub(crate) fn prune(&mut self, rank: u32) -> Option<Which> {
+        let retired =
+            |at: &usize| self.slots[*at].is_known() && self.slots[*at].retired > 0 && self.has(*at, rank);
+        let at = (0..self.slots.len()).find(retired)?;
         self.slots[at] = Pset::default();
         Some(Which::Stored(at as u32))
+    }
+
+    /// Ends one of the sets with ranks of a job that is over. Returns which, and whether it is removed. Returns `None` if
+    /// there is none.
+    pub(crate) fn end(&mut self, job: Range<u32>) -> Option<(Which, bool)> {
+        let of_job = |at: &usize| self.slots[*at].serial > 0 && bits::meets(self.set(*at), job.clone());
+        let at = (0..self.slots.len()).find(of_job)?;
+        let serial = match self.slots[at].retired {
+            0 => self.next_serial().ok(),
+            retired => Some(retired),
+        };
+        let words = self.words;
+        let members = &mut self.sets[(1 + at) * words..][..words];
+        for (at, word) in members.iter_mut().enumerate() {
+            *word &= !bits::word(&job, at);
+        }
+        let serial = serial.filter(|_| bits::count(members) > 0);
+        match serial {
+            Some(serial) => (self.slots[at].retired, self.slots[at].ended) = (serial, true),
+            None => self.slots[at] = Pset::default(),
+        }
+        Some((Which::Stored(at as u32), serial.is_none()))
     }
 
     fn next_serial(&mut self) -> Result<u32, Refusal> {
@@ -144,12 +217,12 @@ impl<'s> Psets<'s> {
     }
 
     /// Returns the number of sets that a rank is in and that are not retired.
-    pub(crate) fn count(&self, job: JobId, rank: u32) -> u32 {
-        2 + self.of(job, rank).count() as u32
+    pub(crate) fn count(&self, rank: u32) -> u32 {
+        2 + self.of(rank).count() as u32
     }
 
     /// Returns the set with that index among those that a rank is in and that are not retired.
-    pub(crate) fn nth(&self, job: JobId, rank: u32, index: u32) -> Option<Which> {
+    pub(crate) fn nth(&self, rank: u32, index: u32) -> Option<Which> {
         match index {
             0 => Some(Which::World),
             1 => Some(Which::Itself),
@@ -157,7 +230,7 @@ impl<'s> Psets<'s> {
                 let mut last = 0;
                 let mut found = None;
                 for _ in 2..=index {
-                    let next = self.next(job, rank, last)?;
+                    let next = self.next(rank, last)?;
                     last = self.serial(next);
                     found = Some(next);
                 }
@@ -167,8 +240,8 @@ impl<'s> Psets<'s> {
     }
 
     /// Returns the first set with a serial number above `after` among those that a rank is in and that are not retired.
-    pub(crate) fn next(&self, job: JobId, rank: u32, after: u32) -> Option<Which> {
-        let later = self.of(job, rank).filter(|&at| self.slots[at].serial > after);
+    pub(crate) fn next(&self, rank: u32, after: u32) -> Option<Which> {
+        let later = self.of(rank).filter(|&at| self.slots[at].serial > after);
         later.min_by_key(|&at| self.slots[at].serial).map(|at| Which::Stored(at as u32))
     }
 
@@ -181,43 +254,47 @@ impl<'s> Psets<'s> {
     }
 
     /// Returns the set of that name among those that a rank is in. Case is ignored for `mpi://` names.
-    pub(crate) fn find(&self, job: JobId, rank: u32, name: &str) -> Option<Which> {
+    pub(crate) fn find(&self, rank: u32, name: &str) -> Option<Which> {
         if name.eq_ignore_ascii_case(WORLD) {
             Some(Which::World)
         } else if name.eq_ignore_ascii_case(SELF) {
             Some(Which::Itself)
         } else {
-            let at = self.named(job, name).filter(|&at| bits::contains(self.set(at), rank))?;
-            Some(Which::Stored(at as u32))
+            self.named(name, |members| bits::contains(members, rank))
         }
     }
 
-    /// Returns the set of that name among those of a job.
+    /// Returns the set of that name among those with ranks of a job.
     #[cfg(feature = "pmix")]
-    pub(crate) fn named_of(&self, job: JobId, name: &str) -> Option<Which> {
+    pub(crate) fn named_of(&self, job: Range<u32>, name: &str) -> Option<Which> {
         if name.eq_ignore_ascii_case(WORLD) {
             return Some(Which::World);
         }
-        self.named(job, name).map(|at| Which::Stored(at as u32))
+        self.named(name, |members| bits::meets(members, job.clone()))
     }
 
-    /// Returns the names of a job's sets that are stored and not retired.
+    /// Returns the names of the sets with ranks of a job that are stored and not retired.
     #[cfg(feature = "pmix")]
-    pub(crate) fn of_job(&self, job: JobId) -> impl Iterator<Item = &str> + Clone {
-        let sets = self.slots.iter().filter(move |slot| slot.job == Some(job) && slot.retired == 0);
-        sets.map(|slot| slot.name.as_str())
+    pub(crate) fn of_job(&self, job: Range<u32>) -> impl Iterator<Item = &str> + Clone {
+        let sets = (0..self.slots.len()).filter(move |&at| {
+            self.slots[at].serial > 0 && self.slots[at].retired == 0 && bits::meets(self.set(at), job.clone())
+        });
+        sets.map(|at| self.slots[at].name.as_str())
     }
 
-    /// Returns the first change of a job's sets after the one with serial number `after`: its serial number, the set, and
-    /// whether it was retired. A retirement is left out if the definition is wanted and comes after `after` too.
+    /// Returns the first change of the sets with ranks of a job after the one with serial number `after`: its serial number,
+    /// the set, and whether it was retired or has ended. Such a change is left out if the definition is wanted and comes
+    /// after `after` too.
     #[cfg(feature = "pmix")]
     pub(crate) fn next_change(
         &self,
-        job: JobId,
+        job: Range<u32>,
         after: u32,
         wanted: impl Fn(bool) -> bool,
     ) -> Option<(u32, Which, bool)> {
-        let sets = (0u32..).zip(&*self.slots).filter(|(_, slot)| slot.job == Some(job));
+        let sets = (0u32..).zip(&*self.slots);
+        let sets =
+            sets.filter(|&(at, slot)| slot.serial > 0 && bits::meets(self.set(at as usize), job.clone()));
         let changes = sets.map(|(at, slot)| match slot.retired {
             0 => (slot.serial, Which::Stored(at), false, false),
             retired => (retired, Which::Stored(at), true, slot.serial > after),
@@ -243,18 +320,18 @@ impl<'s> Psets<'s> {
         }
     }
 
-    /// Returns whether a rank of the set's job is in it. `asker` is the member of [`SELF`].
-    pub(crate) fn contains(&self, which: Which, asker: u32, rank: u32) -> bool {
-        match which {
-            Which::World => true,
-            Which::Itself => rank == asker,
-            Which::Stored(at) => bits::contains(self.set(at as usize), rank),
-        }
+    /// Returns whether a rank slot is in a set of `asker`.
+    pub(crate) fn contains(&self, which: Which, asker: &Asker, rank: u32) -> bool {
+        self.word(which, asker, (rank / 32) as usize) & (1 << (rank % 32)) != 0
     }
 
-    /// Drops the sets of a deregistered job.
-    pub(crate) fn forget(&mut self, job: JobId) {
-        self.slots.iter_mut().filter(|slot| slot.job == Some(job)).for_each(|slot| *slot = Pset::default());
+    /// Returns whether a set of `asker` has ranks of a job.
+    pub(crate) fn meets(&self, which: Which, asker: &Asker, job: &Range<u32>) -> bool {
+        match which {
+            Which::World => asker.job == *job,
+            Which::Itself => job.contains(&asker.slot),
+            Which::Stored(at) => bits::meets(self.set(at as usize), job.clone()),
+        }
     }
 
     /// Returns the slots, their sets, and the last serial number, for a snapshot.
@@ -268,44 +345,62 @@ impl<'s> Psets<'s> {
         (self.slots, &mut self.sets[self.words..], &mut self.serial)
     }
 
-    /// Returns whether every set is consistent. `size` returns the size of a registered job.
-    pub(crate) fn is_sound(&self, size: impl Fn(JobId) -> Option<u32>) -> bool {
-        self.slots.iter().enumerate().all(|(at, slot)| match slot.job {
-            None => *slot == Pset::default(),
-            Some(job) => size(job).is_some_and(|size| {
-                let members = self.set(at);
-                let changes = (1..=self.serial).contains(&slot.serial)
-                    && (slot.retired == 0 || (slot.serial + 1..=self.serial).contains(&slot.retired));
-                let named = uri(&slot.name).is_some_and(|uri| uri == slot.name) && is_name(&slot.name);
-                changes && named && bits::count(members) > 0 && bits::iter(members).all(|it| it < size)
-            }),
+    /// Returns whether every set is consistent. `is_rank` returns whether a slot is that of a rank.
+    pub(crate) fn is_sound(&self, is_rank: impl Fn(u32) -> bool) -> bool {
+        self.slots.iter().enumerate().all(|(at, slot)| {
+            if slot.serial == 0 {
+                return *slot == Pset::default();
+            }
+            let members = self.set(at);
+            let changes = (1..=self.serial).contains(&slot.serial)
+                && (slot.retired == 0 || (slot.serial + 1..=self.serial).contains(&slot.retired))
+                && (slot.retired > 0 || !slot.ended);
+            let named = definable(&slot.name).is_ok_and(|uri| uri == slot.name);
+            changes && named && bits::count(members) > 0 && bits::iter(members).all(&is_rank)
         })
     }
 
     /// Returns whether the slot exists and is in use.
-    pub(crate) fn is_known(&self, which: Which) -> bool {
+    pub(crate) fn is_stored(&self, which: Which) -> bool {
         match which {
             Which::World | Which::Itself => true,
-            Which::Stored(at) => self.slots.get(at as usize).is_some_and(|slot| !slot.is_free()),
+            Which::Stored(at) => self.slots.get(at as usize).is_some_and(|slot| slot.serial > 0),
         }
     }
 
-    fn of(&self, job: JobId, rank: u32) -> impl Iterator<Item = usize> + '_ {
-        (0..self.slots.len()).filter(move |&at| self.slots[at].retired == 0 && self.has(at, job, rank))
+    fn of(&self, rank: u32) -> impl Iterator<Item = usize> + '_ {
+        let in_use = |at: &usize| self.slots[*at].serial > 0 && self.slots[*at].retired == 0;
+        (0..self.slots.len()).filter(in_use).filter(move |&at| self.has(at, rank))
     }
 
-    fn has(&self, at: usize, job: JobId, rank: u32) -> bool {
-        self.slots[at].job == Some(job) && bits::contains(self.set(at), rank)
+    fn has(&self, at: usize, rank: u32) -> bool {
+        bits::contains(self.set(at), rank)
     }
 
-    fn named(&self, job: JobId, name: &str) -> Option<usize> {
+    fn named(&self, name: &str, fits: impl Fn(&[u32]) -> bool) -> Option<Which> {
         let name = uri(name)?;
-        self.slots.iter().position(|slot| slot.job == Some(job) && slot.name == name)
+        let mut known = (0..self.slots.len()).filter(|&at| self.slots[at].is_known());
+        let at = known.find(|&at| self.slots[at].name == name && fits(self.set(at)))?;
+        Some(Which::Stored(at as u32))
+    }
+
+    /// Returns one word of the members of a set of `asker`.
+    fn word(&self, which: Which, asker: &Asker, at: usize) -> u32 {
+        match which {
+            Which::World => bits::word(&asker.job, at),
+            Which::Itself => bits::word(&(asker.slot..asker.slot + 1), at),
+            Which::Stored(set) => self.set(set as usize).get(at).copied().unwrap_or(0),
+        }
     }
 
     fn set(&self, at: usize) -> &[u32] {
         &self.sets[(1 + at) * self.words..][..self.words]
     }
+}
+
+/// Returns the URI of a name that a set can have.
+fn definable(name: &str) -> Result<String<PSET_NAME_MAX, u8>, Refusal> {
+    uri(name).filter(|_| is_name(name)).ok_or(Refusal::PsetName)
 }
 
 /// Returns the URI of a name. Returns `None` if it is too long.
@@ -327,107 +422,4 @@ fn is_reserved(name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::string::String;
-    use std::vec::Vec;
-
-    const JOB: JobId = JobId(0);
-
-    fn names(psets: &Psets<'_>, rank: u32) -> Vec<String> {
-        let nth = |index| psets.name(psets.nth(JOB, rank, index).unwrap()).into();
-        (0..psets.count(JOB, rank)).map(nth).collect()
-    }
-
-    #[test]
-    fn a_rank_sees_its_own_sets_and_indices_stay() {
-        let (mut slots, mut sets) = ([const { None }; 4].map(|_: Option<()>| Pset::default()), [0; 5]);
-        let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
-        psets.define(JobId(1), 8, "other", 0..8).unwrap();
-        psets.define(JOB, 8, "low", 0..4).unwrap();
-        psets.define(JOB, 8, "odd", [1, 3, 5].into_iter()).unwrap();
-        assert_eq!(names(&psets, 1), [WORLD, SELF, "app://low", "app://odd"]);
-        assert_eq!(names(&psets, 5), [WORLD, SELF, "app://odd"]);
-        assert_eq!(psets.nth(JOB, 5, 3), None);
-        psets.forget(JobId(1));
-        psets.define(JOB, 8, "late", 1..6).unwrap();
-        let sets = [WORLD, SELF, "app://low", "app://odd", "app://late"];
-        assert_eq!(names(&psets, 1), sets, "a freed slot does not reorder");
-        assert_eq!(psets.find(JOB, 0, "odd"), None, "a set that one is not in is not there");
-        assert_eq!(psets.find(JOB, 0, "MPI://self"), Some(Which::Itself));
-    }
-
-    #[test]
-    fn a_name_without_a_scheme_is_that_of_an_application() {
-        let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
-        let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
-        psets.define(JOB, 8, "ocean", 0..2).unwrap();
-        assert_eq!(names(&psets, 1), [WORLD, SELF, "app://ocean"]);
-        assert_eq!(psets.find(JOB, 1, "ocean"), Some(Which::Stored(0)));
-        assert_eq!(psets.find(JOB, 1, "app://ocean"), Some(Which::Stored(0)));
-        assert_eq!(psets.find(JOB, 1, "hydrant://ocean"), None);
-        assert_eq!(psets.define(JOB, 8, "app://ocean", 0..2), Ok(()), "both are the same set");
-        assert_eq!(psets.define(JOB, 8, "app://ocean", 0..3), Err(Refusal::PsetTaken));
-        psets.define(JOB, 8, "site://ocean", 0..3).unwrap();
-        assert_eq!(names(&psets, 2), [WORLD, SELF, "site://ocean"]);
-        let longest = "x".repeat(PSET_NAME_MAX - PSET_SCHEME.len());
-        let full = Refusal::Full(Limit::Psets, 2);
-        assert_eq!(psets.define(JOB, 8, &longest, 0..2), Err(full));
-        assert_eq!(psets.define(JOB, 8, &(longest + "x"), 0..2), Err(Refusal::PsetName));
-    }
-
-    #[test]
-    fn a_retired_set_is_found_until_it_is_pruned() {
-        let (mut slots, mut sets) = ([const { None }; 3].map(|_: Option<()>| Pset::default()), [0; 4]);
-        let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
-        psets.define(JOB, 8, "a", 0..2).unwrap();
-        psets.define(JOB, 8, "b", 0..4).unwrap();
-        assert_eq!(psets.retire(JOB, 2, "a"), Err(Refusal::NoPset), "rank 2 is not in it");
-        assert_eq!(psets.retire(JOB, 1, "MPI://self"), Err(Refusal::PsetName));
-        assert_eq!(psets.retire(JOB, 1, "mpi://WORLD"), Err(Refusal::PsetName));
-        assert_eq!((psets.retire(JOB, 1, "a"), psets.retire(JOB, 0, "app://a")), (Ok(()), Ok(())));
-        assert_eq!(names(&psets, 0), [WORLD, SELF, "app://b"]);
-        assert_eq!(psets.find(JOB, 0, "a"), Some(Which::Stored(0)));
-        assert_eq!(psets.define(JOB, 8, "a", 0..2), Err(Refusal::PsetRetired));
-        assert_eq!(psets.prune(JOB, 3), None, "rank 3 is in no retired set");
-        assert_eq!((psets.prune(JOB, 1), psets.prune(JOB, 1)), (Some(Which::Stored(0)), None));
-        assert_eq!(psets.find(JOB, 0, "a"), None);
-        psets.define(JOB, 8, "a", 1..3).unwrap();
-        assert_eq!(names(&psets, 1), [WORLD, SELF, "app://b", "app://a"], "the new set comes last");
-        let next = |after| psets.next(JOB, 1, after).map(|next| (psets.name(next), psets.serial(next)));
-        assert_eq!([next(0), next(2), next(4)], [Some(("app://b", 2)), Some(("app://a", 4)), None]);
-    }
-
-    #[test]
-    fn sets_can_be_made_and_removed_without_end() {
-        let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
-        let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
-        psets.define(JOB, 8, "kept", 0..8).unwrap();
-        for round in 0..100_000u32 {
-            psets.define(JOB, 8, "again", round % 4..5).unwrap();
-            psets.retire(JOB, 4, "again").unwrap();
-            assert_eq!(psets.define(JOB, 8, "more", 0..2), Err(Refusal::Full(Limit::Psets, 2)));
-            assert_eq!(psets.prune(JOB, round % 4), Some(Which::Stored(1)));
-        }
-        assert_eq!(names(&psets, 0), [WORLD, SELF, "app://kept"]);
-        // Serial numbers are used up after four billion changes. No set gets a number twice.
-        psets.serial = u32::MAX - 1;
-        psets.define(JOB, 8, "last", 0..2).unwrap();
-        assert_eq!(psets.retire(JOB, 0, "last"), Err(Refusal::Full(Limit::Psets, u32::MAX)));
-    }
-
-    #[test]
-    fn a_name_means_one_set() {
-        let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
-        let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
-        assert_eq!(psets.define(JOB, 8, "a", 0..2), Ok(()));
-        assert_eq!(psets.define(JOB, 8, "a", [1, 0, 1].into_iter()), Ok(()));
-        assert_eq!(psets.define(JOB, 8, "a", 0..3), Err(Refusal::PsetTaken));
-        assert_eq!(psets.define(JOB, 8, "Mpi://mine", 0..3), Err(Refusal::PsetName));
-        assert_eq!(psets.define(JOB, 8, "", 0..3), Err(Refusal::PsetName));
-        assert_eq!(psets.define(JOB, 8, "b", 0..9), Err(Refusal::BadGroup));
-        assert_eq!(psets.define(JOB, 8, "b", 0..0), Err(Refusal::BadGroup));
-        assert_eq!(psets.define(JOB, 8, "b", 0..8), Ok(()));
-        assert_eq!(psets.define(JOB, 8, "c", 0..8), Err(Refusal::Full(Limit::Psets, 2)));
-    }
-}
+mod tests;

@@ -174,7 +174,8 @@ pub enum Command<'a> {
     PsetMembers {
         /// The set's name.
         name: Text<'a>,
-        /// Lowest rank in the reply. A long list takes several replies.
+        /// Position from which the reply lists members. The positions in a set are the ranks of the first of its jobs,
+        /// followed by those of the others. A long list takes several replies.
         from: u32,
     },
     /// `pset-define`: definition of a process set.
@@ -183,6 +184,15 @@ pub enum Command<'a> {
         name: Text<'a>,
         /// Ranks of the sender's job.
         members: RankRanges<'a>,
+    },
+    /// `pset-combine`: definition of a process set from two sets of which the sender is a member.
+    PsetCombine {
+        /// The set's name.
+        name: Text<'a>,
+        /// Operation on the two sets.
+        operation: SetOperation,
+        /// Names of the two sets.
+        operands: [Text<'a>; 2],
     },
     /// `pset-retire`: end of a process set for ranks that do not know it.
     PsetRetire {
@@ -239,6 +249,7 @@ impl Command<'_> {
             Command::PsetInfo { .. } => Op::PsetInfo,
             Command::PsetMembers { .. } => Op::PsetMembers,
             Command::PsetDefine { .. } => Op::PsetDefine,
+            Command::PsetCombine { .. } => Op::PsetCombine,
             Command::PsetRetire { .. } => Op::PsetRetire,
             Command::PsetPrune => Op::PsetPrune,
             Command::Abort { .. } => Op::Abort,
@@ -282,6 +293,7 @@ pub enum Op {
     PsetNext,
     PsetRetire,
     PsetPrune,
+    PsetCombine,
     /// An unknown command. Its reply is named `unknown_result` (PMI-1) or `unknown-response` (PMI-2). A client that
     /// compares names fails in any case, and the server need not store the name.
     Unknown,
@@ -290,7 +302,44 @@ pub enum Op {
 impl Op {
     /// Returns whether the command changes the process sets. On several nodes the head then decides.
     pub const fn changes_psets(self) -> bool {
-        matches!(self, Op::PsetDefine | Op::PsetRetire | Op::PsetPrune)
+        matches!(self, Op::PsetDefine | Op::PsetCombine | Op::PsetRetire | Op::PsetPrune)
+    }
+}
+
+/// Operation on two process sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetOperation {
+    /// Members of either set.
+    Union,
+    /// Members of both sets.
+    Intersection,
+    /// Members of the first set that are not in the second one.
+    Difference,
+}
+
+impl SetOperation {
+    /// Returns the operation with a name of the protocol.
+    pub(crate) fn named(name: &Text<'_>) -> Option<SetOperation> {
+        let operations = [SetOperation::Union, SetOperation::Intersection, SetOperation::Difference];
+        operations.into_iter().find(|operation| *name == *operation.name())
+    }
+
+    /// Applies the operation to two sets of bits.
+    pub(crate) fn apply(self, one: u32, other: u32) -> u32 {
+        match self {
+            SetOperation::Union => one | other,
+            SetOperation::Intersection => one & other,
+            SetOperation::Difference => one & !other,
+        }
+    }
+
+    /// Returns the name in the protocol.
+    pub(crate) fn name(self) -> &'static [u8] {
+        match self {
+            SetOperation::Union => b"union",
+            SetOperation::Intersection => b"intersection",
+            SetOperation::Difference => b"difference",
+        }
     }
 }
 

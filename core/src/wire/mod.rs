@@ -50,7 +50,7 @@ pub mod v1;
 pub mod v2;
 mod write;
 
-pub use command::{Command, Group, Members, Message, Op, RankList, RankRanges, Undecoded};
+pub use command::{Command, Group, Members, Message, Op, RankList, RankRanges, SetOperation, Undecoded};
 pub use frame::{Frame, Framing, next_frame};
 pub use reply::{Codes, Failure, Reply};
 pub use spawn::{Program, Spawn, SpawnProgram};

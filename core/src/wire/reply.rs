@@ -97,8 +97,10 @@ pub enum Reply<'a> {
     },
     /// Reply to [`Op::PsetMembers`].
     PsetMembers {
-        /// Ranks in ascending order, as `0-3,7`.
+        /// Ranks of one job in ascending order, as `0-3,7`.
         members: Text<'a>,
+        /// The job, unless it is that of the client.
+        jobid: Option<Text<'a>>,
         /// Start of the next request, if the list is incomplete.
         next: Option<u32>,
     },

@@ -227,7 +227,7 @@ fn parts() -> impl Strategy<Value = Parts> {
     let texts = [text(), text(), text(), text()];
     let numbers = any::<[u32; 3]>().prop_map(|[m, n, k]| [m, n, k.max(1)]);
     let lists = [vec(text(), 0..4), vec(text(), 0..4)];
-    (0u8..29, texts, numbers, any::<i32>(), any::<[bool; 2]>(), lists)
+    (0u8..33, texts, numbers, any::<i32>(), any::<[bool; 2]>(), lists)
         .prop_map(|(op, texts, numbers, code, flags, lists)| Parts { op, texts, numbers, code, flags, lists })
 }
 
@@ -276,6 +276,7 @@ fn command<'a>(
         28 => Command::PsetNext { after: m },
         29 => Command::PsetRetire { name: a },
         30 => Command::PsetPrune,
+        31 => Command::PsetCombine { name: a, operation: SetOperation::Difference, operands: [b, c] },
         _ => Command::Spawn(Spawn::new(programs, preput)),
     }
 }
@@ -284,7 +285,7 @@ fn reply<'a>(parts: &'a Parts, codes: &'a [u8]) -> Reply<'a> {
     let [a, b, _, _] = parts.texts.each_ref().map(|text| Text::plain(text));
     let [m, n, k] = parts.numbers;
     let filled = |text: Text<'a>| (!text.is_empty()).then_some(text);
-    match parts.op {
+    match parts.op % 30 {
         0 => Reply::Init { version: m, subversion: n },
         1 => Reply::InitAck { rank: m, size: n, appnum: k },
         2 => Reply::FullInit { rank: m, size: n, appnum: k, spawner: filled(a) },
@@ -307,7 +308,7 @@ fn reply<'a>(parts: &'a Parts, codes: &'a [u8]) -> Reply<'a> {
         19 => Reply::PsetCount(m),
         20 => Reply::PsetName(a),
         21 => Reply::PsetInfo { size: m },
-        22 => Reply::PsetMembers { members: a, next: parts.flags[0].then_some(m) },
+        22 => Reply::PsetMembers { members: a, jobid: filled(b), next: parts.flags[0].then_some(m) },
         23 => Reply::NotSpawned { why: Failure::Remote(parts.code | 1, a), codes: Codes::new(codes) },
         24 => Reply::PsetNext { name: a, serial: m },
         op => {

@@ -28,11 +28,21 @@ pub fn process_sets<'h>(
     sets
 }
 
+/// Name of the process set of a job's ranks.
+pub fn job_pset(jobid: &str) -> String {
+    format!("hydrant://job/{jobid}")
+}
+
+/// Name of the process set of the ranks of a spawned job and of the job that spawned it.
+pub fn pset_with_parent(jobid: &str) -> String {
+    format!("{}/with-parent", job_pset(jobid))
+}
+
 fn sets_of_programs(ordinal: u32, name: &str, programs: &[Program]) -> Vec<(String, RankRanges)> {
     let mut sets = Vec::new();
     if ordinal > 0 {
         let ranks = programs.iter().map(|program| program.ranks).sum();
-        sets.push((format!("hydrant://job/{name}"), vec![(0, ranks)]));
+        sets.push((job_pset(name), vec![(0, ranks)]));
     }
     let next_start = |first: &mut u32, program: &Program| {
         let start = *first;

@@ -461,8 +461,10 @@ int hydrant_host_program(hydrant_host *host, uint32_t job, uint32_t first, uint3
 /* Defines a process set: ranks first to first + count - 1. */
 int hydrant_host_pset(hydrant_host *host, uint32_t job, const char *name, uint32_t first, uint32_t count);
 
-/* Defines a process set whose ranks are a list, such as 0-3,7. */
-int hydrant_host_define(hydrant_host *host, uint32_t job, const char *name, const void *members, size_t len);
+/* Defines a process set whose ranks are a list, such as 0-3,7, and all ranks of another job. HYDRANT_NONE stands for no
+   other job. */
+int hydrant_host_define(hydrant_host *host, uint32_t job, const char *name, const void *members, size_t len,
+                        uint32_t other);
 
 /* The process of a rank has ended. exit is HYDRANT_EXIT_..., number its exit code or signal, at most 255. The host passes
    the last bytes of the rank before. */

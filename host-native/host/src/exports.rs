@@ -304,9 +304,14 @@ inputs! {
     ) => Input::Preput {
         job: JobId(job), key: bytes("the key", key, key_len)?, value: bytes("the value", value, value_len)?
     };
-    /// Defines a process set of any ranks.
-    fn hydrant_host_define(job: u32, name: *const c_char, members: *const c_void, len: usize) => Input::Define {
-        job: JobId(job), name: text("the name", name)?, members: bytes("the members", members, len)?
+    /// Defines a process set of any ranks, and of all ranks of another job.
+    fn hydrant_host_define(
+        job: u32, name: *const c_char, members: *const c_void, len: usize, other: u32
+    ) => Input::Define {
+        job: JobId(job),
+        name: text("the name", name)?,
+        members: bytes("the members", members, len)?,
+        other: (other != NONE).then_some(JobId(other))
     };
     /// Connects or disconnects two jobs.
     fn hydrant_host_connected(job: u32, other: u32, connected: c_int) =>

@@ -31,7 +31,7 @@ const PROGRAM: &str = "lstopo-no-graphics";
 /// As MPICH's own scan, with all devices.
 const ARGUMENTS: [&str; 3] = ["--of", "xml", "--whole-io"];
 /// Most time that ranks wait for the program. The server answers nothing meanwhile.
-const TIME_MAX: Duration = Duration::from_secs(2);
+const TIME_MAX: Duration = Duration::from_secs(10);
 /// Most bytes of a topology. A machine of 512 hardware threads has some 500 KiB.
 const SIZE_MAX: usize = 16 << 20;
 /// Most bytes of a request for the attribute.

@@ -15,7 +15,8 @@
  *        mpicc program.c -lhydrant_mpi
  *
  * Process sets of a rank under hydrant run --mpi-psets: mpi://WORLD, mpi://SELF, hydrant://node/HOST, hydrant://app/N,
- * those of --pset, and those that ranks define. Without that option there are only the first two. mpi://WORLD then has
+ * those of --pset, and those that ranks define. After a spawn also hydrant://job/NAME, and hydrant://job/NAME/with-parent for
+ * the ranks of the spawned job and of its parent. Without that option there are only the first two. mpi://WORLD then has
  * PMI_SIZE processes, or one if the variable is not set.
  *
  * Any thread may make any call. A call returns MPI_SUCCESS, or an error class if the error handler returns. The error
@@ -76,7 +77,8 @@ enum {
     MPI_ERR_INFO_VALUE = 33,            /* the value is longer than 1024 bytes */
     MPI_ERR_INFO = 34,                  /* invalid info handle, or a change of MPI_INFO_ENV */
     MPI_ERR_NO_MEM = 39,                /* the info object (64 KiB) or hydrant's table of process sets is full */
-    MPI_ERR_UNSUPPORTED_OPERATION = 55, /* hydrant_pset_define without hydrant run --mpi-psets */
+    MPI_ERR_UNSUPPORTED_OPERATION = 55, /* hydrant_pset_define without hydrant run --mpi-psets; in front of an MPI library,
+                                           a group of processes of two jobs */
     MPI_ERR_PROC_ABORTED = 58,          /* a member of the process set has died */
     MPI_ERR_SESSION = 60,               /* invalid or finalized session */
     MPI_ERR_ERRHANDLER = 61             /* invalid error handler */
@@ -124,7 +126,7 @@ int MPI_Session_get_nth_pset(MPI_Session session, MPI_Info info, int n, int *pse
 int MPI_Session_get_pset_info(MPI_Session session, const char *pset_name, MPI_Info *info);
 
 /* Groups of processes (MPI 5.0, 7.3). MPI_Group_from_session_pset makes a group of a process set: its ranks are in the
-   order of mpi://WORLD. All other calls are local. A result without processes is MPI_GROUP_EMPTY, which may be freed. The
+   order of mpi://WORLD, and those of another job follow or precede them, in the same order for all processes. All other calls are local. A result without processes is MPI_GROUP_EMPTY, which may be freed. The
    error handler is that of the session from which the first group is derived, while the session is open. */
 int MPI_Group_from_session_pset(MPI_Session session, const char *pset_name, MPI_Group *newgroup);
 int MPI_Group_size(MPI_Group group, int *size);
@@ -172,7 +174,7 @@ int hydrant_pset_define(MPI_Session session, const char *name, int nmembers, con
  * ranks in pset1 that are not in pset2. mpi://WORLD and mpi://SELF are such sets too. The rules are those of
  * hydrant_pset_define: one process is enough, and every process that knows both sets may make the call. Further errors:
  * MPI_ERR_ARG for a set that does not exist or of which this process is not a member, and for a result without ranks;
- * MPI_ERR_PROC_ABORTED for a set with a dead member.
+ * MPI_ERR_PROC_ABORTED for a set with a dead member. A set with ranks of two jobs exists until one of them is over.
  */
 int hydrant_pset_union(MPI_Session session, const char *pset1, const char *pset2, const char *name);
 int hydrant_pset_intersection(MPI_Session session, const char *pset1, const char *pset2, const char *name);

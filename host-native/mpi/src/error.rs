@@ -28,6 +28,8 @@ pub(crate) enum Error {
     PsetIndex(i32),
     #[error("no process set {} with this process as a member", .0.escape_ascii())]
     NoPset(Vec<u8>),
+    #[error("process set {} has processes of another job: the MPI library has no group of them", .0.escape_ascii())]
+    OtherJob(Vec<u8>),
     #[error("the name of a process set has 1 to {PSET_NAME_MAX} printable characters without ';'")]
     PsetName,
     #[error("the number of members is negative")]
@@ -83,7 +85,7 @@ impl Error {
             | Error::InvalidRanks
             | Error::RankRange { .. } => Class::Arg,
             Error::GroupRank { .. } | Error::RepeatedRank(_) => Class::Rank,
-            Error::NotUnderHydrant | Error::MissingFunction => Class::Unsupported,
+            Error::NotUnderHydrant | Error::MissingFunction | Error::OtherJob(_) => Class::Unsupported,
             Error::Query(_) => Class::Other,
         }
     }

@@ -6,6 +6,8 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::transmute;
 
+use hydrant_core::wire::SetOperation;
+
 use crate::abi::{Class, ErrhandlerFunction, Handle};
 use crate::interpose::{self, MpiLibrary};
 use crate::objects::{Group, UserFunction};
@@ -166,9 +168,9 @@ interpose! {
     fn hydrant_pset_retire(session: Handle, name: *const c_char), interpose::retire, session::retire;
     fn hydrant_pset_prune(session: Handle), interpose::prune, session::prune;
     fn hydrant_pset_union(session: Handle, one: *const c_char, other: *const c_char, name: *const c_char),
-        interpose::combine, session::combine, with Group::union;
+        interpose::combine, session::combine, with SetOperation::Union;
     fn hydrant_pset_intersection(session: Handle, one: *const c_char, other: *const c_char, name: *const c_char),
-        interpose::combine, session::combine, with Group::intersection;
+        interpose::combine, session::combine, with SetOperation::Intersection;
     fn hydrant_pset_difference(session: Handle, one: *const c_char, other: *const c_char, name: *const c_char),
-        interpose::combine, session::combine, with Group::difference;
+        interpose::combine, session::combine, with SetOperation::Difference;
 }

@@ -7,6 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use hydrant_client::{QUERY, rank_and_size};
 
+use hydrant_core::wire::SetOperation;
+
 use crate::error::Error;
 use crate::query::{QueryConnection, ranges};
 
@@ -21,6 +23,41 @@ const PROGRAM: &str = "hydrant://app/";
 
 /// The connection to hydrant, after the first request.
 static CONNECTION: Mutex<Option<QueryConnection>> = Mutex::new(None);
+
+/// Job ids of the other jobs whose processes are in sets of this process. The position of a job is its number less one.
+static JOBS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Process in a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Process {
+    /// 0 for this process's job, and a number for each other one.
+    job: usize,
+    /// Rank in `mpi://WORLD` of its job.
+    rank: c_int,
+}
+
+impl Process {
+    /// Process of this process's job.
+    pub(crate) fn own(rank: c_int) -> Process {
+        Process { job: 0, rank }
+    }
+
+    /// Returns the rank in `mpi://WORLD` if the process is of this process's job.
+    pub(crate) fn own_rank(self) -> Option<c_int> {
+        (self.job == 0).then_some(self.rank)
+    }
+}
+
+/// Returns the number of the job with a job id. This process's job has none.
+fn job_number(jobid: Option<&str>) -> usize {
+    let Some(jobid) = jobid else { return 0 };
+    let mut jobs = JOBS.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = jobs.iter().position(|known| known == jobid).unwrap_or_else(|| {
+        jobs.push(jobid.to_owned());
+        jobs.len() - 1
+    });
+    at + 1
+}
 
 /// Whether hydrant answers queries of this process.
 pub(crate) fn is_served() -> bool {
@@ -60,15 +97,24 @@ pub(crate) fn size(name: &[u8]) -> Result<Option<u32>, Error> {
     })
 }
 
-/// Returns the members of a set, as ranks in `mpi://WORLD`.
-pub(crate) fn members(name: &[u8]) -> Result<Option<Vec<c_int>>, Error> {
+/// Returns the members of a set in their order.
+pub(crate) fn members(name: &[u8]) -> Result<Option<Vec<Process>>, Error> {
     if is_served() {
-        return request(|connection| connection.members(name));
+        let parts = request(|connection| connection.members(name))?;
+        return Ok(parts.map(|parts| {
+            let of_part = |(jobid, ranks): (Option<String>, Vec<c_int>)| {
+                let job = job_number(jobid.as_deref());
+                ranks.into_iter().map(move |rank| Process { job, rank })
+            };
+            parts.into_iter().flat_map(of_part).collect()
+        }));
     }
     let (rank, size) = rank_and_size(env::var_os).unwrap_or((0, 1));
     Ok(match name {
-        name if name.eq_ignore_ascii_case(WORLD.as_bytes()) => Some((0..size as c_int).collect()),
-        name if name.eq_ignore_ascii_case(SELF.as_bytes()) => Some(vec![rank as c_int]),
+        name if name.eq_ignore_ascii_case(WORLD.as_bytes()) => {
+            Some((0..size as c_int).map(Process::own).collect())
+        }
+        name if name.eq_ignore_ascii_case(SELF.as_bytes()) => Some(vec![Process::own(rank as c_int)]),
         _ => None,
     })
 }
@@ -80,6 +126,18 @@ pub(crate) fn define(name: &[u8], ranks: &[c_int]) -> Result<(), Error> {
     }
     let list = ranges(ranks)?;
     request(|connection| connection.define(name, &list))
+}
+
+/// Defines a set from two others.
+pub(crate) fn combine(name: &[u8], operation: SetOperation, operands: [&[u8]; 2]) -> Result<(), Error> {
+    if !is_served() {
+        return Err(Error::NotUnderHydrant);
+    }
+    // The refusal of a combination does not tell a dead member from other reasons.
+    for operand in operands {
+        size(operand)?.ok_or_else(|| Error::NoPset(operand.to_vec()))?;
+    }
+    request(|connection| connection.combine(name, operation, operands))
 }
 
 /// Retires a set.

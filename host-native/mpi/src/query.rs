@@ -7,7 +7,7 @@ use std::process;
 use hydrant_client::{Connection, Error as ClientError, QueryAddress, Socket};
 use hydrant_core::client::Start;
 use hydrant_core::limits::PSET_NAME_MAX;
-use hydrant_core::wire::{Command, Protocol, RankRanges, Reply, Text};
+use hydrant_core::wire::{Command, Protocol, RankRanges, Reply, SetOperation, Text};
 
 use crate::abi::Class;
 use crate::error::Error;
@@ -16,6 +16,9 @@ use crate::error::Error;
 const RC_FULL: i32 = 2;
 /// `PMI2_ERR_INVALID_ARG`: no such process set, or this process is not a member.
 const RC_UNKNOWN: i32 = 3;
+
+/// Members of one job: the job id of another job, and ranks.
+pub(crate) type Part = (Option<String>, Vec<c_int>);
 
 /// A connection to hydrant's query socket.
 pub(crate) struct QueryConnection {
@@ -59,25 +62,31 @@ impl QueryConnection {
         found(self.connection.request(&Command::PsetInfo { name }, read))
     }
 
-    /// Returns the ranks of a set in ascending order, or `None` if there is no such set.
-    pub(crate) fn members(&mut self, name: &[u8]) -> Result<Option<Vec<c_int>>, Error> {
+    /// Returns the members of a set in parts: ranks in ascending order, and the job id of another job. Returns `None` if
+    /// there is no such set.
+    pub(crate) fn members(&mut self, name: &[u8]) -> Result<Option<Vec<Part>>, Error> {
         let Some(name) = valid_name(name) else { return Ok(None) };
-        let mut members = Vec::new();
+        let mut parts = Vec::new();
         let mut from = 0;
         loop {
             let read = |reply: &Reply<'_>| match reply {
-                Reply::PsetMembers { members, next } => {
-                    let ranks = RankRanges::new(members.as_plain()?)?;
-                    Some((ranks.iter().map(|rank| rank as c_int).collect::<Vec<_>>(), *next))
+                Reply::PsetMembers { members, jobid, next } => {
+                    let ranks =
+                        RankRanges::new(members.as_plain()?)?.iter().map(|rank| rank as c_int).collect();
+                    let jobid = match jobid {
+                        Some(jobid) => Some(jobid.as_str()?.to_owned()),
+                        None => None,
+                    };
+                    Some(((jobid, ranks), *next))
                 }
                 _ => None,
             };
             let reply = self.connection.request(&Command::PsetMembers { name, from }, read);
             let Some((part, next)) = found(reply)? else { return Ok(None) };
-            members.extend(part);
+            parts.push(part);
             match next.filter(|&next| next > from) {
                 Some(next) => from = next,
-                None => return Ok(Some(members)),
+                None => return Ok(Some(parts)),
             }
         }
     }
@@ -87,6 +96,18 @@ impl QueryConnection {
         let name = valid_name(name).ok_or(Error::PsetName)?;
         let members = RankRanges::new(members.as_bytes()).ok_or(Error::InvalidRanks)?;
         self.connection.execute(&Command::PsetDefine { name, members }).map_err(change_error)
+    }
+
+    /// Defines a set from two sets of this process.
+    pub(crate) fn combine(
+        &mut self,
+        name: &[u8],
+        operation: SetOperation,
+        operands: [&[u8]; 2],
+    ) -> Result<(), Error> {
+        let name = valid_name(name).ok_or(Error::PsetName)?;
+        let operands = operands.map(Text::plain);
+        self.connection.execute(&Command::PsetCombine { name, operation, operands }).map_err(change_error)
     }
 
     /// Retires a set.

@@ -48,8 +48,9 @@ pub(crate) fn of_input(input: &Input<'_>) -> String {
         Input::Preput { key, value, .. } => {
             format!("preput {}={}", key.escape_ascii(), value.escape_ascii())
         }
-        Input::Define { name, members, .. } => {
-            format!("process set {} is ranks {}", name.escape_debug(), members.escape_ascii())
+        Input::Define { name, members, other, .. } => {
+            let others = other.map(|other| format!(" and all ranks of job {other}")).unwrap_or_default();
+            format!("process set {} is ranks {}{others}", name.escape_debug(), members.escape_ascii())
         }
         Input::Connected { other, connected, .. } => {
             format!("{} job {other}", if *connected { "connected to" } else { "disconnected from" })

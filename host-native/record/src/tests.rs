@@ -244,7 +244,7 @@ fn the_format_is_that_of_its_version() {
         Input::Node { node: 1, nodes: 2, radix: 32 },
         Input::MapRanks { job, first: rank, count: 1, node: 1 },
         Input::Preput { job, key: b"a", value: b"b" },
-        Input::Define { job, name: "p", members: b"0-3" },
+        Input::Define { job, name: "p", members: b"0-3", other: Some(JobId(0)) },
         Input::Connected { job, other: JobId(0), connected: true },
         Input::StalledFence { job },
         Input::Peer { node: 1, bytes: &[1, 2, 7, 0, 1] },

@@ -219,6 +219,7 @@ fn phase_of(command: &Command<'_>) -> Phase {
         Command::Connect { .. }
         | Command::Disconnect { .. }
         | Command::PsetDefine { .. }
+        | Command::PsetCombine { .. }
         | Command::PsetRetire { .. }
         | Command::PsetPrune
         | Command::Abort { .. } => Phase::Other,

@@ -337,7 +337,8 @@ class InputPreput(Input):
 
 @dataclass(frozen=True, slots=True)
 class InputDefine(Input):
-    """Defines a process set of any ranks of a job."""
+    """Defines a process set of any ranks of a job, and of all ranks of another job if there is one.
+    """
 
     job: JobId
     """The job."""
@@ -345,8 +346,10 @@ class InputDefine(Input):
     """The set's name."""
     members: builtins.bytes
     """Its ranks, as `0-3,7`."""
+    other: JobId | None
+    """The other job. The set ends with the first of the two that is deregistered."""
     NUMBER: ClassVar[int] = 4
-    CODECS: ClassVar[tuple[Codec, ...]] = (U32, STR, BYTES)
+    CODECS: ClassVar[tuple[Codec, ...]] = (U32, STR, BYTES, option(U32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -1319,6 +1322,13 @@ class RefusalPsetRetired(Refusal):
     NUMBER: ClassVar[int] = 28
 
 
+@dataclass(frozen=True, slots=True)
+class RefusalPsetEmpty(Refusal):
+    """A process set without ranks."""
+
+    NUMBER: ClassVar[int] = 29
+
+
 Refusal.VARIANTS = (
     RefusalFull,
     RefusalQuota,
@@ -1349,6 +1359,7 @@ Refusal.VARIANTS = (
     RefusalPsetDead,
     RefusalUnsupported,
     RefusalPsetRetired,
+    RefusalPsetEmpty,
 )
 
 
@@ -1707,16 +1718,25 @@ class Inputs:
         """
         return self.handle(InputPreput(job, key, value))
 
-    def define(self, job: JobId, name: str, members: builtins.bytes) -> Consumed:
-        """Defines a process set of any ranks of a job.
+    def define(
+        self,
+        job: JobId,
+        name: str,
+        members: builtins.bytes,
+        other: JobId | None,
+    ) -> Consumed:
+        """Defines a process set of any ranks of a job, and of all ranks of another job if there is
+        one.
 
         `job`: The job.
 
         `name`: The set's name.
 
         `members`: Its ranks, as `0-3,7`.
+
+        `other`: The other job. The set ends with the first of the two that is deregistered.
         """
-        return self.handle(InputDefine(job, name, members))
+        return self.handle(InputDefine(job, name, members, other))
 
     def connected(self, job: JobId, other: JobId, connected: bool) -> Consumed:
         """Connects or disconnects two jobs at the request of a rank on any node. Every server gets
@@ -2058,6 +2078,7 @@ __all__ = [
     "RefusalPsetDead",
     "RefusalUnsupported",
     "RefusalPsetRetired",
+    "RefusalPsetEmpty",
     "Damage",
     "Fault",
     "FaultNoSuchConn",

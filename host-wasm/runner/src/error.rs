@@ -62,7 +62,7 @@ pub enum PluginErrorKind {
     Version(u32),
     /// The plugin needs more memory than it may have.
     #[error(
-        "needs {needed} bytes of memory for these limits, the maximum is {max}: lower the limits with --limit"
+        "needs {needed} bytes of memory for these limits, the maximum is {max}: lower the limits (hydrant run: --limit)"
     )]
     OutOfMemory {
         /// Bytes that the plugin requested.

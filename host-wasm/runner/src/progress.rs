@@ -127,6 +127,7 @@ fn due(command: &Command<'_>, own: Option<&str>) -> Due {
         | Command::Unpublish { .. }
         | Command::Lookup { .. }
         | Command::PsetDefine { .. }
+        | Command::PsetCombine { .. }
         | Command::PsetRetire { .. }
         | Command::PsetPrune
         | Command::Connect { .. }

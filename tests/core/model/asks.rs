@@ -6,7 +6,7 @@ use hydrant_core::wire::Op;
 use hydrant_core::{JobId, Malformed, Output, Rank, Refusal};
 
 use super::commands::{Ask, key, name, pset, text};
-use super::says::{Say, ranges};
+use super::says::Say;
 use super::state::{Kind, Model, Name, Phase, Request, Set, Spawn, Stage, Wait};
 
 /// Longest thread id that is echoed.
@@ -43,6 +43,7 @@ impl Ask {
             Ask::PsetInfo { .. } => Op::PsetInfo,
             Ask::PsetMembers { .. } => Op::PsetMembers,
             Ask::PsetDefine { .. } => Op::PsetDefine,
+            Ask::PsetCombine { .. } => Op::PsetCombine,
             Ask::PsetNext { .. } => Op::PsetNext,
             Ask::PsetRetire { .. } => Op::PsetRetire,
             Ask::PsetPrune => Op::PsetPrune,
@@ -288,13 +289,17 @@ impl Model {
             }
             Ask::PsetMembers { name, from } => {
                 let set = self.pset(asker, pset(name))?;
-                let members = set.members.iter().copied().filter(|&rank| rank >= u32::from(from));
-                Say::Members(set.name, ranges(members))
+                let members = self.members(job, &set, u32::from(from));
+                Say::Members(set.name, members)
             }
             Ask::PsetDefine { name, ref members } => {
-                let members = members.iter().map(|&rank| u32::from(rank)).collect();
-                self.define(job, pset(name), members)?;
+                let members = members.iter().map(|&rank| (job, u32::from(rank))).collect();
+                self.define(pset(name), members)?;
                 Say::Done(Op::PsetDefine)
+            }
+            Ask::PsetCombine { name, operation, of: [one, other] } => {
+                self.combine(asker, pset(name), operation, [pset(one), pset(other)])?;
+                Say::Done(Op::PsetCombine)
             }
             Ask::PsetRetire { name } => {
                 self.retire(asker, pset(name))?;

@@ -1,5 +1,6 @@
 //! Steps of a test case, small enough to shrink: indices are resolved modulo what exists.
 
+use hydrant_core::wire::SetOperation;
 use proptest::prelude::*;
 
 /// Everything that a case begins with.
@@ -105,6 +106,12 @@ pub(crate) enum Step {
         spawn: u8,
         how: u8,
     },
+    /// The host defines a process set of ranks of a job and all ranks of another one.
+    PsetOfTwo {
+        jobs: [u8; 2],
+        name: u8,
+        members: Vec<u8>,
+    },
     /// The host defines a process set.
     Pset {
         job: u8,
@@ -148,6 +155,7 @@ pub(crate) enum Ask {
     PsetInfo { name: u8 },
     PsetMembers { name: u8, from: u8 },
     PsetDefine { name: u8, members: Vec<u8> },
+    PsetCombine { name: u8, operation: u8, of: [u8; 2] },
     PsetNext { after: u8 },
     PsetRetire { name: u8 },
     PsetPrune,
@@ -214,6 +222,11 @@ pub(crate) fn pset(which: u8) -> &'static str {
     }
 }
 
+/// The operation on two process sets.
+pub(crate) fn operation(which: u8) -> SetOperation {
+    [SetOperation::Union, SetOperation::Intersection, SetOperation::Difference][usize::from(which % 3)]
+}
+
 fn members() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(0u8..5, 1..4)
 }
@@ -265,6 +278,8 @@ fn dynamic() -> impl Strategy<Value = Ask> {
         2 => (0u8..10).prop_map(|name| Ask::PsetInfo { name }),
         2 => (0u8..10, 0u8..5).prop_map(|(name, from)| Ask::PsetMembers { name, from }),
         3 => (0u8..10, members()).prop_map(|(name, members)| Ask::PsetDefine { name, members }),
+        3 => (2u8..6, 0u8..3, [0u8..6, 0u8..6])
+            .prop_map(|(name, operation, of)| Ask::PsetCombine { name, operation, of }),
         1 => (0u8..6).prop_map(|after| Ask::PsetNext { after }),
         2 => (0u8..10).prop_map(|name| Ask::PsetRetire { name }),
         2 => Just(Ask::PsetPrune),
@@ -316,6 +331,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0u8..3, 0u8..4).prop_map(|(spawn, how)| Step::Launch { spawn, how }),
         4 => (job, prop_oneof![1 => 0u8..10, 3 => 2u8..6], 0u8..3, 0u8..5)
             .prop_map(|(job, name, first, count)| Step::Pset { job, name, first, count }),
+        4 => ([0u8..4, 0u8..4], 2u8..6, members())
+            .prop_map(|(jobs, name, members)| Step::PsetOfTwo { jobs, name, members }),
         1 => (0u8..12, 0u8..8).prop_map(|(which, at)| Step::Mistake { which, at }),
     ]
 }

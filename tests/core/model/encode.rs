@@ -5,7 +5,7 @@ use hydrant_core::wire::{
     Command, Group, Members, Program, RankList, RankRanges, Spawn, Text, Unsent, v1, v2,
 };
 
-use super::commands::{Ask, key, name, pset, text};
+use super::commands::{Ask, key, name, operation, pset, text};
 use super::state::Request;
 
 /// The message in the language of the connection; nothing where that cannot carry it. What the language does not
@@ -96,6 +96,10 @@ fn encode(ask: &Ask, job: Option<&str>, counted: bool, thrid: Option<&str>) -> R
             let members = RankRanges::new(ranks.as_bytes()).expect("numbers with commas between them");
             Command::PsetDefine { name: ta, members }
         }
+        Ask::PsetCombine { operation, of, .. } => {
+            let operands = of.map(|name| Text::from(pset(name)));
+            Command::PsetCombine { name: ta, operation: self::operation(operation), operands }
+        }
         Ask::Abort { code, world, .. } => Command::Abort { code: code.map(i32::from), world, message: ta },
         Ask::Finalize => Command::Finalize,
         Ask::Unknown => return Err(Unsent::Unsupported),
@@ -123,6 +127,7 @@ fn texts(ask: &Ask) -> (Vec<u8>, Vec<u8>, String) {
         Ask::PsetInfo { name }
         | Ask::PsetRetire { name }
         | Ask::PsetMembers { name, .. }
+        | Ask::PsetCombine { name, .. }
         | Ask::PsetDefine { name, .. } => (pset(name).into(), none()),
         Ask::Abort { message, .. } => (text(message), none()),
         _ => (none(), none()),

@@ -76,7 +76,6 @@ impl Model {
             cut_off: None,
             fence: None,
             groups: Vec::new(),
-            psets: Vec::new(),
             kvs: HashMap::new(),
             node: HashMap::new(),
             attrs: HashMap::new(),
@@ -106,6 +105,7 @@ impl Model {
 
     /// Drops a job and all that is its own.
     pub(crate) fn forget(&mut self, id: u32) {
+        self.end_psets(id);
         let Some(job) = self.jobs.remove(&id) else { return };
         let mut dropped = Vec::new();
         for conn in self.conns.values_mut().filter(|conn| conn.job == id) {

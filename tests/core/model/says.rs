@@ -60,6 +60,11 @@ pub(crate) enum Say {
     Launched(u64),
 }
 
+/// Members of one job in a reply.
+pub(crate) fn listed(ranks: &str, jobid: Option<&str>, next: Option<u32>) -> String {
+    format!("{ranks} of {jobid:?}, next {next:?}")
+}
+
 /// Ranks in rising order as `0-3,7`.
 pub(crate) fn ranges(ranks: impl IntoIterator<Item = u32>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
@@ -155,9 +160,9 @@ fn owned(reply: &Reply<'_>) -> Say {
         Reply::PsetName(name) => Say::SetName(string(name)),
         Reply::PsetNext { name, serial } => Say::NextSet(string(name), serial),
         Reply::PsetInfo { size } => Say::Number(Op::PsetInfo, size),
-        Reply::PsetMembers { members, next } => {
-            assert_eq!(next, None, "so few fit");
-            Say::Members(String::new(), string(members))
+        Reply::PsetMembers { members, jobid, next } => {
+            let jobid = jobid.map(string);
+            Say::Members(String::new(), listed(&string(members), jobid.as_deref(), next))
         }
         Reply::Fence { tag } => Say::Fence(tag),
         Reply::Done(op) => Say::Done(op),

@@ -108,7 +108,8 @@ pub(crate) struct Group {
 #[derive(Clone, Debug)]
 pub(crate) struct Set {
     pub(crate) name: String,
-    pub(crate) members: BTreeSet<u32>,
+    /// Ranks with their jobs.
+    pub(crate) members: BTreeSet<(u32, u32)>,
     pub(crate) serial: u32,
     pub(crate) retired: bool,
 }
@@ -136,7 +137,6 @@ pub(crate) struct Job {
     pub(crate) cut_off: Option<u64>,
     pub(crate) fence: Option<(u64, bool)>,
     pub(crate) groups: Vec<Group>,
-    pub(crate) psets: Vec<Set>,
     pub(crate) kvs: HashMap<Vec<u8>, Vec<u8>>,
     /// Without a value: a rank waits for it.
     pub(crate) node: HashMap<Vec<u8>, Option<Vec<u8>>>,
@@ -258,7 +258,9 @@ pub(crate) struct Model {
     pub(crate) spawns: Vec<Spawn>,
     /// Connected jobs by their serials, both ways.
     pub(crate) links: BTreeSet<(u64, u64)>,
-    /// How often a process set was defined or retired.
+    /// Process sets in the order of their definition.
+    pub(crate) psets: Vec<Set>,
+    /// How often a process set was defined or retired, or ended for one of its jobs.
     pub(crate) psets_changed: u32,
     /// What the host must still be told, as it is shown.
     pub(crate) events: Vec<String>,
@@ -279,6 +281,7 @@ impl Model {
             names: Vec::new(),
             spawns: Vec::new(),
             links: BTreeSet::new(),
+            psets: Vec::new(),
             psets_changed: 0,
             events: Vec::new(),
             log: Amount::default(),

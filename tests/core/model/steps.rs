@@ -2,11 +2,11 @@
 
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Closing, Exit};
-use hydrant_core::{ConnId, Input, JobId, Malformed, Rank, UpcallId};
+use hydrant_core::{ConnId, Fault, Input, JobId, Malformed, Rank, UpcallId};
 
 use super::commands::{Ask, JobPlan, Step, key, pset, text};
 use super::encode;
-use super::says::Say;
+use super::says::{Say, ranges};
 use super::state::{Request, Stage, Wait};
 use super::world::World;
 
@@ -80,9 +80,21 @@ impl World<'_> {
             Step::Pset { job: at, name, first, count } => {
                 let Some(job) = job(self, at) else { return };
                 let (first, count, name) = (u32::from(first), u32::from(count), pset(name));
-                let expected = self.model.define(job, name, (first..first + count).collect());
+                let members = (first..first + count).map(|rank| (job, rank)).collect();
+                let expected = self.model.define(name, members);
                 let input = Input::Pset { job: JobId(job), name, first: Rank(first), count };
                 assert_eq!(self.tell(input).is_ok(), expected.is_ok(), "{input:?}: {expected:?}");
+            }
+            Step::PsetOfTwo { jobs, name, ref members } => {
+                let [Some(of), Some(other)] = jobs.map(|at| job(self, at)) else { return };
+                let name = pset(name);
+                let ranks = members.iter().map(|&rank| (of, u32::from(rank)));
+                let others = (0..self.model.jobs[&other].size()).map(|rank| (other, rank));
+                let expected = self.model.define(name, ranks.chain(others).collect());
+                let list = ranges(members.iter().map(|&rank| u32::from(rank)));
+                let (job, other) = (JobId(of), Some(JobId(other)));
+                let input = Input::Define { job, name, members: list.as_bytes(), other };
+                assert_eq!(self.tell(input).map(drop), expected.map_err(Fault::Refused), "{input:?}");
             }
             Step::Mistake { which, at } => self.mistake(which, u32::from(at)),
         }
@@ -146,7 +158,7 @@ impl World<'_> {
         plan: JobPlan,
         size: u32,
         spawn: Option<(u64, UpcallId)>,
-    ) -> Result<(), hydrant_core::Fault> {
+    ) -> Result<(), Fault> {
         self.counter += 1;
         let name = format!("job-{}", self.counter);
         let spec = JobSpec {

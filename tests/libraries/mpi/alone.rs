@@ -1,7 +1,7 @@
 //! Without another MPI library.
 
-use hydrant_tests::Job;
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{Job, nodes};
 use rustix::process::Signal;
 
 use super::programs::{Against, library};
@@ -130,4 +130,13 @@ fn the_library_exports_nothing_else() {
         .filter(|name| !["MPI_", "mpi_", "hydrant_pset_"].iter().any(|start| name.starts_with(start)))
         .collect();
     assert!(foreign.is_empty(), "{foreign:?}");
+}
+
+#[test]
+fn sets_hold_ranks_of_parent_and_child() {
+    for options in [String::new(), nodes(4, 2, 2) + " -ppn 1"] {
+        let job = Job::hydrant(&options).words("--mpi-psets -n 2");
+        let job = job.arg(Against::Hydrant.program("mpi_psets_jobs", true));
+        job.run().code(0).quiet().says("sets of both jobs are well", 5);
+    }
 }

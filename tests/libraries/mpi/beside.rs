@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hydrant_tests::peers::{Peer, clients_dir, intel_lib, python};
-use hydrant_tests::{Folder, Job};
+use hydrant_tests::{Folder, Job, nodes};
 
 use super::programs::{Against, library};
 
@@ -163,4 +163,16 @@ fn spawned_jobs_have_their_own() {
     let script = clients_dir().join("mpi_psets_spawn.py");
     let job = Job::hydrant("--mpi-psets -n 1 --pset ocean").arg(python()).arg(script).run();
     job.code(0).quiet().says("a job of two\n", 2);
+}
+
+#[test]
+fn sets_hold_ranks_of_parent_and_child() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    for options in [String::new(), nodes(4, 2, 2) + " -ppn 1"] {
+        let job = Job::hydrant(&options).words("--mpi-psets -n 2");
+        let job = job.arg(Against::Mpich.program("mpi_psets_jobs", true));
+        job.run().code(0).quiet().says("sets of both jobs are well", 5);
+    }
 }

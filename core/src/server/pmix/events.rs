@@ -300,12 +300,12 @@ impl Server<'_> {
         next.map(|(slot, job, rank)| (slot.end, job, rank))
     }
 
-    /// Returns the next change of a process set of the client's job: its serial number, the set, and whether it was
-    /// retired. Clients that have registered for all events do not get it: Open MPI handles such an event as an error.
+    /// Returns the next change of a process set with ranks of the client's job: its serial number, the set, and whether it
+    /// was retired or has ended. Clients that have registered for all events do not get it: Open MPI handles such an event as an error.
     fn next_set_change(&self, requester: Requester) -> Option<(u32, Which, bool)> {
         let events = &self.conns[requester.conn.index()].events;
-        self.psets
-            .next_change(requester.job, events.sets, |retired| events.codes.contains(&set_code(retired)))
+        let wanted = |retired| events.codes.contains(&set_code(retired));
+        self.psets.next_change(self.asker(requester).job, events.sets, wanted)
     }
 
     /// Returns the next notice for a client, and its number.
@@ -380,8 +380,9 @@ impl Server<'_> {
     pub(super) fn write_set_change(&self, id: ConnId, which: Which, retired: bool, writer: &mut Writer<'_>) {
         let Some(requester) = self.requester(id) else { return };
         let job = self.jobs[requester.job.index()].name.as_bytes();
-        let members = || self.members(requester, which);
-        let len = members().count() * (job.len() + PROC_REST);
+        let name = |job: JobId| self.jobs[job.index()].name.as_bytes();
+        let members = || self.members(self.asker(requester), which);
+        let len: usize = members().map(|(job, _)| name(job).len() + PROC_REST).sum();
         let listed = !retired && len + EVENT_REST <= self.limits.output_max();
         write_event(set_code(retired), job, Rank(SERVER), writer);
         writer.array(1 + u32::from(listed));
@@ -391,8 +392,8 @@ impl Server<'_> {
             writer.info(b"pmix.pset.mems", kind::DATA_ARRAY);
             writer.data_type(kind::PROC);
             writer.size(members().count() as u64);
-            for rank in members() {
-                writer.proc(job, rank);
+            for (job, rank) in members() {
+                writer.proc(name(job), rank.0);
             }
         }
     }

@@ -30,7 +30,7 @@ impl Server<'_> {
             let mut names = queries.iter().filter_map(|query| query.qualifiers.find(PSET)?.as_string());
             let name =
                 names.next().and_then(|name| core::str::from_utf8(name).ok()).ok_or(Refusal::NoPset)?;
-            let which = self.psets.named_of(requester.job, name).ok_or(Refusal::NoPset)?;
+            let which = self.psets.named_of(self.asker(requester).job, name).ok_or(Refusal::NoPset)?;
             return Ok(Response::PsetMembers(which, 0));
         }
         match (asks(NAMES), asks(COUNT)) {
@@ -44,7 +44,7 @@ impl Server<'_> {
     /// Open MPI 5 requests the number alone, and reads the names if they come first.
     pub(super) fn write_psets(&self, id: ConnId, count: bool, writer: &mut Writer<'_>) {
         let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
-        let names = || self.psets.of_job(requester.job);
+        let names = || self.psets.of_job(self.asker(requester).job);
         writer.status(status::SUCCESS);
         writer.array(1 + u32::from(count));
         writer.info(NAMES, kind::STRING);
@@ -69,14 +69,14 @@ impl Server<'_> {
     /// Writes the members of a process set.
     pub(super) fn write_members(&self, id: ConnId, which: Which, writer: &mut Writer<'_>) {
         let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
-        let name = self.jobs[requester.job.index()].name.as_bytes();
+        let members = || self.members(self.asker(requester), which);
         writer.status(status::SUCCESS);
         writer.array(1);
         writer.info(MEMBERS, kind::DATA_ARRAY);
         writer.data_type(kind::PROC);
-        writer.size(self.members(requester, which).count() as u64);
-        for rank in self.members(requester, which) {
-            writer.proc(name, rank);
+        writer.size(members().count() as u64);
+        for (job, rank) in members() {
+            writer.proc(self.jobs[job.index()].name.as_bytes(), rank.0);
         }
     }
 }

@@ -315,6 +315,79 @@ fn process_sets_are_counted_by_those_who_are_in_them() {
     host.expects(1, "pset-info;name=app://ocean;", "0;size=2;");
 }
 
+/// Defines a set of all ranks of two jobs.
+fn both<'a>(name: &'a str, members: &'a [u8]) -> Input<'a> {
+    Input::Define { job: JobId(0), name, members, other: Some(JobId(1)) }
+}
+
+#[test]
+fn a_process_set_holds_ranks_of_two_jobs() {
+    let mut host = two_jobs(0);
+    host.tell(both("hydrant://both", b"0-1"));
+    for conn in 0..4 {
+        host.expects(conn, "pset-count;", "0;count=3;");
+        host.expects(conn, "pset-name;index=2;", "0;name=hydrant://both;");
+        host.expects(conn, "pset-info;name=hydrant://both;", "0;size=4;");
+        host.expects(conn, "pset-info;name=mpi://WORLD;", "0;size=2;");
+        // The order of members is the same for all of them. Ranks of another job have its id.
+        let (first, second) = if conn < 2 { ("", "jobid=kvs_1;") } else { ("jobid=kvs_0;", "") };
+        let members = "pset-members;name=hydrant://both;";
+        host.expects(conn, members, &format!("0;members=0-1;{first}next=2;"));
+        host.expects(conn, &format!("{members}from=2;"), &format!("0;members=0-1;{second}"));
+        host.expects(conn, &format!("{members}from=3;"), &format!("0;members=1;{second}"));
+    }
+    host.expects(
+        0,
+        "pset-combine;name=theirs;operation=difference;pset1=hydrant://both;pset2=mpi://WORLD;",
+        "0;",
+    );
+    host.expects(0, "pset-info;name=theirs;", "3;errmsg=no such process set");
+    host.expects(3, "pset-members;name=theirs;", "0;members=0-1;");
+    host.expects(3, "pset-combine;name=few;operation=union;pset1=mpi://SELF;pset2=theirs;", "0;");
+    host.expects(2, "pset-members;name=few;", "0;members=0-1;");
+    for (request, refusal) in [
+        ("name=x;operation=union;pset1=mpi://WORLD;pset2=theirs;", "3;errmsg=no such process set"),
+        ("name=x;operation=difference;pset1=mpi://SELF;pset2=mpi://WORLD;", "3;"),
+        (
+            "name=theirs;operation=union;pset1=hydrant://both;pset2=mpi://WORLD;",
+            "14;errmsg=a process set of that name",
+        ),
+        ("name=x;operation=sum;pset1=mpi://SELF;pset2=mpi://WORLD;", "3;"),
+    ] {
+        host.expects(0, &format!("pset-combine;{request}"), refusal);
+    }
+}
+
+#[test]
+fn a_process_set_ends_with_the_first_of_its_jobs() {
+    let mut host = two_jobs(0);
+    host.tell(both("both", b"1"));
+    host.expects(1, "pset-define;name=own;members=0-1;", "0;");
+    host.expects(1, "pset-next;", "0;name=app://both;serial=1;");
+    let end = Input::Define { job: JobId(0), name: "end", members: b"0", other: Some(JobId(7)) };
+    assert_eq!(host.server.handle(Time(0), end), Err(Fault::NoSuchJob));
+    // The replies to rank 1 are pending while the other job ends.
+    host.tell(Input::Blocked { conn: ConnId(1) });
+    for request in ["cmd=pset-name;index=2;", "cmd=pset-next;", "cmd=pset-members;name=both;"] {
+        host.asks(1, request);
+    }
+    for rank in 0..2 {
+        host.expects(2 + rank, "finalize;", "0;");
+        host.tell(Input::Exited { job: JobId(1), rank: Rank(rank), exit: Exit::Code(0) });
+    }
+    host.tell(Input::DeregisterJob { job: JobId(1) });
+    host.tell(Input::Writable { conn: ConnId(1) });
+    for command in ["pset-name", "pset-next", "pset-members"] {
+        let (_, text) = host.replies.pop_front().unwrap();
+        assert!(text.contains(&format!("cmd={command}-response;rc=3;errmsg=no such process set")), "{text}");
+    }
+    host.expects(1, "pset-info;name=both;", "3;errmsg=no such process set");
+    host.expects(1, "pset-retire;name=both;", "3;errmsg=no such process set");
+    host.expects(1, "pset-count;", "0;count=3;");
+    host.expects(1, "pset-next;after=1;", "0;name=app://own;serial=2;");
+    host.expects(1, "pset-define;name=both;members=0;", "0;");
+}
+
 #[test]
 fn a_removed_process_set_is_in_no_reply() {
     let mut host = Host::with_limits(MANY);

@@ -100,3 +100,22 @@ fn changes_of_process_sets_are_reported_to_those_who_registered_for_them() {
     register_for(&mut all, 0, 3, &both);
     assert_eq!(change(&mut all, b"cmd=pset-retire;name=a;"), [0, 1, 1, 1]);
 }
+
+#[test]
+fn changes_of_a_process_set_are_reported_to_the_jobs_of_its_ranks() {
+    let mut all = Cluster::new(3, 2, &[4, 2, 2], false, 3);
+    for (job, ranks) in [(0, 4), (1, 2), (2, 2)] {
+        (0..ranks)
+            .for_each(|rank| register_for(&mut all, job, rank, &[event::SET_DEFINED, event::SET_RETIRED]));
+    }
+    let tell = |all: &mut Cluster, input: &dyn Fn() -> Input<'static>| {
+        (0..3).for_each(|node| all.tell(node, input()));
+        [events(all, 0, 4), events(all, 1, 2), events(all, 2, 2)].concat()
+    };
+    let (job, other) = (JobId(0), Some(JobId(1)));
+    let defined = tell(&mut all, &|| Input::Define { job, name: "both", members: b"2-3", other });
+    assert_eq!(defined, [1, 1, 1, 1, 1, 1, 0, 0]);
+    // The other job ends. The set ends for the first one too.
+    let over = tell(&mut all, &|| Input::DeregisterJob { job: JobId(1) });
+    assert_eq!(over, [1, 1, 1, 1, 0, 0, 0, 0]);
+}

@@ -350,8 +350,8 @@ fn sets_and_connections_are_the_hosts_business() {
         "{event}"
     );
     for host in &mut all.hosts {
-        host.tell(Input::Define { job: JOB, name: "app://odd", members: b"1,3" });
-        let again = Input::Define { job: JOB, name: "app://odd", members: b"1" };
+        host.tell(Input::Define { job: JOB, name: "app://odd", members: b"1,3", other: None });
+        let again = Input::Define { job: JOB, name: "app://odd", members: b"1", other: None };
         let taken = Fault::Refused(Refusal::PsetTaken);
         assert_eq!(host.server.handle(Time(0), again), Err(taken));
     }

@@ -153,6 +153,7 @@ impl Refusal {
             | Refusal::InFence
             | Refusal::Programs
             | Refusal::PsetName
+            | Refusal::PsetEmpty
             | Refusal::Unprintable => status::BAD_PARAM,
             Refusal::NotInitialized
             | Refusal::Initialized

@@ -201,6 +201,7 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
         | Command::PsetInfo { .. }
         | Command::PsetMembers { .. }
         | Command::PsetDefine { .. }
+        | Command::PsetCombine { .. }
         | Command::PsetNext { .. }
         | Command::PsetRetire { .. }
         | Command::PsetPrune => return Err(Unsent::Unsupported),

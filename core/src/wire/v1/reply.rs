@@ -62,6 +62,7 @@ fn name(op: Op) -> &'static [u8] {
         | Op::PsetInfo
         | Op::PsetMembers
         | Op::PsetDefine
+        | Op::PsetCombine
         | Op::PsetNext
         | Op::PsetRetire
         | Op::PsetPrune

@@ -2,7 +2,7 @@
 
 use super::ESCAPED_VALUE;
 use crate::fault::{Malformed, Refusal};
-use crate::wire::command::{Command, Message, Op, RankRanges, Undecoded};
+use crate::wire::command::{Command, Message, Op, RankRanges, SetOperation, Undecoded};
 use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
 use crate::wire::scan;
@@ -56,6 +56,7 @@ fn op(name: &[u8]) -> Op {
         b"pset-info" => Op::PsetInfo,
         b"pset-members" => Op::PsetMembers,
         b"pset-define" => Op::PsetDefine,
+        b"pset-combine" => Op::PsetCombine,
         b"pset-next" => Op::PsetNext,
         b"pset-retire" => Op::PsetRetire,
         b"pset-prune" => Op::PsetPrune,
@@ -121,6 +122,11 @@ fn seldom<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
             let [name, members] = fields.pick([b"name", b"members"]);
             let members = need(members)?.as_plain().and_then(RankRanges::new);
             Command::PsetDefine { name: need(name)?, members: members.ok_or(Refusal::BadField)? }
+        }
+        Op::PsetCombine => {
+            let [name, operation, one, other] = fields.pick([b"name", b"operation", b"pset1", b"pset2"]);
+            let operation = SetOperation::named(&need(operation)?).ok_or(Refusal::BadField)?;
+            Command::PsetCombine { name: need(name)?, operation, operands: [need(one)?, need(other)?] }
         }
         Op::PsetNext => Command::PsetNext { after: fields.pick([b"after"])[0].map_or(Ok(0), number)? },
         Op::PsetRetire => Command::PsetRetire { name: need(fields.pick([b"name"])[0])? },
@@ -210,6 +216,7 @@ fn name(command: &Command<'_>) -> Option<&'static [u8]> {
         Command::PsetInfo { .. } => b"pset-info",
         Command::PsetMembers { .. } => b"pset-members",
         Command::PsetDefine { .. } => b"pset-define",
+        Command::PsetCombine { .. } => b"pset-combine",
         Command::PsetNext { .. } => b"pset-next",
         Command::PsetRetire { .. } => b"pset-retire",
         Command::PsetPrune => b"pset-prune",
@@ -291,6 +298,12 @@ fn put(w: &mut Writer<'_>, command: &Command<'_>) {
         Command::PsetDefine { name, members } => {
             field(w, b"name", name);
             w.raw(b"members=").raw(members.as_bytes()).raw(b";");
+        }
+        Command::PsetCombine { name, operation, operands: [one, other] } => {
+            field(w, b"name", name);
+            w.raw(b"operation=").raw(operation.name()).raw(b";");
+            field(w, b"pset1", one);
+            field(w, b"pset2", other);
         }
         Command::Abort { code, world, message } => {
             if let Some(code) = code {

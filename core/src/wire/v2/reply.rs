@@ -76,6 +76,7 @@ fn name(op: Op) -> &'static [u8] {
         Op::PsetInfo => b"pset-info-response",
         Op::PsetMembers => b"pset-members-response",
         Op::PsetDefine => b"pset-define-response",
+        Op::PsetCombine => b"pset-combine-response",
         Op::PsetNext => b"pset-next-response",
         Op::PsetRetire => b"pset-retire-response",
         Op::PsetPrune => b"pset-prune-response",
@@ -191,8 +192,11 @@ fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
         Reply::PsetInfo { size } => {
             w.raw(b"size=").number(*size).raw(b";");
         }
-        Reply::PsetMembers { members, next } => {
+        Reply::PsetMembers { members, jobid, next } => {
             w.raw(b"members=").text(members).raw(b";");
+            if let Some(jobid) = jobid {
+                w.raw(b"jobid=").text(jobid).raw(b";");
+            }
             if let Some(next) = next {
                 w.raw(b"next=").number(*next).raw(b";");
             }
@@ -269,6 +273,7 @@ fn op(name: &[u8]) -> Option<Op> {
         b"pset-info-response" => Op::PsetInfo,
         b"pset-members-response" => Op::PsetMembers,
         b"pset-define-response" => Op::PsetDefine,
+        b"pset-combine-response" => Op::PsetCombine,
         b"pset-next-response" => Op::PsetNext,
         b"pset-retire-response" => Op::PsetRetire,
         b"pset-prune-response" => Op::PsetPrune,
@@ -312,8 +317,8 @@ fn read<'a>(op: Op, fields: &mut Fields<'a>) -> Option<Reply<'a>> {
         }
         Op::PsetInfo => Reply::PsetInfo { size: plain(fields.pick([b"size"])[0])? },
         Op::PsetMembers => {
-            let [members, next] = fields.pick([b"members", b"next"]);
-            Reply::PsetMembers { members: members?, next: plain(next) }
+            let [members, jobid, next] = fields.pick([b"members", b"jobid", b"next"]);
+            Reply::PsetMembers { members: members?, jobid, next: plain(next) }
         }
         Op::Fence => Reply::Fence { tag: None },
         _ => Reply::Done(op),

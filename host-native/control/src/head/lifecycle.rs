@@ -105,7 +105,7 @@ impl Head {
             job.run.busy.clear();
             return;
         }
-        self.send_all(Order::StartJob(Box::new(record)));
+        self.send_all_applied(Order::StartJob(Box::new(record)));
         if first {
             self.open_stdin(id);
         }

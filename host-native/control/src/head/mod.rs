@@ -270,6 +270,12 @@ impl Head {
         self.actions.push_back(Action::Send { to: Destination::All, order });
     }
 
+    /// Sends an order to all nodes before the actions that wait. The host's PMI server has applied it, so that the servers of
+    /// all nodes get such orders in the order of this one.
+    fn send_all_applied(&mut self, order: Order) {
+        self.actions.push_front(Action::Send { to: Destination::All, order });
+    }
+
     fn send(&mut self, node: u32, order: Order) {
         if !self.lost.contains(&node) {
             self.actions.push_back(Action::Send { to: Destination::Node(node), order });

@@ -50,7 +50,7 @@ impl Head {
             let codes = vec![CANCELED; results.len()];
             return self.spawn_complete(key, SpawnResult { started: false, full: None, codes });
         }
-        let (asker, spawner) = (spawner.rank_name(rank.0), spawner.name.clone());
+        let (asker, ranks, spawner) = (spawner.rank_name(rank.0), spawner.size(), spawner.name.clone());
         let (mut programs, mut codes, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
         for result in results {
             match result {
@@ -65,7 +65,7 @@ impl Head {
             }
         }
         if reasons.is_empty() {
-            let origin = SpawnOrigin { node, upcall, spawner, preput: preput(protocol, &body) };
+            let origin = SpawnOrigin { node, upcall, job, ranks, spawner, preput: preput(protocol, &body) };
             match self.open_spawned(programs, origin, nonce, asker.clone()) {
                 // Answered once all ranks have been started.
                 Ok(()) => return,

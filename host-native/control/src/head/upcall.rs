@@ -94,7 +94,7 @@ impl Head {
             Requested::Name | Requested::Spawn { .. } => return,
         };
         if result.is_ok() {
-            self.send_all(order);
+            self.send_all_applied(order);
         }
         self.reply(node, upcall, result);
     }

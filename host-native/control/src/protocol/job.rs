@@ -67,6 +67,10 @@ pub struct SpawnOrigin {
     pub node: u32,
     /// Number of the spawn at that node.
     pub upcall: UpcallId,
+    /// Number of the spawning job at the PMI servers.
+    pub job: JobId,
+    /// Number of its ranks.
+    pub ranks: u32,
     /// Job id of the spawning job, as clients see it.
     pub spawner: String,
     /// Pairs for the key-value space of the spawned job.

@@ -2,10 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use hydrant_control::protocol::{JobRecord, Program, RankBlock};
-use hydrant_control::{NodeRanks, SpawnKey, format_ranges, process_sets};
+use hydrant_control::protocol::{JobRecord, Program, RankBlock, SpawnOrigin};
+use hydrant_control::{NodeRanks, SpawnKey, format_ranges, job_pset, process_sets, pset_with_parent};
 use hydrant_core::server::JobSpec;
-use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time, UpcallId};
+use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use hydrant_driver::{BackendError, TcpPort};
 use hydrant_placement::process_mapping;
 use hydrant_reactor::Listener;
@@ -36,16 +36,17 @@ impl Engine<'_, '_> {
         &mut self,
         name: String,
         (programs, checked): (Vec<Program>, Vec<PreparedProgram>),
-        spawn: Option<UpcallId>,
+        spawned: Option<SpawnOrigin>,
     ) -> Result<JobId, RunError> {
         let ranks = size(&programs)?;
         let blocks = vec![RankBlock { node: ALONE, first: 0, count: ranks }];
         let mapping = process_mapping(&[(0, ranks)])?;
         let (id, ordinal) = (self.jobs.free_id(), self.jobs.count());
         let psets = process_sets(ordinal, &name, &programs, &blocks, |_| &self.host);
-        let (hosts, spawned) = (Vec::new(), None);
+        let spawn = spawned.as_ref().map(|spawned| (spawned.node, spawned.upcall));
+        let hosts = Vec::new();
         let record = JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned };
-        self.open(record, checked.into_iter().map(Some).collect(), spawn.map(|spawn| (ALONE, spawn)))?;
+        self.open(record, checked.into_iter().map(Some).collect(), spawn)?;
         self.jobs[id].run.next = Some(0);
         Ok(id)
     }
@@ -313,15 +314,41 @@ fn describe_job(
             [(first, count)] => Input::Pset { job, name, first: Rank(first), count },
             _ => {
                 members = format_ranges(ranges);
-                Input::Define { job, name, members: members.as_bytes() }
+                Input::Define { job, name, members: members.as_bytes(), other: None }
             }
         };
-        handle(pset).map_err(|error| match error {
-            BackendError::Fault(why) => RunError::Pset { name: name.clone(), why },
-            error => error.into(),
-        })?;
+        handle(pset).map_err(|error| pset_error(name, error))?;
     }
-    Ok(())
+    record.spawned.as_ref().map_or(Ok(()), |spawned| define_parent_psets(record, spawned, handle))
+}
+
+/// Defines the set of the ranks of a spawned job's parent, and the set of the ranks of both jobs. A parent that is over has
+/// no sets.
+fn define_parent_psets(
+    record: &JobRecord,
+    spawned: &SpawnOrigin,
+    mut handle: impl FnMut(Input<'_>) -> Result<(), BackendError>,
+) -> Result<(), RunError> {
+    let &SpawnOrigin { job: parent, ranks, .. } = spawned;
+    let name = job_pset(&spawned.spawner);
+    match handle(Input::Pset { job: parent, name: &name, first: Rank(0), count: ranks }) {
+        // A rank may have retired the set since an earlier spawn.
+        Ok(()) | Err(BackendError::Fault(Fault::BadPset)) => {}
+        Err(BackendError::Fault(Fault::NoSuchJob)) => return Ok(()),
+        Err(error) => return Err(pset_error(&name, error)),
+    }
+    let name = pset_with_parent(&record.name);
+    let members = format_ranges(&[(0, size(&record.programs)?)]);
+    let pset =
+        Input::Define { job: record.id, name: &name, members: members.as_bytes(), other: Some(parent) };
+    handle(pset).map_err(|error| pset_error(&name, error))
+}
+
+fn pset_error(name: &str, error: BackendError) -> RunError {
+    match error {
+        BackendError::Fault(why) => RunError::Pset { name: name.to_owned(), why },
+        error => error.into(),
+    }
 }
 
 /// Number of ranks of all programs.

@@ -1,12 +1,13 @@
 //! Jobs that ranks of this machine spawn.
 
-use hydrant_control::protocol::Program;
+use hydrant_control::protocol::{Program, SpawnOrigin};
 use hydrant_control::{CANCELED, SpawnProgram};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{Input, JobId, Limit, Rank, Time, UpcallId};
 use rustix::process::Signal;
 
 use super::Engine;
+use super::open::ALONE;
 use crate::error::RunError;
 use crate::launch::{AvailableHosts, PreparedProgram, RequestedProgram, SpawnInfoError, prepare};
 
@@ -35,6 +36,9 @@ impl Engine<'_, '_> {
             // No further job starts.
             return self.spawn_complete(spawn, false, None, &vec![CANCELED; asked.len()]);
         };
+        let (ranks, jobid) = (spawner.size(), spawner.name.clone());
+        let origin =
+            SpawnOrigin { node: ALONE, upcall: spawn, job, ranks, spawner: jobid, preput: Vec::new() };
         let name = spawner.rank_name(rank.0);
         let by = spawner.program(rank.0).1;
         let (mut programs, mut checked, mut codes) = (Vec::new(), Vec::new(), Vec::new());
@@ -55,12 +59,9 @@ impl Engine<'_, '_> {
         }
         if reasons.is_empty() {
             let jobid = self.next_job_name()?;
-            match self.open_job(jobid, (programs, checked), Some(spawn)) {
+            match self.open_job(jobid, (programs, checked), Some(origin)) {
                 // Answered once all ranks have been started.
-                Ok(id) => {
-                    self.jobs[id].spawner = self.jobs.get(job).map(|spawner| spawner.name.clone());
-                    return Ok(());
-                }
+                Ok(_) => return Ok(()),
                 Err(error) if error.is_plugins() => return Err(error),
                 Err(error) => {
                     codes.fill(error.errno());

@@ -4,13 +4,13 @@ mod library;
 
 use std::ffi::{CString, c_char, c_int};
 
+use hydrant_core::wire::SetOperation;
+
 use crate::abi::{Abi, Class, Handle, SUCCESS};
 use crate::cpointer::{bytes, names, put_string, ranks};
 use crate::error::Error;
-use crate::objects::Group;
 use crate::pset_list::PsetList;
-use crate::psets;
-use crate::standalone::session::define_combination;
+use crate::psets::{self, Process};
 use library::HandleSlot;
 
 pub(crate) use library::{MpiLibrary, next_definition};
@@ -251,6 +251,8 @@ unsafe fn create_group(
         return Err(Error::null("the group").into());
     }
     let members = psets::members(name)?.ok_or_else(|| Error::NoPset(name.to_vec()))?;
+    let members: Option<Vec<c_int>> = members.into_iter().map(Process::own_rank).collect();
+    let members = members.ok_or_else(|| Error::OtherJob(name.to_vec()))?;
     let (mut world, mut group) = (HandleSlot::EMPTY, HandleSlot::EMPTY);
     // SAFETY: a C string, and a slot for a handle.
     check(unsafe { library.group_from_pset(session, c"mpi://WORLD".as_ptr(), world.out()) })?;
@@ -319,11 +321,11 @@ pub(crate) unsafe fn combine(
     one: *const c_char,
     other: *const c_char,
     name: *const c_char,
-    operation: fn(&Group, &Group) -> Group,
+    operation: SetOperation,
 ) -> c_int {
     with_session(library, session, || {
         // SAFETY: guaranteed by the caller.
         let [one, other, name] = unsafe { names([one, other, name])? };
-        define_combination([one, other], name, operation)
+        psets::combine(name, operation, [one, other])
     })
 }

@@ -6,14 +6,15 @@ use std::ffi::c_int;
 use super::Table;
 use crate::abi::{Class, GROUP_EMPTY, Handle, IDENT, PROC_NULL, SESSION_NULL, SIMILAR, UNDEFINED, UNEQUAL};
 use crate::error::Error;
+use crate::psets::Process;
 
-/// A group of processes. A process is its rank in `mpi://WORLD`.
+/// A group of processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     /// Session from which the group is derived. Its error handler handles errors of the group.
     pub(crate) session: Handle,
     /// Processes in the order of their ranks in the group, each at most once.
-    members: Vec<c_int>,
+    members: Vec<Process>,
 }
 
 static EMPTY: Group = Group { session: SESSION_NULL, members: Vec::new() };
@@ -43,17 +44,12 @@ impl Groups {
 
 impl Group {
     /// Creates a group of different processes.
-    pub(crate) fn new(session: Handle, members: Vec<c_int>) -> Group {
+    pub(crate) fn new(session: Handle, members: Vec<Process>) -> Group {
         Group { session, members }
     }
 
-    fn with(&self, members: Vec<c_int>) -> Group {
+    fn with(&self, members: Vec<Process>) -> Group {
         Group { session: self.session, members }
-    }
-
-    /// Returns the processes in the order of their ranks.
-    pub(crate) fn members(&self) -> &[c_int] {
-        &self.members
     }
 
     pub(crate) fn size(&self) -> c_int {
@@ -61,19 +57,19 @@ impl Group {
     }
 
     /// Returns the rank of a process, or `MPI_UNDEFINED` if it is not a member.
-    pub(crate) fn rank(&self, process: c_int) -> c_int {
+    pub(crate) fn rank(&self, process: Process) -> c_int {
         self.members.iter().position(|&member| member == process).map_or(UNDEFINED, |rank| rank as c_int)
     }
 
     /// Returns the process with a rank.
-    fn process(&self, rank: c_int) -> Result<c_int, Error> {
+    fn process(&self, rank: c_int) -> Result<Process, Error> {
         let process = usize::try_from(rank).ok().and_then(|rank| self.members.get(rank));
         process.copied().ok_or(Error::GroupRank { rank, size: self.size() })
     }
 
     /// Returns the ranks in `other` of the processes with these ranks. `MPI_PROC_NULL` stays the same.
     pub(crate) fn translate(&self, ranks: &[c_int], other: &Group) -> Result<Vec<c_int>, Error> {
-        let there: HashMap<c_int, c_int> = other.members.iter().copied().zip(0..).collect();
+        let there: HashMap<Process, c_int> = other.members.iter().copied().zip(0..).collect();
         let translate = |&rank: &c_int| match rank {
             PROC_NULL => Ok(PROC_NULL),
             rank => Ok(there.get(&self.process(rank)?).copied().unwrap_or(UNDEFINED)),
@@ -90,7 +86,7 @@ impl Group {
         if same { SIMILAR } else { UNEQUAL }
     }
 
-    fn set(&self) -> HashSet<c_int> {
+    fn set(&self) -> HashSet<Process> {
         self.members.iter().copied().collect()
     }
 
@@ -125,7 +121,7 @@ impl Group {
     }
 
     /// Returns the processes with these ranks. Each rank occurs once.
-    fn processes(&self, ranks: impl Iterator<Item = c_int>) -> Result<Vec<c_int>, Error> {
+    fn processes(&self, ranks: impl Iterator<Item = c_int>) -> Result<Vec<Process>, Error> {
         let mut found = HashSet::new();
         let process = |rank| {
             let process = self.process(rank)?;
@@ -159,7 +155,7 @@ mod tests {
     use super::*;
 
     fn group(members: &[c_int]) -> Group {
-        Group::new(SESSION_NULL, members.to_vec())
+        Group::new(SESSION_NULL, members.iter().copied().map(Process::own).collect())
     }
 
     #[test]
@@ -171,7 +167,7 @@ mod tests {
         assert_eq!(one.difference(&other), group(&[5]));
         assert_eq!(one.compare(&group(&[1, 3, 5])), SIMILAR);
         assert_eq!((one.compare(&one), one.compare(&other)), (IDENT, UNEQUAL));
-        assert_eq!((one.rank(3), one.rank(2)), (1, UNDEFINED));
+        assert_eq!([3, 2].map(|rank| one.rank(Process::own(rank))), [1, UNDEFINED]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::abi::{Class, GROUP_NULL, Handle};
 use crate::cpointer::{bytes, put};
 use crate::error::Error;
 use crate::objects::{Group, lock};
-use crate::psets;
+use crate::psets::{self, Process};
 
 /// Writes the handle of a group that is derived from others.
 ///
@@ -72,7 +72,7 @@ pub(crate) unsafe fn size(group: Handle, size: *mut c_int) -> Result<(), Error> 
 /// `rank` is null or may be written to.
 pub(crate) unsafe fn rank(group: Handle, rank: *mut c_int) -> Result<(), Error> {
     let process = rank_and_size(env::var_os).map_or(0, |(rank, _)| rank as c_int);
-    let value = lock().groups.get(group)?.rank(process);
+    let value = lock().groups.get(group)?.rank(Process::own(process));
     // SAFETY: guaranteed by the caller.
     unsafe { put(rank, value, "the rank") }
 }

@@ -3,10 +3,12 @@
 use std::ffi::{c_char, c_int};
 use std::sync::MutexGuard;
 
+use hydrant_core::wire::SetOperation;
+
 use crate::abi::{Class, Handle, INFO_NULL, SESSION_NULL};
 use crate::cpointer::{bytes, names, put, put_string, ranks};
 use crate::error::Error;
-use crate::objects::{Group, Session, empty_info, lock};
+use crate::objects::{Session, empty_info, lock};
 use crate::pset_list::PsetList;
 use crate::psets;
 use crate::standalone::info::put_info;
@@ -157,30 +159,10 @@ pub(crate) unsafe fn combine(
     one: *const c_char,
     other: *const c_char,
     name: *const c_char,
-    operation: fn(&Group, &Group) -> Group,
+    operation: SetOperation,
 ) -> Result<(), Error> {
     check(session, INFO_NULL)?;
     // SAFETY: guaranteed by the caller.
     let [one, other, name] = unsafe { names([one, other, name])? };
-    define_combination([one, other], name, operation)
-}
-
-/// Defines a process set from the members of two others.
-pub(crate) fn define_combination(
-    [one, other]: [&[u8]; 2],
-    name: &[u8],
-    operation: fn(&Group, &Group) -> Group,
-) -> Result<(), Error> {
-    if !psets::is_served() {
-        return Err(Error::NotUnderHydrant);
-    }
-    let group = |name: &[u8]| {
-        let members = psets::members(name)?.ok_or_else(|| Error::NoPset(name.to_vec()))?;
-        Ok::<_, Error>(Group::new(SESSION_NULL, members))
-    };
-    let result = operation(&group(one)?, &group(other)?);
-    match result.members() {
-        [] => Err(Error::NoMembers),
-        members => psets::define(name, members),
-    }
+    psets::combine(name, operation, [one, other])
 }

@@ -225,6 +225,33 @@ fn a_process_set_changes_on_all_nodes_before_the_answer() {
 }
 
 #[test]
+fn a_change_of_process_sets_goes_before_the_end_of_a_job_that_follows_it() {
+    let mut run = Run::started(1);
+    run.programs = vec![resolved(1, &[])];
+    run.report(1, spawn(0, 0));
+    let child = JobId(1);
+    run.start(1, child, &[0]);
+    // The request waits for the host while the spawned job ends.
+    let combine = b"cmd=pset-combine;name=own;operation=intersection;pset1=both;pset2=mpi://WORLD;";
+    for report in [upcall(0, 2, combine), exited(child, 0, Exit::Code(0)), Report::JobDone(child)] {
+        run.head.handle(0, Event::Message { node: 1, bytes: &encode(&report) }).expect("it is valid");
+    }
+    let mut orders = Vec::new();
+    while let Some(action) = run.head.poll() {
+        match action {
+            Action::ChangeSets { request, .. } => {
+                let reply = Event::BackendReply { request, result: Ok(()) };
+                run.head.handle(0, reply).expect("the run goes on");
+            }
+            Action::Send { to: Destination::All, order } => orders.push(order),
+            _ => {}
+        }
+    }
+    let change = Order::ChangeSets { job: FIRST, rank: Rank(0), body: combine.to_vec() };
+    assert_eq!(orders, [change, Order::DeregisterJob(child)]);
+}
+
+#[test]
 fn jobs_are_connected_by_name() {
     let mut run = Run::started(1);
     run.programs = vec![resolved(1, &[])];

@@ -274,6 +274,8 @@ impl Engine<'_, '_> {
         let now = Time(self.now());
         match self.core.handle(now, input) {
             Err(BackendError::Fault(Fault::NoSuchUpcall | Fault::NoSuchJob)) | Ok(_) => Ok(()),
+            // The sets of a job that this node could not open are missing here. The job ends.
+            Err(BackendError::Fault(Fault::Refused(_))) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -4,9 +4,8 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::rc::Rc;
 
-use hydrant_control::protocol::SpawnOrigin;
 use hydrant_core::server::Consumed;
-use hydrant_core::{Backend, Limits, Output};
+use hydrant_core::{Backend, Limits, Output, UpcallId};
 use hydrant_reactor::{OpenFiles, Reactor};
 
 use super::super::server::PmiServer;
@@ -61,7 +60,10 @@ fn line(input: &Input<'_>) -> String {
         Input::Preput { key, value, .. } => format!("preput {}={}", text(key), text(value)),
         Input::Attr { key, value, .. } => format!("attr {}={}", text(key), text(value)),
         Input::Pset { name, first, count, .. } => format!("pset {name} {first}+{count}"),
-        Input::Define { name, members, .. } => format!("define {name} {}", text(members)),
+        Input::Define { name, members, other: None, .. } => format!("define {name} {}", text(members)),
+        Input::Define { name, members, other: Some(other), .. } => {
+            format!("define {name} {} with job {other}", text(members))
+        }
         Input::DeregisterJob { job } => format!("deregister {job}"),
         ref other => format!("{other:?}"),
     }
@@ -88,6 +90,8 @@ fn record(plan: &Plan) -> JobRecord {
         spawned: Some(SpawnOrigin {
             node: 1,
             upcall: UpcallId(4),
+            job: JobId(0),
+            ranks: 2,
             spawner: "kvs_0".to_owned(),
             preput: vec![(b"k".to_vec(), b"v".to_vec())],
         }),
@@ -236,6 +240,8 @@ fn placement_and_preput_follow_the_programs_on_several_nodes() {
         "attr pmix.hname.1=b",
         "pset whole 0+3",
         "define ends 0,2",
+        "pset hydrant://job/kvs_0 0+2",
+        "define hydrant://job/kvs_1/with-parent 0-2 with job 0",
     ];
     assert_eq!(inputs, expected);
 }

@@ -1,0 +1,185 @@
+//! Tests of the table of process sets.
+
+use super::*;
+use std::string::String;
+use std::vec::Vec;
+
+/// Slots of the jobs.
+const JOBS: [Range<u32>; 2] = [0..8, 8..16];
+
+fn define(psets: &mut Psets<'_>, name: &str, ranks: impl Iterator<Item = u32>) -> Result<(), Refusal> {
+    psets.define(name, ranks.map(Some), JOBS.into_iter()).map(drop)
+}
+
+fn combine(
+    psets: &mut Psets<'_>,
+    rank: u32,
+    name: &str,
+    operation: fn(u32, u32) -> u32,
+    of: [&str; 2],
+) -> Result<(), Refusal> {
+    let job = JOBS.into_iter().find(|job| job.contains(&rank)).unwrap();
+    let which = of.map(|of| psets.find(rank, of).unwrap());
+    psets.combine(&Asker { slot: rank, job }, name, operation, which, JOBS.into_iter()).map(drop)
+}
+
+fn members(psets: &Psets<'_>, rank: u32, name: &str) -> Option<Vec<u32>> {
+    let which = psets.find(rank, name)?;
+    let job = JOBS.into_iter().find(|job| job.contains(&rank)).unwrap();
+    let asker = Asker { slot: rank, job };
+    Some((0..16).filter(|&rank| psets.contains(which, &asker, rank)).collect())
+}
+
+fn names(psets: &Psets<'_>, rank: u32) -> Vec<String> {
+    let nth = |index| psets.name(psets.nth(rank, index).unwrap()).into();
+    (0..psets.count(rank)).map(nth).collect()
+}
+
+#[test]
+fn a_rank_sees_its_own_sets_and_indices_stay() {
+    let (mut slots, mut sets) = ([const { None }; 4].map(|_: Option<()>| Pset::default()), [0; 5]);
+    let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
+    define(&mut psets, "other", 8..16).unwrap();
+    define(&mut psets, "low", 0..4).unwrap();
+    define(&mut psets, "odd", [1, 3, 5].into_iter()).unwrap();
+    assert_eq!(names(&psets, 1), [WORLD, SELF, "app://low", "app://odd"]);
+    assert_eq!(names(&psets, 5), [WORLD, SELF, "app://odd"]);
+    assert_eq!(psets.nth(5, 3), None);
+    assert_eq!(psets.end(8..16), Some((Which::Stored(0), true)));
+    define(&mut psets, "late", 1..6).unwrap();
+    let sets = [WORLD, SELF, "app://low", "app://odd", "app://late"];
+    assert_eq!(names(&psets, 1), sets, "a freed slot does not reorder");
+    assert_eq!(psets.find(0, "odd"), None, "a set that one is not in is not there");
+    assert_eq!(psets.find(0, "MPI://self"), Some(Which::Itself));
+}
+
+#[test]
+fn a_name_without_a_scheme_is_that_of_an_application() {
+    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+    let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
+    define(&mut psets, "ocean", 0..2).unwrap();
+    assert_eq!(names(&psets, 1), [WORLD, SELF, "app://ocean"]);
+    assert_eq!(psets.find(1, "ocean"), Some(Which::Stored(0)));
+    assert_eq!(psets.find(1, "app://ocean"), Some(Which::Stored(0)));
+    assert_eq!(psets.find(1, "hydrant://ocean"), None);
+    assert_eq!(define(&mut psets, "app://ocean", 0..2), Ok(()), "both are the same set");
+    assert_eq!(define(&mut psets, "app://ocean", 0..3), Err(Refusal::PsetTaken));
+    define(&mut psets, "site://ocean", 0..3).unwrap();
+    assert_eq!(names(&psets, 2), [WORLD, SELF, "site://ocean"]);
+    let longest = "x".repeat(PSET_NAME_MAX - PSET_SCHEME.len());
+    let full = Refusal::Full(Limit::Psets, 2);
+    assert_eq!(define(&mut psets, &longest, 0..2), Err(full));
+    assert_eq!(define(&mut psets, &(longest + "x"), 0..2), Err(Refusal::PsetName));
+}
+
+#[test]
+fn a_retired_set_is_found_until_it_is_pruned() {
+    let (mut slots, mut sets) = ([const { None }; 3].map(|_: Option<()>| Pset::default()), [0; 4]);
+    let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
+    define(&mut psets, "a", 0..2).unwrap();
+    define(&mut psets, "b", 0..4).unwrap();
+    assert_eq!(psets.retire(2, "a"), Err(Refusal::NoPset), "rank 2 is not in it");
+    assert_eq!(psets.retire(1, "MPI://self"), Err(Refusal::PsetName));
+    assert_eq!(psets.retire(1, "mpi://WORLD"), Err(Refusal::PsetName));
+    assert_eq!((psets.retire(1, "a"), psets.retire(0, "app://a")), (Ok(()), Ok(())));
+    assert_eq!(names(&psets, 0), [WORLD, SELF, "app://b"]);
+    assert_eq!(psets.find(0, "a"), Some(Which::Stored(0)));
+    assert_eq!(define(&mut psets, "a", 0..2), Err(Refusal::PsetRetired));
+    assert_eq!(psets.prune(3), None, "rank 3 is in no retired set");
+    assert_eq!((psets.prune(1), psets.prune(1)), (Some(Which::Stored(0)), None));
+    assert_eq!(psets.find(0, "a"), None);
+    define(&mut psets, "a", 1..3).unwrap();
+    assert_eq!(names(&psets, 1), [WORLD, SELF, "app://b", "app://a"], "the new set comes last");
+    let next = |after| psets.next(1, after).map(|next| (psets.name(next), psets.serial(next)));
+    assert_eq!([next(0), next(2), next(4)], [Some(("app://b", 2)), Some(("app://a", 4)), None]);
+}
+
+#[test]
+fn sets_can_be_made_and_removed_without_end() {
+    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+    let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
+    define(&mut psets, "kept", 0..8).unwrap();
+    for round in 0..100_000u32 {
+        define(&mut psets, "again", round % 4..5).unwrap();
+        psets.retire(4, "again").unwrap();
+        assert_eq!(define(&mut psets, "more", 0..2), Err(Refusal::Full(Limit::Psets, 2)));
+        assert_eq!(psets.prune(round % 4), Some(Which::Stored(1)));
+    }
+    assert_eq!(names(&psets, 0), [WORLD, SELF, "app://kept"]);
+    // Serial numbers are used up after four billion changes. No set gets a number twice.
+    psets.serial = u32::MAX - 1;
+    define(&mut psets, "last", 0..2).unwrap();
+    assert_eq!(psets.retire(0, "last"), Err(Refusal::Full(Limit::Psets, u32::MAX)));
+}
+
+#[test]
+fn a_name_means_one_set() {
+    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+    let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
+    assert_eq!(define(&mut psets, "a", 0..2), Ok(()));
+    assert_eq!(define(&mut psets, "a", [1, 0, 1].into_iter()), Ok(()));
+    assert_eq!(define(&mut psets, "a", 0..3), Err(Refusal::PsetTaken));
+    assert_eq!(define(&mut psets, "Mpi://mine", 0..3), Err(Refusal::PsetName));
+    assert_eq!(define(&mut psets, "", 0..3), Err(Refusal::PsetName));
+    let missing = [Some(0), None].into_iter();
+    assert_eq!(psets.define("b", missing, JOBS.into_iter()), Err(Refusal::BadGroup));
+    assert_eq!(define(&mut psets, "b", 0..0), Err(Refusal::PsetEmpty));
+    assert_eq!(define(&mut psets, "b", 0..8), Ok(()));
+    assert_eq!(define(&mut psets, "c", 0..8), Err(Refusal::Full(Limit::Psets, 2)));
+}
+
+#[test]
+fn a_set_holds_ranks_of_two_jobs_until_one_is_over() {
+    let (mut slots, mut sets) = ([const { None }; 4].map(|_: Option<()>| Pset::default()), [0; 5]);
+    let mut psets = Psets::new(&mut slots, &mut sets, 16).unwrap();
+    define(&mut psets, "mine", 0..2).unwrap();
+    define(&mut psets, "mine", 12..14).unwrap();
+    define(&mut psets, "both", 0..16).unwrap();
+    assert_eq!(define(&mut psets, "mine", 13..14), Err(Refusal::PsetTaken));
+    assert_eq!(define(&mut psets, "mine", 0..14), Err(Refusal::PsetTaken), "both jobs know the name");
+    assert_eq!((names(&psets, 1), names(&psets, 12)).0, [WORLD, SELF, "app://mine", "app://both"]);
+    combine(&mut psets, 12, "here", |one, other| one & other, ["both", "mpi://WORLD"]).unwrap();
+    assert_eq!(members(&psets, 12, "here"), Some((8..16).collect()));
+    psets.retire(12, "here").unwrap();
+    assert!(psets.prune(12).is_some());
+    combine(&mut psets, 1, "rest", |one, other| one & !other, ["both", "mine"]).unwrap();
+    assert_eq!(members(&psets, 12, "rest"), Some((2..16).collect()));
+    assert_eq!(members(&psets, 1, "rest"), None);
+    let nothing = combine(&mut psets, 1, "none", |one, other| one & !other, ["mine", "both"]);
+    assert_eq!(nothing, Err(Refusal::PsetEmpty));
+    // The second job is over. Its own set leaves its slot, the common ones end.
+    let ended: Vec<_> = core::iter::from_fn(|| psets.end(8..16)).collect();
+    assert_eq!(ended.iter().filter(|(_, removed)| *removed).count(), 1, "{ended:?}");
+    assert_eq!(
+        (names(&psets, 1), members(&psets, 1, "both")),
+        ([WORLD, SELF, "app://mine"].map(String::from).to_vec(), None)
+    );
+    assert_eq!(names(&psets, 2), [WORLD, SELF]);
+    assert_eq!(psets.retire(1, "both"), Err(Refusal::NoPset));
+    assert_eq!(psets.prune(1), None);
+    assert!(psets.is_sound(|rank| rank < 8));
+    // Their slots and names are free. The one that ended first is taken first.
+    let taken = |psets: &mut Psets<'_>, name| psets.define(name, (0..8).map(Some), JOBS.into_iter());
+    assert_eq!(taken(&mut psets, "both"), Ok(None));
+    assert_eq!(
+        taken(&mut psets, "x"),
+        Ok(ended.iter().find(|(_, removed)| !removed).map(|&(which, _)| which))
+    );
+    assert!(taken(&mut psets, "y").is_ok_and(|ended| ended.is_some()));
+    assert_eq!(taken(&mut psets, "z"), Err(Refusal::Full(Limit::Psets, 4)));
+}
+
+#[test]
+#[cfg(feature = "pmix")]
+fn the_end_of_a_set_is_a_change_for_its_other_jobs() {
+    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+    let mut psets = Psets::new(&mut slots, &mut sets, 16).unwrap();
+    define(&mut psets, "both", 6..10).unwrap();
+    let defined = Some((1, Which::Stored(0), false));
+    assert_eq!([0..8, 8..16].map(|job| psets.next_change(job, 0, |_| true)), [defined; 2]);
+    assert_eq!(psets.end(8..16), Some((Which::Stored(0), false)));
+    assert_eq!(psets.next_change(0..8, 1, |_| true), Some((2, Which::Stored(0), true)));
+    assert_eq!(psets.next_change(8..16, 0, |_| true), None);
+    assert_eq!(psets.end(0..8), Some((Which::Stored(0), true)));
+    assert_eq!(psets.next_change(0..8, 0, |_| true), None);
+}
