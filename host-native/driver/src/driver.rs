@@ -236,6 +236,12 @@ where
         Ok(true)
     }
 
+    /// Passes the deferred requests of a connection again at the next [`poll`](Driver::poll). The backend has become able to
+    /// answer them for a reason other than a reply that was sent.
+    pub fn resume(&mut self, conn: ConnId) {
+        self.conns.deferred.push(conn.0);
+    }
+
     /// Sends replies, closes connections on request of the backend, passes deferred requests again, and returns the
     /// next event. Returns none when no work is left.
     ///

@@ -1,25 +1,24 @@
 //! Topology file for MPICH: its ranks read it in place of a scan of the machine each.
 //!
 //! MPICH asks for the path as the job attribute `PMI_hwloc_xmlfile`. The program `lstopo-no-graphics` of hwloc writes the file when
-//! a rank asks for the first time, so that other jobs wait for nothing.
+//! a rank asks for the first time, so that other jobs wait for nothing. Requests for the path wait until it has ended.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::process::{ChildStdout, Command, Stdio};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use hydrant_core::server::{Consumed, RankStatus};
-use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Time};
+use hydrant_core::{Backend, ConnId, Input, JobId, Limits, Output, Rank, Time};
 use hydrant_driver::{AnyBackend, BackendError};
-use hydrant_reactor::fixed_memory;
-use hydrant_reactor::process::{DEFAULT_PATH, find_in_path};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{FdFlags, dup2, fcntl_setfd};
+use hydrant_reactor::process::{DEFAULT_PATH, find_in_path, start_helper};
+use hydrant_reactor::{OpenFiles, fixed_memory};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::{FdFlags, dup2, fcntl_setfd, pread};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// The job attribute that holds the path.
 pub(crate) const ATTRIBUTE: &str = "PMI_hwloc_xmlfile";
@@ -30,10 +29,12 @@ pub(crate) const RANKS_MIN: u32 = 8;
 const PROGRAM: &str = "lstopo-no-graphics";
 /// As MPICH's own scan, with all devices.
 const ARGUMENTS: [&str; 3] = ["--of", "xml", "--whole-io"];
-/// Most time that ranks wait for the program. The server answers nothing meanwhile.
-const TIME_MAX: Duration = Duration::from_secs(10);
+/// A shell keeps the program's messages out of the file.
+const SHELL: [&str; 3] = ["/bin/sh", "-c", r#"exec "$0" "$@" 2>/dev/null"#];
+/// Most time in milliseconds that ranks wait for the program.
+const TIME_MAX: u64 = 10_000;
 /// Most bytes of a topology. A machine of 512 hardware threads has some 500 KiB.
-const SIZE_MAX: usize = 16 << 20;
+const SIZE_MAX: u64 = 16 << 20;
 /// Most bytes of a request for the attribute.
 const REQUEST_MAX: usize = 512;
 
@@ -42,119 +43,147 @@ const REQUEST_MAX: usize = 512;
 #[derive(Debug)]
 pub(crate) struct TopologyFile {
     command: Vec<OsString>,
-    memory: RefCell<OwnedFd>,
-    /// A job has the attribute, and no rank has asked for it.
-    is_due: Cell<bool>,
-    is_written: Cell<bool>,
+    memory: OwnedFd,
+    state: State,
+    /// Connections whose requests wait for the file.
+    waiting: Vec<ConnId>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No job has the attribute.
+    Unused,
+    /// Ranks may ask.
+    Offered,
+    /// A rank has asked.
+    Asked,
+    /// The program writes to this memory.
+    Running { pid: Pid, output: OwnedFd, deadline: u64 },
+    /// The program has ended, or its time is over.
+    Done,
 }
 
 impl TopologyFile {
     /// Prepares a file, if hwloc's program is in the `PATH` and the system has paths of descriptors of other processes.
-    pub(crate) fn find() -> Option<Rc<TopologyFile>> {
+    pub(crate) fn find() -> Option<SharedTopologyFile> {
         if !cfg!(target_os = "linux") {
             return None;
         }
         let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
         let program = find_in_path(PROGRAM.as_ref(), Path::new(""), &path, &mut None)?;
-        let command = std::iter::once(program.into()).chain(ARGUMENTS.map(OsString::from));
-        TopologyFile::new(command.collect()).ok().map(Rc::new)
+        let command = SHELL.map(OsString::from).into_iter().chain([program.into()]);
+        let file = TopologyFile::new(command.chain(ARGUMENTS.map(OsString::from)).collect());
+        file.ok().map(|file| Rc::new(RefCell::new(file)))
     }
 
     fn new(command: Vec<OsString>) -> io::Result<TopologyFile> {
-        let memory = RefCell::new(fixed_memory(c"topology", 0)?);
-        Ok(TopologyFile { command, memory, is_due: Cell::new(false), is_written: Cell::new(false) })
+        let memory = fixed_memory(c"topology", 0)?;
+        Ok(TopologyFile { command, memory, state: State::Unused, waiting: Vec::new() })
     }
 
     /// Returns the path for a job, whose ranks may ask from now on.
-    pub(crate) fn offer(&self) -> String {
-        self.is_due.set(!self.is_written.get());
-        format!("/proc/{}/fd/{}", std::process::id(), self.memory.borrow().as_raw_fd())
+    pub(crate) fn offer(&mut self) -> String {
+        if let State::Unused = self.state {
+            self.state = State::Offered;
+        }
+        format!("/proc/{}/fd/{}", std::process::id(), self.memory.as_raw_fd())
     }
 
-    /// Writes the file, once.
-    fn write(&self, time: Duration) {
-        self.is_due.set(false);
-        if self.is_written.replace(true) {
+    /// Returns whether these bytes of a connection ask for the path, and have to wait.
+    fn defer(&mut self, conn: ConnId, bytes: &[u8]) -> bool {
+        let waits = !matches!(self.state, State::Unused | State::Done)
+            && bytes.len() <= REQUEST_MAX
+            && bytes.windows(ATTRIBUTE.len()).any(|part| part == ATTRIBUTE.as_bytes());
+        if waits && let State::Offered = self.state {
+            self.state = State::Asked;
+        }
+        if waits && !self.waiting.contains(&conn) {
+            self.waiting.push(conn);
+        }
+        waits
+    }
+
+    /// Time in milliseconds at which the program is killed.
+    pub(crate) fn poll_at(&self) -> Option<u64> {
+        if let State::Running { deadline, .. } = self.state { Some(deadline) } else { None }
+    }
+
+    /// Starts the program once a rank has asked, and kills it when its time is over. Returns the connections that need not wait any
+    /// longer.
+    pub(crate) fn keep_time(&mut self, now: u64, null: BorrowedFd<'_>, files: &OpenFiles) -> Vec<ConnId> {
+        match self.state {
+            State::Asked => self.state = self.start(now, null, files).unwrap_or(State::Done),
+            State::Running { pid, deadline, .. } if deadline <= now => {
+                // The program has not been collected, so the number is still its own.
+                let _ = kill_process_group(pid, Signal::KILL);
+                self.state = State::Done;
+            }
+            _ => {}
+        }
+        if let State::Done = self.state { std::mem::take(&mut self.waiting) } else { Vec::new() }
+    }
+
+    fn start(&self, now: u64, null: BorrowedFd<'_>, files: &OpenFiles) -> Option<State> {
+        let output = fixed_memory(c"topology", SIZE_MAX).ok()?;
+        let pid = start_helper(&self.command, null, output.as_fd(), files).ok()?;
+        Some(State::Running { pid, output, deadline: now + TIME_MAX })
+    }
+
+    /// Keeps what the program has written, if this process was the program.
+    pub(crate) fn ended(&mut self, pid: Pid) {
+        if !matches!(self.state, State::Running { pid: own, .. } if own == pid) {
             return;
         }
-        if let Ok(text) = output_of(&self.command, time)
-            && text.trim_ascii_end().ends_with(b"</topology>")
-        {
-            // Ranks scan the machine themselves if there is no memory for it.
-            let _ = self.store(&text);
+        if let State::Running { output, .. } = std::mem::replace(&mut self.state, State::Done) {
+            // Ranks scan the machine themselves if there is no memory for a copy.
+            let _ = self.store(&output);
         }
     }
 
-    /// Puts memory with this content behind the descriptor.
-    fn store(&self, text: &[u8]) -> io::Result<()> {
+    /// Puts memory with the topology behind the descriptor, if it is whole.
+    fn store(&mut self, output: &OwnedFd) -> io::Result<()> {
+        // The position is shared with the process that has written.
+        let mut text = vec![0; seek(output, SeekFrom::Current(0))?.min(SIZE_MAX) as usize];
+        let len = pread(output, &mut text, 0)?;
+        text.truncate(len);
+        if !text.trim_ascii_end().ends_with(b"</topology>") {
+            return Ok(());
+        }
         let memory = fixed_memory(c"topology", text.len() as u64)?;
-        let mut file = File::from(memory.try_clone()?);
-        file.write_all(text)?;
-        let mut kept = self.memory.borrow_mut();
-        dup2(&memory, &mut kept)?;
-        Ok(fcntl_setfd(&*kept, FdFlags::CLOEXEC)?)
+        File::from(memory.try_clone()?).write_all(&text)?;
+        dup2(&memory, &mut self.memory)?;
+        Ok(fcntl_setfd(&self.memory, FdFlags::CLOEXEC)?)
     }
 }
 
-/// Runs hwloc's program. Returns what it prints within this time.
-fn output_of(command: &[OsString], time: Duration) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + time;
-    let (program, arguments) = command.split_first().ok_or(io::ErrorKind::NotFound)?;
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn()?;
-    let pipe = child.stdout.take().expect("standard output is a pipe");
-    let result = read_until(deadline, pipe);
-    // It has closed its output, or its time is over.
-    let _ = child.kill();
-    child.wait()?;
-    result
-}
+/// Topology file of an engine and its backend.
+pub(crate) type SharedTopologyFile = Rc<RefCell<TopologyFile>>;
 
-/// Reads a pipe to its end.
-fn read_until(deadline: Instant, mut pipe: ChildStdout) -> io::Result<Vec<u8>> {
-    let (mut text, mut buffer) = (Vec::new(), [0; 64 * 1024]);
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
-        if poll(&mut [PollFd::new(&pipe, PollFlags::IN)], Some(&left))? == 0 {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        match pipe.read(&mut buffer)? {
-            0 => return Ok(text),
-            len if text.len() + len > SIZE_MAX => return Err(io::ErrorKind::FileTooLarge.into()),
-            len => text.extend_from_slice(&buffer[..len]),
-        }
-    }
-}
-
-/// Backend that writes the topology file when a client asks for its path. The core has no attributes whose values the host makes.
-struct WritesTopology<'s> {
+/// Backend that defers requests for the path of the topology file until it is written.
+struct DefersTopology<'s> {
     backend: Box<AnyBackend<'s>>,
-    file: Rc<TopologyFile>,
+    file: SharedTopologyFile,
 }
 
 /// Wraps a backend, if there may be a topology file.
 pub(crate) fn with_topology<'s>(
     backend: Box<AnyBackend<'s>>,
-    file: Option<&Rc<TopologyFile>>,
+    file: Option<&SharedTopologyFile>,
 ) -> Box<AnyBackend<'s>> {
     match file {
-        Some(file) => Box::new(WritesTopology { backend, file: Rc::clone(file) }),
+        Some(file) => Box::new(DefersTopology { backend, file: Rc::clone(file) }),
         None => backend,
     }
 }
 
-impl Backend for WritesTopology<'_> {
+impl Backend for DefersTopology<'_> {
     type Error = BackendError;
 
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
-        if self.file.is_due.get()
-            && let Input::Bytes { bytes, .. } = input
-            && bytes.len() <= REQUEST_MAX
-            && bytes.windows(ATTRIBUTE.len()).any(|part| part == ATTRIBUTE.as_bytes())
+        if let Input::Bytes { conn, bytes, .. } = input
+            && self.file.borrow_mut().defer(conn, bytes)
         {
-            self.file.write(TIME_MAX);
+            return Ok(Consumed { bytes: 0, again: true });
         }
         self.backend.handle(now, input)
     }
@@ -184,29 +213,78 @@ impl Backend for WritesTopology<'_> {
 mod tests {
     use std::fs;
 
+    use rustix::process::{WaitOptions, waitpid};
+
     use super::*;
 
-    /// Writes a file by a shell with this script. Returns its content.
-    fn written_by(script: &str, time: Duration) -> String {
-        let words = ["/bin/sh", "-c", script].map(OsString::from);
-        let file = TopologyFile::new(words.into()).unwrap();
+    const REQUEST: &[u8] = b"cmd=get kvsname=kvs key=PMI_hwloc_xmlfile\n";
+
+    fn file_by(script: &str) -> TopologyFile {
+        TopologyFile::new(["/bin/sh", "-c", script].map(OsString::from).into()).unwrap()
+    }
+
+    /// Starts the program of a file for one connection that asks.
+    fn started(script: &str) -> (TopologyFile, String) {
+        let mut file = file_by(script);
         let path = file.offer();
-        assert_eq!(fs::read(&path).unwrap(), b"");
-        file.write(time);
+        assert!(file.defer(ConnId(3), REQUEST) && file.defer(ConnId(3), REQUEST));
+        let (null, files) = (File::open("/dev/null").unwrap(), OpenFiles::reserve(0).unwrap());
+        assert_eq!(file.keep_time(5, null.as_fd(), &files), []);
+        (file, path)
+    }
+
+    fn keep_time(file: &mut TopologyFile, now: u64) -> Vec<ConnId> {
+        let (null, files) = (File::open("/dev/null").unwrap(), OpenFiles::reserve(0).unwrap());
+        file.keep_time(now, null.as_fd(), &files)
+    }
+
+    /// Returns what a shell with this script leaves in the file.
+    fn written_by(script: &str) -> String {
+        let (mut file, path) = started(script);
+        let State::Running { pid, .. } = file.state else { panic!("{script} was not started") };
+        waitpid(Some(pid), WaitOptions::empty()).unwrap();
+        file.ended(pid);
+        assert_eq!(keep_time(&mut file, 6), [ConnId(3)]);
+        assert!(!file.defer(ConnId(4), REQUEST));
         assert_eq!(file.offer(), path);
-        assert!(!file.is_due.get());
         fs::read_to_string(&path).unwrap()
     }
 
     #[test]
     fn only_a_whole_topology_is_kept() {
-        let long = Duration::from_secs(60);
-        let whole = "echo noise >&2; echo '<topology>'; echo '</topology>'";
-        assert_eq!(written_by(whole, long), "<topology>\n</topology>\n");
-        assert_eq!(written_by("echo '<topology>'", long), "");
-        assert_eq!(written_by("exit 3", long), "");
-        assert_eq!(written_by("exec /nowhere/lstopo", long), "");
-        assert_eq!(written_by("exec sleep 1000", Duration::from_millis(1)), "");
-        assert_eq!(written_by("exec yes", long), "");
+        let whole = "echo '<topology>'; echo '</topology>'";
+        assert_eq!(written_by(whole), "<topology>\n</topology>\n");
+        assert_eq!(written_by("echo '<topology>'"), "");
+        assert_eq!(written_by("exit 3"), "");
+        assert_eq!(written_by("exec yes"), "");
+    }
+
+    #[test]
+    fn ranks_wait_for_a_limited_time() {
+        let (mut file, path) = started("exec sleep 1000");
+        let State::Running { pid, .. } = file.state else { panic!("it was not started") };
+        assert_eq!(file.poll_at(), Some(5 + TIME_MAX));
+        assert_eq!(keep_time(&mut file, 4 + TIME_MAX), []);
+        assert_eq!(keep_time(&mut file, 5 + TIME_MAX), [ConnId(3)]);
+        waitpid(Some(pid), WaitOptions::empty()).unwrap();
+        file.ended(pid);
+        assert_eq!(fs::read(path).unwrap(), b"");
+    }
+
+    #[test]
+    fn ranks_do_not_wait_for_a_program_that_cannot_be_started() {
+        let mut file = TopologyFile::new(vec!["/nowhere/lstopo".into()]).unwrap();
+        file.offer();
+        assert!(file.defer(ConnId(0), REQUEST));
+        assert_eq!(keep_time(&mut file, 0), [ConnId(0)]);
+    }
+
+    #[test]
+    fn other_requests_do_not_wait() {
+        let mut file = file_by("exit 0");
+        assert!(!file.defer(ConnId(0), REQUEST), "no job has the attribute");
+        file.offer();
+        assert!(!file.defer(ConnId(0), b"cmd=get kvsname=kvs key=PMI_process_mapping\n"));
+        assert!(file.waiting.is_empty());
     }
 }

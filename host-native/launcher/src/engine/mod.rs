@@ -47,7 +47,7 @@ use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
 use crate::messages;
 use crate::plan::Plan;
-use crate::topology_file::{TopologyFile, with_topology};
+use crate::topology_file::{SharedTopologyFile, TopologyFile, with_topology};
 use hydrant_driver::{AnyBackend, BackendError, PORT_FILES, Sharing};
 use hydrant_services::board::Board;
 use hydrant_services::names::NameClient;
@@ -220,7 +220,7 @@ struct Engine<'p, 's> {
     /// Location of the key-value log for ranks that read it themselves.
     sharing: Option<Sharing>,
     /// Topology file that MPICH's ranks may ask for.
-    topology_file: Option<Rc<TopologyFile>>,
+    topology_file: Option<SharedTopologyFile>,
     host: String,
     clock: Clock,
     poller: Poller,
@@ -381,6 +381,7 @@ impl<'p, 's> Engine<'p, 's> {
         let limit = self.time_limit_at();
         let status = self.status_socket.as_ref().and_then(Status::poll_at);
         let progress = self.progress.as_ref().and_then(Progress::poll_at);
+        let topology = self.topology_file.as_ref().and_then(|file| file.borrow().poll_at());
         let at = [
             server,
             kills,
@@ -389,6 +390,7 @@ impl<'p, 's> Engine<'p, 's> {
             limit,
             status,
             progress,
+            topology,
             self.streams.deadline(),
             self.stdin.deadline(),
         ]
@@ -404,6 +406,7 @@ impl<'p, 's> Engine<'p, 's> {
         if self.core.handle_timeout(now)? {
             self.outputs()?;
         }
+        self.keep_topology_file(now)?;
         self.keep_time_limit(now)?;
         self.expire_names(now)?;
         self.kill_overdue(now);

@@ -1,6 +1,7 @@
 //! Start of a job: registration at the PMI server, sockets, and tables, before its first process.
 
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 
 use hydrant_control::protocol::{JobRecord, Program, RankBlock, SpawnOrigin};
 use hydrant_control::{NodeRanks, SpawnKey, format_ranges, job_pset, process_sets, pset_with_parent};
@@ -231,7 +232,16 @@ impl Engine<'_, '_> {
         let here = NodeRanks::of_node(&record.blocks, self.node()).count();
         let is_given =
             self.plan.options.attributes.iter().any(|attribute| attribute.name == topology_file::ATTRIBUTE);
-        (here >= topology_file::RANKS_MIN && !is_given).then(|| file.offer())
+        (here >= topology_file::RANKS_MIN && !is_given).then(|| file.borrow_mut().offer())
+    }
+
+    /// Has the topology file written once a rank has asked for it, and passes the requests that waited for it.
+    pub(super) fn keep_topology_file(&mut self, now: u64) -> Result<(), RunError> {
+        let Some(file) = &self.topology_file else { return Ok(()) };
+        let resumed = file.borrow_mut().keep_time(now, self.null.as_fd(), &self.files);
+        let Some(driver) = self.core.driver().filter(|_| !resumed.is_empty()) else { return Ok(()) };
+        resumed.into_iter().for_each(|conn| driver.resume(conn));
+        self.outputs()
     }
 
     /// Prints a note if ranks of the job share processors that they are bound to.

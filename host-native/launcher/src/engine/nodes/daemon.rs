@@ -20,7 +20,7 @@ use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare};
 use crate::plan::Plan;
-use crate::topology_file::{TopologyFile, with_topology};
+use crate::topology_file::{SharedTopologyFile, TopologyFile, with_topology};
 use hydrant_driver::{AnyBackend, BackendError, MappedStorage, Sharing};
 use hydrant_record::RecordingFile;
 
@@ -116,7 +116,7 @@ struct Own<'s> {
     core: Box<AnyBackend<'s>>,
     recording: Option<Rc<RecordingFile>>,
     sharing: Option<Sharing>,
-    topology_file: Option<Rc<TopologyFile>>,
+    topology_file: Option<SharedTopologyFile>,
 }
 
 impl<'s> Own<'s> {

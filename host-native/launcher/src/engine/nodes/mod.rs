@@ -187,6 +187,9 @@ impl<'s> Engine<'_, 's> {
     /// Handles the exit of a process that is no rank.
     pub(super) fn helper_ended(&mut self, pid: Pid, status: WaitStatus) {
         self.debugger_ended(pid);
+        if let Some(file) = &self.topology_file {
+            file.borrow_mut().ended(pid);
+        }
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
             nodes.links.handle_child_exit(now, pid, status);
