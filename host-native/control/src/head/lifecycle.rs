@@ -142,18 +142,23 @@ impl Head {
     pub(super) fn start_failed(&mut self, node: u32, id: JobId, error: &StartError) {
         let host = self.host(node).to_owned();
         let job = &mut self.jobs[id];
-        if !job.cancel(error.appnum, error.errno) {
+        // The report of a job that is being aborted names the first failure.
+        if job.is_aborted() || !job.cancel(error.appnum, error.errno) {
             return;
         }
         let text = &error.text;
-        let line = match job.ordinal {
-            0 => {
-                // A daemon may send any code, and a job that did not start has failed.
-                self.status.record_failure(error.code.max(1));
-                format!("host {host}: {text}")
+        let (line, is_failure) = match (job.ordinal, job.spawn) {
+            (0, _) => (format!("host {host}: {text}"), true),
+            (job, Some(_)) => {
+                (format!("spawned job {job} is ended before it began: host {host}: {text}"), false)
             }
-            ordinal => format!("spawned job {ordinal} is ended before it began: host {host}: {text}"),
+            // The rank that asked for it has the answer that it runs.
+            (job, None) => (format!("spawned job {job} is ended: host {host}: {text}"), true),
         };
+        if is_failure {
+            // A daemon may send any code.
+            self.status.record_failure(error.code.max(1));
+        }
         self.print(line);
         self.send_all(Order::CancelJob(id));
     }

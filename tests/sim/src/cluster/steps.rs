@@ -7,7 +7,7 @@ use libc::{SIGINT, SIGKILL, SIGTERM};
 
 use super::node::{Item, Owner};
 use super::plan::MS;
-use super::process::Process;
+use super::process::{Process, rank_name};
 use super::script::{Ending, Step, request};
 use super::world::{Event, SOCKET, World};
 use crate::rank::{self, Script};
@@ -170,7 +170,12 @@ impl World<'_> {
         {
             checks.excuse(process.rank);
         }
-        self.failures.push((code, process.name()));
+        // The daemon's line about a rank that leaves alone does not name the host.
+        let culprit = match ending {
+            Ending::SelfAbort(_) => rank_name(process.ordinal, Rank(process.rank)),
+            _ => process.name(),
+        };
+        self.failures.push((code, culprit));
     }
 
     /// A process ends. Its node learns of it after its last bytes.

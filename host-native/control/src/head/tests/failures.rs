@@ -49,6 +49,23 @@ fn of_two_failures_the_first_counts() {
 }
 
 #[test]
+fn a_start_that_fails_after_an_abort_leaves_the_report() {
+    let mut run = Run::new(config(2), first_job(2, 1));
+    run.event(Event::AllJoined);
+    run.start(1, FIRST, &[0]);
+    run.report(1, abort(0, 5));
+    run.report(2, Report::StartFailed { job: FIRST, error: start_error("not found") });
+    run.report(2, Report::JobDone(FIRST));
+    run.exit(1, 0, Exit::Signal(15));
+    run.report(1, Report::JobDone(FIRST));
+    let others = "1 other rank was not started";
+    run.ended(
+        5,
+        &[&format!("rank 0 aborted the job with code 5\n  rank 0 on n1, pid 100, program a.out\n  {others}")],
+    );
+}
+
+#[test]
 fn a_rank_that_asked_for_an_exit_code_gets_it() {
     let mut run = Run::started(1);
     run.report(1, Report::Exited { job: FIRST, rank: Rank(0), exit: Exit::Signal(15), requested: Some(6) });

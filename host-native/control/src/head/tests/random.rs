@@ -253,7 +253,8 @@ impl World {
             }
             Report::StartFailed { job, error } => {
                 let counts = alive(job) && self.canceled.insert(*job);
-                (counts && !self.spawned.contains(job)).then_some(error.code)
+                let answered = |job: &JobId| self.head.jobs()[*job].spawn.is_none();
+                (counts && (!self.spawned.contains(job) || answered(job))).then_some(error.code)
             }
             Report::BackendFailed(_) => {
                 let ids = self.head.jobs().ids(|job| !job.is_canceled());

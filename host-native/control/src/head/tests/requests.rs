@@ -101,6 +101,24 @@ fn a_spawn_that_fails_on_one_of_two_nodes_is_undone() {
 }
 
 #[test]
+fn a_spawned_job_that_is_canceled_after_the_answer_has_failed() {
+    let mut run = Run::started(2);
+    run.programs = vec![resolved(1, &["n2"])];
+    run.report(1, spawn(0, 3));
+    let job = JobId(1);
+    run.start(2, job, &[0]);
+    run.take_sent();
+    // A node without ranks of the job cannot register it.
+    run.report(1, Report::StartFailed { job, error: StartError { code: 0, ..start_error("no room") } });
+    assert_eq!(run.take_sent(), [to_all(Order::CancelJob(job))]);
+    run.report(2, exited(job, 0, Exit::Signal(9)));
+    run.report(2, Report::JobDone(job));
+    run.succeed(1);
+    run.succeed(2);
+    run.ended(1, &["spawned job 1 is ended: host n1: no room"]);
+}
+
+#[test]
 fn a_spawn_that_cannot_be_read_or_placed_is_refused() {
     let mut run = Run::started(1);
     run.programs = vec![resolved(1, &[]), Err((2, "b.out: no such host".into()))];
