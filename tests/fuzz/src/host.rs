@@ -272,7 +272,7 @@ impl<'s> Host<'s> {
             4 => drop(self.apply(Input::Connected { job, other: JobId(node), connected: number & 4 == 0 })),
             5 => {
                 let other = (number & 4 == 0).then_some(JobId(node));
-                drop(self.apply(Input::Define { job, name: "defined", members: input.string(), other }));
+                let _ = self.apply(Input::Define { job, name: "defined", members: input.string(), other });
             }
             6 => drop(self.apply(Input::Attr { job, key: input.string(), value: input.string() })),
             _ => drop(self.apply(Input::StalledFence { job })),
