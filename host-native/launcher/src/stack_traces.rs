@@ -7,9 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path, start_helper};
-use hydrant_reactor::{OpenFiles, fixed_memory};
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::pread;
+use hydrant_reactor::{OpenFiles, fixed_memory, read_written};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Milliseconds for all traces.
@@ -168,14 +166,11 @@ impl StackTraces {
     }
 }
 
-/// Reads what was written to the memory. The position in it is shared with the process that has written.
+/// Reads what a debugger has written.
 fn read(memory: BorrowedFd<'_>) -> String {
-    let written = seek(memory, SeekFrom::Current(0)).unwrap_or(0).min(TRACE_MAX);
-    let mut bytes = vec![0; written as usize];
-    let len = pread(memory, &mut bytes, 0).unwrap_or(0);
-    bytes.truncate(len);
+    let bytes = read_written(memory, TRACE_MAX).unwrap_or_default();
     let mut text = String::from_utf8_lossy(&bytes).into_owned();
-    if written == TRACE_MAX {
+    if bytes.len() as u64 == TRACE_MAX {
         let _ = write!(text, "\n(cut off after {TRACE_MAX} bytes)");
     }
     text

@@ -15,9 +15,8 @@ use hydrant_core::server::{Consumed, RankStatus};
 use hydrant_core::{Backend, ConnId, Input, JobId, Limits, Output, Rank, Time};
 use hydrant_driver::{AnyBackend, BackendError};
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path, start_helper};
-use hydrant_reactor::{OpenFiles, fixed_memory};
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::{FdFlags, dup2, fcntl_setfd, pread};
+use hydrant_reactor::{OpenFiles, fixed_memory, read_written};
+use rustix::io::{FdFlags, dup2, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// The job attribute that holds the path.
@@ -142,10 +141,7 @@ impl TopologyFile {
 
     /// Puts memory with the topology behind the descriptor, if it is whole.
     fn store(&mut self, output: &OwnedFd) -> io::Result<()> {
-        // The position is shared with the process that has written.
-        let mut text = vec![0; seek(output, SeekFrom::Current(0))?.min(SIZE_MAX) as usize];
-        let len = pread(output, &mut text, 0)?;
-        text.truncate(len);
+        let text = read_written(output.as_fd(), SIZE_MAX)?;
         if !text.trim_ascii_end().ends_with(b"</topology>") {
             return Ok(());
         }
@@ -228,8 +224,7 @@ mod tests {
         let mut file = file_by(script);
         let path = file.offer();
         assert!(file.defer(ConnId(3), REQUEST) && file.defer(ConnId(3), REQUEST));
-        let (null, files) = (File::open("/dev/null").unwrap(), OpenFiles::reserve(0).unwrap());
-        assert_eq!(file.keep_time(5, null.as_fd(), &files), []);
+        assert_eq!(keep_time(&mut file, 5), []);
         (file, path)
     }
 

@@ -56,7 +56,7 @@ pub use error::Error;
 pub use key::{Key, KeyRange};
 pub use listener::Listener;
 pub use log::Log;
-pub use memory::fixed_memory;
+pub use memory::{fixed_memory, read_written};
 pub use nofile::{OpenFiles, OpenFilesError, set_close_on_exec};
 pub use poller::{Interest, Poller};
 pub use random::{fill_random, random_u32};
