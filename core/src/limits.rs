@@ -8,6 +8,11 @@ pub const KEY_MAX: u32 = 64;
 pub const NODE_ATTR_PREFIX: &[u8] = b"node:";
 /// Attribute of a job whose server reads escaped values of PMI-2 clients, which may hold NUL. Its value is `1`.
 pub const ESCAPES_ATTR: &str = "hasEscapedValues";
+/// Attribute of a job that is `TRUE` if a debugger runs the job: `debugged` in the reply to `fullinit`, `DEBUGGED_KEY` of pmi2.h.
+pub const DEBUGGED_ATTR: &str = "debugged";
+/// Attribute of a job that is `TRUE` if the client's PMI library is to report what it does: `pmiverbose` in the reply to `fullinit`,
+/// `PMIVERBOSE_KEY` of pmi2.h.
+pub const VERBOSE_ATTR: &str = "pmiverbose";
 /// Maximum length of a value in bytes: `vallen_max` of PMI-1's `get_maxes`, `PMI2_MAX_VALLEN` of pmi2.h.
 pub const VALUE_MAX: u32 = 1024;
 /// Maximum length of a job id (PMI-1's kvsname) in bytes.
@@ -47,6 +52,11 @@ pub const OUTPUT_MAX: usize = 4352;
 /// Milliseconds after which a rank counts as lost whose connection was closed between init and finalize. Its exit, which
 /// says more, mostly follows within this time.
 pub const CUT_OFF_DELAY: u64 = 500;
+
+/// Number of nodes with ranks up to which [`FenceMode::Auto`](crate::server::FenceMode::Auto) collects all pairs.
+pub const AUTO_NODES_MAX: u32 = 64;
+/// Whether servers of several nodes have lazy fences. A board without neighbours saves their code.
+pub(crate) const LAZY_FENCES: bool = cfg!(feature = "lazy-fences");
 
 /// Maximum length in bytes of a message to another node, unless the members of a group need more.
 pub const PEER_MESSAGE_MAX: usize = 32 * 1024;

@@ -72,7 +72,7 @@ impl Config {
 }
 
 /// Returns the semihosting command line, or an empty string if there is none.
-fn command_line(buf: &mut [u8]) -> &str {
+pub(crate) fn command_line(buf: &mut [u8]) -> &str {
     if !cfg!(feature = "semihosting") {
         return "";
     }

@@ -1,5 +1,5 @@
-//! Handlers of internal failures. A failure is logged, and the board stops. Under a debugger or in QEMU the session
-//! ends with a failure.
+//! Handlers of internal failures. A failure is logged, and the board stops until its watchdog resets it. Under a debugger
+//! or in QEMU the session ends with a failure, unless it is the main loop that hangs.
 
 use core::panic::PanicInfo;
 
@@ -7,7 +7,7 @@ use cortex_m::peripheral::SCB;
 use cortex_m_rt::ExceptionFrame;
 use cortex_m_semihosting::debug;
 
-use crate::log;
+use crate::{board, log};
 
 fn stop() -> ! {
     loop {
@@ -15,6 +15,17 @@ fn stop() -> ! {
         if cfg!(feature = "semihosting") {
             debug::exit(debug::EXIT_FAILURE);
         }
+    }
+}
+
+/// Logs that the main loop hangs, and waits for the watchdog's reset. Its interrupt cannot return, because it is pending until
+/// the watchdog begins anew.
+pub(crate) fn hang() -> ! {
+    if log::last_words() {
+        defmt::error!("the main loop has not turned for {=u32} ms: reset", board::WATCHDOG_MS);
+    }
+    loop {
+        cortex_m::asm::nop();
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The main loop calls three modules. [`net`] exchanges frames, [`serve`] passes the clients' bytes to the server and sends its
 //! replies, and [`management`] carries out the requests of hosts. The network interrupt wakes the loop by a signal. Events for
-//! hosts are queued in a channel. All memory is in [`memory`].
+//! hosts are queued in a channel. A watchdog resets the board if the loop does not turn. All memory is in [`memory`].
 #![no_std]
 #![no_main]
 #![cfg_attr(feature = "bench", allow(dead_code, unreachable_code))]
@@ -13,10 +13,13 @@ mod board;
 mod config;
 mod events;
 mod fault;
+mod interrupts;
 mod log;
 mod management;
 mod memory;
 mod net;
+mod noise;
+mod secret;
 mod serve;
 mod stack;
 mod time;
@@ -34,9 +37,10 @@ fn main() -> ! {
     #[cfg(feature = "bench")]
     bench::run(&mut core.SYST);
     time::start(&mut core.SYST);
+    board::watchdog_start();
     let config = Config::read();
     let mut net = Net::start(&config);
-    net::unmask();
+    interrupts::unmask();
     let mut buffers = memory::client_buffers();
     let clients = core::array::from_fn(|_| {
         Client::new(net.add(buffers.next().expect("there is a pair of buffers for each client")))
@@ -47,9 +51,13 @@ fn main() -> ! {
     });
     let mut serve = Serve::new(clients, config.pmi_port).expect("the slabs are as long as the limits say");
     let mut management = Management::new(hosts, &config);
+    if !secret::IS_SET {
+        defmt::warn!("no secret: every host is accepted");
+    }
     defmt::info!("{=str} serves up to {=u32} ranks", board::NAME, memory::RANKS);
     // Sockets listen before the network is polled: it would refuse a connection that comes first.
     loop {
+        board::watchdog_feed();
         management.run(&mut net, &mut serve);
         stand_alone(&mut net, &mut serve, &mut management, &config);
         let more = serve.run(&mut net);

@@ -1,12 +1,14 @@
 //! Management connections: sockets of hosts, and the management server of `hydrant_core::manage` that they talk to.
 
+mod channel;
+
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr};
 
 use hydrant_core::manage::server::{
     Config as ServerConfig, Expired, Failure, ManagementServer, Next, Service,
 };
-use hydrant_core::manage::{self, BoardReport, Error, JobReport, OpenJob, PREFIX, RECORD_MAX, RankReport};
+use hydrant_core::manage::{self, BoardReport, Error, JobReport, OpenJob, RankReport};
 use hydrant_core::server::Input;
 use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, Limit, Rank};
@@ -17,8 +19,10 @@ use crate::config::Config;
 use crate::events::{self, EVENTS, Event};
 use crate::memory::{self, LINK_RX, LINKS};
 use crate::net::Net;
+use crate::noise::Forged;
 use crate::serve::{HANDSHAKE_TIMEOUT_MS, Serve};
-use crate::{board, stack, time};
+use crate::{board, secret, stack, time};
+use channel::{Channel, Incoming};
 
 /// All management connections.
 pub(crate) struct Management {
@@ -31,11 +35,12 @@ pub(crate) struct Management {
 pub(crate) struct HostSocket {
     handle: SocketHandle,
     connected: bool,
+    channel: Channel,
 }
 
 impl HostSocket {
     pub(crate) const fn new(handle: SocketHandle) -> HostSocket {
-        HostSocket { handle, connected: false }
+        HostSocket { handle, connected: false, channel: Channel::new() }
     }
 }
 
@@ -46,7 +51,8 @@ impl Management {
             limits: memory::LIMITS,
             pmi_port: config.pmi_port,
             message_max: memory::LONG as u32,
-            records: true,
+            // The records of a recording are not encrypted.
+            records: !secret::IS_SET,
             exclusive: true,
             drop_orphans: false,
             handshake_timeout: HANDSHAKE_TIMEOUT_MS,
@@ -80,6 +86,7 @@ impl Management {
             } else if socket.is_active() && socket.may_send() {
                 defmt::info!("host {=usize} connected", at);
                 host.connected = true;
+                host.channel = Channel::new();
                 let from = socket.remote_endpoint().map(|endpoint| endpoint.addr.into());
                 self.server.connected(at, from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), time::millis());
             } else if socket.state() == tcp::State::TimeWait {
@@ -104,6 +111,14 @@ impl Management {
             net.sockets.get_mut::<tcp::Socket<'_>>(self.sockets[at].handle).close();
             return self.disconnected(net, serve, at);
         }
+        if self.sockets[at].channel.is_waiting() {
+            let socket = net.sockets.get_mut::<tcp::Socket<'_>>(self.sockets[at].handle);
+            match self.sockets[at].channel.greet(socket) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(Forged) => return self.forged(net, serve, at),
+            }
+        }
         while self.request(net, serve, at) {
             self.send_events(net);
         }
@@ -124,24 +139,38 @@ impl Management {
         if events_pending || !has_room(socket) {
             return false;
         }
-        let (mut record, mut reply) = ([0; LINK_RX], [0; LINK_RX]);
-        let Ok(len) = socket.peek_slice(&mut record) else { return false };
+        let (mut bytes, mut reply) = ([0; LINK_RX], [0; LINK_RX]);
+        let Ok(len) = socket.peek_slice(&mut bytes) else { return false };
+        let (record, frame) = match self.sockets[at].channel.receive(&mut bytes[..len]) {
+            Ok(Some(Incoming { bytes, frame })) => (bytes, frame),
+            Ok(None) => return false,
+            Err(Forged) => {
+                self.forged(net, serve, at);
+                return false;
+            }
+        };
+        let whole = record.len();
         let mut board = Board::new(net, serve, &self.sockets);
-        let Ok(received) = self.server.receive(&mut board, at, &record[..len], &mut reply);
-        let Some(received) = received else { return false };
+        let Ok(received) = self.server.receive(&mut board, at, record, &mut reply[channel::FRONT..]);
+        let Some(received) = received else {
+            // A frame holds one record.
+            if frame.is_some() {
+                self.forged(net, serve, at);
+            }
+            return false;
+        };
         if let Some(error) = received.refused {
             defmt::warn!("host {=usize} refused: {}", at, error);
         }
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(handle);
-        let mut left = received.consumed;
-        while left > 0 {
-            let dropped = socket.recv(|bytes| (left.min(bytes.len()), left.min(bytes.len())));
-            let Ok(1..) = dropped else { break };
-            left -= dropped.unwrap_or(left);
+        consume(socket, frame.unwrap_or(received.consumed));
+        let (len, next, is_whole) = (received.reply.len(), received.next, received.consumed == whole);
+        self.sockets[at].channel.send(socket, &mut reply, len);
+        if frame.is_some() && !is_whole {
+            self.forged(net, serve, at);
+            return false;
         }
-        // A closed socket needs no reply.
-        let _ = socket.send_slice(received.reply);
-        match received.next {
+        match next {
             Next::Receive => true,
             Next::Record => {
                 serve.begin_recording(net);
@@ -155,6 +184,13 @@ impl Management {
         }
     }
 
+    /// Ends the connection of a host without the secret.
+    fn forged(&mut self, net: &mut Net, serve: &mut Serve, at: usize) {
+        defmt::warn!("host {=usize} does not have the secret, and is given up", at);
+        net.sockets.get_mut::<tcp::Socket<'_>>(self.sockets[at].handle).abort();
+        self.disconnected(net, serve, at);
+    }
+
     /// Sends events to the manager. Without a manager they are dropped.
     pub(crate) fn send_events(&mut self, net: &mut Net) {
         let Some(at) = self.server.manager() else {
@@ -166,9 +202,9 @@ impl Management {
             self.server.set_blocked(at, false, time::millis());
             let Ok(event) = EVENTS.try_receive() else { return };
             let mut record = [0; LINK_RX];
-            match manage::encode(&event.report(), &mut record) {
-                // A closed socket needs no events.
-                Ok(record) => drop(socket.send_slice(record)),
+            let encoded = manage::encode(&event.report(), &mut record[channel::FRONT..]).map(<[u8]>::len);
+            match encoded {
+                Ok(len) => self.sockets[at].channel.send(socket, &mut record, len),
                 Err(_) => defmt::error!("an event is longer than a record"),
             }
         }
@@ -211,9 +247,18 @@ fn error(failure: Failure<Infallible>) -> Error {
     }
 }
 
-/// Returns whether a socket has room for the longest record.
+/// Returns whether a socket has room for the longest record or frame.
 fn has_room(socket: &tcp::Socket<'_>) -> bool {
-    socket.send_capacity() - socket.send_queue() >= PREFIX + RECORD_MAX
+    socket.send_capacity() - socket.send_queue() >= LINK_RX
+}
+
+/// Drops the first bytes of a socket.
+fn consume(socket: &mut tcp::Socket<'_>, mut left: usize) {
+    while left > 0 {
+        let dropped = socket.recv(|bytes| (left.min(bytes.len()), left.min(bytes.len())));
+        let Ok(1..) = dropped else { break };
+        left -= dropped.unwrap_or(left);
+    }
 }
 
 /// The PMI server of this board, as hosts manage it.
@@ -302,6 +347,9 @@ impl Service for Board<'_> {
     }
 
     fn begin_recording(&mut self, host: usize) -> Result<(), Failure<Infallible>> {
+        if secret::IS_SET {
+            return Err(Error::NoRecording.into());
+        }
         Ok(self.serve.prepare_recording(self.hosts[host])?)
     }
 }

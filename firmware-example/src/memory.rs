@@ -10,6 +10,8 @@ use hydrant_core::{Storage, fixed_storage, manage};
 use smoltcp::iface::SocketStorage;
 use static_cell::{ConstStaticCell, StaticCell};
 
+use crate::{noise, secret};
+
 /// Number of ranks: `HYDRANT_RANKS` of the build, or the default of the board.
 pub(crate) const RANKS: u32 = match option_env!("HYDRANT_RANKS") {
     Some(text) => number(text),
@@ -25,8 +27,9 @@ pub(crate) const LINKS: usize = 2;
 
 /// Receive and transmit buffer of a client. Most messages are shorter; longer ones go through [`LONG`].
 pub(crate) const CLIENT_BUFFER: usize = 384;
-/// Receive buffer of a management connection: a record.
-pub(crate) const LINK_RX: usize = manage::PREFIX + manage::RECORD_MAX;
+/// Receive buffer of a management connection: a record, or with a [secret](crate::secret) the frame that holds one.
+pub(crate) const LINK_RX: usize =
+    manage::PREFIX + manage::RECORD_MAX + if secret::IS_SET { noise::OVERHEAD } else { 0 };
 /// Transmit buffer of a management connection: a reply and an event.
 pub(crate) const LINK_TX: usize = 2 * LINK_RX;
 /// Longest message of a client: a put of the longest value, each byte escaped, fits.

@@ -24,6 +24,11 @@ pub(crate) fn millis() -> u64 {
     critical_section::with(|cs| MILLIS.borrow(cs).get())
 }
 
+/// Ticks until the next millisecond.
+pub(crate) fn ticks() -> u32 {
+    SYST::get_current()
+}
+
 #[cortex_m_rt::exception]
 fn SysTick() {
     critical_section::with(|cs| {

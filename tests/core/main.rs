@@ -1,10 +1,12 @@
 //! The protocol core in this process. Starts no other process.
 
+/// The core against a simple model of it, in random sequences.
+mod agreement;
 /// The exchanges in `docs/protocol.md`.
 mod documents;
 /// Memory that the core needs, and each limit when it is used up.
 mod limits;
-/// Random sequences of inputs against a simple model of the core.
+/// The model, and the sequences of inputs that it plays to the core.
 mod model;
 /// Captured exchanges of PMIx clients, replayed.
 mod pmix;

@@ -4,5 +4,9 @@
 mod board;
 /// The core built for targets without an operating system and without an allocator.
 mod freestanding;
+/// The model of the core and its random sequences, of which the boards' deadlines use the inputs.
+#[path = "../core/model/mod.rs"]
+#[allow(dead_code)]
+mod model;
 /// `hydrant serve --size`, on this machine and on an emulated aarch64.
 mod serve;

@@ -213,6 +213,24 @@ fn slurms_and_mpichs_ways_to_say_who_one_is() {
     }
 }
 
+#[test]
+fn the_reply_to_fullinit_says_whether_to_be_verbose_and_whether_a_debugger_runs_the_job() {
+    for (options, fields) in [
+        ("-n 1", "debugged=FALSE;pmiverbose=FALSE;"),
+        ("--job-attr pmiverbose=TRUE -n 1", "debugged=FALSE;pmiverbose=TRUE;"),
+        ("--job-attr debugged=TRUE -n 1", "debugged=TRUE;pmiverbose=FALSE;"),
+    ] {
+        let steps = format!(
+            "send cmd=init pmi_version=2 pmi_subversion=0\\n
+            expect cmd=response_to_init rc=0
+            frame cmd=fullinit;pmirank=0;
+            expect cmd=fullinit-response;rc=0;{fields}
+            end2"
+        );
+        raw(options, &steps).run().code(0).quiet();
+    }
+}
+
 /// Another user of the machine cannot connect. Needs root to become another user.
 #[test]
 fn other_users_are_turned_away() {

@@ -37,6 +37,22 @@ fn collectives() {
     }
 }
 
+/// MPICH reads the addresses of other hosts without hints, by PMI-1.
+#[test]
+fn lazy_fences() {
+    for (hosts, radix) in [(2, 2), (4, 2)] {
+        let size = 2 * hosts;
+        let options = format!("--fence lazy -n {size}");
+        let Some(ring) = mpich(hosts, radix, &options, "mpi_ring", "") else { return };
+        let sum = 5 * size * (size - 1) / 2;
+        ring.run().code(0).quiet().says(&format!("ring of {size}: {sum}\n"), 1);
+        let Some(allreduce) = mpich(hosts, radix, &options, "mpi_allreduce", "") else { return };
+        allreduce.run().code(0).quiet().says(&format!("allreduce of {size}: 0 wrong\n"), 1);
+    }
+    let Some(spawn) = mpich(4, 2, "--fence lazy -usize 9 -n 2", "mpi_spawn", "world 3") else { return };
+    spawn.run().code(0).quiet().says(" of 2 done, universe 9\n", 2).says("child ", 3);
+}
+
 #[test]
 fn spawning() {
     let Some(world) = mpich(4, 2, "-usize 9 -n 2", "mpi_spawn", "world 3") else { return };
@@ -123,8 +139,10 @@ fn intel_mpi() {
         return;
     }
     let pmi2: &[(&str, &str)] = &[("I_MPI_PMI", "pmi2"), ("I_MPI_PMI_LIBRARY", SLURM_LIBPMI2)];
-    for env in [&[], pmi2] {
-        let job = Job::hydrant(&nodes(2, 1, 2)).words("-n 2").arg(intel_bin().join("IMB-MPI1"));
+    for (env, fence) in [(&[][..], "collect"), (pmi2, "collect"), (pmi2, "lazy")] {
+        let job = Job::hydrant(&nodes(2, 1, 2))
+            .words(&format!("-n 2 --fence {fence}"))
+            .arg(intel_bin().join("IMB-MPI1"));
         let job = job.words("PingPong -msglog 0:4 -iter 10");
         let job = job.env("LD_LIBRARY_PATH", intel_lib());
         let job = job.env("I_MPI_FABRICS", "ofi").env("FI_PROVIDER", "tcp");

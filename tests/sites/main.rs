@@ -1,10 +1,14 @@
 //! Jobs over several machines: real ssh between hosts made of namespaces, a real Grid Engine on them, and a
 //! real Slurm.
 
+#[allow(dead_code, reason = "plugins of other tests")]
+#[path = "../sandbox/made.rs"]
+mod made;
 mod mapping;
 mod namespaces;
 mod sge;
 mod slurm;
+mod spank;
 mod ssh;
 
 /// A PMI client that does what its arguments say; see its source for the steps.

@@ -32,31 +32,63 @@ impl Cluster {
         static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
         let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
         cluster.upgrade().unwrap_or_else(|| {
-            let started = Arc::new(Cluster::start());
+            let started = Arc::new(Cluster::new().started());
             *cluster = Arc::downgrade(&started);
             started
         })
     }
 
-    fn start() -> Cluster {
+    /// A new one with files in its folder, and with lines in plugstack.conf, where `%d` is the folder. `None` where Slurm may
+    /// be missing.
+    pub fn with_plugins(lines: &str, files: &[&Path]) -> Option<Cluster> {
+        if !Peer::Slurm.there() {
+            return None;
+        }
+        let cluster = Cluster::new();
+        for file in files {
+            cluster.add(file);
+        }
+        let lines = lines.replace("%d", &cluster.dir.display().to_string());
+        fs::write(cluster.dir.join("plugstack.conf"), lines).expect("the folder was just made");
+        Some(cluster.started())
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Copies a file to its folder, which every user can read. Returns the copy's path.
+    pub fn add(&self, file: &Path) -> PathBuf {
+        let copy = self.dir.join(file.file_name().expect("a file has a name"));
+        fs::copy(file, &copy).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        copy
+    }
+
+    /// One that has a folder and does not run.
+    fn new() -> Cluster {
         // A short path: that of munge's socket must fit 108 bytes.
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("hydrant-slurm-{}-{number}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        Cluster { dir }
+    }
+
+    /// Starts it. A start that fails is cleaned up.
+    fn started(self) -> Cluster {
         let listeners = [(); 5].map(|()| TcpListener::bind("127.0.0.1:0").expect("loopback has free ports"));
         let ports = listeners
             .map(|listener| listener.local_addr().expect("a listener has an address").port().to_string());
-        // Made first, so that a start that fails is cleaned up.
-        let cluster = Cluster { dir };
         // Into a file: daemons would hold a pipe open.
-        let log = cluster.dir.with_extension("log");
+        let log = self.dir.with_extension("log");
         let file = fs::File::create(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
         let mut start = script("start");
-        start.arg(&cluster.dir).args(ports).stdout(Stdio::null()).stderr(file);
+        start.arg(&self.dir).args(ports).stdout(Stdio::null()).stderr(file);
         let status = start.status().unwrap_or_else(|e| panic!("{start:?}: {e}"));
         let said = fs::read_to_string(&log).unwrap_or_default();
         assert!(status.success(), "{start:?}: {status}\n{said}");
-        cluster
+        self
     }
 
     /// One of its commands, for example `srun`.

@@ -53,7 +53,7 @@ fn pmi1_over_an_inherited_descriptor() {
     assert_eq!(client.handshake(&mut []), Ok(None));
     assert_eq!(client.identity(), Some(Identity { rank: 1, size: 2, appnum: None }));
     assert_eq!(client.subversion(), 2);
-    let get = Command::Get { kvs: Some("kvs0".into()), key: "a".into() };
+    let get = Command::Get { kvs: Some("kvs0".into()), key: "a".into(), source: None };
     let found =
         ask!(client, get, "cmd=get kvsname=kvs0 key=a\n", "cmd=get_result rc=0 msg=success value=b c\n");
     assert_eq!(found, Reply::Found(Op::Get, "b c".into()));

@@ -20,6 +20,10 @@ pub(crate) struct Link {
     pub(crate) part: Range<u32>,
     /// Length of the log that has been sent.
     pub(crate) cursor: u32,
+    /// Answer to requests for pairs of lazy jobs.
+    pub(crate) answer: Answer,
+    /// Whether a request for pairs of lazy jobs, or an answer, may be pending.
+    pub(crate) fetch_pending: bool,
     /// Number of the newest exit that has been sent.
     pub(crate) exits_sent: u32,
     /// Number of the newest notice that has been sent or is not sent over it.
@@ -30,6 +34,18 @@ pub(crate) struct Link {
     pub(crate) events_pending: bool,
 }
 
+/// Progress of an answer to requests for pairs of lazy jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// No answer is being sent.
+    #[default]
+    None,
+    /// Records from this offset up to the link's cursor follow.
+    Before(u32),
+    /// Records from the link's cursor on follow.
+    Behind,
+}
+
 impl Link {
     /// Unused slot.
     pub(crate) const EMPTY: Link = Link {
@@ -37,6 +53,8 @@ impl Link {
         up: false,
         part: 0..0,
         cursor: 0,
+        answer: Answer::None,
+        fetch_pending: false,
         exits_sent: 0,
         notices_sent: 0,
         blocked: false,
@@ -117,7 +135,6 @@ impl<'s> Links<'s> {
     }
 
     /// Returns the index of the link on the way to a node. Returns `None` for this node.
-    #[cfg(feature = "pmix")]
     pub(crate) fn towards(&self, node: u32) -> Option<usize> {
         match self.below(node) {
             _ if node == self.node => None,
@@ -153,9 +170,17 @@ impl<'s> Links<'s> {
         links_of.filter(|(at, _)| links & (1 << at) != 0).for_each(|(_, link)| link.events_pending = true);
     }
 
+    /// Marks links as possibly having a pending request for pairs, or an answer.
+    pub(crate) fn wake_fetches(&mut self, links: u64) {
+        self.wake(links);
+        for (at, link) in self.slots[..self.count].iter_mut().enumerate() {
+            link.fetch_pending |= links & (1 << at) != 0;
+        }
+    }
+
     /// Resets the cursors after the log was cleared.
     pub(crate) fn rewind(&mut self) {
-        self.slots.iter_mut().for_each(|link| link.cursor = 0);
+        self.slots.iter_mut().for_each(|link| (link.cursor, link.answer) = (0, Answer::None));
     }
 
     /// Returns the state for snapshots: the links in use, this node, and the tree.

@@ -5,10 +5,12 @@
 //! | [`Head::Records`] | records: rank, key and value, each in postcard, concatenated |
 //! | [`Head::Arrive`] of a group | its members: a [`MemberSet`] for each job, concatenated |
 //! | [`Head::Release`] of a group | the outcome: a context id, 1, or 0 for a failure; then its members in the same way |
-//! | [`Head::Arrive`], [`Head::Release`] of a fence or ring | nothing |
+//! | [`Head::Arrive`], [`Head::Release`] of a fence | the last pairs before it, as in [`Head::Records`] |
+//! | [`Head::Arrive`], [`Head::Release`] of a ring | nothing |
 //! | [`Head::Exits`] | ranks: job, rank, exit, whether it had initialized, and whether it failed, concatenated |
 //! | [`Head::Get`] | nothing |
 //! | [`Head::Notice`] | the notice as the server stores it |
+//! | [`Head::Fetch`], [`Head::Fetched`] | ranks: a [`RankRange`] for each stretch, in ascending order, concatenated |
 //!
 //! The host delimits messages, and keeps those of one link in order.
 
@@ -44,7 +46,7 @@ pub enum Head {
         job: JobRef,
         /// The collective.
         at: Collective,
-        /// Whether records travel with it. Those of the child's subtree have been sent before it.
+        /// Whether records travel with it. Those of the child's subtree have been sent before it or are in it.
         collects: bool,
     },
     /// Release, to a child: the collective is complete on all nodes.
@@ -53,7 +55,7 @@ pub enum Head {
         job: JobRef,
         /// The collective.
         at: Collective,
-        /// Whether records travel with it. Those of the other nodes have been sent before it.
+        /// Whether records travel with it. Those of the other nodes have been sent before it or are in it.
         collects: bool,
     },
     /// Exits of processes, and losses of ranks that are cut off from PMI.
@@ -71,6 +73,16 @@ pub enum Head {
         job: JobRef,
         /// The sender.
         rank: Rank,
+    },
+    /// Request for all pairs of ranks of a lazy job, towards their nodes.
+    Fetch {
+        /// The job.
+        job: JobRef,
+    },
+    /// Answer to [`Head::Fetch`]: the pairs of these ranks have been sent before it. Later ones precede each fence.
+    Fetched {
+        /// The job.
+        job: JobRef,
     },
 }
 
@@ -118,6 +130,15 @@ impl<'a> MemberSet<'a> {
             (0..8).filter(move |bit| byte & (1 << bit) != 0).map(move |bit| at * 8 + bit)
         })
     }
+}
+
+/// Consecutive ranks of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankRange {
+    /// The first.
+    pub first: u32,
+    /// Their number.
+    pub count: u32,
 }
 
 /// Record in [`Head::Records`].

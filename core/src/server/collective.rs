@@ -10,8 +10,8 @@
 //! 5. The release fans out to the children ([`Server::fan_out`]), which continue with step 4
 //!    ([`Server::receive_release`]).
 //!
-//! Each message carries the collective alone. The key-value records that its receiver lacks are sent before it, from
-//! the cursor of the link on: towards the root those of this subtree, away from it all others. `peers.rs` sends and
+//! The key-value records that the receiver of a message lacks are sent before it, or in it if they are few, from the
+//! cursor of the link on: towards the root those of this subtree, away from it all others. `peers.rs` sends and
 //! receives the messages and calls steps 3 and 5.
 //!
 //! `lost.rs` decides what becomes of collectives that wait for a rank that has ended.
@@ -20,8 +20,8 @@ use super::Server;
 use super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, Rank};
-use crate::peer::links::Links;
-use crate::peer::message::{self, Collective, GroupKind, MemberSet};
+use crate::peer::links::{Link, Links};
+use crate::peer::message::{self, Collective, GroupKind, MemberSet, RecordKind};
 use crate::state::{Job, RankSlot, ReplyState, Response, RingPart};
 use crate::tables::fence::{Fence, Group, Route};
 use crate::tables::kvs::Kind;
@@ -181,10 +181,10 @@ impl Server<'_> {
     /// Step 3, at the parent: the collective is complete in the subtree of a child.
     pub(super) fn receive_arrival(
         &mut self,
+        from: &Link,
         link: u64,
         job: JobId,
-        at: Collective,
-        collects: bool,
+        (at, collects): (Collective, bool),
         body: &[u8],
     ) -> Result<(), Fault> {
         if let Collective::Group { kind, tag } = at {
@@ -203,13 +203,14 @@ impl Server<'_> {
             self.check_group(job, group);
             return Ok(());
         }
-        let state = &mut self.jobs[job.index()];
-        let tracker = if at == Collective::Ring { &mut state.ring_tracker } else { &mut state.fence_tracker };
-        if tracker.arrived & link != 0 {
+        if self.tracker_mut(job, at, None).is_some_and(|tracker| tracker.arrived & link != 0) {
             return Err(Fault::BadPeer);
         }
-        tracker.arrived |= link;
-        tracker.collects |= collects;
+        self.receive_records(from, job, RecordKind::Pair, body)?;
+        if let Some(tracker) = self.tracker_mut(job, at, None) {
+            tracker.arrived |= link;
+            tracker.collects |= collects;
+        }
         if at == Collective::Ring {
             self.check_ring(job)
         } else {
@@ -321,23 +322,25 @@ impl Server<'_> {
     /// Step 5, at a child: the collective is complete on all nodes.
     pub(super) fn receive_release(
         &mut self,
+        from: &Link,
         job: JobId,
-        at: Collective,
-        collects: bool,
+        (at, collects): (Collective, bool),
         body: &[u8],
     ) -> Result<(), Fault> {
-        let state = &mut self.jobs[job.index()];
-        // A node without waiting ranks gets the release too, because of the records before it.
+        let state = &self.jobs[job.index()];
+        // A subtree without ranks that could arrive gets the release too, because of the records before it.
+        let is_empty = state.local == state.excluded_count && state.below == 0;
         let known = |tracker: Tracker, arrived: u32| {
-            tracker.fan_in == FanIn::Sent || (arrived == 0 && tracker.arrived == 0)
+            tracker.fan_in == FanIn::Sent || (is_empty && arrived == 0 && tracker.arrived == 0)
         };
         match at {
             Collective::Fence if known(state.fence_tracker, state.fence.arrived) => {
-                state.fence_tracker.collects |= collects;
+                self.receive_records(from, job, RecordKind::Pair, body)?;
+                self.jobs[job.index()].fence_tracker.collects |= collects;
                 self.release_fence(job);
             }
             Collective::Ring if known(state.ring_tracker, state.ring) => {
-                state.ring_tracker.collects |= collects;
+                self.jobs[job.index()].ring_tracker.collects |= collects;
                 self.release_ring(job);
             }
             Collective::Group { kind, tag } => {
@@ -396,7 +399,7 @@ impl Server<'_> {
         let spaces = self.jobs[job.index()].spaces;
         let text = |side: u8| {
             let [a, b, c, d] = rank.to_le_bytes();
-            self.kvs.find((spaces, Kind::Ring), &[a, b, c, d, side]).ok().flatten()
+            self.kvs.look_up((spaces, Kind::Ring), &[a, b, c, d, side]).ok().flatten()
         };
         let left = text(b'l')?;
         // If both texts are equal, only one is stored.

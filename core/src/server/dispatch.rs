@@ -6,9 +6,9 @@ use super::Server;
 use super::io::Consumed;
 use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::{JOBID_MAX, KEY_MAX};
+use crate::limits::{JOBID_MAX, KEY_MAX, LAZY_FENCES};
 use crate::state::{Aborted, Conn, Job, PendingReply, Phase, RankPhase, ReplyState, Response};
-use crate::tables::kvs::{Before, Kind, Owner};
+use crate::tables::kvs::{Before, Kind, Owner, Spaces};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
 use crate::wire::{self, Command, Framing, Message, Op, Protocol, Text, Undecoded};
@@ -128,6 +128,7 @@ impl Server<'_> {
             | ReplyState::Lookup { .. }
             | ReplyState::NodeAttr(_)
             | ReplyState::Get { .. }
+            | ReplyState::Fetch { .. }
             | ReplyState::Ready(_) => return,
         }
         let warning = self.jobs[job.index()].fence_warning;
@@ -175,7 +176,7 @@ impl Server<'_> {
                 Command::Put { kvs, key, value } => {
                     return self.put(requester, kvs, key, value).map(ReplyState::Ready);
                 }
-                Command::Get { kvs, key } => return self.get(requester, kvs, key, frame),
+                Command::Get { kvs, key, source } => return self.get(requester, kvs, key, source, frame),
                 Command::Fence { group: None } => return self.fence(now, requester, true),
                 _ => {}
             }
@@ -212,7 +213,7 @@ impl Server<'_> {
             Command::GetUniverseSize => Response::UniverseSize,
             Command::GetAppnum => Response::Appnum,
             Command::GetJobId => Response::JobId,
-            Command::Get { kvs, key } => return self.get(requester, kvs, key, frame),
+            Command::Get { kvs, key, source } => return self.get(requester, kvs, key, source, frame),
             Command::Fence { group: Some(group) } => return self.group_fence(now, requester, &group),
             Command::PutNodeAttr { key, value } => self.put_node_attr(requester, key, value)?,
             Command::GetNodeAttr { key, wait } => return self.get_node_attr(requester, key, wait),
@@ -310,12 +311,17 @@ impl Server<'_> {
         value: Text<'_>,
     ) -> Result<Response, Refusal> {
         self.own_kvs(requester, kvs)?;
-        self.store(requester, Kind::Kvs, key, Some(value))?;
+        let job = &self.jobs[requester.job.index()];
+        let used = &mut self.ranks[requester.index].used;
+        let owner = Owner { id: requester.index as u32, used, quota: job.quota };
+        let mut room = [0; KEY_MAX as usize];
+        let key = contiguous(&key, &mut room)?;
+        self.kvs.put((job.spaces, Kind::Kvs), Some(owner), key, Some(value.parts()))?;
         Ok(Response::Done(Op::Put))
     }
 
     /// Stores a pair, or a request for a key that is missing, within the quota of the requester.
-    #[inline]
+    #[cold]
     pub(super) fn store(
         &mut self,
         requester: Requester,
@@ -323,12 +329,26 @@ impl Server<'_> {
         key: Text<'_>,
         value: Option<Text<'_>>,
     ) -> Result<(u32, Before), Refusal> {
-        let job = &self.jobs[requester.job.index()];
-        let used = &mut self.ranks[requester.index].used;
-        let owner = Owner { id: requester.index as u32, used, quota: job.quota };
+        let spaces = self.jobs[requester.job.index()].spaces;
         let mut room = [0; KEY_MAX as usize];
         let key = contiguous(&key, &mut room)?;
-        self.kvs.put((job.spaces, kind), Some(owner), key, value.map(|value| value.parts()))
+        self.keep(requester, (spaces, kind), key, value)
+    }
+
+    /// Stores a pair, or a key without a value, in the space of any job within the quota of the requester.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn keep(
+        &mut self,
+        requester: Requester,
+        space: (Spaces, Kind),
+        key: &[u8],
+        value: Option<Text<'_>>,
+    ) -> Result<(u32, Before), Refusal> {
+        let quota = self.jobs[requester.job.index()].quota;
+        let used = &mut self.ranks[requester.index].used;
+        let owner = Owner { id: requester.index as u32, used, quota };
+        self.kvs.put(space, Some(owner), key, value.map(|value| value.parts()))
     }
 
     #[inline]
@@ -337,6 +357,7 @@ impl Server<'_> {
         requester: Requester,
         kvs: Option<Text<'_>>,
         key: Text<'_>,
+        source: Option<u32>,
         frame: &wire::Frame<'_>,
     ) -> Result<ReplyState, Refusal> {
         let job = match kvs {
@@ -348,7 +369,8 @@ impl Server<'_> {
         };
         let mut room = [0; KEY_MAX as usize];
         let spaces = self.jobs[job.index()].spaces;
-        let response = match self.kvs.find((spaces, Kind::Kvs), contiguous(&key, &mut room)?)? {
+        let plain = contiguous(&key, &mut room)?;
+        let response = match self.kvs.find((spaces, Kind::Kvs), plain)? {
             Some(record) => Response::Record(Op::Get, record),
             // PMI-1 has no job attributes. Its clients read them as keys.
             None if job == requester.job && self.conns[requester.conn.index()].protocol == Protocol::V1 => {
@@ -356,6 +378,9 @@ impl Server<'_> {
             }
             None => Response::Missing(Op::Get),
         };
+        if LAZY_FENCES && self.jobs[job.index()].lazy && matches!(response, Response::Missing(_)) {
+            return self.fetch(requester, job, plain, source);
+        }
         Ok(ReplyState::Ready(response))
     }
 

@@ -285,6 +285,23 @@ pub struct JobSpec<'a> {
     /// Milliseconds after which a waiting fence is reported ([`Output::StalledFence`]), and ranks that have not
     /// initialized that long after another one. 0 for never.
     pub fence_warning: u64,
+    /// Pairs that travel with the job's fences. The same on all nodes.
+    pub fence: FenceMode,
+}
+
+/// Pairs that travel with the fences of a job on several nodes. Without the feature `lazy-fences` all modes are
+/// [`Collect`](FenceMode::Collect).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FenceMode {
+    /// All. A get is answered on the node of its rank.
+    #[default]
+    Collect,
+    /// Those of ranks that the receiving node has asked for. A get of another key asks the node of the rank that put it if
+    /// the client names that rank, and all nodes otherwise.
+    Lazy,
+    /// All on up to [`AUTO_NODES_MAX`](crate::limits::AUTO_NODES_MAX) nodes. On more as [`Lazy`](FenceMode::Lazy), and a node
+    /// that has asked a quarter of the others asks all.
+    Auto,
 }
 
 impl<'a> JobSpec<'a> {
@@ -303,6 +320,7 @@ impl<'a> JobSpec<'a> {
             lookup_wait: 0,
             remote_names: false,
             fence_warning: 0,
+            fence: FenceMode::Collect,
         }
     }
 

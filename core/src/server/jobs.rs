@@ -3,15 +3,16 @@
 use heapless::String;
 
 use super::Server;
-use super::io::JobSpec;
+use super::io::{FenceMode, JobSpec};
 use crate::fault::Fault;
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::{Limit, NODE_ATTR_PREFIX};
+use crate::limits::{AUTO_NODES_MAX, LAZY_FENCES, Limit, NODE_ATTR_PREFIX};
 use crate::state::{Job, RankPhase, RankSlot};
 use crate::store::log;
-use crate::tables::kvs::{Kind, Owner};
+use crate::tables::kvs::{Kind, Owner, Spaces};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, Exit, event};
+use crate::wire::Text;
 
 impl Server<'_> {
     pub(super) fn register_job(&mut self, spec: &JobSpec<'_>) -> Result<(), Fault> {
@@ -34,6 +35,8 @@ impl Server<'_> {
             None => String::try_from(spec.spawner).map_err(|_| Fault::BadJobId)?,
         };
         let (spaces, quota) = self.kvs.open(spec.size);
+        let is_large = self.links.tree().nodes() > AUTO_NODES_MAX + 1;
+        let adaptive = spec.fence == FenceMode::Auto && is_large;
         let job = Job {
             hash: log::hash(0, spec.name.as_bytes()),
             name,
@@ -47,6 +50,8 @@ impl Server<'_> {
             lookup_wait: spec.lookup_wait,
             remote_names: spec.remote_names,
             fence_warning: spec.fence_warning,
+            lazy: LAZY_FENCES && (spec.fence == FenceMode::Lazy || adaptive) && self.links.are_any(),
+            adaptive,
             spaces,
             quota,
             ..Job::default()
@@ -95,8 +100,15 @@ impl Server<'_> {
             None => (Kind::Job, key),
         };
         let space = (job.spaces, kind);
-        let stored = self.kvs.put(space, None, key, Some(core::iter::once(value)));
-        stored.map(|_| ()).map_err(|why| self.fault(why, Fault::BadAttribute))
+        self.host_put(space, key, value)
+    }
+
+    /// Stores a pair of the host.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn host_put(&mut self, space: (Spaces, Kind), key: &[u8], value: &[u8]) -> Result<(), Fault> {
+        let stored = self.kvs.put(space, None, key, Some(Text::plain(value).parts()));
+        stored.map(drop).map_err(|why| self.fault(why, Fault::BadAttribute))
     }
 
     pub(super) fn exit(&mut self, now: Time, job: JobId, rank: Rank, exit: Exit) -> Result<(), Fault> {
@@ -171,6 +183,9 @@ impl Server<'_> {
         {
             self.end_gets_of(job, None);
             self.drop_events_of(job);
+        }
+        if LAZY_FENCES && self.jobs[job.index()].lazy {
+            self.end_fetches(job);
         }
         self.modex.forget(self.jobs[job.index()].slots());
         #[cfg(feature = "pmix")]

@@ -4,6 +4,7 @@ mod attrs;
 mod backend;
 mod collective;
 mod dispatch;
+mod fetch;
 mod handshake;
 mod inbox;
 mod io;
@@ -27,7 +28,7 @@ mod upcalls;
 
 pub use backend::Backend;
 pub use inbox::Inbox;
-pub use io::{Consumed, Input, JobSpec, Output};
+pub use io::{Consumed, FenceMode, Input, JobSpec, Output};
 pub use record::Record;
 pub use status::{RankStatus, Wait};
 
@@ -116,7 +117,7 @@ pub struct Server<'s> {
     psets: Psets<'s>,
     connections: Connections<'s>,
     links: Links<'s>,
-    /// Requests for data of PMIx ranks on other nodes.
+    /// Requests for data of ranks on other nodes.
     modex: Modex<'s>,
     /// Processes that have exited so far.
     exits: u32,
@@ -129,7 +130,7 @@ pub struct Server<'s> {
     contexts: u32,
     /// Number of the last event that a PMIx client has sent.
     notices: u32,
-    /// Number of replies that wait for a PMIx rank to put a key.
+    /// Number of replies that wait for data of a rank: of PMIx, or pairs of a lazy job on another node.
     gets: u32,
     /// Bit set of limits for which a request was refused since the host last took them.
     hit: u32,
@@ -393,7 +394,7 @@ impl<'s> Server<'s> {
         while let Some(reply) = self.conns[conn.index()].replies.pop() {
             match reply.state {
                 ReplyState::Lookup { at, .. } => self.names.leave(at),
-                ReplyState::Get { .. } => self.gets -= 1,
+                ReplyState::Get { .. } | ReplyState::Fetch { .. } => self.gets -= 1,
                 #[cfg(feature = "pmix")]
                 ReplyState::Ready(Response::Port(name)) => self.name_was_read(name),
                 #[cfg(feature = "pmix")]

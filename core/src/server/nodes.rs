@@ -56,8 +56,7 @@ impl Server<'_> {
             return Err(Fault::BadAttribute);
         }
         let space = (state.spaces, Kind::Kvs);
-        let stored = self.kvs.put(space, None, key, Some(core::iter::once(value)));
-        stored.map(drop).map_err(|why| self.fault(why, Fault::BadAttribute))
+        self.host_put(space, key, value)
     }
 
     pub(super) fn connected(&mut self, job: JobId, other: JobId, connected: bool) -> Result<(), Fault> {

@@ -1,15 +1,18 @@
 //! Messages to and from neighbouring nodes: records, collectives, exits.
 //!
 //! Each link has a cursor in the log. Before an arrival or a release, the records from the cursor on are sent over the
-//! link. The parent gets those of this subtree, a child gets all others. `collective.rs` decides when.
+//! link. The parent gets those of this subtree, a child gets all others. `collective.rs` decides when. Large data are sent in
+//! pieces while more arrive, so that a tree of any depth takes little longer than one receipt of all data.
+
+use core::ops::Range;
 
 use super::Server;
 use super::collective::RING_COUNT;
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::PEER_MESSAGE_MAX;
+use crate::limits::{LAZY_FENCES, PEER_MESSAGE_MAX};
 use crate::peer::links::Link;
-use crate::peer::message::{self, ExitReport, Head, Item, JobRef, MemberSet, RecordKind, Writer};
+use crate::peer::message::{self, Collective, ExitReport, Head, Item, JobRef, MemberSet, RecordKind, Writer};
 use crate::state::{Job, RankPhase};
 use crate::store::log::Record;
 use crate::tables::kvs::{Kind, Owner};
@@ -18,6 +21,8 @@ use crate::trace::Exit;
 
 /// Maximum number of exits in one message.
 const EXITS_MAX: u32 = 192;
+/// Length of the unsent log from which on records are sent before the arrival or release that they belong to.
+const PIECE: u32 = PEER_MESSAGE_MAX as u32 / 2;
 /// Last byte of the keys of data that PMIx ranks have put for other nodes.
 pub(super) const REMOTE: u8 = 2;
 
@@ -56,7 +61,17 @@ impl Server<'_> {
     fn write_message(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
         let link = self.links.get(at)?;
         let (bit, up) = (1 << at, link.up);
+        // Between the messages of an answer, no fence may pass it.
+        if LAZY_FENCES
+            && link.fetch_pending
+            && let Some(len) = self.write_fetch(at, buf)
+        {
+            return Some(len);
+        }
         let Some((due, job, collective, group)) = self.next_collective(bit, up) else {
+            if let Some(len) = self.write_piece(at, buf) {
+                return Some(len);
+            }
             // Data of a rank are sent before its exit.
             #[cfg(feature = "pmix")]
             if let Some(len) = self.write_modex(at, buf) {
@@ -68,9 +83,6 @@ impl Server<'_> {
             }
             return self.write_exits(at, buf);
         };
-        if let Some(len) = self.write_records(at, due, buf) {
-            return Some(len);
-        }
         let whose = self.jobs[job.index()].reference(job);
         let collects = due > 0;
         let head = if up {
@@ -78,12 +90,22 @@ impl Server<'_> {
         } else {
             Head::Release { job: whose, at: collective, collects }
         };
-        let mut writer = Writer::new(buf, head)?;
-        if let Some(group) = group {
-            // A buffer of `Limits::output_max` bytes holds the members of any group.
-            self.push_members(&mut writer, group, up)?;
-        }
-        let len = writer.finish().len();
+        let with_records =
+            if collective == Collective::Fence { self.write_with_records(at, due, head, buf) } else { None };
+        let len = match with_records {
+            Some(len) => len,
+            None => {
+                if let Some(len) = self.write_records(at, due, buf) {
+                    return Some(len);
+                }
+                let mut writer = Writer::new(buf, head)?;
+                if let Some(group) = group {
+                    // A buffer of `Limits::output_max` bytes holds the members of any group.
+                    self.push_members(&mut writer, group, up)?;
+                }
+                writer.finish().len()
+            }
+        };
         if let Some(tracker) = self.tracker_mut(job, collective, group) {
             tracker.mark_sent(bit, up);
         }
@@ -91,6 +113,36 @@ impl Server<'_> {
             self.groups.free_if_sent(group);
         }
         Some(len)
+    }
+
+    /// Writes the arrival or release of a fence together with the records before it, if those are pairs of its job and all
+    /// fit. Few ranks take half the messages then.
+    #[cold]
+    fn write_with_records(&mut self, at: usize, due: u32, head: Head, buf: &mut [u8]) -> Option<usize> {
+        let from = self.links.get(at)?.cursor;
+        if due <= from || (due - from) as usize > PEER_MESSAGE_MAX {
+            return None;
+        }
+        let (len, cursor) = self.write_stretch(at, from..due, Some(head), false, buf)?;
+        if cursor < due {
+            return None;
+        }
+        self.links.get_mut(at)?.cursor = cursor;
+        len
+    }
+
+    /// Writes records ahead of the arrival or release of a fence that is in progress, if many are unsent. A wide tree
+    /// would pass on whole logs one level after the other otherwise.
+    #[cold]
+    fn write_piece(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
+        let log = self.kvs.written();
+        let is_due = log.wrapping_sub(self.links.get(at)?.cursor) >= PIECE;
+        if is_due && self.is_collecting() { self.write_records(at, log, buf) } else { None }
+    }
+
+    /// Returns whether a fence of a whole job that records travel with is in progress.
+    pub(super) fn is_collecting(&self) -> bool {
+        self.jobs.iter().any(|job| job.fence_tracker.collects)
     }
 
     /// Appends the outcome of a group to its release, and its members.
@@ -116,15 +168,36 @@ impl Server<'_> {
 
     /// Writes records from the cursor of a link up to `due`, as many as fit into one message. Returns `None` without
     /// any.
-    fn write_records(&mut self, at: usize, due: u32, buf: &mut [u8]) -> Option<usize> {
+    pub(super) fn write_records(&mut self, at: usize, due: u32, buf: &mut [u8]) -> Option<usize> {
+        let from = self.links.get(at)?.cursor;
+        let (len, cursor) = self.write_stretch(at, from..due, None, false, buf)?;
+        self.links.get_mut(at)?.cursor = cursor;
+        len
+    }
+
+    /// Writes records of a stretch of the log for a link, as many as fit into one message. With the head of an arrival or
+    /// release, the message has that head, and the pairs of its job up to the first other record. For an answer, only the
+    /// pairs that it is about are written. Returns the length of the message, if it has a record or was given its head, and
+    /// the offset of the next record.
+    pub(super) fn write_stretch(
+        &self,
+        at: usize,
+        stretch: Range<u32>,
+        begins: Option<Head>,
+        is_answer: bool,
+        buf: &mut [u8],
+    ) -> Option<(Option<usize>, u32)> {
         let room = buf.len().min(PEER_MESSAGE_MAX);
-        let link = self.links.get(at)?.clone();
-        let mut cursor = link.cursor;
+        let mut cursor = stretch.start;
         let mut found: Option<(Head, Writer<'_>)> = None;
         let mut buf = Some(buf);
-        while cursor < due {
+        if let Some(head @ (Head::Arrive { job, .. } | Head::Release { job, .. })) = begins {
+            let writer = Writer::new(buf.take()?.get_mut(..room)?, head)?;
+            found = Some((Head::Records { job, of: RecordKind::Pair }, writer));
+        }
+        while cursor < stretch.end {
             let Some((record, next)) = self.kvs.step(cursor) else { break };
-            if let Some((head, rank)) = self.head_for(&link, &record)
+            if let Some((head, rank)) = self.head_for(at, cursor, &record, is_answer)
                 && !record.wanted
             {
                 let item = Item { rank, key: record.key, value: record.value };
@@ -146,23 +219,30 @@ impl Server<'_> {
             }
             cursor = next;
         }
-        let len = found.map(|(_, writer)| writer.finish().len());
-        self.links.get_mut(at)?.cursor = cursor;
-        len
+        Some((found.map(|(_, writer)| writer.finish().len()), cursor))
     }
 
     /// Returns the head and the rank of a record, or `None` if it is not sent over this link.
-    fn head_for(&self, link: &Link, record: &Record<'_>) -> Option<(Head, u32)> {
+    fn head_for(&self, at: usize, offset: u32, record: &Record<'_>, is_answer: bool) -> Option<(Head, u32)> {
         let Record { space, owner, key, .. } = *record;
         let origin = self.ranks.get(owner as usize)?.node;
-        if !link.carries(origin) {
+        if !self.links.get(at)?.carries(origin) {
             return None;
         }
         let slots = |job: &Job| job.slots().contains(&(owner as usize));
         let of = |(_, job): &(u32, &Job)| !job.name.is_empty() && slots(job);
         let (id, job) = (0u32..).zip(&*self.jobs).find(of)?;
         let of = match () {
-            () if job.spaces.is(Kind::Kvs, space) => RecordKind::Pair,
+            () if job.spaces.is(Kind::Kvs, space) => {
+                if LAZY_FENCES
+                    && (job.lazy || is_answer)
+                    && !self.is_fetched(at, job, offset, record, is_answer)
+                {
+                    return None;
+                }
+                RecordKind::Pair
+            }
+            () if is_answer => return None,
             () if job.spaces.is(Kind::Ring, space) => RecordKind::Ring,
             () if job.spaces.is(Kind::Commit, space) && is_remote(key) => RecordKind::Commit,
             () => return None,
@@ -207,6 +287,8 @@ impl Server<'_> {
     }
 
     /// Applies a message from a neighbour.
+    // As a part of `handle_event`, it would take stack from every input.
+    #[inline(never)]
     pub(super) fn receive_message(&mut self, now: Time, node: u32, bytes: &[u8]) -> Result<(), Fault> {
         let at = self.links.to(node).ok_or(Fault::BadNode)?;
         let (head, body) = message::split(bytes).ok_or(Fault::BadPeer)?;
@@ -219,16 +301,18 @@ impl Server<'_> {
             | Head::Release { job, .. }
             | Head::Get { job, .. }
             | Head::Notice { job, .. }
+            | Head::Fetch { job }
+            | Head::Fetched { job }
                 if !self.is_current(job) =>
             {
                 Ok(())
             }
             Head::Records { job, of } => self.receive_records(&link, job.job, of, body),
             Head::Arrive { job, at: collective, collects } if !link.up => {
-                self.receive_arrival(1 << at, job.job, collective, collects, body)
+                self.receive_arrival(&link, 1 << at, job.job, (collective, collects), body)
             }
             Head::Release { job, at: collective, collects } if link.up => {
-                self.receive_release(job.job, collective, collects, body)
+                self.receive_release(&link, job.job, (collective, collects), body)
             }
             #[cfg(feature = "pmix")]
             Head::Get { job, rank } => self.receive_get(at, job.job, rank),
@@ -239,6 +323,9 @@ impl Server<'_> {
             }
             #[cfg(not(feature = "pmix"))]
             Head::Get { .. } | Head::Notice { .. } => Err(Fault::BadPeer),
+            Head::Fetch { .. } | Head::Fetched { .. } if !LAZY_FENCES => Err(Fault::BadPeer),
+            Head::Fetch { job } => self.receive_fetch(at, job.job, body),
+            Head::Fetched { job } => self.receive_fetched(at, job.job, body),
             Head::Arrive { .. } | Head::Release { .. } => Err(Fault::BadPeer),
         }
     }
@@ -254,7 +341,14 @@ impl Server<'_> {
         if link.carries(self.ranks[slot].node) { Err(Fault::BadPeer) } else { Ok(slot) }
     }
 
-    fn receive_records(&mut self, link: &Link, job: JobId, of: RecordKind, body: &[u8]) -> Result<(), Fault> {
+    /// Applies records that came by themselves, or with an arrival or release. An error leaves everything as it was.
+    pub(super) fn receive_records(
+        &mut self,
+        link: &Link,
+        job: JobId,
+        of: RecordKind,
+        body: &[u8],
+    ) -> Result<(), Fault> {
         for item in message::parts::<Item<'_>>(body) {
             let item = item.ok_or(Fault::BadPeer)?;
             self.remote_slot(link, job, item.rank)?;
@@ -296,6 +390,12 @@ impl Server<'_> {
             if of == RecordKind::Ring && key.last() == Some(&RING_COUNT) {
                 self.ranks[index].ring = self.ring_part(job, rank, value);
             }
+        }
+        // Pairs arrive only for a fence, also before the first arrival. Other data may have been asked for.
+        let state = &mut self.jobs[job.index()];
+        state.fence_tracker.collects |= of == RecordKind::Pair && !state.lazy;
+        if self.is_collecting() {
+            self.links.wake(u64::MAX);
         }
         Ok(())
     }

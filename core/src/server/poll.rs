@@ -5,7 +5,7 @@ use super::io::Output;
 use super::psets::slots;
 use crate::fault::{Refusal, ShortBuffer};
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
-use crate::limits::{KEY_MAX, KVSNAME_MAX, VALUE_MAX};
+use crate::limits::{DEBUGGED_ATTR, KEY_MAX, KVSNAME_MAX, VALUE_MAX, VERBOSE_ATTR};
 use crate::state::{Attr, Conn, Job, RankSlot, ReplyState, Response, RingPart};
 use crate::tables::fence::Stall;
 use crate::tables::psets::Asker;
@@ -266,7 +266,8 @@ impl Server<'_> {
             Response::InitAck => Reply::InitAck { rank: rank.0, size, appnum: slot.appnum },
             Response::FullInit => {
                 let spawner = (!job.spawner.is_empty()).then(|| Text::from(job.spawner.as_str()));
-                Reply::FullInit { rank: rank.0, size, appnum: slot.appnum, spawner }
+                let (debugged, verbose) = (self.is_true(job, DEBUGGED_ATTR), self.is_true(job, VERBOSE_ATTR));
+                Reply::FullInit { rank: rank.0, size, appnum: slot.appnum, debugged, verbose, spawner }
             }
             Response::Maxes => Reply::Maxes { kvsname: KVSNAME_MAX, key: KEY_MAX, value: VALUE_MAX },
             Response::UniverseSize => Reply::UniverseSize(Some(universe_size)),

@@ -145,6 +145,7 @@ impl<'s> Server<'s> {
             && job.hash == hash(0, job.name.as_bytes())
             && job.local == job.size
             && job.below == 0
+            && !job.lazy
             && [job.fence_tracker, job.ring_tracker].iter().all(Tracker::is_single_node)
             && job.message.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ')
             && self.jobs[..id.index()].iter().all(apart)
@@ -256,6 +257,8 @@ impl<'s> Server<'s> {
             ReplyState::Ready(Response::Commit { job, record, .. }) => {
                 job.0 < self.limits.jobs && log.holds(record)
             }
+            // Only a server among several waits for other nodes.
+            ReplyState::Fetch { .. } => false,
             ReplyState::Upcall(_, id) => upcall(id, false),
             ReplyState::Ready(Response::Upcall(_, id)) => upcall(id, true),
             ReplyState::Ready(Response::Record(_, record)) => log.holds(record),

@@ -47,6 +47,8 @@ pub enum Wait<'a> {
         /// The rank.
         rank: Rank,
     },
+    /// A pair of this key that another node may have.
+    Pair(&'a [u8]),
     /// A node attribute of this key that no rank has put yet.
     NodeAttr(&'a [u8]),
     /// A name that is not published yet.
@@ -160,6 +162,7 @@ impl Server<'_> {
             }
             ReplyState::Ring => Wait::Ring,
             ReplyState::Get { job, rank, .. } => Wait::Data { job: &self.job(job).ok()?.name, rank },
+            ReplyState::Fetch { key, .. } => Wait::Pair(self.kvs.record(key)?.key),
             ReplyState::NodeAttr(record) => Wait::NodeAttr(self.kvs.record(record)?.key),
             ReplyState::Lookup { at, .. } => Wait::Name(self.names.awaited(at)?),
             ReplyState::Upcall(Op::Spawn, _) => Wait::Spawn,

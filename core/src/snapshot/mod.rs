@@ -25,7 +25,7 @@ pub(crate) use read::Reader;
 pub use read::limits;
 
 /// Start of a snapshot: a name, and the version of the format.
-pub const HEADER: [u8; 8] = *b"hydrant\x04";
+pub const HEADER: [u8; 8] = *b"hydrant\x05";
 /// Length of the digest in bytes.
 pub const DIGEST: usize = 4;
 
@@ -65,7 +65,7 @@ pub(crate) struct State<'a> {
     pub(crate) connections: &'a [u32],
     /// Links in use, number of this node, and the tree.
     pub(crate) links: (&'a [Link], u32, Tree),
-    /// Requests for data of PMIx ranks on other nodes.
+    /// Requests for data of ranks on other nodes.
     pub(crate) modex: &'a [u32],
     /// Number of processes that have exited.
     pub(crate) ends: u32,

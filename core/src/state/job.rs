@@ -36,6 +36,16 @@ pub(crate) struct Job {
     pub(crate) remote_names: bool,
     /// Milliseconds after which a waiting fence is stalled. 0 for never.
     pub(crate) fence_warning: u64,
+    /// Whether its fences move only the pairs of ranks that other nodes have asked for.
+    pub(crate) lazy: bool,
+    /// Whether this node asks for the pairs of all ranks after those of many.
+    pub(crate) adaptive: bool,
+    /// Number of nodes that it has asked for pairs by a hint.
+    pub(crate) nodes_asked: u32,
+    /// Whether it has asked for the pairs of all ranks.
+    pub(crate) all_asked: bool,
+    /// Number of ranks of other nodes whose pairs are here.
+    pub(crate) fetched: u32,
     /// Key-value spaces.
     pub(crate) spaces: Spaces,
     /// Quota of each rank in the log.
@@ -91,6 +101,11 @@ impl Job {
         lookup_wait: 0,
         remote_names: false,
         fence_warning: 0,
+        lazy: false,
+        adaptive: false,
+        nodes_asked: 0,
+        all_asked: false,
+        fetched: 0,
         spaces: Spaces::NONE,
         quota: Usage::NONE,
         init: Fence::NONE,

@@ -56,6 +56,15 @@ pub(crate) enum ReplyState {
         /// Deadline.
         until: Time,
     },
+    /// Waits for a pair of a lazy job that another node may have.
+    Fetch {
+        /// The job.
+        job: JobId,
+        /// Offset of the record of the wanted key.
+        key: u32,
+        /// Slot of the rank that is asked for the pair. All ranks are asked without one.
+        source: Option<u32>,
+    },
     /// Waits for the host to complete an upcall.
     Upcall(Op, UpcallId),
     /// Ready to be sent.

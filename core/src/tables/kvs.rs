@@ -1,7 +1,7 @@
 //! Key-value spaces over one log, with a quota reserved for every rank.
 //!
 //! A job has a space for pairs of its ranks, one for the attributes of this node, one for the attributes of the job,
-//! one for its ring, and one for the data of PMIx ranks. Half of the log is divided equally among the maximum number of
+//! one for its ring, one for the data of PMIx ranks, and one for keys that gets wait for. Half of the log is divided equally among the maximum number of
 //! ranks. A rank's quota is reserved when its job is registered. The other half is common, and is given out in the order
 //! of requests. A rank therefore cannot exhaust the quota of another one.
 
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Ring,
     /// Data that PMIx ranks have put.
     Commit,
+    /// Keys without a value that gets wait for.
+    Wanted,
 }
 
 /// Spaces of a job: a number that no earlier job has had.
@@ -404,6 +406,13 @@ impl<'s> Kvs<'s> {
             Slot::Taken { record, .. } => Some(record),
             Slot::Free { .. } | Slot::None => None,
         })
+    }
+
+    /// Does the same as [`Kvs::find`] for infrequent requests, which share one copy of the code.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn look_up(&self, space: (Spaces, Kind), key: &[u8]) -> Result<Option<u32>, Refusal> {
+        self.find(space, key)
     }
 
     /// Returns the record at an offset that a put or a look-up returned.

@@ -1,4 +1,4 @@
-//! Direct modex: data of PMIx ranks that nodes ask each other for.
+//! Direct modex: data of ranks that nodes ask each other for. Pairs of lazy jobs, and data of PMIx ranks.
 //!
 //! A node asks the neighbour in the direction of the rank's node. Each node on the way stores a copy of the data and
 //! sends it to the neighbours that have asked. A neighbour asks once for each rank, and gets all later data of that rank
@@ -8,10 +8,28 @@ use core::ops::Range;
 
 use crate::store::bits;
 
-/// Sets of rank slots, two for each link: those that have been asked for over the link, by either side, and those that a
-/// message is pending about.
-///
-/// The pending message is a request if the rank is beyond the link, and its data otherwise.
+/// Number of sets of each link.
+const SETS: usize = if cfg!(feature = "pmix") { 5 } else { 3 };
+
+/// Set of rank slots of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Set {
+    /// Ranks whose pairs either side has asked for and does not have yet.
+    Asked,
+    /// Ranks whose pairs a message is pending about: a request if the rank is beyond the link, and otherwise the answer
+    /// that is being written.
+    Pending,
+    /// Ranks whose pairs either side has got. Later ones come with each fence.
+    Complete,
+    /// PMIx ranks whose data either side has asked for.
+    #[cfg(feature = "pmix")]
+    Commit,
+    /// PMIx ranks that a message is pending about: a request if the rank is beyond the link, and its data otherwise.
+    #[cfg(feature = "pmix")]
+    CommitPending,
+}
+
+/// Sets of rank slots of each link.
 #[derive(Debug)]
 pub(crate) struct Modex<'s> {
     sets: &'s mut [u32],
@@ -22,7 +40,7 @@ pub(crate) struct Modex<'s> {
 impl<'s> Modex<'s> {
     /// Returns the number of words that `links` links and `ranks` ranks need.
     pub(crate) const fn words(links: u32, ranks: u32) -> usize {
-        if cfg!(feature = "pmix") { 2 * links as usize * bits::words(ranks) } else { 0 }
+        SETS * links as usize * bits::words(ranks)
     }
 
     /// Creates empty sets. Returns `None` if `sets` is shorter than [`Modex::words`].
@@ -51,44 +69,75 @@ impl<'s> Modex<'s> {
     pub(crate) fn state(&self) -> &[u32] {
         self.sets
     }
+
+    fn range(&self, link: usize, set: Set) -> Range<usize> {
+        let start = (SETS * link + set as usize) * self.words;
+        start..start + self.words
+    }
+
+    fn set(&self, link: usize, set: Set) -> &[u32] {
+        self.sets.get(self.range(link, set)).unwrap_or_default()
+    }
+
+    fn set_mut(&mut self, link: usize, set: Set) -> &mut [u32] {
+        let range = self.range(link, set);
+        self.sets.get_mut(range).unwrap_or_default()
+    }
+
+    /// Returns whether a set of a link contains a rank.
+    #[inline(never)]
+    pub(crate) fn contains(&self, link: usize, set: Set, slot: u32) -> bool {
+        bits::contains(self.set(link, set), slot)
+    }
+
+    /// Inserts a rank into a set of a link. Returns whether it was added.
+    #[inline(never)]
+    pub(crate) fn insert(&mut self, link: usize, set: Set, slot: u32) -> bool {
+        bits::insert(self.set_mut(link, set), slot)
+    }
+
+    /// Removes a rank from a set of a link.
+    #[inline(never)]
+    pub(crate) fn remove(&mut self, link: usize, set: Set, slot: u32) {
+        bits::remove(self.set_mut(link, set), slot);
+    }
+
+    /// Returns the first rank from `from` on in a set of a link.
+    #[inline(never)]
+    pub(crate) fn next(&self, link: usize, set: Set, from: u32) -> Option<u32> {
+        let mut mask = u32::MAX << (from % 32);
+        for (at, word) in self.set(link, set).iter().enumerate().skip((from / 32) as usize) {
+            let rest = word & mask;
+            if rest != 0 {
+                return Some(at as u32 * 32 + rest.trailing_zeros());
+            }
+            mask = u32::MAX;
+        }
+        None
+    }
 }
 
 #[cfg(feature = "pmix")]
 impl Modex<'_> {
-    /// Returns the place of a set of a link: the ranks asked for if `which` is 0, the pending ones if it is 1.
-    fn range(&self, link: usize, which: usize) -> Range<usize> {
-        let start = (2 * link + which) * self.words;
-        start..start + self.words
-    }
-
-    fn set(&self, link: usize, which: usize) -> &[u32] {
-        self.sets.get(self.range(link, which)).unwrap_or_default()
-    }
-
-    fn set_mut(&mut self, link: usize, which: usize) -> &mut [u32] {
-        let range = self.range(link, which);
-        self.sets.get_mut(range).unwrap_or_default()
-    }
-
-    /// Notes that a rank is asked for over a link. Returns false if it was before.
+    /// Notes that data of a PMIx rank are asked for over a link. Returns false if they were before.
     pub(crate) fn ask(&mut self, link: usize, slot: u32) -> bool {
-        bits::insert(self.set_mut(link, 0), slot)
+        self.insert(link, Set::Commit, slot)
     }
 
-    /// Returns whether a rank has been asked for over a link.
+    /// Returns whether data of a PMIx rank have been asked for over a link.
     pub(crate) fn is_asked(&self, link: usize, slot: u32) -> bool {
-        bits::contains(self.set(link, 0), slot)
+        self.contains(link, Set::Commit, slot)
     }
 
-    /// Makes a message about a rank pending for a link.
+    /// Makes a message about a PMIx rank pending for a link.
     pub(crate) fn push(&mut self, link: usize, slot: u32) {
-        bits::insert(self.set_mut(link, 1), slot);
+        self.insert(link, Set::CommitPending, slot);
     }
 
-    /// Takes the next rank that a message is pending about.
+    /// Takes the next PMIx rank that a message is pending about.
     pub(crate) fn pop(&mut self, link: usize) -> Option<u32> {
-        let slot = bits::iter(self.set(link, 1)).next()?;
-        bits::remove(self.set_mut(link, 1), slot);
+        let slot = self.next(link, Set::CommitPending, 0)?;
+        self.remove(link, Set::CommitPending, slot);
         Some(slot)
     }
 }
@@ -109,5 +158,21 @@ mod tests {
         modex.forget(5..40);
         assert!(!modex.is_asked(0, 39) && modex.pop(0).is_none());
         assert!(!modex.ask(2, 1), "there is no such link");
+    }
+
+    #[test]
+    fn ranks_of_a_set_in_order() {
+        let mut sets = [0; Modex::words(2, 100)];
+        let mut modex = Modex::new(&mut sets, 2, 100).unwrap();
+        for slot in [0, 31, 32, 99] {
+            assert!(modex.insert(1, Set::Asked, slot));
+        }
+        assert_eq!(
+            [0, 1, 32, 33, 99, 100].map(|from| modex.next(1, Set::Asked, from)),
+            [Some(0), Some(31), Some(32), Some(99), Some(99), None]
+        );
+        assert_eq!((modex.next(0, Set::Asked, 0), modex.next(1, Set::Pending, 0)), (None, None));
+        modex.remove(1, Set::Asked, 31);
+        assert_eq!(modex.next(1, Set::Asked, 1), Some(32));
     }
 }

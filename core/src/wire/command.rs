@@ -85,6 +85,8 @@ pub enum Command<'a> {
         kvs: Option<Text<'a>>,
         /// The key.
         key: Text<'a>,
+        /// PMI-2 `srcid`: rank that has put the pair, if the client names one. It is a hint.
+        source: Option<u32>,
     },
     /// `barrier_in`, `kvs-fence`.
     Fence {

@@ -12,7 +12,7 @@
 //! let frame = next_frame(b"cmd=get kvsname=job key=a\ncmd=fin", Framing::Line)?.expect("the first line is complete");
 //! assert_eq!(frame.len, 26);
 //! let message = decode(&frame).expect("it is a request");
-//! assert_eq!(message.command, Command::Get { kvs: Some(Text::plain(b"job")), key: Text::plain(b"a") });
+//! assert_eq!(message.command, Command::Get { kvs: Some(Text::plain(b"job")), key: Text::plain(b"a"), source: None });
 //!
 //! let reply = Reply::Found(Op::Get, Text::plain(b"1"));
 //! let mut buffer = [0; 64];
@@ -28,7 +28,7 @@
 //!
 //! let frame = next_frame(b"    26cmd=kvs-get;thrid=7;key=a;", Framing::Counted)?.expect("it is complete");
 //! let message = decode(&frame).expect("it is a request");
-//! assert_eq!(message.command, Command::Get { kvs: None, key: Text::plain(b"a") });
+//! assert_eq!(message.command, Command::Get { kvs: None, key: Text::plain(b"a"), source: None });
 //!
 //! let reply = Reply::Found(Op::Get, Text::plain(b"1"));
 //! let mut buffer = [0; 64];

@@ -32,6 +32,10 @@ pub enum Reply<'a> {
         size: u32,
         /// Number of the sender's program on the command line.
         appnum: u32,
+        /// Whether a debugger runs the job.
+        debugged: bool,
+        /// Whether the client's PMI library is to report what it does.
+        verbose: bool,
         /// The job that spawned this one.
         spawner: Option<Text<'a>>,
     },

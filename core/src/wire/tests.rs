@@ -84,11 +84,12 @@ fn replies_of_pmi1() {
 #[test]
 fn replies_of_pmi2() {
     use Reply as R;
+    let spawner = Some("kvs_1".into());
     for (reply, message) in [
         (
-            R::FullInit { rank: 0, size: 2, appnum: 0, spawner: Some("kvs_1".into()) },
-            "   133cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=0;size=2;appnum=0;\
-             debugged=FALSE;pmiverbose=FALSE;spawner-jobid=kvs_1;",
+            R::FullInit { rank: 0, size: 2, appnum: 0, debugged: true, verbose: false, spawner },
+            "   132cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;rank=0;size=2;appnum=0;\
+             debugged=TRUE;pmiverbose=FALSE;spawner-jobid=kvs_1;",
         ),
         (R::JobId("kvs0".into()), "    39cmd=job-getid-response;rc=0;jobid=kvs0;"),
         (R::Done(Op::Put), "    26cmd=kvs-put-response;rc=0;"),
@@ -253,7 +254,7 @@ fn command<'a>(
         5 => Command::GetAppnum,
         6 => Command::GetJobId,
         7 => Command::Put { kvs: filled(a).filter(|_| parts.flags[0]), key: b, value: c },
-        8 => Command::Get { kvs: filled(a), key: b },
+        8 => Command::Get { kvs: filled(a), key: b, source: None },
         9 => Command::Fence { group: None },
         10 => group(Members::World),
         11 => group(Members::Node),
@@ -288,7 +289,10 @@ fn reply<'a>(parts: &'a Parts, codes: &'a [u8]) -> Reply<'a> {
     match parts.op % 30 {
         0 => Reply::Init { version: m, subversion: n },
         1 => Reply::InitAck { rank: m, size: n, appnum: k },
-        2 => Reply::FullInit { rank: m, size: n, appnum: k, spawner: filled(a) },
+        2 => {
+            let [debugged, verbose] = parts.flags;
+            Reply::FullInit { rank: m, size: n, appnum: k, debugged, verbose, spawner: filled(a) }
+        }
         3 => Reply::Maxes { kvsname: m, key: n, value: k },
         4 => Reply::UniverseSize(parts.flags[0].then_some(m)),
         5 => Reply::Appnum(parts.flags[0].then_some(m)),

@@ -9,8 +9,12 @@ pub(crate) const NAME: &str = "lm3s6965evb";
 pub(crate) const CLOCK_HZ: u32 = 12_500_000;
 /// The interrupt of the network.
 pub(crate) const NIC_IRQ: u16 = 42;
+/// The interrupt of the watchdog.
+pub(crate) const WATCHDOG_IRQ: i16 = 18;
 
 const SYSTEM: Registers = Registers(0x400F_E000);
+const RCGC0: u32 = 0x100;
+const RCGC0_WDT: u32 = 1 << 3;
 const RCGC1: u32 = 0x104;
 const RCGC2: u32 = 0x108;
 
@@ -19,6 +23,12 @@ const UART_DR: u32 = 0x00;
 const UART_FR: u32 = 0x18;
 const UART_FR_TXFF: u32 = 1 << 5;
 const UART_CTL: u32 = 0x30;
+
+/// The watchdog. It counts cycles of the processor's clock.
+pub(super) const WATCHDOG: Registers = Registers(0x4000_0000);
+const WDTTEST: u32 = 0x418;
+/// It stands still while a debugger has stopped the processor.
+const WDTTEST_STALL: u32 = 1 << 8;
 
 const MAC: Registers = Registers(0x4004_8000);
 const MAC_IACK: u32 = 0x00;
@@ -39,9 +49,11 @@ const HEADER: usize = 14;
 
 /// Enables the devices of the drivers below.
 pub(crate) fn start() {
+    SYSTEM.write(RCGC0, RCGC0_WDT);
     SYSTEM.write(RCGC1, 1);
     SYSTEM.write(RCGC2, 0x5000_0000);
     UART0.write(UART_CTL, 0x301);
+    WATCHDOG.write(WDTTEST, WDTTEST_STALL);
 }
 
 /// Writes to the serial line.

@@ -13,6 +13,9 @@ pub(crate) use mps2_an386::*;
 #[cfg(all(feature = "lm3s6965evb", feature = "mps2-an386"))]
 compile_error!("choose one board, not two");
 
+mod watchdog;
+pub(crate) use watchdog::*;
+
 /// A block of 32-bit registers.
 #[derive(Clone, Copy)]
 struct Registers(u32);

@@ -9,6 +9,11 @@ pub(crate) const NAME: &str = "mps2-an386";
 pub(crate) const CLOCK_HZ: u32 = 25_000_000;
 /// The interrupt of the network.
 pub(crate) const NIC_IRQ: u16 = 13;
+/// The interrupt of the watchdog, which cannot be masked.
+pub(crate) const WATCHDOG_IRQ: i16 = -14;
+
+/// The watchdog. It counts cycles of the processor's clock.
+pub(super) const WATCHDOG: Registers = Registers(0x4000_8000);
 
 const UART0: Registers = Registers(0x4000_4000);
 const UART_DATA: u32 = 0x00;

@@ -29,6 +29,11 @@ pub(crate) struct Net {
     pub(crate) sockets: SocketSet<'static>,
 }
 
+/// Wakes the loop. Called by the interrupt.
+pub(crate) fn wake() {
+    FRAMES_WAIT.signal(());
+}
+
 fn now() -> Instant {
     Instant::from_millis(time::millis() as i64)
 }
@@ -70,12 +75,13 @@ impl Net {
         self.iface.poll(now(), &mut self.device, &mut self.sockets) == PollResult::SocketStateChanged
     }
 
-    /// Sleeps until a frame comes, a millisecond has passed that something was due in, or `wake` is reached.
+    /// Sleeps until a frame comes, a millisecond has passed that something was due in, `wake` is reached, or the watchdog
+    /// wants a turn of the main loop.
     pub(crate) fn sleep(&mut self, wake: Option<u64>) {
         let due = self.iface.poll_at(now(), &self.sockets).map(|at| at.total_millis() as u64);
         let due = [due, wake].into_iter().flatten().min().unwrap_or(u64::MAX);
         self.device.nic.listen();
-        while FRAMES_WAIT.try_take().is_none() && time::millis() < due {
+        while FRAMES_WAIT.try_take().is_none() && time::millis() < due && !board::watchdog_is_hungry() {
             cortex_m::interrupt::disable();
             if !FRAMES_WAIT.signaled() {
                 // Wakes for an interrupt that comes while they are off, too, so none is slept through.
@@ -85,28 +91,4 @@ impl Net {
             unsafe { cortex_m::interrupt::enable() };
         }
     }
-}
-
-#[cortex_m_rt::exception]
-unsafe fn DefaultHandler(irq: i16) {
-    if irq == board::NIC_IRQ as i16 {
-        board::nic_interrupt();
-        FRAMES_WAIT.signal(());
-    } else {
-        defmt::panic!("unexpected interrupt {=i16}", irq);
-    }
-}
-
-/// Lets the controller's interrupt through.
-pub(crate) fn unmask() {
-    #[derive(Clone, Copy)]
-    struct Irq;
-    // SAFETY: a number of this board's, below the vectors that cortex-m-rt provides.
-    unsafe impl cortex_m::interrupt::InterruptNumber for Irq {
-        fn number(self) -> u16 {
-            board::NIC_IRQ
-        }
-    }
-    // SAFETY: no code relies on that interrupt being off for its own safety.
-    unsafe { cortex_m::peripheral::NVIC::unmask(Irq) };
 }

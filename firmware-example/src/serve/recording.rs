@@ -12,7 +12,9 @@ use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 
 use crate::net::Net;
-use crate::time;
+use crate::{board, time};
+
+const _: () = assert!((board::WATCHDOG_MS as u64) > STALL_MS);
 
 /// State of a recording.
 #[derive(Clone, Copy)]
@@ -51,6 +53,8 @@ impl Flavor for Sink<'_> {
             let sent = socket.send_slice(bytes).map_err(|_| postcard::Error::SerializeBufferFull)?;
             bytes = &bytes[sent..];
             if sent > 0 {
+                // A host that reads slowly is no hang: the watchdog's time is longer than STALL_MS.
+                board::watchdog_feed();
                 since = time::millis();
             } else if time::millis() >= since + STALL_MS {
                 return Err(postcard::Error::SerializeBufferFull);

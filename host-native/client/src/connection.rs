@@ -157,7 +157,7 @@ mod tests {
         let error = connection.execute(&put).unwrap_err();
         assert!(matches!(error, Error::Refused { rc: -1, ref text, .. } if text == "full"), "{error}");
         assert!(connection.is_usable());
-        let get = Command::Get { kvs: Some("k".into()), key: "a".into() };
+        let get = Command::Get { kvs: Some("k".into()), key: "a".into(), source: None };
         let value = connection.request(&get, |reply| match reply {
             Reply::Found(_, value) => Some(to_string(value)),
             _ => None,

@@ -82,6 +82,11 @@ impl ExitStatus {
         self.gave_up
     }
 
+    /// The signal by which the user has ended the run.
+    pub(crate) fn signal(&self) -> Option<i32> {
+        self.signal
+    }
+
     /// Whether the user has ended the run by a signal.
     pub fn is_interrupted(&self) -> bool {
         self.signal.is_some()

@@ -65,6 +65,7 @@
 //! #     by_port: false,
 //! #     mpi_psets: false,
 //! #     fence_warning: std::time::Duration::from_secs(60),
+//! #     fence: hydrant_core::server::FenceMode::Collect,
 //! #     lookup_wait: std::time::Duration::ZERO,
 //! #     pmi1_subversion: 2,
 //! #     pseudo_terminals: None,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hydrant_core::server::FenceMode;
 use hydrant_core::{JobId, Limits};
 use hydrant_placement::Binding;
 
@@ -54,6 +55,7 @@ pub(crate) fn setup() -> Setup {
         by_port: false,
         mpi_psets: false,
         fence_warning: Duration::from_secs(1),
+        fence: FenceMode::Collect,
         lookup_wait: Duration::ZERO,
         pmi1_subversion: 2,
         pseudo_terminals: None,

@@ -74,7 +74,7 @@ enum {
 
 /* BEGIN: generated from hydrant-abi.json */
 /* Version of the ABI of hydrant.wasm, and of this interface. */
-#define HYDRANT_ABI_VERSION 4
+#define HYDRANT_ABI_VERSION 5
 
 /* Maximum length of a key in bytes: keylen_max of PMI-1's get_maxes, PMI2_MAX_KEYLEN of pmi2.h. */
 #define HYDRANT_KEY_MAX 64
@@ -213,6 +213,18 @@ enum {
     HYDRANT_PROTOCOL_V1 = 0,
     /* PMI-2: counted messages of key=value;. */
     HYDRANT_PROTOCOL_V2 = 1
+};
+
+/* Pairs that travel with the fences of a job on several nodes. */
+enum {
+    /* All. A get is answered on the node of its rank. */
+    HYDRANT_FENCE_MODE_COLLECT = 0,
+    /* Those of ranks that the receiving node has asked for. A get of another key asks the node of the rank
+       that put it if the client names that rank, and all nodes otherwise. */
+    HYDRANT_FENCE_MODE_LAZY = 1,
+    /* All on up to AUTO_NODES_MAX nodes. On more as Lazy, and a node that has asked a quarter of the
+       others asks all. */
+    HYDRANT_FENCE_MODE_AUTO = 2
 };
 
 /* Name of a limit, in errors and on a host's command line. */
@@ -364,6 +376,8 @@ typedef struct hydrant_job {
     uint64_t fence_warning;
     /* 1 if the host carries out requests about names (HYDRANT_OUTPUT_UPCALL). */
     uint32_t remote_names;
+    /* HYDRANT_FENCE_MODE_...: pairs that travel with fences. */
+    uint32_t fence;
 } hydrant_job;
 
 /* Output of a server. Fields that its kind does not have are 0. */

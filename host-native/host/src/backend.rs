@@ -77,7 +77,11 @@ impl Backend {
             None => Ok(Backend::BuiltIn(BuiltIn::new(limits, seed)?)),
             #[cfg(feature = "sandbox")]
             Some(PluginFile { file, cache, call }) => {
-                let settings = hydrant_wasm::Settings { deadline: call, cache: cache.map(Path::to_owned) };
+                let settings = hydrant_wasm::Settings {
+                    deadline: call,
+                    cache: cache.map(Path::to_owned),
+                    ..Default::default()
+                };
                 let sandbox = without_signals(|| hydrant_wasm::Sandbox::load(file, &settings))?;
                 Ok(Backend::Sandbox(Box::new(sandbox.server(limits, seed)?)))
             }

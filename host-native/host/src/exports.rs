@@ -102,6 +102,7 @@ pub unsafe extern "C" fn hydrant_job_init(
             lookup_wait: spec.lookup_wait,
             fence_warning: spec.fence_warning,
             remote_names: spec.remote_names.into(),
+            fence: spec.fence as u32,
         };
         // SAFETY: guaranteed by the caller.
         unsafe { write("the job", job, init)? };
@@ -240,6 +241,7 @@ pub unsafe extern "C" fn hydrant_host_register_job(host: *const HydrantHost, job
             lookup_wait: job.lookup_wait,
             remote_names: job.remote_names != 0,
             fence_warning: job.fence_warning,
+            fence: variant("the fence mode", job.fence.try_into().unwrap_or(-1), &[])?,
             ..JobSpec::new(JobId(job.job), name, job.size)
         };
         host.input(Input::RegisterJob(spec)).map(|()| 0)

@@ -18,8 +18,8 @@ const END: &str = "/* END */\n";
 const WIDTH: usize = 110;
 
 /// Types whose variants have numbers in C.
-const ENUMS: [&str; 9] =
-    ["Output", "Closing", "Malformed", "Cause", "Exit", "Stream", "Protocol", "Limit", "Fault"];
+const ENUMS: [&str; 10] =
+    ["Output", "Closing", "Malformed", "Cause", "Exit", "Stream", "Protocol", "FenceMode", "Limit", "Fault"];
 
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))

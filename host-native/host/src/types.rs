@@ -87,6 +87,8 @@ structures! {
         fence_warning: u64,
         /// Whether the host has the name service.
         remote_names: u32,
+        /// Pairs that travel with fences: variant number of the [`FenceMode`](hydrant_core::server::FenceMode).
+        fence: u32,
     }
 
     /// Output of a server, `hydrant_output`: [`Output`]. Fields that a kind of output does not have are 0.

@@ -9,6 +9,8 @@ use std::time::Duration;
 use hydrant_control::protocol::AttributeOf;
 pub use hydrant_control::protocol::{Attribute, Program, StdinTarget};
 use hydrant_core::Limit;
+use hydrant_core::limits::DEBUGGED_ATTR;
+use hydrant_core::server::FenceMode;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT};
 use hydrant_placement::{
     Binding, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
@@ -58,7 +60,7 @@ impl Plan {
     }
 
     /// Finds the hosts of the job and maps its ranks to them. Programs without a number of ranks get one. Adds the attributes of
-    /// the network and of the memory pool.
+    /// the network, of the memory pool and of a debugger that runs this process.
     ///
     /// # Errors
     /// Hosts cannot be read, are invalid, or take fewer ranks than the job has.
@@ -84,6 +86,10 @@ impl Plan {
             let of_pool = of_pool.map(|(name, value)| (AttributeOf::Nodes, name.to_owned(), value));
             let of_pool = of_pool.map(|(of, name, value)| Attribute { of, name, value });
             self.options.attributes.extend(of_pool);
+        }
+        if hydrant_mpir::is_awaited() {
+            let (of, name, value) = (AttributeOf::Job, DEBUGGED_ATTR.to_owned(), "TRUE".to_owned());
+            self.options.attributes.push(Attribute { of, name, value });
         }
         Ok(location)
     }
@@ -158,6 +164,8 @@ pub struct Options {
     pub sandbox: Option<Plugin>,
     /// Time after which a waiting fence is reported with the missing ranks. Zero disables the report.
     pub fence_warning: Duration,
+    /// Pairs that travel with fences between hosts.
+    pub fence: FenceMode,
     /// Time that a look-up waits for a name to be published.
     pub lookup_wait: Duration,
     /// Subversion of PMI-1: 2 has group barriers, 1 is for clients that require 1.1.

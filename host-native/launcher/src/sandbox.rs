@@ -63,7 +63,7 @@ pub(crate) fn read(plugin: &Plugin) -> Result<PluginFile, RunError> {
 
 /// Compiles a plugin, unless its code is there from an earlier run.
 pub(crate) fn load(plugin: &PluginFile) -> Result<Sandbox, RunError> {
-    let settings = Settings { deadline: plugin.deadline, cache: cache() };
+    let settings = Settings { deadline: plugin.deadline, cache: cache(), ..Settings::default() };
     Sandbox::compile(Path::new(&plugin.file), &plugin.code, &settings).map_err(RunError::Plugin)
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
 use hydrant_control::protocol::AttributeOf;
 use hydrant_core::limits::{ESCAPES_ATTR, KEY_MAX, MESSAGE_MAX, PSET_NAME_MAX, PSET_SCHEME, VALUE_MAX};
+use hydrant_core::server::FenceMode;
 use hydrant_core::{Limit, Limits};
 use hydrant_placement::Bootstrap;
 use hydrant_services::board::Secret;
@@ -245,6 +246,16 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .ok_or_else(|| "expected a number of seconds, for example 30 or 0.5".to_owned())
+}
+
+/// `--fence`.
+pub(crate) fn fence_mode(text: &str) -> Result<FenceMode, String> {
+    match text {
+        "collect" => Ok(FenceMode::Collect),
+        "lazy" => Ok(FenceMode::Lazy),
+        "auto" => Ok(FenceMode::Auto),
+        _ => Err("expected collect, lazy or auto".to_owned()),
+    }
 }
 
 /// `--pmi1-version`: its subversion.

@@ -112,6 +112,9 @@ pub enum LinkError {
     /// A message is longer than [`MESSAGE_MAX`](crate::MESSAGE_MAX).
     #[error("it sent a message of more than {MESSAGE_MAX} bytes")]
     TooLong,
+    /// The other end has sent more of streams than it has credit for.
+    #[error("it sent more output than it has credit for")]
+    NoCredit,
     /// An authentic message is invalid, or a message to be sent would be.
     #[error("it sent an invalid message")]
     Malformed,

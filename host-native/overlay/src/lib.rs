@@ -68,8 +68,10 @@
 //!
 //! Reading from a link never stops, so heartbeats, commands and failures arrive even if streams are blocked. Only
 //! streams are bounded: a node may have sent 1 MiB of them to a neighbour that the neighbour has not passed on. The
-//! reader of a rank's output calls [`Overlay::has_credit`] first. A node therefore stores at most 1 MiB and one message
-//! for each neighbour, however many ranks write and however slow the terminal of the head is.
+//! reader of a rank's output calls [`Overlay::has_credit`] first, and may send [`BEYOND_CREDIT_MAX`] more. Streams of other
+//! nodes are forwarded without credit, and theirs is held back until there is some. A node therefore stores at most 2 MiB
+//! for each node behind a link, however many ranks write and however slow the terminal of the head is. A neighbour that
+//! sends more is lost: [`LinkError::NoCredit`].
 //!
 //! # Failures
 //!
@@ -85,6 +87,7 @@ mod incoming;
 mod interface;
 mod link;
 mod overlay;
+mod star;
 mod version;
 
 use std::time::Duration;
@@ -95,8 +98,9 @@ pub use error::{
     MESSAGE_MAX, OverlayError, SpecError,
 };
 pub use event_loop::{EventLoop, Turn};
-pub use link::Channel;
-pub use overlay::{Destination, Event, Overlay, TreeSpec};
+pub use link::{Channel, Link, RECEIVE_BUFFER_MIN};
+pub use overlay::{BEYOND_CREDIT_MAX, Destination, Event, Overlay, TreeSpec};
+pub use star::{Candidate, Ticket, connect};
 
 /// Default radix. Two levels of daemons reach 272 hosts and three reach 4,368. Each level costs a fence one hop each way.
 /// Each child costs a daemon one more copy of all data to send, and one more process while it starts.

@@ -134,7 +134,7 @@ impl Process {
 
     /// Requests the value of a key from the server.
     pub(crate) fn get(&self, kvs: Text<'_>, key: Text<'_>) -> Result<Vec<u8>, Error> {
-        let value = self.request(&Command::Get { kvs: Some(kvs), key }, |reply| match reply {
+        let value = self.request(&Command::Get { kvs: Some(kvs), key, source: None }, |reply| match reply {
             Reply::Found(Op::Get, value) => Some(Some(to_bytes(value))),
             Reply::Missing(Op::Get) => Some(None),
             _ => None,

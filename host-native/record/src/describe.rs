@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use hydrant_core::peer::message::{
-    self, Collective, ExitReport, GroupKind, Head, Item, JobRef, MemberSet, RecordKind,
+    self, Collective, ExitReport, GroupKind, Head, Item, JobRef, MemberSet, RankRange, RecordKind,
 };
-use hydrant_core::server::{Consumed, Input, JobSpec, Output, Record};
+use hydrant_core::server::{Consumed, FenceMode, Input, JobSpec, Output, Record};
 use hydrant_core::trace::{Cause, Exit, Stream};
 use hydrant_core::{JobId, Rank, Time};
 
@@ -118,6 +118,11 @@ fn job(spec: &JobSpec<'_>) -> String {
     if spec.remote_names {
         text.push_str(", names on another node");
     }
+    match spec.fence {
+        FenceMode::Collect => {}
+        FenceMode::Lazy => text.push_str(", lazy fences"),
+        FenceMode::Auto => text.push_str(", lazy fences if there are many nodes"),
+    }
     for (millis, what) in [(spec.lookup_wait, "lookup timeout"), (spec.fence_warning, "fence warning after")]
     {
         if millis > 0 {
@@ -183,22 +188,24 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
                 RecordKind::Ring => "ring values of",
                 RecordKind::Commit => "data of PMIx ranks of",
             };
-            let mut text = format!("{what} job {job}");
-            for Item { rank, key, value } in message::parts::<Item<'_>>(body).map_while(|item| item) {
-                let _ = write!(text, ", by rank {rank}: {}={}", key.escape_ascii(), value.escape_ascii());
-            }
-            text
+            format!("{what} job {job}{}", of_records(body))
         }
         Head::Arrive { job: JobRef { job, .. }, at, .. } => {
-            format!("subtree has arrived at {}", of_meeting(at, job, body))
+            let records = if at == Collective::Fence { of_records(body) } else { String::new() };
+            format!("subtree has arrived at {}{records}", of_meeting(at, job, body))
         }
         Head::Release { job: JobRef { job, .. }, at, .. } => {
             // The outcome of a group precedes its members.
             let group = matches!(at, Collective::Group { .. });
             let body = message::split_outcome(body).filter(|_| group).map_or(body, |(_, members)| members);
-            format!("all ranks have arrived at {}", of_meeting(at, job, body))
+            let records = if at == Collective::Fence { of_records(body) } else { String::new() };
+            format!("all ranks have arrived at {}{records}", of_meeting(at, job, body))
         }
         Head::Get { job: JobRef { job, .. }, rank } => format!("asks for data of rank {rank} of job {job}"),
+        Head::Fetch { job: JobRef { job, .. } } => format!("asks for pairs of job {job}{}", of_ranks(body)),
+        Head::Fetched { job: JobRef { job, .. } } => {
+            format!("has sent all pairs of job {job}{}", of_ranks(body))
+        }
         Head::Notice { job: JobRef { job, .. }, rank } => {
             format!("event of rank {rank} of job {job}, {} bytes", body.len())
         }
@@ -210,6 +217,21 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
             gone.collect::<Vec<_>>().join(", ")
         }
     }
+}
+
+/// Lists the records in a message.
+fn of_records(body: &[u8]) -> String {
+    let mut text = String::new();
+    for Item { rank, key, value } in message::parts::<Item<'_>>(body).map_while(|item| item) {
+        let _ = write!(text, ", by rank {rank}: {}={}", key.escape_ascii(), value.escape_ascii());
+    }
+    text
+}
+
+/// Lists the ranks in a message about pairs.
+fn of_ranks(body: &[u8]) -> String {
+    let stretches = message::parts::<RankRange>(body).map_while(|range| range);
+    stretches.map(|range| format!(", {}", ranks(Rank(range.first), range.count))).collect()
 }
 
 fn of_meeting(at: Collective, job: JobId, body: &[u8]) -> String {

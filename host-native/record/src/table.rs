@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Write;
 
-use hydrant_core::peer::message::{self, ExitReport, Head, Item, JobRef, RecordKind};
+use hydrant_core::peer::message::{self, Collective, ExitReport, Head, Item, JobRef, RecordKind};
 use hydrant_core::server::{Consumed, Input, Output, Record};
 use hydrant_core::wire::{Framing, next_frame};
 use hydrant_core::{ConnId, JobId, Limit, Rank};
@@ -201,19 +201,7 @@ impl<'w> Table<'w> {
         let of = |job, rank| Subject { conn: None, job: Some(job), rank };
         match message::split(bytes) {
             Some((Head::Records { job: JobRef { job, .. }, of: kind }, body)) => {
-                let items = || message::parts::<Item<'_>>(body).map_while(|item| item);
-                let what = match kind {
-                    RecordKind::Pair => "put",
-                    RecordKind::Ring => "for the ring",
-                    RecordKind::Commit => "of PMIx data",
-                };
-                self.line(of(job, None), mark, format_args!("{node}: {} {what}", pairs(items().count())));
-                for Item { rank, key, value } in items() {
-                    // Keys of PMIx data are a rank and a scope.
-                    let key = if kind == RecordKind::Commit { &[][..] } else { key };
-                    let pair = format_args!("  {}={}", key.escape_ascii(), value.escape_ascii());
-                    self.line(of(job, Some(Rank(rank))), mark, pair);
-                }
+                self.records(&node, mark, (job, kind), body);
             }
             Some((Head::Exits, body)) => {
                 let gone = message::parts::<ExitReport>(body).map_while(|gone| gone);
@@ -225,10 +213,35 @@ impl<'w> Table<'w> {
             Some((Head::Get { job, rank } | Head::Notice { job, rank }, _)) => {
                 self.line(of(job.job, Some(rank)), mark, format_args!("{node}: {}", of_peer(bytes)));
             }
-            Some((Head::Arrive { job, .. } | Head::Release { job, .. }, _)) => {
+            Some((Head::Arrive { job, at, .. } | Head::Release { job, at, .. }, body)) => {
+                // The last pairs before a fence are in its message.
+                if at == Collective::Fence && !body.is_empty() {
+                    self.records(&node, mark, (job.job, RecordKind::Pair), body);
+                }
+                self.line(of(job.job, None), mark, format_args!("{node}: {}", of_peer(bytes)));
+            }
+            Some((Head::Fetch { job } | Head::Fetched { job }, _)) => {
                 self.line(of(job.job, None), mark, format_args!("{node}: {}", of_peer(bytes)));
             }
             None => self.line(Subject::default(), mark, format_args!("{node}: {}", bytes.escape_ascii())),
+        }
+    }
+
+    /// Prints records from or to another node, with a line for each.
+    fn records(&mut self, node: &impl Display, mark: char, (job, kind): (JobId, RecordKind), body: &[u8]) {
+        let of = |rank| Subject { conn: None, job: Some(job), rank };
+        let items = || message::parts::<Item<'_>>(body).map_while(|item| item);
+        let what = match kind {
+            RecordKind::Pair => "put",
+            RecordKind::Ring => "for the ring",
+            RecordKind::Commit => "of PMIx data",
+        };
+        self.line(of(None), mark, format_args!("{node}: {} {what}", pairs(items().count())));
+        for Item { rank, key, value } in items() {
+            // Keys of PMIx data are a rank and a scope.
+            let key = if kind == RecordKind::Commit { &[][..] } else { key };
+            let pair = format_args!("  {}={}", key.escape_ascii(), value.escape_ascii());
+            self.line(of(Some(Rank(rank))), mark, pair);
         }
     }
 

@@ -42,6 +42,7 @@ impl Wait {
             }
             CoreWait::Ring => Wait::Ring,
             CoreWait::Data { job, rank } => Wait::Data { job: job.to_owned(), rank: rank.0 },
+            CoreWait::Pair(key) => Wait::Pair(text(key)),
             CoreWait::NodeAttr(key) => Wait::NodeAttribute(text(key)),
             CoreWait::Name(name) => Wait::Name(text(name)),
             CoreWait::Spawn => Wait::Spawn,

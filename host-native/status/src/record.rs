@@ -209,6 +209,8 @@ pub enum Wait {
         /// The rank.
         rank: u32,
     },
+    /// The value of a key that another host may have.
+    Pair(Text),
     /// A node attribute that no rank has put yet.
     NodeAttribute(Text),
     /// A name that is not published yet.
@@ -226,6 +228,7 @@ impl fmt::Display for Wait {
             Wait::Group { kind, since_ms } => write!(f, "{kind}, {}", seconds(*since_ms)),
             Wait::Ring => f.write_str("ring"),
             Wait::Data { rank, .. } => write!(f, "data of rank {rank}"),
+            Wait::Pair(key) => write!(f, "value of {key}"),
             Wait::NodeAttribute(key) => write!(f, "node attribute {key}"),
             Wait::Name(name) => write!(f, "name {name}"),
             Wait::Spawn => f.write_str("spawn"),

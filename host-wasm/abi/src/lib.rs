@@ -45,7 +45,7 @@ use hydrant_core::{Fault, Input, Limits, Output, Time};
 use serde::{Deserialize, Serialize};
 
 /// Version of the ABI, which [`hydrant_abi_version`](exports::ABI_VERSION) returns. A host refuses every other version.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// Names that the module exports.
 pub mod exports {

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeAlias
 
 from .postcard import BOOL, BYTES, I32, STR, U8, U32, U64, Codec, Record, Variant, number, option, record
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 """Version of the ABI, which `hydrant_abi_version` returns."""
 KEY_MAX = 64
 """Maximum length of a key in bytes: `keylen_max` of PMI-1's `get_maxes`, `PMI2_MAX_KEYLEN` of
@@ -144,6 +144,21 @@ UpcallId: TypeAlias = int
 """Number of an upcall: a request that the host carries out. It is below `Limits.spawns`."""
 
 
+class FenceMode(IntEnum):
+    """Pairs that travel with the fences of a job on several nodes."""
+
+    COLLECT = 0
+    """All. A get is answered on the node of its rank."""
+    LAZY = 1
+    """Those of ranks that the receiving node has asked for. A get of another key asks the node of
+    the rank that put it if the client names that rank, and all nodes otherwise.
+    """
+    AUTO = 2
+    """All on up to `AUTO_NODES_MAX` nodes. On more as `Lazy`, and a node that has asked a quarter
+    of the others asks all.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec(Record):
     """Description of a job by the host."""
@@ -187,8 +202,10 @@ class JobSpec(Record):
     """Milliseconds after which a waiting fence is reported (`OutputStalledFence`), and ranks that
     have not initialized that long after another one. 0 for never.
     """
+    fence: FenceMode = FenceMode.COLLECT
+    """Pairs that travel with the job's fences. The same on all nodes."""
     CODECS: ClassVar[tuple[Codec, ...]] = (
-        U32, STR, U32, option(U32), BOOL, U32, option(U32), STR, U64, BOOL, U64,
+        U32, STR, U32, option(U32), BOOL, U32, option(U32), STR, U64, BOOL, U64, number(FenceMode),
     )
 
 Rank: TypeAlias = int
@@ -1649,6 +1666,7 @@ class Inputs:
         lookup_wait: int = 0,
         remote_names: bool = False,
         fence_warning: int = 0,
+        fence: FenceMode = FenceMode.COLLECT,
     ) -> Consumed:
         """Registers a job.
 
@@ -1686,10 +1704,12 @@ class Inputs:
         `fence_warning`: Milliseconds after which a waiting fence is reported
         (`OutputStalledFence`), and ranks that have not initialized that long after another one.
         0 for never.
+
+        `fence`: Pairs that travel with the job's fences. The same on all nodes.
         """
         job_spec = JobSpec(
             job, name, size, universe_size, cleanup, pmi1_subversion, spawn, spawner, lookup_wait,
-            remote_names, fence_warning
+            remote_names, fence_warning, fence
         )
         return self.handle(InputRegisterJob(job_spec))
 
@@ -1981,6 +2001,7 @@ __all__ = [
     "StartResult",
     "JobId",
     "UpcallId",
+    "FenceMode",
     "JobSpec",
     "Rank",
     "Limit",

@@ -36,21 +36,27 @@ enum Due {
 
 impl Progress {
     /// Records the requests in `bytes`. Returns whether a server may leave those that it has not consumed. `own` is the job id
-    /// if the host knows jobs of other runs.
+    /// if the host knows jobs of other runs. With `lazy` fences a get may wait for other nodes.
     ///
     /// A server leaves an incomplete message. It leaves a complete message only if so many replies are pending that it has
     /// no place for another, and returns [`Consumed::again`] then. Bytes that cannot become a message are consumed, because
     /// the server closes the connection.
-    pub(crate) fn consume(&mut self, bytes: &[u8], consumed: Consumed, own: Option<&str>) -> bool {
+    pub(crate) fn consume(
+        &mut self,
+        bytes: &[u8],
+        consumed: Consumed,
+        own: Option<&str>,
+        lazy: bool,
+    ) -> bool {
         let Some(&first) = bytes.first() else { return true };
         self.pmix.get_or_insert(first == PMIX_HELLO);
         let (mut done, rest) = bytes.split_at(bytes.len().min(consumed.bytes as usize));
-        while let Ok(Some((len, due))) = self.next(done, own) {
+        while let Ok(Some((len, due))) = self.next(done, own, lazy) {
             self.owed = self.owed.saturating_add(u32::from(due != Due::Never));
             self.overdue += i64::from(due == Due::AtOnce);
             done = &done[len..];
         }
-        match self.next(rest, own) {
+        match self.next(rest, own, lazy) {
             Ok(None) => !consumed.again,
             // An event for a PMIx client takes one place.
             Ok(Some(_)) => {
@@ -76,7 +82,7 @@ impl Progress {
     }
 
     /// Returns the length of the first message and when its reply is due. None if the message is incomplete.
-    fn next(&mut self, bytes: &[u8], own: Option<&str>) -> Result<Option<(usize, Due)>, ()> {
+    fn next(&mut self, bytes: &[u8], own: Option<&str>, lazy: bool) -> Result<Option<(usize, Due)>, ()> {
         let Some(&first) = bytes.first() else { return Ok(None) };
         if self.pmix == Some(true) {
             return self.next_pmix(bytes);
@@ -85,7 +91,7 @@ impl Progress {
         let framing = if counted { Framing::Counted } else { Framing::Line };
         let Some(frame) = wire::next_frame(bytes, framing).map_err(drop)? else { return Ok(None) };
         let due = match wire::decode(&frame) {
-            Ok(Message { command, .. }) => due(&command, own),
+            Ok(Message { command, .. }) => due(&command, own, lazy),
             Err(Undecoded::Refused { .. }) => Due::AtOnce,
             // The server closes the connection.
             Err(Undecoded::Malformed(_)) => Due::Never,
@@ -113,10 +119,11 @@ impl Progress {
 }
 
 /// Returns when the reply to a command is due.
-fn due(command: &Command<'_>, own: Option<&str>) -> Due {
+fn due(command: &Command<'_>, own: Option<&str>, lazy: bool) -> Due {
     match command {
         // The host asks the other run.
         Command::Get { kvs: Some(kvs), .. } if own.is_some_and(|own| *kvs != *own.as_bytes()) => Due::Later,
+        Command::Get { .. } if lazy => Due::Later,
         Command::Abort { .. } => Due::Never,
         Command::Fence { .. }
         | Command::Ring { .. }
@@ -161,7 +168,7 @@ mod tests {
     use super::*;
 
     fn consume(progress: &mut Progress, bytes: &[u8], consumed: usize, again: bool) -> bool {
-        progress.consume(bytes, Consumed { bytes: consumed as u32, again }, None)
+        progress.consume(bytes, Consumed { bytes: consumed as u32, again }, None, false)
     }
 
     #[test]
@@ -232,7 +239,7 @@ mod tests {
         let is_overdue = |get: &[u8], own| {
             let mut progress = Progress::default();
             let consumed = Consumed { bytes: get.len() as u32, again: false };
-            assert!(progress.consume(get, consumed, own), "{}", get.escape_ascii());
+            assert!(progress.consume(get, consumed, own, false), "{}", get.escape_ascii());
             progress.is_overdue()
         };
         let get = b"cmd=get kvsname=kvs_2 key=k\n";

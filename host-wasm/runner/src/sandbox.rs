@@ -25,12 +25,15 @@ pub struct Settings {
     /// Folder for compiled code. It is created if it is missing, and unused if it belongs to another user or others may
     /// write to it.
     pub cache: Option<PathBuf>,
+    /// Whether traps are found by handlers of SIGSEGV, SIGILL and SIGFPE, which the process then has. Without them compiled
+    /// code checks each access itself, which takes longer.
+    pub signal_handlers: bool,
 }
 
 impl Default for Settings {
-    /// Five seconds a call, and no cache.
+    /// Five seconds a call, no cache, and handlers of signals.
     fn default() -> Settings {
-        Settings { deadline: Duration::from_secs(5), cache: None }
+        Settings { deadline: Duration::from_secs(5), cache: None, signal_handlers: true }
     }
 }
 
@@ -82,8 +85,8 @@ impl Sandbox {
     /// [`PluginError`] if the bytes are not a valid plugin.
     pub fn compile(file: &Path, bytes: &[u8], settings: &Settings) -> Result<Sandbox, PluginError> {
         let error = |kind| PluginError { file: file.to_path_buf(), kind };
-        let engine =
-            Engine::new(&config()).map_err(|e| error(PluginErrorKind::InvalidModule(one_line(&e))))?;
+        let engine = Engine::new(&config(settings))
+            .map_err(|e| error(PluginErrorKind::InvalidModule(one_line(&e))))?;
         let (module, origin) = compile(&engine, bytes, settings.cache.as_deref()).map_err(error)?;
         check(&module).map_err(error)?;
         let deadline = settings.deadline;
@@ -122,9 +125,10 @@ pub fn read(file: &Path) -> Result<Vec<u8>, PluginError> {
 }
 
 /// Returns wasmtime's configuration. Every WebAssembly feature that the ABI does not need is off.
-fn config() -> Config {
+fn config(settings: &Settings) -> Config {
     let mut config = Config::new();
     config
+        .signals_based_traps(settings.signal_handlers)
         .epoch_interruption(true)
         .cranelift_opt_level(OptLevel::Speed)
         .wasm_backtrace_max_frames(None)

@@ -6,7 +6,7 @@ use std::ops::Range;
 use hydrant_core::limits::PENDING_MAX;
 use hydrant_core::peer::message;
 use hydrant_core::peer::tree::Tree;
-use hydrant_core::server::Consumed;
+use hydrant_core::server::{Consumed, FenceMode};
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
 
 use crate::progress::Progress;
@@ -102,6 +102,8 @@ pub struct Validator {
     upcalls: Vec<bool>,
     node: u32,
     tree: Tree,
+    /// Whether a job can have lazy fences.
+    lazy: bool,
     peers: Vec<Peer>,
     /// How many messages to each neighbour the inputs so far can have caused.
     messages_max: u64,
@@ -169,6 +171,7 @@ impl Validator {
             upcalls: vec![false; limits.spawns as usize],
             node: 0,
             tree: Tree::new(1, 0),
+            lazy: false,
             peers: Vec::new(),
             messages_max: 0,
             outputs: 0,
@@ -207,6 +210,7 @@ impl Validator {
             }
             Input::RegisterJob(spec) => {
                 if let Some(slot) = self.jobs.get_mut(spec.job.index()) {
+                    self.lazy |= spec.fence != FenceMode::Collect && self.tree.nodes() > 1;
                     let own = spec.remote_names.then(|| spec.name.to_owned());
                     *slot = Some(Job { own, size: spec.size, aborted: false, mapping: Vec::new() });
                 }
@@ -271,7 +275,7 @@ impl Validator {
         let open = slot.ok_or(Violation::UnknownConn(conn))?;
         let job = self.jobs.get(open.job.index()).and_then(Option::as_ref);
         let own = job.and_then(|job| job.own.as_deref());
-        let valid = open.progress.consume(bytes, consumed, own) || open.closing;
+        let valid = open.progress.consume(bytes, consumed, own, self.lazy) || open.closing;
         if valid { Ok(()) } else { Err(Violation::NotConsumed(conn)) }
     }
 

@@ -63,7 +63,7 @@ fn encode(ask: &Ask, job: Option<&str>, counted: bool, thrid: Option<&str>) -> R
         Ask::GetAppnum => Command::GetAppnum,
         Ask::GetJobId => Command::GetJobId,
         Ask::Put { .. } => Command::Put { kvs: job_text, key: ta, value: tb },
-        Ask::Get { .. } => Command::Get { kvs: job_text, key: ta },
+        Ask::Get { .. } => Command::Get { kvs: job_text, key: ta, source: None },
         Ask::Fence => Command::Fence { group: None },
         Ask::Group { ref members, tag } => {
             let members = match (RankList::new(ranks.as_bytes()), members.is_empty()) {

@@ -1,15 +1,13 @@
 //! Random sequences of everything that clients and a host can do, against a simple model: every reply and every
 //! output is what the model says, and the five invariants of `ARCHITECTURE.md` hold after each step.
-//!
-//! `HYDRANT_MODEL_CASES` says how many sequences; a failure prints the shortest one that was found.
 
 mod asks;
-mod commands;
+pub(crate) mod commands;
 mod encode;
 mod gather;
 mod life;
 mod psets;
-mod replay;
+pub(crate) mod replay;
 mod says;
 mod state;
 mod steps;
@@ -17,54 +15,16 @@ mod world;
 
 use hydrant_core::Limits;
 use hydrant_driver::MappedStorage;
-use proptest::test_runner::{Config, TestRunner};
 
 use commands::{Setup, Step};
+use replay::Tape;
 use world::World;
 
 /// Seed of all servers, any number.
 const SEED: u32 = 7;
 
-/// Cases of an ordinary run.
-const CASES: u32 = 300;
-
-fn limits(setup: &Setup) -> Limits {
-    let room = Limits {
-        jobs: 4,
-        ranks: 16,
-        conns: 20,
-        keys: 512,
-        kvs_bytes: 1 << 16,
-        groups: 12,
-        names: 12,
-        spawns: 6,
-        spawn_bytes: 2048,
-        psets: 12,
-        links: 0,
-        commit_bytes: 0,
-    };
-    if !setup.small {
-        return room;
-    }
-    let [jobs, ranks, conns, keys, kvs, groups, names, spawns, request, psets] = setup.sizes.map(u32::from);
-    Limits {
-        jobs: 1 + jobs % 3,
-        ranks: 1 + ranks % 8,
-        conns: 1 + conns % 10,
-        keys: keys % 24,
-        kvs_bytes: kvs * 13,
-        groups: groups % 3,
-        names: names % 3,
-        spawns: spawns % 3,
-        spawn_bytes: request * 4,
-        psets: psets % 4,
-        links: 0,
-        commit_bytes: 0,
-    }
-}
-
-fn run(setup: &Setup, steps: &[Step]) {
-    let limits = limits(setup);
+/// Plays a sequence. Returns its inputs and outputs, and the state at its end.
+pub(crate) fn play(limits: Limits, setup: &Setup, steps: &[Step]) -> (Tape, Vec<u8>) {
     let mut memory = MappedStorage::new(&limits);
     let mut world = World::new(limits, &mut memory);
     world.open_job(setup.job);
@@ -73,28 +33,5 @@ fn run(setup: &Setup, steps: &[Step]) {
     }
     world.quiesce();
     let end = world.full_snapshot();
-    for split in [false, true] {
-        world.tape.replay(limits, &end, split);
-    }
-    world.tape.relay(limits, &end);
-}
-
-#[test]
-fn the_server_agrees_with_the_model() {
-    let cases =
-        std::env::var("HYDRANT_MODEL_CASES").ok().map(|cases| cases.parse().expect("a number of cases"));
-    let config = Config {
-        cases: cases.unwrap_or(CASES),
-        failure_persistence: None,
-        max_shrink_iters: 4_000,
-        ..Config::default()
-    };
-    let mut runner = TestRunner::new(config);
-    let result = runner.run(&commands::case(), |(setup, steps)| {
-        run(&setup, &steps);
-        Ok(())
-    });
-    if let Err(failure) = result {
-        panic!("{failure}");
-    }
+    (world.tape, end)
 }

@@ -6,17 +6,18 @@ use hydrant_driver::MappedStorage;
 
 use super::SEED;
 
+/// An input in postcard, its result, and the outputs that followed, in postcard.
 #[derive(Debug)]
-struct Entry {
-    now: Time,
-    input: Vec<u8>,
-    result: Result<Consumed, Fault>,
-    outputs: Vec<Vec<u8>>,
+pub(crate) struct Entry {
+    pub(crate) now: Time,
+    pub(crate) input: Vec<u8>,
+    pub(crate) result: Result<Consumed, Fault>,
+    pub(crate) outputs: Vec<Vec<u8>>,
 }
 
 /// All inputs and outputs of a server.
 #[derive(Debug, Default)]
-pub(crate) struct Tape(Vec<Entry>);
+pub(crate) struct Tape(pub(crate) Vec<Entry>);
 
 fn saved(value: &impl serde::Serialize) -> Vec<u8> {
     let mut buf = vec![0; 1 << 17];

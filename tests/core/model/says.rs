@@ -135,7 +135,7 @@ fn owned(reply: &Reply<'_>) -> Say {
     match *reply {
         Reply::Init { version, subversion } => Say::Init { version, subversion },
         Reply::InitAck { rank, size, appnum } => Say::InitAck { rank, size, appnum },
-        Reply::FullInit { rank, size, appnum, spawner } => {
+        Reply::FullInit { rank, size, appnum, spawner, .. } => {
             Say::FullInit { rank, size, appnum, spawner: spawner.map(string) }
         }
         Reply::Maxes { kvsname, key, value } => {

@@ -1,5 +1,6 @@
 //! The firmware in QEMU: a microcontroller that serves real MPI jobs.
 
+mod deadlines;
 mod faults;
 mod forward;
 mod gdb;
@@ -10,5 +11,7 @@ mod mpi;
 mod offload;
 mod qemu;
 mod recording;
+mod secret;
 mod talk;
 mod trouble;
+mod watchdog;

@@ -1,6 +1,8 @@
 //! A board: the firmware, built once, in a QEMU of its own.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,11 +47,12 @@ impl Kind {
         }
     }
 
-    /// The firmware, built here once.
-    fn firmware(self) -> PathBuf {
-        static BUILDING: Mutex<Vec<(Kind, PathBuf)>> = Mutex::new(Vec::new());
+    /// The firmware with these features, built here once. With a secret, it is that of [`secret_file`].
+    pub(crate) fn firmware(self, features: &'static str, secret: bool) -> PathBuf {
+        type Builds = Vec<((Kind, &'static str, bool), PathBuf)>;
+        static BUILDING: Mutex<Builds> = Mutex::new(Vec::new());
         let mut built = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, elf)) = built.iter().find(|(kind, _)| *kind == self) {
+        if let Some((_, elf)) = built.iter().find(|(build, _)| *build == (self, features, secret)) {
             return elf.clone();
         }
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../firmware-example/build");
@@ -61,16 +64,35 @@ impl Kind {
             .env_remove("RUSTUP_TOOLCHAIN")
             .env_remove("CARGO")
             .env_remove("HYDRANT_RANKS")
-            .env_remove("HYDRANT_FEATURES")
+            .env("HYDRANT_FEATURES", features)
+            .env("HYDRANT_SECRET_FILE", if secret { secret_file() } else { PathBuf::new() })
             .stdin(Stdio::null())
             .output()
             .expect("firmware-example/build is there");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let said = String::from_utf8_lossy(&output.stdout);
-        let elf = PathBuf::from(said.lines().last().expect("it names the file"));
-        built.push((self, elf.clone()));
+        let file = PathBuf::from(said.lines().last().expect("it names the file"));
+        // The next build has the same name.
+        let with = if secret { "-secret" } else { "" };
+        let elf = target_dir().join(format!("firmware-{}-{features}{with}.elf", self.name()));
+        fs::copy(&file, &elf).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        built.push(((self, features, secret), elf.clone()));
         elf
     }
+}
+
+/// A file with the secret of boards that have one.
+pub(crate) fn secret_file() -> PathBuf {
+    let path = target_dir().join("board-secret");
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .expect("there is room");
+    file.write_all(b"0123456789abcdef\n").expect("there is room");
+    path
 }
 
 /// A running board.
@@ -95,7 +117,15 @@ impl Board {
     /// Starts one that `clients` clients can reach, with settings for its command line; nothing where QEMU may be
     /// missing and is.
     pub(crate) fn start(kind: Kind, clients: usize, settings: &str) -> Option<Board> {
-        let mut board = Board::launch(kind, clients, settings)?;
+        Board::started(Board::launch(kind, false, clients, settings)?)
+    }
+
+    /// The small board with a secret.
+    pub(crate) fn with_secret(clients: usize) -> Option<Board> {
+        Board::started(Board::launch(Kind::Lm3s6965evb, true, clients, "")?)
+    }
+
+    fn started(mut board: Board) -> Option<Board> {
         let qemu = board.qemu.as_ref().expect("it has just been started");
         // The monitor prompts when it has answered.
         qemu.await_stdout("(qemu) ", 2);
@@ -108,15 +138,15 @@ impl Board {
 
     /// The same without waiting for anything: a small board that stops by itself and is not reachable.
     pub(crate) fn doomed(settings: &str) -> Option<Board> {
-        Board::launch(Kind::Lm3s6965evb, 0, settings)
+        Board::launch(Kind::Lm3s6965evb, false, 0, settings)
     }
 
-    fn launch(kind: Kind, clients: usize, settings: &str) -> Option<Board> {
+    fn launch(kind: Kind, secret: bool, clients: usize, settings: &str) -> Option<Board> {
         if !Peer::Qemu.there() {
             return None;
         }
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let elf = kind.firmware();
+        let elf = kind.firmware("pmix", secret);
         let name = format!("board-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let serial = std::env::temp_dir().join(name);
         fs::write(&serial, []).expect("there is room for a log");

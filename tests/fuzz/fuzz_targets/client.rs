@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
 fn command(number: u8) -> Command<'static> {
     let key = Text::plain(KEY);
     match number % 6 {
-        0 => Command::Get { kvs: None, key },
+        0 => Command::Get { kvs: None, key, source: None },
         1 => Command::Put { kvs: None, key, value: Text::plain(b"value") },
         2 => Command::Lookup { name: key, wait: None },
         3 => Command::Fence { group: None },

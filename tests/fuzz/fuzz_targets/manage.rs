@@ -10,10 +10,9 @@ use hydrant_core::manage::server::{
 };
 use hydrant_core::manage::{self, BoardReport, JobReport, OpenJob, PREFIX, RECORD_MAX, RankReport, Report};
 use hydrant_core::server::{Input, JobSpec};
-use hydrant_core::storage::OwnedStorage;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, JobId, Limit, Rank, Server, Time};
-use hydrant_fuzz::{FuzzInput, LIMITS};
+use hydrant_fuzz::{FuzzInput, LIMITS, Memory, with_memory};
 use libfuzzer_sys::fuzz_target;
 
 /// Connections of hosts.
@@ -21,8 +20,9 @@ const HOSTS: usize = 3;
 /// Bytes that a connection may hold.
 const BUFFER: usize = PREFIX + RECORD_MAX;
 
-fuzz_target!(|data: &[u8]| {
-    let mut input = FuzzInput(data);
+fuzz_target!(|data: &[u8]| with_memory(|memory| manage(FuzzInput(data), memory)));
+
+fn manage(mut input: FuzzInput<'_>, memory: &mut Memory) {
     let options = input.byte();
     let config = Config {
         name: "fuzz",
@@ -35,10 +35,10 @@ fuzz_target!(|data: &[u8]| {
         handshake_timeout: 100,
         keep_timeout: None,
     };
-    let mut storage = OwnedStorage::new(&LIMITS);
+    let Memory { storage, buffer, .. } = memory;
     let server = Server::new(LIMITS, storage.lend(), 1).expect("the storage was made for the limits");
     let (mut hosts, mut jobs) = ([HostSlot::EMPTY; HOSTS], [JobSlot::EMPTY; LIMITS.jobs as usize]);
-    let mut board = Board { server, buffer: vec![0; LIMITS.output_room()], records: config.records };
+    let mut board = Board { server, buffer, records: config.records };
     let mut hosts = Hosts {
         server: ManagementServer::new(config, &mut hosts, &mut jobs),
         held: [const { None }; HOSTS],
@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
         hosts.step(&mut input, &mut board);
         board.drain();
     }
-});
+}
 
 /// The management server and the bytes of its hosts that are not consumed.
 struct Hosts<'m> {
@@ -132,7 +132,7 @@ impl Hosts<'_> {
 /// The PMI server, whose clients never connect.
 struct Board<'s> {
     server: Server<'s>,
-    buffer: Vec<u8>,
+    buffer: &'s mut [u8],
     records: bool,
 }
 
@@ -142,7 +142,7 @@ impl Board<'_> {
     }
 
     fn drain(&mut self) {
-        while self.server.poll(&mut self.buffer).expect("the buffer has the longest output").is_some() {}
+        while self.server.poll(self.buffer).expect("the buffer has the longest output").is_some() {}
     }
 }
 

@@ -4,9 +4,8 @@
 #![no_main]
 
 use hydrant_core::server::Record;
-use hydrant_core::storage::OwnedStorage;
 use hydrant_core::{Fault, Server};
-use hydrant_fuzz::{FuzzInput, LIMITS};
+use hydrant_fuzz::{FuzzInput, LIMITS, with_memory};
 use hydrant_record::{Checker, MAGIC, Reader, Summary, Table, VERSION, replay};
 use libfuzzer_sys::fuzz_target;
 
@@ -26,12 +25,14 @@ fuzz_target!(|data: &[u8]| {
         frame(&mut file, input.slice(len));
     }
     let Ok(mut reader) = Reader::new(&*file) else { return };
-    let mut storage = OwnedStorage::new(&LIMITS);
-    let server = Server::new(LIMITS, storage.lend(), 1).expect("the storage was made for the limits");
-    let checker = Checker::new(Box::new(server), |fault: &Fault| Some(*fault));
-    let mut out = Vec::new();
-    let table = Table::new(&mut out, None, reader.begin());
-    let _ = replay(&mut reader, Some(checker), Some(table), &mut Summary::default());
+    with_memory(|memory| {
+        let server =
+            Server::new(LIMITS, memory.storage.lend(), 1).expect("the storage was made for the limits");
+        let checker = Checker::new(Box::new(server), |fault: &Fault| Some(*fault));
+        let mut out = Vec::new();
+        let table = Table::new(&mut out, None, reader.begin());
+        let _ = replay(&mut reader, Some(checker), Some(table), &mut Summary::default());
+    });
 });
 
 fn frame(file: &mut Vec<u8>, record: &[u8]) {

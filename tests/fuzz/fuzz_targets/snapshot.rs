@@ -1,9 +1,8 @@
 //! Snapshots from an untrusted source, and the server that runs on from one that was taken.
 #![no_main]
 
-use hydrant_core::storage::OwnedStorage;
-use hydrant_core::{Server, snapshot};
-use hydrant_fuzz::{FuzzInput, Host, LIMITS};
+use hydrant_core::snapshot;
+use hydrant_fuzz::{FuzzInput, Host, LIMITS, with_memory};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -14,11 +13,11 @@ fuzz_target!(|data: &[u8]| {
     if snapshot::limits(saved).is_ok_and(|limits| limits != LIMITS) {
         return;
     }
-    let mut storage = OwnedStorage::new(&LIMITS);
-    if let Ok(server) = Server::restore(saved, storage.lend()) {
-        let mut host = Host::of(server);
-        while !input.is_empty() {
-            host.step(&mut input);
+    with_memory(|memory| {
+        if let Some(mut host) = Host::restore(memory, saved) {
+            while !input.is_empty() {
+                host.step(&mut input);
+            }
         }
-    }
+    });
 });

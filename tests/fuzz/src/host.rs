@@ -1,10 +1,15 @@
 //! Host of a server that feeds it fuzz input and checks the contract of the core after each step.
+//!
+//! A fault and a refusal leave the state's snapshot as it was.
+
+use std::cell::RefCell;
 
 use hydrant_core::server::{Consumed, Input, JobSpec, Output};
+use hydrant_core::snapshot::DIGEST;
 use hydrant_core::storage::OwnedStorage;
 use hydrant_core::trace::Exit;
 use hydrant_core::wire::{decode_spawn, decode_upcall};
-use hydrant_core::{ConnId, JobId, Limits, Rank, Server, Time, UpcallId};
+use hydrant_core::{ConnId, JobId, Limits, Rank, Server, ShortBuffer, Time, UpcallId};
 
 use crate::FuzzInput;
 use crate::validator::Validator;
@@ -31,6 +36,36 @@ const OUTPUTS_MAX: u32 = 1000;
 /// Bytes that a connection may hold, as a host's buffer.
 const BUFFER: usize = 4096;
 
+/// Memory of a server and of the checks, which all inputs of a process use in turn.
+#[derive(Debug)]
+pub struct Memory {
+    /// Storage of a server with [`LIMITS`].
+    pub storage: OwnedStorage,
+    /// Room for every output.
+    pub buffer: Vec<u8>,
+    states: States,
+}
+
+/// Room for two saved states, and storage of a copy.
+#[derive(Debug)]
+struct States {
+    before: Vec<u8>,
+    after: Vec<u8>,
+    copy: OwnedStorage,
+}
+
+/// Lends the memory of this thread.
+pub fn with_memory(run: impl FnOnce(&mut Memory)) {
+    thread_local! {
+        static MEMORY: RefCell<Memory> = RefCell::new(Memory {
+            storage: OwnedStorage::new(&LIMITS),
+            buffer: vec![0; LIMITS.output_room()],
+            states: States { before: Vec::new(), after: Vec::new(), copy: OwnedStorage::new(&LIMITS) },
+        });
+    }
+    MEMORY.with_borrow_mut(run);
+}
+
 /// A server, the bytes that it has not consumed, and what it requested.
 #[derive(Debug)]
 pub struct Host<'s> {
@@ -41,11 +76,12 @@ pub struct Host<'s> {
     held: Vec<Vec<u8>>,
     upcalls: Vec<(UpcallId, bool)>,
     closing: Vec<ConnId>,
-    buffer: Vec<u8>,
-    /// Compares the states before and after a fault. It costs more than the rest, so only some inputs ask for it.
+    buffer: &'s mut [u8],
+    /// Compares the states before and after a fault or a refusal. It costs more than the rest, so few inputs ask for it.
     compare: bool,
-    before: Vec<u8>,
-    after: Vec<u8>,
+    states: &'s mut States,
+    /// Replies that each connection is owed, as far as they can be counted. None if they cannot.
+    owed: [Option<u32>; CONNS as usize],
 }
 
 impl<'s> Host<'s> {
@@ -53,10 +89,11 @@ impl<'s> Host<'s> {
     ///
     /// # Panics
     /// If the server refuses valid inputs.
-    pub fn new(storage: &'s mut OwnedStorage, nodes: u32, options: u8) -> Host<'s> {
+    pub fn new(memory: &'s mut Memory, nodes: u32, options: u8) -> Host<'s> {
+        let Memory { storage, buffer, states } = memory;
         let server = Server::new(LIMITS, storage.lend(), 1).expect("the storage was made for the limits");
-        let mut host = Host::of(server);
-        host.compare = options & 32 != 0;
+        let mut host = Host::with(server, buffer, states);
+        host.compare = options & 0xa0 == 0xa0;
         host.validator = Some(Validator::new(LIMITS));
         if nodes > 1 {
             host.valid(Input::Node { node: 0, nodes, radix: 2 });
@@ -80,8 +117,14 @@ impl<'s> Host<'s> {
         host
     }
 
-    /// Wraps a server in any state.
-    pub fn of(server: Server<'s>) -> Host<'s> {
+    /// Restores a server. Returns none if the state is refused.
+    pub fn restore(memory: &'s mut Memory, state: &[u8]) -> Option<Host<'s>> {
+        let Memory { storage, buffer, states } = memory;
+        let server = Server::restore(state, storage.lend()).ok()?;
+        Some(Host::with(server, buffer, states))
+    }
+
+    fn with(server: Server<'s>, buffer: &'s mut [u8], states: &'s mut States) -> Host<'s> {
         Host {
             server,
             validator: None,
@@ -89,10 +132,11 @@ impl<'s> Host<'s> {
             held: vec![Vec::new(); CONNS.into()],
             upcalls: Vec::new(),
             closing: Vec::new(),
-            buffer: vec![0; LIMITS.output_room()],
+            buffer,
             compare: true,
-            before: Vec::new(),
-            after: Vec::new(),
+            states,
+            // A restored server may owe replies.
+            owed: [None; CONNS as usize],
         }
     }
 
@@ -104,26 +148,58 @@ impl<'s> Host<'s> {
     /// Applies an input and takes all outputs.
     ///
     /// # Panics
-    /// If a fault changes the state, or if the outputs do not end.
+    /// If a fault or a refusal changes the state, or if the outputs do not end.
     pub fn apply(&mut self, input: Input<'_>) -> usize {
         if self.compare {
-            save(&self.server, &mut self.before);
+            save(&self.server, &mut self.states.before);
         }
-        let consumed = match self.server.handle(Time(self.now), input) {
+        let wake = self.server.poll_at();
+        let (done, consumed) = match self.server.handle(Time(self.now), input) {
             Ok(consumed) => {
                 self.validate(&input, consumed);
-                consumed.bytes as usize
+                (true, consumed.bytes as usize)
             }
             Err(fault) => {
                 if self.compare {
-                    save(&self.server, &mut self.after);
+                    save(&self.server, &mut self.states.after);
+                    let States { before, after, .. } = &self.states;
+                    assert!(before == after, "{input:?} failed with {fault:?} and changed the state");
                 }
-                assert!(self.before == self.after, "{input:?} failed with {fault:?} and changed the state");
-                0
+                (false, 0)
             }
         };
-        self.take();
+        let said = self.take();
+        let asker = match input {
+            Input::Bytes { conn, .. } if consumed > 0 => Some(conn),
+            _ => None,
+        };
+        let was_idle = asker.is_some_and(|asker| self.owed[asker.index()] == Some(0));
+        if self.compare && was_idle && said.refuses(asker) {
+            save(&self.server, &mut self.states.after);
+            let States { before, after, .. } = &self.states;
+            let same = wake == self.server.poll_at() && differ_by_turn(before, after);
+            assert!(same, "{input:?} was refused and changed the state");
+        }
+        self.count(asker, &said);
+        match input {
+            Input::Opened { conn, .. } | Input::OpenedQuery { conn, .. } if done => {
+                self.owed[conn.index()] = Some(0);
+            }
+            Input::Closed { conn } if done => self.owed[conn.index()] = None,
+            _ => {}
+        }
+        for conn in std::mem::take(&mut self.closing) {
+            self.close(conn);
+        }
         consumed
+    }
+
+    /// Counts what connections are owed. A request without a reply leaves its connection owed for ever.
+    fn count(&mut self, asker: Option<ConnId>, said: &Said) {
+        for (conn, (owed, &replies)) in (0..).zip(self.owed.iter_mut().zip(&said.replies)) {
+            let asked = if asker == Some(ConnId(conn)) { replies.max(1) } else { 0 };
+            *owed = owed.and_then(|owed| (owed + asked).checked_sub(replies));
+        }
     }
 
     fn validate(&mut self, input: &Input<'_>, consumed: Consumed) {
@@ -133,10 +209,12 @@ impl<'s> Host<'s> {
         }
     }
 
-    fn take(&mut self) {
+    /// Takes all outputs.
+    fn take(&mut self) -> Said {
+        let mut said = Said::default();
         for count in 0.. {
             assert!(count < OUTPUTS_MAX, "the outputs do not end");
-            let output = self.server.poll(&mut self.buffer).expect("the buffer has room for every output");
+            let output = self.server.poll(self.buffer).expect("the buffer has room for every output");
             if let Some(validator) = &mut self.validator {
                 let checked = match &output {
                     Some(output) => validator.check_output(output),
@@ -145,6 +223,7 @@ impl<'s> Host<'s> {
                 checked.expect("a server violates no rule for plugins");
             }
             let Some(output) = output else { break };
+            said.add(&output);
             match output {
                 Output::Close { conn, .. } => self.closing.push(conn),
                 Output::Spawn { spawn, protocol, request, .. } => {
@@ -166,10 +245,8 @@ impl<'s> Host<'s> {
                 _ => {}
             }
         }
-        assert!(!self.server.has_output() || self.server.poll(&mut self.buffer).is_ok_and(|it| it.is_none()));
-        for conn in std::mem::take(&mut self.closing) {
-            self.close(conn);
-        }
+        assert!(!self.server.has_output() || self.server.poll(self.buffer).is_ok_and(|it| it.is_none()));
+        said
     }
 
     fn close(&mut self, conn: ConnId) {
@@ -284,20 +361,68 @@ impl<'s> Host<'s> {
     /// # Panics
     /// If the state cannot be restored or differs.
     pub fn check_snapshot(&mut self) {
-        save(&self.server, &mut self.before);
-        let mut storage = OwnedStorage::new(&LIMITS);
-        match Server::restore(&self.before, storage.lend()) {
+        let States { before, after, copy } = &mut *self.states;
+        save(&self.server, before);
+        match Server::restore(before, copy.lend()) {
             Ok(restored) => {
-                save(&restored, &mut self.after);
-                assert!(self.before == self.after, "the restored state differs");
+                save(&restored, after);
+                assert!(before == after, "the restored state differs");
             }
             Err(fault) => panic!("cannot restore a state: {fault:?}"),
         }
     }
 }
 
+/// Outputs that followed an input.
+#[derive(Debug, Default)]
+struct Said {
+    /// Number of replies to each connection.
+    replies: [u32; CONNS as usize],
+    refusals: u32,
+    others: u32,
+}
+
+impl Said {
+    fn add(&mut self, output: &Output<'_>) {
+        match *output {
+            Output::Bytes { conn, bytes } => {
+                self.replies[conn.index()] += 1;
+                self.refusals += u32::from(is_refusal(bytes));
+            }
+            _ => self.others += 1,
+        }
+    }
+
+    /// Returns whether a refusal to this connection is all.
+    fn refuses(&self, conn: Option<ConnId>) -> bool {
+        let replies: u32 = self.replies.iter().sum();
+        let is_its = conn.is_some_and(|conn| self.replies[conn.index()] == 1);
+        (replies, self.refusals, self.others) == (1, 1, 0) && is_its
+    }
+}
+
+/// Returns whether a reply of PMI-1 or PMI-2 has a result code other than 0.
+fn is_refusal(reply: &[u8]) -> bool {
+    let mut fields = reply.split(|byte| matches!(byte, b' ' | b';' | b'\n'));
+    fields.any(|field| field.strip_prefix(b"rc=").is_some_and(|code| code != b"0"))
+}
+
+/// Returns whether two states differ in nothing but whose turn is next, one of the last numbers before the digest.
+fn differ_by_turn(before: &[u8], after: &[u8]) -> bool {
+    let last = before.len().saturating_sub(DIGEST);
+    let differs = |at: &usize| before[*at] != after[*at];
+    before.len() == after.len()
+        && (0..last).filter(differs).count() <= 1
+        && (0..last).find(differs).is_none_or(|at| at + 24 > last && before[at].max(after[at]) < CONNS)
+}
+
 fn save(server: &Server<'_>, to: &mut Vec<u8>) {
-    to.resize(server.snapshot_len(), 0);
-    let len = server.snapshot(to).expect("the buffer is as long as the snapshot").len();
+    to.resize(to.capacity(), 0);
+    let len = loop {
+        match server.snapshot(to) {
+            Ok(state) => break state.len(),
+            Err(ShortBuffer { needed, .. }) => to.resize(2 * needed, 0),
+        }
+    };
     to.truncate(len);
 }

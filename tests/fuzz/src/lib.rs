@@ -7,5 +7,5 @@ mod progress;
 #[path = "../../../host-wasm/runner/src/validator.rs"]
 pub mod validator;
 
-pub use host::{Host, LIMITS};
+pub use host::{Host, LIMITS, Memory, with_memory};
 pub use input::FuzzInput;

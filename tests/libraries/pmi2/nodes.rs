@@ -24,6 +24,23 @@ fn the_calls_of_one_job() {
     }
 }
 
+/// Values that a fence has not moved, with hints, without, and missing ones.
+#[test]
+fn lazy_fences() {
+    let lazy = "--fence lazy -hosts n[1-4]:2 --bootstrap local --radix 2";
+    for library in BOTH {
+        let kvs = clients_dir().join("pmi2_kvs.c");
+        for args in ["-k 4 -v 900 -l 3", "ring -l 4"] {
+            let Some(job) = Launcher::Hydrant(lazy).job(8, Whose::Slurm, library, &kvs) else { return };
+            job.words(args).run().code(0).quiet().says("pmi2 size=8 ", 1).says(" errs=0 ", 1);
+        }
+        for test in ["kvs", "ring", "names"] {
+            let Some(job) = Launcher::Hydrant(lazy).job(8, Whose::Slurm, library, &calls()) else { return };
+            job.words(test).run().code(0).quiet().says(&format!("{test} of rank "), 8);
+        }
+    }
+}
+
 /// Slurm's library returns the size of the job.
 #[test]
 fn ranks_know_how_many_share_their_node() {

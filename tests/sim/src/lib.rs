@@ -3,13 +3,15 @@
 //! Every node runs a [`hydrant_core::Server`]. [`node`] acts as its host, [`net`] carries messages between nodes with
 //! separate delays for each link, and [`rank`] plays the programs. [`checks`] verify the guarantees to ranks from
 //! outside: they use requests and replies, and no internal state. The seed determines each run: actions of the ranks,
-//! slow nodes, and the times of losses. [`measure`] counts the cost of a fence in the same simulation.
+//! slow nodes, and the times of losses. [`measure`] counts the cost of a fence in the same simulation, [`exchange`]
+//! that of a fence and the gets after it.
 //!
 //! [`cluster`] simulates whole runs: the head and daemons of hydrant-control with these servers, processes and output.
 
 pub mod chart;
 pub mod checks;
 pub mod cluster;
+pub mod exchange;
 pub mod measure;
 pub mod net;
 pub mod node;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use hydrant_sim::{Scenario, chart, cluster, measure, world};
+use hydrant_sim::{Scenario, chart, cluster, exchange, measure, world};
 
 /// Simulates the daemons of jobs on many nodes, each the real core, under a virtual clock.
 #[derive(Parser)]
@@ -45,6 +45,15 @@ enum Command {
         #[arg(long)]
         show: bool,
     },
+    /// Print the cost of a fence and the gets after it as a table, with collecting and with lazy fences
+    Exchange {
+        /// Maximum number of children of a node
+        #[arg(long, default_value_t = 16)]
+        radix: u32,
+        /// Maximum number of daemons
+        #[arg(long, default_value_t = 256)]
+        nodes: u32,
+    },
     /// Print the cost of fences as a table
     Measure {
         /// Maximum number of children of a node
@@ -66,6 +75,10 @@ fn main() -> ExitCode {
         }
         Command::Cluster { seed, count, show } => {
             play("cluster", seed..seed + count, show, cluster::run, cluster::Plan::new)
+        }
+        Command::Exchange { radix, nodes } => {
+            println!("{}", exchange::table(nodes, radix));
+            ExitCode::SUCCESS
         }
         Command::Measure { radix, nodes, write } => match report(radix, nodes, write) {
             Ok(()) => ExitCode::SUCCESS,

@@ -1,10 +1,11 @@
 //! Cost of a fence: messages, bytes and time, counted on the real server.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::fmt::Write;
 
 use hydrant_core::peer::tree::Tree;
+use hydrant_core::server::FenceMode;
 use hydrant_core::{Input, Limits};
 use hydrant_driver::MappedStorage;
 
@@ -12,7 +13,7 @@ use crate::net::{Net, Speed, Traffic};
 use crate::node::{Deed, Layout, Node};
 
 /// Bytes of the value of each rank, about the size of an MPI library's address.
-const VALUE: usize = 128;
+pub(crate) const VALUE: usize = 128;
 /// A network as clusters have it: 5 microseconds, and 100 Gbit/s.
 const SPEED: Speed = Speed { delay: 5_000, jitter: 0, per_kilobyte: 80, window: u64::MAX };
 /// Cost of a message and of each byte at a daemon, in nanoseconds: system calls, encryption and the log.
@@ -42,6 +43,8 @@ pub struct Cost {
     pub sent: u64,
     /// From the last arrival to the last release, in nanoseconds.
     pub time: u64,
+    /// Lower bound of that time: the latency of one way up and one way down the tree, and one receipt and one sending of all data.
+    pub bound: u64,
     /// Time of a fence without values, in the same unit.
     pub empty: u64,
 }
@@ -79,7 +82,7 @@ pub fn fence(daemons: u32, ranks: u32, radix: u32) -> Cost {
         memory.iter_mut().map(|memory| Node::new(limits, memory, 1, false)).collect();
     for (number, node) in (0u32..).zip(&mut nodes) {
         node.tell(0, Input::Node { node: number, nodes: layout.nodes, radix });
-        node.open(0, number, &layout, "kvs_sim", true);
+        node.open(0, number, &layout, "kvs_sim", (true, FenceMode::Collect));
     }
     let mut data = 0;
     let mut deeds = Vec::new();
@@ -108,39 +111,63 @@ pub fn fence(daemons: u32, ranks: u32, radix: u32) -> Cost {
         received: most(|traffic| traffic.received),
         sent: most(|traffic| traffic.sent),
         time,
+        bound: 2 * u64::from(tree.depth()) * (SPEED.delay + PER_MESSAGE)
+            + data * (1000 * PER_BYTE + SPEED.per_kilobyte) / 1000,
         empty,
     }
 }
 
 /// Runs a fence of all ranks. Returns the network counters and the time of the last release.
 fn meet(nodes: &mut [Node<'_>], layout: &Layout) -> (Net, u64) {
+    let fence = || VecDeque::from([b"cmd=barrier_in\n".to_vec()]);
+    play(nodes, layout, layout.places.iter().map(|_| fence()).collect())
+}
+
+/// Has each rank send its requests, each after the reply to the one before. Returns the network counters and the time of
+/// the last reply.
+pub(crate) fn play(
+    nodes: &mut [Node<'_>],
+    layout: &Layout,
+    mut requests: Vec<VecDeque<Vec<u8>>>,
+) -> (Net, u64) {
     let mut net = Net::new(SPEED);
     let mut random = fastrand::Rng::with_seed(0);
     let mut messages: Vec<Option<(u32, u32, Vec<u8>)>> = Vec::new();
     let mut queue = BinaryHeap::new();
     let mut busy = vec![0u64; nodes.len()];
-    let (mut last, mut released) = (0, 0);
+    let mut last = 0;
     let mut deeds = Vec::new();
-    for rank in 0..layout.places.len() as u32 {
-        nodes[layout.places[rank as usize] as usize].hear(0, rank, b"cmd=barrier_in\n");
+    for (rank, requests) in (0u32..).zip(&mut requests) {
+        let request = requests.pop_front().expect("each rank has a request");
+        nodes[layout.places[rank as usize] as usize].hear(0, rank, &request);
     }
+    let mut waiting = requests.len();
     let mut turn = (0..nodes.len() as u32).collect::<Vec<_>>();
     loop {
         for node in turn.drain(..) {
             let now = busy[node as usize];
-            while nodes[node as usize].poll(&mut deeds) {}
-            for deed in deeds.drain(..) {
-                match deed {
-                    Deed::Reply { .. } => {
-                        released += 1;
-                        last = last.max(now);
+            let state = &mut nodes[node as usize];
+            loop {
+                while state.poll(&mut deeds) {}
+                if deeds.is_empty() {
+                    break;
+                }
+                for deed in deeds.drain(..) {
+                    match deed {
+                        Deed::Reply { rank, .. } => {
+                            last = last.max(now);
+                            match requests[rank as usize].pop_front() {
+                                Some(request) => state.hear(now, rank, &request),
+                                None => waiting -= 1,
+                            }
+                        }
+                        Deed::Send { to, bytes } => {
+                            let sent = net.send(now, node, to, bytes.len() as u64, &mut random);
+                            queue.push(Reverse((sent.at, messages.len())));
+                            messages.push(Some((node, to, bytes)));
+                        }
+                        Deed::End(cause) => unreachable!("no rank fails here: {cause:?}"),
                     }
-                    Deed::Send { to, bytes } => {
-                        let sent = net.send(now, node, to, bytes.len() as u64, &mut random);
-                        queue.push(Reverse((sent.at, messages.len())));
-                        messages.push(Some((node, to, bytes)));
-                    }
-                    Deed::End(cause) => unreachable!("no rank fails here: {cause:?}"),
                 }
             }
         }
@@ -151,7 +178,7 @@ fn meet(nodes: &mut [Node<'_>], layout: &Layout) -> (Net, u64) {
         nodes[to as usize].tell(*busy, Input::Peer { node: from, bytes: &bytes });
         turn.push(to);
     }
-    assert_eq!(released, layout.places.len(), "all ranks are released");
+    assert_eq!(waiting, 0, "all ranks have all replies");
     (net, last)
 }
 
@@ -166,16 +193,17 @@ pub fn sizes(most: u32) -> Vec<(u32, u32)> {
 /// The costs as a table in Markdown.
 pub fn table(costs: &[Cost]) -> String {
     let mut text = String::from(
-        "| nodes | ranks | depth | messages | received, most | sent, most, a neighbour | fence, us | empty fence, us |\n\
-         |---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        "| nodes | ranks | depth | messages | received, most | sent, most, a neighbour | fence, us | bound, us | fence / bound | empty fence, us |\n\
+         |---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for cost in costs {
         let Cost { daemons, ranks, depth, messages, time, empty, .. } = *cost;
         let (received, sent) = (cost.received_times(), cost.sent_times());
-        let (time, empty) = (time / 1000, empty / 1000);
+        let times = time as f64 / cost.bound as f64;
+        let (time, bound, empty) = (time / 1000, cost.bound / 1000, empty / 1000);
         let _ = writeln!(
             text,
-            "| {daemons} | {ranks} | {depth} | {messages} | {received:.3} | {sent:.3} | {time} | {empty} |"
+            "| {daemons} | {ranks} | {depth} | {messages} | {received:.3} | {sent:.3} | {time} | {bound} | {times:.2} | {empty} |"
         );
     }
     text

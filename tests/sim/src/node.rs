@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
 
-use hydrant_core::server::{Consumed, JobSpec};
+use hydrant_core::server::{Consumed, FenceMode, JobSpec};
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
 use hydrant_driver::MappedStorage;
@@ -193,9 +193,10 @@ impl<'m> Node<'m> {
     }
 
     /// Opens the job and the connections of this node's ranks.
-    pub fn open(&mut self, now: u64, node: u32, layout: &Layout, name: &str, cleanup: bool) {
+    pub fn open(&mut self, now: u64, node: u32, layout: &Layout, name: &str, settings: (bool, FenceMode)) {
+        let (cleanup, fence) = settings;
         let size = layout.places.len() as u32;
-        let spec = JobSpec { cleanup, fence_warning: 10_000, ..JobSpec::new(JOB, name, size) };
+        let spec = JobSpec { cleanup, fence, fence_warning: 10_000, ..JobSpec::new(JOB, name, size) };
         self.tell(now, Input::RegisterJob(spec));
         let mut first = 0;
         for ranks in layout.places.chunk_by(|a, b| a == b) {

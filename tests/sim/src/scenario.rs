@@ -1,5 +1,8 @@
 //! Scenarios of seeds: nodes, links, scripts of ranks, failures.
 
+use std::ops::Range;
+
+use hydrant_core::server::FenceMode;
 use hydrant_core::trace::Exit;
 
 use crate::net::Speed;
@@ -27,6 +30,8 @@ pub struct Scenario {
     pub kvs_bytes: u32,
     /// The host makes occasional mistakes.
     pub mistakes: bool,
+    /// Pairs that travel with fences.
+    pub fence: FenceMode,
 }
 
 /// Scripts of the ranks of one job.
@@ -58,13 +63,21 @@ impl Scenario {
         let slowness = (0..layout.nodes).map(|_| if random.u32(..8) == 0 { 200 } else { 1 }).collect();
         let cleanup = random.bool();
         let greedy = random.u32(..6) == 0;
+        // Large values pass the tree in pieces.
+        let (lens, kvs_bytes) = match random.u32(..4) {
+            _ if greedy => (2..40, size * 3000),
+            0 => (500..1000, 1 << 21),
+            _ => (2..40, 1 << 18),
+        };
         let lost = (random.u32(..8) == 0).then(|| (random.u32(1..=daemons), random.u64(0..60_000_000)));
         let jobs = (0..random.u32(1..=3))
-            .map(|job| Program::new(&format!("kvs_sim_{job}"), size, cleanup, greedy, &mut random))
+            .map(|job| Program::new(&format!("kvs_sim_{job}"), size, cleanup, greedy, &lens, &mut random))
             .collect();
-        let kvs_bytes = if greedy { size * 3000 } else { 1 << 18 };
         let mistakes = random.u32(..4) == 0;
-        Scenario { seed, layout, speed, slowness, cleanup, jobs, lost, kvs_bytes, mistakes }
+        // Waiting gets need room, which greedy ranks leave no one.
+        let lazy = !greedy && random.bool();
+        let fence = if lazy { FenceMode::Lazy } else { FenceMode::Collect };
+        Scenario { seed, layout, speed, slowness, cleanup, jobs, lost, kvs_bytes, mistakes, fence }
     }
 }
 
@@ -81,7 +94,14 @@ fn places(daemons: u32, size: u32, random: &mut fastrand::Rng) -> Vec<u32> {
 }
 
 impl Program {
-    fn new(name: &str, size: u32, cleanup: bool, greedy: bool, random: &mut fastrand::Rng) -> Program {
+    fn new(
+        name: &str,
+        size: u32,
+        cleanup: bool,
+        greedy: bool,
+        lens: &Range<usize>,
+        random: &mut fastrand::Rng,
+    ) -> Program {
         let protocol = random.u32(1..=2);
         let mut meetings = Vec::new();
         let mut steps = vec![vec![Step::Init]; size as usize];
@@ -89,7 +109,7 @@ impl Program {
         for round in 1..=random.u32(1..=4) {
             for (steps, &hog) in steps.iter_mut().zip(&hogs) {
                 for _ in 0..random.u32(0..=4) {
-                    let (len, greedy) = if hog { (1000, true) } else { (random.usize(2..40), false) };
+                    let (len, greedy) = if hog { (1000, true) } else { (random.usize(lens.clone()), false) };
                     steps.push(Step::Put { key: random.u32(..KEYS), round, len, greedy });
                 }
             }

@@ -101,7 +101,8 @@ pub fn limits(scenario: &Scenario) -> Limits {
         jobs: 1,
         ranks: size,
         conns: size,
-        keys: size * 16,
+        // Each put and each get that waits takes one, and half of them are reserved.
+        keys: size * 64,
         kvs_bytes: scenario.kvs_bytes,
         groups: 16,
         links: scenario.layout.radix + 1,
@@ -236,9 +237,9 @@ impl<'m> World<'m> {
 
     /// A node opens the job, and its ranks begin.
     fn open(&mut self, node: u32) {
-        let Scenario { layout, cleanup, .. } = &self.scenario;
+        let Scenario { layout, cleanup, fence, .. } = &self.scenario;
         let name = &self.scripts[0].name;
-        self.nodes[node as usize].open(self.now, node, layout, name, *cleanup);
+        self.nodes[node as usize].open(self.now, node, layout, name, (*cleanup, *fence));
         self.nodes[node as usize].job = Some(self.job);
         let here = (0u32..).zip(&layout.places).filter(|&(_, &place)| place == node);
         for rank in here.map(|(rank, _)| rank).collect::<Vec<_>>() {

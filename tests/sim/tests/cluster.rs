@@ -7,16 +7,23 @@ const SEEDS: std::ops::Range<u64> = 0..1000;
 
 #[test]
 fn the_run_ends_with_its_first_failure() {
-    let (mut failed, mut lies, mut output) = (0, 0, 0);
+    let (mut failed, mut lies, mut output, mut input, mut waited) = (0, 0, 0, 0, [0; 2]);
     for seed in SEEDS {
         let summary = std::panic::catch_unwind(|| cluster::run(seed));
         let summary = summary.unwrap_or_else(|_| panic!("seed {seed} breaks a promise"));
         failed += u32::from(summary.failed);
         lies += summary.lies;
         output += summary.output;
+        input += summary.input;
+        waited = [0, 1].map(|at| waited[at] + summary.waited[at]);
     }
     assert!(
         failed > 250 && lies > 300 && output > 1 << 20,
         "{failed} runs failed, {lies} lies, {output} bytes"
+    );
+    let [found, late] = waited;
+    assert!(
+        input > 1 << 20 && found > 20 && late > 20,
+        "{input} bytes read, {found} names found, {late} not"
     );
 }

@@ -28,7 +28,7 @@ impl Server<'_> {
         for part in [HOST_NAME, decimal(node, &mut [0; 10])] {
             key.extend_from_slice(part).ok()?;
         }
-        let record = self.kvs.find((job.spaces, Kind::Job), &key).ok()??;
+        let record = self.kvs.look_up((job.spaces, Kind::Job), &key).ok()??;
         Some(self.kvs.record(record)?.value)
     }
 
@@ -51,7 +51,7 @@ impl Server<'_> {
         self.modex.ask(at, slot as u32);
         if self
             .kvs
-            .find((self.jobs[job.index()].spaces, Kind::Commit), &key_of(rank, REMOTE))
+            .look_up((self.jobs[job.index()].spaces, Kind::Commit), &key_of(rank, REMOTE))
             .is_ok_and(|it| it.is_some())
         {
             self.modex.push(at, slot as u32);
@@ -88,7 +88,7 @@ impl Server<'_> {
                 return Some(Writer::new(buf, Head::Get { job: whose, rank: Rank(rank) })?.finish().len());
             }
             let key = key_of(Rank(rank), REMOTE);
-            let record = self.kvs.find((job.spaces, Kind::Commit), &key).ok().flatten();
+            let record = self.kvs.look_up((job.spaces, Kind::Commit), &key).ok().flatten();
             let Some(record) = record.and_then(|record| self.kvs.record(record)) else { continue };
             let mut writer = Writer::new(buf, Head::Records { job: whose, of: RecordKind::Commit })?;
             // A buffer of `Limits::output_max` bytes holds any record.

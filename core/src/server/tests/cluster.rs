@@ -9,7 +9,7 @@ pub(super) const LIMITS: Limits = Limits {
     ranks: 16,
     conns: 16,
     keys: 256,
-    kvs_bytes: 1 << 15,
+    kvs_bytes: 1 << 17,
     groups: 4,
     names: 2,
     spawns: 4,
@@ -37,13 +37,36 @@ impl Cluster {
         all
     }
 
+    /// Servers with other limits than [`LIMITS`].
+    pub(super) fn with_limits(limits: Limits, nodes: u32, radix: u32, size: u32) -> Cluster {
+        let mut all = Cluster::of(limits, (nodes, radix), spec(size), 1);
+        (0..size).for_each(|rank| all.init(rank));
+        all
+    }
+
     /// Servers whose ranks have connections and have not initialized.
     pub(super) fn unjoined(nodes: u32, radix: u32, size: u32, cleanup: bool, seed: u64) -> Cluster {
+        Cluster::of(LIMITS, (nodes, radix), JobSpec { cleanup, ..spec(size) }, seed)
+    }
+
+    /// Servers of a job with lazy fences, whose ranks use PMI-2.
+    #[cfg(feature = "lazy-fences")]
+    pub(super) fn lazy(nodes: u32, radix: u32, size: u32, seed: u64) -> Cluster {
+        let spec = JobSpec { fence: FenceMode::Lazy, ..spec(size) };
+        let mut all = Cluster::of(LIMITS, (nodes, radix), spec, seed);
+        for rank in 0..size {
+            all.host(rank).join_v2(rank, &std::format!("pmirank={rank};"));
+        }
+        all
+    }
+
+    fn of(limits: Limits, (nodes, radix): (u32, u32), spec: JobSpec<'_>, seed: u64) -> Cluster {
+        let size = spec.size;
         let mut hosts = Vec::new();
         for node in 0..nodes {
-            let mut host = Host::with_limits(LIMITS);
+            let mut host = Host::with_limits(limits);
             host.tell(Input::Node { node, nodes, radix });
-            host.job(JobSpec { cleanup, ..spec(size) });
+            host.job(spec);
             for rank in 0..size {
                 let node = 1 + rank % (nodes - 1);
                 host.tell(Input::MapRanks { job: JOB, first: Rank(rank), count: 1, node });

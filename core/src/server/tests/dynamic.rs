@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::UpcallId;
+use crate::limits::{DEBUGGED_ATTR, VERBOSE_ATTR};
 use crate::wire;
 
 const MANY: Limits = Limits { jobs: 3, ranks: 8, conns: 10, kvs_bytes: 8192, keys: 64, ..SMALL };
@@ -205,6 +206,8 @@ fn a_spawn_is_told_to_the_host_and_answered_by_it() {
     assert_eq!(spawn.programs().map(|program| program.maxprocs()).collect::<Vec<_>>(), [2, 1]);
     host.silent();
     host.job(spawned(Some(UpcallId(0))));
+    host.tell(Input::Attr { job: JobId(2), key: DEBUGGED_ATTR.as_bytes(), value: b"TRUE" });
+    host.tell(Input::Attr { job: JobId(2), key: VERBOSE_ATTR.as_bytes(), value: b"1" });
     host.tell(Input::SpawnComplete { spawn: UpcallId(0), started: true, full: None, codes: &[0, 0] });
     host.gets(1, "cmd=spawn-response;rc=0;jobid=kvs_child;errcodes=0,0;");
     host.tell(Input::Opened { conn: ConnId(4), job: JobId(2), rank: Some(Rank(0)) });
@@ -214,7 +217,7 @@ fn a_spawn_is_told_to_the_host_and_answered_by_it() {
         4,
         "fullinit;pmirank=0;",
         "0;pmi-version=2;pmi-subversion=0;rank=0;size=3;appnum=0;\
-        debugged=FALSE;pmiverbose=FALSE;spawner-jobid=kvs_0;",
+        debugged=TRUE;pmiverbose=FALSE;spawner-jobid=kvs_0;",
     );
     host.expects(4, "kvs-get;key=PARENT;", "0;found=TRUE;value=port;");
 }

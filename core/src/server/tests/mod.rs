@@ -5,6 +5,8 @@ mod cluster;
 mod dynamic;
 #[cfg(feature = "pmix")]
 mod events;
+#[cfg(feature = "lazy-fences")]
+mod lazy;
 mod lost;
 mod names;
 mod nodes;
@@ -155,7 +157,7 @@ impl Host {
     }
 
     fn snapshot(&self) -> Vec<u8> {
-        let mut buf = vec![0; 1 << 16];
+        let mut buf = vec![0; 1 << 18];
         self.server.snapshot(&mut buf).unwrap().to_vec()
     }
 }

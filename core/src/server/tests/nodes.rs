@@ -31,6 +31,33 @@ fn a_fence_brings_every_put_to_every_node() {
 }
 
 #[test]
+fn large_data_travel_while_a_rank_is_late() {
+    let limits = Limits { kvs_bytes: 1 << 20, ..LIMITS };
+    for radix in [2, 4] {
+        let mut all = Cluster::with_limits(limits, 5, radix, 4);
+        for (rank, key) in (0..4).flat_map(|rank| (0..30).map(move |key| (rank, key))) {
+            let value = "v".repeat(1000);
+            let line = std::format!("put kvsname=kvs_1 key=k{rank}.{key} value={value}");
+            assert_eq!(all.asks(rank, &line), "cmd=put_result rc=0\n");
+        }
+        let late = 3;
+        let before = all.host(late).server.kvs.written();
+        (0..late).for_each(|rank| all.says(rank, "barrier_in"));
+        all.after_command();
+        let ahead = all.host(late).server.kvs.written() - before;
+        assert!(ahead > 30_000, "radix {radix}: {ahead} bytes came ahead of the release");
+        assert!(all.replies.is_empty(), "no rank is released before the last arrival");
+        all.says(late, "barrier_in");
+        all.after_command();
+        assert_eq!(std::mem::take(&mut all.replies).len(), 4);
+        let logs: BTreeSet<u32> = all.hosts.iter().map(|host| host.server.kvs.written()).collect();
+        assert_eq!(logs.len(), 1, "no record is sent twice: {logs:?}");
+        assert!(all.get(late, "k0.29").starts_with("cmd=get_result rc=0 value=vvv"));
+        assert!(!all.hosts.iter().any(|host| host.server.is_collecting()), "the fence is over");
+    }
+}
+
+#[test]
 fn a_blocked_link_holds_back_what_is_behind_it() {
     let mut all = Cluster::new(3, 2, 4, true, 7);
     all.hosts[0].tell(Input::PeerBlocked { node: 2 });
@@ -268,6 +295,27 @@ fn a_rank_is_where_it_was_placed_last() {
     host.exits(0, Exit::Code(0));
     let late = Input::MapRanks { job: JOB, first: Rank(0), count: 2, node: 2 };
     assert_eq!(host.server.handle(Time(0), late), Err(Fault::BadAttribute));
+}
+
+#[test]
+fn a_release_before_the_ranks_of_a_node_have_arrived_is_refused() {
+    let mut all = Cluster::new(3, 2, 4, true, 1);
+    let job = JobRef { job: JOB, name: all.hosts[0].server.jobs[0].hash };
+    for at in [Collective::Fence, Collective::Ring] {
+        let mut buf = [0; 64];
+        let writer = Writer::new(&mut buf, Head::Release { job, at, collects: true }).unwrap();
+        let release = writer.finish().to_vec();
+        let early = Input::Peer { node: 0, bytes: &release };
+        assert_eq!(
+            all.hosts[1].server.handle(Time(0), early),
+            Err(Fault::BadPeer),
+            "{at:?}: none has arrived"
+        );
+        // One of the two ranks of the node.
+        all.says(0, "barrier_in");
+        all.after_command();
+        assert_eq!(all.hosts[1].server.handle(Time(0), early), Err(Fault::BadPeer), "{at:?}: one is missing");
+    }
 }
 
 #[test]

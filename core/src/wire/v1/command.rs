@@ -76,7 +76,7 @@ fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
         }
         Op::Get => {
             let [kvs, key] = fields.pick([b"kvsname", b"key"]);
-            Command::Get { kvs: filled(kvs), key: need(key)? }
+            Command::Get { kvs: filled(kvs), key: need(key)?, source: None }
         }
         Op::Fence => {
             let [group] = fields.pick([b"group"]);
@@ -150,7 +150,7 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
             field(&mut w, b" kvsname=", kvs);
             w.raw(b" key=").text(key).raw(b" value=").text(value)
         }
-        Command::Get { kvs, key } => {
+        Command::Get { kvs, key, .. } => {
             w.raw(b"cmd=get");
             field(&mut w, b" kvsname=", kvs);
             w.raw(b" key=").text(key)
@@ -281,7 +281,7 @@ mod tests {
             ("cmd=get_my_kvsname\n", Command::GetJobId),
             (
                 "cmd=get kvsname=kvs_7983_0_1613086391_vm key=PMI_process_mapping\n",
-                Command::Get { kvs, key: "PMI_process_mapping".into() },
+                Command::Get { kvs, key: "PMI_process_mapping".into(), source: None },
             ),
             (
                 "cmd=put kvsname=kvs_7983_0_1613086391_vm key=-bcast-1-0 value=2F6465\n",

@@ -72,8 +72,10 @@ fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> 
             Command::Put { kvs: None, key: need(key)?, value: need(value.or(escaped.map(Text::binary)))? }
         }
         Op::Get => {
-            let [kvs, key] = fields.pick([b"jobid", b"key"]);
-            Command::Get { kvs: filled(kvs), key: need(key)? }
+            let [kvs, source, key] = fields.pick([b"jobid", b"srcid", b"key"]);
+            // MPICH sends -1 without a hint.
+            let source = source.and_then(|rank| number(rank).ok());
+            Command::Get { kvs: filled(kvs), key: need(key)?, source }
         }
         Op::Fence => {
             fields.pick([]);
@@ -253,9 +255,12 @@ fn put(w: &mut Writer<'_>, command: &Command<'_>) {
                 field(w, b"value", value);
             }
         }
-        Command::Get { kvs, key } => {
+        Command::Get { kvs, key, source } => {
             if let Some(kvs) = kvs {
                 field(w, b"jobid", kvs);
+            }
+            if let Some(rank) = source {
+                w.raw(b"srcid=").number(*rank).raw(b";");
             }
             field(w, b"key", key);
         }
@@ -374,7 +379,7 @@ mod tests {
 
     #[test]
     fn captured_messages() {
-        let get = |kvs, key| Command::Get { kvs: Some(Text::from(kvs)), key: Text::from(key) };
+        let get = |kvs, key| Command::Get { kvs: Some(Text::from(kvs)), key: Text::from(key), source: None };
         for (bytes, command) in [
             (&b"    13cmd=finalize;"[..], Command::Finalize),
             (b"20    cmd=job-getid;\0\0\0\0\0\0", Command::GetJobId),
@@ -432,7 +437,7 @@ mod tests {
     #[test]
     fn threads_are_told_apart_wherever_thrid_stands() {
         for bytes in [&b"    29cmd=kvs-get;thrid=0x7f;key=a;"[..], b"    29cmd=kvs-get;key=a;thrid=0x7f;"] {
-            let command = Command::Get { kvs: None, key: "a".into() };
+            let command = Command::Get { kvs: None, key: "a".into(), source: None };
             assert_eq!(asks(bytes), Ok(Message { command, thrid: Some("0x7f".into()) }));
         }
         let refused = asks(b"    23cmd=pset-list;thrid=ab;");

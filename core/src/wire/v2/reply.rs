@@ -148,13 +148,18 @@ fn put_codes(w: &mut Writer<'_>, codes: &Codes<'_>) {
     }
 }
 
+fn truth(value: bool) -> &'static [u8] {
+    if value { b"TRUE" } else { b"FALSE" }
+}
+
 fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
     match reply {
         // Slurm's PMI2_Init fails without one of these.
-        Reply::FullInit { rank, size, appnum, spawner } => {
+        Reply::FullInit { rank, size, appnum, debugged, verbose, spawner } => {
             w.raw(b"pmi-version=2;pmi-subversion=0;rank=").number(*rank);
             w.raw(b";size=").number(*size).raw(b";appnum=").number(*appnum);
-            w.raw(b";debugged=FALSE;pmiverbose=FALSE;");
+            w.raw(b";debugged=").raw(truth(*debugged));
+            w.raw(b";pmiverbose=").raw(truth(*verbose)).raw(b";");
             if let Some(spawner) = spawner {
                 w.raw(b"spawner-jobid=").text(spawner).raw(b";");
             }
@@ -287,9 +292,18 @@ fn read<'a>(op: Op, fields: &mut Fields<'a>) -> Option<Reply<'a>> {
     Some(match op {
         Op::FullInit => {
             let [rank, size, appnum, spawner] = fields.pick([b"rank", b"size", b"appnum", b"spawner-jobid"]);
+            let [debugged, verbose] = fields.pick([b"debugged", b"pmiverbose"]);
             // Slurm's server sends `appnum=-1` for a single program.
             let appnum = plain(appnum).unwrap_or(0);
-            Reply::FullInit { rank: plain(rank)?, size: plain(size)?, appnum, spawner: filled(spawner) }
+            let is_set = |field: Option<Text<'_>>| field.is_some_and(|text| text == b"TRUE"[..]);
+            Reply::FullInit {
+                rank: plain(rank)?,
+                size: plain(size)?,
+                appnum,
+                debugged: is_set(debugged),
+                verbose: is_set(verbose),
+                spawner: filled(spawner),
+            }
         }
         Op::GetJobId => Reply::JobId(fields.pick([b"jobid"])[0]?),
         Op::Get | Op::GetNodeAttr | Op::GetJobAttr => {

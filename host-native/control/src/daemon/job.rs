@@ -61,10 +61,12 @@ impl LocalJob {
         self.next.filter(|_| self.phase == Phase::Running)
     }
 
-    pub(super) fn stop_starting(&mut self) {
+    /// Starts no more ranks. Returns whether there were ranks to start.
+    pub(super) fn stop_starting(&mut self) -> bool {
         // A job all of whose ranks run has nothing to stop.
-        self.stopped |= self.next.is_some();
-        self.next = None;
+        let stops = self.next.take().is_some();
+        self.stopped |= stops;
+        stops
     }
 
     /// Whether starting ended before all ranks were started.

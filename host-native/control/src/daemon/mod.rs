@@ -342,7 +342,7 @@ impl Daemon {
     /// The run cannot go on without the PMI server of this node. The ranks here are killed at once, the links stay.
     fn fail_backend(&mut self, failure: BackendFailure) {
         self.backend_failed = true;
-        self.stop_starting();
+        let _ = self.stop_starting();
         self.act(DaemonAction::SignalAll(libc::SIGKILL));
         self.report(Report::BackendFailed(failure));
         let unopened = self.jobs.iter().filter(|(_, job)| job.phase == Phase::Opening);
@@ -358,14 +358,21 @@ impl Daemon {
             self.act(DaemonAction::Print(format!("passing {} on", SignalName(signal))));
         }
         if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2) {
-            self.stop_starting();
+            self.interrupt_starting();
         }
         self.act(DaemonAction::SignalAll(if repeated { libc::SIGKILL } else { signal }));
     }
 
-    /// Starts no more ranks of any job.
-    fn stop_starting(&mut self) {
-        self.jobs.values_mut().for_each(LocalJob::stop_starting);
+    /// Starts no more ranks of any job. Returns the jobs that are not started as a whole.
+    fn stop_starting(&mut self) -> Vec<JobId> {
+        self.jobs.iter_mut().filter_map(|(&id, job)| job.stop_starting().then_some(id)).collect()
+    }
+
+    /// A signal stops the start of ranks. Those that run may ignore it, and would wait for the others.
+    pub(super) fn interrupt_starting(&mut self) {
+        for job in self.stop_starting() {
+            self.report(Report::StartFailed { job, error: StartError::unfinished() });
+        }
     }
 
     /// Ends the node. No report follows.

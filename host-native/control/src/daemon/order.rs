@@ -20,7 +20,7 @@ impl Daemon {
             Order::StartJob(record) => self.start_job(record)?,
             Order::Signal(signal) => {
                 if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2 | libc::SIGTSTP | libc::SIGCONT) {
-                    self.stop_starting();
+                    self.interrupt_starting();
                 }
                 self.act(DaemonAction::SignalAll(signal));
             }

@@ -7,7 +7,7 @@ use libc::{SIGCONT, SIGINT, SIGKILL, SIGTERM, SIGTSTP, SIGUSR1};
 
 use super::*;
 use crate::KILL_TIMEOUT;
-use crate::protocol::{Order, RankBlock, encode};
+use crate::protocol::{Order, RankBlock, StartError, encode};
 use crate::tests::{record, setup};
 
 const JOB: JobId = JobId(0);
@@ -238,7 +238,8 @@ fn signals_that_end_ranks_stop_the_start_of_others() {
         assert_eq!(run.others[0], DaemonAction::SignalAll(signal));
         let drains = run.others.contains(&DaemonAction::DrainOutput { job: JOB });
         assert_eq!(drains, next.is_none(), "a job none of whose ranks starts is over");
-        assert_eq!(run.take_sent(), []);
+        let unfinished = Report::StartFailed { job: JOB, error: StartError::unfinished() };
+        assert_eq!(run.take_sent(), if next.is_none() { vec![unfinished] } else { Vec::new() });
     }
 }
 

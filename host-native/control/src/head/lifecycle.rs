@@ -1,11 +1,12 @@
 //! Start and end of jobs.
 
 use hydrant_core::JobId;
-use hydrant_core::trace::Cause;
+use hydrant_core::trace::{Cause, Exit};
 
 use super::event::SpawnResult;
 use super::{Action, FirstJob, Head, NodeProgress, StdinReaders};
 use crate::error::Error;
+use crate::exit_status::exit_code;
 use crate::job_name::job_name;
 use crate::job_result::{AbortReason, RankFailure};
 use crate::jobs::{CANCELED, EndReport, Job, SpawnKey};
@@ -140,6 +141,9 @@ impl Head {
 
     /// A node cannot start its part of a job, so no node shall run any of it.
     pub(super) fn start_failed(&mut self, node: u32, id: JobId, error: &StartError) {
+        if let Some(signal) = self.status.signal().filter(|_| *error == StartError::unfinished()) {
+            return self.start_interrupted(id, signal);
+        }
         let host = self.host(node).to_owned();
         let job = &mut self.jobs[id];
         // The report of a job that is being aborted names the first failure.
@@ -168,12 +172,21 @@ impl Head {
     pub(super) fn node_done(&mut self, node: u32, id: JobId) {
         let job = &mut self.jobs[id];
         job.run.busy.retain(|&busy| busy != node);
-        let is_ending = job.is_aborted() || job.is_canceled() || self.status.is_interrupted();
-        if job.run.starting.contains(&node) && !is_ending {
-            let text = "its daemon has not started all ranks".to_owned();
-            let error = StartError { appnum: None, code: 1, errno: CANCELED, limit: None, text };
-            self.start_failed(node, id, &error);
+        if job.run.starting.contains(&node) && !job.is_aborted() && !job.is_canceled() {
+            self.start_failed(node, id, &StartError::unfinished());
         }
+    }
+
+    /// A signal of the user has stopped the start of a job. Ranks that ignore it would wait for those that are not started.
+    fn start_interrupted(&mut self, id: JobId, signal: i32) {
+        let job = &mut self.jobs[id];
+        if job.is_aborted() || !job.cancel(None, CANCELED) {
+            return;
+        }
+        self.status.record_failure(exit_code(Exit::Signal(signal as u8)));
+        let line = self.status.interruption_line(signal);
+        line.into_iter().for_each(|line| self.print(line));
+        self.send_all(Order::AbortJob(id));
     }
 
     /// A rank has failed so that its job is aborted.

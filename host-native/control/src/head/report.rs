@@ -100,7 +100,11 @@ impl Head {
             Report::Spawn { job, rank, .. } | Report::Upcall { job, rank, .. } => {
                 self.check_rank(node, job, rank)
             }
-            Report::StdinConsumed(_) | Report::StdinClosed => match self.is_stdin_node(node) {
+            Report::StdinConsumed(bytes) => match self.is_stdin_node(node) {
+                Some(reads) => self.require(node, reads && self.can_consume(node, bytes)),
+                None => Ok(Validity::Stale),
+            },
+            Report::StdinClosed => match self.is_stdin_node(node) {
                 Some(reads) => self.require(node, reads),
                 None => Ok(Validity::Stale),
             },

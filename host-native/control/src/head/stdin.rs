@@ -17,6 +17,8 @@ pub(super) struct StdinReaders {
     consumed: BTreeMap<u32, u64>,
     /// Bytes that all of them have read.
     reported: u64,
+    /// Bytes that they were sent.
+    sent: u64,
 }
 
 impl StdinReaders {
@@ -41,6 +43,7 @@ impl Head {
     /// Sends input to the nodes of its readers. The link to a node delivers it behind the start of the job.
     pub(super) fn stdin_read(&mut self, bytes: Vec<u8>) {
         let Some(job) = self.jobs.iter().find(|job| job.ordinal == 0) else { return };
+        self.stdin.sent += bytes.len() as u64;
         match self.stdin.target {
             // One message for all nodes: the tree copies it. Nodes without readers drop it.
             StdinTarget::All => self.send_all(Order::Stdin(bytes)),
@@ -57,6 +60,11 @@ impl Head {
             StdinTarget::Rank(rank) => job.run.node(rank) == node,
             StdinTarget::None => false,
         })
+    }
+
+    /// Returns whether ranks of a node can have read so many more bytes.
+    pub(super) fn can_consume(&self, node: u32, bytes: u32) -> bool {
+        self.stdin.consumed.get(&node).is_none_or(|consumed| consumed + u64::from(bytes) <= self.stdin.sent)
     }
 
     pub(super) fn stdin_consumed(&mut self, node: u32, bytes: u32) {

@@ -12,8 +12,9 @@ mod setup;
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{JobId, Limit, Rank, UpcallId};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
+use crate::jobs::CANCELED;
 pub use job::{JobRecord, Program, RankBlock, SpawnOrigin};
 pub use setup::{Attribute, AttributeOf, PluginFile, PseudoTerminals, Setup, StdinTarget, WindowSize};
 
@@ -229,8 +230,13 @@ pub struct OutputChunk<'a> {
     /// Standard error instead of standard output.
     pub stderr: bool,
     /// Bytes that the rank wrote. An empty chunk is the end of the stream.
-    #[serde(borrow)]
+    #[serde(borrow, serialize_with = "in_one_piece")]
     pub bytes: &'a [u8],
+}
+
+/// Serializes bytes at once, which gives the same record as one by one.
+fn in_one_piece<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bytes(bytes)
 }
 
 /// Reason why a rank or a job cannot be started.
@@ -246,6 +252,14 @@ pub struct StartError {
     pub limit: Option<Limit>,
     /// Error message.
     pub text: String,
+}
+
+impl StartError {
+    /// A signal has stopped the start of a job's ranks on a node.
+    pub(crate) fn unfinished() -> StartError {
+        let text = "its daemon has not started all ranks".to_owned();
+        StartError { appnum: None, code: 1, errno: CANCELED, limit: None, text }
+    }
 }
 
 /// Encodes a record.

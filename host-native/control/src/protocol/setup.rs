@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hydrant_core::Limits;
 use hydrant_core::limits::NODE_ATTR_PREFIX;
+use hydrant_core::server::FenceMode;
 use hydrant_placement::Binding;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +45,8 @@ pub struct Setup {
     pub mpi_psets: bool,
     /// Time after which a waiting fence is reported; zero for never.
     pub fence_warning: Duration,
+    /// Pairs that travel with fences.
+    pub fence: FenceMode,
     /// Time that a lookup waits for a name that is not published yet.
     pub lookup_wait: Duration,
     /// Subversion of PMI-1 that is offered.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use hydrant_core::Limit;
+use hydrant_core::server::FenceMode;
 use hydrant_placement::{CpuBinding, MemoryBinding, NetworkTopology};
 
 use super::hosts::HostArgs;
@@ -228,6 +229,15 @@ pub(super) struct JobArgs {
     /// warning.
     #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "30", help_heading = SERVER)]
     pub(super) fence_warning: Duration,
+
+    /// Key-value pairs that travel with a fence between hosts: all (collect), those that a host has asked for (lazy), or by
+    /// the number of hosts (auto)
+    ///
+    /// With `lazy` a get of a value that is not on the host yet waits for the host of the rank that put it. PMI-2 clients name
+    /// the rank (src_pmi_id). For others the host gets all values at its first get. Each key must be put by one rank only.
+    /// `auto` is `collect` on up to 64 hosts.
+    #[arg(long, value_name = "MODE", value_parser = value::fence_mode, default_value = "collect", help_heading = SERVER)]
+    pub(super) fence: FenceMode,
 
     /// Time in seconds that a look-up waits for a name to be published
     ///

@@ -420,6 +420,7 @@ fn plan_options(
         mpi_psets: job.mpi_psets,
         sandbox: job.sandbox,
         fence_warning: job.fence_warning,
+        fence: job.fence,
         lookup_wait: job.lookup_wait,
         name_server: job.name_server,
         pmi1_subversion: job.pmi1_version,

@@ -1,8 +1,8 @@
 //! Tests of whole command lines.
 
-use std::io::Write;
 use std::path::PathBuf;
 
+use hydrant_core::server::FenceMode;
 use hydrant_placement::{
     Binding, Bootstrap, CpuBinding, HostSource, Hosts, Level, MapBy, MappingPolicy, MemoryBinding,
     NetworkTopology, Objects, PlacementOptions, RankBy,
@@ -64,9 +64,7 @@ struct File(PathBuf);
 impl File {
     fn new(name: &str, text: &str) -> File {
         let path = std::env::temp_dir().join(format!("hydrant-cli-{}-{name}", std::process::id()));
-        std::fs::File::create(&path)
-            .and_then(|mut file| file.write_all(text.as_bytes()))
-            .expect("a temporary file");
+        std::fs::write(&path, text).expect("a temporary file");
         File(path)
     }
 }
@@ -107,6 +105,7 @@ fn a_program_alone_is_one_rank() {
             mpi_psets: false,
             sandbox: None,
             fence_warning: Duration::from_secs(30),
+            fence: FenceMode::Collect,
             lookup_wait: Duration::ZERO,
             name_server: None,
             pmi1_subversion: 2,
@@ -125,7 +124,7 @@ fn a_program_alone_is_one_rank() {
 fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -prepend-timestamp -pty never -exit-report -json -timeout 60 -get-stack-traces -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -stdin all -bind-to user:0+2,1 -membind local -report-bindings -gpus-per-rank 2 -memory-alloc-kinds system,cuda -mem-pool 64M -job-attr site=a=b;c -node-attr rack=3 -topology cart:4x4x2 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
-               -mpi-psets -sandbox=a.wasm -fence-warning 2.5 -lookup-wait 1.5 -name-server /run/u -record r \
+               -mpi-psets -sandbox=a.wasm -fence-warning 2.5 -fence lazy -lookup-wait 1.5 -name-server /run/u -record r \
                -hosts a:2,b -nodes 2 -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 \
                -heartbeat 2.5 -dry-run -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
     let plan = planned(one);
@@ -164,6 +163,7 @@ fn every_option_with_one_dash_and_with_two() {
             mpi_psets: true,
             sandbox: Some(Plugin::File(PathBuf::from("a.wasm"))),
             fence_warning: Duration::from_millis(2500),
+            fence: FenceMode::Lazy,
             lookup_wait: Duration::from_millis(1500),
             name_server: Some(PathBuf::from("/run/u")),
             pmi1_subversion: 1,

@@ -331,7 +331,9 @@ impl<'p, 's> Engine<'p, 's> {
             return Ok(Some(self.exit_code()));
         }
         self.flush_links()?;
-        let timeout = if self.is_starting() { Some(Duration::ZERO) } else { self.timeout() };
+        // Output that waited for the links is read at the end of the turn.
+        let is_busy = self.is_starting() || self.sinks.have_changed();
+        let timeout = if is_busy { Some(Duration::ZERO) } else { self.timeout() };
         self.poller.wait(timeout, keys)?;
         let mut signals = false;
         for token in keys.iter().filter_map(|&key| Token::of(key)) {

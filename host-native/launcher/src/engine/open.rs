@@ -198,6 +198,7 @@ impl Engine<'_, '_> {
             lookup_wait: millis(options.lookup_wait),
             remote_names: self.names.is_some() || self.nodes.is_some(),
             fence_warning: millis(options.fence_warning),
+            fence: options.fence,
             ..JobSpec::new(record.id, &record.name, ranks)
         };
         let query = self.open_query(record)?;

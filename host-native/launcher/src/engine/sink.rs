@@ -11,6 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use hydrant_overlay::BEYOND_CREDIT_MAX;
 pub(crate) use hydrant_reactor::WriterState as State;
 use hydrant_reactor::{Poller, Writer};
 use rustix::fs::{Mode, OFlags, fstat, open};
@@ -21,6 +22,12 @@ use super::token::Token;
 /// Bytes pending on standard error from which on lines of the launcher are dropped: the ranks' output and, beside it, a
 /// long report.
 const LINES_MAX: usize = 1 << 20;
+
+/// Pending bytes for the head from which on ranks are not read, and the cost of a message beside its bytes. A read that has
+/// begun adds to them. The sum is less than what a node may send beyond its credit.
+const SAID_MAX: usize = 256 * 1024;
+const SAID_COST: usize = 32;
+const _: () = assert!(SAID_MAX + super::BUFFER < BEYOND_CREDIT_MAX as usize);
 
 /// The number of a sink.
 pub(crate) type SinkId = usize;
@@ -44,6 +51,8 @@ pub(crate) struct Sinks {
     lost_lines: usize,
     /// Pending output for the head, in order. None on a node that writes its own output.
     uplink: Option<Vec<Said>>,
+    /// Its length in bytes.
+    said: usize,
 }
 
 /// Something for the head.
@@ -103,11 +112,13 @@ impl Sinks {
             ranks_wrote: false,
             lost_lines: 0,
             uplink,
+            said: 0,
         }
     }
 
     /// Takes the pending output for the head.
     pub(crate) fn take_said(&mut self) -> Vec<Said> {
+        self.said = 0;
         self.uplink.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
@@ -171,7 +182,10 @@ impl Sinks {
     /// Adds a stream's bytes.
     pub(crate) fn put(&mut self, sink: SinkId, stream: u32, bytes: &[u8]) {
         if let Some(said) = self.uplink.as_mut().filter(|_| !bytes.is_empty()) {
-            return said.push(Said::Bytes(stream, bytes.to_vec()));
+            said.push(Said::Bytes(stream, bytes.to_vec()));
+            self.said += bytes.len() + SAID_COST;
+            self.all[0].stuffed |= self.said >= SAID_MAX;
+            return;
         }
         if !bytes.is_empty() {
             self.erase_progress();
@@ -282,6 +296,11 @@ impl Sinks {
         if sink.state() != State::Open || (!sink.is_full() && !sink.held.is_empty()) {
             self.changed.push(id);
         }
+    }
+
+    /// Returns whether [`changed`](Sinks::changed) would return a sink.
+    pub(crate) fn have_changed(&self) -> bool {
+        !self.changed.is_empty()
     }
 
     /// Returns the next sink that has room again for its waiting streams, or accepts no more output.
@@ -476,6 +495,28 @@ mod tests {
         let lost = 4 * LINES_MAX / line.len() - kept.lines().count();
         let expected = format!("hydrant: {lost} lines are missing here, because standard error was not read");
         assert_eq!(notice, expected);
+    }
+
+    #[test]
+    fn output_for_the_head_is_bounded_and_goes_on_when_it_is_sent() {
+        let mut sinks = Sinks::uplink();
+        let mut reads = 0;
+        while !sinks.get(0).is_full() {
+            sinks.put(0, 2, b"x");
+            reads += 1;
+        }
+        assert!(reads * (1 + SAID_COST) >= SAID_MAX);
+        sinks.hold(0, 2);
+        // The end of a stream waits for nothing.
+        sinks.end(4);
+        assert_eq!(sinks.take_said().len(), reads + 1);
+        sinks.stuff(false);
+        assert!(sinks.have_changed() && !sinks.get(0).is_full());
+        assert_eq!((sinks.changed(), sinks.release(0)), (Some(0), vec![2]));
+        sinks.put(0, 2, &[0; SAID_MAX]);
+        sinks.take_said();
+        sinks.stuff(true);
+        assert!(sinks.get(0).is_full() && !sinks.have_changed(), "there is no credit");
     }
 
     #[test]

@@ -79,8 +79,9 @@ impl Exchange for Client {
         Ok(self.connection.execute(&put).map_err(of(Op::Put))?)
     }
 
-    fn get(&mut self, _owner: u32, key: &str) -> Result<Option<String>, ProbeError> {
-        let get = Command::Get { kvs: Some(self.jobid.as_str().into()), key: key.into() };
+    fn get(&mut self, owner: u32, key: &str) -> Result<Option<String>, ProbeError> {
+        let get =
+            Command::Get { kvs: Some(self.jobid.as_str().into()), key: key.into(), source: Some(owner) };
         let value = self.connection.request(&get, |reply| match reply {
             Reply::Found(_, value) => Some(Some(to_string(value))),
             Reply::Missing(_) => Some(None),

@@ -34,6 +34,16 @@ impl Secret {
         fill_random(&mut secret.0).map_err(Error::during("getrandom"))?;
         Ok(secret)
     }
+
+    /// The secret with these bytes.
+    pub(crate) fn of(bytes: [u8; 32]) -> Secret {
+        Secret(bytes)
+    }
+
+    /// Its bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
 }
 
 impl fmt::Debug for Secret {
@@ -52,6 +62,16 @@ impl OverlayId {
         let mut id = [0; 16];
         fill_random(&mut id).map_err(Error::during("getrandom"))?;
         Ok(OverlayId(id))
+    }
+
+    /// The identifier with these bytes.
+    pub(crate) fn of(bytes: [u8; 16]) -> OverlayId {
+        OverlayId(bytes)
+    }
+
+    /// Its bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
     }
 }
 

@@ -36,7 +36,7 @@ const MORE: u8 = 0x80;
 /// Number of queued bytes that are written without waiting for `flush`.
 const FLUSH_THRESHOLD: usize = 128 * 1024;
 /// Minimum size of the receive buffer in bytes: an incomplete frame and several frames more.
-pub(crate) const RECEIVE_BUFFER_MIN: usize = 4 * (2 + FRAME_MAX);
+pub const RECEIVE_BUFFER_MIN: usize = 4 * (2 + FRAME_MAX);
 
 /// Channel of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +61,7 @@ impl Channel {
 }
 
 /// An established link.
-pub(crate) struct Link {
+pub struct Link {
     fd: OwnedFd,
     noise: Box<TransportState>,
     /// Incomplete frame.
@@ -98,7 +98,7 @@ impl Link {
     }
 
     /// The socket.
-    pub(crate) fn fd(&self) -> &OwnedFd {
+    pub fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
@@ -113,12 +113,12 @@ impl Link {
     }
 
     /// Number of bytes to be written.
-    pub(crate) fn queued(&self) -> usize {
+    pub fn queued(&self) -> usize {
         self.outbox.len() - self.sent
     }
 
     /// Whether bytes are to be written.
-    pub(crate) fn is_blocked(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         self.queued() > 0
     }
 
@@ -127,7 +127,7 @@ impl Link {
     ///
     /// # Errors
     /// [`LinkError::TooLong`]. Nothing of the message is queued.
-    pub(crate) fn send(&mut self, now: u64, channel: Channel, message: &[u8]) -> Result<Sent, LinkError> {
+    pub fn send(&mut self, now: u64, channel: Channel, message: &[u8]) -> Result<Sent, LinkError> {
         if message.len() > MESSAGE_MAX {
             return Err(LinkError::TooLong);
         }
@@ -172,7 +172,7 @@ impl Link {
     /// # Errors
     /// A system call failed. A closed connection is no error here: [`Link::receive`] returns the messages that were sent
     /// before the close.
-    pub(crate) fn flush(&mut self) -> Result<Sent, LinkError> {
+    pub fn flush(&mut self) -> Result<Sent, LinkError> {
         while self.is_blocked() {
             match send(&self.fd, &self.outbox[self.sent..], SendFlags::DONTWAIT | NO_SIGPIPE) {
                 Ok(len) => self.sent += len,
@@ -201,7 +201,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection was closed or failed, or a frame is invalid.
-    pub(crate) fn receive(
+    pub fn receive(
         &mut self,
         now: u64,
         buffer: &mut [u8],

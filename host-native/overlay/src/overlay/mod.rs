@@ -30,6 +30,7 @@ use key::LinkKey;
 use neighbour::Neighbour;
 use route::LinkMessage;
 
+pub use neighbour::BEYOND_CREDIT_MAX;
 pub use route::Destination;
 
 /// Time for daemons to end after the shutdown message, in milliseconds.
@@ -290,7 +291,7 @@ impl Overlay {
     }
 
     /// Whether streams may be sent towards `node`. If not, [`Event::CreditAvailable`] follows. Streams that are sent
-    /// without credit are stored in this process.
+    /// without credit are stored in the process at the other end. It ends the link after [`BEYOND_CREDIT_MAX`] bytes.
     pub fn has_credit(&mut self, node: u32) -> bool {
         let next = self.tree.towards(self.node, node);
         next.is_none_or(|next| self.neighbour(next).is_some_and(|neighbour| neighbour.has_credit()))
@@ -398,7 +399,8 @@ impl Overlay {
         let ParentLink::Connecting(connector) = &mut self.parent_link else { return Ok(()) };
         let parent = connector.parent();
         let Some(link) = connector.advance(now, poller).map_err(Box::new)? else { return Ok(()) };
-        let neighbour = Neighbour::new(link, LinkKey::Link(parent).encode(self.keys));
+        let behind = self.tree.nodes() - self.tree.subtree(self.node).len() as u32;
+        let neighbour = Neighbour::new(link, LinkKey::Link(parent).encode(self.keys), behind);
         neighbour.watch(poller)?;
         if let ParentLink::Connecting(connector) = std::mem::replace(&mut self.parent_link, ParentLink::None)
         {
@@ -478,7 +480,8 @@ impl Overlay {
         let Some(authenticated) = self.incoming.receive(index, expected) else { return Ok(()) };
         let node = authenticated.node;
         let link = Link::new(authenticated.fd, authenticated.noise, now);
-        let neighbour = Neighbour::new(link, LinkKey::Link(node).encode(self.keys));
+        let behind = self.tree.subtree(node).len() as u32;
+        let neighbour = Neighbour::new(link, LinkKey::Link(node).encode(self.keys), behind);
         neighbour.watch(poller)?;
         let Some(child) = self.child(node) else { return Ok(()) };
         let state = std::mem::replace(&mut child.state, ChildState::Joined(Box::new(neighbour)));

@@ -10,6 +10,8 @@ use crate::link::{Channel, Link};
 pub(super) const WINDOW: u32 = 1 << 20;
 /// Credit is returned in portions of at least this many bytes.
 const CREDIT_MIN: u32 = WINDOW / 4;
+/// Number of bytes of streams that a node may send beyond its credit: it has read them before its credit was used up.
+pub const BEYOND_CREDIT_MAX: u32 = 1 << 20;
 
 /// An authenticated link to a neighbour.
 #[derive(Debug)]
@@ -20,6 +22,10 @@ pub(super) struct Neighbour {
     credit: i64,
     /// Number of bytes of received streams that have been passed on, but not returned as credit yet.
     credit_to_return: u32,
+    /// Number of bytes of received streams for which no credit has been returned.
+    unreturned: u64,
+    /// Maximum of `unreturned`. A node forwards what the nodes behind it send, also without credit.
+    unreturned_max: u64,
     /// Credit of other neighbours that is held back until this one has credit: node and number of bytes.
     held_credit: Vec<(u32, u32)>,
     /// The other end has announced that it will send nothing.
@@ -29,12 +35,15 @@ pub(super) struct Neighbour {
 }
 
 impl Neighbour {
-    pub(super) fn new(link: Link, key: Key) -> Neighbour {
+    /// A link to one of `nodes` nodes, all of which are reached over it.
+    pub(super) fn new(link: Link, key: Key, nodes: u32) -> Neighbour {
         Neighbour {
             link,
             key,
             credit: i64::from(WINDOW),
             credit_to_return: 0,
+            unreturned: 0,
+            unreturned_max: u64::from(nodes) * u64::from(WINDOW + BEYOND_CREDIT_MAX),
             held_credit: Vec::new(),
             paused: false,
             watches_write: false,
@@ -60,15 +69,26 @@ impl Neighbour {
     }
 
     /// Reads once and appends the complete messages. Returns whether bytes were received.
+    ///
+    /// # Errors
+    /// Errors of the link, and [`LinkError::NoCredit`].
     pub(super) fn receive(
         &mut self,
         now: u64,
         buffer: &mut [u8],
         messages: &mut Vec<(Channel, Vec<u8>)>,
     ) -> Result<bool, LinkError> {
-        let received =
-            self.link.receive(now, buffer, |channel, message| messages.push((channel, message)))?;
+        let unreturned = &mut self.unreturned;
+        let received = self.link.receive(now, buffer, |channel, message| {
+            if channel == Channel::Stream {
+                *unreturned += message.len() as u64;
+            }
+            messages.push((channel, message));
+        })?;
         self.paused &= !received;
+        if self.unreturned > self.unreturned_max {
+            return Err(LinkError::NoCredit);
+        }
         Ok(received)
     }
 
@@ -84,7 +104,11 @@ impl Neighbour {
 
     /// Takes the credit to be sent to the other end, if it is large enough.
     pub(super) fn take_credit_to_return(&mut self) -> Option<u32> {
-        (self.credit_to_return >= CREDIT_MIN).then(|| std::mem::take(&mut self.credit_to_return))
+        if self.credit_to_return < CREDIT_MIN {
+            return None;
+        }
+        self.unreturned = self.unreturned.saturating_sub(self.credit_to_return.into());
+        Some(std::mem::take(&mut self.credit_to_return))
     }
 
     /// Holds back credit of the neighbour `from` until this one has credit.
@@ -148,7 +172,7 @@ mod tests {
 
     #[test]
     fn credit_is_returned_in_portions_and_held_back_without_own_credit() {
-        let mut neighbour = Neighbour::new(pair().0, Key(0));
+        let mut neighbour = Neighbour::new(pair().0, Key(0), 1);
         neighbour.return_credit(CREDIT_MIN - 1);
         assert_eq!(neighbour.take_credit_to_return(), None);
         neighbour.return_credit(1);
@@ -167,9 +191,37 @@ mod tests {
     }
 
     #[test]
+    fn streams_without_credit_are_an_error() {
+        let (a, mut other) = pair();
+        let mut neighbour = Neighbour::new(a, Key(0), 2);
+        let (piece, limit) = (64 * 1024, 2 * (WINDOW + BEYOND_CREDIT_MAX) as usize);
+        let mut buffer = vec![0; RECEIVE_BUFFER_MIN];
+        let mut exchange = |neighbour: &mut Neighbour, channel| {
+            other.send(0, channel, &vec![0; piece]).unwrap();
+            let mut messages = Vec::new();
+            while messages.is_empty() {
+                other.flush().unwrap();
+                neighbour.receive(0, &mut buffer, &mut messages)?;
+            }
+            Ok::<_, LinkError>(())
+        };
+        // Other messages need no credit, and returned credit is credit again.
+        for _ in 0..limit / piece {
+            exchange(&mut neighbour, Channel::Stream).unwrap();
+            exchange(&mut neighbour, Channel::Control).unwrap();
+        }
+        neighbour.return_credit(CREDIT_MIN);
+        assert_eq!(neighbour.take_credit_to_return(), Some(CREDIT_MIN));
+        for _ in 0..CREDIT_MIN as usize / piece {
+            exchange(&mut neighbour, Channel::Stream).unwrap();
+        }
+        assert!(matches!(exchange(&mut neighbour, Channel::Stream), Err(LinkError::NoCredit)));
+    }
+
+    #[test]
     fn an_unannounced_pause_is_overdue() {
         let (a, mut other) = pair();
-        let mut neighbour = Neighbour::new(a, Key(0));
+        let mut neighbour = Neighbour::new(a, Key(0), 1);
         assert_eq!((neighbour.deadline(1000), neighbour.is_overdue(999, 1000)), (250, false));
         assert!(neighbour.is_overdue(1000, 1000));
         neighbour.set_paused();

@@ -1,6 +1,6 @@
 //! Routing of messages between any two nodes, and the messages of the links themselves.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::child::ChildState;
 use super::{Event, Overlay, ParentLink};
@@ -22,8 +22,13 @@ pub enum Destination {
 pub(super) struct Envelope<'a> {
     pub(super) to: Destination,
     pub(super) from: u32,
-    #[serde(borrow)]
+    #[serde(borrow, serialize_with = "in_one_piece")]
     pub(super) body: &'a [u8],
+}
+
+/// Serializes bytes at once, which gives the same record as one by one.
+fn in_one_piece<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bytes(bytes)
 }
 
 /// Message of a link itself. An empty message is a heartbeat.

@@ -248,6 +248,37 @@ fn a_slow_head_blocks_streams_only() {
 }
 
 #[test]
+fn a_node_that_sends_streams_without_credit_is_named() {
+    // 1 and 3 are children of 0, and 2 is a child of 1.
+    for liar in [2, 3] {
+        let mut nodes = Nodes::complete(&format!("credit{liar}"), 4, 2);
+        let piece = vec![7; 60_000];
+        let mut stored = 0;
+        let mut failure = None;
+        // The head takes nothing.
+        nodes.until(|nodes| {
+            nodes.overlay(liar).route(0, Destination::Node(0), Channel::Stream, &piece).unwrap();
+            for event in nodes.events(0) {
+                match event {
+                    Event::Message { body, .. } => stored += body.len(),
+                    Event::Failed(failed) => failure = Some(failed),
+                    other => panic!("{other:?}"),
+                }
+            }
+            failure.is_some()
+        });
+        let expected = format!(
+            "host host{liar} (node {liar}): its daemon is lost: it sent more output than it has credit for"
+        );
+        assert_eq!(failure.unwrap().to_string(), expected);
+        // Two nodes are behind either link.
+        let most = 2 * (neighbour::WINDOW + BEYOND_CREDIT_MAX) as usize + RECEIVE_BUFFER_MIN;
+        assert!(stored <= most, "{stored} bytes are stored");
+        nodes.until(|nodes| matches!(nodes.events(liar)[..], [.., Event::LifelineLost(_)]));
+    }
+}
+
+#[test]
 fn forged_senders_and_destinations_are_rejected() {
     let forged = [
         // A node that is not below the child.

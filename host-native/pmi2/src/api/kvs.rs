@@ -43,8 +43,8 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
     maxvalue: c_int,
     vallen: *mut c_int,
 ) -> c_int {
-    // The rank that put the value. The server keeps the whole space and does not need this hint.
-    let _ = src_pmi_id;
+    // With lazy fences the server asks the node of the rank that put the value. -1 stands for no hint.
+    let source = u32::try_from(src_pmi_id).ok();
     call("PMI2_KVS_Get", || {
         let process = Process::current()?;
         // MPICH passes NULL to test whether a key exists.
@@ -59,14 +59,19 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
         if let Some(value) = shared_value(&process, kvs, key, &mut found) {
             return copy_out(value, &buffer, &vallen);
         }
-        copy_out(&requested_value(&process, kvs, key)?, &buffer, &vallen)
+        copy_out(&requested_value(&process, kvs, key, source)?, &buffer, &vallen)
     })
 }
 
 /// Requests a value from the server. Kept apart from the fast path through shared memory.
 #[inline(never)]
-fn requested_value(process: &Process, kvs: Option<&[u8]>, key: Text<'_>) -> Result<Vec<u8>, Error> {
-    let get = Command::Get { kvs: kvs.map(Text::plain), key };
+fn requested_value(
+    process: &Process,
+    kvs: Option<&[u8]>,
+    key: Text<'_>,
+    source: Option<u32>,
+) -> Result<Vec<u8>, Error> {
+    let get = Command::Get { kvs: kvs.map(Text::plain), key, source };
     let value = process.connection.request(&get, |reply| match reply {
         Reply::Found(Op::Get, value) => Some(Some(to_bytes(value))),
         Reply::Missing(Op::Get) => Some(None),

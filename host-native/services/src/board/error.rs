@@ -85,7 +85,7 @@ impl BoardError {
                 Some(format!("--target is the board's management port, {} by default", manage::PORT))
             }
             BoardError::Handshake { secret: true, .. } => {
-                Some("the board has another secret, or none, as all microcontrollers".to_owned())
+                Some("the board has another secret, or none".to_owned())
             }
             BoardError::Handshake { secret: false, .. } => {
                 Some("the board may have a secret: set --secret-file FILE".to_owned())

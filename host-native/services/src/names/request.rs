@@ -79,8 +79,10 @@ impl Request {
         let command = self.command().ok_or("a request is not about a name or a job")?;
         let command = match command {
             // The other run knows its job by the socket.
-            Command::Get { key, .. } if purpose == Purpose::Value => Command::Get { kvs: None, key },
-            Command::Get { kvs, .. } => Command::Get { kvs, key: Text::plain(NO_KEY) },
+            Command::Get { key, .. } if purpose == Purpose::Value => {
+                Command::Get { kvs: None, key, source: None }
+            }
+            Command::Get { kvs, .. } => Command::Get { kvs, key: Text::plain(NO_KEY), source: None },
             other => other,
         };
         if let Some(refusal) = self.refusal() {

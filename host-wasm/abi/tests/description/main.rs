@@ -14,7 +14,7 @@ use hydrant_abi::{
     exports,
 };
 use hydrant_core::fault::{Damage, Malformed, Slab};
-use hydrant_core::server::{Consumed, JobSpec};
+use hydrant_core::server::{Consumed, FenceMode, JobSpec};
 use hydrant_core::trace::{Cause, Closing, Stream};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{
@@ -43,6 +43,7 @@ fn types() -> Vec<(&'static str, Kind)> {
         describe::<UpcallId>(),
         describe::<Input<'_>>(),
         describe::<JobSpec<'_>>(),
+        describe::<FenceMode>(),
         describe::<Output<'_>>(),
         describe::<Exit>(),
         describe::<Stream>(),

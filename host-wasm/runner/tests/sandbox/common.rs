@@ -62,7 +62,7 @@ pub(crate) fn sandbox() -> &'static Sandbox {
 
 /// A deadline that no honest plugin misses, however busy the machine is.
 pub(crate) fn patient() -> Settings {
-    Settings { deadline: Duration::from_secs(60), cache: None }
+    Settings { deadline: Duration::from_secs(60), ..Settings::default() }
 }
 
 /// A PMI-2 message.

@@ -122,7 +122,7 @@ fn load(module: &[u8]) -> Result<Sandbox, PluginError> {
     let file = dir.path().join("hostile.wasm");
     let bytes = wat::parse_bytes(module).map_or_else(|_| module.to_vec(), |bytes| bytes.into_owned());
     fs::write(&file, bytes).expect("there is room for a file");
-    Sandbox::load(&file, &Settings { deadline: Duration::from_millis(300), cache: None })
+    Sandbox::load(&file, &Settings { deadline: Duration::from_millis(300), ..Settings::default() })
 }
 
 /// Returns the kind of a plugin's error, which must name the plugin's file.

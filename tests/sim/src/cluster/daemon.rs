@@ -1,6 +1,8 @@
 //! Host of a daemon: actions, output of its ranks, and clients that are no ranks.
 
-use hydrant_control::protocol::{BackendFailure, JobRecord, OutputChunk, Report, StartError, encode};
+use hydrant_control::protocol::{
+    BackendFailure, JobRecord, OutputChunk, Report, StartError, StdinTarget, encode,
+};
 use hydrant_control::{DaemonAction, DaemonEvent};
 use hydrant_core::{ConnId, Input, JobId, Rank};
 
@@ -73,9 +75,8 @@ impl World<'_> {
                 self.kill_all(node);
                 self.descend(node, &Packet::Shutdown);
             }
-            DaemonAction::ResizeWindows(_)
-            | DaemonAction::FeedStdin(_)
-            | DaemonAction::CloseOutput { .. } => {}
+            DaemonAction::FeedStdin(bytes) => self.feed(node, &bytes),
+            DaemonAction::ResizeWindows(_) | DaemonAction::CloseOutput { .. } => {}
         }
     }
 
@@ -86,9 +87,15 @@ impl World<'_> {
 
     fn open_at_daemon(&mut self, node: u32, record: &JobRecord) {
         let job = record.id;
-        let (program, cleanup) = (program_of(record), self.plan.cleanup);
-        let event = match self.nodes[node as usize].register(self.now, record, cleanup, program) {
-            Ok(()) => DaemonEvent::JobOpened { job },
+        let (program, settings) = (program_of(record), (self.plan.cleanup, self.plan.fence));
+        let event = match self.nodes[node as usize].register(self.now, record, settings, program) {
+            Ok(()) => {
+                if record.ordinal == 0 {
+                    let target = self.plan.input.map_or(StdinTarget::None, |input| input.target);
+                    self.nodes[node as usize].fed.expect(record, node, target);
+                }
+                DaemonEvent::JobOpened { job }
+            }
             Err(fault) => DaemonEvent::OpenFailed { job, error: start_error(&fault.to_string()) },
         };
         let now = self.now / MS;
@@ -185,6 +192,7 @@ impl World<'_> {
                 self.at_daemon(node, DaemonEvent::OutputDrained { job });
             }
         }
+        self.send_input_news(node);
         let state = &mut self.nodes[node as usize];
         let is_due = state.daemon.as_ref().is_some_and(|daemon| !daemon.starting().is_empty());
         if is_due && !std::mem::replace(&mut state.is_starting, true) {

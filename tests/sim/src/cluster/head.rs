@@ -4,12 +4,12 @@ use hydrant_control::protocol::{BackendFailure, JobRecord, Report, StartError};
 use hydrant_control::{Action, Destination, Event as HeadEvent, SpawnProgram};
 use hydrant_core::wire::{Protocol, decode_spawn};
 use hydrant_core::{Fault, Input, JobId, Refusal, UpcallId};
-use hydrant_services::names::Request;
+use hydrant_services::names::{Answer, Request};
 use libc::SIGINT;
 
 use super::node::{Item, Packet};
 use super::plan::MS;
-use super::process::byte_of;
+use super::process::bytes_of;
 use super::world::{Event, World};
 use crate::checks::Checks;
 
@@ -91,22 +91,30 @@ impl World<'_> {
             }
             Action::CallNameService { request, job, rank, protocol, body } => {
                 let upcall = Some(UpcallId(request.0));
-                let request = Request { upcall, job, rank, protocol, body, wait: 0 };
+                let request = Request { upcall, job, rank, protocol, body, wait: self.plan.lookup_wait };
+                self.head.known.asked(&request, self.now / MS);
                 self.head.names.ask(request, self.now / MS).expect("the name service works");
+                self.collect_answers();
             }
             Action::CancelLookups { job, rank } => {
                 let is_its = |request: &Request| (request.job, request.rank) == (job, rank);
+                self.head.known.dropped(is_its);
                 self.head.names.drop_lookups(is_its, self.now / MS).expect("the name service works");
+                self.collect_answers();
             }
             Action::DrainOutput { job } => self.head.draining.push(job),
             Action::DeregisterJob { job } => {
+                self.head.known.forget(job);
                 self.head.names.forget(job, self.now / MS).expect("the name service works");
+                self.collect_answers();
                 self.nodes[0].deregister(self.now, job);
             }
             Action::CloseJob { job, .. } => self.close_job(job),
             Action::Print(lines) => self.head.printed.push(lines),
             Action::Finish { flush } => self.head.finish = Some(flush),
-            Action::AllowStdin(_) | Action::CloseStdin | Action::RanksJoined { .. } => {}
+            Action::AllowStdin(more) => self.allow_input(more),
+            Action::CloseStdin => self.close_input(),
+            Action::RanksJoined { .. } => {}
             Action::RankStates { .. } => {}
         }
     }
@@ -114,7 +122,8 @@ impl World<'_> {
     fn open_at_head(&mut self, record: &JobRecord) {
         let program = program_of(record);
         let cleanup = self.plan.cleanup;
-        let event = match self.nodes[0].register(self.now, record, cleanup, program) {
+        let settings = (cleanup, self.plan.fence);
+        let event = match self.nodes[0].register(self.now, record, settings, program) {
             Ok(()) => {
                 let size = self.nodes[0].jobs[&record.id].size;
                 let meetings = &self.plan.programs[program as usize].meetings;
@@ -160,14 +169,10 @@ impl World<'_> {
         let pid = self.nodes[node as usize].processes.get(&(chunk.job, chunk.rank.0)).copied();
         if let Some(pid) = pid.filter(|_| !self.is_liar(node)) {
             let arrived = self.head.arrived.entry((pid, chunk.stderr)).or_default();
-            for &byte in chunk.bytes {
-                assert_eq!(
-                    byte,
-                    byte_of(pid, chunk.stderr, *arrived),
-                    "output of process {pid} is out of order"
-                );
-                *arrived += 1;
-            }
+            let range = *arrived..*arrived + chunk.bytes.len() as u32;
+            *arrived = range.end;
+            let written = bytes_of(pid, chunk.stderr, range);
+            assert!(chunk.bytes == written, "output of process {pid} is out of order");
         }
         self.head.unacknowledged.push((node, len));
         self.sink_soon();
@@ -207,19 +212,28 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn names_timeout(&mut self) {
-        self.head.names.handle_timeout(self.now / MS).expect("the name service works");
+    /// Checks the answers of the name service, and keeps them for the head.
+    fn collect_answers(&mut self) {
+        let answers: Vec<Answer> = std::iter::from_fn(|| self.head.names.answer()).collect();
+        self.head.known.answered(&answers, self.now / MS);
+        self.head.answers.extend(answers);
     }
 
-    /// Reports jobs whose output has been written, answers requests about names, and ends the daemons after the last job.
+    pub(super) fn names_timeout(&mut self) {
+        self.head.names.handle_timeout(self.now / MS).expect("the name service works");
+        self.collect_answers();
+    }
+
+    /// Reports jobs whose output has been written, reads input, answers requests about names, and ends the daemons after the last job.
     pub(super) fn settle_head(&mut self) {
         for job in std::mem::take(&mut self.head.draining) {
             self.at_head(HeadEvent::OutputDrained { job, reader_closed: false });
         }
-        while let Some(answer) = self.head.names.answer() {
+        while let Some(answer) = self.head.answers.pop_front() {
             let request = hydrant_control::RequestId(answer.upcall.0);
             self.at_head(HeadEvent::NameServiceReply { request, rc: answer.rc, text: answer.text });
         }
+        self.read_input();
         let ready = self.head.finish.is_some_and(|flush| !flush || self.head.sink == 0);
         if ready && !std::mem::replace(&mut self.head.shut_down, true) {
             self.descend(0, &Packet::Shutdown);

@@ -1,11 +1,13 @@
 //! State of the head and its host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use hydrant_control::Head;
 use hydrant_core::{JobId, Server};
-use hydrant_services::names::LocalNames;
+use hydrant_services::names::{Answer, LocalNames};
 
+use super::input::Source;
+use super::names::Known;
 use super::plan::MS;
 
 /// The head and its host.
@@ -24,6 +26,12 @@ pub(super) struct HeadHost<'m> {
     /// The PMI server of the head has failed.
     pub(super) backend_failed: bool,
     pub(super) draining: Vec<JobId>,
+    /// Standard input.
+    pub(super) source: Source,
+    /// Requests about names, and the names that there are.
+    pub(super) known: Known,
+    /// Answers that the head has not got.
+    pub(super) answers: VecDeque<Answer>,
     /// Output that the reader has not read, in bytes.
     pub(super) sink: u64,
     pub(super) is_reading: bool,
@@ -49,6 +57,9 @@ impl<'m> HeadHost<'m> {
             broken: false,
             backend_failed: false,
             draining: Vec::new(),
+            source: Source::default(),
+            known: Known::default(),
+            answers: VecDeque::new(),
             sink: 0,
             is_reading: false,
             unacknowledged: Vec::new(),

@@ -62,8 +62,12 @@ impl World<'_> {
             7 => Report::AbortJob { job, cause: Cause::Absent { rank: other, exit }, message },
             8 => Report::AbortJob { job, cause: Cause::Died { rank: other, exit }, message },
             9 => Report::RanksJoined { job, ranks: 1 + self.random.u32(..2 * size) },
-            10 => Report::StdinConsumed(u32::MAX),
-            11 => Report::StdinClosed,
+            10 => Report::StdinConsumed(if self.random.bool() { u32::MAX } else { self.random.u32(1..9999) }),
+            11 => {
+                // What it says of its own ranks it also does.
+                self.cut_input(node);
+                Report::StdinClosed
+            }
             12 => Report::RankStates { query: self.random.u64(..4), body: vec![0xff; 9] },
             13 => Report::Ready,
             14 => Report::StalledFence { job, missing: "0-4294967295,9-3,x".to_owned() },

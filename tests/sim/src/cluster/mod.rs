@@ -2,7 +2,7 @@
 //!
 //! Head and daemons are the state machines of hydrant-control, the servers those of hydrant-core, and names are those of
 //! hydrant-services. The simulation is their host: it carries out their actions as the launcher does. Ranks follow
-//! scripts: they write output, put, meet, spawn, publish names, and fail. Links delay and block, daemons are lost or lie,
+//! scripts: they read input and write output, put, meet, spawn, publish names and wait for them, and fail. Links delay and block, daemons are lost or lie,
 //! users press Ctrl-C, and clients that are no ranks connect.
 //!
 //! At the end of each run:
@@ -10,6 +10,8 @@
 //! - The run has ended, and none of its processes is left.
 //! - The exit code is that of a failure that no other failure has caused, and its rank or host is named.
 //! - Each byte that a pipe took has arrived at the head, in order, unless the host of the rank is lost.
+//! - Ranks get the input in order and to its end, and the head reads at most 256 KiB ahead of the slowest of them.
+//! - Each request about a name has one answer: a look-up finds what is published, and fails when its time has passed.
 //! - If a daemon lies, its host is named, or the ranks of all other hosts have ended well.
 //!
 //! Sockets are not simulated: the encryption and the credit of links, the descriptors of clients, and the handshake at a
@@ -18,14 +20,18 @@
 mod daemon;
 mod head;
 mod head_host;
+mod input;
 mod liar;
+mod names;
 mod node;
 mod plan;
 mod process;
 mod script;
+mod stdin;
 mod steps;
 mod world;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use hydrant_control::protocol::{Program, RankBlock, Setup, StdinTarget};
@@ -51,12 +57,13 @@ const STRANGERS: u32 = 4;
 /// A guarantee is broken.
 pub fn run(seed: u64) -> Summary {
     let plan = Plan::new(seed);
-    let limits = limits(&plan);
+    let ranks = plan.programs.iter().map(|program| program.scripts.len() as u32).sum();
+    let limits = limits(ranks, plan.radix);
     let count = plan.daemons + 1;
-    let mut memory: Vec<MappedStorage> = (0..count).map(|_| MappedStorage::new(&limits)).collect();
-    let mut memory_of_names = MappedStorage::new(&LIMITS_OF_RUN);
+    let of_names = limits_of_names(limits.ranks);
+    let mut memory = MEMORY.take().unwrap_or_else(Memory::new);
     let shape = (count, plan.radix);
-    let nodes = (0..).zip(&mut memory).map(|(number, memory)| {
+    let nodes = (0..count).zip(&mut memory.nodes).map(|(number, memory)| {
         let mut node = Node::new(number, shape, limits, memory, seed as u32);
         let config = DaemonConfig {
             node: number,
@@ -69,15 +76,34 @@ pub fn run(seed: u64) -> Summary {
         node
     });
     let nodes = nodes.collect();
-    let names =
-        Server::new(LIMITS_OF_RUN, memory_of_names.lend(), 0).expect("the memory is as long as required");
+    let names = Server::new(of_names, memory.names.lend(), 0).expect("the memory is as long as required");
     let head = Head::new(config(&plan), first_job(&plan, limits));
-    World::new(plan, HeadHost::new(head, LocalNames::new(Box::new(names))), nodes).run()
+    let summary = World::new(plan, HeadHost::new(head, LocalNames::new(Box::new(names))), nodes).run();
+    MEMORY.set(Some(memory));
+    summary
 }
 
-fn limits(plan: &Plan) -> Limits {
-    let ranks: usize = plan.programs.iter().map(|program| program.scripts.len()).sum();
-    let ranks = ranks as u32;
+/// Memory of all servers of a run, for any plan. Each run takes it from the run before.
+struct Memory {
+    nodes: Vec<MappedStorage>,
+    names: MappedStorage,
+}
+
+thread_local! {
+    static MEMORY: Cell<Option<Memory>> = const { Cell::new(None) };
+}
+
+impl Memory {
+    fn new() -> Memory {
+        let most = limits(plan::RANKS_MAX, plan::RADIX_MAX);
+        Memory {
+            nodes: (0..=plan::DAEMONS_MAX).map(|_| MappedStorage::new(&most)).collect(),
+            names: MappedStorage::new(&limits_of_names(plan::RANKS_MAX)),
+        }
+    }
+}
+
+fn limits(ranks: u32, radix: u32) -> Limits {
     Limits {
         jobs: 4,
         ranks,
@@ -88,9 +114,15 @@ fn limits(plan: &Plan) -> Limits {
         spawns: 4,
         spawn_bytes: 512,
         psets: 8,
-        links: plan.radix + 1,
+        links: radix + 1,
         ..Limits::NONE
     }
+}
+
+/// Limits of the name service: a connection of each job and of each look-up that waits. Some runs have more look-ups.
+fn limits_of_names(ranks: u32) -> Limits {
+    let conns = 4 + ranks / 2;
+    Limits { jobs: conns, ranks: conns, conns, names: 3, ..LIMITS_OF_RUN }
 }
 
 fn config(plan: &Plan) -> Config {
@@ -133,7 +165,7 @@ fn setup(plan: &Plan, limits: Limits) -> Setup {
         limits,
         plugin: None,
         record: None,
-        stdin: StdinTarget::default(),
+        stdin: plan.input.map_or(StdinTarget::None, |input| input.target),
         bind: Binding::default(),
         gpus_per_rank: None,
         memory_alloc_kinds: None,
@@ -146,7 +178,8 @@ fn setup(plan: &Plan, limits: Limits) -> Setup {
         by_port: false,
         mpi_psets: false,
         fence_warning: Duration::from_millis(10),
-        lookup_wait: Duration::ZERO,
+        fence: plan.fence,
+        lookup_wait: Duration::from_millis(plan.lookup_wait.into()),
         pmi1_subversion: 2,
         pseudo_terminals: None,
     }

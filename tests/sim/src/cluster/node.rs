@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hydrant_control::Daemon;
 use hydrant_control::protocol::JobRecord;
 use hydrant_core::peer::message;
-use hydrant_core::server::JobSpec;
+use hydrant_core::server::{FenceMode, JobSpec};
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{ConnId, Consumed, Fault, Input, JobId, Limits, Output, Rank, Server, Time, UpcallId};
 use hydrant_driver::MappedStorage;
 
+use super::input::Fed;
 use super::plan::MS;
 
 /// Message on a link.
@@ -59,6 +60,12 @@ pub(super) enum Item {
     Stranger,
     /// Bytes of such a client. None when it leaves.
     Rubbish { stranger: u32, bytes: Option<Vec<u8>> },
+    /// A rank has closed its standard input.
+    InputHangup { pid: u32 },
+    /// A rank has read standard input.
+    InputRoom,
+    /// More input has been typed, at the head.
+    Typed,
     /// Ranks can be started.
     Start,
     /// Pipes of ranks hold output.
@@ -153,6 +160,7 @@ pub(super) struct Node<'m> {
     /// Bytes of output that may be sent to the head.
     pub(super) credit: i64,
     pub(super) is_starting: bool,
+    pub(super) fed: Fed,
     /// Messages to neighbours' servers, which a liar sends again.
     pub(super) sent: Vec<(u32, Vec<u8>)>,
     limits: Limits,
@@ -191,6 +199,7 @@ impl<'m> Node<'m> {
             blocked: BTreeSet::new(),
             credit: WINDOW,
             is_starting: false,
+            fed: Fed::none(),
             sent: Vec::new(),
             limits,
             buffer: vec![0; limits.output_max()],
@@ -263,7 +272,7 @@ impl<'m> Node<'m> {
         &mut self,
         now: u64,
         record: &JobRecord,
-        cleanup: bool,
+        (cleanup, fence): (bool, FenceMode),
         program: u32,
     ) -> Result<(), Fault> {
         let (job, size) = (record.id, record.programs.iter().map(|program| program.ranks).sum());
@@ -276,6 +285,7 @@ impl<'m> Node<'m> {
             spawner: elsewhere.map_or("", |origin| &origin.spawner),
             remote_names: true,
             fence_warning: 10,
+            fence,
             ..JobSpec::new(job, &record.name, size)
         };
         self.handle(now, Input::RegisterJob(spec))?;

@@ -1,6 +1,8 @@
 //! Scenarios of the cluster: nodes, programs of the ranks, and faults, all from one seed.
 
 use fastrand::Rng;
+use hydrant_control::protocol::StdinTarget;
+use hydrant_core::server::FenceMode;
 
 use super::script::{Ending, Step};
 use crate::net::Speed;
@@ -8,6 +10,14 @@ use crate::rank::{self, KEYS, Kind, Meeting};
 
 /// A millisecond of virtual time, in nanoseconds.
 pub(super) const MS: u64 = 1_000_000;
+
+/// Most daemons of a run, ranks of all of its programs, and children of a node.
+pub(super) const DAEMONS_MAX: u32 = 9;
+pub(super) const RANKS_MAX: u32 = RANKS_OF_FIRST + 2 * RANKS_OF_SPAWNED;
+pub(super) const RADIX_MAX: u32 = 4;
+/// Most ranks of the first program, and of each of the two that ranks spawn.
+const RANKS_OF_FIRST: u32 = 12;
+const RANKS_OF_SPAWNED: u32 = 4;
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
@@ -24,6 +34,8 @@ pub struct Plan {
     pub slowness: Vec<u64>,
     /// A rank that fails ends its job.
     pub cleanup: bool,
+    /// Pairs that travel with fences.
+    pub fence: FenceMode,
     /// Programs. The first one is the job of the command line, ranks spawn the others.
     pub programs: Vec<Program>,
     /// Node of each rank of the first program, in ascending order of ranks.
@@ -42,6 +54,10 @@ pub struct Plan {
     pub stall: (u64, u64),
     /// Node that cannot start one of its ranks.
     pub start_fails: Option<u32>,
+    /// Standard input.
+    pub input: Option<Input>,
+    /// Milliseconds that a look-up waits for its name.
+    pub lookup_wait: u32,
 }
 
 /// Loss of a daemon.
@@ -53,6 +69,17 @@ pub struct Loss {
     pub at: u64,
     /// The daemon runs on and the link to its parent is cut. Otherwise its processes are killed with it.
     pub cut: bool,
+}
+
+/// Standard input of the run.
+#[derive(Clone, Copy, Debug)]
+pub struct Input {
+    /// Ranks of the first program that read it.
+    pub target: StdinTarget,
+    /// Its length in bytes.
+    pub len: u32,
+    /// Nanoseconds between two pieces.
+    pub pause: u64,
 }
 
 /// Scripts of the ranks of a program.
@@ -71,9 +98,9 @@ impl Plan {
     pub fn new(seed: u64) -> Plan {
         let mut random = Rng::with_seed(seed);
         let random = &mut random;
-        let most = if random.bool() { 3 } else { 9 };
+        let most = if random.bool() { 3 } else { DAEMONS_MAX };
         let daemons = random.u32(1..=most);
-        let size = random.u32(1..=12);
+        let size = random.u32(1..=RANKS_OF_FIRST);
         let speed = Speed {
             delay: random.u64(1_000..=2 * MS),
             jitter: if random.bool() { 0 } else { random.u64(1..=5 * MS) },
@@ -101,14 +128,17 @@ impl Plan {
         let stranger = |random: &mut Rng| (random.u64(0..50 * MS), random.u32(1..=daemons));
         let mut programs = vec![program(size, spawns, cleanup, fails, random)];
         for _ in 0..spawns {
-            let size = random.u32(1..=4);
+            let size = random.u32(1..=RANKS_OF_SPAWNED);
             let fails = fails && random.bool();
             programs.push(program(size, 0, cleanup, fails, random));
         }
+        // A sequence of its own: the rest of the plan is the same with and without input.
+        let others = &mut Rng::with_seed(seed ^ 0x5851_f42d);
+        let input = (others.u32(..3) == 0).then(|| input(&mut programs[0], others));
         Plan {
             seed,
             daemons,
-            radix: random.u32(2..=4),
+            radix: random.u32(2..=RADIX_MAX),
             speed,
             slowness: (0..=daemons).map(|_| if random.u32(..8) == 0 { 200 } else { 1 }).collect(),
             cleanup,
@@ -121,8 +151,35 @@ impl Plan {
             strangers: (0..random.u32(..6)).map(|_| stranger(random)).collect(),
             stall,
             start_fails: once(12, random).then(|| random.u32(1..=daemons)),
+            input,
+            lookup_wait: if others.bool() { 0 } else { others.u32(1..40) },
+            fence: if random.u32(..3) == 0 { FenceMode::Lazy } else { FenceMode::Collect },
         }
     }
+}
+
+/// Adds input, and the steps of the ranks that read it.
+///
+/// All ranks read before they wait for each other: a rank that does not read holds up the others.
+fn input(program: &mut Program, random: &mut Rng) -> Input {
+    let size = program.scripts.len() as u32;
+    let target = if random.bool() { StdinTarget::All } else { StdinTarget::Rank(random.u32(..size)) };
+    for (rank, steps) in (0..).zip(&mut program.scripts).filter(|(rank, _)| target.includes(*rank)) {
+        let mut reads = Vec::new();
+        for _ in 0..random.u32(..3) {
+            let len = if random.bool() { random.u32(1..2_000) } else { random.u32(1..200_000) };
+            reads.push(Step::Read { len });
+            if random.bool() {
+                reads.push(Step::Sleep(random.u64(0..5 * MS)));
+            }
+        }
+        reads.push(if random.u32(..3) == 0 { Step::CloseInput } else { Step::Read { len: u32::MAX } });
+        // A rank that reads alone may read at any time.
+        let at = if target == StdinTarget::Rank(rank) { random.usize(..steps.len()) } else { 0 };
+        steps.splice(at..at, reads);
+    }
+    let most = if random.bool() { 4_000 } else { 800_000 };
+    Input { target, len: random.u32(..most), pause: if random.bool() { 0 } else { random.u64(1..3 * MS) } }
 }
 
 /// Node of each rank: in blocks, round robin, or at random.

@@ -1,5 +1,7 @@
 //! Process of a rank, and the bytes that it writes.
 
+use std::ops::Range;
+
 use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, Rank};
 
@@ -27,6 +29,10 @@ pub(super) struct Process {
     pub(super) read: [u32; 2],
     /// Bytes of the current step that the pipe has not taken.
     pub(super) unwritten: u32,
+    /// Bytes of standard input that it has read.
+    pub(super) input_read: u32,
+    /// Bytes of the current step that it has not read.
+    pub(super) unread: u32,
     /// `SIGTERM` and `SIGINT` are ignored.
     pub(super) stubborn: bool,
     /// A signal or its own step is about to end it.
@@ -35,8 +41,15 @@ pub(super) struct Process {
 }
 
 /// Returns a byte of a stream.
-pub(super) fn byte_of(pid: u32, stderr: bool, at: u32) -> u8 {
-    (pid.wrapping_mul(37) ^ at.wrapping_mul(0x9e37_79b9) >> 13 ^ u32::from(stderr)) as u8
+fn byte_of(pid: u32, stderr: bool, at: u32) -> u8 {
+    // 16 bits, which the compiler multiplies many at a time.
+    let mixed = (at as u16).wrapping_mul(0x9e37) >> 8;
+    (mixed ^ (at >> 16) as u16 ^ (pid as u16).wrapping_mul(37) ^ u16::from(stderr)) as u8
+}
+
+/// Returns bytes of a stream.
+pub(super) fn bytes_of(pid: u32, stderr: bool, range: Range<u32>) -> Vec<u8> {
+    range.map(|at| byte_of(pid, stderr, at)).collect()
 }
 
 impl Process {
@@ -44,8 +57,9 @@ impl Process {
         let Process { node, pid, exit, at, .. } = self;
         let name = rank_name(self.ordinal, Rank(self.rank));
         format!(
-            "{name} on n{node}, pid {pid}, {exit:?}, step {at} {:?}, written {:?}, read {:?}",
+            "{name} on n{node}, pid {pid}, {exit:?}, step {at} {:?}, {} of input, written {:?}, read {:?}",
             self.steps.get(*at),
+            self.input_read,
             self.written,
             self.read
         )
@@ -61,7 +75,7 @@ impl Process {
         let len = (self.written[stream] - self.read[stream]).min(room);
         let from = self.read[stream];
         self.read[stream] += len;
-        (from..from + len).map(|at| byte_of(self.pid, stderr, at)).collect()
+        bytes_of(self.pid, stderr, from..from + len)
     }
 
     pub(super) fn is_read(&self) -> bool {

@@ -36,6 +36,13 @@ pub enum Step {
         /// Index of the program in the plan.
         program: u32,
     },
+    /// Reads so many bytes of standard input, or to its end. The rank waits for them.
+    Read {
+        /// Number of bytes.
+        len: u32,
+    },
+    /// Closes standard input.
+    CloseInput,
     /// The process ends.
     End(Ending),
 }
@@ -98,7 +105,9 @@ pub(super) fn request(
         (Step::End(Ending::SelfAbort(code)), _) => {
             format!("cmd=abort;isworld=FALSE;msg=enough;exitcode={code};")
         }
-        (Step::Write { .. } | Step::Sleep(_) | Step::End(_), _) => return None,
+        (Step::Write { .. } | Step::Sleep(_) | Step::Read { .. } | Step::CloseInput | Step::End(_), _) => {
+            return None;
+        }
     };
     let replies = u32::from(!matches!(step, Step::End(_)));
     let text = if script.protocol == 1 { text } else { format!("{:6}{text}", text.len()) };

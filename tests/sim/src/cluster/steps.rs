@@ -13,7 +13,7 @@ use super::world::{Event, SOCKET, World};
 use crate::rank::{self, Script};
 
 /// Bytes that a pipe holds.
-const PIPE: u32 = 64 * 1024;
+pub(super) const PIPE: u32 = 64 * 1024;
 
 impl World<'_> {
     /// Starts the process of a rank. Its PMI connection is open.
@@ -39,11 +39,14 @@ impl World<'_> {
             written: [0; 2],
             read: [0; 2],
             unwritten: 0,
+            input_read: 0,
+            unread: 0,
             stubborn: self.random.u32(..6) == 0,
             ending: false,
             exit: None,
         });
         self.nodes[node as usize].processes.insert((job, rank), pid);
+        self.open_input(node, job, rank, pid);
         let later = self.random.u64(0..2 * MS);
         self.later(later, Event::Act(pid));
         Some(pid)
@@ -66,6 +69,17 @@ impl World<'_> {
                     process.unwritten = len;
                 }
                 return self.write(pid, stderr);
+            }
+            Step::Read { len } => {
+                if self.take_input(pid, len) {
+                    self.next(pid);
+                }
+                return;
+            }
+            Step::CloseInput => {
+                let node = process.node;
+                self.later(SOCKET, Event::Item(node, Item::InputHangup { pid }));
+                return self.next(pid);
             }
             Step::End(ending @ (Ending::Exit(_) | Ending::Signal(_) | Ending::CutOff)) => {
                 return self.end(pid, ending);
@@ -191,6 +205,7 @@ impl World<'_> {
             checks.died(process.rank);
         }
         let node = process.node;
+        self.later(SOCKET, Event::Item(node, Item::InputHangup { pid }));
         self.later(10 * SOCKET, Event::Item(node, Item::Ended { pid, exit }));
     }
 

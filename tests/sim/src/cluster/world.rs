@@ -92,6 +92,10 @@ pub struct Summary {
     pub lies: u32,
     /// Bytes of output that arrived.
     pub output: u64,
+    /// Bytes of standard input that ranks read.
+    pub input: u64,
+    /// Look-ups that waited for a name: those that found it, and those whose time passed.
+    pub waited: [u32; 2],
 }
 
 /// A run on a simulated cluster.
@@ -113,6 +117,8 @@ pub(super) struct World<'m> {
     pub(super) failures: Vec<(u8, String)>,
     /// Lies that were told.
     pub(super) lies: u32,
+    /// Bytes of standard input that ranks have read.
+    pub(super) input: u64,
 }
 
 impl<'m> World<'m> {
@@ -130,6 +136,7 @@ impl<'m> World<'m> {
             checks: BTreeMap::new(),
             failures: Vec::new(),
             lies: 0,
+            input: 0,
             plan,
         }
     }
@@ -159,7 +166,16 @@ impl<'m> World<'m> {
         }
         self.check_end();
         let (code, failed) = (self.head.exit_code(), !self.failures.is_empty());
-        Summary { code, events, time: self.now, failed, lies: self.lies, output: self.head.written }
+        Summary {
+            code,
+            events,
+            time: self.now,
+            failed,
+            lies: self.lies,
+            output: self.head.written,
+            input: self.input,
+            waited: self.head.known.waited,
+        }
     }
 
     pub(super) fn at(&mut self, at: u64, event: Event) {
@@ -230,6 +246,9 @@ impl<'m> World<'m> {
             }
             Item::Stranger => self.stranger(node),
             Item::Rubbish { stranger, bytes } => self.rubbish(node, stranger, bytes),
+            Item::InputHangup { pid } => self.input_hangup(node, pid),
+            Item::InputRoom => self.fill_pipes(node),
+            Item::Typed => self.typed(),
             Item::Start => self.start_some(node),
             Item::Read => self.read(node),
             Item::Writable { to } => {
@@ -459,6 +478,9 @@ impl<'m> World<'m> {
                 node.number
             );
         }
+        let unanswered = self.head.known.unanswered();
+        let has_failed = self.head.is_broken() || self.head.gave_up();
+        assert!(has_failed || unanswered == 0, "{unanswered} requests about names have no answer");
         self.check_code();
     }
 

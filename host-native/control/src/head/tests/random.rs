@@ -251,6 +251,9 @@ impl World {
                 let counts = alive(job) && self.aborted.insert(*job);
                 code.filter(|_| counts).map(|code| (code as u8).max(1))
             }
+            Report::StartFailed { job, error } if self.signals > 0 && *error == StartError::unfinished() => {
+                (alive(job) && !self.aborted.contains(job) && self.canceled.insert(*job)).then_some(130)
+            }
             Report::StartFailed { job, error } => {
                 let counts = alive(job) && self.canceled.insert(*job);
                 let answered = |job: &JobId| self.head.jobs()[*job].spawn.is_none();

@@ -31,6 +31,24 @@ fn an_interrupt_is_passed_on_and_the_second_one_kills() {
 }
 
 #[test]
+fn an_interrupted_start_ends_ranks_that_ignore_the_signal() {
+    let mut run = Run::new(config(2), first_job(2, 2));
+    run.event(Event::AllJoined);
+    run.start(1, FIRST, &[0, 1]);
+    run.report(2, Report::RanksStarted { job: FIRST, ranks: vec![(Rank(2), 5)] });
+    run.event(Event::Signal(SIGINT));
+    run.take_sent();
+    run.report(2, Report::StartFailed { job: FIRST, error: StartError::unfinished() });
+    assert_eq!(run.take_sent(), [to_all(Order::AbortJob(FIRST))]);
+    for (node, rank) in [(1, 0), (1, 1), (2, 2)] {
+        run.exit(node, rank, Exit::Signal(9));
+    }
+    run.report(1, Report::JobDone(FIRST));
+    run.report(2, Report::JobDone(FIRST));
+    run.ended(130, &["the job was ended by SIGINT"]);
+}
+
+#[test]
 fn ranks_that_die_by_the_signal_were_ended_by_it() {
     let mut run = Run::started(1);
     run.event(Event::Signal(SIGTERM));

@@ -117,6 +117,17 @@ fn input_for_all_ranks_has_the_pace_of_the_slowest_node() {
 }
 
 #[test]
+fn a_node_that_consumes_more_input_than_it_was_sent_is_rejected() {
+    let mut run = Run::new(config(1), first_job(1, 1));
+    run.event(Event::AllJoined);
+    run.event(Event::StdinRead(b"abcd".to_vec()));
+    run.report(1, Report::StdinConsumed(3));
+    run.rejects(1, &Report::StdinConsumed(2));
+    run.report(1, Report::StdinConsumed(1));
+    run.rejects(1, &Report::StdinConsumed(u32::MAX));
+}
+
+#[test]
 fn a_job_that_cannot_be_started_has_failed() {
     let mut run = Run::new(config(1), first_job(1, 1));
     run.event(Event::AllJoined);

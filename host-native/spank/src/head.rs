@@ -1,0 +1,361 @@
+//! Head of a step on several nodes: a thread of srun, to which the servers of all nodes connect.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv6Addr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use hydrant_core::{Input, Output, Time};
+use hydrant_driver::AnyBackend;
+use hydrant_overlay::{Candidate, Channel, Link, LinkError, RECEIVE_BUFFER_MIN, Ticket};
+use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller, accept_stream, random_u32};
+
+use crate::engine::Engine;
+use crate::message::{ToHead, ToNode, decode, encode, runs_of};
+use crate::server::{self, Error, Print, describe};
+use crate::uplink::HIGH_WATER;
+
+const KEYS: KeyRange = KeyRange(0);
+const STOP: Key = KEYS.key(0, 0);
+const LISTENER: Key = KEYS.key(1, 0);
+/// Kind of the keys of connections.
+const CONNECTION: u16 = 2;
+/// Connections above the number of nodes whose ends have not proved that they have the ticket.
+const STRANGERS_MAX: usize = 16;
+
+/// A head before it runs.
+#[derive(Debug)]
+pub(crate) struct Head {
+    /// Name of the job for clients.
+    pub(crate) name: String,
+    /// Number of nodes with tasks.
+    pub(crate) nodes: u32,
+    pub(crate) ticket: Ticket,
+    pub(crate) listener: TcpListener,
+    /// The other end is closed when the step is over.
+    pub(crate) stop: OwnedFd,
+    pub(crate) print: Print,
+}
+
+/// Listens on a free port of all addresses. Returns the port, too.
+pub(crate) fn listen() -> std::io::Result<(TcpListener, u16)> {
+    // Also for IPv4, unless the machine has no IPv6.
+    let listener =
+        TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind("0.0.0.0:0"))?;
+    listener.set_nonblocking(true)?;
+    let port = listener.local_addr()?.port();
+    Ok((listener, port))
+}
+
+/// Connection to the head.
+#[derive(Debug)]
+enum Connection {
+    Candidate(Candidate),
+    /// With the number that the node claims. Its first message proves it.
+    Link(u32, Link),
+}
+
+/// A node.
+#[derive(Debug, Default)]
+struct Node {
+    connection: Option<u32>,
+    name: String,
+    ranks: Option<Vec<u32>>,
+    over: bool,
+    /// The server may not send to it until its queue drains.
+    blocked: bool,
+}
+
+/// What a turn of the loop has brought.
+#[derive(Debug)]
+enum Event {
+    Message(u32, Channel, Vec<u8>),
+    Lost(u32, LinkError),
+    Stop,
+}
+
+#[derive(Debug)]
+struct Star {
+    ticket: Ticket,
+    listener: TcpListener,
+    /// Held open while the poller watches it.
+    _stop: OwnedFd,
+    print: Print,
+    clock: Clock,
+    poller: Poller,
+    connections: BTreeMap<u32, Connection>,
+    next: u32,
+    nodes: Vec<Node>,
+    buffer: Vec<u8>,
+    keys: Vec<Key>,
+    ended: bool,
+}
+
+/// Serves as the head until the step is over.
+pub(crate) fn lead(head: Head) {
+    let print = head.print;
+    if let Err(error) = run(head) {
+        // The nodes notice that their links are closed, and end their tasks.
+        print(&format!("hydrant: ending the step: the head in srun failed: {error}"));
+    }
+}
+
+fn run(head: Head) -> Result<(), Error> {
+    let Head { name, nodes, ticket, listener, stop, print } = head;
+    let poller = Poller::new()?;
+    poller.add(&stop, STOP, Interest::Read)?;
+    poller.add(&listener, LISTENER, Interest::Read)?;
+    let mut star = Star {
+        ticket,
+        listener,
+        _stop: stop,
+        print,
+        clock: Clock::start(),
+        poller,
+        connections: BTreeMap::new(),
+        next: 0,
+        nodes: std::iter::repeat_with(Node::default).take(nodes as usize).collect(),
+        buffer: vec![0; RECEIVE_BUFFER_MIN],
+        keys: Vec::new(),
+        ended: false,
+    };
+    let Some(runs) = star.gather()? else { return Ok(()) };
+    let size = runs.iter().map(|&(_, count)| count).sum();
+    let (engine, limits) = (Engine::BuiltIn, server::limits(size, nodes));
+    let mut storage = engine.storage(&limits)?;
+    let mut backend = engine.server(limits, random_u32()?, &mut storage)?;
+    let now = Time(star.clock.now());
+    backend.handle(now, Input::Node { node: 0, nodes: nodes + 1, radix: nodes })?;
+    describe(&name, &runs, true, |input| backend.handle(now, input).map(drop))?;
+    for node in 1..=nodes {
+        star.order(node, &ToNode::Ranks(runs.clone()));
+    }
+    star.serve(&mut *backend)
+}
+
+impl Star {
+    /// Waits until all nodes are ready. Returns the nodes of the ranks, none if the step is over.
+    fn gather(&mut self) -> Result<Option<Vec<(u32, u32)>>, Error> {
+        loop {
+            for event in self.turn(None)? {
+                match event {
+                    Event::Stop => return Ok(None),
+                    Event::Message(node, Channel::Control, bytes) => self.take(node, &bytes),
+                    Event::Message(node, ..) => self.invalid(node),
+                    Event::Lost(node, error) => self.lost(node, &error),
+                }
+            }
+            if !self.ended && self.nodes.iter().all(|node| node.ranks.is_some()) {
+                let ranks: Vec<Vec<u32>> =
+                    self.nodes.iter().map(|node| node.ranks.clone().unwrap_or_default()).collect();
+                match runs_of(&ranks) {
+                    Some(runs) => return Ok(Some(runs)),
+                    None => self.end("the nodes do not agree on their ranks"),
+                }
+            }
+        }
+    }
+
+    /// Passes messages between the servers of the nodes until the step is over.
+    fn serve(&mut self, backend: &mut AnyBackend<'_>) -> Result<(), Error> {
+        let mut output = vec![0; backend.limits().output_room()];
+        loop {
+            while let Some(output) = backend.poll(&mut output)? {
+                match output {
+                    Output::Peer { node, bytes } if self.send(node, Channel::Peer, bytes) => {
+                        self.nodes[node as usize - 1].blocked = true;
+                        backend.handle(Time(self.clock.now()), Input::PeerBlocked { node })?;
+                    }
+                    Output::AbortJob { cause, .. } => self.end(&cause.to_string()),
+                    // The head has no clients.
+                    _ => {}
+                }
+            }
+            self.flush()?;
+            let wake = backend.poll_at().map(|Time(at)| at);
+            for event in self.turn(wake)? {
+                let now = Time(self.clock.now());
+                match event {
+                    Event::Stop => return Ok(()),
+                    Event::Message(node, Channel::Control, bytes) => self.take(node, &bytes),
+                    Event::Message(node, Channel::Peer, bytes) => {
+                        match backend.handle(now, Input::Peer { node, bytes: &bytes }) {
+                            Err(error) if error.fault().is_none() => return Err(error.into()),
+                            Err(_) => self.invalid(node),
+                            Ok(_) => {}
+                        }
+                    }
+                    Event::Message(node, ..) => self.invalid(node),
+                    Event::Lost(node, error) => self.lost(node, &error),
+                }
+            }
+            let now = Time(self.clock.now());
+            if wake.is_some_and(|at| at <= now.0) {
+                backend.handle(now, Input::Timeout)?;
+            }
+            for node in self.drained() {
+                backend.handle(now, Input::PeerWritable { node })?;
+            }
+        }
+    }
+
+    /// Returns the nodes whose queues have drained.
+    fn drained(&mut self) -> Vec<u32> {
+        let mut drained = Vec::new();
+        for (number, node) in (1..).zip(&mut self.nodes) {
+            let link = node.connection.and_then(|id| self.connections.get(&id));
+            let queued = if let Some(Connection::Link(_, link)) = link { link.queued() } else { 0 };
+            if node.blocked && queued <= HIGH_WATER / 2 {
+                node.blocked = false;
+                drained.push(number);
+            }
+        }
+        drained
+    }
+
+    /// Takes a message of a node about its tasks.
+    fn take(&mut self, node: u32, bytes: &[u8]) {
+        match decode(bytes) {
+            // The first message made it a node.
+            Some(ToHead::Ready { .. }) | None => self.invalid(node),
+            Some(ToHead::Failed(why)) => self.end(&why),
+            Some(ToHead::Over) => self.nodes[node as usize - 1].over = true,
+        }
+    }
+
+    fn invalid(&mut self, node: u32) {
+        let name = self.nodes[node as usize - 1].name.clone();
+        self.end(&format!("{name} sent an invalid message"));
+    }
+
+    fn lost(&mut self, node: u32, error: &LinkError) {
+        let Node { name, over, .. } = &self.nodes[node as usize - 1];
+        if !over {
+            let why = format!("{name} is lost: {error}");
+            self.end(&why);
+        }
+    }
+
+    /// Ends the step on all nodes, and says why.
+    fn end(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.ended, true) {
+            (self.print)(&format!("hydrant: ending the step: {why}"));
+            for node in 1..=self.nodes.len() as u32 {
+                self.order(node, &ToNode::End);
+            }
+        }
+    }
+
+    fn order(&mut self, node: u32, order: &ToNode) {
+        self.send(node, Channel::Control, &encode(order));
+    }
+
+    /// Sends a message to a node. Returns whether its queue is full. A lost node needs none.
+    fn send(&mut self, node: u32, channel: Channel, message: &[u8]) -> bool {
+        let now = self.clock.now();
+        let id = self.nodes[node as usize - 1].connection;
+        let Some(Connection::Link(_, link)) = id.and_then(|id| self.connections.get_mut(&id)) else {
+            return false;
+        };
+        // The loss of the link is reported when it is read.
+        let _ = link.send(now, channel, message);
+        link.queued() > HIGH_WATER
+    }
+
+    /// Writes to all links.
+    fn flush(&mut self) -> Result<(), Error> {
+        for (&id, connection) in &mut self.connections {
+            if let Connection::Link(_, link) = connection {
+                let _ = link.flush();
+                let interest = if link.is_blocked() { Interest::ReadWrite } else { Interest::Read };
+                self.poller.modify(link.fd(), KEYS.key(CONNECTION, id), interest)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits, and handles connections.
+    fn turn(&mut self, wake: Option<u64>) -> Result<Vec<Event>, Error> {
+        self.flush()?;
+        let mut keys = std::mem::take(&mut self.keys);
+        let timeout: Option<Duration> = self.clock.timeout([wake]);
+        self.poller.wait(timeout, &mut keys)?;
+        let mut events = Vec::new();
+        for &key in &keys {
+            match KEYS.decode(key) {
+                Some((CONNECTION, id)) => self.ready(id, &mut events)?,
+                _ if key == LISTENER => self.accept()?,
+                _ => events.push(Event::Stop),
+            }
+        }
+        self.keys = keys;
+        Ok(events)
+    }
+
+    fn accept(&mut self) -> Result<(), Error> {
+        // Without a descriptor the connection waits in the listener, and the next turn tries again.
+        let Ok(fd) = accept_stream(&self.listener) else { return Ok(()) };
+        let is_stranger = |id: &u32| !self.nodes.iter().any(|node| node.connection == Some(*id));
+        let strangers: Vec<u32> = self.connections.keys().copied().filter(is_stranger).collect();
+        if strangers.len() >= self.nodes.len() + STRANGERS_MAX {
+            self.connections.remove(&strangers[0]);
+        }
+        let Ok(candidate) = Candidate::new(fd) else { return Ok(()) };
+        self.poller.add(candidate.fd(), KEYS.key(CONNECTION, self.next), Interest::Read)?;
+        self.connections.insert(self.next, Connection::Candidate(candidate));
+        self.next = self.next.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Reads from a connection.
+    fn ready(&mut self, id: u32, events: &mut Vec<Event>) -> Result<(), Error> {
+        let now = self.clock.now();
+        match self.connections.remove(&id) {
+            Some(Connection::Candidate(mut candidate)) => {
+                // Strangers are closed without a word.
+                let Ok(complete) = candidate.receive() else { return Ok(()) };
+                let connection = if complete {
+                    let Ok((node, link)) = candidate.answer(&self.ticket, now) else { return Ok(()) };
+                    Connection::Link(node, link)
+                } else {
+                    Connection::Candidate(candidate)
+                };
+                self.connections.insert(id, connection);
+            }
+            Some(Connection::Link(node, mut link)) => {
+                let mut messages = Vec::new();
+                let received =
+                    link.receive(now, &mut self.buffer, |channel, message| messages.push((channel, message)));
+                let known = self.nodes.get(node.wrapping_sub(1) as usize).map(|node| node.connection);
+                if known == Some(None) && !messages.is_empty() {
+                    let (_, first) = messages.remove(0);
+                    if !self.admit(node, id, &first) {
+                        return Ok(());
+                    }
+                } else if known != Some(Some(id)) && (known != Some(None) || received.is_err()) {
+                    return Ok(());
+                }
+                events.extend(
+                    messages.into_iter().map(|(channel, bytes)| Event::Message(node, channel, bytes)),
+                );
+                match received {
+                    Ok(_) => drop(self.connections.insert(id, Connection::Link(node, link))),
+                    Err(error) => events.push(Event::Lost(node, error)),
+                }
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Admits a node with its first message. Returns false if the message is no such message.
+    fn admit(&mut self, node: u32, id: u32, first: &[u8]) -> bool {
+        let Some(ToHead::Ready { name, ranks }) = decode(first) else { return false };
+        self.nodes[node as usize - 1] =
+            Node { connection: Some(id), name, ranks: Some(ranks), ..Node::default() };
+        if self.ended {
+            self.order(node, &ToNode::End);
+        }
+        true
+    }
+}

@@ -1,0 +1,40 @@
+//! `libhydrant_spank.so`: hydrant's PMI server inside Slurm.
+//!
+//! Slurm loads the library as a SPANK plugin. A step of `srun --hydrant` is served by a thread of each of its slurmstepds, in
+//! this process or as `hydrant.wasm` in a sandbox. Slurm starts the tasks, passes their output and ends them.
+//! `docs/slurm.md` describes installation and use.
+//!
+//! The library is for Linux. Elsewhere the crate is empty. Modules import only from rows below their own:
+//!
+//! | module | contents |
+//! |---|---|
+//! | `exports` | the symbols and functions that Slurm looks for |
+//! | `step` | a step in slurmstepd, from its options to its end |
+//! | `head` | thread of srun with the server that connects those of several nodes |
+//! | `server` | thread with the server of a node: event loop and what its outputs require |
+//! | `uplink` | link of a node to the head |
+//! | `message` | messages between the head and the nodes |
+//! | `tasks` | tasks of a node: processes, sockets, environment |
+//! | `engine` | the built-in server, or a plugin |
+//! | `arguments` | words of plugstack.conf and the value of `--hydrant` |
+//! | `spank` | functions and items of Slurm |
+#![cfg(target_os = "linux")]
+// Slurm's functions are there in Slurm's programs only, so tests have nothing that calls them.
+#![cfg_attr(test, allow(dead_code))]
+
+mod arguments;
+mod engine;
+#[cfg(not(test))]
+mod exports;
+mod head;
+mod message;
+mod server;
+#[cfg(not(test))]
+mod spank;
+#[cfg(not(test))]
+mod step;
+mod tasks;
+mod uplink;
+
+#[cfg(not(test))]
+pub use exports::*;

@@ -1,0 +1,80 @@
+//! Messages between the head in srun and the nodes of a step.
+
+use serde::{Deserialize, Serialize};
+
+/// Message of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToHead {
+    /// All tasks have been forked.
+    Ready {
+        /// Name of the node.
+        name: String,
+        /// Ranks of its tasks.
+        ranks: Vec<u32>,
+    },
+    /// The node ends its tasks for a reason, and so must the others.
+    Failed(String),
+    /// All tasks have ended.
+    Over,
+}
+
+/// Message of the head.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToNode {
+    /// Nodes of all ranks in order: number of the node and number of consecutive ranks on it. The server can start.
+    Ranks(Vec<(u32, u32)>),
+    /// Another node has failed.
+    End,
+}
+
+/// Encodes a message.
+pub(crate) fn encode(message: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("these types have no map and no unknown length")
+}
+
+/// Decodes a message.
+pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    postcard::from_bytes(bytes).ok()
+}
+
+/// Puts the ranks of all nodes, from node 1 on, in order. Returns none unless each rank is there once.
+pub(crate) fn runs_of(nodes: &[Vec<u32>]) -> Option<Vec<(u32, u32)>> {
+    let size = nodes.iter().map(Vec::len).sum();
+    let mut node_of = vec![0; size];
+    for (node, ranks) in (1..).zip(nodes) {
+        for &rank in ranks {
+            // With as many places as ranks, each place is taken.
+            let place = node_of.get_mut(rank as usize).filter(|place| **place == 0)?;
+            *place = node;
+        }
+    }
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for node in node_of {
+        match runs.last_mut() {
+            Some((last, count)) if *last == node => *count += 1,
+            _ => runs.push((node, 1)),
+        }
+    }
+    Some(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_all_nodes_are_put_in_order() {
+        assert_eq!(runs_of(&[vec![0, 1], vec![2]]), Some(vec![(1, 2), (2, 1)]));
+        assert_eq!(runs_of(&[vec![0, 2], vec![1, 3]]), Some(vec![(1, 1), (2, 1), (1, 1), (2, 1)]));
+        assert_eq!(runs_of(&[vec![0, 1], vec![1]]), None);
+        assert_eq!(runs_of(&[vec![0, 3], vec![1]]), None);
+    }
+
+    #[test]
+    fn messages_round_trip() {
+        let ready = ToHead::Ready { name: "n1".into(), ranks: vec![2, 3] };
+        assert_eq!(decode(&encode(&ready)), Some(ready));
+        assert_eq!(decode(&encode(&ToNode::Ranks(vec![(1, 2)]))), Some(ToNode::Ranks(vec![(1, 2)])));
+        assert_eq!(decode::<ToHead>(&[9]), None);
+    }
+}

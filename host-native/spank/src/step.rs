@@ -1,0 +1,289 @@
+//! A step in slurmstepd, from its options to its end.
+
+use std::ffi::{CStr, OsStr};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use hydrant_overlay::Ticket;
+use hydrant_placement::hostlist;
+
+use crate::arguments::Arguments;
+use crate::engine::Engine;
+use crate::head::{self, Head};
+use crate::server::{self, Node, notices, send_notice, serve};
+use crate::spank::{self, Item, Spank};
+use crate::tasks::{Pair, Task, Tasks, keep_on_exec};
+use crate::uplink::Place;
+
+/// Why a step is not served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(transparent)]
+    Arguments(#[from] crate::arguments::Error),
+    #[error(transparent)]
+    Slurm(#[from] spank::Error),
+    #[error(transparent)]
+    Plugin(#[from] hydrant_wasm::PluginError),
+    #[error("{0}: {1}")]
+    System(&'static str, std::io::Error),
+    #[error("--hydrant serves steps on up to {NODES_MAX} nodes, and this one is on {0}")]
+    Nodes(u32),
+    #[error("srun has passed no address of its head; it needs the same line in plugstack.conf as the nodes")]
+    NoHead,
+    #[error(transparent)]
+    Random(#[from] hydrant_reactor::Error),
+    #[error("the step is not served")]
+    Refused,
+    #[error("task {0} is unknown")]
+    Task(u32),
+}
+
+/// Most nodes of a step. The head has a link to each.
+const NODES_MAX: u32 = 64;
+/// Variable that srun passes to slurmstepd, and slurmstepd not to tasks: `PORT:TICKET` of the head.
+const HEAD: &CStr = c"HYDRANT_STEP_HEAD";
+
+/// What is known of the step so far. Only the main thread of slurmstepd locks it, so it is free after each fork.
+static STATE: Mutex<State> = Mutex::new(State::Unused);
+
+/// Value of `--hydrant`.
+static CHOSEN: Mutex<Option<String>> = Mutex::new(None);
+
+enum State {
+    /// The step has no `--hydrant`.
+    Unused,
+    /// The step cannot be served. The error is there until it has been printed.
+    Refused(Option<Error>),
+    /// Tasks are being started.
+    Starting(Box<Starting>),
+    /// The server's thread runs.
+    Serving { thread: JoinHandle<()>, notices: OwnedFd },
+    /// srun has the port of the head.
+    Listening { listener: TcpListener, ticket: Ticket },
+    /// srun has the head of several nodes.
+    Leading { thread: JoinHandle<()>, stop: OwnedFd },
+}
+
+struct Starting {
+    step: server::Step,
+    engine: Engine,
+    /// Ranks and connections by number of the task.
+    ranks: Vec<u32>,
+    pairs: Vec<Pair>,
+    tasks: Vec<Task>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Records `--hydrant` with its value.
+pub(crate) fn choose(value: &str) {
+    *lock(&CHOSEN) = Some(value.to_owned());
+}
+
+/// Checks the value of `--hydrant` in srun, where a mistake costs least. Opens the port of the head, because Slurm copies the
+/// environment for the nodes before it knows their number.
+pub(crate) fn check(arguments: &Arguments) -> Result<(), Error> {
+    let Some(value) = lock(&CHOSEN).clone() else { return Ok(()) };
+    arguments.server(&value)?;
+    let ticket = Ticket::random()?;
+    let (listener, port) = head::listen().map_err(|error| Error::System("listen", error))?;
+    let address = format!("{port}:{}", ticket.to_text());
+    // SAFETY: Slurm itself sets variables in this phase, on this thread, and reads them for the nodes.
+    unsafe { std::env::set_var(OsStr::from_bytes(HEAD.to_bytes()), address) };
+    *lock(&STATE) = State::Listening { listener, ticket };
+    Ok(())
+}
+
+/// Prepares a step with `--hydrant`, before Slurm gives up its rights and forks. Slurm would write an error of this call to
+/// slurmd's log only: [`report`] prints it.
+pub(crate) fn prepare(spank: Spank, arguments: &Arguments) {
+    let Some(value) = lock(&CHOSEN).clone() else { return };
+    *lock(&STATE) = match starting(spank, arguments, &value) {
+        Ok(starting) => State::Starting(Box::new(starting)),
+        Err(error) => State::Refused(Some(error)),
+    };
+}
+
+/// Prints why a step cannot be served, now that its standard error is srun's. Its tasks fail, because srun exits with 0 after
+/// an error of this call.
+pub(crate) fn report() {
+    if let State::Refused(error) = &mut *lock(&STATE)
+        && let Some(error) = error.take()
+    {
+        spank::print(&format!("hydrant: {error}"));
+    }
+}
+
+/// Starts the head of a step on several nodes, in srun before the tasks start.
+pub(crate) fn lead(spank: Spank) -> Result<(), Error> {
+    let mut state = lock(&STATE);
+    let State::Listening { listener, ticket } = std::mem::replace(&mut *state, State::Unused) else {
+        return Ok(());
+    };
+    let nodes = spank.item(Item::Nodes)?;
+    match nodes {
+        1 => return Ok(()),
+        2..=NODES_MAX => {}
+        _ => return Err(Error::Nodes(nodes)),
+    }
+    let (read, write) = notices().map_err(|errno| Error::System("pipe", errno.into()))?;
+    let name = job_name(spank, &ticket.id())?;
+    let head = Head { name, nodes, ticket, listener, stop: read, print: spank::print };
+    let builder = thread::Builder::new().name("hydrant".to_owned());
+    let thread = without_signals(|| builder.spawn(move || head::lead(head)));
+    let thread = thread.map_err(|error| Error::System("cannot start a thread", error))?;
+    *state = State::Leading { thread, stop: write };
+    Ok(())
+}
+
+/// Returns the name of the job for clients. MPI libraries name shared memory after it, which may be left over from a step of
+/// the same numbers, so `unique` is part of it.
+fn job_name(spank: Spank, unique: &str) -> Result<String, Error> {
+    Ok(format!("slurm_{}_{}_{unique}", spank.item(Item::JobId)?, spank.item(Item::StepId)?))
+}
+
+/// Returns the place of this node, if the step has several.
+fn place(spank: Spank) -> Result<Option<Place>, Error> {
+    let nodes = spank.item(Item::Nodes)?;
+    match nodes {
+        1 => return Ok(None),
+        2..=NODES_MAX => {}
+        _ => return Err(Error::Nodes(nodes)),
+    }
+    let head = spank.variable(HEAD).ok_or(Error::NoHead)?;
+    let (port, ticket) = head.split_once(':').ok_or(Error::NoHead)?;
+    let ticket = Ticket::from_text(ticket).ok_or(Error::NoHead)?;
+    let port: u16 = port.parse().map_err(|_| Error::NoHead)?;
+    // The address at which Slurm itself reaches srun, mostly a number.
+    let host = spank.variable(c"SLURM_SRUN_COMM_HOST").ok_or(Error::NoHead)?;
+    let addresses = (host.as_str(), port).to_socket_addrs();
+    let head = addresses.map_err(|error| Error::System("the address of srun", error))?.next();
+    let head = head.ok_or(Error::NoHead)?;
+    Ok(Some(Place { node: spank.item(Item::Node)? + 1, nodes, head, ticket }))
+}
+
+/// Loads the plugin and makes the connections of all tasks.
+fn starting(spank: Spank, arguments: &Arguments, value: &str) -> Result<Starting, Error> {
+    let place = place(spank)?;
+    let unique = match &place {
+        Some(place) => place.ticket.id(),
+        None => Ticket::random()?.id(),
+    };
+    let count = spank.item(Item::LocalTasks)?;
+    let engine = match arguments.server(value)? {
+        None => Engine::BuiltIn,
+        // Compiled code is loaded with the rights of root, so neither file nor folder is the user's choice.
+        Some(file) => without_signals(|| Engine::load(file, arguments.cache.as_deref(), arguments.call))?,
+    };
+    let step = server::Step {
+        name: job_name(spank, &unique)?,
+        node: node_name(spank),
+        size: spank.item(Item::TotalTasks)?,
+        place,
+    };
+    let ranks = (0..count).map(|task| spank.rank(task)).collect::<Result<_, _>>()?;
+    let pairs = (0..count).map(|_| Pair::new()).collect::<Result<_, _>>();
+    let pairs = pairs.map_err(|errno| Error::System("socketpair", errno.into()))?;
+    Ok(Starting { step, engine, ranks, pairs, tasks: Vec::new() })
+}
+
+/// Returns the name of this node, or its number if Slurm does not say the name.
+fn node_name(spank: Spank) -> String {
+    let Ok(node) = spank.item(Item::Node) else { return "this node".to_owned() };
+    let lists = [c"SLURM_STEP_NODELIST", c"SLURM_NODELIST"];
+    let list = lists.into_iter().find_map(|name| spank.variable(name));
+    let names = list.and_then(|list| hostlist::expand(&list).ok()).unwrap_or_default();
+    names.get(node as usize).cloned().unwrap_or_else(|| format!("node {node}"))
+}
+
+/// Sets the environment of a task, in its process before exec.
+pub(crate) fn task_init(spank: Spank) -> Result<(), Error> {
+    let state = lock(&STATE);
+    let starting = match &*state {
+        State::Starting(starting) => starting,
+        State::Refused(_) => return Err(Error::Refused),
+        _ => return Ok(()),
+    };
+    let task = spank.item(Item::Task)?;
+    let (Some(rank), Some(pair)) = (starting.ranks.get(task as usize), starting.pairs.get(task as usize))
+    else {
+        return Err(Error::Task(task));
+    };
+    keep_on_exec(&pair.task).map_err(|errno| Error::System("fcntl", errno.into()))?;
+    for name in
+        [c"PMI_PORT", c"PMI_ID", c"PMI_SPAWNED", c"PMI_JOBID", c"PMI_SUBVERSION", c"HYDRANT_KVS", HEAD]
+    {
+        spank.remove_variable(name);
+    }
+    spank.set_variable(c"PMI_FD", &pair.task.as_raw_fd().to_string())?;
+    spank.set_variable(c"PMI_RANK", &rank.to_string())?;
+    spank.set_variable(c"PMI_SIZE", &starting.step.size.to_string())?;
+    Ok(())
+}
+
+/// Takes a task that has been forked. The server starts with the last one: a thread before that would be lost in the tasks.
+pub(crate) fn forked(spank: Spank) -> Result<(), Error> {
+    let mut state = lock(&STATE);
+    let State::Starting(starting) = &mut *state else { return Ok(()) };
+    let task = spank.item(Item::Task)?;
+    if task as usize != starting.tasks.len() {
+        return Err(Error::Task(task));
+    }
+    let rank = *starting.ranks.get(task as usize).ok_or(Error::Task(task))?;
+    let pid = spank.item(Item::TaskPid)?.cast_signed();
+    let system = |call| move |errno: rustix::io::Errno| Error::System(call, errno.into());
+    starting.tasks.push(Task::new(rank, pid).map_err(system("pidfd_open"))?);
+    if starting.tasks.len() < starting.ranks.len() {
+        return Ok(());
+    }
+    let (read, write) = notices().map_err(system("pipe"))?;
+    let State::Starting(starting) = std::mem::replace(&mut *state, State::Unused) else { return Ok(()) };
+    let Starting { step, engine, pairs, tasks, .. } = *starting;
+    // The tasks' ends are closed here, so that the server notices when a task closes its own.
+    let sockets = pairs.into_iter().map(|pair| pair.server).collect();
+    let node = Node { step, tasks: Tasks(tasks), sockets, notices: read, print: spank::print };
+    let builder = thread::Builder::new().name("hydrant".to_owned());
+    let started = without_signals(|| builder.spawn(move || serve(node, &engine)));
+    let thread = started.map_err(|error| Error::System("cannot start a thread", error))?;
+    *state = State::Serving { thread, notices: write };
+    Ok(())
+}
+
+/// Reports the end of a task to the server.
+pub(crate) fn task_exit(spank: Spank) -> Result<(), Error> {
+    if let State::Serving { notices, .. } = &*lock(&STATE) {
+        let status = spank.item(Item::ExitStatus)?.cast_signed();
+        send_notice(notices, spank.item(Item::Task)?, status);
+    }
+    Ok(())
+}
+
+/// Ends the server.
+pub(crate) fn end() {
+    let state = std::mem::replace(&mut *lock(&STATE), State::Unused);
+    if let State::Serving { thread, notices: end } | State::Leading { thread, stop: end } = state {
+        drop(end);
+        // A panic has been reported by the thread.
+        let _ = thread.join();
+    }
+}
+
+/// Calls `start` with all signals blocked. Threads that it starts inherit that, so they take no signal of Slurm's.
+fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    let (mut all, mut old) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: both are signal sets to write to. The first call initializes the one that the second one reads.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
+    }
+    let started = start();
+    // SAFETY: the call above has initialized the set. It fails for an unknown operation alone.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
+    started
+}

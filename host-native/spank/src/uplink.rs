@@ -1,0 +1,95 @@
+//! Link of a node to the head in srun.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hydrant_overlay::{Channel, Link, LinkError, RECEIVE_BUFFER_MIN, Ticket, connect};
+use hydrant_reactor::{Clock, Error, Interest, Key, KeyRange, Poller};
+
+use crate::message::{ToHead, encode};
+
+/// Key of the link in the poller.
+pub(crate) const LINK: Key = KeyRange(0).key(1, 0);
+/// Bytes queued for a link above which a server stops sending to it.
+pub(crate) const HIGH_WATER: usize = 1 << 20;
+/// Maximum time of each step of the connection to the head.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time in milliseconds for the last messages.
+const LAST_MESSAGES: u64 = 2_000;
+
+/// Place of a node among several.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Number of this node, from 1.
+    pub(crate) node: u32,
+    /// Number of nodes with tasks.
+    pub(crate) nodes: u32,
+    pub(crate) head: SocketAddr,
+    pub(crate) ticket: Ticket,
+}
+
+/// Link to the head.
+#[derive(Debug)]
+pub(crate) struct Uplink {
+    link: Link,
+    clock: Clock,
+    buffer: Vec<u8>,
+    /// The server may not send until the queue drains.
+    blocked: bool,
+}
+
+impl Uplink {
+    /// Connects to the head.
+    pub(crate) fn connect(place: &Place, clock: Clock, poller: &Poller) -> Result<Uplink, LinkError> {
+        let link = connect(place.head, &place.ticket, place.node, CONNECT_TIMEOUT, clock.now())?;
+        poller.add(link.fd(), LINK, Interest::Read).map_err(rustix::io::Errno::from)?;
+        Ok(Uplink { link, clock, buffer: vec![0; RECEIVE_BUFFER_MIN], blocked: false })
+    }
+
+    /// Sends a message of the server. Returns whether the server has to wait from now on.
+    pub(crate) fn send_peer(&mut self, bytes: &[u8]) -> Result<bool, LinkError> {
+        self.link.send(self.clock.now(), Channel::Peer, bytes)?;
+        let full = self.link.queued() > HIGH_WATER && !self.blocked;
+        self.blocked |= full;
+        Ok(full)
+    }
+
+    /// Sends a message about the tasks. The loss of the link is reported when it is read.
+    pub(crate) fn send(&mut self, message: &ToHead) {
+        let _ = self.link.send(self.clock.now(), Channel::Control, &encode(message));
+    }
+
+    /// Reads once.
+    pub(crate) fn receive(&mut self) -> Result<Vec<(Channel, Vec<u8>)>, LinkError> {
+        let mut messages = Vec::new();
+        let on_message = |channel, message| messages.push((channel, message));
+        self.link.receive(self.clock.now(), &mut self.buffer, on_message)?;
+        Ok(messages)
+    }
+
+    /// Writes as many bytes as the socket takes. Returns whether the server can send again.
+    pub(crate) fn flush(&mut self, poller: &Poller) -> Result<bool, Error> {
+        let _ = self.link.flush();
+        let interest = if self.link.is_blocked() { Interest::ReadWrite } else { Interest::Read };
+        poller.modify(self.link.fd(), LINK, interest)?;
+        let drained = self.blocked && self.link.queued() <= HIGH_WATER / 2;
+        self.blocked &= !drained;
+        Ok(drained)
+    }
+
+    /// Sends the last message and waits until it is written, for a limited time.
+    pub(crate) fn close(mut self, poller: &mut Poller) -> Result<(), Error> {
+        self.send(&ToHead::Over);
+        let last = self.clock.now() + LAST_MESSAGES;
+        let mut keys = Vec::new();
+        self.flush(poller)?;
+        while self.link.is_blocked() && self.clock.now() < last {
+            poller.modify(self.link.fd(), LINK, Interest::Write)?;
+            poller.wait(self.clock.timeout([Some(last)]), &mut keys)?;
+            if self.link.flush().is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

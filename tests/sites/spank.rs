@@ -1,0 +1,215 @@
+//! Steps of a real Slurm that hydrant serves inside slurmstepd: `srun --hydrant`.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use hydrant_abi::ABI_VERSION;
+use hydrant_tests::peers::Peer;
+use hydrant_tests::slurm::Cluster;
+use hydrant_tests::{Folder, Job, library, plugin};
+use rustix::process::Signal;
+
+use crate::RAW;
+use crate::made::hostile;
+
+/// A Slurm with the plugin: `hydrant.wasm` by default, one that traps and one that never answers by name.
+fn cluster() -> Option<Arc<Cluster>> {
+    static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+    let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(running) = cluster.upgrade() {
+        return Some(running);
+    }
+    if !Peer::Slurm.there() {
+        return None;
+    }
+    let spank = library("hydrant-spank", "libhydrant_spank.so");
+    let trap = hostile("spank-trap", ABI_VERSION, "(unreachable)", "(i32.const 0)");
+    let endless = "(loop $again (br $again)) (unreachable)";
+    let endless = hostile("spank-endless", ABI_VERSION, endless, "(i32.const 0)");
+    let line = "required %d/libhydrant_spank.so plugin=%d/hydrant.wasm plugin.trap=%d/spank-trap.wasm \
+                plugin.endless=%d/spank-endless.wasm plugin.missing=/nowhere/hydrant.wasm cache=%d/cache\n";
+    let started = Arc::new(Cluster::with_plugins(line, &[&spank, plugin(), &trap, &endless])?);
+    // Compiles the plugin, once for all tests.
+    srun(&started, "--hydrant -n 1 true").run().code(0);
+    *cluster = Arc::downgrade(&started);
+    Some(started)
+}
+
+/// `srun OPTIONS` without PMI of Slurm.
+fn srun(cluster: &Cluster, options: &str) -> Job {
+    // A folder that every user has.
+    cluster.command("srun").dir("/").words("--mpi=none --quiet").words(options)
+}
+
+/// Eight ranks on four nodes.
+const FOUR: &str = "--partition four --nodes 4 --ntasks 8";
+/// Ranks of PMI-1 that exchange nothing, say a word and wait.
+const UP: [&str; 5] = ["init1", "fence1", "say", "up", "forever"];
+
+/// Slurm is as before: slurmstepd has lived, and other steps are served.
+fn serves(cluster: &Cluster) {
+    let outcome = srun(cluster, "--hydrant=built-in -n 2").arg(RAW).words("init1 fence1 end1").run();
+    outcome.code(0).quiet();
+}
+
+fn says_hello(job: Job, size: u32) {
+    let outcome = job.arg(Peer::Mpich5.program("mpi_hello")).run();
+    outcome.code(0).quiet();
+    for rank in 0..size {
+        let line = format!("rank {rank} of {size}, program 0, universe {size}, MPICH 5.0.2\n");
+        outcome.says(&line, 1);
+    }
+}
+
+#[test]
+fn programs_of_mpich_are_served_on_one_node() {
+    let Some(cluster) = cluster() else { return };
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    for server in ["--hydrant", "--hydrant=built-in"] {
+        says_hello(srun(&cluster, server).words("-n 8"), 8);
+        let ring = srun(&cluster, server).words("-n 8").arg(Peer::Mpich5.program("mpi_ring")).run();
+        ring.code(0).quiet().stdout_is("ring of 8: 140\n");
+    }
+}
+
+#[test]
+fn programs_of_mpich_are_served_on_four_nodes() {
+    let Some(cluster) = cluster() else { return };
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let four = |server: &str| srun(&cluster, server).words(FOUR);
+    for server in ["--hydrant", "--hydrant=built-in"] {
+        says_hello(four(server), 8);
+    }
+    for distribution in ["block", "cyclic", "plane=2"] {
+        let ring = four("--hydrant").words("--distribution").arg(distribution);
+        let ring = ring.arg(Peer::Mpich5.program("mpi_ring")).run();
+        ring.code(0).quiet().stdout_is("ring of 8: 140\n");
+    }
+    let outcome = four("--hydrant").arg(Peer::Mpich5.program("mpi_end")).words("abort 7").run();
+    outcome.code(143).warns("hydrant: ending the step: rank 1 aborted it with code 7");
+}
+
+#[test]
+fn a_step_on_several_nodes_ends_as_one() {
+    let Some(cluster) = cluster() else { return };
+    let four = |server: &str| srun(&cluster, server).words(FOUR);
+    let killed = four("--hydrant").arg(RAW).words("init1 only 6 kill 9 all forever").run();
+    killed.code(143).warns("hydrant: ending the step: rank 6 died by SIGKILL between init and finalize\n");
+    let outcome = four("--hydrant=trap").words("sleep 1000").run();
+    outcome.code(143).warns("hydrant: ending the step: the server on n").warns("trapped");
+    // srun, which has the head, is killed. Waiting also sees that no ranks are left.
+    let headless = four("--hydrant").arg(RAW).args(UP).start();
+    headless.await_stdout("up", 8);
+    headless.signal(Signal::KILL);
+    headless.wait().signaled(Signal::KILL);
+    // The secret of the step is in srun's environment for slurmstepd, and in none of the tasks.
+    let shown = four("--hydrant").words("sh -c").arg("env | grep -c HYDRANT_STEP; true").run();
+    shown.code(0).says("0\n", 8);
+}
+
+#[test]
+fn the_server_has_no_spawns_and_says_so() {
+    let Some(cluster) = cluster() else { return };
+    let spawn = "send mcmd=spawn\\nnprocs=1\\nexecname=true\\ntotspawns=1\\nspawnssofar=1\\nendcmd\\n";
+    for server in ["--hydrant", "--hydrant=built-in"] {
+        let job = srun(&cluster, server).words("-n 1").arg(RAW).arg("init1").words(spawn);
+        job.args(["expect", "msg=this_host_starts_no_processes", "end1"]).run().code(0).quiet();
+    }
+}
+
+#[test]
+fn a_rank_that_fails_ends_the_step() {
+    let Some(cluster) = cluster() else { return };
+    let step = || srun(&cluster, "--hydrant -n 4");
+    if Peer::Mpich5.there() {
+        let outcome = step().arg(Peer::Mpich5.program("mpi_end")).words("abort 7").run();
+        outcome.code(143).warns("hydrant: ending the step: rank 1 aborted it with code 7");
+    }
+    let killed = step().arg(RAW).words("init1 only 2 kill 9 all forever").run();
+    killed.code(143).warns("hydrant: ending the step: rank 2 died by SIGKILL between init and finalize\n");
+    // What Slurm does without hydrant.
+    let outcome = step().args(["sh", "-c", "[ $PMI_RANK = 2 ] && exit 5; exit 0"]).run();
+    outcome.code(5).warns("task 2: Exited with exit code 5");
+}
+
+#[test]
+fn a_plugin_that_fails_ends_its_step_alone() {
+    let Some(cluster) = cluster() else { return };
+    let other = srun(&cluster, "--hydrant --job-name beside -n 2").args([RAW]).args(UP).start();
+    other.await_stdout("up", 2);
+    for (name, why) in [("trap", "trapped"), ("endless", "no response within 5 s")] {
+        let outcome = srun(&cluster, &format!("--hydrant={name} -n 2 sleep 1000")).run();
+        let file = cluster.folder().join(format!("spank-{name}.wasm"));
+        let line = format!("hydrant: ending the step: the server on n0 failed: plugin {}: ", file.display());
+        // slurmstepd is there to tell of its tasks.
+        outcome.code(143).warns(&line).warns(why);
+    }
+    serves(&cluster);
+    cluster.command("scancel").words("--name beside").run().code(0);
+    assert!(!other.wait().status.success());
+}
+
+#[test]
+fn a_step_that_cannot_be_served_fails() {
+    let Some(cluster) = cluster() else { return };
+    let refused = |options: &str, why: &str| {
+        let outcome = srun(&cluster, options).arg("true").run();
+        outcome.code(1).warns(why);
+    };
+    let known = "--hydrant=other: no such server; there are built-in, trap, endless, missing";
+    refused("--hydrant=other -n 1", known);
+    refused("--hydrant=missing -n 2", "hydrant: plugin /nowhere/hydrant.wasm: cannot be read: ");
+    srun(&cluster, "--help").run().code(0).says("--hydrant=NAME", 1);
+    // Without the option Slurm is as it was.
+    let outcome = srun(&cluster, "-n 2 sh -c").arg("echo \"fd:$PMI_FD\"").run();
+    outcome.code(0).stdout_is("fd:\nfd:\n");
+}
+
+#[test]
+fn a_step_that_is_cancelled_leaves_nothing() {
+    let Some(cluster) = cluster() else { return };
+    let job = srun(&cluster, "--hydrant --job-name cancelled -n 4").arg(RAW).args(UP).start();
+    job.await_stdout("up", 4);
+    cluster.command("scancel").words("--name cancelled").run().code(0);
+    // Waiting also sees that no ranks are left.
+    assert!(!job.wait().status.success());
+    serves(&cluster);
+}
+
+#[test]
+fn steps_and_jobs_side_by_side_have_servers_of_their_own() {
+    let Some(cluster) = cluster() else { return };
+    let folder = Folder::new("spank-array");
+    let exchange = format!("srun --mpi=none --hydrant --exact -n 3 {RAW} init1 fence1 fence1 end1 say ended");
+    let script = format!("{exchange} & first=$!; {exchange} && wait $first");
+    let both = cluster.command("salloc").words("--quiet -n 6 sh -c").arg(&script).run();
+    both.code(0).says("ended\n", 6);
+    let output = folder.path("%a");
+    let array = cluster.command("sbatch").words("--quiet --wait --array=0-2 -n 2 --output").arg(&output);
+    array.arg("--wrap").arg(exchange.replace("-n 3", "-n 2")).run().code(0);
+    for element in 0..3 {
+        let said = folder.read(&format!("{element}"));
+        assert_eq!(said, "ended\nended\n", "element {element}");
+    }
+}
+
+#[test]
+fn steps_of_several_users_are_served_side_by_side() {
+    let Some(cluster) = cluster() else { return };
+    let raw = cluster.add(Path::new(RAW));
+    let root = srun(&cluster, "--hydrant --job-name roots -n 2").arg(&raw).args(UP).start();
+    root.await_stdout("up", 2);
+    let other = "--reuid 65534 --regid 65534 --clear-groups srun --mpi=none --quiet --hydrant -n 2";
+    let outcome = cluster.command("setpriv").dir("/").words(other).arg(&raw);
+    outcome.words("init1 fence1 end1 say ended").run().code(0).says("ended\n", 2);
+    // Compiled code is in root's folder alone.
+    let mode = std::fs::metadata(cluster.folder().join("cache")).expect("the first step made it");
+    use std::os::unix::fs::MetadataExt;
+    assert_eq!((mode.uid(), mode.mode() & 0o077), (0, 0));
+    cluster.command("scancel").words("--name roots").run().code(0);
+    assert!(!root.wait().status.success());
+}
