@@ -7,6 +7,7 @@
 //! node.
 
 mod job;
+mod runs;
 mod setup;
 
 use hydrant_core::trace::{Cause, Exit};
