@@ -9,6 +9,7 @@ use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAUL
 use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
 
 use super::argument::ParsedOption;
+use super::boards::{BoardArgs, boards};
 use super::environment::{self, Environment};
 use super::error::UsageError;
 use super::mapping::{Mapping, RankMap};
@@ -107,6 +108,9 @@ pub(super) struct HostArgs {
     /// Print the mapping of ranks and the start commands without starting anything
     #[arg(long)]
     pub(super) dry_run: bool,
+
+    #[command(flatten)]
+    pub(super) boards: BoardArgs,
 }
 
 /// Converts the options into a plan.
@@ -165,6 +169,7 @@ pub(super) fn cluster(
         radix: args.radix,
         heartbeat: args.heartbeat.0,
         dry_run: args.dry_run,
+        boards: boards(args.boards, options)?,
     })
 }
 

@@ -6,6 +6,7 @@
 mod args;
 mod argument;
 mod binding;
+mod boards;
 mod commands;
 mod completions;
 mod configfile;
