@@ -31,6 +31,13 @@ pub enum NodeRequest<'a> {
         /// The job.
         job: JobId,
     },
+    /// Reads the last requests of a rank whose process has ended.
+    Read {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+    },
     /// Reply: [`NodeReport::Synced`], when all requests before it have been handled.
     Sync {
         /// Any number, which is returned.

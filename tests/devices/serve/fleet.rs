@@ -9,7 +9,7 @@ use hydrant_tests::{hydrant_bin, nodes};
 use rustix::process::Signal;
 
 use super::offload::managed;
-use super::{Machine, RAW};
+use super::{Machine, RAW, aarch64_bin};
 
 /// Boards of the first hosts, n1 and so on. Later hosts have none.
 struct Fleet {
@@ -20,6 +20,10 @@ struct Fleet {
 
 impl Fleet {
     fn start(machines: &[Machine]) -> Fleet {
+        if machines.iter().any(|machine| matches!(machine, Machine::Aarch64)) {
+            // A board that runs meanwhile would have less time for its test.
+            aarch64_bin();
+        }
         let folder = Folder::new("fleet");
         let secret = folder.file("secret", "what the boards and their hosts share");
         fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("the file is this user's");
@@ -260,7 +264,7 @@ fn what_cannot_be_had_with_boards_is_refused_by_name() {
     let open = refused(&format!("{hosts} --offload {}", fleet.address(0)));
     open.code(1).warns(" refuses the handshake: ").warns("set --offload-secret FILE");
     let many = fleet.run(2, 1, "--limit ranks=3000 true").run();
-    many.code(1).warns("refuses a node of this run: limit ranks of 2000 is used up");
+    many.code(1).warns("refuses a node of this run: the limit ranks of 2000 is used up");
     for (board, _) in fleet.boards {
         board.signal(Signal::TERM);
         board.wait().code(0);

@@ -215,9 +215,10 @@ impl Engine<'_, '_> {
 
     /// Reads the last requests of a rank whose process has ended.
     pub(super) fn hear_out(&mut self, job: JobId, rank: u32) -> Result<(), RunError> {
-        if self.core.node().is_some() {
+        if let Some(board) = self.core.node() {
             // A rank may have ended because its board is lost, which is the reason to report.
-            return self.outputs().or_else(|error| self.break_off(error));
+            let read = board.read_last(job, Rank(rank)).map_err(RunError::from);
+            return read.and_then(|()| self.outputs()).or_else(|error| self.break_off(error));
         }
         if self.jobs[job].run.ports().next().is_some() {
             // Its connection may not have been accepted yet.

@@ -142,13 +142,21 @@ impl NodeBoard {
                 }
                 Ok(())
             }
-            _ => {
-                if let Input::DeregisterJob { job } = input {
-                    self.sizes.remove(job);
-                }
-                self.send(&request).map_err(other)
+            // The run may end next. The board then has no job of it.
+            Input::DeregisterJob { job } => {
+                self.sizes.remove(job);
+                self.ask("the end of a job", &request).map(drop).map_err(other)
             }
+            _ => self.send(&request).map_err(other),
         }
+    }
+
+    /// Reads the last requests of a rank whose process has ended. What they cause is reported by the next events.
+    ///
+    /// # Errors
+    /// The board is lost.
+    pub fn read_last(&mut self, job: JobId, rank: Rank) -> Result<(), BoardError> {
+        self.ask("the end of a rank", &NodeRequest::Read { job, rank }).map(drop)
     }
 
     /// Returns the next event.

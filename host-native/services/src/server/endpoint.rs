@@ -163,6 +163,13 @@ impl<'s> Endpoint<'s> {
 
     /// Handles the exit of a rank's process. The last requests of the rank are read first.
     pub(super) fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Error> {
+        self.read_last(job, rank)?;
+        self.handle(Input::Exited { job, rank, exit })?;
+        self.poll_driver()
+    }
+
+    /// Reads the last requests of a rank whose process has ended.
+    pub(super) fn read_last(&mut self, job: JobId, rank: Rank) -> Result<(), Error> {
         self.accept(job)?;
         for conn in self.driver.incoming(job) {
             self.driver.read(conn, self.clock.now())?;
@@ -181,8 +188,7 @@ impl<'s> Endpoint<'s> {
                 }
             }
         }
-        self.handle(Input::Exited { job, rank, exit })?;
-        self.poll_driver()
+        Ok(())
     }
 
     /// Closes a job's connections and its port, and deregisters it.

@@ -114,7 +114,7 @@ impl Management<'_, '_> {
                 && let Some(signal) = self.managed.endpoint.take_signals()?
             {
                 let number = signal.as_raw() as u8;
-                let jobs = self.server.running_jobs() + self.managed.nodes.count();
+                let jobs = self.server.running_jobs() + self.managed.nodes.running_jobs();
                 if jobs == 0 {
                     return Ok(0);
                 }

@@ -35,12 +35,18 @@ const HOST: Token = Token::Host(0);
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     count: Arc<AtomicUsize>,
+    jobs: Arc<AtomicUsize>,
 }
 
 impl Nodes {
     /// Number of nodes.
-    pub(super) fn count(&self) -> usize {
+    fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Number of jobs of all nodes.
+    pub(super) fn running_jobs(&self) -> usize {
+        self.jobs.load(Ordering::Relaxed)
     }
 
     /// Checks that there is room for a node beside those of the server with these limits.
@@ -70,12 +76,12 @@ impl Nodes {
     /// # Errors
     /// No thread can be started. The connection is closed.
     pub(super) fn start(&self, link: Connection, open: OpenNode, options: &Options) -> io::Result<()> {
-        let (options, count) = (options.clone(), Arc::clone(&self.count));
+        let (options, count, jobs) = (options.clone(), Arc::clone(&self.count), Arc::clone(&self.jobs));
         count.fetch_add(1, Ordering::Relaxed);
         let serve = move || {
             let (node, verbose) = (open.node, options.verbose);
             let say = |line: &str| drop(writeln!(io::stderr(), "hydrant serve: node {node}: {line}"));
-            match serve(link, open, &options) {
+            match serve(link, open, &options, jobs) {
                 Ok(()) if verbose => say("its host has closed the connection"),
                 Ok(()) => {}
                 Err(why) => say(&why.to_string()),
@@ -106,7 +112,12 @@ impl From<BadRecord> for NodeError {
 }
 
 /// Serves a node until its host closes the connection.
-fn serve(link: Connection, open: OpenNode, options: &Options) -> Result<(), NodeError> {
+fn serve(
+    link: Connection,
+    open: OpenNode,
+    options: &Options,
+    jobs: Arc<AtomicUsize>,
+) -> Result<(), NodeError> {
     let OpenNode { node, nodes, radix, limits } = open;
     let mut storage = MappedStorage::try_new(&limits).map_err(Error::from)?;
     let seed = random_u32().map_err(Error::from)?;
@@ -120,6 +131,7 @@ fn serve(link: Connection, open: OpenNode, options: &Options) -> Result<(), Node
         endpoint,
         pmi_port: options.job.pmi_port,
         sizes: BTreeMap::new(),
+        jobs,
         requests: 0,
         record_max: record_max(&limits),
         record: Vec::new(),
@@ -130,10 +142,18 @@ fn serve(link: Connection, open: OpenNode, options: &Options) -> Result<(), Node
     match node.run() {
         Err(NodeError::Host(ConnectionError::Closed)) => Ok(()),
         // The host has ended with reports unread.
-        Err(NodeError::Host(ConnectionError::Io(why))) if why.kind() == io::ErrorKind::ConnectionReset => {
-            Ok(())
-        }
+        Err(NodeError::Host(ConnectionError::Io(why))) if is_closed(&why) => Ok(()),
         result => result,
+    }
+}
+
+fn is_closed(why: &io::Error) -> bool {
+    matches!(why.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+impl Drop for Node<'_> {
+    fn drop(&mut self) {
+        self.jobs.fetch_sub(self.sizes.len(), Ordering::Relaxed);
     }
 }
 
@@ -145,6 +165,8 @@ struct Node<'s> {
     pmi_port: SocketAddr,
     /// Number of ranks of each job.
     sizes: BTreeMap<JobId, u32>,
+    /// Number of jobs of all nodes.
+    jobs: Arc<AtomicUsize>,
     /// Number of requests so far.
     requests: u32,
     record_max: usize,
@@ -192,18 +214,22 @@ impl Node<'_> {
                 Ok(port) => return self.send(&NodeReport::Serving { job, port }),
                 Err(why) => Err(why),
             },
+            NodeRequest::Read { job, rank } => fault_of(self.endpoint.read_last(job, rank))?,
             NodeRequest::Input(ref input) if !is_of_host(input) => return Err(BadRecord::Malformed.into()),
             NodeRequest::Input(Input::Exited { job, rank, exit }) => {
                 fault_of(self.endpoint.exited(job, rank, exit))?
             }
             NodeRequest::Input(Input::DeregisterJob { job }) => {
-                self.sizes.remove(&job);
+                if self.sizes.remove(&job).is_some() {
+                    self.jobs.fetch_sub(1, Ordering::Relaxed);
+                }
                 fault_of(self.endpoint.close(job))?
             }
             NodeRequest::Input(input) => {
                 let handled = self.endpoint.handle(input);
                 if let (Ok(()), Input::RegisterJob(spec)) = (handled, input) {
                     self.sizes.insert(spec.job, spec.size);
+                    self.jobs.fetch_add(1, Ordering::Relaxed);
                 }
                 self.endpoint.poll_driver()?;
                 handled
