@@ -115,7 +115,7 @@ pub enum Request<'a> {
     Record,
     /// Serves one node of a run on several hosts on this connection, by a PMI server of its own. Reply: [`Report::Done`].
     ///
-    /// After the reply both sides send [records of a node](super::node). The request is valid on a connection that manages
+    /// After the reply both sides send [records of a node](crate::server::remote). The request is valid on a connection that manages
     /// no jobs. All of the node ends with the connection.
     Node(OpenNode),
 }

@@ -14,12 +14,12 @@
 //! The server delays its clients while events cannot be sent, so that no event is lost. It closes the connection of a
 //! host that does not read for [`STALL_MS`].
 //!
-//! After [`Request::Node`] a connection carries the inputs and outputs of one node's PMI server instead ([`node`]).
+//! After [`Request::Node`] a connection carries the inputs and outputs of one node's PMI server instead
+//! ([`remote`](crate::server::remote)).
 //!
 //! [`server::ManagementServer`] implements the server's side without I/O.
 
 mod message;
-pub mod node;
 pub mod server;
 mod service;
 mod slots;

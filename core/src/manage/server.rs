@@ -341,7 +341,6 @@ impl<'m> ManagementServer<'m> {
         Ok(Report::Done)
     }
 
-    /// Checks that a host manages nothing.
     fn check_idle(&self, host: usize) -> Result<(), Error> {
         let manages = self.jobs.iter().flat_map(|slot| slot.0).any(|job| job.host == Some(host));
         if manages || self.manager == Some(host) { Err(Error::Order) } else { Ok(()) }

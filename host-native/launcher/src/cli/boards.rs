@@ -7,8 +7,8 @@ use clap::Args;
 use hydrant_services::board::Secret;
 
 use super::argument::ParsedOption;
+use super::conflict::conflict;
 use super::error::UsageError;
-use super::hosts::conflict;
 use super::offload::target;
 use crate::plan::{BoardOf, Boards};
 use crate::value;
@@ -27,8 +27,8 @@ pub(super) struct BoardArgs {
 
     /// Boards of hosts from a file, with a host and the target of its board in each line
     ///
-    /// - in place of a target stands for no board: the host serves its ranks itself. So do hosts that the file does not name,
-    /// unless --offload is given. # starts a comment.
+    /// A line with a host and - is a host without a board, which serves its ranks itself. So do hosts that the file does not
+    /// name, unless --offload is given. # starts a comment.
     #[arg(long, value_name = "FILE", value_parser = file)]
     offload_file: Option<BoardFile>,
 

@@ -10,6 +10,7 @@ mod boards;
 mod commands;
 mod completions;
 mod configfile;
+mod conflict;
 mod doctor;
 mod environment;
 mod error;

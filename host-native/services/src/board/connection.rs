@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-use hydrant_core::manage::node::next_node;
 use hydrant_core::manage::{self, BadRecord, PREFIX, RECORD_MAX};
+use hydrant_core::server::remote::next_node;
 
 use super::secure::{Channel, Forged, Secret};
 

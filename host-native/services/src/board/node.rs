@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use hydrant_core::manage::node::{NODE_PREFIX, NodeReport, NodeRequest, encode_node, record_max};
 use hydrant_core::manage::{self, BadRecord, Error, OpenNode};
 use hydrant_core::peer::tree::Tree;
+use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, NodeRequest, encode_node, record_max};
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank};
 use hydrant_driver::{BackendError, CloseReason, Event};
 use rustix::event::{PollFd, PollFlags, poll};

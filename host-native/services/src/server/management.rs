@@ -239,7 +239,7 @@ impl Management<'_, '_> {
         Ok(self.update_interest(number))
     }
 
-    /// Serves a node to a host, whose connection is no longer the management server's.
+    /// Serves a node to a host, on a thread that takes over the connection.
     fn start_node(&mut self, number: usize) {
         let Some((host, open)) = self.hosts[number].take().zip(self.managed.opening.take()) else { return };
         self.managed.endpoint.poller().remove(host.link.stream());

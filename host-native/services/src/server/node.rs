@@ -8,8 +8,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hydrant_core::manage::node::{NODE_PREFIX, NodeReport, NodeRequest, encode_node, is_of_host, record_max};
 use hydrant_core::manage::{BadRecord, OpenNode, decode};
+use hydrant_core::server::remote::{
+    NODE_PREFIX, NodeReport, NodeRequest, encode_node, is_of_host, record_max,
+};
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Output, Server};
 use hydrant_driver::{Event, MappedStorage, TcpPort};
 use hydrant_reactor::{Interest, random_u32};
@@ -296,14 +298,14 @@ impl Node<'_> {
             }
             &JobEvent::RemoveFiles { job, rank, ref paths } => Output::RemoveFiles { job, rank, paths },
             &JobEvent::Log { job, rank, stream, ref text } => Output::Log { job, rank, stream, text },
-            JobEvent::Node(event) => match event {
-                &Event::Spawn { spawn, job, rank, protocol, ref request } => {
+            JobEvent::Node(event) => match *event {
+                Event::Spawn { spawn, job, rank, protocol, ref request } => {
                     Output::Spawn { spawn, job, rank, protocol, request }
                 }
-                &Event::Upcall { upcall, job, rank, protocol, ref request } => {
+                Event::Upcall { upcall, job, rank, protocol, ref request } => {
                     Output::Upcall { upcall, job, rank, protocol, request }
                 }
-                &Event::Peer { node, ref bytes } => Output::Peer { node, bytes },
+                Event::Peer { node, ref bytes } => Output::Peer { node, bytes },
                 _ => return Ok(()),
             },
         };

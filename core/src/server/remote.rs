@@ -1,6 +1,6 @@
 //! Records of a node: inputs and outputs of the PMI server of one node of a run, on a management connection.
 //!
-//! The connection carries them after [`Request::Node`](super::Request::Node). Each record is four bytes of length,
+//! The connection carries them after [`Request::Node`](crate::manage::Request::Node). Each record is four bytes of length,
 //! little-endian, and that many bytes of postcard, at most [`record_max`]. The host sends [`NodeRequest`]s, which the
 //! server counts from 0. The server sends [`NodeReport`]s. Records of one side are handled in their order.
 //!
@@ -8,11 +8,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::BadRecord;
+use super::{Input, Output};
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
 use crate::limits::{Limits, MESSAGE_MAX};
-use crate::server::{Input, Output};
+use crate::manage::BadRecord;
 use crate::trace::Closing;
 
 /// Length in bytes of a record's prefix.
@@ -148,8 +148,8 @@ pub fn next_node(bytes: &[u8], max: usize) -> Result<Option<(&[u8], usize)>, Bad
 
 #[cfg(test)]
 mod tests {
-    use super::super::decode;
     use super::*;
+    use crate::manage::decode;
 
     #[test]
     fn records_of_a_node_are_decoded_in_any_split() {
