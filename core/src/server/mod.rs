@@ -31,7 +31,7 @@ pub use backend::Backend;
 pub use inbox::Inbox;
 pub use io::{Consumed, FenceMode, Input, JobSpec, Output};
 pub use record::Record;
-pub use status::{RankStatus, Wait};
+pub use status::{FenceReport, RankStatus, Wait};
 
 use crate::fault::{Fault, Refusal, ShortBuffer, Slab};
 use crate::ids::{ConnId, JobId, Rank};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hydrant_control::protocol::{Boards, PluginFile, Setup};
 use hydrant_control::{Config, FirstJob, job_name};
+use hydrant_core::server::FenceMode;
 use hydrant_core::{Input, JobId, Limits, Time};
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap, Node};
@@ -19,7 +20,7 @@ use super::super::token::{LINKS, NAME_CLIENT, Token};
 use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, limits, open, record, recorded};
 use super::actions::blocks_of;
 use super::setup::setup_of;
-use super::{Nodes, Role};
+use super::{Nodes, Role, fences};
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::plan::{Plan, Plugin};
@@ -107,6 +108,9 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     };
     engine.nodes = Some(Nodes::new(links?, Role::Head(Box::new(head))));
     engine.open_status(deployment.bootstrap.clone());
+    if plan.options.verbose && plan.options.fence == FenceMode::Auto {
+        engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
+    }
     engine.run()
 }
 
