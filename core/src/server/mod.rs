@@ -19,6 +19,7 @@ mod poll;
 mod psets;
 mod query;
 mod record;
+pub mod remote;
 mod restore;
 mod spawn;
 mod status;

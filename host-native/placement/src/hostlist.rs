@@ -2,7 +2,7 @@
 
 use crate::error::HostlistError;
 use crate::excerpt::excerpt;
-use crate::limits::HOSTS_MAX;
+use crate::limits::{HOST_NAME_MAX, HOSTS_MAX};
 
 /// Splits a list at its commas. Commas between brackets do not separate.
 pub(crate) fn split_entries(list: &str) -> impl Iterator<Item = &str> {
@@ -157,6 +157,11 @@ pub(crate) fn expand_entry(entry: &str) -> Result<Vec<String>, HostlistError> {
             return Err(bracket());
         }
         let numbers = expand_ranges(ranges)?;
+        // All names together take as much memory as the longest one for each host.
+        let longest = |all: &[String]| all.iter().map(String::len).max().unwrap_or(0);
+        if longest(&names) + before.len() + longest(&numbers) > HOST_NAME_MAX {
+            return Err(HostlistError::Long(excerpt(entry)));
+        }
         if names.len().saturating_mul(numbers.len()) > HOSTS_MAX {
             return Err(HostlistError::TooMany);
         }
@@ -168,6 +173,9 @@ pub(crate) fn expand_entry(entry: &str) -> Result<Vec<String>, HostlistError> {
     }
     if rest.contains(']') {
         return Err(bracket());
+    }
+    if names.len() > 1 && rest.len() > HOST_NAME_MAX {
+        return Err(HostlistError::Long(excerpt(entry)));
     }
     names.iter_mut().for_each(|name| name.push_str(rest));
     Ok(names)
@@ -191,6 +199,9 @@ fn expand_ranges(ranges: &str) -> Result<Vec<String>, HostlistError> {
             return Err(HostlistError::TooMany);
         }
         let width = first.len();
+        if width > HOST_NAME_MAX {
+            return Err(HostlistError::Long(excerpt(range)));
+        }
         numbers.extend((from..=to).map(|number| format!("{number:0width$}")));
     }
     Ok(numbers)
@@ -264,6 +275,22 @@ mod tests {
             assert_eq!(expand(list), Err(error), "{list}");
         }
         assert_eq!(expand("a[0-65535]").map(|names| names.len()), Ok(HOSTS_MAX));
+    }
+
+    /// 64 KiB of text would take 4 GiB of names.
+    #[test]
+    fn names_that_are_too_long_are_not_expanded() {
+        let long = "0".repeat(HOST_NAME_MAX);
+        for list in [
+            format!("a[{long}-60000]"),
+            format!("a[0{long}-60000]"),
+            format!("{long}[0-60000]"),
+            format!("a[0-60000]0{long}"),
+            format!("[0-199]{long}[0-199]"),
+        ] {
+            assert!(matches!(expand(&list), Err(HostlistError::Long(_))), "{list}");
+        }
+        assert_eq!(expand(&format!("[{long}-{long}]")), Ok(vec![long]));
     }
 
     #[test]

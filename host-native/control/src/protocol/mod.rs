@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::jobs::CANCELED;
 pub use job::{JobRecord, Program, RankBlock, SpawnOrigin};
-pub use setup::{Attribute, AttributeOf, PluginFile, PseudoTerminals, Setup, StdinTarget, WindowSize};
+pub use setup::{
+    Attribute, AttributeOf, Boards, PluginFile, PseudoTerminals, Setup, StdinTarget, WindowSize,
+};
 
 /// Message from the head to one node or to all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
