@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use hydrant_core::{JobId, UpcallId};
 use serde::{Deserialize, Serialize};
 
-use super::runs;
+use super::runs::{self, RankBlock};
 
 /// One program of a job (PRRTE: app context). Its position in the job is its `appnum`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,17 +26,6 @@ pub struct Program {
     pub path: Option<OsString>,
     /// Process sets of its ranks, beside those that every program has. The same name at adjacent programs is one set.
     pub psets: Vec<String>,
-}
-
-/// Consecutive ranks `first..first + count` on one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankBlock {
-    /// The node.
-    pub node: u32,
-    /// First rank.
-    pub first: u32,
-    /// Number of ranks.
-    pub count: u32,
 }
 
 /// Job as all nodes know it.

@@ -1,4 +1,20 @@
-//! Short forms of the lists in a job record that grow with the number of nodes.
+//! Blocks of ranks, and short forms of the lists in a job record that grow with the number of nodes.
+
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+/// Consecutive ranks `first..first + count` on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankBlock {
+    /// The node.
+    pub node: u32,
+    /// First rank.
+    pub first: u32,
+    /// Number of ranks.
+    pub count: u32,
+}
 
 /// Blocks of consecutive nodes with consecutive ranks as one run.
 pub(super) mod blocks {
@@ -6,7 +22,7 @@ pub(super) mod blocks {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::super::job::RankBlock;
+    use super::RankBlock;
 
     /// `blocks` blocks of `count` ranks each, on `node` and the nodes behind it, from rank `first` on.
     #[derive(Serialize, Deserialize)]
@@ -24,10 +40,7 @@ pub(super) mod blocks {
         }
     }
 
-    pub(in crate::protocol) fn serialize<S: Serializer>(
-        blocks: &[RankBlock],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(blocks: &[RankBlock], to: S) -> Result<S::Ok, S::Error> {
         let mut runs: Vec<Run> = Vec::new();
         for block in blocks {
             match runs.last_mut() {
@@ -41,9 +54,7 @@ pub(super) mod blocks {
         runs.serialize(to)
     }
 
-    pub(in crate::protocol) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<RankBlock>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<RankBlock>, D::Error> {
         let runs = Vec::<Run>::deserialize(from)?;
         let all = runs.iter().try_fold(0u32, |all, run| all.checked_add(run.blocks));
         if all.is_none_or(|all| all > RANKS_MAX) {
@@ -60,10 +71,7 @@ pub(super) mod hosts {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(in crate::protocol) fn serialize<S: Serializer>(
-        hosts: &[(u32, String)],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(hosts: &[(u32, String)], to: S) -> Result<S::Ok, S::Error> {
         let mut nodes: Vec<(u32, u32)> = Vec::new();
         for &(node, _) in hosts {
             match nodes.last_mut() {
@@ -74,9 +82,7 @@ pub(super) mod hosts {
         (nodes, hostlist::compress(hosts.iter().map(|(_, name)| name.as_str()))).serialize(to)
     }
 
-    pub(in crate::protocol) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<(u32, String)>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(u32, String)>, D::Error> {
         let (nodes, list) = <(Vec<(u32, u32)>, String)>::deserialize(from)?;
         let names =
             if list.is_empty() { Vec::new() } else { hostlist::expand(&list).map_err(D::Error::custom)? };
@@ -90,68 +96,6 @@ pub(super) mod hosts {
         match nodes.next() {
             Some(_) => Err(D::Error::custom("a node without a host")),
             None => Ok(hosts),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::protocol::{JobRecord, Order, RankBlock, decode, encode};
-    use crate::tests::record;
-
-    /// A job of `per` ranks on each node, in blocks or in turns.
-    fn job(nodes: u32, per: u32, in_turns: bool) -> JobRecord {
-        let block = |node| RankBlock { node: node + 1, first: node * per, count: per };
-        let turn = |rank| RankBlock { node: rank % nodes + 1, first: rank, count: 1 };
-        let blocks =
-            if in_turns { (0..nodes * per).map(turn).collect() } else { (0..nodes).map(block).collect() };
-        let hosts = (1..=nodes).map(|node| (node, format!("n{node:05}"))).collect();
-        JobRecord { blocks, hosts, ..record(0, 0, &[nodes * per]) }
-    }
-
-    fn sent(record: JobRecord) -> Vec<u8> {
-        encode(&Order::StartJob(Box::new(record)))
-    }
-
-    #[test]
-    fn an_order_hardly_grows_with_the_nodes() {
-        let small = sent(job(2, 16, false)).len();
-        assert!(sent(job(10_000, 16, false)).len() < small + 32, "in blocks");
-        assert!(sent(job(10_000, 16, true)).len() < small + 32 + 16 * 12, "in turns");
-    }
-
-    #[test]
-    fn lists_that_do_not_fit_are_refused() {
-        let bytes = sent(job(3, 2, false));
-        assert!(matches!(decode(&bytes), Some(Order::StartJob(_))));
-        let list = b"n[00001-00003]";
-        let at = bytes.windows(list.len()).position(|window| window == list).unwrap();
-        for (find, replace) in [(b'3', b'2'), (b'3', b'9')] {
-            let mut bytes = bytes.clone();
-            let last = at + list.len() - 2;
-            assert_eq!(bytes[last], find);
-            bytes[last] = replace;
-            assert_eq!(decode::<Order>(&bytes), None, "hosts and nodes differ");
-        }
-    }
-
-    #[test]
-    fn records_are_decoded_as_they_were_encoded() {
-        // Each number gives other nodes, blocks and names.
-        for pattern in 0u32..2000 {
-            let nodes: Vec<u32> = (1..12).filter(|node| pattern >> (node % 7) & 1 == 0).collect();
-            let mut blocks = Vec::new();
-            let mut first = 0;
-            for at in 0..pattern % 9 {
-                let Some(&node) = nodes.get((at * (1 + pattern % 3)) as usize) else { continue };
-                let count = 1 + pattern / 5 % 2 * (at % 3);
-                blocks.push(RankBlock { node, first, count });
-                first += count;
-            }
-            let hosts = nodes.iter().map(|&node| (node, format!("n{}", node / (1 + pattern % 2)))).collect();
-            let record = JobRecord { blocks, hosts, ..record(1, 1, &[1]) };
-            let decoded = decode(&sent(record.clone()));
-            assert_eq!(decoded, Some(Order::StartJob(Box::new(record))), "{pattern}");
         }
     }
 }
