@@ -10,7 +10,7 @@ use hydrant_abi::ABI_VERSION;
 use hydrant_tests::{Job, library, plugin, target_dir};
 
 use super::packages::host_wasm;
-use super::{BEGINNING, HANDLED, bin, hostile};
+use super::{BEGINNING, HANDLED, bin, hostile, says};
 
 /// The folder with the library, as `libhydrant_host.so.0`: with the sandbox or without it.
 fn folder(sandbox: bool) -> PathBuf {

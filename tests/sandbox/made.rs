@@ -13,9 +13,14 @@ pub(crate) const HANDLED: &str = "(call $accepted (i32.const 1))";
 /// The same with nothing more to be said.
 pub(crate) const QUIET: &str = "(call $accepted (i32.const 0))";
 
-/// A poll that returns one output: its record, at most eight bytes, is this number.
+/// A poll that returns one output, and says that there is more: its record, at most eight bytes, is this number.
 pub(crate) fn says(record: u64, len: u32) -> String {
-    format!("(call $said (i64.const {record:#x}) (i32.const {len}))")
+    format!("(call $said (i64.const {record:#x}) (i32.const {len}) (i32.const 1))")
+}
+
+/// The same without more.
+pub(crate) fn says_once(record: u64, len: u32) -> String {
+    format!("(call $said (i64.const {record:#x}) (i32.const {len}) (i32.const 0))")
 }
 
 /// A plugin of which calls of these do as they are told: all others answer well.
@@ -65,8 +70,8 @@ fn written(name: &str, version: u32, handle: &str, poll: &str) -> PathBuf {
         (func $refused (param $error i32) (result i32)
             (call $left (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 2))
             (i32.store (i32.const 131096) (local.get $error)) (i32.const 26))
-        (func $said (param $record i64) (param $length i32) (result i32)
-            (call $left (i32.const 0) (i32.const 1) (i32.const 1) (i32.const 0))
+        (func $said (param $record i64) (param $length i32) (param $flags i32) (result i32)
+            (call $left (i32.const 0) (i32.const 1) (local.get $flags) (i32.const 0))
             (i32.store (i32.const 131096) (i32.const -1))
             (i32.store (i32.const 131100) (local.get $length))
             (i64.store (i32.const 131104) (local.get $record))

@@ -7,7 +7,7 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job};
 use hydrant_tests::{hydrant_bin, target_dir};
 
-use crate::made::{BYTES, HANDLED, hostile_on, says};
+use crate::made::{BYTES, HANDLED, hostile_on, says, says_once};
 use crate::{bin, plugin, sandboxed};
 
 /// Four hosts of two slots: the head starts the daemons of n1, with n2's below, and of n3, with n4's below.
@@ -136,7 +136,7 @@ fn one_that_speaks_for_other_nodes_is_ended() {
 #[test]
 fn one_that_sends_a_neighbour_invalid_messages_is_ended() {
     // Peer: for node 2, from node 1, that all above have come to job 0's fence.
-    let file = hostile_on("babble", 1, BYTES, HANDLED, &says(0x0205_0207, 8));
+    let file = hostile_on("babble", 1, BYTES, HANDLED, &says_once(0x0205_0207, 8));
     ended(
         "",
         &file,
@@ -144,7 +144,7 @@ fn one_that_sends_a_neighbour_invalid_messages_is_ended() {
         " sent host n2 (node 2) an invalid message: the message contradicts the state",
     );
     // And for the head, which is no host of the job.
-    let file = hostile_on("babble-up", 1, BYTES, HANDLED, &says(0x0105_0007, 8));
+    let file = hostile_on("babble-up", 1, BYTES, HANDLED, &says_once(0x0105_0007, 8));
     let said = format!("plugin {} sent host ", file.display());
     let outcome = on_nodes(&file, "-n 8 bash -c").arg(WAITING).run();
     outcome.code(1).warns(&format!("host n1 (node 1): {said}")).warns(" (node 0) an invalid message: ");

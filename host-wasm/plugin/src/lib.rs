@@ -7,7 +7,6 @@
 //! One instance of the module holds one server.
 #![no_std]
 
-mod compare;
 mod memory;
 mod output;
 

@@ -71,7 +71,6 @@ fn constants() -> Vec<(&'static str, Value)> {
         SPAWN_PROGRAMS_MAX SPAWN_BYTES_MIN CUT_OFF_DELAY PEER_MESSAGE_MAX
     };
     constants.push(("NODE_ATTR_PREFIX", prefix.into()));
-    constants.extend(constants! { turn: INPUTS_MAX RECORD FULL MORE DEADLINE });
     constants
 }
 
@@ -96,6 +95,7 @@ struct Description {
     exports: Vec<Export>,
     constants: Vec<Constant>,
     layouts: Vec<Layout>,
+    layout_constants: Vec<Constant>,
     types: Vec<Type>,
 }
 
@@ -218,12 +218,14 @@ fn description() -> Description {
         Layout { name, doc: docs.text(name), fields: fields(&docs, name, list.collect()) }
     };
     let constant = |(name, value)| Constant { name, doc: docs.text(name), value };
+    let layout_constants = constants! { turn: INPUTS_MAX RECORD FULL MORE DEADLINE };
     Description {
         abi_version: ABI_VERSION,
         encoding: "postcard 1",
         exports: exports::ALL.into_iter().map(export).collect(),
         constants: constants().into_iter().map(constant).collect(),
         layouts: layouts().into_iter().map(layout).collect(),
+        layout_constants: layout_constants.into_iter().map(constant).collect(),
         types: types().into_iter().map(|kind| described(&docs, kind)).collect(),
     }
 }
