@@ -176,7 +176,8 @@ impl Management {
                 serve.begin_recording(net);
                 false
             }
-            Next::Close => {
+            // Nodes are refused.
+            Next::Close | Next::Node => {
                 socket.close();
                 self.disconnected(net, serve, at);
                 false

@@ -162,7 +162,7 @@ export class Server extends Inputs {
     return this;
   }
 
-  // The number of replies that the host has taken, for a call after which the others are no longer offered.
+  // The number of replies that the host has taken, for a call which withdraws the others.
   #takes() {
     const taken = this.#taken;
     this.#more ||= this.#offered.length > 0;

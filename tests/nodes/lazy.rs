@@ -76,6 +76,42 @@ fn a_job_whose_rank_waits_for_a_pair_ends_when_another_fails() {
     raw("--fence lazy -n 8", &steps).run().code(3);
 }
 
+/// On 65 hosts. Rank 0 names one rank, rank 1 more than a quarter of the ranks, and rank 2 none.
+#[test]
+fn auto_says_what_each_host_gets() {
+    let many: String = (10..30)
+        .map(|rank| {
+            format!("frame cmd=kvs-get;srcid={rank};key=k{rank};\nexpect rc=0;found=TRUE;value=v{rank}\n")
+        })
+        .collect();
+    let steps = format!(
+        "init2\nframe cmd=kvs-put;key=k%r;value=v%r;\nexpect rc=0\nfence2\n\
+         only 0\nframe cmd=kvs-get;srcid=64;key=k64;\nexpect rc=0;found=TRUE;value=v64\n\
+         only 1\n{many}\
+         only 2\nframe cmd=kvs-get;srcid=-1;key=k5;\nexpect rc=0;found=TRUE;value=v5\n\
+         all\nfence2\nend2"
+    );
+    let options = format!("run -v --fence auto -n 65 {}", nodes(65, 1, 16));
+    let outcome = Job::command(&options).arg(RAW).steps(&steps).run();
+    outcome.code(0);
+    for (line, count) in [
+        ("the first fence moves no values: 65 hosts, more than 64", 1),
+        ("gets values of 1 of 64 other hosts: fences bring it only these", 1),
+        ("gets values of 17 of 64 other hosts: fences bring it all values", 1),
+        ("gets values without their ranks: fences bring it all values", 1),
+        ("gets values of 0 of 64 other hosts: fences bring it only these", 62),
+    ] {
+        assert_eq!(outcome.stderr.matches(line).count(), count, "{line}\n{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn auto_collects_on_few_hosts() {
+    let options = format!("run -v --fence auto -n 4 {}", nodes(4, 1, 2));
+    let outcome = Job::command(&options).arg(RAW).steps("init2\nfence2\nend2").run();
+    outcome.code(0).warns("fences collect all values: 4 hosts, of at most 64");
+}
+
 #[test]
 fn other_modes_are_refused() {
     Job::command("run --fence eager -n 1 true").run().code(2).warns("expected collect, lazy or auto");

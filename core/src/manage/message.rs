@@ -11,7 +11,7 @@ use crate::trace::{Cause, Closing, Exit, Stream};
 
 /// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in
 /// every version.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Maximum length of a record in bytes, without its prefix.
 pub const RECORD_MAX: usize = 512;
 /// Length in bytes of a record's prefix.
@@ -113,6 +113,24 @@ pub enum Request<'a> {
     /// server handles clients only as fast as the recording is read. The recording ends with its
     /// last record when the host shuts down its side of the connection.
     Record,
+    /// Serves one node of a run on several hosts on this connection, by a PMI server of its own. Reply: [`Report::Done`].
+    ///
+    /// After the reply both sides send [records of a node](crate::server::remote). The request is valid on a connection that manages
+    /// no jobs. All of the node ends with the connection.
+    Node(OpenNode),
+}
+
+/// Description of a node that a server serves for a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenNode {
+    /// Number of the node in the tree, as in [`Input::Node`](crate::Input::Node).
+    pub node: u32,
+    /// Number of nodes.
+    pub nodes: u32,
+    /// Maximum number of children of a node.
+    pub radix: u32,
+    /// Capacities of the node's PMI server. They are the same on all nodes of the run.
+    pub limits: Limits,
 }
 
 /// Description of a job.
@@ -412,6 +430,8 @@ pub enum Error {
     NoRecording,
     /// Error of the PMI server.
     Fault(Fault),
+    /// Nodes of a run on several hosts are not served.
+    NoNodes,
 }
 
 impl fmt::Display for Error {
@@ -426,6 +446,7 @@ impl fmt::Display for Error {
             Error::Order => f.write_str("too late: the job is already served, or a job is open"),
             Error::NoRecording => f.write_str("recording is not supported"),
             Error::Fault(fault) => fault.fmt(f),
+            Error::NoNodes => f.write_str("nodes of a run on several hosts are not supported"),
         }
     }
 }

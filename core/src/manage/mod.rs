@@ -14,6 +14,9 @@
 //! The server delays its clients while events cannot be sent, so that no event is lost. It closes the connection of a
 //! host that does not read for [`STALL_MS`].
 //!
+//! After [`Request::Node`] a connection carries the inputs and outputs of one node's PMI server instead
+//! ([`remote`](crate::server::remote)).
+//!
 //! [`server::ManagementServer`] implements the server's side without I/O.
 
 mod message;
@@ -24,6 +27,6 @@ mod slots;
 mod tests;
 
 pub use message::{
-    BadRecord, BoardReport, Error, JobPhase, JobReport, OpenJob, PMI_PORT, PORT, PREFIX, RECORD_MAX,
-    RankReport, Report, Request, STALL_MS, VERSION, Welcome, decode, encode, next,
+    BadRecord, BoardReport, Error, JobPhase, JobReport, OpenJob, OpenNode, PMI_PORT, PORT, PREFIX,
+    RECORD_MAX, RankReport, Report, Request, STALL_MS, VERSION, Welcome, decode, encode, next,
 };

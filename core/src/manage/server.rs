@@ -20,8 +20,8 @@ pub use super::service::{Failure, Service};
 use super::slots::{Host, Job};
 pub use super::slots::{HostSlot, JobSlot};
 use super::{
-    BoardReport, Error, JobPhase, JobReport, OpenJob, Report, Request, STALL_MS, VERSION, Welcome, decode,
-    encode, next,
+    BoardReport, Error, JobPhase, JobReport, OpenJob, OpenNode, Report, Request, STALL_MS, VERSION, Welcome,
+    decode, encode, next,
 };
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
@@ -72,6 +72,8 @@ pub enum Next {
     Receive,
     /// Sends a recording, and discards further bytes.
     Record,
+    /// Serves a node on the connection, whose number has been freed.
+    Node,
     /// Closes the connection and reports that to [`ManagementServer::disconnected`].
     Close,
 }
@@ -108,7 +110,7 @@ impl<'m> ManagementServer<'m> {
         ManagementServer { config, hosts, jobs, manager: None, recorder: None }
     }
 
-    /// Returns the number of an unused host slot.
+    /// Returns an unused host number.
     pub fn free_host(&self) -> Option<usize> {
         self.hosts.iter().position(|slot| slot.0.is_none())
     }
@@ -279,6 +281,7 @@ impl<'m> ManagementServer<'m> {
         let next = match refused {
             Some(Error::Malformed) => Next::Close,
             _ if self.is_recording(host) => Next::Record,
+            _ if self.hosts.get(host).is_some_and(|slot| slot.0.is_none()) => Next::Node,
             _ => Next::Receive,
         };
         // Every reply fits, because the name of the server is short.
@@ -306,6 +309,7 @@ impl<'m> ManagementServer<'m> {
                 Ok(Report::Welcome(self.welcome(service)))
             }
             Request::Record => self.record(service, host),
+            Request::Node(ref node) => self.node(service, host, node),
             Request::Job { job } => {
                 self.visible(host, job)?;
                 Ok(Report::Job(self.job_report(service, job).ok_or(Fault::NoSuchJob)?))
@@ -325,12 +329,25 @@ impl<'m> ManagementServer<'m> {
         }
     }
 
+    fn node<S: Service>(
+        &mut self,
+        service: &mut S,
+        host: usize,
+        node: &OpenNode,
+    ) -> Result<Report<'m>, Failure<S::Error>> {
+        self.check_idle(host)?;
+        service.begin_node(host, node)?;
+        self.hosts.get_mut(host).into_iter().for_each(|slot| slot.0 = None);
+        Ok(Report::Done)
+    }
+
+    fn check_idle(&self, host: usize) -> Result<(), Error> {
+        let manages = self.jobs.iter().flat_map(|slot| slot.0).any(|job| job.host == Some(host));
+        if manages || self.manager == Some(host) { Err(Error::Order) } else { Ok(()) }
+    }
+
     fn record<S: Service>(&mut self, service: &mut S, host: usize) -> Result<Report<'m>, Failure<S::Error>> {
-        if self.manager == Some(host)
-            || self.jobs.iter().flat_map(|slot| slot.0).any(|job| job.host == Some(host))
-        {
-            return Err(Error::Order.into());
-        }
+        self.check_idle(host)?;
         if self.recorder.is_some() {
             return Err(Error::Busy.into());
         }
@@ -392,7 +409,8 @@ impl<'m> ManagementServer<'m> {
             | Request::Rank { .. }
             | Request::Board
             | Request::Usage { .. }
-            | Request::Record => return Err(Error::Order.into()),
+            | Request::Record
+            | Request::Node(_) => return Err(Error::Order.into()),
         }
         Ok(Report::Done)
     }

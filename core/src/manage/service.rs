@@ -1,6 +1,6 @@
 //! Interface between a management server and the PMI server that it manages.
 
-use super::{BoardReport, Error, JobReport, OpenJob, RankReport};
+use super::{BoardReport, Error, JobReport, OpenJob, OpenNode, RankReport};
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
 use crate::limits::Limit;
@@ -111,5 +111,13 @@ pub trait Service {
     /// [`Failure`] if there is a recording already or it is too late for one.
     fn begin_recording(&mut self, _host: usize) -> Result<(), Failure<Self::Error>> {
         Err(Error::NoRecording.into())
+    }
+
+    /// Prepares to serve a node for a host. It starts after the reply, on the host's connection.
+    ///
+    /// # Errors
+    /// [`Failure`] if nodes are not supported, or there is no capacity.
+    fn begin_node(&mut self, _host: usize, _node: &OpenNode) -> Result<(), Failure<Self::Error>> {
+        Err(Error::NoNodes.into())
     }
 }

@@ -126,6 +126,13 @@ impl Service for Fake {
         1
     }
 
+    fn begin_node(&mut self, _: usize, node: &OpenNode) -> Result<(), Failure<&'static str>> {
+        if node.nodes > 3 {
+            return Err(Error::NoNodes.into());
+        }
+        self.call(format!("node {} of {}", node.node, node.nodes))
+    }
+
     fn begin_recording(&mut self, host: usize) -> Result<(), Failure<&'static str>> {
         self.call(format!("record to {host}"))
     }
@@ -399,6 +406,24 @@ fn one_host_that_manages_nothing_records() {
         assert_eq!(received, Ok(None), "a recording host sends no requests");
         bench.server.disconnected(&mut bench.service, 1, 0).expect("the service does not fail");
         assert_eq!(bench.receive(2, &record).1, Next::Record);
+    });
+}
+
+#[test]
+fn a_host_that_manages_nothing_gets_a_node() {
+    with_server(CONFIG, |mut bench| {
+        let open = OpenNode { node: 2, nodes: 3, radix: 2, limits: Limits::NONE };
+        bench.greet(0);
+        bench.greet(1);
+        bench.open(0, OpenJob::new("one", 2));
+        bench.refused(0, &Request::Node(open), Error::Order);
+        bench.refused(1, &Request::Node(OpenNode { nodes: 9, ..open }), Error::NoNodes);
+        let mut buf = [0; PREFIX + RECORD_MAX];
+        let record = encode(&Request::Node(open), &mut buf).expect("the request is short").to_vec();
+        assert_eq!(bench.receive(1, &record), (String::from("Done"), Next::Node));
+        assert_eq!(bench.calls().last().map(String::as_str), Some("node 2 of 3"));
+        assert!(!bench.server.is_greeted(1) && bench.server.free_host() == Some(1));
+        assert_eq!(bench.server.running_jobs(), 1);
     });
 }
 

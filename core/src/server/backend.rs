@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::io::{Consumed, Input, Output};
-use super::status::RankStatus;
+use super::status::{FenceReport, RankStatus};
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
 use crate::limits::Limits;
@@ -42,6 +42,12 @@ pub trait Backend {
     fn rank_status(&self, _job: JobId, _rank: Rank) -> Option<RankStatus<'_>> {
         None
     }
+
+    /// Returns what the server has learned of a job's gets, as [`Server::fence_report`] does, or `None` if the backend cannot
+    /// be asked.
+    fn fence_report(&self, _job: JobId) -> Option<FenceReport> {
+        None
+    }
 }
 
 impl Backend for Server<'_> {
@@ -69,5 +75,9 @@ impl Backend for Server<'_> {
 
     fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
         Server::rank_status(self, job, rank)
+    }
+
+    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
+        Server::fence_report(self, job)
     }
 }

@@ -23,6 +23,11 @@ use crate::tables::kvs::Kind;
 use crate::tables::modex::Set;
 use crate::wire::Op;
 
+/// Returns whether a node of an adaptive job that asks so many of the others asks for all pairs.
+pub(super) fn is_most(asked: u32, others: u32) -> bool {
+    asked > others / 4
+}
+
 impl Server<'_> {
     /// Answers a get of a key of a lazy job that this node does not have: the get waits if another node may have it.
     #[cold]
@@ -59,9 +64,7 @@ impl Server<'_> {
                 self.jobs[job.index()].nodes_asked += 1;
             }
             let state = &self.jobs[job.index()];
-            // The head and this node are not among the others.
-            let others = self.links.tree().nodes().saturating_sub(2);
-            if state.adaptive && !state.all_asked && state.nodes_asked > others / 4 {
+            if state.adaptive && !state.all_asked && is_most(state.nodes_asked, self.other_nodes()) {
                 self.ask_all(job);
             }
             return Some(Some(source));
@@ -70,6 +73,11 @@ impl Server<'_> {
             self.ask_all(job);
         }
         Some(None)
+    }
+
+    /// Returns the number of other nodes, without the head.
+    pub(super) fn other_nodes(&self) -> u32 {
+        self.links.tree().nodes().saturating_sub(2)
     }
 
     fn ask_all(&mut self, job: JobId) {

@@ -20,6 +20,7 @@ mod poll;
 mod psets;
 mod query;
 mod record;
+pub mod remote;
 mod restore;
 mod spawn;
 mod status;
@@ -32,7 +33,7 @@ pub use inbox::Inbox;
 pub use io::{Consumed, FenceMode, Input, JobSpec, Output};
 pub use peek::Peek;
 pub use record::Record;
-pub use status::{RankStatus, Wait};
+pub use status::{FenceReport, RankStatus, Wait};
 
 use crate::fault::{Fault, Refusal, ShortBuffer, Slab};
 use crate::ids::{ConnId, JobId, Rank};

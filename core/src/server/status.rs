@@ -1,6 +1,7 @@
 //! Status of a server, for display. These methods do not change outputs.
 
 use super::Server;
+use super::fetch::is_most;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::Limit;
@@ -59,7 +60,35 @@ pub enum Wait<'a> {
     Upcall,
 }
 
+/// What a node has learned of the gets of a job with [`FenceMode::Auto`](super::FenceMode::Auto) on many nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FenceReport {
+    /// Complete fences of the job.
+    pub fences: u32,
+    /// Other nodes whose pairs ranks of this node have got by a hint.
+    pub asked: u32,
+    /// Other nodes, without the head.
+    pub others: u32,
+    /// Whether this node has asked for all pairs, which travel with its later fences.
+    pub collects: bool,
+    /// Whether it has asked for them because a get had no hint that leads to the pair.
+    pub without_hint: bool,
+}
+
 impl Server<'_> {
+    /// Returns what this node has learned of a job's gets, or `None` if fences of the job do not follow them.
+    pub fn fence_report(&self, id: JobId) -> Option<FenceReport> {
+        let job = self.job(id).ok().filter(|job| job.adaptive && job.lazy)?;
+        let others = self.other_nodes();
+        Some(FenceReport {
+            fences: job.fences,
+            asked: job.nodes_asked,
+            others,
+            collects: job.all_asked,
+            without_hint: job.all_asked && !is_most(job.nodes_asked, others),
+        })
+    }
+
     /// Returns how much of a limit is used, in the limit's unit.
     pub fn used(&self, limit: Limit) -> u32 {
         let count = |used: &mut dyn Iterator<Item = bool>| used.filter(|&used| used).count() as u32;

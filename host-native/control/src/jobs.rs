@@ -178,7 +178,7 @@ impl<R> Job<R> {
 
     /// Aborts the job and records its exit code. Returns false if it is being aborted or canceled already.
     pub fn abort(&mut self, reason: AbortReason, status: &mut ExitStatus) -> bool {
-        if self.canceled.is_some() || self.result.is_aborted() {
+        if self.is_ending() {
             return false;
         }
         let culprit = match &reason {
@@ -217,6 +217,11 @@ impl<R> Job<R> {
     /// Whether the job has been canceled.
     pub fn is_canceled(&self) -> bool {
         self.canceled.is_some()
+    }
+
+    /// Whether the job is being aborted or has been canceled. It starts no further jobs.
+    pub fn is_ending(&self) -> bool {
+        self.is_aborted() || self.is_canceled()
     }
 
     /// Codes of the programs of a job that has not been started as a whole.

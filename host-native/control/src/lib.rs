@@ -51,6 +51,7 @@
 //! # let setup = Setup {
 //! #     limits: hydrant_core::Limits::for_ranks(2),
 //! #     plugin: None,
+//! #     boards: Default::default(),
 //! #     record: None,
 //! #     stdin: Default::default(),
 //! #     bind: Default::default(),

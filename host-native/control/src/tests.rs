@@ -6,7 +6,7 @@ use hydrant_core::server::FenceMode;
 use hydrant_core::{JobId, Limits};
 use hydrant_placement::Binding;
 
-use crate::protocol::{JobRecord, Program, Setup, StdinTarget};
+use crate::protocol::{Boards, JobRecord, Program, Setup, StdinTarget};
 
 /// A program of so many ranks.
 pub(crate) fn program(ranks: u32) -> Program {
@@ -41,6 +41,7 @@ pub(crate) fn setup() -> Setup {
     Setup {
         limits: Limits::for_ranks(4),
         plugin: None,
+        boards: Boards::default(),
         record: None,
         stdin: StdinTarget::default(),
         bind: Binding::default(),

@@ -131,8 +131,8 @@ pub const OVERRUN: &str = "it goes on asking while as many replies as may be are
                            what it said is full";
 
 impl Event {
-    /// Converts an output to an event. None for the two outputs that the driver handles itself.
-    pub(crate) fn of(output: Output<'_>) -> Option<Event> {
+    /// Converts an output to an event. None for the two outputs that a driver handles itself.
+    pub fn of(output: Output<'_>) -> Option<Event> {
         Some(match output {
             Output::Bytes { .. } | Output::Close { .. } => return None,
             Output::Joined { conn, job, rank } => Event::Joined { conn, job, rank },

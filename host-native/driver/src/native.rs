@@ -1,6 +1,6 @@
 //! Backend in this process.
 
-use hydrant_core::server::{Consumed, RankStatus};
+use hydrant_core::server::{Consumed, FenceReport, RankStatus};
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
 
 use crate::BackendError;
@@ -35,5 +35,9 @@ impl Backend for NativeBackend<'_> {
 
     fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
         self.0.rank_status(job, rank)
+    }
+
+    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
+        self.0.fence_report(job)
     }
 }

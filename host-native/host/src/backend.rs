@@ -26,7 +26,7 @@ pub(crate) struct PluginFile<'a> {
 /// Server of a host.
 #[derive(Debug)]
 pub(crate) enum Backend {
-    BuiltIn(BuiltIn),
+    BuiltIn(Box<BuiltIn>),
     #[cfg(feature = "sandbox")]
     Sandbox(Box<hydrant_wasm::Plugin>),
 }
@@ -74,7 +74,7 @@ impl Backend {
     /// Creates a server, in a plugin if there is one.
     pub(crate) fn new(limits: Limits, seed: u32, plugin: Option<PluginFile<'_>>) -> Result<Backend, Error> {
         match plugin {
-            None => Ok(Backend::BuiltIn(BuiltIn::new(limits, seed)?)),
+            None => Ok(Backend::BuiltIn(Box::new(BuiltIn::new(limits, seed)?))),
             #[cfg(feature = "sandbox")]
             Some(PluginFile { file, cache, call }) => {
                 let settings = hydrant_wasm::Settings {
@@ -82,7 +82,9 @@ impl Backend {
                     cache: cache.map(Path::to_owned),
                     ..Default::default()
                 };
-                let sandbox = without_signals(|| hydrant_wasm::Sandbox::load(file, &settings))?;
+                let sandbox = hydrant_reactor::signals::with_all_blocked(|| {
+                    hydrant_wasm::Sandbox::load(file, &settings)
+                })?;
                 Ok(Backend::Sandbox(Box::new(sandbox.server(limits, seed)?)))
             }
             #[cfg(not(feature = "sandbox"))]
@@ -134,21 +136,4 @@ impl hydrant_core::Backend for Backend {
             Backend::Sandbox(plugin) => plugin.limits(),
         }
     }
-}
-
-/// Calls `start` with all signals blocked. Threads that it starts inherit that, so they take no signal of the host's.
-#[cfg(feature = "sandbox")]
-fn without_signals<T>(start: impl FnOnce() -> T) -> T {
-    use std::mem::MaybeUninit;
-
-    let (mut all, mut old) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: both are signal sets to write to. The first call initializes the one that the second one reads.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
-    }
-    let started = start();
-    // SAFETY: the call above has initialized the set. It fails for an unknown operation alone.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
-    started
 }

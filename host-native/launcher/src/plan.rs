@@ -237,6 +237,8 @@ pub struct Cluster {
     pub heartbeat: Duration,
     /// Print the plan and start nothing.
     pub dry_run: bool,
+    /// Boards that serve the ranks of hosts.
+    pub boards: Boards,
 }
 
 impl Default for Cluster {
@@ -250,7 +252,49 @@ impl Default for Cluster {
             radix: RADIX_DEFAULT,
             heartbeat: HEARTBEAT_DEFAULT,
             dry_run: false,
+            boards: Boards::default(),
         }
+    }
+}
+
+/// Boards that serve the ranks of hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Boards {
+    /// Management port of the boards of all hosts, with `%h` for the host.
+    pub pattern: Option<String>,
+    /// Boards of single hosts.
+    pub hosts: Vec<BoardOf>,
+    /// Secret that the boards have too.
+    pub secret: Option<Secret>,
+}
+
+/// Board of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoardOf {
+    /// The host.
+    pub host: String,
+    /// Management port of its board. None if it has no board.
+    pub target: Option<String>,
+}
+
+impl Boards {
+    /// Returns whether hosts may have boards.
+    pub fn are_any(&self) -> bool {
+        self.pattern.is_some() || !self.hosts.is_empty()
+    }
+
+    /// The management port of a host's board.
+    pub fn of_host(&self, host: &str) -> Option<String> {
+        match self.hosts.iter().rev().find(|board| board.host == host) {
+            Some(board) => board.target.clone(),
+            None => self.pattern.as_deref().map(|pattern| Boards::fill(pattern, host)),
+        }
+    }
+
+    /// Replaces `%h` by the host and `%%` by a percent sign.
+    pub(crate) fn fill(pattern: &str, host: &str) -> String {
+        let parts: Vec<String> = pattern.split("%%").map(|part| part.replace("%h", host)).collect();
+        parts.join("%")
     }
 }
 

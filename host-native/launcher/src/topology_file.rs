@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 
-use hydrant_core::server::{Consumed, RankStatus};
+use hydrant_core::server::{Consumed, FenceReport, RankStatus};
 use hydrant_core::{Backend, ConnId, Input, JobId, Limits, Output, Rank, Time};
 use hydrant_driver::{AnyBackend, BackendError};
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path, start_helper};
@@ -202,6 +202,10 @@ impl Backend for DefersTopology<'_> {
 
     fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
         self.backend.rank_status(job, rank)
+    }
+
+    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
+        self.backend.fence_report(job)
     }
 }
 

@@ -264,6 +264,9 @@ pub enum HostlistError {
     /// An empty entry of a list.
     #[error("empty host name beside a comma")]
     Empty,
+    /// Numbers between brackets that make names longer than [`HOST_NAME_MAX`].
+    #[error("'{0}' makes host names of more than {HOST_NAME_MAX} bytes")]
+    Long(String),
     /// More than [`HOSTS_MAX`] names.
     #[error("more than {HOSTS_MAX} hosts")]
     TooMany,

@@ -8,7 +8,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use hydrant_core::server::{Consumed, RankStatus, Record};
+use hydrant_core::server::{Consumed, FenceReport, RankStatus, Record};
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Rank, Time};
 
 use crate::checker::{error_record, result_record};
@@ -221,5 +221,9 @@ impl<E: Display> Backend for Recorder<'_, E> {
 
     fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
         self.backend.rank_status(job, rank)
+    }
+
+    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
+        self.backend.fence_report(job)
     }
 }

@@ -1,7 +1,6 @@
 //! A step in slurmstepd, from its options to its end.
 
 use std::ffi::{CStr, OsStr};
-use std::mem::MaybeUninit;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -10,6 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use hydrant_overlay::Ticket;
 use hydrant_placement::hostlist;
+use hydrant_reactor::signals::with_all_blocked;
 
 use crate::arguments::Arguments;
 use crate::engine::Engine;
@@ -136,7 +136,7 @@ pub(crate) fn lead(spank: Spank) -> Result<(), Error> {
     let name = job_name(spank, &ticket.id())?;
     let head = Head { name, nodes, ticket, listener, stop: read, print: spank::print };
     let builder = thread::Builder::new().name("hydrant".to_owned());
-    let thread = without_signals(|| builder.spawn(move || head::lead(head)));
+    let thread = with_all_blocked(|| builder.spawn(move || head::lead(head)));
     let thread = thread.map_err(|error| Error::System("cannot start a thread", error))?;
     *state = State::Leading { thread, stop: write };
     Ok(())
@@ -179,7 +179,7 @@ fn starting(spank: Spank, arguments: &Arguments, value: &str) -> Result<Starting
     let engine = match arguments.server(value)? {
         None => Engine::BuiltIn,
         // Compiled code is loaded with the rights of root, so neither file nor folder is the user's choice.
-        Some(file) => without_signals(|| Engine::load(file, arguments.cache.as_deref(), arguments.call))?,
+        Some(file) => with_all_blocked(|| Engine::load(file, arguments.cache.as_deref(), arguments.call))?,
     };
     let step = server::Step {
         name: job_name(spank, &unique)?,
@@ -249,7 +249,7 @@ pub(crate) fn forked(spank: Spank) -> Result<(), Error> {
     let sockets = pairs.into_iter().map(|pair| pair.server).collect();
     let node = Node { step, tasks: Tasks(tasks), sockets, notices: read, print: spank::print };
     let builder = thread::Builder::new().name("hydrant".to_owned());
-    let started = without_signals(|| builder.spawn(move || serve(node, &engine)));
+    let started = with_all_blocked(|| builder.spawn(move || serve(node, &engine)));
     let thread = started.map_err(|error| Error::System("cannot start a thread", error))?;
     *state = State::Serving { thread, notices: write };
     Ok(())
@@ -272,18 +272,4 @@ pub(crate) fn end() {
         // A panic has been reported by the thread.
         let _ = thread.join();
     }
-}
-
-/// Calls `start` with all signals blocked. Threads that it starts inherit that, so they take no signal of Slurm's.
-fn without_signals<T>(start: impl FnOnce() -> T) -> T {
-    let (mut all, mut old) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: both are signal sets to write to. The first call initializes the one that the second one reads.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
-    }
-    let started = start();
-    // SAFETY: the call above has initialized the set. It fails for an unknown operation alone.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
-    started
 }

@@ -130,7 +130,7 @@ fn turn(taken: u32, act: impl FnOnce(&mut Server<'_>, &mut Turn<'_>) -> Result<(
     })
 }
 
-/// Takes replies of the last return. The others are no longer offered.
+/// Takes replies of the last return. The others are withdrawn.
 #[inline]
 fn take(server: &mut Server<'_>, taken: u32) -> Result<(), CallError> {
     let offered = OFFERED.with(|offered| mem::take(offered));

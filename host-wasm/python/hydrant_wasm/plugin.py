@@ -233,7 +233,7 @@ class Server(Inputs):
         return builtins.bytes(self._exports["memory"].read(self._store, self._output, self._output + length))
 
     def _takes(self) -> int:
-        """Returns the number of replies that the host has taken, for a call after which the others are no longer offered."""
+        """Returns the number of replies that the host has taken, for a call which withdraws the others."""
         taken, self._taken = self._taken, 0
         self._more = self._more or bool(self._offered)
         self._offered.clear()

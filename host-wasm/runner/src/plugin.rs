@@ -205,7 +205,7 @@ impl Plugin {
         written.ok_or_else(|| self.fail(PluginErrorKind::InvalidRecord("input buffer too short")))
     }
 
-    /// Returns how many replies the host has taken, for a call after which the others are no longer offered.
+    /// Returns how many replies the host has taken, for a call which withdraws the others.
     #[inline]
     fn taken(&mut self) -> u32 {
         let Outputs { left, taken, more, .. } = self.outputs;

@@ -9,6 +9,14 @@ use hydrant_tests::PATIENCE;
 /// The program counter's number among the registers.
 const PC: usize = 15;
 
+/// Where the program status register is in the text of all registers: behind 16 of 4 bytes, eight of 12, and one of 4 that a Cortex-M does
+/// not have.
+const XPSR: usize = 2 * (16 * 4 + 8 * 12 + 4);
+/// What it says of the instruction set, always.
+const THUMB: u32 = 1 << 24;
+/// The number of the exception whose handler runs, and the state of a block of conditional instructions.
+const HANDLER_OR_CONDITION: u32 = 0x0600_FDFF;
+
 /// A debugger, which the board stands still for as long as it likes.
 pub(crate) struct Gdb {
     stub: UnixStream,
@@ -23,6 +31,17 @@ impl Gdb {
         // For all threads, of which a board has one. What QEMU says of the stop comes before the answer.
         gdb.done("Hg0");
         gdb
+    }
+
+    /// Whether the board has stopped between two instructions of a program, which any others may follow: not in the handler of an
+    /// exception, which no interrupt of the same priority ends.
+    pub(crate) fn may_jump(&mut self) -> bool {
+        self.say("g");
+        let all = self.packet();
+        let text = all.get(XPSR..XPSR + 8).unwrap_or_else(|| panic!("no program status register in {all}"));
+        let xpsr = u32::from_str_radix(text, 16).expect("registers are hexadecimal").swap_bytes();
+        assert_ne!(xpsr & THUMB, 0, "{xpsr:#x} is no program status register");
+        xpsr & HANDLER_OR_CONDITION == 0
     }
 
     /// Has the board go on at `address`.

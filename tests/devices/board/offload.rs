@@ -5,7 +5,7 @@ use std::fs;
 use hydrant_tests::Job;
 use hydrant_tests::offload::Target;
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{hydrant_bin, target_dir};
+use hydrant_tests::{hydrant_bin, nodes, target_dir};
 use rustix::process::Signal;
 
 use super::qemu::Board;
@@ -66,6 +66,16 @@ fn a_job_of_all_ranks_follows_an_aborted_one_at_once() {
         let hello = target.offload("-n 16").arg(Peer::Mpich5.program("mpi_hello")).run();
         hello.code(0).quiet().says(" of 16, program 0, universe 16, MPICH 5.0.2\n", 16);
     }
+    assert!(board.runs());
+}
+
+#[test]
+fn a_node_of_several_is_refused() {
+    let Some((board, target)) = target(2) else { return };
+    let options = format!("run {} --offload {} -n 2 true", nodes(2, 1, 2), target.address);
+    let outcome = Job::new(hydrant_bin()).words(&options).run();
+    outcome.code(1).warns(" refuses a node of this run: nodes of a run on several hosts are not supported");
+    target.raw("-n 2", "ack1\ninit1\nfence1\nend1").run().code(0).quiet();
     assert!(board.runs());
 }
 

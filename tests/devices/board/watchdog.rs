@@ -17,6 +17,10 @@ const LOOP: [u8; 2] = [0xFE, 0xE7];
 /// Has the processor run these instructions, from the end of the stack that is never reached.
 fn execute(board: &Board, instructions: &[u8]) {
     let mut gdb = board.debug();
+    while !gdb.may_jump() {
+        gdb.detach();
+        gdb = board.debug();
+    }
     let address = board.symbol("__euninit") + 8;
     gdb.write(address, instructions);
     gdb.jump(address);

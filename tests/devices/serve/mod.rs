@@ -1,6 +1,7 @@
 //! Jobs whose ranks another launcher starts: `hydrant serve --size N`, on this machine's processor and on a DPU's.
 
 mod clients;
+mod fleet;
 mod offload;
 mod pods;
 mod strangers;

@@ -8,7 +8,7 @@ use hydrant_core::server::{Consumed, Input, JobSpec, Output};
 use hydrant_core::snapshot::DIGEST;
 use hydrant_core::storage::OwnedStorage;
 use hydrant_core::trace::Exit;
-use hydrant_core::wire::{decode_spawn, decode_upcall};
+use hydrant_core::wire::{Framing, decode_spawn, decode_upcall, next_frame};
 use hydrant_core::{ConnId, JobId, Limits, Rank, Server, ShortBuffer, Time, UpcallId};
 
 use crate::FuzzInput;
@@ -77,7 +77,6 @@ pub struct Host<'s> {
     upcalls: Vec<(UpcallId, bool)>,
     closing: Vec<ConnId>,
     buffer: &'s mut [u8],
-    /// Compares the states before and after a fault or a refusal. It costs more than the rest, so few inputs ask for it.
     compare: bool,
     states: &'s mut States,
     /// Replies that each connection is owed, as far as they can be counted. None if they cannot.
@@ -93,7 +92,6 @@ impl<'s> Host<'s> {
         let Memory { storage, buffer, states } = memory;
         let server = Server::new(LIMITS, storage.lend(), 1).expect("the storage was made for the limits");
         let mut host = Host::with(server, buffer, states);
-        host.compare = options & 0xa0 == 0xa0;
         host.validator = Some(Validator::new(LIMITS));
         if nodes > 1 {
             host.valid(Input::Node { node: 0, nodes, radix: 2 });
@@ -133,11 +131,16 @@ impl<'s> Host<'s> {
             upcalls: Vec::new(),
             closing: Vec::new(),
             buffer,
-            compare: true,
+            compare: false,
             states,
             // A restored server may owe replies.
             owed: [None; CONNS as usize],
         }
+    }
+
+    /// Compares the states before and after each fault and refusal from now on. This takes ten times as long as all else.
+    pub fn compare_states(&mut self) {
+        self.compare = true;
     }
 
     fn valid(&mut self, input: Input<'_>) {
@@ -145,11 +148,11 @@ impl<'s> Host<'s> {
         self.validate(&input, Consumed::default());
     }
 
-    /// Applies an input and takes all outputs.
+    /// Applies an input and takes all outputs. Returns the consumed bytes, or none for a fault.
     ///
     /// # Panics
     /// If a fault or a refusal changes the state, or if the outputs do not end.
-    pub fn apply(&mut self, input: Input<'_>) -> usize {
+    pub fn apply(&mut self, input: Input<'_>) -> Option<usize> {
         if self.compare {
             save(&self.server, &mut self.states.before);
         }
@@ -169,12 +172,14 @@ impl<'s> Host<'s> {
             }
         };
         let said = self.take();
-        let asker = match input {
-            Input::Bytes { conn, .. } if consumed > 0 => Some(conn),
-            _ => None,
+        let (asker, is_alone) = match input {
+            Input::Bytes { conn, bytes, .. } if consumed > 0 => {
+                (Some(conn), is_one_message(&bytes[..consumed.min(bytes.len())]))
+            }
+            _ => (None, false),
         };
         let was_idle = asker.is_some_and(|asker| self.owed[asker.index()] == Some(0));
-        if self.compare && was_idle && said.refuses(asker) {
+        if self.compare && is_alone && was_idle && said.refuses(asker) {
             save(&self.server, &mut self.states.after);
             let States { before, after, .. } = &self.states;
             let same = wake == self.server.poll_at() && differ_by_turn(before, after);
@@ -188,10 +193,10 @@ impl<'s> Host<'s> {
             Input::Closed { conn } if done => self.owed[conn.index()] = None,
             _ => {}
         }
-        for conn in std::mem::take(&mut self.closing) {
+        while let Some(conn) = self.closing.pop() {
             self.close(conn);
         }
-        consumed
+        done.then_some(consumed)
     }
 
     /// Counts what connections are owed. A request without a reply leaves its connection owed for ever.
@@ -263,7 +268,11 @@ impl<'s> Host<'s> {
         held.truncate(BUFFER);
         loop {
             let full = held.len() == BUFFER;
-            let consumed = self.apply(Input::Bytes { conn, bytes: &held, full });
+            let Some(consumed) = self.apply(Input::Bytes { conn, bytes: &held, full }) else {
+                // There is no such connection.
+                held.clear();
+                break;
+            };
             assert!(consumed <= held.len(), "more bytes consumed than there are");
             held.drain(..consumed);
             if consumed == 0 || held.is_empty() {
@@ -294,13 +303,9 @@ impl<'s> Host<'s> {
             9 => {
                 let rank = input.byte() % 8;
                 let rank = (rank < 6).then_some(Rank(rank.into()));
-                self.held[conn.index()].clear();
                 self.apply(Input::Opened { conn, job, rank });
             }
-            10 => {
-                self.held[conn.index()].clear();
-                self.apply(Input::OpenedQuery { conn, job });
-            }
+            10 => drop(self.apply(Input::OpenedQuery { conn, job })),
             11 => match input.byte() % 3 {
                 0 => self.close(conn),
                 1 => drop(self.apply(Input::Blocked { conn })),
@@ -356,6 +361,13 @@ impl<'s> Host<'s> {
         }
     }
 
+    /// Returns the state of the server.
+    pub fn save(&self) -> Vec<u8> {
+        let mut state = Vec::new();
+        save(&self.server, &mut state);
+        state
+    }
+
     /// Saves the server, restores it, and checks that the copy is equal.
     ///
     /// # Panics
@@ -399,6 +411,13 @@ impl Said {
         let is_its = conn.is_some_and(|conn| self.replies[conn.index()] == 1);
         (replies, self.refusals, self.others) == (1, 1, 0) && is_its
     }
+}
+
+/// Returns whether these bytes are one message of PMI-1 or PMI-2.
+fn is_one_message(bytes: &[u8]) -> bool {
+    let is_counted = bytes.first().is_some_and(|first| *first == b' ' || first.is_ascii_digit());
+    let framing = if is_counted { Framing::Counted } else { Framing::Line };
+    next_frame(bytes, framing).is_ok_and(|frame| frame.is_some_and(|frame| frame.len as usize == bytes.len()))
 }
 
 /// Returns whether a reply of PMI-1 or PMI-2 has a result code other than 0.

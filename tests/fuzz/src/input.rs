@@ -10,6 +10,13 @@ impl<'a> FuzzInput<'a> {
         self.0.is_empty()
     }
 
+    /// Draws a number below `count` from all bytes that are left. Checks that cost much are made for one number. The input
+    /// alone decides, so that a finding can be repeated, and no single byte does, so that few entries of a corpus ask for
+    /// them.
+    pub fn lot(&self, count: u32) -> u32 {
+        crc32fast::hash(self.0) % count
+    }
+
     /// Takes a byte.
     pub fn byte(&mut self) -> u8 {
         self.slice(1).first().copied().unwrap_or_default()

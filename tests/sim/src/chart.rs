@@ -6,33 +6,79 @@ use std::path::Path;
 use plotters::coord::combinators::LogCoord;
 use plotters::prelude::*;
 
-use crate::measure::Cost;
+use crate::compare::{Point, RANKS, Row};
+use crate::fabric::Charge;
+use crate::models::{Model, VALUES};
 
 /// Colors that are distinguishable with color blindness.
-const COLORS: [RGBColor; 4] =
-    [RGBColor(213, 94, 0), RGBColor(0, 114, 178), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
+const COLORS: [RGBColor; 7] = [
+    RGBColor(213, 94, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(120, 120, 120),
+];
 
-/// Draws the time of fences over the number of nodes, with a line for each number of ranks.
+/// Nodes and microseconds.
+type Points = Vec<(f64, f64)>;
+
+fn micros(nanos: u64) -> f64 {
+    nanos as f64 / 1000.0
+}
+
+/// Draws the time of fences of [`RANKS`] ranks a node over the number of nodes, with a line for each value.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn draw(costs: &[Cost], path: &Path) -> Result<(), Box<dyn Error>> {
+pub fn draw(points: &[Point], path: &Path) -> Result<(), Box<dyn Error>> {
+    let of =
+        |value| points.iter().filter(move |point| (point.load.ranks, point.load.value) == (RANKS, value));
+    let at = |point: &Point, nanos| (f64::from(point.load.daemons), micros(nanos));
+    let mut lines: Vec<(String, Points)> = Vec::new();
+    for value in VALUES {
+        let times = of(value).filter_map(|point| Some(at(point, point.own.time()?)));
+        lines.push((format!("{value} bytes a rank"), times.collect()));
+    }
+    let bound = of(VALUES[1]).map(|point| at(point, point.bound)).collect();
+    lines.push((format!("bound of {} bytes", VALUES[1]), bound));
+    picture(&lines, &format!("A fence of hydrant, {RANKS} ranks a node"), path)
+}
+
+/// Draws the time of fences of hydrant and of the models, with 128 bytes a rank.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn draw_compared(rows: &[Row], path: &Path) -> Result<(), Box<dyn Error>> {
+    let chosen = || rows.iter().filter(|row| row.charge == Charge::Both && row.load.value == VALUES[1]);
+    let point = |row: &Row, nanos| (f64::from(row.load.daemons), micros(nanos));
+    let hydrant = chosen().filter_map(|row| row.hydrant.time().map(|time| point(row, time)));
+    let mut lines = vec![("hydrant".to_owned(), hydrant.collect::<Points>())];
+    for (at, model) in Model::ALL.iter().enumerate() {
+        let times = chosen().map(|row| point(row, row.models[at].time));
+        lines.push((model.name().to_owned(), times.collect()));
+    }
+    let title = format!("Fences with {} bytes a rank, {RANKS} ranks a node, sending charged too", VALUES[1]);
+    picture(&lines, &title, path)
+}
+
+/// Draws lines over the number of nodes, both axes logarithmic.
+fn picture(lines: &[(String, Points)], title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     let root = SVGBackend::new(path, (720, 440)).into_drawing_area();
     root.fill(&WHITE)?;
-    let most = costs.iter().map(|cost| cost.daemons).max().unwrap_or(2);
-    let (low, high) =
-        costs.iter().fold((u64::MAX, 0), |(low, high), cost| (low.min(cost.empty), high.max(cost.time)));
-    let micros = |nanos: u64| nanos as f64 / 1000.0;
+    let points = || lines.iter().flat_map(|(_, points)| points);
+    let most = points().map(|point| point.0).fold(2.0, f64::max);
+    let least = points().map(|point| point.0).fold(most, f64::min);
+    let high = points().map(|point| point.1).fold(1.0, f64::max);
+    let low = points().map(|point| point.1).fold(high, f64::min);
     let mut chart = ChartBuilder::on(&root)
-        .caption("From the last arrival in a fence to the last release", ("sans-serif", 18))
+        .caption(title, ("sans-serif", 18))
         .margin(12)
         .margin_right(36)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        .build_cartesian_2d(
-            (2.0..f64::from(most)).log_scale(),
-            (micros(low) / 2.0..micros(high) * 2.0).log_scale(),
-        )?;
+        .build_cartesian_2d((least..most).log_scale(), (low / 2.0..high * 2.0).log_scale())?;
     chart
         .configure_mesh()
         .x_desc("nodes")
@@ -40,30 +86,12 @@ pub fn draw(costs: &[Cost], path: &Path) -> Result<(), Box<dyn Error>> {
         .x_labels(10)
         .label_style(("sans-serif", 13))
         .draw()?;
-    let mut ranks: Vec<u32> = costs.iter().map(|cost| cost.ranks).collect();
-    ranks.sort_unstable();
-    ranks.dedup();
-    for (at, ranks) in ranks.iter().enumerate() {
-        let points = costs.iter().filter(|cost| cost.ranks == *ranks);
-        let points: Vec<(f64, f64)> =
-            points.map(|cost| (f64::from(cost.daemons), micros(cost.time))).collect();
-        line(
-            &mut chart,
-            &points,
-            COLORS[at % COLORS.len()].to_rgba(),
-            &format!("{ranks} ranks, a value each"),
-        )?;
+    for ((name, points), color) in lines.iter().zip([BLACK].iter().chain(&COLORS)) {
+        line(&mut chart, points, color.to_rgba(), name)?;
     }
-    let mut empty: Vec<(f64, f64)> = Vec::new();
-    for cost in costs {
-        // The value hardly depends on the ranks. The largest number of ranks represents all.
-        empty.retain(|&(daemons, _)| daemons != f64::from(cost.daemons));
-        empty.push((f64::from(cost.daemons), micros(cost.empty)));
-    }
-    line(&mut chart, &empty, BLACK.to_rgba(), "nothing put")?;
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(SeriesLabelPosition::UpperLeft)
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.3))
         .label_font(("sans-serif", 13))

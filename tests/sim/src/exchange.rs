@@ -7,9 +7,13 @@ use hydrant_core::server::FenceMode;
 use hydrant_core::{Input, Limits};
 use hydrant_driver::MappedStorage;
 
-use crate::measure::{VALUE, play};
+use crate::fabric::Charge;
+use crate::measure::play;
 use crate::net::Traffic;
 use crate::node::{Deed, Layout, Node};
+
+/// Bytes of the value of each rank, about the size of an MPI library's address.
+const VALUE: usize = 128;
 
 /// Ranks whose values a rank gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,11 +112,11 @@ pub fn exchange(daemons: u32, side: u32, radix: u32, fence: FenceMode, pattern: 
         let gets = pattern.sources(rank, side).into_iter().map(get);
         requests.push([frame("cmd=kvs-fence;")].into_iter().chain(gets).collect::<VecDeque<_>>());
     }
-    let (net, time) = play(&mut nodes, &layout, requests);
-    let traffic: Vec<Traffic> = (0..layout.nodes).map(|node| net.traffic(node)).collect();
+    let (fabric, time) = play(&mut nodes, &layout, requests, Charge::Receiver);
+    let traffic = fabric.traffic();
     let received = |traffic: &Traffic| traffic.received;
     Cost {
-        messages: net.messages(),
+        messages: fabric.total().0,
         received: traffic.iter().map(received).max().unwrap_or(0),
         mean: traffic.iter().skip(1).map(received).sum::<u64>() / u64::from(daemons),
         time,

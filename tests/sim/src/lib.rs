@@ -4,19 +4,25 @@
 //! separate delays for each link, and [`rank`] plays the programs. [`checks`] verify the guarantees to ranks from
 //! outside: they use requests and replies, and no internal state. The seed determines each run: actions of the ranks,
 //! slow nodes, and the times of losses. [`measure`] counts the cost of a fence in the same simulation, [`exchange`]
-//! that of a fence and the gets after it.
+//! that of a fence and the gets after it. [`models`] count the fences of other process managers, [`compare`] puts them
+//! side by side. [`startup`] calculates the start of daemons.
 //!
 //! [`cluster`] simulates whole runs: the head and daemons of hydrant-control with these servers, processes and output.
 
 pub mod chart;
 pub mod checks;
 pub mod cluster;
+pub mod compare;
 pub mod exchange;
+pub mod fabric;
 pub mod measure;
+pub mod models;
 pub mod net;
 pub mod node;
 pub mod rank;
 pub mod scenario;
+pub mod startup;
+pub mod tables;
 pub mod world;
 
 pub use scenario::Scenario;

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use hydrant_sim::{Scenario, chart, cluster, exchange, measure, world};
+use hydrant_sim::fabric::Charge;
+use hydrant_sim::{Scenario, chart, cluster, compare, exchange, startup, tables, world};
 
 /// Simulates the daemons of jobs on many nodes, each the real core, under a virtual clock.
 #[derive(Parser)]
@@ -54,15 +55,20 @@ enum Command {
         #[arg(long, default_value_t = 256)]
         nodes: u32,
     },
+    /// Print the time until daemons run on many hosts as a table, from measured costs of one start
+    Start,
     /// Print the cost of fences as a table
     Measure {
         /// Maximum number of children of a node
         #[arg(long, default_value_t = 16)]
         radix: u32,
         /// Maximum number of nodes
-        #[arg(long, default_value_t = 1024)]
+        #[arg(long, default_value_t = 10_000)]
         nodes: u32,
-        /// Write the table and a picture to this folder, as scaling.md and scaling.svg
+        /// Gigabytes of memory that the simulation of one fence may take
+        #[arg(long, value_name = "GB", default_value_t = 1)]
+        memory: u64,
+        /// Write tables and pictures to this folder, in scaling.md and as scaling.svg and fences.svg
         #[arg(long, value_name = "DIR")]
         write: Option<PathBuf>,
     },
@@ -80,7 +86,11 @@ fn main() -> ExitCode {
             println!("{}", exchange::table(nodes, radix));
             ExitCode::SUCCESS
         }
-        Command::Measure { radix, nodes, write } => match report(radix, nodes, write) {
+        Command::Start => {
+            println!("{}", startup::table());
+            ExitCode::SUCCESS
+        }
+        Command::Measure { radix, nodes, memory, write } => match report(radix, nodes, memory, write) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("sim: {error}");
@@ -119,25 +129,47 @@ fn play<S: Debug, P: Debug>(
     ExitCode::SUCCESS
 }
 
-fn report(radix: u32, nodes: u32, write: Option<PathBuf>) -> Result<(), Box<dyn std::error::Error>> {
+fn report(
+    radix: u32,
+    nodes: u32,
+    memory: u64,
+    write: Option<PathBuf>,
+) -> Result<(), Box<dyn std::error::Error>> {
     // Checked first, because counting takes minutes.
     let page = |dir: PathBuf| match fs::read_to_string(dir.join("scaling.md")) {
         Ok(text) => Ok((dir, text)),
         Err(why) => Err(format!("{}: {why}", dir.join("scaling.md").display())),
     };
     let page = write.map(page).transpose()?;
-    let mut costs = Vec::new();
-    for (daemons, ranks) in measure::sizes(nodes) {
-        eprintln!("{daemons} nodes, {ranks} ranks");
-        costs.push(measure::fence(daemons, ranks, radix));
+    let memory = memory << 30;
+    let points = compare::points(nodes, radix, memory);
+    let rows = compare::rows(nodes, radix, memory);
+    let parts = [
+        ("times", tables::times(&points)),
+        ("compared", tables::compared(&rows, Charge::Receiver)),
+        ("compared-both", tables::compared(&rows, Charge::Both)),
+        ("widths", tables::widths(&compare::widths(memory))),
+        ("counts", tables::counts(&points)),
+        ("compared-counts", tables::compared_counts(&rows)),
+    ];
+    for (_, table) in &parts {
+        println!("{table}");
     }
-    let table = measure::table(&costs);
-    println!("{table}");
-    if let Some((dir, text)) = page {
-        chart::draw(&costs, &dir.join("scaling.svg"))?;
-        // The table is the file's last part.
-        let head = text.split("| nodes |").next().unwrap_or_default();
-        fs::write(dir.join("scaling.md"), format!("{head}{table}"))?;
+    if let Some((dir, mut text)) = page {
+        chart::draw(&points, &dir.join("scaling.svg"))?;
+        chart::draw_compared(&rows, &dir.join("fences.svg"))?;
+        for (name, table) in parts {
+            text = replaced(&text, name, &table).ok_or(format!("scaling.md has no table {name}"))?;
+        }
+        fs::write(dir.join("scaling.md"), text)?;
     }
     Ok(())
+}
+
+/// Replaces the text between the two marks of a table.
+fn replaced(text: &str, name: &str, table: &str) -> Option<String> {
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+    let (before, rest) = text.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some(format!("{before}{begin}\n{table}\n{end}{after}"))
 }

@@ -1,32 +1,25 @@
 //! Cost of a fence: messages, bytes and time, counted on the real server.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-use std::fmt::Write;
+use std::collections::VecDeque;
 
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Input, Limits};
 use hydrant_driver::MappedStorage;
 
-use crate::net::{Net, Speed, Traffic};
+use crate::fabric::{Charge, Fabric, PER_BYTE, PER_MESSAGE, SPEED};
+use crate::models::{Load, PART};
 use crate::node::{Deed, Layout, Node};
 
-/// Bytes of the value of each rank, about the size of an MPI library's address.
-pub(crate) const VALUE: usize = 128;
-/// A network as clusters have it: 5 microseconds, and 100 Gbit/s.
-const SPEED: Speed = Speed { delay: 5_000, jitter: 0, per_kilobyte: 80, window: u64::MAX };
-/// Cost of a message and of each byte at a daemon, in nanoseconds: system calls, encryption and the log.
-const PER_MESSAGE: u64 = 4_000;
-const PER_BYTE: u64 = 2;
+/// Bytes of a rank's tables at a server, and of a pair's beside key and value.
+const RANK: u64 = 88;
+const PAIR: u64 = 24;
 
-/// Cost of a fence in which every rank puts one value, and of a fence without values.
+/// Cost of a fence in which every rank has put values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Number of daemons, without the head.
-    pub daemons: u32,
-    /// Ranks.
-    pub ranks: u32,
+    /// Daemons, ranks and values.
+    pub load: Load,
     /// Links from the head to the daemon farthest from it.
     pub depth: u32,
     /// Maximum number of children of a node.
@@ -43,37 +36,51 @@ pub struct Cost {
     pub sent: u64,
     /// From the last arrival to the last release, in nanoseconds.
     pub time: u64,
-    /// Lower bound of that time: the latency of one way up and one way down the tree, and one receipt and one sending of all data.
+    /// Lower [`bound`] of that time.
     pub bound: u64,
-    /// Time of a fence without values, in the same unit.
-    pub empty: u64,
 }
 
 impl Cost {
     /// Returns the bytes that the busiest node received, divided by the size of all keys and values.
     pub fn received_times(&self) -> f64 {
-        self.received as f64 / self.data as f64
+        self.received as f64 / self.data.max(1) as f64
     }
 
     /// Returns the bytes that the busiest node sent to each neighbour, divided by the size of all keys and values.
     pub fn sent_times(&self) -> f64 {
-        self.sent as f64 / self.data as f64 / f64::from(self.children + 1)
+        self.sent as f64 / self.data.max(1) as f64 / f64::from(self.children + 1)
     }
 }
 
-/// Counts a fence with values and a fence without.
-pub fn fence(daemons: u32, ranks: u32, radix: u32) -> Cost {
+/// Returns the bytes of memory that [`fence`] needs: each node stores all values.
+pub fn memory(load: Load) -> u64 {
+    let Load { daemons, value, .. } = load;
+    let rank = RANK + PAIR * u64::from(load.parts()) + u64::from(value);
+    u64::from(daemons + 1) * u64::from(load.size()) * rank
+}
+
+/// Returns the lower bound of the time of a fence: the latency of one way up and one way down the tree, and one receipt and
+/// one sending of all data.
+pub fn bound(load: Load, radix: u32) -> u64 {
+    let depth = Tree::new(load.daemons + 1, radix).depth();
+    let data = u64::from(load.daemons) * load.bytes(0);
+    2 * u64::from(depth) * (SPEED.delay + PER_MESSAGE) + data * (1000 * PER_BYTE + SPEED.per_kilobyte) / 1000
+}
+
+/// Counts a fence.
+pub fn fence(load: Load, radix: u32, charge: Charge) -> Cost {
+    let Load { daemons, ranks, value } = load;
     let tree = Tree::new(daemons + 1, radix);
-    let block = ranks.div_ceil(daemons);
-    let places = (0..ranks).map(|rank| 1 + rank / block).collect();
-    let layout = Layout { nodes: daemons + 1, radix, places };
+    let size = load.size();
+    let layout =
+        Layout { nodes: daemons + 1, radix, places: (0..size).map(|rank| 1 + rank / ranks).collect() };
     let limits = Limits {
         jobs: 1,
-        ranks,
-        conns: block,
-        keys: 2 * ranks,
-        // Half of the log is divided among the ranks, and each rank has one record.
-        kvs_bytes: 2 * ranks * (16 + 12 + VALUE as u32 + 4),
+        ranks: size,
+        conns: ranks,
+        keys: 2 * size * load.parts().max(1),
+        // Half of the log is divided among the ranks.
+        kvs_bytes: 2 * size * (load.parts() * (16 + 12 + 4) + value),
         links: radix + 1,
         ..Limits::NONE
     };
@@ -85,42 +92,49 @@ pub fn fence(daemons: u32, ranks: u32, radix: u32) -> Cost {
         node.open(0, number, &layout, "kvs_sim", (true, FenceMode::Collect));
     }
     let mut data = 0;
-    let mut deeds = Vec::new();
-    for rank in 0..ranks {
-        let node = &mut nodes[layout.places[rank as usize] as usize];
-        let key = format!("card-{rank}");
-        let put = format!("cmd=put kvsname=kvs_sim key={key} value={}\n", "v".repeat(VALUE));
-        data += (key.len() + VALUE) as u64;
-        node.hear(0, rank, format!("cmd=init pmi_version=1 pmi_subversion=1\n{put}").as_bytes());
-        while node.poll(&mut deeds) {}
-        deeds.clear();
+    for rank in 0..size {
+        data += put_values(&mut nodes[layout.places[rank as usize] as usize], rank, load);
     }
-    let (net, time) = meet(&mut nodes, &layout);
-    let (_, empty) = meet(&mut nodes, &layout);
-    let traffic: Vec<Traffic> = (0..layout.nodes).map(|node| net.traffic(node)).collect();
-    let most = |of: fn(&Traffic) -> u64| traffic.iter().map(of).max().unwrap_or(0);
+    let (fabric, time) = meet(&mut nodes, &layout, charge);
+    let traffic = fabric.traffic();
     let children = (0..layout.nodes).map(|node| tree.children(node).len() as u32).max();
+    let (messages, bytes) = fabric.total();
     Cost {
-        daemons,
-        ranks,
+        load,
         depth: tree.depth(),
         children: children.unwrap_or(0),
         data,
-        messages: net.messages(),
-        bytes: net.bytes(),
-        received: most(|traffic| traffic.received),
-        sent: most(|traffic| traffic.sent),
+        messages,
+        bytes,
+        received: traffic.iter().map(|traffic| traffic.received).max().unwrap_or(0),
+        sent: traffic.iter().map(|traffic| traffic.sent).max().unwrap_or(0),
         time,
-        bound: 2 * u64::from(tree.depth()) * (SPEED.delay + PER_MESSAGE)
-            + data * (1000 * PER_BYTE + SPEED.per_kilobyte) / 1000,
-        empty,
+        bound: bound(load, radix),
     }
 }
 
+/// A rank connects and puts its values. Returns the bytes of its keys and values.
+fn put_values(node: &mut Node<'_>, rank: u32, load: Load) -> u64 {
+    let mut data = 0;
+    let mut deeds = Vec::new();
+    node.hear(0, rank, b"cmd=init pmi_version=1 pmi_subversion=1\n");
+    for part in 0..load.parts() {
+        while node.poll(&mut deeds) {}
+        deeds.clear();
+        let len = (load.value - part * PART).min(PART) as usize;
+        let key = if part == 0 { format!("card-{rank}") } else { format!("card{part}-{rank}") };
+        data += (key.len() + len) as u64;
+        let put = format!("cmd=put kvsname=kvs_sim key={key} value={}\n", "v".repeat(len));
+        node.hear(0, rank, put.as_bytes());
+    }
+    while node.poll(&mut deeds) {}
+    data
+}
+
 /// Runs a fence of all ranks. Returns the network counters and the time of the last release.
-fn meet(nodes: &mut [Node<'_>], layout: &Layout) -> (Net, u64) {
+fn meet(nodes: &mut [Node<'_>], layout: &Layout, charge: Charge) -> (Fabric<Vec<u8>>, u64) {
     let fence = || VecDeque::from([b"cmd=barrier_in\n".to_vec()]);
-    play(nodes, layout, layout.places.iter().map(|_| fence()).collect())
+    play(nodes, layout, layout.places.iter().map(|_| fence()).collect(), charge)
 }
 
 /// Has each rank send its requests, each after the reply to the one before. Returns the network counters and the time of
@@ -129,12 +143,9 @@ pub(crate) fn play(
     nodes: &mut [Node<'_>],
     layout: &Layout,
     mut requests: Vec<VecDeque<Vec<u8>>>,
-) -> (Net, u64) {
-    let mut net = Net::new(SPEED);
-    let mut random = fastrand::Rng::with_seed(0);
-    let mut messages: Vec<Option<(u32, u32, Vec<u8>)>> = Vec::new();
-    let mut queue = BinaryHeap::new();
-    let mut busy = vec![0u64; nodes.len()];
+    charge: Charge,
+) -> (Fabric<Vec<u8>>, u64) {
+    let mut fabric = Fabric::new(layout.nodes, charge);
     let mut last = 0;
     let mut deeds = Vec::new();
     for (rank, requests) in (0u32..).zip(&mut requests) {
@@ -145,7 +156,6 @@ pub(crate) fn play(
     let mut turn = (0..nodes.len() as u32).collect::<Vec<_>>();
     loop {
         for node in turn.drain(..) {
-            let now = busy[node as usize];
             let state = &mut nodes[node as usize];
             loop {
                 while state.poll(&mut deeds) {}
@@ -153,6 +163,7 @@ pub(crate) fn play(
                     break;
                 }
                 for deed in deeds.drain(..) {
+                    let now = fabric.now(node);
                     match deed {
                         Deed::Reply { rank, .. } => {
                             last = last.max(now);
@@ -161,50 +172,17 @@ pub(crate) fn play(
                                 None => waiting -= 1,
                             }
                         }
-                        Deed::Send { to, bytes } => {
-                            let sent = net.send(now, node, to, bytes.len() as u64, &mut random);
-                            queue.push(Reverse((sent.at, messages.len())));
-                            messages.push(Some((node, to, bytes)));
-                        }
+                        Deed::Send { to, bytes } => fabric.send(node, to, bytes.len() as u64, bytes),
                         Deed::End(cause) => unreachable!("no rank fails here: {cause:?}"),
                     }
                 }
             }
         }
-        let Some(Reverse((at, number))) = queue.pop() else { break };
-        let (from, to, bytes) = messages[number].take().expect("each message arrives once");
-        let busy = &mut busy[to as usize];
-        *busy = at.max(*busy) + PER_MESSAGE + PER_BYTE * bytes.len() as u64;
-        nodes[to as usize].tell(*busy, Input::Peer { node: from, bytes: &bytes });
-        turn.push(to);
+        let Some(message) = fabric.receive() else { break };
+        let now = fabric.now(message.to);
+        nodes[message.to as usize].tell(now, Input::Peer { node: message.from, bytes: &message.body });
+        turn.push(message.to);
     }
     assert_eq!(waiting, 0, "all ranks have all replies");
-    (net, last)
-}
-
-/// Sizes that are measured: daemons and ranks.
-pub fn sizes(most: u32) -> Vec<(u32, u32)> {
-    let daemons = [2, 4, 16, 64, 256, 1024].into_iter().filter(|&daemons| daemons <= most);
-    let ranks = [16, 256, 4096, 16384];
-    let pairs = daemons.flat_map(|daemons| ranks.map(|ranks| (daemons, ranks)));
-    pairs.filter(|&(daemons, ranks)| ranks >= daemons && ranks <= 16 * most).collect()
-}
-
-/// The costs as a table in Markdown.
-pub fn table(costs: &[Cost]) -> String {
-    let mut text = String::from(
-        "| nodes | ranks | depth | messages | received, most | sent, most, a neighbour | fence, us | bound, us | fence / bound | empty fence, us |\n\
-         |---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-    );
-    for cost in costs {
-        let Cost { daemons, ranks, depth, messages, time, empty, .. } = *cost;
-        let (received, sent) = (cost.received_times(), cost.sent_times());
-        let times = time as f64 / cost.bound as f64;
-        let (time, bound, empty) = (time / 1000, cost.bound / 1000, empty / 1000);
-        let _ = writeln!(
-            text,
-            "| {daemons} | {ranks} | {depth} | {messages} | {received:.3} | {sent:.3} | {time} | {bound} | {times:.2} | {empty} |"
-        );
-    }
-    text
+    (fabric, last)
 }

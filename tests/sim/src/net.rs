@@ -108,17 +108,14 @@ impl Net {
         freed
     }
 
-    /// Messages and bytes that a node has sent and received.
-    pub fn traffic(&self, node: u32) -> Traffic {
-        let mut all = Traffic::default();
+    /// Messages and bytes that each node has sent and received.
+    pub fn traffic(&self, nodes: u32) -> Vec<Traffic> {
+        let mut all = vec![Traffic::default(); nodes as usize];
         for (&(from, to), wire) in &self.wires {
-            if from == node {
-                all.sent += wire.bytes;
-                all.messages += wire.messages;
-            }
-            if to == node {
-                all.received += wire.bytes;
-                all.messages += wire.messages;
+            all[from as usize].sent += wire.bytes;
+            all[to as usize].received += wire.bytes;
+            for node in [from, to] {
+                all[node as usize].messages += wire.messages;
             }
         }
         all

@@ -1,5 +1,7 @@
 //! The short run of the simulator; the long one is the command `sim run`.
 
+use hydrant_sim::fabric::Charge;
+use hydrant_sim::models::Load;
 use hydrant_sim::{Scenario, measure, world};
 
 /// Of which some lose a daemon, and some err.
@@ -30,7 +32,8 @@ fn a_seed_decides_everything() {
 #[test]
 fn data_goes_up_once_and_comes_down_once() {
     for (daemons, ranks, radix) in [(2, 16, 2), (16, 256, 2), (16, 256, 16), (64, 256, 4), (100, 1000, 8)] {
-        let cost = measure::fence(daemons, ranks, radix);
+        let load = Load { daemons, ranks: ranks / daemons, value: 128 };
+        let cost = measure::fence(load, radix, Charge::Receiver);
         // What a fence says beside the data is short, but not nothing.
         let control = 16.0 * f64::from(radix + 1) / cost.data as f64;
         assert!(cost.received_times() <= 1.1 + control, "{cost:?}");

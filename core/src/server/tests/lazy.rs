@@ -377,6 +377,29 @@ fn a_node_that_asks_many_asks_all_by_itself() {
         host.join_v2(nth % 16, "pmirank=0;");
         host.asks(nth % 16, &format!("cmd=kvs-get;srcid={};key=k;", nth + 1));
         assert_eq!(host.server.jobs[0].all_asked, nth >= 25, "after {nth}");
+        let report = host.server.fence_report(JOB).unwrap();
+        let learned = (report.asked, report.others, report.collects, report.without_hint);
+        assert_eq!(learned, (if nth >= 25 { 26 } else { nth + 1 }, 100, nth >= 25, false), "after {nth}");
         host.tell(Input::Closed { conn: ConnId(nth % 16) });
+    }
+}
+
+#[test]
+fn a_get_without_a_hint_is_reported_as_the_reason() {
+    let limits = Limits { ranks: 200, links: 20, ..LIMITS };
+    for (nodes, fence, known) in
+        [(102, FenceMode::Auto, true), (102, FenceMode::Lazy, false), (3, FenceMode::Auto, false)]
+    {
+        let mut host = Host::with_limits(limits);
+        host.tell(Input::Node { node: 1, nodes, radix: 16 });
+        host.job(JobSpec { fence, ..spec(2) });
+        host.tell(Input::MapRanks { job: JOB, first: Rank(0), count: 1, node: 1 });
+        host.tell(Input::MapRanks { job: JOB, first: Rank(1), count: 1, node: 2 });
+        host.open(0, None);
+        host.join_v2(0, "pmirank=0;");
+        assert_eq!(host.server.fence_report(JOB).map(|report| report.collects), known.then_some(false));
+        host.asks(0, "cmd=kvs-get;srcid=-1;key=k;");
+        let learned = host.server.fence_report(JOB).map(|report| (report.collects, report.without_hint));
+        assert_eq!(learned, known.then_some((true, true)), "{nodes} nodes, {fence:?}");
     }
 }

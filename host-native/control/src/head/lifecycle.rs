@@ -130,7 +130,7 @@ impl Head {
     pub(super) fn node_started(&mut self, node: u32, id: JobId) {
         let job = &mut self.jobs[id];
         job.run.starting.retain(|&starting| starting != node);
-        if !job.run.starting.is_empty() || job.is_canceled() || job.is_aborted() {
+        if !job.run.starting.is_empty() || job.is_ending() {
             return;
         }
         let codes = vec![0; job.programs.len()];
@@ -172,7 +172,7 @@ impl Head {
     pub(super) fn node_done(&mut self, node: u32, id: JobId) {
         let job = &mut self.jobs[id];
         job.run.busy.retain(|&busy| busy != node);
-        if job.run.starting.contains(&node) && !job.is_aborted() && !job.is_canceled() {
+        if job.run.starting.contains(&node) && !job.is_ending() {
             self.start_failed(node, id, &StartError::unfinished());
         }
     }

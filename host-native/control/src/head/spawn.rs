@@ -20,7 +20,7 @@ impl Head {
         protocol: Protocol,
         body: Vec<u8>,
     ) {
-        let spawner = self.jobs.get(job).filter(|job| !job.is_aborted() && !self.status.is_interrupted());
+        let spawner = self.jobs.get(job).filter(|job| !job.is_ending() && !self.status.is_interrupted());
         let Some(spawner) = spawner else {
             let programs = decode_spawn(protocol, &body).map_or(0, |spawn| spawn.programs().count());
             let codes = vec![CANCELED; programs];
@@ -46,7 +46,7 @@ impl Head {
         };
         let key = (node, upcall);
         let Some(spawner) = self.jobs.get(job) else { return };
-        if spawner.is_aborted() || self.status.is_interrupted() {
+        if spawner.is_ending() || self.status.is_interrupted() {
             let codes = vec![CANCELED; results.len()];
             return self.spawn_complete(key, SpawnResult { started: false, full: None, codes });
         }

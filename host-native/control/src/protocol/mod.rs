@@ -7,6 +7,7 @@
 //! node.
 
 mod job;
+mod runs;
 mod setup;
 
 use hydrant_core::trace::{Cause, Exit};
@@ -15,8 +16,11 @@ use hydrant_core::{JobId, Limit, Rank, UpcallId};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::jobs::CANCELED;
-pub use job::{JobRecord, Program, RankBlock, SpawnOrigin};
-pub use setup::{Attribute, AttributeOf, PluginFile, PseudoTerminals, Setup, StdinTarget, WindowSize};
+pub use job::{JobRecord, Program, SpawnOrigin};
+pub use runs::RankBlock;
+pub use setup::{
+    Attribute, AttributeOf, Boards, PluginFile, PseudoTerminals, Setup, StdinTarget, WindowSize,
+};
 
 /// Message from the head to one node or to all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,6 +17,8 @@ pub struct Setup {
     pub limits: Limits,
     /// Plugin that runs the PMI servers; missing if the daemons run them themselves.
     pub plugin: Option<PluginFile>,
+    /// Boards that serve the ranks of nodes.
+    pub boards: Boards,
     /// Path that each node's server is recorded to, [extended by the name of its host](Setup::recording).
     pub record: Option<OsString>,
     /// Ranks of the first job that read standard input.
@@ -53,6 +55,24 @@ pub struct Setup {
     pub pmi1_subversion: u32,
     /// Streams of ranks that are pseudo-terminals. Without them, all are pipes.
     pub pseudo_terminals: Option<PseudoTerminals>,
+}
+
+/// Boards that serve the ranks of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Boards {
+    /// Node and management port, as `HOST:PORT` or `HOST`, of each board. Daemons of other nodes serve their ranks themselves.
+    pub targets: Vec<(u32, String)>,
+    /// Secret of the boards. None if they have none.
+    pub secret: Option<[u8; 32]>,
+    /// Time without an answer after which a board is lost.
+    pub heartbeat: Duration,
+}
+
+impl Boards {
+    /// The management port of a node's board.
+    pub fn of_node(&self, node: u32) -> Option<&str> {
+        self.targets.iter().find(|(of, _)| *of == node).map(|(_, target)| target.as_str())
+    }
 }
 
 /// Attribute of all jobs that the head sets.
@@ -144,7 +164,7 @@ impl Setup {
     /// Whether a node may fail to apply the settings. Then the head waits for [`Report::Ready`](super::Report::Ready) of
     /// all nodes before the first job.
     pub fn needs_ready(&self) -> bool {
-        self.plugin.is_some() || self.record.is_some()
+        self.plugin.is_some() || self.record.is_some() || !self.boards.targets.is_empty()
     }
 
     /// The file that the server of the node on `host` is recorded to.

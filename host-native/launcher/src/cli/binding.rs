@@ -4,8 +4,8 @@ use hydrant_placement::{Binding, CpuBinding, Level, Objects};
 
 use super::args::JobArgs;
 use super::argument::ParsedOption;
+use super::conflict::conflict;
 use super::error::UsageError;
-use super::hosts::conflict;
 
 /// Converts the options of processors and memory.
 pub(super) fn binding(job: &JobArgs, options: &[ParsedOption]) -> Result<Binding, UsageError> {

@@ -200,7 +200,7 @@ with 0 when all ranks have finalized and disconnected. A rank whose connection c
 fails the job. Each rank may connect once. If a rank aborts or is lost, the server names it on standard error and closes all \
 connections; the other launcher has to kill the processes. MPI_Comm_spawn is refused.
 
-With --manage the server is a board for 'hydrant offload'. It prints 'hydrant serve: managed at HOST:PORT' and waits for \
+With --manage the server is a board for 'hydrant offload' and for hosts of 'hydrant run --offload'. It prints 'hydrant serve: managed at HOST:PORT' and waits for \
 hosts that describe their jobs. Several hosts may connect at the same time. A job ends when its host disconnects. The server \
 runs until a signal terminates it.
 
@@ -219,6 +219,7 @@ Examples:
 
   hydrant serve --manage=192.0.2.7:4100 --secret-file secret --pmi-port 192.0.2.7:4000 --allow 192.0.2.0/24
   hydrant offload --target 192.0.2.7 --secret-file secret -n 4 ./a.out      on any machine of that network
+  hydrant run -hosts a,b --offload dpu-%h --offload-secret secret ./a.out   with a board dpu-a of host a, dpu-b of host b
 
   hydrant serve --name-server ~/names &
   hydrant run --name-server ~/names -n 1 ./server &

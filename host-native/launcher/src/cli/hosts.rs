@@ -9,6 +9,8 @@ use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAUL
 use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
 
 use super::argument::ParsedOption;
+use super::boards::{BoardArgs, boards};
+use super::conflict::conflict;
 use super::environment::{self, Environment};
 use super::error::UsageError;
 use super::mapping::{Mapping, RankMap};
@@ -107,6 +109,9 @@ pub(super) struct HostArgs {
     /// Print the mapping of ranks and the start commands without starting anything
     #[arg(long)]
     pub(super) dry_run: bool,
+
+    #[command(flatten)]
+    pub(super) boards: BoardArgs,
 }
 
 /// Converts the options into a plan.
@@ -165,24 +170,7 @@ pub(super) fn cluster(
         radix: args.radix,
         heartbeat: args.heartbeat.0,
         dry_run: args.dry_run,
-    })
-}
-
-/// Refuses two options that exclude each other, at the location of the later one.
-pub(super) fn conflict(
-    options: &[ParsedOption],
-    one: &str,
-    other: &str,
-    why: &'static str,
-) -> Result<(), UsageError> {
-    let last = |id: &str| options.iter().enumerate().rfind(|(_, option)| option.id == id);
-    let (Some(one), Some(other)) = (last(one), last(other)) else { return Ok(()) };
-    let (first, second) = if one.0 < other.0 { (one.1, other.1) } else { (other.1, one.1) };
-    Err(UsageError::Conflict {
-        location: second.location.clone(),
-        option: second.spelling.clone(),
-        other: first.spelling.clone(),
-        why,
+        boards: boards(args.boards, options)?,
     })
 }
 

@@ -6,9 +6,11 @@
 mod args;
 mod argument;
 mod binding;
+mod boards;
 mod commands;
 mod completions;
 mod configfile;
+mod conflict;
 mod doctor;
 mod environment;
 mod error;

@@ -43,9 +43,10 @@ pub(super) struct OffloadArgs {
 const BOARD_OPTIONS: [&str; 4] = ["target", "secret_file", "pmi_ports", "summary"];
 
 const LOCAL_RANKS: &str = "all ranks run on this machine";
+const ONE_BOARD: &str = "--target and --secret-file name the board";
 
 /// Options of `run` that do not apply, by their identifiers in clap, with the reason.
-pub(super) const NOT_OFFLOADABLE: [(&str, &str); 20] = [
+pub(super) const NOT_OFFLOADABLE: [(&str, &str); 23] = [
     ("pmi_port", "ranks connect to a port of the board; see --pmi-ports"),
     ("mpi_psets", "libhydrant_mpi.so needs a server on its own machine"),
     ("sandbox", "the PMI server runs on the board"),
@@ -66,10 +67,13 @@ pub(super) const NOT_OFFLOADABLE: [(&str, &str); 20] = [
     ("iface", LOCAL_RANKS),
     ("radix", LOCAL_RANKS),
     ("dry_run", LOCAL_RANKS),
+    ("offload", ONE_BOARD),
+    ("offload_file", ONE_BOARD),
+    ("offload_secret", ONE_BOARD),
 ];
 
 /// `--target`: a name or an address, optionally with a port.
-fn target(text: &str) -> Result<String, String> {
+pub(super) fn target(text: &str) -> Result<String, String> {
     if text.parse::<Ipv6Addr>().is_ok() {
         return Ok(format!("[{text}]"));
     }

@@ -36,7 +36,7 @@ pub(super) struct ServeArgs {
     #[arg(short = 'n', long, value_name = "N", value_parser = value::ranks, group = "served")]
     pub size: Option<u32>,
 
-    /// Serve the jobs of 'hydrant offload'; listen for hosts at this address
+    /// Serve the jobs of 'hydrant offload', and hosts of 'hydrant run --offload'; listen for hosts at this address
     ///
     /// 'hydrant offload --target ADDR:PORT' starts the ranks of a job on its host, and this server serves them. At a loopback
     /// address only processes of the same user are accepted. Any other address requires --secret-file or --insecure.

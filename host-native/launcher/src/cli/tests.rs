@@ -9,7 +9,7 @@ use hydrant_placement::{
 };
 
 use super::*;
-use crate::plan::{Cluster, Plugin, Pty, StdinTarget};
+use crate::plan::{Boards, Cluster, Plugin, Pty, StdinTarget};
 use crate::value::{job_attribute, node_attribute};
 
 fn words(line: &str) -> Vec<OsString> {
@@ -186,6 +186,7 @@ fn every_option_with_one_dash_and_with_two() {
                 radix: 32,
                 heartbeat: Duration::from_millis(2500),
                 dry_run: true,
+                boards: Boards::default(),
             },
         }
     );

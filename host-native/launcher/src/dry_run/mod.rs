@@ -106,7 +106,9 @@ fn write_nodes(
     let _ = writeln!(text, "hosts: {}{job}", job_map.nodes().len());
     for (number, node) in (1u32..).zip(job_map.nodes()) {
         let ranks = ranks_of(node, plan.programs.len() > 1);
-        let _ = writeln!(text, "  node {number}: {}: {ranks}", host_line(node));
+        let board = options.boards.of_host(&node.host.name);
+        let board = board.map_or_else(String::new, |board| format!(", served by board {board}"));
+        let _ = writeln!(text, "  node {number}: {}: {ranks}{board}", host_line(node));
     }
     if let Some(note) = job_map.oversubscription() {
         let _ = writeln!(text, "note: {note}");

@@ -3,12 +3,21 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use hydrant_core::JobId;
+use hydrant_driver::Event;
+use hydrant_reactor::Interest;
+use hydrant_services::board::NodeEvent;
+
 use super::Engine;
+use super::token::Token;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
     /// Opens the job's port on the board. Returns the host and the ports for the ranks, if a board serves the job.
-    pub(super) fn begin_at_board(&mut self) -> Result<Option<(IpAddr, Vec<u16>)>, RunError> {
+    pub(super) fn begin_at_board(&mut self, job: JobId) -> Result<Option<(IpAddr, Vec<u16>)>, RunError> {
+        if let Some(board) = self.core.node() {
+            return Ok(Some((board.host(), vec![board.serve(job)?])));
+        }
         let Some(board) = self.core.board() else { return Ok(None) };
         board.serve()?;
         let (host, port) = board.address();
@@ -19,6 +28,32 @@ impl Engine<'_, '_> {
             self.sinks.print(&line);
         }
         Ok(Some((host, ports)))
+    }
+
+    /// Polls the connection to this node's board for writing while bytes wait for it.
+    pub(super) fn watch_board(&mut self) -> Result<(), RunError> {
+        let Some(board) = self.core.node() else { return Ok(()) };
+        let blocked = board.is_blocked();
+        if blocked != self.board_blocked {
+            let interest = if blocked { Interest::ReadWrite } else { Interest::Read };
+            self.poller.modify(board.stream(), Token::Board, interest)?;
+            self.board_blocked = blocked;
+        }
+        Ok(())
+    }
+
+    /// Handles an event of this node's board.
+    pub(super) fn take_node_event(&mut self, event: NodeEvent) -> Result<(), RunError> {
+        match event {
+            NodeEvent::BadPeer { node, why } => Err(RunError::Peer { node, why }),
+            NodeEvent::Server(Event::RemoveFiles { job, rank, paths }) => {
+                if let Some(job) = self.jobs.get_mut(job) {
+                    job.run.add_leftovers(rank.0, &paths, is_shared_memory);
+                }
+                Ok(())
+            }
+            NodeEvent::Server(event) => self.take_server_event(event),
+        }
     }
 
     /// Prints the next line of the board. Returns whether there was one.

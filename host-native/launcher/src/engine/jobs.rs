@@ -41,6 +41,8 @@ pub(super) struct LocalRanks {
     pub(super) unserved: u64,
     /// Files to remove after the exit of a rank.
     pub(super) leftovers: Vec<(u32, PathBuf)>,
+    /// Whether fences bring this host all values, as far as it has been printed.
+    pub(super) fences_collect: Option<bool>,
     /// Memory that these ranks share.
     pub(super) pool: Option<MemoryPool>,
     /// All ranks have ended, and the rest of their output is being written.

@@ -99,6 +99,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         return Err(RunError::StdinRank { rank, ranks });
     }
     match located {
+        Location::Local if plan.options.cluster.boards.are_any() => return Err(RunError::BoardsAlone),
         Location::Local => {}
         Location::Nodes(deployment) => {
             refuse_on_nodes(plan)?;
@@ -215,6 +216,8 @@ impl Outlets {
 /// All that running jobs consist of.
 struct Engine<'p, 's> {
     plan: &'p Plan,
+    /// The connection to this node's board is polled for writing.
+    board_blocked: bool,
     /// Library that ranks preload, if MPI programs are to see process sets.
     preload: Option<PathBuf>,
     /// Location of the key-value log for ranks that read it themselves.
@@ -267,15 +270,16 @@ impl<'p, 's> Engine<'p, 's> {
         reactor: Reactor,
         files: OpenFiles,
         outlets: Outlets,
-        mut core: PmiServer<'s>,
+        core: PmiServer<'s>,
     ) -> Result<Engine<'p, 's>, RunError> {
         let Reactor { clock, poller, signals } = reactor;
         let Outlets { stdin, streams, sinks } = outlets;
-        for stream in core.board().iter().flat_map(|board| board.streams()) {
+        for stream in core.streams() {
             poller.add(stream, Token::Board, Interest::Read)?;
         }
         Ok(Engine {
             plan,
+            board_blocked: false,
             preload: None,
             sharing: None,
             topology_file: None,
@@ -331,6 +335,7 @@ impl<'p, 's> Engine<'p, 's> {
             return Ok(Some(self.exit_code()));
         }
         self.flush_links()?;
+        self.watch_board()?;
         // Output that waited for the links is read at the end of the turn.
         let is_busy = self.is_starting() || self.sinks.have_changed();
         let timeout = if is_busy { Some(Duration::ZERO) } else { self.timeout() };

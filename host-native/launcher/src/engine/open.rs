@@ -98,13 +98,13 @@ impl Engine<'_, '_> {
     ) -> Result<Prepared, RunError> {
         let JobRecord { id, ordinal, name, programs, .. } = record;
         let options = &self.plan.options;
-        let port = options.pmi_port.map(|addr| {
+        let at_board = self.core.is_board();
+        let port = options.pmi_port.filter(|_| !at_board).map(|addr| {
             // Only the first job can have the very port that was asked for.
             let addr = if *ordinal == 0 { addr } else { (addr.ip(), 0).into() };
             TcpPort::open(addr)
         });
         let port = port.transpose()?;
-        let at_board = self.core.board().is_some();
         let serves_pmix = self.serves_pmix();
         let pmix = serves_pmix && !at_board;
         let pmix = pmix.then(|| TcpPort::open((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
@@ -147,14 +147,14 @@ impl Engine<'_, '_> {
     /// Returns whether ranks may be PMIx clients. They reach a board by IPv4 only.
     pub(super) fn serves_pmix(&mut self) -> bool {
         // Ranks reach this process by a TCP port, and a board only if they are on other machines.
-        (TcpPort::SERVES_THIS_MACHINE || self.core.board().is_some())
+        (TcpPort::SERVES_THIS_MACHINE || self.core.is_board())
             && self.core.limits().commit_bytes > 0
-            && self.core.board().is_none_or(|board| board.address().0.is_ipv4())
+            && self.core.host().is_none_or(|host| host.is_ipv4())
     }
 
     /// Adds the client variables that depend on the registered job.
     fn direct_clients(&mut self, launcher: &mut Launcher, id: JobId, name: &str) -> Result<(), RunError> {
-        if let Some((host, ports)) = self.begin_at_board()? {
+        if let Some((host, ports)) = self.begin_at_board(id)? {
             launcher.set_ports(host, &ports, self.serves_pmix());
         }
         let space = self.sharing.as_ref().zip(self.core.kvs_space(id));

@@ -69,7 +69,7 @@ impl Engine<'_, '_> {
 
     fn start(&mut self, id: JobId, rank: u32) -> Result<(), RunError> {
         let job = &self.jobs[id];
-        let (slot, by_port) = (job.slot(rank), job.run.port.is_some() || self.core.board().is_some());
+        let (slot, by_port) = (job.slot(rank), job.run.port.is_some() || self.core.is_board());
         let is_first = job.ordinal == 0;
         let pipe = RunError::system("cannot open a stream for a rank's output");
         let stdout = self.streams.open(2 * slot, &self.poller).map_err(&pipe)?;

@@ -75,6 +75,13 @@ impl Engine<'_, '_> {
                     }
                     None => self.pass_name()?,
                 },
+                PmiServer::Node(board) => match board.event()? {
+                    Some(event) => {
+                        self.take_node_event(event)?;
+                        continue;
+                    }
+                    None => self.pass_name()?,
+                },
             };
             if !more && !self.show_board() {
                 return Ok(());
@@ -82,7 +89,7 @@ impl Engine<'_, '_> {
         }
     }
 
-    fn take_server_event(&mut self, event: Event) -> Result<(), RunError> {
+    pub(super) fn take_server_event(&mut self, event: Event) -> Result<(), RunError> {
         match event {
             Event::Joined { job, rank, .. } => {
                 self.joined(job, rank);
@@ -208,6 +215,11 @@ impl Engine<'_, '_> {
 
     /// Reads the last requests of a rank whose process has ended.
     pub(super) fn hear_out(&mut self, job: JobId, rank: u32) -> Result<(), RunError> {
+        if let Some(board) = self.core.node() {
+            // A rank may have ended because its board is lost, which is the reason to report.
+            let read = board.read_last(job, Rank(rank)).map_err(RunError::from);
+            return read.and_then(|()| self.outputs()).or_else(|error| self.break_off(error));
+        }
         if self.jobs[job].run.ports().next().is_some() {
             // Its connection may not have been accepted yet.
             self.accept(job)?;

@@ -1,11 +1,13 @@
 //! PMI server of the ranks: a driver in this process, or a board.
 
+use std::net::{IpAddr, TcpStream};
+
 use hydrant_core::{Input, JobId, Limits, Time};
 use hydrant_driver::{AnyBackend, BackendError, Driver};
 
 use super::token;
 use crate::error::RunError;
-use hydrant_services::board::Board;
+use hydrant_services::board::{Board, NodeBoard};
 
 /// The PMI server of a run.
 pub(super) enum PmiServer<'s> {
@@ -13,6 +15,8 @@ pub(super) enum PmiServer<'s> {
     Local(Box<Driver<AnyBackend<'s>>>),
     /// A board, whose clients connect to it.
     Board(Box<Board>),
+    /// A board that serves this node of a run, whose clients connect to it.
+    Node(Box<NodeBoard>),
 }
 
 impl<'s> PmiServer<'s> {
@@ -25,14 +29,45 @@ impl<'s> PmiServer<'s> {
     pub(super) fn driver(&mut self) -> Option<&mut Driver<AnyBackend<'s>>> {
         match self {
             PmiServer::Local(driver) => Some(driver),
-            PmiServer::Board(_) => None,
+            PmiServer::Board(_) | PmiServer::Node(_) => None,
+        }
+    }
+
+    /// Returns whether clients connect to a board.
+    pub(super) fn is_board(&self) -> bool {
+        !matches!(self, PmiServer::Local(_))
+    }
+
+    /// Returns the board of this node, if it has one.
+    pub(super) fn node(&mut self) -> Option<&mut NodeBoard> {
+        match self {
+            PmiServer::Node(board) => Some(board),
+            PmiServer::Local(_) | PmiServer::Board(_) => None,
+        }
+    }
+
+    /// Returns the connections to boards, to poll for reading.
+    pub(super) fn streams(&self) -> Vec<&TcpStream> {
+        match self {
+            PmiServer::Local(_) => Vec::new(),
+            PmiServer::Board(board) => board.streams().collect(),
+            PmiServer::Node(board) => vec![board.stream()],
+        }
+    }
+
+    /// Returns the host that clients connect to, if it is a board.
+    pub(super) fn host(&self) -> Option<IpAddr> {
+        match self {
+            PmiServer::Local(_) => None,
+            PmiServer::Board(board) => Some(board.address().0),
+            PmiServer::Node(board) => Some(board.host()),
         }
     }
 
     /// Returns the board, if the server is a board.
     pub(super) fn board(&mut self) -> Option<&mut Board> {
         match self {
-            PmiServer::Local(_) => None,
+            PmiServer::Local(_) | PmiServer::Node(_) => None,
             PmiServer::Board(board) => Some(board),
         }
     }
@@ -47,6 +82,7 @@ impl<'s> PmiServer<'s> {
             PmiServer::Board(board) => {
                 board.handle(&input).map_err(|error| BackendError::Other(Box::new(error)))
             }
+            PmiServer::Node(board) => board.handle(&input),
         }
     }
 
@@ -55,6 +91,7 @@ impl<'s> PmiServer<'s> {
         match self {
             PmiServer::Local(driver) => driver.poll_at(),
             PmiServer::Board(board) => board.poll_at(),
+            PmiServer::Node(board) => Some(board.poll_at()),
         }
     }
 
@@ -66,6 +103,7 @@ impl<'s> PmiServer<'s> {
         match self {
             PmiServer::Local(driver) => Ok(driver.handle_timeout(now)?),
             PmiServer::Board(board) => Ok(board.handle_timeout()?),
+            PmiServer::Node(board) => Ok(board.handle_timeout().map(|()| false)?),
         }
     }
 
@@ -74,6 +112,7 @@ impl<'s> PmiServer<'s> {
         match self {
             PmiServer::Local(driver) => driver.backend().limits(),
             PmiServer::Board(board) => board.limits(),
+            PmiServer::Node(board) => board.limits(),
         }
     }
 
@@ -81,7 +120,7 @@ impl<'s> PmiServer<'s> {
     pub(super) fn kvs_space(&self, job: JobId) -> Option<u32> {
         match self {
             PmiServer::Local(driver) => driver.backend().kvs_space(job),
-            PmiServer::Board(_) => None,
+            PmiServer::Board(_) | PmiServer::Node(_) => None,
         }
     }
 
@@ -89,7 +128,7 @@ impl<'s> PmiServer<'s> {
     pub(super) fn replace(&mut self, backend: Box<AnyBackend<'s>>) {
         match self {
             PmiServer::Local(driver) => driver.replace_backend(backend),
-            PmiServer::Board(_) => *self = PmiServer::local(backend),
+            PmiServer::Board(_) | PmiServer::Node(_) => *self = PmiServer::local(backend),
         }
     }
 }

@@ -31,7 +31,7 @@ impl Engine<'_, '_> {
         (protocol, request): (Protocol, &[u8]),
     ) -> Result<(), RunError> {
         let asked = RequestedProgram::decode(protocol, request);
-        let spawner = self.jobs.get(job).filter(|job| !job.is_aborted());
+        let spawner = self.jobs.get(job).filter(|job| !job.is_ending());
         let Some(spawner) = spawner.filter(|_| !self.status.is_interrupted()) else {
             // No further job starts.
             return self.spawn_complete(spawn, false, None, &vec![CANCELED; asked.len()]);
@@ -91,7 +91,7 @@ impl Engine<'_, '_> {
     /// Handles the start of all ranks of a job on this machine.
     pub(super) fn job_started(&mut self, id: JobId) -> Result<(), RunError> {
         let job = &mut self.jobs[id];
-        if job.is_canceled() || job.is_aborted() {
+        if job.is_ending() {
             return Ok(());
         }
         let Some((_, spawn)) = job.spawn.take() else { return Ok(()) };

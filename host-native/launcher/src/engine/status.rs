@@ -311,7 +311,7 @@ fn describe_job<R>(job: &Job<R>) -> record::Job {
         ordinal: job.ordinal,
         name: job.name.clone(),
         spawned_by: job.spawner.clone(),
-        ending: job.is_aborted() || job.is_canceled(),
+        ending: job.is_ending(),
         ranks: job.size(),
         programs: programs.collect(),
     }

@@ -48,6 +48,22 @@ impl Event {
     }
 }
 
+/// Calls `act` with all signals blocked for this thread. Threads that `act` starts inherit that, so they take no signal of
+/// a process that has loaded hydrant as a library.
+pub fn with_all_blocked<T>(act: impl FnOnce() -> T) -> T {
+    let mut all = set(&[]);
+    let mut before = set(&[]);
+    // SAFETY: both sets are initialised and live for the calls, which fail only for an unknown operation.
+    unsafe {
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+    }
+    let result = act();
+    // SAFETY: the set is the one that this thread had before.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    result
+}
+
 /// Signals that this thread has blocked. Dropping it restores the signal mask.
 #[derive(Debug)]
 struct Blocked {
@@ -116,6 +132,22 @@ fn is_ignored(signal: c_int) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn blocked(signal: c_int) -> bool {
+        let mut now = set(&[]);
+        // SAFETY: without a new set the call only fills in `now`.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut now) };
+        // SAFETY: the set is initialised.
+        unsafe { libc::sigismember(&raw const now, signal) == 1 }
+    }
+
+    #[test]
+    fn started_threads_inherit_blocked_signals() {
+        let before = blocked(libc::SIGUSR1);
+        let thread = with_all_blocked(|| std::thread::spawn(|| blocked(libc::SIGUSR1)));
+        assert!(thread.join().unwrap());
+        assert_eq!(blocked(libc::SIGUSR1), before);
+    }
 
     #[test]
     fn blocked_signals_become_events() {

@@ -6,14 +6,16 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hydrant_core::manage::{self, BoardReport, JobReport, OpenJob, Report, Request, VERSION, Welcome};
+use hydrant_core::manage::{
+    self, BoardReport, JobReport, OpenJob, OpenNode, Report, Request, VERSION, Welcome,
+};
 use hydrant_core::trace::Closing;
 use hydrant_core::{Input, JobId, Limits};
 use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::error::{PATIENCE, RECORDING};
+use super::error::{NODE, PATIENCE, RECORDING};
 use super::event::Event;
 use super::heartbeat::{Due, Heartbeat};
 use super::{BoardError, BoardRecording, Connection, ConnectionError, Secret};
@@ -118,6 +120,12 @@ impl Board {
         board.done(RECORDING, &Request::Record)?;
         self.recording = Some(BoardRecording::new(board.link, path)?);
         Ok(())
+    }
+
+    /// Has the board serve a node. Returns the address of its management port, and the connection for the records of the node.
+    pub(super) fn into_node(mut self, open: &OpenNode) -> Result<(SocketAddr, Connection), BoardError> {
+        self.done(NODE, &Request::Node(*open))?;
+        Ok((self.addr, self.link))
     }
 
     /// Returns the connections to poll for reading.
@@ -506,7 +514,7 @@ impl Board {
     }
 }
 
-fn timespec(time: Duration) -> Timespec {
+pub(super) fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }
 

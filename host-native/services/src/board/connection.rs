@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 use hydrant_core::manage::{self, BadRecord, PREFIX, RECORD_MAX};
+use hydrant_core::server::remote::next_node;
 
 use super::secure::{Channel, Forged, Secret};
 
@@ -12,7 +13,7 @@ use super::secure::{Channel, Forged, Secret};
 const OUTBOX_MAX: usize = 1 << 20;
 /// Maximum number of received bytes that are not handled yet. It holds some records of the longest kind, those of a
 /// recording. A faster peer is stopped by flow control.
-const INBOX_MAX: usize = 4 * (PREFIX + u16::MAX as usize);
+pub(crate) const INBOX_MAX: usize = 4 * (PREFIX + u16::MAX as usize);
 
 /// A management connection.
 #[derive(Debug)]
@@ -134,6 +135,21 @@ impl Connection {
         }
     }
 
+    /// Like [`Connection::next`], for a record of a node of at most `max` bytes.
+    pub(crate) fn next_of_node(&mut self, record: &mut Vec<u8>, max: usize) -> Result<bool, ConnectionError> {
+        let bytes = self.inbox.make_contiguous();
+        match next_node(bytes, max)? {
+            Some((found, len)) => {
+                record.clear();
+                record.extend_from_slice(found);
+                self.inbox.drain(..len);
+                Ok(true)
+            }
+            None if self.ended => Err(ConnectionError::Closed),
+            None => Ok(false),
+        }
+    }
+
     /// Like [`Connection::next`], for a recording, whose records have up to 65,535 bytes. Returns false at the end of
     /// the connection.
     pub(crate) fn next_recorded(&mut self, record: &mut Vec<u8>) -> bool {
@@ -161,12 +177,22 @@ impl Connection {
 
     /// Sends an encoded record, as far as the socket accepts it. [`Connection::flush`] sends the rest.
     pub(crate) fn send_encoded(&mut self, record: &[u8]) -> Result<(), ConnectionError> {
+        self.send_unbounded(record)?;
+        if self.outbox.len() > OUTBOX_MAX { Err(ConnectionError::Stalled) } else { Ok(()) }
+    }
+
+    /// Sends a record as [`Connection::send_encoded`], to a peer that may be far behind. The caller bounds the bytes that wait.
+    pub(crate) fn send_unbounded(&mut self, record: &[u8]) -> Result<(), ConnectionError> {
         match &mut self.channel {
             None => self.outbox.extend(record),
             Some(channel) => channel.seal(record, &mut self.outbox)?,
         }
-        self.flush()?;
-        if self.outbox.len() > OUTBOX_MAX { Err(ConnectionError::Stalled) } else { Ok(()) }
+        self.flush()
+    }
+
+    /// Returns the number of bytes that wait for the socket.
+    pub(crate) fn waiting(&self) -> usize {
+        self.outbox.len()
     }
 
     /// Sends pending bytes, as far as the socket accepts them.

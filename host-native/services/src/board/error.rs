@@ -15,6 +15,9 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(STALL_MS);
 /// Description of [`Request::Record`](hydrant_core::manage::Request::Record) in error messages.
 pub(super) const RECORDING: &str = "a recording";
 
+/// Description of [`Request::Node`](hydrant_core::manage::Request::Node) in error messages.
+pub(super) const NODE: &str = "a node of this run";
+
 /// Error of a board or of the connection to it.
 #[derive(Debug, thiserror::Error)]
 pub enum BoardError {
@@ -75,6 +78,14 @@ pub enum BoardError {
         /// Description of the request.
         what: &'static str,
     },
+    /// Error of the board that serves a node of a run on several hosts.
+    #[error("board {target}: {why}")]
+    Node {
+        /// As the user named it.
+        target: String,
+        /// The error.
+        why: Box<BoardError>,
+    },
 }
 
 impl BoardError {
@@ -91,6 +102,15 @@ impl BoardError {
                 Some("the board may have a secret: set --secret-file FILE".to_owned())
             }
             BoardError::Refused { what, why, .. } => remedy(what, why).map(str::to_owned),
+            BoardError::Node { why, .. } => match **why {
+                BoardError::Unreachable { .. } => {
+                    Some(format!("a board is named by its management port, {} by default", manage::PORT))
+                }
+                BoardError::Handshake { secret: false, .. } => {
+                    Some("the board may have a secret: set --offload-secret FILE".to_owned())
+                }
+                ref why => why.hint(),
+            },
             _ => None,
         }
     }
@@ -103,6 +123,7 @@ fn remedy(what: &str, why: &Error) -> Option<&'static str> {
             Some("wait until its job is over: a recording begins before a job")
         }
         Error::NoRecording => Some("record a job of 'hydrant run' instead"),
+        Error::NoNodes => Some("use a board with 'hydrant serve --manage'"),
         Error::Busy => Some("wait until its host has finished, or use another board"),
         Error::Fault(Fault::Full(Limit::Jobs, _)) => {
             Some("wait until one of its jobs is over, or use another board")

@@ -5,15 +5,17 @@ mod connection;
 mod error;
 mod event;
 mod heartbeat;
+mod node;
 mod recording;
 mod secure;
 #[cfg(test)]
 mod tests;
 
 pub use client::Board;
-pub(crate) use connection::{Connection, ConnectionError};
+pub(crate) use connection::{Connection, ConnectionError, INBOX_MAX};
 pub use error::BoardError;
 pub use event::Event as BoardEvent;
 pub use heartbeat::Silence;
+pub use node::{NodeBoard, NodeEvent};
 use recording::BoardRecording;
 pub use secure::Secret;

@@ -59,6 +59,16 @@ impl Secret {
         Ok(secret)
     }
 
+    /// Returns the bytes of the secret, for other hosts of the same run.
+    pub fn to_bytes(&self) -> [u8; 32] {
+        self.0
+    }
+
+    /// Returns the secret with these [bytes](Secret::to_bytes).
+    pub fn from_bytes(bytes: [u8; 32]) -> Secret {
+        Secret(bytes)
+    }
+
     /// Reads a secret from a file of at most 4,096 bytes that other users cannot read.
     ///
     /// # Errors

@@ -7,13 +7,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use hydrant_core::manage::{BoardReport, JobReport, RankReport};
-use hydrant_core::trace::{Cause, Closing, Exit, Stream};
+use hydrant_core::trace::{Closing, Exit};
 use hydrant_core::{Backend, ConnId, Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
 use hydrant_driver::{CloseReason, Driver, Event, LAST_READS, OVERRUN, TcpPort, is_out_of_files};
-use hydrant_reactor::{Key, Listener, Log, Poller, Reactor, signals};
+use hydrant_reactor::{Clock, Key, Listener, Log, Poller, Reactor, Signals, signals};
 use rustix::process::Signal;
 
 use super::Network;
+use super::event::JobEvent;
 use super::recorded::RecordedServer;
 use super::status::{Processes, Status};
 use super::token::{CONNS, Token};
@@ -22,34 +23,14 @@ use crate::Error;
 /// Descriptors that a server needs beside those of its connections.
 pub(super) const OWN_FILES: u64 = 16 + hydrant_status::FILES;
 
-/// A change of a job.
-#[derive(Debug)]
-pub(super) enum JobEvent {
-    /// A client has become a rank.
-    Joined { job: JobId, rank: Rank, conn: ConnId, from: Option<SocketAddr> },
-    /// A rank's connection has closed, after finalize or before.
-    Left { job: JobId, rank: Rank, finalized: bool },
-    /// The job has to end.
-    Abort { job: JobId, cause: Cause, message: String },
-    /// A rank asked for its own process to be killed.
-    Kill { job: JobId, rank: Rank, code: Option<i32>, message: String },
-    /// A fence waits for longer than the warning time.
-    StalledFence { job: JobId, arrived: u32, size: u32, missing: String },
-    /// The server has closed a client's connection because of the client's input.
-    Closed { job: JobId, conn: ConnId, rank: Option<Rank>, why: Closing },
-    /// A client has named files to remove when the rank's process has exited.
-    RemoveFiles { job: JobId, rank: Rank, paths: Vec<u8> },
-    /// A PMIx client sent text to print as output of its rank.
-    Log { job: JobId, rank: Rank, stream: Stream, text: Vec<u8> },
-    /// A client was refused because a limit is used up.
-    Full { limit: Limit },
-}
-
 /// The endpoint.
 pub(super) struct Endpoint<'s> {
     /// Networks of accepted clients. Empty for all.
     allow: Vec<Network>,
-    reactor: Reactor,
+    clock: Clock,
+    poller: Poller,
+    /// Signals of the process, unless another event loop handles them.
+    signals: Option<Signals>,
     driver: Driver<RecordedServer<'s>>,
     /// The port of each job, by the job's number.
     ports: Vec<Option<JobPort>>,
@@ -81,9 +62,31 @@ impl<'s> Endpoint<'s> {
         server: RecordedServer<'s>,
         reactor: Reactor,
     ) -> Result<Endpoint<'s>, Error> {
+        let Reactor { clock, poller, signals } = reactor;
+        Endpoint::on(allow, limits, server, (clock, poller), Some(signals))
+    }
+
+    /// An endpoint whose event loop does not handle signals.
+    pub(super) fn of_thread(
+        allow: &[Network],
+        limits: &Limits,
+        server: RecordedServer<'s>,
+    ) -> Result<Endpoint<'s>, Error> {
+        Endpoint::on(allow, limits, server, (Clock::start(), Poller::new()?), None)
+    }
+
+    fn on(
+        allow: &[Network],
+        limits: &Limits,
+        server: RecordedServer<'s>,
+        (clock, poller): (Clock, Poller),
+        signals: Option<Signals>,
+    ) -> Result<Endpoint<'s>, Error> {
         Ok(Endpoint {
             allow: allow.to_vec(),
-            reactor,
+            clock,
+            poller,
+            signals,
             driver: Driver::new(Box::new(server), CONNS),
             ports: Vec::new(),
             events: VecDeque::new(),
@@ -105,22 +108,22 @@ impl<'s> Endpoint<'s> {
         host: &str,
         address: &str,
     ) -> Result<(), hydrant_status::Error> {
-        self.status = Some(Status::open(processes, host, address, &self.reactor.poller)?);
+        self.status = Some(Status::open(processes, host, address, &self.poller)?);
         Ok(())
     }
 
     /// Writes a line to the log.
     pub(super) fn log(&mut self, line: &str) {
-        self.log.line(line, &self.reactor.poller);
+        self.log.line(line, &self.poller);
     }
 
     pub(super) fn poller(&self) -> &Poller {
-        &self.reactor.poller
+        &self.poller
     }
 
     /// Milliseconds since the start.
     pub(super) fn now(&self) -> u64 {
-        self.reactor.clock.now()
+        self.clock.now()
     }
 
     /// Returns the next event for the owner.
@@ -136,7 +139,7 @@ impl<'s> Endpoint<'s> {
 
     /// Accepts clients of a registered job at `port`.
     pub(super) fn open(&mut self, job: JobId, size: u32, port: TcpPort) -> Result<(), Error> {
-        let listener = Listener::new(port, Token::Listener(job.0), &self.reactor.poller)?;
+        let listener = Listener::new(port, Token::Listener(job.0), &self.poller)?;
         if self.ports.len() <= job.index() {
             self.ports.resize_with(job.index() + 1, || None);
         }
@@ -160,9 +163,16 @@ impl<'s> Endpoint<'s> {
 
     /// Handles the exit of a rank's process. The last requests of the rank are read first.
     pub(super) fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Error> {
+        self.read_last(job, rank)?;
+        self.handle(Input::Exited { job, rank, exit })?;
+        self.poll_driver()
+    }
+
+    /// Reads the last requests of a rank whose process has ended.
+    pub(super) fn read_last(&mut self, job: JobId, rank: Rank) -> Result<(), Error> {
         self.accept(job)?;
         for conn in self.driver.incoming(job) {
-            self.driver.read(conn, self.reactor.clock.now())?;
+            self.driver.read(conn, self.clock.now())?;
             self.poll_driver()?;
         }
         // A host may report a rank that does not exist. The server refuses that.
@@ -171,15 +181,14 @@ impl<'s> Endpoint<'s> {
             && let Some(conn) = self.driver.conn_of(job, rank)
         {
             for _ in 0..LAST_READS {
-                let more = self.driver.read(conn, self.reactor.clock.now())?;
+                let more = self.driver.read(conn, self.clock.now())?;
                 self.poll_driver()?;
                 if !more {
                     break;
                 }
             }
         }
-        self.handle(Input::Exited { job, rank, exit })?;
-        self.poll_driver()
+        Ok(())
     }
 
     /// Closes a job's connections and its port, and deregisters it.
@@ -194,7 +203,7 @@ impl<'s> Endpoint<'s> {
 
     /// Closes a job's connections and deregisters it. Its port stays open for another job of that number.
     pub(super) fn deregister(&mut self, job: JobId) -> Result<(), Error> {
-        self.driver.deregister_job(job, self.reactor.clock.now())?;
+        self.driver.deregister_job(job, self.clock.now())?;
         self.poll_driver()
     }
 
@@ -248,17 +257,17 @@ impl<'s> Endpoint<'s> {
     /// are ready, the owner's included.
     pub(super) fn turn(&mut self, deadline: Option<u64>, tokens: &mut Vec<Token>) -> Result<(), Error> {
         let timeout = self.timeout(deadline);
-        self.reactor.poller.wait(timeout, &mut self.keys)?;
+        self.poller.wait(timeout, &mut self.keys)?;
         tokens.clear();
         tokens.extend(self.keys.iter().filter_map(|&key| Token::of(key)));
         for &token in &*tokens {
             match token {
                 Token::Listener(job) => self.accept(JobId(job))?,
                 Token::Conn(key) => {
-                    self.driver.ready(key, self.reactor.clock.now(), &self.reactor.poller)?;
+                    self.driver.ready(key, self.clock.now(), &self.poller)?;
                     self.poll_driver()?;
                 }
-                Token::Log => self.log.flush(&self.reactor.poller),
+                Token::Log => self.log.flush(&self.poller),
                 Token::Status(key) => self.status_ready(key),
                 Token::Signals | Token::Manage | Token::Host(_) => {}
             }
@@ -272,7 +281,7 @@ impl<'s> Endpoint<'s> {
         }
         let ports = self.ports.iter().flatten().map(|port| port.listener.deadline());
         let status = self.status.as_ref().and_then(Status::poll_at);
-        self.reactor.clock.timeout([self.driver.poll_at(), deadline, status].into_iter().chain(ports))
+        self.clock.timeout([self.driver.poll_at(), deadline, status].into_iter().chain(ports))
     }
 
     fn handle_timeout(&mut self) -> Result<(), Error> {
@@ -281,18 +290,19 @@ impl<'s> Endpoint<'s> {
             self.poll_driver()?;
         }
         if let Some(status) = &mut self.status {
-            status.handle_timeout(&self.reactor.poller, now);
+            status.handle_timeout(&self.poller, now);
         }
         let mut ports = self.ports.iter_mut().flatten();
-        Ok(ports.try_for_each(|port| port.listener.resume(&self.reactor.poller, now))?)
+        Ok(ports.try_for_each(|port| port.listener.resume(&self.poller, now))?)
     }
 
     /// Reads pending signals. Returns the first that ends the server.
     pub(super) fn take_signals(&mut self) -> Result<Option<Signal>, Error> {
         let mut events = Vec::new();
-        self.reactor.signals.read(&mut events)?;
+        let Some(signals) = &mut self.signals else { return Ok(None) };
+        signals.read(&mut events)?;
         if events.contains(&signals::Event::Stop) {
-            self.reactor.signals.stop_process();
+            signals.stop_process();
         }
         let ends = |event: &signals::Event| match event {
             signals::Event::Forward(signal) if !matches!(*signal, Signal::USR1 | Signal::USR2) => {
@@ -307,7 +317,7 @@ impl<'s> Endpoint<'s> {
         let now = self.now();
         let Some(port) = self.ports.get_mut(job.index()).and_then(Option::as_mut) else { return Ok(()) };
         if port.paused {
-            port.listener.pause(&self.reactor.poller, now);
+            port.listener.pause(&self.poller, now);
             return Ok(());
         }
         let mut accepted = Vec::new();
@@ -320,7 +330,7 @@ impl<'s> Endpoint<'s> {
         }
         self.log(&format!("paused accepting connections: {error}"));
         if let Some(port) = self.ports.get_mut(job.index()).and_then(Option::as_mut) {
-            port.listener.pause(&self.reactor.poller, now);
+            port.listener.pause(&self.poller, now);
         }
         Ok(())
     }
@@ -347,7 +357,7 @@ impl<'s> Endpoint<'s> {
         if self.driver.make_room(now)? {
             self.poll_driver()?;
         }
-        match self.driver.open(stream.into(), job, None, now, &self.reactor.poller)? {
+        match self.driver.open(stream.into(), job, None, now, &self.poller)? {
             Some(_) => self.counters.accepted = self.counters.accepted.saturating_add(1),
             None => {
                 self.counters.turned_away = self.counters.turned_away.saturating_add(1);
@@ -360,8 +370,8 @@ impl<'s> Endpoint<'s> {
     /// Sends replies and converts events of the driver to events of jobs.
     pub(super) fn poll_driver(&mut self) -> Result<(), Error> {
         loop {
-            let now = self.reactor.clock.now();
-            match self.driver.poll(now, &self.reactor.poller)? {
+            let now = self.clock.now();
+            match self.driver.poll(now, &self.poller)? {
                 Some(event) => self.take_event(event),
                 None => {
                     if let Some(error) = self.driver.backend_mut().take_error() {
@@ -390,8 +400,7 @@ impl<'s> Endpoint<'s> {
             }
             Event::RemoveFiles { job, rank, paths } => JobEvent::RemoveFiles { job, rank, paths },
             Event::Log { job, rank, stream, text } => JobEvent::Log { job, rank, stream, text },
-            // The limits leave no room for spawns, the server keeps names itself, and there are no other nodes.
-            Event::Spawn { .. } | Event::Upcall { .. } | Event::Peer { .. } => return,
+            Event::Spawn { .. } | Event::Upcall { .. } | Event::Peer { .. } => JobEvent::Node(event),
         };
         self.events.push_back(event);
     }
@@ -416,22 +425,6 @@ impl<'s> Endpoint<'s> {
         if let Some(rank) = rank {
             let finalized = self.rank_report(job, rank).is_some_and(|report| report.finalized);
             self.events.push_back(JobEvent::Left { job, rank, finalized });
-        }
-    }
-}
-
-impl JobEvent {
-    fn is_of(&self, which: JobId) -> bool {
-        match self {
-            JobEvent::Joined { job, .. }
-            | JobEvent::Left { job, .. }
-            | JobEvent::Abort { job, .. }
-            | JobEvent::Kill { job, .. }
-            | JobEvent::StalledFence { job, .. }
-            | JobEvent::Closed { job, .. }
-            | JobEvent::RemoveFiles { job, .. }
-            | JobEvent::Log { job, .. } => *job == which,
-            JobEvent::Full { .. } => false,
         }
     }
 }

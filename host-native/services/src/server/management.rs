@@ -10,16 +10,18 @@ use hydrant_core::manage::server::{
     Config, Expired, Failure, HostSlot, JobSlot, ManagementServer, Next, Service,
 };
 use hydrant_core::manage::{
-    BadRecord, BoardReport, Error, JobReport, OpenJob, PREFIX, RECORD_MAX, RankReport, Report,
+    BadRecord, BoardReport, Error, JobReport, OpenJob, OpenNode, PREFIX, RECORD_MAX, RankReport, Report,
 };
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Exit, SignalName};
-use hydrant_core::{Fault, Input, JobId, Limit, Rank, Server};
+use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Server};
 use hydrant_driver::{HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort, is_out_of_files};
 use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 
 use super::Options;
-use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
+use super::endpoint::{Endpoint, OWN_FILES};
+use super::event::JobEvent;
+use super::node::Nodes;
 use super::recorded::RecordedServer;
 use super::status::Processes;
 use super::token::Token;
@@ -60,7 +62,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
     let mut hosts = vec![HostSlot::EMPTY; HOSTS];
     let mut jobs = vec![JobSlot::EMPTY; limits.jobs as usize];
     let mut management = Management {
-        managed: Managed { options, endpoint },
+        managed: Managed { options, endpoint, limits, nodes: Nodes::default(), opening: None },
         listener,
         hosts: std::iter::repeat_with(|| None).take(HOSTS).collect(),
         server: ManagementServer::new(config, &mut hosts, &mut jobs),
@@ -112,7 +114,7 @@ impl Management<'_, '_> {
                 && let Some(signal) = self.managed.endpoint.take_signals()?
             {
                 let number = signal.as_raw() as u8;
-                let jobs = self.server.running_jobs();
+                let jobs = self.server.running_jobs() + self.managed.nodes.running_jobs();
                 if jobs == 0 {
                     return Ok(0);
                 }
@@ -221,6 +223,10 @@ impl Management<'_, '_> {
             if let Err(why) = sent {
                 return Ok(Err(why));
             }
+            if received.next == Next::Node {
+                self.start_node(number);
+                return Ok(Ok(()));
+            }
         }
         if !greeted
             && self.server.is_greeted(number)
@@ -231,6 +237,19 @@ impl Management<'_, '_> {
             self.log(&line);
         }
         Ok(self.update_interest(number))
+    }
+
+    /// Serves a node to a host, on a thread that takes over the connection.
+    fn start_node(&mut self, number: usize) {
+        let Some((host, open)) = self.hosts[number].take().zip(self.managed.opening.take()) else { return };
+        self.managed.endpoint.poller().remove(host.link.stream());
+        let (node, from) = (open.node, host.from);
+        match self.managed.nodes.start(host.link, open, self.managed.options) {
+            Ok(()) => self.managed.log_verbose(|| format!("host {from} has node {node}")),
+            Err(why) => {
+                self.log(&format!("closed the connection of host {from}: cannot start a thread: {why}"))
+            }
+        }
     }
 
     /// Polls a host for writing while its send buffer is full, and for reading otherwise.
@@ -300,6 +319,8 @@ impl Management<'_, '_> {
             JobEvent::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
             JobEvent::RemoveFiles { job, rank, ref paths } => (job, Report::RemoveFiles { job, rank, paths }),
             JobEvent::Log { job, rank, stream, ref text } => (job, Report::Log { job, rank, stream, text }),
+            // The limits leave no room for spawns, the server keeps names itself, and there are no other nodes.
+            JobEvent::Node(_) => return Ok(()),
         };
         if self.managed.options.verbose {
             self.log(&format!("job {job}: {}", describe(&report)));
@@ -312,6 +333,11 @@ impl Management<'_, '_> {
 struct Managed<'o, 's> {
     options: &'o Options,
     endpoint: Endpoint<'s>,
+    limits: Limits,
+    /// Nodes of runs, which have servers of their own.
+    nodes: Nodes,
+    /// Node that starts after the reply to its host.
+    opening: Option<OpenNode>,
 }
 
 impl Managed<'_, '_> {
@@ -406,6 +432,12 @@ impl Service for Managed<'_, '_> {
     fn used(&self, limit: Limit) -> u32 {
         self.endpoint.usage(limit).0
     }
+
+    fn begin_node(&mut self, _: usize, node: &OpenNode) -> Result<(), Failure<ServiceError>> {
+        self.nodes.check(&self.limits, node)?;
+        self.opening = Some(*node);
+        Ok(())
+    }
 }
 
 /// Describes an event for the log.
@@ -438,7 +470,6 @@ fn truncate(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use hydrant_core::Limits;
     use std::io::Write;
     use std::net::TcpListener;
 
@@ -458,7 +489,7 @@ mod tests {
         let server = RecordedServer::new(Server::new(limits, storage.lend(), 1).unwrap(), 1, None);
         let reactor = Reactor::new(Token::Signals).unwrap();
         let endpoint = Endpoint::new(&[], &limits, server, reactor).unwrap();
-        body(&mut Managed { options: &options, endpoint });
+        body(&mut Managed { options: &options, endpoint, limits, nodes: Nodes::default(), opening: None });
     }
 
     /// Number and port of an opened job, or the error that its host gets.

@@ -4,9 +4,11 @@
 
 mod describe;
 mod endpoint;
+mod event;
 mod job;
 mod management;
 mod network;
+mod node;
 mod options;
 mod pmi;
 mod pmix;

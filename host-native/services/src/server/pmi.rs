@@ -12,7 +12,8 @@ use hydrant_placement::PlacementError;
 use hydrant_reactor::{OpenFiles, Reactor, random_u32};
 
 use super::Options;
-use super::endpoint::{Endpoint, JobEvent, OWN_FILES};
+use super::endpoint::{Endpoint, OWN_FILES};
+use super::event::JobEvent;
 use super::job::Job;
 use super::pmix;
 use super::recorded::RecordedServer;
@@ -237,6 +238,8 @@ impl<'o, 's> PmiServer<'o, 's> {
             }
             // The processes are others', and so are their files.
             JobEvent::Left { .. } | JobEvent::RemoveFiles { .. } => {}
+            // The limits leave no room for spawns, the server keeps names itself, and there are no other nodes.
+            JobEvent::Node(_) => {}
             JobEvent::Log { rank, text, .. } => {
                 let text = String::from_utf8_lossy(&text);
                 for line in text.lines() {

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use hydrant_core::server::{Consumed, Input, Output, RankStatus};
+use hydrant_core::server::{Consumed, FenceReport, Input, Output, RankStatus};
 use hydrant_core::{Backend, Fault, JobId, Limit, Limits, Rank, Server, Time};
 use hydrant_record::{RecordingFile, WriteError};
 
@@ -120,6 +120,10 @@ impl Backend for RecordedServer<'_> {
 
     fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
         self.server.rank_status(job, rank)
+    }
+
+    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
+        self.server.fence_report(job)
     }
 }
 

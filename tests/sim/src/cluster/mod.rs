@@ -34,7 +34,7 @@ mod world;
 use std::cell::Cell;
 use std::time::Duration;
 
-use hydrant_control::protocol::{Program, RankBlock, Setup, StdinTarget};
+use hydrant_control::protocol::{Boards, Program, RankBlock, Setup, StdinTarget};
 use hydrant_control::{Config, Daemon, DaemonConfig, FirstJob, Head};
 use hydrant_core::{Limits, Server};
 use hydrant_driver::MappedStorage;
@@ -164,6 +164,7 @@ fn setup(plan: &Plan, limits: Limits) -> Setup {
     Setup {
         limits,
         plugin: None,
+        boards: Boards::default(),
         record: None,
         stdin: plan.input.map_or(StdinTarget::None, |input| input.target),
         bind: Binding::default(),

@@ -313,7 +313,7 @@ impl<'m> World<'m> {
             Packet::Output { from, bytes } => self.take_output(from, &bytes),
             Packet::Failed(lost) => {
                 let control = &self.head.control;
-                let is_busy = control.jobs().iter().any(|job| !job.is_aborted() && !job.is_canceled());
+                let is_busy = control.jobs().iter().any(|job| !job.is_ending());
                 if is_busy || control.awaits_nodes() {
                     self.failures.push((1, format!("n{lost}")));
                 }

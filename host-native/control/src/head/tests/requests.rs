@@ -153,6 +153,42 @@ fn nothing_is_spawned_once_the_run_ends() {
     assert_eq!(run.take_sent(), [complete(1, 2, false, &[crate::CANCELED])]);
 }
 
+/// A rank may ask before the order to end it arrives. The job that it asks for could need a node that is lost.
+#[test]
+fn a_canceled_job_spawns_nothing() {
+    let mut run = Run::new(config(3), first_job(3, 2));
+    run.event(Event::AllJoined);
+    run.start(1, FIRST, &[0, 1]);
+    run.report(2, Report::StartFailed { job: FIRST, error: start_error("not found") });
+    run.lose(3..4);
+    run.take_sent();
+    run.programs = vec![resolved(1, &["n3"])];
+    run.report(1, spawn(0, 2));
+    let canceled = complete(1, 2, false, &[crate::CANCELED]);
+    assert_eq!(run.take_sent(), [canceled]);
+    run.report(2, Report::JobDone(FIRST));
+    run.exit(1, 0, Exit::Signal(9));
+    run.exit(1, 1, Exit::Signal(9));
+    run.report(1, Report::JobDone(FIRST));
+    run.ended(127, &["host n2: not found"]);
+}
+
+#[test]
+fn a_job_that_is_canceled_while_its_spawn_is_read_spawns_nothing() {
+    let mut run = Run::new(config(2), first_job(2, 2));
+    run.event(Event::AllJoined);
+    run.start(1, FIRST, &[0, 1]);
+    run.head.handle(0, Event::Message { node: 1, bytes: &encode(&spawn(0, 2)) }).expect("a valid report");
+    let request = match run.head.poll() {
+        Some(Action::ResolveSpawn { request, .. }) => request,
+        other => panic!("{other:?}"),
+    };
+    run.report(2, Report::StartFailed { job: FIRST, error: start_error("not found") });
+    run.take_sent();
+    run.event(Event::SpawnResolved { request, nonce: 2, programs: vec![resolved(1, &[])] });
+    assert_eq!(run.take_sent(), [complete(1, 2, false, &[crate::CANCELED])]);
+}
+
 #[test]
 fn the_spawn_of_a_lost_node_is_not_answered() {
     let mut run = Run::started(2);

@@ -21,8 +21,10 @@ use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare};
 use crate::plan::Plan;
 use crate::topology_file::{SharedTopologyFile, TopologyFile, with_topology};
-use hydrant_driver::{AnyBackend, BackendError, MappedStorage, Sharing};
+use hydrant_core::manage::OpenNode;
+use hydrant_driver::{BackendError, MappedStorage, Sharing};
 use hydrant_record::RecordingFile;
+use hydrant_services::board::{NodeBoard, Secret};
 
 /// Error that ends a daemon early.
 #[derive(Debug, thiserror::Error)]
@@ -72,8 +74,8 @@ pub fn daemon() -> Result<(), DaemonError> {
 /// The parent is lost, or the node cannot continue. No process of the node is running.
 fn serve_node(joined: Joined) -> Result<(), RunError> {
     let Joined { reactor, files, overlay: mut links, host, setup } = joined;
-    if setup.plugin.is_some() {
-        // It may have to be compiled.
+    if setup.plugin.is_some() || setup.boards.of_node(links.node()).is_some() {
+        // A plugin may have to be compiled, and a board be waited for.
         links.announce_pause(reactor.clock.now(), &reactor.poller);
     }
     let mut slabs = MappedStorage::new(&Limits::NONE);
@@ -91,7 +93,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     };
     let outlets = Outlets::of_daemon(&setup);
     let plan = Plan { programs: Vec::new(), options: options_of(setup), notes: Vec::new() };
-    let mut engine = Engine::new(&plan, reactor, files, outlets, PmiServer::local(core))?;
+    let mut engine = Engine::new(&plan, reactor, files, outlets, core)?;
     engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
     engine.recording = recording;
     engine.sharing = sharing;
@@ -113,7 +115,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
 
 /// Backend of a node with its recording and its shared segment.
 struct Own<'s> {
-    core: Box<AnyBackend<'s>>,
+    core: PmiServer<'s>,
     recording: Option<Rc<RecordingFile>>,
     sharing: Option<Sharing>,
     topology_file: Option<SharedTopologyFile>,
@@ -122,7 +124,12 @@ struct Own<'s> {
 impl<'s> Own<'s> {
     /// Creates the stub of a node whose backend could not be created.
     fn gone(limits: Limits) -> Own<'s> {
-        Own { core: Box::new(FailedBackend(limits)), recording: None, sharing: None, topology_file: None }
+        Own {
+            core: PmiServer::local(Box::new(FailedBackend(limits))),
+            recording: None,
+            sharing: None,
+            topology_file: None,
+        }
     }
 
     /// Makes the core of the node with those links.
@@ -133,6 +140,14 @@ impl<'s> Own<'s> {
         slabs: &'s mut MappedStorage,
     ) -> Result<Own<'s>, RunError> {
         let limits = setup.limits;
+        let (node, tree) = (links.node(), links.tree());
+        if let Some(target) = setup.boards.of_node(node) {
+            let open = OpenNode { node, nodes: tree.nodes(), radix: tree.radix(), limits };
+            let secret = setup.boards.secret.map(Secret::from_bytes);
+            let board = NodeBoard::connect(target, secret.as_ref(), setup.boards.heartbeat, open)?;
+            let core = PmiServer::Node(Box::new(board));
+            return Ok(Own { core, recording: None, sharing: None, topology_file: None });
+        }
         let seed = open::random()?;
         let builder = BackendBuilder::new(setup.plugin.as_ref())?;
         *slabs = builder.storage(&limits, !setup.by_port)?;
@@ -141,9 +156,8 @@ impl<'s> Own<'s> {
         let topology_file = TopologyFile::find();
         let core = recorded(builder.build(limits, seed, slabs)?, recording.as_ref());
         let mut core = with_topology(core, topology_file.as_ref());
-        let (node, tree) = (links.node(), links.tree());
         core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
-        Ok(Own { core, recording, sharing, topology_file })
+        Ok(Own { core: PmiServer::local(core), recording, sharing, topology_file })
     }
 }
 

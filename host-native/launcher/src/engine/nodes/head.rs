@@ -5,11 +5,12 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
-use hydrant_control::protocol::{PluginFile, Setup};
+use hydrant_control::protocol::{Boards, PluginFile, Setup};
 use hydrant_control::{Config, FirstJob, job_name};
+use hydrant_core::server::FenceMode;
 use hydrant_core::{Input, JobId, Limits, Time};
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
-use hydrant_placement::{Deployment, Host, JobMap};
+use hydrant_placement::{Deployment, Host, JobMap, Node};
 use hydrant_reactor::{OpenFiles, Reactor, set_close_on_exec};
 
 use super::super::names::Names;
@@ -19,10 +20,11 @@ use super::super::token::{LINKS, NAME_CLIENT, Token};
 use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, limits, open, record, recorded};
 use super::actions::blocks_of;
 use super::setup::setup_of;
-use super::{Nodes, Role};
+use super::{Nodes, Role, fences};
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::plan::{Plan, Plugin};
+use hydrant_services::board::Secret;
 use hydrant_services::names::{self, LocalNames, NameClient};
 
 /// Longest order in bytes: a message has room for it and its destination.
@@ -53,6 +55,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let file = plugin.as_ref().map(|plugin| plugin.file.clone());
     let mut setup = setup(plan, job_map);
     setup.plugin = plugin;
+    setup.boards = boards(plan, job_map);
     // Other runs get values of this one's jobs at the head.
     let conns = if plan.options.name_server.is_some() { STRANGERS as u32 } else { 1 };
     let limits = Limits { conns, ..setup.limits };
@@ -105,6 +108,9 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     };
     engine.nodes = Some(Nodes::new(links?, Role::Head(Box::new(head))));
     engine.open_status(deployment.bootstrap.clone());
+    if plan.options.verbose && plan.options.fence == FenceMode::Auto {
+        engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
+    }
     engine.run()
 }
 
@@ -123,6 +129,17 @@ fn setup(plan: &Plan, job_map: &JobMap) -> Setup {
     // Other runs show no progress, and need no reports about it.
     let progress = std::io::stderr().is_terminal() && !plan.options.verbose;
     Setup { progress, ..setup_of(&plan.options, node_limits(plan, job_map, most)) }
+}
+
+/// Boards of the hosts.
+fn boards(plan: &Plan, job_map: &JobMap) -> Boards {
+    let cluster = &plan.options.cluster;
+    let target = |(node, of): (u32, &Node)| Some((node, cluster.boards.of_host(&of.host.name)?));
+    Boards {
+        targets: (1..).zip(job_map.nodes()).filter_map(target).collect(),
+        secret: cluster.boards.secret.as_ref().map(Secret::to_bytes),
+        heartbeat: cluster.heartbeat,
+    }
 }
 
 /// A recording's path as daemons understand it, which start somewhere else. A device or a pipe is the head's alone.

@@ -8,6 +8,7 @@
 mod actions;
 mod backend_failure;
 mod daemon;
+mod fences;
 mod head;
 mod setup;
 mod spawn;
@@ -256,6 +257,7 @@ impl<'s> Engine<'_, 's> {
     /// Writes to the links.
     pub(super) fn flush_links(&mut self) -> Result<(), RunError> {
         self.carry_out_actions()?;
+        self.print_fences();
         self.send_said();
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };

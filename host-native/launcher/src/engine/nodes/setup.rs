@@ -1,6 +1,6 @@
 //! Settings of a run that daemons receive from the head.
 
-use hydrant_control::protocol::Setup;
+use hydrant_control::protocol::{Boards, Setup};
 use hydrant_core::Limits;
 
 use super::super::pty;
@@ -11,6 +11,7 @@ pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
     Setup {
         limits,
         plugin: None,
+        boards: Boards::default(),
         record: None,
         stdin: options.stdin,
         bind: options.bind.clone(),

@@ -1,0 +1,116 @@
+//! Options of the boards that serve the ranks of hosts.
+
+use std::fs;
+use std::path::Path;
+
+use clap::Args;
+use hydrant_services::board::Secret;
+
+use super::argument::ParsedOption;
+use super::conflict::conflict;
+use super::error::UsageError;
+use super::offload::target;
+use crate::plan::{BoardOf, Boards};
+use crate::value;
+
+/// Options of the boards that serve the ranks of hosts.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Job options: hosts")]
+pub(super) struct BoardArgs {
+    /// Have a board serve the ranks of each host: dpu-%h stands for dpu-a on host a
+    ///
+    /// TARGET is the management port of 'hydrant serve --manage' on another machine, such as a DPU of the host. %h stands for
+    /// the host and %% for a percent sign. Default port: 4100. Each host starts its ranks and connects to its board. The
+    /// ranks connect to the board. The job ends when a board is lost or does not answer for --heartbeat seconds.
+    #[arg(long, value_name = "TARGET", value_parser = pattern)]
+    offload: Option<String>,
+
+    /// Boards of hosts from a file, with a host and the target of its board in each line
+    ///
+    /// A line with a host and - is a host without a board, which serves its ranks itself. So do hosts that the file does not
+    /// name, unless --offload is given. # starts a comment.
+    #[arg(long, value_name = "FILE", value_parser = file)]
+    offload_file: Option<BoardFile>,
+
+    /// File with the secret of the boards of --offload and --offload-file
+    ///
+    /// As --secret-file of 'hydrant offload'. The hosts get it over their encrypted links.
+    #[arg(long, value_name = "FILE", value_parser = value::secret_file)]
+    offload_secret: Option<Secret>,
+}
+
+/// Boards by host.
+type BoardFile = std::sync::Arc<Vec<BoardOf>>;
+
+/// Options that do not go with boards, by their identifiers in clap, with the reason.
+const WITHOUT_BOARDS: [(&str, &str); 3] = [
+    ("mpi_psets", "libhydrant_mpi.so needs a server on its own machine"),
+    ("sandbox", "the PMI servers run on the boards"),
+    ("record", "boards do not send recordings of nodes"),
+];
+
+/// Converts the options into a plan.
+pub(super) fn boards(args: BoardArgs, options: &[ParsedOption]) -> Result<Boards, UsageError> {
+    for (other, why) in WITHOUT_BOARDS {
+        conflict(options, "offload", other, why)?;
+        conflict(options, "offload_file", other, why)?;
+    }
+    let hosts = args.offload_file.map(|file| file.to_vec()).unwrap_or_default();
+    Ok(Boards { pattern: args.offload, hosts, secret: args.offload_secret })
+}
+
+/// `--offload`: a target with `%h` for the host.
+fn pattern(text: &str) -> Result<String, String> {
+    let mut rest = text;
+    while let Some((_, behind)) = rest.split_once('%') {
+        rest = behind.strip_prefix(['h', '%']).ok_or("only %h and %% may follow a percent sign")?;
+    }
+    target(&Boards::fill(text, "host")).map(|_| text.to_owned())
+}
+
+fn file(path: &str) -> Result<BoardFile, String> {
+    let text = fs::read_to_string(Path::new(path)).map_err(|why| format!("cannot read {path}: {why}"))?;
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let lines = (1..).zip(lines).filter(|(_, line)| !line.is_empty());
+    let boards = lines.map(|(number, line)| {
+        let found = parse_line(line).map_err(|why| format!("line {number}: {why}"))?;
+        Ok::<_, String>(found)
+    });
+    boards.collect::<Result<Vec<_>, _>>().map(BoardFile::new)
+}
+
+fn parse_line(line: &str) -> Result<BoardOf, String> {
+    let mut words = line.split_whitespace();
+    match (words.next(), words.next(), words.next()) {
+        (Some(host), Some("-"), None) => Ok(BoardOf { host: host.to_owned(), target: None }),
+        (Some(host), Some(board), None) => {
+            Ok(BoardOf { host: host.to_owned(), target: Some(target(board)?) })
+        }
+        _ => Err("expected a host and its board, or a host and -".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_has_the_host_in_it() {
+        assert!(
+            ["dpu-%h", "%h:4100", "board", "a%%b", "[fd00::1]:4100"].map(pattern).iter().all(Result::is_ok)
+        );
+        assert_eq!(Boards::fill("dpu-%h.x:%%", "n1"), "dpu-n1.x:%");
+        assert!(pattern("dpu-%x").unwrap_err().contains("%h"));
+        assert!(pattern("dpu-%").unwrap_err().contains("%h"));
+        assert!(pattern("dpu-%h:y").unwrap_err().contains("board:4100"));
+    }
+
+    #[test]
+    fn a_line_has_a_host_and_its_board() {
+        let board =
+            |target: Option<&str>| BoardOf { host: "n1".to_owned(), target: target.map(str::to_owned) };
+        assert_eq!(parse_line("n1 dpu-n1:4200"), Ok(board(Some("dpu-n1:4200"))));
+        assert_eq!(parse_line("n1\t-"), Ok(board(None)));
+        assert!(parse_line("n1").is_err() && parse_line("n1 a b").is_err() && parse_line("n1 a:b").is_err());
+    }
+}

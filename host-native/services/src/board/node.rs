@@ -1,0 +1,336 @@
+//! Client of a board that serves one node of a run: the PMI server of that node, on the other side of a connection.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use hydrant_core::manage::{self, BadRecord, Error, OpenNode};
+use hydrant_core::peer::tree::Tree;
+use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, NodeRequest, encode_node, record_max};
+use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank};
+use hydrant_driver::{BackendError, CloseReason, Event};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use super::client::timespec;
+use super::error::PATIENCE;
+use super::heartbeat::{Due, Heartbeat};
+use super::{Board, BoardError, Connection, ConnectionError, Secret};
+
+/// Connection to a board that serves one node of a run.
+#[derive(Debug)]
+pub struct NodeBoard {
+    /// As the user named it.
+    target: String,
+    addr: SocketAddr,
+    link: Connection,
+    open: OpenNode,
+    /// Number of ranks of each job.
+    sizes: BTreeMap<JobId, u32>,
+    /// Number of requests so far.
+    requests: u32,
+    events: VecDeque<NodeEvent>,
+    heartbeat: Heartbeat,
+    start: Instant,
+    record: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+/// Event of a node's board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeEvent {
+    /// Event of the server, as a driver reports it.
+    Server(Event),
+    /// The server does not accept the message of another node.
+    BadPeer {
+        /// The other node.
+        node: u32,
+        /// The reason.
+        why: Fault,
+    },
+}
+
+/// Reply that is waited for.
+enum Reply {
+    Served(u16),
+    Refused(Fault),
+    Synced,
+}
+
+impl NodeBoard {
+    /// Connects to a board's management port, and has it serve a node. The board is lost if it does not answer for
+    /// `heartbeat`.
+    ///
+    /// # Errors
+    /// The connection failed, or the board refuses.
+    pub fn connect(
+        target: &str,
+        secret: Option<&Secret>,
+        heartbeat: Duration,
+        open: OpenNode,
+    ) -> Result<NodeBoard, BoardError> {
+        let in_node = |why| BoardError::Node { target: target.to_owned(), why: Box::new(why) };
+        let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
+        let (addr, link) = board.into_node(&open).map_err(in_node)?;
+        let start = Instant::now();
+        Ok(NodeBoard {
+            target: target.to_owned(),
+            addr,
+            link,
+            open,
+            sizes: BTreeMap::new(),
+            requests: 0,
+            events: VecDeque::new(),
+            heartbeat: Heartbeat::new(heartbeat, start),
+            start,
+            record: Vec::new(),
+            buffer: vec![0; NODE_PREFIX + record_max(&open.limits)],
+        })
+    }
+
+    /// Returns the connection to poll for reading.
+    pub fn stream(&self) -> &TcpStream {
+        self.link.stream()
+    }
+
+    /// The board in a few words.
+    pub fn describe(&self) -> String {
+        format!("board {} at {} serves node {}", self.target, self.addr, self.open.node)
+    }
+
+    /// Returns the host for clients.
+    pub fn host(&self) -> IpAddr {
+        self.addr.ip()
+    }
+
+    /// The limits of the board's server.
+    pub fn limits(&self) -> &Limits {
+        &self.open.limits
+    }
+
+    /// Accepts the clients of a job. Returns their port.
+    ///
+    /// # Errors
+    /// The board is lost or refuses.
+    pub fn serve(&mut self, job: JobId) -> Result<u16, BoardError> {
+        let what = "a job";
+        match self.ask(what, &NodeRequest::Serve { job })? {
+            Reply::Served(port) => Ok(port),
+            Reply::Refused(why) => Err(self.refused(what, why)),
+            Reply::Synced => Err(self.garbled()),
+        }
+    }
+
+    /// Passes an input to the server. Refusals of inputs that describe a job are returned at once, refusals of
+    /// messages from other nodes are [events](NodeEvent::BadPeer), and others are of no effect.
+    ///
+    /// # Errors
+    /// The server refuses the input, or the board is lost.
+    pub fn handle(&mut self, input: &Input<'_>) -> Result<(), BackendError> {
+        let request = NodeRequest::Input(*input);
+        match input {
+            Input::RegisterJob(_)
+            | Input::Preput { .. }
+            | Input::Define { .. }
+            | Input::Attr { .. }
+            | Input::Pset { .. } => {
+                if let Reply::Refused(why) = self.ask("a job", &request).map_err(other)? {
+                    return Err(BackendError::Fault(why));
+                }
+                if let Input::RegisterJob(spec) = input {
+                    self.sizes.insert(spec.job, spec.size);
+                }
+                Ok(())
+            }
+            // The run may end next. The board then has no job of it.
+            Input::DeregisterJob { job } => {
+                self.sizes.remove(job);
+                self.ask("the end of a job", &request).map(drop).map_err(other)
+            }
+            _ => self.send(&request).map_err(other),
+        }
+    }
+
+    /// Reads the last requests of a rank whose process has ended. What they cause is reported by the next events.
+    ///
+    /// # Errors
+    /// The board is lost.
+    pub fn read_last(&mut self, job: JobId, rank: Rank) -> Result<(), BoardError> {
+        self.ask("the end of a rank", &NodeRequest::Read { job, rank }).map(drop)
+    }
+
+    /// Returns the next event.
+    ///
+    /// # Errors
+    /// The board is lost.
+    pub fn event(&mut self) -> Result<Option<NodeEvent>, BoardError> {
+        self.link.flush().and_then(|()| self.link.fill()).map_err(|why| self.lost(&why))?;
+        while self.events.is_empty() && self.next_report()?.is_some() {}
+        Ok(self.events.pop_front())
+    }
+
+    /// Sends a request and waits for its reply.
+    fn ask(&mut self, what: &'static str, request: &NodeRequest<'_>) -> Result<Reply, BoardError> {
+        let number = self.requests;
+        self.send(request)?;
+        self.send(&NodeRequest::Sync { number })?;
+        let deadline = Instant::now() + PATIENCE;
+        let mut reply = Reply::Synced;
+        loop {
+            self.link.flush().and_then(|()| self.link.fill()).map_err(|why| self.lost(&why))?;
+            while let Some(replied) = self.next_report()? {
+                match replied {
+                    Replied::Refused { request, why } if request == number => reply = Reply::Refused(why),
+                    Replied::Served(port) => reply = Reply::Served(port),
+                    Replied::Synced(at) if at == number => return Ok(reply),
+                    Replied::Refused { .. } | Replied::Synced(_) | Replied::Event => {}
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.named(BoardError::Silent { addr: self.addr, what }));
+            }
+            let wanted = if self.link.is_blocked() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            match poll(&mut [PollFd::new(self.link.stream(), wanted)], Some(&timespec(left))) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.lost(&ConnectionError::Io(errno.into()))),
+            }
+        }
+    }
+
+    /// Handles the next received report. Returns `None` if no report is complete.
+    fn next_report(&mut self) -> Result<Option<Replied>, BoardError> {
+        let mut record = std::mem::take(&mut self.record);
+        let max = record_max(&self.open.limits);
+        if !self.link.next_of_node(&mut record, max).map_err(|why| self.lost(&why))? {
+            self.record = record;
+            return Ok(None);
+        }
+        self.heartbeat.heard(Instant::now());
+        let report = manage::decode::<NodeReport<'_>>(&record).map_err(|why| self.lost(&why.into()))?;
+        let replied = match report {
+            NodeReport::Serving { port, .. } => Replied::Served(port),
+            NodeReport::Synced { number } => Replied::Synced(number),
+            NodeReport::Refused { peer: Some(node), why, .. } => {
+                self.events.push_back(NodeEvent::BadPeer { node, why });
+                Replied::Event
+            }
+            NodeReport::Refused { request, peer: None, why } => Replied::Refused { request, why },
+            NodeReport::Closed { job, rank, why } => {
+                if self.is_known(job, rank)? {
+                    let (conn, why) = (ConnId(0), CloseReason::Backend(why));
+                    self.events.push_back(NodeEvent::Server(Event::Closed { conn, job, rank, why }));
+                }
+                Replied::Event
+            }
+            NodeReport::Output(output) => {
+                if self.is_valid(&output)?
+                    && let Some(event) = Event::of(output)
+                {
+                    self.events.push_back(NodeEvent::Server(event));
+                }
+                Replied::Event
+            }
+        };
+        self.record = record;
+        Ok(Some(replied))
+    }
+
+    /// Returns whether an output is of a job that there is.
+    ///
+    /// # Errors
+    /// The output is of a rank that the job does not have, or for a node that is no neighbour.
+    fn is_valid(&self, output: &Output<'_>) -> Result<bool, BoardError> {
+        match *output {
+            Output::Peer { node, .. } => {
+                let OpenNode { node: own, nodes, radix, .. } = self.open;
+                let tree = Tree::new(nodes, radix);
+                let neighbour = |from, to| tree.parent(to) == Some(from);
+                if neighbour(own, node) || neighbour(node, own) { Ok(true) } else { Err(self.garbled()) }
+            }
+            Output::Joined { job, rank, .. }
+            | Output::Spawn { job, rank, .. }
+            | Output::Upcall { job, rank, .. }
+            | Output::KillRank { job, rank, .. }
+            | Output::RemoveFiles { job, rank, .. }
+            | Output::Log { job, rank, .. } => self.is_known(job, Some(rank)),
+            Output::AbortJob { job, cause, .. } => self.is_known(job, Some(cause.rank())),
+            Output::StalledFence { job, .. } => self.is_known(job, None),
+            // Connections are the board's.
+            Output::Bytes { .. } | Output::Close { .. } => Err(self.garbled()),
+        }
+    }
+
+    fn is_known(&self, job: JobId, rank: Option<Rank>) -> Result<bool, BoardError> {
+        match self.sizes.get(&job) {
+            // It has ended here while the report was under way.
+            None => Ok(false),
+            Some(&size) if rank.is_none_or(|rank| rank.0 < size) => Ok(true),
+            Some(_) => Err(self.garbled()),
+        }
+    }
+
+    fn send(&mut self, request: &NodeRequest<'_>) -> Result<(), BoardError> {
+        let sent = encode_node(request, &mut self.buffer).map_err(ConnectionError::from);
+        let sent = sent.and_then(|record| self.link.send_unbounded(record));
+        self.requests = self.requests.wrapping_add(1);
+        sent.map_err(|why| self.lost(&why))
+    }
+
+    /// Returns the time of the next [`handle_timeout`](NodeBoard::handle_timeout), in milliseconds since the connection.
+    pub fn poll_at(&self) -> u64 {
+        self.heartbeat.deadline().saturating_duration_since(self.start).as_millis() as u64 + 1
+    }
+
+    /// Sends heartbeats, and the bytes that wait for the socket.
+    ///
+    /// # Errors
+    /// The board does not answer.
+    pub fn handle_timeout(&mut self) -> Result<(), BoardError> {
+        let now = Instant::now();
+        match self.heartbeat.due(now) {
+            Due::Nothing | Due::Report => Ok(()),
+            Due::Send => {
+                self.heartbeat.sent(now);
+                self.send(&NodeRequest::Sync { number: u32::MAX })
+            }
+            Due::Lost => {
+                let silence = self.heartbeat.silence(self.heartbeat.timeout);
+                Err(BoardError::Frozen { name: self.target.clone(), addr: self.addr, silence })
+            }
+        }
+    }
+
+    /// Returns whether bytes wait for the socket.
+    pub fn is_blocked(&self) -> bool {
+        self.link.is_blocked()
+    }
+
+    fn named(&self, why: BoardError) -> BoardError {
+        BoardError::Node { target: self.target.clone(), why: Box::new(why) }
+    }
+
+    fn lost(&self, why: &ConnectionError) -> BoardError {
+        self.named(BoardError::Lost { addr: self.addr, why: why.to_string() })
+    }
+
+    fn refused(&self, what: &'static str, why: Fault) -> BoardError {
+        self.named(BoardError::Refused { addr: self.addr, what, why: Error::Fault(why) })
+    }
+
+    fn garbled(&self) -> BoardError {
+        self.lost(&BadRecord::Malformed.into())
+    }
+}
+
+/// Report that was handled.
+enum Replied {
+    Served(u16),
+    Refused { request: u32, why: Fault },
+    Synced(u32),
+    Event,
+}
+
+fn other(error: BoardError) -> BackendError {
+    BackendError::Other(Box::new(error))
+}

@@ -1,0 +1,339 @@
+//! Nodes of runs on several hosts: for each of them a PMI server on a thread of its own, whose host is the daemon of that node.
+//!
+//! The thread ends with the host's connection, and with it the node's jobs.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hydrant_core::manage::{BadRecord, OpenNode, decode};
+use hydrant_core::server::remote::{
+    NODE_PREFIX, NodeReport, NodeRequest, encode_node, is_of_host, record_max,
+};
+use hydrant_core::{Fault, Input, JobId, Limit, Limits, Output, Server};
+use hydrant_driver::{Event, MappedStorage, TcpPort};
+use hydrant_reactor::{Interest, random_u32};
+
+use super::Options;
+use super::endpoint::Endpoint;
+use super::event::JobEvent;
+use super::recorded::RecordedServer;
+use super::token::Token;
+use crate::Error;
+use crate::board::{Connection, ConnectionError, INBOX_MAX};
+
+/// Maximum number of nodes at the same time.
+const NODES_MAX: usize = 64;
+/// Bytes that wait for the host above which no more reports are sent.
+const HIGH_WATER: usize = 256 * 1024;
+/// Ports that are tried for a job.
+const PORTS_MAX: u16 = 1024;
+/// Key of the host's connection.
+const HOST: Token = Token::Host(0);
+
+/// Nodes that a management server serves.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    count: Arc<AtomicUsize>,
+    jobs: Arc<AtomicUsize>,
+}
+
+impl Nodes {
+    /// Number of nodes.
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Number of jobs of all nodes.
+    pub(super) fn running_jobs(&self) -> usize {
+        self.jobs.load(Ordering::Relaxed)
+    }
+
+    /// Checks that there is room for a node beside those of the server with these limits.
+    pub(super) fn check(&self, own: &Limits, node: &OpenNode) -> Result<(), Fault> {
+        if self.count() >= NODES_MAX {
+            return Err(Fault::Full(Limit::Jobs, NODES_MAX as u32));
+        }
+        let wanted = &node.limits;
+        let sizes = [Limit::Ranks, Limit::Keys, Limit::KvsBytes, Limit::CommitBytes];
+        if let Some(limit) = sizes.into_iter().find(|&limit| wanted.of(limit) > own.of(limit)) {
+            return Err(Fault::Full(limit, own.of(limit)));
+        }
+        // These are not bounded by the tables of the server, and cost some bytes an entry.
+        let others = [Limit::Jobs, Limit::Conns, Limit::Groups, Limit::Names, Limit::Spawns, Limit::Psets];
+        let most = own.of(Limit::Ranks).saturating_mul(4);
+        if let Some(limit) = others.into_iter().find(|&limit| wanted.of(limit) > most.max(own.of(limit))) {
+            return Err(Fault::Full(limit, most));
+        }
+        if record_max(wanted) > INBOX_MAX / 2 || wanted.spawn_bytes > hydrant_core::limits::MESSAGE_MAX {
+            return Err(Fault::Full(Limit::SpawnBytes, hydrant_core::limits::MESSAGE_MAX));
+        }
+        Ok(())
+    }
+
+    /// Serves a node to the host of a connection, on a thread.
+    ///
+    /// # Errors
+    /// No thread can be started. The connection is closed.
+    pub(super) fn start(&self, link: Connection, open: OpenNode, options: &Options) -> io::Result<()> {
+        let (options, count, jobs) = (options.clone(), Arc::clone(&self.count), Arc::clone(&self.jobs));
+        count.fetch_add(1, Ordering::Relaxed);
+        let serve = move || {
+            let (node, verbose) = (open.node, options.verbose);
+            let say = |line: &str| drop(writeln!(io::stderr(), "hydrant serve: node {node}: {line}"));
+            match serve(link, open, &options, jobs) {
+                Ok(()) if verbose => say("its host has closed the connection"),
+                Ok(()) => {}
+                Err(why) => say(&why.to_string()),
+            }
+            count.fetch_sub(1, Ordering::Relaxed);
+        };
+        let started = std::thread::Builder::new().name("node".to_owned()).spawn(serve);
+        if started.is_err() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        started.map(drop)
+    }
+}
+
+/// Error that ends a node.
+#[derive(Debug, thiserror::Error)]
+enum NodeError {
+    #[error(transparent)]
+    Server(#[from] Error),
+    #[error("closed the connection of its host: {0}")]
+    Host(#[from] ConnectionError),
+}
+
+impl From<BadRecord> for NodeError {
+    fn from(why: BadRecord) -> NodeError {
+        NodeError::Host(why.into())
+    }
+}
+
+/// Serves a node until its host closes the connection.
+fn serve(
+    link: Connection,
+    open: OpenNode,
+    options: &Options,
+    jobs: Arc<AtomicUsize>,
+) -> Result<(), NodeError> {
+    let OpenNode { node, nodes, radix, limits } = open;
+    let mut storage = MappedStorage::try_new(&limits).map_err(Error::from)?;
+    let seed = random_u32().map_err(Error::from)?;
+    let server = Server::new_zeroed(limits, storage.lend(), seed).map_err(Error::from)?;
+    let server = RecordedServer::new(server, seed, None);
+    let mut endpoint = Endpoint::of_thread(&options.job.allow, &limits, server)?;
+    endpoint.handle(Input::Node { node, nodes, radix }).map_err(Error::from)?;
+    endpoint.poller().add(link.stream(), HOST, Interest::Read).map_err(Error::from)?;
+    let mut node = Node {
+        link,
+        endpoint,
+        pmi_port: options.job.pmi_port,
+        sizes: BTreeMap::new(),
+        jobs,
+        requests: 0,
+        record_max: record_max(&limits),
+        record: Vec::new(),
+        buffer: vec![0; NODE_PREFIX + record_max(&limits)],
+        waiting: VecDeque::new(),
+        blocked: false,
+    };
+    match node.run() {
+        Err(NodeError::Host(ConnectionError::Closed)) => Ok(()),
+        // The host has ended with reports unread.
+        Err(NodeError::Host(ConnectionError::Io(why))) if is_closed(&why) => Ok(()),
+        result => result,
+    }
+}
+
+fn is_closed(why: &io::Error) -> bool {
+    matches!(why.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+impl Drop for Node<'_> {
+    fn drop(&mut self) {
+        self.jobs.fetch_sub(self.sizes.len(), Ordering::Relaxed);
+    }
+}
+
+/// A node and the connection of its host.
+struct Node<'s> {
+    link: Connection,
+    endpoint: Endpoint<'s>,
+    /// Address for clients, with the lowest port.
+    pmi_port: SocketAddr,
+    /// Number of ranks of each job.
+    sizes: BTreeMap<JobId, u32>,
+    /// Number of jobs of all nodes.
+    jobs: Arc<AtomicUsize>,
+    /// Number of requests so far.
+    requests: u32,
+    record_max: usize,
+    record: Vec<u8>,
+    /// Buffer for reports.
+    buffer: Vec<u8>,
+    /// Events that wait until the host has read earlier ones.
+    waiting: VecDeque<JobEvent>,
+    /// The socket is polled for writing too.
+    blocked: bool,
+}
+
+impl Node<'_> {
+    fn run(&mut self) -> Result<(), NodeError> {
+        let mut tokens = Vec::new();
+        loop {
+            self.endpoint.turn(None, &mut tokens)?;
+            self.send_events()?;
+            if tokens.contains(&HOST) {
+                self.link.flush()?;
+                self.send_events()?;
+                self.receive()?;
+            }
+            self.update_interest()?;
+        }
+    }
+
+    /// Carries out the requests that have arrived.
+    fn receive(&mut self) -> Result<(), NodeError> {
+        self.link.fill()?;
+        let mut record = std::mem::take(&mut self.record);
+        while self.link.next_of_node(&mut record, self.record_max)? {
+            let request = decode::<NodeRequest<'_>>(&record)?;
+            self.carry_out(&request)?;
+            self.requests = self.requests.wrapping_add(1);
+        }
+        self.record = record;
+        Ok(())
+    }
+
+    fn carry_out(&mut self, request: &NodeRequest<'_>) -> Result<(), NodeError> {
+        let result = match *request {
+            NodeRequest::Sync { number } => return self.send(&NodeReport::Synced { number }),
+            NodeRequest::Serve { job } => match self.accept_clients(job)? {
+                Ok(port) => return self.send(&NodeReport::Serving { job, port }),
+                Err(why) => Err(why),
+            },
+            NodeRequest::Read { job, rank } => fault_of(self.endpoint.read_last(job, rank))?,
+            NodeRequest::Input(ref input) if !is_of_host(input) => return Err(BadRecord::Malformed.into()),
+            NodeRequest::Input(Input::Exited { job, rank, exit }) => {
+                fault_of(self.endpoint.exited(job, rank, exit))?
+            }
+            NodeRequest::Input(Input::DeregisterJob { job }) => {
+                if self.sizes.remove(&job).is_some() {
+                    self.jobs.fetch_sub(1, Ordering::Relaxed);
+                }
+                fault_of(self.endpoint.close(job))?
+            }
+            NodeRequest::Input(input) => {
+                let handled = self.endpoint.handle(input);
+                if let (Ok(()), Input::RegisterJob(spec)) = (handled, input) {
+                    self.sizes.insert(spec.job, spec.size);
+                    self.jobs.fetch_add(1, Ordering::Relaxed);
+                }
+                self.endpoint.poll_driver()?;
+                handled
+            }
+        };
+        self.send_events()?;
+        match result {
+            Ok(()) => Ok(()),
+            Err(why) => {
+                let peer = match *request {
+                    NodeRequest::Input(Input::Peer { node, .. }) => Some(node),
+                    _ => None,
+                };
+                self.send(&NodeReport::Refused { request: self.requests, peer, why })
+            }
+        }
+    }
+
+    /// Opens the port of a job. Returns it.
+    fn accept_clients(&mut self, job: JobId) -> Result<Result<u16, Fault>, NodeError> {
+        let Some(&size) = self.sizes.get(&job) else { return Ok(Err(Fault::NoSuchJob)) };
+        let mut addr = self.pmi_port;
+        let fixed = addr.port();
+        // Jobs of the management server and of other nodes have ports too.
+        for _ in 0..PORTS_MAX {
+            if let Ok(port) = TcpPort::open(addr) {
+                let number = port.addr().port();
+                self.endpoint.open(job, size, port)?;
+                return Ok(Ok(number));
+            }
+            match addr.port().checked_add(1) {
+                Some(next) if fixed != 0 => addr.set_port(next),
+                _ => break,
+            }
+        }
+        Ok(Err(Fault::Full(Limit::Conns, self.endpoint.usage(Limit::Conns).1)))
+    }
+
+    /// Sends events of the jobs while the host reads them.
+    fn send_events(&mut self) -> Result<(), NodeError> {
+        while let Some(event) = self.endpoint.next_event() {
+            self.waiting.push_back(event);
+        }
+        while self.link.waiting() < HIGH_WATER
+            && let Some(event) = self.waiting.pop_front()
+        {
+            self.send_event(&event)?;
+        }
+        Ok(())
+    }
+
+    fn send_event(&mut self, event: &JobEvent) -> Result<(), NodeError> {
+        let output = match event {
+            // The host sees processes end, and its own limits.
+            JobEvent::Left { .. } | JobEvent::Full { .. } => return Ok(()),
+            &JobEvent::Closed { job, rank, why, .. } => {
+                return self.send(&NodeReport::Closed { job, rank, why });
+            }
+            &JobEvent::Joined { job, rank, conn, .. } => Output::Joined { conn, job, rank },
+            &JobEvent::Abort { job, cause, ref message } => Output::AbortJob { job, cause, message },
+            &JobEvent::Kill { job, rank, code, ref message } => Output::KillRank { job, rank, code, message },
+            &JobEvent::StalledFence { job, arrived, size, ref missing } => {
+                Output::StalledFence { job, arrived, size, missing }
+            }
+            &JobEvent::RemoveFiles { job, rank, ref paths } => Output::RemoveFiles { job, rank, paths },
+            &JobEvent::Log { job, rank, stream, ref text } => Output::Log { job, rank, stream, text },
+            JobEvent::Node(event) => match *event {
+                Event::Spawn { spawn, job, rank, protocol, ref request } => {
+                    Output::Spawn { spawn, job, rank, protocol, request }
+                }
+                Event::Upcall { upcall, job, rank, protocol, ref request } => {
+                    Output::Upcall { upcall, job, rank, protocol, request }
+                }
+                Event::Peer { node, ref bytes } => Output::Peer { node, bytes },
+                _ => return Ok(()),
+            },
+        };
+        self.send(&NodeReport::Output(output))
+    }
+
+    fn send(&mut self, report: &NodeReport<'_>) -> Result<(), NodeError> {
+        let record = encode_node(report, &mut self.buffer)?;
+        Ok(self.link.send_unbounded(record)?)
+    }
+
+    /// Polls the socket for writing while bytes wait for it.
+    fn update_interest(&mut self) -> Result<(), NodeError> {
+        let blocked = self.link.is_blocked();
+        if blocked != self.blocked {
+            self.blocked = blocked;
+            let interest = if blocked { Interest::ReadWrite } else { Interest::Read };
+            self.endpoint.poller().modify(self.link.stream(), HOST, interest).map_err(Error::from)?;
+        }
+        Ok(())
+    }
+}
+
+/// Separates refusals of the server from errors that end the node.
+fn fault_of(result: Result<(), Error>) -> Result<Result<(), Fault>, NodeError> {
+    match result {
+        Ok(()) => Ok(Ok(())),
+        Err(Error::Driver(why)) if why.fault().is_some() => Ok(why.fault().map_or(Ok(()), Err)),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,272 @@
+//! `hydrant run --offload`: jobs over several hosts whose ranks boards serve, on this machine's processor and on a DPU's.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use hydrant_tests::peers::Peer;
+use hydrant_tests::{Folder, Job, Running};
+use hydrant_tests::{hydrant_bin, nodes};
+use rustix::process::Signal;
+
+use super::offload::managed;
+use super::{Machine, RAW, aarch64_bin};
+
+/// Boards of the first hosts, n1 and so on. Later hosts have none.
+struct Fleet {
+    boards: Vec<(Running, String)>,
+    folder: Folder,
+    secret: String,
+}
+
+impl Fleet {
+    fn start(machines: &[Machine]) -> Fleet {
+        if machines.iter().any(|machine| matches!(machine, Machine::Aarch64)) {
+            // A board that runs meanwhile would have less time for its test.
+            aarch64_bin();
+        }
+        let folder = Folder::new("fleet");
+        let secret = folder.file("secret", "what the boards and their hosts share");
+        fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("the file is this user's");
+        let boards = machines.iter().map(|&machine| {
+            let (running, target) = managed(machine, &format!("--limit ranks=2000 --secret-file {secret}"));
+            (running, target.address)
+        });
+        let boards: Vec<_> = boards.collect();
+        let lines = (1..).zip(&boards).map(|(number, (_, address))| format!("n{number} {address}\n"));
+        folder.file("boards", &lines.collect::<String>());
+        Fleet { boards, folder, secret }
+    }
+
+    /// `hydrant run OPTIONS` over so many hosts with `slots` each.
+    fn run(&self, hosts: u32, slots: u32, options: &str) -> Job {
+        let job = Job::new(hydrant_bin()).arg("run").words(&nodes(hosts, slots, 2));
+        let job = job.args(["--offload-file", &self.folder.path("boards")]);
+        job.args(["--offload-secret", &self.secret]).words(options)
+    }
+
+    /// A job of raw clients over four hosts, two ranks on each.
+    fn raw(&self, options: &str, steps: &str) -> Job {
+        self.run(4, 2, options).arg(RAW).steps(steps)
+    }
+
+    fn address(&self, board: usize) -> &str {
+        &self.boards[board].1
+    }
+
+    /// Ends the boards, which have nothing to complain about.
+    fn end(self) {
+        for (board, _) in self.boards {
+            board.signal(Signal::TERM);
+            board.wait().code(0).quiet();
+        }
+    }
+}
+
+const MIXED: [Machine; 2] = [Machine::Here, Machine::Aarch64];
+const HERE: [Machine; 3] = [Machine::Here; 3];
+
+/// Three hosts, of which the last has no board.
+#[test]
+fn mpich_runs_over_boards_and_a_host_without_one() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let fleet = Fleet::start(&MIXED);
+    let hello = fleet.run(3, 6, "-n 16").arg(Peer::Mpich5.program("mpi_hello")).run();
+    hello.code(0).quiet().says(" of 16, program 0, universe 16, MPICH 5.0.2\n", 16);
+    let sum = fleet.run(3, 6, "-n 16").arg(Peer::Mpich5.program("mpi_allreduce")).run();
+    sum.code(0).quiet().says("allreduce of 16: 0 wrong\n", 1);
+    let spawn = fleet.run(3, 6, "-usize 9 -n 4").arg(Peer::Mpich5.program("mpi_spawn")).words("self 2").run();
+    spawn.code(0);
+    fleet.end();
+}
+
+#[test]
+fn open_mpi_runs_over_boards() {
+    if !Peer::OpenMpi5.there() {
+        return;
+    }
+    let fleet = Fleet::start(&HERE[..2]);
+    let folder = Folder::new("fleet-ompi");
+    let job = fleet.run(3, 2, "-n 6");
+    let variables = Peer::OpenMpi5.variables(&folder.0);
+    let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+    let outcome = job.arg(Peer::OpenMpi5.program("mpi_allreduce")).run();
+    outcome.code(0).says("allreduce of 6: 0 wrong\n", 1);
+    fleet.end();
+}
+
+#[test]
+fn the_probe_finds_everything_right_over_boards() {
+    let fleet = Fleet::start(&MIXED);
+    for (hosts, fence) in [(2, "collect"), (5, "collect"), (5, "lazy")] {
+        let ranks = 2 * hosts;
+        let job = fleet.run(hosts, 2, &format!("--fence {fence} -n {ranks}")).arg(hydrant_bin()).arg("probe");
+        job.run().code(0).quiet().says(&format!("exchanged {} cards", ranks * ranks), 1);
+    }
+    fleet.end();
+}
+
+#[test]
+fn failures_and_exit_codes_are_those_of_a_run_without_boards() {
+    let fleet = Fleet::start(&HERE);
+    let steps = "init2\nfence2\nonly 5\nkill 9\nall\nforever";
+    let outcome = fleet.raw("-n 8", steps).run();
+    outcome.code(137).warns("rank 5 died by SIGKILL\n").warns("rank 5 on n3, pid ");
+    outcome.warns("7 other ranks were ended\n");
+    let outcome = fleet.raw("-n 8", "init2\nfence2\nonly 1\nexit 4\nall\nfence2").run();
+    outcome.code(4).warns("rank 1 exited with code 4 without finalizing\n").warns("rank 1 on n1, pid ");
+    let steps = "init2\nfence2\nonly 2\nframe cmd=abort;isworld=TRUE;msg=enough;\nall\nforever";
+    fleet.raw("-n 8", steps).run().code(1).warns("rank 2 aborted the job").warns("enough");
+    let steps = "init2\nonly 3\nframe cmd=abort;isworld=FALSE;msg=alone;exitcode=3;\nforever\nall\nfence2\nend2\nsay done";
+    fleet
+        .raw("-n 8", steps)
+        .run()
+        .code(3)
+        .says("done", 7)
+        .warns("rank 3 aborted itself with code 3: alone\n");
+    let steps = "init2\nonly 3,4\nkill 9\nall\nfence2\nend2\nsay done";
+    fleet.raw("-disable-auto-cleanup -n 8", steps).run().code(137).says("done", 6);
+    let script = r#"read line; echo "$PMI_RANK $line"; exit $((PMI_RANK == 6 ? 9 : 0))"#;
+    let outcome = fleet.run(4, 2, "-l -n 8").args(["sh", "-c", script]).input("to rank 0\n").run();
+    outcome.code(9).says("[0] 0 to rank 0\n", 1).says("[7] 7 \n", 1).warns("rank 6 on n4, pid ");
+    fleet.end();
+}
+
+#[test]
+fn a_late_fence_over_boards_names_who_is_missing() {
+    let fleet = Fleet::start(&HERE[..2]);
+    let steps = "init2\nfence2\nonly 0\ncount\nall\nfence2\nend2\nsay done";
+    let mut job = fleet.raw("--fence-warning 1 -n 8", steps).hold_input().start();
+    job.await_stderr("ranks have been waiting for 1 s: missing: rank 0 (pid ").await_stderr(" on n1)\n");
+    job.end_input();
+    job.wait().code(0).says("done", 8);
+    fleet.end();
+}
+
+#[test]
+fn names_sets_groups_and_spawns_cross_boards() {
+    let fleet = Fleet::start(&HERE);
+    let steps = "init2
+        only 6
+        frame cmd=name-lookup;name=svc;wait=1000000;
+        expect cmd=name-lookup-response;rc=0;port=p;
+        only 1
+        frame cmd=name-publish;name=svc;port=p;
+        expect cmd=name-publish-response;rc=0;
+        frame cmd=name-lookup;name=none;
+        refused nobody has published
+        all
+        fence2
+        only 5
+        frame cmd=pset-define;name=odd;members=1,3,5,7;
+        expect cmd=pset-define-response;rc=0;
+        frame cmd=pset-define;name=odd;members=1,3;
+        refused other members
+        all
+        fence2
+        only 1,7
+        frame cmd=pset-info;name=odd;
+        expect cmd=pset-info-response;rc=0;size=4;
+        all
+        fence2
+        end2
+        say done";
+    fleet.raw("-n 8", steps).run().code(0).quiet().says("done", 8);
+    let child = format!("exec {RAW} init2 fence2 end2 say met");
+    let spawn = |asker: u32| {
+        format!(
+            "init2\nonly {asker}\nframe cmd=spawn;ncmds=1;preputcount=0;subcmd=sh;maxprocs=6;argc=2;argv0=-c;\
+             argv1={child};infokeycount=1;infokey0=host;infoval0=n4,n2,n1;\n\
+             expect cmd=spawn-response;rc=0;\nall\nfence2\nend2\nsay done"
+        )
+    };
+    for asker in [0, 7] {
+        fleet.raw("-n 8", &spawn(asker)).run().code(0).quiet().says("met\n", 6).says("done\n", 8);
+    }
+    fleet.end();
+}
+
+/// All ranks of the board's host are cut off, and exit by themselves.
+#[test]
+fn a_board_that_is_killed_ends_the_job_by_its_name() {
+    for rest in ["forever", "fence2"] {
+        let mut fleet = Fleet::start(&HERE[..2]);
+        let steps = format!("init2\nfence2\nsay up\nonly 0\nforever\nall\n{rest}");
+        let job = fleet.raw("-n 8", &steps).start();
+        job.await_stdout("up\n", 8);
+        let (board, address) = fleet.boards.remove(1);
+        board.signal(Signal::KILL);
+        let outcome = job.wait();
+        outcome
+            .code(1)
+            .warns(&format!("host n2 (node 2): board {address}: the board at {address} is lost: "));
+        outcome.warns("2 ranks were running there, 6 other ranks were ended\n");
+        assert!(!board.wait().status.success());
+        fleet.end();
+    }
+}
+
+#[test]
+fn a_board_that_is_frozen_ends_the_job_by_its_name() {
+    let fleet = Fleet::start(&HERE[..2]);
+    let job = fleet.raw("--heartbeat 4 -n 8", "init2\nfence2\nsay up\nforever").start();
+    job.await_stdout("up\n", 8);
+    fleet.boards[0].0.signal(Signal::STOP);
+    let address = fleet.address(0).to_owned();
+    let outcome = job.wait();
+    outcome
+        .code(1)
+        .warns(&format!("host n1 (node 1): the board {address} at {address} has not answered for 4 s"));
+    fleet.boards[0].0.signal(Signal::CONT);
+    // It goes on with other runs.
+    fleet.raw("-n 8", "init2\nfence2\nend2\nsay done").run().code(0).says("done", 8);
+    for (board, _) in fleet.boards {
+        board.signal(Signal::TERM);
+        board.wait().code(0);
+    }
+}
+
+#[test]
+fn several_runs_share_a_board() {
+    let fleet = Fleet::start(&HERE[..1]);
+    let waiting = "init2\nfence2\nsay here\nonly 0\ncat\nall\nfence2\nend2";
+    let mut first = fleet.run(2, 2, "-n 4").arg(RAW).steps(waiting).hold_input().start();
+    let mut second = fleet.run(2, 2, "-n 3").arg(RAW).steps(waiting).hold_input().start();
+    first.await_stdout("here", 4);
+    second.await_stdout("here", 3);
+    second.end_input();
+    second.wait().code(0).quiet();
+    first.end_input();
+    first.wait().code(0).quiet();
+    fleet.end();
+}
+
+#[test]
+fn what_cannot_be_had_with_boards_is_refused_by_name() {
+    let refused = |options: &str| Job::new(hydrant_bin()).words(&format!("run {options} true")).run();
+    let hosts = nodes(2, 1, 2);
+    let alone = refused("--offload dpu-%h -n 2");
+    alone.code(2).warns("--offload and --offload-file are for jobs on several hosts\nhint: name hosts");
+    for option in ["--mpi-psets", "--record x", "--sandbox"] {
+        let name = option.split(' ').next().unwrap_or_default();
+        let outcome = refused(&format!("{hosts} --offload dpu-%h {option}"));
+        outcome.code(2).warns(&format!("{name} cannot be used with --offload: "));
+    }
+    refused(&format!("{hosts} --offload dpu-%x")).code(2).warns("only %h and %% may follow a percent sign");
+    refused(&format!("{hosts} --offload-file /nonexistent")).code(2).warns("cannot read /nonexistent");
+    let outcome = refused(&format!("{hosts} --offload 127.0.0.1:1"));
+    outcome
+        .code(1)
+        .warns("the job was not started: host n")
+        .warns(": board 127.0.0.1:1: cannot connect to a board");
+    let fleet = Fleet::start(&HERE[..1]);
+    let open = refused(&format!("{hosts} --offload {}", fleet.address(0)));
+    open.code(1).warns(" refuses the handshake: ").warns("set --offload-secret FILE");
+    let many = fleet.run(2, 1, "--limit ranks=3000 true").run();
+    many.code(1).warns("refuses a node of this run: the limit ranks of 2000 is used up");
+    for (board, _) in fleet.boards {
+        board.signal(Signal::TERM);
+        board.wait().code(0);
+    }
+}

@@ -1,0 +1,116 @@
+//! The costs of fences as tables in Markdown.
+
+use std::fmt::Write;
+
+use crate::compare::{Own, Point, Row};
+use crate::fabric::Charge;
+use crate::measure::Cost;
+use crate::models::{Load, Model, VALUES};
+
+/// Times of fences and their bounds, a row for each number of nodes and ranks.
+pub fn times(points: &[Point]) -> String {
+    let mut text = String::from("| nodes | ranks a node |");
+    for value in VALUES {
+        let _ = write!(text, " {value} B, us | of bound |");
+    }
+    let _ = writeln!(text, "\n|---:|---:|{}", "---:|".repeat(2 * VALUES.len()));
+    let same = |a: &Point, b: &Point| (a.load.daemons, a.load.ranks) == (b.load.daemons, b.load.ranks);
+    for of_shape in points.chunk_by(same) {
+        let Load { daemons, ranks, .. } = of_shape[0].load;
+        let _ = write!(text, "| {daemons} | {ranks} |");
+        for point in of_shape {
+            let times = point.times().map_or("-".to_owned(), |times| format!("{times:.2}"));
+            let _ = write!(text, " {} | {times} |", own(&point.own, |time, _, _| (time / 1000).to_string()));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Milliseconds of fences in trees of several widths, charged in both ways.
+pub fn widths(rows: &[[Point; 2]]) -> String {
+    let mut text = String::from("| radix |");
+    for value in VALUES {
+        let _ = write!(text, " {value} B | sending charged |");
+    }
+    let _ = writeln!(text, "\n|---:|{}", "---:|".repeat(2 * VALUES.len()));
+    for of_radix in rows.chunk_by(|a, b| a[0].radix == b[0].radix) {
+        let _ = write!(text, "| {} |", of_radix[0][0].radix);
+        for point in of_radix.iter().flatten() {
+            let _ = write!(text, " {} |", own(&point.own, |time, _, _| millis(time)));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// A cell made of time, messages and sent bytes. That of a model is in italics.
+fn own(own: &Own, cell: impl Fn(u64, u64, u64) -> String) -> String {
+    match own {
+        Own::Simulated(cost) => cell(cost.time, cost.messages, cost.sent),
+        Own::Modelled(cost) => format!("*{}*", cell(cost.time, cost.messages, cost.sent)),
+        Own::Missing => "-".to_owned(),
+    }
+}
+
+/// Messages and bytes of fences.
+pub fn counts(points: &[Point]) -> String {
+    let mut text = String::from(
+        "| nodes | ranks a node | value, B | depth | messages | received, most | sent, most, a neighbour | bound, us |\n\
+         |---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for Point { load, own, .. } in points {
+        let Own::Simulated(cost) = own else { continue };
+        if load.value == 0 {
+            continue;
+        }
+        let Load { daemons, ranks, value } = cost.load;
+        let Cost { depth, messages, bound, .. } = *cost;
+        let (received, sent, bound) = (cost.received_times(), cost.sent_times(), bound / 1000);
+        let _ = writeln!(
+            text,
+            "| {daemons} | {ranks} | {value} | {depth} | {messages} | {received:.3} | {sent:.3} | {bound} |"
+        );
+    }
+    text
+}
+
+/// Milliseconds of hydrant and of the models.
+pub fn compared(rows: &[Row], charge: Charge) -> String {
+    table(rows, charge, |time, _, _| millis(time))
+}
+
+/// Messages of hydrant and of the models, and bytes that the busiest node sends.
+pub fn compared_counts(rows: &[Row]) -> String {
+    table(rows, Charge::Receiver, |_, messages, sent| format!("{messages}, {}", bytes(sent)))
+}
+
+/// A row for each load, with a cell made of time, messages and sent bytes for each manager.
+fn table(rows: &[Row], charge: Charge, cell: impl Fn(u64, u64, u64) -> String) -> String {
+    let names: Vec<&str> = Model::ALL.iter().map(|model| model.name()).collect();
+    let mut text = format!("| nodes | value, B | hydrant | {} |\n", names.join(" | "));
+    let _ = writeln!(text, "|---:|---:|---:|{}", "---:|".repeat(names.len()));
+    for row in rows.iter().filter(|row| row.charge == charge) {
+        let mut cells = vec![own(&row.hydrant, &cell)];
+        cells.extend(row.models.iter().map(|cost| cell(cost.time, cost.messages, cost.sent)));
+        let Load { daemons, value, .. } = row.load;
+        let _ = writeln!(text, "| {daemons} | {value} | {} |", cells.join(" | "));
+    }
+    text
+}
+
+fn millis(nanos: u64) -> String {
+    match nanos as f64 / 1e6 {
+        millis if millis < 10.0 => format!("{millis:.2}"),
+        millis if millis < 100.0 => format!("{millis:.1}"),
+        millis => format!("{millis:.0}"),
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} B"),
+        10_000..10_000_000 => format!("{} kB", bytes / 1000),
+        _ => format!("{} MB", bytes / 1_000_000),
+    }
+}
