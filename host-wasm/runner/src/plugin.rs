@@ -402,7 +402,7 @@ impl Calls {
         let Buffer { start, len: max } = self.output;
         let len = len as usize;
         let left = self.memory.data(store).get(start..start + len.min(max)).filter(|_| len <= max);
-        left.ok_or_else(|| PluginErrorKind::InvalidRecord("longer than its buffer"))
+        left.ok_or(PluginErrorKind::InvalidRecord("longer than its buffer"))
     }
 }
 
