@@ -1,5 +1,7 @@
 //! Process sets that the ranks of a job know from its start.
 
+use std::collections::BTreeMap;
+
 use hydrant_placement::node_pset;
 
 use crate::protocol::{Program, RankBlock};
@@ -16,14 +18,11 @@ pub fn process_sets<'h>(
     blocks: &[RankBlock],
     host: impl Fn(u32) -> &'h str,
 ) -> Vec<(String, RankRanges)> {
-    let mut nodes: Vec<u32> = blocks.iter().map(|block| block.node).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    let ranges = |node| {
-        let there = blocks.iter().filter(move |block| block.node == node);
-        there.map(|block| (block.first, block.count)).collect()
-    };
-    let mut sets: Vec<_> = nodes.into_iter().map(|node| (node_pset(host(node)), ranges(node))).collect();
+    let mut nodes: BTreeMap<u32, RankRanges> = BTreeMap::new();
+    for &RankBlock { node, first, count } in blocks {
+        nodes.entry(node).or_default().push((first, count));
+    }
+    let mut sets: Vec<_> = nodes.into_iter().map(|(node, ranges)| (node_pset(host(node)), ranges)).collect();
     sets.extend(sets_of_programs(ordinal, name, programs));
     sets
 }

@@ -38,6 +38,111 @@ pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
     Ok(names)
 }
 
+/// Writes names in their short form, which [`expand`] reverses. Consecutive names that differ in one number share a bracket.
+///
+/// ```
+/// let names = ["n01", "n02", "n03", "n07", "m"];
+/// assert_eq!(hydrant_placement::hostlist::compress(names), "n[01-03,07],m");
+/// ```
+///
+/// Names must have no commas and brackets, which hosts' names do not have.
+pub fn compress<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let mut entries: Vec<Entry<'n>> = Vec::new();
+    for name in names {
+        if !entries.last_mut().is_some_and(|last| last.add(name)) {
+            entries.push(Entry { first: name, numbered: None });
+        }
+    }
+    entries.iter().map(Entry::text).collect::<Vec<_>>().join(",")
+}
+
+/// Names that share an entry.
+struct Entry<'n> {
+    first: &'n str,
+    /// Their common start and end, and the ranges of numbers between. Missing with one name.
+    numbered: Option<(&'n str, &'n str, Vec<Range<'n>>)>,
+}
+
+/// First number as it is written, and last number.
+struct Range<'n> {
+    first: &'n str,
+    last: u64,
+}
+
+impl<'n> Range<'n> {
+    fn new(digits: &'n str) -> Option<Range<'n>> {
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| digits.parse().ok()).flatten().map(|last| Range { first: digits, last })
+    }
+
+    /// Adds the next number, if it is that and is written as [`expand`] would.
+    fn add(&mut self, digits: &str) -> bool {
+        let width = self.first.len();
+        let is_next =
+            self.last.checked_add(1).is_some_and(|next| digits == format!("{next:0width$}").as_str());
+        self.last += u64::from(is_next);
+        is_next
+    }
+
+    fn text(&self) -> String {
+        let width = self.first.len();
+        match format!("{:0width$}", self.last) {
+            last if last == self.first => last,
+            last => format!("{}-{last}", self.first),
+        }
+    }
+}
+
+impl<'n> Entry<'n> {
+    /// Adds a name, if it differs from the others in the number only.
+    fn add(&mut self, name: &'n str) -> bool {
+        let (start, end) = match &self.numbered {
+            Some((start, end, _)) => (*start, *end),
+            None => around_number(self.first, name),
+        };
+        let Some(digits) = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end)) else {
+            return false;
+        };
+        let (_, _, ranges) = match &mut self.numbered {
+            Some(numbered) => numbered,
+            None => {
+                let first = &self.first[start.len()..self.first.len() - end.len()];
+                let (Some(first), Some(_)) = (Range::new(first), Range::new(digits)) else { return false };
+                self.numbered.insert((start, end, vec![first]))
+            }
+        };
+        let Some(last) = ranges.last_mut() else { return false };
+        if last.add(digits) {
+            return true;
+        }
+        let new = Range::new(digits);
+        let is_number = new.is_some();
+        ranges.extend(new);
+        is_number
+    }
+
+    fn text(&self) -> String {
+        match &self.numbered {
+            Some((start, end, ranges)) => {
+                let ranges: Vec<String> = ranges.iter().map(Range::text).collect();
+                format!("{start}[{}]{end}", ranges.join(","))
+            }
+            None => self.first.to_owned(),
+        }
+    }
+}
+
+/// Returns the start and the end of a name that surround the number in which another name differs.
+fn around_number<'n>(name: &'n str, other: &str) -> (&'n str, &'n str) {
+    let is_digit = |byte: &u8| byte.is_ascii_digit();
+    let same = name.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+    // The number begins before the first difference, if digits are there.
+    let start = same - name.as_bytes()[..same].iter().rev().take_while(|byte| is_digit(byte)).count();
+    let len = name.as_bytes()[start..].iter().take_while(|byte| is_digit(byte)).count();
+    name.split_at_checked(start)
+        .map_or((name, ""), |(before, rest)| (before, rest.get(len..).unwrap_or_default()))
+}
+
 /// Expands one entry of a list.
 pub(crate) fn expand_entry(entry: &str) -> Result<Vec<String>, HostlistError> {
     if entry.trim().is_empty() {
@@ -198,6 +303,28 @@ mod tests {
         assert_eq!(expand_counts("1(x4000000000)"), Err(HostlistError::TooMany));
     }
 
+    #[test]
+    fn short_forms_are_short() {
+        for (names, short) in [
+            ("n1 n2 n3 n4", "n[1-4]"),
+            ("n09 n10 n11 n12", "n[09-12]"),
+            ("n9 n10 n010", "n[9-10,010]"),
+            ("r1n1 r1n2 r2n1 r2n2", "r1n[1-2],r2n[1-2]"),
+            ("n1-ib n2-ib m", "n[1-2]-ib,m"),
+            ("a", "a"),
+            ("a a b", "a,a,b"),
+            ("n1 n1", "n[1,1]"),
+            ("10.0.0.1 10.0.0.2 10.0.1.1", "10.0.0.[1-2],10.0.1.1"),
+            ("fe80::1 fe80::2 fe80::a", "fe80::[1-2],fe80::a"),
+            ("n18446744073709551615 n18446744073709551616", "n18446744073709551615,n18446744073709551616"),
+            ("", ""),
+        ] {
+            assert_eq!(compress(names.split(' ')), short);
+        }
+        let names: Vec<String> = (1..=10_000).map(|number| format!("node{number:05}")).collect();
+        assert_eq!(compress(names.iter().map(String::as_str)), "node[00001-10000]");
+    }
+
     /// An entry and its expansion.
     fn entry() -> impl Strategy<Value = (String, Vec<String>)> {
         let range = (0u64..2000, 0u64..6, 1usize..6, any::<bool>());
@@ -236,6 +363,20 @@ mod tests {
             let list: Vec<&str> = parts.iter().map(|(text, _)| text.as_str()).collect();
             let names: Vec<String> = parts.iter().flat_map(|(_, names)| names.clone()).collect();
             prop_assert_eq!(expand(&list.join(",")), Ok(names));
+        }
+
+        #[test]
+        fn compressed_names_expand(names in prop::collection::vec("[a-c0-2.:_-]{1,6}", 1..40)) {
+            let list = compress(names.iter().map(String::as_str));
+            prop_assert_eq!(expand(&list), Ok(names), "{}", list);
+        }
+
+        #[test]
+        fn ranges_are_found_again(parts in prop::collection::vec(entry(), 1..5)) {
+            let names: Vec<String> = parts.iter().flat_map(|(_, names)| names.clone()).collect();
+            prop_assume!(names.iter().all(|name| !name.is_empty()));
+            let list = compress(names.iter().map(String::as_str));
+            prop_assert_eq!(expand(&list), Ok(names), "{}", list);
         }
 
         #[test]

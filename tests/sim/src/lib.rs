@@ -5,7 +5,7 @@
 //! outside: they use requests and replies, and no internal state. The seed determines each run: actions of the ranks,
 //! slow nodes, and the times of losses. [`measure`] counts the cost of a fence in the same simulation, [`exchange`]
 //! that of a fence and the gets after it. [`models`] count the fences of other process managers, [`compare`] puts them
-//! side by side.
+//! side by side. [`startup`] calculates the start of daemons.
 //!
 //! [`cluster`] simulates whole runs: the head and daemons of hydrant-control with these servers, processes and output.
 
@@ -21,6 +21,7 @@ pub mod net;
 pub mod node;
 pub mod rank;
 pub mod scenario;
+pub mod startup;
 pub mod tables;
 pub mod world;
 

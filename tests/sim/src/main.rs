@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use hydrant_sim::fabric::Charge;
-use hydrant_sim::{Scenario, chart, cluster, compare, exchange, tables, world};
+use hydrant_sim::{Scenario, chart, cluster, compare, exchange, startup, tables, world};
 
 /// Simulates the daemons of jobs on many nodes, each the real core, under a virtual clock.
 #[derive(Parser)]
@@ -55,6 +55,8 @@ enum Command {
         #[arg(long, default_value_t = 256)]
         nodes: u32,
     },
+    /// Print the time until daemons run on many hosts as a table, from measured costs of one start
+    Start,
     /// Print the cost of fences as a table
     Measure {
         /// Maximum number of children of a node
@@ -82,6 +84,10 @@ fn main() -> ExitCode {
         }
         Command::Exchange { radix, nodes } => {
             println!("{}", exchange::table(nodes, radix));
+            ExitCode::SUCCESS
+        }
+        Command::Start => {
+            println!("{}", startup::table());
             ExitCode::SUCCESS
         }
         Command::Measure { radix, nodes, memory, write } => match report(radix, nodes, memory, write) {

@@ -6,6 +6,7 @@ use super::job::{LocalJob, NodeRanks};
 use super::{Daemon, DaemonAction};
 use crate::error::Error;
 use crate::protocol::{JobRecord, Order, Report};
+use crate::psets::process_sets;
 
 impl Daemon {
     /// Carries an order out.
@@ -54,7 +55,12 @@ impl Daemon {
         Ok(())
     }
 
-    fn start_job(&mut self, record: Box<JobRecord>) -> Result<(), Error> {
+    fn start_job(&mut self, mut record: Box<JobRecord>) -> Result<(), Error> {
+        record.psets = {
+            let JobRecord { ordinal, name, programs, blocks, hosts, .. } = &*record;
+            let at = |node: u32| hosts.binary_search_by_key(&node, |(node, _)| *node);
+            process_sets(*ordinal, name, programs, blocks, |node| at(node).map_or("", |at| &hosts[at].1))
+        };
         let (id, ranks) = (record.id, NodeRanks::of_node(&record.blocks, self.config.node));
         if self.jobs.contains_key(&id) {
             return Err(Error::InvalidOrder);

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use hydrant_core::{JobId, UpcallId};
 use serde::{Deserialize, Serialize};
 
+use super::runs::{self, RankBlock};
+
 /// One program of a job (PRRTE: app context). Its position in the job is its `appnum`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
@@ -26,17 +28,6 @@ pub struct Program {
     pub psets: Vec<String>,
 }
 
-/// Consecutive ranks `first..first + count` on one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankBlock {
-    /// The node.
-    pub node: u32,
-    /// First rank.
-    pub first: u32,
-    /// Number of ranks.
-    pub count: u32,
-}
-
 /// Job as all nodes know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRecord {
@@ -49,12 +40,16 @@ pub struct JobRecord {
     /// Programs in the order of their `appnum`.
     pub programs: Vec<Program>,
     /// Job map: the node of each rank, in ascending order of ranks.
+    #[serde(with = "runs::blocks")]
     pub blocks: Vec<RankBlock>,
     /// Value of `PMI_process_mapping`.
     pub mapping: String,
-    /// Names of the hosts of nodes with ranks of the job.
+    /// Names of the hosts of nodes with ranks of the job, in ascending order of nodes.
+    #[serde(with = "runs::hosts")]
     pub hosts: Vec<(u32, String)>,
-    /// Process sets, each with its ranks as ranges (first rank, number of ranks).
+    /// Process sets, each with its ranks as ranges (first rank, number of ranks). They follow from the rest and are not sent:
+    /// each node [derives them](crate::psets::process_sets).
+    #[serde(skip)]
     pub psets: Vec<(String, Vec<(u32, u32)>)>,
     /// Origin of a spawned job.
     pub spawned: Option<SpawnOrigin>,

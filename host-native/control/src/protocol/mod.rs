@@ -7,6 +7,7 @@
 //! node.
 
 mod job;
+mod runs;
 mod setup;
 
 use hydrant_core::trace::{Cause, Exit};
@@ -15,7 +16,8 @@ use hydrant_core::{JobId, Limit, Rank, UpcallId};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::jobs::CANCELED;
-pub use job::{JobRecord, Program, RankBlock, SpawnOrigin};
+pub use job::{JobRecord, Program, SpawnOrigin};
+pub use runs::RankBlock;
 pub use setup::{
     Attribute, AttributeOf, Boards, PluginFile, PseudoTerminals, Setup, StdinTarget, WindowSize,
 };

@@ -1,5 +1,6 @@
 //! Start of the daemons of a node's children.
 
+mod host_runs;
 mod process;
 mod spec;
 
