@@ -4,7 +4,8 @@ import { readFileSync } from "node:fs";
 
 import { InvalidRecord, Reader, bool, encode } from "./postcard.mjs";
 import {
-  ABI_VERSION, CallError, HandleCall, HandleResult, Inputs, MESSAGE_MAX, MemorySpan, PollResult, ReserveCall, StartResult,
+  ABI_VERSION, CallError, DEADLINE, FULL, Input, InputResult, Inputs, MESSAGE_MAX, MORE, MemorySpan, Output, Part, RECORD,
+  ReserveCall, StartResult, TurnHead,
 } from "./records.mjs";
 
 export * as records from "./records.mjs";
@@ -62,7 +63,9 @@ export class Server extends Inputs {
   #inputSize;
   #output;
   #pollAt = null;
-  #hasOutput = false;
+  #offered = []; // Outputs of the last return that the host has not taken.
+  #taken = 0; // Replies of the last return that it has taken.
+  #more = false; // Whether there may be others.
   #held = new Map(); // By connection: bytes that the server has not consumed.
   #again = new Set(); // Connections whose bytes wait for a reply.
 
@@ -89,9 +92,14 @@ export class Server extends Inputs {
   }
 
   handle(input) {
-    const result = this.#call("hydrant_handle", encode(HandleCall, { now: this.#clock(), input }), HandleResult);
-    this.#started(result);
-    return result.consumed;
+    const plain = input.type === "Bytes";
+    const bytes = plain ? input.bytes : encode(Input, input);
+    if (Part.LENGTH + bytes.length > this.#inputSize) throw tooLong(bytes);
+    const part = this.#memory(this.#input, Part.LENGTH + bytes.length);
+    Part.write(part, 0, { conn: plain ? input.conn : RECORD, len: bytes.length + (plain && input.full ? FULL : 0) });
+    part.set(bytes, Part.LENGTH);
+    const taken = this.#takes();
+    return this.#returned("hydrant_handle", this.#export("hydrant_handle", part.length, taken, BigInt(this.#clock())));
   }
 
   receive(conn, data) {
@@ -106,14 +114,14 @@ export class Server extends Inputs {
   }
 
   poll() {
-    if (!this.#hasOutput) return null;
-    const length = this.#export("hydrant_poll");
-    this.#hasOutput = false;
-    if (length === 0) return null;
-    const reader = new Reader(this.#record(length));
-    const result = this.#read("hydrant_poll", reader, () => PollResult.read(reader));
-    this.#hasOutput = result.hasOutput;
-    return result.output;
+    if (this.#offered.length === 0 && this.#more) this.#returned("hydrant_poll", this.#export("hydrant_poll", this.#takes()));
+    const output = this.#offered.shift();
+    if (output === undefined) {
+      this.#more = false;
+      return null;
+    }
+    if (output.reply) this.#taken += 1;
+    return output.output;
   }
 
   *outputs() {
@@ -128,7 +136,8 @@ export class Server extends Inputs {
   }
 
   snapshot() {
-    const span = this.#decode("hydrant_snapshot", this.#export("hydrant_snapshot"), MemorySpan);
+    const length = this.#export("hydrant_snapshot", this.#takes());
+    const span = this.#decode("hydrant_snapshot", length, MemorySpan);
     return this.#memory(span.address, span.len).slice();
   }
 
@@ -149,8 +158,38 @@ export class Server extends Inputs {
 
   #started({ pollAt, hasOutput }) {
     this.#pollAt = pollAt;
-    this.#hasOutput = hasOutput;
+    this.#more = hasOutput;
     return this;
+  }
+
+  // The number of replies that the host has taken, for a call which withdraws the others.
+  #takes() {
+    const taken = this.#taken;
+    this.#more ||= this.#offered.length > 0;
+    this.#offered = [];
+    this.#taken = 0;
+    return taken;
+  }
+
+  // Reads a return. Gives what the server has consumed of the input.
+  #returned(call, length) {
+    const bytes = this.#record(length);
+    return this.#valid(call, () => {
+      const { results, outputs, flags, error, pollAt } = TurnHead.read(bytes, 0);
+      this.#pollAt = flags & DEADLINE ? pollAt : null;
+      this.#more = (flags & MORE) !== 0;
+      const end = TurnHead.LENGTH + results * InputResult.LENGTH;
+      if (error > 0) throw new CallFailed(call, CallError.read(new Reader(part(bytes, end, error))));
+      const consumed = results > 0 ? InputResult.read(bytes, TurnHead.LENGTH) : { bytes: 0, again: 0 };
+      for (let at = end, left = outputs; left > 0; left -= 1) {
+        const { conn, len } = Part.read(bytes, at);
+        const data = part(bytes, at + Part.LENGTH, len);
+        const reply = conn !== RECORD;
+        this.#offered.push({ reply, output: reply ? { type: "Bytes", conn, bytes: data } : Output.read(new Reader(data)) });
+        at += Part.LENGTH + len;
+      }
+      return { bytes: consumed.bytes, again: consumed.again !== 0 };
+    });
   }
 
   #export(name, ...values) {
@@ -173,7 +212,7 @@ export class Server extends Inputs {
   }
 
   #call(name, record, result) {
-    if (record.length > this.#inputSize) throw new RangeError(`${record.length} bytes are longer than the plugin's buffer`);
+    if (record.length > this.#inputSize) throw tooLong(record);
     this.#memory(this.#input, record.length).set(record);
     return this.#decode(name, this.#export(name, record.length), result);
   }
@@ -181,21 +220,29 @@ export class Server extends Inputs {
   // Decodes the record that a call left: a result, or an error.
   #decode(call, length, result) {
     const reader = new Reader(this.#record(length));
-    const [failed, value] = this.#read(call, reader, () => {
+    const [failed, value] = this.#valid(call, () => {
       const failed = bool.read(reader);
-      return [failed, (failed ? CallError : result).read(reader)];
+      const value = (failed ? CallError : result).read(reader);
+      reader.end();
+      return [failed, value];
     });
     if (failed) throw new CallFailed(call, value);
     return value;
   }
 
-  #read(call, reader, read) {
+  #valid(call, read) {
     try {
-      const value = read();
-      reader.end();
-      return value;
+      return read();
     } catch (cause) {
       throw cause instanceof InvalidRecord ? new PluginError(`${call}: ${cause.message}`, { cause }) : cause;
     }
   }
+}
+
+const tooLong = (record) => new RangeError(`${record.length} bytes are longer than the plugin's buffer`);
+
+// Bytes of a return.
+function part(bytes, at, length) {
+  if (at + length > bytes.length) throw new InvalidRecord("the return is truncated");
+  return bytes.subarray(at, at + length);
 }

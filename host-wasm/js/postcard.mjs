@@ -1,4 +1,4 @@
-// Encoding of records: postcard 1 (docs/wasm-abi.md). A codec has `write(out, value)`, which appends to an array of bytes, and
+// Encoding of records, postcard 1, and fixed layouts (docs/wasm-abi.md). A codec has `write(out, value)`, which appends to an array of bytes, and
 // `read(reader)`.
 
 // Bytes of the plugin that are not a record of the expected type.
@@ -159,6 +159,31 @@ export function variants(fields) {
     read(reader) {
       const type = names.read(reader);
       return { type, ...structs[type].read(reader) };
+    },
+  };
+}
+
+// Little-endian numbers of these lengths, 4 or 8 bytes, one behind the other.
+export function layout(fields) {
+  const names = Object.entries(fields);
+  const view = (bytes, at) => new DataView(bytes.buffer, bytes.byteOffset + at);
+  return {
+    LENGTH: names.reduce((sum, [, length]) => sum + length, 0),
+    // Writes it at an offset. Fields of 8 bytes are only read.
+    write(bytes, at, value) {
+      for (const [name, length] of names) {
+        view(bytes, at).setUint32(0, value[name], true);
+        at += length;
+      }
+    },
+    read(bytes, at) {
+      if (at + this.LENGTH > bytes.length) throw new InvalidRecord("the return is truncated");
+      const value = {};
+      for (const [name, length] of names) {
+        value[name] = length === 4 ? view(bytes, at).getUint32(0, true) : Number(view(bytes, at).getBigUint64(0, true));
+        at += length;
+      }
+      return value;
     },
   };
 }

@@ -10,7 +10,7 @@ use hydrant_abi::ABI_VERSION;
 use hydrant_tests::{Job, library, plugin, target_dir};
 
 use super::packages::host_wasm;
-use super::{BEGINNING, HANDLED, bin, hostile};
+use super::{BEGINNING, HANDLED, bin, hostile, says};
 
 /// The folder with the library, as `libhydrant_host.so.0`: with the sandbox or without it.
 fn folder(sandbox: bool) -> PathBuf {
@@ -71,10 +71,10 @@ pub(crate) fn c_launcher(sandbox: bool) -> Job {
 #[test]
 fn a_plugin_that_fails_ends_the_job() {
     // Bytes for connection 9.
-    let poll = "(i64.store (i32.const 131072) (i64.const 0x0178010900)) (i32.const 5)";
+    let poll = says(0x7801_0900, 4);
     for (name, handle, poll, why) in [
         ("host-trap", "(unreachable)", "(i32.const 0)", "trapped"),
-        ("host-stranger", HANDLED, poll, "connection 9 is not open"),
+        ("host-stranger", HANDLED, &*poll, "connection 9 is not open"),
     ] {
         let file = hostile(name, ABI_VERSION, handle, poll);
         let outcome = sandboxed(&file).words("2 bash -c").arg(BEGINNING).run();

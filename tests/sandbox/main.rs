@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use hydrant_abi::ABI_VERSION;
 use hydrant_tests::Job;
 use hydrant_tests::{hydrant_bin, target_dir};
-use made::{HANDLED, hostile};
+use made::{HANDLED, QUIET, hostile, says};
 
 /// `hydrant` with the sandbox: `HYDRANT_SANDBOX_BIN`, or built here, once.
 fn bin() -> &'static Path {
@@ -114,15 +114,14 @@ fn one_that_breaks_off_is_ended() {
 #[test]
 fn one_that_consumes_nothing_is_ended() {
     // Every input is accepted, without output.
-    let quiet = "(i64.store (i32.const 131072) (i64.const 0)) (i32.const 5)";
-    ended(&hostile("idle", ABI_VERSION, quiet, "(i32.const 0)"), "is not consumed");
+    ended(&hostile("idle", ABI_VERSION, QUIET, "(i32.const 0)"), "is not consumed");
 }
 
 #[test]
 fn one_that_talks_of_connections_that_are_not_there_is_ended() {
     // Bytes for connection 9.
-    let poll = "(i64.store (i32.const 131072) (i64.const 0x0178010900)) (i32.const 5)";
-    ended_while(BEGINNING, &hostile("stranger", ABI_VERSION, HANDLED, poll), "connection 9 is not open");
+    let poll = says(0x7801_0900, 4);
+    ended_while(BEGINNING, &hostile("stranger", ABI_VERSION, HANDLED, &poll), "connection 9 is not open");
 }
 
 #[test]

@@ -7,14 +7,13 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job};
 use hydrant_tests::{hydrant_bin, target_dir};
 
-use crate::made::{HANDLED, hostile_on};
+use crate::made::{BYTES, HANDLED, hostile_on, says, says_once};
 use crate::{bin, plugin, sandboxed};
 
 /// Four hosts of two slots: the head starts the daemons of n1, with n2's below, and of n3, with n4's below.
 const NODES: &str = "-hosts n[1-4]:2 --bootstrap local --radix 2";
-/// The numbers of two inputs: a job comes, and a client says something.
+/// The number of the input of a job that comes.
 const JOB: u32 = 1;
-const BYTES: u32 = 17;
 
 /// What ranks do that send the beginning of a message, and then wait. A plugin that consumes nothing of it does nothing wrong.
 const WAITING: &str = "printf 'cmd=init pmi_version=1' >&$PMI_FD; exec sleep 1000";
@@ -127,20 +126,17 @@ fn one_that_never_answers_is_told_from_a_host_that_is_lost() {
 #[test]
 fn one_that_speaks_for_other_nodes_is_ended() {
     // Joined: connection 0 is job 0's rank 0, which is n1's.
-    let poll = "(i64.store (i32.const 131072) (i64.const 0x0100000002)) (i32.const 5)";
-    let file = hostile_on("elsewhere", 2, BYTES, HANDLED, poll);
+    let file = hostile_on("elsewhere", 2, BYTES, HANDLED, &says(0x0000_0002, 4));
     ended("", &file, "n2 (node 2)", ": invalid output: rank 0 of job 0 is on another node");
     // For node 4, to which node 2 has no link.
-    let poll = "(i64.store (i32.const 131072) (i64.const 0x0178010407)) (i32.const 5)";
-    let file = hostile_on("far", 2, BYTES, HANDLED, poll);
+    let file = hostile_on("far", 2, BYTES, HANDLED, &says(0x7801_0407, 4));
     ended("", &file, "n2 (node 2)", ": invalid output: node 4 is not a neighbour");
 }
 
 #[test]
 fn one_that_sends_a_neighbour_invalid_messages_is_ended() {
     // Peer: for node 2, from node 1, that all above have come to job 0's fence.
-    let poll = "(i64.store (i32.const 131072) (i64.const 0x02050207)) (i32.const 9)";
-    let file = hostile_on("babble", 1, BYTES, HANDLED, poll);
+    let file = hostile_on("babble", 1, BYTES, HANDLED, &says_once(0x0205_0207, 8));
     ended(
         "",
         &file,
@@ -148,8 +144,7 @@ fn one_that_sends_a_neighbour_invalid_messages_is_ended() {
         " sent host n2 (node 2) an invalid message: the message contradicts the state",
     );
     // And for the head, which is no host of the job.
-    let poll = "(i64.store (i32.const 131072) (i64.const 0x01050007)) (i32.const 9)";
-    let file = hostile_on("babble-up", 1, BYTES, HANDLED, poll);
+    let file = hostile_on("babble-up", 1, BYTES, HANDLED, &says_once(0x0105_0007, 8));
     let said = format!("plugin {} sent host ", file.display());
     let outcome = on_nodes(&file, "-n 8 bash -c").arg(WAITING).run();
     outcome.code(1).warns(&format!("host n1 (node 1): {said}")).warns(" (node 0) an invalid message: ");

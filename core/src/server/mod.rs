@@ -12,6 +12,7 @@ mod jobs;
 mod lost;
 mod names;
 mod nodes;
+mod peek;
 mod peers;
 #[cfg(feature = "pmix")]
 mod pmix;
@@ -30,6 +31,7 @@ mod upcalls;
 pub use backend::Backend;
 pub use inbox::Inbox;
 pub use io::{Consumed, FenceMode, Input, JobSpec, Output};
+pub use peek::Peek;
 pub use record::Record;
 pub use status::{FenceReport, RankStatus, Wait};
 

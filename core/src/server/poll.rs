@@ -202,7 +202,7 @@ impl Server<'_> {
 
     /// Writes a reply. Returns its length.
     #[inline]
-    fn encode(&self, id: ConnId, at: usize, answer: Response, buf: &mut [u8]) -> usize {
+    pub(super) fn encode(&self, id: ConnId, at: usize, answer: Response, buf: &mut [u8]) -> usize {
         let conn = &self.conns[id.index()];
         #[cfg(feature = "pmix")]
         if let Some(dialect) = conn.pmix {
@@ -387,7 +387,7 @@ impl Server<'_> {
 impl Conn {
     /// Returns the oldest reply that is ready.
     #[inline]
-    fn next_response(&self) -> Option<(usize, Response)> {
+    pub(super) fn next_response(&self) -> Option<(usize, Response)> {
         self.replies.iter().enumerate().find_map(|(at, reply)| match reply.state {
             ReplyState::Ready(answer) => Some((at, answer)),
             _ => None,

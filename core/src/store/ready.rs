@@ -85,7 +85,13 @@ impl<'s> Ready<'s> {
     pub(crate) fn next(&self) -> Option<u32> {
         // The top word is zero if the set is empty.
         self.words.last().filter(|&&word| word != 0)?;
-        self.not_below(self.cursor).or_else(|| self.not_below(0))
+        self.from(self.cursor)
+    }
+
+    /// Returns the lowest number that is not below `start`, or else the lowest.
+    #[inline]
+    pub(crate) fn from(&self, start: u32) -> Option<u32> {
+        self.not_below(start).or_else(|| self.not_below(0))
     }
 
     /// Returns the lower bound of the next number in turn.

@@ -74,7 +74,7 @@ enum {
 
 /* BEGIN: generated from hydrant-abi.json */
 /* Version of the ABI of hydrant.wasm, and of this interface. */
-#define HYDRANT_ABI_VERSION 5
+#define HYDRANT_ABI_VERSION 6
 
 /* Maximum length of a key in bytes: keylen_max of PMI-1's get_maxes, PMI2_MAX_KEYLEN of pmi2.h. */
 #define HYDRANT_KEY_MAX 64
@@ -215,7 +215,8 @@ enum {
     HYDRANT_PROTOCOL_V2 = 1
 };
 
-/* Pairs that travel with the fences of a job on several nodes. */
+/* Pairs that travel with the fences of a job on several nodes. Without the feature lazy-fences all modes
+   are Collect. */
 enum {
     /* All. A get is answered on the node of its rank. */
     HYDRANT_FENCE_MODE_COLLECT = 0,

@@ -8,44 +8,43 @@
 //! | export | input | output |
 //! |---|---|---|
 //! | [`hydrant_reserve`](exports::RESERVE) | [`ReserveCall`] | `Result<`[`StartResult`]`, `[`CallError`]`>` |
-//! | [`hydrant_handle`](exports::HANDLE) | [`HandleCall`] | `Result<`[`HandleResult`]`, `[`CallError`]`>` |
-//! | [`hydrant_poll`](exports::POLL) | none | [`PollResult`], or no record |
+//! | [`hydrant_handle`](exports::HANDLE) | [inputs](turn::Part) | a [return](turn::TurnHead) |
+//! | [`hydrant_poll`](exports::POLL) | none | a [return](turn::TurnHead) |
 //! | [`hydrant_snapshot`](exports::SNAPSHOT) | none | `Result<`[`MemorySpan`]`, `[`CallError`]`>` |
 //! | [`hydrant_snapshot_room`](exports::SNAPSHOT_ROOM) | a length in bytes | `Result<`[`MemorySpan`]`, `[`CallError`]`>` |
 //! | [`hydrant_restore`](exports::RESTORE) | a snapshot | `Result<`[`StartResult`]`, `[`CallError`]`>` |
 //!
-//! A call that reports a client's bytes, and its result:
+//! Inputs and returns have [fixed layouts](turn), so that a client's bytes and the reply to them are not encoded. A call that
+//! reports a client's bytes, and its return:
 //!
 //! ```
-//! use hydrant_abi::{CallError, HandleCall, HandleResult};
-//! use hydrant_core::{ConnId, Fault, Input, Time};
+//! use hydrant_abi::turn::{InputResult, Part, TurnHead};
 //!
-//! # fn main() -> Result<(), postcard::Error> {
-//! // The host's side: encode a call.
-//! let input = Input::Bytes { conn: ConnId(9), bytes: b"cmd=finalize\n", full: false };
+//! // The host's side: a head, and the bytes behind it.
+//! let bytes = b"cmd=finalize\n";
 //! let mut buf = [0; 64];
-//! let record = postcard::to_slice(&HandleCall { now: Time(7), input }, &mut buf)?;
-//! assert_eq!(record[..4], [7, 17, 9, 13]);
+//! let room = Part { conn: 9, len: bytes.len() as u32 }.write(&mut buf).expect("the buffer is long enough");
+//! room[..bytes.len()].copy_from_slice(bytes);
+//! assert_eq!(buf[..9], [9, 0, 0, 0, 13, 0, 0, 0, b'c']);
 //!
-//! // The module's side: decode it, and encode a result.
-//! let call = HandleCall::decode(record).expect("it was just encoded");
-//! assert_eq!(call.input, input);
-//! let result: Result<HandleResult, CallError> = Err(Fault::NoSuchConn.into());
+//! // The module's side: a head, and the result of the input.
 //! let mut buf = [0; 64];
-//! assert_eq!(postcard::to_slice(&result, &mut buf)?, [1, 0, 0]);
-//! # Ok(())
-//! # }
+//! let head = TurnHead { results: 1, outputs: 0, flags: 0, error: 0, poll_at: 0 };
+//! let rest = head.write(&mut buf).expect("the buffer is long enough");
+//! InputResult { bytes: 13, again: 0 }.write(rest).expect("the buffer is long enough");
+//! assert_eq!(buf[..TurnHead::LEN + InputResult::LEN][24..], [13, 0, 0, 0, 0, 0, 0, 0]);
 //! ```
 #![no_std]
 
+pub mod turn;
+
 use core::fmt;
 
-use hydrant_core::server::Consumed;
-use hydrant_core::{Fault, Input, Limits, Output, Time};
+use hydrant_core::{Fault, Limits, Time};
 use serde::{Deserialize, Serialize};
 
 /// Version of the ABI, which [`hydrant_abi_version`](exports::ABI_VERSION) returns. A host refuses every other version.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// Names that the module exports.
 pub mod exports {
@@ -63,11 +62,11 @@ pub mod exports {
     pub const OUTPUT_SIZE: &str = "hydrant_output_size";
     /// Creates the server.
     pub const RESERVE: &str = "hydrant_reserve";
-    /// Applies one input to the server.
+    /// Takes replies of the last return, applies inputs at a time, and returns the next replies.
     pub const HANDLE: &str = "hydrant_handle";
-    /// Takes the server's next output.
+    /// Takes replies of the last return, and returns the next outputs.
     pub const POLL: &str = "hydrant_poll";
-    /// Saves the server.
+    /// Takes replies of the last return, and saves the server.
     pub const SNAPSHOT: &str = "hydrant_snapshot";
     /// Allocates memory for a snapshot to restore.
     pub const SNAPSHOT_ROOM: &str = "hydrant_snapshot_room";
@@ -91,9 +90,6 @@ pub mod exports {
     ];
 }
 
-/// Variant number of [`Input::Bytes`].
-const INPUT_BYTES: u8 = 17;
-
 /// Input of [`hydrant_reserve`](exports::RESERVE): what the server is created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReserveCall {
@@ -103,61 +99,12 @@ pub struct ReserveCall {
     pub seed: u32,
 }
 
-/// Input of [`hydrant_handle`](exports::HANDLE).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HandleCall<'a> {
-    /// The host's clock.
-    pub now: Time,
-    /// The input for the server.
-    #[serde(borrow)]
-    pub input: Input<'a>,
-}
-
-impl<'a> HandleCall<'a> {
-    /// Decodes a record. Returns `None` for a malformed one.
-    ///
-    /// Most inputs are [`Input::Bytes`]. They are decoded by a path of their own, which is inlined into the caller.
-    #[inline]
-    pub fn decode(record: &'a [u8]) -> Option<HandleCall<'a>> {
-        let (now, input) = postcard::take_from_bytes(record).ok()?;
-        let input = match *input {
-            [INPUT_BYTES, ref bytes @ ..] => {
-                let (conn, bytes, full) = postcard::from_bytes(bytes).ok()?;
-                Input::Bytes { conn, bytes, full }
-            }
-            _ => Input::read(input)?,
-        };
-        Some(HandleCall { now, input })
-    }
-}
-
 /// Output of [`hydrant_reserve`](exports::RESERVE) and [`hydrant_restore`](exports::RESTORE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartResult {
     /// When the host has to send [`Input::Timeout`] if no other input comes first.
     pub poll_at: Option<Time>,
     /// Whether [`hydrant_poll`](exports::POLL) may return an output.
-    pub has_output: bool,
-}
-
-/// Output of [`hydrant_handle`](exports::HANDLE).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HandleResult {
-    /// How much of [`Input::Bytes`] was consumed.
-    pub consumed: Consumed,
-    /// When the host has to send [`Input::Timeout`] if no other input comes first.
-    pub poll_at: Option<Time>,
-    /// Whether [`hydrant_poll`](exports::POLL) may return an output.
-    pub has_output: bool,
-}
-
-/// Output of [`hydrant_poll`](exports::POLL), which leaves no record if there is no output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PollResult<'b> {
-    /// What the host has to do.
-    #[serde(borrow)]
-    pub output: Output<'b>,
-    /// Whether the next poll may return an output.
     pub has_output: bool,
 }
 
@@ -204,8 +151,6 @@ impl core::error::Error for CallError {}
 
 #[cfg(test)]
 mod tests {
-    use hydrant_core::ConnId;
-
     use super::*;
 
     fn encode<'b>(record: &impl Serialize, buf: &'b mut [u8]) -> &'b [u8] {
@@ -213,23 +158,16 @@ mod tests {
     }
 
     #[test]
-    fn every_input_is_decoded_as_it_was_encoded() {
-        let bytes = Input::Bytes { conn: ConnId(300), bytes: b"cmd=init\n", full: true };
-        for input in [bytes, Input::Timeout, Input::Blocked { conn: ConnId(1) }] {
-            let call = HandleCall { now: Time(1 << 40), input };
-            let mut buf = [0; 64];
-            let record = encode(&call, &mut buf);
-            assert_eq!(HandleCall::decode(record), Some(call));
-            for len in 0..record.len() {
-                assert_eq!(HandleCall::decode(&record[..len]), None, "{input:?}, {len} bytes");
-            }
-        }
-    }
-
-    #[test]
-    fn unknown_inputs_are_not_decoded() {
-        assert_eq!(HandleCall::decode(&[7, 0x7f]), None);
-        assert_eq!(HandleCall::decode(&[]), None);
+    fn layouts_are_read_as_they_are_written() {
+        use turn::{Part, TurnHead};
+        let head = TurnHead { results: 1, outputs: 2, flags: 3, error: 4, poll_at: 5 << 40 };
+        let mut buf = [0xff; 32];
+        assert_eq!(head.write(&mut buf).map(|rest| rest.len()), Some(8));
+        assert_eq!(buf[..20], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(buf[20..26], [0, 5, 0, 0, 0xff, 0xff]);
+        assert_eq!(TurnHead::read(&buf), Some((head, &[0xff; 8][..])));
+        assert_eq!(TurnHead::read(&buf[..TurnHead::LEN - 1]), None);
+        assert_eq!(Part { conn: 1, len: 2 }.write(&mut buf[..Part::LEN - 1]), None);
     }
 
     #[test]

@@ -8,25 +8,31 @@
 #![no_std]
 
 mod memory;
+mod output;
 
-use hydrant_abi::{
-    ABI_VERSION, CallError, HandleCall, HandleResult, MemorySpan, PollResult, ReserveCall, StartResult,
-};
+use core::mem;
+
+use hydrant_abi::turn::{FULL, INPUTS_MAX, InputResult, MORE, Part, RECORD, TurnHead};
+use hydrant_abi::{ABI_VERSION, CallError, MemorySpan, ReserveCall, StartResult};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::storage::Layout;
-use hydrant_core::{Fault, Limits, Server, snapshot};
+use hydrant_core::{ConnId, Fault, Input, Limits, Server, Time, snapshot};
 use memory::{Buffer, Cell};
+use output::Turn;
 use serde::{Deserialize, Serialize};
 
 /// Size of the input buffer in bytes: the most that a host holds of a connection's bytes, and the record around them.
 const INPUT_MAX: usize = 4 * MESSAGE_MAX as usize + 64;
-/// Size of the output buffer in bytes: the longest output, and the record around it.
-const OUTPUT_MAX: usize = MESSAGE_MAX as usize + 64;
+/// Size of the output buffer in bytes: the results of all inputs, replies, and room for the longest output behind them.
+const OUTPUT_MAX: usize =
+    2 * MESSAGE_MAX as usize + TurnHead::LEN + INPUTS_MAX as usize * InputResult::LEN + 64;
 
 static INPUT: Buffer<INPUT_MAX> = Buffer::new();
 static OUTPUT: Buffer<OUTPUT_MAX> = Buffer::new();
 /// Buffer for the text of an output, before it is encoded.
 static TEXT: Buffer<{ MESSAGE_MAX as usize }> = Buffer::new();
+/// Number of replies in the last return.
+static OFFERED: Cell<u32> = Cell::new(0);
 /// Memory of the snapshot that was saved or is to be restored.
 static SNAPSHOT: Cell<&'static mut [u8]> = Cell::new(&mut []);
 static SERVER: Cell<Option<Server<'static>>> = Cell::new(None);
@@ -78,41 +84,95 @@ fn reserve(len: u32) -> Result<StartResult, CallError> {
     })
 }
 
-/// Applies one input: decodes a [`HandleCall`], encodes `Result<HandleResult, CallError>`.
+/// Takes the first `taken` replies of the last return, applies the inputs in the first `len` bytes of the input buffer at
+/// the time `now`, and returns the next replies.
 #[unsafe(no_mangle)]
-pub extern "C" fn hydrant_handle(len: u32) -> u32 {
-    encode(&handle(len))
+pub extern "C" fn hydrant_handle(len: u32, taken: u32, now: u64) -> u32 {
+    turn(taken, |server, output| {
+        INPUT.with(|input| match input.get(..len as usize) {
+            Some(inputs) => apply(server, Time(now), inputs, output),
+            None => Err(CallError::InvalidRecord),
+        })
+    })
 }
 
-fn handle(len: u32) -> Result<HandleResult, CallError> {
-    INPUT.with(|input| {
-        let record = input.get(..len as usize).ok_or(CallError::InvalidRecord)?;
-        let HandleCall { now, input } = HandleCall::decode(record).ok_or(CallError::InvalidRecord)?;
-        SERVER.with(|server| {
+/// Takes the first `taken` replies of the last return, and returns the next outputs.
+#[unsafe(no_mangle)]
+pub extern "C" fn hydrant_poll(taken: u32) -> u32 {
+    turn(taken, |server, output| {
+        output.offer(server);
+        if output.head.outputs == 0 && output.head.flags & MORE != 0 {
+            output.poll(server);
+        }
+        Ok(())
+    })
+}
+
+/// Takes replies, calls `act`, and completes the return. Returns its length.
+#[inline]
+fn turn(taken: u32, act: impl FnOnce(&mut Server<'_>, &mut Turn<'_>) -> Result<(), CallError>) -> u32 {
+    OUTPUT.with(|buf| {
+        let mut output = Turn::new(buf);
+        let result = SERVER.with(|server| {
             let server = server.as_mut().ok_or(CallError::WrongState)?;
-            let consumed = server.handle(now, input)?;
-            Ok(HandleResult { consumed, poll_at: server.poll_at(), has_output: server.has_output() })
-        })
+            take(server, taken)?;
+            let result = act(server, &mut output);
+            if result.is_err() {
+                output.head.flags = if server.has_output() { MORE } else { 0 };
+            }
+            output.set_poll_at(server.poll_at());
+            result
+        });
+        if let Err(error) = result {
+            output.fail(&error);
+        }
+        output.finish()
     })
 }
 
-/// Takes the server's next output: encodes a [`PollResult`], or returns 0 if there is none.
-#[unsafe(no_mangle)]
-pub extern "C" fn hydrant_poll() -> u32 {
-    SERVER.with(|server| {
-        let Some(server) = server.as_mut() else { return 0 };
-        TEXT.with(|text| {
-            let Ok(Some(output)) = server.poll(text) else { return 0 };
-            encode(&PollResult { output, has_output: server.has_output() })
-        })
-    })
+/// Takes replies of the last return. The others are withdrawn.
+#[inline]
+fn take(server: &mut Server<'_>, taken: u32) -> Result<(), CallError> {
+    let offered = OFFERED.with(|offered| mem::take(offered));
+    if taken > offered || !(0..taken).all(|_| server.take_reply()) {
+        return Err(CallError::InvalidRecord);
+    }
+    Ok(())
 }
 
-/// Saves the server: encodes `Result<MemorySpan, CallError>`. The snapshot is valid until the next call.
+/// Applies inputs until one is refused, and writes the next replies if none is.
+#[inline]
+fn apply(
+    server: &mut Server<'_>,
+    now: Time,
+    mut inputs: &[u8],
+    output: &mut Turn<'_>,
+) -> Result<(), CallError> {
+    while !inputs.is_empty() {
+        let (part, rest) = Part::read(inputs).ok_or(CallError::InvalidRecord)?;
+        let len = (part.len & !FULL) as usize;
+        let (bytes, rest) = rest.split_at_checked(len).ok_or(CallError::InvalidRecord)?;
+        if output.head.results == INPUTS_MAX {
+            return Err(CallError::InvalidRecord);
+        }
+        let input = match part.conn {
+            RECORD => Input::read(bytes).ok_or(CallError::InvalidRecord)?,
+            conn => Input::Bytes { conn: ConnId(conn), bytes, full: part.len & FULL != 0 },
+        };
+        output.accepted(server.handle(now, input)?);
+        inputs = rest;
+    }
+    output.offer(server);
+    Ok(())
+}
+
+/// Takes the first `taken` replies of the last return and saves the server: encodes `Result<MemorySpan, CallError>`. The
+/// snapshot is valid until the next call.
 #[unsafe(no_mangle)]
-pub extern "C" fn hydrant_snapshot() -> u32 {
+pub extern "C" fn hydrant_snapshot(taken: u32) -> u32 {
     let result = SERVER.with(|server| {
-        let server = server.as_ref().ok_or(CallError::WrongState)?;
+        let server = server.as_mut().ok_or(CallError::WrongState)?;
+        take(server, taken)?;
         let len = server.snapshot_len();
         SNAPSHOT.with(|memory| {
             let buf = grow_to(memory, len)?;

@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 import os
 import secrets
+import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -14,22 +16,26 @@ import wasmtime
 from .postcard import InvalidRecord, Reader, Record, encode, read_bool
 from .records import (
     ABI_VERSION,
+    DEADLINE,
+    FULL,
     MESSAGE_MAX,
+    MORE,
+    RECORD,
     CallError,
     CallErrorFault,
     Consumed,
-    HandleCall,
-    HandleResult,
     Input,
     InputBytes,
+    InputResult,
     Inputs,
     Limits,
     MemorySpan,
     Output,
     OutputBytes,
-    PollResult,
+    Part,
     ReserveCall,
     StartResult,
+    TurnHead,
 )
 
 R = TypeVar("R", bound=Record)
@@ -114,7 +120,10 @@ class Server(Inputs):
         self._exports: Any = wasmtime.Instance(self._store, plugin._module, []).exports(self._store)
         self._clock = clock or (lambda: time.monotonic_ns() // 1_000_000)
         self._poll_at: int | None = None
-        self._has_output = False
+        # Outputs of the last return that the host has not taken, how many replies it has taken, and whether there may be others.
+        self._offered: deque[tuple[bool, Output]] = deque()
+        self._taken = 0
+        self._more = False
         # By connection: bytes that the server has not consumed, and those of them that may be complete messages.
         self._held: dict[int, builtins.bytes] = {}
         self._again: set[int] = set()
@@ -127,10 +136,14 @@ class Server(Inputs):
 
     def handle(self, input: Input) -> Consumed:
         """Applies an input. The methods of the inputs call this one."""
-        call = encode(HandleCall(self._clock(), input))
-        result = self._call("hydrant_handle", call, HandleResult)
-        self._poll_at, self._has_output = result.poll_at, result.has_output
-        return result.consumed
+        if isinstance(input, InputBytes):
+            conn, data, full = input.conn, input.bytes, input.full
+        else:
+            conn, data, full = RECORD, encode(input), False
+        part = Part.LAYOUT.pack(conn, len(data) | (FULL if full else 0)) + data
+        self._write(part)
+        taken = self._takes()
+        return self._returned("hydrant_handle", self._export("hydrant_handle", len(part), taken, self._clock()))
 
     def receive(self, conn: int, data: builtins.bytes) -> None:
         """Passes bytes of a client to the server, in place of the input `bytes`.
@@ -149,15 +162,14 @@ class Server(Inputs):
 
     def poll(self) -> Output | None:
         """Takes the next output, if there is one. Use `outputs`, which also passes bytes that wait for a reply."""
-        if not self._has_output:
+        if not self._offered and self._more:
+            self._returned("hydrant_poll", self._export("hydrant_poll", self._takes()))
+        if not self._offered:
+            self._more = False
             return None
-        record = self._record(self._export("hydrant_poll"))
-        if not record:
-            self._has_output = False
-            return None
-        result = decode(record, PollResult)
-        self._has_output = result.has_output
-        return result.output
+        is_reply, output = self._offered.popleft()
+        self._taken += is_reply
+        return output
 
     def outputs(self) -> Iterator[Output]:
         """Yields the outputs until there is none. The host carries out each before it takes the next one.
@@ -178,7 +190,8 @@ class Server(Inputs):
 
     def snapshot(self) -> builtins.bytes:
         """Saves the server, for `Plugin.restore`. Bytes that it has not consumed are not part of it: see `held`."""
-        span = self._decode("hydrant_snapshot", self._export("hydrant_snapshot"), MemorySpan)
+        length = self._export("hydrant_snapshot", self._takes())
+        span = self._decode("hydrant_snapshot", length, MemorySpan)
         return builtins.bytes(self._exports["memory"].read(self._store, span.address, span.address + span.len))
 
     def held(self, conn: int) -> builtins.bytes:
@@ -200,14 +213,14 @@ class Server(Inputs):
 
     def _start(self, call: str, record: builtins.bytes) -> None:
         result = self._call(call, record, StartResult)
-        self._poll_at, self._has_output = result.poll_at, result.has_output
+        self._poll_at, self._more = result.poll_at, result.has_output
 
     def _restore(self, snapshot: builtins.bytes) -> None:
         length = self._export("hydrant_snapshot_room", len(snapshot))
         room = self._decode("hydrant_snapshot_room", length, MemorySpan)
         self._exports["memory"].write(self._store, snapshot, room.address)
         result = self._decode("hydrant_restore", self._export("hydrant_restore", len(snapshot)), StartResult)
-        self._poll_at, self._has_output = result.poll_at, result.has_output
+        self._poll_at, self._more = result.poll_at, result.has_output
 
     def _export(self, name: str, *arguments: int) -> int:
         try:
@@ -219,10 +232,47 @@ class Server(Inputs):
     def _record(self, length: int) -> builtins.bytes:
         return builtins.bytes(self._exports["memory"].read(self._store, self._output, self._output + length))
 
+    def _takes(self) -> int:
+        """Returns the number of replies that the host has taken, for a call which withdraws the others."""
+        taken, self._taken = self._taken, 0
+        self._more = self._more or bool(self._offered)
+        self._offered.clear()
+        return taken
+
+    def _returned(self, call: str, length: int) -> Consumed:
+        """Reads a return. Returns what the server has consumed of the input."""
+        left = self._record(length)
+        try:
+            head = TurnHead(*TurnHead.LAYOUT.unpack_from(left))
+            self._poll_at = head.poll_at if head.flags & DEADLINE else None
+            self._more = bool(head.flags & MORE)
+            at = TurnHead.LAYOUT.size + head.results * InputResult.LAYOUT.size
+            if head.error:
+                raise CallFailed(call, CallError.read(Reader(left[at : at + head.error])))
+            result = InputResult(0, 0)
+            if head.results:
+                result = InputResult(*InputResult.LAYOUT.unpack_from(left, TurnHead.LAYOUT.size))
+            for _ in range(head.outputs):
+                part = Part(*Part.LAYOUT.unpack_from(left, at))
+                at += Part.LAYOUT.size
+                data = left[at : at + part.len]
+                at += part.len
+                is_reply = part.conn != RECORD
+                output = OutputBytes(part.conn, data) if is_reply else Output.read(Reader(data))
+                self._offered.append((is_reply, output))
+        except (InvalidRecord, struct.error) as invalid:
+            raise PluginError(f"{call}: {invalid}") from invalid
+        if at > length:
+            raise PluginError(f"{call}: the return is truncated")
+        return Consumed(result.bytes, bool(result.again))
+
+    def _write(self, data: builtins.bytes) -> None:
+        if len(data) > self._input_size:
+            raise ValueError(f"{len(data)} bytes are longer than the plugin's buffer of {self._input_size}")
+        self._exports["memory"].write(self._store, data, self._input)
+
     def _call(self, name: str, record: builtins.bytes, result: type[R]) -> R:
-        if len(record) > self._input_size:
-            raise ValueError(f"a record of {len(record)} bytes is longer than the plugin's {self._input_size}")
-        self._exports["memory"].write(self._store, record, self._input)
+        self._write(record)
         return self._decode(name, self._export(name, len(record)), result)
 
     def _decode(self, call: str, length: int, result: type[R]) -> R:
@@ -240,13 +290,3 @@ class Server(Inputs):
         assert value is not None, "a call that does not fail has a result"
         return value
 
-
-def decode(record: builtins.bytes, type: type[R]) -> R:
-    """Decodes a record of the plugin."""
-    reader = Reader(record)
-    try:
-        value = type.read(reader)
-        reader.end()
-    except InvalidRecord as error:
-        raise PluginError(f"{type.__name__}: {error}") from error
-    return value

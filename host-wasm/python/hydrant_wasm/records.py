@@ -5,11 +5,12 @@ from __future__ import annotations
 import builtins
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar, TypeAlias
+from struct import Struct
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from .postcard import BOOL, BYTES, I32, STR, U8, U32, U64, Codec, Record, Variant, number, option, record
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 """Version of the ABI, which `hydrant_abi_version` returns."""
 KEY_MAX = 64
 """Maximum length of a key in bytes: `keylen_max` of PMI-1's `get_maxes`, `PMI2_MAX_KEYLEN` of
@@ -58,6 +59,67 @@ PEER_MESSAGE_MAX = 32768
 """Maximum length in bytes of a message to another node, unless the members of a group need more."""
 NODE_ATTR_PREFIX = "node:"
 """First bytes of the key of an attribute of the node. The name of the attribute follows."""
+INPUTS_MAX = 256
+"""Number of inputs of one call, at most."""
+RECORD = 4294967295
+"""In the place of a connection: the bytes are a record."""
+FULL = 2147483648
+"""Bit of the length of an input's bytes: the host's buffer for this connection has no room for more
+bytes.
+"""
+MORE = 1
+"""Bit of the flags of a return: there may be outputs behind those of the return."""
+DEADLINE = 2
+"""Bit of the flags of a return: `poll_at` is a deadline."""
+
+
+class Part(NamedTuple):
+    """Head of an input or of an output. Its bytes follow."""
+
+    conn: int
+    """The connection that the bytes are from or for. `RECORD` if they are the record of an `Input`
+    or of an `Output`.
+    """
+    len: int
+    """Number of bytes. An input's has the bit `FULL` if the host has no room for more bytes of the
+    connection.
+    """
+
+    LAYOUT = Struct("<II")
+
+
+class TurnHead(NamedTuple):
+    """Head of a return. `results` times `InputResult` follow, then the record of a `CallError` or
+    `outputs` times `Part`.
+    """
+
+    results: int
+    """Number of inputs that the server has accepted."""
+    outputs: int
+    """Number of outputs."""
+    flags: int
+    """Bits `MORE` and `DEADLINE`."""
+    error: int
+    """Length of the record of a `CallError`: why the input behind the accepted ones was refused. 0
+    without an error.
+    """
+    poll_at: int
+    """When the host has to send `Timeout` if no other input comes first. Only with the bit
+    `DEADLINE`.
+    """
+
+    LAYOUT = Struct("<IIIIQ")
+
+
+class InputResult(NamedTuple):
+    """What the server has consumed of one input."""
+
+    bytes: int
+    """Number of bytes consumed. 0 for a record."""
+    again: int
+    """1 if a complete message remains because too many replies are pending, and else 0."""
+
+    LAYOUT = Struct("<II")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +207,9 @@ UpcallId: TypeAlias = int
 
 
 class FenceMode(IntEnum):
-    """Pairs that travel with the fences of a job on several nodes."""
+    """Pairs that travel with the fences of a job on several nodes. Without the feature
+    `lazy-fences` all modes are `Collect`.
+    """
 
     COLLECT = 0
     """All. A get is answered on the node of its rank."""
@@ -687,17 +751,6 @@ Input.VARIANTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class HandleCall(Record):
-    """Input of `hydrant_handle`."""
-
-    now: Time
-    """The host's clock."""
-    input: Input
-    """The input for the server."""
-    CODECS: ClassVar[tuple[Codec, ...]] = (U64, record(Input))
-
-
-@dataclass(frozen=True, slots=True)
 class Consumed(Record):
     """Result of `Server::handle`: the consumed part of `InputBytes`."""
 
@@ -708,19 +761,6 @@ class Consumed(Record):
     the rest again after the next reply to this connection, also when no more bytes arrive.
     """
     CODECS: ClassVar[tuple[Codec, ...]] = (U32, BOOL)
-
-
-@dataclass(frozen=True, slots=True)
-class HandleResult(Record):
-    """Output of `hydrant_handle`."""
-
-    consumed: Consumed
-    """How much of `InputBytes` was consumed."""
-    poll_at: Time | None
-    """When the host has to send `InputTimeout` if no other input comes first."""
-    has_output: bool
-    """Whether `hydrant_poll` may return an output."""
-    CODECS: ClassVar[tuple[Codec, ...]] = (record(Consumed), option(U64), BOOL)
 
 
 class Malformed(IntEnum):
@@ -1067,17 +1107,6 @@ Output.VARIANTS = (
     OutputRemoveFiles,
     OutputLog,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PollResult(Record):
-    """Output of `hydrant_poll`, which leaves no record if there is no output."""
-
-    output: Output
-    """What the host has to do."""
-    has_output: bool
-    """Whether the next poll may return an output."""
-    CODECS: ClassVar[tuple[Codec, ...]] = (record(Output), BOOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -1995,6 +2024,14 @@ __all__ = [
     "CUT_OFF_DELAY",
     "PEER_MESSAGE_MAX",
     "NODE_ATTR_PREFIX",
+    "INPUTS_MAX",
+    "RECORD",
+    "FULL",
+    "MORE",
+    "DEADLINE",
+    "Part",
+    "TurnHead",
+    "InputResult",
     "Limits",
     "ReserveCall",
     "Time",
@@ -2037,9 +2074,7 @@ __all__ = [
     "InputDeregisterJob",
     "InputVerified",
     "InputPsetRequest",
-    "HandleCall",
     "Consumed",
-    "HandleResult",
     "Malformed",
     "Closing",
     "ClosingMalformed",
@@ -2066,7 +2101,6 @@ __all__ = [
     "OutputStalledFence",
     "OutputRemoveFiles",
     "OutputLog",
-    "PollResult",
     "MemorySpan",
     "Slab",
     "Refusal",

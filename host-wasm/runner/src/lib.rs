@@ -39,6 +39,7 @@ mod plugin;
 mod progress;
 mod sandbox;
 mod ticker;
+mod turn;
 mod validator;
 
 pub use error::{Error, PluginError, PluginErrorKind};

@@ -4,18 +4,17 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use hydrant_abi::{
-    ABI_VERSION, CallError, HandleCall, HandleResult, MemorySpan, PollResult, ReserveCall, StartResult,
-    exports,
-};
+use hydrant_abi::turn::{Part, RECORD};
+use hydrant_abi::{ABI_VERSION, CallError, MemorySpan, ReserveCall, StartResult, exports};
 use hydrant_core::server::Consumed;
 use hydrant_core::storage::Layout;
-use hydrant_core::{Backend, Fault, Input, Limits, Output, Time, snapshot};
+use hydrant_core::{Backend, ConnId, Fault, Input, Limits, Output, Time, snapshot};
 use serde::Deserialize;
 use wasmtime::{Instance, Memory, Store, StoreLimits, StoreLimitsBuilder, Trap, TypedFunc, WasmParams};
 
 use crate::error::{Error, PluginError, PluginErrorKind};
 use crate::sandbox::{Sandbox, Shared, one_line};
+use crate::turn::{Returned, malformed, write_input};
 use crate::validator::Validator;
 
 /// Memory in bytes that a plugin may have in addition to its tables: its statics, its stack and a small snapshot.
@@ -33,8 +32,35 @@ pub struct Plugin {
     validator: Validator,
     memory_max: usize,
     poll_at: Option<Time>,
-    has_output: bool,
+    /// Outputs of the last call.
+    outputs: Outputs,
     failed: bool,
+}
+
+/// Outputs in the plugin's output buffer, and whether there may be others.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outputs {
+    /// Offset and end of those that the host has not taken.
+    at: usize,
+    end: usize,
+    /// Number of those that the host has not taken, and of replies among those that it has.
+    left: u32,
+    taken: u32,
+    more: bool,
+}
+
+impl Outputs {
+    fn are_any(&self) -> bool {
+        self.left > 0 || self.more
+    }
+}
+
+impl Returned {
+    #[inline]
+    fn outputs(&self) -> Outputs {
+        let Returned { start, end, outputs, more, .. } = *self;
+        Outputs { at: start, end, left: outputs, taken: 0, more }
+    }
 }
 
 struct Calls {
@@ -42,9 +68,9 @@ struct Calls {
     input: Buffer,
     output: Buffer,
     reserve: Call<u32>,
-    handle: Call<u32>,
-    poll: Call<()>,
-    snapshot: Call<()>,
+    handle: Call<(u32, u32, u64)>,
+    poll: Call<u32>,
+    snapshot: Call<u32>,
     snapshot_room: Call<u32>,
     restore: Call<u32>,
 }
@@ -105,7 +131,8 @@ impl Plugin {
     /// # Errors
     /// [`Error`] if the call fails.
     pub fn snapshot(&mut self) -> Result<Vec<u8>, Error> {
-        let saved: MemorySpan = self.call(|calls| &calls.snapshot, ()).and_then(|len| self.result(len))?;
+        let taken = self.taken();
+        let saved: MemorySpan = self.call(|calls| &calls.snapshot, taken).and_then(|len| self.result(len))?;
         match self.range(saved) {
             Some(range) => Ok(self.calls.memory.data(&self.store)[range].to_vec()),
             None => Err(self.fail(PluginErrorKind::InvalidRecord("a snapshot beyond the memory"))),
@@ -124,7 +151,7 @@ impl Plugin {
     /// Returns whether [`poll`](Backend::poll) may return an output, like
     /// [`Server::has_output`](hydrant_core::Server::has_output).
     pub fn has_output(&self) -> bool {
-        self.has_output
+        self.outputs.are_any()
     }
 
     /// Returns the validator of this server.
@@ -155,7 +182,7 @@ impl Plugin {
             validator,
             memory_max,
             poll_at: None,
-            has_output: false,
+            outputs: Outputs::default(),
             failed: false,
         })
     }
@@ -163,7 +190,8 @@ impl Plugin {
     /// Calls an export that creates the server.
     fn start(mut self, call: fn(&Calls) -> &Call<u32>, len: u32) -> Result<Plugin, Error> {
         let StartResult { poll_at, has_output } = self.call(call, len).and_then(|len| self.result(len))?;
-        (self.poll_at, self.has_output) = (poll_at, has_output);
+        self.poll_at = poll_at;
+        self.outputs.more = has_output;
         Ok(self)
     }
 
@@ -177,7 +205,30 @@ impl Plugin {
         written.ok_or_else(|| self.fail(PluginErrorKind::InvalidRecord("input buffer too short")))
     }
 
+    /// Returns how many replies the host has taken, for a call which withdraws the others.
+    #[inline]
+    fn taken(&mut self) -> u32 {
+        let Outputs { left, taken, more, .. } = self.outputs;
+        self.outputs = Outputs { more: more || left > 0, ..Outputs::default() };
+        taken
+    }
+
+    /// Reads the head and the results of a return.
+    #[inline]
+    fn returned(&mut self, len: u32, inputs: u32) -> Result<Returned, Error> {
+        let returned = self.calls.output(&self.store, len).and_then(|bytes| Returned::read(bytes, inputs));
+        let returned = returned.map_err(|kind| self.fail(kind))?;
+        match returned.error {
+            None => Ok(returned),
+            Some(error) => {
+                (self.poll_at, self.outputs.more) = (returned.poll_at, returned.more);
+                Err(self.refused(error))
+            }
+        }
+    }
+
     /// Calls the plugin. The call ends with an error at the deadline.
+    #[inline]
     fn call<P: WasmParams>(
         &mut self,
         call: impl FnOnce(&Calls) -> &Call<P>,
@@ -197,8 +248,14 @@ impl Plugin {
 
     /// Decodes the result of a call that may fail.
     fn result<T: for<'a> Deserialize<'a>>(&mut self, len: u32) -> Result<T, Error> {
-        let result = self.calls.record::<Result<T, CallError>>(&self.store, len);
-        result.map_err(|kind| self.fail(kind))?.map_err(|error| match error {
+        let record = self.calls.output(&self.store, len).and_then(decode::<Result<T, CallError>>);
+        record.map_err(|kind| self.fail(kind))?.map_err(|error| self.refused(error))
+    }
+
+    /// Converts the error of a call.
+    #[cold]
+    fn refused(&mut self, error: CallError) -> Error {
+        match error {
             CallError::Fault(fault) => fault.into(),
             CallError::OutOfMemory(needed) => {
                 self.fail(PluginErrorKind::OutOfMemory { needed, max: self.memory_max as u64 })
@@ -206,7 +263,23 @@ impl Plugin {
             CallError::InvalidRecord | CallError::WrongState => {
                 self.fail(PluginErrorKind::UnexpectedError(error))
             }
-        })
+        }
+    }
+
+    /// Has the plugin return its next outputs. Returns whether there are any.
+    #[cold]
+    fn poll_plugin(&mut self) -> Result<bool, Error> {
+        let taken = self.taken();
+        let len = self.call(|calls| &calls.poll, taken)?;
+        let returned = self.returned(len, 0)?;
+        self.poll_at = returned.poll_at;
+        self.outputs = returned.outputs();
+        if self.outputs.left > 0 {
+            return Ok(true);
+        }
+        self.outputs.more = false;
+        self.validator.check_silence().map_err(|violation| self.fail(violation))?;
+        Ok(false)
     }
 
     /// Returns the range of memory of a span, or `None` if it lies beyond the memory.
@@ -217,9 +290,10 @@ impl Plugin {
     }
 
     /// Marks the plugin as failed.
+    #[cold]
     fn fail(&mut self, kind: impl Into<PluginErrorKind>) -> Error {
         self.failed = true;
-        self.has_output = false;
+        self.outputs = Outputs::default();
         self.sandbox.shared.error(kind).into()
     }
 }
@@ -234,43 +308,36 @@ impl Backend for Plugin {
     type Error = Error;
 
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
-        let len = self.write(&HandleCall { now, input })?;
-        let len = self.call(|calls| &calls.handle, len)?;
-        let HandleResult { consumed, poll_at, has_output } = self.result(len)?;
-        let mut checked = self.validator.check_input(now, &input, consumed, poll_at);
-        if !has_output {
+        let Buffer { start, len } = self.calls.input;
+        let buf = self.calls.memory.data_mut(&mut self.store).get_mut(start..start + len);
+        // Every input fits unless the plugin's buffer is shorter than the ABI demands.
+        let len = buf.and_then(|buf| write_input(&input, buf));
+        let len = len.ok_or_else(|| self.fail(PluginErrorKind::InvalidRecord("input buffer too short")))?;
+        let taken = self.taken();
+        let len = self.call(|calls| &calls.handle, (len, taken, now.0))?;
+        let returned = self.returned(len, 1)?;
+        let consumed = returned.consumed;
+        let mut checked = self.validator.check_input(now, &input, consumed, returned.poll_at);
+        let outputs = returned.outputs();
+        if !outputs.are_any() {
             checked = checked.and_then(|()| self.validator.check_silence());
         }
         checked.map_err(|violation| self.fail(violation))?;
-        (self.poll_at, self.has_output) = (poll_at, has_output);
+        (self.poll_at, self.outputs) = (returned.poll_at, outputs);
         Ok(consumed)
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Error> {
         // Like a server, it keeps its output if `buf` may be too short.
-        if !self.has_output || buf.len() < self.validator.limits().output_room() {
+        if !self.outputs.are_any() || buf.len() < self.validator.limits().output_room() {
             return Ok(None);
         }
-        let len = self.call(|calls| &calls.poll, ())?;
-        if len == 0 {
-            self.has_output = false;
-            self.validator.check_silence().map_err(|violation| self.fail(violation))?;
+        if self.outputs.left == 0 && !self.poll_plugin()? {
             return Ok(None);
         }
-        let Plugin { calls, store, validator, .. } = self;
-        let result = calls.record(store, len).and_then(|PollResult { output, has_output }| {
-            validator.check_output(&output)?;
-            if !has_output {
-                validator.check_silence()?;
-            }
-            let output = copy_output(output, buf).ok_or(PluginErrorKind::InvalidRecord("output too long"))?;
-            Ok((output, has_output))
-        });
-        match result {
-            Ok((output, has_output)) => {
-                self.has_output = has_output;
-                Ok(Some(output))
-            }
+        let Plugin { calls, store, validator, outputs, .. } = self;
+        match next_output(calls.memory.data(store), calls.output.start, outputs, validator, buf) {
+            Ok(output) => Ok(Some(output)),
             Err(kind) => Err(self.fail(kind)),
         }
     }
@@ -313,34 +380,68 @@ impl Calls {
         let input = buffer(exports::INPUT_ADDRESS, exports::INPUT_SIZE)?;
         let output = buffer(exports::OUTPUT_ADDRESS, exports::OUTPUT_SIZE)?;
         let mut function = |name| typed(shared, store, instance, name);
-        let [reserve, handle, snapshot_room, restore] =
-            [exports::RESERVE, exports::HANDLE, exports::SNAPSHOT_ROOM, exports::RESTORE].map(&mut function);
+        let [reserve, poll, snapshot, snapshot_room, restore] =
+            [exports::RESERVE, exports::POLL, exports::SNAPSHOT, exports::SNAPSHOT_ROOM, exports::RESTORE]
+                .map(&mut function);
         Ok(Calls {
             memory,
             input,
             output,
             reserve: reserve?,
-            handle: handle?,
+            handle: typed(shared, store, instance, exports::HANDLE)?,
+            poll: poll?,
+            snapshot: snapshot?,
             snapshot_room: snapshot_room?,
             restore: restore?,
-            poll: typed(shared, store, instance, exports::POLL)?,
-            snapshot: typed(shared, store, instance, exports::SNAPSHOT)?,
         })
     }
 
-    /// Decodes the record in the plugin's output buffer.
-    fn record<'a, T: Deserialize<'a>>(
-        &self,
-        store: &'a Store<StoreLimits>,
-        len: u32,
-    ) -> Result<T, PluginErrorKind> {
+    /// Returns what a call has left in the plugin's output buffer.
+    #[inline]
+    fn output<'a>(&self, store: &'a Store<StoreLimits>, len: u32) -> Result<&'a [u8], PluginErrorKind> {
         let Buffer { start, len: max } = self.output;
         let len = len as usize;
-        let record = self.memory.data(store).get(start..start + len.min(max));
-        let record = record.filter(|_| len <= max);
-        let record = record.ok_or(PluginErrorKind::InvalidRecord("longer than its buffer"))?;
-        postcard::from_bytes(record).map_err(|_| PluginErrorKind::InvalidRecord("malformed"))
+        let left = self.memory.data(store).get(start..start + len.min(max)).filter(|_| len <= max);
+        left.ok_or(PluginErrorKind::InvalidRecord("longer than its buffer"))
     }
+}
+
+#[cold]
+fn decode<'a, T: Deserialize<'a>>(record: &'a [u8]) -> Result<T, PluginErrorKind> {
+    postcard::from_bytes(record).map_err(|_| malformed())
+}
+
+/// Takes the next output of the plugin's output buffer, which begins at `start`. Checks it and copies its bytes to `buf`.
+#[inline]
+fn next_output<'b>(
+    memory: &[u8],
+    start: usize,
+    outputs: &mut Outputs,
+    validator: &mut Validator,
+    buf: &'b mut [u8],
+) -> Result<Output<'b>, PluginErrorKind> {
+    let rest = memory.get(start + outputs.at..start + outputs.end).ok_or_else(malformed)?;
+    let (part, bytes) = Part::read(rest).ok_or_else(malformed)?;
+    let bytes = bytes.get(..part.len as usize).ok_or_else(malformed)?;
+    outputs.at += Part::LEN + bytes.len();
+    outputs.left -= 1;
+    let output = if part.conn == RECORD {
+        let output = decode(bytes)?;
+        validator.check_output(&output)?;
+        copy_output(output, buf)
+    } else {
+        outputs.taken += 1;
+        let conn = ConnId(part.conn);
+        validator.check_reply(conn, bytes)?;
+        buf.get_mut(..bytes.len()).map(|copy| {
+            copy.copy_from_slice(bytes);
+            Output::Bytes { conn, bytes: copy }
+        })
+    };
+    if !outputs.are_any() {
+        validator.check_silence()?;
+    }
+    output.ok_or(PluginErrorKind::InvalidRecord("output too long"))
 }
 
 fn typed<P: WasmParams>(

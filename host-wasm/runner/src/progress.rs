@@ -2,8 +2,9 @@
 
 use hydrant_core::limits::PENDING_MAX;
 use hydrant_core::server::Consumed;
+use hydrant_core::wire::frame::Kind;
 use hydrant_core::wire::pmix::{self, Hello};
-use hydrant_core::wire::{self, Command, Framing, Integers, Message, Undecoded};
+use hydrant_core::wire::{self, Command, Frame, Framing, Integers, Message, Undecoded};
 
 /// First byte of a PMIx handshake.
 const PMIX_HELLO: u8 = 0xff;
@@ -76,12 +77,19 @@ impl Progress {
         self.overdue = if self.owed == 0 { 0 } else { self.overdue - 1 };
     }
 
+    /// Returns whether the connection speaks PMIx.
+    #[inline]
+    pub(crate) fn is_pmix(&self) -> bool {
+        self.pmix == Some(true)
+    }
+
     /// Returns whether a request has no reply that has one at once.
     pub(crate) fn is_overdue(&self) -> bool {
         self.overdue > 0
     }
 
     /// Returns the length of the first message and when its reply is due. None if the message is incomplete.
+    #[inline]
     fn next(&mut self, bytes: &[u8], own: Option<&str>, lazy: bool) -> Result<Option<(usize, Due)>, ()> {
         let Some(&first) = bytes.first() else { return Ok(None) };
         if self.pmix == Some(true) {
@@ -90,12 +98,12 @@ impl Progress {
         let counted = first == b' ' || first.is_ascii_digit();
         let framing = if counted { Framing::Counted } else { Framing::Line };
         let Some(frame) = wire::next_frame(bytes, framing).map_err(drop)? else { return Ok(None) };
-        let due = match wire::decode(&frame) {
+        let due = frequent(&frame, own.is_none() && !lazy).unwrap_or_else(|| match wire::decode(&frame) {
             Ok(Message { command, .. }) => due(&command, own, lazy),
             Err(Undecoded::Refused { .. }) => Due::AtOnce,
             // The server closes the connection.
             Err(Undecoded::Malformed(_)) => Due::Never,
-        };
+        });
         Ok(Some((frame.len as usize, due)))
     }
 
@@ -116,6 +124,22 @@ impl Progress {
             None => None,
         })
     }
+}
+
+/// Returns when the reply to a put, a get or a fence is due, without decoding it. Gets are answered `at_once` or may have to
+/// wait. A malformed one closes the connection, which then owes nothing.
+#[inline]
+fn frequent(frame: &Frame<'_>, at_once: bool) -> Option<Due> {
+    let body = frame.body;
+    let (put, get, fence): (&[u8], &[u8], &[u8]) = match frame.kind {
+        Kind::Counted => (b"cmd=kvs-put;", b"cmd=kvs-get;", b"cmd=kvs-fence;"),
+        Kind::Line => (b"cmd=put ", b"cmd=get ", b"cmd=barrier_in"),
+        Kind::Block => return None,
+    };
+    if body.starts_with(put) || (at_once && body.starts_with(get)) {
+        return Some(Due::AtOnce);
+    }
+    (body == fence).then_some(Due::Later)
 }
 
 /// Returns when the reply to a command is due.

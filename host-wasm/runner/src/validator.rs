@@ -107,8 +107,9 @@ pub struct Validator {
     peers: Vec<Peer>,
     /// How many messages to each neighbour the inputs so far can have caused.
     messages_max: u64,
-    /// Outputs since the last input.
+    /// Outputs since the last input, and their maximum.
     outputs: u64,
+    outputs_max: u64,
     /// The connection of the last input, which may have caused replies.
     asking: Option<ConnId>,
     /// Last bytes of clients that name files to remove, latest last.
@@ -175,6 +176,7 @@ impl Validator {
             peers: Vec::new(),
             messages_max: 0,
             outputs: 0,
+            outputs_max: outputs_max(&limits),
             asking: None,
             cleanups: VecDeque::new(),
         }
@@ -265,18 +267,33 @@ impl Validator {
     /// Records bytes of a client and checks that the server has consumed what it must.
     fn check_bytes(&mut self, conn: ConnId, bytes: &[u8], consumed: Consumed) -> Result<(), Violation> {
         self.asking = Some(conn);
-        if names_files(bytes) {
-            if self.cleanups.len() == CLEANUPS_MAX {
-                self.cleanups.pop_front();
-            }
-            self.cleanups.push_back(bytes.to_vec());
-        }
         let slot = self.conns.get_mut(conn.index()).and_then(Option::as_mut);
         let open = slot.ok_or(Violation::UnknownConn(conn))?;
         let job = self.jobs.get(open.job.index()).and_then(Option::as_ref);
         let own = job.and_then(|job| job.own.as_deref());
         let valid = open.progress.consume(bytes, consumed, own, self.lazy) || open.closing;
+        // Only PMIx clients name files.
+        if open.progress.is_pmix() && names_files(bytes) {
+            if self.cleanups.len() == CLEANUPS_MAX {
+                self.cleanups.pop_front();
+            }
+            self.cleanups.push_back(bytes.to_vec());
+        }
         if valid { Ok(()) } else { Err(Violation::NotConsumed(conn)) }
+    }
+
+    /// Checks a reply as [`check_output`](Validator::check_output) does.
+    ///
+    /// # Errors
+    /// [`Violation`] if no correct server has this reply after the inputs so far.
+    #[inline]
+    pub fn check_reply(&mut self, conn: ConnId, bytes: &[u8]) -> Result<(), Violation> {
+        self.outputs += 1;
+        if self.outputs > self.outputs_max {
+            return Err(Violation::TooManyOutputs(self.outputs_max));
+        }
+        self.conn(conn)?.progress.reply(bytes);
+        self.length(bytes, 1)
     }
 
     /// Checks an output and records it.
@@ -284,16 +301,17 @@ impl Validator {
     /// # Errors
     /// [`Violation`] if no correct server has this output after the inputs so far.
     pub fn check_output(&mut self, output: &Output<'_>) -> Result<(), Violation> {
+        if let Output::Bytes { conn, bytes } = *output {
+            return self.check_reply(conn, bytes);
+        }
         // Messages to neighbours have a bound of their own.
         self.outputs += u64::from(!matches!(output, Output::Peer { .. }));
-        if self.outputs > self.outputs_max() {
-            return Err(Violation::TooManyOutputs(self.outputs_max()));
+        if self.outputs > self.outputs_max {
+            return Err(Violation::TooManyOutputs(self.outputs_max));
         }
         match *output {
-            Output::Bytes { conn, bytes } => {
-                self.conn(conn)?.progress.reply(bytes);
-                self.length(bytes, 1)
-            }
+            // Checked above.
+            Output::Bytes { .. } => Ok(()),
             Output::Close { conn, .. } => {
                 let open = self.conn(conn)?;
                 if std::mem::replace(&mut open.closing, true) {
@@ -372,21 +390,6 @@ impl Validator {
         if overdue { Err(Violation::NoReply(id)) } else { Ok(()) }
     }
 
-    /// Returns how many outputs a server can have pending: for each connection `Joined`, its replies and `Close`; for each
-    /// rank `KillRank`; for each job `AbortJob` and `StalledFence`; for each group and spawn one. A connection that can be
-    /// written again gets an event for each rank, each name and each process set.
-    fn outputs_max(&self) -> u64 {
-        let of = |count: u32, each: u64| u64::from(count).saturating_mul(each);
-        let Limits { conns, ranks, jobs, groups, spawns, names, psets, .. } = self.limits;
-        let events = of(ranks, 1) + of(names, 1) + of(psets, 1);
-        of(conns, PENDING_MAX as u64 + 2)
-            + of(ranks, 1)
-            + of(jobs, 2)
-            + of(groups, 1)
-            + of(spawns, 1)
-            + events
-    }
-
     fn length(&self, bytes: &[u8], least: usize) -> Result<(), Violation> {
         let valid = (least..=self.limits.output_max()).contains(&bytes.len());
         if valid { Ok(()) } else { Err(Violation::InvalidLength(bytes.len())) }
@@ -412,9 +415,19 @@ impl Validator {
     }
 }
 
-/// Returns whether the bytes of a client may name files to remove. Messages of PMI hold no NUL.
+/// Returns how many outputs a server can have pending: for each connection `Joined`, its replies and `Close`; for each
+/// rank `KillRank`; for each job `AbortJob` and `StalledFence`; for each group and spawn one. A connection that can be
+/// written again gets an event for each rank, each name and each process set.
+fn outputs_max(limits: &Limits) -> u64 {
+    let of = |count: u32, each: u64| u64::from(count).saturating_mul(each);
+    let Limits { conns, ranks, jobs, groups, spawns, names, psets, .. } = *limits;
+    let events = of(ranks, 1) + of(names, 1) + of(psets, 1);
+    of(conns, PENDING_MAX as u64 + 2) + of(ranks, 1) + of(jobs, 2) + of(groups, 1) + of(spawns, 1) + events
+}
+
+/// Returns whether the bytes of a PMIx client may name files to remove.
 fn names_files(bytes: &[u8]) -> bool {
-    bytes.contains(&0) && bytes.windows(CLEANUP.len()).any(|part| part == CLEANUP)
+    bytes.windows(CLEANUP.len()).any(|part| part == CLEANUP)
 }
 
 /// Returns how many messages to one neighbour an input can cause, at once or later. A message carries records, a collective

@@ -1,8 +1,9 @@
 //! Records of a hostile plugin into the decoder and the validator of its runner.
 #![no_main]
 
-use hydrant_abi::{CallError, HandleResult, MemorySpan, PollResult, StartResult};
-use hydrant_core::server::{Input, JobSpec, Output};
+use hydrant_abi::turn::{DEADLINE, InputResult, MORE, Part, RECORD, TurnHead};
+use hydrant_abi::{CallError, MemorySpan, StartResult};
+use hydrant_core::server::{Consumed, Input, JobSpec, Output};
 use hydrant_core::trace::Exit;
 use hydrant_core::{ConnId, JobId, Rank, Time, UpcallId};
 use hydrant_fuzz::validator::Validator;
@@ -21,8 +22,16 @@ fuzz_target!(|data: &[u8]| {
         let (choice, number) = (input.byte(), u32::from(input.byte()));
         let given = given(choice, number, &mut input);
         now += u64::from(choice);
-        let Some(result) = result::<HandleResult>(input.string()) else { continue };
-        if validator.check_input(Time(now), &given, result.consumed, result.poll_at).is_err() {
+        let bytes = input.string();
+        let Some((head, rest)) = TurnHead::read(bytes) else { continue };
+        if head.error != 0 {
+            let _ = postcard::from_bytes::<CallError>(rest).map(|error| error.to_string());
+            continue;
+        }
+        let Some((result, mut rest)) = InputResult::read(rest) else { continue };
+        let consumed = Consumed { bytes: result.bytes, again: result.again != 0 };
+        let poll_at = (head.flags & DEADLINE != 0).then_some(Time(head.poll_at));
+        if validator.check_input(Time(now), &given, consumed, poll_at).is_err() {
             return;
         }
         match given {
@@ -30,14 +39,22 @@ fuzz_target!(|data: &[u8]| {
             Input::DeregisterJob { job } => jobs[job.index()] = false,
             _ => {}
         }
-        for _ in 0..choice >> 6 {
-            let Ok((PollResult { output, .. }, _)) = postcard::take_from_bytes(input.string()) else {
-                return;
+        for _ in 0..head.outputs {
+            let Some((part, behind)) = Part::read(rest) else { return };
+            let Some((bytes, behind)) = behind.split_at_checked(part.len as usize) else { return };
+            rest = behind;
+            let output = match part.conn {
+                RECORD => postcard::from_bytes(bytes),
+                conn => Ok(Output::Bytes { conn: ConnId(conn), bytes }),
             };
+            let Ok(output) = output else { return };
             if validator.check_output(&output).is_err() {
                 return;
             }
             check(&output, &jobs);
+        }
+        if head.flags & MORE != 0 {
+            continue;
         }
         if validator.check_silence().is_err() {
             return;

@@ -10,6 +10,7 @@ mod lazy;
 mod lost;
 mod names;
 mod nodes;
+mod peek;
 #[cfg(feature = "pmix")]
 mod pmix;
 mod query;
@@ -114,11 +115,13 @@ impl Host {
 
     fn tell(&mut self, input: Input<'_>) -> Consumed {
         let consumed = self.server.handle(self.now, input).unwrap();
+        let mut peeked = self.take_peeked();
         let mut buf = [0; OUTPUT_MAX];
         while let Some(output) = self.server.poll(&mut buf).unwrap() {
             match output {
                 Output::Bytes { conn, bytes } => {
-                    self.replies.push_back((conn, String::from_utf8(bytes.to_vec()).unwrap()));
+                    let reply = (conn, String::from_utf8(bytes.to_vec()).unwrap());
+                    self.push_polled(reply, &mut peeked);
                 }
                 Output::Joined { .. } => {}
                 Output::Peer { node, bytes } => self.messages.push_back((node, bytes.to_vec())),

@@ -26,6 +26,8 @@ use crate::board::{Connection, ConnectionError, INBOX_MAX};
 
 /// Maximum number of nodes at the same time.
 const NODES_MAX: usize = 64;
+/// Maximum number of neighbours of a node. Trees of runs have at most 32 children and a parent.
+const LINKS_MAX: u32 = 64;
 /// Bytes that wait for the host above which no more reports are sent.
 const HIGH_WATER: usize = 256 * 1024;
 /// Ports that are tried for a job.
@@ -66,6 +68,9 @@ impl Nodes {
         let most = own.of(Limit::Ranks).saturating_mul(4);
         if let Some(limit) = others.into_iter().find(|&limit| wanted.of(limit) > most.max(own.of(limit))) {
             return Err(Fault::Full(limit, most));
+        }
+        if wanted.links > LINKS_MAX {
+            return Err(Fault::Full(Limit::Links, LINKS_MAX));
         }
         if record_max(wanted) > INBOX_MAX / 2 || wanted.spawn_bytes > hydrant_core::limits::MESSAGE_MAX {
             return Err(Fault::Full(Limit::SpawnBytes, hydrant_core::limits::MESSAGE_MAX));
@@ -335,5 +340,35 @@ fn fault_of(result: Result<(), Error>) -> Result<Result<(), Fault>, NodeError> {
         Ok(()) => Ok(Ok(())),
         Err(Error::Driver(why)) if why.fault().is_some() => Ok(why.fault().map_or(Ok(()), Err)),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_fits_into_the_limits_of_its_board() {
+        let own = Limits::for_ranks(100);
+        let limits = Limits { links: 3, ..Limits::for_ranks(10) };
+        let check = |limits| Nodes::default().check(&own, &OpenNode { node: 1, nodes: 3, radix: 2, limits });
+        assert_eq!(check(limits), Ok(()));
+        let huge = u32::MAX;
+        for (limit, refused) in [
+            (Limits { ranks: own.ranks + 1, ..limits }, Limit::Ranks),
+            (Limits { kvs_bytes: huge, ..limits }, Limit::KvsBytes),
+            (Limits { commit_bytes: own.commit_bytes + 1, ..limits }, Limit::CommitBytes),
+            (Limits { conns: huge, ..limits }, Limit::Conns),
+            (Limits { psets: huge, ..limits }, Limit::Psets),
+            (Limits { links: huge, ..limits }, Limit::Links),
+            (Limits { spawn_bytes: huge, ..limits }, Limit::SpawnBytes),
+        ] {
+            let why = check(limit).expect_err("a limit is above that of the board");
+            assert!(matches!(why, Fault::Full(found, _) if found == refused), "{refused:?}: {why}");
+        }
+        let full = Nodes::default();
+        full.count.store(NODES_MAX, Ordering::Relaxed);
+        let open = OpenNode { node: 1, nodes: 3, radix: 2, limits };
+        assert_eq!(full.check(&own, &open), Err(Fault::Full(Limit::Jobs, NODES_MAX as u32)));
     }
 }

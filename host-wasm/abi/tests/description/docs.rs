@@ -6,6 +6,7 @@ use std::fs;
 /// Files with the types of the ABI, from the folder of this crate.
 const SOURCES: &[&str] = &[
     "src/lib.rs",
+    "src/turn.rs",
     "../../core/src/fault.rs",
     "../../core/src/ids.rs",
     "../../core/src/limits.rs",

@@ -9,10 +9,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use docs::Docs;
-use hydrant_abi::{
-    ABI_VERSION, CallError, HandleCall, HandleResult, MemorySpan, PollResult, ReserveCall, StartResult,
-    exports,
-};
+use hydrant_abi::turn::{self, InputResult, Part, TurnHead};
+use hydrant_abi::{ABI_VERSION, CallError, MemorySpan, ReserveCall, StartResult, exports};
 use hydrant_core::fault::{Damage, Malformed, Slab};
 use hydrant_core::server::{Consumed, FenceMode, JobSpec};
 use hydrant_core::trace::{Cause, Closing, Stream};
@@ -30,21 +28,18 @@ fn types() -> Vec<(&'static str, Kind)> {
         describe::<ReserveCall>(),
         describe::<Limits>(),
         describe::<StartResult>(),
-        describe::<HandleCall<'_>>(),
-        describe::<HandleResult>(),
+        describe::<Time>(),
+        describe::<Input<'_>>(),
         describe::<Consumed>(),
-        describe::<PollResult<'_>>(),
+        describe::<Output<'_>>(),
         describe::<MemorySpan>(),
         describe::<CallError>(),
-        describe::<Time>(),
         describe::<JobId>(),
         describe::<Rank>(),
         describe::<ConnId>(),
         describe::<UpcallId>(),
-        describe::<Input<'_>>(),
         describe::<JobSpec<'_>>(),
         describe::<FenceMode>(),
-        describe::<Output<'_>>(),
         describe::<Exit>(),
         describe::<Stream>(),
         describe::<Closing>(),
@@ -61,12 +56,17 @@ fn types() -> Vec<(&'static str, Kind)> {
 
 /// Names and values of constants.
 macro_rules! constants {
-    ($($name:ident)*) => { vec![$((stringify!($name), Value::from(limits::$name))),*] };
+    ($module:ident: $($name:ident)*) => { vec![$((stringify!($name), Value::from($module::$name))),*] };
+}
+
+/// The fixed layouts: names, and names and types of their fields.
+fn layouts() -> [(&'static str, &'static [(&'static str, &'static str)]); 3] {
+    [("Part", Part::FIELDS), ("TurnHead", TurnHead::FIELDS), ("InputResult", InputResult::FIELDS)]
 }
 
 fn constants() -> Vec<(&'static str, Value)> {
     let prefix = str::from_utf8(limits::NODE_ATTR_PREFIX).expect("it is ASCII");
-    let mut constants = constants! {
+    let mut constants = constants! { limits:
         KEY_MAX VALUE_MAX JOBID_MAX RECORD_HEADER MESSAGE_MAX PENDING_MAX MESSAGE_TEXT_MAX NAME_MAX PORT_MAX PSET_NAME_MAX
         SPAWN_PROGRAMS_MAX SPAWN_BYTES_MIN CUT_OFF_DELAY PEER_MESSAGE_MAX
     };
@@ -74,13 +74,13 @@ fn constants() -> Vec<(&'static str, Value)> {
     constants
 }
 
-/// The parameter of an export, and the record that it leaves.
+/// What the input buffer holds for an export, and what the export leaves in the output buffer.
 fn signature(export: &str) -> (Option<&'static str>, Option<Leaves>) {
     let result = |result| Some(Leaves::Result { result });
     match export {
         exports::RESERVE => (Some("ReserveCall"), result("StartResult")),
-        exports::HANDLE => (Some("HandleCall"), result("HandleResult")),
-        exports::POLL => (None, Some(Leaves::Option { option: "PollResult" })),
+        exports::HANDLE => (Some("Part"), Some(Leaves::Layout { layout: "TurnHead" })),
+        exports::POLL => (None, Some(Leaves::Layout { layout: "TurnHead" })),
         exports::SNAPSHOT => (None, result("MemorySpan")),
         exports::SNAPSHOT_ROOM => (Some("length"), result("MemorySpan")),
         exports::RESTORE => (Some("snapshot"), result("StartResult")),
@@ -94,6 +94,8 @@ struct Description {
     encoding: &'static str,
     exports: Vec<Export>,
     constants: Vec<Constant>,
+    layouts: Vec<Layout>,
+    layout_constants: Vec<Constant>,
     types: Vec<Type>,
 }
 
@@ -113,8 +115,8 @@ struct Export {
 enum Leaves {
     /// The record of a type or of an error.
     Result { result: &'static str },
-    /// The record of a type, or no record.
-    Option { option: &'static str },
+    /// A layout.
+    Layout { layout: &'static str },
 }
 
 #[derive(Serialize)]
@@ -122,6 +124,14 @@ struct Constant {
     name: &'static str,
     doc: String,
     value: Value,
+}
+
+/// Numbers of fixed length, one behind the other.
+#[derive(Serialize)]
+struct Layout {
+    name: &'static str,
+    doc: String,
+    fields: Vec<Field>,
 }
 
 /// A named type. It has a `type`, `fields` or `variants`.
@@ -203,12 +213,19 @@ fn description() -> Description {
         let (takes, leaves) = signature(name);
         Export { name, doc: docs.text(&format!("exports.{constant}")), takes, leaves }
     };
+    let layout = |(name, list): (&'static str, &[(&'static str, &'static str)])| {
+        let list = list.iter().map(|&(name, of)| trace::Field { name: Some(name), shape: Shape::Name(of) });
+        Layout { name, doc: docs.text(name), fields: fields(&docs, name, list.collect()) }
+    };
     let constant = |(name, value)| Constant { name, doc: docs.text(name), value };
+    let layout_constants = constants! { turn: INPUTS_MAX RECORD FULL MORE DEADLINE };
     Description {
         abi_version: ABI_VERSION,
         encoding: "postcard 1",
         exports: exports::ALL.into_iter().map(export).collect(),
         constants: constants().into_iter().map(constant).collect(),
+        layouts: layouts().into_iter().map(layout).collect(),
+        layout_constants: layout_constants.into_iter().map(constant).collect(),
         types: types().into_iter().map(|kind| described(&docs, kind)).collect(),
     }
 }

@@ -1,22 +1,21 @@
 //! Checks of docs/wasm-abi.md: its exchange, byte by byte against the plugin, and its names against hydrant-abi.
 //!
-//! A line `call(bytes) -> bytes` of the exchange is a call of `hydrant_call` with a record in hexadecimal, and the record
-//! that results. `#` starts a comment. A line that begins with blanks continues the previous one.
+//! A line `call[numbers](bytes) -> bytes` of the exchange is a call of `hydrant_call` with these parameters behind the length
+//! of the bytes in the input buffer, and the bytes that it leaves. Bytes are hexadecimal, texts in quotes, or numbers such as
+//! `12_u32`. `#` starts a comment. A line that begins with blanks continues the previous one.
 
 use std::any::type_name;
 use std::fmt::Debug;
 use std::fs;
 
-use hydrant_abi::{
-    ABI_VERSION, CallError, HandleCall, HandleResult, MemorySpan, PollResult, ReserveCall, StartResult,
-    exports,
-};
+use hydrant_abi::turn::{self, InputResult, Part, TurnHead};
+use hydrant_abi::{ABI_VERSION, CallError, MemorySpan, ReserveCall, StartResult, exports};
 use hydrant_core::fault::{Damage, Malformed, Slab};
 use hydrant_core::trace::{Cause, Closing, Stream};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{Exit, Fault, Input, Limit, Output, Refusal};
 use serde::de::DeserializeOwned;
-use wasmtime::{Engine, Instance, Module, Store};
+use wasmtime::{Engine, Instance, Module, Store, Val};
 
 /// Returns the lines of the document's exchange, continued lines joined.
 fn lines(document: &str) -> Vec<String> {
@@ -39,17 +38,27 @@ fn lines(document: &str) -> Vec<String> {
     lines
 }
 
-/// Parses pairs of hexadecimal digits and texts in quotes.
+/// Parses pairs of hexadecimal digits, numbers and texts in quotes.
 fn bytes(text: &str) -> Vec<u8> {
     let pieces = text.split('"').enumerate();
     let piece = |(at, piece): (usize, &str)| {
         if at % 2 == 1 {
             return piece.replace("\\n", "\n").into_bytes();
         }
-        let pairs = piece.split_whitespace();
-        pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap_or_else(|e| panic!("{pair}: {e}"))).collect()
+        piece.split_whitespace().flat_map(word).collect()
     };
     pieces.flat_map(piece).collect()
+}
+
+/// Parses a pair of hexadecimal digits or a number with its type.
+fn word(word: &str) -> Vec<u8> {
+    let number =
+        |digits: &str, radix| u64::from_str_radix(digits, radix).unwrap_or_else(|e| panic!("{word}: {e}"));
+    match word.split_once('_') {
+        Some((digits, "u32")) => (number(digits, 10) as u32).to_le_bytes().into(),
+        Some((digits, "u64")) => number(digits, 10).to_le_bytes().into(),
+        _ => vec![u8::try_from(number(word, 16)).unwrap_or_else(|e| panic!("{word}: {e}"))],
+    }
 }
 
 fn document() -> String {
@@ -62,10 +71,7 @@ fn every_record_and_export_is_documented() {
     let document = document();
     let records = [
         type_name::<ReserveCall>(),
-        type_name::<HandleCall<'_>>(),
         type_name::<StartResult>(),
-        type_name::<HandleResult>(),
-        type_name::<PollResult<'_>>(),
         type_name::<MemorySpan>(),
         type_name::<CallError>(),
     ];
@@ -75,6 +81,23 @@ fn every_record_and_export_is_documented() {
     }
     for export in exports::ALL {
         assert!(document.contains(&format!("| `{export}")), "{export}");
+    }
+    for (name, fields, len) in [
+        ("Part", Part::FIELDS, Part::LEN),
+        ("TurnHead", TurnHead::FIELDS, TurnHead::LEN),
+        ("InputResult", InputResult::FIELDS, InputResult::LEN),
+    ] {
+        let fields: Vec<String> = fields.iter().map(|(name, of)| format!("`{name}: {of}`")).collect();
+        let row = format!("| `{name}` | {len} | {} |", fields.join(", "));
+        assert!(document.contains(&row), "{row}");
+    }
+    for (name, value) in
+        [("INPUTS_MAX", turn::INPUTS_MAX), ("MORE", turn::MORE), ("DEADLINE", turn::DEADLINE)]
+    {
+        assert!(document.contains(&format!("`{name}` ({value})")), "{name}");
+    }
+    for (name, value) in [("RECORD", turn::RECORD), ("FULL", turn::FULL)] {
+        assert!(document.contains(&format!("`{name}` ({value:#x})")), "{name}");
     }
     assert!(document.contains(&format!("| {ABI_VERSION}, the version of this page")));
 }
@@ -163,16 +186,25 @@ fn the_documented_exchange_matches_the_plugin() {
     assert!(lines.len() > 10, "{lines:?}");
     for line in &lines {
         let (call, left) = line.split_once("->").unwrap_or_else(|| panic!("{line}"));
-        let (name, given) = call.trim().trim_end_matches(')').split_once('(').unwrap();
+        let (call, given) = call.trim().trim_end_matches(')').split_once('(').unwrap();
+        let (name, numbers) = call.trim_end_matches(']').split_once('[').unwrap_or((call, ""));
         let name = format!("hydrant_{name}");
         let given = bytes(given);
         memory.write(&mut store, input, &given).unwrap();
-        let len = if [exports::POLL, exports::SNAPSHOT].contains(&name.as_str()) {
-            instance.get_typed_func::<(), u32>(&mut store, &name).unwrap().call(&mut store, ()).unwrap()
-        } else {
-            let call = instance.get_typed_func::<u32, u32>(&mut store, &name).unwrap();
-            call.call(&mut store, given.len() as u32).unwrap()
-        };
+        let function = instance.get_func(&mut store, &name).unwrap();
+        let numbers = numbers.split(',').map(str::trim).filter(|number| !number.is_empty());
+        let len =
+            (![exports::POLL, exports::SNAPSHOT].contains(&name.as_str())).then_some(given.len() as u64);
+        let numbers = len.into_iter().chain(numbers.map(|number| number.parse().unwrap()));
+        let numbers: Vec<Val> = function
+            .ty(&store)
+            .params()
+            .zip(numbers)
+            .map(|(of, number)| if of.is_i64() { Val::I64(number as i64) } else { Val::I32(number as i32) })
+            .collect();
+        let mut results = [Val::I32(0)];
+        function.call(&mut store, &numbers, &mut results).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let len = results[0].unwrap_i32();
         let mut record = vec![0; len as usize];
         memory.read(&store, output, &mut record).unwrap();
         if name == exports::SNAPSHOT {

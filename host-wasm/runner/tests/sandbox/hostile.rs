@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use crate::common::{JOB, LIMITS, SEED, job, sandbox};
 use hydrant_abi::ABI_VERSION;
+use hydrant_abi::turn::{DEADLINE, InputResult, MORE, Part, RECORD, TurnHead};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Backend, ConnId, Input, Rank, Time};
 use hydrant_wasm::{Error, FILE_MAX, Plugin, PluginError, PluginErrorKind, Sandbox, Settings, Violation};
 
 /// Address of the plugins' output buffer.
 const OUTPUT: u32 = 131_072;
-/// `Ok(HandleResult)`: nothing consumed, no deadline, and output pending.
-const HANDLE_RESULT: &[u8] = &[0, 0, 0, 0, 1];
 
 /// Parts of a plugin in WebAssembly's text format. Each test replaces some.
 #[derive(Clone)]
@@ -36,6 +35,36 @@ fn leave(record: &[u8]) -> String {
     format!("{stores} (i32.const {})", record.len())
 }
 
+/// Returns the bytes of a return: the results, each of which is what was consumed and `again`, and outputs.
+fn returned(results: &[[u32; 2]], outputs: &[(u32, &[u8])], flags: u32) -> Vec<u8> {
+    let (accepted, made) = (results.len() as u32, outputs.len() as u32);
+    let mut bytes = vec![0; 2048];
+    let head = TurnHead { results: accepted, outputs: made, flags, error: 0, poll_at: 5 };
+    let mut rest = head.write(&mut bytes).expect("there is room");
+    for &[bytes, again] in results {
+        rest = InputResult { bytes, again }.write(rest).expect("there is room");
+    }
+    for (conn, bytes) in outputs {
+        let room = Part { conn: *conn, len: bytes.len() as u32 }.write(rest).expect("there is room");
+        let (place, behind) = room.split_at_mut(bytes.len());
+        place.copy_from_slice(bytes);
+        rest = behind;
+    }
+    let unused = rest.len();
+    bytes.truncate(bytes.len() - unused);
+    bytes
+}
+
+/// Returns code for `hydrant_handle` that accepts an input: so much consumed, and output pending or not.
+fn accept(consumed: u32, again: u32, flags: u32) -> String {
+    leave(&returned(&[[consumed, again]], &[], flags))
+}
+
+/// Returns code for `hydrant_poll` that returns an output's record.
+fn say(record: &[u8]) -> String {
+    leave(&returned(&[], &[(RECORD, record)], MORE))
+}
+
 impl Default for Made {
     fn default() -> Made {
         Made {
@@ -43,8 +72,8 @@ impl Default for Made {
             memory: "4 64".to_owned(),
             version: format!("(i32.const {ABI_VERSION})"),
             output: OUTPUT,
-            handle: leave(HANDLE_RESULT),
-            poll: "(i32.const 0)".to_owned(),
+            handle: accept(0, 0, MORE),
+            poll: leave(&returned(&[], &[], 0)),
             snapshot: leave(&[0, 0, 0]),
         }
     }
@@ -63,9 +92,9 @@ impl Made {
             (func (export "hydrant_output_address") (result i32) (i32.const {output}))
             (func (export "hydrant_output_size") (result i32) (i32.const 65536))
             (func (export "hydrant_reserve") (param i32) (result i32) {begun})
-            (func (export "hydrant_handle") (param i32) (result i32) {handle})
-            (func (export "hydrant_poll") (result i32) {poll})
-            (func (export "hydrant_snapshot") (result i32) {snapshot})
+            (func (export "hydrant_handle") (param i32 i32 i64) (result i32) {handle})
+            (func (export "hydrant_poll") (param i32) (result i32) {poll})
+            (func (export "hydrant_snapshot") (param i32) (result i32) {snapshot})
             (func (export "hydrant_snapshot_room") (param i32) (result i32) {begun})
             (func (export "hydrant_restore") (param i32) (result i32) {begun}))"#
         )
@@ -83,15 +112,20 @@ impl Made {
         Ok(plugin)
     }
 
-    /// Returns the error of a plugin whose every poll result is `said`.
+    /// Returns the error of a plugin whose every output is `said`.
     fn with_output(said: &[u8]) -> Error {
-        let plugin = Made { poll: leave(said), ..Made::default() }.server().expect("it begins well");
+        Made::with_return(&returned(&[], &[(RECORD, said)], MORE))
+    }
+
+    /// Returns the error of a plugin whose every poll leaves `returned`.
+    fn with_return(returned: &[u8]) -> Error {
+        let plugin = Made { poll: leave(returned), ..Made::default() }.server().expect("it begins well");
         Made::poll_error(plugin)
     }
 
     /// Does the same on node 1 of four. Node 0 is its parent and node 2 its child. Rank 1 is on node 2.
     fn with_output_on_node(said: &[u8], then: Option<Input<'_>>) -> Error {
-        let mut plugin = Made { poll: leave(said), ..Made::default() }
+        let mut plugin = Made { poll: say(said), ..Made::default() }
             .load()
             .and_then(|sandbox| sandbox.server(LIMITS, SEED).map_err(|error| panic!("{error}")))
             .expect("it is one");
@@ -217,39 +251,71 @@ fn invalid_outputs_are_refused() {
         other => panic!("{other:?}"),
     };
     // Bytes for connection 5, which is not open, and for one that is out of range. No bytes for an open one.
-    assert_eq!(violation(&[0, 5, 1, b'x', 1]), Violation::UnknownConn(ConnId(5)));
+    assert_eq!(violation(&[0, 5, 1, b'x']), Violation::UnknownConn(ConnId(5)));
     assert_eq!(
-        violation(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f, 1, b'x', 1]),
+        violation(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f, 1, b'x']),
         Violation::UnknownConn(ConnId(u32::MAX))
     );
-    assert_eq!(violation(&[0, 0, 0, 1]), Violation::InvalidLength(0));
+    assert_eq!(violation(&[0, 0, 0]), Violation::InvalidLength(0));
     // The same reply without end.
-    let Violation::TooManyOutputs(most) = violation(&[0, 0, 1, b'x', 1]) else {
+    let Violation::TooManyOutputs(most) = violation(&[0, 0, 1, b'x']) else {
         panic!("it must end somewhere")
     };
     assert!(most < 100, "{most}");
     // A connection closed twice. A rank that the job does not have, and one of another job. An upcall out of range.
-    assert_eq!(violation(&[1, 0, 1, 1]), Violation::ClosedTwice(ConnId(0)));
-    assert_eq!(violation(&[2, 0, 0, 2, 1]), Violation::UnknownRank(JOB, Rank(2)));
-    assert_eq!(violation(&[2, 0, 1, 0, 1]), Violation::UnknownJob(hydrant_core::JobId(1)));
-    assert_eq!(violation(&[3, 9, 0, 0, 1, 1, b'x', 1]), Violation::InvalidUpcall(9));
+    assert_eq!(violation(&[1, 0, 1]), Violation::ClosedTwice(ConnId(0)));
+    assert_eq!(violation(&[2, 0, 0, 2]), Violation::UnknownRank(JOB, Rank(2)));
+    assert_eq!(violation(&[2, 0, 1, 0]), Violation::UnknownJob(hydrant_core::JobId(1)));
+    assert_eq!(violation(&[3, 9, 0, 0, 1, 1, b'x']), Violation::InvalidUpcall(9));
     // A fence of more ranks than there are. A message where there is one node. A second abort.
-    assert_eq!(violation(&[8, 0, 1, 3, 0, 1]), Violation::StalledFence { arrived: 1, size: 3, ranks: 2 });
-    assert_eq!(violation(&[7, 0, 1, b'x', 1]), Violation::NotNeighbour(0));
-    assert_eq!(violation(&[6, 0, 0, 0, 0, 0, 1]), Violation::AbortedTwice(JOB));
+    assert_eq!(violation(&[8, 0, 1, 3, 0]), Violation::StalledFence { arrived: 1, size: 3, ranks: 2 });
+    assert_eq!(violation(&[7, 0, 1, b'x']), Violation::NotNeighbour(0));
+    assert_eq!(violation(&[6, 0, 0, 0, 0, 0]), Violation::AbortedTwice(JOB));
     // Files to remove that no client has named.
-    assert_eq!(violation(&[9, 0, 0, 4, b'/', b'e', b't', b'c', 1]), Violation::UnnamedFiles(JOB, Rank(0)));
+    assert_eq!(violation(&[9, 0, 0, 4, b'/', b'e', b't', b'c']), Violation::UnnamedFiles(JOB, Rank(0)));
+}
+
+#[test]
+fn invalid_replies_are_refused() {
+    let error = |outputs: &[(u32, &[u8])]| kind(Made::with_return(&returned(&[], outputs, 0)));
+    // The first reply is valid. The others are for a connection that is not open, and empty.
+    for (reply, expected) in [
+        ((5, &b"x"[..]), Violation::UnknownConn(ConnId(5))),
+        ((RECORD - 1, b"x"), Violation::UnknownConn(ConnId(RECORD - 1))),
+        ((0, b""), Violation::InvalidLength(0)),
+    ] {
+        match error(&[(0, b"x"), reply]) {
+            PluginErrorKind::Violation(violation) => assert_eq!(violation, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    // Longer than its return, by a byte and by far. Fewer outputs than the head says.
+    let whole = returned(&[], &[(0, b"xy")], MORE);
+    assert_kind!(Made::with_return(&whole[..whole.len() - 1]), PluginErrorKind::InvalidRecord(_));
+    let mut long = whole.clone();
+    long[TurnHead::LEN + 7] = 0xff;
+    assert_kind!(Made::with_return(&long), PluginErrorKind::InvalidRecord(_));
+    let mut many = whole;
+    many[4..8].fill(0xff);
+    assert_kind!(Made::with_return(&many), PluginErrorKind::InvalidRecord(_));
+    // More at once than a server can have pending.
+    let replies = [(0, &b"x"[..]); 100];
+    assert_kind!(
+        Made::with_return(&returned(&[], &replies, MORE)),
+        PluginErrorKind::Violation(Violation::TooManyOutputs(_))
+    );
 }
 
 #[test]
 fn a_plugin_without_progress_is_refused() {
     let init = b"cmd=init pmi_version=1 pmi_subversion=1\n";
-    let violation = |of_bytes: &[u8], bytes: &[u8]| {
-        // `of_bytes` for `Input::Bytes`, which is number 17.
+    let violation = |of_bytes: [u32; 3], bytes: &[u8]| {
+        let [consumed, again, flags] = of_bytes;
+        // `of_bytes` for bytes of a connection.
         let handle = format!(
-            "(if (result i32) (i32.eq (i32.load8_u (i32.const 1025)) (i32.const 17)) (then {}) (else {}))",
-            leave(of_bytes),
-            leave(HANDLE_RESULT)
+            "(if (result i32) (i32.ne (i32.load (i32.const 1024)) (i32.const -1)) (then {}) (else {}))",
+            accept(consumed, again, flags),
+            accept(0, 0, MORE)
         );
         let mut plugin = Made { handle, ..Made::default() }.server().expect("it begins well");
         let result = plugin.handle(Time(0), Input::Bytes { conn: ConnId(0), bytes, full: false });
@@ -260,15 +326,15 @@ fn a_plugin_without_progress_is_refused() {
         })
     };
     // Nothing is consumed. Only an incomplete message may be left.
-    for has_output in [0, 1] {
-        assert_eq!(violation(&[0, 0, 0, 0, has_output], init), Err(Violation::NotConsumed(ConnId(0))));
-        assert_eq!(violation(&[0, 0, 0, 0, has_output], &init[..39]), Ok(()));
+    for flags in [0, MORE] {
+        assert_eq!(violation([0, 0, flags], init), Err(Violation::NotConsumed(ConnId(0))));
+        assert_eq!(violation([0, 0, flags], &init[..39]), Ok(()));
     }
     // Deferred until a reply is taken, but none is owed.
-    assert_eq!(violation(&[0, 0, 1, 0, 0], init), Err(Violation::NotConsumed(ConnId(0))));
+    assert_eq!(violation([0, 1, 0], init), Err(Violation::NotConsumed(ConnId(0))));
     // Consumed, and no reply.
-    for has_output in [0, 1] {
-        assert_eq!(violation(&[0, 40, 0, 0, has_output], init), Err(Violation::NoReply(ConnId(0))));
+    for flags in [0, MORE] {
+        assert_eq!(violation([40, 0, flags], init), Err(Violation::NoReply(ConnId(0))));
     }
 }
 
@@ -279,24 +345,24 @@ fn outputs_for_other_nodes_ranks_and_non_neighbours_are_refused() {
         other => panic!("{other:?}"),
     };
     // Joined, KillRank and Spawn of a rank on another node.
-    for said in [&[2, 0, 0, 1, 1][..], &[5, 0, 1, 0, 0, 1], &[3, 0, 0, 1, 1, 1, b'x', 1]] {
+    for said in [&[2, 0, 0, 1][..], &[5, 0, 1, 0, 0], &[3, 0, 0, 1, 1, 1, b'x']] {
         assert_eq!(violation(said, None), Violation::RemoteRank(JOB, Rank(1)));
     }
     // Completion of job 0's fence: for a node that is not a neighbour, for itself, and for a blocked neighbour.
-    let arrive = |node| [7, node, 5, 1, 0, 0, 0, 0, 1];
+    let arrive = |node| [7, node, 5, 1, 0, 0, 0, 0];
     assert_eq!(violation(&arrive(4), None), Violation::NotNeighbour(4));
     assert_eq!(violation(&arrive(1), None), Violation::NotNeighbour(1));
     assert_eq!(violation(&arrive(0), Some(Input::PeerBlocked { node: 0 })), Violation::BlockedPeer(0));
     // Without end. The six inputs can cause no more than six.
     assert_eq!(violation(&arrive(2), Some(Input::PeerBlocked { node: 0 })), Violation::ExcessMessage(2, 7));
-    assert_eq!(violation(&[7, 0, 1, 99, 1], None), Violation::MalformedMessage(0));
+    assert_eq!(violation(&[7, 0, 1, 99], None), Violation::MalformedMessage(0));
 }
 
 #[test]
 fn invalid_records_are_refused() {
     assert_kind!(Made::with_output(&[99]), PluginErrorKind::InvalidRecord(_));
     // A reply whose length exceeds its record.
-    assert_kind!(Made::with_output(&[0, 0, 100, b'x', 1]), PluginErrorKind::InvalidRecord(_));
+    assert_kind!(Made::with_output(&[0, 0, 100, b'x']), PluginErrorKind::InvalidRecord(_));
     for len in ["(i32.const 65537)", "(i32.const -1)"] {
         let made = Made { handle: len.to_owned(), ..Made::default() };
         assert_kind!(made.server().unwrap_err(), PluginErrorKind::InvalidRecord(_));
@@ -304,18 +370,31 @@ fn invalid_records_are_refused() {
     let made = Made { output: u32::MAX - 4, ..Made::default() };
     assert_kind!(made.server().unwrap_err(), PluginErrorKind::InvalidRecord(_));
     // More bytes consumed than given. A deadline that has passed. An error in response to a valid call.
-    let made = Made { handle: leave(&[0, 3, 0, 0, 1]), ..Made::default() };
+    let made = Made { handle: accept(3, 0, MORE), ..Made::default() };
     assert_kind!(
         made.server().unwrap_err(),
         PluginErrorKind::Violation(Violation::Consumed { consumed: 3, given: 0 })
     );
-    let mut made = Made { handle: leave(&[0, 0, 0, 1, 5, 0]), ..Made::default() }.server().unwrap();
+    let mut made = Made { handle: accept(0, 0, DEADLINE), ..Made::default() }.server().unwrap();
     assert_kind!(
         made.handle(Time(5), Input::Timeout).unwrap_err(),
         PluginErrorKind::Violation(Violation::PastDeadline(5))
     );
-    let made = Made { handle: leave(&[1, 2]), ..Made::default() };
+    let mut refusal = returned(&[], &[], 0);
+    // The length of the error's record, and the record.
+    refusal[12] = 1;
+    refusal.push(2);
+    let made = Made { handle: leave(&refusal), ..Made::default() };
     assert_kind!(made.server().unwrap_err(), PluginErrorKind::UnexpectedError(_));
+    let made = Made { handle: leave(&refusal[..24]), ..Made::default() };
+    assert_kind!(made.server().unwrap_err(), PluginErrorKind::InvalidRecord(_));
+    // No result, two, and none at all.
+    for results in [&[][..], &[[0, 0]; 2]] {
+        let made = Made { handle: leave(&returned(results, &[], 0)), ..Made::default() };
+        assert_kind!(made.server().unwrap_err(), PluginErrorKind::InvalidRecord(_));
+    }
+    let made = Made { handle: "(i32.const 0)".to_owned(), ..Made::default() };
+    assert_kind!(made.server().unwrap_err(), PluginErrorKind::InvalidRecord(_));
     // A snapshot beyond the end of the memory, and memory of length 0 for a snapshot.
     let made = Made { snapshot: leave(&[0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f]), ..Made::default() };
     assert_kind!(made.server().unwrap().snapshot().unwrap_err(), PluginErrorKind::InvalidRecord(_));
