@@ -210,7 +210,7 @@ impl Server<'_> {
     /// Answers the gets that wait for pairs of a job, as far as these are here, or of a job that ends.
     #[cold]
     fn settle_fetches(&mut self, of: JobId, is_over: bool) {
-        for conn in 0..self.limits.conns {
+        for conn in 0..self.conns_end {
             if self.gets == 0 {
                 return;
             }

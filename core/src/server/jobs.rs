@@ -169,7 +169,7 @@ impl Server<'_> {
             }
             *slot = RankSlot::default();
         }
-        for at in 0..self.limits.conns {
+        for at in 0..self.conns_end {
             if self.conns[at as usize].job == Some(job) {
                 self.drop_replies(ConnId(at));
                 let conn = &mut self.conns[at as usize];

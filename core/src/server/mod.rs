@@ -113,6 +113,8 @@ pub struct Server<'s> {
     jobs: &'s mut [Job],
     ranks: &'s mut [RankSlot],
     conns: &'s mut [Conn],
+    /// End of the connection slots that have been in use. Walks end here: a large table is mostly unused.
+    conns_end: u32,
     kvs: Kvs<'s>,
     groups: Groups<'s>,
     names: Names<'s>,
@@ -185,6 +187,7 @@ impl<'s> Server<'s> {
             jobs,
             ranks,
             conns,
+            conns_end: 0,
             kvs: Kvs::new(Log::new(bytes, index, limits.keys, seed).ok_or(short_index)?, &limits),
             groups: Groups::new(groups, group_sets, limits.ranks).ok_or(short_bits)?,
             names: Names::new(names),
@@ -366,6 +369,7 @@ impl<'s> Server<'s> {
         }
         self.jobs[job.index()].begun = true;
         self.conns[conn.index()] = Conn { job: Some(job), rank, ..Conn::default() };
+        self.conns_end = self.conns_end.max(conn.0 + 1);
         event!(debug, "conn {} opened for job {}", conn, job);
         Ok(())
     }

@@ -76,7 +76,7 @@ impl Server<'_> {
     /// earliest deadline of the others.
     fn end_lookups(&mut self, answer: impl Fn(u32, Time) -> Option<Response>) -> Option<Time> {
         let mut next: Option<Time> = None;
-        for conn in 0..self.limits.conns {
+        for conn in 0..self.conns_end {
             let mut changed = false;
             for reply in &mut self.conns[conn as usize].replies {
                 let ReplyState::Lookup { at, until } = reply.state else { continue };

@@ -356,7 +356,10 @@ impl Server<'_> {
             let detail = || item.key.strip_prefix(&item.rank.to_le_bytes());
             let is_sound = match of {
                 RecordKind::Pair => true,
-                RecordKind::Ring => detail().is_some_and(|side| side.len() == 1),
+                // Texts come from clients, whose messages end at NUL.
+                RecordKind::Ring => detail().is_some_and(|side| {
+                    matches!(side, [b'l' | b'r']) && !item.value.contains(&0) || *side == [RING_COUNT]
+                }),
                 RecordKind::Commit => detail() == Some(&[REMOTE]),
             };
             if !is_sound {

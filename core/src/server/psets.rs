@@ -158,7 +158,8 @@ impl Server<'_> {
 
     /// Turns the pending replies about a set that is unusable into refusals.
     fn refuse_replies_about(&mut self, removed: Which) {
-        for reply in self.conns.iter_mut().flat_map(|conn| &mut conn.replies) {
+        let opened = self.conns.iter_mut().take(self.conns_end as usize);
+        for reply in opened.flat_map(|conn| &mut conn.replies) {
             if let ReplyState::Ready(answer) = reply.state
                 && let Response::PsetName(which) | Response::PsetNext(which) | Response::PsetMembers(which, _) =
                     answer

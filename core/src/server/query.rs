@@ -17,6 +17,7 @@ impl Server<'_> {
             return Err(Fault::ConnInUse);
         }
         *slot = Conn { job: Some(job), query: true, ..Conn::default() };
+        self.conns_end = self.conns_end.max(conn.0 + 1);
         Ok(())
     }
 

@@ -35,6 +35,8 @@ impl<'s> Server<'s> {
         reader.end()?;
         server.check().map_err(Fault::Snapshot)?;
         // Ready connections and pending events are derived from the other state.
+        let last = server.conns.iter().rposition(|conn| conn.job.is_some());
+        server.conns_end = last.map_or(0, |last| last as u32 + 1);
         for conn in 0..limits.conns {
             server.check_ready(ConnId(conn));
         }

@@ -216,7 +216,7 @@ impl Server<'_> {
     fn end_gets(&mut self, answer: impl Fn(&Server<'_>, &Get) -> Option<Response>) -> Option<Time> {
         let mut next: Option<Time> = None;
         let node = self.links.node();
-        for conn in 0..self.limits.conns {
+        for conn in 0..self.conns_end {
             let mut changed = false;
             for at in 0..self.conns[conn as usize].replies.len() {
                 let ReplyState::Get { job, rank, key, until } = self.conns[conn as usize].replies[at].state

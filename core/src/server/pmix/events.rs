@@ -218,7 +218,7 @@ impl Server<'_> {
 
     /// Removes events from the replies of all connections.
     pub(in super::super) fn drop_events(&mut self, is_over: impl Fn(Response) -> bool) {
-        for conn in (0..self.limits.conns).map(ConnId) {
+        for conn in (0..self.conns_end).map(ConnId) {
             let replies = &mut self.conns[conn.index()].replies;
             let before = replies.len();
             replies.retain(|reply| !matches!(reply.state, ReplyState::Ready(answer) if is_over(answer)));
@@ -231,7 +231,7 @@ impl Server<'_> {
 
     /// Looks for events of all clients.
     pub(in super::super) fn events_are_due(&mut self) {
-        for conn in (0..self.limits.conns).map(ConnId) {
+        for conn in (0..self.conns_end).map(ConnId) {
             let slot = &mut self.conns[conn.index()];
             if slot.pmix.is_some() && slot.job.is_some() {
                 slot.events.due = true;
@@ -360,7 +360,7 @@ impl Server<'_> {
         };
         let links = (0..).map_while(|at| self.links.get(at));
         let pending = links.clone().any(|link| number > link.notices_sent && self.is_for(link, notice));
-        if !pending && !(0..self.limits.conns).map(ConnId).any(waits) {
+        if !pending && !(0..self.conns_end).map(ConnId).any(waits) {
             self.names.withdraw_this(notice);
         }
     }

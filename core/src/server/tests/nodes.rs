@@ -344,6 +344,9 @@ fn nonsense_from_a_neighbour_changes_nothing() {
         message(records, &[0, 1, b'k', 9, b'v']),
         message(records, &[0, 0, 1, b'v']),
         message(ring, &[0, 5, 1, 0, 0, 0, b'l', 0]),
+        // A ring's record of an unknown kind, and a text with NUL, which no reply can carry.
+        message(ring, &[0, 5, 0, 0, 0, 0, b'x', 1, b'v']),
+        message(ring, &[0, 5, 0, 0, 0, 0, b'l', 3, b'a', 0, b'b']),
         // Messages that only a parent or only a child sends, and groups without members or waiting ranks.
         message(release(Collective::Fence), &[]),
         message(release(group), &[1]),
