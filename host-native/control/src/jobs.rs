@@ -131,7 +131,15 @@ impl<R> Job<R> {
             return None;
         }
         let exit = state.requested.map_or(exit, Exit::Code);
-        self.result.rank_exited(rank, exit).then(|| exit_code(exit))
+        let is_first = self.result.rank_exited(rank, exit);
+        (is_first && self.spawn.is_none()).then(|| exit_code(exit))
+    }
+
+    /// Returns the spawn to answer when all ranks have been started, and the exit code of the first rank that has failed by then.
+    /// Failures in a spawned job count from here on: if it cannot be started as a whole, its spawner is told that it does not exist.
+    pub fn all_started(&mut self) -> Option<(SpawnKey, Option<u8>)> {
+        let spawn = self.spawn.take()?;
+        Some((spawn, self.result.first.map(|(_, exit)| exit_code(exit))))
     }
 
     /// Records that the host of a running rank is lost.
@@ -185,7 +193,8 @@ impl<R> Job<R> {
             AbortReason::Rank(failure) => Some(failure.cause.rank().0),
             AbortReason::Host { .. } | AbortReason::TimeLimit { .. } => None,
         };
-        let exited = self.result.first.filter(|&(rank, _)| Some(rank) == culprit);
+        let counted = self.result.first.filter(|_| self.spawn.is_none());
+        let exited = counted.filter(|&(rank, _)| Some(rank) == culprit);
         let culprit_ended = culprit.is_some_and(|rank| self.ranks[rank as usize].exit.is_some());
         let finished = self.count_exited(|_| true);
         let running = self.running_ranks();

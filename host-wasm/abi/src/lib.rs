@@ -102,7 +102,7 @@ pub struct ReserveCall {
 /// Output of [`hydrant_reserve`](exports::RESERVE) and [`hydrant_restore`](exports::RESTORE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartResult {
-    /// When the host has to send [`Input::Timeout`] if no other input comes first.
+    /// When the host has to send [`Input::Timeout`](hydrant_core::Input::Timeout) if no other input comes first.
     pub poll_at: Option<Time>,
     /// Whether [`hydrant_poll`](exports::POLL) may return an output.
     pub has_output: bool,

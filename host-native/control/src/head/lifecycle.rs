@@ -134,7 +134,8 @@ impl Head {
             return;
         }
         let codes = vec![0; job.programs.len()];
-        if let Some(spawn) = job.spawn.take() {
+        if let Some((spawn, failed)) = job.all_started() {
+            failed.into_iter().for_each(|code| self.status.record_failure(code));
             self.spawn_complete(spawn, SpawnResult { started: true, full: None, codes });
         }
     }

@@ -94,8 +94,9 @@ impl Engine<'_, '_> {
         if job.is_ending() {
             return Ok(());
         }
-        let Some((_, spawn)) = job.spawn.take() else { return Ok(()) };
+        let Some(((_, spawn), failed)) = job.all_started() else { return Ok(()) };
         let codes = vec![0; job.programs.len()];
+        failed.into_iter().for_each(|code| self.status.record_failure(code));
         self.spawn_complete(spawn, true, None, &codes)?;
         self.outputs()
     }

@@ -9,6 +9,7 @@ use hydrant_core::{ConnId, Input, JobId, Rank};
 use super::head::{program_of, start_error};
 use super::node::{Item, Owner, Packet};
 use super::plan::MS;
+use super::process::Failure;
 use super::world::{Event, World};
 
 /// Ranks that are started before a node handles other items.
@@ -132,7 +133,7 @@ impl World<'_> {
                             ..start_error("cannot start the program")
                         };
                         if ordinal == 0 {
-                            self.failures.push((127, format!("n{node}")));
+                            self.failures.push(Failure { of: None, code: 127, culprit: format!("n{node}") });
                         }
                         DaemonEvent::StartFailed { job, error }
                     }

@@ -1,6 +1,6 @@
 //! The host of the head: actions, names, and the destination of the output.
 
-use hydrant_control::protocol::{BackendFailure, JobRecord, Report, StartError};
+use hydrant_control::protocol::{BackendFailure, JobRecord, Order, Report, StartError};
 use hydrant_control::{Action, Destination, Event as HeadEvent, SpawnProgram};
 use hydrant_core::wire::{Protocol, decode_spawn};
 use hydrant_core::{Fault, Input, JobId, Refusal, UpcallId};
@@ -65,6 +65,11 @@ impl World<'_> {
     fn carry_out_action(&mut self, action: Action) {
         match action {
             Action::Send { to, order } => {
+                if let Order::CancelJob(job) = order
+                    && let Some(job) = self.head.control.jobs().get(job).filter(|job| job.spawn.is_some())
+                {
+                    self.undone.push(job.ordinal);
+                }
                 let bytes = hydrant_control::protocol::encode(&order);
                 match to {
                     Destination::All => self.descend(0, &Packet::Order { to: None, bytes }),

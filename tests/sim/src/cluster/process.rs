@@ -52,6 +52,16 @@ pub(super) fn bytes_of(pid: u32, stderr: bool, range: Range<u32>) -> Vec<u8> {
     range.map(|at| byte_of(pid, stderr, at)).collect()
 }
 
+/// Failure of a rank or host that no other failure has caused.
+pub(super) struct Failure {
+    /// Number of the job if a rank of it failed.
+    pub(super) of: Option<u32>,
+    /// Exit code of the run that it causes.
+    pub(super) code: u8,
+    /// Rank or host as a report names it.
+    pub(super) culprit: String,
+}
+
 impl Process {
     pub(super) fn describe(&self) -> String {
         let Process { node, pid, exit, at, .. } = self;

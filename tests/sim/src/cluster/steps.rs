@@ -7,7 +7,7 @@ use libc::{SIGINT, SIGKILL, SIGTERM};
 
 use super::node::{Item, Owner};
 use super::plan::MS;
-use super::process::{Process, rank_name};
+use super::process::{Failure, Process, rank_name};
 use super::script::{Ending, Step, request};
 use super::world::{Event, SOCKET, World};
 use crate::rank::{self, Script};
@@ -189,7 +189,7 @@ impl World<'_> {
             Ending::SelfAbort(_) => rank_name(process.ordinal, Rank(process.rank)),
             _ => process.name(),
         };
-        self.failures.push((code, culprit));
+        self.failures.push(Failure { of: Some(process.ordinal), code, culprit });
     }
 
     /// A process ends. Its node learns of it after its last bytes.

@@ -12,7 +12,7 @@ use hydrant_core::{Input, JobId};
 use super::head_host::HeadHost;
 use super::node::{Deed, Item, Node, Owner, Packet};
 use super::plan::{MS, Plan};
-use super::process::Process;
+use super::process::{Failure, Process};
 use crate::checks::Checks;
 use crate::net::Net;
 
@@ -113,8 +113,10 @@ pub(super) struct World<'m> {
     pub(super) processes: Vec<Process>,
     /// Checks of each job, by its ordinal.
     pub(super) checks: BTreeMap<u32, Checks>,
-    /// Exit codes of failures that no other failure has caused, and the ranks or hosts that failed.
-    pub(super) failures: Vec<(u8, String)>,
+    /// Failures that no other failure has caused.
+    pub(super) failures: Vec<Failure>,
+    /// Numbers of spawned jobs that could not be started as a whole. Their ranks' failures do not count.
+    pub(super) undone: Vec<u32>,
     /// Lies that were told.
     pub(super) lies: u32,
     /// Bytes of standard input that ranks have read.
@@ -135,6 +137,7 @@ impl<'m> World<'m> {
             processes: Vec::new(),
             checks: BTreeMap::new(),
             failures: Vec::new(),
+            undone: Vec::new(),
             lies: 0,
             input: 0,
             plan,
@@ -165,7 +168,7 @@ impl<'m> World<'m> {
             assert!(events < EVENTS_MAX, "the run does not end");
         }
         self.check_end();
-        let (code, failed) = (self.head.exit_code(), !self.failures.is_empty());
+        let (code, failed) = (self.head.exit_code(), self.failures().next().is_some());
         Summary {
             code,
             events,
@@ -315,7 +318,7 @@ impl<'m> World<'m> {
                 let control = &self.head.control;
                 let is_busy = control.jobs().iter().any(|job| !job.is_ending());
                 if is_busy || control.awaits_nodes() {
-                    self.failures.push((1, format!("n{lost}")));
+                    self.failures.push(Failure { of: None, code: 1, culprit: format!("n{lost}") });
                 }
                 let reason = format!("host n{lost} (node {lost}): its daemon is lost");
                 self.at_head(HeadEvent::NodesLost { nodes: self.tree.subtree(lost), reason });
@@ -484,6 +487,10 @@ impl<'m> World<'m> {
         self.check_code();
     }
 
+    fn failures(&self) -> impl Iterator<Item = &Failure> {
+        self.failures.iter().filter(|failure| failure.of.is_none_or(|of| !self.undone.contains(&of)))
+    }
+
     /// Checks the exit code and the report.
     fn check_code(&self) {
         let (code, printed) = (self.head.exit_code(), self.head.reports());
@@ -491,12 +498,13 @@ impl<'m> World<'m> {
             return self.check_liar();
         }
         let interrupted = self.head.interrupts > 0;
-        match &self.failures[..] {
+        let failures: Vec<(u8, &str)> = self.failures().map(|all| (all.code, all.culprit.as_str())).collect();
+        match &failures[..] {
             [] if interrupted => assert!(matches!(code, 0 | 130 | 137), "exit code {code}: {printed:?}"),
             [] => assert_eq!(code, 0, "nothing failed: {printed:?}"),
-            [(only, culprit)] if !interrupted => {
-                assert_eq!(code, *only, "only {culprit} failed: {printed:?}");
-                let named = printed.iter().any(|line| line.contains(culprit.as_str()));
+            &[(only, culprit)] if !interrupted => {
+                assert_eq!(code, only, "only {culprit} failed: {printed:?}");
+                let named = printed.iter().any(|line| line.contains(culprit));
                 assert!(named, "{culprit} failed, but {printed:?}");
             }
             all => {

@@ -2,7 +2,7 @@
 //!
 //! A failure names its seed. `HYDRANT_CONTROL_SEED=N` runs that seed alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hydrant_core::trace::Cause;
 use hydrant_core::wire::Protocol;
@@ -38,6 +38,8 @@ struct World {
     known_lost: BTreeSet<u32>,
     /// Exit code of the first failure that the head was told of.
     first_failure: Option<u8>,
+    /// Exit codes of the first ranks that failed in spawned jobs of which ranks were still being started.
+    early_failures: BTreeMap<JobId, u8>,
     canceled: BTreeSet<JobId>,
     aborted: BTreeSet<JobId>,
     spawned: BTreeSet<JobId>,
@@ -67,6 +69,7 @@ impl World {
             joined: false,
             known_lost: BTreeSet::new(),
             first_failure: None,
+            early_failures: BTreeMap::new(),
             canceled: BTreeSet::new(),
             aborted: BTreeSet::new(),
             spawned: BTreeSet::new(),
@@ -236,6 +239,20 @@ impl World {
             _ => Report::StartFailed { job, error: start_error("late") },
         };
         self.handle(Event::Message { node, bytes: &encode(&report) });
+        self.note_started();
+    }
+
+    /// Counts failures in spawned jobs that have been started as a whole.
+    fn note_started(&mut self) {
+        let World { head, early_failures, canceled, aborted, first_failure, .. } = self;
+        early_failures.retain(|job, code| {
+            let is_ending = canceled.contains(job) || aborted.contains(job);
+            let Some(of) = head.jobs().get(*job).filter(|_| !is_ending) else { return false };
+            if of.spawn.is_none() {
+                first_failure.get_or_insert(*code);
+            }
+            of.spawn.is_some()
+        });
     }
 
     /// The exit code of a report, if it is the first failure that the head gets.
@@ -245,7 +262,12 @@ impl World {
             Report::Exited { job, rank, exit, requested } => {
                 let counts =
                     alive(job) && !self.aborted.contains(job) && self.head.jobs()[*job].is_running(rank.0);
-                Some(requested.unwrap_or(exit_code(*exit))).filter(|&code| counts && code != 0)
+                let code = Some(requested.unwrap_or(exit_code(*exit))).filter(|&code| counts && code != 0);
+                let is_starting = alive(job) && self.head.jobs()[*job].spawn.is_some();
+                if let Some(code) = code.filter(|_| is_starting) {
+                    self.early_failures.entry(*job).or_insert(code);
+                }
+                code.filter(|_| !is_starting)
             }
             Report::AbortJob { job, cause: Cause::Abort { code, .. }, .. } => {
                 let counts = alive(job) && self.aborted.insert(*job);

@@ -85,12 +85,12 @@ fn a_spawn_that_fails_on_one_of_two_nodes_is_undone() {
     let job = JobId(1);
     run.take_sent();
     run.start(1, job, &[0, 1]);
+    // The job does not exist for its spawner, so this is no failure of the run.
+    run.report(1, exited(job, 0, Exit::Code(3)));
     run.report(2, Report::StartFailed { job, error: start_error("not found") });
     assert_eq!(run.take_sent(), [to_all(Order::CancelJob(job))]);
     run.report(2, Report::JobDone(job));
-    for rank in [0, 1] {
-        run.report(1, exited(job, rank, Exit::Signal(9)));
-    }
+    run.report(1, exited(job, 1, Exit::Signal(9)));
     run.report(1, Report::JobDone(job));
     assert_eq!(run.take_sent(), [to_all(Order::DeregisterJob(job)), complete(1, 3, false, &[2])]);
     assert!(run.others.contains(&Action::DeregisterJob { job }));
@@ -154,6 +154,27 @@ fn nothing_is_spawned_once_the_run_ends() {
 }
 
 /// A rank may ask before the order to end it arrives. The job that it asks for could need a node that is lost.
+#[test]
+fn a_rank_that_fails_before_all_have_been_started_counts_from_then_on() {
+    let mut run = Run::started(2);
+    run.programs = vec![resolved(4, &["n1", "n2"])];
+    run.report(1, spawn(0, 3));
+    let job = JobId(1);
+    run.start(1, job, &[0, 1]);
+    run.report(1, exited(job, 0, Exit::Code(3)));
+    run.report(1, exited(job, 1, Exit::Code(0)));
+    run.report(1, Report::JobDone(job));
+    run.take_sent();
+    run.start(2, job, &[2, 3]);
+    assert_eq!(run.take_sent(), [complete(1, 3, true, &[0])]);
+    run.report(2, exited(job, 2, Exit::Code(0)));
+    run.report(2, exited(job, 3, Exit::Code(0)));
+    run.report(2, Report::JobDone(job));
+    run.succeed(1);
+    run.succeed(2);
+    run.ended(3, &["rank 0 of spawned job 1 on n1, pid 100, program a.out exited with code 3"]);
+}
+
 #[test]
 fn a_canceled_job_spawns_nothing() {
     let mut run = Run::new(config(3), first_job(3, 2));
