@@ -149,10 +149,15 @@ impl<'s> Endpoint<'s> {
     }
 
     /// Pauses or resumes accepting clients of a job.
-    pub(super) fn pause(&mut self, job: JobId, paused: bool) {
+    pub(super) fn pause(&mut self, job: JobId, paused: bool) -> Result<(), Error> {
         if let Some(port) = self.ports.get_mut(job.index()).and_then(Option::as_mut) {
             port.paused = paused;
+            if !paused {
+                // Clients that have come during the pause are accepted at once.
+                port.listener.resume(&self.poller, u64::MAX)?;
+            }
         }
+        Ok(())
     }
 
     /// Passes an input to the server that does not belong to a connection.

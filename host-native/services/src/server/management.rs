@@ -370,7 +370,7 @@ impl Service for Managed<'_, '_> {
         self.endpoint.handle(Input::RegisterJob(JobSpec::managed(job, open)))?;
         let addr = port.addr();
         self.endpoint.open(job, open.size, port).map_err(Failure::Fatal)?;
-        self.endpoint.pause(job, true);
+        self.endpoint.pause(job, true).map_err(Failure::Fatal)?;
         let OpenJob { name, size, .. } = *open;
         self.log_verbose(|| format!("job {job} of {size} ranks is called {name}, at {addr}"));
         Ok((job, addr.port()))
@@ -401,8 +401,7 @@ impl Service for Managed<'_, '_> {
     }
 
     fn accept_clients(&mut self, job: JobId) -> Result<(), Failure<ServiceError>> {
-        self.endpoint.pause(job, false);
-        Ok(())
+        self.endpoint.pause(job, false).map_err(Failure::Fatal)
     }
 
     fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Failure<ServiceError>> {

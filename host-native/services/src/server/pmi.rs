@@ -163,7 +163,7 @@ impl<'o, 's> PmiServer<'o, 's> {
         };
         self.endpoint.handle(Input::RegisterJob(spec))?;
         self.describe_job()?;
-        self.endpoint.pause(JOB, false);
+        self.endpoint.pause(JOB, false)?;
         if self.options.verbose {
             self.endpoint.log(&format!("job {} of {} ranks is called {name}", self.served, self.size));
         }
@@ -227,7 +227,7 @@ impl<'o, 's> PmiServer<'o, 's> {
                 }
                 // A client that connects after the job is complete may belong to the next job. It waits for that job.
                 let more = self.options.job.jobs != self.served.saturating_add(1);
-                self.endpoint.pause(JOB, more && self.job.is_complete());
+                self.endpoint.pause(JOB, more && self.job.is_complete())?;
                 let from = from.map_or_else(String::new, |from| format!(" from {from}"));
                 self.detail(|| format!("rank {rank} has joined{from}"));
             }
