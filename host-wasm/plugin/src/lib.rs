@@ -1,8 +1,8 @@
 //! `hydrant.wasm`: hydrant's PMI server as a WebAssembly module without imports.
 //!
 //! The module can only answer calls. `docs/wasm-abi.md` describes them, and the crate `hydrant-abi` has their records.
-//! Records are encoded as postcard and pass through two buffers in the module's memory. A call takes the length of the
-//! record that the host wrote and returns the length of the record that the host may read.
+//! Inputs and outputs pass through two buffers in the module's memory: bytes of clients and replies behind heads of a fixed
+//! length, all others as postcard. A call takes the length of what the host wrote and returns the length of what it may read.
 //!
 //! One instance of the module holds one server.
 #![no_std]
