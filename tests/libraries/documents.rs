@@ -8,8 +8,16 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, hydrant_bin};
 
 /// Commands that need another machine, a job that runs, or a hydrant with the sandbox: only their names are checked.
-const ELSEWHERE: [&str; 7] =
-    ["serve ", "offload ", "status ", "attach ", "debug ", "kill ", "replay --quiet --sandbox="];
+const ELSEWHERE: [&str; 8] = [
+    "serve ",
+    "offload ",
+    "run -hosts a:16,b:16,c:16 --offload ",
+    "status ",
+    "attach ",
+    "debug ",
+    "kill ",
+    "replay --quiet --sandbox=",
+];
 
 /// Command of a page, and whether its output there is that of a failed job.
 struct Printed {
