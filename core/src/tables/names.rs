@@ -86,13 +86,15 @@ impl<'s> Names<'s> {
         name: impl Pieces<'a>,
         port: impl Pieces<'b>,
     ) -> Result<NameRef, Refusal> {
-        let port = collect(port).ok_or(Refusal::NameLength)?;
+        if length(port.clone()) > PORT_MAX {
+            return Err(Refusal::NameLength);
+        }
         let at = self.place(name)?;
         let slot = &mut self.slots[at];
         if slot.owner.is_some() {
             return Err(Refusal::NameTaken);
         }
-        slot.port = port;
+        fill(&mut slot.port, port);
         slot.owner = Some(owner);
         slot.access = Access::Any;
         slot.serial = slot.serial.wrapping_add(1);
@@ -278,14 +280,15 @@ impl<'s> Names<'s> {
 
     /// Returns the slot of a name, which is taken if there is none.
     fn place<'a>(&mut self, name: impl Pieces<'a>) -> Result<usize, Refusal> {
-        let kept = collect(name.clone()).filter(|name: &Vec<u8, NAME_MAX, u8>| !name.is_empty());
-        let kept = kept.ok_or(Refusal::NameLength)?;
-        if let Some(at) = self.find(name) {
+        if !(1..=NAME_MAX).contains(&length(name.clone())) {
+            return Err(Refusal::NameLength);
+        }
+        if let Some(at) = self.find(name.clone()) {
             return Ok(at);
         }
         let full = Refusal::Full(Limit::Names, self.slots.len() as u32);
         let at = self.slots.iter().position(|slot| slot.name.is_empty()).ok_or(full)?;
-        self.slots[at].name = kept;
+        fill(&mut self.slots[at].name, name);
         Ok(at)
     }
 
@@ -296,12 +299,16 @@ impl<'s> Names<'s> {
     }
 }
 
-fn collect<'a, const N: usize, L: heapless::LenType>(pieces: impl Pieces<'a>) -> Option<Vec<u8, N, L>> {
-    let mut kept = Vec::new();
+fn length<'a>(pieces: impl Pieces<'a>) -> usize {
+    pieces.map(<[u8]>::len).sum()
+}
+
+/// Writes a text to a field of a slot, which is too large for the stack of a microcontroller. Its length has been checked.
+fn fill<'a, const N: usize, L: heapless::LenType>(field: &mut Vec<u8, N, L>, pieces: impl Pieces<'a>) {
+    field.clear();
     for piece in pieces {
-        kept.extend_from_slice(piece).ok()?;
+        let _ = field.extend_from_slice(piece);
     }
-    Some(kept)
 }
 
 #[cfg(test)]
