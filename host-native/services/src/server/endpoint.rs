@@ -551,12 +551,12 @@ mod tests {
         let limits = Limits::for_ranks(1);
         let mut storage = MappedStorage::new(&limits);
         let (mut endpoint, addr) = endpoint(1, &mut storage, limits);
-        endpoint.pause(JOB, true);
+        endpoint.pause(JOB, true).unwrap();
         let _stream = client(addr, 0);
         let mut tokens = Vec::new();
         endpoint.turn(None, &mut tokens).unwrap();
         assert_eq!((tokens.as_slice(), endpoint.report().accepted), (&[Token::Listener(0)][..], 0));
-        endpoint.pause(JOB, false);
+        endpoint.pause(JOB, false).unwrap();
         assert!(matches!(next(&mut endpoint), JobEvent::Joined { rank: Rank(0), .. }));
     }
 
