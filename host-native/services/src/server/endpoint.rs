@@ -557,6 +557,8 @@ mod tests {
         endpoint.turn(None, &mut tokens).unwrap();
         assert_eq!((tokens.as_slice(), endpoint.report().accepted), (&[Token::Listener(0)][..], 0));
         endpoint.pause(JOB, false).unwrap();
+        let listener = &endpoint.ports[0].as_ref().unwrap().listener;
+        assert_eq!(listener.deadline(), None, "it waits for no timer");
         assert!(matches!(next(&mut endpoint), JobEvent::Joined { rank: Rank(0), .. }));
     }
 
