@@ -188,8 +188,9 @@ fn sessions_again_and_again() {
 /// Over the port MPICH connects anew for each round and leaves the connection before as it is.
 #[test]
 fn sessions_over_the_port_come_again() {
+    let folder = Folder::new("port-sessions");
     let Some(job) = job("--pmi-port -n 3", "mpi_sessions", "1 3") else { return };
-    let outcome = job.run();
+    let outcome = job.arg(&folder.0).run();
     outcome.code(0).quiet();
     for round in 0..3 {
         outcome.says(&format!("round {round} of 1 threads: size 3\n"), 3);
