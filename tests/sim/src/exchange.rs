@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
+use hydrant_core::Limits;
 use hydrant_core::server::FenceMode;
-use hydrant_core::{Input, Limits};
 use hydrant_driver::MappedStorage;
 
 use crate::fabric::Charge;
-use crate::measure::play;
+use crate::measure::{open_nodes, play};
 use crate::net::Traffic;
-use crate::node::{Deed, Layout, Node};
+use crate::node::{Deed, Layout};
 
 /// Bytes of the value of each rank, about the size of an MPI library's address.
 const VALUE: usize = 128;
@@ -87,12 +87,7 @@ pub fn exchange(daemons: u32, side: u32, radix: u32, fence: FenceMode, pattern: 
         ..Limits::NONE
     };
     let mut memory: Vec<MappedStorage> = (0..layout.nodes).map(|_| MappedStorage::new(&limits)).collect();
-    let mut nodes: Vec<Node<'_>> =
-        memory.iter_mut().map(|memory| Node::new(limits, memory, 1, false)).collect();
-    for (number, node) in (0u32..).zip(&mut nodes) {
-        node.tell(0, Input::Node { node: number, nodes: layout.nodes, radix });
-        node.open(0, number, &layout, "kvs_sim", (true, fence));
-    }
+    let mut nodes = open_nodes(&mut memory, limits, &layout, fence);
     let mut deeds: Vec<Deed> = Vec::new();
     let mut requests = Vec::new();
     for rank in 0..ranks {

@@ -67,6 +67,22 @@ pub fn bound(load: Load, radix: u32) -> u64 {
     2 * u64::from(depth) * (SPEED.delay + PER_MESSAGE) + data * (1000 * PER_BYTE + SPEED.per_kilobyte) / 1000
 }
 
+/// Opens a job on all nodes, each in memory of its own.
+pub(crate) fn open_nodes<'m>(
+    memory: &'m mut [MappedStorage],
+    limits: Limits,
+    layout: &Layout,
+    fence: FenceMode,
+) -> Vec<Node<'m>> {
+    let mut nodes: Vec<Node<'_>> =
+        memory.iter_mut().map(|memory| Node::new(limits, memory, 1, false)).collect();
+    for (number, node) in (0u32..).zip(&mut nodes) {
+        node.tell(0, Input::Node { node: number, nodes: layout.nodes, radix: layout.radix });
+        node.open(0, number, layout, "kvs_sim", (true, fence));
+    }
+    nodes
+}
+
 /// Counts a fence.
 pub fn fence(load: Load, radix: u32, charge: Charge) -> Cost {
     let Load { daemons, ranks, value } = load;
@@ -85,12 +101,7 @@ pub fn fence(load: Load, radix: u32, charge: Charge) -> Cost {
         ..Limits::NONE
     };
     let mut memory: Vec<MappedStorage> = (0..layout.nodes).map(|_| MappedStorage::new(&limits)).collect();
-    let mut nodes: Vec<Node<'_>> =
-        memory.iter_mut().map(|memory| Node::new(limits, memory, 1, false)).collect();
-    for (number, node) in (0u32..).zip(&mut nodes) {
-        node.tell(0, Input::Node { node: number, nodes: layout.nodes, radix });
-        node.open(0, number, &layout, "kvs_sim", (true, FenceMode::Collect));
-    }
+    let mut nodes = open_nodes(&mut memory, limits, &layout, FenceMode::Collect);
     let mut data = 0;
     for rank in 0..size {
         data += put_values(&mut nodes[layout.places[rank as usize] as usize], rank, load);

@@ -122,23 +122,21 @@ impl Connection {
 
     /// Copies the next received record into `record`. Returns false if none is complete.
     pub(crate) fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, ConnectionError> {
-        let bytes = self.inbox.make_contiguous();
-        match manage::next(bytes)? {
-            Some((found, len)) => {
-                record.clear();
-                record.extend_from_slice(found);
-                self.inbox.drain(..len);
-                Ok(true)
-            }
-            None if self.ended => Err(ConnectionError::Closed),
-            None => Ok(false),
-        }
+        self.copy_next(record, manage::next)
     }
 
     /// Like [`Connection::next`], for a record of a node of at most `max` bytes.
     pub(crate) fn next_of_node(&mut self, record: &mut Vec<u8>, max: usize) -> Result<bool, ConnectionError> {
+        self.copy_next(record, |bytes| next_node(bytes, max))
+    }
+
+    fn copy_next(
+        &mut self,
+        record: &mut Vec<u8>,
+        find: impl FnOnce(&[u8]) -> Result<Option<(&[u8], usize)>, BadRecord>,
+    ) -> Result<bool, ConnectionError> {
         let bytes = self.inbox.make_contiguous();
-        match next_node(bytes, max)? {
+        match find(bytes)? {
             Some((found, len)) => {
                 record.clear();
                 record.extend_from_slice(found);

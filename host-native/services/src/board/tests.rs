@@ -25,23 +25,26 @@ fn answer(stream: &mut TcpStream, reports: &[Report<'_>]) {
     }
 }
 
+fn welcome(limits: Limits) -> Report<'static> {
+    Report::Welcome(Welcome {
+        version: VERSION,
+        board: "liar",
+        limits,
+        pmi_port: 1,
+        sockets: 1,
+        free_sockets: 1,
+        message_max: 1,
+        records: false,
+    })
+}
+
 /// Opens a job of two ranks on a board that sends this event. Returns whether the host got an event.
 fn heard(event: Report<'static>) -> Result<bool, String> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap().to_string();
     let board = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let welcome = Welcome {
-            version: VERSION,
-            board: "liar",
-            limits: Limits::NONE,
-            pmi_port: 1,
-            sockets: 1,
-            free_sockets: 1,
-            message_max: 1,
-            records: false,
-        };
-        answer(&mut stream, &[Report::Welcome(welcome)]);
+        answer(&mut stream, &[welcome(Limits::NONE)]);
         // The event is sent before `Opened`, so that it has arrived when the job is known.
         answer(&mut stream, &[event, Report::Opened { job: JOB, port: 1 }]);
         stream
@@ -86,17 +89,7 @@ fn heard_of_node(report: NodeReport<'static>) -> Result<bool, String> {
     let target = listener.local_addr().unwrap().to_string();
     let board = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let welcome = Welcome {
-            version: VERSION,
-            board: "liar",
-            limits,
-            pmi_port: 1,
-            sockets: 1,
-            free_sockets: 1,
-            message_max: 1,
-            records: false,
-        };
-        answer(&mut stream, &[Report::Welcome(welcome)]);
+        answer(&mut stream, &[welcome(limits)]);
         answer(&mut stream, &[Report::Done]);
         // The job is known once its registration is answered. The reply to the second one comes after the report.
         let mut buffer = vec![0; 4096];
