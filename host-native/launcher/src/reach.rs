@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hydrant_core::trace::SignalName;
 use hydrant_overlay::{
-    Channel, DaemonFailure, DaemonSettings, Destination, Event, EventLoop, Overlay, OverlayError, RADIX_DEFAULT, RADIX_MAX,
-    TreeSpec, daemon_program,
+    Channel, DaemonFailure, DaemonSettings, Destination, Event, EventLoop, Overlay, OverlayError,
+    RADIX_DEFAULT, RADIX_MAX, TreeSpec, daemon_program,
 };
 use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Interest, Key, KeyRange};

@@ -26,10 +26,8 @@ const PROCESSORS: u64 = 2;
 pub const SSH: Starter = Starter { name: "ssh", client: 67_000, latency: 712_000, controller: 0 };
 /// Measured on two busy processors: the shortest of 25 runs of `ssh localhost true`, and of 15 of `srun true`, with the
 /// processor time of slurmctld for a step.
-pub const STARTERS: [Starter; 2] = [
-    SSH,
-    Starter { name: "srun", client: 11_000, latency: 218_000, controller: 1_100 },
-];
+pub const STARTERS: [Starter; 2] =
+    [SSH, Starter { name: "srun", client: 11_000, latency: 218_000, controller: 1_100 }];
 
 /// Start of all daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -61,7 +61,7 @@ pub fn widths(rows: &[[Point; 2]]) -> String {
 pub fn shortest(points: &[Point]) -> String {
     let mut text = String::from("| nodes |");
     for charge in ["", ", sending charged"] {
-        let _ = write!(text, " any tree, us{charge} | radix 2 | radix 4 | radix {RADIX_DEFAULT} | radix 16 |");
+        let _ = write!(text, " any tree{charge} | radix 2 | radix 4 | radix {RADIX_DEFAULT} | radix 16 |");
     }
     let _ = writeln!(text, "\n|---:|{}", "---:|".repeat(10));
     for of_shape in points.chunk_by(|a, b| a.load == b.load) {
