@@ -167,6 +167,16 @@ impl<'m> Node<'m> {
         }
     }
 
+    /// Checks that the same inputs give the same outputs.
+    pub fn check_tape(&self, limits: Limits, seed: u32) {
+        let Some(tape) = &self.tape else { return };
+        let mut memory = MappedStorage::new(&limits);
+        let mut again = Node::new(limits, &mut memory, seed, false);
+        again.replay(tape);
+        assert_eq!(again.server.digest(), self.server.digest(), "a replayed node says something else");
+        assert!(again.snapshot() == self.snapshot(), "a replayed node is in another state");
+    }
+
     fn ask(&mut self) -> Option<Output<'_>> {
         if let Some(tape) = &mut self.tape {
             tape.push(Taped::Poll);
