@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use hydrant_overlay::RADIX_DEFAULT;
 use hydrant_sim::fabric::Charge;
 use hydrant_sim::{Scenario, chart, cluster, compare, exchange, startup, tables, world};
 
@@ -62,7 +63,7 @@ enum Command {
     /// Print the cost of a fence and the gets after it as a table, with collecting and with lazy fences
     Exchange {
         /// Maximum number of children of a node
-        #[arg(long, default_value_t = 16)]
+        #[arg(long, default_value_t = RADIX_DEFAULT)]
         radix: u32,
         /// Maximum number of daemons
         #[arg(long, default_value_t = 256)]
@@ -73,7 +74,7 @@ enum Command {
     /// Print the cost of fences as a table
     Measure {
         /// Maximum number of children of a node
-        #[arg(long, default_value_t = 16)]
+        #[arg(long, default_value_t = RADIX_DEFAULT)]
         radix: u32,
         /// Maximum number of nodes
         #[arg(long, default_value_t = 10_000)]
@@ -166,6 +167,7 @@ fn report(
         ("times", tables::times(&points)),
         ("compared", tables::compared(&rows, Charge::Receiver)),
         ("compared-both", tables::compared(&rows, Charge::Both)),
+        ("shortest", tables::shortest(&compare::without_data(nodes, memory))),
         ("widths", tables::widths(&compare::widths(memory))),
         ("counts", tables::counts(&points)),
         ("compared-counts", tables::compared_counts(&rows)),
