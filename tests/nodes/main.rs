@@ -10,6 +10,8 @@ mod io;
 mod lazy;
 /// `hydrant status`, `kill` and `attach`.
 mod observe;
+/// Program files that are sent along.
+mod preload_binary;
 /// Recordings of every node.
 mod record;
 /// Trees of daemons without a job: `hydrant reach`.

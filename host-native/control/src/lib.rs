@@ -70,6 +70,7 @@
 //! #     lookup_wait: std::time::Duration::ZERO,
 //! #     pmi1_subversion: 2,
 //! #     pseudo_terminals: None,
+//! #     files: vec![],
 //! # };
 //! let first = FirstJob {
 //!     programs: vec![program],

@@ -12,6 +12,7 @@ use hydrant_reactor::OpenFilesError;
 use hydrant_record::WriteError;
 
 use crate::launch::{LaunchError, alternatives};
+use crate::program_files::ProgramFileError;
 use hydrant_services::board::BoardError;
 use hydrant_services::names::NameServiceError;
 
@@ -21,6 +22,9 @@ pub enum RunError {
     /// Rank that cannot be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// Program file that cannot be sent along.
+    #[error(transparent)]
+    ProgramFile(#[from] Box<ProgramFileError>),
     /// Hard limit of open files that is too low for the job.
     #[error(transparent)]
     OpenFiles(#[from] OpenFilesError),
@@ -121,6 +125,15 @@ pub enum RunError {
     /// Failed system call.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
+}
+
+impl From<ProgramFileError> for RunError {
+    fn from(error: ProgramFileError) -> RunError {
+        match error {
+            ProgramFileError::Program(why) => why.into(),
+            error => Box::new(error).into(),
+        }
+    }
 }
 
 impl From<NameServiceError> for RunError {

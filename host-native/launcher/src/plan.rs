@@ -233,6 +233,8 @@ pub struct Cluster {
     pub iface: Option<String>,
     /// Maximum number of daemons below one daemon in the tree, if the user set it.
     pub radix: Option<u32>,
+    /// Whether hosts without the files of the job's programs receive them.
+    pub preload_binary: bool,
     /// Time without a message after which a link counts as closed.
     pub heartbeat: Duration,
     /// Print the plan and start nothing.
@@ -250,6 +252,7 @@ impl Default for Cluster {
             remote_hydrant: None,
             iface: None,
             radix: None,
+            preload_binary: false,
             heartbeat: HEARTBEAT_DEFAULT,
             dry_run: false,
             boards: Boards::default(),

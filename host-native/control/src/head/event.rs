@@ -257,6 +257,8 @@ pub enum Action {
         /// States in the host's own encoding.
         body: Vec<u8>,
     },
+    /// A node lacks a program file of the setup: sends the files to all nodes.
+    SendFiles,
     /// Stops reading standard input.
     CloseStdin,
     /// Prints lines to standard error.

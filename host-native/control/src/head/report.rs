@@ -59,9 +59,11 @@ impl Head {
             return Ok(Validity::Stale);
         }
         match *report {
-            Report::Identity { .. } | Report::Ready | Report::Print(_) | Report::RankStates { .. } => {
-                Ok(Validity::Current)
-            }
+            Report::Identity { .. }
+            | Report::Ready
+            | Report::NeedsFiles
+            | Report::Print(_)
+            | Report::RankStates { .. } => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Own(_)) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Neighbour { node: neighbour, .. }) => {
                 self.require(node, neighbour <= nodes && neighbour != node)
@@ -150,6 +152,7 @@ impl Head {
         match report {
             Report::Identity { .. } => {}
             Report::Ready => self.node_ready(node)?,
+            Report::NeedsFiles => self.actions.push_back(Action::SendFiles),
             Report::BackendFailed(failure) => self.backend_failed(node, failure),
             Report::RanksStarted { job, ranks } => {
                 for (rank, pid) in ranks {

@@ -1,7 +1,7 @@
 //! Messages between the head and its daemons.
 //!
 //! Messages are postcard records. [`Order`] and [`Report`] travel in the control channel of a link, [`OutputChunk`] in the
-//! stream channel. Head and daemons are the same version of the same program, so the records carry no version.
+//! stream channel, and [`FilePiece`] in the other direction. Head and daemons are the same version of the same program, so the records carry no version.
 //!
 //! Decoding checks the form of a record only. [`Head`](crate::Head) checks that a report concerns ranks of the reporting
 //! node.
@@ -19,7 +19,7 @@ use crate::jobs::CANCELED;
 pub use job::{JobRecord, Program, SpawnOrigin};
 pub use runs::RankBlock;
 pub use setup::{
-    Attribute, AttributeOf, Boards, PluginFile, PseudoTerminals, Setup, StdinTarget, WindowSize,
+    Attribute, AttributeOf, Boards, PluginFile, ProgramFile, PseudoTerminals, Setup, StdinTarget, WindowSize,
 };
 
 /// Message from the head to one node or to all nodes.
@@ -113,6 +113,8 @@ pub enum Report {
     },
     /// The node has applied [`Order::Setup`]. Sent if [`Setup::needs_ready`] is true.
     Ready,
+    /// The node lacks a file of [`Setup::files`]. [`Report::Ready`] follows when it has all of them.
+    NeedsFiles,
     /// The node's PMI server has failed, so that the run cannot go on. The node ends its ranks and keeps its links.
     BackendFailed(BackendFailure),
     /// Ranks have been started.
@@ -234,6 +236,16 @@ pub struct OutputChunk<'a> {
     /// Standard error instead of standard output.
     pub stderr: bool,
     /// Bytes that the rank wrote. An empty chunk is the end of the stream.
+    #[serde(borrow, serialize_with = "in_one_piece")]
+    pub bytes: &'a [u8],
+}
+
+/// Part of a program file, from the head to all nodes in the stream channel. The pieces of all files come in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePiece<'a> {
+    /// Position in [`Setup::files`].
+    pub file: u32,
+    /// The next bytes of the file.
     #[serde(borrow, serialize_with = "in_one_piece")]
     pub bytes: &'a [u8],
 }

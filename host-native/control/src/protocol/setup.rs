@@ -55,6 +55,21 @@ pub struct Setup {
     pub pmi1_subversion: u32,
     /// Streams of ranks that are pseudo-terminals. Without them, all are pipes.
     pub pseudo_terminals: Option<PseudoTerminals>,
+    /// Files of programs of the first job that hosts without them receive.
+    pub files: Vec<ProgramFile>,
+}
+
+/// File of a program that hosts without it receive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramFile {
+    /// Absolute path at the head. A host that has the same file there does not need it.
+    pub path: OsString,
+    /// Length in bytes.
+    pub len: u64,
+    /// SHA-256 of its bytes.
+    pub digest: [u8; 32],
+    /// `appnum` of its programs.
+    pub programs: Vec<u32>,
 }
 
 /// Boards that serve the ranks of nodes.
@@ -164,7 +179,10 @@ impl Setup {
     /// Whether a node may fail to apply the settings. Then the head waits for [`Report::Ready`](super::Report::Ready) of
     /// all nodes before the first job.
     pub fn needs_ready(&self) -> bool {
-        self.plugin.is_some() || self.record.is_some() || !self.boards.targets.is_empty()
+        self.plugin.is_some()
+            || self.record.is_some()
+            || !self.boards.targets.is_empty()
+            || !self.files.is_empty()
     }
 
     /// The file that the server of the node on `host` is recorded to.

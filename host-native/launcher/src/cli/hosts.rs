@@ -103,6 +103,14 @@ pub(super) struct HostArgs {
     #[arg(long, value_name = "N", value_parser = radix)]
     pub(super) radix: Option<u32>,
 
+    /// Send the program files along to hosts that do not have them
+    ///
+    /// A host that has the same file at the same path, by its SHA-256, uses its own. Other hosts keep the file in memory until the
+    /// run ends, 512 MiB for all programs at most. Libraries, input files and the working directory must be there. Spawned programs are not
+    /// sent.
+    #[arg(long)]
+    pub(super) preload_binary: bool,
+
     /// Time in seconds without a message after which a host or a board is lost and the job is killed
     #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value_t = Timeout(HEARTBEAT_DEFAULT))]
     pub(super) heartbeat: Timeout,
@@ -169,6 +177,7 @@ pub(super) fn cluster(
         remote_hydrant: args.remote_hydrant,
         iface: args.iface,
         radix: args.radix,
+        preload_binary: args.preload_binary,
         heartbeat: args.heartbeat.0,
         dry_run: args.dry_run,
         boards: boards(args.boards, options)?,

@@ -32,6 +32,7 @@ pub use error::LaunchError;
 pub(crate) use error::alternatives;
 pub(crate) use memory_pool::MemoryPool;
 pub(crate) use preload::find as find_mpi_library;
+pub(crate) use resolve::resolve;
 pub(crate) use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError};
 
 /// Descriptor of the PMI socket in every rank.
@@ -120,10 +121,16 @@ pub(crate) struct PreparedProgram {
 
 /// Finds the file of a program and checks its working directory, before any rank is started.
 pub(crate) fn prepare(program: &Program) -> Result<PreparedProgram, LaunchError> {
+    prepare_file(program, None)
+}
+
+/// As [`prepare`], with the file if it is known.
+pub(crate) fn prepare_file(program: &Program, file: Option<PathBuf>) -> Result<PreparedProgram, LaunchError> {
     if let Some(dir) = &program.wdir {
         resolve::check_wdir(dir)?;
     }
-    let path = c_string(resolve::resolve(program)?.as_os_str(), "the command")?;
+    let file = file.map_or_else(|| resolve(program), Ok)?;
+    let path = c_string(file.as_os_str(), "the command")?;
     let mut argv = vec![c_string(&program.command, "the command")?];
     for arg in &program.args {
         argv.push(c_string(arg, "an argument")?);

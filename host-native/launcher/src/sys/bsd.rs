@@ -39,6 +39,16 @@ impl MemoryPolicy {
     }
 }
 
+/// Files in memory that programs can be started from are not used on these systems.
+pub(crate) fn executable_memory() -> Result<OwnedFd, Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+/// There is no such file.
+pub(crate) fn seal(_: &OwnedFd) -> Result<(), Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
 /// Opens both ends of a pseudo-terminal.
 pub(crate) fn open_pty() -> Result<(OwnedFd, OwnedFd), Errno> {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;

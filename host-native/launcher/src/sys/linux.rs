@@ -1,9 +1,11 @@
-//! Linux: processors and memory policy of the calling thread, which new processes inherit, and pseudo-terminals.
+//! Linux: processors and memory policy of the calling thread, which new processes inherit, files in memory, and
+//! pseudo-terminals.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use libc::{c_int, c_long, c_ulong};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -19,6 +21,21 @@ pub(crate) fn bind_to_processors(cpus: &[u32]) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu as usize));
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Creates a file in memory that programs can be started from. It is empty, can be sealed, and is close-on-exec.
+pub(crate) fn executable_memory() -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create(c"hydrant-program", flags | MemfdFlags::EXEC) {
+        // Before Linux 6.3.
+        Err(Errno::INVAL) => memfd_create(c"hydrant-program", flags),
+        result => result,
+    }
+}
+
+/// Seals a file in memory: its bytes and length stay as they are.
+pub(crate) fn seal(memory: &OwnedFd) -> Result<(), Errno> {
+    fcntl_add_seals(memory, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)
 }
 
 /// Opens both ends of a pseudo-terminal.

@@ -115,6 +115,7 @@ impl World<'_> {
                 self.nodes[0].deregister(self.now, job);
             }
             Action::CloseJob { job, .. } => self.close_job(job),
+            Action::SendFiles => {}
             Action::Print(lines) => self.head.printed.push(lines),
             Action::Finish { flush } => self.head.finish = Some(flush),
             Action::AllowStdin(more) => self.allow_input(more),

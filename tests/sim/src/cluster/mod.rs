@@ -210,5 +210,6 @@ fn setup(plan: &Plan, limits: Limits) -> Setup {
         lookup_wait: Duration::from_millis(plan.lookup_wait.into()),
         pmi1_subversion: 2,
         pseudo_terminals: None,
+        files: Vec::new(),
     }
 }

@@ -29,8 +29,9 @@ impl Engine<'_, '_> {
                 let (lost, reason) = (nodes.links.tree().subtree(failure.node), failure.to_string());
                 self.handle_at_head(HeadEvent::NodesLost { nodes: lost, reason })?;
             }
-            // Orders are few, so that their room does not matter, and the head has no parent.
-            Event::CreditAvailable { .. } | Event::LifelineLost(_) | Event::Shutdown | Event::Closed => {}
+            Event::CreditAvailable { .. } => self.send_files()?,
+            // The head has no parent.
+            Event::LifelineLost(_) | Event::Shutdown | Event::Closed => {}
         }
         self.outputs()
     }
@@ -105,6 +106,10 @@ impl Engine<'_, '_> {
                 self.stdin.allow(bytes);
                 self.stdin.pump(now, &self.poller);
             }
+            Action::SendFiles => {
+                self.head_mut().into_iter().for_each(|head| head.files.want());
+                self.send_files()?;
+            }
             Action::CloseStdin => {
                 let closed = self.stdin.close(&self.poller);
                 closed.map_err(RunError::system("cannot let go of standard input"))?;
@@ -116,6 +121,20 @@ impl Engine<'_, '_> {
                     head.finish = Some(flush);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Sends program files as long as all children take them.
+    fn send_files(&mut self) -> Result<(), RunError> {
+        let now = self.now();
+        while let Some(nodes) = &mut self.nodes {
+            if !nodes.children_have_credit() {
+                return Ok(());
+            }
+            let Role::Head(head) = &mut nodes.role else { return Ok(()) };
+            let Some(piece) = head.files.next_piece()? else { return Ok(()) };
+            nodes.send(now, Route::Descendants, Channel::Stream, &piece);
         }
         Ok(())
     }

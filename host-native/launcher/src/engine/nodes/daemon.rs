@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use hydrant_control::protocol::{JobRecord, Report, Setup};
+use hydrant_control::protocol::{JobRecord, Report, Setup, decode};
 use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 use hydrant_core::{Fault, Input, JobId, Limits, Rank, Time};
 use hydrant_overlay::{Channel, Event, Overlay};
@@ -18,8 +18,9 @@ use super::{Nodes, Role};
 use crate::backend::BackendBuilder;
 use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
-use crate::launch::{PreparedProgram, find_mpi_library, prepare};
+use crate::launch::{PreparedProgram, find_mpi_library, prepare_file};
 use crate::plan::Plan;
+use crate::program_files::FileReceiver;
 use crate::topology_file::{SharedTopologyFile, TopologyFile, with_topology};
 use hydrant_core::manage::OpenNode;
 use hydrant_driver::{BackendError, MappedStorage, Sharing};
@@ -42,6 +43,10 @@ pub(super) struct Daemon {
     pub(super) control: hydrant_control::Daemon,
     /// Jobs whose ranks have ended and whose output is being sent.
     draining: Vec<JobId>,
+    /// Program files from the head.
+    files: FileReceiver,
+    /// Credit that is held back until the children take streams: the neighbour, and a number of bytes.
+    held: Vec<(u32, u32)>,
 }
 
 impl DaemonError {
@@ -73,9 +78,10 @@ pub fn daemon() -> Result<(), DaemonError> {
 /// # Errors
 /// The parent is lost, or the node cannot continue. No process of the node is running.
 fn serve_node(joined: Joined) -> Result<(), RunError> {
-    let Joined { reactor, files, overlay: mut links, host, setup } = joined;
-    if setup.plugin.is_some() || setup.boards.of_node(links.node()).is_some() {
-        // A plugin may have to be compiled, and a board be waited for.
+    let Joined { reactor, files, overlay: mut links, host, mut setup } = joined;
+    let is_slow = setup.plugin.is_some() || !setup.files.is_empty();
+    if is_slow || setup.boards.of_node(links.node()).is_some() {
+        // A plugin may have to be compiled, files be compared, and a board be waited for.
         links.announce_pause(reactor.clock.now(), &reactor.poller);
     }
     let mut slabs = MappedStorage::new(&Limits::NONE);
@@ -84,10 +90,16 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         Err(error) => (Own::gone(setup.limits), Some(error)),
     };
     let Own { core, recording, sharing, topology_file } = own;
+    let needs_ready = setup.needs_ready();
+    let (received, unfit) = match FileReceiver::new(std::mem::take(&mut setup.files)) {
+        Ok(received) => (received, unfit),
+        Err(error) => (FileReceiver::default(), unfit.or(Some(error.into()))),
+    };
+    let lacks_files = received.is_incomplete();
     let config = DaemonConfig {
         node: links.node(),
         process: std::process::id(),
-        needs_ready: setup.needs_ready(),
+        needs_ready: needs_ready && !lacks_files,
         verbose: setup.verbose,
         progress: setup.progress,
     };
@@ -99,11 +111,19 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     engine.sharing = sharing;
     engine.topology_file = topology_file;
     engine.host = host;
-    let daemon = Daemon { control: hydrant_control::Daemon::new(config), draining: Vec::new() };
+    let daemon = Daemon {
+        control: hydrant_control::Daemon::new(config),
+        draining: Vec::new(),
+        files: received,
+        held: Vec::new(),
+    };
     engine.nodes = Some(Nodes::new(links, Role::Daemon(Box::new(daemon))));
     match unfit {
         Some(error) => engine.break_off(error)?,
         None => engine.handle_at_daemon(DaemonEvent::SetupApplied)?,
+    }
+    if lacks_files {
+        engine.send_report(&Report::NeedsFiles);
     }
     let result = engine.run();
     engine.procs.kill_and_wait(|_, _| {});
@@ -174,11 +194,9 @@ impl Engine<'_, '_> {
                 self.handle_at_daemon(DaemonEvent::Order(&body))?;
                 self.outputs()
             }
-            Event::Message { via, body, .. } => {
-                self.consumed(via, body.len() as u32);
-                Ok(())
-            }
+            Event::Message { via, body, .. } => self.take_piece(via, &body),
             Event::CreditAvailable { neighbour } => {
+                self.return_held();
                 if let Some(nodes) = &mut self.nodes
                     && nodes.links.tree().parent(nodes.links.node()) == Some(neighbour)
                 {
@@ -195,6 +213,35 @@ impl Engine<'_, '_> {
             Event::Shutdown => self.handle_at_daemon(DaemonEvent::Shutdown),
             // The engine reports these to the head separately. The head decides.
             Event::Failed(_) | Event::Joined { .. } | Event::Complete | Event::Closed => Ok(()),
+        }
+    }
+
+    /// Stores a piece of a program file, and reports the last one.
+    fn take_piece(&mut self, via: u32, body: &[u8]) -> Result<(), RunError> {
+        let Some(daemon) = self.daemon_mut() else { return Ok(()) };
+        daemon.held.push((via, body.len() as u32));
+        let taken = match decode(body) {
+            Some(piece) => daemon.files.take(&piece),
+            None => Ok(false),
+        };
+        self.return_held();
+        match taken {
+            Ok(true) => self.send_report(&Report::Ready),
+            Ok(false) => {}
+            Err(error) => self.break_off(error.into())?,
+        }
+        Ok(())
+    }
+
+    /// Returns the credit of pieces, which the overlay has passed on, once the children take more.
+    fn return_held(&mut self) {
+        let Some(nodes) = &mut self.nodes else { return };
+        if nodes.children_have_credit()
+            && let Role::Daemon(daemon) = &mut nodes.role
+        {
+            for (via, bytes) in std::mem::take(&mut daemon.held) {
+                nodes.links.consumed(via, bytes);
+            }
         }
     }
 
@@ -316,11 +363,13 @@ impl Engine<'_, '_> {
         }
         let here = NodeRanks::of_node(&record.blocks, self.node());
         let mut first = 0;
-        let checked = record.programs.iter().map(|program| {
+        let files = self.daemon().map(|daemon| &daemon.files).filter(|_| record.ordinal == 0);
+        let checked = (0..).zip(&record.programs).map(|(appnum, program)| {
+            let file = files.and_then(|files| files.of_program(appnum));
             let ranks = first..first + program.ranks;
             first = ranks.end;
             let any = here.from(ranks.start).is_some_and(|rank| ranks.contains(&rank));
-            any.then(|| prepare(program).map_err(RunError::from)).transpose()
+            any.then(|| prepare_file(program, file).map_err(RunError::from)).transpose()
         });
         checked.collect()
     }

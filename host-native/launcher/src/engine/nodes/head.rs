@@ -24,6 +24,7 @@ use super::{Nodes, Role, fences};
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::plan::{Plan, Plugin};
+use crate::program_files::FileSender;
 use hydrant_services::board::Secret;
 use hydrant_services::names::{self, LocalNames, NameClient};
 
@@ -39,6 +40,8 @@ pub(super) struct Head {
     pub(super) unacknowledged: Vec<(SinkId, u32, u32)>,
     /// Jobs whose ranks have ended.
     pub(super) draining: Vec<JobId>,
+    /// Program files for daemons that lack them.
+    pub(super) files: FileSender,
     /// Set when the run has ended. True if pending output is written first.
     pub(super) finish: Option<bool>,
 }
@@ -66,7 +69,11 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let seed = open::random()?;
     let recording = record(plan.options.record.as_deref(), &limits, seed)?;
     setup.record = for_all_nodes(plan.options.record.as_deref())?;
-    let first = first_job(plan, job_map, setup)?;
+    let mut first = first_job(plan, job_map, setup)?;
+    let mut sender = FileSender::default();
+    if cluster.preload_binary {
+        (sender, first.setup.files) = FileSender::open(&first.programs)?;
+    }
     let mut core = recorded(builder.build(limits, seed, &mut slabs)?, recording.as_ref());
     core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_head(plan)?;
@@ -104,6 +111,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         backend_failed: false,
         unacknowledged: Vec::new(),
         draining: Vec::new(),
+        files: sender,
         finish: None,
     };
     engine.nodes = Some(Nodes::new(links?, Role::Head(Box::new(head))));

@@ -88,6 +88,13 @@ impl Nodes {
         free
     }
 
+    /// Whether all children take streams.
+    fn children_have_credit(&mut self) -> bool {
+        let children: Vec<u32> =
+            self.links.tree().children(self.links.node()).map(|subtree| subtree.start).collect();
+        children.into_iter().all(|child| self.links.has_credit(child))
+    }
+
     /// Sends a record. The links report a lost destination separately.
     fn send(&mut self, now: u64, to: Destination, channel: Channel, record: &[u8]) {
         let sent = self.links.route(now, to, channel, record);
@@ -245,13 +252,6 @@ impl<'s> Engine<'_, 's> {
             self.core.handle(Time(now), Input::PeerBlocked { node })?;
         }
         Ok(())
-    }
-
-    /// Acknowledges stream bytes that arrived from a neighbour.
-    fn consumed(&mut self, via: u32, len: u32) {
-        if let Some(nodes) = &mut self.nodes {
-            nodes.links.consumed(via, len);
-        }
     }
 
     /// Writes to the links.

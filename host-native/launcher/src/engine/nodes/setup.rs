@@ -30,6 +30,7 @@ pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
         lookup_wait: options.lookup_wait,
         pmi1_subversion: options.pmi1_subversion,
         pseudo_terminals: pty::wanted(options),
+        files: Vec::new(),
     }
 }
 
