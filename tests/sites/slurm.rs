@@ -1,9 +1,11 @@
 //! Jobs inside allocations of a real Slurm with four nodes, which srun starts the daemons on.
 
-use hydrant_tests::Job;
+use std::path::Path;
+
 use hydrant_tests::hydrant_bin;
 use hydrant_tests::peers::Peer;
 use hydrant_tests::slurm::Cluster;
+use hydrant_tests::{Folder, Job};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::RAW;
@@ -47,7 +49,47 @@ fn a_daemon_has_all_that_its_job_has_of_its_node() {
     let Some(cluster) = Cluster::running() else { return };
     let allocation = "--nodes 2 --ntasks-per-node 2 --cpus-per-task 3";
     let outcome = allocated(&cluster, allocation, "-n 1 scontrol --oneliner show steps").run();
-    outcome.code(0).says("Nodes=1 CPUs=6 Tasks=1 Name=hydrant ", 2);
+    // One step has the daemons of both nodes.
+    outcome.code(0).says("NodeList=n[0-1] Nodes=2 CPUs=12 Tasks=2 Name=hydrant ", 1);
+}
+
+#[test]
+fn a_tree_of_one_step_is_deep() {
+    let Some(cluster) = Cluster::running() else { return };
+    let outcome =
+        allocated(&cluster, FOUR, "-radix 2 -n 8").args([RAW, "init1", "fence1", "say", "up", "end1"]).run();
+    outcome.code(0).says("up", 8);
+}
+
+#[test]
+fn a_daemon_that_does_not_start_is_named() {
+    let Some(cluster) = Cluster::running() else { return };
+    let folder = Folder::new("slurm-daemon");
+    let text = format!(
+        "#!/bin/sh\n[ $SLURMD_NODENAME = n2 ] && {{ echo no daemon here >&2; exit 9; }}\nexec {} \"$@\"\n",
+        hydrant_bin().display()
+    );
+    let remote = cluster.add(Path::new(&folder.executable("daemon", &text)));
+    let job = allocated(&cluster, FOUR, "-n 8 --remote-hydrant").arg(&remote).words("true");
+    let outcome = job.run();
+    outcome.code(1).warns("host n2 (node 3): srun ended").warns("no daemon here");
+    outcome.warns("n2: task 2: Exited with exit code 9");
+}
+
+#[test]
+fn a_lost_step_ends_the_job() {
+    let Some(cluster) = Cluster::running() else { return };
+    let folder = Folder::new("slurm-step");
+    let pid = folder.path("pid");
+    let srun = folder.executable("srun", &format!("#!/bin/sh\necho $$ > {pid}\nexec srun \"$@\"\n"));
+    let job = allocated(&cluster, FOUR, "-n 8 --bootstrap-exec").arg(&srun);
+    let job = job.args([RAW, "init1", "fence1", "say", "up", "forever"]).start();
+    job.await_stdout("up", 8);
+    let pid =
+        folder.read("pid").trim().parse().ok().and_then(Pid::from_raw).expect("the script says its number");
+    kill_process(pid, Signal::KILL).expect("it runs");
+    // Waiting also sees that neither daemons nor ranks are left.
+    job.wait().code(1).warns("is lost: ");
 }
 
 #[test]

@@ -11,9 +11,9 @@ pub use hydrant_control::protocol::{Attribute, Program, StdinTarget};
 use hydrant_core::Limit;
 use hydrant_core::limits::DEBUGGED_ATTR;
 use hydrant_core::server::FenceMode;
-use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT};
+use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, radix_default};
 use hydrant_placement::{
-    Binding, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
+    Binding, Bootstrap, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
 };
 use hydrant_services::board::Secret;
 
@@ -231,8 +231,8 @@ pub struct Cluster {
     pub remote_hydrant: Option<OsString>,
     /// Network interface of the links between daemons, by its name or one of its addresses.
     pub iface: Option<String>,
-    /// Maximum number of daemons that one daemon starts and holds links to, without its parent.
-    pub radix: u32,
+    /// Maximum number of daemons below one daemon in the tree, if the user set it.
+    pub radix: Option<u32>,
     /// Time without a message after which a link counts as closed.
     pub heartbeat: Duration,
     /// Print the plan and start nothing.
@@ -249,11 +249,18 @@ impl Default for Cluster {
             bootstrap_timeout: BOOTSTRAP_TIMEOUT_DEFAULT,
             remote_hydrant: None,
             iface: None,
-            radix: RADIX_DEFAULT,
+            radix: None,
             heartbeat: HEARTBEAT_DEFAULT,
             dry_run: false,
             boards: Boards::default(),
         }
+    }
+}
+
+impl Cluster {
+    /// Maximum number of children in the tree of daemons that this method starts.
+    pub fn radix_of(&self, bootstrap: &Bootstrap) -> u32 {
+        self.radix.unwrap_or_else(|| radix_default(bootstrap))
     }
 }
 

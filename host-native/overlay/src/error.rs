@@ -156,6 +156,16 @@ pub enum FailureCause {
         /// The last lines of the bootstrap command's output.
         output: String,
     },
+    /// The command that had started all daemons ended.
+    #[error("its daemon is lost: {command} {status}{}", indent(.output))]
+    StepEnded {
+        /// The command.
+        command: String,
+        /// Its exit status in words.
+        status: String,
+        /// The last lines of its output.
+        output: String,
+    },
     /// The link to a daemon that had joined failed.
     #[error("its daemon is lost: {error}{}", indent(.output))]
     LinkLost {
@@ -198,6 +208,9 @@ pub enum SpecError {
     /// The specification is invalid.
     #[error("the launcher's specification is invalid")]
     Malformed,
+    /// The specification is for daemons of other hosts.
+    #[error("this host, {0}, is not among those that the launcher has started daemons on")]
+    NoPlace(String),
     /// Standard input cannot be read.
     #[error("cannot read standard input: {0}")]
     Io(#[from] Errno),

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use snow::TransportState;
 
+use crate::bootstrap::{Guide, QUESTION_LEN, QUESTION_MAGIC};
 use crate::link::{
     HEARTBEAT_LEN, INITIATION_LEN, LinkIdentity, OverlayId, Secret, claimed_node, configure_socket,
     is_heartbeat, respond,
@@ -97,7 +98,7 @@ struct Incoming {
     fd: OwnedFd,
     opened: u64,
     /// Received bytes of the current message.
-    bytes: [u8; INITIATION_LEN],
+    bytes: [u8; QUESTION_LEN],
     len: usize,
     /// Claimed node and Noise state after the response. The child's heartbeat is outstanding.
     responded: Option<(u32, Box<TransportState>)>,
@@ -121,7 +122,7 @@ impl IncomingConnections {
     pub(crate) fn add(&mut self, stream: TcpStream, now: u64, timeout: u64) -> Option<u32> {
         configure_socket(&stream, timeout).ok()?;
         let incoming =
-            Incoming { fd: stream.into(), opened: now, bytes: [0; INITIATION_LEN], len: 0, responded: None };
+            Incoming { fd: stream.into(), opened: now, bytes: [0; QUESTION_LEN], len: 0, responded: None };
         let free = self.slots.iter().position(Option::is_none);
         let index = match free {
             Some(index) => index,
@@ -141,14 +142,16 @@ impl IncomingConnections {
     }
 
     /// Reads from a connection. Returns it when it is authenticated, and closes it if the handshake fails. `expected`
-    /// returns the child with a node number, if that child has not joined yet.
+    /// returns the child with a node number, if that child has not joined yet. `guide` answers the questions of a step's
+    /// daemons.
     pub(crate) fn receive<'a>(
         &mut self,
         index: u32,
         expected: impl Fn(u32) -> Option<ExpectedChild<'a>>,
+        guide: Option<&mut Guide>,
     ) -> Option<Authenticated> {
         let slot = self.slots.get_mut(index as usize)?;
-        let progress = slot.as_mut()?.receive(expected);
+        let progress = slot.as_mut()?.receive(expected, guide);
         if matches!(progress, Progress::Pending) {
             return None;
         }
@@ -195,10 +198,19 @@ impl IncomingConnections {
 }
 
 impl Incoming {
-    fn receive<'a>(&mut self, expected: impl Fn(u32) -> Option<ExpectedChild<'a>>) -> Progress {
+    fn receive<'a>(
+        &mut self,
+        expected: impl Fn(u32) -> Option<ExpectedChild<'a>>,
+        mut guide: Option<&mut Guide>,
+    ) -> Progress {
         loop {
             // Bytes behind the current message stay in the socket, so no further buffer is needed.
-            let size = if self.responded.is_some() { HEARTBEAT_LEN } else { INITIATION_LEN };
+            let is_question = guide.is_some() && self.responded.is_none() && self.is_question();
+            let size = match &self.responded {
+                Some(_) => HEARTBEAT_LEN,
+                None if is_question => QUESTION_LEN,
+                None => INITIATION_LEN,
+            };
             match recv(&self.fd, &mut self.bytes[self.len..size], RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Progress::Rejected,
                 Ok((len, _)) => self.len += len,
@@ -208,6 +220,18 @@ impl Incoming {
             }
             if self.len < size {
                 continue;
+            }
+            if let Some(guide) =
+                guide.as_deref_mut().filter(|_| self.responded.is_none() && self.is_question())
+            {
+                if self.len < QUESTION_LEN {
+                    continue;
+                }
+                // The connection has no other purpose.
+                if let Some(answer) = guide.answer(&self.bytes) {
+                    let _ = send(&self.fd, &answer, SendFlags::DONTWAIT | NO_SIGPIPE);
+                }
+                return Progress::Rejected;
             }
             self.len = 0;
             let Some((node, noise)) = &mut self.responded else {
@@ -227,11 +251,17 @@ impl Incoming {
         }
     }
 
+    /// Whether a question of a step's daemon has begun.
+    fn is_question(&self) -> bool {
+        self.len >= INITIATION_LEN && self.bytes.starts_with(&QUESTION_MAGIC)
+    }
+
     fn respond<'a>(&mut self, expected: impl Fn(u32) -> Option<ExpectedChild<'a>>) -> Option<()> {
-        let node = claimed_node(&self.bytes)?;
+        let initiation = self.bytes.first_chunk()?;
+        let node = claimed_node(initiation)?;
         let ExpectedChild { overlay, parent, secret } = expected(node)?;
         let identity = LinkIdentity { overlay, parent, child: node };
-        let (noise, bytes) = respond(&identity, secret, &self.bytes).ok()?;
+        let (noise, bytes) = respond(&identity, secret, initiation).ok()?;
         // The send buffer of a new socket has space for a response.
         let sent = send(&self.fd, &bytes, SendFlags::DONTWAIT | NO_SIGPIPE).ok()?;
         self.responded = Some((node, Box::new(noise)));

@@ -53,10 +53,16 @@
 //! of the nodes below it, which it has started, and in no other name. The daemon connects to its parent and starts its own
 //! children at the same time. A node whose children have all reported completion reports completion itself.
 //!
+//! A bootstrap that has a [command for all hosts](hydrant_placement::Bootstrap::step_command), `srun`, starts all daemons at
+//! once. They read the same record, with the hosts of the whole tree and one secret, from which the secrets of all links are
+//! derived. Each finds its node by the name of its host. No daemon knows where its parent listens, so each tells the head where
+//! it listens itself and asks for the addresses of its parent, in one exchange of 133 and 105 bytes with MACs of the secret, and
+//! asks again until the parent has told its own.
+//!
 //! # Links
 //!
 //! A link is a TCP connection with Noise (`NNpsk0`, Curve25519, ChaCha20-Poly1305, BLAKE2s). The handshake binds the job,
-//! the version and both node numbers. An incoming connection that has not proved that it has the secret takes 60 bytes of
+//! the version and both node numbers. An incoming connection that has not proved that it has the secret takes 133 bytes of
 //! buffer in one of 64 slots. It is closed after 10 seconds, or when it is the oldest and all slots are taken. A listening
 //! socket is closed when the last child has joined.
 //!
@@ -92,6 +98,8 @@ mod version;
 
 use std::time::Duration;
 
+use hydrant_placement::Bootstrap;
+
 pub use bootstrap::{DaemonSettings, DaemonSpec, daemon_program};
 pub use error::{
     AttemptError, ConnectError, DaemonFailure, FailureCause, InterfaceError, LifelineLost, LinkError,
@@ -106,8 +114,18 @@ pub use star::{Candidate, Ticket, connect};
 /// and the start one login. Each child costs a daemon one more copy of all data to send, and one more process while it
 /// starts. Fences alone are quickest with 4, and the start by ssh with 8 to 16 (docs/scaling.md).
 pub const RADIX_DEFAULT: u32 = 8;
+/// Default radix of daemons that one command starts. Their tree has no part in the start, and fences are quickest with 4.
+pub const RADIX_OF_STEP: u32 = 4;
 /// Maximum radix.
 pub const RADIX_MAX: u32 = 32;
+/// Default radix of daemons that are started in this way.
+pub fn radix_default(bootstrap: &Bootstrap) -> u32 {
+    match bootstrap {
+        Bootstrap::Srun => RADIX_OF_STEP,
+        _ => RADIX_DEFAULT,
+    }
+}
+
 /// Default time without a message after which a link counts as closed.
 pub const HEARTBEAT_DEFAULT: Duration = Duration::from_secs(30);
 /// Default time for a daemon to join. It allows for an ssh with slow name servers and for an srun that waits for others.

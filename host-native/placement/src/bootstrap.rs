@@ -8,10 +8,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::error::PlacementError;
+use crate::hostlist;
 use crate::hosts::Host;
 
 /// Options of `srun` for a step of one process that shares the processors of other steps.
 const SRUN_STEP: [&str; 5] = ["--nodes=1", "--ntasks=1", "--overlap", "--mpi=none", "--cpu-bind=none"];
+
+/// Options of `srun` for a step of one process on each of several hosts. It goes on when a process ends, and all processes get
+/// its standard input.
+const SRUN_STEP_OF_ALL: [&str; 7] = [
+    "--ntasks-per-node=1",
+    "--overlap",
+    "--mpi=none",
+    "--cpu-bind=none",
+    "--input=all",
+    "--kill-on-bad-exit=0",
+    "--wait=0",
+];
+/// Most bytes of a list of hosts in a command. Linux allows 128 KiB for a word.
+const NODELIST_MAX: usize = 100_000;
 
 /// Method that starts a process on a host.
 ///
@@ -93,6 +108,31 @@ impl Bootstrap {
             Bootstrap::Exec(template) => fill_template(template, host, words),
             Bootstrap::Local => words.to_vec(),
         }
+    }
+
+    /// The command that runs `words` on all hosts and gives all of them its standard input. None if the method starts one process
+    /// at a time, if a host is listed twice, and if the list is too long for a command.
+    pub fn step_command(
+        &self,
+        program: Option<&Path>,
+        hosts: &[Host],
+        words: &[OsString],
+    ) -> Option<Vec<OsString>> {
+        let mut names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+        let list = hostlist::compress(names.iter().copied());
+        names.sort_unstable();
+        let is_repeated = names.windows(2).any(|pair| pair[0] == pair[1]);
+        if *self != Bootstrap::Srun || hosts.is_empty() || is_repeated || list.len() > NODELIST_MAX {
+            return None;
+        }
+        let mut command = vec![program.map_or("srun".into(), |program| program.as_os_str().to_owned())];
+        command.extend(
+            [format!("--nodes={}", hosts.len()), format!("--ntasks={}", hosts.len())].map(OsString::from),
+        );
+        command.extend(SRUN_STEP_OF_ALL.map(OsString::from));
+        command.push(format!("--nodelist={list}").into());
+        command.extend_from_slice(words);
+        Some(command)
     }
 
     /// The command that runs `words` on `host` for the user of this process. With `has_terminal`, the words get a terminal. ssh may
@@ -249,6 +289,20 @@ mod tests {
         assert_eq!(command(&own, None, &host), "[nsenter][--net=/run/netns/n7][/opt/my apps/hydrant][it's]");
         let own = Bootstrap::Exec(words(&["rsh", "{host}", "exec {args}"]));
         assert_eq!(command(&own, None, &host), r"[rsh][n7][exec '/opt/my apps/hydrant' 'it'\''s']");
+    }
+
+    #[test]
+    fn srun_starts_all_with_one_command() {
+        let command = |bootstrap: &Bootstrap, hosts: &[&str]| {
+            let hosts: Vec<Host> = hosts.iter().map(|host| Host::new(host)).collect();
+            let started = bootstrap.step_command(None, &hosts, &words(&["/hydrant", "daemon"]))?;
+            Some(started.iter().map(|word| format!("[{}]", word.to_str().unwrap())).collect::<String>())
+        };
+        let all = "[srun][--nodes=3][--ntasks=3][--ntasks-per-node=1][--overlap][--mpi=none][--cpu-bind=none]\
+                   [--input=all][--kill-on-bad-exit=0][--wait=0][--nodelist=n[1-2],x][/hydrant][daemon]";
+        assert_eq!(command(&Bootstrap::Srun, &["n1", "n2", "x"]).as_deref(), Some(all));
+        assert_eq!(command(&Bootstrap::Srun, &["n1", "n2", "n1"]), None);
+        assert_eq!(command(&Bootstrap::Ssh, &["n1", "n2"]), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use hydrant_core::peer::tree::RADIX_MIN;
-use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_DEFAULT, RADIX_MAX};
+use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_MAX};
 use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
 
 use super::argument::ParsedOption;
@@ -98,9 +98,10 @@ pub(super) struct HostArgs {
 
     /// Largest number of children of a daemon in the tree of daemons: 2 to 32
     ///
-    /// The depth of the tree is the logarithm of the number of hosts to this base.
-    #[arg(long, value_name = "N", value_parser = radix, default_value_t = RADIX_DEFAULT)]
-    pub(super) radix: u32,
+    /// The depth of the tree is the logarithm of the number of hosts to this base. Default: 8, because daemons start their
+    /// children, and 4 with srun, which starts all daemons at once.
+    #[arg(long, value_name = "N", value_parser = radix)]
+    pub(super) radix: Option<u32>,
 
     /// Time in seconds without a message after which a host or a board is lost and the job is killed
     #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value_t = Timeout(HEARTBEAT_DEFAULT))]

@@ -183,7 +183,7 @@ fn every_option_with_one_dash_and_with_two() {
                 bootstrap_timeout: Duration::from_secs(90),
                 remote_hydrant: None,
                 iface: Some("ib0".to_owned()),
-                radix: 32,
+                radix: Some(32),
                 heartbeat: Duration::from_millis(2500),
                 dry_run: true,
                 boards: Boards::default(),

@@ -69,7 +69,7 @@ pub(super) fn describe(
             (mapping, None, Bootstrap::Local.name(), None, vec![host])
         }
         Location::Nodes(deployment) => {
-            let tree = deployment.job_map.tree(plan.options.cluster.radix);
+            let tree = deployment.job_map.tree(plan.options.cluster.radix_of(&deployment.bootstrap));
             let tree = Tree { radix: tree.radix(), depth: tree.depth() };
             let manager = deployment.resource_manager.as_ref().map(|manager| manager.name());
             let hosts = hosts(plan, deployment, environment, hydrant);
@@ -115,10 +115,14 @@ fn local(programs: &[Program], name: &str) -> Host {
 
 fn hosts(plan: &Plan, deployment: &Deployment, environment: &Environment<'_>, hydrant: &OsStr) -> Vec<Host> {
     let options = &plan.options.cluster;
+    let daemon = [hydrant.to_owned(), super::DAEMON.into()];
+    let program = options.bootstrap_exec.as_deref();
+    let bootstrap = &deployment.bootstrap;
+    let all: Vec<_> = deployment.job_map.nodes().iter().map(|node| node.host.clone()).collect();
+    let of_all = bootstrap.step_command(program, &all, &daemon);
     let describe = |(number, node): (u32, &Node)| {
-        let daemon = [hydrant.to_owned(), super::DAEMON.into()];
-        let program = options.bootstrap_exec.as_deref();
-        let start = deployment.bootstrap.command(program, environment, &node.host, &daemon);
+        let of_one = || bootstrap.command(program, environment, &node.host, &daemon);
+        let start = of_all.clone().unwrap_or_else(of_one);
         let ranks = node.rank_ranges.iter().map(|range| Ranks {
             program: range.program,
             first: range.first,

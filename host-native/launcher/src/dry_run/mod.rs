@@ -8,7 +8,7 @@ use std::fmt::Write;
 use hydrant_core::peer::tree::Tree;
 use hydrant_overlay::daemon_program;
 use hydrant_placement::{
-    Binding, Bootstrap, Deployment, Environment, Location, Node, RankRange, shell_quote,
+    Binding, Bootstrap, Deployment, Environment, Host, Location, Node, RankRange, shell_quote,
 };
 
 use crate::error::RunError;
@@ -114,12 +114,17 @@ fn write_nodes(
         let _ = writeln!(text, "note: {note}");
     }
     let _ = writeln!(text, "mapping: {}", job_map.process_mapping()?);
-    write_tree(text, job_map.tree(options.radix));
+    write_tree(text, job_map.tree(options.radix_of(bootstrap)));
     let iface = options.iface.as_deref().map_or_else(String::new, |iface| format!(", links by {iface}"));
     let seconds = options.heartbeat.as_secs_f64();
     let _ = writeln!(text, "bootstrap: {}{iface}, heartbeat {seconds} s", bootstrap.name());
+    let daemon = [hydrant.to_owned(), DAEMON.into()];
+    let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
+    if let Some(command) = bootstrap.step_command(options.bootstrap_exec.as_deref(), &hosts, &daemon) {
+        let _ = writeln!(text, "  all nodes: {}", command_line(&command));
+        return Ok(());
+    }
     for (number, node) in (1u32..).zip(job_map.nodes()) {
-        let daemon = [hydrant.to_owned(), DAEMON.into()];
         let command = bootstrap.command(options.bootstrap_exec.as_deref(), environment, &node.host, &daemon);
         let _ = writeln!(text, "  node {number}: {}", command_line(&command));
     }

@@ -3,6 +3,7 @@
 mod host_runs;
 mod process;
 mod spec;
+mod step;
 
 use std::ffi::OsString;
 
@@ -10,7 +11,11 @@ use hydrant_placement::Bootstrap;
 use hydrant_reactor::Error;
 
 pub(crate) use process::BootstrapProcess;
+pub(crate) use spec::StartRecord;
 pub use spec::{DaemonSettings, DaemonSpec};
+pub(crate) use step::{
+    ANSWER_LEN, Guide, QUESTION_LEN, QUESTION_MAGIC, Question, StepSecret, StepSpec, ended_host,
+};
 
 /// Path of the `hydrant` program that daemons run: `remote` if it is given, otherwise the value of `HYDRANT_REMOTE`,
 /// otherwise the path of this program. [`Bootstrap::Local`] always uses this program.

@@ -7,7 +7,7 @@ use hydrant_core::trace::SignalName;
 use hydrant_reactor::process::{HelperError, start_helper};
 use hydrant_reactor::{Error, OpenFiles, pipe};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, waitpid};
 use zeroize::Zeroizing;
 
 /// Number of bytes kept of a process's output.
@@ -104,6 +104,11 @@ impl BootstrapProcess {
         last.iter().map(printable).collect::<Vec<_>>().join("\n")
     }
 
+    /// The end of its output, as it was written.
+    pub(crate) fn output_end(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.tail)
+    }
+
     /// Records the exit status if `pid` is this process. Returns whether it is.
     pub(crate) fn handle_exit(&mut self, pid: Pid, status: WaitStatus) -> bool {
         let is_this = self.pid == pid && self.is_running();
@@ -124,6 +129,14 @@ impl BootstrapProcess {
             (None, Some(signal)) => format!("was ended by {}", SignalName(signal)),
             (None, None) => "ended".to_owned(),
         })
+    }
+
+    /// Asks the process to end.
+    pub(crate) fn terminate(&self) {
+        if self.is_running() {
+            // An error means that the process has ended.
+            let _ = kill_process(self.pid, Signal::TERM);
+        }
     }
 
     /// Kills the process group.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::host_runs;
+use super::step::{StepSecret, StepSpec};
 use crate::error::SpecError;
 use crate::link::{LinkIdentity, OverlayId, Secret};
 use crate::version::VERSION;
@@ -54,10 +55,32 @@ pub struct DaemonSpec {
     #[serde(with = "host_runs")]
     pub(crate) hosts: Vec<Host>,
     pub(crate) settings: DaemonSettings,
+    /// Set in a daemon of a step. `addrs` are those of the head then.
+    #[serde(skip)]
+    pub(crate) step: Option<StepMember>,
 }
 
-impl DaemonSpec {
-    /// The bytes to write to the standard input of the daemon.
+/// What a daemon of a step has beside the others.
+#[derive(Clone, Debug)]
+pub(crate) struct StepMember {
+    pub(crate) secret: StepSecret,
+    /// The head's host, for messages.
+    pub(crate) head: String,
+    /// Addresses at which this daemon listens.
+    pub(crate) own: Vec<SocketAddr>,
+}
+
+/// Record on the standard input of a daemon.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum StartRecord {
+    /// For this daemon.
+    One(DaemonSpec),
+    /// For all daemons of a step.
+    Step(StepSpec),
+}
+
+impl StartRecord {
+    /// The bytes to write to the standard input.
     pub(crate) fn encode(&self) -> Zeroizing<Vec<u8>> {
         let body = postcard::to_stdvec(self).map(Zeroizing::new);
         let body = body.expect("postcard encodes every field of a specification");
@@ -70,23 +93,34 @@ impl DaemonSpec {
         bytes.extend_from_slice(&body);
         bytes
     }
+}
+
+impl DaemonSpec {
+    /// The bytes to write to the standard input of the daemon.
+    pub(crate) fn encode(self) -> Zeroizing<Vec<u8>> {
+        StartRecord::One(self).encode()
+    }
 
     /// Reads the specification from standard input. Blocks until it is complete.
     ///
     /// # Errors
     /// Standard input holds no specification, or that of another version.
     pub fn read() -> Result<DaemonSpec, SpecError> {
-        DaemonSpec::decode(&mut |buffer| rustix::io::read(rustix::stdio::stdin(), buffer))
+        DaemonSpec::decode(&mut |buffer| rustix::io::read(rustix::stdio::stdin(), buffer), names_here)
     }
 
     /// Decodes a specification.
     #[cfg(test)]
-    pub(crate) fn from_bytes(mut bytes: &[u8]) -> Result<DaemonSpec, SpecError> {
+    pub(crate) fn from_bytes(mut bytes: &[u8], host: &str) -> Result<DaemonSpec, SpecError> {
         use std::io::Read;
-        DaemonSpec::decode(&mut |buffer| Ok(bytes.read(buffer).expect("memory can be read")))
+        let host = host.to_owned();
+        DaemonSpec::decode(&mut |buffer| Ok(bytes.read(buffer).expect("memory can be read")), || vec![host])
     }
 
-    fn decode(read: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<DaemonSpec, SpecError> {
+    fn decode(
+        read: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
+        names_here: impl FnOnce() -> Vec<String>,
+    ) -> Result<DaemonSpec, SpecError> {
         let mut exact = |len: usize| -> Result<Zeroizing<Vec<u8>>, SpecError> {
             let mut bytes = Zeroizing::new(vec![0; len]);
             let mut filled = 0;
@@ -114,7 +148,10 @@ impl DaemonSpec {
             return Err(SpecError::Malformed);
         }
         let body = exact(len as usize)?;
-        let spec: DaemonSpec = postcard::from_bytes(&body).map_err(|_| SpecError::Malformed)?;
+        let spec = match postcard::from_bytes(&body).map_err(|_| SpecError::Malformed)? {
+            StartRecord::One(spec) => spec,
+            StartRecord::Step(spec) => spec.of_host(&names_here())?,
+        };
         if spec.is_valid() { Ok(spec) } else { Err(SpecError::Malformed) }
     }
 
@@ -142,6 +179,18 @@ impl DaemonSpec {
     }
 }
 
+/// Names that a step may have for this host: Slurm's, that of the system, and the latter without its domain.
+fn names_here() -> Vec<String> {
+    let of_slurm = std::env::var("SLURMD_NODENAME").ok();
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let short = own.split('.').next().unwrap_or_default().to_owned();
+    match of_slurm {
+        Some(name) => vec![name],
+        None if short == own => vec![own],
+        None => vec![own, short],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,23 +213,25 @@ mod tests {
                 heartbeat_timeout: 30_000,
                 join_timeout: 60_000,
             },
+            step: None,
         }
     }
 
     fn decode(mut bytes: &[u8]) -> Result<DaemonSpec, SpecError> {
         // In small pieces, as a pipe may deliver them.
-        DaemonSpec::decode(&mut |buffer| {
+        let mut read = |buffer: &mut [u8]| {
             let len = bytes.len().min(buffer.len()).min(7);
             buffer[..len].copy_from_slice(&bytes[..len]);
             bytes = &bytes[len..];
             Ok(len)
-        })
+        };
+        DaemonSpec::decode(&mut read, || vec!["here".to_owned()])
     }
 
     #[test]
     fn a_specification_is_decoded_as_it_was_encoded() {
         let spec = spec();
-        let read = decode(&spec.encode()).unwrap();
+        let read = decode(&spec.clone().encode()).unwrap();
         assert_eq!((read.node, read.tree, &read.hosts), (1, spec.tree, &spec.hosts));
         assert_eq!((read.addrs, read.settings, read.overlay), (spec.addrs, spec.settings, spec.overlay));
         assert!(!format!("{:?}", read.secret).contains(|c: char| c.is_ascii_digit()));
@@ -196,8 +247,8 @@ mod tests {
         };
         let (small, large) = (of(16), of(10_000));
         assert_eq!((small.hosts.len(), large.hosts.len()), (1, 625));
-        assert!(large.encode().len() < small.encode().len() + 16);
-        assert_eq!(decode(&large.encode()).unwrap().hosts, large.hosts);
+        assert!(large.clone().encode().len() < small.encode().len() + 16);
+        assert_eq!(decode(&large.clone().encode()).unwrap().hosts, large.hosts);
     }
 
     /// `isHeterogeneous` of pmi2.h is 0 for this reason.

@@ -53,7 +53,7 @@ impl Parent {
                 secret: &self.secret,
             })
         };
-        (0..INCOMING_MAX as u32).find_map(|index| self.incoming.receive(index, expected))
+        (0..INCOMING_MAX as u32).find_map(|index| self.incoming.receive(index, expected, None))
     }
 
     /// Repeats until a child is authenticated.

@@ -81,6 +81,7 @@ impl ChildLauncher<'_> {
             tree: self.tree,
             hosts: self.hosts[from..to].to_vec(),
             settings: self.settings.clone(),
+            step: None,
         };
         let host = self.hosts[from].clone();
         let daemon = [self.settings.program.clone(), "daemon".into()];
@@ -110,6 +111,13 @@ impl ChildLauncher<'_> {
 }
 
 impl Child {
+    /// A child whose daemon another process starts.
+    pub(super) fn expected(subtree: Range<u32>, host: &Host, secret: Secret, deadline: u64) -> Child {
+        let state = ChildState::Starting { secret, deadline, queue: Vec::new() };
+        let host = host.name.clone();
+        Child { subtree, host, command: String::new(), process: None, state, complete: false }
+    }
+
     pub(super) fn node(&self) -> u32 {
         self.subtree.start
     }

@@ -2,12 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
-use hydrant_reactor::{Interest, Key, NO_SIGPIPE, Poller};
+use hydrant_reactor::{Error, Interest, Key, NO_SIGPIPE, Poller};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 use rustix::net::{RecvFlags, SendFlags, getpeername, recv, send};
 
-use crate::bootstrap::DaemonSpec;
+use crate::bootstrap::{ANSWER_LEN, DaemonSpec, QUESTION_LEN, Question};
 use crate::error::{AttemptError, ConnectError};
 use crate::link::{Channel, Initiator, Link, RESPONSE_LEN, start_connect};
 
@@ -21,6 +21,8 @@ const DELAY_MAX: u64 = 1_000;
 #[derive(Debug)]
 pub(super) struct Connector {
     spec: DaemonSpec,
+    /// Question to the head for the parent's addresses, with its bytes. `spec.addrs` are the head's until the answer.
+    question: Option<(Question, [u8; QUESTION_LEN])>,
     key: Key,
     /// Index of the current address.
     address: usize,
@@ -38,17 +40,39 @@ pub(super) struct Connector {
 struct Attempt {
     fd: OwnedFd,
     deadline: u64,
-    /// Handshake, after the connection is made.
-    initiator: Option<Initiator>,
-    response: [u8; RESPONSE_LEN],
+    /// Set after the connection is made.
+    sent: Option<Sent>,
+    response: [u8; ANSWER_LEN],
     len: usize,
 }
 
+/// First message of a connection.
+#[derive(Debug)]
+enum Sent {
+    /// To the parent.
+    Initiation(Box<Initiator>),
+    /// To the head.
+    Question,
+}
+
+impl Sent {
+    /// Bytes of the response.
+    fn response_len(&self) -> usize {
+        match self {
+            Sent::Initiation(_) => RESPONSE_LEN,
+            Sent::Question => ANSWER_LEN,
+        }
+    }
+}
+
 impl Connector {
-    pub(super) fn new(spec: DaemonSpec, key: Key, now: u64) -> Connector {
+    pub(super) fn new(spec: DaemonSpec, key: Key, now: u64) -> Result<Connector, Error> {
         let deadline = now + spec.settings.join_timeout;
-        Connector {
+        let question = spec.step.as_ref();
+        let question = question.map(|step| Question::new(&step.secret, spec.node, &step.own)).transpose()?;
+        Ok(Connector {
             spec,
+            question,
             key,
             address: 0,
             attempt: None,
@@ -56,7 +80,7 @@ impl Connector {
             delay: DELAY_MIN,
             reached: false,
             deadline,
-        }
+        })
     }
 
     pub(super) fn parent(&self) -> u32 {
@@ -75,7 +99,12 @@ impl Connector {
     pub(super) fn advance(&mut self, now: u64, poller: &Poller) -> Result<Option<Link>, ConnectError> {
         loop {
             if let Some(attempt) = &mut self.attempt {
-                let error = match attempt.advance(&self.spec, self.key, poller) {
+                let question = self.question.as_ref().map(|(_, bytes)| &bytes[..]);
+                let error = match attempt.advance(&self.spec, question, self.key, poller) {
+                    Ok(true) if self.question.is_some() => {
+                        self.learn(now)?;
+                        continue;
+                    }
                     Ok(true) => match self.finish(now)? {
                         Some(link) => return Ok(Some(link)),
                         None => continue,
@@ -101,7 +130,7 @@ impl Connector {
         let fd = start_connect(self.spec.addrs[self.address], self.spec.settings.heartbeat_timeout)?;
         poller.add(&fd, self.key, Interest::Write)?;
         let deadline = (now + ATTEMPT_TIMEOUT).min(self.deadline);
-        self.attempt = Some(Attempt { fd, deadline, initiator: None, response: [0; RESPONSE_LEN], len: 0 });
+        self.attempt = Some(Attempt { fd, deadline, sent: None, response: [0; ANSWER_LEN], len: 0 });
         Ok(())
     }
 
@@ -114,7 +143,11 @@ impl Connector {
         self.address = (self.address + 1) % self.spec.addrs.len();
         if self.address == 0 {
             if !std::mem::take(&mut self.reached) || now >= self.deadline {
-                let (host, node) = (self.spec.parent_host.clone(), self.spec.parent);
+                let head = self.spec.step.as_ref().filter(|_| self.question.is_some());
+                let (host, node) = match head {
+                    Some(step) => (step.head.clone(), 0),
+                    None => (self.spec.parent_host.clone(), self.spec.parent),
+                };
                 return Err(ConnectError { host, node, addr, error });
             }
             self.next_round = Some(now + self.delay);
@@ -128,11 +161,30 @@ impl Connector {
         self.attempt_failed(now, AttemptError::Closed)
     }
 
+    /// Takes the head's answer. Without addresses of the parent, which has not asked yet itself, another round follows.
+    fn learn(&mut self, now: u64) -> Result<(), ConnectError> {
+        let answer = self.attempt.take().map(|attempt| attempt.response);
+        let known =
+            answer.zip(self.question.as_ref()).map(|(answer, (question, _))| question.answered(&answer));
+        match known.flatten() {
+            Some(addrs) if addrs.is_empty() => self.attempt_failed(now, AttemptError::Closed),
+            Some(addrs) => {
+                self.spec.addrs = addrs;
+                (self.question, self.address, self.delay) = (None, 0, DELAY_MIN);
+                self.next_round = Some(now);
+                Ok(())
+            }
+            None => self.attempt_failed(now, AttemptError::Foreign),
+        }
+    }
+
     fn finish(&mut self, now: u64) -> Result<Option<Link>, ConnectError> {
-        let Some(Attempt { fd, initiator: Some(initiator), response, .. }) = self.attempt.take() else {
+        let Some(Attempt { fd, sent: Some(Sent::Initiation(initiator)), response, .. }) = self.attempt.take()
+        else {
             return Ok(None);
         };
-        let Ok(noise) = initiator.finish(&response) else {
+        let response = response.first_chunk().expect("a response is shorter than an answer");
+        let Ok(noise) = initiator.finish(response) else {
             self.attempt_failed(now, AttemptError::Foreign)?;
             return Ok(None);
         };
@@ -148,30 +200,46 @@ impl Connector {
 
 impl Attempt {
     /// Continues until it would block. Returns whether the response is complete.
-    fn advance(&mut self, spec: &DaemonSpec, key: Key, poller: &Poller) -> Result<bool, AttemptError> {
-        if self.initiator.is_none() {
+    fn advance(
+        &mut self,
+        spec: &DaemonSpec,
+        question: Option<&[u8]>,
+        key: Key,
+        poller: &Poller,
+    ) -> Result<bool, AttemptError> {
+        if self.sent.is_none() {
             match socket_error(&self.fd).and_then(|failed| failed).and_then(|()| getpeername(&self.fd)) {
                 Ok(_) => {}
                 Err(Errno::NOTCONN) => return Ok(false),
                 Err(Errno::CONNRESET) => return Err(AttemptError::Closed),
                 Err(errno) => return Err(AttemptError::System(errno)),
             }
-            let (initiator, bytes) = Initiator::new(&spec.link_identity(), &spec.secret);
-            match send(&self.fd, &bytes, SendFlags::DONTWAIT | NO_SIGPIPE) {
-                // The send buffer of a new socket has space for an initiation.
+            let initiation;
+            let (sent, bytes) = match question {
+                Some(bytes) => (Sent::Question, bytes),
+                None => {
+                    let (initiator, bytes) = Initiator::new(&spec.link_identity(), &spec.secret);
+                    initiation = bytes;
+                    (Sent::Initiation(Box::new(initiator)), &initiation[..])
+                }
+            };
+            match send(&self.fd, bytes, SendFlags::DONTWAIT | NO_SIGPIPE) {
+                // The send buffer of a new socket has space for the message.
                 Ok(len) if len == bytes.len() => {}
                 Ok(_) | Err(Errno::AGAIN | Errno::CONNRESET | Errno::PIPE) => {
                     return Err(AttemptError::Closed);
                 }
                 Err(errno) => return Err(AttemptError::System(errno)),
             }
-            self.initiator = Some(initiator);
+            self.sent = Some(sent);
             poller
                 .modify(&self.fd, key, Interest::Read)
                 .map_err(|error| AttemptError::System(error.into()))?;
         }
-        while self.len < RESPONSE_LEN {
-            match recv(&self.fd, &mut self.response[self.len..], RecvFlags::DONTWAIT) {
+        // Bytes behind a response belong to the link.
+        let size = self.sent.as_ref().map_or(0, Sent::response_len);
+        while self.len < size {
+            match recv(&self.fd, &mut self.response[self.len..size], RecvFlags::DONTWAIT) {
                 Ok((0, _)) | Err(Errno::CONNRESET) => return Err(AttemptError::Closed),
                 Ok((len, _)) => self.len += len,
                 Err(Errno::INTR) => {}
@@ -182,7 +250,6 @@ impl Attempt {
         Ok(true)
     }
 }
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -214,6 +281,7 @@ mod tests {
                 heartbeat_timeout: 30_000,
                 join_timeout: 60_000,
             },
+            step: None,
         }
     }
 
@@ -245,7 +313,7 @@ mod tests {
     fn closed_addresses_are_tried_once() {
         let spec = spec(&[closed_address(), closed_address()]);
         let last = spec.addrs[1];
-        let error = connect(&mut Connector::new(spec, Key(0), 0), || false).unwrap_err().to_string();
+        let error = connect(&mut Connector::new(spec, Key(0), 0).unwrap(), || false).unwrap_err().to_string();
         let expected = format!("cannot reach host head (node 0), which started this daemon, at {last}: ");
         assert!(error.starts_with(&expected) && error.contains("Connection refused"), "{error}");
     }
@@ -258,7 +326,7 @@ mod tests {
         let (identity, secret) = (spec.link_identity(), spec.secret.clone());
         let mut kept = Vec::new();
         let mut accepted = 0;
-        let link = connect(&mut Connector::new(spec, Key(0), 0), || {
+        let link = connect(&mut Connector::new(spec, Key(0), 0).unwrap(), || {
             if let Ok((mut stream, _)) = listener.accept() {
                 accepted += 1;
                 if accepted == 3 {
@@ -279,7 +347,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let mut kept = Vec::new();
-        let mut connector = Connector::new(spec(&[listener.local_addr().unwrap()]), Key(0), 0);
+        let mut connector = Connector::new(spec(&[listener.local_addr().unwrap()]), Key(0), 0).unwrap();
         let error = connect(&mut connector, || {
             if let Ok((mut stream, _)) = listener.accept() {
                 stream.write_all(&[7; RESPONSE_LEN]).unwrap();

@@ -2,8 +2,9 @@
 
 use hydrant_reactor::{Listener, Poller};
 
-use super::child::ChildState;
+use super::child::{Child, ChildState};
 use super::route::LinkMessage;
+use super::step::Step;
 use super::{Event, Overlay, ParentLink, SHUTDOWN_TIMEOUT};
 use crate::error::{DaemonFailure, FailureCause, LifelineLost, LinkError, OverlayError};
 
@@ -17,7 +18,12 @@ impl Overlay {
         self.kill_at = Some(now + SHUTDOWN_TIMEOUT);
         self.listeners.clear();
         self.incoming.clear();
+        self.guide = None;
         self.children.iter_mut().filter(|child| child.is_starting()).for_each(|child| child.kill());
+        if let Some(process) = self.step.as_mut().and_then(Step::process).filter(|_| !self.complete) {
+            // Daemons that have not joined get no shutdown.
+            process.terminate();
+        }
         for node in self.neighbours() {
             if self.parent() != Some(node) {
                 self.send_link_message(now, node, &LinkMessage::Shutdown);
@@ -79,6 +85,9 @@ impl Overlay {
             // Daemons on other machines end when their links close.
             self.kill_at = Some(u64::MAX);
             self.children.iter_mut().for_each(|child| child.kill());
+            if let Some(process) = self.step.as_mut().and_then(Step::process) {
+                process.kill();
+            }
             self.check_closed();
         }
         Ok(())
@@ -86,14 +95,15 @@ impl Overlay {
 
     /// Reports and kills children that have not joined in time.
     fn expire_starting_children(&mut self, now: u64) {
+        let is_late =
+            |child: &&Child| matches!(child.state, ChildState::Starting { deadline, .. } if deadline <= now);
+        let late: Vec<u32> = self.children.iter().filter(is_late).map(Child::node).collect();
         let mut failures = Vec::new();
-        for child in &mut self.children {
-            if matches!(child.state, ChildState::Starting { deadline, .. } if deadline <= now) {
-                let output = child.output_tail();
-                child.kill();
-                let millis = self.settings.join_timeout;
-                failures.push(child.failure(FailureCause::JoinTimeout { millis, output }));
-            }
+        for node in late {
+            let (millis, output) = (self.settings.join_timeout, self.output_of(node));
+            let Some(child) = self.child(node) else { continue };
+            child.kill();
+            failures.push(child.failure(FailureCause::JoinTimeout { millis, output }));
         }
         for failure in failures {
             self.report_failure(now, failure);
@@ -124,9 +134,9 @@ impl Overlay {
         if let LinkError::Silent(_) = &error {
             child.kill();
         }
-        let (error, output) = (error.to_string(), child.output_tail());
-        let failure = child.failure(FailureCause::LinkLost { error, output });
-        if !is_shutting_down {
+        let (error, output) = (error.to_string(), self.output_of(node));
+        let failure = self.child(node).map(|child| child.failure(FailureCause::LinkLost { error, output }));
+        if let Some(failure) = failure.filter(|_| !is_shutting_down) {
             self.report_failure(now, failure);
         }
         self.check_closed();
@@ -142,7 +152,9 @@ impl Overlay {
 
     /// Reports the end of a shutdown, once.
     pub(super) fn check_closed(&mut self) {
-        if self.kill_at.is_some() && !self.closed && self.children.iter().all(|child| child.is_gone()) {
+        let is_gone = !self.step.as_ref().is_some_and(Step::is_running)
+            && self.children.iter().all(|child| child.is_gone());
+        if self.kill_at.is_some() && !self.closed && is_gone {
             self.closed = true;
             self.events.push_back(Event::Closed);
         }

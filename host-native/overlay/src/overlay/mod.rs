@@ -6,6 +6,7 @@ mod failure;
 mod key;
 mod neighbour;
 mod route;
+mod step;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,7 @@ use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Interest, Key, KeyRange, Listener, OpenFiles, Poller};
 use rustix::process::{Pid, WaitStatus};
 
-use crate::bootstrap::{DaemonSettings, DaemonSpec};
+use crate::bootstrap::{DaemonSettings, DaemonSpec, Guide, StartRecord, StepSecret, StepSpec};
 use crate::error::{DaemonFailure, FailureCause, LifelineLost, OverlayError};
 use crate::incoming::{ExpectedChild, INCOMING_MAX, IncomingConnections, ListenSocket};
 use crate::interface::{interface_addrs, local_addr_towards_any, local_addrs_towards};
@@ -29,6 +30,7 @@ use connect::Connector;
 use key::LinkKey;
 use neighbour::Neighbour;
 use route::LinkMessage;
+use step::Step;
 
 pub use neighbour::BEYOND_CREDIT_MAX;
 pub use route::Destination;
@@ -117,6 +119,10 @@ pub struct Overlay {
     /// Messages to the parent, until the link is established.
     parent_queue: Vec<(Channel, Vec<u8>)>,
     children: Vec<Child>,
+    /// At the head, if one command starts all daemons.
+    step: Option<Step>,
+    /// At the head, until all daemons of a step have joined.
+    guide: Option<Guide>,
     keys: KeyRange,
     listeners: Vec<Listener<ListenSocket>>,
     incoming: IncomingConnections,
@@ -150,7 +156,10 @@ impl Overlay {
         let tree = Tree::new(spec.hosts.len() as u32 + 1, spec.radix);
         let hosts = [vec![Host::new(&spec.head)], spec.hosts].concat();
         let mut overlay = Overlay::new(0, tree, OverlayId::random()?, settings, keys);
-        overlay.start_children(&hosts, &[], now, files, poller)?;
+        match step::command(&overlay.settings, &hosts[1..]) {
+            Some(words) => overlay.start_step(&words, hosts, now, files, poller)?,
+            None => overlay.start_children(&hosts, &[], now, files, poller)?,
+        }
         Ok(overlay)
     }
 
@@ -169,10 +178,69 @@ impl Overlay {
         let mut overlay = Overlay::new(spec.node, spec.tree, spec.overlay, spec.settings.clone(), keys);
         overlay.parent_host = spec.parent_host.clone();
         let key = LinkKey::Link(spec.parent).encode(keys);
-        overlay.parent_link = ParentLink::Connecting(Box::new(Connector::new(spec, key, now)));
+        let is_of_step = spec.step.is_some();
+        if let Some(member) = &mut spec.step {
+            // The head tells the children where this node listens.
+            overlay.expect_children(&member.secret, &hosts, &parent, now, poller)?;
+            member.own = overlay.addrs().collect();
+        }
+        overlay.parent_link = ParentLink::Connecting(Box::new(Connector::new(spec, key, now)?));
         overlay.connect_to_parent(now, poller)?;
-        overlay.start_children(&hosts, &parent, now, files, poller)?;
+        if !is_of_step {
+            overlay.start_children(&hosts, &parent, now, files, poller)?;
+        }
         Ok(overlay)
+    }
+
+    /// Starts all daemons by one command.
+    fn start_step(
+        &mut self,
+        words: &[std::ffi::OsString],
+        hosts: Vec<Host>,
+        now: u64,
+        files: &OpenFiles,
+        poller: &Poller,
+    ) -> Result<(), OverlayError> {
+        let secret = StepSecret::random()?;
+        self.expect_children(&secret, &hosts, &[], now, poller)?;
+        let addrs: Vec<SocketAddr> = self.addrs().collect();
+        self.guide = Some(Guide::new(secret.clone(), self.tree, addrs.clone()));
+        let settings = self.settings.clone();
+        let daemons = hosts[1..].to_vec();
+        let record = StepSpec { overlay: self.id, secret, addrs, tree: self.tree, hosts, settings };
+        let record = StartRecord::Step(record).encode();
+        let (step, failure) = Step::start(words, record, daemons, (files, poller, self.keys))?;
+        self.step = Some(step);
+        if let Some(failure) = failure {
+            self.report_failure(now, failure);
+        }
+        Ok(())
+    }
+
+    /// Listens for children whose daemons are started by the head's command.
+    fn expect_children(
+        &mut self,
+        secret: &StepSecret,
+        hosts: &[Host],
+        parent: &[SocketAddr],
+        now: u64,
+        poller: &Poller,
+    ) -> Result<(), OverlayError> {
+        let node = self.node;
+        let host_of = |subtree: &Range<u32>| &hosts[(subtree.start - node) as usize];
+        let subtrees: Vec<Range<u32>> = self.tree.children(node).collect();
+        if !subtrees.is_empty() {
+            self.listen(subtrees.iter().map(|subtree| host_of(subtree).name.as_str()), parent, poller)?;
+        }
+        let deadline = now + self.settings.join_timeout;
+        self.children = subtrees
+            .into_iter()
+            .map(|subtree| {
+                let (host, secret) = (host_of(&subtree), secret.of_link(subtree.start));
+                Child::expected(subtree, host, secret, deadline)
+            })
+            .collect();
+        Ok(())
     }
 
     fn new(node: u32, tree: Tree, id: OverlayId, settings: DaemonSettings, keys: KeyRange) -> Overlay {
@@ -185,6 +253,8 @@ impl Overlay {
             parent_link: ParentLink::None,
             parent_queue: Vec::new(),
             children: Vec::new(),
+            step: None,
+            guide: None,
             keys,
             listeners: Vec::new(),
             incoming: IncomingConnections::default(),
@@ -325,6 +395,7 @@ impl Overlay {
                 }
                 _ => drop(self.receive(node, now)),
             },
+            LinkKey::BootstrapInput(0) | LinkKey::BootstrapOutput(0) => self.handle_step_ready(now),
             LinkKey::BootstrapInput(node) | LinkKey::BootstrapOutput(node) => {
                 if let Some(process) = self.child(node).and_then(|child| child.process.as_mut()) {
                     process.write_input();
@@ -350,6 +421,11 @@ impl Overlay {
 
     /// Handles the exit of a child process. Returns whether the process had started a daemon.
     pub fn handle_child_exit(&mut self, now: u64, pid: Pid, status: WaitStatus) -> bool {
+        let step = self.step.as_mut().and_then(Step::process);
+        if step.is_some_and(|process| process.handle_exit(pid, status)) {
+            self.handle_step_exit(now);
+            return true;
+        }
         let exited = |child: &mut Child| {
             child.process.as_mut().is_some_and(|process| process.handle_exit(pid, status))
         };
@@ -477,7 +553,8 @@ impl Overlay {
             let child = children.iter().find(|child| child.node() == node)?;
             child.secret().map(|secret| ExpectedChild { overlay, parent, secret })
         };
-        let Some(authenticated) = self.incoming.receive(index, expected) else { return Ok(()) };
+        let guide = self.guide.as_mut();
+        let Some(authenticated) = self.incoming.receive(index, expected, guide) else { return Ok(()) };
         let node = authenticated.node;
         let link = Link::new(authenticated.fd, authenticated.noise, now);
         let behind = self.tree.subtree(node).len() as u32;
@@ -494,17 +571,24 @@ impl Overlay {
             }
         }
         self.events.push_back(Event::Joined { node });
-        if !self.children.iter().any(|child| child.is_starting()) {
+        self.check_listening();
+        Ok(())
+    }
+
+    /// Stops to listen once no connection is expected.
+    fn check_listening(&mut self) {
+        if self.guide.is_none() && !self.children.iter().any(|child| child.is_starting()) {
             self.listeners.clear();
             self.incoming.clear();
         }
-        Ok(())
     }
 
     fn check_complete(&mut self, now: u64) {
         let has_joined = matches!(self.parent_link, ParentLink::Established(..)) || self.node == 0;
         if !self.complete && has_joined && self.children.iter().all(|child| child.complete) {
             self.complete = true;
+            self.guide = None;
+            self.check_listening();
             self.events.push_back(Event::Complete);
             self.send_to_parent(now, &LinkMessage::Complete);
         }

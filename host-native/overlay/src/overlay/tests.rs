@@ -1,5 +1,7 @@
 //! Tests of several nodes in one process, with real sockets and a clock that can be advanced.
 
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -24,12 +26,37 @@ struct Node {
 
 impl Nodes {
     fn new(name: &str, daemons: u32, radix: u32) -> Nodes {
+        let dir = Nodes::dir(name);
+        let keep = format!("cat > '{}/{{host}}'; exec sleep 1000", dir.display());
+        let bootstrap = Bootstrap::Exec(vec!["sh".into(), "-c".into(), keep.into(), "{args}".into()]);
+        Nodes::start(dir, bootstrap, None, daemons, radix)
+    }
+
+    /// As with srun: one command, which is this script, gets the specification for all daemons.
+    fn of_step(name: &str, script: &str, daemons: u32, radix: u32) -> Nodes {
+        let dir = Nodes::dir(name);
+        let (srun, text) = (dir.join("srun"), script.replace("{dir}", &dir.display().to_string()));
+        std::fs::write(&srun, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&srun, std::fs::Permissions::from_mode(0o700)).unwrap();
+        Nodes::start(dir, Bootstrap::Srun, Some(srun.into()), daemons, radix)
+    }
+
+    fn dir(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("hydrant-overlay-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let keep = format!("cat > '{}/{{host}}'; exec sleep 1000", dir.display());
+        dir
+    }
+
+    fn start(
+        dir: PathBuf,
+        bootstrap: Bootstrap,
+        bootstrap_exec: Option<OsString>,
+        daemons: u32,
+        radix: u32,
+    ) -> Nodes {
         let settings = DaemonSettings {
-            bootstrap: Bootstrap::Exec(vec!["sh".into(), "-c".into(), keep.into(), "{args}".into()]),
-            bootstrap_exec: None,
+            bootstrap,
+            bootstrap_exec,
             program: "hydrant".into(),
             iface: Some("127.0.0.1".into()),
             heartbeat_timeout: 30_000,
@@ -47,7 +74,11 @@ impl Nodes {
 
     /// Starts all nodes and waits until they have joined.
     fn complete(name: &str, daemons: u32, radix: u32) -> Nodes {
-        let mut nodes = Nodes::new(name, daemons, radix);
+        Nodes::new(name, daemons, radix).completed()
+    }
+
+    fn completed(mut self) -> Nodes {
+        let nodes = &mut self;
         nodes.until(|nodes| {
             nodes.nodes.iter().all(|node| {
                 node.as_ref()
@@ -57,7 +88,7 @@ impl Nodes {
         for node in nodes.nodes.iter_mut().flatten() {
             node.events.clear();
         }
-        nodes
+        self
     }
 
     fn now(&self) -> u64 {
@@ -84,7 +115,7 @@ impl Nodes {
             let path = self.dir.join(format!("host{at}"));
             if self.nodes[at].is_none()
                 && let Ok(bytes) = std::fs::read(&path)
-                && let Ok(spec) = DaemonSpec::from_bytes(&bytes)
+                && let Ok(spec) = DaemonSpec::from_bytes(&bytes, &format!("host{at}"))
             {
                 std::fs::remove_file(&path).unwrap();
                 let poller = Poller::new().unwrap();
@@ -358,4 +389,66 @@ fn heartbeats_keep_idle_links() {
     for node in 0..4 {
         assert!(nodes.events(node).is_empty(), "an idle link is not a dead one");
     }
+}
+
+/// Gives each daemon a copy of the record, in the order of the numbers in `order`.
+fn copies(order: &str) -> String {
+    format!(
+        "cat > '{{dir}}/all'; for n in {order}; do cp '{{dir}}/all' '{{dir}}/new'; mv '{{dir}}/new' '{{dir}}/host'$n; done; \
+         exec sleep 1000"
+    )
+}
+
+#[test]
+fn one_command_starts_a_tree() {
+    // Children ask before their parents listen.
+    for (name, order) in [("down", "1 2 3 4 5 6 7"), ("up", "7 6 5 4 3 2 1")] {
+        let mut nodes = Nodes::of_step(name, &copies(order), 7, 2).completed();
+        nodes.settle();
+        assert!((0..=7).all(|node| nodes.overlay(node).addrs().next().is_none()), "all listeners are closed");
+        nodes.overlay(0).route(0, Destination::Descendants, Channel::Control, b"all").unwrap();
+        nodes.overlay(7).route(0, Destination::Node(0), Channel::Control, b"here").unwrap();
+        nodes.settle();
+        for node in 1..=7 {
+            assert_eq!(bodies(nodes.events(node)), [(0, Channel::Control, b"all".to_vec())], "node {node}");
+        }
+        assert_eq!(bodies(nodes.events(0)), [(7, Channel::Control, b"here".to_vec())]);
+    }
+}
+
+/// The failure that the head reports.
+fn failure_of(nodes: &mut Nodes) -> String {
+    let failure = |event: &Event| match event {
+        Event::Failed(failure) => Some(failure.to_string()),
+        _ => None,
+    };
+    nodes.until(|nodes| nodes.node(0).events.iter().any(|event| failure(event).is_some()));
+    nodes.events(0).iter().find_map(failure).unwrap()
+}
+
+#[test]
+fn a_host_without_daemon_is_named_while_the_command_goes_on() {
+    let says =
+        "cat > /dev/null; echo 'srun: error: host3: task 2: Exited with exit code 1' >&2; exec sleep 1000";
+    let mut nodes = Nodes::of_step("says", says, 4, 2);
+    let failure = failure_of(&mut nodes);
+    let expected = "host host3 (node 3): ";
+    assert!(
+        failure.starts_with(expected) && failure.ends_with("task 2: Exited with exit code 1"),
+        "{failure}"
+    );
+}
+
+#[test]
+fn a_command_for_all_that_ends_early_is_a_failure() {
+    let mut nodes = Nodes::of_step("ends", "echo 'srun: error: Unable to create step'; exit 3", 4, 2);
+    nodes.until(|nodes| {
+        let Ok(Some((pid, status))) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) else {
+            return false;
+        };
+        nodes.overlay(0).handle_child_exit(0, pid, status)
+    });
+    let failure = failure_of(&mut nodes);
+    assert!(failure.contains("srun ended with exit code 3 before the daemon had joined\n"), "{failure}");
+    assert!(failure.ends_with("Unable to create step"), "{failure}");
 }

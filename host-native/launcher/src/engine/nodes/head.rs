@@ -49,11 +49,11 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let reactor = Reactor::new(Token::Signals)?;
     let cluster = &plan.options.cluster;
     let job_map = &deployment.job_map;
-    let tree = job_map.tree(cluster.radix);
+    let tree = job_map.tree(cluster.radix_of(&deployment.bootstrap));
     let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
     let builder = BackendBuilder::new(plugin.as_ref())?;
     let file = plugin.as_ref().map(|plugin| plugin.file.clone());
-    let mut setup = setup(plan, job_map);
+    let mut setup = setup(plan, job_map, tree.radix());
     setup.plugin = plugin;
     setup.boards = boards(plan, job_map);
     // Other runs get values of this one's jobs at the head.
@@ -124,11 +124,11 @@ fn plugin_of(plan: &Plan, plugin: &Plugin) -> Result<PluginFile, RunError> {
 }
 
 /// Settings that daemons receive before the first job.
-fn setup(plan: &Plan, job_map: &JobMap) -> Setup {
+fn setup(plan: &Plan, job_map: &JobMap, radix: u32) -> Setup {
     let most = job_map.nodes().iter().map(|node| node.size()).max().unwrap_or(0);
     // Other runs show no progress, and need no reports about it.
     let progress = std::io::stderr().is_terminal() && !plan.options.verbose;
-    Setup { progress, ..setup_of(&plan.options, node_limits(plan, job_map, most)) }
+    Setup { progress, ..setup_of(&plan.options, node_limits(plan, job_map, radix, most)) }
 }
 
 /// Boards of the hosts.
@@ -162,12 +162,12 @@ fn first_job(plan: &Plan, job_map: &JobMap, setup: Setup) -> Result<FirstJob, Ru
 }
 
 /// Limits that suit all nodes, of which none has more than `most` ranks of the first job.
-fn node_limits(plan: &Plan, job_map: &JobMap, most: u32) -> Limits {
+fn node_limits(plan: &Plan, job_map: &JobMap, radix: u32, most: u32) -> Limits {
     let nodes = job_map.nodes().len() as u32;
     let of_run = limits(plan, job_map.ranks());
     let mut all = Limits {
         conns: limits(plan, most).conns,
-        links: plan.options.cluster.radix.min(nodes) + 1,
+        links: radix.min(nodes) + 1,
         // One set for each node of a job, so at most one for each rank.
         psets: of_run.psets.saturating_add(nodes).saturating_add(of_run.ranks - job_map.ranks()),
         ..of_run

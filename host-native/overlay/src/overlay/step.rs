@@ -1,0 +1,137 @@
+//! The command at the head that starts all daemons at once.
+
+use std::path::Path;
+
+use hydrant_placement::Host;
+use hydrant_reactor::{Error, Interest, KeyRange, OpenFiles, Poller};
+use zeroize::Zeroizing;
+
+use super::Overlay;
+use super::child::ChildState;
+use super::key::LinkKey;
+use crate::bootstrap::{BootstrapProcess, DaemonSettings, ended_host};
+use crate::error::{DaemonFailure, FailureCause};
+
+/// Key of the command among those of the children. The head is no child.
+const NODE: u32 = 0;
+
+/// Start of all daemons by one command.
+#[derive(Debug)]
+pub(super) struct Step {
+    command: String,
+    process: Option<BootstrapProcess>,
+    /// Hosts of the daemons.
+    hosts: Vec<Host>,
+    /// A failure has been reported.
+    failed: bool,
+}
+
+/// The words of the command, if one can start all daemons.
+pub(super) fn command(settings: &DaemonSettings, hosts: &[Host]) -> Option<Vec<std::ffi::OsString>> {
+    let program = settings.bootstrap_exec.as_deref().map(Path::new);
+    let daemon = [settings.program.clone(), "daemon".into()];
+    settings.bootstrap.step_command(program, hosts, &daemon)
+}
+
+impl Step {
+    /// Starts the command. A command that cannot be started is a failure of the first daemon.
+    pub(super) fn start(
+        words: &[std::ffi::OsString],
+        record: Zeroizing<Vec<u8>>,
+        hosts: Vec<Host>,
+        (files, poller, keys): (&OpenFiles, &Poller, KeyRange),
+    ) -> Result<(Step, Option<DaemonFailure>), Error> {
+        let command = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut step = Step { command, process: None, hosts, failed: false };
+        match BootstrapProcess::start(words, record, files) {
+            Ok(process) => {
+                if let Some(fd) = process.input() {
+                    poller.add(fd, LinkKey::BootstrapInput(NODE).encode(keys), Interest::Write)?;
+                }
+                if let Some(fd) = process.output() {
+                    poller.add(fd, LinkKey::BootstrapOutput(NODE).encode(keys), Interest::Read)?;
+                }
+                step.process = Some(process);
+                Ok((step, None))
+            }
+            Err(error) => {
+                let failure = step.failure(0, FailureCause::NotStarted(error.to_string()));
+                Ok((step, Some(failure)))
+            }
+        }
+    }
+
+    /// The failure of the daemon on the host at this place.
+    fn failure(&mut self, at: usize, cause: FailureCause) -> DaemonFailure {
+        self.failed = true;
+        let host = self.hosts.get(at).map_or_else(String::new, |host| host.name.clone());
+        DaemonFailure { node: at as u32 + 1, host, cause }
+    }
+
+    pub(super) fn process(&mut self) -> Option<&mut BootstrapProcess> {
+        self.process.as_mut()
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.process.as_ref().is_some_and(BootstrapProcess::is_running)
+    }
+
+    /// The last lines of output of the command.
+    fn output_tail(&mut self) -> String {
+        self.process.as_mut().map(BootstrapProcess::output_tail).unwrap_or_default()
+    }
+}
+
+impl Overlay {
+    /// Writes to the command that started all daemons, and reads from it. A host that it names while daemons still join is
+    /// reported, because the command stays while other daemons run.
+    pub(super) fn handle_step_ready(&mut self, now: u64) {
+        let complete = self.complete;
+        let Some(step) = &mut self.step else { return };
+        let Some(process) = &mut step.process else { return };
+        process.write_input();
+        process.read_output();
+        if complete || step.failed {
+            return;
+        }
+        let Some((at, _)) = ended_host(&process.output_end(), &step.hosts) else { return };
+        let (command, output) = (step.command.clone(), step.output_tail());
+        let status = "ended the daemon's process".to_owned();
+        let failure = step.failure(at, FailureCause::BootstrapExited { command, status, output });
+        self.report_failure(now, failure);
+    }
+
+    /// The command that started all daemons has ended. Without it, those of them that run have no input, and the batch system
+    /// may end them.
+    pub(super) fn handle_step_exit(&mut self, now: u64) {
+        let complete = self.complete;
+        let Some(step) = &mut self.step else { return };
+        let status = step.process.as_ref().and_then(BootstrapProcess::exit_status).unwrap_or_default();
+        let (command, output) = (step.command.clone(), step.output_tail());
+        if !step.failed {
+            let end = step.process.as_ref().map(|process| process.output_end().into_owned());
+            let named = end.and_then(|end| ended_host(&end, &step.hosts).map(|(at, _)| at));
+            let waiting =
+                self.children.iter().find(|child| child.is_starting()).map(|child| child.node() - 1);
+            let at = named.or(waiting.map(|node| node as usize)).unwrap_or(0);
+            let cause = match complete {
+                false => FailureCause::BootstrapExited { command, status, output },
+                true => FailureCause::StepEnded { command, status, output },
+            };
+            let failure = step.failure(at, cause);
+            self.report_failure(now, failure);
+        }
+        for child in self.children.iter_mut().filter(|child| child.is_starting()) {
+            child.state = ChildState::Gone;
+        }
+        self.check_closed();
+    }
+
+    /// The last lines of output of the command that started the daemon of a child.
+    pub(super) fn output_of(&mut self, node: u32) -> String {
+        match &mut self.step {
+            Some(step) => step.output_tail(),
+            None => self.child(node).map(|child| child.output_tail()).unwrap_or_default(),
+        }
+    }
+}
