@@ -47,6 +47,19 @@ enum Command {
         #[arg(long)]
         show: bool,
     },
+    /// Run scenarios and whole clusters twice, the second time with servers that are restored from snapshots at random
+    /// moments. All outputs must be the same. The first difference is reported with its seed
+    Succeed {
+        /// The first seed
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Number of seeds
+        #[arg(long, default_value_t = 10_000)]
+        count: u64,
+        /// Print each plan and its summaries
+        #[arg(long)]
+        show: bool,
+    },
     /// Print the cost of a fence and the gets after it as a table, with collecting and with lazy fences
     Exchange {
         /// Maximum number of children of a node
@@ -82,6 +95,11 @@ fn main() -> ExitCode {
         }
         Command::Cluster { seed, count, show } => {
             play("cluster", seed..seed + count, show, cluster::run, cluster::Plan::new)
+        }
+        Command::Succeed { seed, count, show } => {
+            let run = |seed| (world::run_succeeded(&Scenario::new(seed)), cluster::run_succeeded(seed));
+            let plan = |seed| (Scenario::new(seed), cluster::Plan::new(seed));
+            play("succeed", seed..seed + count, show, run, plan)
         }
         Command::Exchange { radix, nodes } => {
             println!("{}", exchange::table(nodes, radix));
