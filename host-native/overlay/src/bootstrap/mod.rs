@@ -1,21 +1,21 @@
 //! Start of the daemons of a node's children.
 
+mod guide;
 mod host_runs;
 mod process;
 mod spec;
-mod step;
+mod srun_output;
 
 use std::ffi::OsString;
 
 use hydrant_placement::Bootstrap;
 use hydrant_reactor::Error;
 
+pub(crate) use guide::{ANSWER_LEN, Guide, QUESTION_LEN, QUESTION_MAGIC, Question, StepSecret};
 pub(crate) use process::BootstrapProcess;
-pub(crate) use spec::StartRecord;
 pub use spec::{DaemonSettings, DaemonSpec};
-pub(crate) use step::{
-    ANSWER_LEN, Guide, QUESTION_LEN, QUESTION_MAGIC, Question, StepSecret, StepSpec, ended_host,
-};
+pub(crate) use spec::{StartRecord, StepSpec};
+pub(crate) use srun_output::ended_host;
 
 /// Path of the `hydrant` program that daemons run: `remote` if it is given, otherwise the value of `HYDRANT_REMOTE`,
 /// otherwise the path of this program. [`Bootstrap::Local`] always uses this program.

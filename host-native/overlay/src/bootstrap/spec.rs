@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use super::guide::StepSecret;
 use super::host_runs;
-use super::step::{StepSecret, StepSpec};
 use crate::error::SpecError;
 use crate::link::{LinkIdentity, OverlayId, Secret};
 use crate::version::VERSION;
@@ -176,6 +176,48 @@ impl DaemonSpec {
     /// Identity of the link to the parent.
     pub(crate) fn link_identity(&self) -> LinkIdentity {
         LinkIdentity { overlay: self.overlay, parent: self.parent, child: self.node }
+    }
+}
+
+/// Everything that the daemons of a step need to join.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StepSpec {
+    pub(crate) overlay: OverlayId,
+    pub(crate) secret: StepSecret,
+    /// Addresses at which the head listens.
+    pub(crate) addrs: Vec<SocketAddr>,
+    pub(crate) tree: Tree,
+    /// The head's host, and the host of each daemon.
+    #[serde(with = "host_runs")]
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) settings: DaemonSettings,
+}
+
+impl StepSpec {
+    /// What the daemon on the host of one of these names needs.
+    pub(crate) fn of_host(self, names: &[String]) -> Result<DaemonSpec, SpecError> {
+        if self.hosts.len() != self.tree.nodes() as usize || self.addrs.is_empty() {
+            return Err(SpecError::Malformed);
+        }
+        let is_here = |host: &&Host| names.contains(&host.name);
+        let found = self.hosts.iter().skip(1).find(is_here).map(|host| &host.name);
+        let found = found.ok_or_else(|| SpecError::NoPlace(names.join(" or ")))?;
+        let node =
+            self.hosts.iter().skip(1).position(|host| host.name == *found).map_or(0, |at| at as u32 + 1);
+        let parent = self.tree.parent(node).ok_or(SpecError::Malformed)?;
+        let subtree = self.tree.subtree(node);
+        Ok(DaemonSpec {
+            overlay: self.overlay,
+            secret: self.secret.of_link(node),
+            node,
+            parent,
+            parent_host: self.hosts[parent as usize].name.clone(),
+            tree: self.tree,
+            hosts: self.hosts[subtree.start as usize..subtree.end as usize].to_vec(),
+            settings: self.settings,
+            step: Some(StepMember { secret: self.secret, head: self.hosts[0].name.clone(), own: Vec::new() }),
+            addrs: self.addrs,
+        })
     }
 }
 

@@ -1,19 +1,16 @@
-//! Start of all daemons by one command, which gives each of them the same record (Slurm: a step).
+//! Secret of the daemons that one command starts (Slurm: a step), and their question for the addresses of their parent.
 //!
-//! The record has one secret. The secrets of all links follow from it, so each daemon of a step could speak as any other.
+//! All of them get the same record, so the secrets of all links follow from one: each daemon of a step could speak as any
+//! other.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use blake2::Blake2sMac256;
 use blake2::digest::{FixedOutput, KeyInit, Mac, Update};
 use hydrant_core::peer::tree::Tree;
-use hydrant_placement::{Host, hostlist};
 use serde::{Deserialize, Serialize};
 
-use super::host_runs;
-use super::spec::{DaemonSettings, DaemonSpec, StepMember};
-use crate::error::SpecError;
-use crate::link::{OverlayId, Secret};
+use crate::link::Secret;
 
 /// Most addresses at which a daemon says that it listens.
 pub(crate) const ADDRS_MAX: usize = 4;
@@ -31,48 +28,6 @@ const QUESTION_MAC: usize = QUESTION_MAGIC.len() + 4 + NONCE_LEN + ADDRS_LEN;
 pub(crate) const QUESTION_LEN: usize = QUESTION_MAC + MAC_LEN;
 /// Bytes of an answer: addresses of the parent, and a MAC of the nonce and them.
 pub(crate) const ANSWER_LEN: usize = ADDRS_LEN + MAC_LEN;
-
-/// Everything that the daemons of a step need to join.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct StepSpec {
-    pub(crate) overlay: OverlayId,
-    pub(crate) secret: StepSecret,
-    /// Addresses at which the head listens.
-    pub(crate) addrs: Vec<SocketAddr>,
-    pub(crate) tree: Tree,
-    /// The head's host, and the host of each daemon.
-    #[serde(with = "host_runs")]
-    pub(crate) hosts: Vec<Host>,
-    pub(crate) settings: DaemonSettings,
-}
-
-impl StepSpec {
-    /// What the daemon on the host of one of these names needs.
-    pub(crate) fn of_host(self, names: &[String]) -> Result<DaemonSpec, SpecError> {
-        if self.hosts.len() != self.tree.nodes() as usize || self.addrs.is_empty() {
-            return Err(SpecError::Malformed);
-        }
-        let is_here = |host: &&Host| names.contains(&host.name);
-        let found = self.hosts.iter().skip(1).find(is_here).map(|host| &host.name);
-        let found = found.ok_or_else(|| SpecError::NoPlace(names.join(" or ")))?;
-        let node =
-            self.hosts.iter().skip(1).position(|host| host.name == *found).map_or(0, |at| at as u32 + 1);
-        let parent = self.tree.parent(node).ok_or(SpecError::Malformed)?;
-        let subtree = self.tree.subtree(node);
-        Ok(DaemonSpec {
-            overlay: self.overlay,
-            secret: self.secret.of_link(node),
-            node,
-            parent,
-            parent_host: self.hosts[parent as usize].name.clone(),
-            tree: self.tree,
-            hosts: self.hosts[subtree.start as usize..subtree.end as usize].to_vec(),
-            settings: self.settings,
-            step: Some(StepMember { secret: self.secret, head: self.hosts[0].name.clone(), own: Vec::new() }),
-            addrs: self.addrs,
-        })
-    }
-}
 
 /// Secret of all daemons of a step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -203,19 +158,6 @@ fn decode_addrs(bytes: &[u8]) -> Option<Vec<SocketAddr>> {
         .then(|| places.chunks_exact(ADDR_LEN).take(count.into()).map(addr).collect())?
 }
 
-/// Finds the host that srun's output says a task of the step has ended on, or could not be started on.
-pub(crate) fn ended_host<'h>(output: &str, hosts: &'h [Host]) -> Option<(usize, &'h Host)> {
-    let complete = output.rfind('\n').map_or("", |end| &output[..end]);
-    let names = complete.lines().find_map(|line| {
-        let error = line.split_once("error: ")?.1;
-        let of_task = error.split_once(": task").map(|(names, _)| names);
-        let of_launch = error.split_once(" failed on node ").map(|(_, rest)| rest);
-        of_task.or_else(|| of_launch?.split(':').next())
-    })?;
-    let names = hostlist::expand(names.trim()).ok()?;
-    hosts.iter().enumerate().find(|(_, host)| names.contains(&host.name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,17 +211,5 @@ mod tests {
         let secret = StepSecret::random().unwrap();
         assert_ne!(secret.of_link(1).as_bytes(), secret.of_link(2).as_bytes());
         assert_eq!(secret.of_link(1).as_bytes(), secret.clone().of_link(1).as_bytes());
-    }
-
-    #[test]
-    fn sruns_output_names_the_host() {
-        let hosts = ["n1", "n2", "n3"].map(Host::new);
-        let ended = |text: &str| ended_host(text, &hosts).map(|(at, host)| (at, host.name.clone()));
-        assert_eq!(ended("srun: error: n2: task 1: Exited with exit code 1\n"), Some((1, "n2".into())));
-        assert_eq!(ended("x\nsrun: error: n[2-3]: tasks 1-2: Killed\nsrun: Term"), Some((1, "n2".into())));
-        let launch = "srun: error: Task launch for StepId=3.0 failed on node n3: Invalid job credential\n";
-        assert_eq!(ended(launch), Some((2, "n3".into())));
-        assert_eq!(ended("srun: error: n2: task 1"), None);
-        assert_eq!(ended("srun: error: Unable to create step\n"), None);
     }
 }
