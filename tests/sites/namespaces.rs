@@ -188,6 +188,14 @@ impl Site {
         Some(site)
     }
 
+    /// Copies a program to a folder that the machine to start from has for itself. Returns the copy's path.
+    pub(crate) fn program_of_login(&self, program: &Path) -> String {
+        let copy = format!("/run/{}", program.file_name().expect("a file has a name").to_string_lossy());
+        let status = self.login.enter().arg("cp").arg(program).arg(&copy).status().expect("cp starts");
+        assert!(status.success(), "cp: {status}");
+        copy
+    }
+
     /// `hydrant run ARGS`, as a user on the login machine types it.
     pub(crate) fn hydrant(&self, args: &str) -> Job {
         self.on_login(hydrant_bin()).arg("run").words(args)

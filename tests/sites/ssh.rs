@@ -62,6 +62,20 @@ fn mpich_runs_over_tcp() {
     outcome.code(0).says("allreduce of 6: 0 wrong\n", 1);
 }
 
+#[test]
+fn a_program_that_no_host_has_is_sent_along() {
+    let Some(site) = Site::shared().filter(|_| Peer::Mpich5.there()) else { return };
+    let program = site.program_of_login(&Peer::Mpich5.program("mpi_nodes"));
+    let job = |options: &str| site.hydrant("-hosts a:2,b:1,c:3 -n 6 -wdir /").words(options).arg(&program);
+    job("").run().code(127).warns(&program);
+    site.is_idle();
+    for options in ["--preload-binary", "--preload-binary -radix 2"] {
+        let outcome = job(options).run();
+        assert_eq!(outcome.code(0).lines(), PLACES, "{outcome}");
+        site.is_idle();
+    }
+}
+
 /// Ranks of a host share memory, and hosts are distinguished by the job info of PMIx.
 #[test]
 fn open_mpi_runs_over_tcp() {

@@ -50,7 +50,9 @@ impl Overlay {
         };
         let children = self.children.iter().filter_map(|child| child_deadline(&child.state));
         let paused = self.listeners.iter().filter_map(Listener::deadline);
-        let others = [parent, self.incoming.deadline(), self.kill_at].into_iter().flatten().chain(paused);
+        let named = self.step.as_ref().and_then(Step::deadline);
+        let others = [parent, self.incoming.deadline(), self.kill_at, named];
+        let others = others.into_iter().flatten().chain(paused);
         // Events are to be taken at once.
         children.chain(others).chain((!self.events.is_empty()).then_some(0)).min()
     }
@@ -66,6 +68,7 @@ impl Overlay {
         for listener in &mut self.listeners {
             listener.resume(poller, now)?;
         }
+        self.report_named_host(now);
         self.expire_starting_children(now);
         let timeout = self.settings.heartbeat_timeout;
         for node in self.neighbours() {

@@ -12,6 +12,8 @@ use super::key::LinkKey;
 use crate::bootstrap::{BootstrapProcess, DaemonSettings, ended_host};
 use crate::error::{DaemonFailure, FailureCause};
 
+/// Milliseconds for the rest of the output after srun has named a host. What the daemon itself wrote takes another way.
+const OUTPUT_DELAY: u64 = 200;
 /// Key of the command among those of the children. The head is no child.
 const NODE: u32 = 0;
 
@@ -22,6 +24,8 @@ pub(super) struct Step {
     process: Option<BootstrapProcess>,
     /// Hosts of the daemons.
     hosts: Vec<Host>,
+    /// The output names this host, and its failure is reported at that time.
+    named: Option<(usize, u64)>,
     /// A failure has been reported.
     failed: bool,
 }
@@ -42,7 +46,7 @@ impl Step {
         (files, poller, keys): (&OpenFiles, &Poller, KeyRange),
     ) -> Result<(Step, Option<DaemonFailure>), Error> {
         let command = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut step = Step { command, process: None, hosts, failed: false };
+        let mut step = Step { command, process: None, hosts, named: None, failed: false };
         match BootstrapProcess::start(words, record, files) {
             Ok(process) => {
                 if let Some(fd) = process.input() {
@@ -72,6 +76,11 @@ impl Step {
         self.process.as_mut()
     }
 
+    /// Time at which a host that the command has named is reported.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.named.map(|(_, time)| time)
+    }
+
     pub(super) fn is_running(&self) -> bool {
         self.process.as_ref().is_some_and(BootstrapProcess::is_running)
     }
@@ -83,7 +92,7 @@ impl Step {
 }
 
 impl Overlay {
-    /// Writes to the command that started all daemons, and reads from it. A host that it names while daemons still join is
+    /// Writes to the command that started all daemons, and reads from it. A host that it names while daemons still join will be
     /// reported, because the command stays while other daemons run.
     pub(super) fn handle_step_ready(&mut self, now: u64) {
         let complete = self.complete;
@@ -91,10 +100,19 @@ impl Overlay {
         let Some(process) = &mut step.process else { return };
         process.write_input();
         process.read_output();
-        if complete || step.failed {
+        if !complete && !step.failed && step.named.is_none() {
+            let named = ended_host(&process.output_end(), &step.hosts);
+            step.named = named.map(|(at, _)| (at, now + OUTPUT_DELAY));
+        }
+    }
+
+    /// Reports the host that the command has named.
+    pub(super) fn report_named_host(&mut self, now: u64) {
+        let Some(step) = &mut self.step else { return };
+        let Some((at, _)) = step.named.take_if(|(_, time)| *time <= now) else { return };
+        if step.failed {
             return;
         }
-        let Some((at, _)) = ended_host(&process.output_end(), &step.hosts) else { return };
         let (command, output) = (step.command.clone(), step.output_tail());
         let status = "ended the daemon's process".to_owned();
         let failure = step.failure(at, FailureCause::BootstrapExited { command, status, output });
@@ -111,6 +129,7 @@ impl Overlay {
         if !step.failed {
             let end = step.process.as_ref().map(|process| process.output_end().into_owned());
             let named = end.and_then(|end| ended_host(&end, &step.hosts).map(|(at, _)| at));
+            let named = step.named.map(|(at, _)| at).or(named);
             let waiting =
                 self.children.iter().find(|child| child.is_starting()).map(|child| child.node() - 1);
             let at = named.or(waiting.map(|node| node as usize)).unwrap_or(0);
