@@ -15,6 +15,7 @@ pub mod probe;
 mod quoting;
 pub mod reach;
 pub mod replay;
+mod run_backend;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 mod stack_traces;
