@@ -46,11 +46,11 @@ fn replace(job: &Running, by: &str) -> Job {
 
 /// Replaces the servers of a job in the middle of each fence: by a plugin, another plugin, and the built-in server, twice.
 fn replaced_in_each_round(options: &str, ranks: usize) {
-    let folder = Folder::new();
+    let folder = Folder::new("replace");
     let copy = folder.path("copy.wasm");
     fs::copy(plugin(), &copy).expect("the plugin can be read");
     let mut job = start(options, &folder);
-    let [first, second] = [plugin(), &copy].map(|file| format!("--sandbox={}", file.display()));
+    let [first, second] = [plugin(), copy.as_ref()].map(|file| format!("--sandbox={}", file.display()));
     for (round, by) in (1..).zip([&*first, &second, "--built-in", &first, "--built-in"]) {
         job.await_stdout(&format!("round {round}\n"), 1);
         replace(&job, by).run().code(0).quiet();
@@ -84,16 +84,15 @@ fn ranks_of_several_hosts_do_not_notice() {
 
 #[test]
 fn a_plugin_that_cannot_be_loaded_leaves_the_server_as_it_was() {
-    let folder = Folder::new();
+    let folder = Folder::new("replace-broken");
     let broken = folder.path("broken.wasm");
     fs::write(&broken, "no module").expect("the folder is writable");
     for options in ["-n 2", "-hosts n[1-2]:1 --bootstrap local -n 2"] {
         let mut job = start(options, &folder);
         for round in 1..=5 {
             job.await_stdout(&format!("round {round}\n"), 1);
-            for file in [broken.clone(), folder.path("missing.wasm")] {
-                let outcome = replace(&job, &format!("--sandbox={}", file.display())).run();
-                outcome.code(1).warns(&file.display().to_string());
+            for file in [&broken, &folder.path("missing.wasm")] {
+                replace(&job, &format!("--sandbox={file}")).run().code(1).warns(file);
             }
             job.send(b"go on\n").expect("the job reads");
         }
