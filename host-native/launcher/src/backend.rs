@@ -143,6 +143,9 @@ pub(crate) enum Core<'s> {
     Sandboxed(Box<Sandboxed>),
     /// Stub in place of a failed core: it accepts all inputs and has no outputs.
     Failed(Limits),
+    /// A test's own.
+    #[cfg(test)]
+    Fake(Box<dyn Backend<Error = BackendError> + 's>),
 }
 
 impl<'s> Core<'s> {
@@ -156,6 +159,8 @@ impl<'s> Core<'s> {
             #[cfg(feature = "sandbox")]
             Core::Sandboxed(sandboxed) => sandboxed.save()?,
             Core::Failed(_) => return Err(RunError::CoreFailed),
+            #[cfg(test)]
+            Core::Fake(_) => return Err(RunError::CoreFailed),
         };
         let successor = builder.restore(saved)?;
         if let Core::BuiltIn(backend) = std::mem::replace(self, successor) {
@@ -174,6 +179,8 @@ impl<'s> Core<'s> {
             #[cfg(feature = "sandbox")]
             Core::Sandboxed(sandboxed) => &**sandboxed,
             Core::Failed(_) => return None,
+            #[cfg(test)]
+            Core::Fake(fake) => &**fake,
         })
     }
 }
@@ -194,6 +201,8 @@ impl Backend for Core<'_> {
                 let bytes = if let Input::Bytes { bytes, .. } = input { bytes.len() as u32 } else { 0 };
                 Ok(Consumed { bytes, again: false })
             }
+            #[cfg(test)]
+            Core::Fake(fake) => fake.handle(now, input),
         }
     }
 
@@ -207,6 +216,8 @@ impl Backend for Core<'_> {
             #[cfg(feature = "sandbox")]
             Core::Sandboxed(sandboxed) => sandboxed.poll(buf),
             Core::Failed(_) => Ok(None),
+            #[cfg(test)]
+            Core::Fake(fake) => fake.poll(buf),
         }
     }
 
