@@ -1,4 +1,4 @@
-//! What a host knows of a server from its inputs and outputs: jobs, connections, links and upcalls.
+//! State of a server that its host knows from inputs and outputs: jobs, connections, links and upcalls.
 
 use super::Server;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};

@@ -11,6 +11,7 @@ use crate::error::RunError;
 use crate::plan::Plugin;
 #[cfg(feature = "sandbox")]
 use crate::sandbox::{self, Checked, Sandboxed};
+use crate::saved::Saved;
 
 /// Finds a plugin.
 pub(crate) fn find_plugin(plugin: &Plugin) -> Result<PathBuf, RunError> {
@@ -98,33 +99,6 @@ impl BackendBuilder {
             BackendBuilder::Sandbox(sandbox) => {
                 Ok(Core::Sandboxed(Box::new(Sandboxed::restore(sandbox, saved)?)))
             }
-        }
-    }
-}
-
-/// State of a core.
-#[derive(Debug)]
-pub(crate) struct Saved {
-    pub(crate) state: Vec<u8>,
-    /// A plugin has had it.
-    #[cfg(feature = "sandbox")]
-    pub(crate) is_plugins: bool,
-    #[cfg(feature = "sandbox")]
-    pub(crate) validator: hydrant_wasm::Validator,
-}
-
-impl Saved {
-    /// The state of a server in this process.
-    pub(crate) fn of(server: &Server<'_>) -> Saved {
-        let mut state = vec![0; server.snapshot_len()];
-        let len = server.snapshot(&mut state).map_or(0, <[u8]>::len);
-        state.truncate(len);
-        Saved {
-            state,
-            #[cfg(feature = "sandbox")]
-            is_plugins: false,
-            #[cfg(feature = "sandbox")]
-            validator: hydrant_wasm::Validator::of(server),
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod replay;
 mod run_backend;
 #[cfg(feature = "sandbox")]
 mod sandbox;
+mod saved;
 mod stack_traces;
 mod sys;
 pub mod timeline;

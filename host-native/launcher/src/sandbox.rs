@@ -9,9 +9,9 @@ use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Time};
 use hydrant_driver::{BackendError, OwnedServer};
 use hydrant_wasm::{Sandbox, Settings, Validator, Violation};
 
-use crate::backend::Saved;
 use crate::error::RunError;
 use crate::plan::Plugin;
+use crate::saved::Saved;
 
 const FILE: &str = "hydrant.wasm";
 /// Environment variable with the path of the plugin.
