@@ -61,9 +61,15 @@ impl Head {
         match *report {
             Report::Identity { .. }
             | Report::Ready
+<<<<<<< HEAD
             | Report::NeedsFiles
             | Report::Print(_)
             | Report::RankStates { .. } => Ok(Validity::Current),
+=======
+            | Report::Print(_)
+            | Report::RankStates { .. }
+            | Report::CoreReplaced(_) => Ok(Validity::Current),
+>>>>>>> main
             Report::BackendFailed(BackendFailure::Own(_)) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Neighbour { node: neighbour, .. }) => {
                 self.require(node, neighbour <= nodes && neighbour != node)
@@ -175,6 +181,7 @@ impl Head {
             Report::JobDone(job) => self.node_done(node, job),
             Report::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
             Report::StalledFence { job, missing } => self.fence_stalled(now, node, job, &missing),
+            Report::CoreReplaced(result) => self.actions.push_back(Action::CoreReplaced { node, result }),
             Report::RankStates { query, body } => {
                 self.actions.push_back(Action::RankStates { node, query, body });
             }
