@@ -257,10 +257,8 @@ pub enum Action {
         /// States in the host's own encoding.
         body: Vec<u8>,
     },
-<<<<<<< HEAD
     /// A node lacks a program file of the setup: sends the files to all nodes.
     SendFiles,
-=======
     /// A node has replaced its core, or kept it for this reason, in answer to an order of the host or unasked.
     CoreReplaced {
         /// The node.
@@ -268,7 +266,6 @@ pub enum Action {
         /// The result.
         result: Result<(), String>,
     },
->>>>>>> main
     /// Stops reading standard input.
     CloseStdin,
     /// Prints lines to standard error.

@@ -61,15 +61,10 @@ impl Head {
         match *report {
             Report::Identity { .. }
             | Report::Ready
-<<<<<<< HEAD
             | Report::NeedsFiles
-            | Report::Print(_)
-            | Report::RankStates { .. } => Ok(Validity::Current),
-=======
             | Report::Print(_)
             | Report::RankStates { .. }
             | Report::CoreReplaced(_) => Ok(Validity::Current),
->>>>>>> main
             Report::BackendFailed(BackendFailure::Own(_)) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Neighbour { node: neighbour, .. }) => {
                 self.require(node, neighbour <= nodes && neighbour != node)

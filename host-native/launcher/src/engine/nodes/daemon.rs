@@ -19,13 +19,9 @@ use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare_file};
 use crate::plan::Plan;
-<<<<<<< HEAD
 use crate::program_files::FileReceiver;
-use crate::topology_file::{SharedTopologyFile, TopologyFile, with_topology};
-=======
 use crate::run_backend::RunBackend;
 use crate::topology_file::{SharedTopologyFile, TopologyFile};
->>>>>>> main
 use hydrant_core::manage::OpenNode;
 use hydrant_driver::{BackendError, MappedStorage, Sharing};
 use hydrant_record::RecordingFile;

@@ -24,11 +24,8 @@ use super::{Nodes, Role, fences};
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::plan::{Plan, Plugin};
-<<<<<<< HEAD
 use crate::program_files::FileSender;
-=======
 use crate::run_backend::RunBackend;
->>>>>>> main
 use hydrant_services::board::Secret;
 use hydrant_services::names::{self, LocalNames, NameClient};
 
@@ -73,17 +70,12 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let seed = open::random()?;
     let recording = record(plan.options.record.as_deref(), &limits, seed)?;
     setup.record = for_all_nodes(plan.options.record.as_deref())?;
-<<<<<<< HEAD
     let mut first = first_job(plan, job_map, setup)?;
     let mut sender = FileSender::default();
     if cluster.preload_binary {
         (sender, first.setup.files) = FileSender::open(&first.programs)?;
     }
-    let mut core = recorded(builder.build(limits, seed, &mut slabs)?, recording.as_ref());
-=======
-    let first = first_job(plan, job_map, setup)?;
     let mut core = RunBackend::new(builder.build(limits, seed, &mut slabs)?, recording.as_ref(), None);
->>>>>>> main
     core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, PmiServer::local(core))?;
