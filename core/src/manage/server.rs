@@ -41,6 +41,8 @@ pub struct Config<'c> {
     pub message_max: u32,
     /// Whether [`Service::begin_recording`] is supported.
     pub records: bool,
+    /// Largest limits of the run of a node, if [`Service::begin_node`] is supported.
+    pub nodes: Option<Limits>,
     /// Whether only one host at a time may open and change jobs. Others are refused with [`Error::Busy`].
     pub exclusive: bool,
     /// Whether a job is dropped when it is over and the host that opened it is gone.
@@ -336,6 +338,11 @@ impl<'m> ManagementServer<'m> {
         node: &OpenNode,
     ) -> Result<Report<'m>, Failure<S::Error>> {
         self.check_idle(host)?;
+        let most = self.config.nodes.ok_or(Error::NoNodes)?;
+        let above = |&limit: &Limit| node.limits.of(limit) > most.of(limit);
+        if let Some(limit) = Limit::ALL.into_iter().find(above) {
+            return Err(Fault::Full(limit, most.of(limit)).into());
+        }
         service.begin_node(host, node)?;
         self.hosts.get_mut(host).into_iter().for_each(|slot| slot.0 = None);
         Ok(Report::Done)
@@ -417,7 +424,7 @@ impl<'m> ManagementServer<'m> {
 
     fn welcome<S: Service>(&self, service: &S) -> Welcome<'m> {
         let BoardReport { sockets, free_sockets, .. } = service.board_report();
-        let Config { name, limits, pmi_port, message_max, records, .. } = self.config;
+        let Config { name, limits, pmi_port, message_max, records, nodes, .. } = self.config;
         Welcome {
             version: VERSION,
             board: name,
@@ -427,6 +434,7 @@ impl<'m> ManagementServer<'m> {
             free_sockets,
             message_max,
             records,
+            nodes,
         }
     }
 

@@ -113,7 +113,8 @@ pub trait Service {
         Err(Error::NoRecording.into())
     }
 
-    /// Prepares to serve a node for a host. It starts after the reply, on the host's connection.
+    /// Prepares to serve a node for a host, whose limits are at most [`Config::nodes`](super::server::Config::nodes). It starts
+    /// after the reply, on the host's connection.
     ///
     /// # Errors
     /// [`Failure`] if nodes are not supported, or there is no capacity.

@@ -2,14 +2,15 @@
 
 use smoltcp::socket::tcp;
 
+use crate::memory::NODE_FRAME;
 use crate::noise::{self, Forged, LENGTH, MAGIC, MESSAGE, Transport};
 use crate::secret;
 
 /// Bytes in front of a record to send, in its buffer: room for the length of a frame.
-pub(super) const FRONT: usize = if secret::IS_SET { LENGTH } else { 0 };
+pub(crate) const FRONT: usize = if secret::IS_SET { LENGTH } else { 0 };
 
 /// Encryption of a connection.
-pub(super) enum Channel {
+pub(crate) enum Channel {
     /// The board has no secret.
     Plain,
     /// The host has not begun the handshake.
@@ -71,12 +72,45 @@ impl Channel {
 
     /// Sends the record in `buf[FRONT..FRONT + len]`. A closed socket needs none.
     pub(super) fn send(&mut self, socket: &mut tcp::Socket<'_>, buf: &mut [u8], len: usize) {
-        let _ = match self {
-            Channel::Open(transport) if secret::IS_SET => match transport.seal(buf, len) {
-                Ok(frame) => socket.send_slice(frame),
-                Err(Forged) => Ok(0),
-            },
-            _ => socket.send_slice(&buf[FRONT..FRONT + len]),
-        };
+        if let Ok(bytes) = self.seal(buf, len) {
+            let _ = socket.send_slice(bytes);
+        }
+    }
+
+    /// Encrypts the bytes in `buf[FRONT..FRONT + len]`. Returns what to send.
+    pub(crate) fn seal<'b>(&mut self, buf: &'b mut [u8], len: usize) -> Result<&'b [u8], Forged> {
+        match self {
+            Channel::Open(transport) if secret::IS_SET => transport.seal(buf, len),
+            _ => Ok(&buf[FRONT..FRONT + len]),
+        }
+    }
+
+    /// Receives bytes into `buf` from `at` on, those of a whole frame if there are frames. Returns how many they are.
+    pub(crate) fn receive_part(
+        &mut self,
+        socket: &mut tcp::Socket<'_>,
+        buf: &mut [u8],
+        at: usize,
+    ) -> Result<usize, Forged> {
+        match self {
+            Channel::Open(transport) if secret::IS_SET => {
+                let mut length = [0; LENGTH];
+                let peeked = socket.peek_slice(&mut length).unwrap_or(0);
+                let whole = LENGTH + usize::from(u16::from_le_bytes(length));
+                if peeked < LENGTH || (socket.recv_queue() < whole && whole <= socket.recv_capacity()) {
+                    return Ok(0);
+                }
+                // The buffer has room for a frame behind an incomplete record, unless records wait.
+                let Some(frame) = buf.get_mut(at..at + whole) else {
+                    return if whole > NODE_FRAME { Err(Forged) } else { Ok(0) };
+                };
+                let _ = socket.recv_slice(frame);
+                let len = transport.open(frame)?.map_or(0, |(plain, _)| plain.len());
+                buf.copy_within(at + LENGTH..at + LENGTH + len, at);
+                Ok(len)
+            }
+            // A closed socket has no more bytes.
+            _ => Ok(socket.recv_slice(&mut buf[at..]).unwrap_or(0)),
+        }
     }
 }

@@ -55,6 +55,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
         message_max: MESSAGE_MAX,
         records: false,
         exclusive: false,
+        nodes: Some(Nodes::most(&limits)),
         drop_orphans: true,
         handshake_timeout: HANDSHAKE_TIMEOUT,
         keep_timeout: options.keep_timeout.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),
@@ -433,7 +434,7 @@ impl Service for Managed<'_, '_> {
     }
 
     fn begin_node(&mut self, _: usize, node: &OpenNode) -> Result<(), Failure<ServiceError>> {
-        self.nodes.check(&self.limits, node)?;
+        self.nodes.check(node)?;
         self.opening = Some(*node);
         Ok(())
     }
