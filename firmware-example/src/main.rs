@@ -79,7 +79,9 @@ fn run(
     loop {
         board::watchdog_feed();
         management.run(net, serve);
-        if memory::NODES && let Some(node) = management.next_node(serve) {
+        if memory::NODES
+            && let Some(node) = management.next_node(serve)
+        {
             defmt::info!("node {=u32} of {=u32} is served", node.0.node, node.0.nodes);
             return Some(node);
         }

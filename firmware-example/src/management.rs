@@ -66,7 +66,12 @@ impl Management {
             keep_timeout: None,
         };
         let (hosts, jobs) = memory::management_slots();
-        Management { sockets, server: ManagementServer::new(server, hosts, jobs), port: config.port, starting: None }
+        Management {
+            sockets,
+            server: ManagementServer::new(server, hosts, jobs),
+            port: config.port,
+            starting: None,
+        }
     }
 
     /// Returns the next deadline, in milliseconds of [`time::millis`].
@@ -257,7 +262,12 @@ impl Management {
     }
 
     /// Opens a job that belongs to no host, and accepts its clients.
-    pub(crate) fn open(&mut self, net: &mut Net, serve: &mut Serve<'_>, open: &OpenJob<'_>) -> Result<(), Error> {
+    pub(crate) fn open(
+        &mut self,
+        net: &mut Net,
+        serve: &mut Serve<'_>,
+        open: &OpenJob<'_>,
+    ) -> Result<(), Error> {
         let mut board = Board::new(net, serve, &self.sockets);
         let opened = self.server.open(&mut board, open);
         opened.and_then(|job| self.server.serve(&mut board, job)).map_err(error)

@@ -39,8 +39,8 @@ pub(crate) const LINKS: usize = 2;
 pub(crate) const CLIENT_BUFFER: usize = 384;
 /// Whether the board serves nodes of runs on several hosts.
 pub(crate) const NODES: bool = cfg!(feature = "nodes");
-/// Longest frame of the host of a node, of a board with a [secret](crate::secret).
-pub(crate) const NODE_FRAME: usize = if NODES && secret::IS_SET { noise::PLAIN_MAX + noise::OVERHEAD } else { 0 };
+/// Longest frame of the host of a node, of a board with a [secret](crate::secret). Hosts divide records into 4,096 bytes.
+pub(crate) const NODE_FRAME: usize = if NODES && secret::IS_SET { 4096 + noise::OVERHEAD } else { 0 };
 /// Receive buffer of a management connection.
 const LINK_RX_BUFFER: usize = if NODE_FRAME > LINK_RX { NODE_FRAME } else { LINK_RX };
 /// Longest record of a management connection, or with a [secret](crate::secret) the frame that holds one.
@@ -73,7 +73,8 @@ pub(crate) const LIMITS: Limits = Limits {
 };
 /// Largest limits of a run whose node the board serves. The numbers of connections, names and upcalls are the board's own, whatever
 /// the run has.
-pub(crate) const NODE_LIMITS: Limits = Limits { conns: u32::MAX, names: u32::MAX, spawns: u32::MAX, ..LIMITS };
+pub(crate) const NODE_LIMITS: Limits =
+    Limits { conns: u32::MAX, names: u32::MAX, spawns: u32::MAX, ..LIMITS };
 
 /// Limits of the server of a node.
 pub(crate) const fn limits_of_node(run: &Limits) -> Limits {

@@ -5,9 +5,7 @@
 
 use hydrant_core::manage::{BadRecord, decode};
 use hydrant_core::server::Input;
-use hydrant_core::server::remote::{
-    NODE_PREFIX, NodeReport, NodeRequest, is_of_host, next_node, record_max,
-};
+use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, NodeRequest, is_of_host, next_node, record_max};
 use hydrant_core::{Fault, JobId};
 use postcard::ser_flavors::{Flavor, Size};
 use postcard::serialize_with_flavor;

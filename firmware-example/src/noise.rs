@@ -21,8 +21,6 @@ pub(crate) const MESSAGE: usize = 32 + TAG;
 pub(crate) const LENGTH: usize = 2;
 /// Length of a tag.
 pub(crate) const TAG: usize = 16;
-/// Longest plaintext of a frame of hosts.
-pub(crate) const PLAIN_MAX: usize = 4096;
 /// Bytes that a frame has in addition to its plaintext.
 pub(crate) const OVERHEAD: usize = LENGTH + TAG;
 

@@ -16,7 +16,7 @@
 
 use core::net::IpAddr;
 
-pub use super::service::{Failure, Service};
+pub use super::service::{Failure, Service, exit_of_connection};
 use super::slots::{Host, Job};
 pub use super::slots::{HostSlot, JobSlot};
 use super::{
@@ -591,12 +591,6 @@ impl<'m> ManagementServer<'m> {
     fn unserved(&self, host: usize, id: JobId) -> Result<(), Error> {
         if self.owned(host, id)?.served { Err(Error::Order) } else { Ok(()) }
     }
-}
-
-/// Returns the exit of a process of which the server knows only the closed connection: code 0 if the rank had
-/// `finalized`, otherwise [`Exit::Lost`]. A rank that has not joined cannot have finalized.
-pub fn exit_of_connection(finalized: bool) -> Exit {
-    if finalized { Exit::Code(0) } else { Exit::Lost }
 }
 
 /// Returns fatal errors and ignores refusals, for calls without a request of a host.

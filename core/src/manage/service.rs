@@ -122,3 +122,9 @@ pub trait Service {
         Err(Error::NoNodes.into())
     }
 }
+
+/// Returns the exit of a process of which the server knows only the closed connection: code 0 if the rank had
+/// `finalized`, otherwise [`Exit::Lost`]. A rank that has not joined cannot have finalized.
+pub fn exit_of_connection(finalized: bool) -> Exit {
+    if finalized { Exit::Code(0) } else { Exit::Lost }
+}

@@ -14,7 +14,7 @@ use hydrant_core::manage::{
 };
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Exit, SignalName};
-use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Server};
+use hydrant_core::{Fault, Input, JobId, Limit, Rank, Server};
 use hydrant_driver::{HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort, is_out_of_files};
 use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 
@@ -63,7 +63,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
     let mut hosts = vec![HostSlot::EMPTY; HOSTS];
     let mut jobs = vec![JobSlot::EMPTY; limits.jobs as usize];
     let mut management = Management {
-        managed: Managed { options, endpoint, limits, nodes: Nodes::default(), opening: None },
+        managed: Managed { options, endpoint, nodes: Nodes::default(), opening: None },
         listener,
         hosts: std::iter::repeat_with(|| None).take(HOSTS).collect(),
         server: ManagementServer::new(config, &mut hosts, &mut jobs),
@@ -334,7 +334,6 @@ impl Management<'_, '_> {
 struct Managed<'o, 's> {
     options: &'o Options,
     endpoint: Endpoint<'s>,
-    limits: Limits,
     /// Nodes of runs, which have servers of their own.
     nodes: Nodes,
     /// Node that starts after the reply to its host.
@@ -473,6 +472,8 @@ mod tests {
     use std::io::Write;
     use std::net::TcpListener;
 
+    use hydrant_core::Limits;
+
     use super::super::options::{JobOptions, test_options};
     use super::*;
 
@@ -489,7 +490,7 @@ mod tests {
         let server = RecordedServer::new(Server::new(limits, storage.lend(), 1).unwrap(), 1, None);
         let reactor = Reactor::new(Token::Signals).unwrap();
         let endpoint = Endpoint::new(&[], &limits, server, reactor).unwrap();
-        body(&mut Managed { options: &options, endpoint, limits, nodes: Nodes::default(), opening: None });
+        body(&mut Managed { options: &options, endpoint, nodes: Nodes::default(), opening: None });
     }
 
     /// Number and port of an opened job, or the error that its host gets.

@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{BadRecord, OpenNode, decode};
 use hydrant_core::server::remote::{
     NODE_PREFIX, NodeReport, NodeRequest, encode_node, is_of_host, record_max,
 };
-use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Output, Server};
 use hydrant_driver::{Event, MappedStorage, TcpPort};
 use hydrant_reactor::{Interest, random_u32};
