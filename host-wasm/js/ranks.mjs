@@ -40,6 +40,8 @@ export const pmiVariables = (rank, size, fd) => ({ PMI_FD: fd, PMI_RANK: rank, P
 export const pmixVariables = (job, rank, port) => ({
   ...Object.fromEntries(PMIX_VERSIONS.map((version) => [`PMIX_SERVER_URI${version}`, `hydrant.0;tcp4://127.0.0.1:${port}`])),
   PMIX_NAMESPACE: job, PMIX_RANK: rank, PMIX_GDS_MODULE: "hash", PMIX_SECURITY_MODE: "native",
+  // Builds of libpmix for debugging describe each value otherwise.
+  PMIX_BFROP_BUFFER_TYPE: "PMIX_BFROP_BUFFER_NON_DESC",
   // Open MPI 4 needs a launcher that it knows.
   JSM_JSRUN_PORT: 1,
 });

@@ -13,7 +13,7 @@ use super::packages::host_wasm;
 use super::{BEGINNING, HANDLED, bin, hostile, says};
 
 /// The folder with the library, as `libhydrant_host.so.0`: with the sandbox or without it.
-fn folder(sandbox: bool) -> PathBuf {
+pub(crate) fn c_libraries(sandbox: bool) -> PathBuf {
     static WITHOUT: OnceLock<PathBuf> = OnceLock::new();
     // Puts the other library aside while it builds.
     let bin = bin();
@@ -44,7 +44,7 @@ fn built(source: &Path, options: &[&str]) -> PathBuf {
     let mut command = Command::new("cc");
     command.args(["-O1", "-Wall", "-Wextra", "-Werror"]).args(options).arg("-o").arg(&program).arg(source);
     command.arg("-I").arg(host_wasm("../host-native/host/include"));
-    let output = command.arg(folder(false).join("libhydrant_host.so.0")).output();
+    let output = command.arg(c_libraries(false).join("libhydrant_host.so.0")).output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
     program
@@ -54,7 +54,7 @@ fn built(source: &Path, options: &[&str]) -> PathBuf {
 fn launcher(sandbox: bool) -> Job {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| built(&host_wasm("examples/launch.c"), &["-std=gnu11"]));
-    Job::new(program).env("LD_LIBRARY_PATH", folder(sandbox))
+    Job::new(program).env("LD_LIBRARY_PATH", c_libraries(sandbox))
 }
 
 /// The same with a plugin.
@@ -88,7 +88,7 @@ fn failures_of_plugins_have_codes() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("sandbox/hosts.c");
     let program = built(&source, &["-std=c99", "-pedantic"]);
     let trap = hostile("host-codes", ABI_VERSION, "(unreachable)", "(i32.const 0)");
-    let job = Job::new(program).env("LD_LIBRARY_PATH", folder(true));
+    let job = Job::new(program).env("LD_LIBRARY_PATH", c_libraries(true));
     let outcome = job.arg(work().join("cache")).arg(trap).arg(plugin()).run();
     outcome.code(0).quiet().stdout_is("done\n");
 }

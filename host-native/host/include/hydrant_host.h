@@ -520,6 +520,32 @@ int hydrant_host_writable(hydrant_host *host, uint32_t conn);
 int hydrant_host_closed(hydrant_host *host, uint32_t conn);
 
 /*
+ * PMIx clients (libpmix, Open MPI): they connect to a TCP port
+ */
+
+/* A listening port of the loopback interface. */
+typedef struct hydrant_port hydrant_port;
+
+/* Listens at this port of 127.0.0.1, or at any free one with number 0. A failure sets *port to NULL. */
+int hydrant_port_open(uint16_t number, hydrant_port **port);
+
+/* Closes a port. Accepted sockets that the host has taken stay open. NULL is permitted. */
+void hydrant_port_close(hydrant_port *port);
+
+/* Returns the descriptor that is readable while a client waits. The host calls hydrant_port_accept then. */
+int hydrant_port_fd(hydrant_port *port);
+
+/* Accepts a client that is a process of this user; connections of other users are closed. Returns 1 and a socket, which does
+   not block, is closed on exec, and belongs to the host, or 0 if no client waits. The host calls hydrant_host_opened with a
+   free connection and HYDRANT_NONE as the rank. It calls hydrant_port_accept until it returns 0. With HYDRANT_ERR_SYSTEM a
+   descriptor is missing, and the client waits. */
+int hydrant_port_accept(hydrant_port *port, int *fd);
+
+/* Writes environment variables of a rank as NAME=VALUE, each with NUL at its end, and an empty one. job is the job's name.
+   Returns the number of bytes written. 1,024 are enough for any name of a job. */
+int hydrant_port_variables(hydrant_port *port, const char *job, uint32_t rank, char *variables, size_t len);
+
+/*
  * Requests to the host
  */
 

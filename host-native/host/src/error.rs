@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::io;
 
 use hydrant_core::{Fault, Limit, Refusal};
-use hydrant_driver::InsufficientMemory;
+use hydrant_driver::{InsufficientMemory, ListenError};
 use serde::Serialize;
 
 /// Code of an error: `HYDRANT_ERR_...` of `hydrant_host.h`.
@@ -63,6 +63,8 @@ pub(crate) enum Error {
     Memory(#[from] InsufficientMemory),
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     #[cfg(feature = "sandbox")]
     #[error(transparent)]
     Plugin(#[from] hydrant_wasm::PluginError),
@@ -94,7 +96,7 @@ impl Error {
             Error::Room { .. } => Code::Room,
             Error::Fault(_) => Code::Fault,
             Error::Memory(_) => Code::Memory,
-            Error::System(_) => Code::System,
+            Error::System(_) | Error::Listen(_) => Code::System,
             #[cfg(feature = "sandbox")]
             Error::Plugin(_) => Code::Plugin,
             #[cfg(not(feature = "sandbox"))]

@@ -1,6 +1,7 @@
 //! The exported functions, which `hydrant_host.h` documents.
 
 use std::ffi::{OsStr, c_char, c_int, c_void};
+use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
@@ -16,7 +17,8 @@ use serde::de::DeserializeOwned;
 use crate::backend::PluginFile;
 use crate::error::{self, Error};
 use crate::host::Host;
-use crate::pointer::{bytes, path, record, text, write};
+use crate::pointer::{bytes, path, record, text, write, write_bytes};
+use crate::port::Port;
 use crate::types::{HostJob, HostLimits, HostOutput, HostSettings, NONE};
 
 /// Time of one call of a plugin unless the settings have another one.
@@ -25,6 +27,10 @@ const CALL: Duration = Duration::from_secs(5);
 /// Server of a C program: `hydrant_host`.
 #[derive(Debug)]
 pub struct HydrantHost(pub(crate) Mutex<Host>);
+
+/// Port of a C program: `hydrant_port`.
+#[derive(Debug)]
+pub struct HydrantPort(Mutex<Port>);
 
 /// Runs a function's body. Returns its result or the code of its error. Panics are caught and are errors too.
 fn call(body: impl FnOnce() -> Result<c_int, Error>) -> c_int {
@@ -38,8 +44,20 @@ fn call(body: impl FnOnce() -> Result<c_int, Error>) -> c_int {
 /// `host` is NULL or open.
 unsafe fn lock<'a>(host: *const HydrantHost) -> Result<MutexGuard<'a, Host>, Error> {
     // SAFETY: guaranteed by the caller.
-    let host = unsafe { record("the host", host)? };
-    host.0.try_lock().map_err(|error| match error {
+    lock_mutex(&unsafe { record("the host", host)? }.0)
+}
+
+/// Returns a port for one call, as [`lock`].
+///
+/// # Safety
+/// `port` is NULL or open.
+unsafe fn lock_port<'a>(port: *const HydrantPort) -> Result<MutexGuard<'a, Port>, Error> {
+    // SAFETY: guaranteed by the caller.
+    lock_mutex(&unsafe { record("the port", port)? }.0)
+}
+
+fn lock_mutex<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, Error> {
+    mutex.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => Error::Busy,
         TryLockError::Poisoned(_) => Error::Panicked,
     })
@@ -245,6 +263,89 @@ pub unsafe extern "C" fn hydrant_host_register_job(host: *const HydrantHost, job
             ..JobSpec::new(JobId(job.job), name, job.size)
         };
         host.input(Input::RegisterJob(spec)).map(|()| 0)
+    })
+}
+
+/// Listens at a port of the loopback interface.
+///
+/// # Safety
+/// `port` is NULL or a pointer to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hydrant_port_open(number: u16, port: *mut *mut HydrantPort) -> c_int {
+    call(|| {
+        // SAFETY: guaranteed by the caller, as is the second write.
+        unsafe { write("the pointer to the port", port, ptr::null_mut())? };
+        let opened = Box::new(HydrantPort(Mutex::new(Port::open(number)?)));
+        // SAFETY: as above.
+        unsafe { write("the pointer to the port", port, Box::into_raw(opened))? };
+        Ok(0)
+    })
+}
+
+/// Closes a port.
+///
+/// # Safety
+/// `port` is NULL or open, and no thread uses it from here on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hydrant_port_close(port: *mut HydrantPort) {
+    call(|| {
+        if !port.is_null() {
+            // SAFETY: the pointer is that of `hydrant_port_open`, and the caller gives it up.
+            drop(unsafe { Box::from_raw(port) });
+        }
+        Ok(0)
+    });
+}
+
+/// Returns the descriptor that is readable while a client waits.
+///
+/// # Safety
+/// `port` is NULL or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hydrant_port_fd(port: *const HydrantPort) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    call(|| Ok(unsafe { lock_port(port)? }.fd()))
+}
+
+/// Accepts a client. Returns 1, or 0 if none waits.
+///
+/// # Safety
+/// `port` is NULL or open. `fd` is NULL or a number to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hydrant_port_accept(port: *const HydrantPort, fd: *mut c_int) -> c_int {
+    call(|| {
+        // SAFETY: guaranteed by the caller, as are the writes.
+        let mut port = unsafe { lock_port(port)? };
+        // Before a client is accepted.
+        // SAFETY: as above.
+        unsafe { write("the descriptor", fd, -1)? };
+        let Some(client) = port.accept()? else { return Ok(0) };
+        // SAFETY: as above.
+        unsafe { write("the descriptor", fd, client.into_raw_fd())? };
+        Ok(1)
+    })
+}
+
+/// Writes the variables of a rank. Returns their length.
+///
+/// # Safety
+/// `port` is NULL or open. `job` is NULL or a string. `variables` is NULL or points to `len` bytes to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hydrant_port_variables(
+    port: *const HydrantPort,
+    job: *const c_char,
+    rank: u32,
+    variables: *mut c_char,
+    len: usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: guaranteed by the caller.
+        let (port, job) = unsafe { (lock_port(port)?, text("the name of the job", job)?) };
+        let texts = port.variables(job, rank);
+        // SAFETY: guaranteed by the caller.
+        unsafe { write_bytes("the text of the variables", variables, len, &texts)? };
+        // A name has at most 1,024 bytes.
+        Ok(texts.len() as c_int)
     })
 }
 

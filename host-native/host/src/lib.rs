@@ -29,6 +29,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `exports` | the exported functions |
+//! | `port` | port of the loopback interface for PMIx clients |
 //! | `pointer` | checked access to pointers from C callers |
 //! | `host` | server, clock, timer, and the bytes that the server has not consumed |
 //! | `backend` | the built-in server, or a plugin |
@@ -44,6 +45,7 @@ mod exports;
 mod header;
 mod host;
 mod pointer;
+mod port;
 #[cfg(test)]
 mod tests;
 mod timer;

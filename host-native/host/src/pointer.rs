@@ -1,7 +1,7 @@
 //! Checked access to pointers from C callers.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::slice;
+use std::{ptr, slice};
 
 use crate::error::Error;
 
@@ -84,5 +84,26 @@ pub(crate) unsafe fn write<T>(what: &'static str, pointer: *mut T, value: T) -> 
     }
     // SAFETY: the pointer is not NULL, and the caller guarantees the memory.
     unsafe { pointer.write(value) };
+    Ok(())
+}
+
+/// Writes bytes to a buffer of the caller.
+///
+/// # Safety
+/// NULL, or memory for `len` bytes.
+pub(crate) unsafe fn write_bytes(
+    what: &'static str,
+    pointer: *mut c_char,
+    len: usize,
+    bytes: &[u8],
+) -> Result<(), Error> {
+    if pointer.is_null() {
+        return Err(Error::Null(what));
+    }
+    if bytes.len() > len {
+        return Err(Error::TooLong { what, max: len });
+    }
+    // SAFETY: the pointer is not NULL, the caller guarantees the memory, and a slice of the library is elsewhere.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), pointer.cast(), bytes.len()) };
     Ok(())
 }

@@ -2,7 +2,8 @@
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::net::TcpStream;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use hydrant_abi::ABI_VERSION;
@@ -273,4 +274,38 @@ fn outputs_have_the_numbers_of_the_abi() {
     assert_eq!((kill.code_given, kill.code), (1, -3));
     let abort = HostOutput::new(outputs[6]);
     assert_eq!((abort.rank, abort.cause, abort.exit, abort.exit_number), (7, 2, 1, 9));
+}
+
+/// The variables lead to the port, which returns each client once.
+#[test]
+fn a_port_accepts_pmix_clients() {
+    let mut port = ptr::null_mut();
+    // SAFETY: a pointer to write to.
+    assert_eq!(unsafe { hydrant_port_open(0, &mut port) }, 0);
+    let mut text = [0; 1024];
+    let variables = |text: &mut [u8]| {
+        // SAFETY: an open port, a string, and the bytes of a slice.
+        unsafe { hydrant_port_variables(port, c"job-1".as_ptr(), 7, text.as_mut_ptr().cast(), text.len()) }
+    };
+    let len = variables(&mut text);
+    assert_eq!(variables(&mut text[..len as usize - 1]), Code::Argument as i32);
+    let text = std::str::from_utf8(&text[..len as usize]).expect("names and values are texts");
+    assert!(text.ends_with("\0PMIX_RANK=7\0\0") && text.starts_with("PMIX_NAMESPACE=job-1\0"), "{text}");
+    let address = text.split('\0').find_map(|text| text.strip_prefix("PMIX_SERVER_URI41=hydrant.0;tcp4://"));
+    let client = TcpStream::connect(address.expect("libpmix 4 looks for this variable")).expect("it listens");
+    let mut fd = 0;
+    // SAFETY: an open port, and a number to write to, as below.
+    assert_eq!(unsafe { hydrant_port_accept(port, &mut fd) }, 1);
+    // SAFETY: the call gives the socket away.
+    let socket = TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    assert_eq!(socket.peer_addr().expect("it is connected"), client.local_addr().expect("it is connected"));
+    // SAFETY: as above.
+    assert_eq!((unsafe { hydrant_port_accept(port, &mut fd) }, fd), (0, -1));
+    let mut second = ptr::null_mut();
+    let number = socket.local_addr().expect("it is connected").port();
+    // SAFETY: a pointer to write to.
+    assert_eq!(unsafe { hydrant_port_open(number, &mut second) }, Code::System as i32);
+    assert!(second.is_null() && message().contains("cannot listen at 127.0.0.1"), "{}", message());
+    // SAFETY: the port is open, and NULL is permitted.
+    unsafe { (hydrant_port_close(port), hydrant_port_close(second)) };
 }

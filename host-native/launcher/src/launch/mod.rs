@@ -18,10 +18,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use hydrant_doctor::NoExec;
+use hydrant_driver::{PMIX_SERVER, PMIX_SERVER_URIS, pmix_variables};
 use hydrant_placement::Binding;
 use hydrant_reactor::OpenFiles;
 use hydrant_reactor::process::{Attributes, Request, spawn};
-use hydrant_services::server::{PMIX_SERVER, PMIX_SERVER_URIS, PMIX_SETTINGS};
 use rustix::process::Pid;
 
 use crate::plan::{POOL_FD, Program};
@@ -297,7 +297,7 @@ fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Re
     }
     let mut numbered = vec![("PMI_RANK", RankNumber::Rank), ("MPI_LOCALRANKID", RankNumber::Local)];
     if let Some(address) = setting.pmix {
-        pmix_variables(env, setting.jobid, address, &mut own);
+        add_pmix_variables(env, setting.jobid, address, &mut own);
         numbered.push(("PMIX_RANK", RankNumber::Rank));
     }
     match &setting.pmi {
@@ -327,18 +327,15 @@ fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Re
 }
 
 /// Adds the variables by which libpmix and Open MPI find the server. They choose PMIx, others choose PMI.
-fn pmix_variables(
+fn add_pmix_variables(
     env: &[(OsString, OsString)],
     jobid: &str,
     address: PmixAddress,
     own: &mut Vec<(&str, OsString)>,
 ) {
-    own.push(("PMIX_NAMESPACE", jobid.into()));
-    if let PmixAddress::Port(address) = address {
-        let uri = format!("{PMIX_SERVER}{address}");
-        own.extend(PMIX_SERVER_URIS.map(|name| (name, OsString::from(&uri))));
-    }
-    own.extend(PMIX_SETTINGS.map(|(name, value)| (name, value.into())));
+    let address = if let PmixAddress::Port(address) = address { Some(address.to_string()) } else { None };
+    let variables = pmix_variables(jobid, address.as_deref());
+    own.extend(variables.into_iter().map(|(name, value)| (name, value.into())));
     // MPICH 5 refuses to choose between PMI and PMIx.
     if !MPICH_PMI_VERSION.iter().any(|known| env.iter().any(|(name, _)| name == known)) {
         own.push((MPICH_PMI_VERSION[0], "1".into()));

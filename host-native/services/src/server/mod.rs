@@ -11,14 +11,12 @@ mod network;
 mod node;
 mod options;
 mod pmi;
-mod pmix;
 mod recorded;
 mod status;
 mod token;
 
 pub use network::Network;
 pub use options::{JobOptions, Options, Pset};
-pub use pmix::{PMIX_SERVER, PMIX_SERVER_URIS, PMIX_SETTINGS};
 
 use crate::{Error, names};
 

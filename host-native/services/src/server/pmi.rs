@@ -7,7 +7,7 @@ use hydrant_control::job_name;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Closing, Exit, SignalName};
 use hydrant_core::{Input, JobId, Rank, Server};
-use hydrant_driver::{MappedStorage, TcpPort};
+use hydrant_driver::{MappedStorage, TcpPort, pmix_variables};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::{OpenFiles, Reactor, random_u32};
 
@@ -15,7 +15,6 @@ use super::Options;
 use super::endpoint::{Endpoint, OWN_FILES};
 use super::event::JobEvent;
 use super::job::Job;
-use super::pmix;
 use super::recorded::RecordedServer;
 use super::status::Processes;
 use super::token::Token;
@@ -174,7 +173,7 @@ impl<'o, 's> PmiServer<'o, 's> {
     /// Prints the variables of PMIx clients of the current job.
     fn print_pmix(&self) {
         if self.serves_pmix {
-            let variables = pmix::variables(&self.name, &self.address);
+            let variables = pmix_variables(&self.name, Some(&self.address));
             let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
             // A closed standard output is no error.
             let _ = std::io::stdout().write_all(lines.as_bytes());
@@ -259,7 +258,7 @@ impl<'o, 's> PmiServer<'o, 's> {
             }
             JobEvent::Closed { why: Closing::Unserved, .. } => {
                 self.refused += 1;
-                if let Some(line) = pmix::refused_line(self.refused) {
+                if let Some(line) = refused_line(self.refused) {
                     self.endpoint.log(&line);
                 }
             }
@@ -287,6 +286,20 @@ impl<'o, 's> PmiServer<'o, 's> {
 
 fn millis(time: Duration) -> u64 {
     time.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+/// Returns the line for the log about the refused PMIx client with this number: the first and each power of ten.
+fn refused_line(number: u64) -> Option<String> {
+    match number {
+        1 => Some(
+            "refused a PMIx client, which runs as a job of one rank: PMIX_NAMESPACE is of another job, or PMIX_RANK is taken"
+                .to_owned(),
+        ),
+        _ if 10_u64.pow(number.ilog10()) == number => {
+            Some(format!("refused {number} PMIx clients, which run as jobs of one rank"))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub const PMIX_SERVER_URIS: [&str; 4] =
 pub const PMIX_SERVER: &str = "hydrant.0;tcp4://";
 
 /// Variables that are the same for all clients.
-pub const PMIX_SETTINGS: [(&str, &str); 4] = [
+const PMIX_SETTINGS: [(&str, &str); 4] = [
     // Others expect job data in shared memory.
     ("PMIX_GDS_MODULE", "hash"),
     ("PMIX_SECURITY_MODE", "native"),
@@ -18,24 +18,13 @@ pub const PMIX_SETTINGS: [(&str, &str); 4] = [
     ("JSM_JSRUN_PORT", "1"),
 ];
 
-/// Returns the variables of PMIx clients, which also need their rank in `PMIX_RANK`.
-pub(super) fn variables(jobid: &str, address: &str) -> Vec<(&'static str, String)> {
+/// Returns the variables of PMIx clients, which also need their rank in `PMIX_RANK`. `address` is that of the server
+/// (`127.0.0.1:4000`), if it is the same for all.
+pub fn pmix_variables(jobid: &str, address: Option<&str>) -> Vec<(&'static str, String)> {
     let mut variables = vec![("PMIX_NAMESPACE", jobid.to_owned())];
-    variables.extend(PMIX_SERVER_URIS.map(|name| (name, format!("{PMIX_SERVER}{address}"))));
+    if let Some(address) = address {
+        variables.extend(PMIX_SERVER_URIS.map(|name| (name, format!("{PMIX_SERVER}{address}"))));
+    }
     variables.extend(PMIX_SETTINGS.map(|(name, value)| (name, value.to_owned())));
     variables
-}
-
-/// Returns the line for the log about the refused PMIx client with this number: the first and each power of ten.
-pub(super) fn refused_line(number: u64) -> Option<String> {
-    match number {
-        1 => Some(
-            "refused a PMIx client, which runs as a job of one rank: PMIX_NAMESPACE is of another job, or PMIX_RANK is taken"
-                .to_owned(),
-        ),
-        _ if 10_u64.pow(number.ilog10()) == number => {
-            Some(format!("refused {number} PMIx clients, which run as jobs of one rank"))
-        }
-        _ => None,
-    }
 }

@@ -1,0 +1,56 @@
+//! Port of the loopback interface for PMIx clients.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use hydrant_driver::{TcpPort, pmix_variables};
+
+use crate::error::Error;
+
+/// Listening port, and the clients that it has accepted and the host has not taken.
+#[derive(Debug)]
+pub(crate) struct Port {
+    port: TcpPort,
+    accepted: VecDeque<TcpStream>,
+}
+
+impl Port {
+    /// Listens on 127.0.0.1. Port 0 is any free one.
+    pub(crate) fn open(number: u16) -> Result<Port, Error> {
+        let port = TcpPort::open((Ipv4Addr::LOCALHOST, number).into())?;
+        Ok(Port { port, accepted: VecDeque::new() })
+    }
+
+    /// Descriptor that is readable while a client waits.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.port.as_fd().as_raw_fd()
+    }
+
+    /// Returns the socket of the next client, a process of this user. It does not block.
+    pub(crate) fn accept(&mut self) -> Result<Option<OwnedFd>, Error> {
+        if self.accepted.is_empty() {
+            let mut accepted = Vec::new();
+            let result = self.port.accept(&mut accepted);
+            self.accepted.extend(accepted);
+            // Clients that were accepted before the error come first.
+            if self.accepted.is_empty() {
+                result.map_err(|why| hydrant_reactor::Error { what: "accept", why })?;
+            }
+        }
+        let Some(client) = self.accepted.pop_front() else { return Ok(None) };
+        let nonblocking = client.set_nonblocking(true);
+        nonblocking.map_err(|why| hydrant_reactor::Error { what: "fcntl", why })?;
+        Ok(Some(client.into()))
+    }
+
+    /// Returns the variables of a rank of a job, each with NUL at its end, and an empty one.
+    pub(crate) fn variables(&self, job: &str, rank: u32) -> Vec<u8> {
+        let variables = pmix_variables(job, Some(&self.port.addr().to_string()));
+        let rank = ("PMIX_RANK", rank.to_string());
+        let texts = variables.into_iter().chain([rank]).map(|(name, value)| format!("{name}={value}\0"));
+        let mut texts: Vec<u8> = texts.flat_map(String::into_bytes).collect();
+        texts.push(0);
+        texts
+    }
+}
