@@ -191,6 +191,11 @@ impl Limits {
         }
     }
 
+    /// Returns the limits that are larger than those of `most`.
+    pub fn above(self, most: Limits) -> impl Iterator<Item = Limit> {
+        Limit::ALL.into_iter().filter(move |&limit| self.of(limit) > most.of(limit))
+    }
+
     /// Sets one limit. Returns false if the host cannot change it.
     pub fn set(&mut self, limit: Limit, size: u32) -> bool {
         let field = match limit {

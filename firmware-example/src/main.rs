@@ -43,10 +43,7 @@ fn main() -> ! {
     let config = Config::read();
     let mut net = Net::start(&config);
     interrupts::unmask();
-    let mut buffers = memory::client_buffers();
-    let clients = core::array::from_fn(|_| {
-        Client::new(net.add(buffers.next().expect("there is a pair of buffers for each client")))
-    });
+    let clients = memory::clients(|buffers| Client::new(net.add(buffers)));
     let mut buffers = memory::link_buffers();
     let hosts = core::array::from_fn(|_| {
         HostSocket::new(net.add(buffers.next().expect("there is a pair of buffers for each link")))
@@ -61,8 +58,7 @@ fn main() -> ! {
     let mut node = None;
     loop {
         requests.clear();
-        let serve = Serve::new(&mut memory, config.pmi_port, &mut net, node);
-        let mut serve = serve.expect("the slabs are as long as the limits say, and the tree has the node");
+        let mut serve = Serve::new(&mut memory, config.pmi_port, &mut net, node);
         node = run(&mut net, &mut serve, &mut requests, &mut management, &config);
     }
 }

@@ -51,6 +51,8 @@ impl HostSocket {
 }
 
 impl Management {
+    // As a part of the caller, its temporaries would stay on the stack.
+    #[inline(never)]
     pub(crate) fn new(sockets: [HostSocket; LINKS], config: &Config) -> Management {
         let server = ServerConfig {
             name: board::NAME,
@@ -214,6 +216,8 @@ impl Management {
     /// Frees the connection of a node that has ended.
     pub(crate) fn end_node(&mut self, net: &mut Net, handle: SocketHandle) {
         net.sockets.get_mut::<tcp::Socket<'_>>(handle).abort();
+        // The host learns of it before the socket listens.
+        net.poll();
         for host in self.sockets.iter_mut().filter(|host| host.handle == handle) {
             (host.connected, host.is_node) = (false, false);
         }
@@ -394,6 +398,9 @@ impl Service for Board<'_, '_> {
     }
 
     fn begin_node(&mut self, _: usize, node: &OpenNode) -> Result<(), Failure<Infallible>> {
+        if !memory::NODES {
+            return Err(Error::NoNodes.into());
+        }
         if self.serve.is_busy() {
             return Err(Error::Busy.into());
         }

@@ -10,6 +10,7 @@ use hydrant_core::{fixed_storage, manage};
 use smoltcp::iface::SocketStorage;
 use static_cell::{ConstStaticCell, StaticCell};
 
+use crate::serve::Client;
 use crate::{node, noise, secret};
 
 /// Number of ranks: `HYDRANT_RANKS` of the build, or the default of the board.
@@ -133,8 +134,14 @@ pub(crate) fn sockets() -> &'static mut [SocketStorage<'static>] {
 }
 
 /// Receive and transmit buffers of all clients. Called once.
-pub(crate) fn client_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
+fn client_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
     pairs(place!(CLIENT_BUFFERS: [[[u8; CLIENT_BUFFER]; 2]; CLIENTS] = |_| [[0; CLIENT_BUFFER]; 2]))
+}
+
+/// Clients, each over its buffers. Called once.
+pub(crate) fn clients(mut new: impl FnMut([&'static mut [u8]; 2]) -> Client) -> &'static mut [Client] {
+    let mut buffers = client_buffers();
+    place!(CLIENT_SLOTS: [Client; CLIENTS] = |_| new(buffers.next().expect("there is a pair of buffers for each client")))
 }
 
 fn pairs<const N: usize>(all: &'static mut [[[u8; N]; 2]]) -> impl Iterator<Item = [&'static mut [u8]; 2]> {

@@ -26,7 +26,6 @@ use super::{
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
 use crate::limits::{Limit, Limits};
-use crate::trace::Exit;
 
 /// Properties of a management server that differ between embedding programs.
 #[derive(Clone, Copy, Debug)]
@@ -339,10 +338,8 @@ impl<'m> ManagementServer<'m> {
     ) -> Result<Report<'m>, Failure<S::Error>> {
         self.check_idle(host)?;
         let most = self.config.nodes.ok_or(Error::NoNodes)?;
-        let above = |&limit: &Limit| node.limits.of(limit) > most.of(limit);
-        if let Some(limit) = Limit::ALL.into_iter().find(above) {
-            return Err(Fault::Full(limit, most.of(limit)).into());
-        }
+        let full = |limit| Err(Fault::Full(limit, most.of(limit)));
+        node.limits.above(most).next().map_or(Ok(()), full)?;
         service.begin_node(host, node)?;
         self.hosts.get_mut(host).into_iter().for_each(|slot| slot.0 = None);
         Ok(Report::Done)

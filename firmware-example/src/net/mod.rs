@@ -43,6 +43,8 @@ fn now() -> Instant {
 
 impl Net {
     /// Starts the network. Called once.
+    // As a part of the caller, its temporaries would stay on the stack.
+    #[inline(never)]
     pub(crate) fn start(config: &Config) -> Net {
         let nic = Nic::new();
         let mac = EthernetAddress(nic.mac());

@@ -11,6 +11,7 @@ mod long;
 mod recording;
 
 use heapless::Vec;
+use hydrant_core::limits::AUTO_NODES_MAX;
 use hydrant_core::manage::server::exit_of_connection;
 use hydrant_core::manage::{BoardReport, Error, OpenNode, STALL_MS};
 use hydrant_core::server::remote::NodeReport;
@@ -33,9 +34,11 @@ use recording::Recording;
 /// PMI server, sockets of its clients, and its job.
 pub(crate) struct Serve<'s> {
     server: Server<'s>,
-    clients: &'s mut [Client; CLIENTS],
+    clients: &'s mut [Client],
     /// Host of the node that is served.
     pub(crate) node: Option<Link>,
+    /// The run of the node has so many nodes that fences are lazy by default.
+    pub(crate) is_large: bool,
     /// Node that is to be served next.
     pub(crate) opening: Option<OpenNode>,
     /// The job that is served.
@@ -57,13 +60,13 @@ pub(crate) struct Memory {
     tables: &'static mut memory::Tables,
     reply: &'static mut [u8],
     long: &'static mut [u8],
-    clients: [Client; CLIENTS],
+    clients: &'static mut [Client],
     counters: BoardReport,
 }
 
 impl Memory {
     /// Takes the memory. Called once.
-    pub(crate) fn new(clients: [Client; CLIENTS]) -> Memory {
+    pub(crate) fn new(clients: &'static mut [Client]) -> Memory {
         let (reply, long) = memory::scratch();
         let counters = BoardReport { sockets: CLIENTS as u32, ..BoardReport::default() };
         Memory { tables: memory::tables(), reply, long, clients, counters }
@@ -80,23 +83,27 @@ struct Tail {
 
 impl<'s> Serve<'s> {
     /// Creates a server without jobs: of a node if there is one, and of this board otherwise.
+    // As a part of the caller, it would take stack from every input.
+    #[inline(never)]
     pub(crate) fn new(
         memory: &'s mut Memory,
         port: u16,
         net: &mut Net,
         node: Option<(OpenNode, Link)>,
-    ) -> Result<Serve<'s>, Fault> {
+    ) -> Serve<'s> {
         let Memory { tables, reply, long, clients, counters } = memory;
-        for client in &mut *clients {
+        for client in clients.iter_mut() {
             net.sockets.get_mut::<tcp::Socket<'_>>(client.handle).abort();
             *client = Client::new(client.handle);
         }
-        let (open, node) = node.unzip();
+        let (open, node) = node.filter(|_| NODES).unzip();
         let limits = open.map_or(memory::LIMITS, |open| memory::limits_of_node(&open.limits));
         let mut serve = Serve {
-            server: Server::new(limits, tables.lend(), memory::SEED)?,
+            server: Server::new(limits, tables.lend(), memory::SEED)
+                .expect("the slabs are as long as the largest limits say"),
             clients,
             node,
+            is_large: open.is_some_and(|open| open.nodes > AUTO_NODES_MAX + 1),
             opening: None,
             job: None,
             port,
@@ -108,9 +115,9 @@ impl<'s> Serve<'s> {
             counters,
         };
         if let Some(OpenNode { node, nodes, radix, .. }) = open {
-            serve.try_handle(net, Input::Node { node, nodes, radix })?;
+            serve.handle_infallible(net, Input::Node { node, nodes, radix });
         }
-        Ok(serve)
+        serve
     }
 }
 

@@ -111,7 +111,7 @@ fn a_board_that_stops_ends_the_job_by_its_name() {
         job.await_stdout("up\n", 8);
         board.signal(signal);
         let outcome = job.wait();
-        outcome.code(1).warns(&format!("host n1 (node 1): ")).warns(&boards[0]).warns(says);
+        outcome.code(1).warns("host n1 (node 1): ").warns(&boards[0]).warns(says);
         if signal == Signal::STOP {
             board.signal(Signal::CONT);
         }
@@ -132,6 +132,9 @@ fn a_host_that_lies_is_refused_by_name_or_given_up() {
     ] {
         assert_eq!(host.refused(&Request::Node(wrong)), Error::Fault(why), "{wrong:?}");
     }
+    // The board has two connections for hosts.
+    drop(host);
+    board.await_log(" is gone");
     let mut buf = vec![0; 8192];
     let mut requests = vec![vec![0xFF; NODE_PREFIX], vec![1, 0, 0, 0, 0xFF]];
     for input in [Input::Timeout, Input::Node { node: 0, nodes: 1, radix: 2 }] {
@@ -143,6 +146,7 @@ fn a_host_that_lies_is_refused_by_name_or_given_up() {
         let mut other = Manager::connect(board.host(1));
         assert_eq!(other.refused(&Request::Node(open)), Error::Busy);
         drop(other);
+        board.await_log(" is gone");
         host.say_bytes(&request);
         assert!(host.closed(), "{request:?}");
         board.await_log("the node has ended: Malformed");

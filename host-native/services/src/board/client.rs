@@ -10,7 +10,7 @@ use hydrant_core::manage::{
     self, BoardReport, JobReport, OpenJob, OpenNode, Report, Request, VERSION, Welcome,
 };
 use hydrant_core::trace::Closing;
-use hydrant_core::{Input, JobId, Limit, Limits};
+use hydrant_core::{Input, JobId, Limits};
 use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -128,10 +128,8 @@ impl Board {
     /// Has the board serve a node. Returns the address of its management port, and the connection for the records of the node.
     pub(super) fn into_node(mut self, open: &OpenNode) -> Result<(SocketAddr, Connection), BoardError> {
         if let Some(most) = self.nodes {
-            let above = |&limit: &Limit| open.limits.of(limit) > most.of(limit);
-            let limits: Vec<_> = Limit::ALL.into_iter().filter(above).collect();
+            let limits: Vec<_> = open.limits.above(most).map(|limit| (limit, most.of(limit))).collect();
             if !limits.is_empty() {
-                let limits = limits.into_iter().map(|limit| (limit, most.of(limit))).collect();
                 return Err(BoardError::Small { addr: self.addr, limits });
             }
         }
