@@ -48,8 +48,7 @@ fn run(folder: &Folder, hosts: u32, boards: &[String], options: &str) -> Job {
 fn two_boards_an_aarch64_and_a_host_serve_one_job() {
     let Some(small) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
     let Some(large) = Board::of_node(Kind::Mps2An386, false) else { return };
-    let (dpu, target) =
-        managed(Machine::Aarch64, "--limit ranks=16 --limit kvs-bytes=65536 --limit keys=1024");
+    let (dpu, target) = managed(Machine::Aarch64, "--limit ranks=2000");
     let folder = Folder::new("fleet-boards");
     let boards = [small.host(0).to_string(), large.host(0).to_string(), target.address];
     let run = |options: &str| run(&folder, 4, &boards, &format!("{SMALL} {options}"));
