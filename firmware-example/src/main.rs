@@ -10,10 +10,12 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod board;
+mod channel;
 mod config;
 mod events;
 mod fault;
 mod interrupts;
+mod link;
 mod log;
 mod management;
 mod memory;
@@ -27,9 +29,10 @@ mod time;
 
 use config::Config;
 use hydrant_core::manage::{OpenJob, OpenNode};
+use link::Link;
 use management::{HostSocket, Management};
 use net::Net;
-use node::{Link, Requests};
+use node::Requests;
 use serve::{Client, Memory, Serve};
 
 #[cortex_m_rt::entry]
@@ -43,12 +46,15 @@ fn main() -> ! {
     let config = Config::read();
     let mut net = Net::start(&config);
     interrupts::unmask();
-    let clients = memory::clients(|buffers| Client::new(net.add(buffers)));
+    let mut buffers = memory::client_buffers();
+    let mut clients: [Client; memory::CLIENTS] = core::array::from_fn(|_| {
+        Client::new(net.add(buffers.next().expect("there is a pair of buffers for each client")))
+    });
     let mut buffers = memory::link_buffers();
     let hosts = core::array::from_fn(|_| {
         HostSocket::new(net.add(buffers.next().expect("there is a pair of buffers for each link")))
     });
-    let mut memory = Memory::new(clients);
+    let mut memory = Memory::new(&mut clients);
     let mut requests = Requests::new(memory::requests());
     let mut management = Management::new(hosts, &config);
     if !secret::IS_SET {

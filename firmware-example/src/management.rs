@@ -1,7 +1,5 @@
 //! Management connections: sockets of hosts, and the management server of `hydrant_core::manage` that they talk to.
 
-pub(crate) mod channel;
-
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -16,15 +14,15 @@ use hydrant_core::{Fault, JobId, Limit, Rank};
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 
+use crate::channel::{self, Channel, Incoming, consume};
 use crate::config::Config;
 use crate::events::{self, EVENTS, Event};
+use crate::link::Link;
 use crate::memory::{self, LINK_RX, LINKS};
 use crate::net::Net;
-use crate::node::Link;
 use crate::noise::Forged;
 use crate::serve::{HANDSHAKE_TIMEOUT_MS, Serve};
 use crate::{board, secret, stack, time};
-use channel::{Channel, Incoming};
 
 /// All management connections.
 pub(crate) struct Management {
@@ -294,15 +292,6 @@ fn error(failure: Failure<Infallible>) -> Error {
 /// Returns whether a socket has room for the longest record or frame.
 fn has_room(socket: &tcp::Socket<'_>) -> bool {
     socket.send_capacity() - socket.send_queue() >= LINK_RX
-}
-
-/// Drops the first bytes of a socket.
-fn consume(socket: &mut tcp::Socket<'_>, mut left: usize) {
-    while left > 0 {
-        let dropped = socket.recv(|bytes| (left.min(bytes.len()), left.min(bytes.len())));
-        let Ok(1..) = dropped else { break };
-        left -= dropped.unwrap_or(left);
-    }
 }
 
 /// The PMI server of this board, as hosts manage it.

@@ -5,13 +5,13 @@ use core::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::{Limits, MESSAGE_TEXT_MAX};
 use hydrant_core::manage::server::{HostSlot, JobSlot};
+use hydrant_core::server::remote::{NODE_PREFIX, record_max};
 use hydrant_core::storage::FixedStorage;
 use hydrant_core::{fixed_storage, manage};
 use smoltcp::iface::SocketStorage;
 use static_cell::{ConstStaticCell, StaticCell};
 
-use crate::serve::Client;
-use crate::{node, noise, secret};
+use crate::{noise, secret};
 
 /// Number of ranks: `HYDRANT_RANKS` of the build, or the default of the board.
 pub(crate) const RANKS: u32 = match option_env!("HYDRANT_RANKS") {
@@ -72,8 +72,7 @@ pub(crate) const LIMITS: Limits = Limits {
     commit_bytes: if cfg!(feature = "pmix") { 1024 } else { 0 },
     ..Limits::NONE
 };
-/// Largest limits of a run whose node the board serves. The numbers of connections, names and upcalls are the board's own, whatever
-/// the run has.
+/// Largest limits of a run whose node the board serves. The numbers of connections, names and upcalls are the board's own.
 pub(crate) const NODE_LIMITS: Limits =
     Limits { conns: u32::MAX, names: u32::MAX, spawns: u32::MAX, ..LIMITS };
 
@@ -81,6 +80,8 @@ pub(crate) const NODE_LIMITS: Limits =
 pub(crate) const fn limits_of_node(run: &Limits) -> Limits {
     Limits { conns: LIMITS.conns, names: LIMITS.names, spawns: LIMITS.spawns, ..*run }
 }
+/// Size of the buffer for requests of a node's host, in bytes: one record, and a frame behind an incomplete one.
+const REQUESTS: usize = if NODES { NODE_PREFIX + record_max(&LIMITS) + NODE_FRAME } else { 0 };
 /// Size of the buffer for one output, in bytes.
 pub(crate) const REPLY: usize = LIMITS.output_room();
 
@@ -125,7 +126,7 @@ pub(crate) fn tables() -> &'static mut Tables {
 
 /// Room for the requests of a node's host. Called once.
 pub(crate) fn requests() -> &'static mut [u8] {
-    place!(REQUEST_BUFFER: [u8; node::BUFFER] = |_| 0)
+    place!(REQUEST_BUFFER: [u8; REQUESTS] = |_| 0)
 }
 
 /// Returns the socket storage of smoltcp, without the buffers. Called once.
@@ -134,14 +135,8 @@ pub(crate) fn sockets() -> &'static mut [SocketStorage<'static>] {
 }
 
 /// Receive and transmit buffers of all clients. Called once.
-fn client_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
+pub(crate) fn client_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
     pairs(place!(CLIENT_BUFFERS: [[[u8; CLIENT_BUFFER]; 2]; CLIENTS] = |_| [[0; CLIENT_BUFFER]; 2]))
-}
-
-/// Clients, each over its buffers. Called once.
-pub(crate) fn clients(mut new: impl FnMut([&'static mut [u8]; 2]) -> Client) -> &'static mut [Client] {
-    let mut buffers = client_buffers();
-    place!(CLIENT_SLOTS: [Client; CLIENTS] = |_| new(buffers.next().expect("there is a pair of buffers for each client")))
 }
 
 fn pairs<const N: usize>(all: &'static mut [[[u8; N]; 2]]) -> impl Iterator<Item = [&'static mut [u8]; 2]> {

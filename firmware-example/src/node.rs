@@ -4,30 +4,14 @@
 //! inputs and outputs of the server, among them the messages of other nodes, until the host closes it.
 
 use hydrant_core::manage::{BadRecord, decode};
-use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, NodeRequest, is_of_host, next_node, record_max};
+use hydrant_core::server::remote::{NodeReport, NodeRequest, is_of_host, next_node, record_max};
 use hydrant_core::server::{FenceMode, Input, JobSpec};
 use hydrant_core::{Fault, JobId};
-use postcard::ser_flavors::{Flavor, Size};
-use postcard::serialize_with_flavor;
-use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 
-use crate::management::channel::{Channel, FRONT};
-use crate::memory;
 use crate::net::Net;
-use crate::noise::{Forged, TAG};
+use crate::noise::Forged;
 use crate::serve::Serve;
-
-/// Bytes of a report that are sent at once, in a frame if the board has a secret.
-const CHUNK: usize = 256;
-
-/// Connection of the host of a node.
-pub(crate) struct Link {
-    handle: SocketHandle,
-    channel: Channel,
-    /// The host does not read.
-    stalled: bool,
-}
 
 /// Reason for the end of a node.
 #[derive(defmt::Format)]
@@ -51,78 +35,6 @@ impl From<BadRecord> for End {
 impl From<Forged> for End {
     fn from(_: Forged) -> End {
         End::Forged
-    }
-}
-
-impl Link {
-    pub(crate) const fn new(handle: SocketHandle, channel: Channel) -> Link {
-        Link { handle, channel, stalled: false }
-    }
-
-    /// The socket.
-    pub(crate) const fn handle(&self) -> SocketHandle {
-        self.handle
-    }
-
-    /// Sends a report, in parts. Waits until the host has read.
-    #[inline(never)]
-    pub(crate) fn send(&mut self, net: &mut Net, report: &NodeReport<'_>) {
-        if self.stalled {
-            return;
-        }
-        // A record is shorter than 4 GiB.
-        let length = serialize_with_flavor(report, Size::default()).map(|size| size as u32);
-        let mut sink = Sink { net, link: self, chunk: [0; FRONT + CHUNK + TAG], len: 0 };
-        let sent = length
-            .and_then(|length| sink.try_extend(&length.to_le_bytes()))
-            .and_then(|()| serialize_with_flavor(report, sink));
-        self.stalled = sent.is_err();
-    }
-}
-
-/// Encoder into a connection.
-struct Sink<'n> {
-    net: &'n mut Net,
-    link: &'n mut Link,
-    chunk: [u8; FRONT + CHUNK + TAG],
-    len: usize,
-}
-
-impl Sink<'_> {
-    fn flush(&mut self) -> postcard::Result<()> {
-        let bytes = self.link.channel.seal(&mut self.chunk, self.len);
-        let bytes = bytes.map_err(|Forged| postcard::Error::SerializeBufferFull)?;
-        self.len = 0;
-        if self.net.send_all(self.link.handle, bytes) {
-            Ok(())
-        } else {
-            Err(postcard::Error::SerializeBufferFull)
-        }
-    }
-}
-
-impl Flavor for Sink<'_> {
-    type Output = ();
-
-    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
-        self.try_extend(&[byte])
-    }
-
-    fn try_extend(&mut self, mut bytes: &[u8]) -> postcard::Result<()> {
-        while !bytes.is_empty() {
-            if self.len == CHUNK {
-                self.flush()?;
-            }
-            let (part, rest) = bytes.split_at(bytes.len().min(CHUNK - self.len));
-            self.chunk[FRONT + self.len..][..part.len()].copy_from_slice(part);
-            self.len += part.len();
-            bytes = rest;
-        }
-        Ok(())
-    }
-
-    fn finalize(mut self) -> postcard::Result<()> {
-        self.flush()
     }
 }
 
@@ -150,11 +62,11 @@ impl Requests {
         let max = record_max(serve.server().limits());
         loop {
             let link = serve.node.as_mut().ok_or(End::Closed)?;
-            if link.stalled {
+            if link.is_stalled() {
                 return Err(End::Stalled);
             }
-            let socket = net.sockets.get_mut::<tcp::Socket<'_>>(link.handle);
-            let received = link.channel.receive_part(socket, self.buf, self.len)?;
+            let received = link.receive(net, self.buf, self.len)?;
+            let socket = net.sockets.get_mut::<tcp::Socket<'_>>(link.handle());
             if received == 0 && self.len == 0 && !socket.may_recv() {
                 return Err(End::Closed);
             }
@@ -237,7 +149,3 @@ fn deregister(net: &mut Net, serve: &mut Serve<'_>, job: JobId) -> Result<(), Fa
     serve.job = None;
     Ok(())
 }
-
-/// Length of the buffer for requests: one record, and a frame behind an incomplete one.
-pub(crate) const BUFFER: usize =
-    if memory::NODES { NODE_PREFIX + record_max(&memory::LIMITS) + memory::NODE_FRAME } else { 0 };

@@ -22,9 +22,9 @@ use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 
 use crate::events::{self, Event};
+use crate::link::Link;
 use crate::memory::{self, CLIENTS, NODES};
 use crate::net::Net;
-use crate::node::Link;
 use crate::time;
 pub(crate) use client::{Client, HANDSHAKE_TIMEOUT_MS};
 pub(crate) use job::Served;
@@ -56,17 +56,17 @@ pub(crate) struct Serve<'s> {
 }
 
 /// Memory of servers, one after the other.
-pub(crate) struct Memory {
+pub(crate) struct Memory<'m> {
     tables: &'static mut memory::Tables,
     reply: &'static mut [u8],
     long: &'static mut [u8],
-    clients: &'static mut [Client],
+    clients: &'m mut [Client],
     counters: BoardReport,
 }
 
-impl Memory {
+impl<'m> Memory<'m> {
     /// Takes the memory. Called once.
-    pub(crate) fn new(clients: &'static mut [Client]) -> Memory {
+    pub(crate) fn new(clients: &'m mut [Client]) -> Memory<'m> {
         let (reply, long) = memory::scratch();
         let counters = BoardReport { sockets: CLIENTS as u32, ..BoardReport::default() };
         Memory { tables: memory::tables(), reply, long, clients, counters }
@@ -86,7 +86,7 @@ impl<'s> Serve<'s> {
     // As a part of the caller, it would take stack from every input.
     #[inline(never)]
     pub(crate) fn new(
-        memory: &'s mut Memory,
+        memory: &'s mut Memory<'_>,
         port: u16,
         net: &mut Net,
         node: Option<(OpenNode, Link)>,

@@ -20,26 +20,26 @@ pub(crate) enum Channel {
 }
 
 /// Received records. `frame`: the length of the frame that they were in.
-pub(super) struct Incoming<'b> {
-    pub(super) bytes: &'b [u8],
-    pub(super) frame: Option<usize>,
+pub(crate) struct Incoming<'b> {
+    pub(crate) bytes: &'b [u8],
+    pub(crate) frame: Option<usize>,
 }
 
 impl Channel {
     /// The channel of a new connection.
-    pub(super) const fn new() -> Channel {
+    pub(crate) const fn new() -> Channel {
         if secret::IS_SET { Channel::Waiting } else { Channel::Plain }
     }
 
     /// Returns whether the host is to begin the handshake.
-    pub(super) const fn is_waiting(&self) -> bool {
+    pub(crate) const fn is_waiting(&self) -> bool {
         secret::IS_SET && matches!(self, Channel::Waiting)
     }
 
     /// Answers the handshake of a host, once it is complete. Returns whether it is. It takes a quarter of a second on a Cortex-M3 at
     /// 12.5 MHz and is no part of a larger function, because its stack is the deepest.
     #[inline(never)]
-    pub(super) fn greet(&mut self, socket: &mut tcp::Socket<'_>) -> Result<bool, Forged> {
+    pub(crate) fn greet(&mut self, socket: &mut tcp::Socket<'_>) -> Result<bool, Forged> {
         let mut bytes = [0; MAGIC.len() + MESSAGE];
         let len = socket.peek_slice(&mut bytes).unwrap_or(0);
         let magic = len.min(MAGIC.len());
@@ -52,7 +52,7 @@ impl Channel {
         let key = secret::key().ok_or(Forged)?;
         let (transport, answer) = noise::answer(&key, first, || secret::ephemeral(&key))?;
         *self = Channel::Open(transport);
-        super::consume(socket, bytes.len());
+        consume(socket, bytes.len());
         // A closed socket needs no answer.
         let _ = socket.send_slice(&answer);
         Ok(true)
@@ -60,7 +60,7 @@ impl Channel {
 
     /// Looks at the received bytes of a connection, and decrypts the first frame in place. Returns None if it is incomplete. What
     /// is complete is then to be consumed.
-    pub(super) fn receive<'b>(&mut self, bytes: &'b mut [u8]) -> Result<Option<Incoming<'b>>, Forged> {
+    pub(crate) fn receive<'b>(&mut self, bytes: &'b mut [u8]) -> Result<Option<Incoming<'b>>, Forged> {
         match self {
             Channel::Open(transport) if secret::IS_SET => {
                 let opened = transport.open(bytes)?;
@@ -71,7 +71,7 @@ impl Channel {
     }
 
     /// Sends the record in `buf[FRONT..FRONT + len]`. A closed socket needs none.
-    pub(super) fn send(&mut self, socket: &mut tcp::Socket<'_>, buf: &mut [u8], len: usize) {
+    pub(crate) fn send(&mut self, socket: &mut tcp::Socket<'_>, buf: &mut [u8], len: usize) {
         if let Ok(bytes) = self.seal(buf, len) {
             let _ = socket.send_slice(bytes);
         }
@@ -112,5 +112,14 @@ impl Channel {
             // A closed socket has no more bytes.
             _ => Ok(socket.recv_slice(&mut buf[at..]).unwrap_or(0)),
         }
+    }
+}
+
+/// Drops the first bytes of a socket.
+pub(crate) fn consume(socket: &mut tcp::Socket<'_>, mut left: usize) {
+    while left > 0 {
+        let dropped = socket.recv(|bytes| (left.min(bytes.len()), left.min(bytes.len())));
+        let Ok(1..) = dropped else { break };
+        left -= dropped.unwrap_or(left);
     }
 }
