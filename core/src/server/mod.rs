@@ -110,6 +110,8 @@ use crate::trace::event;
 #[derive(Debug)]
 pub struct Server<'s> {
     limits: Limits,
+    /// [`Limits::output_max`], which is read at each output.
+    output_max: u32,
     jobs: &'s mut [Job],
     ranks: &'s mut [RankSlot],
     conns: &'s mut [Conn],
@@ -184,6 +186,7 @@ impl<'s> Server<'s> {
         let (asked, rows) = bits.split_at_mut(Modex::words(limits.links, limits.ranks));
         Ok(Server {
             limits,
+            output_max: u32::try_from(limits.output_max()).unwrap_or(u32::MAX),
             jobs,
             ranks,
             conns,

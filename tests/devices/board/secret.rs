@@ -17,7 +17,7 @@ mod noise;
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 /// What a handshake and a job may use of the small board's stack. It has more by a few hundred bytes.
-const STACK_MAX: u32 = 8300;
+const STACK_MAX: u32 = 8900;
 const SECRET: &str = "0123456789abcdef";
 
 /// A host's side of a handshake, and its first message.
