@@ -6,6 +6,7 @@ mod collective;
 mod dispatch;
 mod fetch;
 mod handshake;
+mod held;
 mod inbox;
 mod io;
 mod jobs;
@@ -29,6 +30,7 @@ mod tests;
 mod upcalls;
 
 pub use backend::Backend;
+pub use held::Held;
 pub use inbox::Inbox;
 pub use io::{Consumed, FenceMode, Input, JobSpec, Output};
 pub use peek::Peek;
