@@ -165,7 +165,7 @@ pub enum Damage {
     Upcalls,
     /// Invalid process set.
     Psets,
-    /// State of a server on one of several nodes, which cannot be restored.
+    /// Inconsistent links to other nodes, or requests of them.
     Nodes,
     /// Index of the next connection beyond the limit.
     Turn,
@@ -186,7 +186,7 @@ impl fmt::Display for Damage {
             Damage::Names => "inconsistent names",
             Damage::Upcalls => "inconsistent upcalls",
             Damage::Psets => "inconsistent process sets",
-            Damage::Nodes => "one node of several, which cannot be restored alone",
+            Damage::Nodes => "inconsistent links to other nodes",
             Damage::Turn => "index of the next connection beyond the limit",
         })
     }

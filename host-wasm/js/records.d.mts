@@ -942,7 +942,7 @@ export type Damage =
   | "Upcalls"
   /** Invalid process set. */
   | "Psets"
-  /** State of a server on one of several nodes, which cannot be restored. */
+  /** Inconsistent links to other nodes, or requests of them. */
   | "Nodes"
   /** Index of the next connection beyond the limit. */
   | "Turn";

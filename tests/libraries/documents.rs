@@ -8,7 +8,7 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, hydrant_bin};
 
 /// Commands that need another machine, a job that runs, or a hydrant with the sandbox: only their names are checked.
-const ELSEWHERE: [&str; 8] = [
+const ELSEWHERE: [&str; 9] = [
     "serve ",
     "offload ",
     "run -hosts a:16,b:16,c:16 --offload ",
@@ -16,6 +16,7 @@ const ELSEWHERE: [&str; 8] = [
     "attach ",
     "debug ",
     "kill ",
+    "replace ",
     "replay --quiet --sandbox=",
 ];
 

@@ -5,6 +5,7 @@ mod launchers;
 mod made;
 mod nodes;
 mod packages;
+mod replace;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -86,17 +86,29 @@ impl<'s> Links<'s> {
     /// Makes this node a node of a tree. Returns `None`, without a change, if the tree does not have the node, or if
     /// there are fewer slots than neighbours.
     pub(crate) fn join(&mut self, node: u32, tree: Tree) -> Option<()> {
-        let parent = tree.parent(node);
-        let count = tree.children(node).count() + usize::from(parent.is_some());
+        let count = neighbours(node, tree).count();
         if node >= tree.nodes() || count > self.slots.len().min(LINKS_MAX as usize) {
             return None;
         }
-        let own = tree.subtree(node);
-        let up = parent.map(|node| Link { node, up: true, part: own, ..Link::default() });
-        let down = tree.children(node).map(|part| Link { node: part.start, part, ..Link::default() });
-        self.slots.iter_mut().zip(up.into_iter().chain(down)).for_each(|(slot, link)| *slot = link);
+        self.slots.iter_mut().zip(neighbours(node, tree)).for_each(|(slot, link)| *slot = link);
         (self.count, self.node, self.tree) = (count, node, tree);
         Some(())
+    }
+
+    /// Returns all slots for restoring a snapshot. [`Links::rejoin`] follows.
+    pub(crate) fn slots_mut(&mut self) -> &mut [Link] {
+        self.slots
+    }
+
+    /// Makes this node a node of a tree whose links are the first `count` slots, read from a snapshot. Returns `None` if
+    /// they do not lead to its neighbours.
+    pub(crate) fn rejoin(&mut self, count: usize, node: u32, tree: Tree) -> Option<()> {
+        let saved = self.slots.get(..count.min(LINKS_MAX as usize))?;
+        let way = |link: &Link| (link.node, link.up, link.part.clone());
+        let sound =
+            node < tree.nodes() && saved.iter().map(way).eq(neighbours(node, tree).map(|link| way(&link)));
+        (self.count, self.node, self.tree) = (count, node, tree);
+        sound.then_some(())
     }
 
     /// Returns the number of this node.
@@ -187,6 +199,14 @@ impl<'s> Links<'s> {
     pub(crate) fn state(&self) -> (&[Link], u32, Tree) {
         (&self.slots[..self.count], self.node, self.tree)
     }
+}
+
+/// Returns unused links to the neighbours of a node, the parent first.
+fn neighbours(node: u32, tree: Tree) -> impl Iterator<Item = Link> {
+    let part = tree.subtree(node);
+    let up = tree.parent(node).map(|node| Link { node, up: true, part, ..Link::default() });
+    let down = tree.children(node).map(|part| Link { node: part.start, part, ..Link::default() });
+    up.into_iter().chain(down)
 }
 
 #[cfg(test)]

@@ -73,19 +73,20 @@ impl Server<'_> {
         let introduced = matches!(slot.phase, Phase::Ready | Phase::Finalized);
         let crowded = slot.replies.is_full();
         let counted = framing(slot) == Framing::Counted;
-        let (thrid, command) = match wire::decode(frame) {
-            Ok(Message { thrid, command }) => (thrid, Ok(command)),
-            Err(Undecoded::Refused { op, refusal, thrid }) => (thrid, Err((op, refusal))),
-            Err(Undecoded::Malformed(malformed)) => return Err(malformed),
+        let decoded = wire::decode(frame);
+        let (thrid, command) = match &decoded {
+            Ok(Message { thrid, command }) => (*thrid, Ok(command)),
+            Err(Undecoded::Refused { op, refusal, thrid }) => (*thrid, Err((*op, *refusal))),
+            Err(Undecoded::Malformed(malformed)) => return Err(*malformed),
         };
         if let Ok(Command::Abort { code, world, message }) = command {
-            self.abort(conn, code, world, message);
+            self.abort(conn, *code, *world, *message);
             return Ok(true);
         }
         if crowded {
             return Ok(false);
         }
-        let op = command.as_ref().map_or_else(|(op, _)| *op, Command::op);
+        let op = command.map_or_else(|(op, _)| op, Command::op);
         if opened && !matches!(op, Op::Init | Op::InitAck) {
             return Err(Malformed::Handshake);
         }
@@ -95,7 +96,7 @@ impl Server<'_> {
         let kept = keep(thrid);
         let result = match command {
             _ if kept.is_none() => Err(Refusal::BadField),
-            Ok(command) => self.command(now, conn, &command, frame),
+            Ok(command) => self.command(now, conn, command, frame),
             Err((_, refusal)) => Err(refusal),
         };
         let state = result.unwrap_or_else(|why| {
@@ -111,8 +112,11 @@ impl Server<'_> {
         let slot = &mut self.conns[conn.index()];
         let pushed = slot.replies.push(PendingReply { thrid, state });
         debug_assert!(pushed.is_ok(), "a crowded connection is turned back above");
-        self.after_command(now, conn, state);
-        self.check_ready(conn);
+        match state {
+            ReplyState::Ready(_) if !slot.blocked => self.ready.insert(conn.0),
+            ReplyState::Ready(_) => {}
+            _ => self.after_command(now, conn, state),
+        }
         Ok(true)
     }
 
@@ -361,7 +365,7 @@ impl Server<'_> {
         frame: &wire::Frame<'_>,
     ) -> Result<ReplyState, Refusal> {
         let job = match kvs {
-            Some(kvs) if !kvs.is_empty() => match self.named(kvs) {
+            Some(kvs) if self.own_kvs(requester, Some(kvs)).is_err() => match self.named(kvs) {
                 Some(job) if self.connections.connected(requester.job, job) => job,
                 _ => return self.get_elsewhere(requester, kvs, key, frame),
             },
@@ -457,8 +461,10 @@ pub(super) fn contiguous<'k>(key: &Text<'k>, room: &'k mut [u8]) -> Result<&'k [
 #[inline]
 fn keep<const N: usize>(thrid: Option<Text<'_>>) -> Option<Vec<u8, N, u8>> {
     let mut kept = Vec::new();
-    for part in thrid.iter().flat_map(Text::parts) {
-        kept.extend_from_slice(part).ok()?;
+    if let Some(thrid) = thrid {
+        for part in thrid.parts() {
+            kept.extend_from_slice(part).ok()?;
+        }
     }
     Some(kept)
 }

@@ -6,6 +6,7 @@ mod collective;
 mod dispatch;
 mod fetch;
 mod handshake;
+mod held;
 mod inbox;
 mod io;
 mod jobs;
@@ -29,6 +30,7 @@ mod tests;
 mod upcalls;
 
 pub use backend::Backend;
+pub use held::Held;
 pub use inbox::Inbox;
 pub use io::{Consumed, FenceMode, Input, JobSpec, Output};
 pub use peek::Peek;
@@ -110,6 +112,8 @@ use crate::trace::event;
 #[derive(Debug)]
 pub struct Server<'s> {
     limits: Limits,
+    /// [`Limits::output_max`], which is read at each output.
+    output_max: u32,
     jobs: &'s mut [Job],
     ranks: &'s mut [RankSlot],
     conns: &'s mut [Conn],
@@ -184,6 +188,7 @@ impl<'s> Server<'s> {
         let (asked, rows) = bits.split_at_mut(Modex::words(limits.links, limits.ranks));
         Ok(Server {
             limits,
+            output_max: u32::try_from(limits.output_max()).unwrap_or(u32::MAX),
             jobs,
             ranks,
             conns,

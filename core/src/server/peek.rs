@@ -39,7 +39,7 @@ impl Server<'_> {
             Some(_) => self.ready.from(at.next),
         };
         let conn = next.map(ConnId).filter(|&conn| at.first != Some(conn))?;
-        let reply = if buf.len() < self.limits.output_max() { None } else { self.plain_reply(conn) };
+        let reply = if buf.len() < self.output_max as usize { None } else { self.plain_reply(conn) };
         let Some((index, response, more)) = reply else {
             at.more = true;
             return None;
@@ -59,7 +59,7 @@ impl Server<'_> {
         let Some(conn) = self.ready.next().map(ConnId) else { return false };
         let Some((index, ..)) = self.plain_reply(conn) else { return false };
         self.ready.pass(conn.0);
-        self.conns[conn.index()].replies.remove(index);
+        self.conns[conn.index()].remove_reply(index);
         self.check_ready(conn);
         true
     }

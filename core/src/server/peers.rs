@@ -10,10 +10,10 @@ use super::Server;
 use super::collective::RING_COUNT;
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::{LAZY_FENCES, PEER_MESSAGE_MAX};
+use crate::limits::LAZY_FENCES;
 use crate::peer::links::Link;
 use crate::peer::message::{self, Collective, ExitReport, Head, Item, JobRef, MemberSet, RecordKind, Writer};
-use crate::state::{Job, RankPhase};
+use crate::state::{Job, RankPhase, RankSlot};
 use crate::store::log::Record;
 use crate::tables::kvs::{Kind, Owner};
 use crate::time::Time;
@@ -21,8 +21,6 @@ use crate::trace::Exit;
 
 /// Maximum number of exits in one message.
 const EXITS_MAX: u32 = 192;
-/// Length of the unsent log from which on records are sent before the arrival or release that they belong to.
-const PIECE: u32 = PEER_MESSAGE_MAX as u32 / 2;
 /// Last byte of the keys of data that PMIx ranks have put for other nodes.
 pub(super) const REMOTE: u8 = 2;
 
@@ -120,7 +118,7 @@ impl Server<'_> {
     #[cold]
     fn write_with_records(&mut self, at: usize, due: u32, head: Head, buf: &mut [u8]) -> Option<usize> {
         let from = self.links.get(at)?.cursor;
-        if due <= from || (due - from) as usize > PEER_MESSAGE_MAX {
+        if due <= from || (due - from) as usize > self.limits.peer_message_max() {
             return None;
         }
         let (len, cursor) = self.write_stretch(at, from..due, Some(head), false, buf)?;
@@ -136,7 +134,8 @@ impl Server<'_> {
     #[cold]
     fn write_piece(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
         let log = self.kvs.written();
-        let is_due = log.wrapping_sub(self.links.get(at)?.cursor) >= PIECE;
+        let many = self.limits.peer_message_max() / 2;
+        let is_due = log.wrapping_sub(self.links.get(at)?.cursor) as usize >= many;
         if is_due && self.is_collecting() { self.write_records(at, log, buf) } else { None }
     }
 
@@ -187,7 +186,7 @@ impl Server<'_> {
         is_answer: bool,
         buf: &mut [u8],
     ) -> Option<(Option<usize>, u32)> {
-        let room = buf.len().min(PEER_MESSAGE_MAX);
+        let room = buf.len().min(self.limits.peer_message_max());
         let mut cursor = stretch.start;
         let mut found: Option<(Head, Writer<'_>)> = None;
         let mut buf = Some(buf);
@@ -252,38 +251,38 @@ impl Server<'_> {
 
     /// Writes exits that the neighbour has not been sent.
     fn write_exits(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
-        loop {
-            let link = self.links.get_mut(at)?;
-            let from = link.exits_sent;
-            let count = self.exits.wrapping_sub(from).min(EXITS_MAX);
-            if count == 0 {
-                return None;
-            }
-            link.exits_sent = from.wrapping_add(count);
-            let link = link.clone();
-            let mut writer = Writer::new(buf, Head::Exits)?;
-            let mut any = false;
-            // Exits of deregistered jobs are not sent.
-            for job in (0..self.limits.jobs).map(JobId) {
-                let state = &self.jobs[job.index()];
-                for (rank, slot) in (0u32..).zip(&self.ranks[state.slots()]) {
-                    let fresh = slot.end != 0 && slot.end.wrapping_sub(from).wrapping_sub(1) < count;
-                    if fresh && link.carries(slot.node) {
-                        any |= writer.push(&ExitReport {
-                            job: state.reference(job),
-                            rank,
-                            // A rank that is cut off from PMI has none.
-                            exit: slot.exit.unwrap_or(Exit::Lost),
-                            joined: slot.phase != RankPhase::New,
-                            dead: slot.dead,
-                        });
-                    }
+        let last = self.exits;
+        let link = self.links.get_mut(at)?;
+        let unsent = last.wrapping_sub(link.exits_sent);
+        // Place of an exit among those that are not sent. Exits of deregistered jobs are not sent.
+        let sent = link.exits_sent;
+        let place = |slot: &RankSlot| slot.end.wrapping_sub(sent).wrapping_sub(1);
+        let goes = |link: &Link, slot: &RankSlot| slot.end != 0 && link.carries(slot.node);
+        let first = self.ranks.iter().filter(|slot| goes(link, slot)).map(place).min();
+        let Some(first) = first.filter(|&first| first < unsent) else {
+            link.exits_sent = last;
+            return None;
+        };
+        let end = first + (unsent - first).min(EXITS_MAX);
+        link.exits_sent = sent.wrapping_add(end);
+        let link = link.clone();
+        let mut writer = Writer::new(buf, Head::Exits)?;
+        for job in (0..self.limits.jobs).map(JobId) {
+            let state = &self.jobs[job.index()];
+            for (rank, slot) in (0u32..).zip(&self.ranks[state.slots()]) {
+                if goes(&link, slot) && (first..end).contains(&place(slot)) {
+                    writer.push(&ExitReport {
+                        job: state.reference(job),
+                        rank,
+                        // A rank that is cut off from PMI has none.
+                        exit: slot.exit.unwrap_or(Exit::Lost),
+                        joined: slot.phase != RankPhase::New,
+                        dead: slot.dead,
+                    });
                 }
             }
-            if any {
-                return Some(writer.finish().len());
-            }
         }
+        Some(writer.finish().len())
     }
 
     /// Applies a message from a neighbour.

@@ -11,7 +11,7 @@ use crate::tables::fence::Stall;
 use crate::tables::psets::Asker;
 use crate::tables::upcalls::{Stage, Task};
 use crate::trace::Cause;
-use crate::wire::{self, Codes, Failure, Op, Reply, Text};
+use crate::wire::{self, Codes, Failure, Op, Protocol, Reply, Text};
 
 /// Length in bytes reserved for a list of ranks.
 const LIST_MAX: usize = 1024;
@@ -42,9 +42,8 @@ impl Server<'_> {
     /// [`ShortBuffer`] if `buf` is shorter than [`Limits::output_max`](crate::Limits::output_max).
     #[inline]
     pub fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, ShortBuffer> {
-        let needed = self.limits.output_max();
-        if buf.len() < needed {
-            return Err(ShortBuffer { needed });
+        if buf.len() < self.output_max as usize {
+            return Err(ShortBuffer { needed: self.output_max as usize });
         }
         if (self.events_pending || self.links.ready().is_some())
             && let Some(events_pending) = self.next_event(buf)
@@ -178,7 +177,7 @@ impl Server<'_> {
             conn.job.zip(conn.rank).map(|(job, rank)| Output::Joined { conn: id, job, rank })
         } else if let Some((at, answer)) = conn.next_response() {
             let len = self.encode(id, at, answer, buf);
-            self.conns[id.index()].replies.remove(at);
+            self.conns[id.index()].remove_reply(at);
             match answer {
                 Response::Upcall(_, upcall) => self.upcalls.free(upcall),
                 #[cfg(feature = "pmix")]
@@ -216,15 +215,11 @@ impl Server<'_> {
         let reply = self.reply(conn, answer, scratch);
         let thrid =
             conn.replies.get(at).map(|reply| reply.thrid.as_slice()).filter(|thrid| !thrid.is_empty());
-        let mut write = |reply: &Reply<'_>| {
-            wire::encode_reply(conn.protocol, reply, thrid.map(Text::plain), buf).map(<[u8]>::len)
-        };
-        // Every stored value fits into a reply. Only the codes of a spawn that failed can be too long. They are left out.
-        let without_codes = match reply {
-            Reply::NotSpawned { why, .. } => why,
-            _ => Failure::Refusal(Refusal::Unprintable),
-        };
-        write(&reply).or_else(|_| write(&Reply::Refused(answer.op(), without_codes))).unwrap_or(0)
+        let thrid = thrid.map(Text::plain);
+        match wire::encode_reply(conn.protocol, &reply, thrid, buf) {
+            Ok(bytes) => bytes.len(),
+            Err(_) => encode_short(conn.protocol, &reply, thrid, buf),
+        }
     }
 
     /// Expands a response into a reply. Lists are written into `scratch`.
@@ -393,6 +388,16 @@ impl Conn {
             _ => None,
         })
     }
+
+    /// Removes a reply.
+    #[inline]
+    pub(super) fn remove_reply(&mut self, at: usize) {
+        if self.replies.len() == 1 {
+            self.replies.clear();
+        } else {
+            self.replies.remove(at);
+        }
+    }
 }
 
 impl Response {
@@ -437,6 +442,17 @@ impl Response {
             | Response::Refused(op, _) => op,
         }
     }
+}
+
+/// Writes a refusal in place of a reply that does not fit. Every stored value fits into a reply. Only the codes of a spawn
+/// that failed can be too long. They are left out.
+#[cold]
+fn encode_short(protocol: Protocol, reply: &Reply<'_>, thrid: Option<Text<'_>>, buf: &mut [u8]) -> usize {
+    let why = match reply {
+        Reply::NotSpawned { why, .. } => *why,
+        _ => Failure::Refusal(Refusal::Unprintable),
+    };
+    wire::encode_reply(protocol, &Reply::Refused(reply.op(), why), thrid, buf).map_or(0, <[u8]>::len)
 }
 
 /// Writes ranks in ascending order as `0-3,7`, as many as fit. Returns the text and the first rank that does not fit.

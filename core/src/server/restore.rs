@@ -4,17 +4,20 @@
 //! checked.
 
 use super::Server;
+use super::collective::route;
 use super::jobs::printable;
 use crate::fault::{Damage, Fault};
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
-use crate::limits::SPAWN_PROGRAMS_MAX;
+use crate::limits::{LAZY_FENCES, SPAWN_PROGRAMS_MAX};
+use crate::peer::links::Answer;
 use crate::peer::tree::Tree;
 use crate::snapshot::Reader;
-use crate::state::{Conn, Job, RankPhase, RankSlot, ReplyState, Response, RingPart};
+use crate::state::{Conn, Job, PendingReply, RankPhase, RankSlot, ReplyState, Response, RingPart};
 use crate::storage::{Layout, Storage};
 use crate::store::log::hash;
 use crate::tables::fence::Group;
 use crate::tables::kvs::Usage;
+use crate::tables::modex::Set;
 use crate::tables::names::Name;
 use crate::tables::psets::Pset;
 use crate::tables::tracker::Tracker;
@@ -92,20 +95,21 @@ impl<'s> Server<'s> {
         self.contexts = reader.take()?;
         self.notices = reader.take()?;
         let replies = self.conns.iter().flat_map(|conn| &conn.replies);
-        self.gets = replies.filter(|reply| matches!(reply.state, ReplyState::Get { .. })).count() as u32;
+        let waits =
+            |reply: &&PendingReply| matches!(reply.state, ReplyState::Get { .. } | ReplyState::Fetch { .. });
+        self.gets = replies.filter(waits).count() as u32;
         Ok(())
     }
 
-    /// Reads the links. Only a server on a single node can be restored. It has none.
+    /// Reads the links, and what the neighbours have asked for.
     fn read_links(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
-        let (links, node, tree): (u32, u32, Tree) = (reader.take()?, reader.take()?, reader.take()?);
-        let alone = (links, node, tree.nodes()) == (0, 0, 1);
-        require(alone && self.links.join(node, tree).is_some(), Damage::Nodes)?;
+        let count = reader.fill_front(self.links.slots_mut())?;
+        let (node, tree): (u32, Tree) = (reader.take()?, reader.take()?);
+        require(self.links.rejoin(count, node, tree).is_some(), Damage::Nodes)?;
+        require(self.kvs.load_nodes(tree.nodes()), Damage::Kvs)?;
         reader.fill(self.modex.state_mut())?;
-        let exits: u32 = reader.take()?;
-        self.exits = exits;
-        let asked = self.modex.state().iter().any(|&word| word != 0);
-        require(!asked, Damage::Nodes)
+        self.exits = reader.take()?;
+        Ok(())
     }
 
     fn check(&self) -> Result<(), Damage> {
@@ -114,6 +118,7 @@ impl<'s> Server<'s> {
         whole(jobs, Damage::Jobs)?;
         whole(self.are_sound_ranks(), Damage::Ranks)?;
         whole(self.is_all_set_aside(), Damage::Kvs)?;
+        whole(self.are_sound_links() && self.is_sound_modex(), Damage::Nodes)?;
         let conns = (0..self.limits.conns).all(|conn| self.is_sound_conn(ConnId(conn)));
         whole(conns, Damage::Conns)?;
         let groups = (0..self.limits.groups).all(|group| self.is_sound_group(group));
@@ -140,24 +145,73 @@ impl<'s> Server<'s> {
                     // An overflow in the other job is found when that job is checked.
                     && (other.first >= end || other.first.saturating_add(other.size) <= job.first)
         };
-        let ranks = &self.ranks[job.slots()];
+        let (here, ranks) = (self.links.node(), &self.ranks[job.slots()]);
         let count = |is: fn(&RankSlot) -> bool| ranks.iter().filter(|rank| is(rank)).count();
+        let local =
+            |is: fn(&RankSlot) -> bool| ranks.iter().filter(|rank| rank.node == here && is(rank)).count();
+        let living = ranks.iter().filter(|rank| !rank.excluded);
+        let below = living.fold(0, |below, rank| below | self.links.below(rank.node));
         job.size > 0
             && printable(&job.name)
             && job.hash == hash(0, job.name.as_bytes())
-            && job.local == job.size
-            && job.below == 0
-            && !job.lazy
-            && [job.fence_tracker, job.ring_tracker].iter().all(Tracker::is_single_node)
+            && job.local as usize == local(|_| true)
+            && job.below == below
+            && (!job.lazy || LAZY_FENCES && self.links.are_any())
+            && job.fetched == self.count_fetched(job)
+            && [job.fence_tracker, job.ring_tracker].iter().all(|tracker| self.is_sound_tracker(tracker))
             && job.message.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ')
             && self.jobs[..id.index()].iter().all(apart)
-            && job.fence.arrived as usize == count(|rank| rank.in_fence)
-            && job.init.arrived as usize == count(|rank| rank.phase != RankPhase::New)
-            && job.ring as usize == count(|rank| rank.ring.is_some())
+            && job.fence.arrived as usize == local(|rank| rank.in_fence)
+            && job.init.arrived as usize == local(|rank| rank.phase != RankPhase::New)
+            && job.ring as usize == local(|rank| rank.ring.is_some())
             && job.exited as usize == count(|rank| rank.exit.is_some())
-            && job.excluded_count as usize == count(|rank| rank.excluded)
+            && job.excluded_count as usize == local(|rank| rank.excluded)
             && (job.ending.is_some() || !job.ending_pending)
             && job.ending.is_none_or(|cause| cause.rank().0 < job.size)
+    }
+
+    fn is_sound_tracker(&self, tracker: &Tracker) -> bool {
+        tracker.is_sound(self.links.children(), self.links.have_parent(), self.kvs.written())
+    }
+
+    /// Returns the number of ranks of other nodes whose pairs are here.
+    fn count_fetched(&self, job: &Job) -> u32 {
+        let has = |&slot: &usize| {
+            let link = self.links.towards(self.ranks[slot].node);
+            link.is_some_and(|link| self.modex.contains(link, Set::Complete, slot as u32))
+        };
+        job.slots().filter(has).count() as u32
+    }
+
+    fn are_sound_links(&self) -> bool {
+        let log = self.kvs.log();
+        let is_place = |offset: u32| offset == log.len() || log.holds(offset);
+        self.links.state().0.iter().all(|link| {
+            is_place(link.cursor)
+                && match link.answer {
+                    Answer::None | Answer::Behind => true,
+                    Answer::Before(offset) => offset <= link.cursor && is_place(offset),
+                }
+        })
+    }
+
+    /// Returns whether the neighbours, and this node, have asked for data of ranks only.
+    fn is_sound_modex(&self) -> bool {
+        let links = self.links.state().0.len();
+        (0..self.limits.links as usize).all(|at| {
+            Set::ALL.iter().all(|&set| {
+                let mut next = self.modex.next(at, set, 0);
+                while let Some(slot) = next {
+                    let is_of = |job: &&Job| job.slots().contains(&(slot as usize));
+                    let job = self.jobs.iter().find(is_of);
+                    if at >= links || !job.is_some_and(|job| job.lazy || !set.is_lazy()) {
+                        return false;
+                    }
+                    next = self.modex.next(at, set, slot + 1);
+                }
+                true
+            })
+        })
     }
 
     fn are_sound_ranks(&self) -> bool {
@@ -175,12 +229,15 @@ impl<'s> Server<'s> {
                             (conn.job, conn.rank, conn.query) == (Some(id), Some(number), false)
                         })
                     };
-                    rank.node == 0
+                    let is_here = rank.node == self.links.node();
+                    rank.node < self.links.tree().nodes()
+                        && (is_here || !rank.is_connected() && !rank.in_fence && rank.abort.is_none())
                         && rank.conn.is_none_or(back)
                         && rank.pmix.is_none_or(back)
                         && (!rank.excluded
                             || !rank.in_fence
-                                && rank.ring.is_none()
+                                // The ring of a rank of another node may come after its exit.
+                                && (rank.ring.is_none() || !is_here)
                                 && (rank.exit.is_some() || rank.is_cut_off()))
                         && rank.ring.is_none_or(|part| self.is_sound_part(part))
                         && rank.used.less(room).less(if rank.exit.is_some() { job.quota } else { Usage::NONE })
@@ -242,7 +299,7 @@ impl<'s> Server<'s> {
             ReplyState::Ring => waits_as(&|_, _, rank| rank.ring.is_some()),
             ReplyState::GroupFence { group, tag } => waits_as(&|job, rank, _| {
                 let arrived = |slot: usize| self.groups.has_arrived(group, slot as u32);
-                self.groups.get(group).is_some_and(|it| it.tag == tag)
+                self.groups.get(group).is_some_and(|it| it.tag == tag && !it.released)
                     && self.jobs[job.index()].slot(rank).is_some_and(arrived)
             }),
             ReplyState::NodeAttr(wanted_record) => {
@@ -259,8 +316,10 @@ impl<'s> Server<'s> {
             ReplyState::Ready(Response::Commit { job, record, .. }) => {
                 job.0 < self.limits.jobs && log.holds(record)
             }
-            // Only a server among several waits for other nodes.
-            ReplyState::Fetch { .. } => false,
+            ReplyState::Fetch { job, key, source } => self.job(job).is_ok_and(|job| {
+                let is_rank = |slot: u32| job.slots().contains(&(slot as usize));
+                job.lazy && log.holds(key) && source.is_none_or(is_rank)
+            }),
             ReplyState::Upcall(_, id) => upcall(id, false),
             ReplyState::Ready(Response::Upcall(_, id)) => upcall(id, true),
             ReplyState::Ready(Response::Record(_, record)) => log.holds(record),
@@ -281,15 +340,15 @@ impl<'s> Server<'s> {
 
     fn is_sound_group(&self, at: u32) -> bool {
         let (slots, _) = self.groups.state();
-        match slots[at as usize].job {
-            None => slots[at as usize] == Group::default(),
+        let group = &slots[at as usize];
+        match group.job {
+            None => *group == Group::default(),
             Some(job) => {
-                let living = |slot: usize| self.jobs.iter().any(|job| job.slots().contains(&slot));
-                let excluded = |slot: u32| {
-                    let rank = self.ranks.get(slot as usize).filter(|_| living(slot as usize))?;
-                    Some(rank.excluded)
-                };
-                self.job(job).is_ok() && self.groups.is_sound(at, excluded)
+                let is_rank = |slot: u32| self.jobs.iter().any(|job| job.slots().contains(&(slot as usize)));
+                let way = |slot: u32| route(self.ranks, &self.links, slot);
+                self.job(job).is_ok()
+                    && self.is_sound_tracker(&group.tracker)
+                    && self.groups.is_sound(at, is_rank, way)
             }
         }
     }

@@ -44,10 +44,18 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`Fault::Snapshot`]
     pub(crate) fn fill<T: Deserialize<'a>>(&mut self, slab: &mut [T]) -> Result<(), Fault> {
-        if usize::try_from(self.take::<u32>()?) != Ok(slab.len()) {
-            return Err(MISREAD);
-        }
-        slab.iter_mut().try_for_each(|slot| self.take().map(|value| *slot = value))
+        if self.fill_front(slab)? == slab.len() { Ok(()) } else { Err(MISREAD) }
+    }
+
+    /// Reads values to the front of `slab`. Returns their number.
+    ///
+    /// # Errors
+    /// [`Fault::Snapshot`]
+    pub(crate) fn fill_front<T: Deserialize<'a>>(&mut self, slab: &mut [T]) -> Result<usize, Fault> {
+        let count = usize::try_from(self.take::<u32>()?).map_err(|_| MISREAD)?;
+        let front = slab.get_mut(..count).ok_or(MISREAD)?;
+        front.iter_mut().try_for_each(|slot| self.take().map(|value| *slot = value))?;
+        Ok(count)
     }
 
     /// Ends the reading.

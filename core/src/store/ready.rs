@@ -1,7 +1,5 @@
 //! Set of ready connections, with the next one found in O(log n).
 
-use super::bits;
-
 /// Maximum number of levels of any `u32` capacity. Each has a 32nd of the bits of the one below.
 const LEVELS: usize = 7;
 
@@ -48,18 +46,16 @@ impl<'s> Ready<'s> {
         }
     }
 
-    #[inline]
-    fn level(&mut self, level: usize) -> &mut [u32] {
-        &mut self.words[self.start[level] as usize..self.start[level + 1] as usize]
-    }
-
     /// Inserts a number.
     #[inline]
     pub(crate) fn insert(&mut self, n: u32) {
         debug_assert!(n < self.capacity);
         let mut at = n;
-        for level in 0..self.levels {
-            if !bits::insert(self.level(level), at) {
+        for start in &self.start[..self.levels] {
+            let Some(word) = self.words.get_mut((start + at / 32) as usize) else { return };
+            let before = *word;
+            *word |= 1 << (at % 32);
+            if before != 0 {
                 return;
             }
             at /= 32;
@@ -70,13 +66,13 @@ impl<'s> Ready<'s> {
     #[inline]
     pub(crate) fn remove(&mut self, n: u32) {
         let mut at = n;
-        for level in 0..self.levels {
-            let set = self.level(level);
-            bits::remove(set, at);
-            at /= 32;
-            if set.get(at as usize).is_none_or(|&word| word != 0) {
+        for start in &self.start[..self.levels] {
+            let Some(word) = self.words.get_mut((start + at / 32) as usize) else { return };
+            *word &= !(1 << (at % 32));
+            if *word != 0 {
                 return;
             }
+            at /= 32;
         }
     }
 

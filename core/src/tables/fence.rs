@@ -284,6 +284,12 @@ impl<'s> Groups<'s> {
     /// Determines the arrivals that a group needs: local members, except excluded ones that have not arrived, children
     /// with members, and the parent if there are others.
     fn count(&mut self, at: usize, way: impl Fn(u32) -> Route) {
+        let needs = self.needs(at, way);
+        let slot = &mut self.slots[at];
+        (slot.needed, slot.children, slot.has_others) = needs;
+    }
+
+    fn needs(&self, at: usize, way: impl Fn(u32) -> Route) -> (u32, u64, bool) {
         let (mut needed, mut below, mut above) = (0, 0, false);
         for member in bits::iter(self.set(at, 0)) {
             match way(member) {
@@ -293,8 +299,7 @@ impl<'s> Groups<'s> {
                 Route::Parent => above = true,
             }
         }
-        let slot = &mut self.slots[at];
-        (slot.needed, slot.children, slot.has_others) = (needed, below, above);
+        (needed, below, above)
     }
 
     /// Returns the group with an index from [`Groups::arrive`].
@@ -409,18 +414,26 @@ impl<'s> Groups<'s> {
         (self.slots, &mut self.sets[self.words..])
     }
 
-    /// Returns whether a group read from a snapshot is consistent. `excluded` returns `None` for slots without a rank.
-    pub(crate) fn is_sound(&self, at: u32, excluded: impl Fn(u32) -> Option<bool>) -> bool {
+    /// Returns whether a group read from a snapshot is consistent, beside its progress on other nodes. `is_rank` returns false
+    /// for slots without a rank.
+    pub(crate) fn is_sound(
+        &self,
+        at: u32,
+        is_rank: impl Fn(u32) -> bool,
+        way: impl Fn(u32) -> Route,
+    ) -> bool {
         let (members, arrived) = (self.set(at as usize, 0), self.set(at as usize, 1));
-        let joined = |rank: u32| bits::contains(arrived, rank);
         self.get(at).is_some_and(|slot| {
-            slot.tracker.is_single_node()
-                && (slot.children, slot.has_others, slot.released) == (0, false, false)
-                && bits::iter(members).all(|member| excluded(member).is_some())
+            let counts = if slot.released {
+                slot.fence == Fence::NONE && slot.tracker.fan_out != 0
+            } else {
+                slot.tracker.fan_out == 0
+                    && slot.fence.arrived == bits::count(arrived)
+                    && (slot.needed, slot.children, slot.has_others) == self.needs(at as usize, way)
+            };
+            counts
+                && bits::iter(members).all(is_rank)
                 && bits::iter(arrived).all(|rank| bits::contains(members, rank))
-                && slot.fence.arrived == bits::count(arrived)
-                && slot.needed as usize
-                    == bits::iter(members).filter(|&it| joined(it) || excluded(it) == Some(false)).count()
         })
     }
 

@@ -132,12 +132,17 @@ impl<'s> Kvs<'s> {
         (self.reserved, self.spare, self.next)
     }
 
-    /// Restores a snapshot. Returns false if the log is invalid or has less space than is reserved.
+    /// Restores a snapshot. Returns false if the log is invalid.
     pub(crate) fn load(&mut self, log: &[u8], (reserved, spare, next): (Usage, Usage, u32)) -> bool {
-        let loaded = self.log.load(log);
-        let left = Usage { bytes: self.log.bytes_left(), keys: self.log.keys_left() };
         (self.reserved, self.spare, self.next) = (reserved, spare, next);
-        loaded && reserved.less(left) == Usage::default()
+        self.log.load(log)
+    }
+
+    /// Restores the number of nodes. Returns false if the log has less space than is reserved. Copies of records of other nodes
+    /// may have taken reserved space, if those nodes have put more than their share.
+    pub(crate) fn load_nodes(&mut self, nodes: u32) -> bool {
+        self.nodes = nodes;
+        nodes > 1 || self.reserved.less(self.left()) == Usage::NONE
     }
 
     /// Divides the common half among `nodes` nodes, because all nodes store the records of each. The share of the

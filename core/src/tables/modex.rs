@@ -9,7 +9,7 @@ use core::ops::Range;
 use crate::store::bits;
 
 /// Number of sets of each link.
-const SETS: usize = if cfg!(feature = "pmix") { 5 } else { 3 };
+const SETS: usize = Set::ALL.len();
 
 /// Set of rank slots of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,24 @@ pub(crate) enum Set {
     /// PMIx ranks that a message is pending about: a request if the rank is beyond the link, and its data otherwise.
     #[cfg(feature = "pmix")]
     CommitPending,
+}
+
+impl Set {
+    /// All sets.
+    pub(crate) const ALL: &'static [Set] = &[
+        Set::Asked,
+        Set::Pending,
+        Set::Complete,
+        #[cfg(feature = "pmix")]
+        Set::Commit,
+        #[cfg(feature = "pmix")]
+        Set::CommitPending,
+    ];
+
+    /// Returns whether it has ranks of lazy jobs only.
+    pub(crate) fn is_lazy(self) -> bool {
+        matches!(self, Set::Asked | Set::Pending | Set::Complete)
+    }
 }
 
 /// Sets of rank slots of each link.

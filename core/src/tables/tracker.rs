@@ -60,9 +60,17 @@ impl Tracker {
         }
     }
 
-    /// Returns whether no other node takes part.
-    pub(crate) fn is_single_node(&self) -> bool {
-        (self.arrived, self.fan_in, self.fan_out) == (0, FanIn::Incomplete, 0)
+    /// Returns whether progress read from a snapshot is possible on a node with these children, with or without a parent,
+    /// and with a log of that length.
+    pub(crate) fn is_sound(&self, children: u64, has_parent: bool, log: u32) -> bool {
+        let due = match self.fan_in {
+            FanIn::Incomplete => 0,
+            FanIn::Pending(due) => due,
+            FanIn::Sent => self.fan_out_log,
+        };
+        (self.arrived | self.fan_out) & !children == 0
+            && (has_parent || self.fan_in == FanIn::Incomplete)
+            && due.max(self.fan_out_log) <= log
     }
 
     /// Marks the message for `link` as sent.

@@ -175,14 +175,23 @@ fn counted(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
 /// MPICH sends `    14`, Slurm `14    `.
 #[inline]
 fn length(prefix: &[u8]) -> Result<Option<u32>, Malformed> {
-    let digits = prefix.trim_ascii_start().trim_ascii_end();
-    if prefix.iter().any(|&b| b != b' ' && !b.is_ascii_digit()) || digits.contains(&b' ') {
-        return Err(Malformed::Length);
+    // Six digits do not overflow.
+    let (mut number, mut digits, mut ended) = (0, 0, false);
+    for &byte in prefix {
+        match byte {
+            b'0'..=b'9' if !ended => {
+                number = number * 10 + u32::from(byte - b'0');
+                digits += 1;
+            }
+            b' ' => ended = digits > 0,
+            _ => return Err(Malformed::Length),
+        }
     }
-    if prefix.len() < PREFIX as usize {
-        return Ok(None);
+    match digits {
+        _ if prefix.len() < PREFIX as usize => Ok(None),
+        0 => Err(Malformed::Length),
+        _ => Ok(Some(number)),
     }
-    scan::number(digits).ok_or(Malformed::Length).map(Some)
 }
 
 #[cfg(test)]

@@ -18,11 +18,11 @@ fn hits(word: u64, byte: u8) -> u64 {
 pub(super) fn find(byte: u8, bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     if VECTORS {
-        while let Some(chunk) = bytes[at..].first_chunk::<32>() {
+        while let Some(chunk) = bytes[at..].first_chunk::<16>() {
             if chunk.iter().fold(false, |hit, &b| hit | (b == byte)) {
                 break;
             }
-            at += 32;
+            at += 16;
         }
     }
     find_any([byte], &bytes[at..]).map(|found| at + found)
@@ -32,12 +32,13 @@ pub(super) fn find(byte: u8, bytes: &[u8]) -> Option<usize> {
 #[inline]
 pub(super) fn find_any<const N: usize>(wanted: [u8; N], bytes: &[u8]) -> Option<usize> {
     let hits = |word| wanted.iter().fold(0, |found, &byte| found | hits(word, byte));
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (nth, &word) in words.iter().enumerate() {
+    let mut rest = bytes;
+    while let Some((&word, after)) = rest.split_first_chunk() {
         let found = hits(u64::from_le_bytes(word));
         if found != 0 {
-            return Some(nth * 8 + (found.trailing_zeros() / 8) as usize);
+            return Some(bytes.len() - rest.len() + (found.trailing_zeros() / 8) as usize);
         }
+        rest = after;
     }
     let at = bytes.len() - rest.len();
     match bytes.last_chunk() {

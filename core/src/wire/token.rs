@@ -107,6 +107,9 @@ impl<'a> From<&'a str> for Text<'a> {
 impl PartialEq<[u8]> for Text<'_> {
     #[inline]
     fn eq(&self, mut other: &[u8]) -> bool {
+        if let Some(plain) = self.as_plain() {
+            return plain == other;
+        }
         for part in self.parts() {
             match other.strip_prefix(part) {
                 Some(rest) => other = rest,
@@ -151,6 +154,17 @@ impl<'a> Iterator for Parts<'a> {
         if self.rest.is_empty() {
             return None;
         }
+        match self.escape {
+            Escape::None => Some(core::mem::take(&mut self.rest)),
+            _ => Some(self.next_part()),
+        }
+    }
+}
+
+impl<'a> Parts<'a> {
+    /// Returns the next part of a text with escapes that is not empty.
+    #[cold]
+    fn next_part(&mut self) -> &'a [u8] {
         let (part, skip) = match self.escape {
             Escape::None => (self.rest, self.rest.len()),
             // The first semicolon of a pair is the end of a part. The second one is skipped.
@@ -180,7 +194,7 @@ impl<'a> Iterator for Parts<'a> {
             },
         };
         self.rest = &self.rest[skip..];
-        Some(part)
+        part
     }
 }
 

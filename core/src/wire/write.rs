@@ -132,6 +132,9 @@ impl<'b> Writer<'b> {
     /// Writes a text, with the escapes of the style.
     #[inline]
     pub(super) fn text(&mut self, text: &Text<'_>) -> &mut Self {
+        if let Some(plain) = text.as_plain() {
+            return self.escaped(plain);
+        }
         for part in text.parts() {
             self.escaped(part);
         }

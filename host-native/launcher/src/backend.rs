@@ -1,23 +1,39 @@
-//! Choice of the PMI server's backend: in this process, or a plugin in a sandbox.
+//! Choice of the PMI server's core: in this process, or a plugin in a sandbox. One can take the place of another.
+
+use std::path::PathBuf;
 
 use hydrant_control::protocol::PluginFile;
-use hydrant_core::{Limits, Server};
-use hydrant_driver::{AnyBackend, MappedStorage, NativeBackend};
+use hydrant_core::server::{Consumed, FenceReport, RankStatus};
+use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Server, Time};
+use hydrant_driver::{BackendError, MappedStorage, NativeBackend, OwnedServer};
 
 use crate::error::RunError;
 use crate::plan::Plugin;
+#[cfg(feature = "sandbox")]
+use crate::sandbox::{self, Checked, Sandboxed};
+use crate::saved::Saved;
 
-/// Finds and reads a plugin.
-pub(crate) fn read_plugin(plugin: &Plugin) -> Result<PluginFile, RunError> {
+/// Finds a plugin.
+pub(crate) fn find_plugin(plugin: &Plugin) -> Result<PathBuf, RunError> {
     #[cfg(feature = "sandbox")]
-    return crate::sandbox::read(plugin);
+    return sandbox::find(plugin);
     #[cfg(not(feature = "sandbox"))]
     match plugin {
         Plugin::Installed | Plugin::File(_) => Err(RunError::NoSandbox),
     }
 }
 
-/// Builds backends of one kind.
+/// Finds and reads a plugin.
+pub(crate) fn read_plugin(plugin: &Plugin) -> Result<PluginFile, RunError> {
+    #[cfg(feature = "sandbox")]
+    return sandbox::read(plugin);
+    #[cfg(not(feature = "sandbox"))]
+    match plugin {
+        Plugin::Installed | Plugin::File(_) => Err(RunError::NoSandbox),
+    }
+}
+
+/// Builds cores of one kind.
 pub(crate) enum BackendBuilder {
     /// Servers in this process.
     BuiltIn,
@@ -32,13 +48,13 @@ impl BackendBuilder {
         match plugin {
             None => Ok(BackendBuilder::BuiltIn),
             #[cfg(feature = "sandbox")]
-            Some(plugin) => Ok(BackendBuilder::Sandbox(crate::sandbox::load(plugin)?)),
+            Some(plugin) => Ok(BackendBuilder::Sandbox(sandbox::load(plugin)?)),
             #[cfg(not(feature = "sandbox"))]
             Some(_) => Err(RunError::NoSandbox),
         }
     }
 
-    /// Storage for a backend with these limits. A plugin has memory of its own and needs none.
+    /// Storage for a core with these limits. A plugin has memory of its own and needs none.
     pub(crate) fn storage(&self, limits: &Limits, shared: bool) -> Result<MappedStorage, RunError> {
         let storage = match self {
             BackendBuilder::BuiltIn if shared => MappedStorage::try_shared(limits),
@@ -49,21 +65,156 @@ impl BackendBuilder {
         Ok(storage?)
     }
 
-    /// Builds a backend in storage from [`BackendBuilder::storage`] that has not been used.
+    /// Builds a core in storage from [`BackendBuilder::storage`] that has not been used.
     pub(crate) fn build<'s>(
         &self,
         limits: Limits,
         seed: u32,
         storage: &'s mut MappedStorage,
-    ) -> Result<Box<AnyBackend<'s>>, RunError> {
+    ) -> Result<Core<'s>, RunError> {
         match self {
             BackendBuilder::BuiltIn => {
-                Ok(Box::new(NativeBackend(Server::new_zeroed(limits, storage.lend(), seed)?)))
+                Ok(Core::BuiltIn(NativeBackend(Server::new_zeroed(limits, storage.lend(), seed)?)))
             }
             #[cfg(feature = "sandbox")]
             BackendBuilder::Sandbox(sandbox) => {
-                Ok(Box::new(crate::sandbox::Sandboxed::new(sandbox, limits, seed)?))
+                Ok(Core::Sandboxed(Box::new(Sandboxed::new(sandbox, limits, seed)?)))
             }
         }
+    }
+
+    /// Builds a core that goes on with a state.
+    fn restore<'s>(&self, saved: Saved) -> Result<Core<'s>, RunError> {
+        match self {
+            BackendBuilder::BuiltIn => {
+                let server = OwnedServer::restore(&saved.state)?;
+                #[cfg(feature = "sandbox")]
+                if saved.is_plugins {
+                    // What a plugin has stored is checked as what it says.
+                    return Ok(Core::Checked(Box::new(Checked::new(server, saved.validator))));
+                }
+                Ok(Core::Restored(server))
+            }
+            #[cfg(feature = "sandbox")]
+            BackendBuilder::Sandbox(sandbox) => {
+                Ok(Core::Sandboxed(Box::new(Sandboxed::restore(sandbox, saved)?)))
+            }
+        }
+    }
+}
+
+/// Core of a PMI server.
+pub(crate) enum Core<'s> {
+    /// In this process, in lent storage, which ranks may read.
+    BuiltIn(NativeBackend<'s>),
+    /// In this process, with the state of a core in this process.
+    Restored(OwnedServer),
+    /// In this process, with the state of a plugin.
+    #[cfg(feature = "sandbox")]
+    Checked(Box<Checked>),
+    /// In a plugin.
+    #[cfg(feature = "sandbox")]
+    Sandboxed(Box<Sandboxed>),
+    /// Stub in place of a failed core: it accepts all inputs and has no outputs.
+    Failed(Limits),
+    /// A test's own.
+    #[cfg(test)]
+    Fake(Box<dyn Backend<Error = BackendError> + 's>),
+}
+
+impl<'s> Core<'s> {
+    /// Puts a core of another kind in the place of this one, which goes on if that fails.
+    pub(crate) fn replace(&mut self, builder: &BackendBuilder) -> Result<(), RunError> {
+        let saved = match self {
+            Core::BuiltIn(backend) => Saved::of(&backend.0),
+            Core::Restored(server) => Saved::of(server.server()),
+            #[cfg(feature = "sandbox")]
+            Core::Checked(checked) => checked.save(),
+            #[cfg(feature = "sandbox")]
+            Core::Sandboxed(sandboxed) => sandboxed.save()?,
+            Core::Failed(_) => return Err(RunError::CoreFailed),
+            #[cfg(test)]
+            Core::Fake(_) => return Err(RunError::CoreFailed),
+        };
+        let successor = builder.restore(saved)?;
+        if let Core::BuiltIn(backend) = std::mem::replace(self, successor) {
+            // Ranks that have mapped its log ask from now on.
+            backend.0.retire();
+        }
+        Ok(())
+    }
+
+    fn backend(&self) -> Option<&dyn Backend<Error = BackendError>> {
+        Some(match self {
+            Core::BuiltIn(backend) => backend,
+            Core::Restored(server) => server,
+            #[cfg(feature = "sandbox")]
+            Core::Checked(checked) => &**checked,
+            #[cfg(feature = "sandbox")]
+            Core::Sandboxed(sandboxed) => &**sandboxed,
+            Core::Failed(_) => return None,
+            #[cfg(test)]
+            Core::Fake(fake) => &**fake,
+        })
+    }
+}
+
+impl Backend for Core<'_> {
+    type Error = BackendError;
+
+    #[inline]
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
+        match self {
+            Core::BuiltIn(backend) => backend.handle(now, input),
+            Core::Restored(server) => server.handle(now, input),
+            #[cfg(feature = "sandbox")]
+            Core::Checked(checked) => checked.handle(now, input),
+            #[cfg(feature = "sandbox")]
+            Core::Sandboxed(sandboxed) => sandboxed.handle(now, input),
+            Core::Failed(_) => {
+                let bytes = if let Input::Bytes { bytes, .. } = input { bytes.len() as u32 } else { 0 };
+                Ok(Consumed { bytes, again: false })
+            }
+            #[cfg(test)]
+            Core::Fake(fake) => fake.handle(now, input),
+        }
+    }
+
+    #[inline]
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
+        match self {
+            Core::BuiltIn(backend) => backend.poll(buf),
+            Core::Restored(server) => server.poll(buf),
+            #[cfg(feature = "sandbox")]
+            Core::Checked(checked) => checked.poll(buf),
+            #[cfg(feature = "sandbox")]
+            Core::Sandboxed(sandboxed) => sandboxed.poll(buf),
+            Core::Failed(_) => Ok(None),
+            #[cfg(test)]
+            Core::Fake(fake) => fake.poll(buf),
+        }
+    }
+
+    fn poll_at(&self) -> Option<Time> {
+        self.backend()?.poll_at()
+    }
+
+    fn limits(&self) -> &Limits {
+        match self {
+            Core::Failed(limits) => limits,
+            core => core.backend().map_or(&Limits::NONE, Backend::limits),
+        }
+    }
+
+    fn kvs_space(&self, job: JobId) -> Option<u32> {
+        self.backend()?.kvs_space(job)
+    }
+
+    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
+        self.backend()?.rank_status(job, rank)
+    }
+
+    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
+        self.backend()?.fence_report(job)
     }
 }

@@ -59,6 +59,12 @@ pub enum RunError {
     /// `--sandbox` in a build without the feature.
     #[error("this hydrant was built without the sandbox, which --sandbox needs")]
     NoSandbox,
+    /// Core on a board, which cannot be replaced.
+    #[error("the core on a board cannot be replaced")]
+    CoreOnBoard,
+    /// Failed core, which cannot be replaced.
+    #[error("the core has failed")]
+    CoreFailed,
     /// `--pmi-port` with an address in a job on several hosts.
     #[error("--pmi-port={0} is for jobs on this host only")]
     PortOnNodes(SocketAddr),

@@ -15,8 +15,10 @@ pub mod probe;
 mod quoting;
 pub mod reach;
 pub mod replay;
+mod run_backend;
 #[cfg(feature = "sandbox")]
 mod sandbox;
+mod saved;
 mod stack_traces;
 mod sys;
 pub mod timeline;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hydrant_core::trace::SignalName;
 use hydrant_overlay::{
-    Channel, DaemonFailure, DaemonSettings, Destination, Event, EventLoop, Overlay, OverlayError, RADIX_MAX,
-    TreeSpec, daemon_program,
+    Channel, DaemonFailure, DaemonSettings, Destination, Event, EventLoop, Overlay, OverlayError,
+    RADIX_DEFAULT, RADIX_MAX, TreeSpec, daemon_program,
 };
 use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Interest, Key, KeyRange};
@@ -34,7 +34,7 @@ pub struct Options {
     pub bootstrap: Bootstrap,
 
     /// Maximum number of daemons that one node starts, 2 to 32
-    #[arg(long, value_name = "N", default_value = "16", value_parser = value::within(2..=RADIX_MAX))]
+    #[arg(long, value_name = "N", default_value_t = RADIX_DEFAULT, value_parser = value::within(2..=RADIX_MAX))]
     pub radix: u32,
 
     /// Network interface, by name or address, that daemons connect to

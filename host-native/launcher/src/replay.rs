@@ -172,7 +172,7 @@ fn run(options: &Options, out: &mut dyn Write, summary: &mut Summary) -> Result<
             let plugin = options.sandbox.as_ref().map(read_plugin).transpose()?;
             let builder = BackendBuilder::new(plugin.as_ref())?;
             storage = builder.storage(&limits, false)?;
-            Some(Checker::new(builder.build(limits, seed, &mut storage)?, BackendError::fault))
+            Some(Checker::new(Box::new(builder.build(limits, seed, &mut storage)?), BackendError::fault))
         }
     };
     let table = (!options.quiet).then(|| Table::new(out, options.rank, reader.begin()));

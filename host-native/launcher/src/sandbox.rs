@@ -1,16 +1,17 @@
-//! Plugin of a sandboxed backend and the cache of its compiled code.
+//! Plugin of a sandboxed core and the cache of its compiled code.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use hydrant_control::protocol::PluginFile;
-use hydrant_core::server::Consumed;
-use hydrant_core::{Backend, Input, Limits, Output, Time};
-use hydrant_driver::BackendError;
-use hydrant_wasm::{Sandbox, Settings};
+use hydrant_core::server::{Consumed, FenceReport, RankStatus};
+use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Time};
+use hydrant_driver::{BackendError, OwnedServer};
+use hydrant_wasm::{Sandbox, Settings, Validator, Violation};
 
 use crate::error::RunError;
 use crate::plan::Plugin;
+use crate::saved::Saved;
 
 const FILE: &str = "hydrant.wasm";
 /// Environment variable with the path of the plugin.
@@ -25,6 +26,76 @@ impl Sandboxed {
     pub(crate) fn new(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<Sandboxed, RunError> {
         Ok(Sandboxed(sandbox.server(limits, seed).map_err(backend_error)?))
     }
+
+    /// Has a plugin go on with a state.
+    pub(crate) fn restore(sandbox: &Sandbox, saved: Saved) -> Result<Sandboxed, RunError> {
+        Ok(Sandboxed(sandbox.restore(&saved.state, saved.validator).map_err(backend_error)?))
+    }
+
+    /// Returns the state.
+    pub(crate) fn save(&mut self) -> Result<Saved, RunError> {
+        let state = self.0.snapshot().map_err(backend_error)?;
+        Ok(Saved { state, is_plugins: true, validator: self.0.validator().clone() })
+    }
+}
+
+/// A core in this process that goes on with the state of a plugin. Its outputs are checked as the plugin's.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    server: OwnedServer,
+    validator: Validator,
+}
+
+impl Checked {
+    pub(crate) fn new(server: OwnedServer, validator: Validator) -> Checked {
+        Checked { server, validator }
+    }
+
+    /// Returns the state.
+    pub(crate) fn save(&self) -> Saved {
+        Saved { is_plugins: true, validator: self.validator.clone(), ..Saved::of(self.server.server()) }
+    }
+}
+
+impl Backend for Checked {
+    type Error = BackendError;
+
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
+        let consumed = self.server.handle(now, input)?;
+        let checked = self.validator.check_input(now, &input, consumed, self.server.poll_at());
+        checked.map_err(violation)?;
+        Ok(consumed)
+    }
+
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
+        let output = self.server.poll(buf)?;
+        let checked = match &output {
+            Some(output) => self.validator.check_output(output),
+            None => self.validator.check_silence(),
+        };
+        checked.map_err(violation)?;
+        Ok(output)
+    }
+
+    fn poll_at(&self) -> Option<Time> {
+        self.server.poll_at()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.server.limits()
+    }
+
+    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
+        self.server.rank_status(job, rank)
+    }
+
+    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
+        self.server.fence_report(job)
+    }
+}
+
+fn violation(violation: Violation) -> BackendError {
+    BackendError::Other(format!("the state that the plugin has left is invalid: {violation}").into())
 }
 
 fn backend_error(error: hydrant_wasm::Error) -> BackendError {
@@ -68,7 +139,7 @@ pub(crate) fn load(plugin: &PluginFile) -> Result<Sandbox, RunError> {
 }
 
 /// Finds the plugin: the user's choice, else beside this program, else in the `lib` folder beside the program's folder.
-fn find(plugin: &Plugin) -> Result<PathBuf, RunError> {
+pub(crate) fn find(plugin: &Plugin) -> Result<PathBuf, RunError> {
     let candidates = match (plugin, env::var_os(VARIABLE)) {
         // Errors of a named file are reported when it is read.
         (Plugin::File(file), _) => return Ok(file.clone()),

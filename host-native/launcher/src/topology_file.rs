@@ -11,9 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 
-use hydrant_core::server::{Consumed, FenceReport, RankStatus};
-use hydrant_core::{Backend, ConnId, Input, JobId, Limits, Output, Rank, Time};
-use hydrant_driver::{AnyBackend, BackendError};
+use hydrant_core::ConnId;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path, start_helper};
 use hydrant_reactor::{OpenFiles, fixed_memory, read_written};
 use rustix::io::{FdFlags, dup2, fcntl_setfd};
@@ -89,7 +87,7 @@ impl TopologyFile {
     }
 
     /// Returns whether these bytes of a connection ask for the path, and have to wait.
-    fn defer(&mut self, conn: ConnId, bytes: &[u8]) -> bool {
+    pub(crate) fn defer(&mut self, conn: ConnId, bytes: &[u8]) -> bool {
         let waits = !matches!(self.state, State::Unused | State::Done)
             && bytes.len() <= REQUEST_MAX
             && bytes.windows(ATTRIBUTE.len()).any(|part| part == ATTRIBUTE.as_bytes());
@@ -154,60 +152,6 @@ impl TopologyFile {
 
 /// Topology file of an engine and its backend.
 pub(crate) type SharedTopologyFile = Rc<RefCell<TopologyFile>>;
-
-/// Backend that defers requests for the path of the topology file until it is written.
-struct DefersTopology<'s> {
-    backend: Box<AnyBackend<'s>>,
-    file: SharedTopologyFile,
-}
-
-/// Wraps a backend, if there may be a topology file.
-pub(crate) fn with_topology<'s>(
-    backend: Box<AnyBackend<'s>>,
-    file: Option<&SharedTopologyFile>,
-) -> Box<AnyBackend<'s>> {
-    match file {
-        Some(file) => Box::new(DefersTopology { backend, file: Rc::clone(file) }),
-        None => backend,
-    }
-}
-
-impl Backend for DefersTopology<'_> {
-    type Error = BackendError;
-
-    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
-        if let Input::Bytes { conn, bytes, .. } = input
-            && self.file.borrow_mut().defer(conn, bytes)
-        {
-            return Ok(Consumed { bytes: 0, again: true });
-        }
-        self.backend.handle(now, input)
-    }
-
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
-        self.backend.poll(buf)
-    }
-
-    fn poll_at(&self) -> Option<Time> {
-        self.backend.poll_at()
-    }
-
-    fn limits(&self) -> &Limits {
-        self.backend.limits()
-    }
-
-    fn kvs_space(&self, job: JobId) -> Option<u32> {
-        self.backend.kvs_space(job)
-    }
-
-    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
-        self.backend.rank_status(job, rank)
-    }
-
-    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
-        self.backend.fence_report(job)
-    }
-}
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {

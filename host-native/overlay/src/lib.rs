@@ -102,9 +102,10 @@ pub use link::{Channel, Link, RECEIVE_BUFFER_MIN};
 pub use overlay::{BEYOND_CREDIT_MAX, Destination, Event, Overlay, TreeSpec};
 pub use star::{Candidate, Ticket, connect};
 
-/// Default radix. Two levels of daemons reach 272 hosts and three reach 4,368. Each level costs a fence one hop each way.
-/// Each child costs a daemon one more copy of all data to send, and one more process while it starts.
-pub const RADIX_DEFAULT: u32 = 16;
+/// Default radix. Two levels of daemons reach 72 hosts, three 584 and four 4,680. Each level costs a fence one hop each way,
+/// and the start one login. Each child costs a daemon one more copy of all data to send, and one more process while it
+/// starts. Fences alone are quickest with 4, and the start by ssh with 8 to 16 (docs/scaling.md).
+pub const RADIX_DEFAULT: u32 = 8;
 /// Maximum radix.
 pub const RADIX_MAX: u32 = 32;
 /// Default time without a message after which a link counts as closed.

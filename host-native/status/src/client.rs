@@ -110,8 +110,16 @@ impl Connection {
     /// # Errors
     /// No reply arrived, or the run refused the request.
     pub fn ask(&mut self, request: &Request) -> Result<Reply, Error> {
+        self.ask_for(request, REPLY_TIMEOUT)
+    }
+
+    /// Sends a request and waits for the reply, for a time at most.
+    ///
+    /// # Errors
+    /// No reply arrived, or the run refused the request.
+    pub fn ask_for(&mut self, request: &Request, time: Duration) -> Result<Reply, Error> {
         self.send(request)?;
-        match self.receive(Some(Instant::now() + REPLY_TIMEOUT))? {
+        match self.receive(Some(Instant::now() + time))? {
             Reply::Refused(why) => Err(Error::Refused { pid: self.pid, why }),
             reply => Ok(reply),
         }

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::record::{Job, Rank, Run, Text};
 
 /// Longest request in bytes, without its length.
-pub(crate) const REQUEST_MAX: usize = 64;
+pub(crate) const REQUEST_MAX: usize = 4096 + 64;
 /// Longest reply in bytes, without its length.
 pub(crate) const REPLY_MAX: usize = 256 * 1024;
 
 /// Request of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// The run. The reply is [`Reply::Run`].
     Run,
@@ -36,6 +36,9 @@ pub enum Request {
     },
     /// Treat this signal as if it had been sent to the run. The reply is [`Reply::Done`].
     Signal(i32),
+    /// Put another core in the place of the PMI servers': one in the plugin at this absolute path, or without one in hydrant's
+    /// processes. The reply is [`Reply::Done`].
+    Replace(Option<Text>),
     /// Copy the output of all ranks from now on. Replies are [`Reply::Done`], and [`Reply::Output`] and [`Reply::Lost`] until the
     /// connection closes.
     Attach,

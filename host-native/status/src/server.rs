@@ -174,14 +174,14 @@ impl StatusServer {
 
     /// Time of the next [`handle_timeout`](StatusServer::handle_timeout) in milliseconds.
     pub fn poll_at(&self) -> Option<u64> {
-        let idle = self.clients.iter().flatten().filter(|client| !client.attached);
+        let idle = self.clients.iter().flatten().filter(|client| client.is_idle());
         idle.map(|client| client.active + IDLE_TIMEOUT).chain(self.listener.deadline()).min()
     }
 
     /// Closes clients that were silent for 10 s.
     pub fn handle_timeout(&mut self, poller: &Poller, now: u64) {
         for slot in &mut self.clients {
-            if slot.as_ref().is_some_and(|client| !client.attached && client.active + IDLE_TIMEOUT <= now) {
+            if slot.as_ref().is_some_and(|client| client.is_idle() && client.active + IDLE_TIMEOUT <= now) {
                 *slot = None;
             }
         }
@@ -266,6 +266,11 @@ impl StatusServer {
 }
 
 impl Client {
+    /// Returns whether the client has nothing to wait for.
+    fn is_idle(&self) -> bool {
+        !self.attached && !self.waits
+    }
+
     fn pending(&self) -> usize {
         self.out.len() - self.sent
     }

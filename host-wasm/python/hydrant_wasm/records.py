@@ -1437,7 +1437,7 @@ class Damage(IntEnum):
     PSETS = 11
     """Invalid process set."""
     NODES = 12
-    """State of a server on one of several nodes, which cannot be restored."""
+    """Inconsistent links to other nodes, or requests of them."""
     TURN = 13
     """Index of the next connection beyond the limit."""
 

@@ -36,6 +36,13 @@ enum Due {
 }
 
 impl Progress {
+    /// Returns the progress of a connection that owes only replies that may wait. `pmix` is the encoding of integers of a PMIx
+    /// client, once the protocol is known.
+    pub(crate) fn resumed(pmix: Option<Option<Integers>>, owed: u32) -> Progress {
+        let integers = pmix.flatten().unwrap_or_default();
+        Progress { pmix: pmix.map(|integers| integers.is_some()), integers, owed, overdue: 0 }
+    }
+
     /// Records the requests in `bytes`. Returns whether a server may leave those that it has not consumed. `own` is the job id
     /// if the host knows jobs of other runs. With `lazy` fences a get may wait for other nodes.
     ///

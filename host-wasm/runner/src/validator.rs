@@ -6,8 +6,8 @@ use std::ops::Range;
 use hydrant_core::limits::PENDING_MAX;
 use hydrant_core::peer::message;
 use hydrant_core::peer::tree::Tree;
-use hydrant_core::server::{Consumed, FenceMode};
-use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
+use hydrant_core::server::{Consumed, FenceMode, Held};
+use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 
 use crate::progress::Progress;
 
@@ -182,6 +182,65 @@ impl Validator {
         }
     }
 
+    /// Returns a validator for the successor of a server in this process, of which the host has taken all outputs that are not
+    /// blocked.
+    pub fn of(server: &Server<'_>) -> Validator {
+        let limits = *server.limits();
+        let mut validator = Validator::new(limits);
+        server.held(&mut |held| validator.hold(held));
+        // Messages that blocked links hold back: records, ranks and requests about them, collectives.
+        let Limits { kvs_bytes, ranks, jobs, groups, names, .. } = limits;
+        let of = |count: u32, each: u64| u64::from(count) * each;
+        validator.messages_max =
+            of(kvs_bytes, 1) / 16 + of(ranks, 6) + of(jobs, 2) + of(groups, 2) + of(names, 1);
+        validator
+    }
+
+    fn hold(&mut self, held: Held<'_>) {
+        match held {
+            Held::Node { node, nodes, radix } => self.join(node, Tree::new(nodes, radix)),
+            Held::BlockedLink { node } => self.block(node, true),
+            Held::Job { job, name, size, remote_names, lazy, aborted } => {
+                self.lazy |= lazy;
+                if let Some(slot) = self.jobs.get_mut(job.index()) {
+                    let own = remote_names.then(|| name.to_owned());
+                    *slot = Some(Job { own, size, aborted, mapping: Vec::new() });
+                }
+            }
+            Held::Rank { job, rank: Rank(rank), node } => {
+                let Some(job) = self.jobs.get_mut(job.index()).and_then(Option::as_mut) else { return };
+                match job.mapping.last_mut() {
+                    Some((ranks, of)) if *of == node && ranks.end == rank => ranks.end += 1,
+                    _ => job.mapping.push((rank..rank + 1, node)),
+                }
+            }
+            Held::Conn { conn, job, closing, blocked, spoken, pmix, owed } => {
+                if let Some(slot) = self.conns.get_mut(conn.index()) {
+                    let progress = Progress::resumed(spoken.then_some(pmix), owed);
+                    *slot = Some(Conn { job, closing, blocked, progress });
+                }
+            }
+            Held::Upcall(upcall) => {
+                if let Some(slot) = self.upcalls.get_mut(upcall.index()) {
+                    *slot = true;
+                }
+            }
+        }
+    }
+
+    fn join(&mut self, node: u32, tree: Tree) {
+        (self.node, self.tree) = (node, tree);
+        let children = tree.children(node).map(|part| part.start);
+        let peer = |node| Peer { node, messages: 0, blocked: false };
+        self.peers = tree.parent(node).into_iter().chain(children).map(peer).collect();
+    }
+
+    fn block(&mut self, node: u32, blocked: bool) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
+            peer.blocked = blocked;
+        }
+    }
+
     /// Returns the server's limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -242,16 +301,9 @@ impl Validator {
                     *slot = false;
                 }
             }
-            Input::Node { node, nodes, radix } => {
-                (self.node, self.tree) = (node, Tree::new(nodes, radix));
-                let children = self.tree.children(node).map(|part| part.start);
-                let peer = |node| Peer { node, messages: 0, blocked: false };
-                self.peers = self.tree.parent(node).into_iter().chain(children).map(peer).collect();
-            }
+            Input::Node { node, nodes, radix } => self.join(node, Tree::new(nodes, radix)),
             Input::PeerBlocked { node } | Input::PeerWritable { node } => {
-                if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) {
-                    peer.blocked = matches!(input, Input::PeerBlocked { .. });
-                }
+                self.block(node, matches!(input, Input::PeerBlocked { .. }));
             }
             // A deadline that has passed would make the host send timeouts without end.
             Input::Timeout => {

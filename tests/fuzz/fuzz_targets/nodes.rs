@@ -1,4 +1,4 @@
-//! Messages of other nodes, beside those of clients, into the server of a node. Its snapshots cannot be restored.
+//! Messages of other nodes, beside those of clients, into the server of a node, which can be restored at the end.
 #![no_main]
 
 use hydrant_fuzz::{FuzzInput, Host, with_memory};
@@ -15,6 +15,9 @@ fuzz_target!(|data: &[u8]| {
         }
         while !input.is_empty() {
             host.step(&mut input);
+        }
+        if lot.is_multiple_of(4) {
+            host.check_snapshot();
         }
     });
 });

@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
             let len = usize::from(input.short());
             seal(input.slice(len).to_vec())
         } else {
-            let mut host = Host::new(memory, 1, options);
+            let mut host = Host::new(memory, if options & 0x20 == 0 { 1 } else { 3 }, options);
             let len = usize::from(input.short());
             let mut steps = FuzzInput(input.slice(len));
             while !steps.is_empty() {

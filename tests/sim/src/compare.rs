@@ -1,11 +1,15 @@
 //! Fences of hydrant beside the models of other process managers.
 
+use hydrant_overlay::RADIX_DEFAULT;
+
 use crate::fabric::Charge;
 use crate::measure;
 use crate::models::{self, Load, Model, VALUES, hydrant};
 
 /// Ranks of each node.
 pub const RANKS: u32 = 16;
+/// Maximum numbers of children that are compared.
+pub const RADICES: [u32; 7] = [2, 3, 4, 6, 8, 16, 32];
 /// Messages of a fence up to which the model of hydrant is run.
 const MESSAGES_MAX: u64 = 20_000_000;
 
@@ -16,6 +20,8 @@ pub struct Point {
     pub load: Load,
     /// Maximum number of children of a node.
     pub radix: u32,
+    /// Who pays for a message.
+    pub charge: Charge,
     /// Lower bound of the time, in nanoseconds.
     pub bound: u64,
     /// Its cost.
@@ -26,7 +32,8 @@ impl Point {
     /// Counts a fence.
     pub fn new(load: Load, radix: u32, memory: u64, charge: Charge) -> Point {
         eprintln!("{load:?}, radix {radix}, {charge:?}");
-        Point { load, radix, bound: measure::bound(load, radix), own: Own::of(load, radix, memory, charge) }
+        let own = Own::of(load, radix, memory, charge);
+        Point { load, radix, charge, bound: measure::bound(load, radix), own }
     }
 
     /// Returns the time divided by its bound.
@@ -57,7 +64,18 @@ pub fn widths(memory: u64) -> Vec<[Point; 2]> {
             Charge::ALL.map(|charge| Point::new(load, radix, memory, charge))
         })
     };
-    [2, 4, 8, 16, 32].into_iter().flat_map(of).collect()
+    RADICES.into_iter().flat_map(of).collect()
+}
+
+/// Fences without data in trees of several widths, charged in both ways.
+pub fn without_data(most: u32, memory: u64) -> Vec<Point> {
+    let of = |daemons| {
+        let load = Load { daemons, ranks: 1, value: 0 };
+        Charge::ALL.into_iter().flat_map(move |charge| {
+            [2, 4, RADIX_DEFAULT, 16].map(|radix| Point::new(load, radix, memory, charge))
+        })
+    };
+    [16, 64, 256, 1024, 4096, 10_000].into_iter().filter(|&daemons| daemons <= most).flat_map(of).collect()
 }
 
 /// The same fence by all.

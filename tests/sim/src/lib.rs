@@ -8,6 +8,7 @@
 //! side by side. [`startup`] calculates the start of daemons.
 //!
 //! [`cluster`] simulates whole runs: the head and daemons of hydrant-control with these servers, processes and output.
+//! [`successor`] replaces a server during a run by one that is restored from its snapshot.
 
 pub mod chart;
 pub mod checks;
@@ -22,6 +23,7 @@ pub mod node;
 pub mod rank;
 pub mod scenario;
 pub mod startup;
+pub mod successor;
 pub mod tables;
 pub mod world;
 

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use hydrant_overlay::RADIX_DEFAULT;
 use hydrant_sim::fabric::Charge;
 use hydrant_sim::{Scenario, chart, cluster, compare, exchange, startup, tables, world};
 
@@ -46,10 +47,23 @@ enum Command {
         #[arg(long)]
         show: bool,
     },
+    /// Run scenarios and whole clusters twice, the second time with servers that are restored from snapshots at random
+    /// moments. All outputs must be the same. The first difference is reported with its seed
+    Succeed {
+        /// The first seed
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Number of seeds
+        #[arg(long, default_value_t = 10_000)]
+        count: u64,
+        /// Print each plan and its summaries
+        #[arg(long)]
+        show: bool,
+    },
     /// Print the cost of a fence and the gets after it as a table, with collecting and with lazy fences
     Exchange {
         /// Maximum number of children of a node
-        #[arg(long, default_value_t = 16)]
+        #[arg(long, default_value_t = RADIX_DEFAULT)]
         radix: u32,
         /// Maximum number of daemons
         #[arg(long, default_value_t = 256)]
@@ -60,7 +74,7 @@ enum Command {
     /// Print the cost of fences as a table
     Measure {
         /// Maximum number of children of a node
-        #[arg(long, default_value_t = 16)]
+        #[arg(long, default_value_t = RADIX_DEFAULT)]
         radix: u32,
         /// Maximum number of nodes
         #[arg(long, default_value_t = 10_000)]
@@ -81,6 +95,11 @@ fn main() -> ExitCode {
         }
         Command::Cluster { seed, count, show } => {
             play("cluster", seed..seed + count, show, cluster::run, cluster::Plan::new)
+        }
+        Command::Succeed { seed, count, show } => {
+            let run = |seed| (world::run_succeeded(&Scenario::new(seed)), cluster::run_succeeded(seed));
+            let plan = |seed| (Scenario::new(seed), cluster::Plan::new(seed));
+            play("succeed", seed..seed + count, show, run, plan)
         }
         Command::Exchange { radix, nodes } => {
             println!("{}", exchange::table(nodes, radix));
@@ -148,6 +167,7 @@ fn report(
         ("times", tables::times(&points)),
         ("compared", tables::compared(&rows, Charge::Receiver)),
         ("compared-both", tables::compared(&rows, Charge::Both)),
+        ("shortest", tables::shortest(&compare::without_data(nodes, memory))),
         ("widths", tables::widths(&compare::widths(memory))),
         ("counts", tables::counts(&points)),
         ("compared-counts", tables::compared_counts(&rows)),

@@ -1,7 +1,6 @@
 //! Simulated node: the real server and its host.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hasher};
 
 use hydrant_core::server::{Consumed, FenceMode, JobSpec};
 use hydrant_core::trace::{Cause, Exit};
@@ -9,6 +8,7 @@ use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Ti
 use hydrant_driver::MappedStorage;
 
 use crate::net::Message;
+use crate::successor::{Succeeded, snapshot};
 
 /// The job's number.
 pub const JOB: JobId = JobId(0);
@@ -73,7 +73,7 @@ pub enum Deed {
 #[derive(Debug)]
 pub struct Node<'m> {
     /// The core.
-    pub server: Server<'m>,
+    pub server: Succeeded<'m>,
     /// Inputs that have not been handled.
     pub inbox: VecDeque<Item>,
     /// Time until which the node is busy.
@@ -93,8 +93,6 @@ pub struct Node<'m> {
     /// Bytes of clients that the core has not consumed.
     pending: HashMap<u32, Vec<u8>>,
     buffer: Vec<u8>,
-    /// Digest of all inputs and outputs of the server.
-    pub digest: u64,
     /// All inputs and polls of the server, if they are kept.
     pub tape: Option<Vec<Taped>>,
 }
@@ -122,9 +120,9 @@ pub struct Layout {
 impl<'m> Node<'m> {
     /// Creates a node without a job.
     pub fn new(limits: Limits, memory: &'m mut MappedStorage, seed: u32, keep_tape: bool) -> Node<'m> {
+        let server = Server::new(limits, memory.lend(), seed);
         Node {
-            server: Server::new(limits, memory.lend(), seed)
-                .expect("the memory is as long as the limits say"),
+            server: Succeeded::new(server.expect("the memory is as long as the limits say")),
             inbox: VecDeque::new(),
             busy: 0,
             scheduled: false,
@@ -135,7 +133,6 @@ impl<'m> Node<'m> {
             conns: HashMap::new(),
             pending: HashMap::new(),
             buffer: vec![0; limits.output_max().max(32 * 1024)],
-            digest: 0,
             tape: keep_tape.then(Vec::new),
         }
     }
@@ -170,18 +167,21 @@ impl<'m> Node<'m> {
         }
     }
 
+    /// Checks that the same inputs give the same outputs.
+    pub fn check_tape(&self, limits: Limits, seed: u32) {
+        let Some(tape) = &self.tape else { return };
+        let mut memory = MappedStorage::new(&limits);
+        let mut again = Node::new(limits, &mut memory, seed, false);
+        again.replay(tape);
+        assert_eq!(again.server.digest(), self.server.digest(), "a replayed node says something else");
+        assert!(again.snapshot() == self.snapshot(), "a replayed node is in another state");
+    }
+
     fn ask(&mut self) -> Option<Output<'_>> {
         if let Some(tape) = &mut self.tape {
             tape.push(Taped::Poll);
         }
-        let output = self.server.poll(&mut self.buffer).expect("the buffer is long enough");
-        if let Some(output) = &output {
-            let mut hasher = DefaultHasher::new();
-            hasher.write_u64(self.digest);
-            hasher.write(&postcard::to_stdvec(output).expect("outputs are records"));
-            self.digest = hasher.finish();
-        }
-        output
+        self.server.poll(&mut self.buffer)
     }
 
     /// Polls one output of the server. Returns false if there is none.
@@ -233,10 +233,7 @@ impl<'m> Node<'m> {
 
     /// The state as bytes.
     pub fn snapshot(&self) -> Vec<u8> {
-        let mut buf = vec![0; 1 << 20];
-        let len = self.server.snapshot(&mut buf).expect("small simulations have small states").len();
-        buf.truncate(len);
-        buf
+        snapshot(&self.server)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use hydrant_core::peer::tree::Tree;
+use hydrant_overlay::RADIX_DEFAULT;
 
 /// Cost of a command that starts a daemon, in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -17,14 +18,16 @@ pub struct Starter {
     pub controller: u64,
 }
 
+/// Maximum numbers of children of the trees in the table.
+const RADICES: [u32; 3] = [4, RADIX_DEFAULT, 16];
 /// Processors of each host.
 const PROCESSORS: u64 = 2;
+/// Start by ssh.
+pub const SSH: Starter = Starter { name: "ssh", client: 67_000, latency: 712_000, controller: 0 };
 /// Measured on two busy processors: the shortest of 25 runs of `ssh localhost true`, and of 15 of `srun true`, with the
 /// processor time of slurmctld for a step.
-pub const STARTERS: [Starter; 2] = [
-    Starter { name: "ssh", client: 67_000, latency: 712_000, controller: 0 },
-    Starter { name: "srun", client: 11_000, latency: 218_000, controller: 1_100 },
-];
+pub const STARTERS: [Starter; 2] =
+    [SSH, Starter { name: "srun", client: 11_000, latency: 218_000, controller: 1_100 }];
 
 /// Start of all daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,13 +69,16 @@ pub fn start(hosts: u32, radix: u32, starter: Starter) -> Cost {
 pub fn table() -> String {
     let mut text = String::from("| hosts |");
     for Starter { name, .. } in STARTERS {
-        let _ = write!(text, " {name}, radix 16, s | {name}, radix 32, s | {name} by one host, s |");
+        for radix in RADICES {
+            let _ = write!(text, " {name}, radix {radix}, s |");
+        }
+        let _ = write!(text, " {name} by one host, s |");
     }
-    let _ = writeln!(text, "\n|---:|{}", "---:|".repeat(3 * STARTERS.len()));
+    let _ = writeln!(text, "\n|---:|{}", "---:|".repeat((RADICES.len() + 1) * STARTERS.len()));
     for hosts in [16, 128, 1024, 10_000] {
         let _ = write!(text, "| {hosts} |");
         for starter in STARTERS {
-            for radix in [16, 32, hosts] {
+            for radix in RADICES.into_iter().chain([hosts]) {
                 let cost = start(hosts, radix, starter);
                 let _ = write!(text, " {:.1} |", cost.time as f64 / 1e6);
             }

@@ -2,10 +2,16 @@
 
 use std::fmt::Write;
 
+use hydrant_overlay::RADIX_DEFAULT;
+
 use crate::compare::{Own, Point, Row};
 use crate::fabric::Charge;
-use crate::measure::Cost;
+use crate::measure::{self, Cost};
 use crate::models::{Load, Model, VALUES};
+use crate::startup::{self, SSH};
+
+/// Numbers of hosts whose start is compared.
+const STARTED: [u32; 3] = [16, 256, 10_000];
 
 /// Times of fences and their bounds, a row for each number of nodes and ranks.
 pub fn times(points: &[Point]) -> String {
@@ -27,17 +33,45 @@ pub fn times(points: &[Point]) -> String {
     text
 }
 
-/// Milliseconds of fences in trees of several widths, charged in both ways.
+/// Milliseconds of fences in trees of several widths, charged in both ways, and seconds of the start of many hosts.
 pub fn widths(rows: &[[Point; 2]]) -> String {
     let mut text = String::from("| radix |");
     for value in VALUES {
         let _ = write!(text, " {value} B | sending charged |");
     }
-    let _ = writeln!(text, "\n|---:|{}", "---:|".repeat(2 * VALUES.len()));
+    for hosts in STARTED {
+        let _ = write!(text, " start of {hosts} hosts, s |");
+    }
+    let _ = writeln!(text, "\n|---:|{}", "---:|".repeat(2 * VALUES.len() + STARTED.len()));
     for of_radix in rows.chunk_by(|a, b| a[0].radix == b[0].radix) {
-        let _ = write!(text, "| {} |", of_radix[0][0].radix);
+        let radix = of_radix[0][0].radix;
+        let _ = write!(text, "| {radix} |");
         for point in of_radix.iter().flatten() {
             let _ = write!(text, " {} |", own(&point.own, |time, _, _| millis(time)));
+        }
+        for hosts in STARTED {
+            let _ = write!(text, " {:.1} |", startup::start(hosts, radix, SSH).time as f64 / 1e6);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Fences without data beside the shortest time that any tree allows, charged in both ways.
+pub fn shortest(points: &[Point]) -> String {
+    let mut text = String::from("| nodes |");
+    for charge in ["", ", sending charged"] {
+        let _ = write!(text, " any tree{charge} | radix 2 | radix 4 | radix {RADIX_DEFAULT} | radix 16 |");
+    }
+    let _ = writeln!(text, "\n|---:|{}", "---:|".repeat(10));
+    for of_shape in points.chunk_by(|a, b| a.load == b.load) {
+        let _ = write!(text, "| {} |", of_shape[0].load.daemons);
+        for of_charge in of_shape.chunk_by(|a, b| a.charge == b.charge) {
+            let shortest = measure::shortest(of_charge[0].load.daemons, of_charge[0].charge);
+            let _ = write!(text, " {} |", shortest / 1000);
+            for point in of_charge {
+                let _ = write!(text, " {} |", own(&point.own, |time, _, _| (time / 1000).to_string()));
+            }
         }
         text.push('\n');
     }

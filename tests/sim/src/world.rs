@@ -115,28 +115,38 @@ pub fn limits(scenario: &Scenario) -> Limits {
 /// # Panics
 /// A guarantee is broken.
 pub fn run(scenario: &Scenario) -> Summary {
-    let limits = limits(scenario);
-    let mut memory: Vec<MappedStorage> =
-        (0..scenario.layout.nodes).map(|_| MappedStorage::new(&limits)).collect();
-    let keep = scenario.mistakes;
-    let nodes =
-        memory.iter_mut().map(|memory| Node::new(limits, memory, scenario.seed as u32, keep)).collect();
-    let mut world = World::new(scenario.clone(), nodes);
-    let summary = world.run();
-    for node in &world.nodes {
-        check_tape(node, limits, scenario.seed as u32);
-    }
+    play(scenario, &[]).0
+}
+
+/// Runs a scenario twice to its end, the second time with a successor of each server from a random step on.
+///
+/// # Panics
+/// A guarantee is broken, or the runs differ in an output.
+pub fn run_succeeded(scenario: &Scenario) -> Summary {
+    let (summary, steps) = play(scenario, &[]);
+    let mut random = fastrand::Rng::with_seed(scenario.seed);
+    let at: Vec<u64> = steps.iter().map(|&steps| random.u64(..steps.max(1))).collect();
+    assert_eq!(play(scenario, &at).0, summary, "the run with successors at {at:?} differs");
     summary
 }
 
-/// The same inputs give the same outputs.
-fn check_tape(node: &Node<'_>, limits: Limits, seed: u32) {
-    let Some(tape) = &node.tape else { return };
-    let mut memory = MappedStorage::new(&limits);
-    let mut again = Node::new(limits, &mut memory, seed, false);
-    again.replay(tape);
-    assert_eq!(again.digest, node.digest, "a replayed node says something else");
-    assert!(again.snapshot() == node.snapshot(), "a replayed node is in another state");
+/// Runs a scenario. The server of each node has a successor from the step in `at` on. Returns the number of steps of each.
+fn play(scenario: &Scenario, at: &[u64]) -> (Summary, Vec<u64>) {
+    let limits = limits(scenario);
+    let memory = |count: usize| (0..count).map(|_| MappedStorage::new(&limits)).collect::<Vec<_>>();
+    let (mut memory, mut spare) = (memory(scenario.layout.nodes as usize), memory(at.len()));
+    let keep = scenario.mistakes;
+    let mut nodes: Vec<Node<'_>> =
+        memory.iter_mut().map(|memory| Node::new(limits, memory, scenario.seed as u32, keep)).collect();
+    for ((node, &at), memory) in nodes.iter_mut().zip(at).zip(&mut spare) {
+        node.server.succeed_at(at, memory);
+    }
+    let mut world = World::new(scenario.clone(), nodes);
+    let summary = world.run();
+    for node in &world.nodes {
+        node.check_tape(limits, scenario.seed as u32);
+    }
+    (summary, world.nodes.iter().map(|node| node.server.steps()).collect())
 }
 
 impl<'m> World<'m> {
@@ -184,7 +194,8 @@ impl<'m> World<'m> {
         }
         events += self.play();
         self.check_end();
-        let digest = self.nodes.iter().fold(0, |digest: u64, node| digest.rotate_left(5) ^ node.digest);
+        let digest =
+            self.nodes.iter().fold(0, |digest: u64, node| digest.rotate_left(5) ^ node.server.digest());
         Summary { digest, events, time: self.now, jobs: self.done, lost: self.lost }
     }
 

@@ -27,3 +27,11 @@ fn the_run_ends_with_its_first_failure() {
         "{input} bytes read, {found} names found, {late} not"
     );
 }
+
+#[test]
+fn a_server_restored_at_any_moment_goes_on_as_the_one_before() {
+    for seed in 0..200 {
+        let summary = std::panic::catch_unwind(|| cluster::run_succeeded(seed));
+        summary.unwrap_or_else(|_| panic!("seed {seed} breaks a promise"));
+    }
+}

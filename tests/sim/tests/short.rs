@@ -22,6 +22,14 @@ fn invariants_hold_in_every_scenario() {
 }
 
 #[test]
+fn a_server_restored_at_any_moment_goes_on_as_the_one_before() {
+    for seed in 0..60 {
+        let summary = std::panic::catch_unwind(|| world::run_succeeded(&Scenario::new(seed)));
+        summary.unwrap_or_else(|_| panic!("seed {seed} breaks a promise"));
+    }
+}
+
+#[test]
 fn a_seed_decides_everything() {
     for seed in [3, 17, 101] {
         let scenario = Scenario::new(seed);

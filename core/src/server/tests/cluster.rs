@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::restore::check_restored;
 use super::*;
 
 pub(super) const LIMITS: Limits = Limits {
@@ -19,6 +20,9 @@ pub(super) const LIMITS: Limits = Limits {
     commit_bytes: 0,
 };
 
+/// One of so many messages leads to a state that is saved and restored.
+const RESTORED: u32 = 29;
+
 /// Servers of several nodes. Node 0 is the head, and rank `r` is on node `1 + r % (nodes - 1)`.
 pub(super) struct Cluster {
     pub(super) hosts: Vec<Host>,
@@ -28,6 +32,7 @@ pub(super) struct Cluster {
     pub(super) seed: u64,
     /// Ranks with a reply since the last check, and the replies.
     pub(super) replies: BTreeMap<u32, String>,
+    delivered: u32,
 }
 
 impl Cluster {
@@ -73,7 +78,8 @@ impl Cluster {
             }
             hosts.push(host);
         }
-        let mut all = Cluster { hosts, wires: BTreeMap::new(), size, seed, replies: BTreeMap::new() };
+        let mut all =
+            Cluster { hosts, wires: BTreeMap::new(), size, seed, replies: BTreeMap::new(), delivered: 0 };
         for rank in 0..size {
             let host = all.host(rank);
             host.open(rank, Some(rank));
@@ -123,7 +129,12 @@ impl Cluster {
         }
         let (from, to) = full[self.random(full.len())];
         let message = self.wires.get_mut(&(from, to)).unwrap().pop_front().unwrap();
-        self.hosts[to as usize].tell(Input::Peer { node: from, bytes: &message });
+        let host = &mut self.hosts[to as usize];
+        host.tell(Input::Peer { node: from, bytes: &message });
+        self.delivered += 1;
+        if self.delivered.is_multiple_of(RESTORED) {
+            check_restored(&host.server);
+        }
         true
     }
 

@@ -3,8 +3,12 @@
 use super::*;
 use crate::UpcallId;
 use crate::fault::Damage;
+use crate::peer::message::{Collective, Head, Writer};
 use crate::snapshot::{DIGEST, HEADER};
 use crate::store::log::hash;
+
+/// Limits of a node among several.
+const NODE: Limits = Limits { links: 3, commit_bytes: if cfg!(feature = "pmix") { 128 } else { 0 }, ..SMALL };
 
 /// Creates a server with an entry in every table.
 fn busy() -> Host {
@@ -23,13 +27,55 @@ fn busy() -> Host {
     host
 }
 
+/// Checks that a restored server is the one that was saved.
+pub(super) fn check_restored(server: &Server<'_>) {
+    let snapshot = saved(server);
+    let mut storage = OwnedStorage::new(server.limits());
+    let restored = Server::restore(&snapshot, storage.lend());
+    let restored = restored.unwrap_or_else(|why| panic!("a state cannot be restored: {why:?}"));
+    assert!(saved(&restored) == snapshot);
+}
+
 fn saved(server: &Server<'_>) -> Vec<u8> {
     let mut buf = vec![0; server.snapshot_len()];
     server.snapshot(&mut buf).unwrap().to_vec()
 }
 
+/// Creates the server of an inner node of a tree in the middle of a fence, a group's barrier and a lazy get.
+fn node() -> Host {
+    let mut host = Host::with_limits(NODE);
+    host.tell(Input::Node { node: 1, nodes: 7, radix: 2 });
+    let fence = if cfg!(feature = "lazy-fences") { FenceMode::Lazy } else { FenceMode::Collect };
+    host.job(JobSpec { fence, ..spec(4) });
+    for (first, node) in [(0, 1), (2, 3), (3, 4)] {
+        host.tell(Input::MapRanks { job: JOB, first: Rank(first), count: 2.min(4 - first), node });
+    }
+    for rank in 0..2 {
+        host.open(rank, Some(rank));
+        host.join_v2(rank, &format!("pmirank={rank};"));
+    }
+    host.asks(0, "cmd=kvs-put;key=a;value=b;");
+    host.tell(Input::PeerBlocked { node: 3 });
+    host.tell(Input::PeerBlocked { node: 0 });
+    let mut buf = [0; 64];
+    let job = host.server.jobs[0].reference(JOB);
+    let head = Head::Arrive { job, at: Collective::Fence, collects: true };
+    let arrive = Writer::new(&mut buf, head).unwrap().finish();
+    host.tell(Input::Peer { node: 3, bytes: arrive });
+    host.asks(0, "cmd=kvs-fence;thrid=8;");
+    host.asks(1, "cmd=kvs-get;key=missing;thrid=9;");
+    host.asks(1, "cmd=ring;ring-count=2;ring-left=l;ring-right=r;");
+    host.replies.clear();
+    host.messages.clear();
+    host
+}
+
 fn restored(snapshot: &[u8]) -> Result<Server<'static>, Fault> {
-    Server::restore(snapshot, storage(&SMALL))
+    let limits = snapshot::limits(snapshot)?;
+    if limits != NODE && limits != SMALL {
+        return Err(Fault::Snapshot(Damage::Limits));
+    }
+    Server::restore(snapshot, storage(&limits))
 }
 
 #[test]
@@ -68,6 +114,8 @@ fn exercise(mut server: Server<'static>) {
         Input::Attr { job: JOB, key: b"k", value: b"v" },
         Input::RegisterJob(JobSpec::new(JobId(0), "other", 1)),
         Input::Timeout,
+        Input::PeerWritable { node: 0 },
+        Input::PeerWritable { node: 3 },
     ];
     for conn in (0..4).map(ConnId) {
         inputs.push(Input::Bytes { conn, bytes: put, full: false });
@@ -103,10 +151,30 @@ fn exercise(mut server: Server<'static>) {
 
 #[test]
 fn what_is_restored_is_what_was_saved() {
-    let host = busy();
-    let snapshot = saved(&host.server);
-    assert!(saved(&restored(&snapshot).unwrap()) == snapshot);
-    exercise(restored(&snapshot).unwrap());
+    for host in [busy(), node()] {
+        let snapshot = saved(&host.server);
+        assert!(saved(&restored(&snapshot).unwrap()) == snapshot);
+        exercise(restored(&snapshot).unwrap());
+    }
+}
+
+#[test]
+fn a_restored_node_sends_what_its_links_held_back() {
+    let mut host = node();
+    let mut other = node();
+    other.server = restored(&saved(&host.server)).unwrap();
+    for input in [
+        Input::PeerWritable { node: 0 },
+        Input::Bytes { conn: ConnId(1), bytes: b"    14cmd=kvs-fence;", full: false },
+        Input::PeerWritable { node: 3 },
+    ] {
+        host.tell(input);
+        other.tell(input);
+        assert_eq!(host.messages, other.messages, "after {input:?}");
+        assert_eq!(host.replies, other.replies, "after {input:?}");
+    }
+    assert!(host.messages.iter().any(|&(node, _)| node == 0), "the arrival goes to the parent");
+    assert!(saved(&host.server) == saved(&other.server));
 }
 
 #[test]
@@ -135,7 +203,7 @@ fn limits_that_no_memory_holds_are_refused() {
     // The first limit, jobs, is set to the maximum.
     snapshot.splice(HEADER.len()..HEADER.len() + 1, [0xff, 0xff, 0xff, 0xff, 0x0f]);
     sign(&mut snapshot);
-    let error = restored(&snapshot).unwrap_err();
+    let error = Server::restore(&snapshot, storage(&SMALL)).unwrap_err();
     assert!(
         matches!(error, Fault::InsufficientStorage { .. } | Fault::Snapshot(Damage::Limits)),
         "{error:?}"
@@ -143,21 +211,24 @@ fn limits_that_no_memory_holds_are_refused() {
 }
 
 #[test]
-fn a_server_that_is_one_of_several_is_refused() {
-    let mut host = Host::with_limits(Limits { links: 2, ..SMALL });
-    host.tell(Input::Node { node: 0, nodes: 2, radix: 2 });
-    let restored = Server::restore(&saved(&host.server), storage(&Limits { links: 2, ..SMALL }));
-    assert_eq!(restored.unwrap_err(), Fault::Snapshot(Damage::Nodes));
+fn what_was_made_up_is_refused_or_harmless() {
+    let expected =
+        ["Conns", "Encoding", "Upcalls", "Jobs", "Kvs", "Names", "Nodes", "Psets", "Ranks", "Turn"];
+    make_up(&saved(&busy().server), &expected);
 }
 
 #[test]
-fn what_was_made_up_is_refused_or_harmless() {
-    let snapshot = saved(&busy().server);
+fn what_was_made_up_of_a_node_is_refused_or_harmless() {
+    make_up(&saved(&node().server), &["Conns", "Encoding", "Jobs", "Kvs", "Nodes", "Ranks"]);
+}
+
+/// Changes each byte of a snapshot. `expected` are the errors that this must lead to.
+fn make_up(snapshot: &[u8], expected: &[&str]) {
     let mut found = std::collections::BTreeSet::new();
     let mut harmless = 0;
     for at in HEADER.len()..snapshot.len() - DIGEST {
         for change in [1, 4, 0x20, 0x80] {
-            let mut made_up = snapshot.clone();
+            let mut made_up = snapshot.to_vec();
             made_up[at] ^= change;
             sign(&mut made_up);
             match restored(&made_up) {
@@ -175,10 +246,8 @@ fn what_was_made_up_is_refused_or_harmless() {
             }
         }
     }
-    let expected =
-        ["Conns", "Encoding", "Upcalls", "Jobs", "Kvs", "Names", "Nodes", "Psets", "Ranks", "Turn"];
     for damage in expected {
-        assert!(found.contains(damage), "{damage} was not found, only {found:?}");
+        assert!(found.contains(*damage), "{damage} was not found, only {found:?}");
     }
     assert!(harmless > 0, "a value in the log may be anything");
 }

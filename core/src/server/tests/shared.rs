@@ -53,3 +53,12 @@ fn a_space_goes_with_its_job() {
     host.job(spec(1));
     assert_eq!(read(&host, JobId(0), "k"), None);
 }
+
+#[test]
+fn readers_find_nothing_in_the_log_of_a_retired_server() {
+    let mut host = two_jobs(0);
+    host.asks(0, "cmd=kvs-put;key=k;value=v;");
+    assert_eq!(read(&host, JobId(0), "k").as_deref(), Some("v"));
+    host.server.retire();
+    assert!(host.index.iter().all(|slot| slot.load(Ordering::Relaxed) == 0));
+}

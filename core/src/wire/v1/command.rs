@@ -21,6 +21,7 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
             let line = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
             let end = scan::find(b' ', line).unwrap_or(line.len());
             let (name, rest) = line.split_at(end);
+            let rest = rest.get(1..).unwrap_or_default();
             let op = op(name);
             // Servers differ in where a value ends. As in flux, the value of `put` extends to the end of the line,
             // which loses nothing. The message of `abort` is free text.
@@ -71,15 +72,15 @@ fn spawn(body: &[u8]) -> Result<Command<'_>, Refusal> {
 fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
     Ok(match op {
         Op::Put => {
-            let [kvs, key, value] = fields.pick([b"kvsname", b"key", b"value"]);
+            let [kvs, key, value] = fields.pick_in_order([b"kvsname", b"key", b"value"]);
             Command::Put { kvs: filled(kvs), key: need(key)?, value: need(value)? }
         }
         Op::Get => {
-            let [kvs, key] = fields.pick([b"kvsname", b"key"]);
+            let [kvs, key] = fields.pick_in_order([b"kvsname", b"key"]);
             Command::Get { kvs: filled(kvs), key: need(key)?, source: None }
         }
         Op::Fence => {
-            let [group] = fields.pick([b"group"]);
+            let [group] = fields.pick_in_order([b"group"]);
             Command::Fence { group: group.map(Group::decode).transpose()? }
         }
         _ => return seldom(op, fields),

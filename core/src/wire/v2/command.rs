@@ -68,17 +68,17 @@ fn op(name: &[u8]) -> Op {
 fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
     Ok(match op {
         Op::Put => {
-            let [key, value, escaped] = fields.pick([b"key", b"value", ESCAPED_VALUE]);
+            let [key, value, escaped] = fields.pick_in_order([b"key", b"value", ESCAPED_VALUE]);
             Command::Put { kvs: None, key: need(key)?, value: need(value.or(escaped.map(Text::binary)))? }
         }
         Op::Get => {
-            let [kvs, source, key] = fields.pick([b"jobid", b"srcid", b"key"]);
+            let [kvs, source, key] = fields.pick_in_order([b"jobid", b"srcid", b"key"]);
             // MPICH sends -1 without a hint.
             let source = source.and_then(|rank| number(rank).ok());
             Command::Get { kvs: filled(kvs), key: need(key)?, source }
         }
         Op::Fence => {
-            fields.pick([]);
+            fields.pick_in_order([]);
             Command::Fence { group: None }
         }
         _ => return seldom(op, fields),

@@ -4,7 +4,7 @@ use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{JobId, Limit, Rank, UpcallId};
 
-use crate::protocol::{BackendFailure, JobRecord, Report, StartError, WindowSize};
+use crate::protocol::{BackendFailure, JobRecord, PluginFile, Report, StartError, WindowSize};
 
 /// Something that happened on the node of a daemon.
 #[derive(Clone, Debug)]
@@ -192,6 +192,12 @@ pub enum DaemonAction {
         first: u32,
         /// Number of ranks.
         count: u32,
+    },
+    /// Puts another core in the place of the PMI server's. The host sends the result as
+    /// [`Report::CoreReplaced`](crate::protocol::Report::CoreReplaced).
+    ReplaceCore {
+        /// Plugin with the core, or `None` for one in this process.
+        plugin: Option<Box<PluginFile>>,
     },
     /// Applies [`Input::PsetRequest`](hydrant_core::Input::PsetRequest) to the PMI server.
     ChangeSets {

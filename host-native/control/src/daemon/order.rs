@@ -33,6 +33,7 @@ impl Daemon {
             Order::QueryRanks { query, job, first, count } => {
                 self.act(DaemonAction::QueryRanks { query, job, first, count });
             }
+            Order::ReplaceCore { plugin } => self.act(DaemonAction::ReplaceCore { plugin }),
             Order::ChangeSets { job, rank, body } => {
                 self.tell_backend(DaemonAction::ChangeSets { job, rank, body });
             }

@@ -257,6 +257,13 @@ pub enum Action {
         /// States in the host's own encoding.
         body: Vec<u8>,
     },
+    /// A node has replaced its core, or kept it for this reason, in answer to an order of the host or unasked.
+    CoreReplaced {
+        /// The node.
+        node: u32,
+        /// The result.
+        result: Result<(), String>,
+    },
     /// Stops reading standard input.
     CloseStdin,
     /// Prints lines to standard error.

@@ -59,9 +59,11 @@ impl Head {
             return Ok(Validity::Stale);
         }
         match *report {
-            Report::Identity { .. } | Report::Ready | Report::Print(_) | Report::RankStates { .. } => {
-                Ok(Validity::Current)
-            }
+            Report::Identity { .. }
+            | Report::Ready
+            | Report::Print(_)
+            | Report::RankStates { .. }
+            | Report::CoreReplaced(_) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Own(_)) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Neighbour { node: neighbour, .. }) => {
                 self.require(node, neighbour <= nodes && neighbour != node)
@@ -172,6 +174,7 @@ impl Head {
             Report::JobDone(job) => self.node_done(node, job),
             Report::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
             Report::StalledFence { job, missing } => self.fence_stalled(now, node, job, &missing),
+            Report::CoreReplaced(result) => self.actions.push_back(Action::CoreReplaced { node, result }),
             Report::RankStates { query, body } => {
                 self.actions.push_back(Action::RankStates { node, query, body });
             }

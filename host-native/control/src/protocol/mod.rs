@@ -54,6 +54,11 @@ pub enum Order {
         /// Number of ranks.
         count: u32,
     },
+    /// Puts another core in the place of the node's. The answer is [`Report::CoreReplaced`].
+    ReplaceCore {
+        /// Plugin with the core, or `None` for one in the daemon's process.
+        plugin: Option<Box<PluginFile>>,
+    },
     /// A rank's request has defined, retired or removed process sets. All nodes apply it, in the order of the head.
     ChangeSets {
         /// Job of the rank.
@@ -175,6 +180,8 @@ pub enum Report {
         /// States in the host's own encoding, which the head does not look into.
         body: Vec<u8>,
     },
+    /// Answer to [`Order::ReplaceCore`], with the reason if the core was kept.
+    CoreReplaced(Result<(), String>),
     /// A rank asks for a spawn. The answer is [`Order::SpawnComplete`].
     Spawn {
         /// Number of the spawn at this node.

@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn bash_completes_commands_options_and_values() {
-        assert_eq!(completed("hydrant repl"), ["replay"]);
+        assert_eq!(completed("hydrant repl"), ["replay", "replace"]);
         assert_eq!(completed("hydrant run --gen"), ["--genv", "--genvlist", "--genvnone", "--genvall"]);
         // A job's long options have one dash, too.
         assert_eq!(completed("hydrant run -genvl"), ["-genvlist"]);

@@ -110,6 +110,23 @@ Exit codes:
   1  there is no such job or rank, there is no way to its host, or the command cannot be run
   2  invalid option";
 
+pub(super) const REPLACE_ABOUT: &str = "\
+Put another PMI server in the place of a running job's, on all its hosts: one in a plugin, or the one built into hydrant. The new one goes on \
+with the state of the old one, so ranks notice only that a reply takes longer. If the new one cannot be loaded, or refuses \
+the state, the old one goes on, and this command tells why. Recordings go on. Ranks that have read values from shared memory (HYDRANT_KVS) \
+ask for them from then on. Servers on boards, and those of 'hydrant serve' and 'hydrant offload', cannot be replaced.";
+
+pub(super) const REPLACE_AFTER: &str = "\
+Examples:
+  hydrant replace --sandbox 4711
+  hydrant replace --sandbox=./new.wasm 4711
+  hydrant replace --built-in 4711
+
+Exit codes:
+  0  the servers of all hosts were replaced
+  1  there is no such job, it does not answer, or a host has kept its server
+  2  invalid option";
+
 pub(super) const RUN_ABOUT: &str = "\
 Start a job and serve it until its last rank has exited.
 

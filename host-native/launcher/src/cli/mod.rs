@@ -70,7 +70,7 @@ pub enum Action {
     Daemon,
     /// `reach`: start daemons on hosts and report which of them connect.
     Reach(reach::Options),
-    /// `ps`, `status`, `kill`, `attach`, `debug`: look at running jobs.
+    /// `ps`, `status`, `kill`, `attach`, `debug`, `replace`: look at running jobs.
     Observe(Box<observe::Command>),
     /// `--help`, `--version`, `completions`, `man`: print this text on standard output.
     Print(String),
@@ -179,6 +179,7 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         "kill" => observed(observe::KillOptions::from_arg_matches(matches), observe::Command::Kill),
         "attach" => observed(observe::AttachOptions::from_arg_matches(matches), observe::Command::Attach),
         "debug" => observed(observe::DebugOptions::from_arg_matches(matches), observe::Command::Debug),
+        "replace" => observed(observe::ReplaceOptions::from_arg_matches(matches), observe::Command::Replace),
         "completions" => completions::CompletionsArgs::from_arg_matches(matches)
             .map(|options| Action::Print(completions::script(options.shell, commands::hydrant()))),
         "doctor" => doctor::DoctorArgs::from_arg_matches(matches)

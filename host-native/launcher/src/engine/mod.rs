@@ -13,6 +13,7 @@ mod progress;
 mod pty;
 mod query;
 mod ranks;
+mod replace;
 mod report;
 mod serve;
 mod server;
@@ -40,15 +41,16 @@ use hydrant_placement::{Bootstrap, Environment, Location};
 use hydrant_reactor::{
     Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
 };
-use hydrant_record::{Recorder, RecordingFile};
+use hydrant_record::RecordingFile;
 
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
 use crate::messages;
 use crate::plan::Plan;
-use crate::topology_file::{SharedTopologyFile, TopologyFile, with_topology};
-use hydrant_driver::{AnyBackend, BackendError, PORT_FILES, Sharing};
+use crate::run_backend::RunBackend;
+use crate::topology_file::{SharedTopologyFile, TopologyFile};
+use hydrant_driver::{PORT_FILES, Sharing};
 use hydrant_services::board::Board;
 use hydrant_services::names::NameClient;
 use jobs::Jobs;
@@ -132,8 +134,8 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             sharing = slabs.sharing(seed);
             recording = record(plan.options.record.as_deref(), &limits, seed)?;
             topology_file = TopologyFile::find();
-            let backend = recorded(builder.build(limits, seed, slabs)?, recording.as_ref());
-            PmiServer::local(with_topology(backend, topology_file.as_ref()))
+            let core = builder.build(limits, seed, slabs)?;
+            PmiServer::local(RunBackend::new(core, recording.as_ref(), topology_file.as_ref()))
         }
     };
     let outlets = Outlets::new(plan, ranks, &reactor.poller)?;
@@ -173,14 +175,6 @@ fn refuse_on_nodes(plan: &Plan) -> Result<(), RunError> {
 fn record(path: Option<&Path>, limits: &Limits, seed: u32) -> Result<Option<Rc<RecordingFile>>, RunError> {
     let program = concat!("hydrant ", env!("CARGO_PKG_VERSION"));
     Ok(path.map(|path| RecordingFile::create(path, program, limits, seed)).transpose()?)
-}
-
-/// Wraps a backend in a recorder if there is a recording file.
-fn recorded<'s>(backend: Box<AnyBackend<'s>>, file: Option<&Rc<RecordingFile>>) -> Box<AnyBackend<'s>> {
-    match file {
-        Some(file) => Box::new(Recorder::new(backend, BackendError::fault, Rc::clone(file))),
-        None => backend,
-    }
 }
 
 /// Source of the ranks' input and destination of their output.

@@ -2,17 +2,18 @@
 
 use std::net::{IpAddr, TcpStream};
 
-use hydrant_core::{Input, JobId, Limits, Time};
-use hydrant_driver::{AnyBackend, BackendError, Driver};
+use hydrant_core::{Backend, Input, JobId, Limits, Time};
+use hydrant_driver::{BackendError, Driver};
 
 use super::token;
 use crate::error::RunError;
+use crate::run_backend::RunBackend;
 use hydrant_services::board::{Board, NodeBoard};
 
 /// The PMI server of a run.
 pub(super) enum PmiServer<'s> {
     /// A backend in this process, whose clients connect to this process.
-    Local(Box<Driver<AnyBackend<'s>>>),
+    Local(Box<Driver<RunBackend<'s>>>),
     /// A board, whose clients connect to it.
     Board(Box<Board>),
     /// A board that serves this node of a run, whose clients connect to it.
@@ -21,12 +22,12 @@ pub(super) enum PmiServer<'s> {
 
 impl<'s> PmiServer<'s> {
     /// A server in this process.
-    pub(super) fn local(backend: Box<AnyBackend<'s>>) -> PmiServer<'s> {
-        PmiServer::Local(Box::new(Driver::new(backend, token::CONNS)))
+    pub(super) fn local(backend: RunBackend<'s>) -> PmiServer<'s> {
+        PmiServer::Local(Box::new(Driver::new(Box::new(backend), token::CONNS)))
     }
 
     /// Returns the driver, if the server is in this process.
-    pub(super) fn driver(&mut self) -> Option<&mut Driver<AnyBackend<'s>>> {
+    pub(super) fn driver(&mut self) -> Option<&mut Driver<RunBackend<'s>>> {
         match self {
             PmiServer::Local(driver) => Some(driver),
             PmiServer::Board(_) | PmiServer::Node(_) => None,
@@ -124,10 +125,11 @@ impl<'s> PmiServer<'s> {
         }
     }
 
-    /// Replaces a backend that failed. The clients stay connected.
-    pub(super) fn replace(&mut self, backend: Box<AnyBackend<'s>>) {
+    /// Puts a stub in the place of a backend that failed. The clients stay connected.
+    pub(super) fn fail(&mut self) {
+        let backend = RunBackend::failed(*self.limits());
         match self {
-            PmiServer::Local(driver) => driver.replace_backend(backend),
+            PmiServer::Local(driver) => driver.replace_backend(Box::new(backend)),
             PmiServer::Board(_) | PmiServer::Node(_) => *self = PmiServer::local(backend),
         }
     }

@@ -5,13 +5,14 @@
 
 use hydrant_control::Job;
 use hydrant_control::protocol::{Order, decode, encode};
-use hydrant_core::{JobId, Rank};
+use hydrant_core::{Backend, JobId, Rank};
 use hydrant_overlay::Destination;
 use hydrant_placement::Bootstrap;
 use hydrant_reactor::Key;
 use hydrant_status::record::{self, PROGRAMS_MAX, RANKS_MAX, State, TEXT_MAX, Text, Wait};
 use hydrant_status::{Access, ClientId, Reply, Request, StatusServer};
 
+use super::replace::Replacement;
 use super::{Engine, server::PmiServer, token};
 
 /// Milliseconds until a query is answered without the nodes that are late.
@@ -27,6 +28,8 @@ pub(super) struct Status {
     queries: Vec<Query>,
     /// Number of the latest query.
     latest: u64,
+    /// Replacement of cores under way.
+    pub(super) replacement: Option<Replacement>,
 }
 
 /// Ranks of which some nodes are asked.
@@ -57,7 +60,9 @@ impl Status {
 
     /// Time of the next deadline in milliseconds.
     pub(super) fn poll_at(&self) -> Option<u64> {
-        self.queries.iter().map(|query| query.deadline).chain(self.server.poll_at()).min()
+        let replacement = self.replacement.as_ref().map(|replacement| replacement.deadline);
+        let queries = self.queries.iter().map(|query| query.deadline);
+        queries.chain(self.server.poll_at()).chain(replacement).min()
     }
 }
 
@@ -67,7 +72,8 @@ impl Engine<'_, '_> {
         self.open_progress();
         match StatusServer::open(token::STATUS, &self.poller) {
             Ok(server) => {
-                self.status_socket = Some(Status { server, bootstrap, queries: Vec::new(), latest: 0 });
+                self.status_socket =
+                    Some(Status { server, bootstrap, queries: Vec::new(), latest: 0, replacement: None });
             }
             Err(error) if self.plan.options.verbose => self.sinks.print(&error.to_string()),
             Err(_) => {}
@@ -84,6 +90,7 @@ impl Engine<'_, '_> {
             Request::Job(from) => Reply::Job(self.describe_job_from(from)),
             Request::Ranks { job, first } => return self.answer_ranks(client, JobId(job), first),
             Request::Access { job, rank } => Reply::Access(self.access(JobId(job), rank)),
+            Request::Replace(plugin) => return self.replace_cores(client, plugin.as_ref()),
             Request::Signal(number) => {
                 if let Some(status) = &mut self.status_socket {
                     status.server.take_signal(client, number, &self.poller);
@@ -107,8 +114,12 @@ impl Engine<'_, '_> {
             return;
         }
         status.server.handle_timeout(&self.poller, now);
+        let is_late = status.replacement.as_ref().is_some_and(|replacement| replacement.deadline <= now);
         let late: Vec<Query> = status.queries.extract_if(.., |query| query.deadline <= now).collect();
         late.into_iter().for_each(|query| self.finish_query(query));
+        if is_late {
+            self.end_replacement();
+        }
     }
 
     /// Sends the output since the last call to those who follow it.
@@ -132,7 +143,7 @@ impl Engine<'_, '_> {
         }
     }
 
-    fn reply(&mut self, client: ClientId, reply: &Reply) {
+    pub(super) fn reply(&mut self, client: ClientId, reply: &Reply) {
         if let Some(status) = &mut self.status_socket {
             status.server.reply(client, reply, &self.poller);
         }

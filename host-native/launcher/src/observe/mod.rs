@@ -1,4 +1,4 @@
-//! Commands that look at running jobs: `ps`, `status`, `kill`, `attach`, `debug`.
+//! Commands that look at running jobs: `ps`, `status`, `kill`, `attach`, `debug`, `replace`.
 //!
 //! All of them are clients of the status socket of a run ([`hydrant_status`]).
 
@@ -10,15 +10,19 @@ mod text;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::thread::sleep;
+use std::time::Duration;
 
 use hydrant_status::client::{self, Connection};
-use hydrant_status::record::{Job, Rank, Run};
+use hydrant_status::record::{Job, Rank, Run, Text};
 use hydrant_status::{Error, Request};
 use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
-pub use options::{AttachOptions, DebugOptions, KillOptions, PsOptions, StatusOptions};
+pub use options::{AttachOptions, DebugOptions, KillOptions, PsOptions, ReplaceOptions, StatusOptions};
 
+use crate::backend::find_plugin;
+use crate::error::RunError;
+use crate::plan::Plugin;
 use crate::{json, messages};
 
 /// A command with its options.
@@ -34,6 +38,8 @@ pub enum Command {
     Attach(AttachOptions),
     /// `debug`: run a command with the process id of a rank.
     Debug(DebugOptions),
+    /// `replace`: put another PMI server in the place of a job's.
+    Replace(ReplaceOptions),
 }
 
 /// Error of one of these commands.
@@ -86,6 +92,9 @@ pub(crate) enum ObserveError {
         /// Reason given by the operating system.
         why: io::Error,
     },
+    /// The plugin cannot be found.
+    #[error(transparent)]
+    Plugin(#[from] RunError),
     /// Standard output cannot be written.
     #[error("cannot write to standard output: {0}")]
     Write(#[from] io::Error),
@@ -95,6 +104,7 @@ impl ObserveError {
     fn hint(&self) -> Option<String> {
         match self {
             ObserveError::Status(error) => error.hint().map(str::to_owned),
+            ObserveError::Plugin(error) => error.hint(),
             ObserveError::NotRunning { pid, .. } => Some(format!("'hydrant status {pid}' shows its ranks")),
             ObserveError::Elsewhere { host, command, .. } => Some(format!("run on {host}: {command}")),
             _ => None,
@@ -110,6 +120,7 @@ pub fn main(command: &Command) -> ExitCode {
         Command::Kill(options) => return kill(options),
         Command::Attach(options) => attach::attach(options),
         Command::Debug(options) => debug::debug(options),
+        Command::Replace(options) => replace(options),
     };
     match result {
         Ok(code) => ExitCode::from(code),
@@ -223,4 +234,18 @@ fn kill(options: &KillOptions) -> ExitCode {
         }
     }
     code
+}
+
+/// Time until all hosts must have replaced their servers.
+const REPLACE_TIMEOUT: Duration = Duration::from_secs(90);
+
+fn replace(options: &ReplaceOptions) -> Result<u8, ObserveError> {
+    let plugin = options.sandbox.as_ref().map(|file| {
+        let plugin = if file.is_empty() { Plugin::Installed } else { Plugin::File(file.into()) };
+        Ok::<_, ObserveError>(std::path::absolute(find_plugin(&plugin)?)?)
+    });
+    let plugin = plugin.transpose()?.map(|path| Text::from(path.as_os_str()));
+    let address = client::find(&options.job)?;
+    Connection::open(&address)?.ask_for(&Request::Replace(plugin), REPLACE_TIMEOUT)?;
+    Ok(0)
 }

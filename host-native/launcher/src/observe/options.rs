@@ -78,6 +78,23 @@ pub struct DebugOptions {
     pub command: Vec<OsString>,
 }
 
+/// Options of `hydrant replace`.
+#[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplaceOptions {
+    /// Server in a plugin: FILE, or the installed hydrant.wasm
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    #[arg(required_unless_present = "built_in", conflicts_with = "built_in")]
+    pub sandbox: Option<OsString>,
+
+    /// Server that is built into hydrant
+    #[arg(long)]
+    pub built_in: bool,
+
+    /// Job: its PID as 'hydrant ps' prints it, or a unique beginning of it
+    #[arg(value_name = "JOB")]
+    pub job: String,
+}
+
 /// Signal that a user has named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalNumber(pub i32);

@@ -29,6 +29,10 @@ impl Endpoint<'_> {
                     status.server.take_signal(client, number, self.poller());
                     None
                 }
+                Request::Replace(_) => {
+                    let why = "the server of jobs that other launchers start cannot be replaced";
+                    Some(Reply::Refused(why.to_owned()))
+                }
                 Request::Attach => {
                     let why = "another launcher starts its ranks, and has their output";
                     Some(Reply::Refused(why.to_owned()))

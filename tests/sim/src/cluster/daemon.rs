@@ -66,6 +66,7 @@ impl World<'_> {
                 self.decide(node, Input::SpawnComplete { spawn: upcall, started, full, codes: &codes });
             }
             DaemonAction::Print(line) => self.report(node, &Report::Print(line)),
+            DaemonAction::ReplaceCore { .. } => self.report(node, &Report::CoreReplaced(Ok(()))),
             DaemonAction::QueryRanks { query, .. } => {
                 self.report(node, &Report::RankStates { query, body: Vec::new() });
             }

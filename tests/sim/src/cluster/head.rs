@@ -120,7 +120,7 @@ impl World<'_> {
             Action::AllowStdin(more) => self.allow_input(more),
             Action::CloseStdin => self.close_input(),
             Action::RanksJoined { .. } => {}
-            Action::RankStates { .. } => {}
+            Action::RankStates { .. } | Action::CoreReplaced { .. } => {}
         }
     }
 

@@ -56,6 +56,23 @@ const STRANGERS: u32 = 4;
 /// # Panics
 /// A guarantee is broken.
 pub fn run(seed: u64) -> Summary {
+    play(seed, &[]).0
+}
+
+/// Runs the plan of a seed twice to its end, the second time with a successor of each server from a random step on.
+///
+/// # Panics
+/// A guarantee is broken, or the runs differ in an output.
+pub fn run_succeeded(seed: u64) -> Summary {
+    let (summary, steps) = play(seed, &[]);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let at: Vec<u64> = steps.iter().map(|&steps| random.u64(..steps.max(1))).collect();
+    assert_eq!(play(seed, &at).0, summary, "the run with successors at {at:?} differs");
+    summary
+}
+
+/// Runs a plan. The server of each node has a successor from the step in `at` on. Returns the number of steps of each.
+fn play(seed: u64, at: &[u64]) -> (Summary, Vec<u64>) {
     let plan = Plan::new(seed);
     let ranks = plan.programs.iter().map(|program| program.scripts.len() as u32).sum();
     let limits = limits(ranks, plan.radix);
@@ -75,17 +92,25 @@ pub fn run(seed: u64) -> Summary {
         node.daemon = (number > 0).then(|| Daemon::new(config));
         node
     });
-    let nodes = nodes.collect();
+    let mut nodes: Vec<Node<'_>> = nodes.collect();
+    for ((node, &at), memory) in nodes.iter_mut().zip(at).zip(&mut memory.successors) {
+        if let Some(server) = &mut node.server {
+            server.succeed_at(at, memory);
+        }
+    }
     let names = Server::new(of_names, memory.names.lend(), 0).expect("the memory is as long as required");
     let head = Head::new(config(&plan), first_job(&plan, limits));
-    let summary = World::new(plan, HeadHost::new(head, LocalNames::new(Box::new(names))), nodes).run();
+    let mut world = World::new(plan, HeadHost::new(head, LocalNames::new(Box::new(names))), nodes);
+    let played = (world.run(), world.steps());
+    drop(world);
     MEMORY.set(Some(memory));
-    summary
+    played
 }
 
 /// Memory of all servers of a run, for any plan. Each run takes it from the run before.
 struct Memory {
     nodes: Vec<MappedStorage>,
+    successors: Vec<MappedStorage>,
     names: MappedStorage,
 }
 
@@ -96,8 +121,10 @@ thread_local! {
 impl Memory {
     fn new() -> Memory {
         let most = limits(plan::RANKS_MAX, plan::RADIX_MAX);
+        let of_nodes = || (0..=plan::DAEMONS_MAX).map(|_| MappedStorage::new(&most)).collect();
         Memory {
-            nodes: (0..=plan::DAEMONS_MAX).map(|_| MappedStorage::new(&most)).collect(),
+            nodes: of_nodes(),
+            successors: of_nodes(),
             names: MappedStorage::new(&limits_of_names(plan::RANKS_MAX)),
         }
     }

@@ -13,6 +13,7 @@ use hydrant_driver::MappedStorage;
 
 use super::input::Fed;
 use super::plan::MS;
+use crate::successor::Succeeded;
 
 /// Message on a link.
 #[derive(Clone, Debug)]
@@ -135,7 +136,7 @@ pub(super) enum Deed {
 pub(super) struct Node<'m> {
     pub(super) number: u32,
     /// None once the server has failed.
-    pub(super) server: Option<Server<'m>>,
+    pub(super) server: Option<Succeeded<'m>>,
     /// None at the head.
     pub(super) daemon: Option<Daemon>,
     /// The machine runs.
@@ -178,8 +179,8 @@ impl<'m> Node<'m> {
         memory: &'m mut MappedStorage,
         seed: u32,
     ) -> Node<'m> {
-        let mut server =
-            Server::new(limits, memory.lend(), seed).expect("the memory is as long as the limits require");
+        let server = Server::new(limits, memory.lend(), seed);
+        let mut server = Succeeded::new(server.expect("the memory is as long as the limits require"));
         server.handle(Time(0), Input::Node { node: number, nodes, radix }).expect("the tree has the node");
         Node {
             number,
@@ -336,7 +337,7 @@ impl<'m> Node<'m> {
     pub(super) fn poll(&mut self) -> Option<Deed> {
         let server = self.server.as_mut()?;
         loop {
-            return Some(match server.poll(&mut self.buffer).expect("the buffer is long enough")? {
+            return Some(match server.poll(&mut self.buffer)? {
                 Output::Bytes { conn, bytes } => Deed::Reply { conn, bytes: bytes.to_vec() },
                 Output::Close { conn, .. } => Deed::Close(conn),
                 Output::Joined { job, rank, .. } => Deed::Joined { job, rank },

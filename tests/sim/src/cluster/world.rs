@@ -15,6 +15,7 @@ use super::plan::{MS, Plan};
 use super::process::{Failure, Process};
 use crate::checks::Checks;
 use crate::net::Net;
+use crate::successor::Succeeded;
 
 /// Delay of a client's bytes to its node, in nanoseconds.
 pub(super) const SOCKET: u64 = 5_000;
@@ -96,6 +97,8 @@ pub struct Summary {
     pub input: u64,
     /// Look-ups that waited for a name: those that found it, and those whose time passed.
     pub waited: [u32; 2],
+    /// Digest of all outputs of the servers that have not failed.
+    pub digest: u64,
 }
 
 /// A run on a simulated cluster.
@@ -178,7 +181,18 @@ impl<'m> World<'m> {
             output: self.head.written,
             input: self.input,
             waited: self.head.known.waited,
+            digest: self.servers().fold(0, |digest: u64, server| digest.rotate_left(5) ^ server.digest()),
         }
+    }
+
+    /// Returns the servers that have not failed.
+    fn servers(&self) -> impl Iterator<Item = &Succeeded<'m>> {
+        self.nodes.iter().filter_map(|node| node.server.as_ref())
+    }
+
+    /// Returns the number of steps of each server. It is 0 for those that have failed.
+    pub(super) fn steps(&self) -> Vec<u64> {
+        self.nodes.iter().map(|node| node.server.as_ref().map_or(0, Succeeded::steps)).collect()
     }
 
     pub(super) fn at(&mut self, at: u64, event: Event) {

@@ -4,15 +4,14 @@ use std::rc::Rc;
 
 use hydrant_control::protocol::{JobRecord, Report, Setup};
 use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
-use hydrant_core::{Fault, Input, JobId, Limits, Rank, Time};
+use hydrant_core::{Backend, Fault, Input, JobId, Limits, Rank, Time};
 use hydrant_overlay::{Channel, Event, Overlay};
 use rustix::process::Signal;
 
 use super::super::server::PmiServer;
 use super::super::token::{LINKS, Token};
-use super::super::{Engine, Outlets, open, record, recorded};
+use super::super::{Engine, Outlets, open, record};
 use super::actions::start_error;
-use super::backend_failure::FailedBackend;
 use super::setup::options_of;
 use super::{Nodes, Role};
 use crate::backend::BackendBuilder;
@@ -20,7 +19,8 @@ use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare};
 use crate::plan::Plan;
-use crate::topology_file::{SharedTopologyFile, TopologyFile, with_topology};
+use crate::run_backend::RunBackend;
+use crate::topology_file::{SharedTopologyFile, TopologyFile};
 use hydrant_core::manage::OpenNode;
 use hydrant_driver::{BackendError, MappedStorage, Sharing};
 use hydrant_record::RecordingFile;
@@ -125,7 +125,7 @@ impl<'s> Own<'s> {
     /// Creates the stub of a node whose backend could not be created.
     fn gone(limits: Limits) -> Own<'s> {
         Own {
-            core: PmiServer::local(Box::new(FailedBackend(limits))),
+            core: PmiServer::local(RunBackend::failed(limits)),
             recording: None,
             sharing: None,
             topology_file: None,
@@ -154,8 +154,8 @@ impl<'s> Own<'s> {
         let sharing = slabs.sharing(seed);
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
         let topology_file = TopologyFile::find();
-        let core = recorded(builder.build(limits, seed, slabs)?, recording.as_ref());
-        let mut core = with_topology(core, topology_file.as_ref());
+        let core = builder.build(limits, seed, slabs)?;
+        let mut core = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
         core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
         Ok(Own { core: PmiServer::local(core), recording, sharing, topology_file })
     }
@@ -266,6 +266,10 @@ impl Engine<'_, '_> {
             DaemonAction::QueryRanks { query, job, first, count } => {
                 let body = self.encode_rank_states(job, first, count);
                 self.send_report(&Report::RankStates { query, body });
+            }
+            DaemonAction::ReplaceCore { plugin } => {
+                let replaced = self.replace_core(plugin.as_deref()).map_err(|error| error.with_hint());
+                self.send_report(&Report::CoreReplaced(replaced));
             }
             DaemonAction::Print(line) => self.sinks.print(&line),
             DaemonAction::EndNode => self.end_node(),

@@ -1,5 +1,6 @@
 //! Lines about fences that follow the gets of clients, for `--fence auto` with `-v`.
 
+use hydrant_core::Backend;
 use hydrant_core::limits::AUTO_NODES_MAX;
 use hydrant_core::server::{FenceMode, FenceReport};
 

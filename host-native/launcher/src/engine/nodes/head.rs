@@ -8,7 +8,7 @@ use std::time::Duration;
 use hydrant_control::protocol::{Boards, PluginFile, Setup};
 use hydrant_control::{Config, FirstJob, job_name};
 use hydrant_core::server::FenceMode;
-use hydrant_core::{Input, JobId, Limits, Time};
+use hydrant_core::{Backend, Input, JobId, Limits, Time};
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap, Node};
 use hydrant_reactor::{OpenFiles, Reactor, set_close_on_exec};
@@ -17,13 +17,14 @@ use super::super::names::Names;
 use super::super::server::PmiServer;
 use super::super::sink::SinkId;
 use super::super::token::{LINKS, NAME_CLIENT, Token};
-use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, limits, open, record, recorded};
+use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, limits, open, record};
 use super::actions::blocks_of;
 use super::setup::setup_of;
 use super::{Nodes, Role, fences};
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::plan::{Plan, Plugin};
+use crate::run_backend::RunBackend;
 use hydrant_services::board::Secret;
 use hydrant_services::names::{self, LocalNames, NameClient};
 
@@ -67,7 +68,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let recording = record(plan.options.record.as_deref(), &limits, seed)?;
     setup.record = for_all_nodes(plan.options.record.as_deref())?;
     let first = first_job(plan, job_map, setup)?;
-    let mut core = recorded(builder.build(limits, seed, &mut slabs)?, recording.as_ref());
+    let mut core = RunBackend::new(builder.build(limits, seed, &mut slabs)?, recording.as_ref(), None);
     core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, PmiServer::local(core))?;
@@ -80,7 +81,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         }
         None => {
             let backend = builder.build(names::LIMITS_OF_RUN, 0, &mut name_storage)?;
-            Names::Local(LocalNames::new(backend))
+            Names::Local(LocalNames::new(Box::new(backend)))
         }
     };
     engine.names = Some(names);

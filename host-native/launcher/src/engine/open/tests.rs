@@ -14,9 +14,11 @@ use super::super::stdin::Stdin;
 use super::super::streams::Streams;
 use super::super::{Outlets, Token};
 use super::*;
+use crate::backend::Core;
 use crate::cli::{Action, parse};
 use crate::launch::prepare;
 use crate::plan::Plan;
+use crate::run_backend::RunBackend;
 
 const JOB: JobId = JobId(0);
 
@@ -125,7 +127,7 @@ fn with_engine(
     let backend = FakeBackend { limits, refused, inputs: Rc::clone(&inputs) };
     let reactor = Reactor::new(Token::Signals).unwrap();
     let outlets = Outlets { stdin: Stdin::sent(), streams: Streams::raw(None), sinks: Sinks::uplink() };
-    let core = PmiServer::local(Box::new(backend));
+    let core = PmiServer::local(RunBackend::new(Core::Fake(Box::new(backend)), None, None));
     let mut engine = Engine::new(plan, reactor, OpenFiles::reserve(0).unwrap(), outlets, core).unwrap();
     engine.host = "here".to_owned();
     body(&mut engine);

@@ -1,0 +1,116 @@
+//! State of a server that its host knows from inputs and outputs: jobs, connections, links and upcalls.
+
+use super::Server;
+use crate::ids::{ConnId, JobId, Rank, UpcallId};
+use crate::state::Phase;
+use crate::tables::upcalls::Stage;
+use crate::wire::Integers;
+
+/// Something that a host has given a server, or a server has requested of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held<'a> {
+    /// The node of the server, and the tree of nodes.
+    Node {
+        /// Number of the node.
+        node: u32,
+        /// Number of nodes.
+        nodes: u32,
+        /// Radix of the tree.
+        radix: u32,
+    },
+    /// A link that the host has blocked.
+    BlockedLink {
+        /// The neighbour.
+        node: u32,
+    },
+    /// A registered job. Its ranks follow.
+    Job {
+        /// The job.
+        job: JobId,
+        /// Its job id.
+        name: &'a str,
+        /// Number of its ranks.
+        size: u32,
+        /// Whether the host carries out requests about names.
+        remote_names: bool,
+        /// Whether its fences are lazy.
+        lazy: bool,
+        /// Whether the host has been told to abort it.
+        aborted: bool,
+    },
+    /// A rank of a job on several nodes.
+    Rank {
+        /// Its job.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// Its node.
+        node: u32,
+    },
+    /// An open connection.
+    Conn {
+        /// The connection.
+        conn: ConnId,
+        /// Its job.
+        job: JobId,
+        /// Whether the host has been told to close it.
+        closing: bool,
+        /// Whether the host has blocked it.
+        blocked: bool,
+        /// Whether its client has sent a request that tells the protocol.
+        spoken: bool,
+        /// Encoding of integers of a PMIx client.
+        pmix: Option<Integers>,
+        /// Number of pending replies.
+        owed: u32,
+    },
+    /// A spawn or another upcall that the host has not completed.
+    Upcall(UpcallId),
+}
+
+impl Server<'_> {
+    /// Passes all that the host knows of to `visit`, so that another host can go on with the server.
+    pub fn held(&self, visit: &mut dyn FnMut(Held<'_>)) {
+        let (links, node, tree) = self.links.state();
+        visit(Held::Node { node, nodes: tree.nodes(), radix: tree.radix() });
+        for link in links.iter().filter(|link| link.blocked) {
+            visit(Held::BlockedLink { node: link.node });
+        }
+        for (id, job) in (0..).map(JobId).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty()) {
+            visit(Held::Job {
+                job: id,
+                name: &job.name,
+                size: job.size,
+                remote_names: job.remote_names,
+                lazy: job.lazy,
+                aborted: job.ending.is_some() && !job.ending_pending,
+            });
+            for (rank, slot) in (0..).map(Rank).zip(&self.ranks[job.slots()]) {
+                visit(Held::Rank { job: id, rank, node: slot.node });
+            }
+        }
+        for (id, conn) in (0..).map(ConnId).zip(&*self.conns) {
+            let Some(job) = conn.job else { continue };
+            visit(Held::Conn {
+                conn: id,
+                job,
+                closing: conn.closing.is_some() && !conn.closing_pending,
+                blocked: conn.blocked,
+                spoken: conn.pmix.is_some() || conn.phase != Phase::Opened,
+                pmix: conn.pmix.map(|dialect| dialect.integers),
+                owed: conn.replies.len() as u32,
+            });
+        }
+        let (upcalls, _) = self.upcalls.state();
+        for (id, slot) in (0..).map(UpcallId).zip(upcalls) {
+            if slot.parent.is_some() && matches!(slot.stage, Stage::Passed | Stage::Begun(_)) {
+                visit(Held::Upcall(id));
+            }
+        }
+    }
+
+    /// Ends a server whose log other processes read. They find no key in it from now on.
+    pub fn retire(mut self) {
+        self.kvs.clear();
+    }
+}
